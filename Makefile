@@ -1,0 +1,57 @@
+# Everything a fresh clone needs: Python 3.11+ and make. `make` alone lists the targets.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+BENCH  := .venv-bench
+
+# One stamp per environment: a changed dependency list reinstalls, an unchanged one costs nothing.
+USER_ENV := $(VENV)/.installed-all
+DEV_ENV  := $(VENV)/.installed-dev
+LISTS    := pyproject.toml constraints.txt
+PIP      := -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format types bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
+
+demo: $(USER_ENV) ## install, denoise real digits with every decoder, write out/
+	$(VENV)/bin/python examples/denoise_digits.py
+
+test: $(DEV_ENV) ## install, run the whole suite
+	$(VENV)/bin/python -m pytest $(ARGS)
+
+lint: $(DEV_ENV) ## ruff: rules and format
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+format: $(DEV_ENV) ## ruff: rewrite the files in place
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+types: $(DEV_ENV) ## mypy on sources, tests, benchmarks and examples
+	$(VENV)/bin/mypy
+
+bench: $(BENCH)/bin/python ## time against other libraries in their own environment (FAST=1: a smoke run)
+	$(BENCH)/bin/python -m benchmarks.install_peers
+	$(BENCH)/bin/python -m benchmarks.cpu $(if $(FAST),--fast)
+
+clean: ## remove environments, caches and results of the demo
+	rm -rf $(VENV) $(BENCH) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/bin/python $(BENCH)/bin/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and neither python3.11 nor python3 was found."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "Python 3.11 or newer is needed; $(PYTHON) is older. Name another: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(patsubst %/bin/python,%,$@)
+
+# The interpreter is an order-only prerequisite: its date changes with every package that touches bin/.
+$(USER_ENV): $(LISTS) | $(VENV)/bin/python
+	$(VENV)/bin/python $(PIP) --editable '.[all]'
+	@touch $@
+
+$(DEV_ENV): $(LISTS) | $(VENV)/bin/python
+	$(VENV)/bin/python $(PIP) --editable '.[all,dev]'
+	@touch $@ $(USER_ENV)

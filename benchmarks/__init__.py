@@ -1,0 +1,1 @@
+"""Benchmarks against other people's libraries; run with `make bench`."""

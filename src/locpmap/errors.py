@@ -1,0 +1,34 @@
+"""The errors users meet.  Each message is one sentence: the argument, what came, what was expected."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class LocpmapError(Exception):
+    """Base of every error raised on purpose."""
+
+
+class InputError(LocpmapError, ValueError):
+    """A value that cannot be used."""
+
+
+class InputTypeError(LocpmapError, TypeError):
+    """An argument of the wrong type."""
+
+
+class TooLargeError(InputError):
+    """A model that an exact method cannot take, with the size it would need."""
+
+
+class BackendError(LocpmapError, RuntimeError):
+    """A backend or device that was asked for by name and is not there."""
+
+
+def unknown(what: str, came: object, known: Iterable[str]) -> InputError:
+    """The error for a name that does not exist, with the nearest one that does."""
+    names = sorted(known)
+    near = difflib.get_close_matches(str(came), names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
+    return InputError(f"unknown {what} {came!r}: {hint}")

@@ -1,0 +1,6 @@
+"""Sites, edges, colour classes and blocks: structure without numbers."""
+
+from locpmap.graphs.graph import Graph
+from locpmap.graphs.grid import Grid
+
+__all__ = ["Graph", "Grid"]

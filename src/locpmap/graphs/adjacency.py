@@ -1,0 +1,58 @@
+"""Neighbour lists of an edge list, and greedy colouring for graphs without a closed form."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Adjacency(NamedTuple):
+    """Neighbour lists in compressed rows; see :class:`locpmap.kernels.Model` for the fields."""
+
+    indptr: npt.NDArray[np.int64]
+    neighbour: npt.NDArray[np.int32]
+    edge: npt.NDArray[np.int32]
+    end: npt.NDArray[np.uint8]
+    reverse: npt.NDArray[np.int32]
+
+
+def adjacency(n_sites: int, edges: npt.NDArray[np.int32]) -> Adjacency:
+    """Neighbour lists in edge order, O(E log E)."""
+    n_edges = len(edges)
+    site = edges.T.ravel()  # first ends, then second ends
+    slots = np.argsort(site, kind="stable").astype(np.int32)
+    position = np.empty(2 * n_edges, np.int32)
+    position[slots] = np.arange(2 * n_edges, dtype=np.int32)
+    opposite = np.where(slots < n_edges, slots + n_edges, slots - n_edges)
+    indptr = np.zeros(n_sites + 1, np.int64)
+    np.cumsum(np.bincount(site, minlength=n_sites), out=indptr[1:])
+    return Adjacency(
+        indptr=indptr,
+        neighbour=site[opposite].astype(np.int32),
+        edge=(slots % max(n_edges, 1)).astype(np.int32),
+        end=(slots >= n_edges).astype(np.uint8),
+        reverse=position[opposite],
+    )
+
+
+def greedy_colours(indptr: npt.NDArray[np.int64], neighbour: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """The smallest colour that no earlier neighbour has, site by site; at most one more than the largest degree."""
+    starts, others = indptr.tolist(), neighbour.tolist()
+    colours: list[int] = []
+    for site, (begin, stop) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+        taken = {colours[other] for other in others[begin:stop] if other < site}
+        colour = 0
+        while colour in taken:
+            colour += 1
+        colours.append(colour)
+    return np.array(colours, np.int32)
+
+
+def colour_classes(colours: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """Members sorted by colour (and by number within a colour), and where each class begins."""
+    order = np.argsort(colours, kind="stable").astype(np.int32)
+    class_ptr = np.zeros(int(colours.max(initial=-1)) + 2, np.int64)
+    np.cumsum(np.bincount(colours), out=class_ptr[1:])
+    return order, class_ptr

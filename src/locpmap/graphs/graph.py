@@ -1,0 +1,75 @@
+"""Any pairwise graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.arrays import frozen, to_labels, to_numpy
+from locpmap.errors import InputError
+from locpmap.graphs.adjacency import Adjacency, adjacency, greedy_colours
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Sites ``0 .. n_sites - 1`` and undirected edges, given as (E, 2) pairs of sites.
+
+    The order of the two ends matters only for tables that are not symmetric: ``pairwise[e, a, b]`` has label a at
+    ``edges[e, 0]``.
+
+    >>> Graph(4, [[0, 1], [1, 2], [2, 0], [2, 3]]).colours().tolist()
+    [0, 1, 2, 0]
+    """
+
+    n_sites: int
+    edge_list: npt.ArrayLike
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n_sites < 2**31:
+            raise InputError(f"the graph has {self.n_sites} sites, expected 1 to 2^31 - 1")
+        pairs = to_numpy(self.edge_list, "edges")
+        edges = to_labels(pairs, "edges") if pairs.size else np.zeros((0, 2), np.int64)
+        if edges.ndim != 2 or edges.shape[1] != 2:
+            raise InputError(f"edges has shape {edges.shape}, expected (E, 2)")
+        bad = np.flatnonzero((edges < 0).any(axis=1) | (edges >= self.n_sites).any(axis=1))
+        if bad.size:
+            raise InputError(
+                f"edges[{bad[0]}] is {tuple(edges[bad[0]].tolist())}, expected sites from 0 to {self.n_sites - 1}"
+            )
+        loops = np.flatnonzero(edges[:, 0] == edges[:, 1])
+        if loops.size:
+            raise InputError(f"edges[{loops[0]}] joins site {edges[loops[0], 0]} to itself, expected two different sites")
+        key = edges.min(axis=1) * self.n_sites + edges.max(axis=1)
+        _, first, counts = np.unique(key, return_index=True, return_counts=True)
+        if (counts > 1).any():
+            pair = tuple(edges[first[counts > 1][0]].tolist())
+            raise InputError(f"edges holds the pair {pair} more than once, expected each edge once")
+        object.__setattr__(self, "edge_list", frozen(edges.astype(np.int32)))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n_sites,)."""
+        return (self.n_sites,)
+
+    def edges(self) -> npt.NDArray[np.int32]:
+        """Both ends of every edge, (E, 2)."""
+        return self.edge_list  # type: ignore[return-value]
+
+    @cached_property
+    def _adjacency(self) -> Adjacency:
+        return adjacency(self.n_sites, self.edges())
+
+    def adjacency(self) -> Adjacency:
+        """Neighbour lists."""
+        return self._adjacency
+
+    def colours(self) -> npt.NDArray[np.int32]:
+        """Greedy colouring in site order."""
+        return greedy_colours(self._adjacency.indptr, self._adjacency.neighbour)
+
+    def site_ids(self) -> npt.NDArray[np.int64]:
+        """Site numbers, which key the noise."""
+        return np.arange(self.n_sites, dtype=np.int64)

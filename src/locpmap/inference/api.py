@@ -1,0 +1,125 @@
+"""`infer`: one verb for every decoder."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from locpmap.errors import InputError, InputTypeError, unknown
+from locpmap.inference.decoder import Decoder, Outcome, Problem, Progress, at_least, drive, within
+from locpmap.inference.registry import DECODERS
+from locpmap.kernels import choose_backend
+from locpmap.kernels.threads import Threads, available_threads
+from locpmap.noise import key_of
+from locpmap.potentials import Potentials
+from locpmap.result import Result, Status
+
+
+def infer(
+    potentials: Potentials,
+    method: str | Decoder = "locpmap",
+    *,
+    seed: int = 0,
+    backend: str = "auto",
+    device: str = "auto",
+    first_image: int = 0,
+    max_seconds: float | None = None,
+    n_threads: int | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Result:
+    """Decode a model.
+
+    Args:
+        potentials: What to decode.
+        method: A decoder's name, with its options as further arguments, or a configured decoder.
+        seed: The seed of all noise, 0 to 2^64 - 1.  The same seed gives the same bits for any number of threads.
+        backend: "auto", "reference" or "numba"; a named one runs or raises.
+        device: "auto" or "cpu".
+        first_image: The number of the first image in the noise's keys, so that a chunk of a batch comes out as it
+            does in the whole batch.
+        max_seconds: Stop after the step that passes this time and return what there is.
+        n_threads: Threads to use; all available cores by default.
+        progress: Called as ``progress(done, total)`` after every step.
+        **options: The decoder's options; see its class.
+
+    >>> import numpy as np
+    >>> pot = Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 1.0]]]), 1.0)
+    >>> infer(pot, "exact").labels
+    array([[1, 1, 1]])
+    """
+    if not isinstance(potentials, Potentials):
+        raise InputTypeError(
+            f"potentials is a {type(potentials).__name__}, expected Potentials (see Potentials.grid and Potentials.graph)"
+        )
+    decoder = configure(method, options)
+    at_least("first_image", first_image, 0)
+    if first_image + potentials.n_images > 2**28:
+        raise InputError(f"first_image is {first_image}, expected first_image + the batch to stay below 2^28")
+    if max_seconds is not None:
+        within("max_seconds", max_seconds, 0)
+    if n_threads is not None:
+        at_least("n_threads", n_threads, 1)
+    key = key_of(seed)
+    kernels = choose_backend(backend, device)
+    threads = Threads((n_threads or available_threads()) if kernels.name == "numba" else 1)
+    try:
+        problem = Problem(potentials, kernels, threads, key, first_image)
+        outcome, status, seconds = drive(decoder, problem, max_seconds, progress)
+    finally:
+        threads.close()
+    return _result(potentials, decoder, kernels.name, outcome, status, seconds)
+
+
+def configure(method: str | Decoder, options: dict[str, Any]) -> Decoder:
+    """The decoder of that name with these options."""
+    if isinstance(method, Decoder):
+        if options:
+            raise InputError(f"method is already configured, so {', '.join(options)} cannot be given beside it")
+        return method
+    if not isinstance(method, str):
+        raise InputTypeError(f"method is a {type(method).__name__}, expected a decoder or its name")
+    if method not in DECODERS:
+        raise unknown("method", method, DECODERS)
+    decoder = DECODERS[method]
+    known = [f.name for f in dataclasses.fields(decoder)]  # type: ignore[arg-type]
+    for option in options:
+        if option not in known:
+            raise unknown(f"option of {method}", option, known)
+    return decoder(**options)
+
+
+def _result(
+    potentials: Potentials, decoder: Decoder, backend: str, outcome: Outcome, status: Status, seconds: float
+) -> Result:
+    """Flat arrays back in the caller's shape and kind, with masked sites marked."""
+    labels, probability, samples = outcome.labels.astype(np.int64), outcome.probability, outcome.samples
+    if potentials.masked is not None:
+        labels[np.broadcast_to(potentials.masked, labels.shape)] = -1
+        if probability is not None:
+            probability[np.broadcast_to(potentials.masked, labels.shape)] = 0
+        if samples is not None:
+            samples[:, np.broadcast_to(potentials.masked, labels.shape)] = -1
+    restore, unflatten = potentials.restore, potentials.unflatten
+    log_partition = outcome.log_partition
+    if log_partition is not None and not potentials.batched:
+        log_partition = float(log_partition[0])
+    return Result(
+        labels=restore(unflatten(labels)),
+        probability=None if probability is None else restore(unflatten(probability)),
+        method=decoder.name,
+        status=status,
+        backend=backend,
+        device="cpu",
+        seconds=seconds,
+        n_sweeps=outcome.n_sweeps,
+        n_samples=outcome.n_samples,
+        noise=outcome.noise,
+        log_partition=log_partition,
+        log_partition_kind=outcome.log_partition_kind,
+        samples=None if samples is None else restore(np.stack([unflatten(sample) for sample in samples])),
+        band=outcome.band,
+        potentials=potentials,
+    )

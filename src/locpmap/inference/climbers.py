@@ -1,0 +1,100 @@
+"""Ways to draw a sample by climbing, each a function of (images, samples) that calls one kernel."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.graphs import Grid
+from locpmap.inference.decoder import Problem
+from locpmap.inference.sampling import Draw
+from locpmap.kernels.block_plan import BlockPlan
+from locpmap.kernels.perturbation import GIVEN, Perturbation
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Climb:
+    """What every climb needs to know besides the model."""
+
+    perturbation: Perturbation
+    start: int
+    given: Array
+    max_sweeps: int
+
+
+def site_climber(problem: Problem, climb: Climb) -> Draw:
+    """Single sites on any graph with any table."""
+
+    def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
+        labels = np.empty((hi - lo, problem.potentials.n_sites, count), np.int16)
+        how = (climb.perturbation, climb.start, climb.given, climb.max_sweeps)
+        return labels, problem.kernels.climb_sites(problem.model, *how, problem.first_image, lo, hi, first, labels)
+
+    return draw
+
+
+def block_climber(problem: Problem, climb: Climb, plan: BlockPlan) -> Draw:
+    """Blocks of sites."""
+
+    def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
+        labels = np.empty((hi - lo, problem.potentials.n_sites, count), np.int16)
+        how = (plan, climb.perturbation, climb.start, climb.given, climb.max_sweeps)
+        return labels, problem.kernels.climb_blocks(problem.model, *how, problem.first_image, lo, hi, first, labels)
+
+    return draw
+
+
+def potts_climber(problem: Problem, climb: Climb) -> Draw:
+    """Single sites on a 4-connected grid with Potts weights >= 0, lazy noise."""
+    grid = problem.potentials.structure
+    assert isinstance(grid, Grid)
+    right, down = (
+        np.broadcast_to(w[:, :1] if w.shape[1] == 1 else w, (len(w), h * wd)).reshape(len(w), h, wd)
+        for w, (h, wd) in zip(problem.potentials.pairwise.weights or (), grid.direction_shapes, strict=True)
+    )
+    window = (grid.row, grid.column, grid.full_width or grid.column + grid.width)
+    given = climb.given.astype(np.uint8)
+
+    def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
+        labels = np.empty((hi - lo, problem.potentials.n_sites, count), np.uint8)
+        unary = problem.potentials.unary[lo:hi]
+        weights = (np.broadcast_to(w, (problem.potentials.n_images, *w.shape[1:]))[lo:hi] for w in (right, down))
+        scheme, temperature, k0, k1 = climb.perturbation
+        how = (temperature, k0, k1, problem.first_image + lo, first, climb.start, given[lo:hi], *window, climb.max_sweeps)
+        return labels, problem.kernels.climb_potts(unary, *weights, *how, labels)
+
+    return draw
+
+
+class BandCounter:
+    """Wraps a climber of an attractive binary model: climbs from all-0 and from all-1 beside it.
+
+    The two ends reach the least and the greatest local maximum, whatever the order of updates.
+    """
+
+    def __init__(self, problem: Problem, climb: Climb, draw: Draw) -> None:
+        unary = problem.potentials.unary
+        least = (unary[:, :, 0] == -np.inf).astype(np.int64)
+        greatest = (unary[:, :, 1] > -np.inf).astype(np.int64)
+        self.draw = draw
+        self.ends = [
+            site_climber(problem, Climb(climb.perturbation, GIVEN, given, climb.max_sweeps)) for given in (least, greatest)
+        ]
+        self.differ = np.zeros(unary.shape[:2], np.int64)
+        self.unique = np.zeros(len(unary), np.int64)
+        self._lock = threading.Lock()
+
+    def __call__(self, lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
+        """Draw, and count where the two ends differ."""
+        (least, _), (greatest, _) = (end(lo, hi, first, count) for end in self.ends)
+        differ = least != greatest
+        with self._lock:
+            self.differ[lo:hi] += differ.sum(axis=2)
+            self.unique[lo:hi] += (~differ.any(axis=1)).sum(axis=1)
+        return self.draw(lo, hi, first, count)

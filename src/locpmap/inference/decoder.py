@@ -1,0 +1,146 @@
+"""The contract of a decoder, and the one loop that runs them all.
+
+A decoder is a frozen dataclass of options with three methods: ``init`` makes the state, ``step`` advances it by
+one sweep or one round of samples and says how far it is, ``finish`` reads the answer off.  Budgets, progress,
+stopping and timing live in :func:`drive` and nowhere else.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.errors import InputError, InputTypeError
+from locpmap.kernels import Backend, Model
+from locpmap.kernels.threads import Threads, ranges
+from locpmap.noise import Key
+from locpmap.potentials import Potentials
+from locpmap.result import Band, BoundKind, Status
+
+Array = npt.NDArray[Any]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a decoder works on."""
+
+    potentials: Potentials
+    kernels: Backend
+    threads: Threads
+    key: Key
+    first_image: int = 0
+
+    @property
+    def model(self) -> Model:
+        """The flat arrays."""
+        return self.potentials.model
+
+    def sweep(self, kernel: Callable[..., Any], *state: Any) -> list[Any]:
+        """Run ``kernel(model, *state, lo, hi, begin, stop)`` once over every image and site.
+
+        Images lo..hi and positions begin..stop of ``model.order``.  Many images: each thread takes some of them
+        and all sites.  Few: the threads share the sites of one colour class after another.
+        """
+        model, n_images = self.model, self.potentials.n_images
+        classes = list(zip(model.class_ptr[:-1].tolist(), model.class_ptr[1:].tolist(), strict=True))
+        if n_images >= self.threads.n_threads:
+            whole = (0, self.potentials.n_sites)
+            jobs = [(model, *state, lo, hi, *whole) for lo, hi in ranges(n_images, self.threads.n_threads)]
+            return self.threads.map(kernel, jobs)
+        answers = []
+        for begin, stop in classes:
+            parts = [(begin + a, begin + b) for a, b in ranges(stop - begin, self.threads.n_threads)]
+            answers += self.threads.map(kernel, [(model, *state, 0, n_images, a, b) for a, b in parts])
+        return answers
+
+
+class Step(NamedTuple):
+    """How far a run is after a step."""
+
+    done: int
+    total: int
+    converged: bool = False
+
+
+@dataclass
+class Outcome:
+    """A decoder's answer in flat arrays."""
+
+    labels: Array  # (N, S)
+    probability: Array | None = None  # (N, S, L)
+    n_sweeps: float = 0
+    n_samples: int = 0
+    noise: str | None = None
+    log_partition: Array | None = None  # (N,)
+    log_partition_kind: BoundKind | None = None
+    samples: Array | None = None  # (M, N, S)
+    band: Band | None = None
+    status: Status | None = None  # where the decoder knows more than the loop
+
+
+class Decoder(ABC):
+    """Options of one method; see the module's docstring."""
+
+    name: ClassVar[str]
+    at_end: ClassVar[Status] = Status.MAX_SWEEPS  # what it means that `done` reached `total`
+
+    @abstractmethod
+    def init(self, problem: Problem) -> Any:
+        """The state before the first step; refuses models that the method cannot take."""
+
+    @abstractmethod
+    def step(self, problem: Problem, state: Any) -> Step:
+        """Advance the state in place."""
+
+    @abstractmethod
+    def finish(self, problem: Problem, state: Any) -> Outcome:
+        """The answer so far."""
+
+
+def drive(
+    decoder: Decoder, problem: Problem, max_seconds: float | None, progress: Progress | None
+) -> tuple[Outcome, Status, float]:
+    """Run to convergence, to the end or to the time limit; at least one step is made."""
+    began = time.perf_counter()
+    state = decoder.init(problem)
+    while True:
+        step = decoder.step(problem, state)
+        if progress is not None:
+            progress(step.done, step.total)
+        if step.converged:
+            status = Status.CONVERGED
+        elif step.done >= step.total:
+            status = decoder.at_end
+        elif max_seconds is not None and time.perf_counter() - began >= max_seconds:
+            status = Status.MAX_SECONDS
+        else:
+            continue
+        break
+    outcome = decoder.finish(problem, state)
+    if outcome.status is not None and status is not Status.MAX_SECONDS:
+        status = outcome.status
+    return outcome, status, time.perf_counter() - began
+
+
+def at_least(name: str, value: Any, least: int) -> None:
+    """Refuse what is not a whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise InputTypeError(f"{name} is {value!r}, expected a whole number of at least {least}")
+    if value < least:
+        raise InputError(f"{name} is {value}, expected a whole number of at least {least}")
+
+
+def within(name: str, value: Any, low: float, high: float = np.inf, *, open_low: bool = False) -> None:
+    """Refuse what is not a number between low and high (inclusive, unless ``open_low``)."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise InputTypeError(f"{name} is {value!r}, expected a number")
+    if not (low < value if open_low else low <= value) or not value <= high or np.isinf(value):
+        bound = f"above {low:g}" if open_low else f"at least {low:g}"
+        raise InputError(f"{name} is {value}, expected a number {bound}" + (f" and at most {high:g}" if high < np.inf else ""))

@@ -1,0 +1,49 @@
+"""ICM-iter, the paper's control: many ICM runs, each with the unaries of a random tenth of the sites zeroed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from locpmap.inference.climbers import Climb, site_climber
+from locpmap.inference.sampling import Tally, parse_start
+from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least, within
+from locpmap.kernels.perturbation import DROP, PERTURBED, RANDOM, Perturbation
+from locpmap.result import Status
+
+
+@dataclass(frozen=True, eq=False)
+class ICMIter(Decoder):
+    """Votes over ICM runs that each ignore some of the data.
+
+    Args:
+        n_samples: Number of runs.
+        drop: Share of the sites whose unaries a run sets to 0 (forbidden labels stay forbidden).
+        start: "random", "perturbed" (the argmax of what is left of the unaries) or an array of labels.
+        max_sweeps: Sweeps after which a run stops.
+    """
+
+    name: ClassVar[str] = "icm_iter"
+    at_end: ClassVar[Status] = Status.COMPLETE
+    n_samples: int = 50
+    drop: float = 0.1
+    start: Any = "random"
+    max_sweeps: int = 100
+
+    def __post_init__(self) -> None:
+        at_least("n_samples", self.n_samples, 1)
+        at_least("max_sweeps", self.max_sweeps, 1)
+        within("drop", self.drop, 0, 1)
+
+    def init(self, problem: Problem) -> Tally:
+        start, given = parse_start(self.start, problem, {"random": RANDOM, "perturbed": PERTURBED})
+        perturbation = Perturbation(DROP, float(self.drop), *problem.key)
+        draw = site_climber(problem, Climb(perturbation, start, given, self.max_sweeps))
+        return Tally.start(problem, draw, self.max_sweeps)
+
+    def step(self, problem: Problem, state: Tally) -> Step:
+        state.advance(problem, self.n_samples - state.n_samples)
+        return Step(state.n_samples, self.n_samples)
+
+    def finish(self, problem: Problem, state: Tally) -> Outcome:
+        return state.outcome(problem)

@@ -1,0 +1,62 @@
+"""Noise inside compiled loops: the same integers as `kernels.reference.noise`, one site at a time.
+
+Everything here is inlined into the kernel that calls it.  Numba does not watch the files of inlined functions:
+after a change here, its cache of the kernels must be thrown away.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from locpmap.kernels.reference.noise import PLAIN
+
+_LOW = np.uint64(0xFFFFFFFF)
+_32 = np.uint64(32)
+_M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+
+
+@njit(forceinline=True, error_model="numpy")
+def philox(c0, c1, c2, c3, k0, k1):
+    """Ten rounds of Philox-4x32 on one counter; four 32-bit words."""
+    # 64-bit variables whose upper halves are known to be zero: every product compiles to one 32x32 -> 64 multiply.
+    c0, c1, c2, c3 = np.uint64(np.uint32(c0)), np.uint64(np.uint32(c1)), np.uint64(np.uint32(c2)), np.uint64(np.uint32(c3))
+    k0, k1 = np.uint64(np.uint32(k0)), np.uint64(np.uint32(k1))
+    for _ in range(10):
+        product0, product1 = _M0 * c0, _M1 * c2
+        c0, c1, c2, c3 = (product1 >> _32) ^ c1 ^ k0, product1 & _LOW, (product0 >> _32) ^ c3 ^ k1, product0 & _LOW
+        k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
+    return np.uint32(c0), np.uint32(c1), np.uint32(c2), np.uint32(c3)
+
+
+@njit(forceinline=True, error_model="numpy")
+def site_words(k0, k1, stream, image, sample, site, group):
+    """The four words of (stream, image, sample, site, group); the packing is `reference.noise`'s."""
+    site = np.uint64(site)
+    c1 = (site >> _32) + np.uint64(np.int64(group) << 16)
+    return philox(site, c1, sample, np.int64(image) + (np.int64(stream) << 28), k0, k1)
+
+
+@njit(forceinline=True, error_model="numpy")
+def pick(words, j):
+    """Word j of four."""
+    low, high = (words[1], words[3]) if j & 1 else (words[0], words[2])
+    return high if j & 2 else low
+
+
+@njit(forceinline=True, error_model="numpy")
+def uniform(word):
+    """A 32-bit word as a float64 strictly inside (0, 1), with 24 bits (exact in float32 as well)."""
+    return (np.float64(np.uint32(word) >> np.uint32(8)) + 0.5) * 2.0**-24
+
+
+@njit(forceinline=True, error_model="numpy")
+def gumbel_row(out, k0, k1, image, sample, site):
+    """Plain scheme: fill ``out`` (n_labels,) with the standard Gumbel noise of one site."""
+    for group in range((len(out) + 3) // 4):
+        words = site_words(k0, k1, PLAIN, image, sample, site, group)
+        for j in range(min(4, len(out) - 4 * group)):
+            out[4 * group + j] = -math.log(-math.log(uniform(pick(words, j))))

@@ -1,0 +1,1 @@
+"""The truth: NumPy, written to be read."""

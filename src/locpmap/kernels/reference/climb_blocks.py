@@ -1,0 +1,129 @@
+"""Block-wise ascent: every block in turn gets its best joint labelling, the rest held, until nothing changes.
+
+Enumerated blocks carry one noise value per joint labelling (exact in the sense of the theorem), keyed by the block's
+first site and the labelling's number, last site fastest.  Forests carry the noise on their sites.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.kernels.block_plan import BlockPlan
+from locpmap.kernels.model import Model
+from locpmap.kernels.perturbation import PERTURBED, PLAIN, RANDOM, Perturbation
+from locpmap.kernels.reference import noise
+from locpmap.kernels.reference.climb_sites import perturbed, start_labels
+from locpmap.kernels.reference.scores import edge_tables
+
+Array = npt.NDArray[Any]
+
+# A block changes only for a better labelling: by more than rounding, relative to the size of the scores.
+ROUNDING = 1e-9
+
+
+def climb_blocks(
+    model: Model,
+    plan: BlockPlan,
+    perturbation: Perturbation,
+    start: int,
+    given: Array,
+    max_sweeps: int,
+    first_image: int,
+    lo: int,
+    hi: int,
+    first_sample: int,
+    labels: Array,
+) -> Array:
+    """Climb for images lo..hi and samples ``first_sample ..``; as :func:`climb_sites`, with blocks."""
+    sweeps = np.zeros((hi - lo, labels.shape[2]), np.int32)
+    for n in range(lo, hi):
+        for s in range(labels.shape[2]):
+            image, sample = first_image + n, first_sample + s
+            noisy = perturbed(model.unary[n], perturbation, image, sample, model.site_id)
+            if start == RANDOM:
+                y = start_labels(model.unary[n], perturbation, image, sample, model.site_id)
+            elif start == PERTURBED:
+                y = noisy.argmax(axis=1)
+            else:
+                y = given[n].astype(np.int64)
+            for sweep in range(1, max_sweeps + 1):
+                for b in range(len(plan.joint)):
+                    if improve(model, plan, b, perturbation, n, image, sample, noisy, y):
+                        sweeps[n - lo, s] = sweep
+                if sweeps[n - lo, s] < sweep:
+                    break
+            labels[n - lo, :, s] = y
+    return sweeps
+
+
+def improve(
+    model: Model, plan: BlockPlan, b: int, perturbation: Perturbation, n: int, image: int, sample: int, noisy: Array, y: Array
+) -> bool:
+    """Give block b its best labelling; True where that changed ``y``."""
+    sites = plan.site[plan.ptr[b] : plan.ptr[b + 1]]
+    inside = {int(site): j for j, site in enumerate(sites)}
+    local = np.array((model.unary[n] if plan.joint[b] else noisy)[sites], np.float64)
+    pairs = []  # (j, k, table) of edges inside the block
+    for j, site in enumerate(sites):
+        for slot in range(model.indptr[site], model.indptr[site + 1]):
+            table = edge_tables(model, n, model.edge[slot : slot + 1])[0]
+            table = table if model.end[slot] == 0 else table.T
+            other = int(model.neighbour[slot])
+            if other not in inside:
+                local[j] += table[:, y[other]]
+            elif inside[other] < j:
+                pairs.append((j, inside[other], table))
+    if plan.joint[b]:
+        extra = np.zeros(local.shape[1] ** len(sites))
+        if perturbation.scheme == PLAIN:
+            key = (int(perturbation.k0), int(perturbation.k1))
+            extra = perturbation.amount * noise.gumbel(key, image, sample, model.site_id[sites[:1]], len(extra))[0]
+        best = best_joint(local, pairs, extra)
+    else:
+        extra = None
+        best = best_forest(local, pairs, plan.parent[plan.ptr[b] : plan.ptr[b + 1]])
+    old, new = score(local, pairs, extra, y[sites]), score(local, pairs, extra, best)
+    if not improves(new, old):
+        return False
+    y[sites] = best
+    return True
+
+
+def improves(new: float, old: float) -> bool:
+    """Whether a score is better by more than rounding; anything allowed is better than something forbidden."""
+    return new > old + ROUNDING * (1 + abs(old)) if old > -np.inf else new > old
+
+
+def score(local: Array, pairs: list[tuple[int, int, Array]], extra: Array | None, labels: Array) -> float:
+    """The block's score with these labels."""
+    total = local[np.arange(len(local)), labels].sum() + sum(table[labels[j], labels[k]] for j, k, table in pairs)
+    if extra is not None:
+        total += extra[np.ravel_multi_index(tuple(labels), (local.shape[1],) * len(local))]
+    return float(total)
+
+
+def best_joint(local: Array, pairs: list[tuple[int, int, Array]], extra: Array) -> Array:
+    """The best joint labelling by enumeration."""
+    labellings = np.array(list(product(range(local.shape[1]), repeat=len(local))))
+    totals = [score(local, pairs, None, labels) + extra[m] for m, labels in enumerate(labellings)]
+    return labellings[int(np.argmax(totals))]
+
+
+def best_forest(local: Array, pairs: list[tuple[int, int, Array]], parent: Array) -> Array:
+    """The best joint labelling of a forest by dynamic programming from the leaves to the roots and back."""
+    up = {j: table for j, _, table in pairs}
+    belief = local.copy()
+    choice = np.zeros(local.shape, np.int64)
+    for j in range(len(local) - 1, -1, -1):
+        if parent[j] >= 0:
+            message = belief[j][:, None] + up[j]
+            choice[j] = message.argmax(axis=0)
+            belief[parent[j]] += message.max(axis=0)
+    labels = np.zeros(len(local), np.int64)
+    for j in range(len(local)):
+        labels[j] = choice[j, labels[parent[j]]] if parent[j] >= 0 else belief[j].argmax()
+    return labels

@@ -1,0 +1,76 @@
+"""LocPMAP's climb on a 4-connected grid with Potts weights >= 0, in the lazy noise scheme."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.kernels.perturbation import PERTURBED, RANDOM
+from locpmap.kernels.reference import noise
+
+Array = npt.NDArray[Any]
+
+
+def climb_potts(
+    unary: Array,
+    right: Array,
+    down: Array,
+    temperature: float,
+    k0: int,
+    k1: int,
+    first_image: int,
+    first_sample: int,
+    start: int,
+    given: Array,
+    row: int,
+    column: int,
+    full_width: int,
+    max_sweeps: int,
+    labels: Array,
+) -> Array:
+    """Climb for every image and sample; fills ``labels`` (n, S, R).
+
+    ``unary`` (n, S, L); weights to the ``right`` (n, H, W-1) and ``down`` (n, H-1, W); the grid is the window at
+    ``(row, column)`` of one that is ``full_width`` wide.  Returns the last sweep that changed anything, (n, R).
+    """
+    n_images, n_sites, n_labels = unary.shape
+    height, width = right.shape[1], down.shape[2]
+    rows, columns = row + np.arange(height)[:, None], column + np.arange(width)[None]
+    sites = (rows * full_width + columns).ravel()
+    colour = (rows + columns) % 2
+    sweeps = np.zeros((n_images, labels.shape[2]), np.int32)
+    for n in range(n_images):
+        for s in range(labels.shape[2]):
+            image, sample = first_image + n, first_sample + s
+            key = (int(k0), int(k1))
+            scores = noise.perturbed_lazy(unary[n].astype(np.float64), temperature, key, image, sample, sites)
+            if start == RANDOM:
+                y = noise.start_labels(unary[n], noise.words(key, noise.LAZY_SITE, image, sample, sites)[2])
+            else:
+                y = scores.argmax(axis=1) if start == PERTURBED else given[n]
+            y = y.reshape(height, width).astype(np.int64)
+            for sweep in range(1, max_sweeps + 1):
+                before = y.copy()
+                for c in (0, 1):
+                    local = scores.reshape(height, width, n_labels) + agreement(y, right[n], down[n], n_labels)
+                    best = local.argmax(axis=2)
+                    here = np.take_along_axis(local, y[:, :, None], axis=2)[:, :, 0]
+                    y = np.where((colour == c) & (local.max(axis=2) > here), best, y)
+                if (y == before).all():
+                    break
+                sweeps[n, s] = sweep
+            labels[n, :, s] = y.ravel()
+    return sweeps
+
+
+def agreement(y: Array, right: Array, down: Array, n_labels: int) -> Array:
+    """The weights of the neighbours that hold each label, (H, W, L)."""
+    one_hot = np.eye(n_labels)[y]
+    total = np.zeros_like(one_hot)
+    total[:, 1:] += right[:, :, None] * one_hot[:, :-1]
+    total[:, :-1] += right[:, :, None] * one_hot[:, 1:]
+    total[1:] += down[:, :, None] * one_hot[:-1]
+    total[:-1] += down[:, :, None] * one_hot[1:]
+    return total

@@ -1,0 +1,93 @@
+"""Coloured ICM on perturbed unaries, from a start to a local maximum: any graph, any table.
+
+A climb visits the colour classes in turn and gives every site of a class its best label, until a whole sweep
+changes nothing.  A site keeps its label where that attains the maximum; otherwise the smallest best label wins.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.kernels.model import Model
+from locpmap.kernels.perturbation import DROP, LOGISTIC, PERTURBED, PLAIN, RANDOM, Perturbation
+from locpmap.kernels.reference import noise
+from locpmap.kernels.reference.scores import local_scores
+
+Array = npt.NDArray[Any]
+
+
+def climb_sites(
+    model: Model,
+    perturbation: Perturbation,
+    start: int,
+    given: Array,
+    max_sweeps: int,
+    first_image: int,
+    lo: int,
+    hi: int,
+    first_sample: int,
+    labels: Array,
+) -> Array:
+    """Climb for images lo..hi and samples ``first_sample ..``; fills ``labels`` (hi - lo, S, R).
+
+    Returns the number of the last sweep that changed anything, (hi - lo, R).
+    """
+    sweeps = np.zeros((hi - lo, labels.shape[2]), np.int32)
+    for n in range(lo, hi):
+        for s in range(labels.shape[2]):
+            image, sample = first_image + n, first_sample + s
+            unary = perturbed(model.unary[n], perturbation, image, sample, model.site_id)
+            if start == RANDOM:
+                y = start_labels(model.unary[n], perturbation, image, sample, model.site_id)
+            elif start == PERTURBED:
+                y = unary.argmax(axis=1)
+            else:
+                y = given[n].astype(np.int64)
+            sweeps[n - lo, s] = climb(model, n, unary, y, max_sweeps)
+            labels[n - lo, :, s] = y
+    return sweeps
+
+
+def climb(model: Model, image: int, unary: Array, y: Array, max_sweeps: int) -> int:
+    """Sweep until nothing changes; ``y`` (S,) is changed in place."""
+    last = 0
+    for sweep in range(1, max_sweeps + 1):
+        for begin, stop in zip(model.class_ptr[:-1], model.class_ptr[1:], strict=True):
+            sites = model.order[begin:stop]
+            scores = local_scores(model, y, image, unary)[sites]
+            best = scores.argmax(axis=1)
+            here = np.arange(len(sites))
+            better = scores[here, best] > scores[here, y[sites]]
+            if better.any():
+                y[sites[better]] = best[better]
+                last = sweep
+        if last < sweep:
+            break
+    return last
+
+
+def perturbed(unary: Array, perturbation: Perturbation, image: int, sample: int, sites: Array) -> Array:
+    """The unaries that a sample climbs on, (S, L), in the unaries' own precision."""
+    scheme, amount, *halves = perturbation
+    key = (int(halves[0]), int(halves[1]))
+    if scheme == PLAIN:
+        scores = noise.perturbed_plain(unary, amount, key, image, sample, sites)
+    elif scheme == LOGISTIC:
+        scores = noise.perturbed_lazy(unary, amount, key, image, sample, sites)
+    elif scheme == DROP:
+        drop = noise.uniform(noise.words(key, noise.DROP, image, sample, sites)[0]) < amount
+        scores = np.where(drop[:, None] & (unary > -np.inf), 0, unary)
+    else:
+        scores = unary
+    return scores.astype(unary.dtype)
+
+
+def start_labels(unary: Array, perturbation: Perturbation, image: int, sample: int, sites: Array) -> Array:
+    """A uniformly random allowed label per site."""
+    key = (int(perturbation.k0), int(perturbation.k1))
+    if perturbation.scheme == LOGISTIC:
+        return noise.start_bits(unary, key, image, sample, sites)
+    return noise.start_labels(unary, noise.words(key, noise.START, image, sample, sites)[0])

@@ -1,0 +1,26 @@
+"""Conditional (Rao-Blackwell) probabilities: the softmax of local scores given a sample's other labels.
+
+Sums are kept as whole numbers of 2^-40, so that they do not depend on the order in which samples arrive.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.kernels.model import Model
+from locpmap.kernels.reference.scores import local_scores
+
+Array = npt.NDArray[Any]
+UNIT = 2.0**40
+
+
+def conditionals(model: Model, labels: Array, sums: Array, lo: int, begin: int, stop: int) -> None:
+    """Add ``p(· | other labels)`` of images lo.. and sites begin..stop; labels (n, S, R), sums (n, S, L) int64."""
+    for n in range(len(labels)):
+        for s in range(labels.shape[2]):
+            scores = local_scores(model, labels[n, :, s].astype(np.int64), lo + n)[begin:stop]
+            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+            sums[n, begin:stop] += np.rint(weights / weights.sum(axis=1, keepdims=True) * UNIT).astype(np.int64)

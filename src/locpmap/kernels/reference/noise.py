@@ -1,0 +1,140 @@
+"""The noise, defined once: Philox-4x32-10 and the two schemes that turn its integers into Gumbel noise.
+
+Every random number in the library is a pure function of ``(seed, stream, image, sample, site, label)``.
+The seed is the 64-bit key; the rest is packed into the 128-bit counter::
+
+    c0 = site mod 2^32
+    c1 = (site div 2^32) + (group << 16)       group: label div 4, 16 bits
+    c2 = sample
+    c3 = image + (stream << 28)                images: 28 bits, streams: 4 bits
+
+One call of Philox gives four 32-bit words.  A word x becomes the uniform ``(x div 256 + 1/2) / 2^24``, which
+is neither 0 nor 1 in single precision, so no logarithm below is infinite.
+
+**plain**: label k of a site gets ``-log(-log u)`` with u from word ``k mod 4`` of group ``k div 4``.
+
+**lazy** (Potts weights that are not negative, more than two labels): drawn top-down, so that most of it never
+needs drawing.  Perturbed scores are clocks ``T_k = exp(-(unary_k + Gumbel)) ~ Exp(rate p_k)`` up to scale, with
+``p = softmax(unary)``; the smallest clock is the largest score.  The first clock rings at ``T_a ~ Exp(1)``
+for a label ``a ~ Categorical(p)``; by memorylessness the others follow as ``T_k = T_a + Exp(1) / p_k``.
+
+**lazy, two labels**: only the difference of the two noises matters, and it is logistic: one word per site.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+UInts = npt.NDArray[np.uint64]
+
+# Streams keep uses of the same (image, sample, site) apart.
+PLAIN, LAZY_SITE, LAZY_CLOCK, LOGISTIC, START, START_BITS, CHAIN, DROP = range(8)
+
+_LOW = np.uint64(0xFFFFFFFF)
+_32 = np.uint64(32)
+
+
+def philox(counter: tuple[UInts, UInts, UInts, UInts], key: tuple[int, int]) -> tuple[UInts, ...]:
+    """Ten rounds of Philox-4x32 (Salmon et al. 2011) on arrays of counters; four arrays of 32-bit words."""
+    c0, c1, c2, c3 = (np.asarray(c, np.uint64) for c in counter)
+    k0, k1 = key
+    for _ in range(10):
+        product0 = np.uint64(0xD2511F53) * c0
+        product1 = np.uint64(0xCD9E8D57) * c2
+        c0, c1, c2, c3 = (
+            (product1 >> _32) ^ c1 ^ np.uint64(k0),
+            product1 & _LOW,
+            (product0 >> _32) ^ c3 ^ np.uint64(k1),
+            product0 & _LOW,
+        )
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return c0, c1, c2, c3
+
+
+def words(
+    key: tuple[int, int], stream: int, image: int, sample: int, sites: npt.NDArray[np.int64], group: int = 0
+) -> npt.NDArray[np.uint64]:
+    """The four words of every site, shape (4, n_sites)."""
+    site = sites.astype(np.uint64)
+    like = np.zeros_like(site)
+    c1 = (site >> _32) + np.uint64(group << 16)
+    counter = (site & _LOW, c1, like + np.uint64(sample), like + np.uint64(image + (stream << 28)))
+    return np.stack(philox(counter, key))
+
+
+def uniform(word: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    """A 32-bit word as a number strictly inside (0, 1), with 24 bits."""
+    return ((word >> np.uint64(8)).astype(np.float64) + 0.5) / 2.0**24
+
+
+def label_uniforms(
+    key: tuple[int, int], stream: int, image: int, sample: int, sites: npt.NDArray[np.int64], n_labels: int
+) -> npt.NDArray[np.float64]:
+    """One uniform per site and label, (n_sites, n_labels)."""
+    groups = [words(key, stream, image, sample, sites, g) for g in range((n_labels + 3) // 4)]
+    return uniform(np.concatenate(groups)[:n_labels].T)
+
+
+def gumbel(
+    key: tuple[int, int], image: int, sample: int, sites: npt.NDArray[np.int64], n_labels: int
+) -> npt.NDArray[np.float64]:
+    """Plain scheme: standard Gumbel noise, (n_sites, n_labels)."""
+    return -np.log(-np.log(label_uniforms(key, PLAIN, image, sample, sites, n_labels)))
+
+
+def perturbed_plain(unary, temperature, key, image, sample, sites):
+    """``unary + temperature · Gumbel``, (n_sites, n_labels)."""
+    return unary + temperature * gumbel(key, image, sample, sites, unary.shape[1])
+
+
+def perturbed_lazy(unary, temperature, key, image, sample, sites):
+    """The same distribution (up to a constant per site) in the lazy scheme, (n_sites, n_labels)."""
+    scaled = unary / temperature
+    if unary.shape[1] == 2:
+        # Label 1 wins by logit(u) more than the unaries say, u falling with the word:
+        # P(u < sigmoid(d)) = sigmoid(d), so label 1 is chosen iff u < sigmoid(score difference).
+        u = logistic_uniform(key, image, sample, sites)
+        return temperature * np.stack([scaled[:, 0], scaled[:, 1] - np.log(u / (1 - u))], axis=1)
+    weight = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+    p = weight / weight.sum(axis=1, keepdims=True)
+    first = words(key, LAZY_SITE, image, sample, sites)
+    winner = first_label(p, uniform(first[0]))
+    clock = -np.log(uniform(first[1]))[:, None]
+    waits = -np.log(label_uniforms(key, LAZY_CLOCK, image, sample, sites, unary.shape[1]))
+    with np.errstate(divide="ignore"):
+        clocks = clock + waits / p
+    np.put_along_axis(clocks, winner[:, None], clock, axis=1)
+    return -temperature * np.log(clocks)
+
+
+def first_label(p, u):
+    """Inverse of the cumulative distribution at u, the likeliest label first and then in natural order."""
+    n_labels = p.shape[1]
+    best = p.argmax(axis=1)
+    rank = np.arange(n_labels)[None] + (np.arange(n_labels)[None] < best[:, None])
+    rank[np.arange(len(p)), best] = 0
+    order = np.argsort(rank, axis=1)
+    cumulative = np.cumsum(np.take_along_axis(p, order, axis=1), axis=1)
+    position = np.minimum((u[:, None] > cumulative).sum(axis=1), n_labels - 1)
+    return order[np.arange(len(p)), position]
+
+
+def logistic_uniform(key, image, sample, sites):
+    """Two labels, lazy: sample s takes word s mod 4 of the call with counter s div 4."""
+    return uniform(words(key, LOGISTIC, image, sample >> 2, sites)[sample & 3])
+
+
+def start_labels(unary, word):
+    """A uniformly random allowed label per site: number ``word · n_allowed div 2^32`` among those above -inf."""
+    allowed = unary > -np.inf
+    nth = (word * allowed.sum(axis=1).astype(np.uint64)) >> _32
+    return np.argmax(np.cumsum(allowed, axis=1) > nth.astype(np.int64)[:, None], axis=1)
+
+
+def start_bits(unary, key, image, sample, sites):
+    """The same for two labels in the lazy scheme: one bit a sample, 128 samples to a call of Philox."""
+    word = words(key, START_BITS, image, sample >> 7, sites)[(sample >> 5) & 3]
+    bit = ((word >> np.uint64(sample & 31)) & np.uint64(1)).astype(np.int64)
+    forbidden = unary == -np.inf
+    return np.where(forbidden[:, 0], 1, np.where(forbidden[:, 1], 0, bit))

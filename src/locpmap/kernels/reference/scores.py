@@ -1,0 +1,58 @@
+"""Scores of labellings: the one place where unary and pairwise terms are added up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.kernels.model import Model
+
+Array = npt.NDArray[Any]
+
+
+def edge_tables(model: Model, image: int, edges: Array) -> Array:
+    """The label tables of the given edges, (len(edges), L, L)."""
+    features = model.features[image if len(model.features) > 1 else 0]
+    tables = model.tables[image if len(model.tables) > 1 else 0]
+    features = features[edges if len(features) > 1 else np.zeros(len(edges), int)]
+    tables = tables[edges if len(tables) > 1 else np.zeros(len(edges), int)]
+    return np.einsum("ef,efab->eab", features, tables)
+
+
+def pair_scores(model: Model, image: int, first: Array, second: Array) -> Array:
+    """The score of one pair of labels per edge, (E,)."""
+    features = model.features[image if len(model.features) > 1 else 0]
+    tables = model.tables[image if len(model.tables) > 1 else 0]
+    which = np.arange(len(model.edges)) if len(tables) > 1 else np.zeros(len(model.edges), int)
+    return (features * tables[which, :, first, second]).sum(axis=1)
+
+
+def total_scores(model: Model, labels: Array) -> npt.NDArray[np.float64]:
+    """θ(y) of every image, (N,), in double precision; labels (N, S)."""
+    unary = np.take_along_axis(model.unary, labels[:, :, None], axis=2)[:, :, 0].sum(axis=1, dtype=np.float64)
+    first, second = labels[:, model.edges[:, 0]], labels[:, model.edges[:, 1]]
+    return unary + [pair_scores(model, n, first[n], second[n]).sum() for n in range(len(labels))]
+
+
+def local_scores(model: Model, labels: Array, image: int | None = None, unary: Array | None = None) -> Array:
+    """``unary[i, k]`` plus the pairwise scores of label k against the neighbours' labels.
+
+    Shape (N, S, L) for labels (N, S); with ``image`` given, (S, L) for labels (S,) of that image, and
+    ``unary`` may then stand in for the model's own (perturbed, say).
+    """
+    if image is None:
+        return np.stack([local_scores(model, labels[n], n) for n in range(len(labels))])
+    scores = np.array(model.unary[image] if unary is None else unary, np.float64)
+    first, second = model.edges[:, 0], model.edges[:, 1]
+    if model.potts:
+        weights = np.broadcast_to(model.features[image if len(model.features) > 1 else 0, :, 0], len(model.edges))
+        np.add.at(scores, (first, labels[second]), weights)
+        np.add.at(scores, (second, labels[first]), weights)
+        return scores
+    tables = edge_tables(model, image, np.arange(len(model.edges)))
+    every = np.arange(len(model.edges))
+    np.add.at(scores, first, tables[every, :, labels[second]])
+    np.add.at(scores, second, tables[every, labels[first], :])
+    return scores

@@ -1,0 +1,46 @@
+"""Threads for kernels that release the interpreter's lock.
+
+A plain pool instead of Numba's own threading layers: it may be entered from several Python threads and after
+a fork, and it costs nothing to compile.  Work is split into ranges; no result depends on how.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def available_threads() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def ranges(count: int, parts: int) -> list[tuple[int, int]]:
+    """Split ``range(count)`` into at most ``parts`` nearly equal, non-empty pieces."""
+    parts = max(1, min(parts, count))
+    bounds = [count * p // parts for p in range(parts + 1)]
+    return list(zip(bounds[:-1], bounds[1:], strict=True))
+
+
+class Threads:
+    """A pool of ``n_threads`` that lives as long as one inference."""
+
+    def __init__(self, n_threads: int) -> None:
+        self.n_threads = n_threads
+        self._pool = ThreadPoolExecutor(n_threads) if n_threads > 1 else None
+
+    def map(self, function: Callable[..., T], jobs: Iterable[tuple[object, ...]]) -> list[T]:
+        """``[function(*job) for job in jobs]``, in parallel and in order."""
+        jobs = list(jobs)
+        if self._pool is None or len(jobs) < 2:
+            return [function(*job) for job in jobs]
+        return list(self._pool.map(lambda job: function(*job), jobs))
+
+    def close(self) -> None:
+        """Let the threads end."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,35 @@
+"""Seeds, and the noise itself for those who want to look at it."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.errors import InputError, InputTypeError
+from locpmap.kernels.reference import noise as reference
+
+Key = tuple[int, int]
+
+
+def key_of(seed: int) -> Key:
+    """The Philox key of a seed: its low and high 32 bits."""
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        raise InputTypeError(f"seed is {seed!r}, expected a whole number from 0 to 2^64 - 1") from None
+    if not 0 <= number < 2**64:
+        raise InputError(f"seed is {number}, expected a whole number from 0 to 2^64 - 1")
+    return number & 0xFFFFFFFF, number >> 32
+
+
+def gumbel(seed: int, n_sites: int, n_labels: int, *, sample: int = 0, image: int = 0) -> npt.NDArray[Any]:
+    """The plain scheme's standard Gumbel noise of sites 0 to n_sites - 1, shape (n_sites, n_labels).
+
+    >>> gumbel(0, 2, 3).round(3)
+    array([[-0.087,  2.062,  0.271],
+           [ 0.201, -0.4  ,  0.319]])
+    """
+    return reference.gumbel(key_of(seed), image, sample, np.arange(n_sites, dtype=np.int64), n_labels)

@@ -1,0 +1,218 @@
+"""Every form a pairwise term may come in, reduced to two: Potts weights, or features times tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.arrays import frozen, is_tensor, to_float
+from locpmap.errors import InputError
+from locpmap.graphs import Graph, Grid
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Factored:
+    """Pairwise scores ``Σ_f features[e, f] · tables[f]``, never expanded to a table per edge.
+
+    ``features`` is (.., E, F) on a graph; on a grid one array per direction: (.., H, W-1, F), (.., H-1, W, F).
+    ``tables`` is (F, L, L).
+    """
+
+    features: Any
+    tables: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Pairwise:
+    """The compiled term.  ``weights`` is set for Potts models, ``features`` and ``tables`` for all others.
+
+    Axes of length 1 mean "the same for all images" or "for all edges".
+    """
+
+    n_labels: int
+    weights: tuple[Array, ...] | None = None  # one (1|N, 1|E_d) per direction
+    features: Array | None = None  # (1|N, 1|E, F)
+    tables: Array | None = None  # (1|N, 1|E, F, L, L)
+
+    @property
+    def potts(self) -> bool:
+        """Whether the score is a weight where labels agree and 0 elsewhere."""
+        return self.weights is not None
+
+    @property
+    def least_weight(self) -> float:
+        """The smallest Potts weight; not a number unless the model is Potts."""
+        if self.weights is None:
+            return float("nan")
+        return float(min((w.min(initial=np.inf) for w in self.weights), default=np.inf))
+
+    def flat(self, direction_sizes: Sequence[int]) -> tuple[Array, Array]:
+        """``features`` and ``tables`` as :class:`locpmap.kernels.Model` wants them, in double precision."""
+        if self.weights is None:
+            assert self.features is not None and self.tables is not None
+            return frozen(self.features.astype(np.float64)), frozen(self.tables.astype(np.float64))
+        weights = self.weights
+        if all(w.shape == (1, 1) and w[0, 0] == weights[0][0, 0] for w in weights):
+            features = weights[0][:, :, None]
+        else:
+            features = _join([w[:, :, None] for w in weights], direction_sizes)
+        return frozen(features.astype(np.float64)), frozen(np.eye(self.n_labels)[None, None, None])
+
+    def without(self, dead: Array, direction_sizes: Sequence[int]) -> Pairwise:
+        """The same term with the edges marked in ``dead`` (1|N, E) contributing nothing."""
+        if self.weights is not None:
+            parts = np.split(dead, np.cumsum(direction_sizes)[:-1], axis=1)
+            cut = (frozen(np.where(part, w.dtype.type(0), w)) for part, w in zip(parts, self.weights, strict=True))
+            return replace(self, weights=tuple(cut))
+        assert self.features is not None and self.tables is not None
+        if np.isfinite(self.tables).all():
+            return replace(self, features=frozen(np.where(dead[:, :, None], 0.0, self.features)))
+        # 0 · -inf is not a number, so forbidden pairs on dead edges have to go from the tables themselves.
+        tables = np.where(dead[:, :, None, None, None], 0.0, self.tables)
+        return replace(self, tables=frozen(tables))
+
+
+def parse_pairwise(value: Any, graph: Grid | Graph, n_images: int, n_labels: int, batched: bool) -> Pairwise:
+    """Recognise the form by its shape, or say which shapes would do."""
+    parse = _Parser(graph, n_images, n_labels, batched)
+    if isinstance(value, Factored):
+        return parse.factored(value)
+    # A nested list is a table; a sequence of arrays or of numbers has one entry per direction.
+    if isinstance(graph, Grid) and isinstance(value, tuple | list) and not any(isinstance(v, tuple | list) for v in value):
+        return parse.directions(value)
+    return parse.single(value)
+
+
+class _Parser:
+    def __init__(self, graph: Grid | Graph, n_images: int, n_labels: int, batched: bool) -> None:
+        self.n_images, self.n_labels, self.batched = n_images, n_labels, batched
+        self.table = (n_labels, n_labels)
+        self.shapes: tuple[tuple[int, ...], ...]
+        if isinstance(graph, Grid):
+            self.names = ("horizontal", "vertical", "diagonal", "antidiagonal")[: len(graph.direction_shapes)]
+            self.shapes = graph.direction_shapes
+        else:
+            self.names, self.shapes = ("",), ((len(graph.edges()),),)
+        self.sizes = [int(np.prod(shape)) for shape in self.shapes]
+        self.on_grid = isinstance(graph, Grid)
+
+    def single(self, value: Any) -> Pairwise:
+        """A scalar, a table for all edges or, on a graph, values per edge."""
+        array = to_float(value, "pairwise")
+        if array.ndim == 0:
+            return self._potts([array.reshape(1, 1)] * len(self.shapes))
+        shared = array.shape == self.table
+        per_edge = None if self.on_grid else self._per_edge(array, self.shapes[0])
+        if shared and per_edge is not None and array.ndim == 2:
+            raise InputError(
+                f"pairwise has shape {array.shape}, which could be one table or a weight per image and edge:"
+                f" give the table as np.broadcast_to(table, (E, L, L))"
+            )
+        if shared:
+            return self._tables(array[None, None, None])
+        if per_edge is None:
+            raise InputError(f"pairwise has shape {array.shape}, expected {self._expected()}")
+        return self._potts([per_edge]) if per_edge.ndim == 2 else self._tables(per_edge[:, :, None])
+
+    def directions(self, values: Sequence[Any]) -> Pairwise:
+        """One entry per direction of a grid, each a scalar, a table, or values per edge."""
+        self._count(values, "pairwise")
+        arrays = [to_float(v, f"pairwise ({name})") for v, name in zip(values, self.names, strict=True)]
+        found = [self._per_edge(a, s) for a, s in zip(arrays, self.shapes, strict=True)]
+        if all(a.ndim == 0 or (f is not None and f.ndim == 2) for a, f in zip(arrays, found, strict=True)):
+            return self._potts([a.reshape(1, 1) if f is None else f for a, f in zip(arrays, found, strict=True)])
+        if all(f is not None and f.ndim == 4 for f in found):
+            return self._tables(_join([f[:, :, None] for f in found if f is not None], self.sizes))
+        if all(a.shape == self.table for a in arrays):
+            return self._direction_tables(np.stack(arrays))
+        came = ", ".join(f"{name} {a.shape}" for name, a in zip(self.names, arrays, strict=True))
+        raise InputError(f"pairwise has shapes {came}, expected {self._expected()}")
+
+    def factored(self, value: Factored) -> Pairwise:
+        """Features per edge times tables."""
+        tables = to_float(value.tables, "pairwise tables")
+        if tables.ndim != 3 or tables.shape[1:] != self.table:
+            raise InputError(
+                f"the tables of Factored have shape {tables.shape}, expected (F, {self.n_labels}, {self.n_labels})"
+            )
+        given = value.features if self.on_grid and not is_tensor(value.features) else (value.features,)
+        self._count(given, "the features of Factored")
+        parts = []
+        for item, name, shape in zip(given, self.names, self.shapes, strict=True):
+            array = to_float(item, f"the features of Factored ({name})" if name else "the features of Factored")
+            end = (*shape, len(tables))
+            if array.shape not in (end, (self.n_images, *end)) or (array.ndim > len(end) and not self.batched):
+                raise InputError(f"{name} features of Factored have shape {array.shape}, expected (.., {_csv(end)})".strip())
+            parts.append(array.reshape(-1, int(np.prod(shape)), len(tables)))
+        features = _join(parts, self.sizes)
+        _refuse(features, "the features of Factored", -np.inf)
+        _refuse(tables, "the tables of Factored", -np.inf)
+        return Pairwise(self.n_labels, features=frozen(features), tables=frozen(tables[None, None]))
+
+    def _per_edge(self, array: Array, shape: tuple[int, ...]) -> Array | None:
+        """(1|N, E) or (1|N, E, L, L) where the array has such a shape."""
+        size = int(np.prod(shape))
+        for tail in ((), self.table):
+            if array.shape == (*shape, *tail):
+                return array.reshape(1, size, *tail)
+            if self.batched and array.shape == (self.n_images, *shape, *tail):
+                return array.reshape(self.n_images, size, *tail)
+        return None
+
+    def _potts(self, weights: list[Array]) -> Pairwise:
+        for weight in weights:
+            _refuse(weight, "pairwise (a Potts weight)", -np.inf)
+        return Pairwise(self.n_labels, weights=tuple(frozen(w) for w in weights))
+
+    def _tables(self, tables: Array) -> Pairwise:
+        _refuse(tables, "pairwise")
+        return Pairwise(self.n_labels, features=frozen(np.ones((1, 1, 1))), tables=frozen(tables))
+
+    def _direction_tables(self, tables: Array) -> Pairwise:
+        """One table per direction: a feature per direction that is 1 on its edges, unless -inf forbids the product."""
+        which = np.repeat(np.arange(len(tables)), self.sizes)
+        if not np.isfinite(tables).all():
+            return self._tables(tables[which][None, :, None])
+        return Pairwise(
+            self.n_labels, features=frozen(np.eye(len(tables))[which][None]), tables=frozen(tables[None, None])
+        )
+
+    def _count(self, values: Any, what: str) -> None:
+        if not isinstance(values, tuple | list) or len(values) != len(self.shapes):
+            came = len(values) if isinstance(values, tuple | list) else "one array"
+            raise InputError(f"{what} has {came} entries, expected one per direction: {', '.join(self.names)}")
+
+    def _expected(self) -> str:
+        table = f"a table ({_csv(self.table)})"
+        if not self.on_grid:
+            (n_edges,) = self.shapes[0]
+            return f"a scalar, {table}, or values per edge (.., {n_edges}) or (.., {n_edges}, {_csv(self.table)})"
+        sizes = " and ".join(f"(.., {_csv(shape)})" for shape in self.shapes)
+        return f"a scalar, {table}, or one entry per direction: weights {sizes}, or tables with {_csv(self.table)} appended"
+
+
+def _csv(shape: tuple[int, ...]) -> str:
+    return ", ".join(str(n) for n in shape)
+
+
+def _join(parts: list[Array], sizes: Sequence[int]) -> Array:
+    """Concatenate directions along the edge axis, with a common image axis."""
+    images = max(part.shape[0] for part in parts)
+    full = [np.broadcast_to(p, (images, n, *p.shape[2:])) for p, n in zip(parts, sizes, strict=True)]
+    return np.concatenate(full, axis=1)
+
+
+def _refuse(array: Array, name: str, forbidden: float | None = None) -> None:
+    """Raise on NaN and +inf, and on -inf too where it has no meaning."""
+    if not array.size:
+        return
+    low, high = array.min(), array.max()
+    for value in (low, high):
+        if np.isnan(value) or value == np.inf or value == forbidden:
+            raise InputError(f"{name} contains {value}, expected finite numbers" + (", or -inf" if forbidden is None else ""))

@@ -1,0 +1,197 @@
+"""Potentials: a validated, frozen pairwise model, the only thing that inference sees.
+
+Convention: scores are log-potentials and larger is better,
+``θ(y) = Σ_i unary[i, y_i] + Σ_(i,j) pairwise[e, y_i, y_j]``, and ``p(y) ∝ exp θ(y)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.arrays import Restore, frozen, restorer, to_float, to_labels, to_numpy
+from locpmap.errors import InputError
+from locpmap.graphs import Graph, Grid
+from locpmap.graphs.adjacency import colour_classes
+from locpmap.kernels import Model
+from locpmap.kernels.reference.scores import local_scores, total_scores
+from locpmap.pairwise import Pairwise, parse_pairwise
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Potentials:
+    """A pairwise model on a grid or a graph, for one image or a batch.  Made by :meth:`grid` or :meth:`graph`.
+
+    Arrays are validated once and then read-only; large ones are not copied, so leave the originals alone.
+    """
+
+    structure: Grid | Graph
+    unary: Array  # (N, S, L)
+    pairwise: Pairwise
+    masked: Array | None  # (1|N, S), True where a site takes no part
+    batched: bool
+    restore: Restore
+
+    @classmethod
+    def grid(
+        cls,
+        unary: Any,
+        pairwise: Any,
+        *,
+        connectivity: int = 4,
+        mask: Any = None,
+        window: tuple[int, int, int] | None = None,
+    ) -> Potentials:
+        """Potentials on a grid.
+
+        Args:
+            unary: Scores (H, W, L) or (N, H, W, L), label axis last; ``-inf`` forbids a label.
+            pairwise: A Potts weight (the score where labels agree), a table (L, L), one entry per direction
+                (horizontal, vertical[, diagonal, antidiagonal]) of weights (.., H, W-1), (.., H-1, W), .. or of
+                tables with (L, L) appended, or :class:`Factored`.
+            connectivity: 4 or 8 neighbours.
+            mask: Booleans (H, W) or (N, H, W), True where a site is ignored: it gets label -1 and influences nothing.
+            window: ``(row, column, full_width)`` where this grid is a window of a larger one.
+
+        >>> import numpy as np
+        >>> pot = Potentials.grid(np.zeros((2, 3, 4)), 1.0)
+        >>> pot.score(np.zeros((2, 3), int))
+        7.0
+        """
+        scores = to_float(unary, "unary")
+        if scores.ndim not in (3, 4):
+            raise InputError(f"unary has shape {scores.shape}, expected (H, W, L) or (N, H, W, L)")
+        if 0 in scores.shape:
+            raise InputError(f"unary is empty: it has shape {scores.shape}")
+        row, column, full_width = window or (0, 0, None)
+        structure = Grid(*scores.shape[-3:-1], connectivity, row, column, full_width)
+        return cls._build(structure, scores, pairwise, mask, scores.ndim == 4, restorer(unary))
+
+    @classmethod
+    def graph(cls, unary: Any, edges: Any, pairwise: Any, *, mask: Any = None) -> Potentials:
+        """Potentials on any graph.
+
+        Args:
+            unary: Scores (S, L) or (N, S, L); ``-inf`` forbids a label.
+            edges: Pairs of sites (E, 2), each edge once.
+            pairwise: A Potts weight, weights (.., E), a table (L, L), tables (.., E, L, L) with the label of
+                ``edges[:, 0]`` first, or :class:`Factored`.
+            mask: Booleans (S,) or (N, S), True where a site is ignored.
+        """
+        scores = to_float(unary, "unary")
+        if scores.ndim not in (2, 3):
+            raise InputError(f"unary has shape {scores.shape}, expected (S, L) or (N, S, L)")
+        if 0 in scores.shape:
+            raise InputError(f"unary is empty: it has shape {scores.shape}")
+        structure = edges if isinstance(edges, Graph) else Graph(scores.shape[-2], edges)
+        if structure.n_sites != scores.shape[-2]:
+            raise InputError(f"unary has {scores.shape[-2]} sites, expected the graph's {structure.n_sites}")
+        return cls._build(structure, scores, pairwise, mask, scores.ndim == 3, restorer(unary))
+
+    @classmethod
+    def _build(
+        cls, structure: Grid | Graph, scores: Array, pairwise: Any, mask: Any, batched: bool, restore: Restore
+    ) -> Potentials:
+        unary = scores.reshape(-1, structure.n_sites, scores.shape[-1])
+        if len(unary) >= 2**28:
+            raise InputError(f"unary holds {len(unary)} images, expected fewer than 2^28")
+        term = parse_pairwise(pairwise, structure, len(unary), unary.shape[2], batched)
+        masked = None if mask is None else _parse_mask(mask, structure, len(unary))
+        if masked is not None and masked.any():
+            edges = structure.edges()
+            dead = masked[:, edges[:, 0]] | masked[:, edges[:, 1]]
+            term = term.without(dead, _direction_sizes(structure))
+            # An isolated site with one allowed label of score 0 changes no score and no log partition.
+            alone = np.full(unary.shape[2], -np.inf, unary.dtype)
+            alone[0] = 0
+            unary = np.where(masked[:, :, None], alone, unary)
+        _check_unary(unary, structure, batched)
+        return cls(structure, frozen(unary), term, masked, batched, restore)
+
+    @property
+    def n_images(self) -> int:
+        """Number of images (1 without a batch axis)."""
+        return int(self.unary.shape[0])
+
+    @property
+    def n_sites(self) -> int:
+        """Number of sites."""
+        return int(self.unary.shape[1])
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels."""
+        return int(self.unary.shape[2])
+
+    @cached_property
+    def model(self) -> Model:
+        """The flat arrays that general kernels read; built when first needed, O(S + E log E)."""
+        features, tables = self.pairwise.flat(_direction_sizes(self.structure))
+        near = self.structure.adjacency()
+        order, class_ptr = colour_classes(self.structure.colours())
+        parts = (self.structure.edges(), *near, order, class_ptr, self.structure.site_ids())
+        return Model(self.unary, features, tables, self.pairwise.potts, *(frozen(part) for part in parts))
+
+    def score(self, labels: Any) -> Any:
+        """θ(y): a float, or (N,) for a batch.  ``labels`` has the shape of the result's labels."""
+        totals = total_scores(self.model, self.flat_labels(labels))
+        return totals if self.batched else float(totals[0])
+
+    def local_scores(self, labels: Any) -> Any:
+        """The score of every label at every site with all other sites held, up to a constant per site; (.., L)."""
+        return self.restore(self.unflatten(local_scores(self.model, self.flat_labels(labels))))
+
+    def flat_labels(self, labels: Any, name: str = "labels") -> npt.NDArray[np.int64]:
+        """Validated labels as (N, S); masked sites become 0, their only label."""
+        array = to_labels(labels, name)
+        expected = ((self.n_images,) if self.batched else ()) + self.structure.shape
+        if array.shape != expected:
+            raise InputError(f"{name} has shape {array.shape}, expected {expected}")
+        flat = array.reshape(self.n_images, self.n_sites)
+        if self.masked is not None:
+            flat = np.where(self.masked, 0, flat)
+        if flat.min() < 0 or flat.max() >= self.n_labels:
+            raise InputError(f"{name} runs from {flat.min()} to {flat.max()}, expected 0 to {self.n_labels - 1}")
+        return flat
+
+    def unflatten(self, values: Array) -> Array:
+        """(N, S, ...) back to the caller's axes: batch (if any), then sites, then the rest."""
+        shaped = values.reshape(self.n_images, *self.structure.shape, *values.shape[2:])
+        return shaped if self.batched else shaped[0]
+
+
+def _direction_sizes(structure: Grid | Graph) -> list[int]:
+    if isinstance(structure, Grid):
+        return [h * w for h, w in structure.direction_shapes]
+    return [len(structure.edges())]
+
+
+def _parse_mask(mask: Any, structure: Grid | Graph, n_images: int) -> Array:
+    array = to_numpy(mask, "mask")
+    if array.dtype != np.bool_:
+        raise InputError(f"mask has dtype {array.dtype}, expected booleans (True where a site is ignored)")
+    if array.shape not in (structure.shape, (n_images, *structure.shape)):
+        raise InputError(f"mask has shape {array.shape}, expected {structure.shape} with or without a batch axis")
+    masked = array.reshape(-1, structure.n_sites)
+    if masked.all(axis=1).any():
+        raise InputError("mask ignores every site of an image, expected at least one that takes part")
+    return frozen(masked)
+
+
+def _check_unary(unary: Array, structure: Grid | Graph, batched: bool) -> None:
+    """NaN and +inf show in the largest score of a site; -inf there means that no label is left."""
+    best = unary.max(axis=2)
+    if np.isfinite(best).all():
+        return
+    image, site = (int(i) for i in np.argwhere(~np.isfinite(best))[0])
+    where = tuple(int(i) for i in np.unravel_index(site, structure.shape))
+    at = f"[{', '.join(str(i) for i in ((image,) if batched else ()) + where)}]"
+    if best[image, site] == -np.inf:
+        raise InputError(f"unary{at} is -inf for every label, expected at least one allowed label")
+    raise InputError(f"unary{at} contains {best[image, site]}, expected finite numbers or -inf")

@@ -1,0 +1,98 @@
+"""What every decoder returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.potentials import Potentials
+
+Array = npt.NDArray[Any]
+
+
+class Status(StrEnum):
+    """How a run ended; the values are the messages."""
+
+    EXACT = "exact"
+    CONVERGED = "converged"
+    COMPLETE = "drew all samples"
+    MAX_SWEEPS = "stopped at max_sweeps before converging"
+    CLIMBS_CUT = "drew all samples, but some climbs stopped at max_sweeps before a local maximum"
+    MAX_SAMPLES = "drew max_samples before the standard error fell below the tolerance"
+    MAX_SECONDS = "stopped at max_seconds"
+
+
+class BoundKind(StrEnum):
+    """What ``Result.log_partition`` is."""
+
+    EXACT = "exact"
+    LOWER = "lower bound"
+    UPPER = "upper bound"
+    BETHE = "Bethe approximation"
+
+
+@dataclass(frozen=True)
+class Band:
+    """The least and the greatest local maximum of an attractive binary model, per sample.
+
+    Every local maximum lies between the two, whatever the start and the order of updates; where they agree, the
+    sample is the only local maximum there.
+    """
+
+    width: Any  # (.., sites): share of samples in which the two differ
+    unique: Any  # () or (N,): share of samples whose local maximum is unique
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """Labels, what is known about their uncertainty, and how they came about.
+
+    Shapes follow the potentials: ``labels`` (.., H, W) or (.., S); ``probability``, ``variance`` (.., L).
+    Masked sites have label -1 and probability 0.  ``probability`` is None for decoders that give one labelling
+    and no uncertainty (icm, annealing, graph_cut, max_product).
+    """
+
+    labels: Any
+    probability: Any
+    method: str
+    status: Status
+    backend: str
+    device: str
+    seconds: float
+    n_sweeps: float  # sweeps made; for samplers the mean over samples
+    n_samples: int = 0
+    noise: str | None = None  # the scheme, for decoders that perturb
+    log_partition: Any = None  # () or (N,)
+    log_partition_kind: BoundKind | None = None
+    samples: Any = None  # (M, .., sites) int16
+    band: Band | None = None
+    potentials: Potentials = field(repr=False, kw_only=True)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the run ended by itself rather than at a limit."""
+        return self.status in (Status.EXACT, Status.CONVERGED, Status.COMPLETE)
+
+    @cached_property
+    def score(self) -> Any:
+        """θ of ``labels`` under the unperturbed model: a float, or (N,) for a batch."""
+        return self.potentials.score(self.labels)
+
+    @cached_property
+    def variance(self) -> Any:
+        """p(1 - p) per label."""
+        return None if self.probability is None else self.probability * (1 - self.probability)
+
+    @cached_property
+    def entropy(self) -> Any:
+        """-Σ p log p per site, in nats."""
+        if self.probability is None:
+            return None
+        p = np.asarray(self.probability)
+        terms = np.multiply(p, np.log(np.where(p > 0, p, 1)))
+        return self.potentials.restore(-terms.sum(axis=-1))

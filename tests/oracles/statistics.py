@@ -1,0 +1,90 @@
+"""When does a Monte-Carlo estimate agree with an exact value?  Every tolerance is a computed standard error.
+
+The checks raise AssertionError; each fails with probability about ERROR when the code is right.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from .models import Floats
+
+ERROR = 1e-6
+MIN_EXPECTED = 5  # counts expected below this are too skewed for a z score
+
+
+def z_bound(n_comparisons: int, error: float = ERROR) -> float:
+    """Bonferroni: the largest of this many |z| exceeds it with probability at most `error` (4.9 for one)."""
+    return float(stats.norm.isf(error / (2 * n_comparisons)))
+
+
+def z_scores(counts: npt.ArrayLike, probability: npt.ArrayLike, n_draws: int) -> Floats:
+    """Standardised binomial counts."""
+    counts, probability = np.asarray(counts, np.float64), np.asarray(probability, np.float64)
+    return (counts - n_draws * probability) / np.sqrt(n_draws * probability * (1 - probability))
+
+
+def check_z(z: npt.ArrayLike, correlation: Floats | None = None) -> None:
+    """No z is too large, and z² is 1 on average, so that errors that are too large are seen as well.
+
+    The z may depend on one another: with correlation ρ the mean of m values z² has variance 2 Σ ρ² / m², as if only
+    ν = m² / Σ ρ² of them were independent, and ν times it is about χ² with ν degrees of freedom.
+    """
+    z = np.atleast_1d(np.asarray(z, np.float64))
+    bound = z_bound(len(z))
+    assert np.isfinite(z).all(), "a z score is not finite"
+    assert np.abs(z).max() < bound, f"max |z| is {np.abs(z).max():.2f} over {len(z)}; expected below {bound:.2f}"
+    freedom = len(z) if correlation is None else len(z) ** 2 / (correlation**2).sum()
+    mean_square = float((z**2).mean())
+    tail = 2 * min(stats.chi2.cdf(freedom * mean_square, freedom), stats.chi2.sf(freedom * mean_square, freedom))
+    error = np.sqrt(2 / freedom)
+    assert len(z) == 1 or tail > ERROR, f"mean of z² is {mean_square:.3f} over {len(z)}; expected 1 ± {error:.3f}"
+
+
+def check_events(hits: npt.NDArray[np.bool_], probability: Floats) -> None:
+    """Events happen as often as they should; hits (m, D) says which of m events, perhaps dependent, are in draw d."""
+    n_draws = hits.shape[1]
+    assert not hits[probability == 0].any(), "an impossible event happened"
+    expected = n_draws * np.minimum(probability, 1 - probability)
+    testable = expected > MIN_EXPECTED
+    assert testable.any(), "no event is expected often enough to be tested"
+    z = z_scores(hits[testable].sum(axis=1), probability[testable], n_draws)
+    with np.errstate(invalid="ignore"):  # an event that never happened: it correlates with itself only
+        correlation = np.nan_to_num(np.atleast_2d(np.corrcoef(hits[testable])))
+    np.fill_diagonal(correlation, 1.0)
+    check_z(z, correlation)
+
+
+def check_mean(values: npt.ArrayLike, expected: float) -> None:
+    """The mean of independent values is the expected one."""
+    values = np.asarray(values, np.float64)
+    error = values.std(ddof=1) / np.sqrt(len(values))
+    difference = float(values.mean() - expected)
+    if error == 0:  # all values are equal: so must be what is expected, up to rounding
+        assert abs(difference) < 1e-9 * abs(expected), f"z is infinite: all values are {values[0]}, not {expected}"
+    else:
+        check_z(difference / error)
+
+
+def chi_square_p_value(counts: npt.ArrayLike, probability: npt.ArrayLike) -> float:
+    """p value of multinomial counts; rare cells are pooled into one, and 0 is returned if an impossible one is hit."""
+    counts, probability = np.ravel(counts), np.ravel(probability)
+    if counts[probability == 0].any():
+        return 0.0
+    expected = counts.sum() * probability
+    rare = expected <= MIN_EXPECTED
+    counts = np.append(counts[~rare], counts[rare].sum())
+    expected = np.append(expected[~rare], expected[rare].sum())
+    possible = expected > 0
+    statistic = ((counts - expected)[possible] ** 2 / expected[possible]).sum()
+    return float(stats.chi2.sf(statistic, possible.sum() - 1)) if possible.sum() > 1 else 1.0
+
+
+def batch_means_error(chain: npt.ArrayLike, n_batches: int = 30) -> Floats:
+    """Standard error of the mean over axis 0 of a correlated chain, from the spread of the means of long batches."""
+    chain = np.asarray(chain, np.float64)
+    length = len(chain) // n_batches
+    means = chain[: length * n_batches].reshape(n_batches, length, *chain.shape[1:]).mean(axis=1)
+    return means.std(axis=0, ddof=1) / np.sqrt(n_batches)
