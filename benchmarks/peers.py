@@ -19,20 +19,20 @@ def densecrf(task: Task) -> Run:
     """Fully connected CRF, 5 mean-field iterations: pydensecrf2 with the kernels of its README."""
     import pydensecrf.densecrf as dcrf
 
-    def decode(unary: np.ndarray, image: np.ndarray) -> np.ndarray:
+    def decode(unary: np.ndarray, image: np.ndarray | None = None) -> np.ndarray:
         height, width, n_labels = unary.shape
         crf = dcrf.DenseCRF2D(width, height, n_labels)
         crf.setUnaryEnergy(np.ascontiguousarray(-unary.reshape(-1, n_labels).T))
         crf.addPairwiseGaussian(sxy=3, compat=3)
-        crf.addPairwiseBilateral(sxy=80, srgb=13, rgbim=image, compat=10)
+        if image is not None:
+            crf.addPairwiseBilateral(sxy=80, srgb=13, rgbim=image, compat=10)
         probability = np.asarray(crf.inference(5))
         return probability.argmax(0).reshape(height, width)
 
-    if task.truth.ndim == 2:
-        image = np.ascontiguousarray(task.image)
-        return lambda: decode(task.unary, image)
-    colour = np.repeat(task.image[..., None], 3, axis=-1)
-    return lambda: np.stack([decode(unary, image) for unary, image in zip(task.unary, colour, strict=True)])
+    if task.truth.ndim == 3:  # colour says nothing about grey digits whose every pixel is noise
+        return lambda: np.stack([decode(unary) for unary in task.unary])
+    image = np.ascontiguousarray(task.image)
+    return lambda: decode(task.unary, image)
 
 
 def maxflow(task: Task) -> Run:
@@ -124,13 +124,13 @@ def torch_mean_field(task: Task) -> Run:
     import torch
 
     def run() -> np.ndarray:
-        unary = torch.from_numpy(task.unary)
-        horizontal, vertical = (torch.from_numpy(np.asarray(w))[..., None] for w in task.edge_weights())
-        q = unary.softmax(-1)
+        unary, horizontal, vertical = _labels_first(task)
+        q = unary.softmax(0)
         for _ in range(50):
-            q = _neighbour_score(unary, horizontal, vertical, q).softmax(-1)
-        return q.argmax(-1).numpy()
+            q = _neighbour_score(unary, horizontal, vertical, q).softmax(0)
+        return np.asarray(q.argmax(0))
 
+    torch.set_grad_enabled(False)
     return run
 
 
@@ -140,8 +140,8 @@ def torch_locpmap(task: Task) -> Run:
 
     def run() -> np.ndarray:
         generator = torch.Generator().manual_seed(0)
-        unary = torch.from_numpy(task.unary)
-        horizontal, vertical = (torch.from_numpy(np.asarray(w))[..., None] for w in task.edge_weights())
+        unary, horizontal, vertical = _labels_first(task)
+        label = torch.arange(task.n_labels).reshape(-1, *[1] * task.truth.ndim)
         height, width = task.truth.shape[-2:]
         red = (torch.arange(height)[:, None] + torch.arange(width)) % 2 == 0
         votes = torch.zeros_like(unary)
@@ -152,21 +152,30 @@ def torch_locpmap(task: Task) -> Run:
             while changed:
                 before = labels
                 for colour in (red, ~red):
-                    held = torch.nn.functional.one_hot(labels, task.n_labels).float()
-                    best = _neighbour_score(noisy, horizontal, vertical, held).argmax(-1)
+                    held = (labels == label).float()
+                    best = _neighbour_score(noisy, horizontal, vertical, held).argmax(0)
                     labels = torch.where(colour, best, labels)
                 changed = not torch.equal(before, labels)
-            votes += torch.nn.functional.one_hot(labels, task.n_labels)
-        return votes.argmax(-1).numpy()
+            votes += labels == label
+        return np.asarray(votes.argmax(0))
 
+    torch.set_grad_enabled(False)
     return run
 
 
+def _labels_first(task: Task) -> tuple[Any, Any, Any]:
+    """Unary (L, .., H, W) and the two weight arrays as tensors: with the label axis first, rows are long and contiguous."""
+    import torch
+
+    horizontal, vertical = (torch.from_numpy(np.ascontiguousarray(weights)) for weights in task.edge_weights())
+    return torch.from_numpy(task.unary).movedim(-1, 0).contiguous(), horizontal, vertical
+
+
 def _neighbour_score(unary: Any, horizontal: Any, vertical: Any, held: Any) -> Any:
-    """`unary` plus the Potts support of the four neighbours for each label: (.., H, W, L)."""
+    """`unary` plus the Potts support of the four neighbours for each label: (L, .., H, W)."""
     score = unary.clone()
-    score[..., 1:, :] += horizontal * held[..., :-1, :]
-    score[..., :-1, :] += horizontal * held[..., 1:, :]
-    score[..., 1:, :, :] += vertical * held[..., :-1, :, :]
-    score[..., :-1, :, :] += vertical * held[..., 1:, :, :]
+    score[..., 1:] += horizontal * held[..., :-1]
+    score[..., :-1] += horizontal * held[..., 1:]
+    score[..., 1:, :] += vertical * held[..., :-1, :]
+    score[..., :-1, :] += vertical * held[..., 1:, :]
     return score

@@ -316,6 +316,8 @@ def test_chi_square_p_values_are_uniform() -> None:
     counts = rng.multinomial(20_000, wrong / wrong.sum())
     assert statistics.chi_square_p_value(counts, probability) < statistics.ERROR
     assert statistics.chi_square_p_value([5, 5, 1], [0.5, 0.5, 0.0]) == 0.0
+    assert statistics.chi_square_p_value([500, 499, 1], [0.5, 0.49999, 0.00001]) > 0.5  # one rare hit proves nothing
+    assert statistics.chi_square_p_value([1000, 0], [1.0, 0.0]) == 1.0
 
 
 def test_batch_means_know_the_autocorrelation() -> None:

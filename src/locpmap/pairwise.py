@@ -84,7 +84,8 @@ def parse_pairwise(value: Any, graph: Grid | Graph, n_images: int, n_labels: int
     if isinstance(value, Factored):
         return parse.factored(value)
     # A nested list is a table; a sequence of arrays or of numbers has one entry per direction.
-    if isinstance(graph, Grid) and isinstance(value, tuple | list) and not any(isinstance(v, tuple | list) for v in value):
+    nested = isinstance(value, tuple | list) and any(isinstance(entry, tuple | list) for entry in value)
+    if isinstance(graph, Grid) and isinstance(value, tuple | list) and not nested:
         return parse.directions(value)
     return parse.single(value)
 
@@ -145,10 +146,11 @@ class _Parser:
         self._count(given, "the features of Factored")
         parts = []
         for item, name, shape in zip(given, self.names, self.shapes, strict=True):
-            array = to_float(item, f"the features of Factored ({name})" if name else "the features of Factored")
+            what = f"the features of Factored ({name})" if name else "the features of Factored"
+            array = to_float(item, what)
             end = (*shape, len(tables))
             if array.shape not in (end, (self.n_images, *end)) or (array.ndim > len(end) and not self.batched):
-                raise InputError(f"{name} features of Factored have shape {array.shape}, expected (.., {_csv(end)})".strip())
+                raise InputError(f"{what} has shape {array.shape}, expected (.., {_csv(end)})")
             parts.append(array.reshape(-1, int(np.prod(shape)), len(tables)))
         features = _join(parts, self.sizes)
         _refuse(features, "the features of Factored", -np.inf)
@@ -194,7 +196,8 @@ class _Parser:
             (n_edges,) = self.shapes[0]
             return f"a scalar, {table}, or values per edge (.., {n_edges}) or (.., {n_edges}, {_csv(self.table)})"
         sizes = " and ".join(f"(.., {_csv(shape)})" for shape in self.shapes)
-        return f"a scalar, {table}, or one entry per direction: weights {sizes}, or tables with {_csv(self.table)} appended"
+        tail = _csv(self.table)
+        return f"a scalar, {table}, or one entry per direction: weights {sizes}, or tables with ({tail}) appended"
 
 
 def _csv(shape: tuple[int, ...]) -> str:
@@ -215,4 +218,5 @@ def _refuse(array: Array, name: str, forbidden: float | None = None) -> None:
     low, high = array.min(), array.max()
     for value in (low, high):
         if np.isnan(value) or value == np.inf or value == forbidden:
-            raise InputError(f"{name} contains {value}, expected finite numbers" + (", or -inf" if forbidden is None else ""))
+            wanted = "finite numbers or -inf" if forbidden is None else "finite numbers"
+            raise InputError(f"{name} contains {value}, expected {wanted}")

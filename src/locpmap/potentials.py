@@ -70,7 +70,8 @@ class Potentials:
         if 0 in scores.shape:
             raise InputError(f"unary is empty: it has shape {scores.shape}")
         row, column, full_width = window or (0, 0, None)
-        structure = Grid(*scores.shape[-3:-1], connectivity, row, column, full_width)
+        height, width = scores.shape[-3:-1]
+        structure = Grid(height, width, connectivity, row, column, full_width)
         return cls._build(structure, scores, pairwise, mask, scores.ndim == 4, restorer(unary))
 
     @classmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array
+from scipy.sparse import coo_array, csr_array
 from scipy.special import expit
 
 from .models import Floats, Ints
@@ -46,7 +46,7 @@ def exact_samples(
     return labels.T
 
 
-def _linear_form(unary: Floats, edges: Ints, tables: Floats) -> tuple[Floats, coo_array]:
+def _linear_form(unary: Floats, edges: Ints, tables: Floats) -> tuple[Floats, csr_array]:
     """bias (S,) and coupling (S, S) >= 0 with ``log p(y_i = 1 | rest) / p(y_i = 0 | rest) = bias + coupling @ y``."""
     n_sites, n_labels = unary.shape
     weight = tables[:, 1, 1] + tables[:, 0, 0] - tables[:, 0, 1] - tables[:, 1, 0]
@@ -60,7 +60,7 @@ def _linear_form(unary: Floats, edges: Ints, tables: Floats) -> tuple[Floats, co
     return bias, coupling.tocsr()
 
 
-def _colour_classes(coupling: coo_array) -> list[npt.NDArray[np.int64]]:
+def _colour_classes(coupling: csr_array) -> list[npt.NDArray[np.int64]]:
     """Greedy colouring: sites of one class have no edge between them and may be updated at once."""
     colour = np.full(coupling.shape[0], -1)
     for site in range(len(colour)):

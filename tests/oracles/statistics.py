@@ -69,17 +69,22 @@ def check_mean(values: npt.ArrayLike, expected: float) -> None:
 
 
 def chi_square_p_value(counts: npt.ArrayLike, probability: npt.ArrayLike) -> float:
-    """p value of multinomial counts; rare cells are pooled into one, and 0 is returned if an impossible one is hit."""
+    """p value of multinomial counts; 0 if an impossible cell is hit.
+
+    The rarest cells are pooled until each cell, the pool too, is expected more than MIN_EXPECTED times.
+    """
     counts, probability = np.ravel(counts), np.ravel(probability)
     if counts[probability == 0].any():
         return 0.0
-    expected = counts.sum() * probability
-    rare = expected <= MIN_EXPECTED
-    counts = np.append(counts[~rare], counts[rare].sum())
-    expected = np.append(expected[~rare], expected[rare].sum())
-    possible = expected > 0
-    statistic = ((counts - expected)[possible] ** 2 / expected[possible]).sum()
-    return float(stats.chi2.sf(statistic, possible.sum() - 1)) if possible.sum() > 1 else 1.0
+    rarest_first = np.argsort(probability)
+    counts, expected = counts[rarest_first], counts.sum() * probability[rarest_first]
+    n_rare = int((expected <= MIN_EXPECTED).sum())
+    n_pooled = max(n_rare, int(np.searchsorted(np.cumsum(expected), MIN_EXPECTED, side="right")) + 1)
+    counts = np.append(counts[n_pooled:], counts[:n_pooled].sum())
+    expected = np.append(expected[n_pooled:], expected[:n_pooled].sum())
+    if len(counts) == 1:
+        return 1.0
+    return float(stats.chi2.sf(((counts - expected) ** 2 / expected).sum(), len(counts) - 1))
 
 
 def batch_means_error(chain: npt.ArrayLike, n_batches: int = 30) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +42,7 @@ def greedy_colours(indptr: npt.NDArray[np.int64], neighbour: npt.NDArray[np.int3
     """The smallest colour that no earlier neighbour has, site by site; at most one more than the largest degree."""
     starts, others = indptr.tolist(), neighbour.tolist()
     colours: list[int] = []
-    for site, (begin, stop) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+    for site, (begin, stop) in enumerate(pairwise(starts)):
         taken = {colours[other] for other in others[begin:stop] if other < site}
         colour = 0
         while colour in taken:

@@ -125,8 +125,7 @@ def _coloured(groups: list[Array], near: Adjacency, n_sites: int) -> list[int]:
         block_of[sites] = b
     site_of_slot = np.repeat(np.arange(n_sites), np.diff(near.indptr))
     pairs = np.stack([block_of[site_of_slot], block_of[near.neighbour]], axis=1)
-    pairs = np.unique(pairs[pairs[:, 0] < pairs[:, 1]], axis=0).astype(np.int32)
-    touching = adjacency(len(groups), pairs)
+    touching = adjacency(len(groups), np.unique(pairs[pairs[:, 0] < pairs[:, 1]], axis=0).astype(np.int32))
     return np.argsort(greedy_colours(touching.indptr, touching.neighbour), kind="stable").tolist()
 
 

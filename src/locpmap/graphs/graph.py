@@ -41,7 +41,8 @@ class Graph:
             )
         loops = np.flatnonzero(edges[:, 0] == edges[:, 1])
         if loops.size:
-            raise InputError(f"edges[{loops[0]}] joins site {edges[loops[0], 0]} to itself, expected two different sites")
+            loop = loops[0]
+            raise InputError(f"edges[{loop}] joins site {edges[loop, 0]} to itself, expected two different sites")
         key = edges.min(axis=1) * self.n_sites + edges.max(axis=1)
         _, first, counts = np.unique(key, return_index=True, return_counts=True)
         if (counts > 1).any():

@@ -52,7 +52,7 @@ def infer(
     """
     if not isinstance(potentials, Potentials):
         raise InputTypeError(
-            f"potentials is a {type(potentials).__name__}, expected Potentials (see Potentials.grid and Potentials.graph)"
+            f"potentials is a {type(potentials).__name__}, expected what Potentials.grid or Potentials.graph makes"
         )
     decoder = configure(method, options)
     at_least("first_image", first_image, 0)
@@ -103,7 +103,7 @@ def _result(
         if samples is not None:
             samples[:, np.broadcast_to(potentials.masked, labels.shape)] = -1
     restore, unflatten = potentials.restore, potentials.unflatten
-    log_partition = outcome.log_partition
+    log_partition: Any = outcome.log_partition
     if log_partition is not None and not potentials.batched:
         log_partition = float(log_partition[0])
     return Result(

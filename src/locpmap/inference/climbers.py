@@ -65,9 +65,9 @@ def potts_climber(problem: Problem, climb: Climb) -> Draw:
         labels = np.empty((hi - lo, problem.potentials.n_sites, count), np.uint8)
         unary = problem.potentials.unary[lo:hi]
         weights = (np.broadcast_to(w, (problem.potentials.n_images, *w.shape[1:]))[lo:hi] for w in (right, down))
-        scheme, temperature, k0, k1 = climb.perturbation
-        how = (temperature, k0, k1, problem.first_image + lo, first, climb.start, given[lo:hi], *window, climb.max_sweeps)
-        return labels, problem.kernels.climb_potts(unary, *weights, *how, labels)
+        noise = (*climb.perturbation[1:], problem.first_image + lo, first)
+        where = (climb.start, given[lo:hi], *window, climb.max_sweeps)
+        return labels, problem.kernels.climb_potts(unary, *weights, *noise, *where, labels)
 
     return draw
 
@@ -83,9 +83,8 @@ class BandCounter:
         least = (unary[:, :, 0] == -np.inf).astype(np.int64)
         greatest = (unary[:, :, 1] > -np.inf).astype(np.int64)
         self.draw = draw
-        self.ends = [
-            site_climber(problem, Climb(climb.perturbation, GIVEN, given, climb.max_sweeps)) for given in (least, greatest)
-        ]
+        ends = (Climb(climb.perturbation, GIVEN, given, climb.max_sweeps) for given in (least, greatest))
+        self.ends = [site_climber(problem, end) for end in ends]
         self.differ = np.zeros(unary.shape[:2], np.int64)
         self.unique = np.zeros(len(unary), np.int64)
         self._lock = threading.Lock()

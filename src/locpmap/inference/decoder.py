@@ -110,7 +110,8 @@ def drive(
     """Run to convergence, to the end or to the time limit; at least one step is made."""
     began = time.perf_counter()
     state = decoder.init(problem)
-    while True:
+    status: Status | None = None
+    while status is None:
         step = decoder.step(problem, state)
         if progress is not None:
             progress(step.done, step.total)
@@ -120,9 +121,6 @@ def drive(
             status = decoder.at_end
         elif max_seconds is not None and time.perf_counter() - began >= max_seconds:
             status = Status.MAX_SECONDS
-        else:
-            continue
-        break
     outcome = decoder.finish(problem, state)
     if outcome.status is not None and status is not Status.MAX_SECONDS:
         status = outcome.status
@@ -143,4 +141,5 @@ def within(name: str, value: Any, low: float, high: float = np.inf, *, open_low:
         raise InputTypeError(f"{name} is {value!r}, expected a number")
     if not (low < value if open_low else low <= value) or not value <= high or np.isinf(value):
         bound = f"above {low:g}" if open_low else f"at least {low:g}"
-        raise InputError(f"{name} is {value}, expected a number {bound}" + (f" and at most {high:g}" if high < np.inf else ""))
+        limit = f" and at most {high:g}" if high < np.inf else ""
+        raise InputError(f"{name} is {value}, expected a number {bound}{limit}")

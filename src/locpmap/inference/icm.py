@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.inference.sampling import parse_start
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least
+from locpmap.inference.sampling import parse_start
 from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, RANDOM, Perturbation
 from locpmap.kernels.threads import ranges
 

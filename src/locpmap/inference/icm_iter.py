@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from locpmap.inference.climbers import Climb, site_climber
-from locpmap.inference.sampling import Tally, parse_start
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least, within
+from locpmap.inference.sampling import Tally, parse_start
 from locpmap.kernels.perturbation import DROP, PERTURBED, RANDOM, Perturbation
 from locpmap.result import Status
 

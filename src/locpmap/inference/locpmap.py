@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from locpmap.errors import InputError
 from locpmap.graphs import Grid
 from locpmap.graphs.blocks import plan_blocks
@@ -143,6 +141,8 @@ class LocPMAP(Decoder):
                 "noise='lazy' needs blocks='sites', a temperature above 0, and two labels or a 4-connected grid with"
                 " Potts weights that are not negative (3 to 255 labels)"
             )
+        if self.temperature == 0:
+            return "none"
         return "lazy" if applies and self.noise != "plain" else "plain"
 
 

@@ -47,8 +47,8 @@ class Tally:
 
     draw: Draw
     max_sweeps: int
-    votes: Array | None  # (N, S, L) in the unaries' precision: whole numbers, exact up to 2^24 samples
-    conditional: Array | None  # (N, S, L) int64, in units of 2^-40
+    conditional: bool  # whether `totals` adds up conditional probabilities or votes
+    totals: Array  # (N, S, L): votes in the unaries' precision (exact up to 2^24), or int64 in units of 2^-40
     kept: list[Array] | None  # (N, S, R) per round
     n_samples: int = 0
     sweeps: float = 0.0
@@ -60,9 +60,8 @@ class Tally:
     ) -> Tally:
         """Nothing drawn yet."""
         unary = problem.potentials.unary
-        votes = None if conditional else np.zeros(unary.shape, unary.dtype)
-        sums = np.zeros(unary.shape, np.int64) if conditional else None
-        return cls(draw, max_sweeps, votes, sums, [] if keep else None)
+        totals = np.zeros(unary.shape, np.int64 if conditional else unary.dtype)
+        return cls(draw, max_sweeps, conditional, totals, [] if keep else None)
 
     def advance(self, problem: Problem, most: int) -> None:
         """Draw the next samples of every image, at most so many and no more than memory allows, and add them up."""
@@ -89,11 +88,11 @@ class Tally:
 
         def add(begin: int, stop: int) -> None:
             for job, (labels, _) in zip(jobs, drawn, strict=True):
-                images = slice(job[0], job[1])
-                if self.votes is not None:
-                    problem.kernels.votes(labels, self.votes[images], begin, stop)
-                if self.conditional is not None:
-                    problem.kernels.conditionals(problem.model, labels, self.conditional[images], job[0], begin, stop)
+                totals = self.totals[job[0] : job[1]]
+                if self.conditional:
+                    problem.kernels.conditionals(problem.model, labels, totals, job[0], begin, stop)
+                else:
+                    problem.kernels.votes(labels, totals, begin, stop)
 
         problem.threads.map(add, ranges(problem.potentials.n_sites, n_threads))
         for _, sweeps in drawn:
@@ -105,17 +104,16 @@ class Tally:
 
     def standard_error(self) -> float:
         """The largest Monte-Carlo standard error of any probability, with one vote each way added for caution."""
-        counts = self.votes if self.votes is not None else self.conditional / UNIT  # type: ignore[operator]
+        counts = self.totals / UNIT if self.conditional else self.totals
         p = (counts + 1) / (self.n_samples + 2)
         return float(np.sqrt((p * (1 - p)).max() / self.n_samples))
 
     def outcome(self, problem: Problem, **more: Any) -> Outcome:
         """Labels by majority (the smallest label of a tie) and shares of the samples; uses up the votes' memory."""
-        if self.votes is not None:
-            probability = np.divide(self.votes, self.n_samples, out=self.votes)
+        if self.conditional:
+            probability = (self.totals / (UNIT * self.n_samples)).astype(problem.potentials.unary.dtype)
         else:
-            assert self.conditional is not None
-            probability = (self.conditional / (UNIT * self.n_samples)).astype(problem.potentials.unary.dtype)
+            probability = np.divide(self.totals, self.n_samples, out=self.totals)
         return Outcome(
             labels=probability.argmax(axis=2),
             probability=probability,

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 
 class BlockPlan(NamedTuple):
-    """Blocks in the order in which a sweep visits them (T sites in all blocks, P families that each cover all sites)."""
+    """Blocks in the order in which a sweep visits them (T sites in all blocks, P families, each covering all)."""
 
     ptr: npt.NDArray[Any]  # (B + 1,) int64: block b's sites are site[ptr[b]:ptr[b + 1]]
     site: npt.NDArray[Any]  # (T,) int32; in a tree every site comes after its parent

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -23,7 +24,7 @@ def ranges(count: int, parts: int) -> list[tuple[int, int]]:
     """Split ``range(count)`` into at most ``parts`` nearly equal, non-empty pieces."""
     parts = max(1, min(parts, count))
     bounds = [count * p // parts for p in range(parts + 1)]
-    return list(zip(bounds[:-1], bounds[1:], strict=True))
+    return list(pairwise(bounds))
 
 
 class Threads:

@@ -94,12 +94,13 @@ def random_label(unary, perturbation, image, sample, site):
     if scheme == LOGISTIC:
         if unary[0] == -np.inf or unary[1] == -np.inf:
             return np.int64(unary[0] == -np.inf)
-        word = pick(site_words(k0, k1, _START_BITS, image, sample >> 7, site, 0), (sample >> 5) & 3)
-        return np.int64((word >> np.uint32(sample & 31)) & np.uint32(1))
+        bits = pick(site_words(k0, k1, _START_BITS, image, sample >> 7, site, 0), (sample >> 5) & 3)
+        return np.int64((bits >> np.uint32(sample & 31)) & np.uint32(1))
     n_allowed = 0
     for k in range(len(unary)):
         n_allowed += unary[k] > -np.inf
-    nth = np.int64((np.uint64(site_words(k0, k1, _START, image, sample, site, 0)[0]) * np.uint64(n_allowed)) >> np.uint64(32))
+    word = np.uint64(site_words(k0, k1, _START, image, sample, site, 0)[0])
+    nth = np.int64((word * np.uint64(n_allowed)) >> np.uint64(32))
     k = -1
     while nth >= 0:
         k += 1

@@ -52,7 +52,7 @@ def climb_blocks(
                 y = given[n].astype(np.int64)
             for sweep in range(1, max_sweeps + 1):
                 for b in range(len(plan.joint)):
-                    if improve(model, plan, b, perturbation, n, image, sample, noisy, y):
+                    if improve(model, n, noisy, plan, b, y, perturbation, image, sample):
                         sweeps[n - lo, s] = sweep
                 if sweeps[n - lo, s] < sweep:
                     break
@@ -61,7 +61,15 @@ def climb_blocks(
 
 
 def improve(
-    model: Model, plan: BlockPlan, b: int, perturbation: Perturbation, n: int, image: int, sample: int, noisy: Array, y: Array
+    model: Model,
+    n: int,
+    noisy: Array,
+    plan: BlockPlan,
+    b: int,
+    y: Array,
+    perturbation: Perturbation,
+    image: int,
+    sample: int,
 ) -> bool:
     """Give block b its best labelling; True where that changed ``y``."""
     sites = plan.site[plan.ptr[b] : plan.ptr[b + 1]]

@@ -35,7 +35,7 @@ def climb_potts(
     ``unary`` (n, S, L); weights to the ``right`` (n, H, W-1) and ``down`` (n, H-1, W); the grid is the window at
     ``(row, column)`` of one that is ``full_width`` wide.  Returns the last sweep that changed anything, (n, R).
     """
-    n_images, n_sites, n_labels = unary.shape
+    n_images, _, n_labels = unary.shape
     height, width = right.shape[1], down.shape[2]
     rows, columns = row + np.arange(height)[:, None], column + np.arange(width)[None]
     sites = (rows * full_width + columns).ravel()

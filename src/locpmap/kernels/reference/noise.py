@@ -23,10 +23,13 @@ for a label ``a ~ Categorical(p)``; by memorylessness the others follow as ``T_k
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
-UInts = npt.NDArray[np.uint64]
+Array = npt.NDArray[Any]
+Key = tuple[int, int]
 
 # Streams keep uses of the same (image, sample, site) apart.
 PLAIN, LAZY_SITE, LAZY_CLOCK, LOGISTIC, START, START_BITS, CHAIN, DROP = range(8)
@@ -35,7 +38,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
 
 
-def philox(counter: tuple[UInts, UInts, UInts, UInts], key: tuple[int, int]) -> tuple[UInts, ...]:
+def philox(counter: tuple[Array, Array, Array, Array], key: Key) -> tuple[Array, ...]:
     """Ten rounds of Philox-4x32 (Salmon et al. 2011) on arrays of counters; four arrays of 32-bit words."""
     c0, c1, c2, c3 = (np.asarray(c, np.uint64) for c in counter)
     k0, k1 = key
@@ -52,9 +55,7 @@ def philox(counter: tuple[UInts, UInts, UInts, UInts], key: tuple[int, int]) -> 
     return c0, c1, c2, c3
 
 
-def words(
-    key: tuple[int, int], stream: int, image: int, sample: int, sites: npt.NDArray[np.int64], group: int = 0
-) -> npt.NDArray[np.uint64]:
+def words(key: Key, stream: int, image: int, sample: int, sites: Array, group: int = 0) -> Array:
     """The four words of every site, shape (4, n_sites)."""
     site = sites.astype(np.uint64)
     like = np.zeros_like(site)
@@ -63,32 +64,28 @@ def words(
     return np.stack(philox(counter, key))
 
 
-def uniform(word: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+def uniform(word: Array) -> Array:
     """A 32-bit word as a number strictly inside (0, 1), with 24 bits."""
     return ((word >> np.uint64(8)).astype(np.float64) + 0.5) / 2.0**24
 
 
-def label_uniforms(
-    key: tuple[int, int], stream: int, image: int, sample: int, sites: npt.NDArray[np.int64], n_labels: int
-) -> npt.NDArray[np.float64]:
+def label_uniforms(key: Key, stream: int, image: int, sample: int, sites: Array, n_labels: int) -> Array:
     """One uniform per site and label, (n_sites, n_labels)."""
     groups = [words(key, stream, image, sample, sites, g) for g in range((n_labels + 3) // 4)]
     return uniform(np.concatenate(groups)[:n_labels].T)
 
 
-def gumbel(
-    key: tuple[int, int], image: int, sample: int, sites: npt.NDArray[np.int64], n_labels: int
-) -> npt.NDArray[np.float64]:
+def gumbel(key: Key, image: int, sample: int, sites: Array, n_labels: int) -> Array:
     """Plain scheme: standard Gumbel noise, (n_sites, n_labels)."""
     return -np.log(-np.log(label_uniforms(key, PLAIN, image, sample, sites, n_labels)))
 
 
-def perturbed_plain(unary, temperature, key, image, sample, sites):
+def perturbed_plain(unary: Array, temperature: float, key: Key, image: int, sample: int, sites: Array) -> Array:
     """``unary + temperature · Gumbel``, (n_sites, n_labels)."""
     return unary + temperature * gumbel(key, image, sample, sites, unary.shape[1])
 
 
-def perturbed_lazy(unary, temperature, key, image, sample, sites):
+def perturbed_lazy(unary: Array, temperature: float, key: Key, image: int, sample: int, sites: Array) -> Array:
     """The same distribution (up to a constant per site) in the lazy scheme, (n_sites, n_labels)."""
     scaled = unary / temperature
     if unary.shape[1] == 2:
@@ -108,7 +105,7 @@ def perturbed_lazy(unary, temperature, key, image, sample, sites):
     return -temperature * np.log(clocks)
 
 
-def first_label(p, u):
+def first_label(p: Array, u: Array) -> Array:
     """Inverse of the cumulative distribution at u, the likeliest label first and then in natural order."""
     n_labels = p.shape[1]
     best = p.argmax(axis=1)
@@ -120,19 +117,19 @@ def first_label(p, u):
     return order[np.arange(len(p)), position]
 
 
-def logistic_uniform(key, image, sample, sites):
+def logistic_uniform(key: Key, image: int, sample: int, sites: Array) -> Array:
     """Two labels, lazy: sample s takes word s mod 4 of the call with counter s div 4."""
     return uniform(words(key, LOGISTIC, image, sample >> 2, sites)[sample & 3])
 
 
-def start_labels(unary, word):
+def start_labels(unary: Array, word: Array) -> Array:
     """A uniformly random allowed label per site: number ``word · n_allowed div 2^32`` among those above -inf."""
     allowed = unary > -np.inf
     nth = (word * allowed.sum(axis=1).astype(np.uint64)) >> _32
     return np.argmax(np.cumsum(allowed, axis=1) > nth.astype(np.int64)[:, None], axis=1)
 
 
-def start_bits(unary, key, image, sample, sites):
+def start_bits(unary: Array, key: Key, image: int, sample: int, sites: Array) -> Array:
     """The same for two labels in the lazy scheme: one bit a sample, 128 samples to a call of Philox."""
     word = words(key, START_BITS, image, sample >> 7, sites)[(sample >> 5) & 3]
     bit = ((word >> np.uint64(sample & 31)) & np.uint64(1)).astype(np.int64)
