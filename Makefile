@@ -1,14 +1,15 @@
 # Everything a fresh clone needs: Python 3.11+ and make. `make` alone lists the targets.
 
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
-VENV   := .venv
-BENCH  := .venv-bench
+PYTHON    ?= $(shell command -v python3.11 || command -v python3)
+VENV      := .venv
+BENCH     := .venv-bench
 
 # One stamp per environment: a changed dependency list reinstalls, an unchanged one costs nothing.
-USER_ENV := $(VENV)/.installed-all
-DEV_ENV  := $(VENV)/.installed-dev
-LISTS    := pyproject.toml constraints.txt
-PIP      := -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+USER_ENV  := $(VENV)/.installed-all
+DEV_ENV   := $(VENV)/.installed-dev
+BENCH_ENV := $(BENCH)/.installed
+LISTS     := pyproject.toml constraints.txt
+PIP       := -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format types bench clean
@@ -33,8 +34,7 @@ format: $(DEV_ENV) ## ruff: rewrite the files in place
 types: $(DEV_ENV) ## mypy on sources, tests, benchmarks and examples
 	$(VENV)/bin/mypy
 
-bench: $(BENCH)/bin/python ## time against other libraries in their own environment (FAST=1: a smoke run)
-	$(BENCH)/bin/python -m benchmarks.install_peers
+bench: $(BENCH_ENV) ## time against other libraries in their own environment (FAST=1: a smoke run)
 	$(BENCH)/bin/python -m benchmarks.cpu $(if $(FAST),--fast)
 
 clean: ## remove environments, caches and results of the demo
@@ -55,3 +55,7 @@ $(USER_ENV): $(LISTS) | $(VENV)/bin/python
 $(DEV_ENV): $(LISTS) | $(VENV)/bin/python
 	$(VENV)/bin/python $(PIP) --editable '.[all,dev]'
 	@touch $@ $(USER_ENV)
+
+$(BENCH_ENV): $(LISTS) benchmarks/install_peers.py | $(BENCH)/bin/python
+	$(BENCH)/bin/python -m benchmarks.install_peers
+	@touch $@

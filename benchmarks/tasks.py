@@ -8,6 +8,7 @@ under a weaker network.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from scipy import ndimage
@@ -64,15 +65,35 @@ class Task:
         """The top left corner (of the first images of a batch), for a warm-up that compiles the same code."""
         if self.truth.ndim == 3:
             return replace(self, unary=self.unary[:side], image=self.image[:side], truth=self.truth[:side])
-        weights = self.edge_weights()
-        corner = (np.s_[:side, : side - 1], np.s_[: side - 1, :side])
-        return replace(
-            self,
-            unary=self.unary[:side, :side],
-            pairwise=(weights[0][corner[0]], weights[1][corner[1]]),
-            image=self.image[:side, :side],
-            truth=self.truth[:side, :side],
+        horizontal, vertical = self.edge_weights()
+        return Task(
+            self.name,
+            np.ascontiguousarray(self.unary[:side, :side]),
+            (horizontal[:side, : side - 1].copy(), vertical[: side - 1, :side].copy()),
+            self.image[:side, :side].copy(),
+            self.truth[:side, :side].copy(),
         )
+
+    def save(self, path: Path) -> None:
+        """Write an .npz archive, so that every process of a comparison works on the same arrays."""
+        horizontal, vertical = self.pairwise if isinstance(self.pairwise, tuple) else [np.asarray(self.pairwise)] * 2
+        np.savez(
+            path,
+            name=self.name,
+            unary=self.unary,
+            horizontal=horizontal,
+            vertical=vertical,
+            image=self.image,
+            truth=self.truth,
+        )
+
+    @staticmethod
+    def load(path: Path) -> "Task":
+        """Read what `save` wrote."""
+        with np.load(path) as file:
+            weights = (file["horizontal"], file["vertical"])
+            pairwise = weights if weights[0].ndim else float(weights[0])
+            return Task(str(file["name"]), file["unary"], pairwise, file["image"], file["truth"])
 
     def accuracy(self, labels: np.ndarray) -> float:
         """Share of the sites labelled as in the truth."""

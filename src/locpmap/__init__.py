@@ -1,10 +1,73 @@
-"""Structured prediction with an honest uncertainty."""
+"""Structured prediction with an honest uncertainty: pairwise models decoded by Local Perturb-and-MAP.
+
+>>> import numpy as np
+>>> import locpmap as lp
+>>> unary = np.zeros((3, 4, 2))
+>>> unary[..., 1] = [[2, 2, 2, -2], [2, -1, 2, -2], [2, 2, 2, -2]]
+>>> result = lp.infer(lp.Potentials.grid(unary, 1.0), "locpmap", n_samples=200, seed=0)
+>>> result.labels
+array([[1, 1, 1, 0],
+       [1, 1, 1, 0],
+       [1, 1, 1, 0]])
+>>> bool(result.variance[1, 1, 1] > result.variance[0, 0, 1])
+True
+
+Convention: scores are log-potentials and larger is better; the label axis comes last, a batch axis first.
+"""
 
 from locpmap.errors import BackendError, InputError, InputTypeError, LocpmapError, TooLargeError
+from locpmap.formats import read_uai, write_uai
 from locpmap.graphs import Graph, Grid
-from locpmap.inference import ICM, ICMIter, LocPMAP, infer
+from locpmap.inference import (
+    ICM,
+    LBP,
+    TRW,
+    Annealing,
+    Exact,
+    Gibbs,
+    GraphCut,
+    ICMIter,
+    LocPMAP,
+    MaxProduct,
+    MeanField,
+    PerturbAndMAP,
+    PerturbAndMaxProduct,
+    infer,
+)
 from locpmap.pairwise import Factored
 from locpmap.potentials import Potentials
 from locpmap.result import Band, BoundKind, Result, Status
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "ICM",
+    "LBP",
+    "TRW",
+    "Annealing",
+    "BackendError",
+    "Band",
+    "BoundKind",
+    "Exact",
+    "Factored",
+    "Gibbs",
+    "Graph",
+    "GraphCut",
+    "Grid",
+    "ICMIter",
+    "InputError",
+    "InputTypeError",
+    "LocPMAP",
+    "LocpmapError",
+    "MaxProduct",
+    "MeanField",
+    "PerturbAndMAP",
+    "PerturbAndMaxProduct",
+    "Potentials",
+    "Result",
+    "Status",
+    "TooLargeError",
+    "infer",
+    "read_uai",
+    "write_uai",
+]

@@ -27,7 +27,8 @@ def is_tensor(value: object) -> bool:
 def to_numpy(value: object, name: str) -> npt.NDArray[Any]:
     """The value as a NumPy array, without a copy where that is possible."""
     if is_tensor(value):
-        return value.detach().cpu().numpy()  # type: ignore[attr-defined]
+        tensor = value.detach().cpu()  # type: ignore[attr-defined]
+        value = tensor.float() if tensor.dtype == sys.modules["torch"].bfloat16 else tensor  # NumPy has no bfloat16
     try:
         array = np.asarray(value)
     except ValueError:

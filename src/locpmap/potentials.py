@@ -68,7 +68,9 @@ class Potentials:
         if scores.ndim not in (3, 4):
             raise InputError(f"unary has shape {scores.shape}, expected (H, W, L) or (N, H, W, L)")
         if 0 in scores.shape:
-            raise InputError(f"unary is empty: it has shape {scores.shape}")
+            raise InputError(f"unary is empty: it has shape {scores.shape}, expected at least one of each")
+        if window is not None and (len(window) != 3 or not all(isinstance(n, int | np.integer) for n in window)):
+            raise InputError(f"window is {window!r}, expected whole numbers (row, column, full_width)")
         row, column, full_width = window or (0, 0, None)
         height, width = scores.shape[-3:-1]
         structure = Grid(height, width, connectivity, row, column, full_width)
@@ -89,7 +91,7 @@ class Potentials:
         if scores.ndim not in (2, 3):
             raise InputError(f"unary has shape {scores.shape}, expected (S, L) or (N, S, L)")
         if 0 in scores.shape:
-            raise InputError(f"unary is empty: it has shape {scores.shape}")
+            raise InputError(f"unary is empty: it has shape {scores.shape}, expected at least one of each")
         structure = edges if isinstance(edges, Graph) else Graph(scores.shape[-2], edges)
         if structure.n_sites != scores.shape[-2]:
             raise InputError(f"unary has {scores.shape[-2]} sites, expected the graph's {structure.n_sites}")
@@ -142,7 +144,7 @@ class Potentials:
     def score(self, labels: Any) -> Any:
         """θ(y): a float, or (N,) for a batch.  ``labels`` has the shape of the result's labels."""
         totals = total_scores(self.model, self.flat_labels(labels))
-        return totals if self.batched else float(totals[0])
+        return self.restore(totals) if self.batched else float(totals[0])
 
     def local_scores(self, labels: Any) -> Any:
         """The score of every label at every site with all other sites held, up to a constant per site; (.., L)."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.arrays import frozen
+from locpmap.arrays import frozen, to_numpy
 from locpmap.errors import InputError, InputTypeError, TooLargeError
 from locpmap.graphs.adjacency import Adjacency, adjacency, greedy_colours
 from locpmap.graphs.graph import Graph
@@ -74,7 +74,7 @@ def _listed(blocks: Sequence[Any], near: Adjacency, n_sites: int, n_labels: int)
     taken = np.full(n_sites, -1)
     groups: list[Array] = []
     for b, block in enumerate(blocks):
-        sites = np.asarray(block)
+        sites = to_numpy(block, f"blocks[{b}]")
         if sites.ndim != 1 or not len(sites) or sites.dtype.kind not in "iu":
             raise InputError(f"blocks[{b}] is {block!r}, expected a non-empty list of sites")
         if sites.min() < 0 or sites.max() >= n_sites:

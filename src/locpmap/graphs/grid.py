@@ -36,7 +36,7 @@ class Grid:
     full_width: int | None = None
 
     def __post_init__(self) -> None:
-        if self.connectivity not in _STEPS:
+        if self.connectivity not in (4, 8):
             raise InputError(f"connectivity is {self.connectivity!r}, expected 4 or 8")
         if self.height < 1 or self.width < 1:
             raise InputError(f"the grid is {self.height}×{self.width}, expected at least one site")

@@ -1,9 +1,35 @@
 """Decoders.  Inference sees only potentials: never images, weights or data sets."""
 
+from locpmap.inference.annealing import Annealing
 from locpmap.inference.api import infer
+from locpmap.inference.exact import Exact
+from locpmap.inference.gibbs import Gibbs
+from locpmap.inference.graph_cut import GraphCut
 from locpmap.inference.icm import ICM
 from locpmap.inference.icm_iter import ICMIter
+from locpmap.inference.lbp import LBP
 from locpmap.inference.locpmap import LocPMAP
+from locpmap.inference.max_product import MaxProduct
+from locpmap.inference.mean_field import MeanField
+from locpmap.inference.perturb_and_map import PerturbAndMAP
+from locpmap.inference.perturb_and_max_product import PerturbAndMaxProduct
 from locpmap.inference.registry import DECODERS
+from locpmap.inference.trw import TRW
 
-__all__ = ["DECODERS", "ICM", "ICMIter", "LocPMAP", "infer"]
+__all__ = [
+    "DECODERS",
+    "ICM",
+    "LBP",
+    "TRW",
+    "Annealing",
+    "Exact",
+    "Gibbs",
+    "GraphCut",
+    "ICMIter",
+    "LocPMAP",
+    "MaxProduct",
+    "MeanField",
+    "PerturbAndMAP",
+    "PerturbAndMaxProduct",
+    "infer",
+]

@@ -14,8 +14,10 @@ from locpmap.inference.decoder import Problem
 from locpmap.inference.sampling import Draw
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.perturbation import GIVEN, Perturbation
+from locpmap.potentials import Potentials
 
 Array = npt.NDArray[Any]
+MAX_BIT_SITES = 1 << 19
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,39 @@ def potts_climber(problem: Problem, climb: Climb) -> Draw:
         return labels, problem.kernels.climb_potts(unary, *weights, *noise, *where, labels)
 
     return draw
+
+
+def bits_climber(problem: Problem, climb: Climb, *, packed: bool) -> Draw:
+    """Single sites of a 4-connected grid with two labels and one Potts weight; 64 samples to a word."""
+    potentials, grid = problem.potentials, problem.potentials.structure
+    assert isinstance(grid, Grid) and potentials.pairwise.weights is not None
+    weight = float(potentials.pairwise.weights[0][0, 0])
+    window = (grid.height, grid.width, grid.row, grid.column, grid.full_width or grid.column + grid.width)
+    given = climb.given.astype(np.uint8)
+
+    def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
+        words = np.empty((hi - lo, potentials.n_sites), np.uint64)
+        noise = (*climb.perturbation[1:], problem.first_image + lo, first, count)
+        where = (climb.start, given[lo:hi], *window, climb.max_sweeps)
+        sweeps = problem.kernels.climb_bits(potentials.unary[lo:hi], weight, *noise, *where, words)
+        if packed:
+            return words, sweeps
+        return (words[:, :, None] >> np.arange(count, dtype=np.uint64) & np.uint64(1)).astype(np.uint8), sweeps
+
+    return draw
+
+
+def takes_bits(potentials: Potentials) -> bool:
+    """Whether :func:`bits_climber` can serve, and its scratch (six words per site) stays small."""
+    grid, weights = potentials.structure, potentials.pairwise.weights
+    return (
+        isinstance(grid, Grid)
+        and grid.connectivity == 4
+        and potentials.n_labels == 2
+        and weights is not None
+        and all(w.shape == (1, 1) and w[0, 0] == weights[0][0, 0] for w in weights)
+        and potentials.n_sites <= MAX_BIT_SITES
+    )
 
 
 class BandCounter:

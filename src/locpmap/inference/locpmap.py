@@ -12,7 +12,15 @@ from typing import Any, ClassVar
 from locpmap.errors import InputError
 from locpmap.graphs import Grid
 from locpmap.graphs.blocks import plan_blocks
-from locpmap.inference.climbers import BandCounter, Climb, block_climber, potts_climber, site_climber
+from locpmap.inference.climbers import (
+    BandCounter,
+    Climb,
+    bits_climber,
+    block_climber,
+    potts_climber,
+    site_climber,
+    takes_bits,
+)
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least, within
 from locpmap.inference.sampling import Draw, Tally, parse_start
 from locpmap.kernels.perturbation import LOGISTIC, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
@@ -86,6 +94,9 @@ class LocPMAP(Decoder):
             draw = block_climber(problem, climb, plan)
         elif lazy and problem.potentials.n_labels > 2:
             draw = potts_climber(problem, climb)
+        elif lazy and takes_bits(problem.potentials):
+            packed = self.probability == "votes" and not self.keep_samples
+            draw = bits_climber(problem, climb, packed=packed)
         else:
             draw = site_climber(problem, climb)
         if self.band:
@@ -112,7 +123,7 @@ class LocPMAP(Decoder):
             unique = state.draw.unique / state.n_samples
             band = Band(
                 width=restore(unflatten(state.draw.differ / state.n_samples)),
-                unique=unique if problem.potentials.batched else float(unique[0]),
+                unique=restore(unique) if problem.potentials.batched else float(unique[0]),
             )
         missed = self.tolerance is not None and not state.standard_error() < self.tolerance
         outcome = state.outcome(problem)

@@ -18,7 +18,8 @@ from locpmap.result import Status
 
 Array = npt.NDArray[Any]
 
-# Draw samples first .. first + count of images lo .. hi: labels (hi - lo, S, count) and their sweeps.
+# Draw samples first .. first + count of images lo .. hi: labels (hi - lo, S, count), or (hi - lo, S) words with a bit per
+# sample, and the sweeps of each climb (hi - lo, count).
 Draw = Callable[[int, int, int, int], tuple[Array, Array]]
 
 # A round of samples: no more labels held at a time than this, so that memory does not grow with the number of samples;
@@ -89,7 +90,9 @@ class Tally:
         def add(begin: int, stop: int) -> None:
             for job, (labels, _) in zip(jobs, drawn, strict=True):
                 totals = self.totals[job[0] : job[1]]
-                if self.conditional:
+                if labels.ndim == 2:
+                    problem.kernels.bit_votes(labels, job[3], totals, begin, stop)
+                elif self.conditional:
                     problem.kernels.conditionals(problem.model, labels, totals, job[0], begin, stop)
                 else:
                     problem.kernels.votes(labels, totals, begin, stop)

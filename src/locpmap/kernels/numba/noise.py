@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numba import njit
 
-from locpmap.kernels.reference.noise import PLAIN
+from locpmap.kernels.reference.noise import BITS, PLAIN
 
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
@@ -49,8 +49,8 @@ def pick(words, j):
 
 @njit(forceinline=True, error_model="numpy")
 def uniform(word):
-    """A 32-bit word as a float64 strictly inside (0, 1), with 24 bits (exact in float32 as well)."""
-    return (np.float64(np.uint32(word) >> np.uint32(8)) + 0.5) * 2.0**-24
+    """A 32-bit word as a float64 strictly inside (0, 1) (exact in float32 as well)."""
+    return (np.float64(np.uint32(word) >> np.uint32(32 - BITS)) + 0.5) * 2.0**-BITS
 
 
 @njit(forceinline=True, error_model="numpy")

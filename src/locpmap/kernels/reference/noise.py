@@ -8,8 +8,8 @@ The seed is the 64-bit key; the rest is packed into the 128-bit counter::
     c2 = sample
     c3 = image + (stream << 28)                images: 28 bits, streams: 4 bits
 
-One call of Philox gives four 32-bit words.  A word x becomes the uniform ``(x div 256 + 1/2) / 2^24``, which
-is neither 0 nor 1 in single precision, so no logarithm below is infinite.
+One call of Philox gives four 32-bit words.  A word x becomes the uniform ``(x div 2^9 + 1/2) / 2^23``: 24 bits with the
+half, so it is exact in single precision and never 0 or 1, and no logarithm below is infinite.
 
 **plain**: label k of a site gets ``-log(-log u)`` with u from word ``k mod 4`` of group ``k div 4``.
 
@@ -33,6 +33,8 @@ Key = tuple[int, int]
 
 # Streams keep uses of the same (image, sample, site) apart.
 PLAIN, LAZY_SITE, LAZY_CLOCK, LOGISTIC, START, START_BITS, CHAIN, DROP = range(8)
+
+BITS = 23  # of a word that make a uniform
 
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
@@ -65,8 +67,8 @@ def words(key: Key, stream: int, image: int, sample: int, sites: Array, group: i
 
 
 def uniform(word: Array) -> Array:
-    """A 32-bit word as a number strictly inside (0, 1), with 24 bits."""
-    return ((word >> np.uint64(8)).astype(np.float64) + 0.5) / 2.0**24
+    """A 32-bit word as a number strictly inside (0, 1)."""
+    return ((word >> np.uint64(32 - BITS)).astype(np.float64) + 0.5) / 2.0**BITS
 
 
 def label_uniforms(key: Key, stream: int, image: int, sample: int, sites: Array, n_labels: int) -> Array:
@@ -93,16 +95,16 @@ def perturbed_lazy(unary: Array, temperature: float, key: Key, image: int, sampl
         # P(u < sigmoid(d)) = sigmoid(d), so label 1 is chosen iff u < sigmoid(score difference).
         u = logistic_uniform(key, image, sample, sites)
         return temperature * np.stack([scaled[:, 0], scaled[:, 1] - np.log(u / (1 - u))], axis=1)
-    weight = np.exp(scaled - scaled.max(axis=1, keepdims=True))
-    p = weight / weight.sum(axis=1, keepdims=True)
+    scaled = scaled - scaled.max(axis=1, keepdims=True)
+    log_p = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
     first = words(key, LAZY_SITE, image, sample, sites)
-    winner = first_label(p, uniform(first[0]))
-    clock = -np.log(uniform(first[1]))[:, None]
-    waits = -np.log(label_uniforms(key, LAZY_CLOCK, image, sample, sites, unary.shape[1]))
-    with np.errstate(divide="ignore"):
-        clocks = clock + waits / p
+    winner = first_label(np.exp(log_p), uniform(first[0]))
+    clock = np.log(-np.log(uniform(first[1])))[:, None]
+    wait = np.log(-np.log(label_uniforms(key, LAZY_CLOCK, image, sample, sites, unary.shape[1])))
+    # In logs, so that a label far below the others stays possible: a neighbour may still bring it back.
+    clocks = np.logaddexp(clock, wait - log_p)
     np.put_along_axis(clocks, winner[:, None], clock, axis=1)
-    return -temperature * np.log(clocks)
+    return -temperature * clocks
 
 
 def first_label(p: Array, u: Array) -> Array:

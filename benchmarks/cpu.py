@@ -1,0 +1,102 @@
+"""Time every system on every task, print the tables, record them: `python -m benchmarks.cpu`."""
+
+import statistics
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from benchmarks import machine
+from benchmarks.first_call import first_call
+from benchmarks.report import print_task, print_verdicts, write_json
+from benchmarks.rows import ROWS
+from benchmarks.targets import Measurement, judge
+from benchmarks.tasks import NAMES, make_task
+from benchmarks.workers import Worker
+
+REPEATS = 7
+BUDGET = 8.0  # seconds after which a slow system is not repeated on a task
+RESULTS = Path(__file__).parent / "results"
+
+
+def main(
+    task: Annotated[list[str] | None, typer.Option(help="A task to run; may be given several times.")] = None,
+    system: Annotated[list[str] | None, typer.Option(help="A row to run; may be given several times.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the tasks.")] = 0,
+    fast: Annotated[bool, typer.Option(help="A smoke run: T2, fast systems, two repeats, nothing recorded.")] = False,
+    output: Annotated[Path | None, typer.Option(help="Where to write the JSON.")] = None,
+) -> None:
+    """Compare locpmap on the CPU with what else is installed."""
+    names = task or (["T2"] if fast else NAMES)
+    chosen = set(system or [row.name for row in ROWS if not (fast and row.name in ("PGMax", "torch LocPMAP"))])
+    whole = not (task or system or fast)
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    left_out = {row.name: f"{row.module} is not installed" for row in ROWS if not row.available}
+    console.print(
+        f"{machine.machine()['cpu']}, {machine.machine()['cores']} cores, {machine.git_version()}, seed {seed}"
+    )
+
+    results = {}
+    with tempfile.TemporaryDirectory() as folder, Progress(console=console, transient=True) as progress:
+        for name in progress.track(names, description="tasks"):
+            path = Path(folder) / "task.npz"
+            make_task(name, seed).save(path)
+            rows = [row.name for row in ROWS if row.name in chosen and name in row.tasks and row.available]
+            results[name] = _measure(name, rows, path, 2 if fast else REPEATS, progress, left_out)
+            print_task(console, name, results[name])
+
+    answer = first_call()
+    verdicts = judge(results, answer)
+    print_verdicts(console, verdicts)
+    for name, reason in left_out.items():
+        console.print(f"left out: {name} ({reason})")
+    if whole or output:
+        provenance = {
+            "command": " ".join(["python -m benchmarks.cpu", *sys.argv[1:]]),
+            "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+            "git": machine.git_version(),
+            "seed": seed,
+            "machine": machine.machine(),
+            "versions": machine.versions(),
+            "first_call_seconds": answer,
+        }
+        output = output or RESULTS / f"cpu-{machine.machine_name()}.json"
+        write_json(output, provenance, results, verdicts, left_out)
+        console.print(f"recorded in {output}")
+
+
+def _measure(
+    task: str, names: list[str], path: Path, repeats: int, progress: Progress, left_out: dict[str, str]
+) -> dict[str, Measurement]:
+    """Start the systems one after the other, then go round them."""
+    workers: dict[str, Worker] = {}
+    runs: dict[str, list[float]] = {}
+    steps = progress.add_task(task, total=len(names) * (1 + repeats))
+    for name in names:
+        progress.update(steps, description=f"{task}: {name}", advance=1)
+        try:
+            workers[name] = Worker(name, path)
+            runs[name] = []
+        except Exception as error:
+            left_out[f"{name} on {task}"] = str(error)
+    for _ in range(repeats):
+        for name, worker in workers.items():
+            progress.update(steps, description=f"{task}: {name}", advance=1)
+            if worker.first.seconds + sum(runs[name]) < BUDGET:
+                runs[name].append(worker.run())
+    progress.remove_task(steps)
+    measured = {}
+    for name, worker in workers.items():
+        times = runs[name] or [worker.first.seconds]
+        measured[name] = Measurement(statistics.median(times), times, worker.first.peak_bytes, worker.first.accuracy)
+        worker.close()
+    return measured
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,61 @@
+"""Where and with what a benchmark ran."""
+
+import os
+import platform
+import re
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PACKAGES = ("locpmap", "numpy", "scipy", "numba", "torch", "pydensecrf2", "PyMaxflow", "gco-wrapper", "pgmax", "jax")
+
+
+def machine() -> dict[str, str | int]:
+    """Processor, cores that this process may use, system."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "architecture": platform.machine(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+    }
+
+
+def machine_name() -> str:
+    """The same as part of a file name."""
+    words = f"{_cpu_model()} {len(os.sched_getaffinity(0))} cores"
+    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
+
+
+def versions() -> dict[str, str]:
+    """The packages that take part and are installed."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def git_version() -> str:
+    """The commit, with -dirty where files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def _cpu_model() -> str:
+    for source in ("/proc/cpuinfo", None):
+        try:
+            text = Path(source).read_text() if source else subprocess.check_output(["lscpu"], text=True)
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        match = re.search(r"^model name\s*:\s*(.+)$", text, re.IGNORECASE | re.MULTILINE)
+        if match:
+            return match[1].strip()
+    return platform.machine()

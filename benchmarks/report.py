@@ -1,0 +1,77 @@
+"""A run's measurements, as tables for people and as JSON for the record."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from benchmarks.rows import BY_NAME
+from benchmarks.targets import MB, Measurement, Verdict
+
+
+def print_task(console: Console, task: str, rows: Mapping[str, Measurement]) -> None:
+    """One line per system: what one waits for, and what one gets."""
+    table = RichTable(title=task, title_justify="left")
+    table.add_column("system")
+    table.add_column("what it does")
+    for heading in ("seconds", "peak MB", "accuracy"):
+        table.add_column(heading, justify="right")
+    table.add_column("× the time of")
+    for name, row in rows.items():
+        ratios = ", ".join(f"{ratio:.2f} {peer}" for peer, ratio in ratios_of(name, rows).items())
+        table.add_row(
+            name, BY_NAME[name].what, f"{row.seconds:.3f}", f"{row.peak_bytes / MB:.0f}", f"{row.accuracy:.4f}", ratios
+        )
+    console.print(table)
+
+
+def ratios_of(name: str, rows: Mapping[str, Measurement]) -> dict[str, float]:
+    """Our seconds divided by those of each peer that ran."""
+    return {peer: rows[name].seconds / rows[peer].seconds for peer in BY_NAME[name].versus if peer in rows}
+
+
+def print_verdicts(console: Console, verdicts: list[Verdict]) -> None:
+    """The targets, each met, missed or not measured."""
+    table = RichTable(title="targets", title_justify="left")
+    table.add_column("target")
+    for heading in ("at most", "measured", ""):
+        table.add_column(heading, justify="right")
+    words = {True: "[green]met[/]", False: "[red]missed[/]", None: "not measured"}
+    for verdict in verdicts:
+        measured = "" if verdict.measured is None else f"{verdict.measured:.3g}"
+        table.add_row(verdict.target, f"{verdict.limit:.3g}", measured, words[verdict.met])
+    console.print(table)
+
+
+def write_json(
+    path: Path,
+    provenance: Mapping[str, Any],
+    results: Mapping[str, Mapping[str, Measurement]],
+    verdicts: list[Verdict],
+    left_out: Mapping[str, str],
+) -> None:
+    """Everything that was printed, with where it comes from."""
+    record = {
+        **provenance,
+        "targets": [asdict(verdict) | {"met": verdict.met} for verdict in verdicts],
+        "left_out": dict(left_out),
+        "results": {
+            task: {name: asdict(row) | {"ratios": ratios_of(name, rows)} for name, row in rows.items()}
+            for task, rows in results.items()
+        },
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(_rounded(record), indent=1, ensure_ascii=False) + "\n")
+
+
+def _rounded(value: Any) -> Any:
+    """Four significant digits: more would claim what a clock cannot give."""
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,97 @@
+"""A process per (system, task), so that thread pools, allocators and compilers do not meet.
+
+The process warms up on a corner of the task (imports, compilers), notes its memory, makes one full run, whose peak
+above that note is the system's own, and then repeats on request: the caller goes round the systems, so that whatever
+else the machine is doing hits all of them alike.
+"""
+
+import ctypes
+import gc
+import multiprocessing
+import re
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from benchmarks.rows import BY_NAME
+from benchmarks.tasks import Task
+
+CORNER = 16
+
+
+@dataclass(frozen=True)
+class FirstRun:
+    """What the full run that follows the warm-up shows."""
+
+    seconds: float
+    peak_bytes: int  # above the inputs and the imported packages
+    accuracy: float
+
+
+class Worker:
+    """A system that waits, with its inputs loaded, to be told to run."""
+
+    def __init__(self, row: str, task_file: Path) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, other = context.Pipe()
+        self._process = context.Process(target=_serve, args=(other, row, task_file), daemon=True)
+        self._process.start()
+        other.close()
+        self.first: FirstRun = self._receive()
+
+    def run(self) -> float:
+        """Seconds of one more run."""
+        self._pipe.send("run")
+        return float(self._receive())
+
+    def close(self) -> None:
+        """End the process."""
+        self._pipe.close()
+        self._process.join()
+
+    def _receive(self) -> Any:
+        try:
+            answer = self._pipe.recv()
+        except EOFError:
+            self._process.join()
+            raise RuntimeError(f"the process ended with status {self._process.exitcode}") from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def _serve(pipe: Connection, row: str, task_file: Path) -> None:
+    try:
+        task, prepare = Task.load(task_file), BY_NAME[row].prepare
+        prepare(task.crop(CORNER))()
+        before = _restart_peak()
+        run = prepare(task)
+        start = time.perf_counter()
+        labels = run()
+        seconds = time.perf_counter() - start
+        pipe.send(FirstRun(seconds, _peak() - before, task.accuracy(labels)))
+        while pipe.recv() == "run":
+            start = time.perf_counter()
+            run()
+            pipe.send(time.perf_counter() - start)
+    except EOFError:
+        return
+    except Exception as error:
+        pipe.send(RuntimeError(f"{type(error).__name__}: {error}"))
+
+
+def _restart_peak() -> int:
+    """Give freed memory back, set the high-water mark of this process to what it uses now, and return that in bytes."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    return _peak()
+
+
+def _peak() -> int:
+    status = Path("/proc/self/status").read_text()
+    match = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert match is not None
+    return 1024 * int(match[1])

@@ -1,0 +1,5 @@
+"""``python -m locpmap`` is the command ``locpmap``."""
+
+from locpmap.cli import main
+
+main()

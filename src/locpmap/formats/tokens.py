@@ -1,0 +1,101 @@
+"""Words and numbers of a text file, one after the other, with errors that say where."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.errors import InputError
+from locpmap.formats.atomic import PathLike
+
+
+class Tokens:
+    """The whitespace-separated tokens of a file.
+
+    Every size that a file claims is compared with the number of tokens that follow before memory is taken.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = path
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror}") from None
+        try:
+            self._text = content.decode("ascii")
+        except UnicodeDecodeError:
+            raise InputError(f"{path} is not a text file, expected numbers and words in ASCII") from None
+        self._tokens = self._text.split()
+        self._next = 0
+        if not self._tokens:
+            raise InputError(f"{path} is empty")
+
+    @property
+    def size(self) -> int:
+        """The number of tokens in all."""
+        return len(self._tokens)
+
+    def error(self, reason: str, back: int = 1) -> InputError:
+        """An error at the token read last, or the one ``back`` tokens ago."""
+        place = max(self._next - back, 0)
+        for count, match in enumerate(re.finditer(r"\S+", self._text)):
+            if count == place:
+                line = self._text.count("\n", 0, match.start()) + 1
+                return InputError(f"{self.path}, line {line}: {reason}")
+        return InputError(f"{self.path}: {reason}")
+
+    def word(self, what: str) -> str:
+        """The next token."""
+        if self._next == len(self._tokens):
+            raise InputError(f"{self.path} ends before {what}")
+        self._next += 1
+        return self._tokens[self._next - 1]
+
+    def whole(self, what: str, low: int, high: int) -> int:
+        """The next token as a whole number from low to high."""
+        word = self.word(what)
+        if not re.fullmatch(r"[+-]?\d{1,18}", word) or not low <= int(word) <= high:
+            raise self.error(f"{what} is {word[:30]!r}, expected a whole number from {low} to {high}")
+        return int(word)
+
+    def count(self, what: str, low: int) -> int:
+        """The next token as the number of things that follow, at least a token each."""
+        count = self.whole(what, low, 2**62)
+        if count > len(self._tokens) - self._next:
+            raise self.error(f"{what} is {count}, but only {len(self._tokens) - self._next} tokens follow")
+        return count
+
+    def numbers(self, what: str, size: int) -> npt.NDArray[Any]:
+        """The next tokens as finite numbers of at least 0."""
+        words = self._tokens[self._next : self._next + size]
+        if len(words) < size:
+            raise InputError(f"{self.path} ends within {what}: {len(words)} of {size} entries are there")
+        self._next += size
+        try:
+            values = np.array(words, np.float64)
+        except ValueError:
+            values = np.array([_number(word) for word in words])
+        bad = ~(np.isfinite(values) & (values >= 0))
+        if bad.any():
+            place = int(bad.argmax())
+            came = f"entry {place} of {what} is {words[place][:30]!r}"
+            raise self.error(f"{came}, expected a finite number of at least 0", back=size - place)
+        return values
+
+    def end(self) -> None:
+        """Nothing may follow."""
+        if self._next < len(self._tokens):
+            self._next += 1
+            raise self.error(f"{self._tokens[self._next - 1][:30]!r} follows after the end, expected nothing more")
+
+
+def _number(word: str) -> float:
+    """The number, or NaN for what is none."""
+    try:
+        return float(word)
+    except ValueError:
+        return float("nan")

@@ -1,0 +1,194 @@
+"""The UAI format of the inference competitions, for pairwise models.
+
+A model file holds the word MARKOV (or BAYES), the number of variables, their cardinalities, the number of factors, a
+line per factor with the number and names of its variables, and then per factor the number of entries of its table and
+the entries.  They are potentials, not scores (a score is the logarithm), and the last variable changes fastest.
+
+Variables with fewer labels than others are padded with forbidden ones; a potential of 0 forbids its pair of labels;
+factors on the same variables are added up.  Factors without variables are constants: they go into the unary of
+variable 0, so that scores and the log partition keep them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.arrays import to_labels, to_numpy
+from locpmap.errors import InputError, TooLargeError
+from locpmap.formats.atomic import PathLike, write_text
+from locpmap.formats.tokens import Tokens
+from locpmap.kernels.reference.scores import edge_tables
+from locpmap.potentials import Potentials
+
+Array = npt.NDArray[Any]
+
+MAX_ENTRIES = 2**28  # of all tables after padding (2 GB)
+LOWEST = 700.0  # exp(-700) is still a normal number
+
+
+def read_uai(path: PathLike, evidence: PathLike | None = None) -> Potentials:
+    """The model in a UAI file, with the labels that an evidence file contradicts forbidden.
+
+    Factors of up to two variables are read; one of more is refused by its number.
+    """
+    return read_model(path, evidence)[0]
+
+
+def read_model(path: PathLike, evidence: PathLike | None = None) -> tuple[Potentials, list[int]]:
+    """As :func:`read_uai`, with the number of labels that each variable has before padding."""
+    tokens = Tokens(path)
+    cardinalities = _read_header(tokens)
+    scopes = _read_scopes(tokens, len(cardinalities))
+    n_labels = max(cardinalities)
+    edges = sorted({(min(scope), max(scope)) for scope in scopes if len(scope) == 2})
+    entries = len(cardinalities) * n_labels + len(edges) * n_labels**2
+    if entries > MAX_ENTRIES:
+        raise TooLargeError(
+            f"{path} takes {entries} table entries with all variables padded to {n_labels} labels,"
+            f" expected at most {MAX_ENTRIES}"
+        )
+    unary = np.where(np.arange(n_labels) < np.array(cardinalities)[:, None], 0.0, -np.inf)
+    tables = np.zeros((len(edges), n_labels, n_labels))
+    number = {edge: e for e, edge in enumerate(edges)}
+    for factor, scope in enumerate(scopes):
+        shape = tuple(cardinalities[v] for v in scope)
+        scores = _read_scores(tokens, factor, shape)
+        if not scope:
+            unary[0] += scores
+        elif len(scope) == 1:
+            unary[scope[0], : shape[0]] += scores
+        else:
+            (i, m), (j, n) = sorted(zip(scope, shape, strict=True))
+            tables[number[i, j], :m, :n] += scores if scope[0] == i else scores.T
+    tokens.end()
+    for variable, label in _read_evidence(evidence, cardinalities):
+        unary[variable, np.arange(n_labels) != label] = -np.inf
+    empty = np.flatnonzero(np.isneginf(unary).all(axis=1))
+    if len(empty):
+        cause = "" if evidence is None else " that the evidence leaves"
+        raise InputError(f"{path} has potential 0 for every label{cause} of variable {empty[0]}, expected one above 0")
+    pairs = np.array(edges, np.int64).reshape(-1, 2)
+    return Potentials.graph(unary, pairs, tables if edges else 0.0), cardinalities
+
+
+def _read_header(tokens: Tokens) -> list[int]:
+    kind = tokens.word("the kind of network")
+    if kind not in ("MARKOV", "BAYES"):
+        raise tokens.error(f"the file begins with {kind!r}, expected MARKOV or BAYES")
+    n_variables = tokens.count("the number of variables", 1)
+    return [tokens.whole(f"the cardinality of variable {v}", 1, tokens.size) for v in range(n_variables)]
+
+
+def _read_scopes(tokens: Tokens, n_variables: int) -> list[tuple[int, ...]]:
+    scopes = []
+    for factor in range(tokens.count("the number of factors", 0)):
+        arity = tokens.whole(f"the number of variables of factor {factor}", 0, n_variables)
+        if arity > 2:
+            raise tokens.error(f"factor {factor} has {arity} variables, expected at most 2 (a pairwise model)")
+        scope = tuple(tokens.whole(f"a variable of factor {factor}", 0, n_variables - 1) for _ in range(arity))
+        if len(set(scope)) < arity:
+            raise tokens.error(f"factor {factor} names variable {scope[0]} twice, expected two different ones")
+        scopes.append(scope)
+    return scopes
+
+
+def _read_scores(tokens: Tokens, factor: int, shape: tuple[int, ...]) -> Array:
+    """The logarithms of a factor's table."""
+    size = math.prod(shape)
+    came = tokens.whole(f"the table size of factor {factor}", 0, tokens.size)
+    if came != size:
+        raise tokens.error(f"factor {factor} has a table of {came} entries, expected {size}")
+    potentials = tokens.numbers(f"the table of factor {factor}", size)
+    if not shape and potentials[0] == 0:
+        raise tokens.error(f"factor {factor} is the constant 0, expected a number above 0")
+    with np.errstate(divide="ignore"):
+        return np.log(potentials).reshape(shape)
+
+
+def _read_evidence(path: PathLike | None, cardinalities: list[int]) -> Iterator[tuple[int, int]]:
+    """Pairs of variable and label.
+
+    Either ``n v1 l1 v2 l2 ...`` or the same after the number of evidence sets, which has to be 1: the first has
+    an odd number of tokens, the second an even one.
+    """
+    if path is None:
+        return
+    tokens = Tokens(path)
+    if tokens.size % 2 == 0:
+        sets = tokens.whole("the number of evidence sets", 0, tokens.size)
+        if sets != 1:
+            raise tokens.error(f"the file holds {sets} evidence sets, expected 1")
+    n_observed = tokens.count("the number of observed variables", 0)
+    for _ in range(n_observed):
+        variable = tokens.whole("an observed variable", 0, len(cardinalities) - 1)
+        yield variable, tokens.whole(f"the label of variable {variable}", 0, cardinalities[variable] - 1)
+    tokens.end()
+
+
+def write_uai(path: PathLike, potentials: Potentials) -> None:
+    """Write one image's model, with 17 digits; reading it back gives the same scores up to rounding.
+
+    Each factor is shifted to have the largest potential 1, and constants make up for the shifts.  A factor whose
+    scores differ by more than a number can express is written as several equal ones, of which it is the product.
+    """
+    if potentials.n_images != 1:
+        raise InputError(f"potentials hold {potentials.n_images} images, expected one: a UAI file has no batch")
+    write_text(path, _model_pieces(potentials))
+
+
+def _model_pieces(potentials: Potentials) -> Iterator[str]:
+    model = potentials.model
+    n_sites, n_labels = potentials.n_sites, potentials.n_labels
+    constant = 0.0
+    scopes: list[str] = []
+    tables: list[str] = []
+
+    def add(scope: tuple[int, ...], scores: Array) -> None:
+        nonlocal constant
+        finite = scores[scores > -np.inf]
+        top = float(finite.max()) if len(finite) else 0.0
+        constant += top
+        copies = max(1, math.ceil((top - float(finite.min())) / LOWEST)) if len(finite) else 1
+        values = np.exp((scores - top) / copies)
+        scopes.extend([" ".join(map(str, (len(scope), *scope)))] * copies)
+        tables.extend([f"{values.size}\n{_numbers(values)}"] * copies)
+
+    for site in range(n_sites):
+        add((site,), model.unary[0, site].astype(np.float64))
+    for e, (i, j) in enumerate(model.edges.tolist()):
+        add((i, j), edge_tables(model, 0, np.array([e]))[0])
+    parts = max(1, math.ceil(abs(constant) / LOWEST))
+    scopes += ["0"] * parts
+    tables += [f"1\n{_numbers(np.exp([constant / parts]))}"] * parts
+
+    cardinalities = " ".join([str(n_labels)] * n_sites)
+    yield f"MARKOV\n{n_sites}\n{cardinalities}\n{len(scopes)}\n"
+    yield from (f"{scope}\n" for scope in scopes)
+    yield from (f"\n{table}\n" for table in tables)
+
+
+def _numbers(values: Array) -> str:
+    return " ".join(f"{value:.17g}" for value in values.ravel())
+
+
+def write_mar(path: PathLike, probability: Any, cardinalities: Sequence[int]) -> None:
+    """Write marginals (S, L) in the competition's MAR format, each variable with its own number of labels."""
+    marginals = to_numpy(probability, "probability")
+    if marginals.ndim != 2 or len(marginals) != len(cardinalities) or marginals.shape[1] < max(cardinalities):
+        expected = (len(cardinalities), max(cardinalities))
+        raise InputError(f"probability has shape {marginals.shape}, expected {expected}")
+    rows = (f"{n} {_numbers(p[:n])}" for n, p in zip(cardinalities, marginals, strict=True))
+    write_text(path, [f"MAR\n{len(marginals)} {' '.join(rows)}\n"])
+
+
+def write_mpe(path: PathLike, labels: Any) -> None:
+    """Write labels (S,) in the competition's MPE format."""
+    flat = to_labels(labels, "labels")
+    if flat.ndim != 1:
+        raise InputError(f"labels has shape {flat.shape}, expected (S,)")
+    write_text(path, [f"MPE\n{len(flat)} {' '.join(map(str, flat.tolist()))}\n"])

@@ -1,0 +1,106 @@
+"""Gibbs sampling: a Markov chain of single-site draws whose long-run average is the model itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.errors import InputError
+from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least
+from locpmap.inference.sampling import parse_start
+from locpmap.kernels.perturbation import RANDOM
+from locpmap.kernels.reference import noise
+from locpmap.kernels.reference.gibbs import CONDITIONAL, NOTHING, VOTES
+from locpmap.result import Status
+
+Array = npt.NDArray[Any]
+
+
+@dataclass
+class _State:
+    labels: Array  # (N, S)
+    totals: Array  # (N, S, L) votes or probabilities so far
+    kept: list[Array] = field(default_factory=list)
+    sweeps: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Gibbs(Decoder):
+    """Label shares along one chain per image.
+
+    Args:
+        n_samples: Labellings that count.
+        burn_in: Sweeps before the first of them.
+        thin: Sweeps from one to the next.
+        start: "random" (uniform over allowed labels) or an array of labels.
+        probability: "votes" (the share of the samples) or "conditional" (the mean of the probabilities with which they
+            were drawn: never exactly 0, less variance).
+        keep_samples: Return the samples themselves, (M, ..).
+    """
+
+    name: ClassVar[str] = "gibbs"
+    at_end: ClassVar[Status] = Status.COMPLETE
+    n_samples: int = 100
+    burn_in: int = 100
+    thin: int = 1
+    start: Any = "random"
+    probability: str = "votes"
+    keep_samples: bool = False
+
+    def __post_init__(self) -> None:
+        at_least("n_samples", self.n_samples, 1)
+        at_least("burn_in", self.burn_in, 0)
+        at_least("thin", self.thin, 1)
+        if self.probability not in ("votes", "conditional"):
+            raise InputError(f"probability is {self.probability!r}, expected 'votes' or 'conditional'")
+
+    def init(self, problem: Problem) -> _State:
+        return _State(start_labels(self.start, problem), np.zeros(problem.potentials.unary.shape))
+
+    def step(self, problem: Problem, state: _State) -> Step:
+        total = self.burn_in + self.n_samples * self.thin
+        state.sweeps += 1
+        past = state.sweeps - self.burn_in
+        counts = past > 0 and past % self.thin == 0
+        adds = NOTHING if not counts else VOTES if self.probability == "votes" else CONDITIONAL
+        sweep_chain(problem, state.labels, state.totals, adds, 1.0, state.sweeps)
+        if counts and self.keep_samples:
+            state.kept.append(state.labels.astype(np.int16))
+        return Step(state.sweeps, total)
+
+    def finish(self, problem: Problem, state: _State) -> Outcome:
+        n_samples = max(0, (state.sweeps - self.burn_in) // self.thin)
+        totals = state.totals
+        if n_samples == 0:  # stopped during burn-in: the chain's present state is all there is
+            totals = np.eye(totals.shape[2])[state.labels]
+        probability = (totals / max(n_samples, 1)).astype(problem.potentials.unary.dtype)
+        return Outcome(
+            labels=probability.argmax(axis=2),
+            probability=probability,
+            n_sweeps=state.sweeps,
+            n_samples=n_samples,
+            samples=np.stack(state.kept) if state.kept else None,
+        )
+
+
+def start_labels(start: Any, problem: Problem) -> Array:
+    """The chain's first labelling, (N, S)."""
+    code, given = parse_start(start, problem, {"random": RANDOM})
+    if code != RANDOM:
+        return given.copy()
+    model, first = problem.model, problem.first_image
+    return np.stack(
+        [
+            noise.start_labels(unary, noise.words(problem.key, noise.START, first + n, 0, model.site_id)[0])
+            for n, unary in enumerate(model.unary)
+        ]
+    )
+
+
+def sweep_chain(problem: Problem, labels: Array, totals: Array, adds: int, temperature: float, sweep: int) -> None:
+    """Draw every site's label once, in place."""
+    keys = (*problem.key, sweep, problem.first_image)
+    problem.sweep(problem.kernels.gibbs, labels, totals, adds, temperature, *keys)

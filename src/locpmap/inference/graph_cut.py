@@ -1,0 +1,213 @@
+"""Graph cuts: the best labelling of attractive two-label models, and α-expansion for more labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.errors import InputError
+from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least
+from locpmap.inference.max_flow import best_labels
+from locpmap.kernels.model import Model
+from locpmap.kernels.reference.scores import edge_tables, pair_scores
+from locpmap.result import Status
+
+Array = npt.NDArray[Any]
+
+SITES_AT_A_TIME = 2**14  # of images that share a flow network: more would wait for the slowest
+ENTRIES_AT_A_TIME = 2**22  # of tables that are checked together
+
+
+@dataclass
+class _State:
+    labels: Array  # (N, S)
+    done: int = 0
+    failed: Any = None  # (N,) expansions in a row that did not help
+
+
+@dataclass(frozen=True, eq=False)
+class GraphCut(Decoder):
+    """The best labelling of a two-label model whose every table attracts: ``t00 + t11 >= t01 + t10``.
+
+    With more labels α-expansion (Boykov, Veksler, Zabih 2001): moves in which any set of sites changes to one label
+    α, each the best possible, until none helps.  Every table must obey ``t[α, α] + t[β, γ] >= t[β, α] + t[α, γ]``
+    (Potts weights of at least 0 and other metrics do), and for metrics the energy is within a factor of the best.
+
+    Each cut is the best one up to 1e-11 of the flow through it.
+
+    Args:
+        max_sweeps: Rounds of expansions over all labels after which to stop.
+    """
+
+    name: ClassVar[str] = "graph_cut"
+    max_sweeps: int = 100
+
+    def __post_init__(self) -> None:
+        at_least("max_sweeps", self.max_sweeps, 1)
+
+    def init(self, problem: Problem) -> _State:
+        labels = problem.potentials.unary.argmax(axis=2)
+        if problem.potentials.n_labels <= 2:
+            return _State(labels)
+        _check_expandable(problem)
+        return _State(labels, failed=np.zeros(len(labels), np.int64))
+
+    def step(self, problem: Problem, state: _State) -> Step:
+        n_images, n_sites, n_labels = problem.potentials.unary.shape
+        per_step = max(1, SITES_AT_A_TIME // n_sites)
+        if state.failed is not None:
+            alpha = state.done % n_labels
+            active = np.flatnonzero(state.failed < n_labels)
+            for k in range(0, len(active), per_step):
+                _expand(problem.model, state, active[k : k + per_step], alpha)
+            state.done += 1
+            return Step(state.done, n_labels * self.max_sweeps, converged=bool((state.failed >= n_labels).all()))
+        images = np.arange(state.done, min(state.done + per_step, n_images))
+        if n_labels == 2:
+            terms = binary_terms(problem, images)
+            state.labels[images] = best_labels(terms.bias, problem.model.edges, terms.ahead, terms.back)
+        state.done += len(images)
+        return Step(state.done, n_images)
+
+    def finish(self, problem: Problem, state: _State) -> Outcome:
+        if state.failed is None:
+            return Outcome(state.labels, status=Status.EXACT)
+        return Outcome(state.labels, n_sweeps=state.done / problem.potentials.n_labels)
+
+
+class Terms(NamedTuple):
+    """A two-label model in the form that :func:`locpmap.inference.max_flow.best_labels` takes."""
+
+    bias: Array  # (B, S)
+    ahead: Array  # (B, E)
+    back: Array  # (B, E)
+
+
+def binary_terms(problem: Problem, images: Array) -> Terms:
+    """The two-label model of some images; refused where a table repels."""
+    model = problem.model
+    unary = model.unary[images].astype(np.float64)
+    every = np.arange(len(model.edges))
+    tables = np.stack([edge_tables(model, n, every) for n in images.tolist()])  # (B, E, 2, 2)
+    s00, s01, s10, s11 = _allowed_scores(unary, tables, model.edges)
+    with np.errstate(invalid="ignore"):  # -inf - -inf: both pairs are forbidden, which is no repulsion
+        attraction = s00 + s11 - s01 - s10
+        repels = attraction < -_rounding(problem, tables)
+        if not repels.any():
+            return _assemble(unary, tables, model.edges)
+    n, e = np.argwhere(repels)[0].tolist()
+    raise InputError(
+        f"graph cuts need pairwise tables t that attract, but t[0, 0] + t[1, 1] - t[0, 1] - t[1, 0]"
+        f" is {attraction[n, e]:g} on {_edge_name(problem, e)}, expected at least 0"
+    )
+
+
+def _allowed_scores(unary: Array, tables: Array, edges: Array) -> list[Array]:
+    """The scores of the pairs 00, 01, 10, 11 on every edge, (B, E) each; -inf also where the unary forbids an end."""
+    allowed = unary[:, edges] > -np.inf  # (B, E, 2 ends, 2 labels)
+    pairs = ((a, b) for a in (0, 1) for b in (0, 1))
+    return [np.where(allowed[:, :, 0, a] & allowed[:, :, 1, b], tables[:, :, a, b], -np.inf) for a, b in pairs]
+
+
+def _assemble(unary: Array, tables: Array, edges: Array) -> Terms:
+    """Biases and links of unaries (B, S, 2) and tables (B, E, 2, 2) that do not repel.
+
+    A finite table is two biases and half of ``s00 + s11 - s01 - s10`` paid wherever the labels differ.  Where a
+    score is -inf, biases alone express the (at most three) others, and what is forbidden becomes an infinite link or,
+    if it leaves an end no choice, an infinite bias.
+    """
+    s00, s01, s10, s11 = _allowed_scores(unary, tables, edges)
+    ok00, ok01, ok10, ok11 = (s > -np.inf for s in (s00, s01, s10, s11))
+    whole = ok00 & ok01 & ok10 & ok11
+    half = np.maximum(s00 + s11 - s01 - s10, 0.0) / 2
+    first = np.select(
+        [whole, ok00 & ok10, ok01 & ok11, ok00 & ok11], [(s10 + s11 - s00 - s01) / 2, s10 - s00, s11 - s01, s11 - s00]
+    )
+    second = np.select([whole, ok00 & ok01, ok10 & ok11], [(s01 + s11 - s00 - s10) / 2, s01 - s00, s11 - s10])
+    first += np.where(ok00 | ok01, 0.0, np.inf) - np.where(ok10 | ok11, 0.0, np.inf)
+    second += np.where(ok00 | ok10, 0.0, np.inf) - np.where(ok01 | ok11, 0.0, np.inf)
+    bias = unary[:, :, 1] - unary[:, :, 0]
+    image = np.arange(len(bias))[:, None]
+    np.add.at(bias, (image, edges[:, 0]), first)
+    np.add.at(bias, (image, edges[:, 1]), second)
+    return Terms(bias, np.select([whole, ok10], [half, 0.0], np.inf), np.select([whole, ok01], [half, 0.0], np.inf))
+
+
+def _expand(model: Model, state: _State, images: Array, alpha: int) -> None:
+    """Let the sites of some images change to label ``alpha`` where that is best, if it helps at all."""
+    labels, edges = state.labels[images], model.edges
+    unary = model.unary[images].astype(np.float64)
+    choices = np.stack([np.take_along_axis(unary, labels[:, :, None], axis=2)[:, :, 0], unary[:, :, alpha]], axis=2)
+    tables = np.empty((len(images), len(edges), 2, 2))  # stay or change
+    everywhere = np.full(len(edges), alpha)
+    for k, n in enumerate(images.tolist()):
+        for a, y in enumerate((labels[k, edges[:, 0]], everywhere)):
+            for b, z in enumerate((labels[k, edges[:, 1]], everywhere)):
+                tables[k, :, a, b] = pair_scores(model, n, y, z)
+    with np.errstate(invalid="ignore"):
+        terms = _assemble(choices, tables, edges)
+    change = best_labels(terms.bias, edges, terms.ahead, terms.back)
+    before, after = (_binary_scores(choices, tables, edges, y) for y in (np.zeros_like(change), change))
+    helps = after > before
+    state.labels[images] = np.where(helps[:, None] & (change == 1), alpha, labels)
+    state.failed[images] = np.where(helps, 0, state.failed[images] + 1)
+
+
+def _binary_scores(unary: Array, tables: Array, edges: Array, labels: Array) -> Array:
+    """Scores (B,) of labels (B, S) in {0, 1}."""
+    image = np.arange(len(labels))[:, None]
+    pairs = tables[image, np.arange(len(edges)), labels[:, edges[:, 0]], labels[:, edges[:, 1]]]
+    return np.take_along_axis(unary, labels[:, :, None], axis=2)[:, :, 0].sum(axis=1) + pairs.sum(axis=1)
+
+
+def _check_expandable(problem: Problem) -> None:
+    """Refuse tables for which the best expansion cannot be found."""
+    model, potentials = problem.model, problem.potentials
+    if model.potts and potentials.pairwise.least_weight >= 0:
+        return
+    allowed = potentials.unary > -np.inf
+    shared = allowed.all() and len(model.tables) == len(model.features) == 1
+    n_labels = potentials.n_labels
+    per_check = max(1, ENTRIES_AT_A_TIME // n_labels**2)
+    for n in range(1 if shared else potentials.n_images):
+        for k in range(0, len(model.edges), per_check):
+            edges = np.arange(k, min(k + per_check, len(model.edges)))
+            ends = allowed[n, model.edges[edges]]  # (e, 2 ends, L)
+            tables = edge_tables(model, n, edges)
+            tables[~(ends[:, 0, :, None] & ends[:, 1, None, :])] = np.nan
+            if np.isneginf(tables).any():
+                e = edges[np.isneginf(tables).any(axis=(1, 2)).argmax()]
+                raise InputError(
+                    f"graph_cut takes no forbidden pairs (-inf) with more than two labels,"
+                    f" but {_edge_name(problem, int(e))} has one"
+                )
+            slack = _rounding(problem, tables)
+            for alpha in range(n_labels):
+                column, row = tables[:, :, alpha, None], tables[:, alpha, None, :]
+                bad = tables[:, alpha, alpha, None, None] + tables - column - row < -slack
+                if bad.any():
+                    e, beta, gamma = np.argwhere(bad)[0].tolist()
+                    where = _edge_name(problem, int(edges[e]))
+                    raise InputError(
+                        f"graph_cut with more than two labels needs t[α, α] + t[β, γ] >= t[β, α] + t[α, γ] in every"
+                        f" pairwise table t, which fails on {where} for α = {alpha}, β = {beta}, γ = {gamma}"
+                    )
+
+
+def _rounding(problem: Problem, tables: Array) -> float:
+    """Differences below this are rounding errors of the precision that the pairwise term came in."""
+    pairwise = problem.potentials.pairwise
+    given = pairwise.weights[0] if pairwise.weights else pairwise.tables
+    assert given is not None
+    return float(8 * np.finfo(given.dtype).eps * np.abs(tables[np.isfinite(tables)]).max(initial=0.0))
+
+
+def _edge_name(problem: Problem, edge: int) -> str:
+    """The edge in the user's terms."""
+    structure = problem.potentials.structure
+    ends = [np.unravel_index(site, structure.shape) for site in structure.edges()[edge]]
+    names = ["(" + ", ".join(str(int(k)) for k in end) + ")" if len(end) > 1 else str(int(end[0])) for end in ends]
+    return f"edge {edge} between sites {names[0]} and {names[1]}"

@@ -1,0 +1,165 @@
+"""The best labelling of attractive two-label models, by maximum flow.
+
+Maximises, for every image of a batch, over y in {0, 1}::
+
+    Σ_i bias[i] y_i - Σ_(i,j) ( ahead[e] [y_i = 1, y_j = 0] + back[e] [y_i = 0, y_j = 1] )
+
+with ``ahead, back >= 0``.  Infinite numbers are hard constraints.  Sites that their bias decides whatever the
+neighbours say are settled first; the rest is a minimum cut.  All images go into one graph of separate parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.errors import InputError
+
+Array = npt.NDArray[Any]
+
+CAPACITY = 2.0**30  # SciPy counts in 32 bits, and a residual capacity may be the sum of two
+GAP = 1e-11  # the cut found may be worse than the best one by this share of the flow
+ROUNDS = 5
+WORTHWHILE = 0.02  # share of the sites that another round of settling has to settle
+IMPOSSIBLE = "pairwise forbids (-inf) every labelling, expected a model with at least one that is allowed"
+
+
+@dataclass
+class _Links:
+    """Links between free sites, (K,) each."""
+
+    first: Array
+    second: Array
+    ahead: Array
+    back: Array
+
+    def __getitem__(self, chosen: Array) -> _Links:
+        return _Links(self.first[chosen], self.second[chosen], self.ahead[chosen], self.back[chosen])
+
+
+def best_labels(bias: Array, edges: Array, ahead: Array, back: Array) -> npt.NDArray[np.int64]:
+    """The best labels (N, S) for bias (N, S), edges (E, 2), ahead and back (N, E)."""
+    n_images, n_sites = bias.shape
+    offset = n_sites * np.arange(n_images)[:, None]
+    first, second = ((edges[:, end] + offset).ravel() for end in (0, 1))
+    links = _Links(first, second, ahead.ravel(), back.ravel())
+    bias = bias.ravel().astype(np.float64)
+    labels = np.full(bias.shape, -1)
+    links = _settle(bias, links[(links.ahead > 0) | (links.back > 0)], labels, n_sites)
+    free = np.flatnonzero(labels < 0)
+    if len(free):
+        number = np.zeros(len(labels), np.int64)
+        number[free] = np.arange(len(free))
+        links.first, links.second = number[links.first], number[links.second]
+        labels[free] = _cut(bias[free], links, free // n_sites)
+    return labels.reshape(n_images, n_sites)
+
+
+def _settle(bias: Array, links: _Links, labels: Array, n_sites: int) -> _Links:
+    """Label the sites whose bias outweighs all their links, pass that on to their neighbours, and again.
+
+    Writes ``labels`` and ``bias``; returns the links between sites that are still free.  Each image stops when it
+    settles hardly any more, so that the others of the batch make no difference to it.
+    """
+    size = len(bias)
+    image = np.arange(size) // n_sites
+    active = np.ones(size // n_sites, np.bool_)
+    while active.any():
+        if_one = np.bincount(links.first, links.ahead, size) + np.bincount(links.second, links.back, size)
+        if_zero = np.bincount(links.first, links.back, size) + np.bincount(links.second, links.ahead, size)
+        free = (labels < 0) & active[image]
+        one = free & ((bias > if_one) | (bias == np.inf))
+        zero = free & ((bias <= -if_zero) | (bias == -np.inf))
+        labels[one], labels[zero] = 1, 0
+        y, z = labels[links.first], labels[links.second]
+        broken = links.ahead[(y == 1) & (z == 0)].sum() + links.back[(y == 0) & (z == 1)].sum()
+        if np.isnan(bias).any() or broken == np.inf:
+            raise InputError(IMPOSSIBLE)
+        with np.errstate(invalid="ignore"):  # inf - inf: found impossible in the next round
+            np.add.at(bias, links.first, np.where(z == 1, links.back, 0.0) - np.where(z == 0, links.ahead, 0.0))
+            np.add.at(bias, links.second, np.where(y == 1, links.ahead, 0.0) - np.where(y == 0, links.back, 0.0))
+        links = links[(y < 0) & (z < 0)]
+        settled, forced = one | zero, (labels < 0) & ~np.isfinite(bias)
+        active = np.bincount(image, settled) > WORTHWHILE * n_sites
+        active |= np.bincount(image, forced) > 0
+    return links
+
+
+def _cut(bias: Array, links: _Links, image: Array) -> npt.NDArray[np.int64]:
+    """Minimum cut between the labels, ``image`` (n,) says which part of the graph a site is in.
+
+    Capacities are scaled by a power of two per image and rounded down to whole numbers, so a part of the flow is
+    missed, at most one unit per link.  What can still flow is no more than the residual capacity of the cut found:
+    a further round looks for it in units finer by that factor, until cut and flow agree to :data:`GAP`.
+    """
+    n_sites = len(bias)
+    group = np.concatenate([image, image[links.first]])
+    # A site hangs on the source (label 1) or on the sink (label 0); forward is away from the source.
+    source, sink = n_sites, n_sites + 1
+    site = np.arange(n_sites)
+    tail = np.concatenate([np.where(bias > 0, source, site), links.first])
+    head = np.concatenate([np.where(bias > 0, site, sink), links.second])
+    forward = np.concatenate([np.abs(bias), links.ahead])
+    backward = np.concatenate([np.zeros(n_sites), links.back])
+    network = _Network(tail, head, n_sites + 2)
+
+    inflow = np.bincount(image, np.maximum(bias, 0))
+    outflow = np.bincount(image, np.maximum(-bias, 0), len(inflow))
+    most = np.minimum(inflow, outflow)  # what can still flow
+    most[most == 0] = np.maximum(inflow, outflow)[
+        most == 0
+    ]  # nothing flows, but who hangs on the source remains to be seen
+    total = np.zeros_like(most)
+    labels = np.zeros(n_sites + 2, np.int64)
+    labels[source] = 1
+    active = most > 0
+    for _ in range(ROUNDS):
+        if not active.any():
+            break
+        limit = np.where(active, 2 * most, 0.0)[group]  # no link with more than what can flow is ever full
+        ahead, back = np.minimum(forward, limit), np.minimum(backward, limit)
+        largest = np.zeros_like(most)
+        np.maximum.at(largest, group, np.maximum(ahead, back))
+        scale = np.exp2(np.floor(np.log2(CAPACITY / np.where(largest > 0, largest, 1.0))))[group]
+        flow, reached = network.solve(np.floor(ahead * scale), np.floor(back * scale), source, sink)
+        flow /= scale
+        forward -= flow
+        backward += flow
+        labels[:n_sites] = np.where(active[image], reached[:n_sites], labels[:n_sites])
+        total += np.bincount(group, np.where(tail == source, flow, 0.0), len(most))
+        y, z = labels[tail], labels[head]
+        most = np.bincount(group, np.where(y > z, forward, 0.0) + np.where(y < z, backward, 0.0), len(most))
+        active &= most > GAP * total
+    return labels[:n_sites]
+
+
+class _Network:
+    """Nodes and links; SciPy's flows in terms of them."""
+
+    def __init__(self, tail: Array, head: Array, n_nodes: int) -> None:
+        self.tail, self.head, self.n_nodes = tail, head, n_nodes
+
+    def solve(self, ahead: Array, back: Array, source: int, sink: int) -> tuple[Array, npt.NDArray[np.bool_]]:
+        """Net flow over each link, and the nodes that the source still reaches."""
+        from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+        flow = maximum_flow(self._matrix(ahead, back), source, sink, method="dinic").flow
+        # SciPy lists only links with a capacity, row by row.
+        rows = np.repeat(np.arange(self.n_nodes), np.diff(flow.indptr))
+        listed, wanted = rows * self.n_nodes + flow.indices, self.tail * self.n_nodes + self.head
+        place = np.minimum(np.searchsorted(listed, wanted), max(len(listed) - 1, 0))
+        net = np.where(listed[place] == wanted, flow.data[place], 0)
+        reached = np.zeros(self.n_nodes, np.bool_)
+        reached[breadth_first_order(self._matrix(ahead - net, back + net), source, return_predecessors=False)] = True
+        return net.astype(np.float64), reached
+
+    def _matrix(self, ahead: Array, back: Array) -> Any:
+        from scipy.sparse import csr_array
+
+        values, ends = np.concatenate([ahead, back]).astype(np.int32), (self.tail, self.head)
+        rows, columns = np.concatenate(ends), np.concatenate(ends[::-1])
+        some = values > 0
+        return csr_array((values[some], (rows[some], columns[some])), (self.n_nodes, self.n_nodes))

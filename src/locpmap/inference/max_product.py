@@ -1,0 +1,75 @@
+"""Max-product: messages of max-marginals, and the best labelling decoded from them; exact without cycles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.arrays import frozen
+from locpmap.inference.best import Best
+from locpmap.inference.decoder import Decoder, Outcome, Problem, Step
+from locpmap.inference.passing import Passing, check_options, make_plan
+from locpmap.inference.trees import breadth_first
+from locpmap.kernels.threads import ranges
+
+Array = npt.NDArray[Any]
+
+SWEEPS_PER_DECODING = 10
+
+
+@dataclass
+class _State:
+    passing: Passing
+    decode_order: Array  # (S,) parents before children
+    best: Best
+
+
+@dataclass(frozen=True, eq=False)
+class MaxProduct(Decoder):
+    """One labelling from max-product messages: the best of those decoded every tenth sweep and at the end.
+
+    Args:
+        damping: Share of the old message in the new, 0 to 0.99; raise it where messages oscillate.  Not used where the
+            graph has no cycle.
+        max_sweeps: Sweeps after which to stop.
+        tolerance: Converged when no message moves by more than this.
+        schedule: "coloured" (colour classes in turn, threads share them), "sequential" (breadth-first from the leaves
+            to the root and back; threads share only images) or "auto": sequential where there is no cycle.
+    """
+
+    name: ClassVar[str] = "max_product"
+    damping: float = 0.2
+    max_sweeps: int = 100
+    tolerance: float = 1e-6
+    schedule: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_options(self.damping, self.max_sweeps, self.tolerance, self.schedule)
+
+    def init(self, problem: Problem) -> _State:
+        passing = Passing.start(problem, make_plan(problem, self.schedule, self.damping))
+        return _State(passing, frozen(breadth_first(problem.model).order), Best.start(problem))
+
+    def step(self, problem: Problem, state: _State) -> Step:
+        passing = state.passing
+        nowhere = np.zeros(problem.potentials.n_images, bool)
+        how = (np.ones(len(problem.model.edges)), True, passing.plan.damping, float(self.tolerance))
+        passing.sweep(problem, problem.kernels.pass_messages, nowhere, *how)
+        passing.sweeps += 1
+        if passing.sweeps % SWEEPS_PER_DECODING == 0:
+            self._decode(problem, state)
+        return Step(passing.sweeps, self.max_sweeps, passing.converged)
+
+    def finish(self, problem: Problem, state: _State) -> Outcome:
+        self._decode(problem, state)
+        return Outcome(state.best.labels, n_sweeps=state.passing.sweeps)
+
+    def _decode(self, problem: Problem, state: _State) -> None:
+        labels = np.empty(problem.potentials.unary.shape[:2], np.int64)
+        common = (problem.model, state.decode_order, state.passing.messages, labels)
+        images = ranges(len(labels), problem.threads.n_threads)
+        problem.threads.map(problem.kernels.decode_messages, [(*common, lo, hi) for lo, hi in images])
+        state.best.offer(problem, labels)

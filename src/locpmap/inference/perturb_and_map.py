@@ -1,0 +1,138 @@
+"""Perturb-and-MAP: perturb the score, find its global maximum, repeat, count.
+
+With independent Gumbel noise on every joint labelling the maximum is an exact sample of p.  That takes as many noises
+as there are labellings; with noise on the labels of single sites instead (Papandreou & Yuille 2011, Hazan & Jaakkola
+2012) the maximum is found by graph cut, and its distribution resembles p.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.errors import InputError, TooLargeError
+from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least
+from locpmap.inference.graph_cut import SITES_AT_A_TIME, binary_terms
+from locpmap.inference.max_flow import IMPOSSIBLE, best_labels
+from locpmap.inference.sampling import Draw, Tally
+from locpmap.kernels.reference.noise import PLAIN, gumbel, uniform, words
+from locpmap.kernels.reference.scores import edge_tables
+from locpmap.result import Status
+
+Array = npt.NDArray[Any]
+
+MAX_LABELLINGS = 2**16
+
+
+@dataclass(frozen=True, eq=False)
+class PerturbAndMAP(Decoder):
+    """Votes over global maxima of perturbed scores.
+
+    Args:
+        n_samples: Number of samples.
+        perturbation: "joint" (noise on joint labellings: exact samples, up to 65,536 labellings of an image),
+            "sites" (noise on single sites, for attractive models of two labels) or "auto": joint where it can be.
+        keep_samples: Return the samples themselves, (M, ..).
+    """
+
+    name: ClassVar[str] = "perturb_and_map"
+    at_end: ClassVar[Status] = Status.COMPLETE
+    n_samples: int = 50
+    perturbation: str = "auto"
+    keep_samples: bool = False
+
+    def __post_init__(self) -> None:
+        at_least("n_samples", self.n_samples, 1)
+        if self.perturbation not in ("auto", "joint", "sites"):
+            raise InputError(f"perturbation is {self.perturbation!r}, expected 'auto', 'joint' or 'sites'")
+
+    def init(self, problem: Problem) -> Tally:
+        two = problem.potentials.n_labels == 2
+        bits = np.log2((problem.potentials.unary > -np.inf).sum(axis=2)).sum(axis=1).max()
+        small = bits <= np.log2(MAX_LABELLINGS) + 1e-9
+        if self.perturbation == "sites" and not two:
+            raise InputError(f"perturbation='sites' needs two labels, but the model has {problem.potentials.n_labels}")
+        if not small and (self.perturbation == "joint" or not two):
+            raise TooLargeError(
+                f"perturb_and_map needs at most {MAX_LABELLINGS} joint labellings, or two labels that attract and noise"
+                f" on the sites, but the model has {problem.potentials.n_labels} labels and 2^{bits:.1f} labellings"
+            )
+        joint = small and self.perturbation != "sites"
+        draw = _joint_sampler(problem) if joint else _site_sampler(problem)
+        return Tally.start(problem, draw, max_sweeps=1, keep=self.keep_samples)
+
+    def step(self, problem: Problem, state: Tally) -> Step:
+        state.advance(problem, self.n_samples - state.n_samples)
+        return Step(state.n_samples, self.n_samples)
+
+    def finish(self, problem: Problem, state: Tally) -> Outcome:
+        return state.outcome(problem, noise="plain")
+
+
+def _joint_sampler(problem: Problem) -> Draw:
+    """Enumerate the allowed labellings, numbered with the last site fastest; the noise is that of the first site."""
+    site = int(problem.model.site_id[0])
+
+    def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
+        labels = np.empty((hi - lo, problem.potentials.n_sites, count), np.int16)
+        for n in range(lo, hi):
+            scores, every = _joint_scores(problem, n)
+            per_draw = max(1, MAX_LABELLINGS // len(scores))
+            for s in range(0, count, per_draw):
+                samples = np.arange(first + s, first + min(s + per_draw, count))
+                noise = joint_gumbel(problem.key, problem.first_image + n, samples, site, len(scores))
+                best = (scores + noise).argmax(axis=1)
+                labels[n - lo, :, s : s + per_draw] = [y[best] if len(y) > 1 else y.repeat(len(best)) for y in every]
+        return labels, np.zeros((hi - lo, count))
+
+    return draw
+
+
+def joint_gumbel(key: tuple[int, int], image: int, samples: Array, site: int, size: int) -> Array:
+    """``gumbel`` of one site with many labels for some samples, (len(samples), size), in one call."""
+    group, sample = np.meshgrid(np.arange((size + 3) // 4), samples)
+    sites = np.full(group.size, site)
+    word = words(key, PLAIN, image, sample.ravel(), sites, group.ravel())  # type: ignore[arg-type]
+    return -np.log(-np.log(uniform(word.T.reshape(len(samples), -1)[:, :size])))
+
+
+def _joint_scores(problem: Problem, image: int) -> tuple[Array, list[Array]]:
+    """Scores (J,) of all allowed labellings, and every site's label in each: (J,), or (1,) if there is only one."""
+    model = problem.model
+    choices = [np.flatnonzero(unary > -np.inf) for unary in model.unary[image]]
+    sizes = [len(choice) for choice in choices]
+    number = np.arange(np.prod(sizes))
+    slower = np.cumprod([1, *sizes[:0:-1]])[::-1]  # labellings between two changes of a site's label
+    every = [c[number // step % len(c)] if len(c) > 1 else c for c, step in zip(choices, slower, strict=True)]
+    scores = np.zeros(len(number))
+    for unary, labels in zip(model.unary[image], every, strict=True):
+        scores += unary[labels]
+    tables = edge_tables(model, image, np.arange(len(model.edges)))
+    for (i, j), table in zip(model.edges, tables, strict=True):
+        scores += table[every[i], every[j]]
+    if scores.max() == -np.inf:
+        raise InputError(IMPOSSIBLE)
+    return scores, every
+
+
+def _site_sampler(problem: Problem) -> Draw:
+    """Graph cuts with noise on the two labels of each site, many images and samples at a time."""
+    model, n_sites = problem.model, problem.potentials.n_sites
+    per_cut = max(1, SITES_AT_A_TIME // n_sites)
+    terms = [binary_terms(problem, np.array([n])) for n in range(problem.potentials.n_images)]
+
+    def cut(jobs: list[tuple[int, int]]) -> Array:
+        noise = np.stack([gumbel(problem.key, problem.first_image + n, s, model.site_id, 2) for n, s in jobs])
+        bias, ahead, back = (np.concatenate([terms[n][part] for n, _ in jobs]) for part in range(3))
+        return best_labels(bias + noise[:, :, 1] - noise[:, :, 0], model.edges, ahead, back)
+
+    def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
+        jobs = [(n, s) for n in range(lo, hi) for s in range(first, first + count)]
+        labels = np.concatenate([cut(jobs[k : k + per_cut]) for k in range(0, len(jobs), per_cut)])
+        samples = labels.reshape(hi - lo, count, n_sites).astype(np.int16).swapaxes(1, 2)
+        return np.ascontiguousarray(samples), np.zeros((hi - lo, count))
+
+    return draw

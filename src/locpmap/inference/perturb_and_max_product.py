@@ -1,0 +1,69 @@
+"""Perturb-and-max-product: Gumbel noise on the unaries, then max-product in place of the global maximum; repeat, count.
+
+As Perturb-and-MAP with low-order noise, but for models whose maximum cannot be found (Lazaro-Gredilla et al. 2021).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from locpmap.arrays import frozen
+from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least, within
+from locpmap.inference.passing import Array, check_options, make_plan
+from locpmap.inference.sampling import Tally
+from locpmap.inference.trees import breadth_first
+from locpmap.kernels.perturbation import PLAIN, Perturbation
+from locpmap.result import Status
+
+
+@dataclass(frozen=True, eq=False)
+class PerturbAndMaxProduct(Decoder):
+    """Votes over max-product labellings of perturbed models.
+
+    Args:
+        n_samples: Number of samples.
+        temperature: Scale of the noise.
+        damping: Share of the old message in the new, 0 to 0.99.
+        max_sweeps: Sweeps after which a sample takes the labelling of the messages as they are.
+        tolerance: A sample has converged when no message moves by more than this.
+        schedule: As in :class:`MaxProduct`.
+        keep_samples: Return the samples themselves, (M, ..).
+    """
+
+    name: ClassVar[str] = "perturb_and_max_product"
+    at_end: ClassVar[Status] = Status.COMPLETE
+    n_samples: int = 50
+    temperature: float = 1.0
+    damping: float = 0.2
+    max_sweeps: int = 50
+    tolerance: float = 1e-3
+    schedule: str = "auto"
+    keep_samples: bool = False
+
+    def __post_init__(self) -> None:
+        at_least("n_samples", self.n_samples, 1)
+        within("temperature", self.temperature, 0)
+        check_options(self.damping, self.max_sweeps, self.tolerance, self.schedule)
+
+    def init(self, problem: Problem) -> Tally:
+        perturbation = Perturbation(PLAIN, float(self.temperature), *problem.key)
+        plan = make_plan(problem, self.schedule, self.damping)
+        decode_order = frozen(breadth_first(problem.model).order)
+        how = (perturbation, plan.order, decode_order, plan.damping, float(self.tolerance), self.max_sweeps)
+
+        def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
+            labels = np.empty((hi - lo, problem.potentials.n_sites, count), np.int16)
+            part = (problem.first_image, lo, hi, first, labels)
+            return labels, problem.kernels.perturb_and_max_product(problem.model, *how, *part)
+
+        return Tally.start(problem, draw, self.max_sweeps, keep=self.keep_samples)
+
+    def step(self, problem: Problem, state: Tally) -> Step:
+        state.advance(problem, self.n_samples - state.n_samples)
+        return Step(state.n_samples, self.n_samples)
+
+    def finish(self, problem: Problem, state: Tally) -> Outcome:
+        return state.outcome(problem, noise="plain")

@@ -1,0 +1,85 @@
+"""Tree-reweighted belief propagation: beliefs, and an upper bound on log Z that holds whenever it is read.
+
+The graph's edges are shared out among spanning forests; reweighted messages look for the split of the scores whose
+mean log Z over the forests is least (Wainwright, Jaakkola & Willsky 2005).  At the end that mean is computed forest by
+forest, exactly, so it is a bound for the messages as they are, converged or not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least
+from locpmap.inference.passing import Passing, check_options, log_beliefs, make_plan
+from locpmap.inference.trees import spanning_forests
+from locpmap.kernels.threads import ranges
+from locpmap.result import BoundKind
+
+Array = npt.NDArray[Any]
+
+
+@dataclass
+class _State:
+    passing: Passing
+    rho: Array  # (E,) share of the forests that hold an edge
+    orders: Array  # (K, S)
+    parents: Array  # (K, S)
+
+
+@dataclass(frozen=True, eq=False)
+class TRW(Decoder):
+    """Beliefs from tree-reweighted sum-product messages, and an upper bound on log Z.
+
+    Args:
+        damping: Share of the old message in the new, 0 to 0.99.  Not used where the graph has no cycle.
+        max_sweeps: Sweeps after which to stop.
+        tolerance: Converged when no logarithm of a message moves by more than this.
+        n_forests: Spanning forests that share the edges; more where that many cannot hold every edge.
+        schedule: "coloured" (colour classes in turn, threads share them), "sequential" (breadth-first from the leaves
+            to the root and back; threads share only images) or "auto": sequential where there is no cycle.
+    """
+
+    name: ClassVar[str] = "trw"
+    damping: float = 0.0
+    max_sweeps: int = 200
+    tolerance: float = 1e-6
+    n_forests: int = 8
+    schedule: str = "auto"
+
+    def __post_init__(self) -> None:
+        at_least("n_forests", self.n_forests, 1)
+        check_options(self.damping, self.max_sweeps, self.tolerance, self.schedule)
+
+    def init(self, problem: Problem) -> _State:
+        forests, rho = spanning_forests(problem.model, self.n_forests)
+        orders, parents = (np.stack(arrays) for arrays in zip(*forests, strict=True))
+        return _State(Passing.start(problem, make_plan(problem, self.schedule, self.damping)), rho, orders, parents)
+
+    def step(self, problem: Problem, state: _State) -> Step:
+        passing = state.passing
+        nowhere = np.zeros(problem.potentials.n_images, bool)
+        how = (state.rho, False, passing.plan.damping, float(self.tolerance))
+        passing.sweep(problem, problem.kernels.pass_messages, nowhere, *how)
+        passing.sweeps += 1
+        return Step(passing.sweeps, self.max_sweeps, passing.converged)
+
+    def finish(self, problem: Problem, state: _State) -> Outcome:
+        messages = state.passing.messages
+        beliefs, _ = log_beliefs(problem, messages, state.rho)
+        values = np.empty((len(messages), len(state.orders)))
+        common = (problem.model, messages, state.rho, state.orders, state.parents, values)
+        parts = ranges(len(messages), problem.threads.n_threads)
+        jobs = [(*common, lo, hi, t, t + 1) for lo, hi in parts for t in range(len(state.orders))]
+        problem.threads.map(problem.kernels.forest_log_partitions, jobs)
+        probability = np.exp(beliefs, out=beliefs).astype(problem.potentials.unary.dtype, copy=False)
+        return Outcome(
+            labels=probability.argmax(axis=2),
+            probability=probability,
+            n_sweeps=state.passing.sweeps,
+            log_partition=values.mean(axis=1),
+            log_partition_kind=BoundKind.UPPER,
+        )

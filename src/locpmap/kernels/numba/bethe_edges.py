@@ -1,0 +1,41 @@
+"""The edges' part of the Bethe approximation of log Z; see the reference.  O(L) per edge of a Potts model."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from locpmap.kernels.numba.messages import fill_table, log_sum, send_potts, send_table
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def bethe_edges(model, messages, beliefs, terms, lo, hi, begin, stop):
+    """Fill ``terms`` (N, S) with the sum over the edges that begin at each site."""
+    potts, features, tables = model.potts, model.features, model.tables
+    order, indptr, neighbour, edges, ends, reverse = (
+        model.order, model.indptr, model.neighbour, model.edge, model.end, model.reverse
+    )
+    n_labels = beliefs.shape[2]
+    here, there, table = np.empty(n_labels), np.empty(n_labels), np.empty((n_labels, n_labels))
+    many_images, many_edges = len(features) > 1, features.shape[1] > 1
+    for n in range(lo, hi):
+        for position in range(begin, stop):
+            i = order[position]
+            total = 0.0
+            for slot in range(indptr[i], indptr[i + 1]):
+                if ends[slot] != 0:
+                    continue
+                j, back, edge = neighbour[slot], reverse[slot], edges[slot]
+                for k in range(n_labels):
+                    here[k] = beliefs[n, i, k] - messages[n, slot, k] if messages[n, slot, k] > -np.inf else -np.inf
+                if potts:
+                    weight = features[n if many_images else 0, edge if many_edges else 0, 0]
+                    taken = send_potts(there, here, weight, False)
+                else:
+                    fill_table(table, features, tables, n, edge, 0, 1.0)
+                    taken = send_table(there, here, table, False)
+                for k in range(n_labels):
+                    forbidden = messages[n, back, k] == -np.inf
+                    there[k] = -np.inf if forbidden else there[k] + beliefs[n, j, k] - messages[n, back, k]
+                total += taken + log_sum(there)
+            terms[n, i] = total

@@ -1,0 +1,47 @@
+"""log Z of spanning forests under the reparametrised scores; see the reference.  Memory per call: S·L values."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from locpmap.kernels.numba.messages import fill_table, log_sum, send_potts, send_table
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def forest_log_partitions(model, messages, rho, orders, parents, values, lo, hi, begin, stop):
+    """Fill ``values[n, t]`` (N, K) for images lo..hi and forests begin..stop."""
+    unary, potts, features, tables = model.unary, model.potts, model.features, model.tables
+    indptr, neighbour, edges, ends, reverse = model.indptr, model.neighbour, model.edge, model.end, model.reverse
+    n_sites, n_labels = unary.shape[1], unary.shape[2]
+    whole = np.empty((n_sites, n_labels))
+    cavity, fresh, table = np.empty(n_labels), np.empty(n_labels), np.empty((n_labels, n_labels))
+    many_images, many_edges = len(features) > 1, features.shape[1] > 1
+    for n in range(lo, hi):
+        for t in range(begin, stop):
+            for i in range(n_sites):
+                for k in range(n_labels):
+                    whole[i, k] = unary[n, i, k]
+                for slot in range(indptr[i], indptr[i + 1]):
+                    for k in range(n_labels):
+                        whole[i, k] += rho[edges[slot]] * messages[n, slot, k]
+            total = 0.0
+            for position in range(n_sites - 1, -1, -1):
+                i = orders[t, position]
+                slot = parents[t, i]
+                if slot < 0:
+                    total += log_sum(whole[i])
+                    continue
+                up, back, edge = neighbour[slot], reverse[slot], edges[slot]
+                for k in range(n_labels):
+                    cavity[k] = whole[i, k] - messages[n, slot, k] if messages[n, slot, k] > -np.inf else -np.inf
+                if potts:
+                    weight = features[n if many_images else 0, edge if many_edges else 0, 0] / rho[edge]
+                    total += send_potts(fresh, cavity, weight, False)
+                else:
+                    fill_table(table, features, tables, n, edge, ends[slot], 1 / rho[edge])
+                    total += send_table(fresh, cavity, table, False)
+                for k in range(n_labels):
+                    forbidden = messages[n, back, k] == -np.inf
+                    whole[up, k] += -np.inf if forbidden else fresh[k] - messages[n, back, k]
+            values[n, t] = total

@@ -1,0 +1,63 @@
+"""One sweep of Gibbs sampling; see the reference.  Per site: one call of Philox and at most L exponentials."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from locpmap.kernels.numba.noise import site_words, uniform
+from locpmap.kernels.reference.gibbs import CONDITIONAL, VOTES
+from locpmap.kernels.reference.noise import CHAIN
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def gibbs(model, labels, totals, adds, temperature, k0, k1, sweep, first_image, lo, hi, begin, stop):
+    """Update images lo..hi at positions begin..stop of the model's order; labels (N, S), totals (N, S, L)."""
+    unary, potts, features, tables = model.unary, model.potts, model.features, model.tables
+    order, indptr, neighbour, edges, ends = model.order, model.indptr, model.neighbour, model.edge, model.end
+    site_id, n_labels = model.site_id, model.unary.shape[2]
+    scores, coldness = np.empty(n_labels), 1 / temperature
+    many_features, many_tables = features.shape[1] > 1, tables.shape[1] > 1
+    for n in range(lo, hi):
+        n_features, n_tables = (n if len(features) > 1 else 0), (n if len(tables) > 1 else 0)
+        for position in range(begin, stop):
+            i = order[position]
+            for k in range(n_labels):
+                scores[k] = unary[n, i, k]
+            for slot in range(indptr[i], indptr[i + 1]):
+                label = labels[n, neighbour[slot]]
+                e_features, e_tables = (edges[slot] if many_features else 0), (edges[slot] if many_tables else 0)
+                if potts:
+                    scores[label] += features[n_features, e_features, 0]
+                    continue
+                for f in range(features.shape[2]):
+                    for k in range(n_labels):
+                        first, second = (k, label) if ends[slot] == 0 else (label, k)
+                        scores[k] += features[n_features, e_features, f] * tables[n_tables, e_tables, f, first, second]
+            top = scores[0]
+            for k in range(1, n_labels):
+                top = max(top, scores[k])
+            drawn = labels[n, i]
+            if top > -np.inf:
+                total = 0.0
+                for k in range(n_labels):
+                    scores[k] = 1.0 if scores[k] == top else math.exp((scores[k] - top) * coldness)
+                    total += scores[k]
+                threshold = uniform(site_words(k0, k1, CHAIN, first_image + n, sweep, site_id[i], 0)[0]) * total
+                below = 0.0
+                for k in range(n_labels):
+                    if scores[k] > 0:
+                        drawn = k  # the last possible label, should rounding leave the threshold beyond the sum
+                        below += scores[k]
+                        if threshold < below:
+                            break
+                labels[n, i] = drawn
+                if adds == CONDITIONAL:
+                    for k in range(n_labels):
+                        totals[n, i, k] += scores[k] / total
+            elif adds == CONDITIONAL:
+                totals[n, i, drawn] += 1
+            if adds == VOTES:
+                totals[n, i, drawn] += 1

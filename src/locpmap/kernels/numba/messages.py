@@ -1,0 +1,133 @@
+"""Messages along an edge, one row of labels at a time; see the reference for the definitions.
+
+Everything here is inlined into the kernel that calls it, and takes plain arrays: a structure of arrays handed to a
+function inside a loop would have its reference counts touched by every thread.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+_inf = np.inf
+_FAR = 500.0  # Potts weights up to this leave exp(-weight) a normal number
+
+
+@njit(error_model="numpy")
+def log_add(a, b):
+    """``log(exp a + exp b)``."""
+    high, low = max(a, b), min(a, b)
+    return high if low == -_inf else high + math.log1p(math.exp(low - high))
+
+
+@njit(error_model="numpy")
+def log_sum(row):
+    """``log Σ exp row``; -inf where every entry is."""
+    top = row[0]
+    for k in range(1, len(row)):
+        top = max(top, row[k])
+    if top == -_inf:
+        return top
+    total = 0.0
+    for k in range(len(row)):
+        total += math.exp(row[k] - top)
+    return top + math.log(total)
+
+
+@njit(inline="always", error_model="numpy")
+def fill_table(table, features, tables, n, edge, end, scale):
+    """The scores of an edge, ``table[label at the sender, label at the receiver]``, times ``scale``."""
+    n_features, e_features = (n if len(features) > 1 else 0), (edge if features.shape[1] > 1 else 0)
+    n_tables, e_tables = (n if len(tables) > 1 else 0), (edge if tables.shape[1] > 1 else 0)
+    for a in range(len(table)):
+        for b in range(len(table)):
+            total = 0.0
+            for f in range(features.shape[2]):
+                first, second = (a, b) if end == 0 else (b, a)
+                total += features[n_features, e_features, f] * tables[n_tables, e_tables, f, first, second]
+            table[a, b] = total * scale
+
+
+@njit(error_model="numpy")
+def send_table(out, cavity, table, maximise):
+    """The message of a cavity through a table; returns what normalising took away."""
+    shift = -_inf
+    for a in range(len(out)):
+        for b in range(len(out)):
+            shift = max(shift, table[a, b])
+    shift = shift if shift > -_inf else 0.0
+    if maximise:
+        total = cavity[0]
+        for a in range(1, len(out)):
+            total = max(total, cavity[a])
+    else:
+        total = log_sum(cavity)
+    if total == -_inf:
+        out[:] = 0.0
+        return -_inf
+    for b in range(len(out)):
+        top = -_inf
+        for a in range(len(out)):
+            top = max(top, cavity[a] + table[a, b])
+        if not maximise and top > -_inf:
+            terms = 0.0
+            for a in range(len(out)):
+                terms += math.exp(cavity[a] + table[a, b] - top)
+            top += math.log(terms)
+        out[b] = top - total - shift
+    return total + shift
+
+
+@njit(error_model="numpy")
+def send_potts(out, cavity, weight, maximise):
+    """The same through ``weight`` times the identity, in O(L)."""
+    best = 0
+    for k in range(1, len(out)):
+        best = k if cavity[k] > cavity[best] else best
+    top, shift = cavity[best], max(weight, 0.0)
+    if top == -_inf:
+        out[:] = 0.0
+        return -_inf
+    if maximise:
+        for k in range(len(out)):
+            out[k] = max(cavity[k] - top + weight, 0.0) - shift
+        if weight < 0:
+            second = -_inf
+            for k in range(len(out)):
+                second = max(second, cavity[k]) if k != best else second
+            out[best] = max(second - top, weight)
+        return top + shift
+    rest = 0.0  # all but the best
+    for k in range(len(out)):
+        out[k] = math.exp(cavity[k] - top)
+        rest += out[k] if k != best else 0.0
+    share, total = 1 / (1 + rest), math.log1p(rest)
+    if weight < 0:
+        for k in range(len(out)):
+            out[k] = math.log1p(math.expm1(weight) * share * out[k])
+        # Where one label has nearly all the mass, the difference above cancels: add up what others have.
+        others = -_inf
+        for k in range(len(out)):
+            others = log_add(others, cavity[k]) if k != best else others
+        out[best] = log_add(others - top, weight) - total
+    elif weight <= _FAR:
+        differ = math.exp(-weight)
+        agree = (1 - differ) * share
+        for k in range(len(out)):
+            out[k] = math.log(differ + agree * out[k])
+    else:
+        for k in range(len(out)):
+            out[k] = log_add(-weight, cavity[k] - top - total)
+    return top + total + shift
+
+
+@njit(error_model="numpy")
+def mix(old, fresh, damping, maximise):
+    """A damped entry of a message; what is forbidden is so at once."""
+    if fresh == -_inf or old == -_inf:
+        return fresh
+    if maximise:
+        return damping * old + (1 - damping) * fresh
+    return log_add(math.log(damping) + old, math.log1p(-damping) + fresh)

@@ -1,0 +1,65 @@
+"""One sweep of sum-product in the linear domain: no exponentials, no logarithms; see the reference."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def pass_linear(model, order, messages, dirty, linear, weights, couplings, damping, tolerance, lo, hi, begin, stop):
+    """Visit positions begin..stop of ``order`` in those images of lo..hi that are kept in the linear domain."""
+    potts, indptr, neighbour = model.potts, model.indptr, model.neighbour
+    edges, ends, reverse = model.edge, model.end, model.reverse
+    n_labels = weights.shape[2]
+    belief, cavity, fresh = np.empty(n_labels), np.empty(n_labels), np.empty(n_labels)
+    many_images, many_edges = len(couplings) > 1, couplings.shape[1] > 1
+    for n in range(lo, hi):
+        if not linear[n]:
+            continue
+        c = n if many_images else 0
+        for position in range(begin, stop):
+            i = order[position]
+            if not dirty[n, i]:
+                continue
+            dirty[n, i] = False
+            for k in range(n_labels):
+                belief[k] = weights[n, i, k]
+            for slot in range(indptr[i], indptr[i + 1]):
+                for k in range(n_labels):
+                    belief[k] *= messages[n, slot, k]
+            for slot in range(indptr[i], indptr[i + 1]):
+                edge, back = (edges[slot] if many_edges else 0), reverse[slot]
+                for k in range(n_labels):
+                    cavity[k] = belief[k] / messages[n, slot, k]
+                total = 0.0
+                for k in range(n_labels):
+                    total += cavity[k]
+                scale = 1 / total
+                if potts:
+                    differ, agree = couplings[c, edge, 0, 0], couplings[c, edge, 0, 1]
+                    gain = (agree - differ) * scale
+                    for k in range(n_labels):
+                        fresh[k] = differ + gain * cavity[k]
+                    if gain < 0:
+                        # Repulsion: where one label has nearly all the mass, the difference above cancels.
+                        best, rest = 0, 0.0
+                        for k in range(1, n_labels):
+                            best = k if cavity[k] > cavity[best] else best
+                        for k in range(n_labels):
+                            rest += cavity[k] if k != best else 0.0
+                        fresh[best] = (differ * rest + agree * cavity[best]) * scale
+                else:
+                    fresh[:] = 0.0
+                    for a in range(n_labels):
+                        mass = cavity[a] * scale
+                        for k in range(n_labels):
+                            fresh[k] += mass * (couplings[c, edge, a, k] if ends[slot] == 0 else couplings[c, edge, k, a])
+                moved = 0
+                for k in range(n_labels):
+                    fresh[k] += damping * (messages[n, back, k] - fresh[k])
+                    moved += abs(fresh[k] - messages[n, back, k]) > tolerance * fresh[k]
+                if moved:
+                    dirty[n, neighbour[slot]] = True
+                    for k in range(n_labels):
+                        messages[n, back, k] = fresh[k]

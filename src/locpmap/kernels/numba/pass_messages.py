@@ -1,0 +1,64 @@
+"""One sweep of log-domain message passing; see the reference.  A sweep reads and writes (2E)·L values of 8 bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from locpmap.kernels.numba.messages import fill_table, mix, send_potts, send_table
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def pass_messages(
+    model, order, messages, dirty, linear, rho, maximise, damping, tolerance, lo, hi, begin, stop
+):
+    """Visit positions begin..stop of ``order`` in images lo..hi, except those kept in the linear domain."""
+    for n in range(lo, hi):
+        if not linear[n]:
+            sites = order[begin:stop]
+            visit(model, n, model.unary[n], sites, messages[n], dirty[n], rho, maximise, damping, tolerance)
+
+
+@njit(nogil=True, error_model="numpy")
+def visit(model, n, unary, sites, messages, dirty, rho, maximise, damping, tolerance):
+    """Let every dirty site of one image send to its neighbours; returns how many messages changed.
+
+    unary (S, L), messages (2E, L), dirty (S,).
+    """
+    potts, features, tables = model.potts, model.features, model.tables
+    indptr, neighbour, edges, ends, reverse = model.indptr, model.neighbour, model.edge, model.end, model.reverse
+    n_labels = unary.shape[1]
+    belief, cavity, fresh, table = np.empty(n_labels), np.empty(n_labels), np.empty(n_labels), np.empty((n_labels, n_labels))
+    n_weight, many_weights = (n if len(features) > 1 else 0), features.shape[1] > 1
+    changes = 0
+    for i in sites:
+        if not dirty[i]:
+            continue
+        dirty[i] = False
+        for k in range(n_labels):
+            belief[k] = unary[i, k]
+        for slot in range(indptr[i], indptr[i + 1]):
+            share = rho[edges[slot]]
+            for k in range(n_labels):
+                belief[k] += share * messages[slot, k]
+        for slot in range(indptr[i], indptr[i + 1]):
+            edge, back = edges[slot], reverse[slot]
+            for k in range(n_labels):
+                # What this neighbour has forbidden can only lead to what it has forbidden itself.
+                cavity[k] = belief[k] - messages[slot, k] if messages[slot, k] > -np.inf else -np.inf
+            if potts:
+                send_potts(fresh, cavity, features[n_weight, edge if many_weights else 0, 0] / rho[edge], maximise)
+            else:
+                fill_table(table, features, tables, n, edge, ends[slot], 1 / rho[edge])
+                send_table(fresh, cavity, table, maximise)
+            moved = 0
+            for k in range(n_labels):
+                if damping > 0:
+                    fresh[k] = mix(messages[back, k], fresh[k], damping, maximise)
+                moved += abs(fresh[k] - messages[back, k]) > tolerance
+            if moved:
+                changes += 1
+                dirty[neighbour[slot]] = True
+                for k in range(n_labels):
+                    messages[back, k] = fresh[k]
+    return changes

@@ -1,0 +1,39 @@
+"""Max-product on perturbed unaries; see the reference.  Memory per call: one sample's messages, 2E·L values."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from locpmap.kernels.numba.climb_sites import perturb
+from locpmap.kernels.numba.decode_messages import decode
+from locpmap.kernels.numba.pass_messages import visit
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def perturb_and_max_product(
+    model, perturbation, order, decode_order, damping, tolerance, max_sweeps, first_image, lo, hi, first_sample, labels
+):
+    """Fill ``labels`` (hi - lo, S, R); returns the last sweep that changed a message, (hi - lo, R)."""
+    n_sites, n_labels = model.unary.shape[1], model.unary.shape[2]
+    n_samples = labels.shape[2]
+    sweeps = np.zeros((hi - lo, n_samples), np.int32)
+    rho = np.ones(len(model.edges))
+    unary = np.empty((n_sites, n_labels), model.unary.dtype)
+    messages = np.empty((2 * len(model.edges), n_labels))
+    dirty = np.empty(n_sites, np.bool_)
+    y = np.empty(n_sites, np.int64)
+    for n in range(lo, hi):
+        for s in range(n_samples):
+            for i in range(n_sites):
+                perturb(unary[i], model.unary[n, i], perturbation, first_image + n, first_sample + s, model.site_id[i])
+            messages[:] = 0.0
+            dirty[:] = True
+            for sweep in range(1, max_sweeps + 1):
+                if visit(model, n, unary, order, messages, dirty, rho, True, damping, tolerance) == 0:
+                    break
+                sweeps[n - lo, s] = sweep
+            decode(model, n, unary, decode_order, messages, y)
+            for i in range(n_sites):
+                labels[n - lo, i, s] = y[i]
+    return sweeps

@@ -1,0 +1,62 @@
+"""Softmax of a short row, in place.
+
+Double precision takes the library's exponential.  Single precision takes a polynomial that the compiler turns into
+vector instructions, three times as fast: ``exp x = 2^k · exp r`` with ``|r| <= log(2) / 2``, relative error below 1e-7.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit, types
+from numba.extending import overload
+
+_f = np.float32
+_LOG2_E, _LN2_HIGH, _LN2_LOW = _f(1.44269504), _f(0.693359375), _f(-2.12194440e-4)
+_ROUND = _f(1.5 * 2**23)  # adding and taking this away rounds to the nearest whole number
+_LEAST = _f(-88)  # here k = -127, and the bits of 2^k are those of zero: -inf and all that is below vanishes
+_C2, _C3, _C4, _C5, _C6, _C7 = (
+    _f(c) for c in (0.5, 1.6666665e-1, 4.1665795e-2, 8.3334519e-3, 1.3981999e-3, 1.9875691e-4)
+)
+_ONE, _BIAS, _MANTISSA = _f(1), np.int32(127), np.int32(23)
+
+
+@njit(error_model="numpy")
+def softmax(row):
+    """Replace scores (L,), at least one of them above -inf, by ``exp(score) / Σ exp(score)``."""
+    top = row[0]
+    for k in range(1, len(row)):
+        top = max(top, row[k])
+    exponentials(row, top)
+    total = row[0]
+    for k in range(1, len(row)):
+        total += row[k]
+    for k in range(len(row)):
+        row[k] /= total
+
+
+def exponentials(row, top):
+    """Replace each x by ``exp(x - top)``, top being the largest; for compiled code only."""
+    raise NotImplementedError
+
+
+@overload(exponentials, jit_options={"error_model": "numpy"})
+def _exponentials(row, top):
+    return _single if row.dtype == types.float32 else _double
+
+
+def _double(row, top):
+    for k in range(len(row)):
+        row[k] = math.exp(row[k] - top)
+
+
+def _single(row, top):
+    for k in range(len(row)):
+        x = row[k] - top
+        x = x if x > _LEAST else _LEAST
+        whole = (x * _LOG2_E + _ROUND) - _ROUND
+        r = (x - whole * _LN2_HIGH) - whole * _LN2_LOW
+        p = ((((_C7 * r + _C6) * r + _C5) * r + _C4) * r + _C3) * r + _C2
+        power = np.int32((np.int32(whole) + _BIAS) << _MANTISSA)
+        row[k] = (p * (r * r) + r + _ONE) * power.view(_f)

@@ -1,0 +1,44 @@
+"""LocPMAP's climb with two labels and one Potts weight on a 4-connected grid, samples packed into words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.kernels.reference.climb_potts import climb_potts
+
+Array = npt.NDArray[Any]
+
+
+def climb_bits(
+    unary: Array,
+    weight: float,
+    temperature: float,
+    k0: int,
+    k1: int,
+    first_image: int,
+    first_sample: int,
+    n_samples: int,
+    start: int,
+    given: Array,
+    height: int,
+    width: int,
+    row: int,
+    column: int,
+    full_width: int,
+    max_sweeps: int,
+    words: Array,
+) -> Array:
+    """Fill ``words`` (n, S) uint64: bit s of a word is the label in sample ``first_sample + s``, s < 64.
+
+    Returns the last sweep that changed anything, (n, n_samples).
+    """
+    right = np.full((len(unary), height, width - 1), weight)
+    down = np.full((len(unary), height - 1, width), weight)
+    labels = np.zeros((*unary.shape[:2], n_samples), np.uint8)
+    noise = (temperature, k0, k1, first_image, first_sample)
+    sweeps = climb_potts(unary, right, down, *noise, start, given, row, column, full_width, max_sweeps, labels)
+    words[...] = (labels.astype(np.uint64) << np.arange(n_samples, dtype=np.uint64)).sum(axis=2, dtype=np.uint64)
+    return sweeps

@@ -1,0 +1,35 @@
+"""A labelling from max-product messages, site after site: each takes its best label given those already labelled.
+
+A labelled neighbour counts with its actual pairwise score, the others with their messages.  On a tree, parents before
+children, this is a labelling of largest score even where max-marginals tie.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.kernels.model import Model
+from locpmap.kernels.reference.messages import directed_table
+
+Array = npt.NDArray[Any]
+
+
+def decode_messages(model: Model, order: Array, messages: Array, labels: Array, lo: int, hi: int) -> None:
+    """Fill ``labels`` (N, S) of images lo..hi in the given order; messages (N, 2E, L)."""
+    for n in range(lo, hi):
+        decode(model, n, model.unary[n], order, messages[n], labels[n])
+
+
+def decode(model: Model, image: int, unary: Array, order: Array, messages: Array, y: Array) -> None:
+    """One image; ``y`` (S,) is filled.  Ties go to the smallest label."""
+    y[:] = -1
+    ones = np.ones(len(model.edges))
+    for i in order:
+        scores = unary[i].astype(np.float64)
+        for slot in range(model.indptr[i], model.indptr[i + 1]):
+            label = y[model.neighbour[slot]]
+            scores += messages[slot] if label < 0 else directed_table(model, image, slot, ones)[:, label]
+        y[i] = (scores if scores.max() > -np.inf else unary[i]).argmax()

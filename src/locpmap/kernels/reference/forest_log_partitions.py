@@ -1,0 +1,53 @@
+"""log Z of spanning forests under the reparametrised scores: what the tree-reweighted bound is an average of.
+
+Messages M and appearances ρ split the score of any labelling over unaries and edges::
+
+    θ(y) = Σ_i θ^_i(y_i) + Σ_e ρ_e θ^_e(y_i, y_j),    θ^_i = unary_i + Σ_k ρ_ki M_ki,    θ^_e = θ_e / ρ_e - M_ji - M_ij
+
+so with forests T_1..T_K that hold edge e in a share ρ_e of them, θ is the average of ``θ_T = Σ_i θ^_i + Σ_(e in T) θ^_e``,
+and, log Z being convex, ``log Z(θ) <= mean of log Z(θ_T)``: for any messages, converged or not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.kernels.model import Model
+from locpmap.kernels.reference.messages import belief, cavity, directed_table, log_sum, send
+
+Array = npt.NDArray[Any]
+
+
+def forest_log_partitions(
+    model: Model,
+    messages: Array,
+    rho: Array,
+    orders: Array,
+    parents: Array,
+    values: Array,
+    lo: int,
+    hi: int,
+    begin: int,
+    stop: int,
+) -> None:
+    """Fill ``values[n, t]`` (N, K) for images lo..hi and forests begin..stop.
+
+    ``orders`` (K, S) lists parents before children; ``parents`` (K, S) is the slot of each site's parent, -1 at a root.
+    """
+    for n in range(lo, hi):
+        for t in range(begin, stop):
+            whole = np.stack([belief(model, model.unary[n], messages[n], rho, i) for i in range(model.unary.shape[1])])
+            values[n, t] = 0.0
+            for i in orders[t, ::-1]:
+                slot = parents[t, i]
+                if slot < 0:
+                    values[n, t] += log_sum(whole[i])
+                    continue
+                up = model.neighbour[slot]
+                table = directed_table(model, n, slot, rho)
+                fresh, taken = send(cavity(whole[i], messages[n, slot]), table, maximise=False)
+                values[n, t] += taken
+                whole[up] += cavity(fresh, messages[n, model.reverse[slot]])

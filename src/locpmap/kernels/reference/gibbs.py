@@ -1,0 +1,72 @@
+"""One sweep of Gibbs sampling: every site in turn draws its label given its neighbours' labels.
+
+The label is the inverse of the cumulative distribution, in natural order, at one uniform per (image, sweep, site): word
+0 of stream CHAIN with the sweep's number as the sample.  Temperature t samples from ``p(y)^(1/t)``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.kernels.model import Model
+from locpmap.kernels.reference import noise
+from locpmap.kernels.reference.scores import local_scores
+
+Array = npt.NDArray[Any]
+
+# What a sweep adds to the totals.
+NOTHING, VOTES, CONDITIONAL = range(3)
+
+
+def gibbs(
+    model: Model,
+    labels: Array,
+    totals: Array,
+    adds: int,
+    temperature: float,
+    k0: int,
+    k1: int,
+    sweep: int,
+    first_image: int,
+    lo: int,
+    hi: int,
+    begin: int,
+    stop: int,
+) -> None:
+    """Update images lo..hi at positions begin..stop of the model's order (whole colour classes, or parts of one).
+
+    ``labels`` (N, S) are changed in place; ``totals`` (N, S, L) gains 1 at the label drawn, or the probabilities that it
+    was drawn with.  A site all of whose labels are forbidden by its neighbours keeps the one it has.
+    """
+    bounds = [begin, *(c for c in model.class_ptr.tolist() if begin < c < stop), stop]
+    for n in range(lo, hi):
+        for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+            sites = model.order[first:last]
+            scores = local_scores(model, labels[n].astype(np.int64), n)[sites]
+            p = conditional(scores, temperature)
+            words = noise.words((k0, k1), noise.CHAIN, first_image + n, sweep, model.site_id[sites])[0]
+            possible = scores.max(axis=1) > -np.inf
+            labels[n, sites[possible]] = draw(p, noise.uniform(words))[possible]
+            if adds == VOTES:
+                totals[n, sites, labels[n, sites]] += 1
+            elif adds == CONDITIONAL:
+                p[~possible] = np.eye(p.shape[1])[labels[n, sites[~possible]]]
+                totals[n, sites] += p
+
+
+def conditional(scores: Array, temperature: float) -> Array:
+    """``p(label | neighbours)`` of local scores (n, L), each row summing to 1."""
+    top = scores.max(axis=1, keepdims=True)
+    weights = np.exp((scores - np.where(top > -np.inf, top, 0)) / temperature)
+    total = weights.sum(axis=1, keepdims=True)
+    return weights / np.where(total > 0, total, 1)
+
+
+def draw(p: Array, u: Array) -> Array:
+    """The first label whose cumulative probability exceeds u; never one of probability 0."""
+    cumulative = np.cumsum(p, axis=1)
+    beyond = cumulative <= u[:, None] * cumulative[:, -1:]
+    return np.minimum(beyond.sum(axis=1), p.shape[1] - 1)

@@ -1,0 +1,46 @@
+"""Mean field: independent sites, each the softmax of its expected score given the others.
+
+``q_i(a) ∝ exp(unary_i(a) + Σ_j Σ_b q_j(b) θ_e[a, b])``, one colour class after another: sites of a class do not
+touch, so every update is an exact coordinate ascent on the lower bound of log Z (see `mean_field_bound`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.kernels.model import Model
+from locpmap.kernels.reference.scores import edge_tables
+
+Array = npt.NDArray[Any]
+
+# The score that stands in for -inf in a table.  With -inf itself, a site each of whose labels meets a little forbidden
+# mass would have nothing left to choose; so it takes what is least forbidden.
+FORBIDDEN = -1e9
+
+
+def mean_field(
+    model: Model, beliefs: Array, dirty: Array, tolerance: float, lo: int, hi: int, begin: int, stop: int
+) -> None:
+    """Update images lo..hi at positions begin..stop of the model's order.
+
+    ``beliefs`` (N, S, L) are changed in place.  ``dirty`` (N, S) is True where a neighbour changed since a site was last
+    updated; only these are visited.  A belief that moves by no more than the tolerance stays as it is.
+    """
+    for n in range(lo, hi):
+        for i in model.order[begin:stop]:
+            if not dirty[n, i]:
+                continue
+            dirty[n, i] = False
+            scores = model.unary[n, i].astype(np.float64)
+            slots = range(model.indptr[i], model.indptr[i + 1])
+            for slot in slots:
+                table = np.maximum(edge_tables(model, n, model.edge[slot : slot + 1])[0], FORBIDDEN)
+                scores += (table.T if model.end[slot] else table) @ beliefs[n, model.neighbour[slot]].astype(np.float64)
+            weights = np.exp(scores - scores.max())
+            fresh = (weights / weights.sum()).astype(beliefs.dtype)
+            if (np.abs(fresh - beliefs[n, i]) > tolerance).any():
+                beliefs[n, i] = fresh
+                dirty[n, model.neighbour[slots]] = True

@@ -1,0 +1,48 @@
+"""Max-product on perturbed unaries, from no messages to convergence, then a labelling: one sample after another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.kernels.model import Model
+from locpmap.kernels.perturbation import Perturbation
+from locpmap.kernels.reference.climb_sites import perturbed
+from locpmap.kernels.reference.decode_messages import decode
+from locpmap.kernels.reference.pass_messages import visit
+
+Array = npt.NDArray[Any]
+
+
+def perturb_and_max_product(
+    model: Model,
+    perturbation: Perturbation,
+    order: Array,
+    decode_order: Array,
+    damping: float,
+    tolerance: float,
+    max_sweeps: int,
+    first_image: int,
+    lo: int,
+    hi: int,
+    first_sample: int,
+    labels: Array,
+) -> Array:
+    """Fill ``labels`` (hi - lo, S, R); returns the last sweep that changed a message, (hi - lo, R)."""
+    sweeps = np.zeros((hi - lo, labels.shape[2]), np.int32)
+    rho = np.ones(len(model.edges))
+    y = np.empty(model.unary.shape[1], np.int64)
+    for n in range(lo, hi):
+        for s in range(labels.shape[2]):
+            unary = perturbed(model.unary[n], perturbation, first_image + n, first_sample + s, model.site_id)
+            messages = np.zeros((2 * len(model.edges), model.unary.shape[2]))
+            dirty = np.ones(len(y), bool)
+            for sweep in range(1, max_sweeps + 1):
+                if visit(model, n, unary, order, messages, dirty, rho, True, damping, tolerance) == 0:
+                    break
+                sweeps[n - lo, s] = sweep
+            decode(model, n, unary, decode_order, messages, y)
+            labels[n - lo, :, s] = y
+    return sweeps

@@ -1,0 +1,24 @@
+"""The score of a labelling, split over the sites so that threads can share the work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.kernels.model import Model
+from locpmap.kernels.reference.scores import edge_tables
+
+Array = npt.NDArray[Any]
+
+
+def score_terms(model: Model, labels: Array, terms: Array, lo: int, hi: int, begin: int, stop: int) -> None:
+    """Fill ``terms`` (N, S): each site's unary score and the scores of the edges that begin there; labels (N, S)."""
+    for n in range(lo, hi):
+        for i in model.order[begin:stop]:
+            slots = np.arange(model.indptr[i], model.indptr[i + 1])
+            slots = slots[model.end[slots] == 0]
+            tables = edge_tables(model, n, model.edge[slots])
+            pairs = tables[np.arange(len(slots)), labels[n, i], labels[n, model.neighbour[slots]]]
+            terms[n, i] = model.unary[n, i, labels[n, i]] + pairs.sum()

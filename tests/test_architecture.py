@@ -1,0 +1,221 @@
+"""The shape of the source: what may import what, what is never loaded or used, and twins of the kernels."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import locpmap
+
+SOURCE = Path(locpmap.__file__).parent
+FILES = sorted(SOURCE.rglob("*.py"))
+
+# From the bottom to the top; parts on one line do not import one another.
+LAYERS = (
+    {"errors"},
+    {"arrays"},
+    {"kernels"},
+    {"graphs", "noise"},
+    {"pairwise"},
+    {"potentials"},
+    {"result"},
+    {"formats", "inference"},
+    {"cli"},
+)
+HEAVY = ("torch", "numba", "matplotlib", "scipy", "triton", "pandas", "PIL", "mlxtend")
+MAX_LINES = 400
+
+
+def part_of(file: Path) -> str:
+    """The part of the library that a file belongs to; '' for the package itself."""
+    first = file.relative_to(SOURCE).parts[0].removesuffix(".py")
+    return "" if first in ("__init__", "__main__") else first
+
+
+def imported(file: Path) -> Iterator[str]:
+    """Absolute names of every module that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file.name} imports relatively, so this test cannot place it"
+            assert node.module is not None
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def forbidden_imports(part: str, name: str) -> bool:
+    """Whether a part of the library may not import that module."""
+    package, *rest = name.split(".")
+    if package != "locpmap" or not part:
+        return False
+    height = {member: level for level, members in enumerate(LAYERS) for member in members}
+    other = rest[0] if rest else ""
+    if other == part:
+        return False
+    return other not in height or height[other] >= height[part]
+
+
+def test_every_part_has_a_layer() -> None:
+    parts = {part_of(file) for file in FILES} - {""}
+    assert parts <= set().union(*LAYERS)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
+def test_imports_go_down_the_layers(file: Path) -> None:
+    wrong = [name for name in imported(file) if forbidden_imports(part_of(file), name)]
+    assert not wrong, f"{part_of(file)} imports {', '.join(wrong)}"
+
+
+def test_the_layer_test_sees_what_it_should() -> None:
+    assert forbidden_imports("graphs", "locpmap.noise.key_of")
+    assert forbidden_imports("kernels", "locpmap.potentials.Potentials")
+    assert forbidden_imports("potentials", "locpmap.infer")  # the package itself stands above all
+    assert not forbidden_imports("inference", "locpmap.result.Result")
+    assert not forbidden_imports("inference", "numpy.typing")
+
+
+def test_there_are_no_import_cycles_between_modules() -> None:
+    names = {".".join(("locpmap", *file.relative_to(SOURCE).with_suffix("").parts)): file for file in FILES}
+    uses = {
+        name: {module for i in imported(file) for module in (i, i.rpartition(".")[0]) if module in names}
+        for name, file in names.items()
+    }
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, f"cycle: {' -> '.join((*path, name))}"
+        if name not in done:
+            for other in uses[name]:
+                visit(other, (*path, name))
+            done.add(name)
+
+    for name in names:
+        visit(name, ())
+
+
+@pytest.mark.parametrize("name", ["numba", "llvmlite"])
+def test_only_the_numba_kernels_import_numba(name: str) -> None:
+    users = {file.parent.name for file in FILES if any(i.split(".")[0] == name for i in imported(file))}
+    assert users <= {"numba"}
+
+
+def test_torch_is_never_imported() -> None:
+    """It is used where the caller has imported it."""
+    assert not [file for file in FILES if any(i.split(".")[0] == "torch" for i in imported(file))]
+
+
+# what a fresh process loads
+
+
+def loaded(code: str) -> tuple[set[str], float]:
+    """The heavy modules that a fresh interpreter holds after running the code, and the seconds it took."""
+    report = f"{code}\nimport sys; print('LOADED', *[m for m in {HEAVY!r} if m in sys.modules])"
+    began = time.perf_counter()
+    environment = os.environ | {"PYTHONPATH": str(SOURCE.parent)}
+    command = [sys.executable, "-c", report]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    seconds = time.perf_counter() - began
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("LOADED")]
+    return set(line.split()[1:]), seconds
+
+
+def test_import_loads_nothing_heavy() -> None:
+    modules, seconds = loaded("import locpmap")
+    print(f"import locpmap: {seconds:.2f} s")
+    assert not modules
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["infer", "--help"]], ids=" ".join)
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    code = f"""
+import runpy, sys
+sys.argv = ["locpmap", *{arguments!r}]
+try:
+    runpy.run_module("locpmap", run_name="__main__")
+except SystemExit:
+    pass"""
+    modules, seconds = loaded(code)
+    print(f"locpmap {' '.join(arguments)}: {seconds:.2f} s")
+    assert not modules
+
+
+def test_the_reference_runs_without_numba() -> None:
+    code = """
+import numpy as np, locpmap as lp
+lp.infer(lp.Potentials.grid(np.zeros((2, 2, 3)), 1.0), 'locpmap', n_samples=2, backend='reference')"""
+    assert "numba" not in loaded(code)[0]
+
+
+def test_the_heavy_module_check_sees_what_it_should() -> None:
+    assert loaded("import scipy")[0] == {"scipy"}
+
+
+# kernels
+
+
+def operations(backend: str) -> dict[str, list[str]]:
+    """Names and arguments of a backend's operations: files with a function of their own name (others are helpers)."""
+    found = {}
+    for file in (SOURCE / "kernels" / backend).glob("*.py"):
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and node.name == file.stem:
+                found[file.stem] = [argument.arg for argument in node.args.args]
+    return found
+
+
+def test_every_kernel_has_a_twin_of_the_same_name() -> None:
+    assert sorted(operations("numba")) == sorted(operations("reference"))
+
+
+@pytest.mark.parametrize("operation", sorted(operations("numba").keys() & operations("reference")))
+def test_twins_have_the_same_arguments(operation: str) -> None:
+    assert operations("numba")[operation] == operations("reference")[operation]
+
+
+def test_decoders_call_operations_that_exist() -> None:
+    called = {
+        node.attr
+        for file in (SOURCE / "inference").glob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "kernels"
+    }
+    assert "climb_sites" in called
+    assert called <= operations("reference").keys()
+
+
+# rules
+
+
+@pytest.mark.parametrize("word", ["pickle", r"torch\.load", "allow_pickle", "yaml", "joblib", r"\beval\(", r"\bexec\("])
+def test_nothing_that_runs_what_it_reads(word: str) -> None:
+    found = [
+        f.relative_to(SOURCE)
+        for f in SOURCE.rglob("*")
+        if f.suffix in (".py", ".toml") and re.search(word, f.read_text())
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "word", ["fastmath", r"parallel=True", r"np\.random\.seed", r"default_rng\(\)", r"\bTODO\b", r"\bFIXME\b"]
+)
+def test_words_that_have_no_place_in_the_source(word: str) -> None:
+    assert not [f.relative_to(SOURCE) for f in FILES if re.search(word, f.read_text())]
+
+
+def test_no_file_is_too_long() -> None:
+    long = {str(f.relative_to(SOURCE)): n for f in FILES if (n := len(f.read_text().splitlines())) > MAX_LINES}
+    assert not long
+
+
+def test_every_module_says_what_it_is() -> None:
+    assert not [str(f.relative_to(SOURCE)) for f in FILES if not ast.get_docstring(ast.parse(f.read_text()))]

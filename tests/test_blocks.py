@@ -1,0 +1,298 @@
+"""Blocks: which sites are solved together and in what order, what is refused and why, and that a climb solves them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.oracles import statistics
+from tests.oracles.enumeration import Enumeration
+from tests.oracles.models import Floats, Ints, PairwiseModel, random_grid, random_model, structure_edges
+
+from locpmap.errors import InputError, InputTypeError, TooLargeError
+from locpmap.graphs import Graph, Grid
+from locpmap.graphs.blocks import MAX_JOINT, fits, plan_blocks
+from locpmap.inference import infer
+from locpmap.inference.locpmap import LocPMAP
+from locpmap.kernels.block_plan import BlockPlan
+from locpmap.kernels.reference import noise
+from locpmap.noise import key_of
+from locpmap.potentials import Potentials
+from locpmap.result import Status
+
+
+def block_sites(plan: BlockPlan) -> list[list[int]]:
+    return [plan.site[begin:stop].tolist() for begin, stop in itertools.pairwise(plan.ptr.tolist())]
+
+
+def check_plan(plan: BlockPlan, structure: Grid | Graph) -> None:
+    """Families cover the sites once each; parents come first and are found through the neighbour lists."""
+    blocks, near = block_sites(plan), structure.adjacency()
+    n_families = len(plan.block_of)
+    assert sorted(itertools.chain(*blocks)) == sorted(n_families * list(range(structure.n_sites)))
+    seen = set()
+    for f in range(n_families):
+        for site in range(structure.n_sites):
+            assert site in blocks[plan.block_of[f, site]]
+            seen.add((int(plan.block_of[f, site]), site))
+    assert len(seen) == len(plan.site)  # no block belongs to two families
+    for b, sites in enumerate(blocks):
+        inner = [pair for pair in structure.edges().tolist() if set(pair) <= set(sites)]
+        parents = plan.parent[plan.ptr[b] : plan.ptr[b + 1]]
+        slots = plan.parent_slot[plan.ptr[b] : plan.ptr[b + 1]]
+        assert ((parents < 0) == (slots < 0)).all()
+        if plan.joint[b]:
+            assert (parents == -1).all()
+            continue
+        assert (parents < np.arange(len(sites))).all()
+        assert (parents >= 0).sum() == len(inner)  # a forest: every inner edge leads to a parent
+        for j in np.flatnonzero(parents >= 0):
+            assert near.indptr[sites[j]] <= slots[j] < near.indptr[sites[j] + 1]
+            assert near.neighbour[slots[j]] == sites[parents[j]]
+
+
+def check_classes(blocks: list[list[int]], classes: list[int], structure: Grid | Graph) -> None:
+    """Blocks of one class come together and do not touch."""
+    assert classes == sorted(classes)
+    class_of = np.full(structure.n_sites, -1)
+    block_of = np.full(structure.n_sites, -1)
+    for b, sites in enumerate(blocks):
+        class_of[sites], block_of[sites] = classes[b], b
+    first, second = structure.edges().T
+    touching = block_of[first] != block_of[second]
+    assert (class_of[first] != class_of[second])[touching].all()
+
+
+# lines
+
+
+@pytest.mark.parametrize("connectivity", [4, 8])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 4), (4, 1), (3, 5)])
+@pytest.mark.parametrize("name", ["rows", "columns"])
+def test_lines_are_chains_even_ones_first(name: str, shape: tuple[int, int], connectivity: int) -> None:
+    grid = Grid(*shape, connectivity)
+    plan = plan_blocks(name, grid, 2)
+    number = np.arange(grid.n_sites).reshape(shape)
+    lines = (number if name == "rows" else number.T).tolist()
+    assert block_sites(plan) == lines[::2] + lines[1::2]
+    assert not plan.joint.any()
+    check_plan(plan, grid)
+    check_classes(block_sites(plan), [0] * len(lines[::2]) + [1] * len(lines[1::2]), grid)
+
+
+def test_rows_and_columns_are_two_families() -> None:
+    grid = Grid(2, 3)
+    plan = plan_blocks("rows+columns", grid, 5)
+    assert block_sites(plan) == [[0, 1, 2], [3, 4, 5], [0, 3], [2, 5], [1, 4]]
+    assert plan.block_of.tolist() == [[0, 0, 0, 1, 1, 1], [2, 4, 3, 2, 4, 3]]
+    check_plan(plan, grid)
+
+
+def test_lines_of_a_window_follow_the_parity_of_the_whole() -> None:
+    window = Grid(3, 2, row=3, column=1, full_width=8)
+    assert block_sites(plan_blocks("rows", window, 2)) == [[2, 3], [0, 1], [4, 5]]  # rows 4, then 3 and 5
+    assert block_sites(plan_blocks("columns", window, 2)) == [[1, 3, 5], [0, 2, 4]]  # column 2, then 1
+
+
+# tiles
+
+
+@pytest.mark.parametrize("connectivity", [4, 8])
+@pytest.mark.parametrize("tile", [(1, 1), (2, 2), (1, 3), (3, 1), (9, 9)])
+def test_tiles_are_rectangles_in_classes_that_do_not_touch(tile: tuple[int, int], connectivity: int) -> None:
+    grid = Grid(5, 7, connectivity)
+    if tile == (9, 9):
+        grid, tile = Grid(2, 3, connectivity), (3, 4)  # larger than the grid: one block
+    plan = plan_blocks(tile, grid, 2)
+    blocks = block_sites(plan)
+    check_plan(plan, grid)
+    assert plan.joint.all()
+    classes = []
+    for sites in blocks:
+        rows, columns = np.divmod(sites, grid.width)
+        (tile_row,), (tile_column,) = set(rows // tile[0]), set(columns // tile[1])
+        classes.append((tile_row + tile_column) % 2 if connectivity == 4 else 2 * (tile_row % 2) + tile_column % 2)
+        assert sites == sorted(sites)
+    check_classes(blocks, [int(c) for c in classes], grid)
+    n_tiles = -(-grid.height // tile[0]) * -(-grid.width // tile[1])
+    assert len(blocks) == n_tiles
+
+
+def test_tiles_of_a_window_are_those_of_the_whole() -> None:
+    """Tiles lie on the global raster, so a window cuts them where the whole grid does."""
+    whole, window = Grid(6, 8), Grid(3, 4, row=2, column=3, full_width=8)
+    ids = window.site_ids()
+    cut = [sorted(set(sites) & set(ids.tolist())) for sites in block_sites(plan_blocks((2, 2), whole, 2))]
+    mine = [ids[sites].tolist() for sites in block_sites(plan_blocks((2, 2), window, 2))]
+    assert mine == [sites for sites in cut if sites]
+
+
+# lists
+
+
+def test_listed_blocks_are_completed_by_single_sites() -> None:
+    graph = Graph(5, [[0, 1], [1, 2], [2, 3], [3, 4]])
+    plan = plan_blocks([[2, 1]], graph, 2)
+    assert sorted(block_sites(plan)) == [[0], [1, 2], [3], [4]]
+    assert plan.joint.all()
+    check_plan(plan, graph)
+
+
+@pytest.mark.parametrize("structure", ["tree", "star", "chain"])
+@pytest.mark.parametrize("n_labels", [2, 3])
+def test_forests_too_large_to_enumerate_are_solved_as_forests(structure: str, n_labels: int) -> None:
+    graph = Graph(20, structure_edges(structure, 20, np.random.default_rng(1)))
+    every_other = [s for s in range(20) if s != 5]  # leaving a site out cuts the tree in pieces
+    for blocks in ([list(range(20))], [every_other]):
+        plan = plan_blocks(blocks, graph, n_labels)
+        check_plan(plan, graph)
+        longest = int(np.diff(plan.ptr).argmax())
+        assert not plan.joint[longest]
+        assert set(block_sites(plan)[longest]) == set(blocks[0])
+
+
+def test_small_blocks_are_enumerated_and_large_forests_are_not() -> None:
+    chain = Graph(13, structure_edges("chain", 13, np.random.default_rng(0)))
+    assert plan_blocks([list(range(12))], chain, 2).joint[0]  # 2^12 = MAX_JOINT
+    assert not plan_blocks([list(range(13))], chain, 2).joint[0]
+    assert MAX_JOINT == 4096
+    assert fits(2, 12)
+    assert not fits(2, 13)
+    assert fits(4096, 1)
+    assert not fits(4097, 1)
+    assert fits(1, 10_000)
+
+
+def test_listed_blocks_are_visited_in_classes_that_do_not_touch() -> None:
+    grid = Grid(4, 6)
+    number = np.arange(24).reshape(4, 6)
+    corners = [number[r : r + 2, c : c + 2].ravel().tolist() for r in (0, 2) for c in (0, 2, 4)]
+    plan = plan_blocks(corners, grid, 2)
+    check_plan(plan, grid)
+    colour = [((sites[0] // 6) // 2 + (sites[0] % 6) // 2) % 2 for sites in block_sites(plan)]
+    check_classes(block_sites(plan), colour, grid)
+
+
+def test_a_loop_in_a_large_block_is_refused_with_the_reason() -> None:
+    cycle = Graph(14, structure_edges("cycle", 14, np.random.default_rng(0)))
+    with pytest.raises(TooLargeError) as error:
+        plan_blocks([list(range(14))], cycle, 2)
+    assert str(error.value) == (
+        "blocks[0] has 14 sites with a loop and 2^14 joint labellings,"
+        " expected a forest or at most 4096 joint labellings: split it"
+    )
+    check_plan(plan_blocks([list(range(13))], cycle, 2), cycle)  # one site less is a chain
+
+
+GRID, GRAPH = Grid(3, 4), Graph(4, [[0, 1], [1, 2], [2, 3]])
+
+
+@pytest.mark.parametrize(
+    ("blocks", "structure", "error", "message"),
+    [
+        ("rows", GRAPH, InputError, "blocks='rows' needs a grid; on a graph give a list of site lists"),
+        ((2, 2), GRAPH, InputError, "blocks given as a tile (h, w) need a grid; on a graph give a list of site lists"),
+        ((0, 2), GRID, InputError, "blocks is (0, 2), expected a tile of at least one site"),
+        ((3, 5), GRID, TooLargeError, "blocks=(3, 5) has 2^15 joint labellings, expected at most 4096"),
+        ([[0, 1], [1, 2]], GRAPH, InputError, "blocks[1] holds a site that a block already has, expected disjoint"),
+        ([[0, 0]], GRAPH, InputError, "blocks[0] holds a site that a block already has, expected disjoint blocks"),
+        ([[0, 4]], GRAPH, InputError, "blocks[0] runs from 0 to 4, expected sites 0 to 3"),
+        ([[-1, 2]], GRAPH, InputError, "blocks[0] runs from -1 to 2, expected sites 0 to 3"),
+        ([[0], []], GRAPH, InputError, "blocks[1] is [], expected a non-empty list of sites"),
+        ([[0.5, 1.0]], GRAPH, InputError, "blocks[0] is [0.5, 1.0], expected a non-empty list of sites"),
+        ([0, 1], GRAPH, InputError, "blocks[0] is 0, expected a non-empty list of sites"),
+        ([[0, [1, 2]]], GRAPH, InputError, "blocks[0] is ragged: expected an array with one shape"),
+        (None, GRID, InputTypeError, "blocks is None, expected a name, a tile (h, w) or a list of site lists"),
+        (7, GRID, InputTypeError, "blocks is 7, expected a name, a tile (h, w) or a list of site lists"),
+    ],
+)
+def test_bad_blocks_are_refused(blocks: Any, structure: Grid | Graph, error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as refusal:
+        plan_blocks(blocks, structure, 2)
+    assert str(refusal.value).startswith(message)
+
+
+# climbing by blocks
+
+
+def check_block_optimal(model: PairwiseModel, plan: BlockPlan, seed: int, sample: int, y: Ints, scale: float) -> None:
+    """No other joint labelling of any block raises the perturbed score, by enumeration."""
+    n_labels, sites = model.unary.shape[1], np.arange(len(model.unary))
+    on_sites = scale * noise.gumbel(key_of(seed), 0, sample, sites, n_labels)
+    number = np.ravel_multi_index(tuple(y), (n_labels,) * len(y))
+    for b, block in enumerate(block_sites(plan)):
+        unary: Floats = model.unary if plan.joint[b] else model.unary + on_sites
+        exact = Enumeration(unary, model.edges, model.tables)
+        index = exact.block_index(block)
+        column = int(np.flatnonzero((index == number).any(axis=0))[0])
+        scores = exact.scores[index[:, column]]
+        if plan.joint[b]:
+            scores = scores + scale * noise.gumbel(key_of(seed), 0, sample, sites[block[:1]], len(scores))[0]
+        mine = scores[np.flatnonzero(index[:, column] == number)[0]]
+        assert scores.max() <= mine + 1e-6, f"block {block} has a better labelling"
+
+
+@pytest.mark.parametrize("backend", ["reference", "numba"])
+@pytest.mark.parametrize(
+    "blocks", ["rows", "columns", "rows+columns", (2, 2), (1, 3), [[0, 1, 4], [2, 6], [7, 3]]], ids=str
+)
+@pytest.mark.parametrize("kind", ["potts", "random"])
+def test_every_block_is_solved(kind: str, blocks: Any, backend: str) -> None:
+    grid = random_grid(2, 4, 3, kind, coupling=1.5, seed=1)
+    pot = Potentials.grid(grid.unary, (grid.horizontal, grid.vertical))
+    plan = plan_blocks(blocks, pot.structure, 3)
+    result = infer(pot, LocPMAP(6, blocks=blocks, keep_samples=True, temperature=0.7), seed=3, backend=backend)
+    assert result.status is Status.COMPLETE
+    for sample, y in enumerate(result.samples.reshape(6, 8)):
+        check_block_optimal(grid.flatten(), plan, 3, sample, y, 0.7)
+
+
+@pytest.mark.parametrize("backend", ["reference", "numba"])
+def test_trees_on_a_graph_are_solved(backend: str) -> None:
+    model = random_model("tree", n_sites=14, n_labels=2, coupling=2.0, forbidden=0.1, seed=2)
+    blocks = [[s for s in range(14) if s != 6]]
+    plan = plan_blocks(blocks, Graph(14, model.edges), 2)
+    assert not plan.joint.all()
+    result = infer(Potentials.graph(*model), LocPMAP(4, blocks=blocks, keep_samples=True), backend=backend)
+    for sample, y in enumerate(result.samples):
+        check_block_optimal(model, plan, 0, sample, y, 1.0)
+
+
+def test_one_block_of_all_sites_samples_the_model() -> None:
+    """Global Perturb-and-MAP with noise on all joint labellings: the samples have the distribution p."""
+    grid = random_grid(2, 3, 2, seed=5)
+    pot = Potentials.grid(grid.unary, (grid.horizontal, grid.vertical))
+    samples = infer(pot, LocPMAP(4000, blocks=[list(range(6))], keep_samples=True)).samples.reshape(4000, 6)
+    counts = np.bincount(samples @ 2 ** np.arange(5, -1, -1), minlength=64)
+    assert statistics.chi_square_p_value(counts, Enumeration(*grid.flatten()).probability) > statistics.ERROR
+
+
+def test_a_chain_in_one_block_is_solved_whatever_the_start() -> None:
+    """Rows of a single row: the start is forgotten at once, so all starts give the same samples."""
+    pot = Potentials.grid(np.random.default_rng(6).normal(size=(1, 9, 4)), np.random.default_rng(7).normal(size=(4, 4)))
+    starts: list[Any] = ["random", "perturbed", np.zeros((1, 9), int)]
+    runs = [infer(pot, LocPMAP(8, blocks="rows", start=start, keep_samples=True)).samples for start in starts]
+    np.testing.assert_array_equal(runs[0], runs[1])
+    np.testing.assert_array_equal(runs[0], runs[2])
+
+
+@pytest.mark.parametrize("blocks", ["rows", "rows+columns", (2, 2), (3, 1), [[0, 1], [9, 8, 7]]], ids=str)
+@pytest.mark.parametrize("turn", range(6))
+def test_numba_solves_blocks_as_the_reference_does(blocks: Any, turn: int) -> None:
+    rng = np.random.default_rng(turn)
+    n_labels, images = (2, 3)[turn % 2], ((2,), ())[turn // 2 % 2]
+    unary = rng.normal(size=(*images, 5, 4, n_labels))
+    unary[..., 2, 1, 0] = -np.inf
+    table = rng.normal(size=(n_labels, n_labels))
+    table[0, 1] = -np.inf if turn == 3 else 0.0
+    pairwise: Any = (0.6, (rng.normal(size=(5, 3)), rng.normal(size=(4, 4))), table)[turn % 3]
+    connectivity = 8 if turn == 4 else 4
+    pairwise = 0.4 if turn == 4 else pairwise
+    pot = Potentials.grid(unary, pairwise, connectivity=connectivity, window=(1, 3, 9) if turn % 2 else None)
+    start: Any = ("random", "perturbed", pot.unflatten(pot.unary.argmax(axis=2)))[turn % 3]
+    decoder = LocPMAP(5, blocks=blocks, start=start, temperature=(1.0, 0.0, 2.0)[turn // 2], keep_samples=True)
+    mine, truth = (infer(pot, decoder, seed=turn, backend=backend) for backend in ("numba", "reference"))
+    np.testing.assert_array_equal(mine.samples, truth.samples)
+    assert (mine.n_sweeps, mine.status) == (truth.n_sweeps, truth.status)

@@ -1,0 +1,320 @@
+"""What must not change an answer: symmetries of the model, and how the work is cut into threads, chunks and tiles.
+
+Noise is keyed by site and label, so symmetries that move sites or labels hold bit for bit where there is no noise;
+everything that keeps the keys holds bit for bit with noise as well.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.oracles.models import random_model
+
+from locpmap.inference import infer, sampling
+from locpmap.inference.icm import ICM
+from locpmap.inference.locpmap import LocPMAP
+from locpmap.potentials import Potentials
+from locpmap.result import Result
+
+RNG = np.random.default_rng(0)
+H, W, L = 5, 6, 3
+UNARY = RNG.normal(size=(H, W, L))
+RIGHT, DOWN = RNG.normal(size=(H, W - 1, L, L)), RNG.normal(size=(H - 1, W, L, L))
+START = RNG.integers(L, size=(H, W))
+
+
+def icm(unary: np.ndarray, pairwise: Any, start: np.ndarray, **more: Any) -> np.ndarray:
+    labels: np.ndarray = infer(Potentials.grid(unary, pairwise, **more), ICM(start=start)).labels
+    return labels
+
+
+def same(a: Result, b: Result) -> None:
+    """Bit for bit."""
+    np.testing.assert_array_equal(a.labels, b.labels)
+    assert (a.probability is None) == (b.probability is None)
+    if a.probability is not None:
+        assert a.probability.tobytes() == b.probability.tobytes()
+    if a.samples is not None:
+        np.testing.assert_array_equal(a.samples, b.samples)
+    assert (a.n_sweeps, a.n_samples, a.status, a.noise) == (b.n_sweeps, b.n_samples, b.status, b.noise)
+
+
+# symmetries
+
+
+@pytest.mark.parametrize("permutation", list(itertools.permutations(range(L)))[1:])
+def test_permuted_labels(permutation: tuple[int, ...]) -> None:
+    """Label k becomes permutation[k]; no two scores tie, so the order of labels has no say."""
+    p = np.array(permutation)
+    back = np.argsort(p)
+
+    def table(t: np.ndarray) -> np.ndarray:
+        return t[..., back, :][..., back]
+
+    expected = p[icm(UNARY, (RIGHT, DOWN), START)]
+    np.testing.assert_array_equal(icm(UNARY[..., back], (table(RIGHT), table(DOWN)), p[START]), expected)
+
+
+def test_transposed() -> None:
+    right, down = DOWN.transpose(1, 0, 2, 3), RIGHT.transpose(1, 0, 2, 3)
+    turned = icm(UNARY.transpose(1, 0, 2), (right, down), START.T)
+    np.testing.assert_array_equal(turned.T, icm(UNARY, (RIGHT, DOWN), START))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_flipped(axis: int) -> None:
+    """An even side changes red and black, which a window that begins one further changes back."""
+    window = [(0, 0, W), (0, 1, W + 1)][axis]
+    right, down = np.flip(RIGHT, axis), np.flip(DOWN, axis)
+    if axis == 0:
+        down = down.swapaxes(-1, -2)
+    else:
+        right = right.swapaxes(-1, -2)
+    flipped = icm(np.flip(UNARY, axis), (right, down), np.flip(START, axis), window=window)
+    np.testing.assert_array_equal(np.flip(flipped, axis), icm(UNARY, (RIGHT, DOWN), START))
+
+
+@pytest.mark.parametrize(
+    "decoder", [ICM(), LocPMAP(16), LocPMAP(16, noise="plain"), LocPMAP(8, blocks="rows")], ids=str
+)
+@pytest.mark.parametrize("pairwise", [0.8, RIGHT[0, 0]], ids=["potts", "table"])
+def test_constants_added_to_a_site(decoder: Any, pairwise: Any) -> None:
+    constants = np.random.default_rng(1).integers(-3, 4, size=(H, W, 1))
+    plain, shifted = (infer(Potentials.grid(u, pairwise), decoder) for u in (UNARY, UNARY + constants))
+    np.testing.assert_array_equal(plain.labels, shifted.labels)
+    if plain.probability is not None:
+        np.testing.assert_array_equal(plain.probability, shifted.probability)
+
+
+def test_a_row_of_a_table_moved_into_a_unary() -> None:
+    """Adding c[a] to the first end's labels of an edge and taking it from that site's unary leaves the model."""
+    shift = np.random.default_rng(2).integers(-3, 4, size=(H, W - 1, L))
+    unary = UNARY.copy()
+    unary[:, :-1] -= shift
+    moved = infer(Potentials.grid(unary, (RIGHT + shift[..., None], DOWN)), ICM(start=START))
+    np.testing.assert_array_equal(moved.labels, icm(UNARY, (RIGHT, DOWN), START))
+
+
+def test_renumbered_sites() -> None:
+    """A star has two colour classes however it is numbered, if the centre comes first."""
+    model = random_model("star", n_sites=8, n_labels=3, seed=3)
+    order = np.concatenate([[0], 1 + np.random.default_rng(4).permutation(7)])
+    start = np.random.default_rng(5).integers(3, size=8)
+    labels = infer(Potentials.graph(*model), ICM(start=start)).labels
+    number = np.argsort(order)
+    turned = Potentials.graph(model.unary[order], number[model.edges], model.tables)
+    np.testing.assert_array_equal(infer(turned, ICM(start=start[order])).labels, labels[order])
+
+
+# limits
+
+
+def test_no_noise_is_icm() -> None:
+    """At temperature 0 the first sample is ICM's answer from the same random start."""
+    for pairwise in (0.8, (RIGHT, DOWN)):
+        pot = Potentials.grid(UNARY, pairwise)
+        cold = infer(pot, LocPMAP(1, temperature=0), seed=7)
+        np.testing.assert_array_equal(cold.labels, infer(pot, ICM(), seed=7).labels)
+        given = LocPMAP(3, temperature=0, start=START, keep_samples=True)
+        expected = infer(pot, ICM(start=START)).labels
+        np.testing.assert_array_equal(infer(pot, given).samples, np.stack([expected] * 3))
+        nearly = LocPMAP(3, temperature=1e-12, start=START, keep_samples=True)
+        np.testing.assert_array_equal(infer(pot, nearly).samples, np.stack([expected] * 3))
+
+
+@pytest.mark.parametrize("n_labels", [2, 3])
+def test_strong_coupling_makes_everything_equal(n_labels: int) -> None:
+    """On a complete graph no mixed labelling is a local maximum, nor is one inside a block that is solved whole."""
+    unary = np.random.default_rng(6).normal(size=(6, n_labels))
+    full = infer(Potentials.graph(unary, np.stack(np.triu_indices(6, 1), axis=1), 1e6), LocPMAP(32, keep_samples=True))
+    row = infer(Potentials.grid(unary[None], 1e6), LocPMAP(32, blocks="rows", keep_samples=True))
+    tile = infer(Potentials.grid(unary.reshape(2, 3, -1), 1e6), LocPMAP(32, blocks=(2, 3), keep_samples=True))
+    for result in (full, row, tile):
+        samples = result.samples.reshape(32, 6)
+        assert (samples == samples[:, :1]).all()
+        assert len(np.unique(samples)) > 1
+
+
+# how the work is cut
+
+
+def models(dtype: Any = np.float64) -> dict[str, Potentials]:
+    """One batch for every path through the kernels."""
+    rng = np.random.default_rng(8)
+    two, many = rng.normal(size=(5, 6, 7, 2)).astype(dtype), rng.normal(size=(5, 6, 7, 4)).astype(dtype)
+    weights = (rng.random((5, 6, 6)), rng.random((5, 7)))
+    return {
+        "two labels, one weight": Potentials.grid(two, 0.7),
+        "two labels, weights": Potentials.grid(two, weights),
+        "many labels": Potentials.grid(many, weights),
+        "tables": Potentials.grid(many, rng.normal(size=(4, 4))),
+    }
+
+
+DECODERS = {
+    "votes": LocPMAP(22, keep_samples=True),
+    "conditional": LocPMAP(22, probability="conditional"),
+    "rows": LocPMAP(22, blocks="rows+columns"),
+    "tolerance": LocPMAP(10, tolerance=0.08),
+}
+
+
+@pytest.mark.parametrize(("decoder", "dtype"), [*((d, np.float64) for d in DECODERS), ("votes", np.float32)])
+@pytest.mark.parametrize("name", models())
+def test_any_number_of_threads(name: str, decoder: str, dtype: Any) -> None:
+    pot = models(dtype)[name]
+    one, two, three = (infer(pot, DECODERS[decoder], seed=3, n_threads=n) for n in (1, 2, 3))
+    same(one, two)
+    same(one, three)
+    single = Potentials.grid(pot.unflatten(pot.unary)[0], 0.7)  # one image: threads share its samples
+    same(*(infer(single, DECODERS[decoder], seed=3, n_threads=n) for n in (1, 3)))
+
+
+@pytest.mark.parametrize("backend", ["numba", "reference"])
+@pytest.mark.parametrize("decoder", ["votes", "conditional", "rows"])
+@pytest.mark.parametrize("name", models())
+def test_a_batch_is_its_images_one_at_a_time(name: str, decoder: str, backend: str) -> None:
+    pot = models()[name]
+    if backend == "reference":
+        pot = part(pot, 0, 2)
+    batch = infer(pot, DECODERS[decoder], seed=4, first_image=11, backend=backend)
+    for n in range(pot.n_images):
+        alone = infer(part(pot, n, n + 1), DECODERS[decoder], seed=4, first_image=11 + n, backend=backend)
+        np.testing.assert_array_equal(alone.labels[0], batch.labels[n])
+        assert alone.probability[0].tobytes() == batch.probability[n].tobytes()
+
+
+def part(pot: Potentials, lo: int, hi: int) -> Potentials:
+    """Images lo..hi of a batch."""
+    weights = pot.pairwise.weights
+    pairwise: Any
+    if weights is None:
+        assert pot.pairwise.tables is not None
+        pairwise = pot.pairwise.tables[0, 0, 0]
+    elif weights[0].shape == (1, 1):
+        pairwise = float(weights[0][0, 0])
+    else:
+        pairwise = (weights[0][lo:hi].reshape(-1, 6, 6), weights[1].reshape(5, 7))
+    return Potentials.grid(pot.unflatten(pot.unary)[lo:hi], pairwise)
+
+
+def test_icm_of_a_batch_is_its_images_one_at_a_time() -> None:
+    pot = models()["tables"]
+    for decoder in (ICM(), ICM(max_sweeps=1), ICM(start="unary")):
+        batch = infer(pot, decoder, seed=4, first_image=11)
+        for n in range(pot.n_images):
+            alone = infer(part(pot, n, n + 1), decoder, seed=4, first_image=11 + n)
+            np.testing.assert_array_equal(alone.labels[0], batch.labels[n])
+
+
+def test_images_of_a_batch_have_noise_of_their_own() -> None:
+    pot = Potentials.grid(np.zeros((2, 6, 7, 3)), 0.1)
+    result = infer(pot, LocPMAP(20, keep_samples=True))
+    assert (result.samples[:, 0] != result.samples[:, 1]).mean() > 0.5
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"), [("ROUND_SAMPLES", 4), ("ROUND_SAMPLES", 8), ("ROUND_BYTES", 400), ("ROUND_WORK", 2000)]
+)
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("name", models())
+def test_any_chunks(name: str, decoder: str, limit: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pot = models()[name]
+    whole = infer(pot, DECODERS[decoder], seed=6)
+    rounds: list[int] = []
+    monkeypatch.setattr(sampling, limit, value)
+    same(whole, infer(pot, DECODERS[decoder], seed=6, progress=lambda done, total: rounds.append(done)))
+    assert len(rounds) > 1 or decoder == "tolerance"
+
+
+@pytest.mark.parametrize("name", models())
+def test_more_samples_begin_with_the_fewer(name: str) -> None:
+    pot = models()[name]
+    few, more = (infer(pot, LocPMAP(n, keep_samples=True), seed=9).samples for n in (7, 30))
+    np.testing.assert_array_equal(few, more[:7])
+
+
+# tiles with a halo
+
+TILE_H, TILE_W = 20, 24  # the whole
+TOP, BOTTOM, LEFT, RIGHT_END = 8, 14, 8, 15  # the interior of one tile
+
+
+def tile_case(n_labels: int, form: str) -> tuple[np.ndarray, Any, Potentials]:
+    rng = np.random.default_rng(n_labels)
+    unary = 0.5 * rng.normal(size=(TILE_H, TILE_W, n_labels))
+    if form == "weight":
+        return unary, 1.0, Potentials.grid(unary, 1.0)
+    if form == "table":
+        table = np.eye(n_labels) + 0.1 * rng.normal(size=(n_labels, n_labels))
+        return unary, table, Potentials.grid(unary, table)
+    across, along = 0.5 + rng.random((TILE_H, TILE_W)), 0.5 + rng.random((TILE_H, TILE_W))
+    return unary, (across, along), Potentials.grid(unary, (across[:, :-1], along[:-1]))
+
+
+def check_tile(n_labels: int, form: str, sweeps: int, halo: int) -> None:
+    """A tile with a halo has the same samples in its interior as the whole image."""
+    unary, weights, whole = tile_case(n_labels, form)
+    rows, columns = slice(TOP - halo, BOTTOM + halo), slice(LEFT - halo, RIGHT_END + halo)
+    if isinstance(weights, tuple):
+        across, along = weights
+        weights = (across[rows, columns][:, :-1], along[rows, columns][:-1])
+    tile = Potentials.grid(unary[rows, columns], weights, window=(TOP - halo, LEFT - halo, TILE_W))
+    decoder = LocPMAP(70, max_sweeps=sweeps, keep_samples=True)
+    inner = np.s_[:, halo : halo + BOTTOM - TOP, halo : halo + RIGHT_END - LEFT]
+    expected = infer(whole, decoder, seed=12).samples[:, TOP:BOTTOM, LEFT:RIGHT_END]
+    np.testing.assert_array_equal(infer(tile, decoder, seed=12).samples[inner], expected)
+
+
+@pytest.mark.parametrize("form", ["weight", "weights", "table"])
+@pytest.mark.parametrize("n_labels", [2, 4])
+@pytest.mark.parametrize("sweeps", [1, 2, 3])
+def test_a_tile_with_a_halo_of_two_per_sweep_is_a_part_of_the_whole(n_labels: int, form: str, sweeps: int) -> None:
+    check_tile(n_labels, form, sweeps, halo=2 * sweeps)
+
+
+def domino(n_labels: int, sweeps: int, halo: int, vertical: bool) -> bool:
+    """Whether a tile sees the dominoes fall as the whole does, after so many sweeps.
+
+    Every edge of a line is weaker than the one before it, so that a site follows its predecessor.  One site begins with
+    label 1 and keeps it; each half sweep carries the label one site further, just into the tile.
+    """
+    source, length = 3, 2 * sweeps + 12
+    first = source + 2 * sweeps  # where the tile begins
+    unary, start = np.zeros((1, length, n_labels)), np.zeros((1, length), int)
+    unary[0, source, 1], start[0, source] = 100, 1
+    weights = 10 - 0.1 * np.arange(length - 1)[None]
+
+    def decode(begin: int) -> np.ndarray:
+        line, edges = unary[:, begin:], weights[:, begin:]
+        given = start[:, begin:].T if vertical else start[:, begin:]
+        decoder = LocPMAP(5, max_sweeps=sweeps, temperature=1e-6, start=given, keep_samples=True)
+        if vertical:
+            pot = Potentials.grid(line.swapaxes(0, 1), (np.zeros((line.shape[1], 0)), edges.T), window=(begin, 0, 1))
+        else:
+            pot = Potentials.grid(line, (edges, np.zeros((0, line.shape[1]))), window=(0, begin, length))
+        samples: np.ndarray = infer(pot, decoder, seed=12).samples.reshape(5, -1)[:, first - begin :]
+        return samples
+
+    whole = decode(0)
+    assert (whole == ([1] + [0] * (length - first - 1))).all()
+    return bool((decode(first - halo) == whole).all())
+
+
+@pytest.mark.parametrize("vertical", [False, True])
+@pytest.mark.parametrize("n_labels", [2, 4])
+@pytest.mark.parametrize("sweeps", [1, 2, 5])
+def test_a_halo_that_is_one_short_is_caught(n_labels: int, sweeps: int, vertical: bool) -> None:
+    assert domino(n_labels, sweeps, 2 * sweeps, vertical)
+    assert not domino(n_labels, sweeps, 2 * sweeps - 1, vertical)
+
+
+def test_a_tile_at_the_wrong_place_is_caught() -> None:
+    unary, _, pot = tile_case(2, "weight")
+    decoder = LocPMAP(8, max_sweeps=2, keep_samples=True)
+    whole = infer(pot, decoder, seed=12).samples
+    moved = infer(Potentials.grid(unary, 1.0, window=(0, 1, TILE_W + 1)), decoder, seed=12).samples
+    assert (whole != moved).mean() > 0.1

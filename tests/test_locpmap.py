@@ -1,0 +1,388 @@
+"""LocPMAP and ICM: every sample is what its noise says it must be, and the answers are what the samples say."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import softmax
+from tests.oracles import statistics
+from tests.oracles.enumeration import Enumeration
+from tests.oracles.local_maxima import local_maxima
+from tests.oracles.models import KINDS, Floats, Ints, random_grid, random_model, random_tables, random_unary
+from tests.test_graphs import graphs
+
+from locpmap.arrays import frozen
+from locpmap.graphs import Graph
+from locpmap.inference import infer
+from locpmap.inference.icm import ICM
+from locpmap.inference.locpmap import LocPMAP
+from locpmap.kernels import choose_backend
+from locpmap.kernels.perturbation import GIVEN, NONE, Perturbation
+from locpmap.kernels.reference import noise
+from locpmap.kernels.reference.scores import local_scores, total_scores
+from locpmap.noise import key_of
+from locpmap.potentials import Potentials
+from locpmap.result import Result, Status
+
+BACKENDS = ("reference", "numba")
+PERTURB = {"plain": noise.perturbed_plain, "lazy": noise.perturbed_lazy}
+SLACK = 1e-9
+
+
+def perturbed_unaries(
+    pot: Potentials, scheme: str, n_samples: int, seed: int = 0, temperature: float = 1.0, first_image: int = 0
+) -> Floats:
+    """The unaries on which each sample climbs, (M, N, S, L), from the definition of the noise."""
+    key, sites = key_of(seed), pot.structure.site_ids()
+    unary = pot.unary.astype(np.float64)
+    draws = [
+        [PERTURB[scheme](u, temperature, key, first_image + n, s, sites) for n, u in enumerate(unary)]
+        for s in range(n_samples)
+    ]
+    return np.array(draws)
+
+
+def check_locally_optimal(pot: Potentials, unaries: Floats, samples: Ints) -> None:
+    """No change of a single label raises the perturbed score; unaries (M, N, S, L), samples (M, N, S)."""
+    for unary, labels in zip(unaries, samples, strict=True):
+        for n, y in enumerate(labels):
+            scores = local_scores(pot.model, y.astype(np.int64), n, unary[n])
+            mine = np.take_along_axis(scores, y[:, None].astype(np.int64), axis=1)[:, 0]
+            assert (scores.max(axis=1) <= mine + SLACK).all(), "a single change raises the perturbed score"
+
+
+def sampled(pot: Potentials, result: Result) -> Ints:
+    """The samples as (M, N, S)."""
+    return result.samples.reshape(len(result.samples), pot.n_images, pot.n_sites)
+
+
+# no edges
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("scheme", PERTURB)
+@pytest.mark.parametrize("n_labels", [2, 4])
+def test_without_edges_a_draw_is_the_argmax_of_the_perturbed_unary(n_labels: int, scheme: str, backend: str) -> None:
+    unary = np.random.default_rng(1).normal(size=(3, 4, n_labels))
+    pot = Potentials.grid(unary, 0.0)
+    n_samples = 2000 if backend == "numba" else 40
+    result = infer(pot, LocPMAP(n_samples, noise=scheme, keep_samples=True), seed=5, backend=backend)
+    assert result.noise == scheme
+    drawn = sampled(pot, result)
+    exact = perturbed_unaries(pot, scheme, 40, seed=5).argmax(axis=3)
+    np.testing.assert_array_equal(drawn[:40], exact)
+    hits = (drawn[:, 0, :, None] == np.arange(n_labels)).reshape(n_samples, -1).T
+    if backend == "numba":
+        statistics.check_events(hits, softmax(unary, axis=2).ravel())
+
+
+def test_a_graph_without_edges() -> None:
+    unary = random_unary((7,), 3, 0.3, np.random.default_rng(2))
+    pot = Potentials.graph(unary, [], 1.0)
+    result = infer(pot, "locpmap", n_samples=2000, keep_samples=True)
+    hits = (result.samples[:, :, None] == np.arange(3)).reshape(2000, -1).T
+    statistics.check_events(hits, softmax(unary, axis=1).ravel())
+
+
+# attractive models of two labels
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind", ["attractive", "submodular"])
+@pytest.mark.parametrize("scheme", PERTURB)
+def test_least_and_greatest_local_maximum(kind: str, scheme: str, backend: str) -> None:
+    """All-0 climbs to the least, all-1 to the greatest, any other start between; the band is where they differ."""
+    grid = random_grid(3, 3, 2, kind, coupling=1.5, seed=4)
+    pot = Potentials.grid(grid.unary, (grid.horizontal, grid.vertical))
+    n_samples = 40
+    unaries = perturbed_unaries(pot, scheme, n_samples)[:, 0]
+    exact = Enumeration(*grid.flatten())
+    maxima = local_maxima(exact, [[i] for i in range(9)], list(np.moveaxis(unaries - pot.unary[0], 1, 0)))
+    bounds = [exact.labellings[found] for found in maxima.T]
+    least, greatest = np.array([b.min(axis=0) for b in bounds]), np.array([b.max(axis=0) for b in bounds])
+
+    def climb(start: Any, band: bool = False) -> Result:
+        decoder = LocPMAP(n_samples, start=start, noise=scheme, keep_samples=True, band=band)
+        return infer(pot, decoder, backend=backend)
+
+    np.testing.assert_array_equal(sampled(pot, climb(np.zeros((3, 3), int)))[:, 0], least)
+    np.testing.assert_array_equal(sampled(pot, climb(np.ones((3, 3), int)))[:, 0], greatest)
+    for start in ("random", "perturbed", grid.unary.argmax(axis=2)):
+        between = sampled(pot, climb(start))[:, 0]
+        assert (least <= between).all()
+        assert (between <= greatest).all()
+        assert all((y == found).all(axis=1).any() for y, found in zip(between, bounds, strict=True))
+    band = climb("random", band=True).band
+    assert band is not None
+    np.testing.assert_array_equal(band.width, (least != greatest).mean(axis=0).reshape(3, 3))
+    assert band.unique == np.mean([len(found) == 1 for found in bounds])
+    assert 0 < band.unique < 1  # the model is interesting enough to tell
+
+
+@pytest.mark.parametrize("order_seed", range(5))
+def test_the_ends_of_the_band_do_not_depend_on_the_order_of_updates(order_seed: int) -> None:
+    grid = random_grid(4, 4, 2, "attractive", coupling=1.5, seed=6)
+    pot = Potentials.grid(grid.unary, (grid.horizontal, grid.vertical))
+    unaries = perturbed_unaries(pot, "lazy", 8)
+    order = np.random.default_rng(order_seed)
+    for label in (0, 1):
+        start = np.full((4, 4), label)
+        result = infer(pot, LocPMAP(8, start=start, keep_samples=True, noise="lazy"), backend="numba")
+        for unary, expected in zip(unaries[:, 0], sampled(pot, result)[:, 0], strict=True):
+            y = start.ravel().copy()
+            before = None
+            while before is None or (y != before).any():
+                before = y.copy()
+                for i in order.permutation(16):
+                    y[i] = local_scores(pot.model, y, 0, unary)[i].argmax()
+            np.testing.assert_array_equal(y, expected)
+
+
+def test_forbidden_labels_bound_the_band() -> None:
+    unary = np.random.default_rng(3).normal(size=(2, 4, 5, 2))
+    unary[0, 1, 2, 0] = unary[1, 3, 3, 1] = -np.inf
+    band = infer(Potentials.grid(unary, 2.0), LocPMAP(64, band=True)).band
+    assert band is not None
+    assert band.width.shape == (2, 4, 5)
+    assert band.unique.shape == (2,)
+    assert band.width[0, 1, 2] == band.width[1, 3, 3] == 0
+    assert band.width.max() > 0
+
+
+# local optimality and ascent
+
+
+@st.composite
+def models(draw: st.DrawFn) -> Potentials:
+    """Any graph of up to nine sites and four labels with any kind of table, some labels and pairs forbidden."""
+    graph = draw(graphs())
+    n_labels, kind = draw(st.integers(1, 4)), draw(st.sampled_from(KINDS))
+    rng = np.random.default_rng(draw(st.integers(0, 999)))
+    unary = random_unary((graph.n_sites,), n_labels, draw(st.sampled_from([0.0, 0.3])), rng)
+    tables = random_tables(kind, (len(graph.edges()),), n_labels, 2.0, rng)
+    if draw(st.booleans()):
+        tables = np.where(rng.random(tables.shape) < 0.1, -np.inf, tables)
+    return Potentials.graph(unary, graph, tables)
+
+
+def check_ascent(pot: Potentials, unary: Floats, y: Ints, backend: str) -> None:
+    """The score never falls after a colour class, by the backend's own kernel on one class at a time."""
+    climb = choose_backend(backend, "cpu").climb_sites
+    model = pot.model._replace(unary=frozen(unary[None]))
+    score = float(total_scores(model, y[None])[0])
+    for begin, stop in 3 * list(itertools.pairwise(pot.model.class_ptr)):
+        one = model._replace(order=frozen(model.order[begin:stop]), class_ptr=frozen(np.array([0, stop - begin])))
+        labels = np.empty((1, pot.n_sites, 1), np.int16)
+        climb(one, Perturbation(NONE, 0.0, 0, 0), GIVEN, y[None], 1, 0, 0, 1, 0, labels)
+        y = labels[0, :, 0].astype(np.int64)
+        new = float(total_scores(model, y[None])[0])
+        assert new >= score - SLACK, "the score fell"
+        score = new
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@settings(max_examples=40)
+@given(pot=models(), seed=st.integers(0, 2**64 - 1))
+def test_samples_are_local_maxima_and_the_way_there_goes_up(backend: str, pot: Potentials, seed: int) -> None:
+    result = infer(pot, LocPMAP(4, keep_samples=True), seed=seed, backend=backend)
+    assert result.noise is not None
+    unaries = perturbed_unaries(pot, result.noise, 4, seed)
+    assert result.status is Status.COMPLETE
+    check_locally_optimal(pot, unaries, sampled(pot, result))
+    allowed = np.take_along_axis(pot.unary[0], sampled(pot, result)[:, 0].T.astype(np.int64), axis=1) > -np.inf
+    assert allowed.all()
+    y = noise.start_labels(pot.unary[0], noise.words(key_of(seed), noise.START, 0, 0, pot.structure.site_ids())[0])
+    check_ascent(pot, unaries[0, 0], y, backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@settings(max_examples=25)
+@given(pot=models(), seed=st.integers(0, 1000))
+def test_icm_ends_in_a_local_maximum_of_the_score(backend: str, pot: Potentials, seed: int) -> None:
+    result = infer(pot, "icm", seed=seed, backend=backend)
+    assert result.status is Status.CONVERGED
+    check_locally_optimal(pot, pot.unary[None], result.labels[None, None])
+    again = infer(pot, ICM(start=result.labels), backend=backend)
+    np.testing.assert_array_equal(again.labels, result.labels)
+    assert again.n_sweeps == 0
+
+
+# the numba kernels against the reference
+
+SHAPES = [(1, 1), (1, 7), (7, 1), (2, 2), (5, 7)]
+FORMS = ["weight", "negative weight", "weights", "either sign", "table", "hard tables"]
+
+
+def odd_model(shape: tuple[int, int], n_labels: int, form: str, turn: int) -> Potentials:
+    """A grid of this shape; whether it is a batch, a window, or has forbidden labels goes round with ``turn``."""
+    rng = np.random.default_rng(turn)
+    images: tuple[int, ...] = (3,) if turn % 3 == 0 else ()
+    height, width = shape
+    unary = random_unary((*images, *shape), n_labels, 0.2 if turn % 4 == 0 else 0.0, rng)
+    right, down = rng.normal(size=(*images, height, width - 1)), rng.normal(size=(height - 1, width))
+    tables = [rng.normal(size=(*w.shape, n_labels, n_labels)) for w in (right, down)]
+    pairwise: Any = {
+        "weight": 0.9,
+        "negative weight": -0.4,
+        "weights": (np.abs(right), np.abs(down)),
+        "either sign": (right, down),
+        "table": rng.normal(size=(n_labels, n_labels)),
+        "hard tables": [np.where(rng.random(t.shape) < 0.1, -np.inf, t) for t in tables],
+    }[form]
+    return Potentials.grid(unary, pairwise, window=(3, 2, 11) if turn % 2 else None)
+
+
+def options(pot: Potentials, turn: int) -> dict[str, Any]:
+    """Starts, temperatures and ways to count, going round at different paces."""
+    given_start = pot.unflatten(pot.unary.argmax(axis=2))
+    start: Any = ("random", "perturbed", given_start)[turn % 3]
+    return {
+        "start": start,
+        "temperature": (1.0, 0.3, 2.5)[turn // 2 % 3],
+        "noise": ("auto", "plain")[turn // 3 % 2],
+        "probability": ("votes", "conditional")[turn // 4 % 2],
+        "max_sweeps": (100, 2)[turn // 5 % 2],
+    }
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("n_labels", [1, 2, 3, 5, 21])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_numba_draws_what_the_reference_draws(shape: tuple[int, int], n_labels: int, form: str) -> None:
+    first = 7 * SHAPES.index(shape) + 5 * n_labels + FORMS.index(form)
+    for turn in (first, first + 13):
+        pot = odd_model(shape, n_labels, form, turn)
+        how: dict[str, Any] = options(pot, turn) | {"n_samples": 6, "seed": turn, "first_image": turn % 5}
+        mine, truth = (infer(pot, backend=b, keep_samples=True, **how) for b in ("numba", "reference"))
+        np.testing.assert_array_equal(mine.samples, truth.samples)
+        np.testing.assert_allclose(mine.probability, truth.probability, rtol=0, atol=1e-9)
+        assert (mine.n_sweeps, mine.status, mine.noise) == (truth.n_sweeps, truth.status, truth.noise)
+        np.testing.assert_array_equal(infer(pot, backend="numba", **how).probability, mine.probability)
+
+
+@pytest.mark.parametrize("n_labels", [2, 3])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_numba_agrees_on_an_image_of_prime_size(n_labels: int, dtype: Any) -> None:
+    """Large enough for 128 samples of it to fill machine words; single precision may round a near tie differently."""
+    rng = np.random.default_rng(n_labels)
+    for pairwise in (0.7, (rng.random((11, 12)), rng.random((10, 13)))):
+        pot = Potentials.grid(rng.normal(size=(11, 13, n_labels)).astype(dtype), pairwise)
+        mine, truth = (infer(pot, LocPMAP(70, keep_samples=True), backend=b) for b in ("numba", "reference"))
+        wrong = (mine.samples != truth.samples).mean()
+        assert wrong == 0 if dtype == np.float64 else wrong < 1e-4
+        assert mine.probability.dtype == dtype
+
+
+# what is read off the samples
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("batched", [False, True])
+def test_votes_are_shares_of_the_samples(backend: str, batched: bool) -> None:
+    unary = np.random.default_rng(8).normal(size=((2,) if batched else ()) + (3, 4, 3))
+    result = infer(Potentials.grid(unary, 0.5), LocPMAP(30, keep_samples=True), backend=backend)
+    assert result.samples.shape == (30, *unary.shape[:-1])
+    assert result.samples.dtype == np.int16
+    shares = (result.samples[..., None] == np.arange(3)).mean(axis=0)
+    np.testing.assert_allclose(result.probability, shares, rtol=1e-15)
+    np.testing.assert_array_equal(result.labels, result.probability.argmax(axis=-1))
+    np.testing.assert_allclose(result.variance, shares * (1 - shares), rtol=1e-12)
+    entropy = -(shares * np.log(np.where(shares > 0, shares, 1))).sum(axis=-1)
+    np.testing.assert_allclose(result.entropy, entropy, rtol=1e-12)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("n_labels", [2, 3])
+def test_conditional_probabilities_are_means_of_exact_conditionals(n_labels: int, backend: str) -> None:
+    model = random_model("cycle", n_sites=5, n_labels=n_labels, forbidden=0.1, seed=9)
+    pot = Potentials.graph(*model)
+    result = infer(pot, LocPMAP(50, probability="conditional", keep_samples=True), backend=backend)
+    exact = Enumeration(*model)
+    expected = np.zeros((5, n_labels))
+    for i, k in np.ndindex(5, n_labels):
+        changed = result.samples.astype(np.int64)
+        changed[:, i] = k
+        index = np.ravel_multi_index(tuple(changed.T), (n_labels,) * 5)
+        expected[i, k] = exact.block_conditional([i])[index].mean()
+    np.testing.assert_allclose(result.probability, expected, atol=1e-9)
+    np.testing.assert_array_equal(result.labels, expected.argmax(axis=1))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_conditional_probabilities_where_every_label_is_forbidden_by_the_neighbours(backend: str) -> None:
+    """A climb may end where hard pairs leave a site no allowed label; its row must still be a probability."""
+    forced = np.array([[0.0, -np.inf], [0.0, 0.5], [-np.inf, 0.0]])
+    equal = np.where(np.eye(2) > 0, 0.0, -np.inf)  # the middle site would have to equal 0 and 1 at once
+    pot = Potentials.graph(forced, [[0, 1], [1, 2]], equal)
+    result = infer(pot, LocPMAP(8, probability="conditional"), backend=backend)
+    assert ((result.probability >= 0) & (result.probability <= 1)).all()
+    np.testing.assert_allclose(result.probability.sum(axis=1), 1)
+    np.testing.assert_array_equal(result.probability[[0, 2]], [[1, 0], [0, 1]])
+
+
+# stopping
+
+
+POT = Potentials.grid(np.random.default_rng(10).normal(size=(6, 6, 2)), 0.5)
+
+
+def test_tolerance_draws_until_the_standard_error_is_below_it() -> None:
+    loose, tight = (infer(POT, "locpmap", n_samples=1, tolerance=t) for t in (0.1, 0.02))
+    assert loose.status is tight.status is Status.CONVERGED
+    assert loose.n_samples < tight.n_samples <= 0.25 / 0.02**2 + 32
+    p = tight.probability
+    assert np.sqrt((p * (1 - p)).max() / tight.n_samples) < 0.02
+    np.testing.assert_array_equal(p, infer(POT, "locpmap", n_samples=tight.n_samples).probability)
+
+
+def test_tolerance_stops_at_max_samples_and_says_so() -> None:
+    result = infer(POT, "locpmap", n_samples=1, tolerance=1e-6, max_samples=100)
+    assert (result.n_samples, result.status) == (100, Status.MAX_SAMPLES)
+    assert not result.converged
+    least = infer(POT, "locpmap", n_samples=200, tolerance=0.5, max_samples=100)
+    assert (least.n_samples, least.status) == (200, Status.CONVERGED)
+
+
+def test_max_seconds_returns_what_there_is() -> None:
+    result = infer(POT, "locpmap", n_samples=100_000, max_seconds=0)
+    assert result.status is Status.MAX_SECONDS
+    assert not result.converged
+    assert 0 < result.n_samples < 100_000
+    np.testing.assert_array_equal(result.probability, infer(POT, "locpmap", n_samples=result.n_samples).probability)
+
+
+@pytest.mark.parametrize("method", ["locpmap", "icm", "icm_iter"])
+def test_progress_is_told_of_every_step(method: str) -> None:
+    told: list[tuple[int, int]] = []
+    options: dict[str, Any] = {} if method == "icm" else {"n_samples": 200}
+    infer(POT, method, progress=lambda done, total: told.append((done, total)), **options)
+    assert all(0 <= done <= total for done, total in told)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    if method != "icm":
+        assert len(told) > 1
+        assert told[-1] == (200, 200)
+
+
+def test_climbs_that_were_cut_are_reported() -> None:
+    cut = infer(POT, "locpmap", max_sweeps=1)
+    assert cut.status is Status.CLIMBS_CUT
+    assert not cut.converged
+    assert cut.n_sweeps <= 1
+    whole = infer(POT, "locpmap")
+    assert whole.status is Status.COMPLETE
+    assert whole.converged
+    assert 1 < whole.n_sweeps < 20
+    assert infer(POT, "icm", max_sweeps=1).status is Status.MAX_SWEEPS
+
+
+def test_icm_starts() -> None:
+    graph = Graph(3, [[0, 1], [1, 2]])
+    pot = Potentials.graph(np.array([[1.0, 0.0], [0.0, 0.5], [1.0, 0.0]]), graph, 0.0)
+    assert infer(pot, ICM(start="unary")).labels.tolist() == [0, 1, 0]
+    assert infer(pot, ICM(start="unary")).n_sweeps == 0
+    assert infer(pot, ICM(start=[1, 0, 1])).n_sweeps == 1

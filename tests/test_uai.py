@@ -1,0 +1,335 @@
+"""UAI files: read, written, read again, and refused in one sentence."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.oracles.models import STRUCTURES, random_grid, random_model
+
+import locpmap as lp
+from locpmap.formats import read_uai, write_mar, write_mpe, write_uai
+from locpmap.formats.uai import read_model
+from locpmap.inference.exact import Exact
+
+# Two variables of 2 and 3 labels; the pair twice, once reversed; a constant; a potential of 0.
+SMALL = """MARKOV
+3
+2 3 2
+5
+1 1
+2 0 1
+2 1 0
+0
+2 1 2
+
+3
+ .5 1 2
+6
+ 1 2 3
+ 4 5 6
+6
+ 1 10
+ 1 1
+ 0 1
+1
+ 8
+6
+ 1 1 1 1 1 7
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.uai"
+    path.write_text(SMALL)
+    return path
+
+
+def by_hand(a: int, b: int, c: int) -> float:
+    """The product of SMALL's potentials."""
+    pair = [[1, 2, 3], [4, 5, 6]][a][b] * [[1, 10], [1, 1], [0, 1]][b][a]
+    return [0.5, 1, 2][b] * pair * 8 * (7 if (b, c) == (2, 1) else 1)
+
+
+# reading
+
+
+def test_scores_are_logarithms_of_the_product(small: Path) -> None:
+    pot, cardinalities = read_model(small)
+    assert cardinalities == [2, 3, 2]
+    assert (pot.n_sites, pot.n_labels) == (3, 3)
+    total = 0.0
+    for y in np.ndindex(2, 3, 2):
+        total += by_hand(*y)
+        with np.errstate(divide="ignore"):
+            assert pot.score(np.array(y)) == pytest.approx(np.log(by_hand(*y)))
+    assert lp.infer(pot, Exact()).log_partition == pytest.approx(np.log(total))
+    np.testing.assert_array_equal(np.isneginf(pot.unary[0]), [[False, False, True], [False] * 3, [False, False, True]])
+
+
+def test_padded_labels_get_no_probability(small: Path) -> None:
+    probability = lp.infer(read_uai(small), Exact()).probability
+    assert (probability[[0, 2], 2] == 0).all()
+    np.testing.assert_allclose(probability.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("text", ["1 1 2", "1\n1 1 2\n", "1\n\n1\n1\n2"])
+def test_both_forms_of_evidence(small: Path, text: str) -> None:
+    seen = small.with_suffix(".evid")
+    seen.write_text(text)
+    pot = read_uai(small, seen)
+    total = sum(by_hand(a, 2, c) for a in range(2) for c in range(2))
+    result = lp.infer(pot, Exact())
+    assert result.log_partition == pytest.approx(np.log(total))
+    np.testing.assert_array_equal(result.probability[1], [0, 0, 1])
+
+
+@pytest.mark.parametrize("text", ["0", "1 0", "1\n0\n"])
+def test_no_evidence(small: Path, text: str) -> None:
+    seen = small.with_suffix(".evid")
+    seen.write_text(text)
+    np.testing.assert_array_equal(read_uai(small, seen).unary, read_uai(small).unary)
+
+
+def test_a_bayesian_network_is_a_product_of_its_tables(tmp_path: Path) -> None:
+    path = tmp_path / "net.uai"
+    path.write_text("BAYES\n2\n2 2\n2\n1 0\n2 0 1\n\n2\n .3 .7\n4\n .9 .1\n .2 .8\n")
+    result = lp.infer(read_uai(path), Exact())
+    assert result.log_partition == pytest.approx(0, abs=1e-12)
+    np.testing.assert_allclose(result.probability[1], [0.3 * 0.9 + 0.7 * 0.2, 0.3 * 0.1 + 0.7 * 0.8])
+
+
+def test_a_model_without_factors(tmp_path: Path) -> None:
+    path = tmp_path / "free.uai"
+    path.write_text("MARKOV 2 2 3 0")
+    result = lp.infer(read_uai(path), Exact())
+    assert result.log_partition == pytest.approx(np.log(6))
+
+
+# writing
+
+
+def same_model(pot: lp.Potentials, again: lp.Potentials) -> None:
+    """Equal scores of many labellings, constants included."""
+    labels = np.random.default_rng(0).integers(0, pot.n_labels, size=(200, pot.n_sites))
+    scores = [[p.score(y.reshape(p.structure.shape)) for y in labels] for p in (pot, again)]
+    np.testing.assert_allclose(scores[1], scores[0], rtol=1e-13, atol=1e-11)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("coupling", [0.5, 300.0, 5000.0])
+def test_round_trip(tmp_path: Path, structure: str, coupling: float) -> None:
+    """With scores up to 5,000, which neither exp(score) nor one shifted factor could hold."""
+    model = random_model(structure, n_sites=6, n_labels=3, coupling=coupling, forbidden=0.2, seed=1)
+    model.tables[0, 1, 2] = -np.inf
+    model.unary[2] += 3 * coupling
+    pot = lp.Potentials.graph(*model)
+    write_uai(tmp_path / "model.uai", pot)
+    same_model(pot, read_uai(tmp_path / "model.uai"))
+
+
+def test_round_trip_of_a_grid(tmp_path: Path) -> None:
+    grid = random_grid(3, 4, seed=2)
+    mask = np.zeros((3, 4), bool)
+    mask[1, 1] = True
+    for pot in (
+        lp.Potentials.grid(grid.unary, 0.7),
+        lp.Potentials.grid(grid.unary.astype(np.float32), (grid.horizontal, grid.vertical), mask=mask),
+        lp.Potentials.grid(grid.unary[None], 0.7, connectivity=8),
+    ):
+        write_uai(tmp_path / "model.uai", pot)
+        again = lp.infer(read_uai(tmp_path / "model.uai"), Exact())
+        expected = lp.infer(pot, Exact())
+        assert again.log_partition == pytest.approx(np.ravel(expected.log_partition)[0], abs=1e-5)
+        alive = ~(mask if pot.masked is not None else np.zeros_like(mask)).ravel()
+        marginals = np.reshape(expected.probability, (12, 2))
+        np.testing.assert_allclose(again.probability[alive], marginals[alive], atol=1e-6)
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.data())
+def test_any_numbers_survive(n_sites: int, n_labels: int, data: st.DataObject) -> None:
+    numbers = st.floats(-1e6, 1e6) | st.just(-np.inf)
+    shape = (n_sites, n_labels)
+    unary = np.array(data.draw(st.lists(numbers, min_size=n_sites * n_labels, max_size=n_sites * n_labels)))
+    unary = unary.reshape(shape)
+    unary[:, 0] = np.maximum(unary[:, 0], -1e6)
+    edges = np.array([(i, j) for i in range(n_sites) for j in range(i)]).reshape(-1, 2)
+    tables = np.random.default_rng(0).normal(size=(len(edges), n_labels, n_labels))
+    pot = lp.Potentials.graph(unary, edges, tables if len(edges) else 0.0)
+    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"locpmap-{os.getpid()}.uai"
+    try:
+        write_uai(path, pot)
+        again = read_uai(path)
+    finally:
+        path.unlink(missing_ok=True)
+    for y in np.ndindex(*(n_labels,) * n_sites):
+        assert again.score(np.array(y)) == pytest.approx(pot.score(np.array(y)), rel=1e-12, abs=1e-9)
+
+
+def test_only_one_image_fits(tmp_path: Path) -> None:
+    with pytest.raises(lp.InputError, match="hold 2 images"):
+        write_uai(tmp_path / "model.uai", lp.Potentials.grid(np.zeros((2, 3, 3, 2)), 1.0))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_write_leaves_the_old_file(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(lp.InputError, match="No space left"):
+        write_uai(small, lp.Potentials.grid(np.zeros((2, 2, 2)), 1.0))
+    assert small.read_text() == SMALL
+    assert list(small.parent.iterdir()) == [small]
+
+
+@pytest.mark.parametrize("name", ["", "missing/model.uai"])
+def test_where_nothing_can_be_written(tmp_path: Path, name: str) -> None:
+    with pytest.raises(lp.InputError, match=r"is a directory|no folder"):
+        write_uai(tmp_path / name, lp.Potentials.grid(np.zeros((2, 2, 2)), 1.0))
+
+
+def test_a_link_stays_a_link(small: Path) -> None:
+    link = small.with_name("link.uai")
+    link.symlink_to(small)
+    write_uai(link, lp.Potentials.grid(np.zeros((2, 2, 2)), 1.0))
+    assert link.is_symlink()
+    assert read_uai(small).n_sites == 4
+
+
+# answers
+
+
+def test_marginals_have_the_variables_own_labels(small: Path, tmp_path: Path) -> None:
+    pot, cardinalities = read_model(small)
+    result = lp.infer(pot, Exact())
+    write_mar(tmp_path / "out.MAR", result.probability, cardinalities)
+    kind, line = (tmp_path / "out.MAR").read_text().splitlines()
+    assert kind == "MAR"
+    numbers = line.split()
+    assert [numbers[0], numbers[1], numbers[4], numbers[8]] == ["3", "2", "3", "2"]
+    assert len(numbers) == 1 + 3 + 7
+    values = np.array(numbers, float)
+    np.testing.assert_array_equal(
+        values[[2, 3, 5, 6, 7, 9, 10]], result.probability[[0, 0, 1, 1, 1, 2, 2], [0, 1, 0, 1, 2, 0, 1]]
+    )
+
+
+def test_labels(tmp_path: Path) -> None:
+    write_mpe(tmp_path / "out.MPE", np.array([1, 0, 2]))
+    assert (tmp_path / "out.MPE").read_text() == "MPE\n3 1 0 2\n"
+
+
+def test_answers_of_the_wrong_shape(tmp_path: Path) -> None:
+    with pytest.raises(lp.InputError, match=r"shape \(2, 2\), expected \(3, 3\)"):
+        write_mar(tmp_path / "out", np.zeros((2, 2)), [2, 3, 2])
+    with pytest.raises(lp.InputError, match=r"shape \(2, 2\)"):
+        write_mpe(tmp_path / "out", np.zeros((2, 2), int))
+
+
+# refusals
+
+
+BAD = {
+    "empty": ("", "is empty"),
+    "blank": (" \n \n", "is empty"),
+    "no network": ("FACTORS 1", "line 1: the file begins with 'FACTORS', expected MARKOV or BAYES"),
+    "kind only": ("MARKOV", "ends before the number of variables"),
+    "no variables": ("MARKOV\n0", "line 2: the number of variables is '0'"),
+    "fraction": ("MARKOV\n2.5", "line 2: the number of variables is '2.5'"),
+    "too many variables": ("MARKOV\n1000000000\n2 2", "is 1000000000, but only 2 tokens follow"),
+    "absurd number": ("MARKOV\n" + "9" * 400 + "\n2", "the number of variables is '999"),
+    "zero labels": ("MARKOV\n2\n2 0\n0", "line 3: the cardinality of variable 1 is '0'"),
+    "negative labels": ("MARKOV\n2\n2 -2\n0", "line 3: the cardinality of variable 1 is '-2'"),
+    "absurd labels": ("MARKOV\n2\n2 1000000000\n0", "the cardinality of variable 1 is '1000000000'"),
+    "too many factors": (
+        "MARKOV\n1\n2\n99\n1 0\n2 1 1",
+        "line 4: the number of factors is 99, but only 5 tokens follow",
+    ),
+    "three variables": (
+        "MARKOV\n3\n2 2 2\n2\n1 0\n3 0 1 2\n2 1 1 8 1 1 1 1 1 1 1 1",
+        "line 6: factor 1 has 3 variables, expected at most 2",
+    ),
+    "unknown variable": (
+        "MARKOV\n1\n2\n1\n1 1\n2 1 1",
+        "line 5: a variable of factor 0 is '1', expected a whole number from 0 to 0",
+    ),
+    "the same twice": ("MARKOV\n2\n2 2\n1\n2 1 1\n4 1 1 1 1", "line 5: factor 0 names variable 1 twice"),
+    "wrong size": ("MARKOV\n1\n2\n1\n1 0\n3\n1 1 1", "line 6: factor 0 has a table of 3 entries, expected 2"),
+    "cut short": ("MARKOV\n1\n2\n1\n1 0\n2\n1", "ends within the table of factor 0: 1 of 2 entries"),
+    "no table": ("MARKOV\n1\n2\n1\n1 0", "ends before the table size of factor 0"),
+    "negative": ("MARKOV\n1\n2\n1\n1 0\n2\n1\n-1", "line 8: entry 1 of the table of factor 0 is '-1'"),
+    "NaN": ("MARKOV\n1\n2\n1\n1 0\n2\nnan 1", "line 7: entry 0 of the table of factor 0 is 'nan'"),
+    "infinite": ("MARKOV\n1\n2\n1\n1 0\n2\n1 1e999", "line 7: entry 1 of the table of factor 0 is '1e999'"),
+    "no number": ("MARKOV\n1\n2\n1\n1 0\n2\n1 one", "line 7: entry 1 of the table of factor 0 is 'one'"),
+    "constant 0": ("MARKOV\n1\n2\n1\n0\n1\n0", "line 7: factor 0 is the constant 0"),
+    "nothing allowed": ("MARKOV\n2\n2 2\n1\n1 1\n2\n0 0", "has potential 0 for every label of variable 1"),
+    "too much": ("MARKOV\n1\n2\n1\n1 0\n2\n1 1\n3", "line 8: '3' follows after the end"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_malformed_models(tmp_path: Path, name: str) -> None:
+    text, reason = BAD[name]
+    path = tmp_path / "bad.uai"
+    path.write_text(text)
+    with pytest.raises(lp.InputError) as caught:
+        read_uai(path)
+    assert str(caught.value).startswith(str(path))
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+    assert caught.value.__cause__ is None
+
+
+def test_a_table_that_padding_would_blow_up(tmp_path: Path) -> None:
+    """One variable with 20,000 labels and one pair of two labels: a padded table would take 3 GB."""
+    path = tmp_path / "bad.uai"
+    ones = "1 " * 20_000
+    path.write_text(f"MARKOV\n3\n2 2 20000\n2\n2 0 1\n1 2\n4 1 1 1 1\n20000 {ones}")
+    with pytest.raises(lp.TooLargeError, match="padded to 20000 labels"):
+        read_uai(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "is empty"),
+        ("2 1 2", "is 2, but only 2 tokens follow|ends before"),
+        ("3 0 1", "3, but only 2 tokens follow"),
+        ("2\n1 1 2\n0", "line 3: '0' follows after the end|ends before"),
+        ("2\n1 1 2\n1 1 2 0", "2 evidence sets"),
+        ("1 3 0", "line 1: an observed variable is '3', expected a whole number from 0 to 2"),
+        ("1 0 2", "the label of variable 0 is '2', expected a whole number from 0 to 1"),
+        ("1 0 x", "the label of variable 0 is 'x'"),
+        ("1 0 -1", "the label of variable 0 is '-1'"),
+        ("2 1 0 1 2", "potential 0 for every label that the evidence leaves of variable 1"),
+    ],
+)
+def test_malformed_evidence(small: Path, text: str, reason: str) -> None:
+    seen = small.with_suffix(".evid")
+    seen.write_text(text)
+    with pytest.raises(lp.InputError, match=reason):
+        read_uai(small, seen)
+
+
+def test_what_is_no_text_file(tmp_path: Path) -> None:
+    junk = tmp_path / "junk.uai"
+    junk.write_bytes(bytes(range(256)) * 10)
+    for path, reason in ((junk, "not a text file"), (tmp_path, "Is a directory"), (tmp_path / "none", "No such file")):
+        with pytest.raises(lp.InputError, match=reason):
+            read_uai(path)
+
+
+def test_every_cut_of_a_file_is_refused(small: Path) -> None:
+    """No prefix is read as a model, and none ends in another error than ours."""
+    words = SMALL.split()
+    for count in range(len(words)):
+        small.write_text(" ".join(words[:count]))
+        with pytest.raises(lp.InputError):
+            read_uai(small)
