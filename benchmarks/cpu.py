@@ -1,6 +1,7 @@
 """Time every system on every task, print the tables, record them: `python -m benchmarks.cpu`."""
 
 import statistics
+import subprocess
 import sys
 import tempfile
 from datetime import UTC, datetime
@@ -37,9 +38,8 @@ def main(
     whole = not (task or system or fast)
     console = Console(width=None if sys.stdout.isatty() else 140)
     left_out = {row.name: f"{row.module} is not installed" for row in ROWS if not row.available}
-    console.print(
-        f"{machine.machine()['cpu']}, {machine.machine()['cores']} cores, {machine.git_version()}, seed {seed}"
-    )
+    here = machine.machine()
+    console.print(f"{here['cpu']}, {here['cores']} cores, load {here['load']}, {machine.git_version()}, seed {seed}")
 
     results = {}
     with tempfile.TemporaryDirectory() as folder, Progress(console=console, transient=True) as progress:
@@ -50,7 +50,10 @@ def main(
             results[name] = _measure(name, rows, path, 2 if fast else REPEATS, progress, left_out)
             print_task(console, name, results[name])
 
-    answer = first_call()
+    try:
+        answer = first_call()
+    except subprocess.CalledProcessError as error:
+        answer, left_out["first call"] = None, f"the process ended with status {error.returncode}"
     verdicts = judge(results, answer)
     print_verdicts(console, verdicts)
     for name, reason in left_out.items():
@@ -61,7 +64,7 @@ def main(
             "date": datetime.now(UTC).strftime("%Y-%m-%d"),
             "git": machine.git_version(),
             "seed": seed,
-            "machine": machine.machine(),
+            "machine": here,
             "versions": machine.versions(),
             "first_call_seconds": answer,
         }

@@ -10,11 +10,12 @@ from pathlib import Path
 PACKAGES = ("locpmap", "numpy", "scipy", "numba", "torch", "pydensecrf2", "PyMaxflow", "gco-wrapper", "pgmax", "jax")
 
 
-def machine() -> dict[str, str | int]:
-    """Processor, cores that this process may use, system."""
+def machine() -> dict[str, str | int | float]:
+    """Processor, cores that this process may use, how busy they are (a load above 0 blurs every figure), system."""
     return {
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
+        "load": round(os.getloadavg()[0], 1),
         "architecture": platform.machine(),
         "system": platform.system(),
         "python": platform.python_version(),

@@ -12,6 +12,7 @@ import locpmap as lp
 from locpmap.errors import BackendError, InputError, InputTypeError, LocpmapError, TooLargeError
 from locpmap.inference import DECODERS, infer
 from locpmap.inference.locpmap import LocPMAP
+from locpmap.noise import gumbel
 from locpmap.potentials import Potentials
 
 H, W, L = 3, 4, 2
@@ -71,6 +72,7 @@ UNARIES: list[Case] = [
     ("all forbidden", lambda: grid(changed(UNARY, (2, 3), -np.inf)), InputError, ("unary[2, 3]", "-inf for every")),
     ("NaN on a graph", lambda: graph(changed(SITES, (3, 1), np.nan)), InputError, ("unary[3]", "nan")),
     ("zero labels", lambda: grid(np.zeros((H, W, 0))), InputError, ("unary", "(3, 4, 0)")),
+    ("too many labels", lambda: grid(np.zeros((1, 1, 2**15))), InputError, ("unary", "32768 labels", "2^15")),
     ("empty image", lambda: grid(np.zeros((0, W, L))), InputError, ("unary", "(0, 4, 2)")),
     ("empty batch", lambda: grid(np.zeros((0, H, W, L))), InputError, ("unary", "(0, 3, 4, 2)")),
     ("no sites", lambda: graph(np.zeros((0, L)), []), InputError, ("unary", "(0, 2)")),
@@ -139,7 +141,7 @@ STRUCTURE: list[Case] = [
     ("fractions", lambda: graph(edges=[[0.0, 1.5]]), InputTypeError, ("edges", "float64", "integers")),
     ("transposed", lambda: graph(edges=np.array(EDGES).T), InputError, ("edges", "(2, 3)", "(E, 2)")),
     ("nothing", lambda: graph(edges=None), InputTypeError, ("edges", "object")),
-    ("another graph", lambda: graph(edges=lp.graphs.Graph(9, EDGES)), InputError, ("unary", "4 sites", "9")),
+    ("another graph", lambda: graph(edges=lp.Graph(9, EDGES)), InputError, ("unary", "4 sites", "9")),
     ("mask shape", lambda: grid(mask=np.zeros((W, H), bool)), InputError, ("mask", "(4, 3)", "(3, 4)")),
     ("mask dtype", lambda: grid(mask=np.zeros((H, W))), InputError, ("mask", "float64", "booleans")),
     ("mask of everything", lambda: grid(mask=np.ones((H, W), bool)), InputError, ("mask", "every site", "at least")),
@@ -268,7 +270,7 @@ def test_options(call: Any, kind: Any, parts: Any) -> None:
 @pytest.mark.parametrize("seed", ["x", -1, 1.0, 2**64])
 def test_seed_of_the_noise_itself(seed: Any) -> None:
     with pytest.raises(LocpmapError, match="seed is"):
-        lp.noise.gumbel(seed, 2, 2)
+        gumbel(seed, 2, 2)
 
 
 # odd, but good

@@ -7,17 +7,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.oracles import statistics
 from tests.oracles.enumeration import Enumeration
 from tests.oracles.models import Floats, Ints, PairwiseModel, random_grid, random_model, structure_edges
+from tests.test_locpmap import models
 
 from locpmap.errors import InputError, InputTypeError, TooLargeError
 from locpmap.graphs import Graph, Grid
+from locpmap.graphs import blocks as blocks_module
 from locpmap.graphs.blocks import MAX_JOINT, fits, plan_blocks
 from locpmap.inference import infer
 from locpmap.inference.locpmap import LocPMAP
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.reference import noise
+from locpmap.kernels.reference.scores import edge_tables
 from locpmap.noise import key_of
 from locpmap.potentials import Potentials
 from locpmap.result import Status
@@ -258,6 +263,47 @@ def test_trees_on_a_graph_are_solved(backend: str) -> None:
     result = infer(Potentials.graph(*model), LocPMAP(4, blocks=blocks, keep_samples=True), backend=backend)
     for sample, y in enumerate(result.samples):
         check_block_optimal(model, plan, 0, sample, y, 1.0)
+
+
+def has_a_loop(edges: np.ndarray, sites: list[int]) -> bool:
+    """Whether the sites and the edges between them are no forest."""
+    tree = {site: site for site in sites}
+
+    def root(site: int) -> int:
+        return site if tree[site] == site else root(tree[site])
+
+    for i, j in edges.tolist():
+        if i in tree and j in tree:
+            if root(i) == root(j):
+                return True
+            tree[root(i)] = root(j)
+    return False
+
+
+@settings(max_examples=60)
+@given(pot=models(), data=st.data(), seed=st.integers(0, 999))
+def test_any_blocks_of_any_graph(pot: Potentials, data: st.DataObject, seed: int) -> None:
+    """With a low limit on enumeration most blocks are forests; what is refused has a loop, all else is solved."""
+    block_of = data.draw(st.lists(st.integers(0, 2), min_size=pot.n_sites, max_size=pot.n_sites))
+    listed = [[s for s in range(pot.n_sites) if block_of[s] == b] for b in (0, 1)]  # the rest are single sites
+    listed = [sites for sites in listed if sites]
+    decoder = LocPMAP(3, blocks=listed, keep_samples=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks_module, "MAX_JOINT", 4)
+        try:
+            plan = plan_blocks(listed, pot.structure, pot.n_labels)
+        except TooLargeError:
+            assert any(has_a_loop(pot.structure.edges(), sites) for sites in listed)
+            return
+        check_plan(plan, pot.structure)
+        mine, truth = (infer(pot, decoder, seed=seed, backend=backend) for backend in ("numba", "reference"))
+    np.testing.assert_array_equal(mine.samples, truth.samples)
+    if pot.n_labels**pot.n_sites <= 5000:
+        tables = edge_tables(pot.model, 0, np.arange(len(pot.model.edges)))
+        for sample, y in enumerate(truth.samples):
+            check_block_optimal(
+                PairwiseModel(pot.unary[0], pot.structure.edges().astype(np.int64), tables), plan, seed, sample, y, 1.0
+            )
 
 
 def test_one_block_of_all_sites_samples_the_model() -> None:

@@ -169,6 +169,31 @@ def test_directed_and_infinite_links() -> None:
             assert value[found[n] @ 2 ** np.arange(6, -1, -1)] == pytest.approx(value.max(), rel=1e-11)
 
 
+def test_differences_below_32_bits_decide() -> None:
+    """Two sites bound together with biases that differ in the tenth digit: rounded once, they would cancel."""
+    edges, link = np.array([[0, 1]]), np.array([[10.0]])
+    for bias in ([0.3 + 1e-10, -0.3], [0.3, -0.3 - 1e-10], [-0.3, 0.3 + 1e-10], [-0.3 - 1e-10, 0.3]):
+        label = int(sum(bias) > 0)
+        assert best_labels(np.array([bias]), edges, link, link).tolist() == [[label, label]]
+
+
+def test_capacities_of_powers_of_two_do_not_overflow() -> None:
+    edges = np.array([[0, 1]])
+    for power in (-40, 0, 31, 60):
+        link, bias = np.array([[2.0**power]]), np.array([[2.0**power, -(2.0**power) * 0.75]])
+        assert best_labels(bias, edges, link, link).tolist() == [[1, 1]]
+
+
+def test_nothing_is_lost_on_a_long_way() -> None:
+    """Two chains of implications in one image, each with its first site forced, one to each label."""
+    chain = np.stack([np.arange(199), np.arange(1, 200)], axis=1)
+    edges = np.concatenate([chain, chain + 200])
+    bias = np.repeat([[-1.0, 1.0]], 200)[None]
+    bias[0, [0, 200]] = np.inf, -np.inf
+    one_way, other_way = np.repeat([np.inf, 0.0], 199)[None], np.repeat([0.0, np.inf], 199)[None]
+    assert best_labels(bias, edges, one_way, other_way).tolist() == [[1] * 200 + [0] * 200]
+
+
 # more labels
 
 

@@ -98,7 +98,7 @@ def test_a_graph_without_edges() -> None:
 def test_least_and_greatest_local_maximum(kind: str, scheme: str, backend: str) -> None:
     """All-0 climbs to the least, all-1 to the greatest, any other start between; the band is where they differ."""
     grid = random_grid(3, 3, 2, kind, coupling=1.5, seed=4)
-    pot = Potentials.grid(grid.unary, (grid.horizontal, grid.vertical))
+    pot = Potentials.grid(grid.unary - 7, (grid.horizontal, grid.vertical))  # only differences of unaries matter
     n_samples = 40
     unaries = perturbed_unaries(pot, scheme, n_samples)[:, 0]
     exact = Enumeration(*grid.flatten())
@@ -340,6 +340,16 @@ def test_tolerance_draws_until_the_standard_error_is_below_it() -> None:
     np.testing.assert_array_equal(p, infer(POT, "locpmap", n_samples=tight.n_samples).probability)
 
 
+def test_unanimous_samples_are_not_taken_for_certainty() -> None:
+    """One vote each way is added, so that no standard error is 0 after the first few samples."""
+    pot = Potentials.grid(np.array([[[50.0, 0.0]]]), 0.0)
+    result = infer(pot, "locpmap", n_samples=1, tolerance=0.01)
+    checks = np.arange(32, 1000, 32)
+    p = 1 / (checks + 2)
+    assert result.n_samples == checks[np.sqrt(p * (1 - p) / checks) < 0.01][0] > 32
+    assert result.probability[0, 0, 0] == 1
+
+
 def test_tolerance_stops_at_max_samples_and_says_so() -> None:
     result = infer(POT, "locpmap", n_samples=1, tolerance=1e-6, max_samples=100)
     assert (result.n_samples, result.status) == (100, Status.MAX_SAMPLES)
@@ -378,6 +388,20 @@ def test_climbs_that_were_cut_are_reported() -> None:
     assert whole.converged
     assert 1 < whole.n_sweeps < 20
     assert infer(POT, "icm", max_sweeps=1).status is Status.MAX_SWEEPS
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_ties(backend: str) -> None:
+    """A label that is among the best is kept; otherwise the smallest of the best is taken."""
+    start = np.arange(12).reshape(3, 4) % 3
+    for pairwise in (0.0, np.zeros((3, 3))):
+        pot = Potentials.grid(np.zeros((3, 4, 3)), pairwise)
+        for decoder in (ICM(start=start), LocPMAP(1, start=start, temperature=0)):
+            result = infer(pot, decoder, backend=backend)
+            np.testing.assert_array_equal(result.labels, start)
+            assert result.n_sweeps == 0
+        tie = infer(Potentials.grid(np.tile([0.0, 1.0, 1.0], (3, 4, 1)), pairwise), ICM(start=start), backend=backend)
+        np.testing.assert_array_equal(tie.labels, np.where(start == 0, 1, start))
 
 
 def test_icm_starts() -> None:

@@ -169,7 +169,7 @@ def test_shapes_that_could_be_taken_for_each_other() -> None:
     assert Potentials.grid(unary, weights).pairwise.potts
     assert not Potentials.grid(unary, (FINITE, FINITE)).pairwise.potts
     triangle = [[0, 1], [1, 2], [2, 0]]
-    with pytest.raises(lp.errors.InputError, match="could be one table or a weight per image and edge"):
+    with pytest.raises(lp.InputError, match="could be one table or a weight per image and edge"):
         Potentials.graph(np.zeros((L, 3, L)), triangle, FINITE)
     table = np.broadcast_to(FINITE, (3, L, L))
     assert Potentials.graph(np.zeros((L, 3, L)), triangle, table).score(np.zeros((L, 3), int)).shape == (L,)
@@ -359,5 +359,5 @@ def test_tensors_in_tensors_out() -> None:
     assert isinstance(batch.score(y[None]), torch.Tensor)
     half = Potentials.grid(unary.detach().to(torch.bfloat16), 1.0)
     assert half.unary.dtype == np.float32
-    with pytest.raises(lp.errors.InputTypeError, match="unary has dtype"):
+    with pytest.raises(lp.InputTypeError, match="unary has dtype"):
         Potentials.grid(unary.detach() * 1j, 1.0)

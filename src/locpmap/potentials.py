@@ -104,6 +104,8 @@ class Potentials:
         unary = scores.reshape(-1, structure.n_sites, scores.shape[-1])
         if len(unary) >= 2**28:
             raise InputError(f"unary holds {len(unary)} images, expected fewer than 2^28")
+        if unary.shape[2] >= 2**15:
+            raise InputError(f"unary has {unary.shape[2]} labels, expected fewer than 2^15")
         term = parse_pairwise(pairwise, structure, len(unary), unary.shape[2], batched)
         masked = None if mask is None else _parse_mask(mask, structure, len(unary))
         if masked is not None and masked.any():

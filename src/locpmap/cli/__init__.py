@@ -1,8 +1,14 @@
-"""The command ``locpmap``.  Commands import the library when they run, so that help is instant."""
+"""The command ``locpmap``, one file per subcommand.
+
+Commands import what they need when they run, so that help costs nothing.
+"""
 
 from __future__ import annotations
 
+import importlib
 import sys
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -10,39 +16,60 @@ from locpmap.cli.doctor import doctor
 from locpmap.cli.infer import infer
 from locpmap.errors import LocpmapError
 
+__all__ = ["app", "main"]
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+# The base of all usage errors; some versions of typer carry their own copy of click, others import it.
+UsageProblem: type[Exception] = typer.BadParameter.__mro__[2]
+
 app = typer.Typer(
     name="locpmap",
-    help="Structured prediction with an honest uncertainty: decode pairwise models by Local Perturb-and-MAP and others.",
-    no_args_is_help=True,
+    help="Structured prediction with an honest uncertainty: decode pairwise models.",
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 app.command()(infer)
 app.command()(doctor)
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
-        from locpmap import __version__
-
-        typer.echo(f"locpmap {__version__}")
+        # The version belongs to the package, which no part of it may import by name.
+        typer.echo(f"locpmap {importlib.import_module('locpmap').__version__}")
         raise typer.Exit
 
 
 @app.callback()
-def options(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version and exit."),
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
-    """Options of the command itself."""
+    pass
 
 
-def main() -> None:
-    """Run; bad input is one sentence on standard error and status 2, Ctrl-C is status 130."""
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command and exit: 0 after success, 2 with one sentence after bad input, 130 after Ctrl-C."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        app()
-    except LocpmapError as error:
-        typer.echo(f"locpmap: {error}", err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("locpmap: interrupted", err=True)
-        sys.exit(130)
+        status = app(words or ["--help"], prog_name="locpmap", standalone_mode=False)
+    except (LocpmapError, UsageProblem) as error:
+        sentence = error.format_message() if isinstance(error, UsageProblem) else str(error)  # type: ignore[attr-defined]
+        _fail(sentence, BAD_INPUT)
+    except OSError as error:
+        _fail(f"{error.filename or 'a file'}: {error.strerror}", BAD_INPUT)
+    except MemoryError:
+        _fail("the model does not fit into memory", BAD_INPUT)
+    except (KeyboardInterrupt, typer.Abort):
+        status = INTERRUPTED
+    if status == INTERRUPTED:
+        _fail("interrupted", INTERRUPTED)
+    sys.exit(status or 0)
+
+
+def _fail(sentence: str, status: int) -> NoReturn:
+    typer.echo(f"locpmap: {sentence}", err=True)
+    sys.exit(status)

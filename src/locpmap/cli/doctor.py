@@ -1,80 +1,85 @@
-"""``locpmap doctor``: what is installed, what runs, what "auto" would choose."""
+"""``locpmap doctor``: what is installed and what would run."""
 
 from __future__ import annotations
 
 import json
+import os
 import platform
-from importlib import metadata
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-PACKAGES = ("numpy", "scipy", "numba", "torch", "triton", "mlxtend", "matplotlib")
+PACKAGES = ("numpy", "scipy", "numba", "llvmlite", "typer", "rich", "torch", "triton")
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False) -> None:
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
     """Print versions, backends, devices and what "auto" would choose."""
-    facts = examine()
-    if as_json:
-        typer.echo(json.dumps(facts, indent=2))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="locpmap doctor", show_header=False)
-    for name, value in facts.items():
-        lines = [f"{k}: {v}" for k, v in value.items()] if isinstance(value, dict) else [str(value)]
-        table.add_row(name, "\n".join(lines))
-    Console().print(table)
+    report = _report()
+    typer.echo(json.dumps(report) if as_json else _table(report))
 
 
-def examine() -> dict[str, Any]:
-    """Everything that a bug report should say about a machine."""
-    import locpmap
+def _report() -> dict[str, Any]:
     from locpmap.inference import DECODERS
     from locpmap.kernels import BACKENDS, choose_backend
     from locpmap.kernels.threads import available_threads
 
     return {
-        "locpmap": locpmap.__version__,
+        "locpmap": import_module("locpmap").__version__,
         "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}",
-        "threads": available_threads(),
+        "platform": f"{platform.system()} {platform.machine()}",
         "packages": {name: _version(name) for name in PACKAGES},
-        "backends": {name: _probe(name) for name in BACKENDS},
-        "devices": {"cpu": "ok", "cuda": "no GPU engine in this version"},
-        "auto": f"backend {choose_backend('auto', 'auto').name}, device cpu",
-        "compiled kernels": _cache(),
-        "decoders": ", ".join(DECODERS),
+        "backends": {name: name == "reference" or find_spec(name) is not None for name in BACKENDS},
+        "devices": ["cpu"],
+        "threads": available_threads(),
+        "numba_cache": _numba_cache(),
+        "auto": {"backend": choose_backend("auto", "auto").name, "device": "cpu"},
+        "decoders": sorted(DECODERS),
     }
 
 
-def _version(package: str) -> str:
+def _version(name: str) -> str | None:
+    """From the package's metadata, without importing it."""
     try:
-        return metadata.version(package)
+        return metadata.version(name)
     except metadata.PackageNotFoundError:
-        return "not installed"
+        return None
 
 
-def _probe(backend: str) -> str:
-    """Decode a tiny model for real: a backend works or says why not."""
-    import numpy as np
+def _numba_cache() -> dict[str, Any]:
+    """Where compiled kernels are kept between processes, in Numba's order of choice, and how many there are."""
+    spec = find_spec("locpmap.kernels.numba")
+    assert spec is not None and spec.origin is not None
+    beside = Path(spec.origin).parent / "__pycache__"
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        folder = Path(chosen)
+    elif os.access(beside if beside.exists() else beside.parent, os.W_OK):
+        folder = beside
+    else:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "numba"
+    nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    return {
+        "folder": str(folder),
+        "writable": os.access(nearest, os.W_OK),
+        "kernels": sum(1 for _ in folder.rglob("*.nbi")),
+    }
 
-    import locpmap
 
-    potentials = locpmap.Potentials.grid(np.zeros((2, 2, 2)), 1.0)
-    try:
-        result = locpmap.infer(potentials, "icm", backend=backend)
-    except Exception as error:  # whatever is broken, the doctor's job is to report it
-        return f"{type(error).__name__}: {error}"
-    return f"ok ({result.seconds:.2f} s for a first call)"
-
-
-def _cache() -> str:
-    """Where Numba keeps compiled kernels, and how many there are."""
-    from locpmap.kernels.numba import climb_sites
-
-    folder = climb_sites.climb_sites.stats.cache_path
-    from pathlib import Path
-
-    return f"{len(list(Path(folder).glob('*.nbc')))} in {folder}"
+def _table(report: dict[str, Any]) -> str:
+    cache, auto = report["numba_cache"], report["auto"]
+    rows = {
+        "locpmap": report["locpmap"],
+        "python": f"{report['python']}, {report['platform']}",
+        **{name: version or "not installed" for name, version in report["packages"].items()},
+        "backends": ", ".join(n if there else f"{n} (not installed)" for n, there in report["backends"].items()),
+        "devices": ", ".join(report["devices"]),
+        "threads": report["threads"],
+        "numba cache": f"{cache['kernels']} kernels in {cache['folder']}{'' if cache['writable'] else ' (read-only)'}",
+        "auto": f"backend {auto['backend']} on {auto['device']}",
+        "decoders": ", ".join(report["decoders"]),
+    }
+    return "\n".join(f"{name:<14} {value}" for name, value in rows.items())

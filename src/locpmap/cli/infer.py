@@ -1,97 +1,119 @@
-"""``locpmap infer``: decode a UAI model."""
+"""``locpmap infer``: decode a model file."""
 
 from __future__ import annotations
 
+import ast
 import json
-import os
+import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from locpmap.errors import InputError
 
+if TYPE_CHECKING:
+    from locpmap.result import Result
+
 
 def infer(
-    model: Annotated[Path, typer.Argument(help="A pairwise model in the UAI format.")],
-    method: Annotated[str, typer.Option(help="The decoder; see `locpmap doctor` for the names.")] = "locpmap",
-    evidence: Annotated[Path | None, typer.Option(help="Observed variables, in the UAI evidence format.")] = None,
-    seed: Annotated[int, typer.Option(help="The seed of all noise.")] = 0,
-    out: Annotated[
+    model: Annotated[Path, typer.Argument(metavar="MODEL.uai", help="A pairwise model in UAI format.")],
+    method: Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="The decoder.")] = "locpmap",
+    evidence: Annotated[Path | None, typer.Option(metavar="FILE", help="Observed labels in UAI format.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of all noise.")] = 0,
+    output: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Write marginals (MAR format), or labels (MPE) where a decoder has only those."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write marginals (MAR) or, if there are none, labels (MPE)."
+        ),
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option(help="An option of the decoder as name=value, as often as needed.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="An option of the decoder; may be repeated.")
     ] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Stop after about this time.")] = None,
     backend: Annotated[str, typer.Option(help="auto, reference or numba.")] = "auto",
-    threads: Annotated[int | None, typer.Option(help="Threads; all cores by default.")] = None,
-    max_seconds: Annotated[float | None, typer.Option(help="Stop after this time with what there is.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    device: Annotated[str, typer.Option(help="auto or cpu.")] = "auto",
+    threads: Annotated[int | None, typer.Option(help="Threads to use; all cores by default.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Decode MODEL; print the score of the labels and, where the decoder gives one, log Z or a bound of it."""
-    import locpmap
-    from locpmap.cli.progress import progress_bar
-    from locpmap.formats.uai import write_mar, write_mpe
+    """Decode a model and print the score of the labels found."""
+    from locpmap.cli.progress import ProgressBar
+    from locpmap.formats.atomic import checked_target
+    from locpmap.formats.uai import read_model, write_mar, write_mpe
+    from locpmap.inference import infer as decode
+    from locpmap.inference.api import configure
 
-    if out is not None:
-        _check_output(out, [model] + ([evidence] if evidence else []))
-    options = dict(_parse(text) for text in option or [])
-    potentials = locpmap.read_uai(model, evidence=evidence)
-    with progress_bar(method, visible=not as_json) as progress:
-        result = locpmap.infer(
+    decoder = configure(method, dict(_parse_option(text) for text in option or ()))
+    if output is not None:
+        checked_target(output, model, evidence)
+    potentials, cardinalities = read_model(model, evidence)
+    with ProgressBar(decoder.name, hidden=as_json) as bar:
+        result = decode(
             potentials,
-            method,
+            decoder,
             seed=seed,
             backend=backend,
-            n_threads=threads,
+            device=device,
             max_seconds=max_seconds,
-            progress=progress,
-            **options,
+            n_threads=threads,
+            progress=bar.update,
         )
-    if out is not None and result.probability is not None:
-        write_mar(out, potentials, result.probability)
-    elif out is not None:
-        write_mpe(out, result.labels)
-    facts = {
+    kind = None
+    if output is not None and result.probability is not None:
+        write_mar(output, result.probability, cardinalities)
+        kind = "MAR"
+    elif output is not None:
+        write_mpe(output, result.labels)
+        kind = "MPE"
+    report = _report(result, seed, output, kind)
+    typer.echo(json.dumps(report, allow_nan=False) if as_json else _table(report))
+
+
+def _parse_option(text: str) -> tuple[str, Any]:
+    """``key=value`` with a Python literal or, failing that, plain text as its value."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.isidentifier():
+        raise InputError(f"--option is {text!r}, expected KEY=VALUE")
+    try:
+        return key, ast.literal_eval(value)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return key, value
+
+
+def _report(result: Result, seed: int, output: Path | None, kind: str | None) -> dict[str, Any]:
+    """Everything a machine may want to know; numbers that JSON cannot express are null."""
+    log_partition_kind = result.log_partition_kind
+    return {
         "method": result.method,
         "status": str(result.status),
-        "score": result.score,
-        "log_partition": result.log_partition,
-        "log_partition_kind": None if result.log_partition_kind is None else str(result.log_partition_kind),
+        "converged": result.converged,
+        "score": _finite(result.score),
+        "log_partition": _finite(result.log_partition),
+        "log_partition_kind": None if log_partition_kind is None else str(log_partition_kind),
+        "seconds": result.seconds,
         "n_sweeps": result.n_sweeps,
         "n_samples": result.n_samples,
-        "seconds": result.seconds,
-        "backend": result.backend,
         "noise": result.noise,
         "seed": seed,
-        "out": None if out is None else str(out),
+        "backend": result.backend,
+        "device": result.device,
+        "output": None if output is None else str(output),
+        "output_format": kind,
+        "labels": result.labels.tolist(),
     }
-    if as_json:
-        typer.echo(json.dumps(facts | {"labels": result.labels.tolist()}))
-        return
-    for name, value in facts.items():
-        if value is not None:
-            typer.echo(f"{name:>18}: {value}")
 
 
-def _parse(text: str) -> tuple[str, Any]:
-    """``name=value`` with a JSON value, or a plain word where it is none."""
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise InputError(f"--option is {text!r}, expected name=value")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
+def _finite(value: float | None) -> float | None:
+    return float(value) if value is not None and math.isfinite(value) else None
 
 
-def _check_output(out: Path, inputs: list[Path]) -> None:
-    """Refuse before any work what could not be written after it."""
-    if any(out.exists() and path.exists() and os.path.samefile(out, path) for path in inputs):
-        raise InputError(f"--out is {out}, which is an input, expected another file")
-    if out.is_dir():
-        raise InputError(f"--out is {out}, which is a folder, expected a file")
-    folder = out.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise InputError(f"--out is {out}, expected a file in a folder that exists and can be written")
+def _table(report: dict[str, Any]) -> str:
+    """The same for people, one line each."""
+    rows = {"method": report["method"], "status": report["status"]}
+    rows["score"] = "-inf (forbidden)" if report["score"] is None else f"{report['score']:.10g}"
+    if report["log_partition"] is not None:
+        rows["log partition"] = f"{report['log_partition']:.10g} ({report['log_partition_kind']})"
+    rows["seconds"] = f"{report['seconds']:.3f}"
+    if report["output"] is not None:
+        rows["written"] = f"{report['output']} ({report['output_format']})"
+    return "\n".join(f"{name:<14} {value}" for name, value in rows.items())

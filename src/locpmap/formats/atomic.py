@@ -41,6 +41,8 @@ def checked_target(path: PathLike, *inputs: PathLike | None) -> Path:
         raise InputError(f"{path} cannot be written: there is no folder {target.parent}")
     if not os.access(target if target.exists() else target.parent, os.W_OK):
         raise InputError(f"{path} cannot be written: permission denied")
-    if any(other is not None and os.path.realpath(other) == str(target) for other in inputs):
+    if target.exists() and any(
+        other is not None and Path(other).exists() and target.samefile(other) for other in inputs
+    ):
         raise InputError(f"{path} is also read from, expected another file to write to")
     return target

@@ -54,7 +54,8 @@ class Annealing(Decoder):
         within("end_temperature", self.end_temperature, 0, open_low=True)
         if self.end_temperature > self.start_temperature:
             raise InputError(
-                f"end_temperature is {self.end_temperature}, expected at most start_temperature = {self.start_temperature}"
+                f"end_temperature is {self.end_temperature},"
+                f" expected at most start_temperature = {self.start_temperature}"
             )
 
     def init(self, problem: Problem) -> _State:

@@ -34,8 +34,8 @@ class LBP(Decoder):
     """Beliefs from sum-product messages, and the Bethe approximation of log Z.
 
     Args:
-        damping: Share of the old message in the new, 0 to 0.99; raise it where messages oscillate.  Not used where the
-            graph has no cycle.
+        damping: Share of the old message in the new, 0 to 0.99; raise it where messages oscillate.  Used from the tenth
+            sweep on, and only where the graph has cycles.
         max_sweeps: Sweeps after which to stop.
         tolerance: Converged when no logarithm of a message moves by more than this.
         schedule: "coloured" (colour classes in turn, threads share them), "sequential" (breadth-first from the leaves
@@ -43,7 +43,7 @@ class LBP(Decoder):
     """
 
     name: ClassVar[str] = "lbp"
-    damping: float = 0.2
+    damping: float = 0.3
     max_sweeps: int = 200
     tolerance: float = 1e-6
     schedule: str = "auto"
@@ -63,7 +63,7 @@ class LBP(Decoder):
 
     def step(self, problem: Problem, state: _State) -> Step:
         passing = state.passing
-        how = (passing.plan.damping, float(self.tolerance))
+        how = (passing.damping, float(self.tolerance))
         if state.linear.any():
             passing.sweep(problem, problem.kernels.pass_linear, state.linear, state.weights, state.couplings, *how)
         if not state.linear.all():
@@ -74,7 +74,8 @@ class LBP(Decoder):
 
     def finish(self, problem: Problem, state: _State) -> Outcome:
         messages = state.passing.messages
-        messages[state.linear] = np.log(messages[state.linear])
+        for n in np.flatnonzero(state.linear):
+            np.log(messages[n], out=messages[n])
         beliefs, site_terms = log_beliefs(problem, messages, np.ones(len(problem.model.edges)))
         edge_terms = np.zeros_like(site_terms)
         problem.sweep(problem.kernels.bethe_edges, messages, beliefs, edge_terms)
@@ -98,10 +99,9 @@ def linear_domain(model: Model) -> tuple[Array, Array]:
     elif max(model.features.shape[1], model.tables.shape[1]) == 1 or n_labels <= MOST_LABELS:
         n_features = model.features.shape[2]
         tables = sum(model.features[:, :, f, None, None] * model.tables[:, :, f] for f in range(n_features))
-        top = tables.max(axis=(2, 3), keepdims=True)
+        top = tables.max(axis=(2, 3), keepdims=True, initial=np.finfo(np.float64).min)
         spread = (top - tables.min(axis=(2, 3), keepdims=True))[:, :, 0, 0]
-        with np.errstate(invalid="ignore"):
-            couplings = np.exp(tables - top)
+        couplings = np.exp(tables - top)
     else:
         return np.zeros((1, 1, 1, 1)), np.zeros(n_images, bool)
     spread = np.broadcast_to(spread, (len(spread), len(model.edges)))

@@ -20,7 +20,8 @@ from locpmap.errors import InputError
 
 Array = npt.NDArray[Any]
 
-CAPACITY = 2.0**30  # SciPy counts in 32 bits, and a residual capacity may be the sum of two
+CAPACITY = 2.0**30 - 1  # SciPy counts in 32 bits, and a residual capacity may be the sum of two
+TINY = 1e-280  # what is smaller cannot be scaled up to whole numbers
 GAP = 1e-11  # the cut found may be worse than the best one by this share of the flow
 ROUNDS = 5
 WORTHWHILE = 0.02  # share of the sites that another round of settling has to settle
@@ -109,13 +110,11 @@ def _cut(bias: Array, links: _Links, image: Array) -> npt.NDArray[np.int64]:
     inflow = np.bincount(image, np.maximum(bias, 0))
     outflow = np.bincount(image, np.maximum(-bias, 0), len(inflow))
     most = np.minimum(inflow, outflow)  # what can still flow
-    most[most == 0] = np.maximum(inflow, outflow)[
-        most == 0
-    ]  # nothing flows, but who hangs on the source remains to be seen
+    most = np.where(most > 0, most, np.maximum(inflow, outflow))  # if nothing flows, the cut is still to be found
     total = np.zeros_like(most)
     labels = np.zeros(n_sites + 2, np.int64)
     labels[source] = 1
-    active = most > 0
+    active = most > TINY
     for _ in range(ROUNDS):
         if not active.any():
             break
@@ -123,7 +122,7 @@ def _cut(bias: Array, links: _Links, image: Array) -> npt.NDArray[np.int64]:
         ahead, back = np.minimum(forward, limit), np.minimum(backward, limit)
         largest = np.zeros_like(most)
         np.maximum.at(largest, group, np.maximum(ahead, back))
-        scale = np.exp2(np.floor(np.log2(CAPACITY / np.where(largest > 0, largest, 1.0))))[group]
+        scale = np.exp2(np.floor(np.log2(CAPACITY / np.where(active, largest, 1.0))))[group]
         flow, reached = network.solve(np.floor(ahead * scale), np.floor(back * scale), source, sink)
         flow /= scale
         forward -= flow
@@ -132,7 +131,7 @@ def _cut(bias: Array, links: _Links, image: Array) -> npt.NDArray[np.int64]:
         total += np.bincount(group, np.where(tail == source, flow, 0.0), len(most))
         y, z = labels[tail], labels[head]
         most = np.bincount(group, np.where(y > z, forward, 0.0) + np.where(y < z, backward, 0.0), len(most))
-        active &= most > GAP * total
+        active &= most > np.maximum(GAP * total, TINY)
     return labels[:n_sites]
 
 
@@ -147,7 +146,8 @@ class _Network:
         from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
         flow = maximum_flow(self._matrix(ahead, back), source, sink, method="dinic").flow
-        # SciPy lists only links with a capacity, row by row.
+        flow.sort_indices()
+        # SciPy lists only links with a capacity.
         rows = np.repeat(np.arange(self.n_nodes), np.diff(flow.indptr))
         listed, wanted = rows * self.n_nodes + flow.indices, self.tail * self.n_nodes + self.head
         place = np.minimum(np.searchsorted(listed, wanted), max(len(listed) - 1, 0))

@@ -32,8 +32,8 @@ class MaxProduct(Decoder):
     """One labelling from max-product messages: the best of those decoded every tenth sweep and at the end.
 
     Args:
-        damping: Share of the old message in the new, 0 to 0.99; raise it where messages oscillate.  Not used where the
-            graph has no cycle.
+        damping: Share of the old message in the new, 0 to 0.99; raise it where messages oscillate.  Used from the tenth
+            sweep on, and only where the graph has cycles.
         max_sweeps: Sweeps after which to stop.
         tolerance: Converged when no message moves by more than this.
         schedule: "coloured" (colour classes in turn, threads share them), "sequential" (breadth-first from the leaves
@@ -41,7 +41,7 @@ class MaxProduct(Decoder):
     """
 
     name: ClassVar[str] = "max_product"
-    damping: float = 0.2
+    damping: float = 0.3
     max_sweeps: int = 100
     tolerance: float = 1e-6
     schedule: str = "auto"
@@ -56,7 +56,7 @@ class MaxProduct(Decoder):
     def step(self, problem: Problem, state: _State) -> Step:
         passing = state.passing
         nowhere = np.zeros(problem.potentials.n_images, bool)
-        how = (np.ones(len(problem.model.edges)), True, passing.plan.damping, float(self.tolerance))
+        how = (np.ones(len(problem.model.edges)), True, passing.damping, float(self.tolerance))
         passing.sweep(problem, problem.kernels.pass_messages, nowhere, *how)
         passing.sweeps += 1
         if passing.sweeps % SWEEPS_PER_DECODING == 0:

@@ -20,6 +20,9 @@ Array = npt.NDArray[Any]
 
 SCHEDULES = ("auto", "coloured", "sequential")
 
+# The first sweeps are never damped: where messages settle by themselves they do so then, and damping would slow them.
+UNDAMPED_SWEEPS = 10
+
 
 def check_options(damping: float, max_sweeps: int, tolerance: float, schedule: str) -> None:
     """Refuse what message passing cannot work with."""
@@ -74,6 +77,11 @@ class Passing:
             return
         images = ranges(problem.potentials.n_images, problem.threads.n_threads)
         problem.threads.map(kernel, [(problem.model, *state, lo, hi, 0, len(self.plan.order)) for lo, hi in images])
+
+    @property
+    def damping(self) -> float:
+        """What the next sweep damps by."""
+        return self.plan.damping if self.sweeps >= UNDAMPED_SWEEPS else 0.0
 
     @property
     def converged(self) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from locpmap.arrays import frozen
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least, within
-from locpmap.inference.passing import Array, check_options, make_plan
+from locpmap.inference.passing import UNDAMPED_SWEEPS, Array, check_options, make_plan
 from locpmap.inference.sampling import Tally
 from locpmap.inference.trees import breadth_first
 from locpmap.kernels.perturbation import PLAIN, Perturbation
@@ -26,7 +26,7 @@ class PerturbAndMaxProduct(Decoder):
     Args:
         n_samples: Number of samples.
         temperature: Scale of the noise.
-        damping: Share of the old message in the new, 0 to 0.99.
+        damping: Share of the old message in the new from the tenth sweep on, 0 to 0.99.
         max_sweeps: Sweeps after which a sample takes the labelling of the messages as they are.
         tolerance: A sample has converged when no message moves by more than this.
         schedule: As in :class:`MaxProduct`.
@@ -37,7 +37,7 @@ class PerturbAndMaxProduct(Decoder):
     at_end: ClassVar[Status] = Status.COMPLETE
     n_samples: int = 50
     temperature: float = 1.0
-    damping: float = 0.2
+    damping: float = 0.3
     max_sweeps: int = 50
     tolerance: float = 1e-3
     schedule: str = "auto"
@@ -51,13 +51,13 @@ class PerturbAndMaxProduct(Decoder):
     def init(self, problem: Problem) -> Tally:
         perturbation = Perturbation(PLAIN, float(self.temperature), *problem.key)
         plan = make_plan(problem, self.schedule, self.damping)
-        decode_order = frozen(breadth_first(problem.model).order)
-        how = (perturbation, plan.order, decode_order, plan.damping, float(self.tolerance), self.max_sweeps)
+        how = (perturbation, plan.order, frozen(breadth_first(problem.model).order))
+        limits = (plan.damping, UNDAMPED_SWEEPS, float(self.tolerance), self.max_sweeps)
 
         def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
             labels = np.empty((hi - lo, problem.potentials.n_sites, count), np.int16)
             part = (problem.first_image, lo, hi, first, labels)
-            return labels, problem.kernels.perturb_and_max_product(problem.model, *how, *part)
+            return labels, problem.kernels.perturb_and_max_product(problem.model, *how, *limits, *part)
 
         return Tally.start(problem, draw, self.max_sweeps, keep=self.keep_samples)
 

@@ -35,7 +35,8 @@ class TRW(Decoder):
     """Beliefs from tree-reweighted sum-product messages, and an upper bound on log Z.
 
     Args:
-        damping: Share of the old message in the new, 0 to 0.99.  Not used where the graph has no cycle.
+        damping: Share of the old message in the new, 0 to 0.99; used from the tenth sweep on, and only where the graph
+            has cycles.
         max_sweeps: Sweeps after which to stop.
         tolerance: Converged when no logarithm of a message moves by more than this.
         n_forests: Spanning forests that share the edges; more where that many cannot hold every edge.
@@ -44,7 +45,7 @@ class TRW(Decoder):
     """
 
     name: ClassVar[str] = "trw"
-    damping: float = 0.0
+    damping: float = 0.3
     max_sweeps: int = 200
     tolerance: float = 1e-6
     n_forests: int = 8
@@ -62,7 +63,7 @@ class TRW(Decoder):
     def step(self, problem: Problem, state: _State) -> Step:
         passing = state.passing
         nowhere = np.zeros(problem.potentials.n_images, bool)
-        how = (state.rho, False, passing.plan.damping, float(self.tolerance))
+        how = (state.rho, False, passing.damping, float(self.tolerance))
         passing.sweep(problem, problem.kernels.pass_messages, nowhere, *how)
         passing.sweeps += 1
         return Step(passing.sweeps, self.max_sweeps, passing.converged)

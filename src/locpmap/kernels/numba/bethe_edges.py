@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from locpmap.kernels.numba.edge_scores import potts_weight
 from locpmap.kernels.numba.messages import fill_table, log_sum, send_potts, send_table
 
 
@@ -12,12 +13,10 @@ from locpmap.kernels.numba.messages import fill_table, log_sum, send_potts, send
 def bethe_edges(model, messages, beliefs, terms, lo, hi, begin, stop):
     """Fill ``terms`` (N, S) with the sum over the edges that begin at each site."""
     potts, features, tables = model.potts, model.features, model.tables
-    order, indptr, neighbour, edges, ends, reverse = (
-        model.order, model.indptr, model.neighbour, model.edge, model.end, model.reverse
-    )
+    order, indptr, reverse = model.order, model.indptr, model.reverse
+    neighbour, edges, ends = model.neighbour, model.edge, model.end
     n_labels = beliefs.shape[2]
     here, there, table = np.empty(n_labels), np.empty(n_labels), np.empty((n_labels, n_labels))
-    many_images, many_edges = len(features) > 1, features.shape[1] > 1
     for n in range(lo, hi):
         for position in range(begin, stop):
             i = order[position]
@@ -29,8 +28,7 @@ def bethe_edges(model, messages, beliefs, terms, lo, hi, begin, stop):
                 for k in range(n_labels):
                     here[k] = beliefs[n, i, k] - messages[n, slot, k] if messages[n, slot, k] > -np.inf else -np.inf
                 if potts:
-                    weight = features[n if many_images else 0, edge if many_edges else 0, 0]
-                    taken = send_potts(there, here, weight, False)
+                    taken = send_potts(there, here, potts_weight(features, n, edge), False)
                 else:
                     fill_table(table, features, tables, n, edge, 0, 1.0)
                     taken = send_table(there, here, table, False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from locpmap.kernels.numba.edge_scores import potts_weight, table_score
 from locpmap.kernels.numba.scores import best_label
 
 
@@ -22,25 +23,20 @@ def decode(model, n, unary, order, messages, y):
     indptr, neighbour, edges, ends = model.indptr, model.neighbour, model.edge, model.end
     n_labels = unary.shape[1]
     scores = np.empty(n_labels)
-    n_features, n_tables = (n if len(features) > 1 else 0), (n if len(tables) > 1 else 0)
-    many_features, many_tables = features.shape[1] > 1, tables.shape[1] > 1
     y[:] = -1
     for i in order:
         for k in range(n_labels):
             scores[k] = unary[i, k]
         for slot in range(indptr[i], indptr[i + 1]):
-            label = y[neighbour[slot]]
-            e_features, e_tables = (edges[slot] if many_features else 0), (edges[slot] if many_tables else 0)
+            edge, label = edges[slot], y[neighbour[slot]]
             if label < 0:
                 for k in range(n_labels):
                     scores[k] += messages[slot, k]
             elif potts:
-                scores[label] += features[n_features, e_features, 0]
+                scores[label] += potts_weight(features, n, edge)
             else:
-                for f in range(features.shape[2]):
-                    for k in range(n_labels):
-                        first, second = (k, label) if ends[slot] == 0 else (label, k)
-                        scores[k] += features[n_features, e_features, f] * tables[n_tables, e_tables, f, first, second]
+                for k in range(n_labels):
+                    scores[k] += table_score(features, tables, n, edge, ends[slot], k, label)
         y[i] = best_label(scores, 0)
         if scores[y[i]] == -np.inf:
             y[i] = best_label(unary[i], 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from locpmap.kernels.numba.edge_scores import potts_weight
 from locpmap.kernels.numba.messages import fill_table, log_sum, send_potts, send_table
 
 
@@ -16,7 +17,6 @@ def forest_log_partitions(model, messages, rho, orders, parents, values, lo, hi,
     n_sites, n_labels = unary.shape[1], unary.shape[2]
     whole = np.empty((n_sites, n_labels))
     cavity, fresh, table = np.empty(n_labels), np.empty(n_labels), np.empty((n_labels, n_labels))
-    many_images, many_edges = len(features) > 1, features.shape[1] > 1
     for n in range(lo, hi):
         for t in range(begin, stop):
             for i in range(n_sites):
@@ -36,8 +36,7 @@ def forest_log_partitions(model, messages, rho, orders, parents, values, lo, hi,
                 for k in range(n_labels):
                     cavity[k] = whole[i, k] - messages[n, slot, k] if messages[n, slot, k] > -np.inf else -np.inf
                 if potts:
-                    weight = features[n if many_images else 0, edge if many_edges else 0, 0] / rho[edge]
-                    total += send_potts(fresh, cavity, weight, False)
+                    total += send_potts(fresh, cavity, potts_weight(features, n, edge) / rho[edge], False)
                 else:
                     fill_table(table, features, tables, n, edge, ends[slot], 1 / rho[edge])
                     total += send_table(fresh, cavity, table, False)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numba import njit
 
+from locpmap.kernels.numba.edge_scores import potts_weight, table_score
 from locpmap.kernels.numba.noise import site_words, uniform
 from locpmap.kernels.reference.gibbs import CONDITIONAL, VOTES
 from locpmap.kernels.reference.noise import CHAIN
@@ -19,23 +20,18 @@ def gibbs(model, labels, totals, adds, temperature, k0, k1, sweep, first_image, 
     order, indptr, neighbour, edges, ends = model.order, model.indptr, model.neighbour, model.edge, model.end
     site_id, n_labels = model.site_id, model.unary.shape[2]
     scores, coldness = np.empty(n_labels), 1 / temperature
-    many_features, many_tables = features.shape[1] > 1, tables.shape[1] > 1
     for n in range(lo, hi):
-        n_features, n_tables = (n if len(features) > 1 else 0), (n if len(tables) > 1 else 0)
         for position in range(begin, stop):
             i = order[position]
             for k in range(n_labels):
                 scores[k] = unary[n, i, k]
             for slot in range(indptr[i], indptr[i + 1]):
-                label = labels[n, neighbour[slot]]
-                e_features, e_tables = (edges[slot] if many_features else 0), (edges[slot] if many_tables else 0)
+                edge, label = edges[slot], labels[n, neighbour[slot]]
                 if potts:
-                    scores[label] += features[n_features, e_features, 0]
+                    scores[label] += potts_weight(features, n, edge)
                     continue
-                for f in range(features.shape[2]):
-                    for k in range(n_labels):
-                        first, second = (k, label) if ends[slot] == 0 else (label, k)
-                        scores[k] += features[n_features, e_features, f] * tables[n_tables, e_tables, f, first, second]
+                for k in range(n_labels):
+                    scores[k] += table_score(features, tables, n, edge, ends[slot], k, label)
             top = scores[0]
             for k in range(1, n_labels):
                 top = max(top, scores[k])

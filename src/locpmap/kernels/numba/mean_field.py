@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from locpmap.kernels.numba.edge_scores import potts_weight, table_score
 from locpmap.kernels.numba.softmax import softmax
 from locpmap.kernels.reference.mean_field import FORBIDDEN
 
@@ -17,9 +18,7 @@ def mean_field(model, beliefs, dirty, tolerance, lo, hi, begin, stop):
     n_labels = beliefs.shape[2]
     fresh = np.empty(n_labels, beliefs.dtype)
     tolerance = fresh.dtype.type(tolerance)
-    many_features, many_tables = features.shape[1] > 1, tables.shape[1] > 1
     for n in range(lo, hi):
-        n_features, n_tables = (n if len(features) > 1 else 0), (n if len(tables) > 1 else 0)
         for position in range(begin, stop):
             i = order[position]
             if not dirty[n, i]:
@@ -28,21 +27,16 @@ def mean_field(model, beliefs, dirty, tolerance, lo, hi, begin, stop):
             for k in range(n_labels):
                 fresh[k] = unary[n, i, k]
             for slot in range(indptr[i], indptr[i + 1]):
-                j = neighbour[slot]
-                e_features, e_tables = (edges[slot] if many_features else 0), (edges[slot] if many_tables else 0)
+                edge, j = edges[slot], neighbour[slot]
                 if potts:
-                    weight = fresh.dtype.type(features[n_features, e_features, 0])
+                    weight = fresh.dtype.type(potts_weight(features, n, edge))
                     for k in range(n_labels):
                         fresh[k] += weight * beliefs[n, j, k]
                     continue
-                for f in range(features.shape[2]):
-                    x = features[n_features, e_features, f]
-                    for k in range(n_labels):
-                        expected = 0.0
-                        for other in range(n_labels):
-                            first, second = (k, other) if ends[slot] == 0 else (other, k)
-                            expected += beliefs[n, j, other] * max(tables[n_tables, e_tables, f, first, second], FORBIDDEN)
-                        fresh[k] += x * expected
+                for k in range(n_labels):
+                    for other in range(n_labels):
+                        score = table_score(features, tables, n, edge, ends[slot], k, other)
+                        fresh[k] += beliefs[n, j, other] * max(score, FORBIDDEN)
             softmax(fresh)
             moved = 0
             for k in range(n_labels):

@@ -1,8 +1,4 @@
-"""Messages along an edge, one row of labels at a time; see the reference for the definitions.
-
-Everything here is inlined into the kernel that calls it, and takes plain arrays: a structure of arrays handed to a
-function inside a loop would have its reference counts touched by every thread.
-"""
+"""Messages along an edge, one row of labels at a time; see the reference for the definitions."""
 
 from __future__ import annotations
 
@@ -10,6 +6,8 @@ import math
 
 import numpy as np
 from numba import njit
+
+from locpmap.kernels.numba.edge_scores import table_score
 
 _inf = np.inf
 _FAR = 500.0  # Potts weights up to this leave exp(-weight) a normal number
@@ -39,15 +37,9 @@ def log_sum(row):
 @njit(inline="always", error_model="numpy")
 def fill_table(table, features, tables, n, edge, end, scale):
     """The scores of an edge, ``table[label at the sender, label at the receiver]``, times ``scale``."""
-    n_features, e_features = (n if len(features) > 1 else 0), (edge if features.shape[1] > 1 else 0)
-    n_tables, e_tables = (n if len(tables) > 1 else 0), (edge if tables.shape[1] > 1 else 0)
     for a in range(len(table)):
         for b in range(len(table)):
-            total = 0.0
-            for f in range(features.shape[2]):
-                first, second = (a, b) if end == 0 else (b, a)
-                total += features[n_features, e_features, f] * tables[n_tables, e_tables, f, first, second]
-            table[a, b] = total * scale
+            table[a, b] = scale * table_score(features, tables, n, edge, end, a, b)
 
 
 @njit(error_model="numpy")
@@ -80,13 +72,14 @@ def send_table(out, cavity, table, maximise):
     return total + shift
 
 
-@njit(error_model="numpy")
+@njit(inline="always", error_model="numpy")
 def send_potts(out, cavity, weight, maximise):
     """The same through ``weight`` times the identity, in O(L)."""
-    best = 0
+    best, top = 0, cavity[0]
     for k in range(1, len(out)):
-        best = k if cavity[k] > cavity[best] else best
-    top, shift = cavity[best], max(weight, 0.0)
+        if cavity[k] > top:
+            best, top = k, cavity[k]
+    shift = max(weight, 0.0)
     if top == -_inf:
         out[:] = 0.0
         return -_inf

@@ -54,7 +54,8 @@ def pass_linear(model, order, messages, dirty, linear, weights, couplings, dampi
                     for a in range(n_labels):
                         mass = cavity[a] * scale
                         for k in range(n_labels):
-                            fresh[k] += mass * (couplings[c, edge, a, k] if ends[slot] == 0 else couplings[c, edge, k, a])
+                            first, second = (a, k) if ends[slot] == 0 else (k, a)
+                            fresh[k] += mass * couplings[c, edge, first, second]
                 moved = 0
                 for k in range(n_labels):
                     fresh[k] += damping * (messages[n, back, k] - fresh[k])

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from locpmap.kernels.numba.edge_scores import potts_weight
 from locpmap.kernels.numba.messages import fill_table, mix, send_potts, send_table
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def pass_messages(
-    model, order, messages, dirty, linear, rho, maximise, damping, tolerance, lo, hi, begin, stop
-):
+def pass_messages(model, order, messages, dirty, linear, rho, maximise, damping, tolerance, lo, hi, begin, stop):
     """Visit positions begin..stop of ``order`` in images lo..hi, except those kept in the linear domain."""
     for n in range(lo, hi):
         if not linear[n]:
@@ -28,8 +27,8 @@ def visit(model, n, unary, sites, messages, dirty, rho, maximise, damping, toler
     potts, features, tables = model.potts, model.features, model.tables
     indptr, neighbour, edges, ends, reverse = model.indptr, model.neighbour, model.edge, model.end, model.reverse
     n_labels = unary.shape[1]
-    belief, cavity, fresh, table = np.empty(n_labels), np.empty(n_labels), np.empty(n_labels), np.empty((n_labels, n_labels))
-    n_weight, many_weights = (n if len(features) > 1 else 0), features.shape[1] > 1
+    belief, cavity, fresh = np.empty(n_labels), np.empty(n_labels), np.empty(n_labels)
+    table = np.empty((n_labels, n_labels))
     changes = 0
     for i in sites:
         if not dirty[i]:
@@ -47,14 +46,15 @@ def visit(model, n, unary, sites, messages, dirty, rho, maximise, damping, toler
                 # What this neighbour has forbidden can only lead to what it has forbidden itself.
                 cavity[k] = belief[k] - messages[slot, k] if messages[slot, k] > -np.inf else -np.inf
             if potts:
-                send_potts(fresh, cavity, features[n_weight, edge if many_weights else 0, 0] / rho[edge], maximise)
+                send_potts(fresh, cavity, potts_weight(features, n, edge) / rho[edge], maximise)
             else:
                 fill_table(table, features, tables, n, edge, ends[slot], 1 / rho[edge])
                 send_table(fresh, cavity, table, maximise)
+            if damping > 0:
+                for k in range(n_labels):
+                    fresh[k] = mix(messages[back, k], fresh[k], damping, maximise)
             moved = 0
             for k in range(n_labels):
-                if damping > 0:
-                    fresh[k] = mix(messages[back, k], fresh[k], damping, maximise)
                 moved += abs(fresh[k] - messages[back, k]) > tolerance
             if moved:
                 changes += 1

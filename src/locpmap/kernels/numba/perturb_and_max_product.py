@@ -12,7 +12,19 @@ from locpmap.kernels.numba.pass_messages import visit
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def perturb_and_max_product(
-    model, perturbation, order, decode_order, damping, tolerance, max_sweeps, first_image, lo, hi, first_sample, labels
+    model,
+    perturbation,
+    order,
+    decode_order,
+    damping,
+    undamped,
+    tolerance,
+    max_sweeps,
+    first_image,
+    lo,
+    hi,
+    first_sample,
+    labels,
 ):
     """Fill ``labels`` (hi - lo, S, R); returns the last sweep that changed a message, (hi - lo, R)."""
     n_sites, n_labels = model.unary.shape[1], model.unary.shape[2]
@@ -30,7 +42,8 @@ def perturb_and_max_product(
             messages[:] = 0.0
             dirty[:] = True
             for sweep in range(1, max_sweeps + 1):
-                if visit(model, n, unary, order, messages, dirty, rho, True, damping, tolerance) == 0:
+                now = damping if sweep > undamped else 0.0
+                if visit(model, n, unary, order, messages, dirty, rho, True, now, tolerance) == 0:
                     break
                 sweeps[n - lo, s] = sweep
             decode(model, n, unary, decode_order, messages, y)

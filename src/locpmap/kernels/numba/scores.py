@@ -9,7 +9,7 @@ from __future__ import annotations
 from numba import njit
 
 
-@njit(inline="always", error_model="numpy")
+@njit(error_model="numpy")
 def add_edge(out, model, n, edge, end, label):
     """Add the scores of all labels at one end of an edge, the other end holding ``label``."""
     n_features, e_features = (n if len(model.features) > 1 else 0), (edge if model.features.shape[1] > 1 else 0)
@@ -26,14 +26,14 @@ def add_edge(out, model, n, edge, end, label):
                 out[k] += x * model.tables[n_tables, e_tables, f, label, k]
 
 
-@njit(inline="always", error_model="numpy")
+@njit(error_model="numpy")
 def add_neighbours(out, model, n, site, y):
     """Add the pairwise scores of all labels of a site against its neighbours' labels ``y`` (S,)."""
     for slot in range(model.indptr[site], model.indptr[site + 1]):
         add_edge(out, model, n, model.edge[slot], model.end[slot], y[model.neighbour[slot]])
 
 
-@njit(inline="always", error_model="numpy")
+@njit(error_model="numpy")
 def pair_score(model, n, edge, first, second):
     """The score of one pair of labels on an edge."""
     n_features, e_features = (n if len(model.features) > 1 else 0), (edge if model.features.shape[1] > 1 else 0)
@@ -46,7 +46,7 @@ def pair_score(model, n, edge, first, second):
     return total
 
 
-@njit(inline="always", error_model="numpy")
+@njit(error_model="numpy")
 def best_label(scores, current):
     """The index of the largest score; the current one where it ties, the smallest otherwise."""
     best = 0

@@ -4,8 +4,9 @@ Messages M and appearances ρ split the score of any labelling over unaries and 
 
     θ(y) = Σ_i θ^_i(y_i) + Σ_e ρ_e θ^_e(y_i, y_j),    θ^_i = unary_i + Σ_k ρ_ki M_ki,    θ^_e = θ_e / ρ_e - M_ji - M_ij
 
-so with forests T_1..T_K that hold edge e in a share ρ_e of them, θ is the average of ``θ_T = Σ_i θ^_i + Σ_(e in T) θ^_e``,
-and, log Z being convex, ``log Z(θ) <= mean of log Z(θ_T)``: for any messages, converged or not.
+so with forests T_1..T_K that hold edge e in a share ρ_e of them, θ is the average of
+``θ_T = Σ_i θ^_i + Σ_(e in T) θ^_e`` and, log Z being convex, ``log Z(θ) <= mean of log Z(θ_T)``: for any messages,
+converged or not.
 """
 
 from __future__ import annotations

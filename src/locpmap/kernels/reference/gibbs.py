@@ -6,6 +6,7 @@ The label is the inverse of the cumulative distribution, in natural order, at on
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,12 +39,12 @@ def gibbs(
 ) -> None:
     """Update images lo..hi at positions begin..stop of the model's order (whole colour classes, or parts of one).
 
-    ``labels`` (N, S) are changed in place; ``totals`` (N, S, L) gains 1 at the label drawn, or the probabilities that it
-    was drawn with.  A site all of whose labels are forbidden by its neighbours keeps the one it has.
+    ``labels`` (N, S) are changed in place; ``totals`` (N, S, L) gains 1 at the label drawn, or the probabilities that
+    it was drawn with.  A site all of whose labels are forbidden by its neighbours keeps the one it has.
     """
     bounds = [begin, *(c for c in model.class_ptr.tolist() if begin < c < stop), stop]
     for n in range(lo, hi):
-        for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+        for first, last in pairwise(bounds):
             sites = model.order[first:last]
             scores = local_scores(model, labels[n].astype(np.int64), n)[sites]
             p = conditional(scores, temperature)

@@ -26,8 +26,8 @@ def mean_field(
 ) -> None:
     """Update images lo..hi at positions begin..stop of the model's order.
 
-    ``beliefs`` (N, S, L) are changed in place.  ``dirty`` (N, S) is True where a neighbour changed since a site was last
-    updated; only these are visited.  A belief that moves by no more than the tolerance stays as it is.
+    ``beliefs`` (N, S, L) are changed in place.  ``dirty`` (N, S) is True where a neighbour changed since a site was
+    last updated; only these are visited.  A belief that moves by no more than the tolerance stays as it is.
     """
     for n in range(lo, hi):
         for i in model.order[begin:stop]:

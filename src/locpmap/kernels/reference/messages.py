@@ -1,15 +1,15 @@
 """Messages along an edge: the one step of belief propagation, max-product and tree reweighting.
 
-Notation: site i sends to site j over edge e with table ``θ_e[a, b]`` (a at i, b at j) and appearance ``ρ_e`` (1 in plain
-belief propagation).  Messages are logarithms::
+Notation: site i sends to site j over edge e with table ``θ_e[a, b]`` (a at i, b at j) and appearance ``ρ_e`` (1 in
+plain belief propagation).  Messages are logarithms::
 
     belief_i(a)  = unary_i(a) + Σ_k ρ_ki m_ki(a)          over all neighbours k of i
     cavity_ij(a) = belief_i(a) - m_ji(a)
     m_ij(b)      = log Σ_a q(a) exp(θ_e[a, b] / ρ_e - shift_e),   q ∝ exp cavity_ij,   shift_e = max θ_e / ρ_e
 
 so a message is an average of numbers between ``exp(-range of θ_e / ρ_e)`` and 1: it stays in that interval whatever
-the rest of the model does.  Max-product puts a maximum in place of the sum: ``m_ij(b) = max_a (cavity_ij(a) + θ_e[a, b])
-- max cavity_ij - max θ_e``.
+the rest of the model does.  Max-product puts a maximum in place of the sum:
+``m_ij(b) = max_a (cavity_ij(a) + θ_e[a, b]) - max cavity_ij - max θ_e``.
 
 -inf is a forbidden label.  Where ``m_ji(a)`` is -inf the cavity is set to -inf as well: all labels of j that go with a
 are forbidden at j, so whatever i would say about them makes no difference.  A cavity of nothing but -inf (a model that

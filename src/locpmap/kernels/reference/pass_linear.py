@@ -34,8 +34,8 @@ def pass_linear(
 ) -> None:
     """As `pass_messages`, for the images with ``linear[n]``; the tolerance is relative.
 
-    ``weights`` (N, S, L) is ``exp(unary - max unary)``; ``couplings`` is (1|N, 1|E, L, L), or (1|N, 1|E, 1, 2) for Potts
-    models: the entries off and on the diagonal.
+    ``weights`` (N, S, L) is ``exp(unary - max unary)``; ``couplings`` is (1|N, 1|E, L, L), or (1|N, 1|E, 1, 2) for
+    Potts models: the entries off and on the diagonal.
     """
     for n in range(lo, hi):
         if not linear[n]:

@@ -40,7 +40,10 @@ def pass_messages(
         maximise: Max-product instead of sum-product.
         damping: Share of the old message in the new.
         tolerance: A message no entry of which moves by more than this stays as it is, so that nothing drifts unseen.
-        lo, hi, begin, stop: The part to visit.
+        lo: First image.
+        hi: Last image, exclusive.
+        begin: First position.
+        stop: Last position, exclusive.
     """
     for n in range(lo, hi):
         if not linear[n]:

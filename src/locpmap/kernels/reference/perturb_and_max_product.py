@@ -22,6 +22,7 @@ def perturb_and_max_product(
     order: Array,
     decode_order: Array,
     damping: float,
+    undamped: int,
     tolerance: float,
     max_sweeps: int,
     first_image: int,
@@ -30,7 +31,11 @@ def perturb_and_max_product(
     first_sample: int,
     labels: Array,
 ) -> Array:
-    """Fill ``labels`` (hi - lo, S, R); returns the last sweep that changed a message, (hi - lo, R)."""
+    """Fill ``labels`` (hi - lo, S, R); returns the last sweep that changed a message, (hi - lo, R).
+
+    Sites send as ``order`` says, without damping in the first ``undamped`` sweeps, and are labelled as ``decode_order``
+    says.
+    """
     sweeps = np.zeros((hi - lo, labels.shape[2]), np.int32)
     rho = np.ones(len(model.edges))
     y = np.empty(model.unary.shape[1], np.int64)
@@ -40,7 +45,8 @@ def perturb_and_max_product(
             messages = np.zeros((2 * len(model.edges), model.unary.shape[2]))
             dirty = np.ones(len(y), bool)
             for sweep in range(1, max_sweeps + 1):
-                if visit(model, n, unary, order, messages, dirty, rho, True, damping, tolerance) == 0:
+                now = damping if sweep > undamped else 0.0
+                if visit(model, n, unary, order, messages, dirty, rho, True, now, tolerance) == 0:
                     break
                 sweeps[n - lo, s] = sweep
             decode(model, n, unary, decode_order, messages, y)

@@ -1,0 +1,287 @@
+"""The command line: answers, files, refusals and exit statuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.oracles.models import random_grid, random_model
+
+import locpmap as lp
+from locpmap.cli import main
+from locpmap.cli.progress import ProgressBar
+from locpmap.formats import read_uai, write_uai
+
+SOURCE = Path(lp.__file__).parents[1]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Variables of 2, 3 and 2 labels."""
+    path = tmp_path / "model.uai"
+    path.write_text("MARKOV\n3\n2 3 2\n2\n2 0 1\n2 1 2\n\n6\n1 2 3 4 5 6\n6\n1 2 3 4 5 0\n")
+    return path
+
+
+class Run:
+    """What a call of the command printed and returned."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], *arguments: object) -> None:
+        with pytest.raises(SystemExit) as exit:
+            main([str(argument) for argument in arguments])
+        self.status = exit.value.code
+        self.out, self.err = capsys.readouterr()
+
+    def check_refusal(self, *parts: str) -> None:
+        assert self.status == 2
+        assert self.out == ""
+        assert self.err.startswith("locpmap: ")
+        assert self.err.count("\n") == 1
+        for part in parts:
+            assert part in self.err
+
+
+def process(*arguments: object, **more: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "locpmap", *map(str, arguments)]
+    environment = os.environ | {"PYTHONPATH": str(SOURCE)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment, **more)
+
+
+# answers
+
+
+def test_infer_prints_what_it_found(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "infer", model, "--method", "exact")
+    assert run.status == 0
+    assert run.err == ""
+    expected = lp.infer(read_uai(model), "exact")
+    rows = dict(line.split(maxsplit=1) for line in run.out.replace("log partition", "log_partition").splitlines())
+    assert rows["method"] == rows["status"] == "exact"
+    assert float(rows["score"]) == pytest.approx(expected.score)
+    assert rows["log_partition"] == f"{expected.log_partition:.10g} (exact)"
+    assert float(rows["seconds"]) >= 0
+
+
+def test_json_is_all_there_is(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "infer", model, "--method", "locpmap", "--seed", "7", "--option", "n_samples=8", "--json")
+    report = json.loads(run.out)
+    assert run.err == ""
+    assert run.out.count("\n") == 1
+    expected = lp.infer(read_uai(model), "locpmap", n_samples=8, seed=7)
+    assert report["labels"] == expected.labels.tolist()
+    assert report["score"] == pytest.approx(expected.score)
+    assert (report["method"], report["n_samples"], report["seed"]) == ("locpmap", 8, 7)
+    assert report["log_partition"] is None
+    assert report["status"] == str(lp.Status.COMPLETE)
+
+
+@pytest.mark.parametrize("method", sorted(lp.inference.DECODERS))
+def test_every_decoder_by_name(tmp_path: Path, method: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = tmp_path / "model.uai", tmp_path / "out"
+    write_uai(path, lp.Potentials.graph(*random_model("grid", "attractive", 6, 2, seed=1)))
+    run = Run(capsys, "infer", path, "-m", method, "-o", out, "--json", "--backend", "reference")
+    assert run.status == 0, run.err
+    report = json.loads(run.out)
+    assert report["backend"] == "reference"
+    assert report["output_format"] == out.read_text().split()[0]
+    assert np.isfinite(report["score"])
+
+
+def test_marginals_are_written(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seen, out = tmp_path / "seen.evid", tmp_path / "out.MAR"
+    seen.write_text("1\n1 1 0")
+    run = Run(capsys, "infer", model, "--method", "exact", "--evidence", seen, "-o", out)
+    assert f"{out} (MAR)" in run.out
+    kind, line = out.read_text().splitlines()
+    numbers = line.split()
+    assert kind == "MAR"
+    assert [numbers[0], numbers[1], numbers[4], numbers[8]] == ["3", "2", "3", "2"]
+    np.testing.assert_allclose(np.array(numbers[2:4], float), [1 / 5, 4 / 5])  # 1 and 4 in the first column
+    np.testing.assert_allclose(np.array(numbers[5:8], float), [1, 0, 0])
+    np.testing.assert_allclose(np.array(numbers[9:], float), [1 / 3, 2 / 3])
+
+
+def test_labels_are_written_where_there_are_no_probabilities(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run(capsys, "infer", model, "--method", "icm", "-o", tmp_path / "out.MPE", "--json")
+    assert json.loads(run.out)["output_format"] == "MPE"
+    labels = lp.infer(read_uai(model), "icm").labels.tolist()
+    assert (tmp_path / "out.MPE").read_text() == f"MPE\n3 {' '.join(map(str, labels))}\n"
+
+
+@pytest.mark.parametrize("given", ["start=unary", "start='unary'", "start=[1,2,0]", "max_sweeps=3"])
+def test_options_are_literals_or_words(model: Path, given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert Run(capsys, "infer", model, "--method", "icm", "--option", given).status == 0
+
+
+def test_a_forbidden_labelling_has_no_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """ICM starts where both labels are forbidden together, and cannot leave."""
+    path = tmp_path / "model.uai"
+    path.write_text("MARKOV\n2\n2 2\n3\n2 0 1\n1 0\n1 1\n4\n0 0 0 1\n2\n9 1\n2\n9 1")
+    run = Run(capsys, "infer", path, "--method", "icm", "--option", "start=[0,0]", "--json")
+    assert json.loads(run.out)["score"] is None
+    assert "forbidden" in Run(capsys, "infer", path, "--method", "icm", "--option", "start=[0,0]").out
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    report = json.loads(Run(capsys, "doctor", "--json").out)
+    assert report["locpmap"] == lp.__version__
+    assert report["packages"]["numpy"] == np.__version__
+    assert report["auto"]["backend"] == lp.infer(lp.Potentials.grid(np.zeros((2, 2, 2)), 1.0), "icm").backend
+    assert report["decoders"] == sorted(lp.inference.DECODERS)
+    text = Run(capsys, "doctor").out
+    for word in ("python", "numba cache", "threads", "devices", report["auto"]["backend"]):
+        assert word in text
+
+
+def test_the_cache_that_doctor_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "one.nbi").touch()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    cache = json.loads(Run(capsys, "doctor", "--json").out)["numba_cache"]
+    assert cache == {"folder": str(tmp_path), "writable": True, "kernels": 1}
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert Run(capsys, "--version").out == f"locpmap {lp.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, *arguments)
+    assert run.status == 0
+    assert "infer" in run.out
+    assert "doctor" in run.out
+
+
+# the progress bar
+
+
+def test_progress_appears_after_two_seconds(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with ProgressBar("exact") as bar:
+        bar.update(1, 10)
+        assert capsys.readouterr().err == ""
+        bar._began -= 3
+        bar.update(5, 10)
+    assert "exact" in capsys.readouterr().err
+    with ProgressBar("exact", hidden=True) as bar:
+        bar._began -= 3
+        bar.update(5, 10)
+    assert capsys.readouterr().err == ""
+
+
+# refusals
+
+
+def test_unknown_names_are_answered_with_the_nearest(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Run(capsys, "infer", model, "--method", "exat").check_refusal("unknown method 'exat'", "did you mean 'exact'?")
+    run = Run(capsys, "infer", model, "--method", "exact", "--option", "max_tabel=3")
+    run.check_refusal("unknown option of exact 'max_tabel'", "did you mean 'max_table'?")
+    Run(capsys, "infer", model, "--backend", "nunba").check_refusal("did you mean 'numba'?")
+    Run(capsys, "infer", model, "--device", "cuda").check_refusal("cuda")
+    Run(capsys, "infer", model, "--metod", "exact").check_refusal("--method")
+    Run(capsys, "infr", model).check_refusal("infer")
+
+
+def test_bad_values(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Run(capsys, "infer", model, "--option", "n_samples").check_refusal("'n_samples', expected KEY=VALUE")
+    Run(capsys, "infer", model, "--option", "n_samples=0").check_refusal("n_samples is 0")
+    Run(capsys, "infer", model, "--option", "n_samples=many").check_refusal("n_samples is 'many'")
+    Run(capsys, "infer", model, "--seed", "-1").check_refusal("seed is -1")
+    Run(capsys, "infer", model, "--seed", "1.5").check_refusal("--seed")
+    Run(capsys, "infer", model, "--threads", "0").check_refusal("n_threads is 0")
+    Run(capsys, "infer", model, "--max-seconds", "nan").check_refusal("max_seconds")
+    Run(capsys, "infer").check_refusal("MODEL.uai")
+
+
+def test_files_that_cannot_be_read(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Run(capsys, "infer", tmp_path / "none.uai").check_refusal("none.uai cannot be read: No such file")
+    Run(capsys, "infer", tmp_path).check_refusal("Is a directory")
+    Run(capsys, "infer", model, "--evidence", tmp_path / "none").check_refusal("none cannot be read")
+    model.write_bytes(b"\x00\xff")
+    Run(capsys, "infer", model).check_refusal("not a text file")
+    model.write_text("MARKOV\n1\n2\n1\n1 0\n2\n1")
+    Run(capsys, "infer", model).check_refusal("ends within the table of factor 0")
+
+
+def test_a_model_that_is_too_large(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_uai(tmp_path / "model.uai", lp.Potentials.graph(*random_grid(12, 12).flatten()))
+    run = Run(capsys, "infer", tmp_path / "model.uai", "--method", "exact", "--option", "max_table=100")
+    run.check_refusal("max_table = 100")
+
+
+def test_outputs_are_refused_before_any_work(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = model.read_bytes()
+    seen = tmp_path / "seen.evid"
+    seen.write_text("0")
+    (tmp_path / "link").symlink_to(model)
+    os.link(model, tmp_path / "twin")
+    for name in ("model.uai", "link", "twin", "seen.evid"):
+        Run(capsys, "infer", model, "--evidence", seen, "-o", tmp_path / name).check_refusal("is also read from")
+    Run(capsys, "infer", model, "-o", tmp_path).check_refusal("is a directory")
+    # The model does not exist either: the output is looked at first.
+    Run(capsys, "infer", tmp_path / "none", "-o", tmp_path / "no" / "out").check_refusal("there is no folder")
+    assert model.read_bytes() == before
+
+
+def test_a_refused_run_leaves_no_file(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    out.write_text("old")
+    Run(capsys, "infer", model, "--method", "exact", "--option", "max_table=2", "-o", out).check_refusal("max_table")
+    assert out.read_text() == "old"
+
+
+# as processes
+
+
+def test_the_module_is_the_command(model: Path) -> None:
+    done = process("infer", model, "--method", "exact", "--json")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["status"] == "exact"
+
+
+def test_bad_input_shows_no_traceback(tmp_path: Path) -> None:
+    done = process("infer", tmp_path / "none.uai")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+
+
+def test_help_is_quick() -> None:
+    """The best of three, since other processes may be running; the promise is half a second on a free machine."""
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        assert process("--help").returncode == 0
+        times.append(time.perf_counter() - began)
+    assert min(times) < 1.5
+
+
+def test_interruption(tmp_path: Path) -> None:
+    """The model comes through a pipe, so that the command is at work when it has been read."""
+    pipe, out = tmp_path / "model.uai", tmp_path / "out"
+    write_uai(tmp_path / "plain.uai", lp.Potentials.graph(*random_grid(30, 30).flatten()))
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "locpmap", "infer", str(pipe), "-o", str(out), "--backend", "reference"]
+    command += ["--option", "n_samples=1000000", "--option", "noise=plain"]
+    environment = os.environ | {"PYTHONPATH": str(SOURCE)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as run:
+        pipe.write_text((tmp_path / "plain.uai").read_text())
+        time.sleep(0.5)
+        run.send_signal(signal.SIGINT)
+        printed, complaint = run.communicate(timeout=60)
+    assert run.returncode == 130, complaint
+    assert (printed, complaint) == ("", "locpmap: interrupted\n")
+    assert not out.exists()

@@ -1,0 +1,549 @@
+"""Message passing: loopy belief propagation, max-product, tree reweighting, perturb-and-max-product."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from tests.oracles.chains import Tree, forward_backward, viterbi
+from tests.oracles.enumeration import Enumeration
+from tests.oracles.models import KINDS, STRUCTURES, PairwiseModel, random_model
+from tests.oracles.statistics import chi_square_p_value
+
+from locpmap.errors import InputError
+from locpmap.inference import infer, lbp
+from locpmap.inference.decoder import Problem
+from locpmap.inference.lbp import LBP, linear_domain
+from locpmap.inference.max_product import MaxProduct
+from locpmap.inference.passing import Passing, Plan, log_beliefs, make_plan
+from locpmap.inference.perturb_and_max_product import PerturbAndMaxProduct
+from locpmap.inference.trees import breadth_first, spanning_forests
+from locpmap.inference.trw import TRW
+from locpmap.kernels import BACKENDS, Backend
+from locpmap.kernels.reference.messages import cavity, send
+from locpmap.kernels.threads import Threads
+from locpmap.noise import gumbel
+from locpmap.pairwise import Factored
+from locpmap.potentials import Potentials
+from locpmap.result import BoundKind, Result, Status
+
+RNG = np.random.default_rng(0)
+NEVER = -np.inf
+
+
+def normal(*shape: int, scale: float = 1.0) -> np.ndarray:
+    return scale * RNG.normal(size=shape)
+
+
+def forbidding(values: np.ndarray, share: float) -> np.ndarray:
+    """Some entries -inf, but never the first label (or pair)."""
+    ban = RNG.random(values.shape) < share
+    ban[..., 0] = False
+    return np.where(ban, NEVER, values)
+
+
+GRAPH = np.array([[0, 1], [4, 1], [4, 0], [2, 4], [6, 5], [5, 2], [2, 1]])  # cycles; sites 3 and 7 are isolated
+RING = np.array([[0, 1], [2, 1], [3, 2], [0, 3]])
+
+# Odd shapes, every form of pairwise term, forbidden labels and pairs: what every backend must agree on.
+ODD = {
+    "1x1": Potentials.grid(normal(1, 1, 3), 0.7),
+    "1xn": Potentials.grid(normal(1, 7, 2), (normal(1, 6), np.zeros((0, 7)))),
+    "nx1": Potentials.grid(normal(5, 1, 5), 0.7),
+    "primes": Potentials.grid(normal(3, 5, 3), (normal(3, 4), normal(2, 5))),
+    "eight neighbours": Potentials.grid(normal(4, 3, 2), (0.3, 0.5, -0.4, 0.2), connectivity=8),
+    "batch": Potentials.grid(normal(3, 2, 3, 3), (normal(3, 2, 2), normal(3, 1, 3))),
+    "table": Potentials.grid(normal(3, 2, 3), normal(3, 3)),
+    "direction tables": Potentials.grid(normal(2, 3, 3), (normal(3, 3), normal(3, 3))),
+    "table per edge and image": Potentials.graph(normal(2, 8, 3), GRAPH, normal(2, 7, 3, 3)),
+    "factored": Potentials.graph(normal(2, 8, 2), GRAPH, Factored(normal(2, 7, 3), normal(3, 2, 2))),
+    "no edges": Potentials.graph(normal(4, 3), [], 1.0),
+    "one label": Potentials.graph(normal(8, 1), GRAPH, normal(7)),
+    "forbidden labels": Potentials.graph(forbidding(normal(8, 5), 0.4), GRAPH, normal(7)),
+    "forbidden pairs": Potentials.graph(forbidding(normal(8, 3), 0.2), GRAPH, forbidding(normal(7, 3, 3), 0.3)),
+    "nothing allowed": Potentials.graph(normal(4, 2), RING, np.array([[NEVER, NEVER], [NEVER, NEVER]])),
+    "far apart": Potentials.graph(normal(8, 3, scale=1e4), GRAPH, normal(7, scale=1e6)),
+    "far apart, tables": Potentials.graph(normal(8, 3, scale=1e4), GRAPH, normal(7, 3, 3, scale=1e6)),
+}
+
+
+def problem_of(pot: Potentials, backend: str, n_threads: int = 1) -> Problem:
+    return Problem(pot, Backend(backend), Threads(n_threads), (3, 5), first_image=2)
+
+
+def on_tables(unary: np.ndarray, edges: np.ndarray, pairwise: Any) -> Potentials:
+    return Potentials.graph(unary, edges, np.asarray(pairwise))
+
+
+# every operation against the reference
+
+
+def states_after(
+    pot: Potentials, backend: str, maximise: bool, rho: np.ndarray, damping: float, tolerance: float = 1e-9
+) -> Passing:
+    problem = problem_of(pot, backend)
+    state = Passing.start(problem, Plan(pot.model.order, True, damping))
+    nowhere = np.zeros(pot.n_images, bool)
+    for _ in range(3):
+        state.sweep(problem, problem.kernels.pass_messages, nowhere, rho, maximise, damping, tolerance)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("maximise", "reweighted", "damping"), [(False, False, 0.0), (False, True, 0.3), (True, False, 0.3)]
+)
+@pytest.mark.parametrize("case", ODD)
+def test_pass_messages_and_what_reads_them(case: str, maximise: bool, reweighted: bool, damping: float) -> None:
+    pot = ODD[case]
+    forests, rho = spanning_forests(pot.model, 3)
+    rho = rho if reweighted else np.ones(len(rho))
+    truth, state = (states_after(pot, backend, maximise, rho, damping) for backend in BACKENDS)
+    assert not np.isnan(truth.messages).any()
+    scale = np.abs(truth.messages[np.isfinite(truth.messages)]).max(initial=1.0)
+    if pot.n_labels > 1:  # a message about one label says nothing, and is only a constant
+        np.testing.assert_allclose(state.messages, truth.messages, rtol=1e-12, atol=1e-13 * scale)
+        np.testing.assert_array_equal(state.dirty, truth.dirty)
+    for backend in BACKENDS:
+        problem = problem_of(pot, backend)
+        shape = (pot.n_images, pot.n_sites)
+        if maximise:
+            labels, terms = np.empty(shape, np.int64), np.zeros(shape)
+            problem.kernels.decode_messages(
+                pot.model, breadth_first(pot.model).order, truth.messages, labels, 0, len(labels)
+            )
+            problem.sweep(problem.kernels.score_terms, labels, terms)
+            got: tuple[np.ndarray, ...] = (labels, terms)
+            np.testing.assert_allclose(terms.sum(axis=1), np.atleast_1d(pot.score(pot.unflatten(labels))), rtol=1e-12)
+        elif reweighted:
+            orders, parents = (np.stack(arrays) for arrays in zip(*forests, strict=True))
+            values = np.empty((pot.n_images, len(forests)))
+            common = (pot.model, truth.messages, rho, orders, parents, values)
+            problem.kernels.forest_log_partitions(*common, 0, pot.n_images, 0, len(forests))
+            got = (values,)
+        else:
+            beliefs, _ = log_beliefs(problem, truth.messages, rho)
+            terms = np.zeros(shape)
+            problem.sweep(problem.kernels.bethe_edges, truth.messages, beliefs, terms)
+            got = (terms,)
+        if backend == "reference":
+            expected = got
+    for mine, theirs in zip(got, expected, strict=True):
+        assert not np.isnan(theirs).any()
+        np.testing.assert_allclose(mine, theirs, rtol=1e-11, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", [case for case in ODD if linear_domain(ODD[case].model)[1].all()])
+def test_pass_linear(case: str) -> None:
+    pot = ODD[case]
+    couplings, linear = linear_domain(pot.model)
+    weights = np.exp(pot.unary - pot.unary.max(axis=2, keepdims=True))
+    states = []
+    for backend in BACKENDS:
+        problem = problem_of(pot, backend)
+        state = Passing.start(problem, Plan(pot.model.order, True, 0.2))
+        state.messages[:] = 1
+        for _ in range(3):
+            state.sweep(problem, problem.kernels.pass_linear, linear, weights, couplings, 0.2, 1e-9)
+        states.append(state)
+    np.testing.assert_allclose(states[1].messages, states[0].messages, rtol=1e-12)
+    np.testing.assert_array_equal(states[1].dirty, states[0].dirty)
+    logs = states_after(pot, "reference", False, np.ones(len(pot.model.edges)), 0.2)
+    if pot.n_labels > 1:
+        np.testing.assert_allclose(np.log(states[0].messages), logs.messages, atol=1e-12)
+
+
+def test_models_outside_the_linear_domain_are_known() -> None:
+    outside = {case for case in ODD if not linear_domain(ODD[case].model)[1].all()}
+    assert outside == {"forbidden pairs", "nothing allowed", "far apart", "far apart, tables"}
+
+
+@pytest.mark.parametrize("weight", [-1e6, -800.0, -40.0, -1e-9, 0.0, 1e-9, 40.0, 499.0, 501.0, 800.0, 1e6])
+@pytest.mark.parametrize("spread", [1.0, 50.0, 1e4])
+@pytest.mark.parametrize("maximise", [False, True])
+def test_potts_messages_are_table_messages(weight: float, spread: float, maximise: bool) -> None:
+    """The O(L) formulas lose nothing to cancellation or underflow: held against the definition."""
+    unary = np.array([[0.0, -0.3, -0.7, -1.0], [0.1, 0.0, 0.2, 0.3]]) * spread
+    pot = Potentials.graph(unary, [[0, 1]], weight)
+    state = states_after(pot, "numba", maximise, np.ones(1), 0.0, tolerance=0)
+    expected, _ = send(unary[0], weight * np.eye(4), maximise)
+    rounding = 4 * np.finfo(float).eps * (1 + spread + abs(weight))  # of the definition, which subtracts large numbers
+    np.testing.assert_allclose(state.messages[0, 1], expected, rtol=1e-13, atol=rounding)
+
+
+# exact where there is no cycle
+
+
+def random_tree(n_sites: int, n_labels: int, seed: int, scale: float = 1.0) -> PairwiseModel:
+    model = random_model("tree", "random", n_sites, n_labels, coupling=2.0 * scale, forbidden=0.2, seed=seed)
+    return model._replace(unary=scale * model.unary)
+
+
+@pytest.mark.parametrize("n_labels", [2, 5])
+@pytest.mark.parametrize("scale", [1.0, 1e3])
+@pytest.mark.parametrize(
+    "decoder", [LBP(), TRW(), LBP(schedule="coloured", tolerance=1e-11)], ids=lambda d: f"{d.name} {d.schedule}"
+)
+def test_sum_product_is_exact_on_trees(decoder: LBP | TRW, scale: float, n_labels: int) -> None:
+    for seed in range(3):
+        model = random_tree(60, n_labels, seed, scale)
+        exact = Tree(*model)
+        result = infer(Potentials.graph(*model), decoder)
+        assert result.status is Status.CONVERGED
+        np.testing.assert_allclose(result.probability, exact.marginals, atol=1e-8)
+        assert result.log_partition == pytest.approx(exact.log_partition, rel=1e-10)
+
+
+@pytest.mark.parametrize("decoder", [LBP(), TRW()], ids=lambda d: d.name)
+def test_a_long_chain_takes_one_sweep_there_and_back(decoder: LBP | TRW) -> None:
+    n_sites, n_labels = 2_000, 3
+    unary, tables = normal(n_sites, n_labels), normal(n_sites - 1, n_labels, n_labels, scale=2)
+    log_partition, marginals = forward_backward(unary, tables)
+    chain = np.stack([np.arange(n_sites - 1), np.arange(1, n_sites)], axis=1)
+    result = infer(Potentials.graph(unary, chain, tables), replace(decoder, max_sweeps=1))
+    np.testing.assert_allclose(result.probability, marginals, atol=1e-8)
+    assert result.log_partition == pytest.approx(log_partition, rel=1e-12)
+    assert result.status is Status.CONVERGED
+    expected, labels = viterbi(unary, tables)
+    best = infer(Potentials.graph(unary, chain, tables), MaxProduct())
+    np.testing.assert_array_equal(best.labels, labels)
+    assert best.score == pytest.approx(expected, rel=1e-12)
+
+
+def test_hard_pairs_on_trees() -> None:
+    """Forbidden pairs: beliefs, log Z and the best labelling as dynamic programming has them."""
+    for seed in range(10):
+        model = random_tree(12, 3, seed)
+        tables = np.where(np.random.default_rng(seed).random(model.tables.shape) < 0.3, NEVER, model.tables)
+        tables[:, 0, 0] = 0.0
+        unary = model.unary.copy()
+        unary[:, 0] = np.maximum(unary[:, 0], -5)  # label 0 everywhere is allowed
+        exact, pot = Tree(unary, model.edges, tables), Potentials.graph(unary, model.edges, tables)
+        for decoder in (LBP(), TRW(), LBP(tolerance=1e-11, schedule="coloured")):
+            result = infer(pot, decoder)
+            np.testing.assert_allclose(result.probability, exact.marginals, atol=1e-8)
+            assert result.log_partition == pytest.approx(exact.log_partition, abs=1e-8)
+        assert infer(pot, MaxProduct()).score == pytest.approx(exact.map_score, abs=1e-9)
+
+
+@pytest.mark.parametrize("schedule", ["auto", "coloured", "sequential"])
+def test_max_product_on_trees_with_ties(schedule: str) -> None:
+    """Scores of 0 and 1 tie everywhere; the labelling is a best one all the same."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        model = random_tree(25, 3, seed)
+        unary, tables = rng.integers(2, size=(25, 3)), rng.integers(2, size=(24, 3, 3))
+        result = infer(Potentials.graph(unary, model.edges, tables.astype(float)), MaxProduct(schedule=schedule))
+        assert result.score == Tree(unary.astype(float), model.edges, tables.astype(float)).map_score
+        assert result.probability is None
+
+
+def test_potts_trees_with_ties_between_labels() -> None:
+    star = np.array([[0, k] for k in range(1, 7)])
+    result = infer(Potentials.graph(np.zeros((7, 4)), star, -1.0), MaxProduct())
+    assert result.score == 0
+    assert infer(Potentials.graph(np.zeros((7, 4)), star, 1.0), MaxProduct()).score == 6
+
+
+# graphs with cycles
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_bounds_hold_at_every_sweep(structure: str, kind: str) -> None:
+    """log Z <= TRW for messages of any age, and so for those that never settle."""
+    for seed, coupling in enumerate((0.5, 2.0, 8.0)):
+        model = random_model(structure, kind, 6, 3, coupling=coupling, forbidden=0.1, seed=seed)
+        exact, pot = Enumeration(*model).log_partition, Potentials.graph(*model)
+        bounds = []
+        for max_sweeps in (1, 2, 3, 10, 200):
+            result = infer(pot, TRW(max_sweeps=max_sweeps, n_forests=4), n_threads=1)
+            assert result.log_partition_kind is BoundKind.UPPER
+            bounds.append(result.log_partition)
+        assert min(bounds) >= exact - 1e-9 * max(1, abs(exact))
+        assert bounds[-1] <= bounds[0] + 1e-6 * abs(exact)
+
+
+def test_the_bound_holds_with_forbidden_pairs() -> None:
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        unary, tables = rng.normal(size=(8, 3)), rng.normal(size=(7, 3, 3))
+        tables[rng.random(tables.shape) < 0.3] = NEVER
+        tables[:, 0, 0] = 0.0
+        exact = Enumeration(unary, GRAPH, tables).log_partition
+        for max_sweeps in (1, 3, 200):
+            assert infer(on_tables(unary, GRAPH, tables), TRW(max_sweeps=max_sweeps)).log_partition >= exact - 1e-9
+
+
+def test_settled_messages_make_the_bound_least() -> None:
+    """The bound is convex in the messages, and they settle where it is least: any others prove less."""
+    pot = ODD["primes"]
+    problem = problem_of(pot, "numba")
+    decoder = TRW(tolerance=1e-12, max_sweeps=2_000)
+    state = decoder.init(problem)
+    while not decoder.step(problem, state).converged:
+        pass
+    best = float(decoder.finish(problem, state).log_partition[0])
+    settled = state.passing.messages.copy()
+    for seed, size in enumerate((1e-4, 1e-3, 1e-2, 0.1, 1.0)):
+        state.passing.messages[:] = settled + size * np.random.default_rng(seed).normal(size=settled.shape)
+        assert float(decoder.finish(problem, state).log_partition[0]) > best
+
+
+def test_a_single_cycle() -> None:
+    """Belief propagation settles at a fixed point whose every message agrees with its definition."""
+    model = random_model("cycle", "random", 6, 3, coupling=1.0, seed=4)
+    pot = Potentials.graph(*model)
+    problem = problem_of(pot, "numba")
+    decoder = LBP(tolerance=0, max_sweeps=200)
+    state = decoder.init(problem)
+    for _ in range(100):
+        decoder.step(problem, state)
+    logs = np.log(state.passing.messages[0])
+    m = pot.model
+    for i in range(6):
+        belief = model.unary[i] + logs[m.indptr[i] : m.indptr[i + 1]].sum(axis=0)
+        for slot in range(m.indptr[i], m.indptr[i + 1]):
+            table = model.tables[m.edge[slot]]
+            fresh, _ = send(cavity(belief, logs[slot]), table.T if m.end[slot] else table, maximise=False)
+            np.testing.assert_allclose(logs[m.reverse[slot]], fresh, atol=1e-12)
+
+
+def test_log_and_linear_domain_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    pot = ODD["batch"]
+    linear = infer(pot, LBP(tolerance=1e-10))
+    monkeypatch.setattr(lbp, "MOST_RANGE", -1.0)
+    logs = infer(pot, LBP(tolerance=1e-10))
+    np.testing.assert_allclose(linear.probability, logs.probability, atol=1e-9)
+    np.testing.assert_allclose(linear.log_partition, logs.log_partition, rtol=1e-11)
+
+
+def test_bethe_is_close_where_coupling_is_weak() -> None:
+    model = random_model("full", "random", 6, 3, coupling=0.1, seed=2)
+    exact = Enumeration(*model)
+    result = infer(Potentials.graph(*model), LBP())
+    assert result.log_partition == pytest.approx(exact.log_partition, abs=1e-3)
+    np.testing.assert_allclose(result.probability, exact.marginals, atol=1e-3)
+    assert result.log_partition_kind is BoundKind.BETHE
+
+
+def test_max_product_keeps_the_best_labelling_it_met() -> None:
+    """A frustrated model whose messages never settle: more sweeps never end lower."""
+    model = random_model("full", "potts", 9, 2, coupling=3.0, seed=8)
+    pot = Potentials.graph(*model)
+    scores = [infer(pot, MaxProduct(damping=0, max_sweeps=n)).score for n in (10, 20, 40, 80)]
+    assert infer(pot, MaxProduct(damping=0, max_sweeps=80)).status is Status.MAX_SWEEPS
+    assert scores == sorted(scores)
+    assert scores[-1] <= Enumeration(*model).map_score
+
+
+# extreme scores
+
+
+@pytest.mark.parametrize(
+    "decoder", [LBP(), TRW(), MaxProduct(), PerturbAndMaxProduct(n_samples=3)], ids=lambda d: d.name
+)
+@pytest.mark.parametrize("case", ["far apart", "far apart, tables", "nothing allowed", "forbidden pairs"])
+def test_extreme_scores_stay_finite(decoder: Any, case: str) -> None:
+    result = infer(ODD[case], decoder)
+    assert np.isfinite(pot_unary_score(ODD[case], result)).all()
+    if result.probability is not None:
+        assert np.isfinite(result.probability).all()
+        np.testing.assert_allclose(result.probability.sum(axis=-1), 1, atol=1e-6)
+    if result.log_partition is not None:
+        expected = case == "nothing allowed"
+        assert (result.log_partition == NEVER) == expected
+        assert not np.isnan(result.log_partition)
+
+
+def pot_unary_score(pot: Potentials, result: Result) -> np.ndarray:
+    """Unary scores of the labels: -inf where a forbidden one was chosen."""
+    return np.take_along_axis(pot.unary[0], result.labels[:, None], axis=1)[:, 0]
+
+
+def test_a_weight_beyond_all_evidence_makes_labels_agree() -> None:
+    unary = normal(4, 5, 3, scale=1e4)
+    pot = Potentials.grid(unary, 1e6)
+    for decoder in (LBP(), MaxProduct()):
+        assert len(np.unique(infer(pot, decoder).labels)) == 1
+    best = 31 * 1e6 + unary.sum(axis=(0, 1)).max()
+    assert infer(pot, TRW(max_sweeps=1_000)).log_partition == pytest.approx(best, rel=1e-4)
+
+
+# threads, batches, orders
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [LBP(), TRW(n_forests=3), MaxProduct(), PerturbAndMaxProduct(n_samples=9), LBP(schedule="sequential")],
+    ids=lambda d: f"{d.name} {d.schedule}",
+)
+@pytest.mark.parametrize("case", ["batch", "factored", "table per edge and image", "primes", "forbidden pairs"])
+def test_threads_and_batches_change_no_bit(decoder: Any, case: str) -> None:
+    pot = ODD[case]
+    one, *others = (infer(pot, decoder, n_threads=n, seed=1, first_image=4) for n in (1, 2, 3))
+    parts = pot.pairwise
+    alone = []
+    for n in range(pot.n_images):
+        cut = {
+            "weights": None
+            if parts.weights is None
+            else tuple(w[n : n + 1] if len(w) > 1 else w for w in parts.weights),
+            "features": None if parts.features is None else row(parts.features, n),
+            "tables": None if parts.tables is None else row(parts.tables, n),
+        }
+        single = replace(pot, unary=pot.unary[n : n + 1], pairwise=replace(parts, **cut))
+        alone.append(infer(single, decoder, seed=1, first_image=4 + n))
+    for other in others:
+        same(one, other)
+    for n, result in enumerate(alone):
+        if pot.batched:
+            same_image(one, n, result)
+
+
+def row(array: np.ndarray, n: int) -> np.ndarray:
+    return array[n : n + 1] if len(array) > 1 else array
+
+
+def same(a: Result, b: Result) -> None:
+    np.testing.assert_array_equal(a.labels, b.labels)
+    np.testing.assert_array_equal(np.asarray(a.log_partition), np.asarray(b.log_partition))
+    assert (a.probability is None) or a.probability.tobytes() == b.probability.tobytes()
+    assert (a.status, a.n_sweeps) == (b.status, b.n_sweeps)
+
+
+def same_image(batch: Result, n: int, alone: Result) -> None:
+    np.testing.assert_array_equal(batch.labels[n], alone.labels[0])
+    if batch.probability is not None:
+        assert batch.probability[n].tobytes() == alone.probability[0].tobytes()
+    if batch.log_partition is not None:
+        assert batch.log_partition[n] == alone.log_partition[0]
+
+
+def test_an_image_out_of_the_linear_domain_leaves_the_others_as_they_are() -> None:
+    unary, weights = normal(2, 3, 3, 2), (normal(2, 3, 2), normal(2, 2, 3))
+    both = infer(Potentials.grid(unary, weights), LBP())
+    far = tuple(np.stack([w[0], 1e4 * w[1]]) for w in weights)
+    assert linear_domain(Potentials.grid(unary, far).model)[1].tolist() == [True, False]
+    mixed = infer(Potentials.grid(unary, far), LBP())
+    assert mixed.probability[0].tobytes() == both.probability[0].tobytes()
+    assert mixed.log_partition[0] == both.log_partition[0]
+    alone = infer(Potentials.grid(unary[1], tuple(w[1] for w in far)), LBP())
+    assert alone.probability.tobytes() == mixed.probability[1].tobytes()
+
+
+def test_schedules_reach_the_same_fixed_point() -> None:
+    pot = ODD["primes"]
+    coloured, sequential = (infer(pot, LBP(schedule=s, tolerance=1e-10)) for s in ("coloured", "sequential"))
+    np.testing.assert_allclose(coloured.probability, sequential.probability, atol=1e-8)
+    assert sequential.n_sweeps < coloured.n_sweeps
+
+
+def test_single_precision_unaries() -> None:
+    pot = ODD["primes"]
+    single = Potentials.grid(
+        pot.unflatten(pot.unary).astype(np.float32),
+        tuple(w.reshape(s) for w, s in zip(pot.pairwise.weights or (), ((3, 4), (2, 5)), strict=True)),
+    )
+    result = infer(single, LBP())
+    assert result.probability.dtype == np.float32
+    np.testing.assert_allclose(result.probability, infer(pot, LBP()).probability, atol=1e-6)
+
+
+# forests
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_spanning_forests(case: str) -> None:
+    model = ODD[case].model
+    n_sites, n_edges = model.unary.shape[1], len(model.edges)
+    forests, rho = spanning_forests(model, 4)
+    uses = np.zeros(n_edges)
+    root_counts = set()
+    for forest in forests:
+        assert sorted(forest.order.tolist()) == list(range(n_sites))
+        held = forest.parent[forest.parent >= 0]
+        uses[model.edge[held]] += 1
+        owners = np.repeat(np.arange(n_sites), np.diff(model.indptr))[held]
+        assert (owners == np.flatnonzero(forest.parent >= 0)).all()
+        rank = np.argsort(forest.order)
+        assert (rank[model.neighbour[held]] < rank[owners]).all(), "a child comes before its parent"
+        root_counts.add(int((forest.parent < 0).sum()))
+    assert len(root_counts) == 1, "every forest spans every component"
+    np.testing.assert_allclose(rho, uses / len(forests))
+    assert (rho > 0).all()
+    assert rho.sum() == pytest.approx(n_sites - root_counts.pop())
+    assert len(forests) == 1 if (rho == 1).all() else len(forests) >= 4
+
+
+def test_plans() -> None:
+    chain, ring = ODD["nx1"], ODD["primes"]
+    plan = make_plan(problem_of(chain, "numba"), "auto", 0.5)
+    assert (plan.coloured, plan.damping, len(plan.order)) == (False, 0.0, 2 * chain.n_sites)
+    plan = make_plan(problem_of(ring, "numba"), "auto", 0.5)
+    assert (plan.coloured, plan.damping) == (True, 0.5)
+    assert not make_plan(problem_of(ring, "numba"), "sequential", 0.5).coloured
+
+
+# perturb and max-product
+
+
+def test_on_trees_each_sample_is_the_best_labelling_under_its_noise() -> None:
+    model = random_tree(7, 3, 1)
+    pot = Potentials.graph(*model)
+    result = infer(pot, PerturbAndMaxProduct(n_samples=20, keep_samples=True), seed=6, first_image=2)
+    for s, labels in enumerate(result.samples):
+        noisy = model.unary + gumbel(6, 7, 3, sample=s, image=2)
+        np.testing.assert_array_equal(labels, Enumeration(noisy, model.edges, model.tables).map_labels)
+    votes = (result.samples[..., None] == np.arange(3)).mean(axis=0)
+    np.testing.assert_allclose(result.probability, votes)
+    assert (result.noise, result.n_samples, result.status) == ("plain", 20, Status.COMPLETE)
+
+
+def test_without_edges_samples_follow_the_softmax() -> None:
+    unary = normal(3, 4)
+    result = infer(Potentials.graph(unary, [], 1.0), PerturbAndMaxProduct(n_samples=4_000), seed=2)
+    for p, expected in zip(result.probability, softmax(unary, axis=1), strict=True):
+        assert chi_square_p_value(4_000 * p, expected) > 1e-6
+
+
+def test_samples_do_not_depend_on_the_backend() -> None:
+    pot = ODD["factored"]
+    mine, truth = (
+        infer(pot, PerturbAndMaxProduct(n_samples=5, keep_samples=True), backend=b) for b in ("numba", "reference")
+    )
+    np.testing.assert_array_equal(mine.samples, truth.samples)
+    assert mine.n_sweeps == truth.n_sweeps
+
+
+def test_no_noise_is_max_product() -> None:
+    pot = ODD["primes"]
+    result = infer(pot, PerturbAndMaxProduct(n_samples=2, temperature=0, tolerance=1e-6))
+    np.testing.assert_array_equal(result.labels, infer(pot, MaxProduct()).labels)
+    assert set(np.unique(result.probability)) == {0, 1}
+
+
+# options
+
+
+@pytest.mark.parametrize("decoder", [LBP, TRW, MaxProduct, PerturbAndMaxProduct])
+@pytest.mark.parametrize(
+    "options",
+    [{"damping": 1.0}, {"damping": -0.1}, {"max_sweeps": 0}, {"tolerance": -1}, {"schedule": "flooding"}],
+    ids=str,
+)
+def test_bad_options(decoder: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(options))):
+        decoder(**options)
+
+
+def test_a_run_that_is_cut_says_so() -> None:
+    for decoder in (LBP(max_sweeps=2), TRW(max_sweeps=2), MaxProduct(max_sweeps=1)):
+        result = infer(ODD["primes"], decoder)
+        assert result.status is Status.MAX_SWEEPS
+        assert not result.converged
+        assert result.n_sweeps == decoder.max_sweeps
+    cut = infer(ODD["primes"], PerturbAndMaxProduct(n_samples=2, max_sweeps=1))
+    assert cut.status is Status.CLIMBS_CUT
