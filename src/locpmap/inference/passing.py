@@ -14,6 +14,7 @@ from locpmap.arrays import frozen
 from locpmap.errors import InputError
 from locpmap.inference.decoder import Problem, at_least, within
 from locpmap.inference.trees import breadth_first, is_forest
+from locpmap.kernels.reference.messages import UNVISITED
 from locpmap.kernels.threads import ranges
 
 Array = npt.NDArray[Any]
@@ -39,18 +40,22 @@ class Plan(NamedTuple):
     order: Array  # sites in the order in which a sweep lets them send
     coloured: bool  # whether that is one colour class after another
     damping: float
+    tolerance: float
+    exact: bool  # whether one sweep says all there is to say
 
 
-def make_plan(problem: Problem, schedule: str, damping: float) -> Plan:
+def make_plan(problem: Problem, schedule: str, damping: float, tolerance: float) -> Plan:
     """Colour classes, or a breadth-first forest from the leaves to the roots and back.
 
-    On a graph without cycles one sweep of the latter is exact: "auto" takes it, and damping would only hinder.
+    On a graph without cycles one sweep of the latter is exact: "auto" takes it.
     """
     forest = is_forest(problem.model)
+    damping = 0.0 if forest else float(damping)
     if schedule == "coloured" or (schedule == "auto" and not forest):
-        return Plan(problem.model.order, True, 0.0 if forest else float(damping))
+        return Plan(problem.model.order, True, damping, float(tolerance), exact=False)
     outward = breadth_first(problem.model).order
-    return Plan(frozen(np.concatenate([outward[::-1], outward])), False, 0.0 if forest else float(damping))
+    there_and_back = frozen(np.concatenate([outward[::-1], outward]))
+    return Plan(there_and_back, False, damping, 0.0 if forest else float(tolerance), exact=forest)
 
 
 @dataclass
@@ -58,7 +63,7 @@ class Passing:
     """Messages on the way.  An image without a dirty site has converged and is left alone."""
 
     messages: Array  # (N, 2E, L)
-    dirty: Array  # (N, S) where an incoming message changed since the site last sent
+    dirty: Array  # (N, S) marks of the sites that have something new to say
     plan: Plan
     sweeps: int = 0
 
@@ -67,7 +72,7 @@ class Passing:
         """No site has said anything."""
         n_images, n_sites, n_labels = problem.potentials.unary.shape
         messages = np.zeros((n_images, 2 * len(problem.model.edges), n_labels))
-        return cls(messages, np.ones((n_images, n_sites), bool), plan)
+        return cls(messages, np.full((n_images, n_sites), UNVISITED, np.uint8), plan)
 
     def sweep(self, problem: Problem, kernel: Callable[..., Any], *options: Any) -> None:
         """Run ``kernel(model, order, messages, dirty, *options, lo, hi, begin, stop)`` over all sites."""
@@ -86,7 +91,7 @@ class Passing:
     @property
     def converged(self) -> bool:
         """Whether no site has anything new to say."""
-        return not self.dirty.any()
+        return not self.dirty.any() or (self.plan.exact and self.sweeps > 0)
 
 
 def log_beliefs(problem: Problem, messages: Array, rho: Array) -> tuple[Array, Array]:

@@ -50,16 +50,18 @@ class PerturbAndMaxProduct(Decoder):
 
     def init(self, problem: Problem) -> Tally:
         perturbation = Perturbation(PLAIN, float(self.temperature), *problem.key)
-        plan = make_plan(problem, self.schedule, self.damping)
+        plan = make_plan(problem, self.schedule, self.damping, self.tolerance)
         how = (perturbation, plan.order, frozen(breadth_first(problem.model).order))
-        limits = (plan.damping, UNDAMPED_SWEEPS, float(self.tolerance), self.max_sweeps)
+        max_sweeps = 1 if plan.exact else self.max_sweeps
+        limits = (plan.damping, UNDAMPED_SWEEPS, plan.tolerance, max_sweeps)
 
         def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
             labels = np.empty((hi - lo, problem.potentials.n_sites, count), np.int16)
             part = (problem.first_image, lo, hi, first, labels)
             return labels, problem.kernels.perturb_and_max_product(problem.model, *how, *limits, *part)
 
-        return Tally.start(problem, draw, self.max_sweeps, keep=self.keep_samples)
+        # A sample that takes as many sweeps as the tally is told counts as cut short; an exact one never is.
+        return Tally.start(problem, draw, max_sweeps + plan.exact, keep=self.keep_samples)
 
     def step(self, problem: Problem, state: Tally) -> Step:
         state.advance(problem, self.n_samples - state.n_samples)

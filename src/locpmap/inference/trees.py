@@ -57,7 +57,8 @@ def spanning_forests(model: Model, least: int) -> tuple[list[Forest], npt.NDArra
     random = np.random.default_rng(0)
     uses = np.zeros(n_edges)
     forests: list[Forest] = []
-    while not forests or uses.min(initial=1) == 0 or (len(forests) < least and uses.min(initial=1) < len(forests)):
+    least = 1 if is_forest(model) else least
+    while len(forests) < least or uses.min(initial=1) == 0:
         cost = uses + random.uniform(0.25, 0.75, n_edges)  # above 0, which would mean no edge
         tree = minimum_spanning_tree(_matrix(model.edges, n_sites, cost)).tocoo()
         chosen = np.minimum(tree.row, tree.col).astype(np.int64) * n_sites + np.maximum(tree.row, tree.col)

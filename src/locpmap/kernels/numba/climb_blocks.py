@@ -6,69 +6,96 @@ labellings times the block's sites and inner edges, or sites · L² for a forest
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit
 
-from locpmap.kernels.numba.climb_sites import perturb, random_label
-from locpmap.kernels.numba.noise import gumbel_row
-from locpmap.kernels.numba.scores import add_edge, best_label, pair_score
-from locpmap.kernels.perturbation import PERTURBED, PLAIN, RANDOM
+from locpmap.kernels.numba.edge_scores import potts_weight, table_score
+from locpmap.kernels.numba.noise import pick, site_words, uniform
+from locpmap.kernels.numba.perturb import perturb
+from locpmap.kernels.perturbation import PLAIN
+from locpmap.kernels.reference import noise as streams
 from locpmap.kernels.reference.climb_blocks import ROUNDING
+
+_PLAIN = streams.PLAIN
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def climb_blocks(model, plan, perturbation, start, given, max_sweeps, first_image, lo, hi, first_sample, labels):
     """Fill ``labels`` (hi - lo, S, R); returns the last sweep that changed anything, (hi - lo, R)."""
-    n_sites, n_labels = model.unary.shape[1], model.unary.shape[2]
-    n_samples = labels.shape[2]
+    unary, site_id, potts, features, tables = model.unary, model.site_id, model.potts, model.features, model.tables
+    indptr, neighbour, edges, ends = model.indptr, model.neighbour, model.edge, model.end
+    ptr, block_sites, joint, block_of = plan.ptr, plan.site, plan.joint, plan.block_of
+    parent, parent_slot = plan.parent, plan.parent_slot
+    n_sites, n_labels, n_samples = unary.shape[1], unary.shape[2], labels.shape[2]
+    family = families(ptr, block_sites, block_of)
+    longest, most_inner, n_joint = largest(ptr, block_sites, joint, block_of, family, indptr, neighbour, n_labels)
     sweeps = np.zeros((hi - lo, n_samples), np.int32)
-    longest, n_joint = largest(plan, n_labels)
-    noisy = np.empty((n_sites, n_labels), model.unary.dtype)
+    noisy = np.empty((n_sites, n_labels), unary.dtype)
     y = np.empty(n_sites, np.int32)
-    local = np.empty((longest, n_labels))
-    choice = np.empty((longest, n_labels), np.int32)
-    new = np.empty(longest, np.int32)
     place = np.empty(n_sites, np.int32)  # position of a site within the block at hand
+    local = np.empty((longest, n_labels))
+    new = np.empty(longest, np.int32)
+    choice = np.empty((longest, n_labels), np.int32)
+    inner = np.empty((most_inner, n_labels, n_labels))  # tables of the edges inside an enumerated block
+    ends_of = np.empty((most_inner, 2), np.int32)
     extra = np.zeros(n_joint)
-    dirty = np.empty(len(plan.joint), np.bool_)
+    dirty = np.empty(len(joint), np.bool_)
     for n in range(lo, hi):
         for s in range(n_samples):
             image, sample = first_image + n, first_sample + s
-            for i in range(n_sites):
-                perturb(noisy[i], model.unary[n, i], perturbation, image, sample, model.site_id[i])
-                if start == RANDOM:
-                    y[i] = random_label(model.unary[n, i], perturbation, image, sample, model.site_id[i])
-                elif start == PERTURBED:
-                    y[i] = best_label(noisy[i], 0)
-                else:
-                    y[i] = given[n, i]
+            perturb(noisy, y, unary, n, perturbation, start, given, image, sample, site_id)
             dirty[:] = True
             for sweep in range(1, max_sweeps + 1):
                 for b in range(len(dirty)):
                     if not dirty[b]:
                         continue
                     dirty[b] = False
-                    sites = plan.site[plan.ptr[b] : plan.ptr[b + 1]]
-                    first = plan.ptr[b]
-                    for j in range(len(sites)):
-                        place[sites[j]] = j
-                    if plan.joint[b]:
-                        fill_local(local, model, plan, b, n, model.unary[n], sites, y)
-                        states = extra[: n_labels ** len(sites)]
+                    first, length, f = ptr[b], ptr[b + 1] - ptr[b], family[b]
+                    n_inner = 0
+                    for j in range(length):
+                        i = block_sites[first + j]
+                        place[i] = j
+                        for k in range(n_labels):
+                            local[j, k] = unary[n, i, k] if joint[b] else noisy[i, k]
+                        for slot in range(indptr[i], indptr[i + 1]):
+                            edge, other = edges[slot], neighbour[slot]
+                            if block_of[f, other] != b:
+                                if potts:
+                                    local[j, y[other]] += potts_weight(features, n, edge)
+                                    continue
+                                for k in range(n_labels):
+                                    local[j, k] += table_score(features, tables, n, edge, ends[slot], k, y[other])
+                            elif joint[b] and other < i:  # sites of an enumerated block are in order
+                                ends_of[n_inner, 0], ends_of[n_inner, 1] = j, place[other]
+                                for k in range(n_labels):
+                                    for m in range(n_labels):
+                                        inner[n_inner, k, m] = table_score(features, tables, n, edge, ends[slot], k, m)
+                                n_inner += 1
+                    if joint[b]:
+                        n_states = n_labels**length
                         if perturbation.scheme == PLAIN:
-                            gumbel_row(states, perturbation.k0, perturbation.k1, image, sample, model.site_id[sites[0]])
-                            states *= perturbation.amount
-                        better = best_joint(local, model, plan, b, n, sites, place, states, y, new)
+                            joint_noise(extra, n_states, perturbation, image, sample, site_id[block_sites[first]])
+                        inside = (inner, ends_of, n_inner)
+                        better = best_joint(local, inside, extra, n_states, block_sites, first, length, y, new)
                     else:
-                        fill_local(local, model, plan, b, n, noisy, sites, y)
-                        better = best_forest(local, choice, model, plan, n, first, sites, y, new)
+                        pairwise = (potts, features, tables, edges, ends, n)
+                        tree = (parent, parent_slot, block_sites, first, length)
+                        better = best_forest(local, choice, pairwise, tree, y, new)
                     if not better:
                         continue
                     sweeps[n - lo, s] = sweep
-                    for j in range(len(sites)):
-                        if y[sites[j]] != new[j]:
-                            y[sites[j]] = new[j]
-                            mark(dirty, model, plan, sites[j])
+                    for j in range(length):
+                        i = block_sites[first + j]
+                        if y[i] == new[j]:
+                            continue
+                        y[i] = new[j]
+                        # Every block, of every family, that holds the site or a neighbour is looked at again.
+                        for g in range(len(block_of)):
+                            dirty[block_of[g, i]] = True
+                            for slot in range(indptr[i], indptr[i + 1]):
+                                dirty[block_of[g, neighbour[slot]]] = True
                     dirty[b] = False
                 if sweeps[n - lo, s] < sweep:
                     break
@@ -78,89 +105,73 @@ def climb_blocks(model, plan, perturbation, start, given, max_sweeps, first_imag
 
 
 @njit(error_model="numpy")
+def families(ptr, block_sites, block_of):
+    """The family of every block."""
+    family = np.zeros(len(ptr) - 1, np.int64)
+    for b in range(len(family)):
+        while block_of[family[b], block_sites[ptr[b]]] != b:
+            family[b] += 1
+    return family
+
+
+@njit(error_model="numpy")
+def largest(ptr, block_sites, joint, block_of, family, indptr, neighbour, n_labels):
+    """The most sites of any block, and the most inner edges and joint labellings of an enumerated one."""
+    longest, most_inner, n_joint = 1, 1, 1
+    for b in range(len(joint)):
+        length = ptr[b + 1] - ptr[b]
+        longest = max(longest, length)
+        if joint[b]:
+            twice = 0
+            for i in block_sites[ptr[b] : ptr[b + 1]]:
+                for slot in range(indptr[i], indptr[i + 1]):
+                    twice += block_of[family[b], neighbour[slot]] == b
+            most_inner, n_joint = max(most_inner, twice // 2), max(n_joint, n_labels**length)
+    return longest, most_inner, n_joint
+
+
+@njit(error_model="numpy")
 def improves(new, old):
     """Whether a score is better by more than rounding; anything allowed is better than something forbidden."""
     return new > old + ROUNDING * (1 + abs(old)) if old > -np.inf else new > old
 
 
 @njit(error_model="numpy")
-def largest(plan, n_labels):
-    """The sites of the longest block and the joint labellings of the largest enumerated one."""
-    longest, n_joint = 1, 1
-    for b in range(len(plan.joint)):
-        length = plan.ptr[b + 1] - plan.ptr[b]
-        longest = max(longest, length)
-        if plan.joint[b]:
-            n_joint = max(n_joint, n_labels**length)
-    return longest, n_joint
+def joint_noise(extra, n_states, perturbation, image, sample, site):
+    """The noise of a block's joint labellings."""
+    _, amount, k0, k1 = perturbation
+    for group in range((n_states + 3) // 4):
+        words = site_words(k0, k1, _PLAIN, image, sample, site, group)
+        for j in range(min(4, n_states - 4 * group)):
+            extra[4 * group + j] = -amount * math.log(-math.log(uniform(pick(words, j))))
 
 
 @njit(error_model="numpy")
-def mark(dirty, model, plan, site):
-    """Every block, of every family, that holds the site or one of its neighbours has to be looked at again."""
-    for f in range(len(plan.block_of)):
-        dirty[plan.block_of[f, site]] = True
-        for slot in range(model.indptr[site], model.indptr[site + 1]):
-            dirty[plan.block_of[f, model.neighbour[slot]]] = True
-
-
-@njit(error_model="numpy")
-def family_of(plan, b, site):
-    """The family whose block of this site is b."""
-    for f in range(len(plan.block_of)):
-        if plan.block_of[f, site] == b:
-            return f
-    return 0
-
-
-@njit(error_model="numpy")
-def fill_local(local, model, plan, b, n, unary, sites, y):
-    """Unaries plus the pairwise scores against neighbours outside the block."""
-    block_of = plan.block_of[family_of(plan, b, sites[0])]
-    for j in range(len(sites)):
-        i = sites[j]
-        local[j] = unary[i]
-        for slot in range(model.indptr[i], model.indptr[i + 1]):
-            other = model.neighbour[slot]
-            if block_of[other] != b:
-                add_edge(local[j], model, n, model.edge[slot], model.end[slot], y[other])
-
-
-@njit(error_model="numpy")
-def oriented(model, n, slot, label, other):
-    """The score on the edge at ``slot``, the list's owner holding ``label``."""
-    if model.end[slot] == 0:
-        return pair_score(model, n, model.edge[slot], label, other)
-    return pair_score(model, n, model.edge[slot], other, label)
-
-
-@njit(error_model="numpy")
-def best_joint(local, model, plan, b, n, sites, place, extra, y, new):
+def best_joint(local, inside, extra, n_states, block_sites, first, length, y, new):
     """The best labelling by enumeration into ``new``; False where the current one is as good."""
-    n_labels, length = local.shape[1], len(sites)
-    block_of = plan.block_of[family_of(plan, b, sites[0])]
-    trial = np.zeros(length, np.int32)
+    inner, ends_of, n_inner = inside
+    n_labels = local.shape[1]
+    for j in range(length):
+        new[j] = 0
+    current_state = 0
+    for j in range(length):
+        current_state = current_state * n_labels + y[block_sites[first + j]]
     best, top, current = 0, -np.inf, -np.inf
-    for state in range(len(extra)):
+    for state in range(n_states):
         total = extra[state]
-        same = True
         for j in range(length):
-            i = sites[j]
-            total += local[j, trial[j]]
-            same &= trial[j] == y[i]
-            for slot in range(model.indptr[i], model.indptr[i + 1]):
-                other = model.neighbour[slot]
-                if block_of[other] == b and place[other] < j:
-                    total += oriented(model, n, slot, trial[j], trial[place[other]])
-        if same:
+            total += local[j, new[j]]
+        for m in range(n_inner):
+            total += inner[m, new[ends_of[m, 0]], new[ends_of[m, 1]]]
+        if state == current_state:
             current = total
         if total > top:
             best, top = state, total
         for j in range(length - 1, -1, -1):  # count up, last site fastest
-            trial[j] += 1
-            if trial[j] < n_labels:
+            new[j] += 1
+            if new[j] < n_labels:
                 break
-            trial[j] = 0
+            new[j] = 0
     for j in range(length - 1, -1, -1):
         new[j] = best % n_labels
         best //= n_labels
@@ -168,40 +179,44 @@ def best_joint(local, model, plan, b, n, sites, place, extra, y, new):
 
 
 @njit(error_model="numpy")
-def best_forest(local, choice, model, plan, n, first, sites, y, new):
+def best_forest(local, choice, pairwise, tree, y, new):
     """The best labelling of a forest into ``new``; False where the current one is as good."""
-    n_labels, length = local.shape[1], len(sites)
-    current = 0.0
+    potts, features, tables, edges, ends, n = pairwise
+    parent, parent_slot, block_sites, first, length = tree
+    n_labels = local.shape[1]
+    current, top = 0.0, 0.0
     for j in range(length):
-        current += local[j, y[sites[j]]]
-        slot = plan.parent_slot[first + j]
+        here = y[block_sites[first + j]]
+        current += local[j, here]
+        slot = parent_slot[first + j]
         if slot >= 0:
-            current += oriented(model, n, slot, y[sites[j]], y[model.neighbour[slot]])
-    top = 0.0
+            there = y[block_sites[first + parent[first + j]]]
+            current += table_score(features, tables, n, edges[slot], ends[slot], here, there)
     for j in range(length - 1, -1, -1):
-        own = local[j]
-        crest = best_label(own, 0)
-        slot, parent = plan.parent_slot[first + j], plan.parent[first + j]
+        crest = 0
+        for k in range(1, n_labels):
+            crest = k if local[j, k] > local[j, crest] else crest
+        slot, up = parent_slot[first + j], parent[first + j]
         if slot < 0:
-            top += own[crest]
+            top += local[j, crest]
             new[j] = crest
             continue
-        weight = oriented(model, n, slot, 0, 0)
-        if model.potts and weight >= 0:  # only the best label and the parent's own can win
-            for k in range(n_labels):
-                stay = own[k] + weight
-                choice[j, k] = k if stay > own[crest] or (stay == own[crest] and k < crest) else crest
-                local[parent, k] += max(stay, own[crest])
-            continue
+        edge, end = edges[slot], ends[slot]
+        weight = potts_weight(features, n, edge)
         for k in range(n_labels):
-            pick, value = 0, own[0] + oriented(model, n, slot, 0, k)
-            for a in range(1, n_labels):
-                trial = own[a] + oriented(model, n, slot, a, k)
-                if trial > value:
-                    pick, value = a, trial
-            choice[j, k] = pick
-            local[parent, k] += value
+            if potts and weight >= 0:  # only the best label and the parent's own can win
+                stay = local[j, k] + weight
+                picked = k if stay > local[j, crest] or (stay == local[j, crest] and k < crest) else crest
+                value = max(stay, local[j, crest])
+            else:
+                picked, value = 0, local[j, 0] + table_score(features, tables, n, edge, end, 0, k)
+                for a in range(1, n_labels):
+                    trial = local[j, a] + table_score(features, tables, n, edge, end, a, k)
+                    if trial > value:
+                        picked, value = a, trial
+            choice[j, k] = picked
+            local[up, k] += value
     for j in range(length):
-        if plan.parent[first + j] >= 0:
-            new[j] = choice[j, new[plan.parent[first + j]]]
+        if parent[first + j] >= 0:
+            new[j] = choice[j, new[parent[first + j]]]
     return improves(top, current)

@@ -21,9 +21,10 @@ def mean_field(model, beliefs, dirty, tolerance, lo, hi, begin, stop):
     for n in range(lo, hi):
         for position in range(begin, stop):
             i = order[position]
-            if not dirty[n, i]:
+            if dirty[n, i] == 0:
                 continue
-            dirty[n, i] = False
+            first_visit = dirty[n, i] > 1
+            dirty[n, i] = 0
             for k in range(n_labels):
                 fresh[k] = unary[n, i, k]
             for slot in range(indptr[i], indptr[i + 1]):
@@ -41,8 +42,8 @@ def mean_field(model, beliefs, dirty, tolerance, lo, hi, begin, stop):
             moved = 0
             for k in range(n_labels):
                 moved += abs(fresh[k] - beliefs[n, i, k]) > tolerance
-            if moved:
+            if moved or first_visit:
                 for k in range(n_labels):
                     beliefs[n, i, k] = fresh[k]
                 for slot in range(indptr[i], indptr[i + 1]):
-                    dirty[n, neighbour[slot]] = True
+                    dirty[n, neighbour[slot]] |= 1

@@ -20,9 +20,10 @@ def pass_linear(model, order, messages, dirty, linear, weights, couplings, dampi
         c = n if many_images else 0
         for position in range(begin, stop):
             i = order[position]
-            if not dirty[n, i]:
+            if dirty[n, i] == 0:
                 continue
-            dirty[n, i] = False
+            first_visit = dirty[n, i] > 1
+            dirty[n, i] = 0
             for k in range(n_labels):
                 belief[k] = weights[n, i, k]
             for slot in range(indptr[i], indptr[i + 1]):
@@ -60,7 +61,7 @@ def pass_linear(model, order, messages, dirty, linear, weights, couplings, dampi
                 for k in range(n_labels):
                     fresh[k] += damping * (messages[n, back, k] - fresh[k])
                     moved += abs(fresh[k] - messages[n, back, k]) > tolerance * fresh[k]
-                if moved:
-                    dirty[n, neighbour[slot]] = True
+                if moved or first_visit:
+                    dirty[n, neighbour[slot]] |= 1
                     for k in range(n_labels):
                         messages[n, back, k] = fresh[k]

@@ -31,9 +31,10 @@ def visit(model, n, unary, sites, messages, dirty, rho, maximise, damping, toler
     table = np.empty((n_labels, n_labels))
     changes = 0
     for i in sites:
-        if not dirty[i]:
+        if dirty[i] == 0:
             continue
-        dirty[i] = False
+        first_visit = dirty[i] > 1
+        dirty[i] = 0
         for k in range(n_labels):
             belief[k] = unary[i, k]
         for slot in range(indptr[i], indptr[i + 1]):
@@ -56,9 +57,9 @@ def visit(model, n, unary, sites, messages, dirty, rho, maximise, damping, toler
             moved = 0
             for k in range(n_labels):
                 moved += abs(fresh[k] - messages[back, k]) > tolerance
-            if moved:
+            if moved or first_visit:
                 changes += 1
-                dirty[neighbour[slot]] = True
+                dirty[neighbour[slot]] |= 1
                 for k in range(n_labels):
                     messages[back, k] = fresh[k]
     return changes

@@ -8,6 +8,7 @@ from numba import njit
 from locpmap.kernels.numba.climb_sites import perturb
 from locpmap.kernels.numba.decode_messages import decode
 from locpmap.kernels.numba.pass_messages import visit
+from locpmap.kernels.reference.messages import UNVISITED
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -33,14 +34,14 @@ def perturb_and_max_product(
     rho = np.ones(len(model.edges))
     unary = np.empty((n_sites, n_labels), model.unary.dtype)
     messages = np.empty((2 * len(model.edges), n_labels))
-    dirty = np.empty(n_sites, np.bool_)
+    dirty = np.empty(n_sites, np.uint8)
     y = np.empty(n_sites, np.int64)
     for n in range(lo, hi):
         for s in range(n_samples):
             for i in range(n_sites):
                 perturb(unary[i], model.unary[n, i], perturbation, first_image + n, first_sample + s, model.site_id[i])
             messages[:] = 0.0
-            dirty[:] = True
+            dirty[:] = UNVISITED
             for sweep in range(1, max_sweeps + 1):
                 now = damping if sweep > undamped else 0.0
                 if visit(model, n, unary, order, messages, dirty, rho, True, now, tolerance) == 0:

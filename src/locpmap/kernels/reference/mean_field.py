@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.kernels.model import Model
+from locpmap.kernels.reference.messages import CHANGED
 from locpmap.kernels.reference.scores import edge_tables
 
 Array = npt.NDArray[Any]
@@ -26,14 +27,15 @@ def mean_field(
 ) -> None:
     """Update images lo..hi at positions begin..stop of the model's order.
 
-    ``beliefs`` (N, S, L) are changed in place.  ``dirty`` (N, S) is True where a neighbour changed since a site was
-    last updated; only these are visited.  A belief that moves by no more than the tolerance stays as it is.
+    ``beliefs`` (N, S, L) are changed in place.  ``dirty`` (N, S) marks the sites of which a neighbour changed since
+    their last update; only these are visited.  A belief that moves by no more than the tolerance stays as it is.
     """
     for n in range(lo, hi):
         for i in model.order[begin:stop]:
             if not dirty[n, i]:
                 continue
-            dirty[n, i] = False
+            first_visit = dirty[n, i] > CHANGED
+            dirty[n, i] = 0
             scores = model.unary[n, i].astype(np.float64)
             slots = range(model.indptr[i], model.indptr[i + 1])
             for slot in slots:
@@ -41,6 +43,6 @@ def mean_field(
                 scores += (table.T if model.end[slot] else table) @ beliefs[n, model.neighbour[slot]].astype(np.float64)
             weights = np.exp(scores - scores.max())
             fresh = (weights / weights.sum()).astype(beliefs.dtype)
-            if (np.abs(fresh - beliefs[n, i]) > tolerance).any():
+            if first_visit or (np.abs(fresh - beliefs[n, i]) > tolerance).any():
                 beliefs[n, i] = fresh
-                dirty[n, model.neighbour[slots]] = True
+                dirty[n, model.neighbour[slots]] |= CHANGED

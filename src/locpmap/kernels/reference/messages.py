@@ -28,6 +28,10 @@ from locpmap.kernels.reference.scores import edge_tables
 
 Array = npt.NDArray[Any]
 
+# Marks of sites: bit 0 where something that the site reads has changed since its last visit (or mean field update),
+# bit 1 before its first visit, which stores its results whatever the tolerance.
+CHANGED, UNVISITED = 1, 3
+
 
 def log_sum(values: Array, axis: int = -1) -> Array:
     """``log Σ exp`` along an axis; -inf where every entry is."""

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.kernels.model import Model
+from locpmap.kernels.reference.messages import CHANGED
 
 Array = npt.NDArray[Any]
 
@@ -44,7 +45,8 @@ def pass_linear(
         for i in order[begin:stop]:
             if not dirty[n, i]:
                 continue
-            dirty[n, i] = False
+            first_visit = dirty[n, i] > CHANGED
+            dirty[n, i] = 0
             slots = range(model.indptr[i], model.indptr[i + 1])
             belief = weights[n, i] * messages[n, slots].prod(axis=0)
             for slot in slots:
@@ -55,6 +57,6 @@ def pass_linear(
                 fresh = cavity / cavity.sum() @ (table.T if model.end[slot] else table)
                 old = messages[n, model.reverse[slot]]
                 fresh = damping * old + (1 - damping) * fresh
-                if (np.abs(fresh - old) > tolerance * fresh).any():
+                if first_visit or (np.abs(fresh - old) > tolerance * fresh).any():
                     messages[n, model.reverse[slot]] = fresh
-                    dirty[n, model.neighbour[slot]] = True
+                    dirty[n, model.neighbour[slot]] |= CHANGED

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.kernels.model import Model
-from locpmap.kernels.reference.messages import belief, cavity, directed_table, mix, send
+from locpmap.kernels.reference.messages import CHANGED, belief, cavity, directed_table, mix, send
 
 Array = npt.NDArray[Any]
 
@@ -34,7 +34,7 @@ def pass_messages(
         model: The model; its colour classes may be visited in parallel.
         order: Sites to visit, (V,).
         messages: (N, 2E, L), changed in place.
-        dirty: (N, S) True where a site's incoming messages changed since it last sent; only these are visited.
+        dirty: (N, S) marks of sites whose incoming messages changed since they last sent; only these are visited.
         linear: (N,) images that are not for this kernel.
         rho: (E,) appearance of each edge.
         maximise: Max-product instead of sum-product.
@@ -67,7 +67,8 @@ def visit(
     for i in sites:
         if not dirty[i]:
             continue
-        dirty[i] = False
+        first_visit = dirty[i] > CHANGED
+        dirty[i] = 0
         whole = belief(model, unary, messages, rho, i)
         for slot in range(model.indptr[i], model.indptr[i + 1]):
             table = directed_table(model, image, slot, rho)
@@ -75,8 +76,9 @@ def visit(
             old = messages[model.reverse[slot]]
             fresh = mix(old, fresh, damping, maximise)
             same = fresh == old  # both -inf included
-            if (np.abs(np.where(same, 0, fresh) - np.where(same, 0, old)) > tolerance).any():
+            moved = np.abs(np.where(same, 0, fresh) - np.where(same, 0, old)) > tolerance
+            if moved.any() or first_visit:
                 messages[model.reverse[slot]] = fresh
-                dirty[model.neighbour[slot]] = True
+                dirty[model.neighbour[slot]] |= CHANGED
                 changes += 1
     return changes

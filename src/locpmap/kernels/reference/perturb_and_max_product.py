@@ -11,6 +11,7 @@ from locpmap.kernels.model import Model
 from locpmap.kernels.perturbation import Perturbation
 from locpmap.kernels.reference.climb_sites import perturbed
 from locpmap.kernels.reference.decode_messages import decode
+from locpmap.kernels.reference.messages import UNVISITED
 from locpmap.kernels.reference.pass_messages import visit
 
 Array = npt.NDArray[Any]
@@ -43,7 +44,7 @@ def perturb_and_max_product(
         for s in range(labels.shape[2]):
             unary = perturbed(model.unary[n], perturbation, first_image + n, first_sample + s, model.site_id)
             messages = np.zeros((2 * len(model.edges), model.unary.shape[2]))
-            dirty = np.ones(len(y), bool)
+            dirty = np.full(len(y), UNVISITED, np.uint8)
             for sweep in range(1, max_sweeps + 1):
                 now = damping if sweep > undamped else 0.0
                 if visit(model, n, unary, order, messages, dirty, rho, True, now, tolerance) == 0:

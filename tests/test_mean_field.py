@@ -1,0 +1,255 @@
+"""Mean field: the fixed point, the bound, and the fast softmax beneath them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numba import njit
+from scipy.special import softmax as exact_softmax
+from tests.oracles.enumeration import Enumeration
+from tests.oracles.models import KINDS, STRUCTURES, random_model
+from tests.oracles.transfer_matrix import TransferMatrix
+from tests.test_messages import NEVER, ODD, normal, problem_of, same
+
+from locpmap.errors import InputError
+from locpmap.inference import infer
+from locpmap.inference.mean_field import MeanField
+from locpmap.kernels import BACKENDS
+from locpmap.kernels.numba.softmax import softmax
+from locpmap.kernels.reference.messages import CHANGED
+from locpmap.potentials import Potentials
+from locpmap.result import BoundKind, Status
+
+SETTLED = MeanField(tolerance=1e-12, max_sweeps=2_000)
+
+
+def in_single_precision(pot: Potentials) -> Potentials:
+    weights = pot.pairwise.weights
+    assert weights is not None
+    shapes = [(h, w) for h, w in pot.structure.direction_shapes]  # type: ignore[union-attr]
+    return Potentials.grid(
+        pot.unflatten(pot.unary).astype(np.float32),
+        tuple(
+            np.broadcast_to(w, (len(w), h * v)).reshape(-1, h, v)[0] for w, (h, v) in zip(weights, shapes, strict=True)
+        ),
+    )
+
+
+# the operations against the reference
+
+
+@pytest.mark.parametrize("case", [*ODD, "single precision"])
+def test_operations_agree_with_the_reference(case: str) -> None:
+    pot = in_single_precision(ODD["primes"]) if case == "single precision" else ODD[case]
+    # Where every pair is forbidden, scores are of the size of what stands in for -inf.
+    rtol = 1e-6 if case in ("single precision", "nothing allowed") else 1e-12
+    outcomes = []
+    for backend in BACKENDS:
+        problem = problem_of(pot, backend)
+        decoder = MeanField(tolerance=1e-7, start="unary")
+        state = decoder.init(problem)
+        for _ in range(3):
+            decoder.step(problem, state)
+        outcomes.append((state.beliefs.copy(), state.dirty.copy(), decoder.finish(problem, state)))
+    (truth, dirty, expected), (beliefs, mine, outcome) = outcomes
+    assert np.isfinite(truth).all()
+    np.testing.assert_allclose(beliefs, truth, rtol=rtol, atol=rtol)
+    np.testing.assert_array_equal(mine, dirty)
+    assert expected.log_partition is not None
+    assert not np.isnan(expected.log_partition).any()
+    np.testing.assert_allclose(outcome.log_partition, expected.log_partition, rtol=rtol)  # type: ignore[arg-type]
+
+
+@njit
+def softmax_rows(rows: np.ndarray) -> None:
+    for row in rows:
+        softmax(row)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_labels", [1, 2, 3, 8, 21, 64])
+def test_softmax(dtype: Any, n_labels: int) -> None:
+    """Errors of a few units in the last place, from the exponentials and from adding them up."""
+    scores = np.random.default_rng(n_labels).normal(size=(200, n_labels)) * np.geomspace(1e-3, 30, 200)[:, None]
+    scores[::7, 0] = NEVER if n_labels > 1 else 0
+    scores = scores.astype(dtype)
+    rows = scores.copy()
+    softmax_rows(rows)
+    below = scores - scores.max(axis=1, keepdims=True)  # rounded as the kernel rounds it
+    error = (4 + n_labels / 2) * np.finfo(dtype).eps
+    np.testing.assert_allclose(rows, exact_softmax(below.astype(np.float64), axis=1), rtol=error, atol=1e-37)
+    assert (rows[scores == NEVER] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_softmax_of_extreme_scores(dtype: Any) -> None:
+    rows = np.array([[0, -87, -88, -104, -1e9], [3e8, -3e8, NEVER, 0, 1], [-1e30, NEVER, NEVER, -1e30, NEVER]], dtype)
+    softmax_rows(rows)
+    expected = [[1, np.exp(-87), 0, 0, 0], [1, 0, 0, 0, 0], [0.5, 0, 0, 0.5, 0]]
+    np.testing.assert_allclose(rows, expected, rtol=1e-6, atol=1e-37)
+
+
+# the fixed point and the bound
+
+
+@pytest.mark.parametrize("case", [case for case in ODD if case not in ("nothing allowed", "forbidden pairs")])
+def test_the_fixed_point_is_one(case: str) -> None:
+    """``q_i = softmax(unary_i + Σ_j table · q_j)``, written out."""
+    pot = ODD[case]
+    result = infer(pot, SETTLED)
+    assert result.status is Status.CONVERGED
+    q = result.probability.reshape(pot.unary.shape)
+    model = pot.model
+    for n in range(pot.n_images):
+        scores = pot.unary[n].astype(np.float64)
+        for e, (i, j) in enumerate(model.edges):
+            features = model.features[n % len(model.features), e % model.features.shape[1]]
+            tables = model.tables[n % len(model.tables), e % model.tables.shape[1]]
+            table = np.tensordot(features, tables, axes=1)
+            scores[i] += table @ q[n, j]
+            scores[j] += table.T @ q[n, i]
+        np.testing.assert_allclose(q[n], exact_softmax(scores, axis=1), atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_the_bound_holds_and_rises_with_every_sweep(structure: str, kind: str) -> None:
+    for seed, coupling in enumerate((0.5, 2.0, 8.0)):
+        model = random_model(structure, kind, 6, 3, coupling=coupling, forbidden=0.1, seed=seed)
+        exact, pot = Enumeration(*model).log_partition, Potentials.graph(*model)
+        results = [infer(pot, MeanField(tolerance=0, max_sweeps=n), n_threads=1) for n in (1, 2, 3, 4, 8, 100)]
+        bounds = [result.log_partition for result in results]
+        slack = 1e-9 * max(1, abs(exact))
+        assert bounds[-1] <= exact + slack
+        assert (np.diff(bounds) >= -slack).all()
+        assert results[0].log_partition_kind is BoundKind.LOWER
+
+
+def test_the_bound_is_what_the_definition_says() -> None:
+    """E_q[score] + entropy, by enumeration of the product distribution."""
+    model = random_model("cycle", "random", 5, 3, coupling=1.5, seed=1)
+    exact = Enumeration(*model)
+    result = infer(Potentials.graph(*model), MeanField(max_sweeps=2))
+    q = np.prod([p[labels] for p, labels in zip(result.probability, exact.labellings.T, strict=True)], axis=0)
+    assert result.log_partition == pytest.approx((q * (exact.scores - np.log(q))).sum(), rel=1e-12)
+
+
+def test_the_bound_holds_in_single_precision() -> None:
+    """Many confident sites: beliefs that sum to 1 only nearly would break it."""
+    rng = np.random.default_rng(3)
+    unary = (20 + 6 * rng.normal(size=(200, 3, 2))).astype(np.float32)
+    pot = Potentials.grid(unary, 0.05)
+    tables = [np.broadcast_to(0.05 * np.eye(2), shape) for shape in ((200, 2, 2, 2), (199, 3, 2, 2))]
+    exact = TransferMatrix(unary.astype(np.float64), tables[0], tables[1]).log_partition
+    bound = infer(pot, MeanField()).log_partition
+    assert bound <= exact
+    assert bound == pytest.approx(exact, rel=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-9])
+def test_without_edges_it_is_exact(scale: float) -> None:
+    """Unaries far below the tolerance included: the first visit counts."""
+    unary = normal(4, 3, scale=scale)
+    result = infer(Potentials.graph(unary, [], 1.0), MeanField())
+    np.testing.assert_allclose(result.probability, exact_softmax(unary, axis=1), rtol=1e-14)
+    np.testing.assert_array_equal(result.labels, unary.argmax(axis=1))
+    assert result.log_partition == pytest.approx(np.logaddexp.reduce(unary, axis=1).sum(), rel=1e-14)
+
+
+def test_skipped_sites_are_those_that_would_not_move() -> None:
+    """With tolerance 0 a run is the same as one that visits every site in every sweep, bit for bit."""
+    pot = Potentials.grid(normal(9, 11, 4), (normal(9, 10), normal(8, 11)))
+    problem = problem_of(pot, "numba")
+    decoder = MeanField(tolerance=0)
+    lazy, full = decoder.init(problem), decoder.init(problem)
+    for _ in range(30):
+        decoder.step(problem, lazy)
+        full.dirty[:] |= CHANGED
+        decoder.step(problem, full)
+        assert lazy.beliefs.tobytes() == full.beliefs.tobytes()
+    assert 0 < lazy.dirty.sum() < lazy.dirty.size
+
+
+def test_a_tolerance_costs_no_more_than_itself() -> None:
+    pot = ODD["primes"]
+    rough, fine = infer(pot, MeanField(tolerance=1e-4)), infer(pot, SETTLED)
+    assert rough.n_sweeps < fine.n_sweeps
+    np.testing.assert_allclose(rough.probability, fine.probability, atol=1e-3)
+
+
+def test_the_uniform_start_does_not_see_how_scores_are_split() -> None:
+    """Moving scores between unaries and tables leaves the model, and with it every iterate, as it is."""
+    rng = np.random.default_rng(5)
+    unary, edges, tables = random_model("grid", "random", 6, 3, seed=5)
+    moved, shifted = unary.copy(), tables.copy()
+    for e, (i, j) in enumerate(edges):
+        at_i, at_j = 3 * rng.normal(size=(2, 3))
+        moved[i] -= at_i
+        moved[j] -= at_j
+        shifted[e] += at_i[:, None] + at_j
+    for max_sweeps in (1, 2, 50):
+        one, other = (
+            infer(Potentials.graph(u, edges, t), MeanField(max_sweeps=max_sweeps))
+            for u, t in ((unary, tables), (moved, shifted))
+        )
+        np.testing.assert_allclose(one.probability, other.probability, atol=1e-9)
+        assert one.log_partition == pytest.approx(other.log_partition, rel=1e-12)
+
+
+# forbidden and extreme scores
+
+
+def test_pairs_that_must_agree() -> None:
+    """Each label of each site meets forbidden mass at first; the least forbidden wins, and what is left is allowed."""
+    table = np.where(np.eye(2, dtype=bool), 0.0, NEVER)
+    unary = np.array([[1.0, 0.0], [0.0, 0.5], [0.3, 0.0], [0.0, 0.2]])
+    result = infer(Potentials.graph(unary, [[0, 1], [1, 2], [2, 3]], table), MeanField())
+    assert len(np.unique(result.labels)) == 1
+    assert result.log_partition == pytest.approx(unary[:, result.labels[0]].sum(), abs=1e-9)
+    assert result.log_partition <= np.logaddexp.reduce(unary.sum(axis=0))
+
+
+def test_forbidden_mass_that_is_left_proves_nothing() -> None:
+    result = infer(ODD["nothing allowed"], MeanField())
+    assert result.log_partition == NEVER
+    assert np.isfinite(result.probability).all()
+
+
+@pytest.mark.parametrize("case", ["far apart", "far apart, tables", "forbidden pairs"])
+def test_extreme_scores_stay_finite(case: str) -> None:
+    result = infer(ODD[case], MeanField())
+    assert np.isfinite(result.probability).all()
+    np.testing.assert_allclose(result.probability.sum(axis=-1), 1, atol=1e-12)
+    assert not np.isnan(result.log_partition)
+
+
+# threads, batches, options
+
+
+@pytest.mark.parametrize("case", ["batch", "factored", "table per edge and image", "primes"])
+def test_threads_change_no_bit(case: str) -> None:
+    one, *others = (infer(ODD[case], MeanField(), n_threads=n) for n in (1, 2, 3))
+    for other in others:
+        same(one, other)
+
+
+def test_a_batch_is_its_images_one_at_a_time() -> None:
+    unary, right, down = normal(3, 4, 5, 3), normal(3, 4, 4), normal(3, 3, 5)
+    batch = infer(Potentials.grid(unary, (right, down)), MeanField())
+    for n in range(3):
+        alone = infer(Potentials.grid(unary[n], (right[n], down[n])), MeanField())
+        assert alone.probability.tobytes() == batch.probability[n].tobytes()
+        assert alone.log_partition == batch.log_partition[n]
+
+
+@pytest.mark.parametrize("options", [{"max_sweeps": 0}, {"tolerance": -1e-3}, {"start": "random"}], ids=str)
+def test_bad_options(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(options))):
+        MeanField(**options)
+
+
+def test_a_run_that_is_cut_says_so() -> None:
+    result = infer(ODD["primes"], MeanField(max_sweeps=2))
+    assert (result.status, result.n_sweeps) == (Status.MAX_SWEEPS, 2)
