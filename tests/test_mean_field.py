@@ -172,6 +172,15 @@ def test_skipped_sites_are_those_that_would_not_move() -> None:
     assert 0 < lazy.dirty.sum() < lazy.dirty.size
 
 
+def test_single_precision_unaries_with_a_table() -> None:
+    """Sums over tables are made in double precision, and the answer comes in the unaries' own."""
+    unary, table = normal(3, 4, 3).astype(np.float32), normal(3, 3)
+    single, double = (infer(Potentials.grid(u, table), MeanField()) for u in (unary, unary.astype(np.float64)))
+    assert single.probability.dtype == np.float32
+    np.testing.assert_allclose(single.probability, double.probability, atol=1e-7)
+    assert single.log_partition == pytest.approx(double.log_partition, rel=1e-12)
+
+
 def test_a_tolerance_costs_no_more_than_itself() -> None:
     pot = ODD["primes"]
     rough, fine = infer(pot, MeanField(tolerance=1e-4)), infer(pot, SETTLED)

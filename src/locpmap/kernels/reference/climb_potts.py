@@ -46,10 +46,8 @@ def climb_potts(
             image, sample = first_image + n, first_sample + s
             key = (int(k0), int(k1))
             scores = noise.perturbed_lazy(unary[n].astype(np.float64), temperature, key, image, sample, sites)
-            if start == RANDOM and n_labels == 2:
-                y = noise.start_bits(unary[n], key, image, sample, sites)
-            elif start == RANDOM:
-                y = noise.start_labels(unary[n], noise.words(key, noise.LAZY_SITE, image, sample, sites)[2])
+            if start == RANDOM:
+                y = noise.lazy_start(unary[n], key, image, sample, sites)
             else:
                 y = scores.argmax(axis=1) if start == PERTURBED else given[n]
             y = y.reshape(height, width).astype(np.int64)

@@ -16,7 +16,9 @@ half, so it is exact in single precision and never 0 or 1, and no logarithm belo
 **lazy** (Potts weights that are not negative, more than two labels): drawn top-down, so that most of it never
 needs drawing.  Perturbed scores are clocks ``T_k = exp(-(unary_k + Gumbel)) ~ Exp(rate p_k)`` up to scale, with
 ``p = softmax(unary)``; the smallest clock is the largest score.  The first clock rings at ``T_a ~ Exp(1)``
-for a label ``a ~ Categorical(p)``; by memorylessness the others follow as ``T_k = T_a + Exp(1) / p_k``.
+for a label ``a ~ Categorical(p)``; by memorylessness the others follow as ``T_k = T_a + Exp(1) / p_k``.  One word per
+site picks ``a`` and holds the leading byte of T_a's uniform; the leading bytes of the others' come sixteen to a call,
+and the remaining 24 bits of any of them only where the bytes leave the winner open.
 
 **lazy, two labels**: only the difference of the two noises matters, and it is logistic: one word per site.
 """
@@ -32,7 +34,7 @@ Array = npt.NDArray[Any]
 Key = tuple[int, int]
 
 # Streams keep uses of the same (image, sample, site) apart.
-PLAIN, LAZY_SITE, LAZY_CLOCK, LOGISTIC, START, START_BITS, CHAIN, DROP = range(8)
+PLAIN, LAZY_SITE, LAZY_CLOCK, LOGISTIC, START, START_BITS, CHAIN, DROP, LAZY_FINE = range(9)
 
 BITS = 23  # of a word that make a uniform
 
@@ -97,14 +99,33 @@ def perturbed_lazy(unary: Array, temperature: float, key: Key, image: int, sampl
         return temperature * np.stack([scaled[:, 0], scaled[:, 1] - np.log(u / (1 - u))], axis=1)
     scaled = scaled - scaled.max(axis=1, keepdims=True)
     log_p = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
-    first = words(key, LAZY_SITE, image, sample, sites)
-    winner = first_label(np.exp(log_p), uniform(first[0]))
-    clock = np.log(-np.log(uniform(first[1])))[:, None]
-    wait = np.log(-np.log(label_uniforms(key, LAZY_CLOCK, image, sample, sites, unary.shape[1])))
+    first = words(key, LAZY_SITE, image, sample >> 2, sites)[sample & 3]
+    winner = first_label(np.exp(log_p), uniform(first))
+    fine = np.concatenate([words(key, LAZY_FINE, image, sample, sites, g) for g in range(unary.shape[1] // 4 + 1)])
+    clock = np.log(-np.log(joined(first & np.uint64(255), fine[0])))[:, None]
+    coarse = lazy_bytes(key, image, sample, sites, unary.shape[1])
+    wait = np.log(-np.log(joined(coarse, fine[1 : unary.shape[1] + 1]))).T
     # In logs, so that a label far below the others stays possible: a neighbour may still bring it back.
     clocks = np.logaddexp(clock, wait - log_p)
     np.put_along_axis(clocks, winner[:, None], clock, axis=1)
     return -temperature * clocks
+
+
+def joined(coarse: Array, fine: Array) -> Array:
+    """A uniform of 32 bits: the leading eight from a byte, which mostly decides by itself, the rest from a word."""
+    return (coarse.astype(np.float64) * 2.0**24 + (fine >> np.uint64(8)).astype(np.float64) + 0.5) / 2.0**32
+
+
+def lazy_bytes(key: Key, image: int, sample: int, sites: Array, n_labels: int) -> Array:
+    """The leading bytes of all labels' waits, (n_labels, n_sites).
+
+    A call of Philox gives sixteen: the labels of four samples (up to 4 labels), of two (up to 8), or sixteen labels.
+    """
+    room = 4 if n_labels <= 4 else 8 if n_labels <= 8 else 16
+    shared = 16 // room  # samples that share a call
+    groups = [words(key, LAZY_CLOCK, image, sample // shared, sites, g) for g in range((n_labels + room - 1) // room)]
+    every = [word >> np.uint64(shift) & np.uint64(255) for words_ in groups for word in words_ for shift in (0, 8, 16, 24)]
+    return np.stack(every)[sample % shared * room :][:n_labels]
 
 
 def first_label(p: Array, u: Array) -> Array:
@@ -122,6 +143,13 @@ def first_label(p: Array, u: Array) -> Array:
 def logistic_uniform(key: Key, image: int, sample: int, sites: Array) -> Array:
     """Two labels, lazy: sample s takes word s mod 4 of the call with counter s div 4."""
     return uniform(words(key, LOGISTIC, image, sample >> 2, sites)[sample & 3])
+
+
+def lazy_start(unary: Array, key: Key, image: int, sample: int, sites: Array) -> Array:
+    """The random start in the lazy scheme: four samples share a call of Philox."""
+    if unary.shape[1] == 2:
+        return start_bits(unary, key, image, sample, sites)
+    return start_labels(unary, words(key, START, image, sample >> 2, sites)[sample & 3])
 
 
 def start_labels(unary: Array, word: Array) -> Array:
