@@ -278,6 +278,40 @@ def test_numba_agrees_on_an_image_of_prime_size(n_labels: int, dtype: Any) -> No
         assert mine.probability.dtype == dtype
 
 
+KERNELS = ("climb_sites", "climb_potts", "climb_bits", "votes", "bit_votes", "conditionals")
+
+
+def n_compiled() -> dict[str, int]:
+    """How many combinations of argument types each kernel has been compiled for."""
+    numba = choose_backend("numba", "cpu")
+    return {name: len(getattr(numba, name).signatures) for name in KERNELS}
+
+
+@pytest.mark.parametrize("n_labels", [2, 4])
+def test_odd_shapes_and_layouts_compile_nothing_new(n_labels: int) -> None:
+    """A kernel takes seconds to compile, so what the arrays look like must not make it compile again."""
+
+    def decode(pot: Potentials, start: Any) -> None:
+        for probability in ("votes", "conditional"):
+            infer(pot, LocPMAP(2, start=start, probability=probability))
+
+    def model(shape: tuple[int, int], form: str, images: tuple[int, ...]) -> Potentials:
+        weights: Any = (np.ones((*images, shape[0], shape[1] - 1)), np.ones((shape[0] - 1, shape[1])))
+        pairwise = {"weight": 1.0, "weights": weights, "table": np.eye(n_labels)}[form]
+        return Potentials.grid(np.zeros((*images, *shape, n_labels)), pairwise)
+
+    for form in ("weight", "weights", "table"):
+        decode(model((5, 7), form, ()), np.zeros((5, 7), int))
+    before = n_compiled()
+    for shape, form, images in itertools.product(SHAPES, ("weight", "weights", "table"), ((), (3,))):
+        decode(model(shape, form, images), "random")
+        read_only = np.zeros((*images, *shape), int)
+        read_only.flags.writeable = False
+        decode(model(shape, form, images), read_only)
+        decode(model(shape, form, images), np.zeros((*images, *shape), np.uint8).T.copy().T)
+    assert n_compiled() == before
+
+
 # what is read off the samples
 
 

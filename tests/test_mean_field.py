@@ -17,7 +17,7 @@ from locpmap.errors import InputError
 from locpmap.inference import infer
 from locpmap.inference.mean_field import MeanField
 from locpmap.kernels import BACKENDS
-from locpmap.kernels.numba.softmax import softmax
+from locpmap.kernels.numba.softmax_rows import softmax
 from locpmap.kernels.reference.messages import CHANGED
 from locpmap.potentials import Potentials
 from locpmap.result import BoundKind, Status
@@ -156,6 +156,14 @@ def test_without_edges_it_is_exact(scale: float) -> None:
     np.testing.assert_allclose(result.probability, exact_softmax(unary, axis=1), rtol=1e-14)
     np.testing.assert_array_equal(result.labels, unary.argmax(axis=1))
     assert result.log_partition == pytest.approx(np.logaddexp.reduce(unary, axis=1).sum(), rel=1e-14)
+
+
+def test_beliefs_of_single_precision_sum_to_one_in_the_bound() -> None:
+    """Scores far from 0 would show what is missing to 1."""
+    unary = (1000 + normal(50, 3)).astype(np.float32)
+    result = infer(Potentials.grid(unary[None], 0.0), MeanField())
+    exact = np.logaddexp.reduce(unary.astype(np.float64), axis=1).sum()
+    assert result.log_partition == pytest.approx(exact, rel=1e-13)
 
 
 def test_skipped_sites_are_those_that_would_not_move() -> None:

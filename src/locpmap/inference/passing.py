@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from locpmap.arrays import frozen
 from locpmap.errors import InputError
@@ -99,6 +98,8 @@ def log_beliefs(problem: Problem, messages: Array, rho: Array) -> tuple[Array, A
 
     A site whose every label is forbidden (no labelling is allowed) has normaliser -inf and believes in its unaries.
     """
+    from scipy.sparse import csr_array
+
     model, unary = problem.model, problem.potentials.unary
     shape = (unary.shape[1], messages.shape[1])
     incoming = csr_array((rho[model.edge], np.arange(shape[1]), model.indptr), shape=shape)

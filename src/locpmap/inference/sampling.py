@@ -18,8 +18,8 @@ from locpmap.result import Status
 
 Array = npt.NDArray[Any]
 
-# Draw samples first .. first + count of images lo .. hi: labels (hi - lo, S, count), or (hi - lo, S) words with a bit per
-# sample, and the sweeps of each climb (hi - lo, count).
+# Draw samples first .. first + count of images lo .. hi: labels (hi - lo, S, count), or words (hi - lo, S) with a bit
+# per sample, and the sweeps of each climb (hi - lo, count).
 Draw = Callable[[int, int, int, int], tuple[Array, Array]]
 
 # A round of samples: no more labels held at a time than this, so that memory does not grow with the number of samples;
@@ -39,7 +39,7 @@ def parse_start(start: Any, problem: Problem, names: dict[str, int]) -> tuple[in
     given = problem.potentials.flat_labels(start, "start")
     if np.isneginf(np.take_along_axis(problem.potentials.unary, given[:, :, None], axis=2)).any():
         raise InputError("start holds a label that the unary forbids (-inf), expected allowed labels")
-    return GIVEN, given
+    return GIVEN, np.array(given, order="C")  # one layout for all callers: kernels compile once
 
 
 @dataclass

@@ -1,4 +1,7 @@
-"""Spanning forests of a model's graph: orders for messages, and the forests that a tree-reweighted bound averages."""
+"""Spanning forests of a model's graph: orders for messages, and the forests that a tree-reweighted bound averages.
+
+SciPy is imported by the functions that use it: it takes longer to load than the rest of the library.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree
 
 from locpmap.kernels import Model
 
@@ -23,6 +24,8 @@ class Forest(NamedTuple):
 
 def breadth_first(model: Model, edges: Array | None = None) -> Forest:
     """The breadth-first forest of the graph, or of the given edges (indices) alone; O(S + E)."""
+    from scipy.sparse.csgraph import breadth_first_order, connected_components
+
     n_sites = model.unary.shape[1]
     ends = model.edges if edges is None else model.edges[edges]
     _, component = connected_components(_matrix(ends, n_sites), directed=False)
@@ -39,6 +42,8 @@ def breadth_first(model: Model, edges: Array | None = None) -> Forest:
 
 def is_forest(model: Model) -> bool:
     """Whether the graph has no cycle."""
+    from scipy.sparse.csgraph import connected_components
+
     n_sites = model.unary.shape[1]
     n_components, _ = connected_components(_matrix(model.edges, n_sites), directed=False)
     return len(model.edges) == n_sites - n_components
@@ -50,6 +55,8 @@ def spanning_forests(model: Model, least: int) -> tuple[list[Forest], npt.NDArra
     Each is a minimum spanning forest where an edge costs the number of its uses so far (and a fixed random fraction),
     so uses stay even.  A graph without cycles is its own only forest; otherwise there are at least ``least``.
     """
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
     n_sites, n_edges = model.unary.shape[1], len(model.edges)
     low, high = np.sort(model.edges, axis=1).T.astype(np.int64)
     key = low * n_sites + high
@@ -69,5 +76,7 @@ def spanning_forests(model: Model, least: int) -> tuple[list[Forest], npt.NDArra
 
 
 def _matrix(ends: Array, n_sites: int, values: Array | None = None) -> Any:
+    from scipy.sparse import coo_array
+
     data = np.ones(len(ends)) if values is None else values
     return coo_array((data, (ends[:, 0], ends[:, 1])), shape=(n_sites, n_sites)).tocsr()

@@ -1,7 +1,7 @@
 """LocPMAP's climb with two labels and one Potts weight on a 4-connected grid: 64 samples in a machine word.
 
-With n of its d neighbours at label 1, a site takes label 1 iff its uniform u is below ``sigmoid(h + w (2n - d))``, h being
-the difference of its unaries.  So a site needs, once per sample, d + 1 comparisons of one random word with whole
+With n of its d neighbours at label 1, a site takes label 1 iff its uniform u is below ``sigmoid(h + w (2n - d))``, h
+being the difference of its unaries.  So a site needs, once per sample, d + 1 comparisons of one random word with whole
 numbers that all samples share; kept as d + 1 bit masks, they turn a visit for 64 samples into some twenty word
 operations on the neighbours' labels.  Scratch: six words per site.
 """

@@ -13,7 +13,7 @@ from numba import njit
 
 from locpmap.kernels.numba.edge_scores import potts_weight, table_score
 from locpmap.kernels.numba.noise import pick, site_words, uniform
-from locpmap.kernels.numba.perturb import perturb
+from locpmap.kernels.numba.perturbing import perturb
 from locpmap.kernels.perturbation import PLAIN
 from locpmap.kernels.reference import noise as streams
 from locpmap.kernels.reference.climb_blocks import ROUNDING

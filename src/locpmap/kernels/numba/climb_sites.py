@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from locpmap.kernels.numba.edge_scores import potts_weight, table_score
-from locpmap.kernels.numba.perturb import perturb
+from locpmap.kernels.numba.perturbing import perturb
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

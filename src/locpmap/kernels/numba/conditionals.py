@@ -33,6 +33,9 @@ def conditionals(model, labels, sums, lo, begin, stop):
                 top = scores[0]
                 for k in range(1, n_labels):
                     top = max(top, scores[k])
+                if top == -np.inf:  # hard pairs leave the site no label: the sample's own has to do
+                    sums[n, i, labels[n, i, s]] += np.int64(UNIT)
+                    continue
                 total = 0.0
                 for k in range(n_labels):
                     scores[k] = math.exp(scores[k] - top)

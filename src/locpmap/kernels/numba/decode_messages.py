@@ -6,7 +6,6 @@ import numpy as np
 from numba import njit
 
 from locpmap.kernels.numba.edge_scores import potts_weight, table_score
-from locpmap.kernels.numba.scores import best_label
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -37,6 +36,15 @@ def decode(model, n, unary, order, messages, y):
             else:
                 for k in range(n_labels):
                     scores[k] += table_score(features, tables, n, edge, ends[slot], k, label)
-        y[i] = best_label(scores, 0)
+        y[i] = best_label(scores)
         if scores[y[i]] == -np.inf:
-            y[i] = best_label(unary[i], 0)
+            y[i] = best_label(unary[i])
+
+
+@njit(error_model="numpy")
+def best_label(scores):
+    """The smallest label of the largest score."""
+    best = 0
+    for k in range(1, len(scores)):
+        best = k if scores[k] > scores[best] else best
+    return best

@@ -44,11 +44,10 @@ def gibbs(model, labels, totals, adds, temperature, k0, k1, sweep, first_image, 
                 threshold = uniform(site_words(k0, k1, CHAIN, first_image + n, sweep, site_id[i], 0)[0]) * total
                 below = 0.0
                 for k in range(n_labels):
-                    if scores[k] > 0:
-                        drawn = k  # the last possible label, should rounding leave the threshold beyond the sum
-                        below += scores[k]
-                        if threshold < below:
-                            break
+                    below += scores[k]  # in the order of the total, which the threshold is below
+                    if threshold < below:
+                        drawn = k
+                        break
                 labels[n, i] = drawn
                 if adds == CONDITIONAL:
                     for k in range(n_labels):

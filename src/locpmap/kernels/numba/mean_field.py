@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from locpmap.kernels.numba.edge_scores import potts_weight, table_score
-from locpmap.kernels.numba.softmax import softmax
+from locpmap.kernels.numba.softmax_rows import softmax
 from locpmap.kernels.reference.mean_field import FORBIDDEN
 
 

@@ -6,12 +6,10 @@ after a change here, its cache of the kernels must be thrown away.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numba import njit
 
-from locpmap.kernels.reference.noise import BITS, PLAIN
+from locpmap.kernels.reference.noise import BITS
 
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
@@ -23,7 +21,8 @@ _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 def philox(c0, c1, c2, c3, k0, k1):
     """Ten rounds of Philox-4x32 on one counter; four 32-bit words."""
     # 64-bit variables whose upper halves are known to be zero: every product compiles to one 32x32 -> 64 multiply.
-    c0, c1, c2, c3 = np.uint64(np.uint32(c0)), np.uint64(np.uint32(c1)), np.uint64(np.uint32(c2)), np.uint64(np.uint32(c3))
+    c0, c1 = np.uint64(np.uint32(c0)), np.uint64(np.uint32(c1))
+    c2, c3 = np.uint64(np.uint32(c2)), np.uint64(np.uint32(c3))
     k0, k1 = np.uint64(np.uint32(k0)), np.uint64(np.uint32(k1))
     for _ in range(10):
         product0, product1 = _M0 * c0, _M1 * c2
@@ -51,12 +50,3 @@ def pick(words, j):
 def uniform(word):
     """A 32-bit word as a float64 strictly inside (0, 1) (exact in float32 as well)."""
     return (np.float64(np.uint32(word) >> np.uint32(32 - BITS)) + 0.5) * 2.0**-BITS
-
-
-@njit(forceinline=True, error_model="numpy")
-def gumbel_row(out, k0, k1, image, sample, site):
-    """Plain scheme: fill ``out`` (n_labels,) with the standard Gumbel noise of one site."""
-    for group in range((len(out) + 3) // 4):
-        words = site_words(k0, k1, PLAIN, image, sample, site, group)
-        for j in range(min(4, len(out) - 4 * group)):
-            out[4 * group + j] = -math.log(-math.log(uniform(pick(words, j))))

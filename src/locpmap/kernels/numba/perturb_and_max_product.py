@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from locpmap.kernels.numba.climb_sites import perturb
 from locpmap.kernels.numba.decode_messages import decode
 from locpmap.kernels.numba.pass_messages import visit
+from locpmap.kernels.numba.perturbing import perturb_unaries
 from locpmap.kernels.reference.messages import UNVISITED
 
 
@@ -38,8 +38,7 @@ def perturb_and_max_product(
     y = np.empty(n_sites, np.int64)
     for n in range(lo, hi):
         for s in range(n_samples):
-            for i in range(n_sites):
-                perturb(unary[i], model.unary[n, i], perturbation, first_image + n, first_sample + s, model.site_id[i])
+            perturb_unaries(unary, model.unary, n, perturbation, first_image + n, first_sample + s, model.site_id)
             messages[:] = 0.0
             dirty[:] = UNVISITED
             for sweep in range(1, max_sweeps + 1):

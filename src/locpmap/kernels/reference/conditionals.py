@@ -21,6 +21,10 @@ def conditionals(model: Model, labels: Array, sums: Array, lo: int, begin: int, 
     """Add ``p(· | other labels)`` of images lo.. and sites begin..stop; labels (n, S, R), sums (n, S, L) int64."""
     for n in range(len(labels)):
         for s in range(labels.shape[2]):
-            scores = local_scores(model, labels[n, :, s].astype(np.int64), lo + n)[begin:stop]
+            y = labels[n, :, s].astype(np.int64)
+            scores = local_scores(model, y, lo + n)[begin:stop]
+            # Where hard pairs leave a site no label, the sample's own has to do.
+            stuck = np.flatnonzero(scores.max(axis=1) == -np.inf)
+            scores[stuck, y[begin:stop][stuck]] = 0
             weights = np.exp(scores - scores.max(axis=1, keepdims=True))
             sums[n, begin:stop] += np.rint(weights / weights.sum(axis=1, keepdims=True) * UNIT).astype(np.int64)

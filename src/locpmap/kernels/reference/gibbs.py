@@ -69,5 +69,4 @@ def conditional(scores: Array, temperature: float) -> Array:
 def draw(p: Array, u: Array) -> Array:
     """The first label whose cumulative probability exceeds u; never one of probability 0."""
     cumulative = np.cumsum(p, axis=1)
-    beyond = cumulative <= u[:, None] * cumulative[:, -1:]
-    return np.minimum(beyond.sum(axis=1), p.shape[1] - 1)
+    return np.minimum((cumulative <= u[:, None] * cumulative[:, -1:]).sum(axis=1), p.shape[1] - 1)

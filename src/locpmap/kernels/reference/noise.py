@@ -124,8 +124,10 @@ def lazy_bytes(key: Key, image: int, sample: int, sites: Array, n_labels: int) -
     room = 4 if n_labels <= 4 else 8 if n_labels <= 8 else 16
     shared = 16 // room  # samples that share a call
     groups = [words(key, LAZY_CLOCK, image, sample // shared, sites, g) for g in range((n_labels + room - 1) // room)]
-    every = [word >> np.uint64(shift) & np.uint64(255) for words_ in groups for word in words_ for shift in (0, 8, 16, 24)]
-    return np.stack(every)[sample % shared * room :][:n_labels]
+    in_bytes = [
+        word >> np.uint64(shift) & np.uint64(255) for word in np.concatenate(groups) for shift in (0, 8, 16, 24)
+    ]
+    return np.stack(in_bytes)[sample % shared * room :][:n_labels]
 
 
 def first_label(p: Array, u: Array) -> Array:
