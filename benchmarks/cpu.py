@@ -18,7 +18,7 @@ from benchmarks.report import print_task, print_verdicts, write_json
 from benchmarks.rows import ROWS
 from benchmarks.targets import Measurement, judge
 from benchmarks.tasks import NAMES, make_task
-from benchmarks.workers import Worker
+from benchmarks.workers import Clock, Worker
 
 REPEATS = 7
 BUDGET = 8.0  # seconds after which a slow system is not repeated on a task
@@ -78,7 +78,7 @@ def _measure(
 ) -> dict[str, Measurement]:
     """Start the systems one after the other, then go round them."""
     workers: dict[str, Worker] = {}
-    runs: dict[str, list[float]] = {}
+    runs: dict[str, list[Clock]] = {}
     steps = progress.add_task(task, total=len(names) * (1 + repeats))
     for name in names:
         progress.update(steps, description=f"{task}: {name}", advance=1)
@@ -90,13 +90,20 @@ def _measure(
     for _ in range(repeats):
         for name, worker in workers.items():
             progress.update(steps, description=f"{task}: {name}", advance=1)
-            if worker.first.seconds + sum(runs[name]) < BUDGET:
+            if sum(clock.seconds for clock in [worker.first.clock, *runs[name]]) < BUDGET:
                 runs[name].append(worker.run())
     progress.remove_task(steps)
     measured = {}
     for name, worker in workers.items():
-        times = runs[name] or [worker.first.seconds]
-        measured[name] = Measurement(statistics.median(times), times, worker.first.peak_bytes, worker.first.accuracy)
+        clocks = runs[name] or [worker.first.clock]
+        seconds = [clock.seconds for clock in clocks]
+        measured[name] = Measurement(
+            seconds=statistics.median(seconds),
+            runs=seconds,
+            cpu_seconds=statistics.median(clock.cpu_seconds for clock in clocks),
+            peak_bytes=worker.first.peak_bytes,
+            accuracy=worker.first.accuracy,
+        )
         worker.close()
     return measured
 

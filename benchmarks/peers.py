@@ -114,15 +114,16 @@ def pgmax_bp(task: Task) -> Run:
         graph.add_factors(fgroup.PairwiseFactorGroup(variables_for_factors=pairs, log_potential_matrix=tables))
     bp = infer.BP(graph.bp_state, temperature=1.0)
 
+    @jax.jit
     def marginals(arrays: Any) -> Any:
         arrays = bp.run(arrays, num_iters=50, damping=0.5, temperature=1.0)
         return infer.get_marginals(bp.get_beliefs(arrays))[variables]
 
-    def evidence() -> Any:
-        return bp.init(evidence_updates={variables: task.unary})
+    def run() -> np.ndarray:
+        return np.asarray(marginals(bp.init(evidence_updates={variables: task.unary}))).argmax(-1)
 
-    compiled = jax.jit(marginals).lower(evidence()).compile()
-    return lambda: np.asarray(compiled(evidence())).argmax(-1)
+    run()  # compiles
+    return run
 
 
 def torch_mean_field(task: Task) -> Run:

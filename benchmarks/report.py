@@ -18,14 +18,13 @@ def print_task(console: Console, task: str, rows: Mapping[str, Measurement]) -> 
     table = RichTable(title=task, title_justify="left")
     table.add_column("system")
     table.add_column("what it does")
-    for heading in ("seconds", "peak MB", "accuracy"):
+    for heading in ("seconds", "cpu s", "peak MB", "accuracy"):
         table.add_column(heading, justify="right")
     table.add_column("× the time of")
     for name, row in rows.items():
         ratios = ", ".join(f"{ratio:.2f} {peer}" for peer, ratio in ratios_of(name, rows).items())
-        table.add_row(
-            name, BY_NAME[name].what, f"{row.seconds:.3f}", f"{row.peak_bytes / MB:.0f}", f"{row.accuracy:.4f}", ratios
-        )
+        times = (f"{row.seconds:.3f}", f"{row.cpu_seconds:.3f}")
+        table.add_row(name, BY_NAME[name].what, *times, f"{row.peak_bytes / MB:.0f}", f"{row.accuracy:.4f}", ratios)
     console.print(table)
 
 

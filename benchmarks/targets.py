@@ -12,8 +12,9 @@ MB = 1_000_000
 class Measurement:
     """One row on one task."""
 
-    seconds: float  # median
+    seconds: float  # median over the rounds
     runs: list[float]
+    cpu_seconds: float  # median, summed over threads
     peak_bytes: int
     accuracy: float
 

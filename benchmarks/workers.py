@@ -15,6 +15,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from benchmarks.peers import Run
 from benchmarks.rows import BY_NAME
 from benchmarks.tasks import Task
 
@@ -22,10 +25,18 @@ CORNER = 16
 
 
 @dataclass(frozen=True)
+class Clock:
+    """What one run took: seconds on the wall, and seconds of processor over all threads, which bear a busy machine."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+@dataclass(frozen=True)
 class FirstRun:
     """What the full run that follows the warm-up shows."""
 
-    seconds: float
+    clock: Clock
     peak_bytes: int  # above the inputs and the imported packages
     accuracy: float
 
@@ -41,10 +52,11 @@ class Worker:
         other.close()
         self.first: FirstRun = self._receive()
 
-    def run(self) -> float:
-        """Seconds of one more run."""
+    def run(self) -> Clock:
+        """Time one more run."""
         self._pipe.send("run")
-        return float(self._receive())
+        clock: Clock = self._receive()
+        return clock
 
     def close(self) -> None:
         """End the process."""
@@ -68,18 +80,20 @@ def _serve(pipe: Connection, row: str, task_file: Path) -> None:
         prepare(task.crop(CORNER))()
         before = _restart_peak()
         run = prepare(task)
-        start = time.perf_counter()
-        labels = run()
-        seconds = time.perf_counter() - start
-        pipe.send(FirstRun(seconds, _peak() - before, task.accuracy(labels)))
+        clock, labels = _timed(run)
+        pipe.send(FirstRun(clock, _peak() - before, task.accuracy(labels)))
         while pipe.recv() == "run":
-            start = time.perf_counter()
-            run()
-            pipe.send(time.perf_counter() - start)
+            pipe.send(_timed(run)[0])
     except EOFError:
         return
     except Exception as error:
         pipe.send(RuntimeError(f"{type(error).__name__}: {error}"))
+
+
+def _timed(run: Run) -> tuple[Clock, np.ndarray]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    labels = run()
+    return Clock(time.perf_counter() - wall, time.process_time() - cpu), labels
 
 
 def _restart_peak() -> int:

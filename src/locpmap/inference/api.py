@@ -17,6 +17,10 @@ from locpmap.potentials import Potentials
 from locpmap.result import Result, Status
 
 
+# What `infer` itself takes by name: a misspelt one ends up among the decoder's options.
+ARGUMENTS = ("seed", "backend", "device", "first_image", "max_seconds", "n_threads", "progress")
+
+
 def infer(
     potentials: Potentials,
     method: str | Decoder = "locpmap",
@@ -62,6 +66,8 @@ def infer(
         within("max_seconds", max_seconds, 0)
     if n_threads is not None:
         at_least("n_threads", n_threads, 1)
+    if progress is not None and not callable(progress):
+        raise InputTypeError(f"progress is {progress!r}, expected a callable that takes (done, total)")
     key = key_of(seed)
     kernels = choose_backend(backend, device)
     threads = Threads((n_threads or available_threads()) if kernels.name == "numba" else 1)
@@ -87,7 +93,7 @@ def configure(method: str | Decoder, options: dict[str, Any]) -> Decoder:
     known = [f.name for f in dataclasses.fields(decoder)]  # type: ignore[arg-type]
     for option in options:
         if option not in known:
-            raise unknown(f"option of {method}", option, known)
+            raise unknown(f"option of {method}", option, [*known, *ARGUMENTS])
     return decoder(**options)
 
 
