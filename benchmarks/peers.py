@@ -5,6 +5,7 @@ image size (PGMax's graph, a compiler) is done in `prepare`, to each peer's adva
 labels only or probabilities), so a row says what one waits for and what one gets, not that the answers are the same.
 """
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -94,6 +95,7 @@ def alpha_expansion(task: Task) -> Run:
 
 def pgmax_bp(task: Task) -> Run:
     """Loopy belief propagation, 50 iterations: PGMax on JAX, compiled before the clock starts."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # the compiler reports every slow pass as an error
     import jax
     import jax.extend.backend
 

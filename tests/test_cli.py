@@ -277,11 +277,19 @@ def test_interruption(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "locpmap", "infer", str(pipe), "-o", str(out), "--backend", "reference"]
     command += ["--option", "n_samples=1000000", "--option", "noise=plain"]
     environment = os.environ | {"PYTHONPATH": str(SOURCE)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as run:
-        pipe.write_text((tmp_path / "plain.uai").read_text())
-        time.sleep(0.5)
-        run.send_signal(signal.SIGINT)
-        printed, complaint = run.communicate(timeout=60)
+
+    def listen() -> None:  # a suite that runs in the background may have inherited deaf ears
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, preexec_fn=listen, **pipes) as run:
+        try:
+            pipe.write_text((tmp_path / "plain.uai").read_text())
+            time.sleep(0.5)
+            run.send_signal(signal.SIGINT)
+            printed, complaint = run.communicate(timeout=60)
+        finally:
+            run.kill()
     assert run.returncode == 130, complaint
     assert (printed, complaint) == ("", "locpmap: interrupted\n")
     assert not out.exists()

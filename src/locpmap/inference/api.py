@@ -16,7 +16,6 @@ from locpmap.noise import key_of
 from locpmap.potentials import Potentials
 from locpmap.result import Result, Status
 
-
 # What `infer` itself takes by name: a misspelt one ends up among the decoder's options.
 ARGUMENTS = ("seed", "backend", "device", "first_image", "max_seconds", "n_threads", "progress")
 
@@ -110,8 +109,8 @@ def _result(
             samples[:, np.broadcast_to(potentials.masked, labels.shape)] = -1
     restore, unflatten = potentials.restore, potentials.unflatten
     log_partition: Any = outcome.log_partition
-    if log_partition is not None and not potentials.batched:
-        log_partition = float(log_partition[0])
+    if log_partition is not None:
+        log_partition = restore(log_partition) if potentials.batched else float(log_partition[0])
     return Result(
         labels=restore(unflatten(labels)),
         probability=None if probability is None else restore(unflatten(probability)),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.arrays import frozen
 from locpmap.graphs import Grid
 from locpmap.inference.decoder import Problem
 from locpmap.inference.sampling import Draw
@@ -56,9 +57,11 @@ def potts_climber(problem: Problem, climb: Climb) -> Draw:
     """Single sites on a 4-connected grid with Potts weights >= 0, lazy noise."""
     grid = problem.potentials.structure
     assert isinstance(grid, Grid)
+    # One precision and one layout, so that the kernel compiles once per precision.
+    dtype, weights = problem.potentials.unary.dtype, problem.potentials.pairwise.weights or ()
     right, down = (
-        np.broadcast_to(w[:, :1] if w.shape[1] == 1 else w, (len(w), h * wd)).reshape(len(w), h, wd)
-        for w, (h, wd) in zip(problem.potentials.pairwise.weights or (), grid.direction_shapes, strict=True)
+        frozen(np.broadcast_to(weight, (len(weight), height * width)).reshape(len(weight), height, width).astype(dtype))
+        for weight, (height, width) in zip(weights, grid.direction_shapes, strict=True)
     )
     window = (grid.row, grid.column, grid.full_width or grid.column + grid.width)
     given = climb.given.astype(np.uint8)
@@ -66,10 +69,10 @@ def potts_climber(problem: Problem, climb: Climb) -> Draw:
     def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
         labels = np.empty((hi - lo, problem.potentials.n_sites, count), np.uint8)
         unary = problem.potentials.unary[lo:hi]
-        weights = (np.broadcast_to(w, (problem.potentials.n_images, *w.shape[1:]))[lo:hi] for w in (right, down))
+        near = (weight[lo:hi] if len(weight) > 1 else weight for weight in (right, down))
         noise = (*climb.perturbation[1:], problem.first_image + lo, first)
         where = (climb.start, given[lo:hi], *window, climb.max_sweeps)
-        return labels, problem.kernels.climb_potts(unary, *weights, *noise, *where, labels)
+        return labels, problem.kernels.climb_potts(unary, *near, *noise, *where, labels)
 
     return draw
 

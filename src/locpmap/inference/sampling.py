@@ -24,7 +24,7 @@ Draw = Callable[[int, int, int, int], tuple[Array, Array]]
 
 # A round of samples: no more labels held at a time than this, so that memory does not grow with the number of samples;
 # no more work than this, so that progress and time limits have a say; and no more samples than a machine word has bits.
-ROUND_BYTES = 32 << 20
+ROUND_BYTES = 112 << 20
 ROUND_WORK = 1 << 28
 ROUND_SAMPLES = 64
 QUANTUM = 4  # samples are split at multiples of this, since four of them share a call of Philox
@@ -68,7 +68,8 @@ class Tally:
         """Draw the next samples of every image, at most so many and no more than memory allows, and add them up."""
         n_images, n_sites, _ = problem.potentials.unary.shape
         affordable = min(ROUND_BYTES // n_sites, ROUND_WORK // (n_images * n_sites), ROUND_SAMPLES)
-        count = min(most, max(QUANTUM, affordable // QUANTUM * QUANTUM))
+        rounds = -(-most // max(QUANTUM, affordable // QUANTUM * QUANTUM))
+        count = min(most, -(-most // (QUANTUM * rounds)) * QUANTUM)  # rounds of about one size
         per_chunk = max(1, ROUND_BYTES // (n_sites * count))
         chunks = [(lo, min(lo + per_chunk, n_images)) for lo in range(0, n_images, per_chunk)]
         drawn = [self._chunk(problem, lo, hi, count) for lo, hi in chunks]

@@ -55,7 +55,8 @@ def climb_potts(
     pending = np.empty((2, height), np.bool_)  # whether a row has such sites of a colour
     moved = np.empty(SWEEPS_PER_PASS, np.uint64)  # the lanes that a sweep changed
     for n in range(n_images):
-        field = Field(unary[n], right[n], down[n], 1.0 / temperature)
+        beside, below = right[n if len(right) > 1 else 0], down[n if len(down) > 1 else 0]
+        field = Field(unary[n], beside, below, 1.0 / temperature)
         draw = Draw(k0, k1, first_image + n, first_sample)
         y = labels[n]
         dirty[:] = everyone
@@ -69,7 +70,8 @@ def climb_potts(
                     sites.best[slot0 : slot0 + width] = UNKNOWN
                     if done == 0:
                         if start == PERTURBED:
-                            describe_row(field, draw, sites, scratch, dirty, r, slot0, site0, 0, 1)
+                            both = start == PERTURBED
+                            describe_row(field, draw, sites, scratch, dirty, r, slot0, site0, r & 1, both)
                         # Once every lane has changed something, what the first colour starts from leaves no trace.
                         skipped = (row + r + column) & 1 if max_sweeps > 0 and moved[0] == everyone else 2
                         start_row(field, draw, sites, scratch, y, start, given, n, r, slot0, site0, skipped)
@@ -81,7 +83,8 @@ def climb_potts(
                     slot0, site0 = r % ring * width, np.int64(row + r) * full_width + column
                     c0 = (row + r + column + colour) & 1
                     if done > 0 or (phase < 2 and start != PERTURBED):
-                        describe_row(field, draw, sites, scratch, dirty, r, slot0, site0, c0, 2)
+                        both = False
+                        describe_row(field, draw, sites, scratch, dirty, r, slot0, site0, c0, both)
                     changed = visit_row(field, draw, sites, scratch, y, dirty, r, slot0, site0, c0)
                     if changed:
                         moved[phase // 2] |= changed

@@ -31,8 +31,8 @@ def exponential(x):
 
 
 @njit(error_model="numpy")
-def describe_row(field, draw, sites, scratch, dirty, r, slot0, site0, c0, step):
-    """Describe the sites of row r that are to be visited: every ``step``-th from column c0."""
+def describe_row(field, draw, sites, scratch, dirty, r, slot0, site0, c0, both):
+    """Describe the sites of row r that are to be visited: every other from column c0, or those of both colours."""
     unary, right, down, inverse_temperature = field
     first, tick, best, inverse_p, pull, safe = sites
     weights, tail, words = scratch.weights, scratch.tail, scratch.words
@@ -40,7 +40,7 @@ def describe_row(field, draw, sites, scratch, dirty, r, slot0, site0, c0, step):
     word = words.reshape(-1)
     n_labels, n_lanes = unary.shape[1], first.shape[1]
     height, width = down.shape[0] + 1, right.shape[1] + 1
-    for c in range(c0, width, step):
+    for c in range(0 if both else c0, width, 1 if both else 2):
         i, slot = r * width + c, slot0 + c
         if dirty[i] == _ZERO or best[slot] != UNKNOWN:
             continue

@@ -8,7 +8,16 @@ from numba import njit
 @njit(nogil=True, cache=True, error_model="numpy")
 def votes(labels, totals, begin, stop):
     """Add one to ``totals[n, i, labels[n, i, s]]`` for sites begin..stop; labels (n, S, R), totals (n, S, L)."""
+    n_samples = labels.shape[2]
     for n in range(labels.shape[0]):
         for i in range(begin, stop):
-            for s in range(labels.shape[2]):
-                totals[n, i, labels[n, i, s]] += 1
+            # Most samples agree: count those like the first at once, which vectorises, and only the others one by one.
+            usual = labels[n, i, 0]
+            same = 0
+            for s in range(n_samples):
+                same += labels[n, i, s] == usual
+            totals[n, i, usual] += same
+            if same < n_samples:
+                for s in range(n_samples):
+                    if labels[n, i, s] != usual:
+                        totals[n, i, labels[n, i, s]] += 1

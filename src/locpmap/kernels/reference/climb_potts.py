@@ -32,7 +32,7 @@ def climb_potts(
 ) -> Array:
     """Climb for every image and sample; fills ``labels`` (n, S, R).
 
-    ``unary`` (n, S, L); weights to the ``right`` (n, H, W-1) and ``down`` (n, H-1, W); the grid is the window at
+    ``unary`` (n, S, L); weights to the ``right`` (1|n, H, W-1) and ``down`` (1|n, H-1, W); the grid is the window at
     ``(row, column)`` of one that is ``full_width`` wide.  Returns the last sweep that changed anything, (n, R).
     """
     n_images, _, n_labels = unary.shape
@@ -42,6 +42,7 @@ def climb_potts(
     colour = (rows + columns) % 2
     sweeps = np.zeros((n_images, labels.shape[2]), np.int32)
     for n in range(n_images):
+        beside, below = right[n if len(right) > 1 else 0], down[n if len(down) > 1 else 0]
         for s in range(labels.shape[2]):
             image, sample = first_image + n, first_sample + s
             key = (int(k0), int(k1))
@@ -54,7 +55,7 @@ def climb_potts(
             for sweep in range(1, max_sweeps + 1):
                 before = y.copy()
                 for c in (0, 1):
-                    local = scores.reshape(height, width, n_labels) + agreement(y, right[n], down[n], n_labels)
+                    local = scores.reshape(height, width, n_labels) + agreement(y, beside, below, n_labels)
                     best = local.argmax(axis=2)
                     here = np.take_along_axis(local, y[:, :, None], axis=2)[:, :, 0]
                     y = np.where((colour == c) & (local.max(axis=2) > here), best, y)
