@@ -53,7 +53,7 @@ def climb_bits(
     stride = width + 2
     y = np.empty((height + 2) * stride, np.uint64)  # framed by zeros: a missing neighbour never counts
     takes_one = np.empty((height * width, 5), np.uint64)  # with n neighbours at label 1: the samples that take label 1
-    alone = np.empty(5, np.uint64)
+    alone = np.empty((1, 5), np.uint64)
     field = (2.0 * np.arange(5) - np.arange(5.0)[:, None]) * (weight / temperature)  # [degree, neighbours at label 1]
     decay = np.exp(-field)
     moved = np.empty((2, height + 2), np.bool_)  # per colour and row, in its last visit
@@ -67,7 +67,7 @@ def climb_bits(
                 degree = (r > 0) + (r < height - 1) + (c > 0) + (c < width - 1)
                 noise = (k0, k1, first_image + n, first_sample, site)
                 h = (one - zero) / temperature
-                fill_masks(takes_one[i], h, field[degree], decay[degree], n_samples, noise)
+                fill_masks(takes_one, i, h, field, decay, degree, n_samples, noise)
                 if zero == -np.inf or one == -np.inf:
                     label = _ALL if zero == -np.inf else _ZERO
                 elif start == RANDOM:
@@ -75,8 +75,8 @@ def climb_bits(
                 elif start == PERTURBED and degree % 2 == 0:  # as many neighbours at 0 as at 1: the unaries decide
                     label = takes_one[i, degree // 2]
                 elif start == PERTURBED:
-                    fill_masks(alone, h, field[0], decay[0], n_samples, noise)
-                    label = alone[0]
+                    fill_masks(alone, 0, h, field, decay, 0, n_samples, noise)
+                    label = alone[0, 0]
                 else:
                     label = _ALL if given[n, i] else _ZERO
                 y[(r + 1) * stride + c + 1] = label & lanes
@@ -103,14 +103,15 @@ def threshold(odds):
 
 
 @njit(error_model="numpy")
-def fill_masks(masks, h, field, decay, n_samples, noise):
-    """The samples that take label 1 with n neighbours there."""
+def fill_masks(masks, i, h, field, decay, d, n_samples, noise):
+    """Row i of the masks: the samples that take label 1 with 0 .. 4 of d neighbours there."""
     k0, k1, image, first_sample, site = noise
     odds = math.exp(-h)
-    o0, o1, o2, o3, o4 = odds * decay[0], odds * decay[1], odds * decay[2], odds * decay[3], odds * decay[4]
-    if not (abs(h) < TAME and abs(field[0]) + abs(field[4]) < TAME):  # the products may be 0 · inf
-        o0, o1, o2 = math.exp(-h - field[0]), math.exp(-h - field[1]), math.exp(-h - field[2])
-        o3, o4 = math.exp(-h - field[3]), math.exp(-h - field[4])
+    o0, o1, o2 = odds * decay[d, 0], odds * decay[d, 1], odds * decay[d, 2]
+    o3, o4 = odds * decay[d, 3], odds * decay[d, 4]
+    if not (abs(h) < TAME and abs(field[d, 0]) + abs(field[d, 4]) < TAME):  # the products may be 0 · inf
+        o0, o1, o2 = math.exp(-h - field[d, 0]), math.exp(-h - field[d, 1]), math.exp(-h - field[d, 2])
+        o3, o4 = math.exp(-h - field[d, 3]), math.exp(-h - field[d, 4])
     t0, t1, t2, t3, t4 = threshold(o0), threshold(o1), threshold(o2), threshold(o3), threshold(o4)
     m0, m1, m2, m3, m4 = _ZERO, _ZERO, _ZERO, _ZERO, _ZERO
     for block in range((n_samples - 1) // 4, -1, -1):
@@ -123,7 +124,8 @@ def fill_masks(masks, h, field, decay, n_samples, noise):
             m3 = m3 << _ONE | np.uint64(x < t3)
             m4 = m4 << _ONE | np.uint64(x < t4)
     lanes = _ALL >> np.uint64(64 - n_samples)
-    masks[0], masks[1], masks[2], masks[3], masks[4] = m0 & lanes, m1 & lanes, m2 & lanes, m3 & lanes, m4 & lanes
+    masks[i, 0], masks[i, 1], masks[i, 2] = m0 & lanes, m1 & lanes, m2 & lanes
+    masks[i, 3], masks[i, 4] = m3 & lanes, m4 & lanes
 
 
 @njit(error_model="numpy")
@@ -162,13 +164,13 @@ def half_sweep(y, takes_one, moved, colour, everywhere, height, width, parity):
                 least2 = sides | verticals | (side & vertical)
                 least3 = (sides & vertical) | (verticals & side)
                 all4 = sides & verticals
-                mask = takes_one[r * width + c]
+                i = r * width + c
                 new = (
-                    (mask[0] & ~least1)
-                    | (mask[1] & least1 & ~least2)
-                    | (mask[2] & least2 & ~least3)
-                    | (mask[3] & least3 & ~all4)
-                    | (mask[4] & all4)
+                    (takes_one[i, 0] & ~least1)
+                    | (takes_one[i, 1] & least1 & ~least2)
+                    | (takes_one[i, 2] & least2 & ~least3)
+                    | (takes_one[i, 3] & least3 & ~all4)
+                    | (takes_one[i, 4] & all4)
                 )
                 now |= new ^ y[x]
                 y[x] = new
