@@ -69,7 +69,8 @@ class Tally:
         n_images, n_sites, _ = problem.potentials.unary.shape
         affordable = min(ROUND_BYTES // n_sites, ROUND_WORK // (n_images * n_sites), ROUND_SAMPLES)
         rounds = -(-most // max(QUANTUM, affordable // QUANTUM * QUANTUM))
-        count = min(most, -(-most // (QUANTUM * rounds)) * QUANTUM)  # rounds of about one size
+        # Rounds of about one size: a last one of a few samples would cost nearly as much as a full one.
+        count = most if rounds == 1 else max(QUANTUM, most // (QUANTUM * rounds) * QUANTUM)
         per_chunk = max(1, ROUND_BYTES // (n_sites * count))
         chunks = [(lo, min(lo + per_chunk, n_images)) for lo in range(0, n_images, per_chunk)]
         drawn = [self._chunk(problem, lo, hi, count) for lo, hi in chunks]
