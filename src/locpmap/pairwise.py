@@ -52,16 +52,22 @@ class Pairwise:
             return float("nan")
         return float(min((w.min(initial=np.inf) for w in self.weights), default=np.inf))
 
+    @property
+    def constant_weight(self) -> float | None:
+        """The Potts weight, where all edges of all images have the same one."""
+        if self.weights is None or any(w.shape != (1, 1) or w[0, 0] != self.weights[0][0, 0] for w in self.weights):
+            return None
+        return float(self.weights[0][0, 0])
+
     def flat(self, direction_sizes: Sequence[int]) -> tuple[Array, Array]:
         """``features`` and ``tables`` as :class:`locpmap.kernels.Model` wants them, in double precision."""
         if self.weights is None:
             assert self.features is not None and self.tables is not None
             return frozen(self.features.astype(np.float64)), frozen(self.tables.astype(np.float64))
-        weights = self.weights
-        if all(w.shape == (1, 1) and w[0, 0] == weights[0][0, 0] for w in weights):
-            features = weights[0][:, :, None]
+        if self.constant_weight is not None:
+            features = self.weights[0][:, :, None]
         else:
-            features = _join([w[:, :, None] for w in weights], direction_sizes)
+            features = _join([w[:, :, None] for w in self.weights], direction_sizes)
         return frozen(features.astype(np.float64)), frozen(np.eye(self.n_labels)[None, None, None])
 
     def without(self, dead: Array, direction_sizes: Sequence[int]) -> Pairwise:

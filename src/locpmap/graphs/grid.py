@@ -60,6 +60,11 @@ class Grid:
         return self.height * self.width
 
     @property
+    def whole_width(self) -> int:
+        """The width of the grid that this is a window of, or of the grid itself."""
+        return self.full_width or self.column + self.width
+
+    @property
     def direction_shapes(self) -> tuple[tuple[int, int], ...]:
         """The shape of per-edge values, one per direction: (H, W-1), (H-1, W) and twice (H-1, W-1)."""
         return tuple((self.height - dr, self.width - abs(dc)) for dr, dc in _STEPS[self.connectivity])
@@ -98,4 +103,4 @@ class Grid:
     def site_ids(self) -> npt.NDArray[np.int64]:
         """Global site numbers, which key the noise."""
         rows, columns = self.global_coordinates()
-        return (rows * (self.full_width or self.column + self.width) + columns).ravel()
+        return (rows * self.whole_width + columns).ravel()

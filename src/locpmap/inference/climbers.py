@@ -63,7 +63,7 @@ def potts_climber(problem: Problem, climb: Climb) -> Draw:
         frozen(np.broadcast_to(weight, (len(weight), height * width)).reshape(len(weight), height, width).astype(dtype))
         for weight, (height, width) in zip(weights, grid.direction_shapes, strict=True)
     )
-    window = (grid.row, grid.column, grid.full_width or grid.column + grid.width)
+    window = (grid.row, grid.column, grid.whole_width)
     given = climb.given.astype(np.uint8)
 
     def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
@@ -80,9 +80,9 @@ def potts_climber(problem: Problem, climb: Climb) -> Draw:
 def bits_climber(problem: Problem, climb: Climb, *, packed: bool) -> Draw:
     """Single sites of a 4-connected grid with two labels and one Potts weight; 64 samples to a word."""
     potentials, grid = problem.potentials, problem.potentials.structure
-    assert isinstance(grid, Grid) and potentials.pairwise.weights is not None
-    weight = float(potentials.pairwise.weights[0][0, 0])
-    window = (grid.height, grid.width, grid.row, grid.column, grid.full_width or grid.column + grid.width)
+    weight = potentials.pairwise.constant_weight
+    assert isinstance(grid, Grid) and weight is not None
+    window = (grid.height, grid.width, grid.row, grid.column, grid.whole_width)
     given = climb.given.astype(np.uint8)
 
     def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
@@ -99,13 +99,12 @@ def bits_climber(problem: Problem, climb: Climb, *, packed: bool) -> Draw:
 
 def takes_bits(potentials: Potentials) -> bool:
     """Whether :func:`bits_climber` can serve, and its scratch (six words per site) stays small."""
-    grid, weights = potentials.structure, potentials.pairwise.weights
+    grid = potentials.structure
     return (
         isinstance(grid, Grid)
         and grid.connectivity == 4
         and potentials.n_labels == 2
-        and weights is not None
-        and all(w.shape == (1, 1) and w[0, 0] == weights[0][0, 0] for w in weights)
+        and potentials.pairwise.constant_weight is not None
         and potentials.n_sites <= MAX_BIT_SITES
     )
 

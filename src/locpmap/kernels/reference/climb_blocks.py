@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.model import Model
-from locpmap.kernels.perturbation import PERTURBED, PLAIN, RANDOM, Perturbation
+from locpmap.kernels.perturbation import PLAIN, Perturbation
 from locpmap.kernels.reference import noise
-from locpmap.kernels.reference.climb_sites import perturbed, start_labels
+from locpmap.kernels.reference.climb_sites import begin
 from locpmap.kernels.reference.scores import edge_tables
 
 Array = npt.NDArray[Any]
@@ -43,13 +43,7 @@ def climb_blocks(
     for n in range(lo, hi):
         for s in range(labels.shape[2]):
             image, sample = first_image + n, first_sample + s
-            noisy = perturbed(model.unary[n], perturbation, image, sample, model.site_id)
-            if start == RANDOM:
-                y = start_labels(model.unary[n], perturbation, image, sample, model.site_id)
-            elif start == PERTURBED:
-                y = noisy.argmax(axis=1)
-            else:
-                y = given[n].astype(np.int64)
+            noisy, y = begin(model, n, perturbation, start, given, image, sample)
             for sweep in range(1, max_sweeps + 1):
                 for b in range(len(plan.joint)):
                     if improve(model, n, noisy, plan, b, y, perturbation, image, sample):

@@ -39,16 +39,20 @@ def climb_sites(
     for n in range(lo, hi):
         for s in range(labels.shape[2]):
             image, sample = first_image + n, first_sample + s
-            unary = perturbed(model.unary[n], perturbation, image, sample, model.site_id)
-            if start == RANDOM:
-                y = start_labels(model.unary[n], perturbation, image, sample, model.site_id)
-            elif start == PERTURBED:
-                y = unary.argmax(axis=1)
-            else:
-                y = given[n].astype(np.int64)
+            unary, y = begin(model, n, perturbation, start, given, image, sample)
             sweeps[n - lo, s] = climb(model, n, unary, y, max_sweeps)
             labels[n - lo, :, s] = y
     return sweeps
+
+
+def begin(
+    model: Model, n: int, perturbation: Perturbation, start: int, given: Array, image: int, sample: int
+) -> tuple[Array, Array]:
+    """The perturbed unaries (S, L) of a sample of image n, and the labels (S,) that its climb starts from."""
+    unary = perturbed(model.unary[n], perturbation, image, sample, model.site_id)
+    if start == RANDOM:
+        return unary, start_labels(model.unary[n], perturbation, image, sample, model.site_id)
+    return unary, unary.argmax(axis=1) if start == PERTURBED else given[n].astype(np.int64)
 
 
 def climb(model: Model, image: int, unary: Array, y: Array, max_sweeps: int) -> int:
