@@ -60,8 +60,8 @@ def potts_climber(problem: Problem, climb: Climb) -> Draw:
     # One precision and one layout, so that the kernel compiles once per precision.
     dtype, weights = problem.potentials.unary.dtype, problem.potentials.pairwise.weights or ()
     right, down = (
-        frozen(np.broadcast_to(weight, (len(weight), height * width)).reshape(len(weight), height, width).astype(dtype))
-        for weight, (height, width) in zip(weights, grid.direction_shapes, strict=True)
+        frozen(np.broadcast_to(weight, (len(weight), h * w)).reshape(len(weight), h, w).astype(dtype, copy=False))
+        for weight, (h, w) in zip(weights, grid.direction_shapes, strict=True)
     )
     window = (grid.row, grid.column, grid.whole_width)
     given = climb.given.astype(np.uint8)

@@ -39,7 +39,7 @@ class ICMIter(Decoder):
         start, given = parse_start(self.start, problem, {"random": RANDOM, "perturbed": PERTURBED})
         perturbation = Perturbation(DROP, float(self.drop), *problem.key)
         draw = site_climber(problem, Climb(perturbation, start, given, self.max_sweeps))
-        return Tally.start(problem, draw, self.max_sweeps)
+        return Tally.start(problem, draw, self.max_sweeps, self.n_samples)
 
     def step(self, problem: Problem, state: Tally) -> Step:
         state.advance(problem, self.n_samples - state.n_samples)

@@ -50,12 +50,12 @@ class MeanField(Decoder):
     def init(self, problem: Problem) -> _State:
         unary = problem.potentials.unary
         # Sums over tables are made in double precision; for Potts models the unaries' own precision will do.
-        beliefs = np.array(unary, unary.dtype if problem.potentials.pairwise.potts else np.float64)
+        dtype = unary.dtype if problem.potentials.pairwise.potts else np.dtype(np.float64)
         if self.start == "uniform":
-            beliefs[beliefs > -np.inf] = 0
-        beliefs -= beliefs.max(axis=2, keepdims=True)
-        np.exp(beliefs, out=beliefs)
-        beliefs /= beliefs.sum(axis=2, keepdims=True)
+            beliefs = (unary > -np.inf).astype(dtype)
+        else:
+            beliefs = np.exp(unary - unary.max(axis=2, keepdims=True), dtype=dtype)
+        beliefs /= _sums(beliefs)
         return _State(beliefs, np.full(unary.shape[:2], UNVISITED, np.uint8))
 
     def step(self, problem: Problem, state: _State) -> Step:
@@ -66,7 +66,7 @@ class MeanField(Decoder):
     def finish(self, problem: Problem, state: _State) -> Outcome:
         # The bound holds for what sums to 1, and single precision does so only nearly.
         beliefs = state.beliefs.astype(np.float64)
-        beliefs /= beliefs.sum(axis=2, keepdims=True)
+        beliefs /= _sums(beliefs)
         terms = np.zeros(beliefs.shape[:2])
         problem.sweep(problem.kernels.mean_field_bound, beliefs, terms)
         return Outcome(
@@ -76,3 +76,8 @@ class MeanField(Decoder):
             log_partition=terms.sum(axis=1),
             log_partition_kind=BoundKind.LOWER,
         )
+
+
+def _sums(beliefs: Array) -> Array:
+    """Over labels, (N, S, 1): as a product with ones, which is several times as fast for few labels."""
+    return (beliefs @ np.ones(beliefs.shape[2], beliefs.dtype))[:, :, None]

@@ -62,7 +62,7 @@ class PerturbAndMAP(Decoder):
             )
         joint = small and self.perturbation != "sites"
         draw = _joint_sampler(problem) if joint else _site_sampler(problem)
-        return Tally.start(problem, draw, max_sweeps=1, keep=self.keep_samples)
+        return Tally.start(problem, draw, 1, self.n_samples, keep=self.keep_samples)
 
     def step(self, problem: Problem, state: Tally) -> Step:
         state.advance(problem, self.n_samples - state.n_samples)

@@ -61,7 +61,7 @@ class PerturbAndMaxProduct(Decoder):
             return labels, problem.kernels.perturb_and_max_product(problem.model, *how, *limits, *part)
 
         # A sample that takes as many sweeps as the tally is told counts as cut short; an exact one never is.
-        return Tally.start(problem, draw, max_sweeps + plan.exact, keep=self.keep_samples)
+        return Tally.start(problem, draw, max_sweeps + plan.exact, self.n_samples, keep=self.keep_samples)
 
     def step(self, problem: Problem, state: Tally) -> Step:
         state.advance(problem, self.n_samples - state.n_samples)

@@ -22,12 +22,13 @@ Array = npt.NDArray[Any]
 # per sample, and the sweeps of each climb (hi - lo, count).
 Draw = Callable[[int, int, int, int], tuple[Array, Array]]
 
-# A round of samples: no more labels held at a time than this, so that memory does not grow with the number of samples;
-# no more work than this, so that progress and time limits have a say; and no more samples than a machine word has bits.
-ROUND_BYTES = 112 << 20
+# A round of samples holds no more than this beside twice the unaries, so that memory does not grow with the number of
+# samples; no more work than this, so that progress and time limits have a say; and no more samples than a machine word
+# has bits.
+ROUND_BYTES = 48 << 20
 ROUND_WORK = 1 << 28
 ROUND_SAMPLES = 64
-QUANTUM = 4  # samples are split at multiples of this, since four of them share a call of Philox
+QUANTUM = 8  # samples are split at multiples of this, since up to eight of them share a call of Philox
 
 
 def parse_start(start: Any, problem: Problem, names: dict[str, int]) -> tuple[int, Array]:
@@ -49,7 +50,7 @@ class Tally:
     draw: Draw
     max_sweeps: int
     conditional: bool  # whether `totals` adds up conditional probabilities or votes
-    totals: Array  # (N, S, L): votes in the unaries' precision (exact up to 2^24), or int64 in units of 2^-40
+    totals: Array  # (N, S, L): votes, in as few bytes as the samples allow, or int64 in units of 2^-40
     kept: list[Array] | None  # (N, S, R) per round
     n_samples: int = 0
     sweeps: float = 0.0
@@ -57,21 +58,31 @@ class Tally:
 
     @classmethod
     def start(
-        cls, problem: Problem, draw: Draw, max_sweeps: int, *, conditional: bool = False, keep: bool = False
+        cls,
+        problem: Problem,
+        draw: Draw,
+        max_sweeps: int,
+        max_samples: int,
+        *,
+        conditional: bool = False,
+        keep: bool = False,
     ) -> Tally:
-        """Nothing drawn yet."""
-        unary = problem.potentials.unary
-        totals = np.zeros(unary.shape, np.int64 if conditional else unary.dtype)
+        """Nothing drawn yet, and never more than ``max_samples``."""
+        dtype = np.int64 if conditional else np.min_scalar_type(max_samples)
+        totals = np.zeros(problem.potentials.unary.shape, dtype)
         return cls(draw, max_sweeps, conditional, totals, [] if keep else None)
 
     def advance(self, problem: Problem, most: int) -> None:
         """Draw the next samples of every image, at most so many and no more than memory allows, and add them up."""
         n_images, n_sites, _ = problem.potentials.unary.shape
-        affordable = min(ROUND_BYTES // n_sites, ROUND_WORK // (n_images * n_sites), ROUND_SAMPLES)
-        rounds = -(-most // max(QUANTUM, affordable // QUANTUM * QUANTUM))
+        # Per site a climb holds a label in every sample and, in each thread, a word of marks.
+        room = max(ROUND_BYTES + 2 * problem.potentials.unary.nbytes - self.totals.nbytes, ROUND_BYTES)
+        marks = 8 * problem.threads.n_threads
+        affordable = min(room // n_sites - marks, ROUND_WORK // (n_images * n_sites), ROUND_SAMPLES)
+        rounds = 1 if affordable >= most else -(-most // max(QUANTUM, affordable // QUANTUM * QUANTUM))
         # Rounds of about one size: a last one of a few samples would cost nearly as much as a full one.
         count = most if rounds == 1 else max(QUANTUM, most // (QUANTUM * rounds) * QUANTUM)
-        per_chunk = max(1, ROUND_BYTES // (n_sites * count))
+        per_chunk = max(1, room // (n_sites * (count + marks)))
         chunks = [(lo, min(lo + per_chunk, n_images)) for lo in range(0, n_images, per_chunk)]
         drawn = [self._chunk(problem, lo, hi, count) for lo, hi in chunks]
         if self.kept is not None:
@@ -114,11 +125,11 @@ class Tally:
         return float(np.sqrt((p * (1 - p)).max() / self.n_samples))
 
     def outcome(self, problem: Problem, **more: Any) -> Outcome:
-        """Labels by majority (the smallest label of a tie) and shares of the samples; uses up the votes' memory."""
+        """Labels by majority (the smallest label of a tie) and shares of the samples."""
         if self.conditional:
             probability = (self.totals / (UNIT * self.n_samples)).astype(problem.potentials.unary.dtype)
         else:
-            probability = np.divide(self.totals, self.n_samples, out=self.totals)
+            probability = np.divide(self.totals, self.n_samples, dtype=problem.potentials.unary.dtype)
         return Outcome(
             labels=probability.argmax(axis=2),
             probability=probability,

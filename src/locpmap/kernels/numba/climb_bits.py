@@ -1,9 +1,10 @@
 """LocPMAP's climb with two labels and one Potts weight on a 4-connected grid: 64 samples in a machine word.
 
 With n of its d neighbours at label 1, a site takes label 1 iff its uniform u is below ``sigmoid(h + w (2n - d))``, h
-being the difference of its unaries.  So a site needs, once per sample, d + 1 comparisons of one random word with whole
-numbers that all samples share; kept as d + 1 bit masks, they turn a visit for 64 samples into some twenty word
-operations on the neighbours' labels.  Scratch: six words per site.
+being the difference of its unaries.  So a site needs, once per sample, d + 1 comparisons of u with numbers that all
+samples share.  The leading 16 bits of u decide nearly all of them, for several samples in one instruction; kept as
+d + 1 bit masks, they turn a visit for 64 samples into some twenty word operations on the neighbours' labels.
+Scratch: six words per site.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import math
 import numpy as np
 from numba import njit
 
-from locpmap.kernels.numba.noise import pick, site_words
+from locpmap.kernels.numba.bits import bit_mask, trailing_zeros
+from locpmap.kernels.numba.noise import logistic_word, pick, site_words
 from locpmap.kernels.perturbation import PERTURBED, RANDOM
 from locpmap.kernels.reference import noise as streams
 
 _LOGISTIC, _START_BITS = streams.LOGISTIC, streams.START_BITS
 _ZERO, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
-_BITS = streams.BITS
+AT_ONCE = 16  # sites whose masks are made together, stage by stage: each stage is a loop that keeps the processor busy
 TAME = 300.0  # log-odds whose exponentials can be multiplied without overflow
 
 
@@ -43,7 +45,7 @@ def climb_bits(
     max_sweeps,
     words,
 ):
-    """Fill ``words`` (n, S): bit s of a word is the label in sample first_sample + s (a multiple of 4; s < 64).
+    """Fill ``words`` (n, S): bit s of a word is the label in sample first_sample + s (a multiple of 8; s < 64).
 
     Returns the last sweep that changed anything, (n, n_samples).
     """
@@ -53,33 +55,43 @@ def climb_bits(
     stride = width + 2
     y = np.empty((height + 2) * stride, np.uint64)  # framed by zeros: a missing neighbour never counts
     takes_one = np.empty((height * width, 5), np.uint64)  # with n neighbours at label 1: the samples that take label 1
-    alone = np.empty((1, 5), np.uint64)
+    alone = np.empty(AT_ONCE, np.uint64)  # the samples that take label 1 where neighbours have no say
     field = (2.0 * np.arange(5) - np.arange(5.0)[:, None]) * (weight / temperature)  # [degree, neighbours at label 1]
     decay = np.exp(-field)
+    limits, draws = np.empty(6 * AT_ONCE, np.uint64), np.empty(32 * AT_ONCE, np.uint32)
+    flags = np.zeros(64 * AT_ONCE, np.uint8)
+    halves, eights = draws.view(np.uint16), flags.view(np.uint64)
     moved = np.empty((2, height + 2), np.bool_)  # per colour and row, in its last visit
     for n in range(n_images):
         y[:] = _ZERO
         for r in range(height):
-            for c in range(width):
-                i = r * width + c
-                site = np.int64(row + r) * full_width + column + c
-                zero, one = np.float64(unary[n, i, 0]), np.float64(unary[n, i, 1])
-                degree = (r > 0) + (r < height - 1) + (c > 0) + (c < width - 1)
-                noise = (k0, k1, first_image + n, first_sample, site)
-                h = (one - zero) / temperature
-                fill_masks(takes_one, i, h, field, decay, degree, n_samples, noise)
-                if zero == -np.inf or one == -np.inf:
-                    label = _ALL if zero == -np.inf else _ZERO
-                elif start == RANDOM:
-                    label = start_word(noise)
-                elif start == PERTURBED and degree % 2 == 0:  # as many neighbours at 0 as at 1: the unaries decide
-                    label = takes_one[i, degree // 2]
-                elif start == PERTURBED:
-                    fill_masks(alone, 0, h, field, decay, 0, n_samples, noise)
-                    label = alone[0, 0]
-                else:
-                    label = _ALL if given[n, i] else _ZERO
-                y[(r + 1) * stride + c + 1] = label & lanes
+            for begin in range(0, width, AT_ONCE):
+                count = min(AT_ONCE, width - begin)
+                first, site0 = r * width + begin, np.int64(row + r) * full_width + column + begin
+                noise = (k0, k1, first_image + n, first_sample)
+                for j in range(count):
+                    c = begin + j
+                    degree = (r > 0) + (r < height - 1) + (c > 0) + (c < width - 1)
+                    h = (np.float64(unary[n, first + j, 1]) - unary[n, first + j, 0]) / temperature
+                    thresholds(limits, 6 * j, h, field, decay, degree)
+                draw(draws, noise, site0, count, n_samples)
+                compare(flags, halves, limits, count)
+                for j in range(count):
+                    look_closer(flags, eights, limits, noise, site0, j, lanes)
+                    for b in range(5):
+                        takes_one[first + j, b] = bit_mask(eights, 8 * j, n_samples, b) & lanes
+                    alone[j] = bit_mask(eights, 8 * j, n_samples, 5) if start == PERTURBED else _ZERO
+                for j in range(count):
+                    i = first + j
+                    if unary[n, i, 0] == -np.inf or unary[n, i, 1] == -np.inf:
+                        label = _ALL if unary[n, i, 0] == -np.inf else _ZERO
+                    elif start == RANDOM:
+                        label = start_word(noise, site0 + j)
+                    elif start == PERTURBED:
+                        label = alone[j]
+                    else:
+                        label = _ALL if given[n, i] else _ZERO
+                    y[(r + 1) * stride + begin + j + 1] = label & lanes
         moved[:] = False
         for sweep in range(1, max_sweeps + 1):
             changed = _ZERO
@@ -98,40 +110,73 @@ def climb_bits(
 
 @njit(error_model="numpy")
 def threshold(odds):
-    """The whole number t such that a random word is below t exactly where its uniform is below 1 / (1 + odds)."""
-    return np.uint64(math.ceil(2.0**_BITS / (1.0 + odds) - 0.5)) << np.uint64(32 - _BITS)
+    """The whole number t such that x < t exactly where the uniform (x + 1/2) / 2^32 is below 1 / (1 + odds)."""
+    return np.uint64(math.ceil(2.0**32 / (1.0 + odds) - 0.5))
 
 
 @njit(error_model="numpy")
-def fill_masks(masks, i, h, field, decay, d, n_samples, noise):
-    """Row i of the masks: the samples that take label 1 with 0 .. 4 of d neighbours there."""
-    k0, k1, image, first_sample, site = noise
+def thresholds(limits, at, h, field, decay, d):
+    """Below which numbers a sample takes label 1: with 0 .. 4 of d neighbours at 1, and without any neighbours."""
     odds = math.exp(-h)
-    o0, o1, o2 = odds * decay[d, 0], odds * decay[d, 1], odds * decay[d, 2]
-    o3, o4 = odds * decay[d, 3], odds * decay[d, 4]
-    if not (abs(h) < TAME and abs(field[d, 0]) + abs(field[d, 4]) < TAME):  # the products may be 0 · inf
-        o0, o1, o2 = math.exp(-h - field[d, 0]), math.exp(-h - field[d, 1]), math.exp(-h - field[d, 2])
-        o3, o4 = math.exp(-h - field[d, 3]), math.exp(-h - field[d, 4])
-    t0, t1, t2, t3, t4 = threshold(o0), threshold(o1), threshold(o2), threshold(o3), threshold(o4)
-    m0, m1, m2, m3, m4 = _ZERO, _ZERO, _ZERO, _ZERO, _ZERO
-    for block in range((n_samples - 1) // 4, -1, -1):
-        four = site_words(k0, k1, _LOGISTIC, image, first_sample // 4 + block, site, 0)
-        for j in range(3, -1, -1):  # backwards, so that the first sample ends up in the lowest bit
-            x = np.uint64(pick(four, j))
-            m0 = m0 << _ONE | np.uint64(x < t0)
-            m1 = m1 << _ONE | np.uint64(x < t1)
-            m2 = m2 << _ONE | np.uint64(x < t2)
-            m3 = m3 << _ONE | np.uint64(x < t3)
-            m4 = m4 << _ONE | np.uint64(x < t4)
-    lanes = _ALL >> np.uint64(64 - n_samples)
-    masks[i, 0], masks[i, 1], masks[i, 2] = m0 & lanes, m1 & lanes, m2 & lanes
-    masks[i, 3], masks[i, 4] = m3 & lanes, m4 & lanes
+    tame = abs(h) < TAME and abs(field[d, 0]) + abs(field[d, 4]) < TAME  # otherwise the product may be 0 · inf
+    for n in range(5):
+        limits[at + n] = threshold(odds * decay[d, n] if tame else math.exp(-h - field[d, n]))
+    limits[at + 5] = threshold(odds)
 
 
 @njit(error_model="numpy")
-def start_word(noise):
+def draw(draws, noise, site0, count, n_samples):
+    """The leading halves of the uniforms of ``count`` sites, 64 to a site, two to a word."""
+    k0, k1, image, first_sample = noise
+    for j in range(count):
+        for eight in range((n_samples + 7) >> 3):
+            four = site_words(k0, k1, _LOGISTIC, image, (first_sample >> 3) + eight, site0 + j, 0)
+            at = 32 * j + 4 * eight
+            draws[at], draws[at + 1], draws[at + 2], draws[at + 3] = four
+
+
+@njit(error_model="numpy")
+def compare(flags, halves, limits, count):
+    """A byte per site and sample: bit n where the leading half is below that of limit n, bit 6 where it equals one."""
+    for j in range(count):
+        # 2^32 has no leading half; capped, it only calls for a closer look.
+        c0, c1 = leading(limits[6 * j]), leading(limits[6 * j + 1])
+        c2, c3 = leading(limits[6 * j + 2]), leading(limits[6 * j + 3])
+        c4, c5 = leading(limits[6 * j + 4]), leading(limits[6 * j + 5])
+        for s in range(64):
+            x = halves[64 * j + s]
+            code = np.uint16(x < c0) | np.uint16(np.uint16(x < c1) << 1) | np.uint16(np.uint16(x < c2) << 2)
+            code |= np.uint16(np.uint16(x < c3) << 3) | np.uint16(np.uint16(x < c4) << 4)
+            close = (x == c0) | (x == c1) | (x == c2) | (x == c3) | (x == c4) | (x == c5)
+            code |= np.uint16(np.uint16(x < c5) << 5) | np.uint16(np.uint16(close) << 6)
+            flags[64 * j + s] = np.uint8(code)
+
+
+@njit(forceinline=True, error_model="numpy")
+def leading(limit):
+    """The leading 16 of 32 bits."""
+    return np.uint16(min(limit >> np.uint64(16), np.uint64(0xFFFF)))
+
+
+@njit(error_model="numpy")
+def look_closer(flags, eights, limits, noise, site0, j, lanes):
+    """Decide by all 32 bits where the leading half equals that of a limit."""
+    k0, k1, image, first_sample = noise
+    unclear = bit_mask(eights, 8 * j, 64, 6) & lanes
+    while unclear:
+        s = np.int64(trailing_zeros(unclear))
+        unclear &= unclear - _ONE
+        x = logistic_word(k0, k1, image, first_sample + s, site0 + j)
+        code = 0
+        for n in range(6):
+            code |= (x < limits[6 * j + n]) << n
+        flags[64 * j + s] = code
+
+
+@njit(error_model="numpy")
+def start_word(noise, site):
     """The start bits of samples first_sample .. first_sample + 63 of one site."""
-    k0, k1, image, first_sample, site = noise
+    k0, k1, image, first_sample = noise
     result = _ZERO
     four = site_words(k0, k1, _START_BITS, image, first_sample >> 7, site, 0)
     for part in range(3):  # 64 bits at any offset lie in at most three words of 32

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from locpmap.kernels.reference.noise import BITS
+from locpmap.kernels.reference.noise import BITS, LOGISTIC, LOGISTIC_FINE
 
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
@@ -50,3 +50,12 @@ def pick(words, j):
 def uniform(word):
     """A 32-bit word as a float64 strictly inside (0, 1) (exact in float32 as well)."""
     return (np.float64(np.uint32(word) >> np.uint32(32 - BITS)) + 0.5) * 2.0**-BITS
+
+
+@njit(error_model="numpy")
+def logistic_word(k0, k1, image, sample, site):
+    """The 32 bits of a logistic variate's uniform ``(x + 1/2) / 2^32``."""
+    j, shift = sample >> 1 & 3, np.uint32(16 * (sample & 1))
+    coarse = pick(site_words(k0, k1, LOGISTIC, image, sample >> 3, site, 0), j) >> shift & np.uint32(0xFFFF)
+    fine = pick(site_words(k0, k1, LOGISTIC_FINE, image, sample >> 3, site, 0), j) >> shift & np.uint32(0xFFFF)
+    return np.uint64(coarse) << np.uint64(16) | np.uint64(fine)

@@ -7,11 +7,11 @@ import math
 import numpy as np
 from numba import njit
 
-from locpmap.kernels.numba.noise import pick, site_words, uniform
+from locpmap.kernels.numba.noise import logistic_word, pick, site_words, uniform
 from locpmap.kernels.perturbation import DROP, LOGISTIC, PERTURBED, PLAIN, RANDOM
 from locpmap.kernels.reference import noise as streams
 
-_PLAIN, _LOGISTIC, _DROP = streams.PLAIN, streams.LOGISTIC, streams.DROP
+_PLAIN, _DROP = streams.PLAIN, streams.DROP
 _START, _START_BITS = streams.START, streams.START_BITS
 
 
@@ -46,7 +46,7 @@ def perturb_unaries(noisy, unary, n, perturbation, image, sample, site_id):
                 for j in range(min(4, n_labels - 4 * group)):
                     noisy[i, 4 * group + j] -= amount * math.log(-math.log(uniform(pick(words, j))))
         elif scheme == LOGISTIC:
-            u = uniform(pick(site_words(k0, k1, _LOGISTIC, image, sample >> 2, site_id[i], 0), sample & 3))
+            u = (np.float64(logistic_word(k0, k1, image, sample, site_id[i])) + 0.5) * 2.0**-32
             noisy[i, 1] -= amount * math.log(u / (1 - u))
         elif scheme == DROP and uniform(site_words(k0, k1, _DROP, image, sample, site_id[i], 0)[0]) < amount:
             for k in range(n_labels):

@@ -17,8 +17,8 @@ import math
 import numpy as np
 from numba import njit
 
+from locpmap.kernels.numba.bits import bit_mask, trailing_zeros, zero_bytes
 from locpmap.kernels.numba.noise import pick, site_words
-from locpmap.kernels.numba.potts_layout import bit_mask, trailing_zeros, zero_bytes
 from locpmap.kernels.reference.noise import LAZY_CLOCK, LAZY_FINE
 
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
@@ -108,8 +108,8 @@ def visit_row(field, draw, sites, scratch, y, dirty, r, slot0, site0, c0):
             )
             keep = np.uint8((held >> np.uint16(agree)) & np.uint16(1))
             flags[lane] = keep | bit(keep & np.uint8(a != y[i, lane]), 1) | bit(agree, 2)
-        changed = bit_mask(flags8, n_lanes, 1) & mask
-        undecided = mask & ~bit_mask(flags8, n_lanes, 0)
+        changed = bit_mask(flags8, 0, n_lanes, 1) & mask
+        undecided = mask & ~bit_mask(flags8, 0, n_lanes, 0)
         if changed:
             for lane in range(n_lanes):
                 y[i, lane] ^= np.uint8(y[i, lane] ^ first[slot, lane]) & np.uint8(-(np.int64(flags[lane] >> 1) & 1))

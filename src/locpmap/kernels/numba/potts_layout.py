@@ -9,14 +9,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-from numba import njit, types
-from numba.extending import intrinsic
-
-_ZERO = np.uint64(0)
-_EACH, _GATHER = np.uint64(0x0101010101010101), np.uint64(0x0102040810204080)
-_SEVEN = np.uint64(0x7F7F7F7F7F7F7F7F)
-
 
 class Field(NamedTuple):
     """One image."""
@@ -65,32 +57,3 @@ class Scratch(NamedTuple):
 
 
 UNKNOWN = 255
-
-
-def _trailing_zeros(context, x):
-    """The position of the lowest bit that is set, in one instruction."""
-
-    def code(context, builder, signature, args):
-        return builder.cttz(args[0], context.get_constant(types.boolean, True))
-
-    return types.uint64(types.uint64), code
-
-
-trailing_zeros: Any = intrinsic(_trailing_zeros)
-
-
-@njit(forceinline=True, error_model="numpy")
-def bit_mask(flags, n, shift):
-    """Bit ``shift`` of n bytes, given as words of eight, as a mask."""
-    mask = _ZERO
-    for j in range((n + 7) >> 3):
-        byte = (((flags[j] >> np.uint64(shift)) & _EACH) * _GATHER) >> np.uint64(56)
-        mask |= byte << np.uint64(8 * j)
-    return mask
-
-
-@njit(forceinline=True, error_model="numpy")
-def zero_bytes(x):
-    """Bit j is set where byte j of x is 0."""
-    nonzero = ((x & _SEVEN) + _SEVEN) | x | _SEVEN
-    return ((~nonzero >> np.uint64(7)) * _GATHER) >> np.uint64(56)

@@ -7,8 +7,9 @@ import math
 import numpy as np
 from numba import njit
 
+from locpmap.kernels.numba.bits import bit_mask, trailing_zeros
 from locpmap.kernels.numba.noise import site_words, uniform
-from locpmap.kernels.numba.potts_layout import UNKNOWN, bit_mask, trailing_zeros
+from locpmap.kernels.numba.potts_layout import UNKNOWN
 from locpmap.kernels.perturbation import GIVEN, PERTURBED
 from locpmap.kernels.reference.noise import BITS, LAZY_SITE, START
 
@@ -94,7 +95,7 @@ def describe_row(field, draw, sites, scratch, dirty, r, slot0, site0, c0, both):
             tick[slot, lane] = word[lane]
         for lane in range(n_lanes):
             first[slot, lane] = b
-        others = bit_mask(flags8, n_lanes, 0) & (_ALL >> np.uint64(64 - n_lanes))
+        others = bit_mask(flags8, 0, n_lanes, 0) & (_ALL >> np.uint64(64 - n_lanes))
         while others:
             lane = trailing_zeros(others)
             others &= others - _ONE

@@ -20,7 +20,8 @@ for a label ``a ~ Categorical(p)``; by memorylessness the others follow as ``T_k
 site picks ``a`` and holds the leading byte of T_a's uniform; the leading bytes of the others' come sixteen to a call,
 and the remaining 24 bits of any of them only where the bytes leave the winner open.
 
-**lazy, two labels**: only the difference of the two noises matters, and it is logistic: one word per site.
+**lazy, two labels**: only the difference of the two noises matters, and it is logistic: one uniform per site.  Its
+leading 16 bits, which nearly always decide, come eight samples to a call, the other 16 from a stream of their own.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Array = npt.NDArray[Any]
 Key = tuple[int, int]
 
 # Streams keep uses of the same (image, sample, site) apart.
-PLAIN, LAZY_SITE, LAZY_CLOCK, LOGISTIC, START, START_BITS, CHAIN, DROP, LAZY_FINE = range(9)
+PLAIN, LAZY_SITE, LAZY_CLOCK, LOGISTIC, START, START_BITS, CHAIN, DROP, LAZY_FINE, LOGISTIC_FINE = range(10)
 
 BITS = 23  # of a word that make a uniform
 
@@ -143,8 +144,13 @@ def first_label(p: Array, u: Array) -> Array:
 
 
 def logistic_uniform(key: Key, image: int, sample: int, sites: Array) -> Array:
-    """Two labels, lazy: sample s takes word s mod 4 of the call with counter s div 4."""
-    return uniform(words(key, LOGISTIC, image, sample >> 2, sites)[sample & 3])
+    """Two labels, lazy: sample s takes half-word s mod 8 of the calls with counter s div 8, the low half first."""
+    word, shift = sample >> 1 & 3, np.uint64(16 * (sample & 1))
+    coarse, fine = (
+        words(key, stream, image, sample >> 3, sites)[word] >> shift for stream in (LOGISTIC, LOGISTIC_FINE)
+    )
+    half = np.uint64(0xFFFF)
+    return (((coarse & half) * 2.0**16 + (fine & half)) + 0.5) / 2.0**32
 
 
 def lazy_start(unary: Array, key: Key, image: int, sample: int, sites: Array) -> Array:
