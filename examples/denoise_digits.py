@@ -64,8 +64,9 @@ def main(
     """Denoise digits with every decoder; prints a table and writes a picture."""
     truth, noisy = corrupted_digits(images, seed)
     ink = SLOPE * (noisy - MIDDLE)
-    potentials = lp.Potentials.grid(np.stack([np.zeros_like(ink), ink], axis=-1), COUPLING)
-    rows = [Row("unary", None), *decode(potentials, seed)]
+    scores = np.stack([np.zeros_like(ink), ink], axis=-1)
+    potentials = lp.Potentials.grid(scores, COUPLING)
+    rows = [Row("unary", None), *decode(potentials, lp.Potentials.grid(scores[:1], COUPLING), seed)]
     Console().print(table(rows, potentials, truth))
     for remark in remarks(rows):
         print(remark)
@@ -83,20 +84,23 @@ def corrupted_digits(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return truth, (truth + SIGMA * centred).astype(np.float32)
 
 
-def decode(potentials: lp.Potentials, seed: int) -> list[Row]:
-    """Every decoder on the same potentials."""
+def decode(potentials: lp.Potentials, one: lp.Potentials, seed: int) -> list[Row]:
+    """Every decoder on the same potentials, each after a run on one image that compiles what it needs."""
     rows: list[Row] = []
-    columns = (TextColumn("{task.description:<26}"), BarColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description:<33}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=len(METHODS))
         for name, options in METHODS.items():
-            bar.update(task, description=name)
+            method = name.split(",")[0]
 
             def report(done: int, total: int, begun: int = len(rows)) -> None:
                 bar.update(task, completed=begun + done / total)
 
             try:
-                rows.append(Row(name, lp.infer(potentials, name.split(",")[0], seed=seed, progress=report, **options)))
+                bar.update(task, description=f"{name}: warm-up")
+                lp.infer(one, method, seed=seed, **options)
+                bar.update(task, description=name)
+                rows.append(Row(name, lp.infer(potentials, method, seed=seed, progress=report, **options)))
             except lp.TooLargeError as error:
                 rows.append(Row(name, None, str(error)))
             bar.update(task, completed=len(rows))
@@ -116,10 +120,15 @@ def overlap(labels: np.ndarray, truth: np.ndarray, label: int) -> float:
 
 
 def table(rows: list[Row], potentials: lp.Potentials, truth: np.ndarray) -> Table:
-    """Intersection over union, mean score, negative log-likelihood of the truth, and seconds."""
-    title = f"{len(truth)} noisy digits (σ = {SIGMA}), hand-set weights; intersection over union of background and ink"
-    report = Table(title=title, box=SIMPLE_HEAD)
-    for heading in ("decoder", "backgr.", "ink", "mean", "score", "NLL", "seconds"):
+    """Intersection over union, mean score, negative log-likelihood of the truth, samples and seconds."""
+    title = f"{len(truth)} noisy {'digit' if len(truth) == 1 else 'digits'} (σ = {SIGMA}), weights set by hand"
+    caption = (
+        "backgr., ink, mean: intersection over union with the truth, higher is better.  score: θ of the labels, mean"
+        " over images; higher is a better maximum, not better labels.  NLL: negative log-likelihood of the truth per"
+        " pixel, lower is better.  time: seconds, after a warm-up on one image that compiles the decoder."
+    )
+    report = Table(title=title, caption=caption, caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in ("decoder", "backgr.", "ink", "mean", "score", "NLL", "samples", "time"):
         report.add_column(heading, justify="left" if heading == "decoder" else "right", no_wrap=True)
     for row in rows:
         if row.reason:
@@ -128,9 +137,10 @@ def table(rows: list[Row], potentials: lp.Potentials, truth: np.ndarray) -> Tabl
         overlaps = [overlap(labels, truth, label) for label in (0, 1)]
         values = [f"{v:.3f}" for v in (*overlaps, np.mean(overlaps))] + [f"{np.mean(potentials.score(labels)):.0f}"]
         if row.result is None:
-            report.add_row(row.name, *values, "-", "-")
+            report.add_row(row.name, *values, "-", "-", "-")
             continue
-        report.add_row(row.name, *values, surprise(row.result, truth), f"{row.result.seconds:.2f}")
+        samples = str(row.result.n_samples or "-")
+        report.add_row(row.name, *values, surprise(row.result, truth), samples, f"{row.result.seconds:.2f}")
     return report
 
 
@@ -151,29 +161,80 @@ def surprise(result: lp.Result, truth: np.ndarray) -> str:
     return f"{-np.log(np.clip(p, 1e-3, 1)).mean():.3f}"
 
 
+@dataclass(frozen=True)
+class Strip:
+    """One line of the picture: the same thing of every digit drawn, on one colour scale."""
+
+    name: str
+    pictures: np.ndarray  # (N, 28, 28)
+    colours: str = "gray_r"
+    low: float = 0
+    high: float = 1
+
+
 def draw(rows: list[Row], potentials: lp.Potentials, noisy: np.ndarray, truth: np.ndarray, path: Path) -> Path:
-    """Ten digits: truth, input, each decoder's labels, and LocPMAP's probability and variance."""
+    """Up to ten digits: on the left truth, input and LocPMAP with its uncertainty, on the right all others."""
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    chosen = np.linspace(0, len(truth) - 1, 10).astype(int)
-    panels = [("truth", truth, "gray_r"), ("input", noisy, "gray_r")]
-    panels += [(row.name, labels_of(row, potentials), "gray_r") for row in rows if not row.reason]
-    ours = next(row.result for row in rows if row.name == "locpmap")
-    assert ours is not None
-    panels += [("probability", ours.probability[..., 1], "viridis"), ("variance", ours.variance[..., 1], "magma")]
-    figure, axes = pyplot.subplots(len(panels), len(chosen), figsize=(len(chosen) * 1.0 + 2.4, len(panels) * 1.0))
-    for line, (name, pictures, colours) in zip(axes, panels, strict=True):
-        for axis, n in zip(line, chosen, strict=True):
-            axis.imshow(pictures[n], cmap=colours, interpolation="nearest")
-            axis.set_xticks([])
-            axis.set_yticks([])
-        line[0].set_ylabel(name, rotation=0, ha="right", va="center")
-    figure.tight_layout(pad=0.3)
+    left, right = strips(rows, potentials, noisy, truth)
+    chosen = np.linspace(0, len(truth) - 1, min(10, len(truth))).astype(int)
+    height = max(len(left) + 1, len(right))  # the last line on the left is for the colour bars
+    wide = 0.62 * max(len(chosen), 5)  # the colour bars need some room
+    size = (2 * wide + 4.4, 0.66 * height + 0.5)
+    figure, axes = pyplot.subplots(height, 2, figsize=size, layout="constrained", squeeze=False)
+    for axis in axes.flat:
+        axis.set(xticks=[], yticks=[], facecolor="none")
+        axis.spines[:].set_visible(False)
+    images = {}
+    for column, lines in enumerate((left, right)):
+        for axis, strip in zip(axes[:, column], lines, strict=False):
+            colours = matplotlib.colormaps[strip.colours].with_extremes(bad="0.8")
+            limits = {"vmin": strip.low, "vmax": strip.high}
+            images[strip.colours] = axis.imshow(
+                side_by_side(strip.pictures[chosen]), colours, interpolation="nearest", **limits
+            )
+            axis.set_ylabel(strip.name, rotation=0, ha="right", va="center", fontsize=9)
+    for k, (scale, name) in enumerate((("Blues", "probability of ink"), ("Reds", "variance p(1 - p)"))):
+        inset = axes[-1, 0].inset_axes((0.55 * k, 0.7, 0.45, 0.2))
+        figure.colorbar(images[scale], cax=inset, orientation="horizontal")
+        inset.set_xlabel(name, fontsize=9, labelpad=2)
+        inset.tick_params(labelsize=8)
+    left_out = [row.name for row in rows if row.reason]
+    remark = f"; left out, the model is too large for it: {', '.join(left_out)}" if left_out else ""
+    figure.suptitle(
+        f"Digits under Gumbel noise (σ = {SIGMA}), labels of every decoder; dark is ink{remark}", fontsize=11
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=110, bbox_inches="tight", pad_inches=0.1)
     pyplot.close(figure)
     return path
+
+
+def strips(
+    rows: list[Row], potentials: lp.Potentials, noisy: np.ndarray, truth: np.ndarray
+) -> tuple[list[Strip], list[Strip]]:
+    """The lines of the picture's two columns."""
+    low, high = np.percentile(noisy, [1, 99])
+    left = [Strip("truth", truth), Strip("input", noisy, low=low, high=high)]
+    right = []
+    for row in rows:
+        if row.reason:
+            continue
+        strip = Strip("argmax of the unaries" if row.result is None else row.name, labels_of(row, potentials))
+        if row.result is not None and not row.name.startswith("locpmap"):
+            right.append(strip)
+            continue
+        left.append(strip)
+        if row.result is not None and row.name != "locpmap, rows+columns":
+            left.append(Strip(f"{row.name}:\nprobability of ink", row.result.probability[..., 1], "Blues"))
+            left.append(Strip(f"{row.name}:\nvariance", row.result.variance[..., 1], "Reds", high=0.25))
+    return left, right
+
+
+def side_by_side(pictures: np.ndarray) -> np.ndarray:
+    """(N, H, W) as one picture (H + 2, N · (W + 2)), framed by lines that hold no number."""
+    return np.concatenate([np.pad(p.astype(float), 1, constant_values=np.nan) for p in pictures], axis=1)
 
 
 if __name__ == "__main__":

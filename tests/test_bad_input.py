@@ -12,6 +12,7 @@ import locpmap as lp
 from locpmap.errors import BackendError, InputError, InputTypeError, LocpmapError, TooLargeError
 from locpmap.inference import DECODERS, infer
 from locpmap.inference.locpmap import LocPMAP
+from locpmap.inference.registry import options_of
 from locpmap.noise import gumbel
 from locpmap.potentials import Potentials
 
@@ -82,7 +83,8 @@ UNARIES: list[Case] = [
     ("rank 1 on a graph", lambda: graph(np.zeros(4)), InputError, ("unary", "(4,)", "(S, L)")),
     ("rank 4 on a graph", lambda: graph(BATCH), InputError, ("unary", "(2, 3, 4, 2)", "(N, S, L)")),
     ("text", lambda: grid("digits"), InputTypeError, ("unary", "dtype", "real numbers")),
-    ("nothing", lambda: grid(None), InputTypeError, ("unary", "object", "real numbers")),
+    ("nothing", lambda: grid(None), InputTypeError, ("unary is None", "real numbers")),
+    ("something else", lambda: grid({"scores": 1}), InputTypeError, ("unary is a dict", "real numbers")),
     ("complex", lambda: grid(UNARY * 1j), InputTypeError, ("unary", "complex128", "real numbers")),
     ("dates", lambda: grid(UNARY.astype("datetime64[s]")), InputTypeError, ("unary", "datetime64", "real numbers")),
     ("ragged", lambda: grid([[[0, 1], [0]]]), InputError, ("unary", "ragged", "one shape")),
@@ -107,7 +109,7 @@ PAIRWISE: list[Case] = [
      InputError, ("pairwise", "(2, 3, 3)", "(.., 3, 3)")),
     ("an array of directions", lambda: grid(pairwise=np.array([1.0, 2.0])), InputError, ("pairwise", "(2,)", "scalar")),
     ("text", lambda: grid(pairwise="potts"), InputTypeError, ("pairwise", "dtype", "real numbers")),
-    ("nothing", lambda: grid(pairwise=None), InputTypeError, ("pairwise", "dtype object", "real numbers")),
+    ("nothing", lambda: grid(pairwise=None), InputTypeError, ("pairwise is None", "real numbers")),
     ("empty", lambda: grid(pairwise=()), InputError, ("pairwise", "0 entries", "per direction")),
     ("too few weights on a graph", lambda: graph(pairwise=[1.0, 2.0]), InputError, ("pairwise", "(2,)", "(.., 3)")),
     ("tables with labels first", lambda: graph(pairwise=np.zeros((L, L, 3))), InputError,
@@ -140,7 +142,7 @@ STRUCTURE: list[Case] = [
     ("negative", lambda: graph(edges=[[-1, 2]]), InputError, ("edges[0]", "(-1, 2)", "0 to 3")),
     ("fractions", lambda: graph(edges=[[0.0, 1.5]]), InputTypeError, ("edges", "float64", "integers")),
     ("transposed", lambda: graph(edges=np.array(EDGES).T), InputError, ("edges", "(2, 3)", "(E, 2)")),
-    ("nothing", lambda: graph(edges=None), InputTypeError, ("edges", "object")),
+    ("nothing", lambda: graph(edges=None), InputTypeError, ("edges is None",)),
     ("another graph", lambda: graph(edges=lp.Graph(9, EDGES)), InputError, ("unary", "4 sites", "9")),
     ("mask shape", lambda: grid(mask=np.zeros((W, H), bool)), InputError, ("mask", "(4, 3)", "(3, 4)")),
     ("mask dtype", lambda: grid(mask=np.zeros((H, W))), InputError, ("mask", "float64", "booleans")),
@@ -191,7 +193,9 @@ INFER: list[Case] = [
     ("not potentials", lambda: infer(UNARY), InputTypeError, ("potentials", "ndarray", "Potentials.grid")),  # type: ignore[arg-type]
     ("unknown method", lambda: decode("locpmat"), InputError, ("method 'locpmat'", "did you mean 'locpmap'?")),
     ("unknown method, nothing near", lambda: decode("zzz"), InputError, ("method 'zzz'", "known are", "locpmap")),
-    ("method is a class", lambda: decode(LocPMAP), InputTypeError, ("method", "expected a decoder or its name")),
+    ("method in capitals", lambda: decode("ICM"), InputError, ("method 'ICM'", "did you mean 'icm'?")),
+    ("method in words", lambda: decode("Perturb-and-MAP"), InputError, ("did you mean 'perturb_and_map'?",)),
+    ("method is a class", lambda: decode(LocPMAP), InputTypeError, ("the class LocPMAP", "expected", "LocPMAP()")),
     ("method is nothing", lambda: decode(None), InputTypeError, ("method", "NoneType", "expected a decoder")),
     ("unknown option", lambda: decode(n_sample=5), InputError, ("'n_sample'", "did you mean 'n_samples'?")),
     ("unknown option of infer", lambda: decode("icm", max_second=5), InputError, ("did you mean 'max_seconds'?",)),
@@ -205,8 +209,8 @@ INFER: list[Case] = [
     ("huge seed", lambda: decode(seed=2**64), InputError, ("seed", str(2**64), "2^64 - 1")),
     ("backend", lambda: decode(backend="nunba"), InputError, ("backend", "'nunba'", "did you mean 'numba'?")),
     ("backend of a later version", lambda: decode(backend="triton"), BackendError, ("triton", "reference, numba")),
-    ("backend is nothing", lambda: decode(backend=7), InputError, ("backend", "7")),
-    ("device", lambda: decode(device="gpu"), InputError, ("device", "'gpu'")),
+    ("backend is nothing", lambda: decode(backend=7), InputError, ("backend", "7", "known are auto, numba, reference")),
+    ("device", lambda: decode(device="gpu"), InputError, ("device", "'gpu'", "did you mean 'cuda'?", "use 'cpu'")),
     ("device without a driver", lambda: decode(device="cuda"), BackendError, ("device='cuda'", "cpu")),
     ("first_image", lambda: decode(first_image=-1), InputError, ("first_image", "-1", "at least 0")),
     ("huge first_image", lambda: decode(first_image=2**28), InputError, ("first_image", str(2**28), "2^28")),
@@ -244,7 +248,7 @@ OPTIONS: list[Case] = [
     ("band of a repulsive model", lambda: decode(pot=grid(pairwise=-1.0), band=True), InputError,
      ("band=True", "attractive")),
     ("start", lambda: decode(start="randon"), InputError, ("start", "'randon'", "'random'", "array of labels")),
-    ("start is nothing", lambda: decode(start=None), InputTypeError, ("start", "object")),
+    ("start is nothing", lambda: decode(start=None), InputTypeError, ("start is None",)),
     ("start of another shape", lambda: decode(start=np.zeros((W, H), int)), InputError, ("start", "(4, 3)", "(3, 4)")),
     ("start out of range", lambda: decode(start=np.full((H, W), 5)), InputError, ("start", "5", "0 to 1")),
     ("start of fractions", lambda: decode(start=np.zeros((H, W))), InputTypeError, ("start", "float64", "integers")),
@@ -265,6 +269,26 @@ def test_infer(call: Any, kind: Any, parts: Any) -> None:
 @run(OPTIONS)
 def test_options(call: Any, kind: Any, parts: Any) -> None:
     check_refusal(call, kind, *parts)
+
+
+FLAGS = [
+    (name, option) for name in DECODERS for option, default in options_of(name).items() if isinstance(default, bool)
+]
+
+
+@pytest.mark.parametrize(("name", "option"), FLAGS)
+def test_flags_are_true_or_false(name: str, option: str) -> None:
+    for value in ("no", 1, None):
+        expected = (f"{option} is {value!r}", "True or False")
+        check_refusal(lambda value=value: decode(name, **{option: value}), InputTypeError, *expected)  # type: ignore[misc]
+        configured = DECODERS[name](**{option: value})
+        check_refusal(lambda configured=configured: decode(configured), InputTypeError, *expected)  # type: ignore[misc]
+
+
+def test_there_are_flags_to_test() -> None:
+    assert ("gibbs", "keep_samples") in FLAGS
+    assert ("locpmap", "band") in FLAGS
+    assert infer(grid(), "gibbs", backend="reference", keep_samples=np.True_).samples is not None
 
 
 @pytest.mark.parametrize("seed", ["x", -1, 1.0, 2**64])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -123,12 +124,55 @@ def test_options_are_literals_or_words(model: Path, given: str, capsys: pytest.C
     assert Run(capsys, "infer", model, "--method", "icm", "--option", given).status == 0
 
 
+@pytest.mark.parametrize(
+    ("given", "samples"), [("n_samples=1e1", 10), ("keep_samples=yes", 50), ("keep_samples=FALSE", 50), ("band=no", 50)]
+)
+def test_options_in_the_words_of_a_shell(model: Path, given: str, samples: int, capsys: Any) -> None:
+    run = Run(capsys, "infer", model, "--option", given, "--json", "--backend", "reference")
+    assert json.loads(run.out)["n_samples"] == samples
+
+
+@pytest.mark.parametrize(("kind", "first"), [("mar", "MAR"), ("mpe", "MPE"), ("MPE", "MPE"), (None, "MAR")])
+def test_standard_output_gets_the_file_and_nothing_else(model: Path, kind: str | None, first: str, capsys: Any) -> None:
+    more = [] if kind is None else ["--write", kind]
+    run = Run(capsys, "infer", model, "--method", "exact", "-o", "-", *more)
+    assert run.status == 0
+    assert run.out.startswith(f"{first}\n3 ")
+    assert run.out.count("\n") == 2
+    assert "score" in run.err
+    assert not Path("-").exists()
+    if first == "MPE":
+        assert run.out.split()[2:] == [str(label) for label in lp.infer(read_uai(model), "exact").labels]
+
+
+def test_numbers_are_as_short_as_they_can_be(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = Run(capsys, "infer", model, "--option", "n_samples=10", "-o", "-").out.split()
+    numbers = [word for word in words if "." in word]
+    assert len(numbers) == 7
+    assert max(map(len, numbers)) == 3
+
+
+def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Run(capsys, "methods").out.splitlines()
+    assert [line.split()[0] for line in lines] == list(lp.inference.DECODERS)
+    text = Run(capsys, "methods", "locpmap").out
+    assert "n_samples: Number of samples" in text
+    assert "n_samples=50" in text
+    assert ">>>" not in text
+    Run(capsys, "methods", "LBP").check_refusal("did you mean 'lbp'?")
+    help = Run(capsys, "infer", "--help").out
+    assert "locpmap methods NAME" in help
+    for name in lp.inference.DECODERS:
+        assert re.search(rf"\b{name}\b", help)
+
+
 def test_a_forbidden_labelling_has_no_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """ICM starts where both labels are forbidden together, and cannot leave."""
     path = tmp_path / "model.uai"
     path.write_text("MARKOV\n2\n2 2\n3\n2 0 1\n1 0\n1 1\n4\n0 0 0 1\n2\n9 1\n2\n9 1")
     run = Run(capsys, "infer", path, "--method", "icm", "--option", "start=[0,0]", "--json")
     assert json.loads(run.out)["score"] is None
+    assert json.loads(run.out)["converged"] is False
     assert "forbidden" in Run(capsys, "infer", path, "--method", "icm", "--option", "start=[0,0]").out
 
 
@@ -202,7 +246,24 @@ def test_bad_values(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Run(capsys, "infer", model, "--seed", "1.5").check_refusal("--seed")
     Run(capsys, "infer", model, "--threads", "0").check_refusal("n_threads is 0")
     Run(capsys, "infer", model, "--max-seconds", "nan").check_refusal("max_seconds")
+    Run(capsys, "infer", model, "--max-seconds", "abc").check_refusal("--max-seconds is 'abc', expected a number")
+    Run(capsys, "infer", model, "--option", "n_samples=1.5").check_refusal("n_samples is 1.5")
+    Run(capsys, "infer", model, "--option", "keep_samples=perhaps").check_refusal("'perhaps', expected True or False")
+    Run(capsys, "infer", model, "--option", "keep_samples=1").check_refusal("keep_samples is 1")
     Run(capsys, "infer").check_refusal("MODEL.uai")
+
+
+def test_what_to_write(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Run(capsys, "infer", model, "--write", "mpe").check_refusal("--write mpe needs a file", "-o")
+    Run(capsys, "infer", model, "-o", "-", "--write", "map").check_refusal("'map'", "did you mean 'mpe'?")
+    Run(capsys, "infer", model, "-m", "icm", "-o", "-", "--write", "mar").check_refusal("icm does not give", "mpe")
+
+
+def test_what_belongs_to_the_command_is_no_option(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for given, own in (("seed=3", "--seed"), ("n_threads=1", "--threads"), ("max_seconds=1", "--max-seconds")):
+        Run(capsys, "infer", model, "--option", given).check_refusal("not an option of the decoder", own)
+    run = Run(capsys, "infer", model, "-m", "exact", "--option", "zzz=3")
+    run.check_refusal("known are max_table\n")
 
 
 def test_files_that_cannot_be_read(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -336,10 +336,6 @@ def test_potentials_are_frozen() -> None:
     assert UNARY.flags.writeable  # the caller's own array stays as it was
 
 
-def test_large_arrays_are_not_copied() -> None:
-    assert np.shares_memory(Potentials.grid(UNARY, 1.0).unary, UNARY)
-
-
 def test_a_graph_may_be_given_in_place_of_edges() -> None:
     graph = Graph(5, EDGES)
     unary = np.random.default_rng(11).normal(size=(5, L))

@@ -7,7 +7,8 @@ that this library never imports it by itself.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from locpmap.errors import InputError, InputTypeError
 
-Restore = Callable[[npt.NDArray[Any]], Any]
+MAX_COPY = 2**24  # bytes up to which an input is copied rather than shared
 
 
 def is_tensor(value: object) -> bool:
@@ -34,15 +35,17 @@ def to_numpy(value: object, name: str) -> npt.NDArray[Any]:
     except ValueError:
         raise InputError(f"{name} is ragged: expected an array with one shape") from None
     if array.dtype.kind not in "fiub":
-        raise InputTypeError(f"{name} has dtype {array.dtype}, expected real numbers")
+        single = array.ndim == 0 and array.dtype == object
+        came = "is None" if value is None else f"is a {type(value).__name__}" if single else f"has dtype {array.dtype}"
+        raise InputTypeError(f"{name} {came}, expected real numbers")
     return array
 
 
 def to_float(value: object, name: str) -> npt.NDArray[Any]:
-    """As :func:`to_numpy`, in single or double precision: half becomes single, integers become double."""
+    """As :func:`to_numpy`, to keep, in single or double precision: half becomes single, integers become double."""
     array = to_numpy(value, name)
     if array.dtype in (np.float32, np.float64):
-        return array
+        return to_keep(array)
     return array.astype(np.float32 if array.dtype == np.float16 else np.float64)
 
 
@@ -54,12 +57,27 @@ def to_labels(value: object, name: str) -> npt.NDArray[np.int64]:
     return array.astype(np.int64, copy=False)
 
 
-def restorer(value: object) -> Restore:
-    """A function that turns NumPy results into the kind of array the caller works with."""
-    if not is_tensor(value):
-        return lambda array: array
-    torch, device = sys.modules["torch"], value.device  # type: ignore[attr-defined]
-    return lambda array: torch.from_numpy(np.ascontiguousarray(array)).to(device)
+def to_keep(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A copy of a small array, so that the caller may change the original; a large one (over 16 MB) as it is."""
+    return array.copy() if array.nbytes <= MAX_COPY else array
+
+
+@dataclass(frozen=True)
+class Restore:
+    """Turns NumPy results into the kind of array the caller works with: NumPy, or tensors on the named device."""
+
+    device: str | None = None
+
+    @classmethod
+    def like(cls, value: object) -> Restore:
+        """Results as the value is."""
+        return cls(str(value.device)) if is_tensor(value) else cls()  # type: ignore[attr-defined]
+
+    def __call__(self, array: npt.NDArray[Any]) -> Any:
+        if self.device is None:
+            return array
+        # By name: the caller has imported it, if not in this process then in the one that the potentials came from.
+        return import_module("torch").from_numpy(np.ascontiguousarray(array)).to(self.device)
 
 
 def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -20,8 +20,18 @@ Array = npt.NDArray[Any]
 class Factored:
     """Pairwise scores ``Σ_f features[e, f] · tables[f]``, never expanded to a table per edge.
 
-    ``features`` is (.., E, F) on a graph; on a grid one array per direction: (.., H, W-1, F), (.., H-1, W, F).
-    ``tables`` is (F, L, L).
+    Args:
+        features: (.., E, F) on a graph; on a grid one array per direction: (.., H, W-1, F), (.., H-1, W, F).
+        tables: (F, L, L).
+
+    >>> import numpy as np
+    >>> import locpmap as lp
+    >>> contrast = np.array([0.0, 3.0])  # across the edges of a chain of three sites
+    >>> features = np.stack([np.ones(2), contrast], axis=1)  # (E, F)
+    >>> tables = np.stack([np.eye(2), 0.5 * (1 - np.eye(2))])  # agree everywhere, differ where the contrast is high
+    >>> pot = lp.Potentials.graph(np.zeros((3, 2)), [[0, 1], [1, 2]], lp.Factored(features, tables))
+    >>> pot.score([0, 0, 1])  # 1 for the first pair, 3 · 0.5 for the second
+    2.5
     """
 
     features: Any

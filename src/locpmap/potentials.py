@@ -6,14 +6,14 @@ Convention: scores are log-potentials and larger is better,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.arrays import Restore, frozen, restorer, to_float, to_labels, to_numpy
+from locpmap.arrays import Restore, frozen, to_float, to_keep, to_labels, to_numpy
 from locpmap.errors import InputError
 from locpmap.graphs import Graph, Grid
 from locpmap.graphs.adjacency import colour_classes
@@ -28,7 +28,8 @@ Array = npt.NDArray[Any]
 class Potentials:
     """A pairwise model on a grid or a graph, for one image or a batch.  Made by :meth:`grid` or :meth:`graph`.
 
-    Arrays are validated once and then read-only; large ones are not copied, so leave the originals alone.
+    Arrays are validated once and then read-only.  Those of up to 16 MB are copied; larger ones are shared with the
+    caller (tensors on the CPU too), who must not change them until the results have been read.
     """
 
     structure: Grid | Graph
@@ -74,7 +75,7 @@ class Potentials:
         row, column, full_width = window or (0, 0, None)
         height, width = scores.shape[-3:-1]
         structure = Grid(height, width, connectivity, row, column, full_width)
-        return cls._build(structure, scores, pairwise, mask, scores.ndim == 4, restorer(unary))
+        return cls._build(structure, scores, pairwise, mask, scores.ndim == 4, Restore.like(unary))
 
     @classmethod
     def graph(cls, unary: Any, edges: Any, pairwise: Any, *, mask: Any = None) -> Potentials:
@@ -86,6 +87,12 @@ class Potentials:
             pairwise: A Potts weight, weights (.., E), a table (L, L), tables (.., E, L, L) with the label of
                 ``edges[:, 0]`` first, or :class:`Factored`.
             mask: Booleans (S,) or (N, S), True where a site is ignored.
+
+        >>> import numpy as np
+        >>> edges = [[0, 1], [1, 2], [2, 0]]
+        >>> pot = Potentials.graph(np.zeros((3, 2)), edges, [1.0, 1.0, -2.0])
+        >>> pot.score(np.array([0, 0, 1]))
+        1.0
         """
         scores = to_float(unary, "unary")
         if scores.ndim not in (2, 3):
@@ -95,7 +102,7 @@ class Potentials:
         structure = edges if isinstance(edges, Graph) else Graph(scores.shape[-2], edges)
         if structure.n_sites != scores.shape[-2]:
             raise InputError(f"unary has {scores.shape[-2]} sites, expected the graph's {structure.n_sites}")
-        return cls._build(structure, scores, pairwise, mask, scores.ndim == 3, restorer(unary))
+        return cls._build(structure, scores, pairwise, mask, scores.ndim == 3, Restore.like(unary))
 
     @classmethod
     def _build(
@@ -119,6 +126,34 @@ class Potentials:
         _check_unary(unary, structure, batched)
         return cls(structure, frozen(unary), term, masked, batched, restore)
 
+    def __repr__(self) -> str:
+        if isinstance(self.structure, Grid):
+            where = f"grid {self.structure.height}×{self.structure.width}"
+        else:
+            where = f"graph of {self.n_sites} sites, {len(self.structure.edges())} edges"
+        images = f"{self.n_images} images, " if self.batched else ""
+        kind = "Potts weights" if self.pairwise.potts else "tables"
+        return f"<Potentials: {images}{where}, {self.n_labels} labels, {kind}, {self.unary.dtype}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process needs: not the flat arrays, which are built from the rest."""
+        return {name: value for name, value in self.__dict__.items() if name in self.__dataclass_fields__}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Arrays arrive writable; they become read-only again, which compiled kernels also rely on."""
+        masked, term, structure = state["masked"], state["pairwise"], state["structure"]
+        state["unary"] = frozen(state["unary"])
+        state["masked"] = None if masked is None else frozen(masked)
+        state["pairwise"] = replace(
+            term,
+            weights=None if term.weights is None else tuple(frozen(weight) for weight in term.weights),
+            features=None if term.features is None else frozen(term.features),
+            tables=None if term.tables is None else frozen(term.tables),
+        )
+        if isinstance(structure, Graph):
+            state["structure"] = Graph(structure.n_sites, structure.edges())
+        self.__dict__.update(state)
+
     @property
     def n_images(self) -> int:
         """Number of images (1 without a batch axis)."""
@@ -133,6 +168,12 @@ class Potentials:
     def n_labels(self) -> int:
         """Number of labels."""
         return int(self.unary.shape[2])
+
+    @cached_property
+    def forbids_pairs(self) -> bool:
+        """Whether a pairwise table holds -inf, so that a labelling of allowed labels may still be forbidden."""
+        tables = self.pairwise.tables
+        return tables is not None and bool(tables.min(initial=0.0) == -np.inf)
 
     @cached_property
     def model(self) -> Model:
@@ -186,7 +227,7 @@ def _parse_mask(mask: Any, structure: Grid | Graph, n_images: int) -> Array:
     masked = array.reshape(-1, structure.n_sites)
     if masked.all(axis=1).any():
         raise InputError("mask ignores every site of an image, expected at least one that takes part")
-    return frozen(masked)
+    return frozen(to_keep(masked))
 
 
 def _check_unary(unary: Array, structure: Grid | Graph, batched: bool) -> None:

@@ -25,6 +25,7 @@ class Status(StrEnum):
     CLIMBS_CUT = "drew all samples, but some climbs stopped at max_sweeps before a local maximum"
     MAX_SAMPLES = "drew max_samples before the standard error fell below the tolerance"
     MAX_SECONDS = "stopped at max_seconds"
+    FORBIDDEN = "ended with labels that a pairwise table forbids (score -inf)"
 
 
 class BoundKind(StrEnum):
@@ -54,7 +55,12 @@ class Result:
 
     Shapes follow the potentials: ``labels`` (.., H, W) or (.., S); ``probability``, ``variance`` (.., L).
     Masked sites have label -1 and probability 0.  ``probability`` is None for decoders that give one labelling
-    and no uncertainty (icm, annealing, graph_cut, max_product).
+    and no uncertainty (icm, annealing, graph_cut, max_product).  What it is the distribution of, the decoder's class
+    says: the model's marginals (exact, gibbs), an approximation of them (lbp, trw, mean_field), or how often
+    perturbed maxima have the label (locpmap, perturb_and_map, perturb_and_max_product).
+
+    Where tables forbid pairs of labels by -inf, ``status`` says if the labels of an image break such a pair; the images
+    are those with a ``score`` of -inf.
     """
 
     labels: Any
@@ -63,7 +69,7 @@ class Result:
     status: Status
     backend: str
     device: str
-    seconds: float
+    seconds: float  # wall time; the first run of a decoder includes compiling it, a few seconds per precision
     n_sweeps: float  # sweeps made; for samplers the mean over samples
     n_samples: int = 0
     noise: str | None = None  # the scheme, for decoders that perturb
@@ -73,9 +79,15 @@ class Result:
     band: Band | None = None
     potentials: Potentials = field(repr=False, kw_only=True)
 
+    def __repr__(self) -> str:
+        gives = "labels" if self.probability is None else "labels, probability"
+        shape = tuple(int(n) for n in self.labels.shape)
+        where = f"{self.backend} on {self.device}"
+        return f"<Result of {self.method}: {gives} {shape}, {self.status}, {self.seconds:.3g} s, {where}>"
+
     @property
     def converged(self) -> bool:
-        """Whether the run ended by itself rather than at a limit."""
+        """Whether the run ended by itself rather than at a limit, with labels that the model allows."""
         return self.status in (Status.EXACT, Status.CONVERGED, Status.COMPLETE)
 
     @cached_property
@@ -95,4 +107,4 @@ class Result:
             return None
         p = np.asarray(self.probability)
         terms = np.multiply(p, np.log(np.where(p > 0, p, 1)))
-        return self.potentials.restore(-terms.sum(axis=-1))
+        return self.potentials.restore(np.maximum(0 - terms.sum(axis=-1), 0))  # 0 - 0 has no sign, unlike -0

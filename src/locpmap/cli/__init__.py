@@ -14,7 +14,9 @@ import typer
 
 from locpmap.cli.doctor import doctor
 from locpmap.cli.infer import infer
+from locpmap.cli.methods import methods
 from locpmap.errors import LocpmapError
+from locpmap.inference import DECODERS
 
 __all__ = ["app", "main"]
 
@@ -31,7 +33,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command()(infer)
+app.command(epilog=f"Methods: {', '.join(DECODERS)}.  `locpmap methods NAME` describes a method and its options.")(
+    infer
+)
+app.command()(methods)
 app.command()(doctor)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import math
 from pathlib import Path
@@ -10,27 +11,54 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from locpmap.errors import InputError
+from locpmap.errors import InputError, InputTypeError, unknown
 
 if TYPE_CHECKING:
     from locpmap.result import Result
 
+# What is not an option of a decoder, but of the command.
+OWN_OPTIONS = {
+    "seed": "--seed",
+    "backend": "--backend",
+    "device": "--device",
+    "max_seconds": "--max-seconds",
+    "n_threads": "--threads",
+    "threads": "--threads",
+}
+WORDS = {"true": True, "yes": True, "false": False, "no": False}
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        # A type error, since the parser of options would hide a value error.
+        raise InputTypeError(f"--max-seconds is {text!r}, expected a number of seconds") from None
+
 
 def infer(
     model: Annotated[Path, typer.Argument(metavar="MODEL.uai", help="A pairwise model in UAI format.")],
-    method: Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="The decoder.")] = "locpmap",
+    method: Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="The decoder; see below.")] = "locpmap",
     evidence: Annotated[Path | None, typer.Option(metavar="FILE", help="Observed labels in UAI format.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of all noise.")] = 0,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="Write marginals (MAR) or, if there are none, labels (MPE)."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the result's probability (MAR) or, if it has none, its labels (MPE); with - to standard output,"
+            " and the report to standard error.  What locpmap and other methods that perturb write as MAR are the"
+            " probabilities of perturbed maxima, not the model's marginals.",
         ),
     ] = None,
+    write: Annotated[str | None, typer.Option(metavar="mar|mpe", help="What to write: probability or labels.")] = None,
     option: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="An option of the decoder; may be repeated.")
     ] = None,
-    max_seconds: Annotated[float | None, typer.Option(help="Stop after about this time.")] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(parser=_number, metavar="SECONDS", help="Stop after about this time.")
+    ] = None,
     backend: Annotated[str, typer.Option(help="auto, reference or numba.")] = "auto",
     device: Annotated[str, typer.Option(help="auto or cpu.")] = "auto",
     threads: Annotated[int | None, typer.Option(help="Threads to use; all cores by default.")] = None,
@@ -38,13 +66,20 @@ def infer(
 ) -> None:
     """Decode a model and print the score of the labels found."""
     from locpmap.cli.progress import ProgressBar
-    from locpmap.formats.atomic import checked_target
-    from locpmap.formats.uai import read_model, write_mar, write_mpe
+    from locpmap.formats.atomic import checked_target, write_text
+    from locpmap.formats.uai import format_mar, format_mpe, read_model
     from locpmap.inference import infer as decode
-    from locpmap.inference.api import configure
+    from locpmap.inference.api import configure, known_method
+    from locpmap.inference.registry import options_of
 
-    decoder = configure(method, dict(_parse_option(text) for text in option or ()))
-    if output is not None:
+    defaults = options_of(known_method(method))
+    decoder = configure(method, dict(_parse_option(text, defaults) for text in option or ()), arguments=())
+    if write is not None and write.lower() not in ("mar", "mpe"):
+        raise unknown("value of --write", write, ("mar", "mpe"))
+    if write is not None and output is None:
+        raise InputError(f"--write {write} needs a file to write to: give -o FILE, or -o - for standard output")
+    piped = output == Path("-")
+    if output is not None and not piped:
         checked_target(output, model, evidence)
     potentials, cardinalities = read_model(model, evidence)
     with ProgressBar(decoder.name, hidden=as_json) as bar:
@@ -59,25 +94,37 @@ def infer(
             progress=bar.update,
         )
     kind = None
-    if output is not None and result.probability is not None:
-        write_mar(output, result.probability, cardinalities)
-        kind = "MAR"
-    elif output is not None:
-        write_mpe(output, result.labels)
-        kind = "MPE"
+    if output is not None:
+        kind = write.upper() if write is not None else "MPE" if result.probability is None else "MAR"
+        if kind == "MAR" and result.probability is None:
+            raise InputError(f"--write {write} needs probabilities, which {decoder.name} does not give: use mpe")
+        text = format_mar(result.probability, cardinalities) if kind == "MAR" else format_mpe(result.labels)
+        if piped:
+            typer.echo(text, nl=False)
+        else:
+            write_text(output, [text])
     report = _report(result, seed, output, kind)
-    typer.echo(json.dumps(report, allow_nan=False) if as_json else _table(report))
+    typer.echo(json.dumps(report, allow_nan=False) if as_json else _table(report), err=piped)
 
 
-def _parse_option(text: str) -> tuple[str, Any]:
-    """``key=value`` with a Python literal or, failing that, plain text as its value."""
-    key, equals, value = text.partition("=")
+def _parse_option(text: str, defaults: dict[str, Any]) -> tuple[str, Any]:
+    """``key=value`` with a Python literal or, failing that, plain text as its value.
+
+    An option that is true or false may also be yes or no in any case, and one that is a whole number may be 1e3.
+    """
+    key, equals, word = text.partition("=")
     if not equals or not key.isidentifier():
         raise InputError(f"--option is {text!r}, expected KEY=VALUE")
-    try:
-        return key, ast.literal_eval(value)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return key, value
+    if key not in defaults and key in OWN_OPTIONS:
+        raise InputError(f"{key} is not an option of the decoder: use {OWN_OPTIONS[key]} in place of --option")
+    value: Any = word
+    with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+        value = ast.literal_eval(word)
+    if isinstance(defaults.get(key), bool):
+        return key, WORDS.get(word.lower(), value)
+    if isinstance(defaults.get(key), int) and isinstance(value, float) and value.is_integer():
+        return key, int(value)
+    return key, value
 
 
 def _report(result: Result, seed: int, output: Path | None, kind: str | None) -> dict[str, Any]:

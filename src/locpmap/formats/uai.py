@@ -35,6 +35,20 @@ def read_uai(path: PathLike, evidence: PathLike | None = None) -> Potentials:
     """The model in a UAI file, with the labels that an evidence file contradicts forbidden.
 
     Factors of up to two variables are read; one of more is refused by its number.
+
+    Args:
+        path: The model, text in UAI format (``MARKOV`` or ``BAYES``).
+        evidence: Observed variables and their labels, a file in the same format's evidence layout.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "model.uai"
+    ...     _ = path.write_text("MARKOV  2  2 2  2  1 0  2 0 1    2  1 3    4  2 1 1 2")
+    ...     potentials = read_uai(path)
+    >>> potentials
+    <Potentials: graph of 2 sites, 1 edges, 2 labels, tables, float64>
+    >>> round(potentials.score([1, 1]), 6)  # log 3 + log 2
+    1.791759
     """
     return read_model(path, evidence)[0]
 
@@ -131,7 +145,7 @@ def _read_evidence(path: PathLike | None, cardinalities: list[int]) -> Iterator[
 
 
 def write_uai(path: PathLike, potentials: Potentials) -> None:
-    """Write one image's model, with 17 digits; reading it back gives the same scores up to rounding.
+    """Write one image's model, with all digits; reading it back gives the same scores up to rounding.
 
     Each factor is shifted to have the largest potential 1, and constants make up for the shifts.  A factor whose
     scores differ by more than a number can express is written as several equal ones, of which it is the product.
@@ -173,22 +187,33 @@ def _model_pieces(potentials: Potentials) -> Iterator[str]:
 
 
 def _numbers(values: Array) -> str:
-    return " ".join(f"{value:.17g}" for value in values.ravel())
+    """In the shortest form that reads back as the same number."""
+    return " ".join(str(value) for value in values.ravel())
 
 
 def write_mar(path: PathLike, probability: Any, cardinalities: Sequence[int]) -> None:
     """Write marginals (S, L) in the competition's MAR format, each variable with its own number of labels."""
+    write_text(path, [format_mar(probability, cardinalities)])
+
+
+def format_mar(probability: Any, cardinalities: Sequence[int]) -> str:
+    """What :func:`write_mar` writes."""
     marginals = to_numpy(probability, "probability")
     if marginals.ndim != 2 or len(marginals) != len(cardinalities) or marginals.shape[1] < max(cardinalities):
         expected = (len(cardinalities), max(cardinalities))
         raise InputError(f"probability has shape {marginals.shape}, expected {expected}")
     rows = (f"{n} {_numbers(p[:n])}" for n, p in zip(cardinalities, marginals, strict=True))
-    write_text(path, [f"MAR\n{len(marginals)} {' '.join(rows)}\n"])
+    return f"MAR\n{len(marginals)} {' '.join(rows)}\n"
 
 
 def write_mpe(path: PathLike, labels: Any) -> None:
     """Write labels (S,) in the competition's MPE format."""
+    write_text(path, [format_mpe(labels)])
+
+
+def format_mpe(labels: Any) -> str:
+    """What :func:`write_mpe` writes."""
     flat = to_labels(labels, "labels")
     if flat.ndim != 1:
         raise InputError(f"labels has shape {flat.shape}, expected (S,)")
-    write_text(path, [f"MPE\n{len(flat)} {' '.join(map(str, flat.tolist()))}\n"])
+    return f"MPE\n{len(flat)} {' '.join(map(str, flat.tolist()))}\n"

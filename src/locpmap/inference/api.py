@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from locpmap.errors import InputError, InputTypeError, unknown
-from locpmap.inference.decoder import Decoder, Outcome, Problem, Progress, at_least, drive, within
-from locpmap.inference.registry import DECODERS
-from locpmap.kernels import choose_backend
+from locpmap.inference.decoder import Decoder, Outcome, Problem, Progress, at_least, check_flags, drive, within
+from locpmap.inference.registry import DECODERS, options_of
+from locpmap.kernels import BACKENDS, PLANNED, Backend, choose_backend
+from locpmap.kernels.reference.scores import total_scores
 from locpmap.kernels.threads import Threads, available_threads
 from locpmap.noise import key_of
 from locpmap.potentials import Potentials
@@ -41,12 +43,15 @@ def infer(
         seed: The seed of all noise, 0 to 2^64 - 1.  The same seed gives the same bits for any number of threads.
         backend: "auto", "reference" or "numba"; a named one runs or raises.
         device: "auto" or "cpu".
-        first_image: The number of the first image in the noise's keys, so that a chunk of a batch comes out as it
-            does in the whole batch.
+        first_image: The number of the first image in the noise's keys: images 100 and on of a batch, decoded by
+            themselves with ``first_image=100``, come out as they do in the whole batch.
         max_seconds: Stop after the step that passes this time and return what there is.
         n_threads: Threads to use; all available cores by default.
         progress: Called as ``progress(done, total)`` after every step.
         **options: The decoder's options; see its class.
+
+    The first run of a decoder compiles its kernels, once per precision (seconds, counted in ``result.seconds``), and
+    keeps them on disk.  Results carry no gradient.
 
     >>> import numpy as np
     >>> pot = Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 1.0]]]), 1.0)
@@ -68,7 +73,7 @@ def infer(
     if progress is not None and not callable(progress):
         raise InputTypeError(f"progress is {progress!r}, expected a callable that takes (done, total)")
     key = key_of(seed)
-    kernels = choose_backend(backend, device)
+    kernels = _choose_backend(backend, device)
     threads = Threads((n_threads or available_threads()) if kernels.name == "numba" else 1)
     try:
         problem = Problem(potentials, kernels, threads, key, first_image)
@@ -78,22 +83,44 @@ def infer(
     return _result(potentials, decoder, kernels.name, outcome, status, seconds)
 
 
-def configure(method: str | Decoder, options: dict[str, Any]) -> Decoder:
-    """The decoder of that name with these options."""
+def configure(method: str | Decoder, options: dict[str, Any], arguments: Sequence[str] = ARGUMENTS) -> Decoder:
+    """The decoder of that name with these options; ``arguments`` may have been meant by an unknown option."""
     if isinstance(method, Decoder):
         if options:
             raise InputError(f"method is already configured, so {', '.join(options)} cannot be given beside it")
-        return method
+        decoder = method
+    else:
+        known = options_of(known_method(method))
+        for option in options:
+            if option not in known:
+                raise unknown(f"option of {method}", option, [*known, *arguments])
+        decoder = DECODERS[method](**options)
+    check_flags(decoder)
+    return decoder
+
+
+def known_method(method: Any) -> str:
+    """The name of a decoder, or an error with the nearest one: other cases and ``_`` are no difference."""
+    if isinstance(method, type) and issubclass(method, Decoder):
+        name = method.__name__
+        raise InputTypeError(f"method is the class {name}, expected a decoder: call it, as in {name}()")
     if not isinstance(method, str):
         raise InputTypeError(f"method is a {type(method).__name__}, expected a decoder or its name")
-    if method not in DECODERS:
-        raise unknown("method", method, DECODERS)
-    decoder = DECODERS[method]
-    known = [f.name for f in dataclasses.fields(decoder)]  # type: ignore[arg-type]
-    for option in options:
-        if option not in known:
-            raise unknown(f"option of {method}", option, [*known, *ARGUMENTS])
-    return decoder(**options)
+    if method in DECODERS:
+        return method
+    letters = {re.sub("[^a-z]", "", name): name for name in DECODERS}
+    if near := letters.get(re.sub("[^a-z]", "", method.lower())):
+        raise InputError(f"unknown method {method!r}: did you mean {near!r}?")
+    raise unknown("method", method, DECODERS)
+
+
+def _choose_backend(backend: str, device: str) -> Backend:
+    """As the kernels do, with hints that only name what this version has."""
+    if device == "gpu":
+        raise InputError("unknown device 'gpu': did you mean 'cuda'? (not in this version: use 'cpu' or 'auto')")
+    if backend not in ("auto", *BACKENDS, *PLANNED):
+        raise unknown("backend", backend, ("auto", *BACKENDS))
+    return choose_backend(backend, device)
 
 
 def _result(
@@ -108,6 +135,8 @@ def _result(
         if samples is not None:
             samples[:, np.broadcast_to(potentials.masked, labels.shape)] = -1
     restore, unflatten = potentials.restore, potentials.unflatten
+    if potentials.forbids_pairs and np.isneginf(total_scores(potentials.model, outcome.labels)).any():
+        status = Status.FORBIDDEN
     log_partition: Any = outcome.log_partition
     if log_partition is not None:
         log_partition = restore(log_partition) if potentials.batched else float(log_partition[0])

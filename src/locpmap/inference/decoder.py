@@ -7,6 +7,7 @@ stopping and timing live in :func:`drive` and nowhere else.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -133,6 +134,14 @@ def at_least(name: str, value: Any, least: int) -> None:
         raise InputTypeError(f"{name} is {value!r}, expected a whole number of at least {least}")
     if value < least:
         raise InputError(f"{name} is {value}, expected a whole number of at least {least}")
+
+
+def check_flags(decoder: Decoder) -> None:
+    """Refuse what is neither true nor false where an option, judged by its default, is the one or the other."""
+    for option in dataclasses.fields(decoder):  # type: ignore[arg-type]
+        value = getattr(decoder, option.name)
+        if isinstance(option.default, bool) and not isinstance(value, bool | np.bool_):
+            raise InputTypeError(f"{option.name} is {value!r}, expected True or False")
 
 
 def within(name: str, value: Any, low: float, high: float = np.inf, *, open_low: bool = False) -> None:

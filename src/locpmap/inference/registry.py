@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 from locpmap.inference.annealing import Annealing
 from locpmap.inference.decoder import Decoder
 from locpmap.inference.exact import Exact
@@ -34,3 +37,12 @@ _ALL: tuple[type[Decoder], ...] = (
 )
 
 DECODERS = {decoder.name: decoder for decoder in _ALL}
+
+
+def options_of(method: str) -> dict[str, Any]:
+    """The options of the decoder of that name, with their defaults.
+
+    >>> options_of("exact")
+    {'max_table': 16777216}
+    """
+    return {field.name: field.default for field in dataclasses.fields(DECODERS[method])}  # type: ignore[arg-type]
