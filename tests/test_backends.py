@@ -14,6 +14,7 @@ from locpmap.inference import infer
 from locpmap.inference.locpmap import LocPMAP
 from locpmap.kernels import choose_backend
 from locpmap.potentials import Potentials
+from locpmap.result import Result, Status
 
 SHAPES = [(1, 1), (1, 7), (7, 1), (2, 2), (5, 7)]
 FORMS = ["weight", "negative weight", "weights", "either sign", "table", "hard tables"]
@@ -77,6 +78,76 @@ def test_numba_agrees_on_an_image_of_prime_size(n_labels: int, dtype: Any) -> No
         wrong = (mine.samples != truth.samples).mean()
         assert wrong == 0 if dtype == np.float64 else wrong < 1e-4
         assert mine.probability.dtype == dtype
+
+
+def both(pot: Potentials, decoder: LocPMAP) -> Result:
+    """The same run in numba (one thread, so that it fills whole words) and in the reference: the same samples."""
+    mine, truth = (infer(pot, decoder, backend=b, n_threads=1) for b in ("numba", "reference"))
+    np.testing.assert_array_equal(mine.samples, truth.samples)
+    assert (mine.n_sweeps, mine.status) == (truth.n_sweeps, truth.status)
+    return mine
+
+
+@pytest.mark.parametrize("upward", [False, True])
+@pytest.mark.parametrize(("length", "least_sweeps"), [(20, 7), (39, 13)])
+def test_long_climbs_on_tall_images(length: int, least_sweeps: int, upward: bool) -> None:
+    """Every other column is a corridor between walls of label 2; in it label 1 drives label 0 before it.
+
+    A site deep within label 0 stays (two neighbours outweigh its unary), one at the front mostly gives way: so the
+    front travels a site or two in a sweep, and climbs take more sweeps than go down the image one behind the other.
+    """
+    rng = np.random.default_rng(length)
+    wall, corridor = np.arange(0, 15, 2), np.arange(1, 15, 2)
+    unary = rng.normal(size=(40, 15, 3))
+    unary[:, wall, :2] = unary[:, corridor, 2:] = -np.inf
+    unary[:, corridor, 1] += 4.0
+    unary[0, corridor, 0] = -np.inf
+    start = np.full((40, 15), 2)
+    start[:, corridor] = 1
+    start[1 : 1 + length, corridor] = 0
+    if upward:
+        unary, start = unary[::-1], start[::-1]
+    mine = both(Potentials.grid(unary, 20.0), LocPMAP(70, start=start, keep_samples=True))
+    assert mine.n_sweeps >= least_sweeps
+    assert mine.status == Status.COMPLETE
+
+
+@pytest.mark.parametrize("n_samples", [120, 144])
+def test_rounds_that_do_not_begin_at_a_word(n_samples: int) -> None:
+    """Samples 56 to 119 and 96 to 143: the bits of a start then lie in three words, and in two calls of Philox."""
+    rng = np.random.default_rng(n_samples)
+    pot = Potentials.grid(rng.normal(size=(19, 33, 2)), 0.4)
+    mine = both(pot, LocPMAP(n_samples, keep_samples=True))
+    packed = infer(pot, LocPMAP(n_samples), backend="numba")
+    np.testing.assert_array_equal(packed.probability, (mine.samples[..., None] == [0, 1]).mean(axis=0))
+    np.testing.assert_array_equal(packed.probability, mine.probability)
+
+
+def test_uniforms_that_leading_bits_leave_open() -> None:
+    """Label 1 below 0x8000FFFF of 2^32: a leading half of 0x8000 is nearly always below, and does not show it."""
+    p = 0x8000FFFF / 2**32
+    unary = np.broadcast_to([0.0, np.log(p / (1 - p))], (64, 64, 2))
+    both(Potentials.grid(unary, 0.0), LocPMAP(128, start="perturbed", keep_samples=True))
+
+
+def test_two_hundred_labels() -> None:
+    """Likely labels that differ by 128 only: they differ in the leading bit of a byte and nowhere else."""
+    rng = np.random.default_rng(200)
+    unary = rng.normal(size=(9, 14, 200))
+    unary[..., [3, 131, 60, 188]] += 6.0
+    both(Potentials.grid(unary, (2 * rng.random((9, 13)), 2 * rng.random((8, 14)))), LocPMAP(24, keep_samples=True))
+
+
+@pytest.mark.parametrize("n_labels", [2, 3, 7])
+@pytest.mark.parametrize("weight", [14.0, 61.0, 100.0, 250.0, 800.0])
+def test_weights_beyond_single_precision(weight: float, n_labels: int) -> None:
+    """Their exponentials vanish in single precision, the last one in double; unaries of the same size contend."""
+    rng = np.random.default_rng(n_labels)
+    for scale in (0.1, 1.0, 3.0):
+        unary = rng.normal(size=(8, 21, n_labels), scale=scale * weight)
+        unary[rng.random(unary.shape) < 0.1] = -np.inf
+        unary[..., 0] = np.maximum(unary[..., 0], -weight)
+        both(Potentials.grid(unary, weight), LocPMAP(16, keep_samples=True))
 
 
 KERNELS = ("climb_sites", "climb_potts", "climb_bits", "votes", "bit_votes", "conditionals")

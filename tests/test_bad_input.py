@@ -120,6 +120,8 @@ PAIRWISE: list[Case] = [
      ("features of Factored", "(3, 2)", "(.., 3, 1)")),
     ("factored: one array on a grid", lambda: grid(pairwise=lp.Factored(np.zeros((H, W - 1, 1)), np.zeros((1, L, L)))),
      InputError, ("features of Factored", "horizontal, vertical")),
+    ("factored: no tables", lambda: graph(pairwise=lp.Factored(np.zeros((3, 0)), np.zeros((0, L, L)))), InputError,
+     ("tables of Factored", "(0, 2, 2)", "at least one table")),
     ("factored: -inf", lambda: graph(pairwise=lp.Factored(np.zeros((3, 1)), np.full((1, L, L), -np.inf))), InputError,
      ("tables of Factored", "-inf", "finite")),
     ("factored: NaN", lambda: graph(pairwise=lp.Factored(np.full((3, 1), np.nan), np.zeros((1, L, L)))), InputError,
@@ -201,6 +203,7 @@ INFER: list[Case] = [
     ("unknown option of infer", lambda: decode("icm", max_second=5), InputError, ("did you mean 'max_seconds'?",)),
     ("misspelt seed", lambda: decode("icm", sed=5), InputError, ("did you mean 'seed'?",)),
     ("option beside an object", lambda: decode(LocPMAP(), n_samples=5), InputError, ("configured", "n_samples")),
+    ("seed is not true", lambda: decode(seed=True), InputTypeError, ("seed", "True", "whole number")),
     ("negative seed", lambda: decode(seed=-1), InputError, ("seed", "-1", "0 to 2^64 - 1")),
     ("fractional seed", lambda: decode(seed=1.5), InputTypeError, ("seed", "1.5", "whole number")),
     ("seed of float", lambda: decode(seed=np.float64(2)), InputTypeError, ("seed", "2.0", "whole number")),
@@ -216,6 +219,7 @@ INFER: list[Case] = [
     ("huge first_image", lambda: decode(first_image=2**28), InputError, ("first_image", str(2**28), "2^28")),
     ("max_seconds", lambda: decode(max_seconds=-1), InputError, ("max_seconds", "-1", "at least 0")),
     ("max_seconds NaN", lambda: decode(max_seconds=np.nan), InputError, ("max_seconds", "nan", "at least 0")),
+    ("max_seconds beyond all", lambda: decode(max_seconds=10**400), InputError, ("max_seconds", "at least 0")),
     ("max_seconds as text", lambda: decode(max_seconds="1"), InputTypeError, ("max_seconds", "'1'", "a number")),
     ("n_threads", lambda: decode(n_threads=0), InputError, ("n_threads", "0", "at least 1")),
     ("fraction of a thread", lambda: decode(n_threads=1.5), InputTypeError, ("n_threads", "1.5", "whole number")),
@@ -227,8 +231,14 @@ OPTIONS: list[Case] = [
     ("half a sample", lambda: decode(n_samples=0.5), InputTypeError, ("n_samples", "0.5", "whole number")),
     ("samples are not true", lambda: decode(n_samples=True), InputTypeError, ("n_samples", "True", "whole number")),
     ("max_sweeps", lambda: decode(max_sweeps=0), InputError, ("max_sweeps", "0", "at least 1")),
+    ("max_sweeps beyond all", lambda: decode(max_sweeps=2**63), InputError, ("max_sweeps", str(2**63), "2147483647")),
+    ("max_sweeps of lbp", lambda: decode("lbp", max_sweeps=2**31), InputError, ("max_sweeps", str(2**31))),
+    ("max_table", lambda: decode("exact", max_table=10**23), InputError, ("max_table", str(10**23), str(2**62))),
     ("max_samples", lambda: decode(max_samples=-3), InputError, ("max_samples", "-3", "at least 1")),
     ("cold", lambda: decode(temperature=-1.0), InputError, ("temperature", "-1.0", "at least 0")),
+    ("hot beyond all", lambda: decode(temperature=10**400), InputError, ("temperature", "at least 0")),
+    ("cold beyond all", lambda: decode(temperature=-(10**400)), InputError, ("temperature", "at least 0")),
+    ("complex temperature", lambda: decode(temperature=np.complex128(1)), InputTypeError, ("temperature", "a number")),
     ("NaN temperature", lambda: decode(temperature=np.nan), InputError, ("temperature", "nan", "at least 0")),
     ("infinite temperature", lambda: decode(temperature=np.inf), InputError, ("temperature", "inf", "at least 0")),
     ("no tolerance", lambda: decode(tolerance=0.0), InputError, ("tolerance", "0.0", "above 0")),
@@ -241,6 +251,8 @@ OPTIONS: list[Case] = [
     ("blocks", lambda: decode(blocks="row"), InputError, ("blocks", "'row'", "'rows'")),
     ("blocks of nothing", lambda: decode(blocks=None), InputTypeError, ("blocks", "None", "a list of site lists")),
     ("tiles too large", lambda: decode(blocks=(4, 4)), TooLargeError, ("blocks=(4, 4)", "2^16", "4096")),
+    ("tiles beyond all", lambda: decode(blocks=(1, 10**400)), InputError, ("blocks", "at most 2147483647")),
+    ("tiles of truth", lambda: decode(blocks=(True, True)), InputTypeError, ("blocks", "True", "whole number")),
     ("blocks that overlap", lambda: decode(blocks=[[0, 1], [1, 2]]), InputError, ("blocks[1]", "disjoint")),
     ("rows of a graph", lambda: decode(pot=graph(), blocks="rows"), InputError, ("blocks='rows'", "grid")),
     ("band of three labels", lambda: decode(pot=grid(np.zeros((H, W, 3))), band=True), InputError,
@@ -291,10 +303,21 @@ def test_there_are_flags_to_test() -> None:
     assert infer(grid(), "gibbs", backend="reference", keep_samples=np.True_).samples is not None
 
 
-@pytest.mark.parametrize("seed", ["x", -1, 1.0, 2**64])
+@pytest.mark.parametrize("seed", ["x", -1, 1.0, 2**64, True])
 def test_seed_of_the_noise_itself(seed: Any) -> None:
     with pytest.raises(LocpmapError, match="seed is"):
         gumbel(seed, 2, 2)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"image": -1}, {"image": 2**28}, {"sample": 2**32}, {"sample": 1.0}, {"n_sites": -1}, {"n_labels": True}],
+    ids=str,
+)
+def test_noise_beyond_its_counter(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(LocpmapError, match=f"{name} is .*, expected a whole number"):
+        gumbel(**{"seed": 0, "n_sites": 2, "n_labels": 2} | wrong)
 
 
 # odd, but good
@@ -313,6 +336,17 @@ def test_integers_of_numpy_are_integers() -> None:
     result = infer(grid(), "locpmap", backend="reference", temperature=1, **numbers)
     assert result.n_samples == 3
     assert result.converged
+
+
+def test_small_integers_do_not_overflow() -> None:
+    result = infer(grid(), "locpmap", n_samples=np.int8(5), max_sweeps=np.uint8(200), tolerance=None)
+    assert (result.n_samples, type(result.n_samples)) == (5, int)
+    result = infer(grid(), "gibbs", n_samples=np.int8(100), burn_in=np.int8(100), thin=np.int8(2))
+    assert (result.n_samples, result.n_sweeps) == (100, 300)
+
+
+def test_one_label_fits_in_any_tile() -> None:
+    assert infer(grid(np.zeros((H, W, 1))), "locpmap", blocks=(1, 2**31 - 1), n_samples=1).labels.shape == (H, W)
 
 
 def test_every_decoder_is_known_by_its_own_name() -> None:

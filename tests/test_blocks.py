@@ -199,7 +199,7 @@ GRID, GRAPH = Grid(3, 4), Graph(4, [[0, 1], [1, 2], [2, 3]])
     [
         ("rows", GRAPH, InputError, "blocks='rows' needs a grid; on a graph give a list of site lists"),
         ((2, 2), GRAPH, InputError, "blocks given as a tile (h, w) need a grid; on a graph give a list of site lists"),
-        ((0, 2), GRID, InputError, "blocks is (0, 2), expected a tile of at least one site"),
+        ((0, 2), GRID, InputError, "a side of the tile in blocks is 0, expected a whole number of at least 1"),
         ((3, 5), GRID, TooLargeError, "blocks=(3, 5) has 2^15 joint labellings, expected at most 4096"),
         ([[0, 1], [1, 2]], GRAPH, InputError, "blocks[1] holds a site that a block already has, expected disjoint"),
         ([[0, 0]], GRAPH, InputError, "blocks[0] holds a site that a block already has, expected disjoint blocks"),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.oracles.models import STRUCTURES, structure_edges
 
-from locpmap.errors import InputError, InputTypeError
+from locpmap.errors import InputError, InputTypeError, LocpmapError
 from locpmap.graphs import Graph, Grid
 from locpmap.graphs.adjacency import adjacency, colour_classes, greedy_colours
 
@@ -200,6 +200,8 @@ def test_edges_of_a_graph_are_kept_as_given_and_frozen() -> None:
         ([[-1, 1]], "edges[0] is (-1, 1), expected sites from 0 to 2"),
         ([[0, 1, 2]], "edges has shape (1, 3), expected (E, 2)"),
         ([0, 1], "edges has shape (2,), expected (E, 2)"),
+        (np.zeros((0, 5, 7), int), "edges has shape (0, 5, 7), expected (E, 2)"),
+        (np.zeros((2, 0), int), "edges has shape (2, 0), expected (E, 2)"),
     ],
 )
 def test_bad_edges_are_refused(edges: Any, message: str) -> None:
@@ -208,7 +210,7 @@ def test_bad_edges_are_refused(edges: Any, message: str) -> None:
     assert str(error.value) == message
 
 
-@pytest.mark.parametrize("edges", [[[0.0, 1.0]], [["0", "1"]], [[None, 1]]])
+@pytest.mark.parametrize("edges", [[[0.0, 1.0]], [["0", "1"]], [[None, 1]], [[True, False]]])
 def test_edges_that_are_not_integers_are_refused(edges: Any) -> None:
     with pytest.raises(InputTypeError, match="edges has dtype"):
         Graph(3, edges)
@@ -218,18 +220,36 @@ def test_edges_that_are_not_integers_are_refused(edges: Any) -> None:
     ("arguments", "message"),
     [
         ({"connectivity": 6}, "connectivity is 6, expected 4 or 8"),
-        ({"row": -1}, "the window begins at (-1, 0), expected no negative coordinate"),
+        ({"row": -1}, "the window's row is -1, expected a whole number of at least 0"),
         ({"column": 2, "full_width": 4}, "full_width is 4, expected at least column + width = 5"),
-        ({"height": 0}, "the grid is 0×3, expected at least one site"),
+        ({"height": 0}, "the grid's height is 0, expected a whole number of at least 1"),
         ({"height": 2**16, "width": 2**15}, "the grid has 2147483648 sites, expected fewer than 2^31"),
+        ({"height": 2.5}, "the grid's height is 2.5, expected a whole number of at least 1"),
+        ({"width": "3"}, "the grid's width is '3', expected a whole number of at least 1"),
+        ({"row": True}, "the window's row is True, expected a whole number of at least 0"),
+        ({"row": None}, "the window's row is None, expected a whole number of at least 0"),
+        ({"column": 10**400}, "the window's column is 1000"),
+        ({"connectivity": np.array([4, 8])}, "connectivity is array([4, 8]), expected 4 or 8"),
+        ({"row": 2**40 - 1, "full_width": 2**8}, "the window ends in row 1099511627777 of a grid 256 wide, expected"),
     ],
 )
-def test_bad_grids_are_refused(arguments: dict[str, int], message: str) -> None:
-    with pytest.raises(InputError) as error:
+def test_bad_grids_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(LocpmapError) as error:
         Grid(**({"height": 2, "width": 3} | arguments))
     assert str(error.value).startswith(message)
 
 
 def test_a_graph_needs_a_site() -> None:
-    with pytest.raises(InputError, match="the graph has 0 sites"):
+    with pytest.raises(InputError, match="n_sites is 0, expected a whole number of at least 1"):
         Graph(0, [])
+    for wrong in ("a", 3.0, True, None):
+        with pytest.raises(InputTypeError, match="n_sites is"):
+            Graph(wrong, [])  # type: ignore[arg-type]
+
+
+def test_integers_of_numpy_do_not_overflow() -> None:
+    """(200 + 100) · 200 is beyond a byte; the last window of all ends at 2^48."""
+    grid = Grid(np.uint8(100), np.uint8(2), np.uint8(8), np.uint8(200), np.uint8(198), np.uint8(200))  # type: ignore[arg-type]
+    assert grid.site_ids()[-1] == 300 * 200 - 1
+    assert Graph(np.int8(100), [[0, 99]]).n_sites * 2 == 200  # type: ignore[arg-type]
+    assert Grid(2, 3, row=2**40 - 2, full_width=2**8).site_ids()[-1] < 2**48

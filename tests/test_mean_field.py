@@ -62,6 +62,30 @@ def test_operations_agree_with_the_reference(case: str) -> None:
     np.testing.assert_allclose(outcome.log_partition, expected.log_partition, rtol=rtol)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("weight", [-1e30, 1e30])
+def test_finite_scores_are_taken_as_they_are(weight: float) -> None:
+    """However low, they are not the stand-in for -inf: as weights and as tables, in both backends."""
+    unary = abs(weight) * np.random.default_rng(0).normal(size=(1, 4, 3))
+    results = [
+        infer(Potentials.grid(unary, pairwise), MeanField(), backend=backend)
+        for pairwise in (weight, weight * np.eye(3))
+        for backend in BACKENDS
+    ]
+    for result in results[1:]:
+        np.testing.assert_array_equal(result.probability, results[0].probability)
+    assert results[0].labels.tolist() == best_neighbours_apart(unary, weight)
+
+
+def best_neighbours_apart(unary: np.ndarray, weight: float) -> list[list[int]]:
+    """Coordinate ascent on labels in red-black order from uniform beliefs, which is what scores so large leave."""
+    q = np.full((4, 3), 1 / 3)
+    for _ in range(10):
+        for i in (0, 2, 1, 3):
+            scores = unary[0, i] + weight * sum(q[j] for j in (i - 1, i + 1) if 0 <= j < 4)
+            q[i] = np.eye(3)[scores.argmax()]
+    return [q.argmax(axis=1).tolist()]
+
+
 @njit
 def softmax_rows(rows: np.ndarray) -> None:
     for row in rows:

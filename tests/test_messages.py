@@ -386,6 +386,16 @@ def test_extreme_scores_stay_finite(decoder: Any, case: str) -> None:
         assert not np.isnan(result.log_partition)
 
 
+@pytest.mark.parametrize("scale", [1e12, 1e17])
+@pytest.mark.parametrize("decoder", [LBP(), TRW()], ids=lambda d: d.name)
+def test_ties_at_any_scale_sum_to_one(decoder: Any, scale: float) -> None:
+    """The logarithm of 2 or 3 equal labels is far below the rounding of their scores."""
+    unary = np.full((3, 4, 3), scale)
+    unary[:, ::2, 2] = 0.0
+    result = infer(Potentials.grid(unary, scale), decoder)
+    np.testing.assert_allclose(result.probability.sum(axis=-1), 1, rtol=1e-15)
+
+
 def pot_unary_score(pot: Potentials, result: Result) -> np.ndarray:
     """Unary scores of the labels: -inf where a forbidden one was chosen."""
     return np.take_along_axis(pot.unary[0], result.labels[:, None], axis=1)[:, 0]

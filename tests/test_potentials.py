@@ -221,6 +221,26 @@ def mask_form(form: str, model: PairwiseModel) -> tuple[Any, Floats]:
     }[form]
 
 
+@pytest.mark.parametrize("images", [(), (2,)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 4), (4, 1), (1, 1)], ids=str)
+def test_factored_where_a_direction_has_no_edges(shape: tuple[int, int], images: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(10)
+    height, width = shape
+    features = rng.normal(size=(*images, height, width - 1, 2)), rng.normal(size=(*images, height - 1, width, 2))
+    bases = np.stack([FINITE, FINITE.T])
+    tables = tuple(np.einsum("...f,fab->...ab", f, bases) for f in features)
+    unary, y = rng.normal(size=(*images, *shape, L)), rng.integers(L, size=(*images, *shape))
+    factored, expanded = (Potentials.grid(unary, term) for term in (lp.Factored(features, bases), tables))
+    np.testing.assert_allclose(factored.score(y), expanded.score(y), rtol=1e-12)
+    np.testing.assert_allclose(lp.infer(factored, "exact").probability, lp.infer(expanded, "exact").probability)
+
+
+def test_factored_on_a_graph_without_edges() -> None:
+    unary = np.random.default_rng(11).normal(size=(2, 3, L))
+    pot = Potentials.graph(unary, [], lp.Factored(np.zeros((2, 0, 1)), FINITE[None]))
+    np.testing.assert_allclose(pot.score(np.zeros((2, 3), int)), unary[..., 0].sum(axis=1))
+
+
 @pytest.mark.parametrize("form", ["weight", "weights", "table", "hard table", "tables", "factored"])
 @pytest.mark.parametrize("ignored", [[0], [2, 3], [1, 5, 6, 8], [0, 1, 2, 3, 5, 6, 7, 8]], ids=str)
 def test_masking_a_site_is_deleting_it(form: str, ignored: list[int]) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +16,7 @@ from hypothesis import strategies as st
 from tests.oracles.models import STRUCTURES, random_grid, random_model
 
 import locpmap as lp
-from locpmap.formats import read_uai, write_mar, write_mpe, write_uai
+from locpmap.formats import atomic, read_uai, write_mar, write_mpe, write_uai
 from locpmap.formats.uai import read_model
 from locpmap.inference.exact import Exact
 
@@ -96,6 +100,21 @@ def test_no_evidence(small: Path, text: str) -> None:
     np.testing.assert_array_equal(read_uai(small, seen).unary, read_uai(small).unary)
 
 
+def test_two_observations_are_not_two_sets(small: Path) -> None:
+    """The same numbers in one line: variables 1 and 0 are observed."""
+    seen = small.with_suffix(".evid")
+    for text in ("2 1 1 0 0", "2\n1 1\n0 0"):
+        seen.write_text(text)
+        unary = read_uai(small, seen).unary[0]
+        np.testing.assert_array_equal(unary > -np.inf, [[1, 0, 0], [0, 1, 0], [1, 1, 0]])
+
+
+def test_more_labels_than_words(tmp_path: Path) -> None:
+    path = tmp_path / "short.uai"
+    path.write_text("MARKOV 1 40 1 0 1 1")
+    assert read_uai(path).unary.shape == (1, 1, 40)
+
+
 def test_a_bayesian_network_is_a_product_of_its_tables(tmp_path: Path) -> None:
     path = tmp_path / "net.uai"
     path.write_text("BAYES\n2\n2 2\n2\n1 0\n2 0 1\n\n2\n .3 .7\n4\n .9 .1\n .2 .8\n")
@@ -168,6 +187,95 @@ def test_only_one_image_fits(tmp_path: Path) -> None:
     with pytest.raises(lp.InputError, match="hold 2 images"):
         write_uai(tmp_path / "model.uai", lp.Potentials.grid(np.zeros((2, 3, 3, 2)), 1.0))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("scale", [1e12, 1e30, 1e308])
+def test_scores_too_far_apart_are_refused(tmp_path: Path, scale: float) -> None:
+    apart = lp.Potentials.graph([[0.0, scale]], [], 0.0)
+    far = lp.Potentials.graph([[scale, scale]] * 2, [], 0.0)  # a constant only
+    both = lp.Potentials.graph([[-scale, scale]], [], 0.0)
+    for pot in (apart, far, both):
+        with pytest.raises(lp.TooLargeError, match="more than 4194304 copies of factors, expected smaller scores"):
+            write_uai(tmp_path / "model.uai", pot)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_copies_of_all_factors_count(tmp_path: Path) -> None:
+    pot = lp.Potentials.graph([[0.0, 700.0 * 2**20]] * 5, [], 0.0)
+    with pytest.raises(lp.TooLargeError, match="copies of factors"):
+        write_uai(tmp_path / "model.uai", pot)
+
+
+@pytest.mark.parametrize("path", [None, 3, b"model.uai", "a\0b"])
+def test_what_cannot_name_a_file(path: Any) -> None:
+    pot = lp.Potentials.grid(np.zeros((2, 2, 2)), 1.0)
+    for call in (lambda: read_uai(path), lambda: write_uai(path, pot)):
+        with pytest.raises(lp.errors.LocpmapError, match=r"path is .*, expected the name of a file"):
+            call()
+
+
+def test_only_potentials_are_written(tmp_path: Path) -> None:
+    with pytest.raises(lp.errors.InputTypeError, match="potentials is a int, expected"):
+        write_uai(tmp_path / "model.uai", 3)  # type: ignore[arg-type]
+
+
+def test_the_longest_name(tmp_path: Path) -> None:
+    pot = lp.Potentials.grid(np.zeros((2, 2, 2)), 1.0)
+    path = tmp_path / ("n" * 251 + ".uai")
+    write_uai(path, pot)
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(lp.InputError, match="cannot be written: File name too long"):
+        write_uai(tmp_path / ("n" * 300), pot)
+
+
+def test_a_full_device_is_named() -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("needs /dev/full")
+    with pytest.raises(lp.InputError, match="/dev/full cannot be written: No space left on device"):
+        write_mpe("/dev/full", np.zeros(3, int))
+
+
+def test_a_draft_that_cannot_be_removed_is_named(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(lp.InputError, match=r"small\.uai cannot be written: Operation not permitted"):
+        write_mpe(small, np.zeros(3, int))
+
+
+PRINT = """
+import sys
+from locpmap.formats.atomic import write_text
+print("before", flush=True)
+write_text(sys.argv[1], ["MPE\\n", "1 0\\n"])
+print("after")
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/stdout"), reason="needs /dev/stdout")
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1"])
+def test_standard_output_is_written_to_and_never_replaced(tmp_path: Path, name: str) -> None:
+    command, expected = [sys.executable, "-c", PRINT, name], "before\nMPE\n1 0\nafter\n"
+    environment = os.environ | {"PYTHONPATH": str(Path(lp.__file__).parents[1])}
+    piped = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    assert (piped.stdout, piped.stderr) == (expected, "")
+    path = tmp_path / "out.txt"
+    with path.open("w") as file:
+        subprocess.run(command, stdout=file, check=True, timeout=60, env=environment)
+        assert os.fstat(file.fileno()).st_ino == path.stat().st_ino
+    assert path.read_text() == expected
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_pipe_behind_a_link(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    atomic.write_text(link, ["1\n"])
+    assert os.read(reader, 10) == b"1\n"
+    os.close(reader)
 
 
 def test_a_failed_write_leaves_the_old_file(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,6 +366,7 @@ BAD = {
     "negative": ("MARKOV\n1\n2\n1\n1 0\n2\n1\n-1", "line 8: entry 1 of the table of factor 0 is '-1'"),
     "NaN": ("MARKOV\n1\n2\n1\n1 0\n2\nnan 1", "line 7: entry 0 of the table of factor 0 is 'nan'"),
     "infinite": ("MARKOV\n1\n2\n1\n1 0\n2\n1 1e999", "line 7: entry 1 of the table of factor 0 is '1e999'"),
+    "number of Python": ("MARKOV\n1\n2\n1\n1 0\n2\n1 1_0", "line 7: entry 1 of the table of factor 0 is '1_0'"),
     "no number": ("MARKOV\n1\n2\n1\n1 0\n2\n1 one", "line 7: entry 1 of the table of factor 0 is 'one'"),
     "constant 0": ("MARKOV\n1\n2\n1\n0\n1\n0", "line 7: factor 0 is the constant 0"),
     "nothing allowed": ("MARKOV\n2\n2 2\n1\n1 1\n2\n0 0", "has potential 0 for every label of variable 1"),
@@ -296,6 +405,8 @@ def test_a_table_that_padding_would_blow_up(tmp_path: Path) -> None:
         ("3 0 1", "3, but only 2 tokens follow"),
         ("1 1 2\n0 0", "line 2: '0' follows after the end"),
         ("2\n1 1 2\n1 1 2 0", "2 evidence sets"),
+        ("2\n1 1 1\n0", "2 evidence sets"),
+        ("2\n0\n1 1 1\n", "2 evidence sets"),
         ("1 3 0", "line 1: an observed variable is '3', expected a whole number from 0 to 2"),
         ("1 0 2", "the label of variable 0 is '2', expected a whole number from 0 to 1"),
         ("1 0 x", "the label of variable 0 is 'x'"),

@@ -54,6 +54,8 @@ def to_labels(value: object, name: str) -> npt.NDArray[np.int64]:
     array = to_numpy(value, name)
     if array.dtype.kind == "f":
         raise InputTypeError(f"{name} has dtype {array.dtype}, expected integers")
+    if array.dtype == np.uint64 and array.max(initial=0) >= 2**63:
+        raise InputError(f"{name} contains {array.max()}, expected numbers below 2^63")
     return array.astype(np.int64, copy=False)
 
 

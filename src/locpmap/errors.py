@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from numbers import Integral
 
 
 class LocpmapError(Exception):
@@ -32,3 +33,15 @@ def unknown(what: str, came: object, known: Iterable[str]) -> InputError:
     near = difflib.get_close_matches(str(came), names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
     return InputError(f"unknown {what} {came!r}: {hint}")
+
+
+def whole_number(name: str, value: object, least: int, most: int) -> int:
+    """The value as Python's own integer, which never overflows, or the error for what is none or out of range."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise InputTypeError(f"{name} is {value!r}, expected a whole number of at least {least}")
+    number = int(value)
+    if number < least:
+        raise InputError(f"{name} is {number}, expected a whole number of at least {least}")
+    if number > most:
+        raise InputError(f"{name} is {number}, expected a whole number of at most {most}")
+    return number

@@ -22,7 +22,7 @@ class Factored:
 
     Args:
         features: (.., E, F) on a graph; on a grid one array per direction: (.., H, W-1, F), (.., H-1, W, F).
-        tables: (F, L, L).
+        tables: (F, L, L), at least one.
 
     >>> import numpy as np
     >>> import locpmap as lp
@@ -154,9 +154,10 @@ class _Parser:
     def factored(self, value: Factored) -> Pairwise:
         """Features per edge times tables."""
         tables = to_float(value.tables, "pairwise tables")
-        if tables.ndim != 3 or tables.shape[1:] != self.table:
+        if tables.ndim != 3 or tables.shape[1:] != self.table or not len(tables):
             raise InputError(
                 f"the tables of Factored have shape {tables.shape}, expected (F, {self.n_labels}, {self.n_labels})"
+                " with at least one table"
             )
         given = value.features if self.on_grid and not is_tensor(value.features) else (value.features,)
         self._count(given, "the features of Factored")
@@ -167,7 +168,8 @@ class _Parser:
             end = (*shape, len(tables))
             if array.shape not in (end, (self.n_images, *end)) or (array.ndim > len(end) and not self.batched):
                 raise InputError(f"{what} has shape {array.shape}, expected (.., {_csv(end)})")
-            parts.append(array.reshape(-1, int(np.prod(shape)), len(tables)))
+            images = len(array) if array.ndim > len(end) else 1
+            parts.append(array.reshape(images, int(np.prod(shape)), len(tables)))
         features = _join(parts, self.sizes)
         _refuse(features, "the features of Factored", -np.inf)
         _refuse(tables, "the tables of Factored", -np.inf)

@@ -70,9 +70,9 @@ class Potentials:
             raise InputError(f"unary has shape {scores.shape}, expected (H, W, L) or (N, H, W, L)")
         if 0 in scores.shape:
             raise InputError(f"unary is empty: it has shape {scores.shape}, expected at least one of each")
-        if window is not None and (len(window) != 3 or not all(isinstance(n, int | np.integer) for n in window)):
+        if window is not None and (np.shape(window) != (3,) or np.asarray(window).dtype.kind not in "iu"):
             raise InputError(f"window is {window!r}, expected whole numbers (row, column, full_width)")
-        row, column, full_width = window or (0, 0, None)
+        row, column, full_width = (0, 0, None) if window is None else (int(n) for n in window)
         height, width = scores.shape[-3:-1]
         structure = Grid(height, width, connectivity, row, column, full_width)
         return cls._build(structure, scores, pairwise, mask, scores.ndim == 4, Restore.like(unary))

@@ -5,36 +5,71 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
-from locpmap.errors import InputError
+from locpmap.errors import InputError, InputTypeError
 
 PathLike = str | os.PathLike[str]
 
 
 def write_text(path: PathLike, pieces: Iterable[str]) -> None:
+    """As :func:`write_bytes`, for ASCII text."""
+    write_bytes(path, (piece.encode("ascii") for piece in pieces))
+
+
+def write_bytes(path: PathLike, pieces: Iterable[bytes]) -> None:
     """Write to a file beside the target and put it in the target's place when it is complete.
 
-    What cannot be replaced (a device, a pipe) is written to directly.
+    What cannot be replaced (a device, a pipe, standard output) is written to directly.
     """
     target = checked_target(path)
-    if target.exists() and not target.is_file():
-        with target.open("w", encoding="ascii") as file:
-            file.writelines(pieces)
-        return
-    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
+    descriptor = _descriptor(target)
     try:
-        with draft.open("w", encoding="ascii") as file:
-            file.writelines(pieces)
-        draft.replace(target)
+        if descriptor is not None:  # by its number: opened anew, a file it leads to would be cut and overwritten
+            with open(descriptor, "wb", closefd=False) as file:
+                file.writelines(pieces)
+        elif _is_special(target):
+            with target.open("wb") as file:
+                file.writelines(pieces)
+        else:
+            _replace(target, pieces)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _replace(target: Path, pieces: Iterable[bytes]) -> None:
+    draft = target.with_name(f".{target.name[:40]}.{uuid4().hex[:8]}.part")  # shorter than the longest name allowed
+    try:
+        with draft.open("wb") as file:
+            file.writelines(pieces)
+        draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)
 
 
+def checked_path(path: Any) -> Path:
+    """The path, refused where it cannot name a file."""
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(name, str):
+        raise InputTypeError(f"path is {path!r}, expected the name of a file")
+    if "\0" in name:
+        raise InputError(f"path is {name!r}, expected the name of a file without a null character")
+    return Path(name)
+
+
 def checked_target(path: PathLike, *inputs: PathLike | None) -> Path:
     """The file that a path stands for, refused where it cannot be written or is one of the inputs."""
-    target = Path(os.path.realpath(path))
+    given = checked_path(path)
+    try:
+        return _writable(given, inputs)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _writable(path: Path, inputs: Iterable[PathLike | None]) -> Path:
+    direct = _is_special(path) or _descriptor(path) is not None
+    target = path if direct else Path(os.path.realpath(path))
     if target.is_dir():
         raise InputError(f"{path} is a directory, expected a file to write to")
     if not target.parent.is_dir():
@@ -46,3 +81,20 @@ def checked_target(path: PathLike, *inputs: PathLike | None) -> Path:
     ):
         raise InputError(f"{path} is also read from, expected another file to write to")
     return target
+
+
+def _is_special(path: Path) -> bool:
+    """Whether it is there and neither a file nor a folder: a device, a pipe."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _descriptor(path: Path) -> int | None:
+    """The number of the open file that a path such as /dev/stdout leads to."""
+    if not path.exists():
+        return None
+    own = (f"/proc/{os.getpid()}/fd", "/dev/fd")
+    while os.path.realpath(path.parent) not in own:
+        if not path.is_symlink():
+            return None
+        path = path.parent / path.readlink()
+    return int(path.name)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from locpmap.errors import InputError
-from locpmap.formats.atomic import PathLike
+from locpmap.formats.atomic import PathLike, checked_path
 
 
 class Tokens:
@@ -22,7 +21,7 @@ class Tokens:
     def __init__(self, path: PathLike) -> None:
         self.path = path
         try:
-            content = Path(path).read_bytes()
+            content = checked_path(path).read_bytes()
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}") from None
         try:
@@ -38,6 +37,11 @@ class Tokens:
     def size(self) -> int:
         """The number of tokens in all."""
         return len(self._tokens)
+
+    @property
+    def lines(self) -> list[list[str]]:
+        """The tokens of every line that has any."""
+        return [words for line in self._text.splitlines() if (words := line.split())]
 
     def error(self, reason: str, back: int = 1) -> InputError:
         """An error at the token read last, or the one ``back`` tokens ago."""
@@ -79,6 +83,8 @@ class Tokens:
             values = np.array(words, np.float64)
         except ValueError:
             values = np.array([_number(word) for word in words])
+        if "_" in self._text:  # 1_000 is a number in Python and nowhere else
+            values[["_" in word for word in words]] = np.nan
         bad = ~(np.isfinite(values) & (values >= 0))
         if bad.any():
             place = int(bad.argmax())

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.arrays import to_labels, to_numpy
-from locpmap.errors import InputError, TooLargeError
+from locpmap.errors import InputError, InputTypeError, TooLargeError
 from locpmap.formats.atomic import PathLike, write_text
 from locpmap.formats.tokens import Tokens
 from locpmap.kernels.reference.scores import edge_tables
@@ -27,8 +27,10 @@ from locpmap.potentials import Potentials
 
 Array = npt.NDArray[Any]
 
+MAX_LABELS = 2**15 - 1  # of one variable
 MAX_ENTRIES = 2**28  # of all tables after padding (2 GB)
 LOWEST = 700.0  # exp(-700) is still a normal number
+MAX_COPIES = 2**22  # factors to write beyond one for each term (about 100 MB)
 
 
 def read_uai(path: PathLike, evidence: PathLike | None = None) -> Potentials:
@@ -95,7 +97,7 @@ def _read_header(tokens: Tokens) -> list[int]:
     if kind not in ("MARKOV", "BAYES"):
         raise tokens.error(f"the file begins with {kind!r}, expected MARKOV or BAYES")
     n_variables = tokens.count("the number of variables", 1)
-    return [tokens.whole(f"the cardinality of variable {v}", 1, tokens.size) for v in range(n_variables)]
+    return [tokens.whole(f"the cardinality of variable {v}", 1, MAX_LABELS) for v in range(n_variables)]
 
 
 def _read_scopes(tokens: Tokens, n_variables: int) -> list[tuple[int, ...]]:
@@ -128,12 +130,12 @@ def _read_evidence(path: PathLike | None, cardinalities: list[int]) -> Iterator[
     """Pairs of variable and label.
 
     Either ``n v1 l1 v2 l2 ...`` or the same after the number of evidence sets, which has to be 1: the first has
-    an odd number of tokens, the second an even one.
+    an odd number of tokens, the second an even one.  Two sets are odd again: they are known by having a line each.
     """
     if path is None:
         return
     tokens = Tokens(path)
-    if tokens.size % 2 == 0:
+    if tokens.size % 2 == 0 or _is_sets(tokens.lines):
         sets = tokens.whole("the number of evidence sets", 0, tokens.size)
         if sets != 1:
             raise tokens.error(f"the file holds {sets} evidence sets, expected 1")
@@ -144,12 +146,22 @@ def _read_evidence(path: PathLike | None, cardinalities: list[int]) -> Iterator[
     tokens.end()
 
 
+def _is_sets(lines: list[list[str]]) -> bool:
+    """Whether a number of evidence sets is followed by a line for each, ``n v1 l1 v2 l2 ...``."""
+    (first, *more), *sets = lines
+    whole = all(words[0] == str(len(words) // 2) and len(words) % 2 for words in sets)
+    return not more and len(sets) > 1 and first == str(len(sets)) and whole
+
+
 def write_uai(path: PathLike, potentials: Potentials) -> None:
     """Write one image's model, with all digits; reading it back gives the same scores up to rounding.
 
     Each factor is shifted to have the largest potential 1, and constants make up for the shifts.  A factor whose
-    scores differ by more than a number can express is written as several equal ones, of which it is the product.
+    scores differ by more than a number can express is written as several equal ones, of which it is the product;
+    scores so large that this takes more than four million of them are refused.
     """
+    if not isinstance(potentials, Potentials):
+        raise InputTypeError(f"potentials is a {type(potentials).__name__}, expected what Potentials.grid makes")
     if potentials.n_images != 1:
         raise InputError(f"potentials hold {potentials.n_images} images, expected one: a UAI file has no batch")
     write_text(path, _model_pieces(potentials))
@@ -162,12 +174,21 @@ def _model_pieces(potentials: Potentials) -> Iterator[str]:
     scopes: list[str] = []
     tables: list[str] = []
 
+    def copies_for(difference: float) -> int:
+        copies = max(difference / LOWEST, 1.0)
+        if not copies + len(scopes) <= n_sites + len(model.edges) + MAX_COPIES:
+            raise TooLargeError(
+                f"potentials hold scores so far apart (by {difference:g}) that the file would take more than"
+                f" {MAX_COPIES} copies of factors, expected smaller scores"
+            )
+        return math.ceil(copies)
+
     def add(scope: tuple[int, ...], scores: Array) -> None:
         nonlocal constant
         finite = scores[scores > -np.inf]
         top = float(finite.max()) if len(finite) else 0.0
         constant += top
-        copies = max(1, math.ceil((top - float(finite.min())) / LOWEST)) if len(finite) else 1
+        copies = copies_for(top - float(finite.min())) if len(finite) else 1
         values = np.exp((scores - top) / copies)
         scopes.extend([" ".join(map(str, (len(scope), *scope)))] * copies)
         tables.extend([f"{values.size}\n{_numbers(values)}"] * copies)
@@ -176,7 +197,7 @@ def _model_pieces(potentials: Potentials) -> Iterator[str]:
         add((site,), model.unary[0, site].astype(np.float64))
     for e, (i, j) in enumerate(model.edges.tolist()):
         add((i, j), edge_tables(model, 0, np.array([e]))[0])
-    parts = max(1, math.ceil(abs(constant) / LOWEST))
+    parts = copies_for(abs(constant))
     scopes += ["0"] * parts
     tables += [f"1\n{_numbers(np.exp([constant / parts]))}"] * parts
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.arrays import frozen, to_numpy
-from locpmap.errors import InputError, InputTypeError, TooLargeError
+from locpmap.errors import InputError, InputTypeError, TooLargeError, whole_number
 from locpmap.graphs.adjacency import Adjacency, adjacency, greedy_colours
 from locpmap.graphs.graph import Graph
 from locpmap.graphs.grid import Grid
@@ -31,7 +31,8 @@ def plan_blocks(blocks: Any, structure: Grid | Graph, n_labels: int) -> BlockPla
     if isinstance(blocks, str):
         families = [_lines(structure, name) for name in blocks.split("+")]
     elif isinstance(blocks, tuple) and len(blocks) == 2 and all(isinstance(b, int | np.integer) for b in blocks):
-        families = [_tiles(structure, int(blocks[0]), int(blocks[1]), n_labels)]
+        height, width = (whole_number("a side of the tile in blocks", side, 1, 2**31 - 1) for side in blocks)
+        families = [_tiles(structure, height, width, n_labels)]
     elif isinstance(blocks, Sequence):
         families = [_listed(blocks, near, structure.n_sites, n_labels)]
     else:
@@ -53,8 +54,6 @@ def _lines(structure: Grid | Graph, name: str) -> Family:
 def _tiles(structure: Grid | Graph, height: int, width: int, n_labels: int) -> Family:
     if not isinstance(structure, Grid):
         raise InputError("blocks given as a tile (h, w) need a grid; on a graph give a list of site lists")
-    if height < 1 or width < 1:
-        raise InputError(f"blocks is ({height}, {width}), expected a tile of at least one site")
     if not fits(n_labels, height * width):
         raise TooLargeError(
             f"blocks=({height}, {width}) has {n_labels}^{height * width} joint labellings,"
@@ -159,4 +158,4 @@ def _slots(near: Adjacency, n_sites: int, sites: Array, others: Array) -> Array:
 
 def fits(n_labels: int, n_sites: int) -> bool:
     """Whether a block of so many sites can be enumerated."""
-    return n_sites * np.log2(n_labels) <= np.log2(MAX_JOINT) + 1e-9
+    return n_labels ** min(n_sites, MAX_JOINT.bit_length()) <= MAX_JOINT  # of 2 labels or more, so many never fit

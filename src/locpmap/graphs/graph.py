@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.arrays import frozen, to_labels, to_numpy
-from locpmap.errors import InputError
+from locpmap.errors import InputError, InputTypeError, whole_number
 from locpmap.graphs.adjacency import Adjacency, adjacency, greedy_colours
 
 
@@ -28,10 +28,11 @@ class Graph:
     edge_list: npt.ArrayLike
 
     def __post_init__(self) -> None:
-        if not 1 <= self.n_sites < 2**31:
-            raise InputError(f"the graph has {self.n_sites} sites, expected 1 to 2^31 - 1")
+        object.__setattr__(self, "n_sites", whole_number("n_sites", self.n_sites, 1, 2**31 - 1))
         pairs = to_numpy(self.edge_list, "edges")
-        edges = to_labels(pairs, "edges") if pairs.size else np.zeros((0, 2), np.int64)
+        if pairs.dtype == np.bool_:
+            raise InputTypeError("edges has dtype bool, expected integers")
+        edges = np.zeros((0, 2), np.int64) if pairs.shape in ((0,), (0, 2)) else to_labels(pairs, "edges")
         if edges.ndim != 2 or edges.shape[1] != 2:
             raise InputError(f"edges has shape {edges.shape}, expected (E, 2)")
         bad = np.flatnonzero((edges < 0).any(axis=1) | (edges >= self.n_sites).any(axis=1))

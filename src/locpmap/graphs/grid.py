@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.errors import InputError
+from locpmap.errors import InputError, whole_number
 from locpmap.graphs.adjacency import Adjacency, adjacency
 
+MAX_SITE = 2**48  # site numbers of the whole grid, which key the noise, have so many bits
 _STEPS = {4: ((0, 1), (1, 0)), 8: ((0, 1), (1, 0), (1, 1), (1, -1))}
 
 
@@ -36,18 +37,24 @@ class Grid:
     full_width: int | None = None
 
     def __post_init__(self) -> None:
-        if self.connectivity not in (4, 8):
+        if not isinstance(self.connectivity, int | np.integer) or self.connectivity not in (4, 8):
             raise InputError(f"connectivity is {self.connectivity!r}, expected 4 or 8")
-        if self.height < 1 or self.width < 1:
-            raise InputError(f"the grid is {self.height}×{self.width}, expected at least one site")
-        if self.row < 0 or self.column < 0:
-            raise InputError(f"the window begins at ({self.row}, {self.column}), expected no negative coordinate")
+        for name, least in (("height", 1), ("width", 1), ("row", 0), ("column", 0), ("full_width", 1)):
+            value = getattr(self, name)
+            if name != "full_width" or value is not None:
+                what = f"the grid's {name}" if least else f"the window's {name}"
+                object.__setattr__(self, name, whole_number(what, value, least, MAX_SITE))
         if self.full_width is not None and self.full_width < self.column + self.width:
             raise InputError(
                 f"full_width is {self.full_width}, expected at least column + width = {self.column + self.width}"
             )
         if self.n_sites >= 2**31:
             raise InputError(f"the grid has {self.n_sites} sites, expected fewer than 2^31: split it into windows")
+        if (self.row + self.height) * self.whole_width > MAX_SITE:
+            raise InputError(
+                f"the window ends in row {self.row + self.height} of a grid {self.whole_width} wide, expected a whole"
+                " grid of at most 2^48 sites"
+            )
 
     @property
     def shape(self) -> tuple[int, ...]:

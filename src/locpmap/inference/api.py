@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from locpmap.errors import InputError, InputTypeError, unknown
+from locpmap.errors import InputError, InputTypeError, unknown, whole_number
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Progress, at_least, check_flags, drive, within
 from locpmap.inference.registry import DECODERS, options_of
 from locpmap.kernels import BACKENDS, PLANNED, Backend, choose_backend
@@ -63,7 +63,7 @@ def infer(
             f"potentials is a {type(potentials).__name__}, expected what Potentials.grid or Potentials.graph makes"
         )
     decoder = configure(method, options)
-    at_least("first_image", first_image, 0)
+    first_image = whole_number("first_image", first_image, 0, 2**28)
     if first_image + potentials.n_images > 2**28:
         raise InputError(f"first_image is {first_image}, expected first_image + the batch to stay below 2^28")
     if max_seconds is not None:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.errors import InputError, InputTypeError
+from locpmap.errors import InputError, InputTypeError, whole_number
 from locpmap.kernels import Backend, Model
 from locpmap.kernels.threads import Threads, ranges
 from locpmap.noise import Key
@@ -110,6 +110,7 @@ def drive(
 ) -> tuple[Outcome, Status, float]:
     """Run to convergence, to the end or to the time limit; at least one step is made."""
     began = time.perf_counter()
+    decoder = _plain(decoder)
     state = decoder.init(problem)
     status: Status | None = None
     while status is None:
@@ -128,12 +129,16 @@ def drive(
     return outcome, status, time.perf_counter() - began
 
 
-def at_least(name: str, value: Any, least: int) -> None:
-    """Refuse what is not a whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise InputTypeError(f"{name} is {value!r}, expected a whole number of at least {least}")
-    if value < least:
-        raise InputError(f"{name} is {value}, expected a whole number of at least {least}")
+def _plain(decoder: Decoder) -> Decoder:
+    """The decoder with Python's own integers: sums with NumPy's overflow, those of int8 beyond 127."""
+    options = {option.name: getattr(decoder, option.name) for option in dataclasses.fields(decoder)}  # type: ignore[arg-type]
+    whole = {name: int(value) for name, value in options.items() if isinstance(value, np.integer)}
+    return dataclasses.replace(decoder, **whole) if whole else decoder  # type: ignore[type-var]
+
+
+def at_least(name: str, value: Any, least: int, most: int = 2**31 - 1) -> None:
+    """Refuse what is not a whole number of at least ``least``, or beyond what kernels count to."""
+    whole_number(name, value, least, most)
 
 
 def check_flags(decoder: Decoder) -> None:
@@ -146,9 +151,13 @@ def check_flags(decoder: Decoder) -> None:
 
 def within(name: str, value: Any, low: float, high: float = np.inf, *, open_low: bool = False) -> None:
     """Refuse what is not a number between low and high (inclusive, unless ``open_low``)."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise InputTypeError(f"{name} is {value!r}, expected a number")
-    if not (low < value if open_low else low <= value) or not value <= high or np.isinf(value):
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number beyond all floats
+        number = np.inf
+    if not (low < number if open_low else low <= number) or not number <= high or np.isinf(number):
         bound = f"above {low:g}" if open_low else f"at least {low:g}"
         limit = f" and at most {high:g}" if high < np.inf else ""
         raise InputError(f"{name} is {value}, expected a number {bound}{limit}")

@@ -39,8 +39,9 @@ class _State:
 class Exact(Decoder):
     """Exact answers on any graph whose elimination tables are small: trees, narrow grids, small models.
 
-    Time is proportional to the entries of all tables (about 0.1 µs each); memory to the largest table and, up to
-    half a gigabyte, to all of them.  Labels are the MAP, ``probability`` the marginals, ``log_partition`` is exact.
+    Time is about 0.1 µs for each entry of all tables and 0.2 ms for each site (a chain of 100,000 sites takes half
+    a minute, where ``lbp`` is as exact in less than a second); memory is that of the largest table and, up to half a
+    gigabyte, of all.  Labels are the MAP, ``probability`` the marginals, ``log_partition`` is exact.
     A grid w wide takes tables of L^(w + 1): with two labels 16×16 is a matter of a second, 20×20 of a minute, and
     more than 23 wide is refused by default.
 
@@ -59,7 +60,7 @@ class Exact(Decoder):
     max_table: int = 2**24
 
     def __post_init__(self) -> None:
-        at_least("max_table", self.max_table, 1)
+        at_least("max_table", self.max_table, 1, 2**62)
 
     def init(self, problem: Problem) -> _State:
         potentials = problem.potentials

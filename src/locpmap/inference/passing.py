@@ -104,17 +104,11 @@ def log_beliefs(problem: Problem, messages: Array, rho: Array) -> tuple[Array, A
     shape = (unary.shape[1], messages.shape[1])
     incoming = csr_array((rho[model.edge], np.arange(shape[1]), model.indptr), shape=shape)
     beliefs = np.stack([scores + incoming @ received for scores, received in zip(unary, messages, strict=True)])
-    normaliser = _log_sum(beliefs)
-    stuck = normaliser == -np.inf
-    if stuck.any():
-        beliefs[stuck] = unary[stuck]
-    beliefs -= np.where(stuck, _log_sum(beliefs), normaliser)[:, :, None]
-    return beliefs, normaliser
-
-
-def _log_sum(values: Array) -> Array:
-    """``log Σ exp`` over the last axis; -inf where every entry is."""
-    top = values.max(axis=2)
-    safe = np.where(top > -np.inf, top, 0)
-    with np.errstate(divide="ignore"):
-        return safe + np.log(np.exp(values - safe[:, :, None]).sum(axis=2))
+    stuck = np.isneginf(beliefs.max(axis=2))
+    beliefs[stuck] = unary[stuck]
+    top = beliefs.max(axis=2)
+    # The largest goes first: next to scores of 1e12 and more, the logarithm of a sum is lost in rounding.
+    beliefs -= top[:, :, None]
+    log_sum = np.log(np.exp(beliefs).sum(axis=2))
+    beliefs -= log_sum[:, :, None]
+    return beliefs, np.where(stuck, -np.inf, top + log_sum)

@@ -37,7 +37,7 @@ def mean_field(model, beliefs, dirty, tolerance, lo, hi, begin, stop):
                 for k in range(n_labels):
                     for other in range(n_labels):
                         score = table_score(features, tables, n, edge, ends[slot], k, other)
-                        fresh[k] += beliefs[n, j, other] * max(score, FORBIDDEN)
+                        fresh[k] += beliefs[n, j, other] * (score if score > -np.inf else FORBIDDEN)
             softmax(fresh)
             moved = 0
             for k in range(n_labels):

@@ -39,7 +39,8 @@ def mean_field(
             scores = model.unary[n, i].astype(np.float64)
             slots = range(model.indptr[i], model.indptr[i + 1])
             for slot in slots:
-                table = np.maximum(edge_tables(model, n, model.edge[slot : slot + 1])[0], FORBIDDEN)
+                table = edge_tables(model, n, model.edge[slot : slot + 1])[0]
+                table = np.where(table > -np.inf, table, FORBIDDEN)
                 scores += (table.T if model.end[slot] else table) @ beliefs[n, model.neighbour[slot]].astype(np.float64)
             weights = np.exp(scores - scores.max())
             fresh = (weights / weights.sum()).astype(beliefs.dtype)
