@@ -15,7 +15,9 @@ True
 Convention: scores are log-potentials and larger is better; the label axis comes last, a batch axis first.
 """
 
+from locpmap.crf import CRF, Calibration
 from locpmap.errors import BackendError, InputError, InputTypeError, LocpmapError, TooLargeError
+from locpmap.features import Features, ImageFeatures
 from locpmap.formats import read_uai, write_uai
 from locpmap.graphs import Graph, Grid
 from locpmap.inference import (
@@ -34,6 +36,7 @@ from locpmap.inference import (
     PerturbAndMaxProduct,
     infer,
 )
+from locpmap.learning import FitResult, FitStatus
 from locpmap.pairwise import Factored
 from locpmap.potentials import Potentials
 from locpmap.result import Band, BoundKind, Result, Status
@@ -41,6 +44,7 @@ from locpmap.result import Band, BoundKind, Result, Status
 __version__ = "0.1.0"
 
 __all__ = [
+    "CRF",
     "ICM",
     "LBP",
     "TRW",
@@ -48,13 +52,18 @@ __all__ = [
     "BackendError",
     "Band",
     "BoundKind",
+    "Calibration",
     "Exact",
     "Factored",
+    "Features",
+    "FitResult",
+    "FitStatus",
     "Gibbs",
     "Graph",
     "GraphCut",
     "Grid",
     "ICMIter",
+    "ImageFeatures",
     "InputError",
     "InputTypeError",
     "LocPMAP",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,25 @@ class Backend:
         function: Callable[..., Any] = getattr(module, operation)
         setattr(self, operation, function)
         return function
+
+
+def learning_backend(backend: str, device: str) -> Backend:
+    """Where objectives are computed: Numba on the CPU, torch on a GPU, or the named backend."""
+    known = (*BACKENDS, "torch")
+    if device not in ("auto", "cpu", "cuda"):
+        raise unknown("device", device, ("auto", "cpu", "cuda"))
+    if backend == "auto":
+        backend = "torch" if device == "cuda" else "numba"
+    if backend not in known:
+        raise unknown("backend", backend, ("auto", *known))
+    if device == "cuda" and backend != "torch":
+        raise BackendError(f"device='cuda' was asked for, but backend={backend!r} runs on the CPU: use 'torch'")
+    if backend == "torch":
+        if importlib.util.find_spec("torch") is None:
+            raise BackendError("backend='torch' was asked for, but torch is not installed: pip install locpmap[torch]")
+        if device == "cuda" and not importlib.import_module("torch").cuda.is_available():
+            raise BackendError("device='cuda' was asked for, but torch finds no GPU: use 'cpu' or 'auto'")
+    return Backend(backend)
 
 
 def choose_backend(backend: str, device: str) -> Backend:

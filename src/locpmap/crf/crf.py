@@ -1,0 +1,283 @@
+"""`CRF`: the log-linear model that users hold: features to potentials, fit, infer, calibrate, save."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.crf.calibration import Calibration, calibrate
+from locpmap.crf.compose import compose
+from locpmap.crf.fitting import OBJECTIVES, Extractor, Options, fit
+from locpmap.crf.inputs import Labelling, gather
+from locpmap.crf.model_file import ModelFile
+from locpmap.errors import InputError, unknown
+from locpmap.features import Features, ImageFeatures
+from locpmap.inference import LocPMAP, infer
+from locpmap.inference.decoder import Decoder, at_least, within
+from locpmap.kernels import learning_backend
+from locpmap.kernels.threads import Threads, available_threads
+from locpmap.learning.batches import VOID
+from locpmap.learning.parameters import Parameters
+from locpmap.learning.result import FitResult
+from locpmap.potentials import Potentials
+
+Array = npt.NDArray[Any]
+
+
+class CRF:
+    """A conditional random field whose scores are linear in features.
+
+    Args:
+        n_labels: Number of labels.
+        features: What turns an input into :class:`Features`; None if inputs are `Features` already.
+        unary: "tables": a weight per unary feature and label; "scale": the unary features are scores of the labels (a
+            network's logits), multiplied by one number.  Both with a bias per label.
+        tied: Whether horizontal and vertical edges share their tables.
+        symmetric: Whether tables equal their transpose.
+        potts: Whether a pairwise feature has one weight, the score where labels agree, instead of a table.
+        non_negative: Whether those weights stay at least 0.
+        label_names: Names of the labels, kept in the model file.
+        ignore_label: The label of void sites, which count for nothing, also not as neighbours.
+
+    The weights are in the zero-sum gauge (see `locpmap.learning.parameters`): rows of `weights` sum to 0, tables sum to
+    0, and those of the constant feature have zero row and column sums.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> labels = (rng.random((20, 6, 1)) < 0.5).repeat(6, axis=2).astype(int)
+    >>> images = labels + rng.normal(size=labels.shape)
+    >>> crf = CRF(n_labels=2)
+    >>> crf.fit(images, labels).converged
+    True
+    >>> bool((crf.infer(images, seed=0).labels == labels).mean() > 0.8)
+    True
+    """
+
+    def __init__(
+        self,
+        n_labels: int,
+        *,
+        features: Callable[[Any], Features] | None = ImageFeatures(),  # noqa: B008 (frozen)
+        unary: str = "tables",
+        tied: bool = False,
+        symmetric: bool = False,
+        potts: bool = False,
+        non_negative: bool = False,
+        label_names: Sequence[str] | None = None,
+        ignore_label: int | None = None,
+    ) -> None:
+        at_least("n_labels", n_labels, 2)
+        if label_names is not None and len(label_names) != n_labels:
+            raise InputError(f"label_names holds {len(label_names)} names, expected {n_labels}")
+        self.n_labels, self.features = int(n_labels), features
+        self.unary, self.tied, self.symmetric = unary, tied, symmetric
+        self.potts, self.non_negative = potts, non_negative
+        self.label_names = None if label_names is None else tuple(label_names)
+        self.ignore_label = ignore_label
+        self.parameters: Parameters | None = None
+        self.fit_result: FitResult | None = None
+        self.calibration = Calibration()
+        self._learned: tuple[Array, Array] | None = None
+
+    @property
+    def weights(self) -> Array:
+        """Label weights of the unary features, (D + 1, L); the last row is the bias."""
+        return self._weights_and_tables()[0]
+
+    @property
+    def tables(self) -> Array:
+        """Label tables of the pairwise features, (G, F, L, L): one per direction (or one for all) and feature."""
+        return self._weights_and_tables()[1]
+
+    def fit(
+        self,
+        inputs: Any,
+        labels: Any = None,
+        objective: str = "pseudolikelihood",
+        *,
+        blocks: Any = None,
+        l2: float = 1.0,
+        site_weights: Any = None,
+        validation: tuple[Any, Any] | None = None,
+        max_iterations: int = 200,
+        tolerance: float = 1e-5,
+        batch_size: int | None = None,
+        seed: int = 0,
+        checkpoint: str | os.PathLike[str] | None = None,
+        progress: bool | Callable[[int, int, float], None] = False,
+        n_threads: int | None = None,
+        backend: str = "auto",
+        device: str = "auto",
+        standard_errors: bool = True,
+    ) -> FitResult:
+        """Learn the weights.
+
+        Args:
+            inputs: An image, a batch, a list of images (sizes may differ), `Features` or a list of them; or, without
+                ``labels``, anything that yields pairs (input, labels): what can be gone through again is read anew in
+                every pass and never held whole, what cannot is kept in a temporary folder.
+            labels: Whole numbers, one per site; ``ignore_label`` marks void sites.
+            objective: "pseudolikelihood"; "composite" over ``blocks``; "likelihood", exact, for tiny models and trees;
+                "consistent": the likelihood of the probabilities that LocPMAP reports, begun at the pseudolikelihood's
+                weights and stopped by held-out data.
+            blocks: For "composite": "rows", "columns", "rows+columns" (default), a tile (h, w) or, on a graph, a list
+                of site lists.  For "consistent": how LocPMAP climbs, "sites" by default.
+            l2: Penalty ``l2/2 · |w|²`` on the summed negative log-likelihood, biases excepted.
+            site_weights: How much each input, or each site, counts.
+            validation: Held-out (inputs, labels) for "consistent" and mini-batches; a fifth of the data by default.
+            max_iterations: Iterations of L-BFGS; held-out checks otherwise.
+            tolerance: Converged when no entry of the gradient (per site, in units of the features) exceeds this.
+            batch_size: Descend stochastically, on so many inputs a step, instead of by L-BFGS on all of them.
+            seed: Of everything that is drawn.
+            checkpoint: A file to keep the state in every few seconds; a fit that was interrupted goes on from there.
+            progress: True for a bar, or a function of (iteration, most, value).
+            n_threads: Threads to use; the result does not depend on it.
+            backend: "auto", "numba", "torch" or "reference".
+            device: "auto", "cpu" or "cuda" (torch).
+            standard_errors: Whether to compute Godambe standard errors (needs at least ten inputs).
+
+        Cost of a pass: O(S · L · (D + degree · F)) for "pseudolikelihood", O(S · L² · ..) for rows and columns.
+        """
+        if objective not in OBJECTIVES:
+            raise unknown("objective", objective, OBJECTIVES)
+        if blocks is not None and objective in ("pseudolikelihood", "likelihood"):
+            raise InputError(
+                f"blocks is given with objective={objective!r}, expected it with 'composite' or 'consistent'"
+            )
+        at_least("max_iterations", max_iterations, 1)
+        within("l2", l2, 0)
+        within("tolerance", tolerance, 0)
+        if batch_size is not None:
+            at_least("batch_size", batch_size, 1)
+        if n_threads is not None:
+            at_least("n_threads", n_threads, 1)
+        at_least("seed", seed, 0)
+        kernels = learning_backend(backend, device)
+        extract, read = Extractor(self.features), Labelling(self.n_labels, self.ignore_label)
+        source = gather(inputs, labels, site_weights, extract, read)
+        held_out = None if validation is None else gather(*validation, None, extract, read)
+        options = Options(
+            objective,
+            blocks,
+            float(l2),
+            max_iterations,
+            tolerance,
+            batch_size,
+            seed,
+            checkpoint,
+            progress,
+            standard_errors,
+        )
+        threads = Threads(n_threads or available_threads()) if kernels.name == "numba" else Threads(1)
+        try:
+            self.parameters, self.fit_result = fit(self._parameters, source, held_out, options, kernels, threads)
+        finally:
+            threads.close()
+        self._learned = self.parameters.expand(self.fit_result.w)
+        self.features, self.calibration = extract.features, Calibration()
+        return self.fit_result
+
+    def potentials(self, inputs: Any, *, mask: Any = None) -> Potentials:
+        """The model of one input or of a batch; ``mask`` as in :meth:`Potentials.grid`."""
+        weights, tables = self._weights_and_tables()
+        features = Extractor(self.features)(inputs)
+        assert self.parameters is not None
+        self.parameters.check(features)
+        return compose(features, weights, tables, potts=self.potts, scale=self.calibration.scale, mask=mask)
+
+    def infer(self, inputs: Any, method: str | Decoder = "locpmap", *, mask: Any = None, **options: Any) -> Any:
+        """Decode an input or a batch (a :class:`Result`), or a list (a list of them); options as in `locpmap.infer`."""
+        if isinstance(inputs, list | tuple):
+            masks = [None] * len(inputs) if mask is None else mask
+            first = options.pop("first_image", 0)
+            return [
+                self.infer(x, method, mask=m, first_image=first + n, **options)
+                for n, (x, m) in enumerate(zip(inputs, masks, strict=True))
+            ]
+        if method == "locpmap" and self.calibration.temperature != 1.0:
+            options.setdefault("temperature", self.calibration.temperature)
+        return infer(self.potentials(inputs, mask=mask), method, **options)
+
+    def calibrate(
+        self, inputs: Any, labels: Any = None, *, n_samples: int = 32, seed: int = 0, max_evaluations: int = 40
+    ) -> Calibration:
+        """Fit the noise's temperature and the scale of the unary scores on held-out data, and keep them.
+
+        They minimise the negative log-likelihood of the probabilities that LocPMAP reports (``probability=
+        "conditional"``), by at most ``max_evaluations`` decodings of the data with the same noise.
+        """
+        weights, tables = self._weights_and_tables()
+        source = gather(inputs, labels, None, Extractor(self.features), Labelling(self.n_labels, self.ignore_label))
+
+        def loss(temperature: float, scale: float) -> float:
+            decoder = LocPMAP(n_samples, probability="conditional", temperature=temperature)
+            total, count = 0.0, 0
+            for batch in source:
+                void = batch.labels == VOID
+                mask = batch.like(void) if void.any() else None
+                potentials = compose(batch.features, weights, tables, potts=self.potts, scale=scale, mask=mask)
+                probability = np.asarray(infer(potentials, decoder, seed=seed).probability, np.float64)
+                of_truth = np.take_along_axis(
+                    probability.reshape(*batch.labels.shape, -1), np.maximum(batch.labels, 0)[:, :, None].astype(int), 2
+                )[:, :, 0]
+                total -= float(np.log(np.maximum(of_truth[~void], 1e-300)).sum())
+                count += int((~void).sum())
+            if count == 0:
+                raise InputError("no site has a label that counts, expected labelled data")
+            return total / count
+
+        self.calibration = calibrate(loss, max_evaluations)
+        return self.calibration
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a model file (safetensors with a JSON header), whole or not at all."""
+        weights, tables = self._weights_and_tables()
+        assert self.parameters is not None
+        summary = None if self.fit_result is None else self.fit_result.summary()
+        ModelFile(self.parameters, self.features, self.label_names, self.ignore_label, self.calibration, summary).write(
+            path, weights, tables
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> CRF:
+        """Read what :meth:`save` wrote; anything else is refused by name."""
+        file, weights, tables = ModelFile.read(path)
+        p = file.parameters
+        crf = cls(
+            p.n_labels,
+            features=file.features,
+            unary=p.unary,
+            tied=p.n_groups == 1,
+            symmetric=p.symmetric,
+            potts=p.potts,
+            non_negative=p.non_negative,
+            label_names=file.label_names,
+            ignore_label=file.ignore_label,
+        )
+        crf.parameters, crf._learned, crf.calibration = p, (weights, tables), file.calibration
+        return crf
+
+    def __repr__(self) -> str:
+        state = "no weights yet" if self.parameters is None else f"{self.parameters.size} weights"
+        return f"<CRF: {self.n_labels} labels, {state}>"
+
+    def _parameters(self, features: Features) -> Parameters:
+        return Parameters(
+            self.n_labels,
+            features.unary_names,
+            features.pairwise_names,
+            1 if self.tied else features.n_directions,
+            self.unary,
+            self.symmetric,
+            self.potts,
+            self.non_negative,
+        )
+
+    def _weights_and_tables(self) -> tuple[Array, Array]:
+        if self._learned is None:
+            raise InputError("this CRF has no weights yet: call fit first, or load a model")
+        return self._learned

@@ -1,0 +1,148 @@
+"""How a CRF is fitted: data, objective, optimiser, and LocPMAP as the sampler of consistent learning."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.crf.compose import compose
+from locpmap.crf.inputs import Spool
+from locpmap.crf.progress import listener
+from locpmap.crf.store import FileStore
+from locpmap.errors import InputError, InputTypeError
+from locpmap.features import Features, ImageFeatures
+from locpmap.inference import LocPMAP, infer
+from locpmap.kernels import Backend
+from locpmap.kernels.threads import Threads
+from locpmap.learning.batches import VOID, Batch, Source, split
+from locpmap.learning.checkpoint import Checkpoint
+from locpmap.learning.fit import Control, Sampler, fit_all, fit_stochastic
+from locpmap.learning.objectives import Objective
+from locpmap.learning.parameters import Parameters
+from locpmap.learning.result import FitResult
+
+Array = npt.NDArray[Any]
+OBJECTIVES = ("pseudolikelihood", "composite", "consistent", "likelihood")
+HELD_OUT_SHARE = 0.2
+
+
+@dataclass
+class Extractor:
+    """Turns inputs into features; learns from the first labelled image whether images have a channel axis."""
+
+    features: Callable[[Any], Features] | None
+    decided: bool = False
+
+    def __call__(self, value: Any, labels: Any = None) -> Features:
+        """Features of one input or of a batch."""
+        if isinstance(value, Features):
+            return value
+        if self.features is None:
+            raise InputTypeError(
+                f"an input is a {type(value).__name__}, expected Features since features=None was chosen"
+            )
+        if isinstance(self.features, ImageFeatures) and labels is not None and not self.decided:
+            more = np.ndim(value) - np.ndim(labels)
+            if more not in (0, 1):
+                raise InputError(
+                    f"an image has {np.ndim(value)} axes and its labels have {np.ndim(labels)},"
+                    " expected as many, or one more for channels"
+                )
+            self.features = replace(self.features, channels=int(np.shape(value)[-1]) if more else None)
+            self.decided = True
+        return self.features(value)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `CRF.fit` was asked for, validated there."""
+
+    objective: str
+    blocks: Any
+    l2: float
+    max_iterations: int
+    tolerance: float
+    batch_size: int | None
+    seed: int
+    checkpoint: str | os.PathLike[str] | None
+    progress: bool | Callable[[int, int, float], None]
+    standard_errors: bool
+
+
+def fit(
+    make_parameters: Callable[[Features], Parameters],
+    source: Source,
+    validation: Source | None,
+    options: Options,
+    kernels: Backend,
+    threads: Threads,
+) -> tuple[Parameters, FitResult]:
+    """Fit the weights of whatever shape the first batch asks for."""
+    first = next(iter(source), None)
+    if first is None:
+        raise InputError("inputs is empty, expected at least one input")
+    parameters = make_parameters(first.features)
+    blocks = {"composite": options.blocks or "rows+columns", "likelihood": "all"}.get(options.objective)
+    objective = Objective(parameters, source, kernels, threads, l2=options.l2, blocks=blocks)
+    store = None if options.checkpoint is None else FileStore(options.checkpoint, _fingerprint(objective, options))
+    with listener(options.progress, options.objective) as progress:
+        control = Control(
+            options.max_iterations, options.tolerance, options.seed, progress, Checkpoint(store), options.batch_size
+        )
+        start = np.zeros(parameters.size)
+        if options.objective != "consistent" and options.batch_size is None:
+            result = fit_all(options.objective, objective, start, control, with_errors=options.standard_errors)
+        else:
+            sampler = None
+            training, held_out = _held_out(source, validation, options.seed)
+            if options.objective == "consistent":
+                sampler = sampler_of(parameters, options.blocks or "sites", threads.n_threads)
+                calm = replace(control, checkpoint=Checkpoint(None))
+                start = fit_all("pseudolikelihood", objective, start, calm, with_errors=False).w
+            result = fit_stochastic(options.objective, objective, training, held_out, start, control, sampler)
+    if store is not None:
+        store.remove()
+    return parameters, result
+
+
+def sampler_of(parameters: Parameters, blocks: Any, n_threads: int) -> Sampler:
+    """LocPMAP as the learner sees it."""
+
+    def sample(batch: Batch, w: Array, n_samples: int, seed: int) -> Array:
+        void = batch.labels == VOID
+        weights, tables = parameters.expand(w)
+        mask = batch.like(void) if void.any() else None
+        potentials = compose(batch.features, weights, tables, potts=parameters.potts, mask=mask)
+        decoder = LocPMAP(n_samples, blocks=blocks, keep_samples=True)
+        samples = infer(potentials, decoder, seed=seed, n_threads=n_threads).samples
+        flat = np.asarray(samples, np.int16).reshape(n_samples, *batch.labels.shape)
+        return np.ascontiguousarray(np.moveaxis(np.where(void, VOID, flat), 0, 2), np.int16)
+
+    return sample
+
+
+def _held_out(source: Source, validation: Source | None, seed: int) -> tuple[list[Batch], list[Batch]]:
+    training = list(source if isinstance(source, list) else Spool(iter(source)))
+    if validation is not None:
+        return training, list(validation)
+    return split(training, HELD_OUT_SHARE, seed)
+
+
+def _fingerprint(objective: Objective, options: Options) -> dict[str, Any]:
+    """What two fits must share for one to go on where the other stopped."""
+    return {
+        "objective": options.objective,
+        "blocks": repr(options.blocks),
+        "l2": options.l2,
+        "seed": options.seed,
+        "batch_size": options.batch_size,
+        "size": objective.parameters.size,
+        "n_images": objective.n_images,
+        "n_sites": objective.n_sites,
+        "scales": [float(scale) for scale in objective.scales],
+    }

@@ -1,0 +1,170 @@
+"""From what users hand in (arrays, lists, pairs, iterators) to batches of features and labels."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.arrays import frozen, to_labels, to_numpy
+from locpmap.errors import InputError, InputTypeError
+from locpmap.features import Features
+from locpmap.learning.batches import VOID, Batch, Source
+
+Array = npt.NDArray[Any]
+Extract = Callable[[Any, Any], Features]  # from an input and its labels
+BATCH_SITES = 1 << 20  # of a batch that is read from a stream
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """How labels are read."""
+
+    n_labels: int
+    ignore_label: int | None
+
+    def __call__(self, labels: Any, features: Features, name: str) -> Array:
+        """(N, S) int16, VOID where a label is to be ignored."""
+        given = to_labels(labels, name)
+        expected = ((len(features),) if features.batched else ()) + features.structure.shape
+        if given.shape != expected:
+            raise InputError(f"{name} has shape {given.shape}, expected {expected} like its input")
+        flat = given.reshape(len(features), -1)
+        void = np.zeros(flat.shape, bool) if self.ignore_label is None else flat == self.ignore_label
+        wrong = (flat < 0) | (flat >= self.n_labels)
+        if (wrong & ~void).any():
+            also = "" if self.ignore_label is None else f" or ignore_label={self.ignore_label}"
+            value = flat[wrong & ~void][0]
+            raise InputError(f"{name} contains {value}, expected labels from 0 to {self.n_labels - 1}{also}")
+        return np.where(void, VOID, flat).astype(np.int16)
+
+
+def gather(inputs: Any, labels: Any, site_weights: Any, extract: Extract, read: Labelling) -> Source:
+    """Batches of everything, in memory, or of a stream, read again in every pass."""
+    if labels is None:
+        if isinstance(inputs, Features) or hasattr(inputs, "shape"):
+            raise InputError("labels is missing, expected labels beside the inputs, or pairs (input, labels)")
+        if not isinstance(inputs, Iterable):
+            raise InputTypeError(
+                f"inputs is a {type(inputs).__name__}, expected arrays, Features or pairs (input, labels)"
+            )
+        if site_weights is not None:
+            raise InputError("site_weights cannot be given with pairs (input, labels): hand in lists instead")
+        if isinstance(inputs, Iterator):
+            return Spool(_stream(inputs, extract, read))
+        return Stream(inputs, extract, read)
+    if isinstance(inputs, list | tuple):
+        weights = [None] * len(inputs) if site_weights is None else site_weights
+        for name, values in (("labels", labels), ("site_weights", site_weights)):
+            if values is not None and len(values) != len(inputs):
+                raise InputError(
+                    f"{name} holds {len(values)} entries, expected one for each of the {len(inputs)} inputs"
+                )
+        if not inputs:
+            raise InputError("inputs is empty, expected at least one input")
+        singles = [
+            _batch(extract(x, y), y, w, read, f"labels[{n}]")
+            for n, (x, y, w) in enumerate(zip(inputs, labels, weights, strict=True))
+        ]
+        return _grouped(singles)
+    return [_batch(extract(inputs, labels), labels, site_weights, read, "labels")]
+
+
+def _batch(features: Features, labels: Any, weights: Any, read: Labelling, name: str) -> Batch:
+    given = read(labels, features, name)
+    if weights is None:
+        return Batch(features, given, np.ones((1, 1)))
+    site_weights = to_numpy(weights, "site_weights").astype(np.float64)
+    if not np.isfinite(site_weights).all() or (site_weights < 0).any():
+        raise InputError("site_weights contains a negative or infinite number, expected finite numbers of at least 0")
+    if site_weights.size == len(given):  # one weight per input
+        return Batch(features, given, site_weights.reshape(-1, 1))
+    if site_weights.size != given.size:
+        raise InputError(f"site_weights has shape {site_weights.shape}, expected one number per input or one per site")
+    return Batch(features, given, site_weights.reshape(given.shape))
+
+
+def _grouped(singles: list[Batch]) -> list[Batch]:
+    """Inputs of one shape put together, so that they are worked on together; graphs stay as they are."""
+    groups: dict[Any, list[Batch]] = {}
+    for batch in singles:
+        f = batch.features
+        groups.setdefault((f.structure, f.unary.dtype, f.pairwise.shape[1:], batch.site_weights.shape[1]), []).append(
+            batch
+        )
+    return [_joined(group) for group in groups.values()]
+
+
+def _joined(group: list[Batch]) -> Batch:
+    if len(group) == 1:
+        return group[0]
+    first = group[0].features
+    pairwise = [batch.features.pairwise for batch in group]
+    if first.pairwise.shape[1] == 1:  # the constant feature alone
+        joint = pairwise[0]
+    else:
+        joint = np.concatenate(
+            [np.broadcast_to(p, (batch.n_images, *p.shape[1:])) for p, batch in zip(pairwise, group, strict=True)]
+        )
+    unary = np.concatenate([batch.features.unary for batch in group])
+    features = replace(first, unary=frozen(unary), pairwise=frozen(joint), batched=True)
+    weights = [np.broadcast_to(b.site_weights, (b.n_images, b.site_weights.shape[1])) for b in group]
+    return Batch(features, np.concatenate([batch.labels for batch in group]), np.concatenate(weights))
+
+
+def _stream(pairs: Iterable[Any], extract: Extract, read: Labelling) -> Iterator[Batch]:
+    """Consecutive inputs of one shape, put together up to some size."""
+    waiting: list[Batch] = []
+    for n, pair in enumerate(pairs):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise InputError(f"item {n} of the inputs is a {type(pair).__name__}, expected a pair (input, labels)")
+        batch = _batch(extract(*pair), pair[1], None, read, f"the labels of item {n}")
+        if waiting:
+            same = batch.features.structure == waiting[0].features.structure
+            if not same or sum(b.labels.size for b in waiting) + batch.labels.size > BATCH_SITES:
+                yield _joined(waiting)
+                waiting = []
+        waiting.append(batch)
+    if waiting:
+        yield _joined(waiting)
+
+
+class Stream:
+    """A source that goes through the caller's pairs anew in every pass, holding one batch at a time."""
+
+    def __init__(self, pairs: Iterable[Any], extract: Extract, read: Labelling) -> None:
+        self._pairs, self._extract, self._read = pairs, extract, read
+
+    def __iter__(self) -> Iterator[Batch]:
+        return _stream(self._pairs, self._extract, self._read)
+
+
+class Spool:
+    """A source for pairs that can be gone through only once: batches are kept in a temporary folder."""
+
+    def __init__(self, batches: Iterator[Batch]) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="locpmap-"))
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._kept: list[Batch] = []
+        for n, batch in enumerate(batches):
+            arrays = (batch.features.unary, batch.features.pairwise, batch.labels)
+            on_disk = (self._keep(f"{n}-{k}.npy", array) for k, array in enumerate(arrays))
+            unary, pairwise, labels = on_disk
+            self._kept.append(
+                Batch(replace(batch.features, unary=unary, pairwise=pairwise), labels, batch.site_weights)
+            )
+
+    def _keep(self, name: str, array: Array) -> Array:
+        path = self._folder / name
+        np.save(path, array)
+        return np.load(path, mmap_mode="r")
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self._kept)

@@ -1,0 +1,82 @@
+"""What a CRF's file holds besides its weights, and how it is checked on the way in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.crf.calibration import Calibration
+from locpmap.errors import InputError, LocpmapError
+from locpmap.features import Features, GivenUnary, ImageFeatures, features_from_dict
+from locpmap.formats.model_file import read_model, write_model
+from locpmap.learning.parameters import Parameters
+
+Array = npt.NDArray[Any]
+KIND, GAUGE = "crf", "zero-sum"
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """The header's contents."""
+
+    parameters: Parameters
+    features: Callable[[Any], Features] | None
+    label_names: tuple[str, ...] | None
+    ignore_label: int | None
+    calibration: Calibration
+    training: dict[str, Any] | None
+
+    def write(self, path: str | os.PathLike[str], weights: Array, tables: Array) -> None:
+        """Weights (D + 1, L) and tables (G, F, L, L) in double precision, and this header."""
+        if self.features is not None and not isinstance(self.features, ImageFeatures | GivenUnary):
+            raise InputError(
+                f"features is a {type(self.features).__name__}, expected ImageFeatures or None in a CRF that is saved:"
+                " apply your own function to the inputs yourself"
+            )
+        header = {
+            "kind": KIND,
+            "gauge": GAUGE,
+            "parameters": asdict(self.parameters),
+            "features": None if self.features is None else self.features.to_dict(),
+            "label_names": self.label_names,
+            "ignore_label": self.ignore_label,
+            "calibration": asdict(self.calibration),
+            "training": self.training,
+        }
+        write_model(path, {"weights": weights, "tables": tables}, header)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> tuple[ModelFile, Array, Array]:
+        """The header, the weights and the tables."""
+        arrays, header = read_model(path)
+        if header.get("kind") != KIND:
+            raise InputError(f"{path} holds a {header.get('kind')!r}, expected a {KIND!r} model")
+        try:
+            given = dict(header["parameters"])
+            given["unary_names"], given["pairwise_names"] = tuple(given["unary_names"]), tuple(given["pairwise_names"])
+            parameters = Parameters(**given)
+            features = None if header["features"] is None else features_from_dict(header["features"])
+            names = None if header["label_names"] is None else tuple(str(name) for name in header["label_names"])
+            file = cls(
+                parameters,
+                features,
+                names,
+                header["ignore_label"],
+                Calibration(**header["calibration"]),
+                header["training"],
+            )
+            weights, tables = (np.asarray(arrays[name], np.float64) for name in ("weights", "tables"))
+        except (KeyError, TypeError, ValueError, LocpmapError) as error:
+            raise InputError(f"{path} is not a model of this version: its header is malformed ({error})") from None
+        for name, array, shape in (
+            ("weights", weights, parameters.weights_shape),
+            ("tables", tables, parameters.tables_shape),
+        ):
+            if array.shape != shape:
+                raise InputError(f"{path} is malformed: {name} has shape {array.shape}, expected {shape}")
+        return file, weights, tables

@@ -1,0 +1,33 @@
+"""A progress bar for fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from locpmap.errors import InputTypeError
+from locpmap.learning.fit import Progress
+
+
+@contextmanager
+def listener(progress: bool | Callable[[int, int, float], None], what: str) -> Iterator[Progress | None]:
+    """Whoever is to hear of iterations: nobody, the caller's function, or a bar on the terminal."""
+    if progress is False:
+        yield None
+    elif callable(progress):
+        yield progress
+    elif progress is True:
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[value]}"),
+            TimeElapsedColumn(),
+        )
+        with Bar(*columns, transient=True) as bar:
+            task = bar.add_task(what, total=None, value="")
+            yield lambda done, most, value: bar.update(task, completed=done, total=most, value=f"{done}: {value:.5f}")
+    else:
+        raise InputTypeError(f"progress is {progress!r}, expected True, False or a function of (done, most, value)")

@@ -1,0 +1,37 @@
+"""A checkpoint on disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from locpmap.errors import InputError
+from locpmap.formats.model_file import read_model, write_model
+from locpmap.learning.checkpoint import State
+
+
+class FileStore:
+    """Keeps a fit's state in a file that says which fit it belongs to."""
+
+    def __init__(self, path: str | os.PathLike[str], fit: dict[str, Any]) -> None:
+        self.path, self.fit = Path(path), fit
+
+    def load(self) -> State | None:
+        """The state, None where there is no file; another fit's state is refused."""
+        if not self.path.exists():
+            return None
+        arrays, header = read_model(self.path)
+        if header.get("fit") != self.fit:
+            raise InputError(
+                f"checkpoint {self.path} belongs to another fit, expected a new path or the same data and options"
+            )
+        return arrays
+
+    def save(self, state: State) -> None:
+        """Written whole or not at all."""
+        write_model(self.path, state, {"kind": "checkpoint", "fit": self.fit})
+
+    def remove(self) -> None:
+        """The fit has ended."""
+        self.path.unlink(missing_ok=True)

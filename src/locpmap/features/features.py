@@ -1,0 +1,283 @@
+"""Features: the validated, frozen inputs of a log-linear model on a grid or a graph.
+
+With weights ``U`` (D + 1, L), the last row being a bias, and tables ``T`` (G, F, L, L), the scores are::
+
+    unary[n, i, k]       = Σ_d unary[n, i, d] · U[d, k]  +  U[D, k]
+    pairwise[n, e, a, b] = Σ_f pairwise[n, e, f] · T[group[e], f, a, b]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.arrays import frozen, to_float
+from locpmap.errors import InputError, InputTypeError
+from locpmap.graphs import Graph, Grid
+from locpmap.kernels.observations import Observations
+
+Array = npt.NDArray[Any]
+
+CONSTANT = "constant"  # the pairwise feature that is 1 on every edge
+DIRECTIONS = ("horizontal", "vertical", "diagonal", "antidiagonal")
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """D numbers per site and F numbers per edge, for one input or a batch.  Made by :meth:`grid` or :meth:`graph`.
+
+    Arrays are validated once and then read-only.  Those of up to 16 MB are copied; larger ones are shared with the
+    caller where they are contiguous and in single or double precision.  Both arrays have the same precision.
+    """
+
+    unary: Array  # (N, S, D)
+    pairwise: Array  # (1|N, 1|E, F); axes of length 1 mean "the same for all"
+    structure: Grid | Graph
+    batched: bool
+    unary_names: tuple[str, ...]
+    pairwise_names: tuple[str, ...]
+
+    @classmethod
+    def grid(
+        cls,
+        unary: Any,
+        pairwise: Any = None,
+        *,
+        connectivity: int = 4,
+        unary_names: Sequence[str] | None = None,
+        pairwise_names: Sequence[str] | None = None,
+    ) -> Features:
+        """Features on a grid.
+
+        Args:
+            unary: Numbers per site, (H, W, D) or (N, H, W, D); D may be 0, which leaves the bias.
+            pairwise: Numbers per edge, one array per direction: (.., H, W-1, F), (.., H-1, W, F) and, with 8
+                neighbours, twice (.., H-1, W-1, F).  None is the one feature "constant", 1 on every edge.
+            connectivity: 4 or 8 neighbours.
+            unary_names: D names, otherwise "feature 0", "feature 1", ..
+            pairwise_names: F names; the one called "constant" has to be 1 on every edge.
+
+        >>> import numpy as np
+        >>> Features.grid(np.zeros((5, 2, 3, 4)))
+        <Features: 5 inputs on a grid 2×3, 4 unary and 1 pairwise, float64>
+        """
+        sites = to_float(unary, "unary")
+        if sites.ndim not in (3, 4):
+            raise InputError(f"unary has shape {sites.shape}, expected (H, W, D) or (N, H, W, D)")
+        if 0 in sites.shape[:-1]:
+            raise InputError(f"unary is empty: it has shape {sites.shape}, expected at least one site")
+        grid = Grid(sites.shape[-3], sites.shape[-2], connectivity)
+        return cls._build(grid, sites, pairwise, sites.ndim == 4, unary_names, pairwise_names)
+
+    @classmethod
+    def graph(
+        cls,
+        unary: Any,
+        edges: Any,
+        pairwise: Any = None,
+        *,
+        unary_names: Sequence[str] | None = None,
+        pairwise_names: Sequence[str] | None = None,
+    ) -> Features:
+        """Features on any graph.
+
+        Args:
+            unary: Numbers per site, (S, D) or (N, S, D); D may be 0, which leaves the bias.
+            edges: Pairs of sites (E, 2), each edge once, or a :class:`Graph`.
+            pairwise: Numbers per edge, (E, F) or (N, E, F).  None is the one feature "constant", 1 on every edge.
+            unary_names: D names, otherwise "feature 0", "feature 1", ..
+            pairwise_names: F names; the one called "constant" has to be 1 on every edge.
+
+        >>> import numpy as np
+        >>> Features.graph(np.zeros((3, 4)), [[0, 1], [1, 2]], np.ones((2, 5)))
+        <Features: one input on a graph of 3 sites, 2 edges, 4 unary and 5 pairwise, float64>
+        """
+        sites = to_float(unary, "unary")
+        if sites.ndim not in (2, 3):
+            raise InputError(f"unary has shape {sites.shape}, expected (S, D) or (N, S, D)")
+        if 0 in sites.shape[:-1]:
+            raise InputError(f"unary is empty: it has shape {sites.shape}, expected at least one site")
+        graph = edges if isinstance(edges, Graph) else Graph(sites.shape[-2], edges)
+        if graph.n_sites != sites.shape[-2]:
+            raise InputError(f"unary has {sites.shape[-2]} sites, expected the graph's {graph.n_sites}")
+        return cls._build(graph, sites, pairwise, sites.ndim == 3, unary_names, pairwise_names)
+
+    @classmethod
+    def _build(
+        cls,
+        structure: Grid | Graph,
+        sites: Array,
+        pairwise: Any,
+        batched: bool,
+        unary_names: Sequence[str] | None,
+        pairwise_names: Sequence[str] | None,
+    ) -> Features:
+        n_images = len(sites) if batched else 1
+        unary = sites.reshape(n_images, structure.n_sites, sites.shape[-1])
+        check_finite(unary, "unary")
+        if pairwise is None:
+            per_edge = np.ones((1, 1, 1), unary.dtype)
+            pairwise_names = (CONSTANT,) if pairwise_names is None else pairwise_names
+        else:
+            per_edge = _parse_pairwise(pairwise, structure, n_images, batched)
+            check_finite(per_edge, "pairwise")
+        dtype = np.result_type(unary, per_edge)
+        names = _parse_names(pairwise_names, per_edge.shape[-1], "pairwise_names")
+        if CONSTANT in names:
+            _check_constant(per_edge[..., names.index(CONSTANT)])
+        return cls(
+            frozen(unary.astype(dtype, copy=False)),
+            frozen(per_edge.astype(dtype, copy=False)),
+            structure,
+            batched,
+            _parse_names(unary_names, unary.shape[-1], "unary_names"),
+            names,
+        )
+
+    def __repr__(self) -> str:
+        if isinstance(self.structure, Grid):
+            where = f"grid {self.structure.height}×{self.structure.width}"
+        else:
+            where = f"graph of {self.n_sites} sites, {len(self.structure.edges())} edges"
+        inputs = f"{len(self)} inputs" if self.batched else "one input"
+        counts = f"{self.n_unary} unary and {self.n_pairwise} pairwise"
+        return f"<Features: {inputs} on a {where}, {counts}, {self.unary.dtype}>"
+
+    def __len__(self) -> int:
+        """The number of inputs (1 without a batch axis)."""
+        return len(self.unary)
+
+    @property
+    def n_sites(self) -> int:
+        """S, the number of sites."""
+        return int(self.unary.shape[1])
+
+    @property
+    def n_unary(self) -> int:
+        """D, the number of features per site, without the bias."""
+        return int(self.unary.shape[2])
+
+    @property
+    def n_pairwise(self) -> int:
+        """F, the number of features per edge."""
+        return int(self.pairwise.shape[2])
+
+    @property
+    def n_directions(self) -> int:
+        """How many tables a feature has where they are not tied: 2 or 4 on a grid, 1 on a graph."""
+        return len(direction_sizes(self.structure))
+
+    def observations(self, tied: bool) -> Observations:
+        """The flat arrays that kernels read; an edge's group is 0 if tied, otherwise its direction.
+
+        Built when first asked for, O(E log E), and kept: 28 bytes per edge and 8 per site.
+        """
+        return self._observations[tied]
+
+    @cached_property
+    def _observations(self) -> dict[bool, Observations]:
+        sizes = direction_sizes(self.structure)
+        shared = _wiring(self.structure)
+        groups = {
+            False: np.repeat(np.arange(len(sizes), dtype=np.uint8), sizes),
+            True: np.zeros(sum(sizes), np.uint8),
+        }
+        return {tied: Observations(self.unary, self.pairwise, frozen(g), *shared) for tied, g in groups.items()}
+
+    def take(self, images: slice | Array) -> Features:
+        """Some of the inputs, by a slice (a view) or by their numbers; the flat arrays are shared.
+
+        >>> import numpy as np
+        >>> len(Features.grid(np.zeros((5, 2, 3, 4))).take(slice(1, 3)))
+        2
+        """
+        if not len(np.arange(len(self))[images]):
+            raise InputError(f"images is {images!r}, expected at least one of the {len(self)} inputs")
+        unary = frozen(self.unary[images])
+        pairwise = self.pairwise if len(self.pairwise) == 1 else frozen(self.pairwise[images])
+        some = replace(self, unary=unary, pairwise=pairwise)
+        some.__dict__["_observations"] = {
+            tied: whole._replace(unary=unary, pairwise=pairwise) for tied, whole in self._observations.items()
+        }
+        return some
+
+
+@lru_cache(maxsize=4)
+def _wiring(structure: Grid | Graph) -> tuple[Array, ...]:
+    """Edges and neighbour lists; kept, since a stream of images asks for the same ones again and again."""
+    near = structure.adjacency()
+    return tuple(frozen(array) for array in (structure.edges(), near.indptr, near.neighbour, near.edge, near.end))
+
+
+def direction_sizes(structure: Grid | Graph) -> list[int]:
+    """The number of edges in each direction; a graph has one direction."""
+    if isinstance(structure, Grid):
+        return [height * width for height, width in structure.direction_shapes]
+    return [len(structure.edges())]
+
+
+def _parse_pairwise(value: Any, structure: Grid | Graph, n_images: int, batched: bool) -> Array:
+    """(1|N, E, F) from one array per direction, or from a single one on a graph."""
+    if isinstance(structure, Graph):
+        return _per_edge(value, "pairwise", (len(structure.edges()),), n_images, batched)
+    shapes = structure.direction_shapes
+    names = DIRECTIONS[: len(shapes)]
+    if not isinstance(value, tuple | list) or len(value) != len(shapes):
+        came = f"{len(value)} entries" if isinstance(value, tuple | list) else f"the type {type(value).__name__}"
+        raise InputError(f"pairwise has {came}, expected a tuple with one array per direction: {', '.join(names)}")
+    parts = [
+        _per_edge(array, f"pairwise ({name})", shape, n_images, batched)
+        for array, name, shape in zip(value, names, shapes, strict=True)
+    ]
+    counts = [part.shape[-1] for part in parts]
+    if len(set(counts)) > 1:
+        came = ", ".join(f"{name} {count}" for name, count in zip(names, counts, strict=True))
+        raise InputError(f"pairwise has different numbers of features ({came}), expected the same in all directions")
+    images = max(len(part) for part in parts)
+    return np.concatenate([np.broadcast_to(part, (images, *part.shape[1:])) for part in parts], axis=1)
+
+
+def _per_edge(value: Any, name: str, shape: tuple[int, ...], n_images: int, batched: bool) -> Array:
+    """(1|N, edges, F) from (shape, F) or, in a batch, (N, shape, F)."""
+    array = to_float(value, name)
+    single = array.ndim == len(shape) + 1 and array.shape[:-1] == shape
+    many = batched and array.ndim == len(shape) + 2 and array.shape[:-1] == (n_images, *shape)
+    if not single and not many:
+        sizes = ", ".join(str(n) for n in shape)
+        also = f" or ({n_images}, {sizes}, F)" if batched else ""
+        raise InputError(f"{name} has shape {array.shape}, expected ({sizes}, F){also}")
+    if array.shape[-1] == 0:
+        raise InputError(f"{name} has shape {array.shape}, expected at least one feature per edge")
+    return array.reshape(n_images if many else 1, int(np.prod(shape)), array.shape[-1])
+
+
+def _parse_names(names: Any, count: int, argument: str) -> tuple[str, ...]:
+    if names is None:
+        return tuple(f"feature {k}" for k in range(count))
+    if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
+        raise InputTypeError(f"{argument} is {names!r}, expected a list of strings")
+    if len(names) != count:
+        raise InputError(f"{argument} holds {len(names)} names, expected one for each of the {count} features")
+    if len(set(names)) < count:
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"{argument} holds {twice!r} more than once, expected different names")
+    return tuple(names)
+
+
+def check_finite(array: Array, name: str) -> None:
+    """Refuse NaN and infinities."""
+    # Reductions take no memory, and a NaN anywhere comes through them.
+    for value in (array.min(initial=0.0), array.max(initial=0.0)):
+        if not np.isfinite(value):
+            raise InputError(f"{name} contains {value}, expected finite numbers")
+
+
+def _check_constant(values: Array) -> None:
+    for value in (values.min(initial=1.0), values.max(initial=1.0)):
+        if value != 1:
+            raise InputError(f"the pairwise feature {CONSTANT!r} contains {value}, expected 1 on every edge")

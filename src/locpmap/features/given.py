@@ -1,0 +1,97 @@
+"""Unary features that the caller has, such as a network's logits, beside pairwise features of the image."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from locpmap.arrays import frozen, to_numpy
+from locpmap.errors import InputError
+from locpmap.features.features import CONSTANT, Features
+from locpmap.features.images import ImageFeatures
+
+GIVEN = "given"  # stands in a description where ImageFeatures names its unary features
+
+
+@dataclass(frozen=True)
+class GivenUnary:
+    """Turns a pair (unary, image) into :class:`Features` on a grid.
+
+    Args:
+        n_unary: D; unaries are (H, W, D), or (H, W) if D is 1.
+        pairwise: As in :class:`ImageFeatures`; "constant" alone needs no image, which may then be None.
+        connectivity: 4 or 8 neighbours.
+        channels: None for images (H, W); C for (H, W, C).
+
+    >>> import numpy as np
+    >>> logits, image = np.zeros((2, 3, 5)), np.zeros((2, 3), np.uint8)
+    >>> GivenUnary(5, ("constant", "contrast"))((logits, image))
+    <Features: one input on a grid 2×3, 5 unary and 2 pairwise, float64>
+    """
+
+    n_unary: int
+    pairwise: tuple[str, ...] = (CONSTANT,)
+    connectivity: int = 4
+    channels: int | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.n_unary) is not int or self.n_unary < 0:
+            raise InputError(f"n_unary is {self.n_unary!r}, expected a whole number of at least 0")
+        object.__setattr__(self, "pairwise", self._of_image().pairwise)
+
+    @property
+    def needs_image(self) -> bool:
+        """Whether any pairwise feature depends on the image."""
+        return self.pairwise != (CONSTANT,)
+
+    def __call__(self, value: tuple[Any, Any]) -> Features:
+        """The features of one input, O(S · (D + F))."""
+        unary, image = value
+        sites = to_numpy(unary, "unary")
+        if sites.ndim == 2 and self.n_unary == 1:
+            sites = sites[:, :, None]
+        if sites.ndim != 3 or sites.shape[2] != self.n_unary:
+            raise InputError(f"unary has shape {np.shape(unary)}, expected (H, W, {self.n_unary})")
+        features = Features.grid(sites, connectivity=self.connectivity)
+        if not self.needs_image:
+            return features
+        seen = self._of_image()(image)
+        if seen.structure != features.structure:
+            raise InputError(
+                f"unary has shape {sites.shape} and its image {np.shape(image)}, expected the same height and width"
+            )
+        dtype = np.result_type(features.unary, seen.pairwise)
+        return replace(
+            features,
+            unary=frozen(features.unary.astype(dtype, copy=False)),
+            pairwise=frozen(seen.pairwise.astype(dtype, copy=False)),
+            pairwise_names=seen.pairwise_names,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain lists, strings and numbers, for a model file."""
+        return asdict(self) | {"unary": GIVEN, "pairwise": list(self.pairwise)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> GivenUnary:
+        """The inverse of :meth:`to_dict`; refuses anything else.
+
+        >>> GivenUnary.from_dict(GivenUnary(5).to_dict()) == GivenUnary(5)
+        True
+        """
+        names = {field.name for field in fields(cls)} | {"unary"}
+        if set(values) != names or values["unary"] != GIVEN:
+            raise InputError(f"given features are described by {sorted(map(str, values))}, expected {sorted(names)}")
+        return cls(**{name: value for name, value in values.items() if name != "unary"})
+
+    def _of_image(self) -> ImageFeatures:
+        return ImageFeatures((), self.pairwise, self.connectivity, self.channels)
+
+
+def features_from_dict(values: Any) -> ImageFeatures | GivenUnary:
+    """What a model file describes."""
+    if isinstance(values, dict) and values.get("unary") == GIVEN:
+        return GivenUnary.from_dict(values)
+    return ImageFeatures.from_dict(values)

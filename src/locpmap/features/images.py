@@ -1,0 +1,255 @@
+"""Ready-made features of grey, colour and many-channel images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.arrays import frozen, to_keep, to_numpy
+from locpmap.errors import InputError, InputTypeError, unknown
+from locpmap.features.features import CONSTANT, Features, check_finite
+from locpmap.graphs import Grid
+
+Array = npt.NDArray[Any]
+
+UNARY = ("intensity", "position")
+PAIRWISE = (CONSTANT, "ends", "difference", "contrast")
+WHITE = {np.dtype(np.bool_): 1, np.dtype(np.uint8): 2**8 - 1, np.dtype(np.uint16): 2**16 - 1}
+
+
+@dataclass(frozen=True)
+class ImageFeatures:
+    """Turns images into :class:`Features` on a grid.
+
+    With ``x_i`` the C intensities of pixel i, for an edge from pixel i to pixel j:
+
+    ============  ========================================================  ========
+    name          value                                                     how many
+    ============  ========================================================  ========
+    intensity     ``x_i``                                                   C
+    position      row and column, each from -1 to 1 (0 where there is one)  2
+    constant      1                                                         1
+    ends          ``x_i``, then ``x_j``                                     2C
+    difference    ``|x_i - x_j|`` per channel                               C
+    contrast      ``exp(-‖x_i - x_j‖² / (2 mean ‖x_i - x_j‖²))``            1
+    ============  ========================================================  ========
+
+    The mean of the contrast is over the edges of one image; in a constant image the contrast is 1.
+
+    Images of booleans, uint8 and uint16 are scaled to 0..1 in single precision; floats are kept as they are.  The
+    features take ``D + F · E/S`` times the memory of one channel in that precision (E/S is 2 or 4), and making them
+    takes one channel more; "constant" alone takes nothing.
+
+    Args:
+        unary: Any of "intensity" and "position", in this order in the features.
+        pairwise: One or more of "constant", "ends", "difference", "contrast".
+        connectivity: 4 or 8 neighbours.
+        channels: None for images (H, W) and batches (N, H, W); C for (H, W, C) and (N, H, W, C).
+
+    >>> import numpy as np
+    >>> features = ImageFeatures()(np.array([[0, 255], [51, 51]], np.uint8))
+    >>> features
+    <Features: one input on a grid 2×2, 1 unary and 2 pairwise, float32>
+    >>> features.pairwise_names
+    ('constant', 'difference')
+    >>> features.pairwise[0, :, 1]  # horizontal edges, then vertical ones
+    array([1. , 0. , 0.2, 0.8], dtype=float32)
+    """
+
+    unary: tuple[str, ...] = ("intensity",)
+    pairwise: tuple[str, ...] = (CONSTANT, "difference")
+    connectivity: int = 4
+    channels: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "unary", _parse_choice(self.unary, "unary", UNARY))
+        object.__setattr__(self, "pairwise", _parse_choice(self.pairwise, "pairwise", PAIRWISE))
+        if not self.pairwise:
+            raise InputError(f"pairwise is empty, expected at least one of {', '.join(PAIRWISE)}")
+        if type(self.connectivity) is not int or self.connectivity not in (4, 8):
+            raise InputError(f"connectivity is {self.connectivity!r}, expected 4 or 8")
+        if self.channels is not None and (type(self.channels) is not int or self.channels < 1):
+            raise InputError(f"channels is {self.channels!r}, expected None or a whole number of at least 1")
+
+    @property
+    def unary_names(self) -> tuple[str, ...]:
+        """A name for each of the D numbers per site."""
+        parts = {"intensity": self._per_channel("intensity"), "position": ("row", "column")}
+        return tuple(name for choice in self.unary for name in parts[choice])
+
+    @property
+    def pairwise_names(self) -> tuple[str, ...]:
+        """A name for each of the F numbers per edge."""
+        parts = {
+            CONSTANT: (CONSTANT,),
+            "ends": self._per_channel("first end") + self._per_channel("second end"),
+            "difference": self._per_channel("difference"),
+            "contrast": ("contrast",),
+        }
+        return tuple(name for choice in self.pairwise for name in parts[choice])
+
+    def __call__(self, image: Any) -> Features:
+        """The features of an image or a batch; see the class for the shapes.  O(N · S · (D + F))."""
+        pixels, batched = self._parse(image)
+        unary = self._unary(pixels)
+        pairwise = self._pairwise(pixels)
+        check_finite(pairwise, "the pairwise features of the image")  # differences of huge numbers overflow
+        grid = Grid(pixels.shape[1], pixels.shape[2], self.connectivity)
+        return Features(frozen(unary), frozen(pairwise), grid, batched, self.unary_names, self.pairwise_names)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain lists, strings and numbers, for a model file."""
+        return asdict(self) | {"unary": list(self.unary), "pairwise": list(self.pairwise)}
+
+    @classmethod
+    def from_dict(cls, values: Any) -> ImageFeatures:
+        """The inverse of :meth:`to_dict`; refuses anything else.
+
+        >>> ImageFeatures.from_dict(ImageFeatures(channels=3).to_dict()) == ImageFeatures(channels=3)
+        True
+        """
+        names = {field.name for field in fields(cls)}
+        if not isinstance(values, dict) or set(values) != names:
+            came = sorted(map(str, values)) if isinstance(values, dict) else type(values).__name__
+            raise InputError(f"the image features are described by {came}, expected {sorted(names)}")
+        return cls(**values)
+
+    def _per_channel(self, name: str) -> tuple[str, ...]:
+        return (name,) if self.channels is None else tuple(f"{name} {c}" for c in range(self.channels))
+
+    def _parse(self, image: Any) -> tuple[Array, bool]:
+        """(N, H, W, C) in single or double precision, and whether there was a batch axis."""
+        array = to_numpy(image, "image")
+        tail = () if self.channels is None else (self.channels,)
+        batched = array.ndim == 3 + len(tail)
+        if (array.ndim != 2 + len(tail) and not batched) or array.shape[array.ndim - len(tail) :] != tail:
+            one = ", ".join(["H", "W", *map(str, tail)])
+            raise InputError(
+                f"image has shape {array.shape}, expected ({one}) or (N, {one}) with channels={self.channels}"
+            )
+        if 0 in array.shape:
+            raise InputError(f"image is empty: it has shape {array.shape}, expected at least one pixel")
+        pixels = _to_intensity(array)
+        height, width = array.shape[batched : batched + 2]
+        return pixels.reshape(-1, height, width, self.channels or 1), batched
+
+    def _unary(self, pixels: Array) -> Array:
+        """(N, S, D); the pixels themselves where that is all."""
+        n_images, height, width, n_channels = pixels.shape
+        if self.unary == ("intensity",):
+            return pixels.reshape(n_images, height * width, n_channels)
+        out = np.empty((n_images, height, width, len(self.unary_names)), pixels.dtype)
+        k = 0
+        for choice in self.unary:
+            if choice == "intensity":
+                out[..., k : k + n_channels] = pixels
+                k += n_channels
+            else:
+                out[..., k] = _from_minus_one_to_one(height)[:, None]
+                out[..., k + 1] = _from_minus_one_to_one(width)
+                k += 2
+        return out.reshape(n_images, height * width, out.shape[-1])
+
+    def _pairwise(self, pixels: Array) -> Array:
+        """(N, E, F), written direction by direction into its place; (1, 1, 1) for the constant alone."""
+        if self.pairwise == (CONSTANT,):
+            return np.ones((1, 1, 1), pixels.dtype)
+        n_images, n_channels = len(pixels), pixels.shape[-1]
+        sides = list(_sides(pixels, self.connectivity))
+        n_edges = sum(first.shape[1] * first.shape[2] for first, _ in sides)
+        out = np.empty((n_images, n_edges, len(self.pairwise_names)), pixels.dtype)
+        k = 0
+        for choice in self.pairwise:
+            width = {"ends": 2 * n_channels, "difference": n_channels}.get(choice, 1)
+            columns = out[..., k : k + width]
+            k += width
+            if choice == CONSTANT:
+                columns[...] = 1
+                continue
+            begin = 0
+            for first, second in sides:
+                stop = begin + first.shape[1] * first.shape[2]
+                place = columns[:, begin:stop].reshape(*first.shape[:3], width)  # splits an axis: still a view
+                _WRITE[choice](first, second, place)
+                begin = stop
+            if choice == "contrast":
+                _to_contrast(columns[..., 0])
+        return out
+
+
+def _write_ends(first: Array, second: Array, place: Array) -> None:
+    n_channels = first.shape[-1]
+    place[..., :n_channels] = first
+    place[..., n_channels:] = second
+
+
+def _write_difference(first: Array, second: Array, place: Array) -> None:
+    with np.errstate(over="ignore"):  # refused later, by name
+        np.subtract(first, second, out=place)
+    np.abs(place, out=place)
+
+
+def _write_distance(first: Array, second: Array, place: Array) -> None:
+    """``‖x_i − x_j‖``, by hypot: squares of large or small numbers would overflow or vanish."""
+    place[...] = 0
+    with np.errstate(over="ignore"):
+        for c in range(first.shape[-1]):
+            np.hypot(place[..., 0], first[..., c] - second[..., c], out=place[..., 0])
+
+
+_WRITE = {"ends": _write_ends, "difference": _write_difference, "contrast": _write_distance}
+
+
+def _to_contrast(distance: Array) -> None:
+    """Turn distances (N, E) into contrasts, in place."""
+    # Image by image, so that a batch rounds as its images by themselves do.
+    for row in distance:
+        largest = row.max(initial=0)
+        if 0 < largest < np.inf:  # dividing by it keeps the squares within range and cancels
+            row /= largest
+            np.square(row, out=row)
+            row *= -0.5 / row.mean(dtype=np.float64)
+        np.exp(row, out=row)
+
+
+def _sides(pixels: Array, connectivity: int) -> Iterator[tuple[Array, Array]]:
+    """The pixels at the first and second ends of the edges, by direction, in the order of :meth:`Grid.edges`."""
+    yield pixels[:, :, :-1], pixels[:, :, 1:]
+    yield pixels[:, :-1], pixels[:, 1:]
+    if connectivity == 8:
+        yield pixels[:, :-1, :-1], pixels[:, 1:, 1:]
+        yield pixels[:, :-1, 1:], pixels[:, 1:, :-1]
+
+
+def _to_intensity(array: Array) -> Array:
+    """Contiguous and finite; integers over their white."""
+    dtype = array.dtype.newbyteorder("=")  # files may come with the bytes of a number the other way round
+    if dtype in WHITE:
+        return np.divide(array, np.float32(WHITE[dtype]), dtype=np.float32)
+    if array.dtype.kind != "f":
+        raise InputTypeError(
+            f"image has dtype {array.dtype}, whose white is unknown: expected bool, uint8, uint16 or floats"
+        )
+    single = array.dtype.itemsize <= 4
+    pixels = np.ascontiguousarray(array, np.float32 if single else np.float64)
+    check_finite(pixels, "image")
+    return to_keep(pixels) if pixels is array else pixels
+
+
+def _from_minus_one_to_one(n: int) -> Array:
+    return np.linspace(-1, 1, n) if n > 1 else np.zeros(1)
+
+
+def _parse_choice(choice: Any, name: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    if not isinstance(choice, tuple | list):
+        raise InputTypeError(f"{name} is {choice!r}, expected a tuple of names, of {', '.join(known)}")
+    for item in choice:
+        if item not in known:
+            raise unknown(f"{name} feature", item, known)
+    if len(set(choice)) < len(choice):
+        raise InputError(f"{name} is {choice!r}, expected each feature once")
+    return tuple(choice)

@@ -1,0 +1,152 @@
+"""Model files: arrays in safetensors, and one JSON text that says what they are.
+
+The text stands under the key "locpmap" of the file's metadata and holds ``schema`` (the version of this layout),
+``model`` (the caller's header) and ``sha256``, a checksum over the header and all arrays: a file with a bit changed
+anywhere is refused, not loaded as another model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.errors import InputError
+from locpmap.formats.atomic import PathLike, checked_path, write_bytes
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+SCHEMA = 1
+KEY = "locpmap"
+MAX_BYTES = 2**30  # of a file; weights and tables take kilobytes
+DTYPES = {"F32": np.float32, "F64": np.float64}
+
+
+def write_model(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]], header: dict[str, Any]) -> None:
+    """Write a model, completely or not at all.
+
+    Args:
+        path: The file, replaced if it is there.
+        arrays: float32 or float64, all finite.
+        header: What JSON can hold: dictionaries with string keys, lists, strings, finite numbers, booleans, None.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "model.safetensors"
+    ...     write_model(path, {"weights": np.eye(2)}, {"n_labels": 2})
+    ...     read_model(path)
+    ({'weights': array([[1., 0.],
+           [0., 1.]])}, {'n_labels': 2})
+    """
+    from safetensors.numpy import save  # loaded when a model is saved, not with the library
+
+    size = sum(array.nbytes for array in arrays.values())
+    if size > MAX_BYTES // 2:  # which leaves room for the header, so that what is written can be read
+        raise InputError(f"the arrays of the model take {size} bytes, expected at most {MAX_BYTES // 2}")
+    checked = {name: _checked(array, f"the array {name!r}") for name, array in arrays.items()}
+    try:
+        # Through the text and back, so that the checksum is over what a reader will see.
+        model = json.loads(json.dumps(header, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"the header cannot be written as JSON: {error}") from None
+    text = json.dumps({"schema": SCHEMA, "sha256": _checksum(checked, model), "model": model})
+    write_bytes(path, [save(checked, metadata={KEY: text})])
+
+
+def read_model(path: PathLike) -> tuple[Arrays, dict[str, Any]]:
+    """The arrays and the header that :func:`write_model` wrote; everything else is refused.
+
+    Sizes that the file claims are compared with what it holds before memory is taken, and nothing in it is run.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    _check_file(path)
+    try:
+        with safe_open(os.fspath(path), framework="numpy") as file:
+            checksum, model = _parse_text(path, file.metadata())
+            arrays = {name: _read_array(path, file, name) for name in sorted(file.keys())}
+    except SafetensorError as error:
+        reason = str(error).rpartition("deserializing header: ")[2].splitlines()[0][:100]
+        raise InputError(f"{path} is damaged or no safetensors file ({reason}), expected a saved model") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    if checksum != _checksum(arrays, model):
+        raise InputError(f"{path} is damaged: its content does not have the checksum that it was saved with")
+    return arrays, model
+
+
+def _check_file(path: PathLike) -> None:
+    try:
+        status = checked_path(path).stat()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+        raise InputError(f"{path} is {kind}, expected a model file")
+    if status.st_size == 0:
+        raise InputError(f"{path} is empty, expected a model file")
+    if status.st_size > MAX_BYTES:
+        raise InputError(f"{path} has {status.st_size} bytes, expected a model file of at most {MAX_BYTES}")
+
+
+def _parse_text(path: PathLike, metadata: Mapping[str, str] | None) -> tuple[str, dict[str, Any]]:
+    """The checksum and the caller's header."""
+    if not metadata or KEY not in metadata:
+        raise InputError(f"{path} is a safetensors file without a {KEY!r} header, expected a model saved by locpmap")
+    try:
+        header = json.loads(metadata[KEY], parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} has a {KEY!r} header that is not JSON ({error}), expected a saved model") from None
+    schema = header.get("schema") if isinstance(header, dict) else None
+    if type(schema) is not int or schema < 1:
+        raise InputError(f"{path} has a header without a schema version, expected a whole number from 1 to {SCHEMA}")
+    if schema > SCHEMA:
+        raise InputError(
+            f"{path} was saved by a newer version (schema {schema}, this version reads up to {SCHEMA}):"
+            " it cannot be read before locpmap is upgraded"
+        )
+    if not isinstance(header.get("model"), dict) or not isinstance(header.get("sha256"), str):
+        raise InputError(f"{path} has an incomplete header, expected 'model' and 'sha256' in it")
+    return header["sha256"], header["model"]
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON number")
+
+
+def _read_array(path: PathLike, file: Any, name: str) -> npt.NDArray[Any]:
+    what = f"{path}: the array {name!r}"
+    dtype = file.get_slice(name).get_dtype()
+    if dtype not in DTYPES:
+        raise InputError(f"{what} has type {dtype}, expected one of {', '.join(DTYPES)}")
+    try:
+        array = file.get_tensor(name)
+    except ValueError as error:  # an axis or a number of axes that NumPy does not have
+        raise InputError(f"{what} cannot be held: {error}") from None
+    return _checked(array, what)
+
+
+def _checked(array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
+    """Contiguous, single or double precision, finite."""
+    if array.dtype not in DTYPES.values():
+        raise InputError(f"{what} has dtype {array.dtype}, expected float32 or float64")
+    if not np.isfinite(array).all():
+        value = array[~np.isfinite(array)][0]
+        raise InputError(f"{what} contains {value}, expected finite numbers")
+    return np.asarray(array, order="C")
+
+
+def _checksum(arrays: Mapping[str, npt.NDArray[Any]], model: dict[str, Any]) -> str:
+    """Of the header in one fixed spelling, and of the arrays' names, types, shapes and bytes."""
+    total = hashlib.sha256(json.dumps(model, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        total.update(json.dumps([name, str(array.dtype), array.shape]).encode())
+        total.update(array.tobytes())
+    return total.hexdigest()

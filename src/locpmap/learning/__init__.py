@@ -1,0 +1,8 @@
+"""Learning weights from labelled data: pseudolikelihood, composite likelihood, and consistent learning.
+
+Nothing here knows about decoders: the consistent objective is handed a sampler.
+"""
+
+from locpmap.learning.result import FitResult, FitStatus
+
+__all__ = ["FitResult", "FitStatus"]

@@ -1,0 +1,102 @@
+"""Labelled data: batches of inputs of one shape.  A *source* is anything that can be gone through again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.features import Features
+
+Array = npt.NDArray[Any]
+VOID = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Features of N inputs on one graph, their labels and how much each site counts."""
+
+    features: Features
+    labels: Array  # (N, S) int16, VOID where a site has no label and is out of the graph
+    site_weights: Array  # (1|N, 1|S) float64
+
+    @property
+    def n_images(self) -> int:
+        """N."""
+        return len(self.labels)
+
+    def part(self, images: slice | Array) -> Batch:
+        """Some of the inputs."""
+        weights = self.site_weights if len(self.site_weights) == 1 else self.site_weights[images]
+        return Batch(self.features.take(images), self.labels[images], weights)
+
+    def like(self, flat: Array) -> Array:
+        """Values per site (N, S) in the shape of the input."""
+        batch = (len(flat),) if self.features.batched else ()
+        return flat.reshape(*batch, *self.features.structure.shape, *flat.shape[2:])
+
+    def only(self, keep: Array) -> Batch:
+        """The same graph, where only the sites marked in ``keep`` (N, S) count; the others stay as neighbours."""
+        weights = np.broadcast_to(self.site_weights, self.labels.shape) * keep
+        return Batch(self.features, self.labels, weights)
+
+    @property
+    def n_sites(self) -> int:
+        """How many sites have a label and count."""
+        return int(((self.site_weights > 0) & (self.labels != VOID)).sum())
+
+    def weight(self) -> float:
+        """The weights of labelled sites, added up."""
+        return float((np.broadcast_to(self.site_weights, self.labels.shape) * (self.labels != VOID)).sum())
+
+
+Source = Iterable[Batch]
+
+
+def split(batches: Sequence[Batch], share: float, seed: int) -> tuple[list[Batch], list[Batch]]:
+    """Training and held-out data: images at random or, where there are fewer than five, sites at random."""
+    generator = np.random.default_rng([seed, 0x5EED])
+    n_images = sum(batch.n_images for batch in batches)
+    training, held_out = [], []
+    if n_images < 5:
+        for batch in batches:
+            out = generator.random(batch.labels.shape) < share
+            training.append(batch.only(~out))
+            held_out.append(batch.only(out))
+        return training, held_out
+    chosen = np.zeros(n_images, bool)
+    chosen[generator.permutation(n_images)[: max(1, round(share * n_images))]] = True
+    first = 0
+    for batch in batches:
+        out = chosen[first : first + batch.n_images]
+        first += batch.n_images
+        if not out.all():
+            training.append(batch.part(np.flatnonzero(~out)))
+        if out.any():
+            held_out.append(batch.part(np.flatnonzero(out)))
+    return training, held_out
+
+
+def first_sites(batches: Iterable[Batch], most: int) -> list[Batch]:
+    """The first images of every batch until there are about so many sites."""
+    kept: list[Batch] = []
+    sites = 0
+    for batch in batches:
+        part = batch.part(slice(0, max(1, (most - sites) // batch.labels.shape[1])))
+        if sites < most and part.weight() > 0:
+            kept.append(part)
+            sites += part.labels.size
+    return kept
+
+
+def draw(batches: Sequence[Batch], size: Callable[[Batch], int], seed: int, step: int) -> Batch:
+    """A random mini-batch of at most ``size(batch)`` inputs of one shape: a pure function of (seed, step)."""
+    generator = np.random.default_rng([seed, step])
+    counts = np.array([batch.n_images for batch in batches])
+    batch = batches[generator.choice(len(batches), p=counts / counts.sum())]
+    if batch.n_images <= size(batch):
+        return batch
+    return batch.part(np.sort(generator.choice(batch.n_images, size(batch), replace=False)))

@@ -1,0 +1,147 @@
+"""Fitting: by L-BFGS over all data, by mini-batches, and consistently."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.learning.batches import Batch, draw, first_sites
+from locpmap.learning.checkpoint import Checkpoint
+from locpmap.learning.godambe import standard_errors
+from locpmap.learning.lbfgs import minimise
+from locpmap.learning.objectives import Objective
+from locpmap.learning.result import FitResult, FitStatus
+from locpmap.learning.stochastic import Descent, descend
+
+Array = npt.NDArray[Any]
+Progress = Callable[[int, int, float], None]  # iteration, of at most, value
+
+# Labels (N, S, M) of M samples for a batch under weights w; the last argument keys the noise.
+Sampler = Callable[[Batch, Array, int, int], Array]
+SITES_PER_STEP = 50_000  # of a mini-batch, unless the caller says how many images
+HELD_OUT_SITES = 100_000  # a fixed subset, if there are more
+SAMPLES, HELD_OUT_SAMPLES = 4, 8
+HELD_OUT_SEED = 1 << 30
+
+
+@dataclass
+class Control:
+    """Limits, seeds and who listens."""
+
+    max_iterations: int
+    tolerance: float
+    seed: int
+    progress: Progress | None
+    checkpoint: Checkpoint
+    batch_size: int | None = None
+
+
+def fit_all(name: str, objective: Objective, start: Array, control: Control, *, with_errors: bool) -> FitResult:
+    """L-BFGS-B over all data in every iteration."""
+    began = time.perf_counter()
+    saved = control.checkpoint.load()
+    w, curve = (start, []) if saved is None else (saved["w"], saved["curve"].tolist())
+    if not curve:
+        curve = [objective.value_and_gradient(w)[0]]
+
+    def after(point: Array, value: float) -> None:
+        curve.append(value)
+        control.checkpoint.offer({"w": point, "curve": np.array(curve)})
+        if control.progress is not None:
+            control.progress(len(curve) - 1, control.max_iterations, value)
+
+    left = control.max_iterations - (len(curve) - 1)
+    bounds = objective.parameters.bounds()
+    how = (max(left, 1), control.tolerance, after)
+    w, norm, status = minimise(objective.value_and_gradient, w, objective.scales, bounds, *how)
+    w = objective.parameters.fold(*objective.parameters.expand(w))
+    return FitResult(
+        objective=name,
+        status=status,
+        value=objective.value_and_gradient(w)[0],
+        curve=np.array(curve),
+        gradient_norm=norm,
+        n_iterations=len(curve) - 1,
+        n_sites=objective.n_sites,
+        n_images=objective.n_images,
+        seconds=time.perf_counter() - began,
+        w=w,
+        names=objective.parameters.names,
+        standard_errors=standard_errors(objective, w) if with_errors else None,
+    )
+
+
+def fit_stochastic(
+    name: str,
+    objective: Objective,
+    training: Sequence[Batch],
+    held_out: Sequence[Batch],
+    start: Array,
+    control: Control,
+    sampler: Sampler | None = None,
+) -> FitResult:
+    """Mini-batches, stopped by held-out data; with a sampler, its samples take the place of the true neighbours.
+
+    The consistent objective is ``-Σ_i log mean_m p(y_i | y^m_¬i)`` over samples y^1 .. y^M that LocPMAP draws under the
+    current weights, afresh in every step: the likelihood of the probabilities that LocPMAP reports.
+    """
+    began = time.perf_counter()
+    parameters, scales = objective.parameters, objective.scales
+    held_out = first_sites(held_out, HELD_OUT_SITES)
+    weight = sum(batch.weight() for batch in held_out)
+
+    def size(batch: Batch) -> int:
+        return control.batch_size or max(1, SITES_PER_STEP // batch.labels.shape[1])
+
+    def gradient(point: Array, step: int) -> tuple[float, Array]:
+        w = point / scales
+        batch = draw(training, size, control.seed, step)
+        samples = None if sampler is None else sampler(batch, w, SAMPLES, control.seed + step)
+        value, slope = objective.total(batch, w, samples)
+        penalty = np.where(parameters.penalised, objective.l2 / objective.weight * w, 0.0)
+        here = max(batch.weight(), 1e-300)
+        return value / here, (slope / here + penalty) / scales
+
+    def judge(point: Array) -> float:
+        w = point / scales
+        total = 0.0
+        for batch in held_out:
+            # The same noise at every check, so that values can be compared.
+            samples = None if sampler is None else sampler(batch, w, HELD_OUT_SAMPLES, HELD_OUT_SEED + control.seed)
+            total += objective.total(batch, w, samples)[0]
+        return total / weight
+
+    def after_check(descent: Descent) -> None:
+        control.checkpoint.offer(descent.state())
+        if control.progress is not None:
+            control.progress(descent.step, max_steps, descent.held_out[-1])
+
+    max_steps = 15 * control.max_iterations
+    saved = control.checkpoint.load()
+    descent = Descent.start(start * scales, judge(start * scales)) if saved is None else Descent.resume(saved)
+    descend(descent, gradient, judge, parameters.bounds(), max_steps, after_check)
+    w = parameters.fold(*parameters.expand(descent.best / scales))
+    if min(descent.held_out) >= descent.held_out[0]:
+        status = FitStatus.NO_GAIN
+    else:
+        status = FitStatus.HELD_OUT if descent.finished else FitStatus.MAX_ITERATIONS
+    last = np.mean(descent.curve[-15:]) if descent.curve else descent.held_out[0]
+    return FitResult(
+        objective=name,
+        status=status,
+        value=float(last),
+        curve=np.array(descent.curve),
+        gradient_norm=float(np.abs(descent.momentum).max()),
+        n_iterations=descent.step,
+        n_sites=objective.n_sites,
+        n_images=objective.n_images,
+        seconds=time.perf_counter() - began,
+        w=w,
+        names=parameters.names,
+        held_out=np.array(descent.held_out),
+    )

@@ -1,0 +1,55 @@
+"""L-BFGS-B in coordinates without units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.learning.result import FitStatus
+
+Array = npt.NDArray[Any]
+Bounds = list[tuple[float | None, float | None]] | None
+
+
+def minimise(
+    function: Callable[[Array], tuple[float, Array]],
+    start: Array,
+    scales: Array,
+    bounds: Bounds,
+    max_iterations: int,
+    tolerance: float,
+    after: Callable[[Array, float], None],
+) -> tuple[Array, float, FitStatus]:
+    """Minimise a smooth function; returns the point, the largest entry of its scaled gradient and why it stopped.
+
+    ``scales`` (P,): the optimiser sees ``w · scales``, so that badly scaled features cost no iterations.
+    ``after`` is called with the point and the value after every iteration.
+    """
+    from scipy.optimize import minimize
+
+    def scaled(v: Array) -> tuple[float, Array]:
+        value, gradient = function(v / scales)
+        return value, gradient / scales
+
+    def report(intermediate_result: Any) -> None:
+        after(intermediate_result.x / scales, float(intermediate_result.fun))
+
+    options = {"maxiter": max_iterations, "gtol": tolerance, "ftol": 1e-14, "maxcor": 20, "maxfun": 20 * max_iterations}
+    end = minimize(scaled, start * scales, jac=True, method="L-BFGS-B", bounds=bounds, callback=report, options=options)
+    norm = _projected(end.x, end.jac, bounds)
+    if norm <= tolerance:
+        status = FitStatus.CONVERGED
+    else:
+        status = FitStatus.MAX_ITERATIONS if end.nit >= max_iterations else FitStatus.NO_PROGRESS
+    return end.x / scales, norm, status
+
+
+def _projected(v: Array, gradient: Array, bounds: Bounds) -> float:
+    """The largest entry of the gradient that a bound does not stop."""
+    if bounds is not None:
+        lowest = np.array([-np.inf if low is None else low for low, _ in bounds])
+        gradient = np.where((v <= lowest) & (gradient > 0), 0.0, gradient)
+    return float(np.abs(gradient).max(initial=0.0))

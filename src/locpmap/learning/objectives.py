@@ -1,0 +1,157 @@
+"""Value and gradient of pseudolikelihood and composite likelihood over a source of batches.
+
+The value is the sum of ``-log p(y_block | rest)`` over all blocks (rows and columns are two families of blocks, and both
+are summed) per labelled site, plus ``l2 / (2 n) · |w|²`` over all weights but the biases, n being the number of labelled
+sites.  So l2 is 1 / C of scikit-learn's logistic regression.  Work is cut into jobs by the data alone and added up in one order: the result does
+not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.errors import InputError
+from locpmap.graphs import Graph, Grid
+from locpmap.graphs.blocks import plan_blocks
+from locpmap.kernels import Backend
+from locpmap.kernels.block_plan import BlockPlan
+from locpmap.kernels.threads import Threads
+from locpmap.learning.batches import Batch, Source
+from locpmap.learning.parameters import Parameters
+
+Array = npt.NDArray[Any]
+# Sites of one job: few enough jobs to keep their slopes, enough of them to share out; a device wants large ones.
+JOB_SITES, DEVICE_JOB_SITES = 1 << 16, 1 << 22
+
+Slopes = tuple[Array, Array, Array]  # value (1,), by label weights (D + 1, L), by tables (G, F, L, L)
+
+
+class Objective:
+    """Pseudolikelihood, or composite likelihood over ``blocks``; ``samples`` replaces the neighbours' true labels."""
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        source: Source,
+        kernels: Backend,
+        threads: Threads,
+        *,
+        l2: float,
+        blocks: Any = None,
+    ) -> None:
+        self.parameters, self.source, self.kernels, self.threads = parameters, source, kernels, threads
+        self.l2, self.blocks = l2, blocks
+        self._plans: dict[Grid | Graph, BlockPlan] = {}
+        self.n_images, self.n_sites, self.weight = 0, 0, 0.0
+        counted = 0.0  # images, each as often as its weight says
+        moments = [np.zeros(len(parameters.unary_names)), np.zeros(len(parameters.pairwise_names))]
+        for batch in source:
+            parameters.check(batch.features)
+            self.n_images += batch.n_images
+            self.n_sites += batch.n_sites
+            self.weight += batch.weight()
+            # Weighted as in the objective, so that a site of weight two is the same as two sites to the optimiser also.
+            of_sites, of_images = batch.site_weights, batch.site_weights.mean(axis=1, keepdims=True)
+            counted += batch.n_images * of_sites.mean()
+            moments[0] += batch.n_images * _mean_square(batch.features.unary, of_sites)
+            moments[1] += batch.n_images * _mean_square(batch.features.pairwise, of_images)
+        if self.weight <= 0:
+            raise InputError("no site has a label that counts, expected labelled data")
+        self.scales = self._scales(*(np.sqrt(total / counted) for total in moments))
+
+    def value_and_gradient(self, w: Array) -> tuple[float, Array]:
+        """The objective and its gradient (P,); one pass over the data."""
+        value, gradient = 0.0, np.zeros(len(w))
+        for batch in self.source:
+            part, slope = self.total(batch, w)
+            value += part
+            gradient += slope
+        penalised = np.where(self.parameters.penalised, w, 0.0)
+        value = (value + 0.5 * self.l2 * float(penalised @ penalised)) / self.weight
+        return value, (gradient + self.l2 * penalised) / self.weight
+
+    def total(self, batch: Batch, w: Array, samples: Array | None = None) -> tuple[float, Array]:
+        """The sum over one batch without the penalty; ``samples`` (N, S, M) as neighbours instead of the labels."""
+        value, slope, table_slope = (
+            np.zeros(1),
+            np.zeros(self.parameters.weights_shape),
+            np.zeros(self.parameters.tables_shape),
+        )
+        for part in self._jobs(batch, w, samples, whole_images=False):
+            value += part[0]
+            slope += part[1]
+            table_slope += part[2]
+        return float(value[0]), self.parameters.pull(slope, table_slope)
+
+    def scores(self, w: Array) -> Array:
+        """Each image's own gradient, without the penalty, (n_images, P)."""
+        return np.array(
+            [
+                self.parameters.pull(slope, table_slope)
+                for batch in self.source
+                for _, slope, table_slope in self._jobs(batch, w, None, whole_images=True)
+            ]
+        ).reshape(-1, self.parameters.size)
+
+    def _jobs(self, batch: Batch, w: Array, samples: Array | None, *, whole_images: bool) -> Iterator[Slopes]:
+        """The slopes of every job, in order."""
+        weights, tables = self.parameters.expand(w)
+        data = batch.features.observations(self.parameters.n_groups == 1)
+        n_images, n_sites = batch.labels.shape
+        run: Callable[..., None]
+        given: tuple[Any, ...]
+        if self.blocks is None or samples is not None:
+            near = batch.labels[:, :, None] if samples is None else samples
+            size, run = n_sites, self.kernels.site_likelihood
+            given = (data, batch.labels, near, batch.site_weights)
+        else:
+            plan = self._plan(batch)
+            size, run = len(plan.joint), self.kernels.block_likelihood
+            given = (data, plan, batch.labels, batch.site_weights[:, 0])
+        most = DEVICE_JOB_SITES if self.kernels.name == "torch" else JOB_SITES
+        images = 1 if whole_images else max(1, most // n_sites)
+        pieces = 1 if whole_images else -(-n_sites // most)
+
+        def job(lo: int, begin: int, stop: int) -> Slopes:
+            slopes = np.zeros(1), np.zeros(weights.shape), np.zeros(tables.shape)
+            run(*given, weights, tables, *slopes, lo, min(lo + images, n_images), begin, stop)
+            return slopes
+
+        bounds = [size * p // pieces for p in range(pieces + 1)]
+        jobs = [(lo, bounds[p], bounds[p + 1]) for lo in range(0, n_images, images) for p in range(pieces)]
+        group = 16 * self.threads.n_threads  # so that only so many slopes are held at a time
+        for first in range(0, len(jobs), group):
+            yield from self.threads.map(job, jobs[first : first + group])
+
+    def _plan(self, batch: Batch) -> BlockPlan:
+        structure = batch.features.structure
+        if batch.site_weights.shape[1] > 1:
+            raise InputError(
+                "site weights differ within an image, expected one weight per image for objectives over blocks"
+            )
+        if structure not in self._plans:
+            blocks = [list(range(structure.n_sites))] if self.blocks == "all" else self.blocks
+            self._plans[structure] = plan_blocks(blocks, structure, self.parameters.n_labels)
+        return self._plans[structure]
+
+    def _scales(self, unary: Array, pairwise: Array) -> Array:
+        """The root mean square of the feature behind each weight: what makes steps and tolerances free of units."""
+        unary, pairwise = (np.where(rms > 0, rms, 1.0) for rms in (unary, pairwise))
+        p = self.parameters
+        head = (
+            np.append(unary.mean(), np.ones(p.n_labels))
+            if p.unary == "scale"
+            else np.repeat(np.append(unary, 1.0), p.n_labels)
+        )
+        each = 1 if p.potts else p.n_labels**2
+        return np.concatenate([head, np.tile(np.repeat(pairwise, each), p.n_groups)])
+
+
+def _mean_square(features: Array, weights: Array) -> Array:
+    """Of features (1|N, 1|S, D) with weights (1|N, 1|S), (D,)."""
+    total = np.einsum("ns,nsd,nsd->d", weights, features, features, dtype=np.float64)
+    return total / (max(len(weights), len(features)) * max(weights.shape[1], features.shape[1], 1))

@@ -1,0 +1,164 @@
+"""Weights as one flat vector, and the linear maps between it and label weights and label tables.
+
+Label weights ``U`` (D + 1, L), the last row being the bias, and tables ``T`` (G, F, L, L), one per group of edges and
+pairwise feature, are linear in the vector w; so the gradient by w is the transposed map of the gradients by U and T.
+
+**Gauge.**  Some changes of the weights do not change any probability.  What the library fits, stores and shows is in
+the *zero-sum gauge*: every row of U sums to 0 over the labels, every table sums to 0, and a table of the feature
+"constant" has zero row and column sums, so that it speaks of pairs only and the bias of single labels.  The map from
+w projects into that gauge, so two fits can be compared number by number.
+Potts tables ``v · identity`` have one number each and nothing to fix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.errors import InputError
+from locpmap.features import CONSTANT, Features
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The shape of a model: what is free, what is tied.
+
+    Args:
+        n_labels: L.
+        unary_names: The D unary features.
+        pairwise_names: The F pairwise features; "constant" is special to the gauge.
+        n_groups: G, the groups of edges with tables of their own.
+        unary: "tables": one weight per feature and label; "scale": the features are scores of the labels (D = L),
+            multiplied by one number.  Both have a bias per label.
+        symmetric: Whether tables equal their transpose.
+        potts: Whether tables are multiples of the identity.
+        non_negative: Whether those multiples are at least 0.
+    """
+
+    n_labels: int
+    unary_names: tuple[str, ...]
+    pairwise_names: tuple[str, ...]
+    n_groups: int = 1
+    unary: str = "tables"
+    symmetric: bool = False
+    potts: bool = False
+    non_negative: bool = False
+
+    def __post_init__(self) -> None:
+        if self.unary not in ("tables", "scale"):
+            raise InputError(f"unary is {self.unary!r}, expected 'tables' or 'scale'")
+        if self.unary == "scale" and len(self.unary_names) != self.n_labels:
+            raise InputError(
+                f"unary='scale' needs one score per label: expected {self.n_labels} unary features,"
+                f" got {len(self.unary_names)}"
+            )
+        if self.non_negative and not self.potts:
+            raise InputError("non_negative=True needs potts=True: the sign of a general table depends on its gauge")
+
+    @property
+    def weights_shape(self) -> tuple[int, int]:
+        """(D + 1, L)."""
+        return len(self.unary_names) + 1, self.n_labels
+
+    @property
+    def tables_shape(self) -> tuple[int, int, int, int]:
+        """(G, F, L, L)."""
+        return self.n_groups, len(self.pairwise_names), self.n_labels, self.n_labels
+
+    @property
+    def n_unary(self) -> int:
+        """How many entries of w belong to U."""
+        return 1 + self.n_labels if self.unary == "scale" else int(np.prod(self.weights_shape))
+
+    @property
+    def size(self) -> int:
+        """Length of w."""
+        return self.n_unary + int(np.prod(self.tables_shape[:2] if self.potts else self.tables_shape))
+
+    def expand(self, w: Array) -> tuple[Array, Array]:
+        """``(U, T)`` of a vector."""
+        head, tail = w[: self.n_unary], w[self.n_unary :]
+        if self.unary == "scale":
+            weights = np.concatenate([head[0] * np.eye(self.n_labels), _centred(head[None, 1:])])
+        else:
+            weights = _centred(head.reshape(self.weights_shape))
+        if self.potts:
+            tables = tail.reshape(*self.tables_shape[:2], 1, 1) * np.eye(self.n_labels)
+        else:
+            tables = self._in_gauge(tail.reshape(self.tables_shape))
+        return np.ascontiguousarray(weights), np.ascontiguousarray(tables)
+
+    def pull(self, slope: Array, table_slope: Array) -> Array:
+        """The gradient by w from the gradients by U and T: the transpose of :meth:`expand`."""
+        if self.unary == "scale":
+            head = np.concatenate([[np.trace(slope[:-1])], _centred(slope[-1:])[0]])
+        else:
+            head = _centred(slope).ravel()
+        if self.potts:
+            tail = np.trace(table_slope, axis1=2, axis2=3).ravel()
+        else:
+            tail = self._in_gauge(table_slope).ravel()  # an orthogonal projection is its own transpose
+        return np.concatenate([head, tail])
+
+    def fold(self, weights: Array, tables: Array) -> Array:
+        """The vector of given U and T, which lie in the gauge."""
+        head = np.append(weights[0, 0], weights[-1]) if self.unary == "scale" else weights.ravel()
+        return np.concatenate([head, tables[..., 0, 0].ravel() if self.potts else tables.ravel()])
+
+    def check(self, features: Features) -> None:
+        """Refuse features that the weights do not fit."""
+        for kind, names, expected in (
+            ("unary", features.unary_names, self.unary_names),
+            ("pairwise", features.pairwise_names, self.pairwise_names),
+        ):
+            if len(names) != len(expected):
+                raise InputError(f"an input has {len(names)} {kind} features, expected {len(expected)} as in the first")
+        if self.n_groups not in (1, features.n_directions):
+            raise InputError(f"an input has edges in {features.n_directions} directions, expected {self.n_groups}")
+
+    def bounds(self) -> list[tuple[float | None, float | None]] | None:
+        """For the optimiser; None where nothing is bounded."""
+        if not self.non_negative:
+            return None
+        return [(None, None)] * self.n_unary + [(0.0, None)] * (self.size - self.n_unary)
+
+    @cached_property
+    def penalised(self) -> Array:
+        """(size,) bool: everything but the biases."""
+        mask = np.ones(self.size, bool)
+        mask[self.n_unary - self.n_labels : self.n_unary] = False
+        return mask
+
+    @cached_property
+    def names(self) -> list[str]:
+        """What each entry of w is called."""
+        labels = range(self.n_labels)
+        if self.unary == "scale":
+            names = ["scale"]
+        else:
+            names = [f"{feature}, label {k}" for feature in self.unary_names for k in labels]
+        names += [f"bias, label {k}" for k in labels]
+        for g in range(self.n_groups):
+            where = f" (direction {g})" if self.n_groups > 1 else ""
+            for feature in self.pairwise_names:
+                pairs = ["agree"] if self.potts else [f"labels {a}-{b}" for a in labels for b in labels]
+                names += [f"{feature}{where}, {pair}" for pair in pairs]
+        return names
+
+    def _in_gauge(self, tables: Array) -> Array:
+        """The nearest tables with the required sums and symmetry: an orthogonal projection."""
+        constant = np.array([name == CONSTANT for name in self.pairwise_names], bool)
+        both = tables - tables.mean(axis=2, keepdims=True)
+        both = both - both.mean(axis=3, keepdims=True)
+        tables = np.where(constant[:, None, None], both, tables - tables.mean(axis=(2, 3), keepdims=True))
+        return (tables + np.swapaxes(tables, 2, 3)) / 2 if self.symmetric else tables
+
+
+def _centred(weights: Array) -> Array:
+    return weights - weights.mean(axis=-1, keepdims=True)

@@ -1,0 +1,461 @@
+"""Learning against what is known: exact samples, closed forms, and the same answer by every road."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import locpmap as lp
+from locpmap.crf.fitting import sampler_of
+from locpmap.features import Features, ImageFeatures
+from locpmap.kernels import Backend
+from locpmap.kernels.threads import Threads
+from locpmap.learning import checkpoint
+from locpmap.learning.batches import Batch, split
+from locpmap.learning.lbfgs import minimise
+from locpmap.learning.objectives import Objective
+from locpmap.learning.parameters import Parameters
+
+from .oracles.exact_data import exact_images
+from .oracles.statistics import check_z, z_bound
+
+CONSTANT = ImageFeatures(pairwise=("constant",))
+TRUTH = np.array([-0.5, 0.5, 0.0, 0.0, 0.3])  # intensity (zero-sum), bias, coupling
+
+
+def potts_crf(**options: Any) -> lp.CRF:
+    return lp.CRF(2, features=CONSTANT, potts=True, tied=True, **options)
+
+
+def random_data(n: int = 12, shape: tuple[int, int] = (5, 7), n_labels: int = 3, seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    images = rng.normal(size=(n, *shape))
+    return images, np.clip((images + 0.7 * rng.normal(size=images.shape)).round() + 1, 0, n_labels - 1).astype(int)
+
+
+# consistency (oracle 14)
+
+
+def test_pseudolikelihood_finds_the_truth_within_its_standard_errors() -> None:
+    images, labels = exact_images(2000, 3, 4, 1.0, 0.3, np.random.default_rng(1))
+    result = potts_crf().fit(images, labels, l2=0.0)
+    assert result.converged
+    assert result.standard_errors is not None
+    z = (result.w - TRUTH) / result.standard_errors
+    assert np.abs(z).max() < z_bound(3)  # zero-sum pairs are one number each
+
+
+@pytest.mark.parametrize("objective", ["pseudolikelihood", "composite"])
+def test_standard_errors_are_the_spread_of_fits(objective: str) -> None:
+    z = []
+    for seed in range(60):
+        images, labels = exact_images(60, 3, 3, 1.0, 0.3, np.random.default_rng([2, seed]))
+        result = potts_crf().fit(images, labels, objective, l2=0.0)
+        z.append(((result.w - TRUTH) / result.standard_errors)[[1, 4]])
+    # Each of the two weights by itself: fits are independent, weights of one fit are not.  A sandwich from 60 images
+    # has a relative error of about 1 / sqrt(2 · 60), so z is nearly Student's t with 59 degrees of freedom.
+    for values in np.array(z).T:
+        check_z(values * np.sqrt(57 / 59))
+
+
+def test_the_error_falls_with_the_root_of_the_data() -> None:
+    rng = np.random.default_rng(3)
+    errors = []
+    for n in (100, 1600):
+        runs = [potts_crf().fit(*exact_images(n, 3, 3, 1.0, 0.3, rng), l2=0.0).w[4] - 0.3 for _ in range(20)]
+        errors.append(np.log(np.sqrt(np.mean(np.square(runs)))))
+    # log of a root mean square over 20 runs has a standard deviation of about 1 / sqrt(2 · 20).
+    slope = (errors[1] - errors[0]) / np.log(16)
+    assert abs(slope + 0.5) < z_bound(1) * np.sqrt(2 / 40) / np.log(16)
+
+
+def test_a_penalty_shrinks_weights_but_no_biases() -> None:
+    images, labels = exact_images(50, 3, 3, 1.0, 0.3, np.random.default_rng(4))
+    free, held = (potts_crf().fit(images, labels + 0, l2=l2).w for l2 in (0.0, 1e6))
+    assert np.abs(held[[0, 1, 4]]).max() < 1e-2 < np.abs(free[[0, 1, 4]]).min()
+    log_odds = np.log(labels.mean() / (1 - labels.mean()))
+    assert held[3] - held[2] == pytest.approx(log_odds, abs=1e-2)
+
+
+# the same answer by every road
+
+
+@pytest.mark.parametrize("objective", ["pseudolikelihood", "composite"])
+def test_the_objective_is_what_the_potentials_say(objective: str) -> None:
+    """Local conditionals of `Potentials`, and chain conditionals by log partition functions of one row."""
+    images, labels = random_data(n_labels=3)
+    crf = lp.CRF(3, features=ImageFeatures(pairwise=("constant", "difference")))
+    result = crf.fit(images, labels, objective, l2=0.0, blocks="rows" if objective == "composite" else None)
+    if objective == "pseudolikelihood":
+        scores = crf.potentials(images).local_scores(labels)
+        log_p = scores - np.logaddexp.reduce(scores, axis=-1, keepdims=True)
+        assert result.value == pytest.approx(-np.take_along_axis(log_p, labels[..., None], -1).mean(), rel=1e-10)
+        return
+    pot, total = crf.potentials(images), 0.0
+    for n, r in np.ndindex(*labels.shape[:2]):
+        rest = np.ones(labels.shape[1:], bool)
+        rest[r] = False
+        # Forbid everything but the true labels outside of the row: what is left is the row's conditional.
+        held = np.array(pot.unary[n].reshape(*labels.shape[1:], 3))
+        held[rest] = np.where(np.arange(3) == labels[n][rest][:, None], held[rest], -np.inf)
+        features = crf.features(images[n])  # type: ignore[misc]
+        whole = lp.Potentials.grid(held, _factored(crf, features))
+        total += float(lp.infer(whole, "exact").log_partition) - float(whole.score(labels[n]))
+    assert result.value == pytest.approx(total / labels.size, rel=1e-9)
+
+
+def _factored(crf: lp.CRF, features: Features) -> lp.Factored:
+    """The pairwise term of an untied model, written down anew."""
+    horizontal, vertical = np.split(features.pairwise[0], [5 * 6])
+    zero_h, zero_v = np.zeros_like(horizontal), np.zeros_like(vertical)
+    pair = np.hstack([horizontal, zero_h]).reshape(5, 6, -1), np.hstack([zero_v, vertical]).reshape(4, 7, -1)
+    return lp.Factored(pair, crf.tables.reshape(-1, 3, 3))
+
+
+def test_the_likelihood_of_tiny_models_is_exact() -> None:
+    images, labels = exact_images(30, 3, 3, 1.0, 0.3, np.random.default_rng(5))
+    crf = potts_crf()
+    result = crf.fit(images, labels, "likelihood", l2=0.0)
+    pot = crf.potentials(images)
+    exact = lp.infer(pot, "exact").log_partition - pot.score(labels)
+    assert result.value == pytest.approx(exact.sum() / labels.size, rel=1e-10)
+
+
+def test_a_fit_does_not_depend_on_threads() -> None:
+    images, labels = random_data(40)
+    fits = [lp.CRF(3).fit(images, labels, n_threads=n).w for n in (1, 2, 3)]
+    for one, other in pairwise(fits):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("objective", ["pseudolikelihood", "composite"])
+def test_torch_and_reference_give_the_same_fit(objective: str) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    images, labels = random_data(4, (3, 4))
+    fits = [lp.CRF(3).fit(images, labels, objective, backend=b).w for b in ("numba", "torch", "reference")]
+    np.testing.assert_allclose(fits[1], fits[0], atol=1e-7)
+    np.testing.assert_allclose(fits[2], fits[0], atol=1e-7)
+
+
+def test_lists_streams_and_iterators_give_the_same_fit() -> None:
+    images, labels = random_data(20)
+    pairs = list(zip(images, labels, strict=True))
+    whole = lp.CRF(3).fit(images, labels).w
+    ways: dict[str, Any] = {
+        "list": lambda crf: crf.fit(list(images), list(labels)),
+        "stream": lambda crf: crf.fit(pairs),
+        "iterator": lambda crf: crf.fit(iter(pairs)),
+        "features": lambda crf: crf.fit([ImageFeatures()(x) for x in images], list(labels)),
+    }
+    for name, way in ways.items():
+        np.testing.assert_allclose(way(lp.CRF(3)).w, whole, atol=1e-9, err_msg=name)
+
+
+def test_images_of_different_sizes_are_one_data_set() -> None:
+    small, large = random_data(6, (4, 5), seed=1), random_data(5, (3, 9), seed=2)
+    mixed = lp.CRF(3).fit([*small[0], *large[0]], [*small[1], *large[1]]).w
+    other = lp.CRF(3).fit([*large[0], *small[0]], [*large[1], *small[1]]).w
+    np.testing.assert_allclose(mixed, other, atol=1e-6)
+    one = lp.CRF(3).fit(*small).w
+    assert np.abs(mixed - one).max() > 1e-3
+
+
+def test_weights_of_images_are_repetitions() -> None:
+    images, labels = random_data(8)
+    often = [0, 0, 1, 2, 2, 2, 4]
+    weights = np.bincount(often, minlength=8)
+    repeated = lp.CRF(3).fit(images[often], labels[often], tolerance=1e-9).w
+    weighted = lp.CRF(3).fit(images, labels, site_weights=weights, tolerance=1e-9).w
+    np.testing.assert_allclose(weighted, repeated, atol=1e-5)
+
+
+def test_void_sites_are_as_if_cut_off() -> None:
+    """A void column splits an image into two that know nothing of one another."""
+    images, labels = random_data(15, (4, 9))
+    holed = labels.copy()
+    holed[:, :, 4] = 255
+    parts = [*images[:, :, :4], *images[:, :, 5:]], [*labels[:, :, :4], *labels[:, :, 5:]]
+    for objective in ("pseudolikelihood", "composite"):
+        whole = lp.CRF(3, ignore_label=255).fit(images, holed, objective, tolerance=1e-9).w
+        np.testing.assert_allclose(whole, lp.CRF(3).fit(*parts, objective, tolerance=1e-9).w, atol=1e-5)
+
+
+def test_chains_on_graphs_are_rows_of_grids() -> None:
+    images, labels = random_data(10, (1, 6))
+    edges = [[k, k + 1] for k in range(5)]
+    graphs = [Features.graph(x.reshape(6, 1), edges) for x in images]
+    blocks = [list(range(6))]
+    on_graph = lp.CRF(3, features=None).fit(graphs, list(labels.reshape(10, 6)), "composite", blocks=blocks)
+    on_grid = lp.CRF(3, features=CONSTANT, tied=True).fit(images, labels, "composite", blocks="rows")
+    np.testing.assert_allclose(on_graph.w, on_grid.w, atol=1e-5)
+    assert on_graph.value == pytest.approx(on_grid.value, rel=1e-8)
+
+
+# gauge and constraints
+
+
+@pytest.mark.parametrize("kind", [{}, {"symmetric": True}, {"potts": True}, {"unary": "scale"}])
+def test_the_map_to_tables_and_its_transpose(kind: dict[str, Any]) -> None:
+    rng = np.random.default_rng(6)
+    p = Parameters(3, ("a", "b", "c"), ("constant", "difference"), 2, **kind)
+    w, slope, table_slope = rng.normal(size=p.size), rng.normal(size=p.weights_shape), rng.normal(size=p.tables_shape)
+    weights, tables = p.expand(w)
+    inner = (weights * slope).sum() + (tables * table_slope).sum()
+    assert w @ p.pull(slope, table_slope) == pytest.approx(inner, rel=1e-12)
+    for again, first in zip(p.expand(p.fold(weights, tables)), (weights, tables), strict=True):
+        np.testing.assert_allclose(again, first, atol=1e-12)
+    assert len(p.names) == p.size
+    if "potts" not in kind:
+        np.testing.assert_allclose(tables.sum(axis=(2, 3)), 0, atol=1e-12)
+        np.testing.assert_allclose(tables[:, 0].sum(axis=1), 0, atol=1e-12)
+        np.testing.assert_allclose(tables[:, 0].sum(axis=2), 0, atol=1e-12)
+    if "symmetric" in kind:
+        np.testing.assert_array_equal(tables, np.swapaxes(tables, 2, 3))
+
+
+def test_the_gauge_changes_no_probability_and_fits_from_anywhere_agree() -> None:
+    images, labels = random_data(10)
+    parameters = Parameters(3, ("intensity",), ("constant", "difference"), 2)
+    batch = Batch(ImageFeatures()(images), labels.reshape(10, -1).astype(np.int16), np.ones((1, 1)))
+    objective = Objective(parameters, [batch], Backend("numba"), Threads(1), l2=1.0)
+    free = Parameters(3, ("intensity",), ("other", "difference"), 2)  # without the rule for the constant feature
+    rng = np.random.default_rng(7)
+    weights, tables = parameters.expand(rng.normal(size=parameters.size))
+    raw = Objective(free, [batch], Backend("numba"), Threads(1), l2=0.0)
+    moved = weights + rng.normal(size=(2, 1)), tables + rng.normal(size=(2, 2, 1, 1))
+    values = [raw.value_and_gradient(free.fold(*pair))[0] for pair in ((weights, tables), moved)]
+    assert values[0] == pytest.approx(values[1], rel=1e-12)
+    ends = []
+    for seed in range(3):
+        start = np.random.default_rng(seed).normal(size=parameters.size)
+        how = (objective.scales, None, 500, 1e-9, lambda w, value: None)
+        w = minimise(objective.value_and_gradient, start, *how)[0]
+        ends.append(parameters.fold(*parameters.expand(w)))
+    np.testing.assert_allclose(ends[1], ends[0], atol=1e-5)
+    np.testing.assert_allclose(ends[2], ends[0], atol=1e-5)
+
+
+def test_non_negative_weights_stay_so() -> None:
+    rng = np.random.default_rng(8)
+    labels = np.indices((10, 6, 6)).sum(axis=0) % 2  # a checkerboard: neighbours never agree
+    images = labels + rng.normal(size=labels.shape)
+    free = potts_crf().fit(images, labels)
+    held = potts_crf(non_negative=True).fit(images, labels)
+    assert free.w[4] < -1
+    assert held.w[4] == 0
+    assert held.converged
+
+
+def test_scores_as_features_need_no_more_than_a_scale() -> None:
+    rng = np.random.default_rng(9)
+    logits = rng.normal(size=(200, 3, 3, 3))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=-1)  # the model with scale 1 and no coupling
+    crf = lp.CRF(3, features=None, unary="scale", potts=True, tied=True)
+    result = crf.fit([Features.grid(x) for x in 3 * logits], list(labels))
+    assert result.standard_errors is not None
+    z = (result.w - [1 / 3, 0, 0, 0, 0]) / np.where(result.standard_errors > 0, result.standard_errors, 1)
+    assert np.abs(z).max() < z_bound(4)
+    np.testing.assert_allclose(crf.weights[:3], result.w[0] * np.eye(3), atol=1e-12)
+
+
+# consistent learning, mini-batches
+
+
+def test_consistent_learning_finds_no_coupling_where_there_is_none() -> None:
+    images, labels = exact_images(400, 4, 4, 1.0, 0.0, np.random.default_rng(10))
+    crf = potts_crf()
+    base = crf.fit(images, labels)
+    assert base.standard_errors is not None
+    error = base.standard_errors[4]
+    result = crf.fit(images, labels, "consistent")
+    assert abs(result.w[4]) < z_bound(1) * np.sqrt(2) * error
+
+
+def test_consistent_learning_is_at_least_as_good_as_its_start() -> None:
+    images, labels = exact_images(600, 4, 4, 1.0, 0.8, np.random.default_rng(11))
+    train, test = slice(0, 400), slice(400, 600)
+    crf = potts_crf()
+    losses, kept = [], []
+    for objective in ("pseudolikelihood", "consistent"):
+        result = crf.fit(images[train], labels[train], objective)
+        p = crf.infer(images[test], n_samples=64, probability="conditional", seed=3).probability
+        losses.append(-np.log(np.take_along_axis(p, labels[test][..., None], -1)).mean(axis=(1, 2, 3)))
+        kept.append(result)
+    assert kept[1].gain is not None
+    assert kept[1].gain >= 0
+    better = losses[0] - losses[1]  # per image, under the same noise
+    assert better.mean() > -z_bound(1) * better.std() / np.sqrt(len(better))
+
+
+def test_consistent_gradients_are_those_of_the_reported_likelihood() -> None:
+    """With the samples held, the slope is the derivative of the mean log of averaged conditionals."""
+    images, labels = random_data(3, (4, 4))
+    parameters = Parameters(3, ("intensity",), ("constant", "difference"), 2)
+    batch = Batch(ImageFeatures()(images), labels.reshape(3, -1).astype(np.int16), np.ones((1, 1)))
+    objective = Objective(parameters, [batch], Backend("numba"), Threads(1), l2=0.0)
+    w = np.random.default_rng(12).normal(size=parameters.size)
+    samples = sampler_of(parameters, "sites", 1)(batch, w, 5, 0)
+    value, slope = objective.total(batch, w, samples)
+    crf = lp.CRF(3)
+    crf.parameters, crf._learned = parameters, parameters.expand(w)
+    pot = crf.potentials(images)
+    p = np.zeros((*labels.shape, 3))
+    for m in range(5):
+        scores = pot.local_scores(samples[:, :, m].reshape(labels.shape).astype(int))
+        p += np.exp(scores - np.logaddexp.reduce(scores, axis=-1, keepdims=True)) / 5
+    assert value == pytest.approx(-np.log(np.take_along_axis(p, labels[..., None], -1)).sum(), rel=1e-10)
+    direction = np.random.default_rng(13).normal(size=len(w))
+    ahead, behind = (objective.total(batch, w + h * direction, samples)[0] for h in (1e-5, -1e-5))
+    assert slope @ direction == pytest.approx((ahead - behind) / 2e-5, rel=1e-6)
+
+
+def test_nothing_is_gained_where_there_is_nothing_to_gain() -> None:
+    """Labels that features say nothing about: the fit says so and keeps its start."""
+    rng = np.random.default_rng(14)
+    images, labels = rng.normal(size=(12, 4, 4)), rng.integers(0, 2, (12, 4, 4))
+    crf = potts_crf()
+    result = crf.fit(images, labels, "consistent", max_iterations=2)
+    assert result.gain is not None
+    if result.gain == 0:
+        assert result.status is lp.FitStatus.NO_GAIN
+    assert result.held_out is not None
+    assert result.held_out.min() <= result.held_out[0]
+
+
+def test_mini_batches_come_near_the_whole() -> None:
+    images, labels = exact_images(1500, 3, 4, 1.0, 0.3, np.random.default_rng(15))
+    whole = potts_crf().fit(images, labels)
+    some = potts_crf().fit(images, labels, batch_size=200)
+    assert whole.standard_errors is not None
+    # A fifth is held out, and descent ends where held-out data see no difference: within a few standard errors.
+    assert np.abs((some.w - whole.w) / whole.standard_errors).max() < z_bound(3)
+
+
+def test_held_out_images_or_sites() -> None:
+    images, labels = random_data(10, (3, 3))
+    many = [Batch(ImageFeatures()(images), labels.reshape(10, -1).astype(np.int16), np.ones((1, 1)))]
+    training, held_out = split(many, 0.2, 0)
+    assert sum(b.n_images for b in training) == 8
+    assert sum(b.n_images for b in held_out) == 2
+    one = [many[0].part(slice(0, 1))]
+    training, held_out = split(one, 0.2, 0)
+    np.testing.assert_array_equal(training[0].site_weights + held_out[0].site_weights, np.ones((1, 9)))
+
+
+class Interrupted(Exception):
+    """Somebody pressed a key."""
+
+
+@pytest.mark.parametrize("objective", ["pseudolikelihood", "consistent"])
+def test_an_interrupted_fit_goes_on(objective: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
+    images, labels = random_data(30)
+    path = tmp_path / "state.safetensors"
+    how: dict[str, Any] = {"tolerance": 1e-9} if objective == "pseudolikelihood" else {"max_iterations": 12}
+    whole = lp.CRF(3).fit(images, labels, objective, **how)
+
+    def interrupt(done: int, most: int, value: float) -> None:
+        if path.exists():
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        lp.CRF(3).fit(images, labels, objective, checkpoint=path, progress=interrupt, **how)
+    with pytest.raises(lp.InputError, match="another fit"):
+        lp.CRF(3).fit(images[1:], labels[1:], objective, checkpoint=path, **how)
+    resumed = lp.CRF(3).fit(images, labels, objective, checkpoint=path, **how)
+    assert not path.exists()
+    if objective == "consistent":
+        np.testing.assert_array_equal(resumed.w, whole.w)
+        np.testing.assert_array_equal(resumed.curve, whole.curve)
+    else:
+        np.testing.assert_allclose(resumed.w, whole.w, atol=1e-5)
+
+
+# files, calibration, bad input
+
+
+def test_a_model_file_holds_everything(tmp_path: Path) -> None:
+    images, labels = random_data()
+    names = ("low", "middle", "high")
+    crf = lp.CRF(3, label_names=names, ignore_label=7)
+    crf.fit(images, labels)
+    crf.calibrate(images, labels, n_samples=8, max_evaluations=5)
+    crf.save(tmp_path / "model.safetensors")
+    again = lp.CRF.load(tmp_path / "model.safetensors")
+    assert again.label_names == names
+    assert again.ignore_label == 7
+    assert again.calibration == crf.calibration
+    np.testing.assert_array_equal(again.weights, crf.weights)
+    np.testing.assert_array_equal(again.tables, crf.tables)
+    one, other = (model.infer(images, seed=5) for model in (crf, again))
+    np.testing.assert_array_equal(one.probability, other.probability)
+
+
+def test_calibration_undoes_overconfidence() -> None:
+    rng = np.random.default_rng(16)
+    logits = rng.normal(size=(150, 4, 4, 3))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=-1)
+    crf = lp.CRF(3, features=None, unary="scale", potts=True, tied=True)
+    features = [Features.grid(x) for x in logits]
+    crf.fit(features, list(labels))
+    crf.weights[:3] *= 4
+    found = crf.calibrate(features, list(labels), n_samples=16)
+    assert found.after is not None
+    assert found.before is not None
+    assert found.after < found.before
+    # The likelihood of one scale is that of a logistic regression with weight 1: its standard error by the information.
+    p = np.exp(logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True))
+    information = ((p * logits**2).sum(-1) - (p * logits).sum(-1) ** 2).sum()
+    assert (
+        abs(found.scale * crf.weights[0, 0] - 1) < z_bound(1) / np.sqrt(information) + 0.02
+    )  # 0.01 is the search's tolerance
+
+
+BAD: list[tuple[Any, str]] = [
+    (lambda x, y: lp.CRF(1), "n_labels is 1"),
+    (lambda x, y: lp.CRF(3, label_names=["a"]), "label_names holds 1 names"),
+    (lambda x, y: lp.CRF(3, non_negative=True).fit(x, y), "non_negative=True needs potts=True"),
+    (lambda x, y: lp.CRF(3, unary="scale").fit(x, y), "expected 3 unary features, got 1"),
+    (lambda x, y: lp.CRF(3, unary="scales").fit(x, y), "unary is 'scales'"),
+    (lambda x, y: lp.CRF(3).fit(x, y, "pseudolikelyhood"), "did you mean 'pseudolikelihood'"),
+    (lambda x, y: lp.CRF(3).fit(x, y, blocks="rows"), "blocks is given with objective='pseudolikelihood'"),
+    (lambda x, y: lp.CRF(3).fit(x), "labels is missing"),
+    (lambda x, y: lp.CRF(3).fit(x, y[:, :-1]), "labels has shape"),
+    (lambda x, y: lp.CRF(2).fit(x, y), "labels contains 2, expected labels from 0 to 1"),
+    (lambda x, y: lp.CRF(3).fit(x, y + 0.5), "expected integers"),
+    (lambda x, y: lp.CRF(3, ignore_label=-1).fit(x, np.full_like(y, -1)), "no site has a label"),
+    (lambda x, y: lp.CRF(3).fit(np.where(x > 0, np.nan, x), y), "contains nan"),
+    (lambda x, y: lp.CRF(3).fit(list(x), list(y)[:-1]), "labels holds 11 entries"),
+    (lambda x, y: lp.CRF(3).fit([], []), "inputs is empty"),
+    (lambda x, y: lp.CRF(3).fit([(x[0], y[0]), x[1]]), "item 1 of the inputs"),
+    (lambda x, y: lp.CRF(3).fit(x, y, l2=-1), "l2 is -1"),
+    (lambda x, y: lp.CRF(3).fit(x, y, backend="jax"), "backend"),
+    (lambda x, y: lp.CRF(3).fit(x, y, device="cuda", backend="numba"), "runs on the CPU"),
+    (lambda x, y: lp.CRF(3).fit(x, y, site_weights=-np.ones(12)), "site_weights"),
+    (lambda x, y: lp.CRF(3).infer(x), "no weights yet"),
+    (lambda x, y: lp.CRF(3).save("model"), "no weights yet"),
+    (lambda x, y: lp.CRF(3, features=None).fit(x, y), "expected Features"),
+    (lambda x, y: lp.CRF(3).fit(x, y, progress=3), "progress is 3"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD, ids=[message for _, message in BAD])
+def test_bad_input_is_named(call: Any, message: str) -> None:
+    images, labels = random_data()
+    with pytest.raises((lp.InputError, lp.InputTypeError, lp.BackendError)) as caught:
+        call(images, labels)
+    assert message in str(caught.value)
+
+
+def test_a_failed_fit_changes_nothing() -> None:
+    images, labels = random_data()
+    crf = lp.CRF(3)
+    crf.fit(images, labels)
+    before = crf.weights
+    with pytest.raises(lp.InputError):
+        crf.fit(images, labels + 1)
+    assert crf.weights is before

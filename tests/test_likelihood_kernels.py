@@ -1,0 +1,370 @@
+"""Likelihoods of sites and blocks and their slopes: against the definition, difference quotients and one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.util import find_spec
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from tests.oracles.enumeration import Enumeration
+
+from locpmap.arrays import frozen
+from locpmap.graphs import Graph, Grid
+from locpmap.graphs.blocks import plan_blocks
+from locpmap.kernels import Backend
+from locpmap.kernels.observations import Observations
+
+Array = npt.NDArray[Any]
+FAST = [
+    "numba",
+    pytest.param("torch", marks=pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")),
+]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Random observations, labels and parameters on a structure; ``blocks`` is None for sites."""
+
+    structure: Grid | Graph
+    n_labels: int
+    blocks: Any = None
+    n_samples: int = 1
+    n_unary: int = 1
+    n_pairwise: int = 2
+    void: float = 0.0
+    weighted: bool = False
+    shared: str = ""  # axes of the pairwise features, of "images" and "edges", that have length 1
+    dtype: Any = np.float64
+    scale: float = 1.0
+    n_images: int = 2
+
+
+def random_graph(n_sites: int, n_edges: int, seed: int) -> Graph:
+    rng = np.random.default_rng(seed)
+    pairs = np.stack(np.triu_indices(n_sites, 1), axis=1)
+    pairs = rng.permutation(pairs)[:n_edges]
+    return Graph(n_sites, np.where(rng.random((n_edges, 1)) < 0.5, pairs, pairs[:, ::-1]))
+
+
+TREE = Graph(9, [[0, 1], [2, 1], [1, 3], [3, 4], [5, 3], [6, 7], [8, 6], [7, 2]])
+SITES = {
+    "1x1": Case(Grid(1, 1), 2),
+    "1xn": Case(Grid(1, 7), 3, n_unary=2),
+    "3x5": Case(Grid(3, 5), 2, void=0.2),
+    "three features": Case(Grid(3, 4), 2, n_pairwise=3, weighted=True),
+    "no pairwise features": Case(Grid(2, 3), 2, n_pairwise=0),
+    "no unary features": Case(Grid(3, 3), 3, n_unary=0),
+    "one for all": Case(Grid(3, 4), 2, shared="images edges", void=0.1),
+    "one for all images": Case(Grid(3, 4), 3, shared="images"),
+    "eight": Case(Grid(4, 3, 8), 3, void=0.2, weighted=True),
+    "graph": Case(random_graph(8, 14, 1), 5, weighted=True, n_unary=3),
+    "two labels on a graph": Case(random_graph(8, 14, 1), 2, weighted=True, void=0.2),
+    "no edges": Case(Graph(4, np.zeros((0, 2), int)), 3),
+    "samples": Case(Grid(3, 5), 2, n_samples=3, void=0.2, weighted=True),
+    "samples, five labels": Case(random_graph(7, 12, 2), 5, n_samples=3, void=0.2),
+}
+BLOCKS = {
+    "1x1": Case(Grid(1, 1), 2, "rows"),
+    "1xn": Case(Grid(1, 7), 3, "rows", n_unary=2),
+    "nx1": Case(Grid(6, 1), 2, "rows"),
+    "rows": Case(Grid(3, 5), 2, "rows", void=0.2, weighted=True),
+    "columns": Case(Grid(4, 3), 5, "columns", n_pairwise=1, shared="edges"),
+    "both": Case(Grid(4, 5), 3, "rows+columns", void=0.2, weighted=True),
+    "both, two labels": Case(Grid(4, 5), 2, "rows+columns", weighted=True, shared="images edges"),
+    "eight": Case(Grid(3, 4, 8), 2, "rows+columns", void=0.1),
+    "tiles": Case(Grid(3, 5), 3, (2, 2), void=0.2, weighted=True),
+    "eight tiles": Case(Grid(3, 4, 8), 2, (2, 3), void=0.1),
+    "trees": Case(TREE, 5, [[0, 1, 2, 3, 4, 5], [6, 7]], void=0.2, weighted=True),
+    "two trees in a block": Case(TREE, 5, [[0, 1, 2, 3, 5, 6, 8]]),
+    "listed": Case(random_graph(8, 14, 1), 2, [[0, 3, 4], [1, 6]], void=0.1),
+    "no edges": Case(Graph(3, np.zeros((0, 2), int)), 3, [[0, 1, 2]]),
+    "all": Case(Grid(3, 3), 2, [list(range(9))], weighted=True),
+}
+CASES = {**{f"sites: {k}": v for k, v in SITES.items()}, **{f"blocks: {k}": v for k, v in BLOCKS.items()}}
+every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a case draws."""
+
+    case: Case
+    data: Observations
+    labels: Array
+    samples: Array
+    importance: Array
+    weights: Array
+    tables: Array
+
+    @property
+    def n_windows(self) -> int:
+        """Sites, or blocks."""
+        return self.labels.shape[1] if self.case.blocks is None else len(self.plan.joint)
+
+    @cached_property
+    def plan(self) -> Any:
+        return plan_blocks(self.case.blocks, self.case.structure, self.case.n_labels)
+
+    def evaluate(
+        self, backend: str, weights: Array, tables: Array, images: Any = None, window: Any = None
+    ) -> tuple[float, Array, Array]:
+        """Value and slopes, by a kernel."""
+        value, slope, table_slope = np.zeros(1), np.zeros_like(weights), np.zeros_like(tables)
+        parts = (*(images or (0, len(self.labels))), *(window or (0, self.n_windows)))
+        if self.case.blocks is None:
+            first: tuple[Any, ...] = (self.data, self.labels, self.samples, self.importance)
+            kernel = Backend(backend).site_likelihood
+        else:
+            first = (self.data, self.plan, self.labels, self.importance)
+            kernel = Backend(backend).block_likelihood
+        kernel(*first, weights, tables, value, slope, table_slope, *parts)
+        return float(value[0]), slope, table_slope
+
+
+def draw(case: Case, seed: int = 0) -> Problem:
+    rng = np.random.default_rng(seed)
+    structure, n, n_sites = case.structure, case.n_images, case.structure.n_sites
+    edges, near = structure.edges(), structure.adjacency()
+    directions = [h * w for h, w in structure.direction_shapes] if isinstance(structure, Grid) else [len(edges)]
+    unary = rng.normal(size=(n, n_sites, case.n_unary)).astype(case.dtype)
+    n_rows = 1 if "images" in case.shared else n
+    n_columns = 1 if "edges" in case.shared else len(edges)
+    features = rng.normal(size=(n_rows, n_columns, case.n_pairwise)).astype(case.dtype)
+    group = np.repeat(np.arange(len(directions), dtype=np.uint8), directions)
+    lists = (near.indptr, near.neighbour, near.edge, near.end)
+    data = Observations(*(frozen(array) for array in (unary, features, group, edges, *lists)))
+    labels = rng.integers(case.n_labels, size=(n, n_sites)).astype(np.int16)
+    labels[rng.random(labels.shape) < case.void] = -1
+    samples = labels[:, :, None]
+    if case.n_samples > 1:
+        samples = rng.integers(-1 if case.void else 0, case.n_labels, (n, n_sites, case.n_samples)).astype(np.int16)
+    shape = (n, n_sites) if case.blocks is None else (n,)
+    importance = rng.uniform(0.5, 2, shape if case.weighted else (1,) * len(shape))
+    weights = case.scale * rng.normal(size=(case.n_unary + 1, case.n_labels))
+    tables = case.scale * rng.normal(size=(len(directions), case.n_pairwise, case.n_labels, case.n_labels))
+    return Problem(case, data, labels, samples, importance, weights, tables)
+
+
+# the definition
+
+
+def potentials(problem: Problem, n: int, weights: Array, tables: Array) -> tuple[Array, Array]:
+    """The scores of an image from the formula: (S, L) and (E, L, L)."""
+    data = problem.data
+    unary = data.unary[n].astype(float) @ weights[:-1] + weights[-1]
+    features = np.broadcast_to(data.pairwise, (len(data.unary), len(data.edges), data.pairwise.shape[2]))[n]
+    return unary, np.einsum("ef,efab->eab", features.astype(float), tables[data.group])
+
+
+def surprise(unary: Array, edges: Array, tables: Array, labels: Array, block: Sequence[int]) -> float:
+    """``-log p(y_β | y_¬β)``, from the scores of all labellings that differ from y in the block only; -1 is absent."""
+    inside = [i for i in block if labels[i] >= 0]
+    ways = np.indices((unary.shape[1],) * len(inside)).reshape(len(inside), -1).T
+    whole = np.tile(labels.astype(int), (len(ways), 1))
+    whole[:, inside] = ways
+    score = sum((unary[i, whole[:, i]] for i in np.flatnonzero(labels >= 0)), np.zeros(len(ways)))
+    for (i, j), table in zip(edges, tables, strict=True):
+        if labels[i] >= 0 and labels[j] >= 0:
+            score += table[whole[:, i], whole[:, j]]
+    true = np.flatnonzero((whole == labels).all(axis=1))[0]
+    return float(np.logaddexp.reduce(score) - score[true])
+
+
+def by_definition(problem: Problem, weights: Array, tables: Array) -> float:
+    """The value, from ``p(y)`` alone."""
+    case, total = problem.case, 0.0
+    for n, labels in enumerate(problem.labels):
+        unary, table = potentials(problem, n, weights, tables)
+        if case.blocks is None:
+            importance = np.broadcast_to(problem.importance, problem.labels.shape)[n]
+            for i in np.flatnonzero(labels >= 0):
+                given = problem.samples[n].T.copy()
+                given[:, i] = labels[i]
+                log_p = [-surprise(unary, problem.data.edges, table, y, [int(i)]) for y in given]
+                total += importance[i] * (np.log(len(given)) - np.logaddexp.reduce(log_p))
+        else:
+            plan = problem.plan
+            for first, last in pairwise(plan.ptr):
+                loss = surprise(unary, problem.data.edges, table, labels, plan.site[first:last].tolist())
+                total += np.broadcast_to(problem.importance, len(problem.labels))[n] * loss
+    return total
+
+
+def check_value(problem: Problem, backend: str) -> None:
+    value, _, _ = problem.evaluate(backend, problem.weights, problem.tables)
+    assert value == pytest.approx(by_definition(problem, problem.weights, problem.tables), rel=1e-12, abs=1e-12)
+
+
+@every_case
+def test_the_value_is_the_definition(case: Case) -> None:
+    check_value(draw(case), "reference")
+
+
+def test_a_block_of_everything_is_the_exact_likelihood() -> None:
+    problem = draw(BLOCKS["all"])
+    exact = 0.0
+    for n, labels in enumerate(problem.labels):
+        unary, tables = potentials(problem, n, problem.weights, problem.tables)
+        model = Enumeration(unary, problem.data.edges.astype(np.int64), tables)
+        score = model.scores[(model.labellings == labels).all(axis=1)][0]
+        exact += problem.importance[n] * (model.log_partition - score)
+    value, _, _ = problem.evaluate("reference", problem.weights, problem.tables)
+    assert value == pytest.approx(exact, rel=1e-10)
+
+
+def test_rows_and_columns_add_up() -> None:
+    problems = [draw(replace(BLOCKS["both"], blocks=blocks)) for blocks in ("rows+columns", "rows", "columns")]
+    both, rows, columns = (problem.evaluate("reference", problem.weights, problem.tables)[0] for problem in problems)
+    assert both == pytest.approx(rows + columns, rel=1e-12)
+
+
+def test_blocks_of_one_site_are_the_sites() -> None:
+    sites = draw(Case(Grid(3, 4, 8), 3, void=0.2))
+    blocks = draw(Case(Grid(3, 4, 8), 3, (1, 1), void=0.2))
+    one = sites.evaluate("reference", sites.weights, sites.tables)
+    other = blocks.evaluate("reference", sites.weights, sites.tables)
+    np.testing.assert_allclose(one[0], other[0], rtol=1e-12)
+    np.testing.assert_allclose(one[1], other[1], atol=1e-12)
+    np.testing.assert_allclose(one[2], other[2], atol=1e-12)
+
+
+# slopes
+
+
+def check_slopes(problem: Problem, backend: str, value: Callable[[Array, Array], float]) -> None:
+    """Against central differences, one parameter at a time."""
+    _, slope, table_slope = problem.evaluate(backend, problem.weights, problem.tables)
+    flat = np.concatenate([problem.weights.ravel(), problem.tables.ravel()])
+    size, step = problem.weights.size, 1e-5
+    numeric = []
+    for p in range(len(flat)):
+        sides = []
+        for sign in (1, -1):
+            moved = flat.copy()
+            moved[p] += sign * step
+            sides.append(value(moved[:size].reshape(problem.weights.shape), moved[size:].reshape(problem.tables.shape)))
+        numeric.append((sides[0] - sides[1]) / (2 * step))
+    found = np.concatenate([slope.ravel(), table_slope.ravel()])
+    np.testing.assert_allclose(found, numeric, rtol=1e-6, atol=1e-6 * np.abs(numeric).max(initial=1e-3))
+
+
+@every_case
+def test_slopes_are_difference_quotients(case: Case) -> None:
+    problem = draw(case)
+    check_value(problem, "numba")
+    check_slopes(problem, "reference", lambda weights, tables: problem.evaluate("numba", weights, tables)[0])
+
+
+@pytest.mark.parametrize("case", [case for case in CASES.values() if case.n_samples == 1])  # a mean is not log-concave
+def test_the_value_is_convex_in_the_parameters(case: Case) -> None:
+    problem, rng = draw(case), np.random.default_rng(5)
+    middle = problem.evaluate("numba", problem.weights, problem.tables)[0]
+    for length in (0.1, 1.0, 10.0):
+        step, table_step = rng.normal(size=problem.weights.shape), rng.normal(size=problem.tables.shape)
+        ends = [
+            problem.evaluate("numba", problem.weights + t * step, problem.tables + t * table_step)[0]
+            for t in (-length, length)
+        ]
+        assert sum(ends) / 2 >= middle * (1 - 1e-12)
+
+
+# backends
+
+
+def check_same(found: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
+    """Sums of many terms of either sign agree relative to the size of the largest."""
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12 * np.abs(other).max(initial=1.0))
+
+
+@pytest.mark.parametrize("backend", FAST)
+@every_case
+def test_backends_agree(case: Case, backend: str) -> None:
+    problem = draw(case)
+    expected = problem.evaluate("reference", problem.weights, problem.tables)
+    check_same(problem.evaluate(backend, problem.weights, problem.tables), expected)
+
+
+@pytest.mark.parametrize("backend", FAST)
+@pytest.mark.parametrize("case", [SITES["3x5"], SITES["eight"], BLOCKS["rows"], BLOCKS["both, two labels"]])
+def test_single_precision_features_are_summed_in_double(case: Case, backend: str) -> None:
+    single = draw(replace(case, dtype=np.float32))
+    double = replace(
+        single,
+        data=single.data._replace(
+            **{name: frozen(getattr(single.data, name).astype(np.float64)) for name in ("unary", "pairwise")}
+        ),
+    )
+    expected = double.evaluate("reference", double.weights, double.tables)
+    check_same(single.evaluate("reference", single.weights, single.tables), expected)
+    check_same(single.evaluate(backend, single.weights, single.tables), expected)
+
+
+@pytest.mark.parametrize("backend", ["reference", *FAST])
+@pytest.mark.parametrize("case", [SITES["3x5"], SITES["samples"], SITES["graph"], BLOCKS["both"], BLOCKS["tiles"]])
+def test_parts_add_up_to_the_whole(case: Case, backend: str) -> None:
+    problem = draw(replace(case, n_images=3))
+    whole = problem.evaluate(backend, problem.weights, problem.tables)
+    cuts = [0, 1, problem.n_windows // 2, problem.n_windows]
+    parts = [
+        problem.evaluate(backend, problem.weights, problem.tables, images, window)
+        for images in [(0, 1), (1, 1), (1, 3)]
+        for window in pairwise(cuts)
+    ]
+    check_same(tuple(sum(part[k] for part in parts) for k in range(3)), whole)
+
+
+@pytest.mark.parametrize("backend", ["reference", *FAST])
+def test_results_are_added_to_what_is_there(backend: str) -> None:
+    problem = draw(SITES["3x5"])
+    value, slope, table_slope = np.array([5.0]), np.ones_like(problem.weights), np.ones_like(problem.tables)
+    first = (problem.data, problem.labels, problem.samples, problem.importance, problem.weights, problem.tables)
+    Backend(backend).site_likelihood(*first, value, slope, table_slope, 0, 2, 0, 15)
+    found = problem.evaluate(backend, problem.weights, problem.tables)
+    check_same((value - 5, slope - 1, table_slope - 1), found)
+
+
+@pytest.mark.parametrize("backend", ["reference", *FAST])
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(SITES[name] for name in ("3x5", "eight", "samples", "samples, five labels")),
+        *(BLOCKS[name] for name in ("both", "rows", "tiles", "trees")),
+    ],
+)
+def test_extreme_scores_stay_finite(case: Case, backend: str) -> None:
+    """Probabilities of exp(-10000) underflow, their logarithms do not."""
+    problem = draw(replace(case, scale=1e4))
+    found = problem.evaluate(backend, problem.weights, problem.tables)
+    assert all(np.isfinite(part).all() for part in found)
+    assert found[0] == pytest.approx(by_definition(problem, problem.weights, problem.tables), rel=1e-12)
+    # With such weights every conditional is 0 or 1 and the value piecewise linear: its slope leads straight to 0.
+    linear = (found[1] * problem.weights).sum() + (found[2] * problem.tables).sum()
+    assert linear == pytest.approx(found[0], rel=1e-3)
+
+
+@pytest.mark.parametrize("backend", ["reference", *FAST])
+@pytest.mark.parametrize("case", [SITES["3x5"], BLOCKS["rows"], BLOCKS["tiles"]])
+def test_all_void_is_nothing(case: Case, backend: str) -> None:
+    problem = draw(replace(case, void=1.0))
+    for part in problem.evaluate(backend, problem.weights, problem.tables):
+        np.testing.assert_array_equal(part, 0)
+
+
+def test_observations_are_moved_to_the_device_once_and_let_go() -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    from locpmap.kernels.torch import device
+
+    before = len(device._kept)
+    array = np.arange(3.0)
+    moved = device.kept_on_device(array)
+    assert device.kept_on_device(array) is moved
+    assert device.kept_on_device(array.copy()) is not moved
+    del array
+    assert len(device._kept) == before
