@@ -1,0 +1,24 @@
+"""The torch side: losses that learn a CRF on top of a network's logits, and a head that holds the pairwise weights.
+
+Convention: logits are N×K×H×W and labels N×H×W, as everywhere in torch; scores are log-potentials, larger is better.
+
+>>> import torch
+>>> from locpmap import nn
+>>> logits = torch.zeros(1, 2, 3, 4, requires_grad=True)
+>>> loss = nn.PseudolikelihoodLoss()(logits, 1.0, torch.zeros(1, 3, 4, dtype=torch.int64))
+>>> loss.backward()
+>>> bool((logits.grad[:, 0] < 0).all())  # p(label | neighbours) - 1{label is true}
+True
+"""
+
+try:
+    import torch  # noqa: F401
+except ImportError as error:
+    raise ImportError("locpmap.nn needs torch: pip install 'locpmap[torch]'") from error
+
+from locpmap.nn.composite import CompositeLikelihoodLoss
+from locpmap.nn.consistent import ConsistentLoss, consistent_loss
+from locpmap.nn.head import CRFHead
+from locpmap.nn.pseudolikelihood import PseudolikelihoodLoss
+
+__all__ = ["CRFHead", "CompositeLikelihoodLoss", "ConsistentLoss", "PseudolikelihoodLoss", "consistent_loss"]

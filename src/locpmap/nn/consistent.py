@@ -1,0 +1,128 @@
+"""The consistent objective: the cross-entropy of every site given neighbours that LocPMAP itself has decoded."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from locpmap.errors import InputError, InputTypeError
+from locpmap.nn.potentials import (
+    VOID,
+    Field,
+    PairwiseForm,
+    check_reduction,
+    local_scores,
+    make_field,
+    negative_log_probability,
+    reduce,
+)
+from locpmap.nn.sampling import sample_local_maxima
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def consistent_loss(
+    logits: Tensor,
+    pairwise: PairwiseForm,
+    labels: Tensor,
+    samples: Tensor,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """``-Σ_i log mean_m p(y_i | y^m_¬i)`` with given samples; where these are the true labels, the pseudolikelihood.
+
+    Args:
+        logits: (N, K, H, W).
+        pairwise: As for :class:`PseudolikelihoodLoss`.
+        labels: The true labels, (N, H, W).
+        samples: The neighbours' labels y^1..y^M, integers (M, N, H, W); -1 is no neighbour, nor is a void site.
+        ignore_index: Label of void sites.
+        reduction: "mean", "sum" or "none", as for :class:`PseudolikelihoodLoss`.
+
+    Costs O(M·N·H·W·K) time and memory.
+
+    >>> import torch
+    >>> labels = torch.tensor([[[0, 0]]])
+    >>> samples = torch.stack([labels, 1 - labels])
+    >>> consistent_loss(torch.zeros(1, 2, 1, 2), 1.0, labels, samples).exp()  # the mean of p and 1 - p is 1/2
+    tensor(2.)
+    """
+    check_reduction(reduction, REDUCTIONS)
+    field = make_field(logits, pairwise, labels, ignore_index)
+    if samples.dim() != 4 or samples.shape[1:] != labels.shape or len(samples) == 0:
+        raise InputError(f"samples has shape {tuple(samples.shape)}, expected (M, {', '.join(map(str, labels.shape))})")
+    if samples.is_floating_point() or samples.dtype == torch.bool:
+        raise InputTypeError(f"samples has dtype {samples.dtype}, expected integers such as torch.int64")
+    return _reduced_loss(field, samples, reduction)
+
+
+def _reduced_loss(field: Field, samples: Tensor, reduction: str) -> Tensor:
+    with torch.autocast(samples.device.type, enabled=False):
+        void = field.labels == VOID
+        neighbours = samples.long().masked_fill(void, VOID)
+        losses = negative_log_probability(local_scores(field, neighbours), field.labels.expand(samples.shape))
+        mixture = math.log(len(samples)) - (-losses).logsumexp(0)
+        return reduce(torch.where(void, 0, mixture), field.labels, reduction)
+
+
+class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]
+    """``-Σ_i log mean_m p(y_i | y^m_¬i)`` with LocPMAP samples y^1..y^M under the current logits and pairwise terms.
+
+    It is the likelihood of the probabilities that ``LocPMAP(probability="conditional")`` reports, so that learning sees
+    the neighbours that decoding will see.  The samples are drawn anew in every call and carry no gradient; the gradient
+    flows through the conditionals, as in :class:`PseudolikelihoodLoss`.  Precision as there.
+
+    Noise comes from a generator of its own, seeded with ``seed`` and the number of calls in training mode, which is the
+    buffer ``step`` in the ``state_dict``: a resumed training draws what the interrupted one would have drawn.  In
+    evaluation mode ``step`` stands still, so that validation losses are compared under the same noise.
+
+    Args:
+        n_samples: M.  Costs O(M·N·H·W·K) memory and that times the sweeps in time.
+        max_sweeps: Sweeps after which a climb stops.
+        seed: The seed of all noise, 0 or larger.
+        ignore_index: Label of void sites, which contribute nothing, also not as neighbours.
+        reduction: "mean" over the labelled sites, "sum", or "none" for the loss of every site, (N, H, W).
+
+    Called with ``logits``, ``pairwise`` and ``labels`` as :class:`PseudolikelihoodLoss` is.
+
+    >>> import torch
+    >>> loss = ConsistentLoss(n_samples=2)
+    >>> loss(torch.zeros(1, 2, 3, 3), 0.0, torch.zeros(1, 3, 3, dtype=torch.int64)).exp()  # without coupling 1 / p = 2
+    tensor(2.)
+    """
+
+    step: Tensor
+
+    def __init__(
+        self,
+        n_samples: int = 4,
+        max_sweeps: int = 12,
+        seed: int = 0,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        for name, value, least in (("n_samples", n_samples, 1), ("max_sweeps", max_sweeps, 1), ("seed", seed, 0)):
+            if not isinstance(value, int) or value < least:
+                raise InputError(f"{name} is {value!r}, expected a whole number of at least {least}")
+        self.n_samples, self.max_sweeps, self.seed = n_samples, max_sweeps, seed
+        self.ignore_index = ignore_index
+        self.reduction = check_reduction(reduction, REDUCTIONS)
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, logits: Tensor, pairwise: PairwiseForm, labels: Tensor) -> Tensor:
+        """The loss: a scalar, or (N, H, W) without reduction."""
+        field = make_field(logits, pairwise, labels, self.ignore_index)
+        return _reduced_loss(field, self._draw(field), self.reduction)
+
+    @torch.compiler.disable  # how long a climb takes depends on the data
+    def _draw(self, field: Field) -> Tensor:
+        mixed = np.random.SeedSequence((self.seed, int(self.step))).generate_state(1, np.uint64)
+        generator = torch.Generator(field.scores.device).manual_seed(int(mixed[0]))
+        if self.training:
+            self.step += 1
+        return sample_local_maxima(field, self.n_samples, self.max_sweeps, generator)

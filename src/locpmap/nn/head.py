@@ -1,0 +1,197 @@
+"""A CRF on top of a network: holds the pairwise weights, gives the loss in training and a decoded result afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from locpmap.errors import InputError, InputTypeError, unknown
+from locpmap.inference import infer
+from locpmap.inference.api import configure
+from locpmap.inference.decoder import Decoder
+from locpmap.nn.composite import CompositeLikelihoodLoss
+from locpmap.nn.consistent import ConsistentLoss
+from locpmap.nn.pseudolikelihood import PseudolikelihoodLoss
+from locpmap.potentials import Potentials
+from locpmap.result import Result
+
+OBJECTIVES = {
+    "pseudolikelihood": PseudolikelihoodLoss,
+    "composite": CompositeLikelihoodLoss,
+    "consistent": ConsistentLoss,
+}
+DIRECTIONS = ("horizontal", "vertical")
+
+
+class CRFHead(torch.nn.Module):  # type: ignore[misc]
+    """Pairwise terms for a network's logits, and what is learned and decoded with them.
+
+    The terms are one of three: the same on all edges (the default); ``Σ_f edge_features[e, f] · weights[direction, f]``
+    (``features=F``); or predicted for every edge by a 1×1 convolution on the features of its left or upper end
+    (``feature_channels=C``).  Horizontal and vertical edges have weights of their own.  By default all start at 0,
+    no coupling.
+
+    In training mode ``head(logits, labels)`` is the loss; in evaluation mode ``head(logits)`` is a
+    :class:`locpmap.Result`, with labels (N, H, W) and probabilities (N, H, W, K).
+
+    Args:
+        n_labels: K.
+        pairwise: "potts" (a weight where labels agree) or "table" (a score for every pair of labels).
+        features: Number F of features per edge, given as ``edge_features``; None for the same terms on all edges.
+        feature_channels: Channels C of the feature map that the terms are predicted from.
+        learn: Whether weights are parameters; otherwise they are fixed (a buffer).
+        weights: The weights at the start, broadcast to (2, F) or, for tables, to (2, F, K, K); for tables, a single
+            number is a Potts weight.
+        objective: "pseudolikelihood", "composite", "consistent", or one of the losses with options of its own.
+            Consistent learning is the default because a strong network needs no more smoothing than its decoder uses.
+        method: The decoder, by name or configured, as in :func:`locpmap.infer`.
+        options: Options of a decoder given by name.
+        seed: The seed of decoding.
+
+    >>> import torch
+    >>> head = CRFHead(2, weights=1.0, learn=False, method="exact")
+    >>> head.train(False)(torch.tensor([[[[2.0, -0.5, 2.0]], [[0.0, 0.0, 0.0]]]])).labels
+    tensor([[[0, 0, 0]]])
+    """
+
+    weights: Tensor
+
+    def __init__(
+        self,
+        n_labels: int,
+        pairwise: str = "potts",
+        *,
+        features: int | None = None,
+        feature_channels: int | None = None,
+        learn: bool = True,
+        weights: Any = 0.0,
+        objective: str | torch.nn.Module = "consistent",
+        method: str | Decoder = "locpmap",
+        options: dict[str, Any] | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        for name, count in (("n_labels", n_labels), ("features", features), ("feature_channels", feature_channels)):
+            if (count is not None or name == "n_labels") and (not isinstance(count, int) or count < 1):
+                raise InputError(f"{name} is {count!r}, expected a whole number of at least 1")
+        if pairwise not in ("potts", "table"):
+            raise unknown("pairwise", pairwise, ("potts", "table"))
+        self.n_labels, self.features, self.feature_channels, self.seed = n_labels, features, feature_channels, seed
+        self.term_shape = () if pairwise == "potts" else (n_labels, n_labels)
+        if feature_channels is None:
+            start = _start(weights, (2, features or 1, *self.term_shape))
+            if learn:
+                self.weights = torch.nn.Parameter(start)
+            else:
+                self.register_buffer("weights", start)
+        elif features is not None or not learn:
+            raise InputError("feature_channels is given beside features or learn=False, expected it alone")
+        else:
+            self.predict = torch.nn.Conv2d(feature_channels, 2 * (1 if pairwise == "potts" else n_labels**2), 1)
+            torch.nn.init.zeros_(self.predict.weight)
+            torch.nn.init.zeros_(self.predict.bias)
+        self.objective = _objective(objective)
+        self.decoder = configure(method, options or {})
+
+    def forward(
+        self,
+        logits: Tensor,
+        labels: Tensor | None = None,
+        feature_map: Tensor | None = None,
+        edge_features: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor | Result:
+        """The loss in training mode, the decoded result in evaluation mode (where labels are not looked at).
+
+        Args:
+            logits: (N, K, H, W).
+            labels: (N, H, W).
+            feature_map: (N, C, H, W), for ``feature_channels``.
+            edge_features: Horizontal (1|N, H, W-1, F) and vertical (1|N, H-1, W, F), for ``features``.
+        """
+        terms = self.terms(logits, feature_map, edge_features)
+        if not self.training:
+            return self._decode(logits, terms)
+        if labels is None:
+            raise InputError("labels is None, expected labels in training mode (decoding needs evaluation mode)")
+        return self.objective(logits, terms, labels)
+
+    def terms(
+        self,
+        logits: Tensor,
+        feature_map: Tensor | None = None,
+        edge_features: tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The pairwise terms, horizontal and vertical, in a form that losses and potentials take."""
+        if logits.dim() != 4 or logits.shape[1] != self.n_labels:
+            raise InputError(f"logits has shape {tuple(logits.shape)}, expected (N, {self.n_labels}, H, W)")
+        _check_given("feature_map", feature_map, "feature_channels", self.feature_channels)
+        _check_given("edge_features", edge_features, "features", self.features)
+        if feature_map is not None:
+            return self._predicted(logits, feature_map)
+        if edge_features is not None:
+            return self._weighted(logits, edge_features)
+        return self.weights[0, 0], self.weights[1, 0]
+
+    def _predicted(self, logits: Tensor, feature_map: Tensor) -> tuple[Tensor, Tensor]:
+        expected = (len(logits), self.feature_channels, *logits.shape[2:])
+        if feature_map.shape != expected:
+            raise InputError(f"feature_map has shape {tuple(feature_map.shape)}, expected {expected}")
+        # Predicted at the first end of every edge: the last column has no right neighbour, the last row none below.
+        at_sites = self.predict(feature_map).movedim(1, -1).unflatten(-1, (2, *self.term_shape))
+        horizontal, vertical = at_sites.unbind(3)
+        return horizontal[:, :, :-1], vertical[:, :-1]
+
+    def _weighted(self, logits: Tensor, edge_features: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        n_images, _, height, width = logits.shape
+        shapes = ((height, width - 1, self.features), (height - 1, width, self.features))
+        if len(edge_features) != 2:
+            raise InputError(f"edge_features has {len(edge_features)} entries, expected 2: horizontal and vertical")
+        for name, given, shape in zip(DIRECTIONS, edge_features, shapes, strict=True):
+            if given.shape[1:] != shape or given.shape[0] not in (1, n_images):
+                raise InputError(
+                    f"edge_features ({name}) has shape {tuple(given.shape)}, expected {(n_images, *shape)}"
+                )
+        with torch.autocast(logits.device.type, enabled=False):
+            horizontal, vertical = (
+                torch.tensordot(given.to(self.weights.dtype), weights, dims=1)
+                for given, weights in zip(edge_features, self.weights, strict=True)
+            )
+        return horizontal, vertical
+
+    @torch.compiler.disable
+    @torch.no_grad()
+    def _decode(self, logits: Tensor, terms: tuple[Tensor, Tensor]) -> Result:
+        n_images = len(logits)
+        # Potentials take values per edge for all images or for each; terms may have a batch axis of 1.
+        shared = tuple(t[0] if t.dim() in (3, 5) and len(t) == 1 < n_images else t for t in terms)
+        return infer(Potentials.grid(logits.movedim(1, -1), shared), self.decoder, seed=self.seed)
+
+
+def _check_given(name: str, value: object, option: str, number: int | None) -> None:
+    if value is None and number is not None:
+        raise InputError(f"{name} is None, expected it in a head with {option}={number}")
+    if value is not None and number is None:
+        raise InputError(f"{name} is given, expected None in a head without {option}")
+
+
+def _start(weights: Any, shape: tuple[int, ...]) -> Tensor:
+    try:
+        start = torch.as_tensor(weights, dtype=torch.get_default_dtype()).detach()
+        if start.dim() == 0 and len(shape) == 4:
+            start = start * torch.eye(shape[-1])
+        return start.expand(shape).clone()
+    except (TypeError, ValueError, RuntimeError):
+        came = tuple(weights.shape) if isinstance(weights, Tensor) else weights
+        raise InputError(f"weights is {came!r}, expected numbers that broadcast to {shape}") from None
+
+
+def _objective(objective: str | torch.nn.Module) -> torch.nn.Module:
+    if isinstance(objective, torch.nn.Module):
+        return objective
+    if not isinstance(objective, str):
+        raise InputTypeError(f"objective is a {type(objective).__name__}, expected a name or a loss")
+    if objective not in OBJECTIVES:
+        raise unknown("objective", objective, OBJECTIVES)
+    return OBJECTIVES[objective]()
