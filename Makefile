@@ -36,6 +36,7 @@ types: $(DEV_ENV) ## mypy on sources, tests, benchmarks and examples
 
 bench: $(BENCH_ENV) ## time against other libraries in their own environment (FAST=1: a smoke run)
 	$(BENCH)/bin/python -m benchmarks.cpu $(if $(FAST),--fast)
+	$(BENCH)/bin/python -m benchmarks.learning $(if $(FAST),--n-images 500)
 
 clean: ## remove environments, caches and results of the demo
 	rm -rf $(VENV) $(BENCH) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -54,15 +54,16 @@ def write_json(
     left_out: Mapping[str, str],
 ) -> None:
     """Everything that was printed, with where it comes from."""
-    record = {
-        **provenance,
-        "targets": [asdict(verdict) | {"met": verdict.met} for verdict in verdicts],
-        "left_out": dict(left_out),
-        "results": {
-            task: {name: asdict(row) | {"ratios": ratios_of(name, rows)} for name, row in rows.items()}
-            for task, rows in results.items()
-        },
+    measured = {
+        task: {name: asdict(row) | {"ratios": ratios_of(name, rows)} for name, row in rows.items()}
+        for task, rows in results.items()
     }
+    write_record(path, {**provenance, "left_out": dict(left_out), "results": measured}, verdicts)
+
+
+def write_record(path: Path, contents: Mapping[str, Any], verdicts: list[Verdict]) -> None:
+    """A result file: what was measured and how, and the targets."""
+    record = {**contents, "targets": [asdict(verdict) | {"met": verdict.met} for verdict in verdicts]}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(_rounded(record), indent=1, ensure_ascii=False) + "\n")
 

@@ -5,10 +5,7 @@ above that note is the system's own, and then repeats on request: the caller goe
 else the machine is doing hits all of them alike.
 """
 
-import ctypes
-import gc
 import multiprocessing
-import re
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -17,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.memory import peak, restart_peak
 from benchmarks.peers import Run
 from benchmarks.rows import BY_NAME
 from benchmarks.tasks import Task
@@ -78,10 +76,10 @@ def _serve(pipe: Connection, row: str, task_file: Path) -> None:
     try:
         task, prepare = Task.load(task_file), BY_NAME[row].prepare
         prepare(task.crop(CORNER))()
-        before = _restart_peak()
+        before = restart_peak()
         run = prepare(task)
         clock, labels = _timed(run)
-        pipe.send(FirstRun(clock, _peak() - before, task.accuracy(labels)))
+        pipe.send(FirstRun(clock, peak() - before, task.accuracy(labels)))
         while pipe.recv() == "run":
             pipe.send(_timed(run)[0])
     except EOFError:
@@ -94,18 +92,3 @@ def _timed(run: Run) -> tuple[Clock, np.ndarray]:
     wall, cpu = time.perf_counter(), time.process_time()
     labels = run()
     return Clock(time.perf_counter() - wall, time.process_time() - cpu), labels
-
-
-def _restart_peak() -> int:
-    """Give freed memory back, set the high-water mark of this process to what it uses now, and return that in bytes."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")
-    return _peak()
-
-
-def _peak() -> int:
-    status = Path("/proc/self/status").read_text()
-    match = re.search(r"VmHWM:\s+(\d+) kB", status)
-    assert match is not None
-    return 1024 * int(match[1])
