@@ -27,7 +27,7 @@ LAYERS = (
     {"pairwise"},
     {"potentials"},
     {"features", "result"},
-    {"formats", "inference", "learning"},
+    {"formats", "inference", "learning", "metrics"},
     {"crf"},
     {""},  # the package itself, and whatever it hands out under its own name
     {"estimators", "nn"},

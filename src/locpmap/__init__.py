@@ -15,6 +15,7 @@ True
 Convention: scores are log-potentials and larger is better; the label axis comes last, a batch axis first.
 """
 
+from locpmap import metrics
 from locpmap.crf import CRF, Calibration
 from locpmap.errors import BackendError, InputError, InputTypeError, LocpmapError, TooLargeError
 from locpmap.features import Features, ImageFeatures
@@ -77,6 +78,7 @@ __all__ = [
     "Status",
     "TooLargeError",
     "infer",
+    "metrics",
     "read_uai",
     "write_uai",
 ]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.arrays import frozen, to_numpy
-from locpmap.errors import InputError, InputTypeError, TooLargeError, whole_number
+from locpmap.errors import InputError, InputTypeError, TooLargeError, unknown, whole_number
 from locpmap.graphs.adjacency import Adjacency, adjacency, greedy_colours
 from locpmap.graphs.graph import Graph
 from locpmap.graphs.grid import Grid
@@ -25,8 +25,8 @@ MAX_JOINT = 4096  # joint labellings of an enumerated block
 Family = list[tuple[Array, Array | None]]  # (sites, parents' positions or None for a joint block), in visiting order
 
 
-def plan_blocks(blocks: Any, structure: Grid | Graph, n_labels: int) -> BlockPlan:
-    """Validate a specification of blocks and flatten it."""
+def plan_blocks(blocks: Any, structure: Grid | Graph, n_labels: int, max_joint: int = MAX_JOINT) -> BlockPlan:
+    """Validate a specification of blocks and flatten it; ``max_joint`` limits a listed block that is no forest."""
     near = structure.adjacency()
     if isinstance(blocks, str):
         families = [_lines(structure, name) for name in blocks.split("+")]
@@ -34,7 +34,7 @@ def plan_blocks(blocks: Any, structure: Grid | Graph, n_labels: int) -> BlockPla
         height, width = (whole_number("a side of the tile in blocks", side, 1, 2**31 - 1) for side in blocks)
         families = [_tiles(structure, height, width, n_labels)]
     elif isinstance(blocks, Sequence):
-        families = [_listed(blocks, near, structure.n_sites, n_labels)]
+        families = [_listed(blocks, near, structure.n_sites, n_labels, max_joint)]
     else:
         raise InputTypeError(f"blocks is {blocks!r}, expected a name, a tile (h, w) or a list of site lists")
     return _flatten(families, near, structure.n_sites)
@@ -43,6 +43,8 @@ def plan_blocks(blocks: Any, structure: Grid | Graph, n_labels: int) -> BlockPla
 def _lines(structure: Grid | Graph, name: str) -> Family:
     if not isinstance(structure, Grid):
         raise InputError(f"blocks={name!r} needs a grid; on a graph give a list of site lists")
+    if name not in ("rows", "columns"):
+        raise unknown("blocks", name, ("rows", "columns", "rows+columns"))
     number = np.arange(structure.n_sites).reshape(structure.shape)
     lines, first = (number, structure.row) if name == "rows" else (number.T, structure.column)
     chain = np.arange(-1, lines.shape[1] - 1)
@@ -68,7 +70,7 @@ def _tiles(structure: Grid | Graph, height: int, width: int, n_labels: int) -> F
     return [(sites, None) for sites in np.split(order, starts)]
 
 
-def _listed(blocks: Sequence[Any], near: Adjacency, n_sites: int, n_labels: int) -> Family:
+def _listed(blocks: Sequence[Any], near: Adjacency, n_sites: int, n_labels: int, max_joint: int) -> Family:
     """Blocks as given; sites in none of them become blocks of their own."""
     taken = np.full(n_sites, -1)
     groups: list[Array] = []
@@ -84,11 +86,11 @@ def _listed(blocks: Sequence[Any], near: Adjacency, n_sites: int, n_labels: int)
         taken[sites] = b
         groups.append(np.sort(sites))
     groups += [np.array([site]) for site in np.flatnonzero(taken < 0)]
-    family = [_structured(sites, near, n_labels, b) for b, sites in enumerate(groups)]
+    family = [_structured(sites, near, n_labels, b, max_joint) for b, sites in enumerate(groups)]
     return [family[b] for b in _coloured(groups, near, n_sites)]
 
 
-def _structured(sites: Array, near: Adjacency, n_labels: int, b: int) -> tuple[Array, Array | None]:
+def _structured(sites: Array, near: Adjacency, n_labels: int, b: int, max_joint: int) -> tuple[Array, Array | None]:
     """A block small enough to enumerate, or a forest ordered so that parents come first."""
     if fits(n_labels, len(sites)):
         return sites, None
@@ -108,9 +110,11 @@ def _structured(sites: Array, near: Adjacency, n_labels: int, b: int) -> tuple[A
                 if other not in member or other == before:
                     continue
                 if member[other]:
+                    if fits(n_labels, len(sites), max_joint):
+                        return sites, None
                     raise TooLargeError(
                         f"blocks[{b}] has {len(sites)} sites with a loop and {n_labels}^{len(sites)} joint labellings,"
-                        f" expected a forest or at most {MAX_JOINT} joint labellings: split it"
+                        f" expected a forest or at most {max_joint} joint labellings: split it"
                     )
                 member[other] = True
                 queue.append((other, len(ordered) - 1))
@@ -156,6 +160,6 @@ def _slots(near: Adjacency, n_sites: int, sites: Array, others: Array) -> Array:
     return order[np.searchsorted(keys[order], sites * n_sites + others)]
 
 
-def fits(n_labels: int, n_sites: int) -> bool:
+def fits(n_labels: int, n_sites: int, max_joint: int = MAX_JOINT) -> bool:
     """Whether a block of so many sites can be enumerated."""
-    return n_labels ** min(n_sites, MAX_JOINT.bit_length()) <= MAX_JOINT  # of 2 labels or more, so many never fit
+    return n_labels ** min(n_sites, max_joint.bit_length()) <= max_joint  # of 2 labels or more, so many never fit

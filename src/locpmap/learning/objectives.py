@@ -24,6 +24,7 @@ from locpmap.learning.batches import Batch, Source
 from locpmap.learning.parameters import Parameters
 
 Array = npt.NDArray[Any]
+MAX_JOINT = 1 << 20  # joint labellings of a block that is enumerated
 # Sites of one job: few enough jobs to keep their slopes, enough of them to share out; a device wants large ones.
 JOB_SITES, DEVICE_JOB_SITES = 1 << 16, 1 << 22
 
@@ -134,8 +135,9 @@ class Objective:
                 "site weights differ within an image, expected one weight per image for objectives over blocks"
             )
         if structure not in self._plans:
-            blocks = [list(range(structure.n_sites))] if self.blocks == "all" else self.blocks
-            self._plans[structure] = plan_blocks(blocks, structure, self.parameters.n_labels)
+            everything = isinstance(self.blocks, str) and self.blocks == "all"
+            blocks = [list(range(structure.n_sites))] if everything else self.blocks
+            self._plans[structure] = plan_blocks(blocks, structure, self.parameters.n_labels, MAX_JOINT)
         return self._plans[structure]
 
     def _scales(self, unary: Array, pairwise: Array) -> Array:
