@@ -1,6 +1,9 @@
-"""Doctests of parts whose package is not installed are left out."""
+"""Doctests of parts whose package is not installed are left out; tiny problems get no threads from OpenBLAS."""
 
+import os
 from importlib.util import find_spec
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded: its threads slow small fits tenfold
 
 OPTIONAL = {"nn": "torch", "kernels/torch": "torch", "estimators": "sklearn"}
 collect_ignore_glob = [f"src/locpmap/{part}/*" for part, package in OPTIONAL.items() if find_spec(package) is None]

@@ -15,10 +15,12 @@ from locpmap.features import Features, ImageFeatures
 from locpmap.kernels import Backend
 from locpmap.kernels.threads import Threads
 from locpmap.learning import checkpoint
-from locpmap.learning.batches import Batch, split
+from locpmap.learning.batches import VOID, Batch, split
+from locpmap.learning.fit import HELD_OUT_SAMPLES, SAMPLES, Control, fit_stochastic
 from locpmap.learning.lbfgs import minimise
 from locpmap.learning.objectives import Objective
 from locpmap.learning.parameters import Parameters
+from locpmap.learning.stochastic import Descent, descend
 
 from .oracles.exact_data import exact_images
 from .oracles.statistics import check_z, z_bound
@@ -49,10 +51,10 @@ def test_pseudolikelihood_finds_the_truth_within_its_standard_errors() -> None:
     assert np.abs(z).max() < z_bound(3)  # zero-sum pairs are one number each
 
 
-@pytest.mark.parametrize("objective", ["pseudolikelihood", "composite"])
-def test_standard_errors_are_the_spread_of_fits(objective: str) -> None:
+@pytest.mark.parametrize(("objective", "n_fits"), [("pseudolikelihood", 150), ("composite", 60)])
+def test_standard_errors_are_the_spread_of_fits(objective: str, n_fits: int) -> None:
     z = []
-    for seed in range(60):
+    for seed in range(n_fits):
         images, labels = exact_images(60, 3, 3, 1.0, 0.3, np.random.default_rng([2, seed]))
         result = potts_crf().fit(images, labels, objective, l2=0.0)
         z.append(((result.w - TRUTH) / result.standard_errors)[[1, 4]])
@@ -247,7 +249,8 @@ def test_non_negative_weights_stay_so() -> None:
     held = potts_crf(non_negative=True).fit(images, labels)
     assert free.w[4] < -1
     assert held.w[4] == 0
-    assert held.converged
+    assert held.status is lp.FitStatus.CONVERGED
+    assert held.gradient_norm <= 1e-5
 
 
 def test_scores_as_features_need_no_more_than_a_scale() -> None:
@@ -335,6 +338,53 @@ def test_mini_batches_come_near_the_whole() -> None:
     assert np.abs((some.w - whole.w) / whole.standard_errors).max() < z_bound(3)
 
 
+def test_descent_keeps_the_best_point_and_slows_down() -> None:
+    """Whatever the gradient says, away from the start all is worse on held-out data."""
+    descent = Descent.start(np.ones(2), 0.0)
+    checks: list[int] = []
+    descend(
+        descent,
+        lambda point, step: (0.0, np.array([1.0, -1.0])),
+        lambda point: float(((point - 1) ** 2).sum()),
+        None,
+        10_000,
+        lambda state: checks.append(state.rate),
+    )
+    assert descent.finished
+    np.testing.assert_array_equal(descent.best, np.ones(2))
+    assert checks == [0, 0, 1, 1, 1, 2, 2, 2, 3]
+
+
+def test_every_step_draws_new_samples_and_every_check_the_same() -> None:
+    images, labels = random_data(10, (3, 3))
+    parameters = Parameters(3, ("intensity",), ("constant", "difference"), 2)
+    batches = [Batch(ImageFeatures()(images), labels.reshape(10, -1).astype(np.int16), np.ones((1, 1)))]
+    objective = Objective(parameters, batches, Backend("numba"), Threads(1), l2=0.0)
+    sampler, seeds = sampler_of(parameters, "sites", 1), []
+
+    def watched(batch: Batch, w: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
+        seeds.append((n_samples, seed))
+        return sampler(batch, w, n_samples, seed)
+
+    control = Control(2, 0.0, 0, None, checkpoint.Checkpoint(None))
+    fit_stochastic("consistent", objective, batches, batches, np.zeros(parameters.size), control, watched)
+    steps = [seed for n, seed in seeds if n == SAMPLES]
+    assert len(steps) == len(set(steps)) == 30
+    assert len({seed for n, seed in seeds if n == HELD_OUT_SAMPLES}) == 1
+    assert not set(steps) & {seed for n, seed in seeds if n == HELD_OUT_SAMPLES}
+
+
+def test_samples_leave_void_sites_out() -> None:
+    images, labels = random_data(2, (4, 4))
+    parameters = Parameters(3, ("intensity",), ("constant", "difference"), 2)
+    given = labels.reshape(2, -1).astype(np.int16)
+    given[:, ::5] = VOID
+    batch = Batch(ImageFeatures()(images), given, np.ones((1, 1)))
+    samples = sampler_of(parameters, "sites", 1)(batch, np.ones(parameters.size), 6, 0)
+    assert samples.shape == (2, 16, 6)
+    np.testing.assert_array_equal(samples == VOID, np.broadcast_to((given == VOID)[:, :, None], samples.shape))
+
+
 def test_held_out_images_or_sites() -> None:
     images, labels = random_data(10, (3, 3))
     many = [Batch(ImageFeatures()(images), labels.reshape(10, -1).astype(np.int16), np.ones((1, 1)))]
@@ -393,6 +443,16 @@ def test_a_model_file_holds_everything(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.tables, crf.tables)
     one, other = (model.infer(images, seed=5) for model in (crf, again))
     np.testing.assert_array_equal(one.probability, other.probability)
+
+
+def test_decoding_uses_the_calibration() -> None:
+    images, labels = random_data()
+    crf = lp.CRF(3)
+    crf.fit(images, labels)
+    plain = crf.infer(images, temperature=3.0).probability
+    crf.calibration = lp.Calibration(temperature=3.0)
+    np.testing.assert_array_equal(crf.infer(images).probability, plain)
+    assert (crf.infer(images, temperature=1.0).probability != plain).any()
 
 
 def test_calibration_undoes_overconfidence() -> None:

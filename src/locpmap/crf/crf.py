@@ -48,12 +48,16 @@ class CRF:
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
-    >>> labels = (rng.random((20, 6, 1)) < 0.5).repeat(6, axis=2).astype(int)
+    >>> labels = np.zeros((20, 8, 8), int)
+    >>> for image in labels:
+    ...     row, column = rng.integers(0, 4, 2)
+    ...     image[row : row + 4, column : column + 4] = 1
     >>> images = labels + rng.normal(size=labels.shape)
     >>> crf = CRF(n_labels=2)
-    >>> crf.fit(images, labels).converged
+    >>> crf.fit(images, labels, objective="consistent").converged
     True
-    >>> bool((crf.infer(images, seed=0).labels == labels).mean() > 0.8)
+    >>> result = crf.infer(images, seed=0)
+    >>> bool((result.labels == labels).mean() > ((images > 0.5) == labels).mean() + 0.1)
     True
     """
 

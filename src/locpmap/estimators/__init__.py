@@ -1,0 +1,18 @@
+"""The scikit-learn side: a classifier of sites and one of images, with every decoder by name.
+
+>>> from sklearn.datasets import load_iris
+>>> from locpmap.estimators import CRFClassifier
+>>> X, y = load_iris(return_X_y=True)
+>>> bool(CRFClassifier().fit(X, y).score(X, y) > 0.95)
+True
+"""
+
+try:
+    import sklearn  # noqa: F401
+except ImportError as error:
+    raise ImportError("locpmap.estimators needs scikit-learn: pip install 'locpmap[estimators]'") from error
+
+from locpmap.estimators.images import ImageCRF
+from locpmap.estimators.sites import CRFClassifier
+
+__all__ = ["CRFClassifier", "ImageCRF"]

@@ -1,0 +1,123 @@
+"""What both estimators share: from scikit-learn's parameters to a fit, and from a fitted CRF to a decoded result."""
+
+from __future__ import annotations
+
+import warnings
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from locpmap.crf import CRF
+from locpmap.errors import InputError, InputTypeError
+from locpmap.inference.api import ARGUMENTS, configure, known_method
+from locpmap.inference.decoder import Decoder, at_least, within
+from locpmap.inference.registry import options_of
+from locpmap.kernels.threads import available_threads
+from locpmap.result import Result
+
+Array = npt.NDArray[Any]
+
+
+class CRFEstimator(BaseEstimator):  # type: ignore[misc]
+    """Learns and decodes by the parameters that the constructors of its subclasses store."""
+
+    objective: str
+    blocks: Any
+    C: float
+    max_iter: int
+    tol: float
+    method: str | Decoder
+    n_samples: int
+    probability: str
+    options: dict[str, Any] | None
+    random_state: Any
+    n_jobs: int | None
+
+    def _learn(self, crf: CRF, inputs: Any, labels: Any, weights: Any, l2: float, **changes: Any) -> None:
+        """Fit the CRF and keep it; what the decoder would refuse is refused before the long part."""
+        at_least("max_iter", self.max_iter, 1)
+        within("tol", self.tol, 0)
+        method, options = self._decoder()
+        configure(method, {name: value for name, value in options.items() if name not in ARGUMENTS})
+        n_threads = _n_threads(self.n_jobs)
+        seed = _seed(self.random_state)
+        how = {"objective": self.objective, "blocks": self.blocks} | changes
+        result = crf.fit(
+            inputs,
+            labels,
+            **how,
+            l2=l2,
+            site_weights=weights,
+            max_iterations=self.max_iter,
+            tolerance=self.tol,
+            seed=seed,
+            n_threads=n_threads,
+            standard_errors=False,
+        )
+        if not result.converged:
+            warnings.warn(
+                f"the fit {result.status} ({self.max_iter}) before it converged: increase max_iter or scale the data",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        self.crf_, self.fit_result_, self.n_iter_, self.seed_ = crf, result, result.n_iterations, seed
+
+    def _infer(self, inputs: Any) -> Any:
+        """The result of an input or a batch, a list of them for a list; the same at every call."""
+        method, options = self._decoder()
+        return self.crf_.infer(inputs, method, **{"seed": self.seed_, "n_threads": _n_threads(self.n_jobs)} | options)
+
+    def _decoder(self) -> tuple[str | Decoder, dict[str, Any]]:
+        """The method and its options; those that only some decoders have are handed to those."""
+        if isinstance(self.method, Decoder):
+            return self.method, self.options or {}
+        shared = {"n_samples": self.n_samples, "probability": self.probability}
+        known = options_of(known_method(self.method))
+        return self.method, {name: value for name, value in shared.items() if name in known} | (self.options or {})
+
+
+def probability_of(result: Result) -> Array:
+    """The probabilities of a result, or an error for decoders that have none."""
+    if result.probability is None:
+        raise InputError(
+            f"method={result.method!r} gives labels without probabilities, expected one with both, such as 'locpmap'"
+        )
+    return np.asarray(result.probability)
+
+
+def variance_of(probability: Array) -> Array:
+    """p(1 - p) per label."""
+    return probability * (1 - probability)
+
+
+def penalty(C: Any) -> float:
+    """The l2 penalty of an inverse strength C; none for an infinite C."""
+    if isinstance(C, bool) or not isinstance(C, Real):
+        raise InputTypeError(f"C is {C!r}, expected a number above 0")
+    strength = float(C)
+    if not strength > 0:
+        raise InputError(f"C is {C}, expected a number above 0")
+    return 1.0 / strength
+
+
+def _seed(random_state: Any) -> int:
+    """A whole number is the seed itself; anything else that scikit-learn knows is asked for one."""
+    generator = check_random_state(random_state)
+    return int(random_state) if isinstance(random_state, Integral) else int(generator.randint(2**31 - 1))
+
+
+def _n_threads(n_jobs: Any) -> int:
+    """scikit-learn's convention: None is 1, -1 is every core, -2 all but one."""
+    if n_jobs is None:
+        return 1
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, Integral):
+        raise InputTypeError(f"n_jobs is {n_jobs!r}, expected a whole number or None")
+    jobs = int(n_jobs)
+    if jobs == 0:
+        raise InputError("n_jobs is 0, expected at least 1, None, or a negative number to count down from all cores")
+    return jobs if jobs > 0 else max(1, available_threads() + 1 + jobs)
