@@ -17,7 +17,7 @@ PIP       := -m pip --disable-pip-version-check install --quiet --constraint con
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
 
-demo: $(USER_ENV) ## install, denoise real digits with every decoder, write out/
+demo: $(USER_ENV) ## install, learn to denoise real digits, try every decoder, write out/
 	$(VENV)/bin/python examples/denoise_digits.py
 
 test: $(DEV_ENV) ## install, run the whole suite

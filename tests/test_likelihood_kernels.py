@@ -359,12 +359,12 @@ def test_all_void_is_nothing(case: Case, backend: str) -> None:
 
 def test_observations_are_moved_to_the_device_once_and_let_go() -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    from locpmap.kernels.torch import device
+    from locpmap.kernels.torch import placement
 
-    before = len(device._kept)
+    before = len(placement._kept)
     array = np.arange(3.0)
-    moved = device.kept_on_device(array)
-    assert device.kept_on_device(array) is moved
-    assert device.kept_on_device(array.copy()) is not moved
+    moved = placement.kept_on_device(array)
+    assert placement.kept_on_device(array) is moved
+    assert placement.kept_on_device(array.copy()) is not moved
     del array
-    assert len(device._kept) == before
+    assert len(placement._kept) == before

@@ -13,8 +13,10 @@ from typing import Annotated, NoReturn
 import typer
 
 from locpmap.cli.doctor import doctor
+from locpmap.cli.fit import fit
 from locpmap.cli.infer import infer
 from locpmap.cli.methods import methods
+from locpmap.cli.predict import predict
 from locpmap.errors import LocpmapError
 from locpmap.inference import DECODERS
 
@@ -28,14 +30,15 @@ UsageProblem: type[Exception] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     name="locpmap",
-    help="Structured prediction with an honest uncertainty: decode pairwise models.",
+    help="Structured prediction with an honest uncertainty: learn and decode pairwise models.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command(epilog=f"Methods: {', '.join(DECODERS)}.  `locpmap methods NAME` describes a method and its options.")(
-    infer
-)
+METHODS = f"Methods: {', '.join(DECODERS)}.  `locpmap methods NAME` describes a method and its options."
+app.command(epilog=METHODS)(infer)
+app.command()(fit)
+app.command(epilog=METHODS)(predict)
 app.command()(methods)
 app.command()(doctor)
 

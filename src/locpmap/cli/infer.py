@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import json
 import math
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from locpmap.cli.options import parse_options
 from locpmap.errors import InputError, InputTypeError, unknown
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ OWN_OPTIONS = {
     "n_threads": "--threads",
     "threads": "--threads",
 }
-WORDS = {"true": True, "yes": True, "false": False, "no": False}
 
 
 def _number(text: str) -> float:
@@ -69,11 +67,9 @@ def infer(
     from locpmap.formats.atomic import checked_target, write_text
     from locpmap.formats.uai import format_mar, format_mpe, read_model
     from locpmap.inference import infer as decode
-    from locpmap.inference.api import configure, known_method
-    from locpmap.inference.registry import options_of
+    from locpmap.inference.api import configure
 
-    defaults = options_of(known_method(method))
-    decoder = configure(method, dict(_parse_option(text, defaults) for text in option or ()), arguments=())
+    decoder = configure(method, parse_options(method, option or (), OWN_OPTIONS), arguments=())
     if write is not None and write.lower() not in ("mar", "mpe"):
         raise unknown("value of --write", write, ("mar", "mpe"))
     if write is not None and output is None:
@@ -105,26 +101,6 @@ def infer(
             write_text(output, [text])
     report = _report(result, seed, output, kind)
     typer.echo(json.dumps(report, allow_nan=False) if as_json else _table(report), err=piped)
-
-
-def _parse_option(text: str, defaults: dict[str, Any]) -> tuple[str, Any]:
-    """``key=value`` with a Python literal or, failing that, plain text as its value.
-
-    An option that is true or false may also be yes or no in any case, and one that is a whole number may be 1e3.
-    """
-    key, equals, word = text.partition("=")
-    if not equals or not key.isidentifier():
-        raise InputError(f"--option is {text!r}, expected KEY=VALUE")
-    if key not in defaults and key in OWN_OPTIONS:
-        raise InputError(f"{key} is not an option of the decoder: use {OWN_OPTIONS[key]} in place of --option")
-    value: Any = word
-    with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-        value = ast.literal_eval(word)
-    if isinstance(defaults.get(key), bool):
-        return key, WORDS.get(word.lower(), value)
-    if isinstance(defaults.get(key), int) and isinstance(value, float) and value.is_integer():
-        return key, int(value)
-    return key, value
 
 
 def _report(result: Result, seed: int, output: Path | None, kind: str | None) -> dict[str, Any]:

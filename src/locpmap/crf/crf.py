@@ -127,7 +127,7 @@ class CRF:
             labels: Whole numbers, one per site; ``ignore_label`` marks void sites.
             objective: "pseudolikelihood"; "composite" over ``blocks``; "likelihood", exact, for tiny models and trees;
                 "consistent": the likelihood of the probabilities that LocPMAP reports, begun at the pseudolikelihood's
-                weights and stopped by held-out data.
+                weights and stopped by held-out data; again from those of independent sites, if these are better.
             blocks: For "composite": "rows", "columns", "rows+columns" (default), a tile (h, w) or, on a graph, a list
                 of site lists.  For "consistent": how LocPMAP climbs, "sites" by default.
             l2: Penalty ``l2/2 · |w|²`` on the summed negative log-likelihood, biases excepted.

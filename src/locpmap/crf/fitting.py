@@ -16,6 +16,7 @@ from locpmap.crf.progress import listener
 from locpmap.crf.store import FileStore
 from locpmap.errors import InputError, InputTypeError
 from locpmap.features import Features, ImageFeatures
+from locpmap.graphs import Grid
 from locpmap.inference import LocPMAP, infer
 from locpmap.kernels import Backend
 from locpmap.kernels.threads import Threads
@@ -88,6 +89,8 @@ def fit(
         raise InputError("inputs is empty, expected at least one input")
     parameters = make_parameters(first.features)
     blocks = {"composite": options.blocks or "rows+columns", "likelihood": "all"}.get(options.objective)
+    if options.objective == "composite" and options.blocks is None and not isinstance(first.features.structure, Grid):
+        raise InputError("blocks is missing, expected a list of site lists for objective='composite' on a graph")
     objective = Objective(parameters, source, kernels, threads, l2=options.l2, blocks=blocks)
     store = None if options.checkpoint is None else FileStore(options.checkpoint, _fingerprint(objective, options))
     with listener(options.progress, options.objective) as progress:
@@ -98,13 +101,18 @@ def fit(
         if options.objective != "consistent" and options.batch_size is None:
             result = fit_all(options.objective, objective, start, control, with_errors=options.standard_errors)
         else:
-            sampler = None
+            sampler = independent = None
             training, held_out = _held_out(source, validation, options.seed)
             if options.objective == "consistent":
                 sampler = sampler_of(parameters, options.blocks or "sites", threads.n_threads)
                 calm = replace(control, checkpoint=Checkpoint(None))
+                # Where true neighbours say nearly everything, pseudolikelihood forgets the unaries and is a bad place
+                # to begin: weights learned as if sites had no neighbours stand by.
+                alone = Objective(parameters, source, kernels, threads, l2=options.l2, alone=True)
+                independent = fit_all("independent sites", alone, start, calm, with_errors=False).w
                 start = fit_all("pseudolikelihood", objective, start, calm, with_errors=False).w
-            result = fit_stochastic(options.objective, objective, training, held_out, start, control, sampler)
+            how = (start, control, sampler, independent)
+            result = fit_stochastic(options.objective, objective, training, held_out, *how)
     if store is not None:
         store.remove()
     return parameters, result
@@ -120,8 +128,9 @@ def sampler_of(parameters: Parameters, blocks: Any, n_threads: int) -> Sampler:
         potentials = compose(batch.features, weights, tables, potts=parameters.potts, mask=mask)
         decoder = LocPMAP(n_samples, blocks=blocks, keep_samples=True)
         samples = infer(potentials, decoder, seed=seed, n_threads=n_threads).samples
+        # Masked sites come back as -1, which is VOID.
         flat = np.asarray(samples, np.int16).reshape(n_samples, *batch.labels.shape)
-        return np.ascontiguousarray(np.moveaxis(np.where(void, VOID, flat), 0, 2), np.int16)
+        return np.ascontiguousarray(np.moveaxis(flat, 0, 2))
 
     return sample
 

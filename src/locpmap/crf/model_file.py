@@ -35,8 +35,8 @@ class ModelFile:
         """Weights (D + 1, L) and tables (G, F, L, L) in double precision, and this header."""
         if self.features is not None and not isinstance(self.features, ImageFeatures | GivenUnary):
             raise InputError(
-                f"features is a {type(self.features).__name__}, expected ImageFeatures or None in a CRF that is saved:"
-                " apply your own function to the inputs yourself"
+                f"features is a {type(self.features).__name__}, expected ImageFeatures, GivenUnary or None to be"
+                " saved: apply your own function to the inputs yourself"
             )
         header = {
             "kind": KIND,

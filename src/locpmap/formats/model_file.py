@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -18,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.errors import InputError
-from locpmap.formats.atomic import PathLike, checked_path, write_bytes
+from locpmap.formats.atomic import PathLike, write_bytes
+from locpmap.formats.readable import size_of
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -82,17 +82,9 @@ def read_model(path: PathLike) -> tuple[Arrays, dict[str, Any]]:
 
 
 def _check_file(path: PathLike) -> None:
-    try:
-        status = checked_path(path).stat()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    if not stat.S_ISREG(status.st_mode):
-        kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-        raise InputError(f"{path} is {kind}, expected a model file")
-    if status.st_size == 0:
-        raise InputError(f"{path} is empty, expected a model file")
-    if status.st_size > MAX_BYTES:
-        raise InputError(f"{path} has {status.st_size} bytes, expected a model file of at most {MAX_BYTES}")
+    size = size_of(path, "a model file")
+    if size > MAX_BYTES:
+        raise InputError(f"{path} has {size} bytes, expected a model file of at most {MAX_BYTES}")
 
 
 def _parse_text(path: PathLike, metadata: Mapping[str, str] | None) -> tuple[str, dict[str, Any]]:

@@ -84,8 +84,11 @@ def fit_stochastic(
     start: Array,
     control: Control,
     sampler: Sampler | None = None,
+    other_start: Array | None = None,
 ) -> FitResult:
     """Mini-batches, stopped by held-out data; with a sampler, its samples take the place of the true neighbours.
+
+    Where held-out data like ``other_start`` better than where this ends, it begins again there.
 
     The consistent objective is ``-Σ_i log mean_m p(y_i | y^m_¬i)`` over samples y^1 .. y^M that LocPMAP draws under the
     current weights, afresh in every step: the likelihood of the probabilities that LocPMAP reports.
@@ -125,6 +128,11 @@ def fit_stochastic(
     saved = control.checkpoint.load()
     descent = Descent.start(start * scales, judge(start * scales)) if saved is None else Descent.resume(saved)
     descend(descent, gradient, judge, parameters.bounds(), max_steps, after_check)
+    if other_start is not None:
+        other = judge(other_start * scales)
+        if other < min(descent.held_out):
+            descent.begin_again(other_start * scales, other)
+            descend(descent, gradient, judge, parameters.bounds(), max_steps, after_check)
     w = parameters.fold(*parameters.expand(descent.best / scales))
     if min(descent.held_out) >= descent.held_out[0]:
         status = FitStatus.NO_GAIN

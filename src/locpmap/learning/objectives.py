@@ -1,9 +1,9 @@
 """Value and gradient of pseudolikelihood and composite likelihood over a source of batches.
 
-The value is the sum of ``-log p(y_block | rest)`` over all blocks (rows and columns are two families of blocks, and both
-are summed) per labelled site, plus ``l2 / (2 n) · |w|²`` over all weights but the biases, n being the number of labelled
-sites.  So l2 is 1 / C of scikit-learn's logistic regression.  Work is cut into jobs by the data alone and added up in one order: the result does
-not depend on the number of threads.
+The value is the sum of ``-log p(y_block | rest)`` over all blocks (rows and columns are two families of blocks, and
+both are summed) per labelled site, plus ``l2 / (2 n) · |w|²`` over all weights but the biases, n being the number of
+labelled sites.  So l2 is 1 / C of scikit-learn's logistic regression.  Work is cut into jobs by the data alone and
+added up in one order: the result does not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from locpmap.graphs.blocks import plan_blocks
 from locpmap.kernels import Backend
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.threads import Threads
-from locpmap.learning.batches import Batch, Source
+from locpmap.learning.batches import VOID, Batch, Source
 from locpmap.learning.parameters import Parameters
 
 Array = npt.NDArray[Any]
@@ -32,7 +32,7 @@ Slopes = tuple[Array, Array, Array]  # value (1,), by label weights (D + 1, L), 
 
 
 class Objective:
-    """Pseudolikelihood, or composite likelihood over ``blocks``; ``samples`` replaces the neighbours' true labels."""
+    """Pseudolikelihood, or composite likelihood over ``blocks``; ``alone``: as if no site had neighbours."""
 
     def __init__(
         self,
@@ -43,9 +43,10 @@ class Objective:
         *,
         l2: float,
         blocks: Any = None,
+        alone: bool = False,
     ) -> None:
         self.parameters, self.source, self.kernels, self.threads = parameters, source, kernels, threads
-        self.l2, self.blocks = l2, blocks
+        self.l2, self.blocks, self.alone = l2, blocks, alone
         self._plans: dict[Grid | Graph, BlockPlan] = {}
         self.n_images, self.n_sites, self.weight = 0, 0, 0.0
         counted = 0.0  # images, each as often as its weight says
@@ -107,6 +108,8 @@ class Objective:
         given: tuple[Any, ...]
         if self.blocks is None or samples is not None:
             near = batch.labels[:, :, None] if samples is None else samples
+            if self.alone:
+                near = np.full_like(near, VOID)
             size, run = n_sites, self.kernels.site_likelihood
             given = (data, batch.labels, near, batch.site_weights)
         else:

@@ -29,8 +29,8 @@ class FitStatus(enum.Enum):
 class FitResult:
     """The end of a fit.
 
-    ``value`` is the negative log conditional likelihood per labelled site (of both families of blocks for rows and columns),
-    with the penalty.
+    ``value`` is the negative log conditional likelihood per labelled site (for rows and columns, of both families of
+    blocks), with the penalty.
     ``standard_errors`` are of the flat weights (`names` says which is which): Godambe's sandwich over images, valid
     though sites of an image depend on one another; None where they were not asked for or there are too few images.
     """

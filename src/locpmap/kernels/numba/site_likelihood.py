@@ -11,8 +11,8 @@ import math
 import numpy as np
 from numba import njit
 
-from locpmap.kernels.numba.known_lengths import axes
 from locpmap.kernels.numba.directed_tables import direct, fold
+from locpmap.kernels.numba.known_lengths import axes
 
 
 def site_likelihood(

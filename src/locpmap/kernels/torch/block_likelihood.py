@@ -14,8 +14,8 @@ import torch
 
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.observations import Observations
-from locpmap.kernels.torch.device import device, on_device
 from locpmap.kernels.torch.linear_scores import add_slopes, chunks, edge_tables, local_scores, parameters, slots_of
+from locpmap.kernels.torch.placement import device, on_device
 
 Array = npt.NDArray[Any]
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from locpmap.kernels.observations import Observations
-from locpmap.kernels.torch.device import kept_on_device, on_device
+from locpmap.kernels.torch.placement import kept_on_device, on_device
 
 Array = npt.NDArray[Any]
 CHUNK = 2**24  # numbers in the largest tensor of a chunk of images

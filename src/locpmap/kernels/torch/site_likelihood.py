@@ -12,8 +12,8 @@ import numpy.typing as npt
 import torch
 
 from locpmap.kernels.observations import Observations
-from locpmap.kernels.torch.device import on_device
 from locpmap.kernels.torch.linear_scores import add_slopes, chunks, local_scores, parameters, slots_of
+from locpmap.kernels.torch.placement import on_device
 
 Array = npt.NDArray[Any]
 

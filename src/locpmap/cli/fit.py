@@ -1,0 +1,183 @@
+"""``locpmap fit``: learn the weights of a model from folders of inputs and labels."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from locpmap.cli.folders import MAX_LABELS, Example, LabelledFolder, count_labels, match
+from locpmap.errors import InputError, unknown
+
+if TYPE_CHECKING:
+    from locpmap.features import GivenUnary, ImageFeatures
+    from locpmap.learning import FitResult
+
+BLOCKS = ("rows", "columns", "rows+columns")
+MAX_ROWS = 60  # of the table of weights
+
+
+def fit(
+    labels: Annotated[
+        Path, typer.Option(metavar="DIR", help="Label maps (H, W): .npy of whole numbers, or grey or palette .png.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL.safetensors", help="Where the model goes.")],
+    unary: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Features of each pixel, such as logits: .npy of shape (H, W, D) or (H, W)."),
+    ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Images, .png, .jpg or .npy, for the pairwise features and, without --unary, for the unary ones"
+            " (their intensities).",
+        ),
+    ] = None,
+    n_labels: Annotated[
+        int | None, typer.Option(min=2, max=MAX_LABELS, help="Number of labels; found in the label maps by default.")
+    ] = None,
+    ignore_label: Annotated[int | None, typer.Option(help="The label of void pixels, which count for nothing.")] = None,
+    pairwise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Features of neighbours, of constant, difference, contrast and ends, with commas between them;"
+            " constant,difference by default, and constant where there are no images.",
+        ),
+    ] = None,
+    connectivity: Annotated[int, typer.Option(help="4 or 8 neighbours.")] = 4,
+    scale: Annotated[
+        bool, typer.Option("--scale", help="The unary features are scores of the labels: learn one factor for them.")
+    ] = False,
+    potts: Annotated[
+        bool, typer.Option("--potts/--tables", help="One weight per pairwise feature, or a table of label pairs.")
+    ] = False,
+    tied: Annotated[bool, typer.Option("--tied", help="The same tables in all directions.")] = False,
+    symmetric: Annotated[bool, typer.Option("--symmetric", help="Tables equal to their transpose.")] = False,
+    non_negative: Annotated[bool, typer.Option("--non-negative", help="With --potts: weights of at least 0.")] = False,
+    objective: Annotated[
+        str, typer.Option(metavar="NAME", help="pseudolikelihood, composite, consistent or likelihood.")
+    ] = "pseudolikelihood",
+    blocks: Annotated[
+        str | None,
+        typer.Option(help="Of composite and consistent: rows, columns, rows+columns, or tiles such as 2x3."),
+    ] = None,
+    l2: Annotated[float, typer.Option(help="Penalty l2/2 · |w|² on the summed negative log-likelihood.")] = 1.0,
+    batch_size: Annotated[int | None, typer.Option(help="Descend on so many inputs a step, not on all.")] = None,
+    max_iterations: Annotated[int, typer.Option(help="Limit of iterations.")] = 200,
+    seed: Annotated[int, typer.Option(help="Seed of all that is drawn.")] = 0,
+    checkpoint: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keeps the state; an interrupted fit goes on from there.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Learn the weights of a CRF from folders whose files are matched by name, and write a model file.
+
+    Files are read one at a time, again in every pass, so the data need not fit into memory.
+    """
+    from locpmap.cli.progress import ProgressBar
+    from locpmap.crf import CRF
+    from locpmap.formats.atomic import checked_target
+
+    examples = match(unary, images, labels)
+    inputs = [path for example in examples for path in example.paths]
+    target = checked_target(output, *inputs)
+    if checkpoint is not None and checked_target(checkpoint, *inputs) == target:
+        raise InputError(f"--checkpoint is {checkpoint}, the file of the model, expected another file")
+    tiles = _parse_blocks(blocks)
+    extract = _features(examples[0], pairwise, connectivity)
+    crf = CRF(
+        count_labels(examples, n_labels, ignore_label),
+        features=extract,
+        unary="scale" if scale else "tables",
+        tied=tied,
+        symmetric=symmetric,
+        potts=potts,
+        non_negative=non_negative,
+        ignore_label=ignore_label,
+    )
+    with ProgressBar(f"{objective} of {len(examples)} inputs", hidden=as_json) as bar:
+        result = crf.fit(
+            LabelledFolder(examples, extract),
+            objective=objective,
+            blocks=tiles,
+            l2=l2,
+            batch_size=batch_size,
+            max_iterations=max_iterations,
+            seed=seed,
+            checkpoint=checkpoint,
+            progress=lambda done, most, value: bar.update(done, most),
+        )
+    crf.save(output)
+    report = _report(result, crf.n_labels, output)
+    typer.echo(json.dumps(report, allow_nan=False) if as_json else _table(report))
+
+
+def _features(first: Example, pairwise: str | None, connectivity: int) -> ImageFeatures | GivenUnary:
+    """What to take from the inputs, sized by the first of them."""
+    from locpmap.features import CONSTANT, GivenUnary, ImageFeatures
+
+    image, unary = first.read_image(), first.read_unary()
+    default = CONSTANT if image is None else f"{CONSTANT},difference"
+    names = tuple(name.strip() for name in (default if pairwise is None else pairwise).split(","))
+    channels = int(image.shape[2]) if image is not None and image.ndim == 3 else None
+    if unary is None:
+        return ImageFeatures(pairwise=names, connectivity=connectivity, channels=channels)
+    given = GivenUnary(int(unary.shape[2]), names, connectivity, channels)
+    if given.needs_image and image is None:
+        raise InputError(f"--pairwise {pairwise} needs images, expected --images DIR or --pairwise {CONSTANT}")
+    if image is not None and not given.needs_image:
+        raise InputError(f"--images is given, but --pairwise {pairwise} does not look at images")
+    return given
+
+
+def _parse_blocks(text: str | None) -> str | tuple[int, int] | None:
+    """A name, or the size of a tile."""
+    if text is None or text in BLOCKS:
+        return text
+    tile = re.fullmatch(r"(\d{1,9})x(\d{1,9})", text)
+    if tile is None:
+        raise unknown("value of --blocks", text, (*BLOCKS, "2x3"))
+    return int(tile[1]), int(tile[2])
+
+
+def _report(result: FitResult, n_labels: int, output: Path) -> dict[str, Any]:
+    """Everything a machine may want to know."""
+    errors: Sequence[float | None] = (
+        [None] * len(result.names) if result.standard_errors is None else result.standard_errors.tolist()
+    )
+    rows = zip(result.names, result.w.tolist(), errors, strict=True)
+    return {
+        **result.summary(),
+        "converged": result.converged,
+        "n_labels": n_labels,
+        "weights": [{"name": name, "value": value, "standard_error": error} for name, value, error in rows],
+        "output": str(output),
+    }
+
+
+def _table(report: dict[str, Any]) -> str:
+    """The same for people: how the fit went, then the weights with their standard errors."""
+    rows = {
+        "objective": f"{report['objective']}, {report['value']:.5f} per labelled pixel",
+        "status": f"{report['status']}, after {report['n_iterations']} iterations",
+        "data": f"{report['n_images']} inputs, {report['n_sites']} labelled pixels, {report['n_labels']} labels",
+        "seconds": f"{report['seconds']:.1f}",
+    }
+    if "gain" in report:
+        rows["gain"] = f"{report['gain']:.5f} per held-out pixel over the start"
+    lines = [f"{name:<14} {value}" for name, value in rows.items()]
+    shown = report["weights"][:MAX_ROWS]
+    wide = max(len(row["name"]) for row in shown)
+    lines += ["", f"{'weight':<{wide}} {'value':>10} {'± s.e.':>10}"]
+    for row in shown:
+        error = "-" if row["standard_error"] is None else f"{row['standard_error']:.4f}"
+        lines.append(f"{row['name']:<{wide}} {row['value']:>10.4f} {error:>10}")
+    if len(report["weights"]) > MAX_ROWS:
+        lines.append(f".. and {len(report['weights']) - MAX_ROWS} more, which --json prints")
+    return "\n".join([*lines, "", f"{'written':<14} {report['output']}"])

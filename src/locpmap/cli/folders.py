@@ -1,0 +1,179 @@
+"""Inputs and labels in folders, matched by name and read one at a time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.errors import InputError, LocpmapError
+
+if TYPE_CHECKING:
+    from locpmap.features import Features, GivenUnary, ImageFeatures
+
+Array = npt.NDArray[Any]
+
+MAX_LABELS = 2**15 - 1  # as many as learning can tell apart
+ENDINGS = {
+    "unary": (".npy",),
+    "images": (".png", ".jpg", ".jpeg", ".npy"),
+    "labels": (".npy", ".png"),
+}
+
+
+@dataclass(frozen=True)
+class Example:
+    """The files of one input; those that were not asked for are None."""
+
+    stem: str
+    unary: Path | None
+    image: Path | None
+    labels: Path | None
+
+    @property
+    def paths(self) -> list[Path]:
+        """All files there are."""
+        return [path for path in (self.unary, self.image, self.labels) if path is not None]
+
+    def read_unary(self) -> Array | None:
+        """(H, W, D); a file of shape (H, W) has one feature."""
+        from locpmap.formats.arrays import read_array
+
+        if self.unary is None:
+            return None
+        array = read_array(self.unary)
+        if array.ndim not in (2, 3):
+            raise InputError(f"{self.unary} has shape {array.shape}, expected (H, W, D)")
+        return array if array.ndim == 3 else array[:, :, None]
+
+    def read_image(self) -> Array | None:
+        """(H, W) or (H, W, C)."""
+        from locpmap.formats.arrays import read_array
+        from locpmap.formats.images import read_image
+
+        if self.image is None:
+            return None
+        array = read_array(self.image) if _ending(self.image) == ".npy" else read_image(self.image)
+        if array.ndim not in (2, 3):
+            raise InputError(f"{self.image} has shape {array.shape}, expected (H, W) or (H, W, channels)")
+        return array
+
+    def read_labels(self) -> Array:
+        """(H, W), whole numbers."""
+        from locpmap.formats.arrays import read_array
+        from locpmap.formats.images import read_label_map
+
+        assert self.labels is not None
+        array = read_array(self.labels) if _ending(self.labels) == ".npy" else read_label_map(self.labels)
+        if array.dtype.kind == "f":
+            raise InputError(f"{self.labels} holds {array.dtype}, expected labels as whole numbers")
+        if array.ndim != 2:
+            raise InputError(f"{self.labels} has shape {array.shape}, expected labels (H, W)")
+        return array
+
+    def features(self, extract: ImageFeatures | GivenUnary) -> Features:
+        """What the model sees of this input."""
+        image = self.read_image()
+        with naming(self.unary or self.image):
+            return extract(image if self.unary is None else (self.read_unary(), image))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class LabelledFolder:
+    """Pairs (features, labels) for `CRF.fit`, read anew in every pass and never held together."""
+
+    examples: Sequence[Example]
+    extract: ImageFeatures | GivenUnary
+
+    def __iter__(self) -> Iterator[tuple[Features, Array]]:
+        for example in self.examples:
+            features, labels = example.features(self.extract), example.read_labels()
+            if labels.shape != features.structure.shape:
+                raise InputError(
+                    f"{example.labels} has shape {labels.shape}, expected {features.structure.shape}"
+                    f" like {example.unary or example.image}"
+                )
+            yield features, labels
+
+
+def match(unary: Path | None, images: Path | None, labels: Path | None = None) -> list[Example]:
+    """The inputs in the folders, in the order of their names; one that a folder lacks is refused."""
+    if unary is None and images is None:
+        raise InputError("no inputs are given, expected --unary or --images")
+    given = {"unary": unary, "images": images, "labels": labels}
+    found = {name: _files(folder, name) for name, folder in given.items() if folder is not None}
+    stems = sorted(set().union(*found.values()))
+    for stem, (name, files) in itertools.product(stems, found.items()):
+        if stem not in files:
+            present = next(others[stem] for others in found.values() if stem in others)
+            names = " or ".join(f"{stem}{ending}" for ending in ENDINGS[name])
+            raise InputError(f"{present} has no partner in --{name} {given[name]}, expected {names} there")
+    columns = [found.get(name, {}) for name in ("unary", "images", "labels")]
+    return [Example(stem, *(column.get(stem) for column in columns)) for stem in stems]
+
+
+def _files(folder: Path, name: str) -> dict[str, Path]:
+    """The files of a folder by their stems; hidden ones and those with other endings are passed over."""
+    if not folder.is_dir():
+        what = "not a folder" if folder.exists() else "not there"
+        raise InputError(f"--{name} {folder} is {what}, expected a folder")
+    files: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") or _ending(path) not in ENDINGS[name]:
+            continue
+        if path.stem in files:
+            raise InputError(f"{files[path.stem]} and {path.name} have the same name, expected one of them")
+        files[path.stem] = path
+    if not files:
+        raise InputError(f"--{name} {folder} holds no file that ends in {', '.join(ENDINGS[name])}")
+    return files
+
+
+def _ending(path: Path) -> str:
+    return path.suffix.lower()
+
+
+@contextmanager
+def naming(path: Path | None) -> Iterator[None]:
+    """Put a file's name before an error about its content."""
+    try:
+        yield
+    except LocpmapError as error:
+        raise error if str(path) in str(error) else InputError(f"{path}: {error}") from None
+
+
+def count_labels(examples: Sequence[Example], n_labels: int | None, ignore_label: int | None) -> int:
+    """How many labels there are, if not given, from all label files; those out of range are refused by file."""
+    seen: dict[int, Path] = {}  # each label, and where it first occurs
+    for example in examples:
+        assert example.labels is not None
+        for label in np.unique(example.read_labels()).tolist():
+            seen.setdefault(int(label), example.labels)
+    if ignore_label is not None:
+        seen.pop(ignore_label, None)
+    if not seen:
+        raise InputError(f"all pixels of all labels are {ignore_label}, which --ignore-label leaves out")
+    least, most = min(seen), max(seen)
+    also = "" if ignore_label is None else f" or {ignore_label}"
+    if least < 0:
+        raise InputError(f"{seen[least]} contains the label {least}, expected labels from 0{also}")
+    if n_labels is not None:
+        if most >= n_labels:
+            raise InputError(f"{seen[most]} contains the label {most}, expected labels from 0 to {n_labels - 1}{also}")
+        return n_labels
+    if most >= MAX_LABELS:
+        raise InputError(f"{seen[most]} contains the label {most}, expected at most {MAX_LABELS} labels")
+    if most == 0:
+        raise InputError("all labels are 0, expected at least two labels, or --n-labels")
+    if most + 1 > 2 * len(seen) and most > 3:  # 255 of a binary image, or for void
+        raise InputError(
+            f"{seen[most]} contains the label {most}, though only {len(seen)} different labels occur:"
+            f" expected 0, 1, 2, .. without gaps, --ignore-label {most} if it is to be left out, or --n-labels"
+        )
+    return most + 1

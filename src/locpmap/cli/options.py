@@ -1,0 +1,41 @@
+"""Options of a decoder as words of a shell."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from locpmap.errors import InputError
+
+WORDS = {"true": True, "yes": True, "false": False, "no": False}
+
+
+def parse_options(method: str, texts: Iterable[str], own: Mapping[str, str]) -> dict[str, Any]:
+    """The options of a decoder from texts ``key=value``; ``own`` are names of the command's own options instead."""
+    from locpmap.inference.api import known_method
+    from locpmap.inference.registry import options_of
+
+    defaults = options_of(known_method(method))
+    return dict(_parse(text, defaults, own) for text in texts)
+
+
+def _parse(text: str, defaults: dict[str, Any], own: Mapping[str, str]) -> tuple[str, Any]:
+    """A Python literal or, failing that, plain text.
+
+    An option that is true or false may also be yes or no in any case, and one that is a whole number may be 1e3.
+    """
+    key, equals, word = text.partition("=")
+    if not equals or not key.isidentifier():
+        raise InputError(f"--option is {text!r}, expected KEY=VALUE")
+    if key not in defaults and key in own:
+        raise InputError(f"{key} is not an option of the decoder: use {own[key]} in place of --option")
+    value: Any = word
+    with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+        value = ast.literal_eval(word)
+    if isinstance(defaults.get(key), bool):
+        return key, WORDS.get(word.lower(), value)
+    if isinstance(defaults.get(key), int) and isinstance(value, float) and value.is_integer():
+        return key, int(value)
+    return key, value

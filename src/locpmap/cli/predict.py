@@ -1,0 +1,156 @@
+"""``locpmap predict``: label the inputs in folders with a learned model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from locpmap.cli.folders import Example, match
+from locpmap.cli.options import parse_options
+from locpmap.errors import InputError
+
+if TYPE_CHECKING:
+    from locpmap.crf import CRF
+    from locpmap.features import GivenUnary, ImageFeatures
+    from locpmap.result import Result
+
+OWN_OPTIONS = {"seed": "--seed"}
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The files written for one input; the arrays only where the decoder gives probabilities."""
+
+    labels: Path
+    probability: Path
+    variance: Path
+    picture: Path
+
+    @classmethod
+    def of(cls, folder: Path, stem: str) -> Outputs:
+        """The names for an input of this name."""
+        names = (f"{stem}.labels.png", f"{stem}.probability.npy", f"{stem}.variance.npy", f"{stem}.png")
+        return cls(*(folder / name for name in names))
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All of them."""
+        return self.labels, self.probability, self.variance, self.picture
+
+    def write(self, result: Result, n_labels: int) -> list[str]:
+        """Each file completely or not at all; returns their names."""
+        import numpy as np
+
+        from locpmap.formats.arrays import write_array
+        from locpmap.formats.pictures import write_label_map, write_picture
+
+        write_label_map(self.labels, result.labels, n_labels)
+        written = [self.labels, self.picture]
+        if result.probability is not None:
+            write_array(self.probability, result.probability.astype(np.float32))
+            write_array(self.variance, result.variance.astype(np.float32))
+            written += [self.probability, self.variance]
+        write_picture(self.picture, result.labels, result.probability, n_labels)
+        return [str(path) for path in written]
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.safetensors", help="What `locpmap fit` wrote.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="OUTDIR", help="Folder for the results, made if it is not there.")
+    ],
+    unary: Annotated[Path | None, typer.Option(metavar="DIR", help="Features of each pixel, as for the fit.")] = None,
+    images: Annotated[Path | None, typer.Option(metavar="DIR", help="Images, as for the fit.")] = None,
+    method: Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="The decoder; see below.")] = "locpmap",
+    option: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="An option of the decoder; may be repeated.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of all noise.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Label every input of the folders.
+
+    Writes NAME.labels.png (palette entries; 16-bit grey if there are more than 256 labels), NAME.probability.npy and
+    NAME.variance.npy (H, W, labels), and NAME.png, a picture of them.
+    """
+    from locpmap.cli.progress import ProgressBar
+    from locpmap.crf import CRF
+    from locpmap.inference.api import configure
+
+    options = parse_options(method, option or (), OWN_OPTIONS)
+    configure(method, options, arguments=())
+    crf = CRF.load(model)
+    extract = _features(crf, model, unary, images)
+    examples = match(unary, images)
+    folder = _prepared(output, model, examples)
+    inputs = []
+    with ProgressBar(f"{method} of {len(examples)} inputs", hidden=as_json) as bar:
+        for n, example in enumerate(examples):
+            # An input's noise is keyed by its number, as in `CRF.infer` of a list.
+            result = crf.infer(example.features(extract), method, seed=seed, first_image=n, **options)
+            written = Outputs.of(folder, example.stem).write(result, crf.n_labels)
+            inputs.append({"name": example.stem, "status": str(result.status), "files": written})
+            bar.update(n + 1, len(examples))
+    report = {"model": str(model), "method": method, "seed": seed, "output": str(output), "inputs": inputs}
+    typer.echo(json.dumps(report) if as_json else _table(report))
+
+
+def _features(crf: CRF, model: Path, unary: Path | None, images: Path | None) -> ImageFeatures | GivenUnary:
+    """What the model takes from an input; the folders given have to be those that it needs."""
+    from locpmap.features import GivenUnary, ImageFeatures
+
+    extract = crf.features
+    if not isinstance(extract, ImageFeatures | GivenUnary):
+        raise InputError(f"{model} was learned from features of your own, expected a model that `locpmap fit` wrote")
+    needed = {"--unary": False, "--images": True}
+    if isinstance(extract, GivenUnary):
+        needed = {"--unary": True, "--images": extract.needs_image}
+    for name, folder in (("--unary", unary), ("--images", images)):
+        if needed[name] != (folder is not None):
+            came = "is missing" if needed[name] else "is given"
+            expected = " and ".join(name for name, need in needed.items() if need)
+            raise InputError(f"{name} {came}, expected {expected} for {model}, as when it was learned")
+    return extract
+
+
+def _prepared(output: Path, model: Path, examples: Sequence[Example]) -> Path:
+    """The folder, made if need be, after a check that nothing written there is read from or written twice."""
+    from locpmap.formats.atomic import checked_target
+
+    inputs = [model, *(path for example in examples for path in example.paths)]
+    if output.exists() and not output.is_dir():
+        raise InputError(f"{output} is a file, expected a folder for the results")
+    if any(output.resolve() == path.parent.resolve() for path in inputs[1:]):
+        raise InputError(f"{output} is also read from, expected another folder for the results")
+    targets = [path for example in examples for path in Outputs.of(output, example.stem).paths]
+    owner: set[Path] = set()
+    for path in targets:
+        if path in owner:
+            raise InputError(f"{path} would be written for two inputs, expected names that do not end in .labels")
+        owner.add(path)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{output} cannot be made: {error.strerror}") from None
+    for path in targets:
+        checked_target(path, *(inputs if path.exists() else ()))
+    return output
+
+
+def _table(report: dict[str, Any]) -> str:
+    """The same for people, one line each."""
+    inputs = report["inputs"]
+    ends: dict[str, int] = {}
+    for each in inputs:
+        ends[each["status"]] = ends.get(each["status"], 0) + 1
+    rows = {
+        "method": report["method"],
+        "status": "; ".join(f"{status} ({count} inputs)" for status, count in ends.items()),
+        "written": f"{sum(len(each['files']) for each in inputs)} files in {report['output']}",
+    }
+    return "\n".join(f"{name:<14} {value}" for name, value in rows.items())

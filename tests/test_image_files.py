@@ -1,0 +1,246 @@
+"""Files of images, label maps and arrays: what is read, what is written, and what is refused by name."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from locpmap.errors import InputError
+from locpmap.formats.arrays import read_array, write_array
+from locpmap.formats.images import MAX_PIXELS, read_image, read_label_map
+from locpmap.formats.pictures import label_colours, write_label_map, write_picture
+
+RNG = np.random.default_rng(0)
+GREY = RNG.integers(0, 256, (5, 7), np.uint8)
+COLOUR = RNG.integers(0, 256, (5, 7, 3), np.uint8)
+DEEP = RNG.integers(0, 2**16, (5, 7), np.uint16)
+
+
+def png(path: Path, width: int, height: int, bits: int, colour: int, rows: bytes) -> Path:
+    """A PNG file of any bit depth; ``colour`` 0 is grey."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    head = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0)
+    body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + body)
+    return path
+
+
+def npy(path: Path, header: str, content: bytes = b"") -> Path:
+    """A .npy file with a header of one's own."""
+    text = header.encode() + b"\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + content)
+    return path
+
+
+# images
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        (Image.fromarray(GREY), GREY),
+        (Image.fromarray(DEEP), DEEP),
+        (Image.fromarray(COLOUR), COLOUR),
+        (Image.fromarray(GREY > 127), GREY > 127),
+        (Image.fromarray(np.dstack([COLOUR, GREY])), COLOUR),  # alpha is dropped, not blended
+        (Image.fromarray(np.dstack([GREY, GREY]), "LA"), GREY),
+    ],
+    ids=["grey", "16 bits", "colour", "1 bit", "RGBA", "grey and alpha"],
+)
+def test_pixels_come_as_they_are(image: Image.Image, expected: np.ndarray, tmp_path: Path) -> None:
+    image.save(tmp_path / "x.png")
+    read = read_image(tmp_path / "x.png")
+    assert read.dtype == expected.dtype
+    np.testing.assert_array_equal(read, expected)
+
+
+def test_a_palette_is_colours_in_an_image_and_numbers_in_a_label_map(tmp_path: Path) -> None:
+    image = Image.fromarray(GREY % 3).convert("P")
+    image.putpalette([10, 20, 30, 40, 50, 60, 70, 80, 90])
+    image.save(tmp_path / "x.png")
+    np.testing.assert_array_equal(read_label_map(tmp_path / "x.png"), GREY % 3)
+    palette = np.array([[10, 20, 30], [40, 50, 60], [70, 80, 90]])
+    np.testing.assert_array_equal(read_image(tmp_path / "x.png"), palette[GREY % 3])
+
+
+def test_a_jpeg_is_an_image_and_no_label_map(tmp_path: Path) -> None:
+    Image.fromarray(np.full((8, 8), 77, np.uint8)).save(tmp_path / "x.jpg")
+    np.testing.assert_array_equal(read_image(tmp_path / "x.jpg"), np.full((8, 8), 77))
+    with pytest.raises(InputError, match="expected an image in PNG format"):
+        read_label_map(tmp_path / "x.jpg")
+
+
+@pytest.mark.parametrize(("bits", "row"), [(1, 0b01000000), (2, 0b00010010), (4, 0b00000001)])
+def test_labels_of_few_bits_are_not_stretched(bits: int, row: int, tmp_path: Path) -> None:
+    labels = read_label_map(png(tmp_path / "x.png", 2, 1, bits, 0, bytes([0, row])))
+    np.testing.assert_array_equal(labels, [[0, 1]])
+
+
+@pytest.mark.parametrize("array", [GREY, DEEP], ids=["8 bits", "16 bits"])
+def test_labels_are_grey_values(array: np.ndarray, tmp_path: Path) -> None:
+    Image.fromarray(array).save(tmp_path / "x.png")
+    np.testing.assert_array_equal(read_label_map(tmp_path / "x.png"), array)
+
+
+# refusals
+
+
+def bomb(path: Path) -> None:
+    """A gigapixel in a kilobyte."""
+    png(path, 40_000, 40_000, 1, 0, bytes(1000))
+
+
+def truncated(path: Path) -> None:
+    content = io.BytesIO()
+    Image.fromarray(RNG.integers(0, 256, (64, 64), np.uint8)).save(content, "PNG")
+    path.write_bytes(content.getvalue()[:2000])
+
+
+def beyond_our_own_limit(path: Path) -> None:
+    side = int(MAX_PIXELS**0.5) + 1
+    png(path, side, side, 1, 0, bytes(1000))
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda path: None, "cannot be read: No such file"),
+        (lambda path: path.mkdir(), "is a directory, expected an image"),
+        (lambda path: path.touch(), "is empty, expected an image"),
+        (lambda path: path.write_bytes(b"GIF89a" + bytes(99)), "of another format, expected an image in PNG or JPEG"),
+        (lambda path: Image.fromarray(GREY).save(path, "BMP"), "of another format"),
+        (lambda path: path.write_text("no image"), "of another format"),
+        (truncated, "is damaged: "),
+        (bomb, "far too many pixels"),
+        (beyond_our_own_limit, f"expected at most {MAX_PIXELS}"),
+        (lambda path: Image.fromarray(COLOUR).convert("CMYK").save(path, "JPEG"), "of the kind CMYK"),
+        (lambda path: os.mkfifo(path), "not a regular file"),
+    ],
+)
+def test_images_that_are_refused(make: Callable[[Path], Any], reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.png"
+    make(path)
+    with pytest.raises(InputError, match=r"x\.png") as caught:
+        read_image(path)
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_colours_are_no_labels(tmp_path: Path) -> None:
+    Image.fromarray(COLOUR).save(tmp_path / "x.png")
+    with pytest.raises(InputError, match="of the kind RGB, expected labels as grey or palette values"):
+        read_label_map(tmp_path / "x.png")
+
+
+def test_every_cut_of_a_file_is_refused_or_read(tmp_path: Path) -> None:
+    """Nothing but our own error comes out, wherever a file ends or whichever byte is wrong."""
+    Image.fromarray(GREY).save(tmp_path / "whole.png")
+    Image.fromarray(GREY).save(tmp_path / "whole.jpg")
+    np.save(tmp_path / "whole.npy", COLOUR)
+    for name, read in (("whole.png", read_image), ("whole.jpg", read_image), ("whole.npy", read_array)):
+        content = (tmp_path / name).read_bytes()
+        refused = 0
+        places = range(0, len(content), 3 if name == "whole.jpg" else 1)
+        for k in places:
+            for broken in (content[:k], content[:k] + bytes([content[k] ^ 0x55]) + content[k + 1 :]):
+                (tmp_path / "x").write_bytes(broken)
+                try:
+                    read(tmp_path / "x")
+                except InputError:
+                    refused += 1
+        assert refused > len(places) // 2
+
+
+# arrays
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        COLOUR,
+        np.asfortranarray(COLOUR),
+        COLOUR[::-1],
+        COLOUR.astype(">f8"),
+        np.zeros((0, 3)),
+        np.float32(1.5),
+        GREY > 9,
+    ],
+    ids=["plain", "Fortran", "reversed", "big-endian", "empty", "scalar", "bool"],
+)
+def test_arrays_come_as_they_are(array: np.ndarray, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", array)
+    read = read_array(tmp_path / "x.npy")
+    assert (read.dtype, read.shape) == (array.dtype, array.shape)
+    np.testing.assert_array_equal(read, array)
+    write_array(tmp_path / "y.npy", read)
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), array)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda path: path.touch(), "is empty, expected a .npy file"),
+        (lambda path: path.mkdir(), "is a directory"),
+        (lambda path: path.write_bytes(b"PK\x03\x04" + bytes(99)), "no .npy file"),
+        (lambda path: np.save(path, np.array([{"a": 1}])), "holds Python objects"),
+        (lambda path: np.save(path, np.array(["text"])), "holds <U4, expected an array of real numbers"),
+        (lambda path: np.save(path, np.array([1j])), "holds complex128"),
+        (lambda path: npy(path, "{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }", bytes(23)), "24 bytes"),
+        (lambda path: npy(path, "{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }", bytes(25)), "25 follow"),
+        (lambda path: npy(path, "{'descr': '<f8', 'fortran_order': False, 'shape': (10**9, 10**9), }"), "no .npy"),
+        (lambda path: npy(path, f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({10**15},), }}"), "but 0 follow"),
+        (lambda path: npy(path, "{'descr': '<f8', 'fortran_order': False, 'shape': (-1, -1), }", bytes(8)), "(-1, -1)"),
+        (lambda path: npy(path, "(" * 9000), "no .npy file"),
+        (lambda path: npy(path, "{'descr': 'O', 'fortran_order': False, 'shape': (1,), }", bytes(8)), "Python objects"),
+    ],
+)
+def test_arrays_that_are_refused(make: Callable[[Path], Any], reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    make(path)
+    with pytest.raises(InputError, match=r"x\.npy") as caught:
+        read_array(path)
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# what is written
+
+
+@pytest.mark.parametrize(("n_labels", "mode"), [(2, "P"), (256, "P"), (300, "I;16")])
+def test_label_maps_are_read_back(n_labels: int, mode: str, tmp_path: Path) -> None:
+    labels = RNG.integers(0, n_labels, (6, 5))
+    labels[0, 0] = n_labels - 1
+    write_label_map(tmp_path / "x.png", labels, n_labels)
+    np.testing.assert_array_equal(read_label_map(tmp_path / "x.png"), labels)
+    with Image.open(tmp_path / "x.png") as image:
+        assert image.mode == mode
+
+
+def test_colours_of_labels_differ() -> None:
+    assert len(np.unique(label_colours(40), axis=0)) == 40
+
+
+@pytest.mark.parametrize("shape", [(6, 5), (1, 9), (9, 1), (1, 1), (30, 200)])
+def test_a_picture_of_any_shape(shape: tuple[int, int], tmp_path: Path) -> None:
+    labels = RNG.integers(0, 3, shape)
+    probability = np.full((*shape, 3), 1 / 3)
+    write_picture(tmp_path / "all.png", labels, probability, 3)
+    write_picture(tmp_path / "labels.png", labels, None, 3)
+    with Image.open(tmp_path / "all.png") as every, Image.open(tmp_path / "labels.png") as single:
+        step = single.width + 8
+        assert every.size == (2 * step + single.width, single.height)
+        assert every.getpixel((0, 18)) == single.getpixel((0, 18)) == tuple(label_colours(3)[labels[0, 0]].tolist())
+        assert every.getpixel((step, 18)) == (85, 85, 85)  # 1/3 of white
+        assert every.getpixel((2 * step, 18)) == (227, 227, 227)  # 4 · 1/3 · 2/3 of it
