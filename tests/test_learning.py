@@ -14,7 +14,7 @@ from locpmap.crf.fitting import sampler_of
 from locpmap.features import Features, ImageFeatures
 from locpmap.kernels import Backend
 from locpmap.kernels.threads import Threads
-from locpmap.learning import checkpoint
+from locpmap.learning import checkpoint, fit
 from locpmap.learning.batches import VOID, Batch, split
 from locpmap.learning.fit import HELD_OUT_SAMPLES, SAMPLES, Control, fit_stochastic
 from locpmap.learning.lbfgs import minimise
@@ -73,6 +73,15 @@ def test_the_error_falls_with_the_root_of_the_data() -> None:
     # log of a root mean square over 20 runs has a standard deviation of about 1 / sqrt(2 · 20).
     slope = (errors[1] - errors[0]) / np.log(16)
     assert abs(slope + 0.5) < z_bound(1) * np.sqrt(2 / 40) / np.log(16)
+
+
+def test_a_warm_start_on_some_images_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = random_data(40)
+    cold = lp.CRF(3).fit(images, labels, tolerance=1e-9)
+    monkeypatch.setattr(fit, "WARM_UP_SITES", 200)
+    warm = lp.CRF(3).fit(images, labels, tolerance=1e-9)
+    assert warm.curve[0] < cold.curve[0] - 0.1
+    np.testing.assert_allclose(warm.w, cold.w, atol=1e-5)
 
 
 def test_a_penalty_shrinks_weights_but_no_biases() -> None:

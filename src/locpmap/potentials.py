@@ -232,6 +232,8 @@ def _parse_mask(mask: Any, structure: Grid | Graph, n_images: int) -> Array:
 
 def _check_unary(unary: Array, structure: Grid | Graph, batched: bool) -> None:
     """NaN and +inf show in the largest score of a site; -inf there means that no label is left."""
+    if np.isfinite(unary.min()) and np.isfinite(unary.max()):  # quick, and nearly always so
+        return
     best = unary.max(axis=2)
     if np.isfinite(best).all():
         return

@@ -31,7 +31,7 @@ class Batch:
     def part(self, images: slice | Array) -> Batch:
         """Some of the inputs."""
         weights = self.site_weights if len(self.site_weights) == 1 else self.site_weights[images]
-        return Batch(self.features.take(images), self.labels[images], weights)
+        return Batch(self.features.take(images), np.ascontiguousarray(self.labels[images]), weights)
 
     def like(self, flat: Array) -> Array:
         """Values per site (N, S) in the shape of the input."""
@@ -80,15 +80,15 @@ def split(batches: Sequence[Batch], share: float, seed: int) -> tuple[list[Batch
     return training, held_out
 
 
-def first_sites(batches: Iterable[Batch], most: int) -> list[Batch]:
-    """The first images of every batch until there are about so many sites."""
+def thinned(batches: Iterable[Batch], every: int) -> list[Batch]:
+    """Every so many-th image, counted through all batches, so that data in some order are represented evenly."""
     kept: list[Batch] = []
-    sites = 0
+    seen = 0
     for batch in batches:
-        part = batch.part(slice(0, max(1, (most - sites) // batch.labels.shape[1])))
-        if sites < most and part.weight() > 0:
-            kept.append(part)
-            sites += part.labels.size
+        first = -seen % every
+        seen += batch.n_images
+        if first < batch.n_images:
+            kept.append(batch.part(slice(first, None, every)))
     return kept
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.learning.batches import Batch, draw, first_sites
+from locpmap.learning.batches import Batch, draw, thinned
 from locpmap.learning.checkpoint import Checkpoint
 from locpmap.learning.godambe import standard_errors
 from locpmap.learning.lbfgs import minimise
@@ -27,6 +27,7 @@ SITES_PER_STEP = 50_000  # of a mini-batch, unless the caller says how many imag
 HELD_OUT_SITES = 100_000  # a fixed subset, if there are more
 SAMPLES, HELD_OUT_SAMPLES = 4, 8
 HELD_OUT_SEED = 1 << 30
+WARM_UP_SITES, WARM_UP_TOLERANCE = 200_000, 1e-4
 
 
 @dataclass
@@ -45,9 +46,22 @@ def fit_all(name: str, objective: Objective, start: Array, control: Control, *, 
     """L-BFGS-B over all data in every iteration."""
     began = time.perf_counter()
     saved = control.checkpoint.load()
-    w, curve = (start, []) if saved is None else (saved["w"], saved["curve"].tolist())
-    if not curve:
-        curve = [objective.value_and_gradient(w)[0]]
+    bounds = objective.parameters.bounds()
+    curve: list[float] = []
+    if saved is not None:
+        start, curve = saved["w"], saved["curve"].tolist()
+    elif isinstance(objective.source, list) and objective.n_sites >= 2 * WARM_UP_SITES:
+        # Most iterations only find the neighbourhood of the optimum, for which a part of the data will do.
+        every = objective.n_sites // WARM_UP_SITES
+        part = objective.on(thinned(objective.source, every), l2=objective.l2 / every)
+        loose = (control.max_iterations, max(WARM_UP_TOLERANCE, control.tolerance), lambda point, value: None)
+        start = minimise(part.value_and_gradient, start, objective.scales, bounds, *loose)[0]
+
+    def value_and_gradient(point: Array) -> tuple[float, Array]:
+        value, gradient = objective.value_and_gradient(point)
+        if not curve:
+            curve.append(value)
+        return value, gradient
 
     def after(point: Array, value: float) -> None:
         curve.append(value)
@@ -55,15 +69,14 @@ def fit_all(name: str, objective: Objective, start: Array, control: Control, *, 
         if control.progress is not None:
             control.progress(len(curve) - 1, control.max_iterations, value)
 
-    left = control.max_iterations - (len(curve) - 1)
-    bounds = objective.parameters.bounds()
+    left = control.max_iterations - max(len(curve) - 1, 0)
     how = (max(left, 1), control.tolerance, after)
-    w, norm, status = minimise(objective.value_and_gradient, w, objective.scales, bounds, *how)
+    w, value, norm, status = minimise(value_and_gradient, start, objective.scales, bounds, *how)
     w = objective.parameters.fold(*objective.parameters.expand(w))
     return FitResult(
         objective=name,
         status=status,
-        value=objective.value_and_gradient(w)[0],
+        value=value,
         curve=np.array(curve),
         gradient_norm=norm,
         n_iterations=len(curve) - 1,
@@ -95,7 +108,7 @@ def fit_stochastic(
     """
     began = time.perf_counter()
     parameters, scales = objective.parameters, objective.scales
-    held_out = first_sites(held_out, HELD_OUT_SITES)
+    held_out = thinned(held_out, max(1, sum(batch.n_sites for batch in held_out) // HELD_OUT_SITES))
     weight = sum(batch.weight() for batch in held_out)
 
     def size(batch: Batch) -> int:

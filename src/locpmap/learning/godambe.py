@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.learning.batches import first_sites
+from locpmap.learning.batches import thinned
 from locpmap.learning.objectives import Objective
 
 Array = npt.NDArray[Any]
@@ -51,8 +51,6 @@ def _curvature(objective: Objective, w: Array) -> Array:
 
 
 def _subset(objective: Objective) -> Objective:
-    """The same objective, without its penalty, on the first images of every batch."""
-    source = first_sites(objective.source, CURVATURE_SITES)
-    return Objective(
-        objective.parameters, source, objective.kernels, objective.threads, l2=0.0, blocks=objective.blocks
-    )
+    """The same objective, without its penalty, on some of the images."""
+    source = thinned(objective.source, max(1, objective.n_sites // CURVATURE_SITES))
+    return objective.on(source, l2=0.0)

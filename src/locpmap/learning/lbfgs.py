@@ -22,8 +22,8 @@ def minimise(
     max_iterations: int,
     tolerance: float,
     after: Callable[[Array, float], None],
-) -> tuple[Array, float, FitStatus]:
-    """Minimise a smooth function; returns the point, the largest entry of its scaled gradient and why it stopped.
+) -> tuple[Array, float, float, FitStatus]:
+    """Minimise a smooth function; the point, its value, the largest entry of its scaled gradient, why it stopped.
 
     ``scales`` (P,): the optimiser sees ``w · scales``, so that badly scaled features cost no iterations.
     ``after`` is called with the point and the value after every iteration.
@@ -44,7 +44,7 @@ def minimise(
         status = FitStatus.CONVERGED
     else:
         status = FitStatus.MAX_ITERATIONS if end.nit >= max_iterations else FitStatus.NO_PROGRESS
-    return end.x / scales, norm, status
+    return end.x / scales, float(end.fun), norm, status
 
 
 def _projected(v: Array, gradient: Array, bounds: Bounds) -> float:

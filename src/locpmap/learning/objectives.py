@@ -65,6 +65,11 @@ class Objective:
             raise InputError("no site has a label that counts, expected labelled data")
         self.scales = self._scales(*(np.sqrt(total / counted) for total in moments))
 
+    def on(self, source: Source, l2: float | None = None) -> Objective:
+        """The same objective on other data."""
+        how = (self.parameters, source, self.kernels, self.threads)
+        return Objective(*how, l2=self.l2 if l2 is None else l2, blocks=self.blocks, alone=self.alone)
+
     def value_and_gradient(self, w: Array) -> tuple[float, Array]:
         """The objective and its gradient (P,); one pass over the data."""
         value, gradient = 0.0, np.zeros(len(w))
