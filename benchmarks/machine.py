@@ -7,7 +7,19 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("locpmap", "numpy", "scipy", "numba", "torch", "scikit-learn", "pydensecrf2", "PyMaxflow", "gco-wrapper", "pgmax", "jax")
+PACKAGES = (
+    "locpmap",
+    "numpy",
+    "scipy",
+    "numba",
+    "torch",
+    "scikit-learn",
+    "pydensecrf2",
+    "PyMaxflow",
+    "gco-wrapper",
+    "pgmax",
+    "jax",
+)
 
 
 def machine() -> dict[str, str | int | float]:

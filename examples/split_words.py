@@ -21,6 +21,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -83,7 +84,7 @@ def main(
     training, calibration, test = (cut(modules) for modules in (TRAINING, CALIBRATION, HELD_OUT))
     training = Text(training.letters[:chains], training.place[:chains], training.unary[:chains])
     rows = list(learn_and_decode(training, calibration, test, places, seed))
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(table(rows, training, test))
     console.print(f"\nHeld-out text; {EXACT} splits it with a blank where it is sure and with ? where it is not:")
     best = next(row for row in rows if (row.model, row.decoder) == (EXACT, "exact"))

@@ -16,6 +16,7 @@ needs no network.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,7 +143,7 @@ def main(
         for row in learn_and_decode(found, marks, seed):
             bar.update(task, description=f"after: {row.name}")
             rows.append(row)
-    Console().print(table(rows, found, marks))
+    Console(width=None if sys.stdout.isatty() else 110).print(table(rows, found, marks))
     print(f"Picture: {draw(rows, image, found, marks, out / 'superpixels.png')}")
     return rows
 

@@ -160,7 +160,7 @@ LABELS: list[Case] = [
     ("negative", lambda: grid().score(np.full((H, W), -1)), InputError, ("labels", "-1", "0 to 1")),
     ("fractions", lambda: grid().score(np.zeros((H, W))), InputTypeError, ("labels", "float64", "integers")),
     ("no batch axis", lambda: grid(BATCH).score(np.zeros((H, W), int)), InputError, ("labels", "(3, 4)", "(2, 3, 4)")),
-    ("huge", lambda: grid().local_scores(np.full((H, W), 2**63, np.uint64)), InputError, ("labels", "0 to 1")),
+    ("huge", lambda: grid().local_scores(np.full((H, W), 2**63, np.uint64)), InputError, ("labels", "2^63")),
 ]
 
 

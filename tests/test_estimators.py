@@ -202,7 +202,7 @@ def test_bad_edges_are_refused_by_name():
         CRFClassifier().fit(X, y).predict(X, edges)
     with pytest.raises(ValueError, match=r"edges\[0\] is \(0, 60\)"):
         CRFClassifier().fit(X, y, [[0, 60]])
-    with pytest.raises(ValueError, match="1 pairwise features, expected 2"):
+    with pytest.raises(ValueError, match="features constant, expected feature 0, feature 1"):
         CRFClassifier().fit(X, y, edges, np.ones((59, 2))).predict(X, edges)
     with pytest.raises(NotFittedError):
         CRFClassifier().predict(X, edges)

@@ -18,7 +18,7 @@ Convention: scores are log-potentials and larger is better; the label axis comes
 from locpmap import metrics
 from locpmap.crf import CRF, Calibration
 from locpmap.errors import BackendError, InputError, InputTypeError, LocpmapError, TooLargeError
-from locpmap.features import Features, ImageFeatures
+from locpmap.features import Features, GivenUnary, ImageFeatures
 from locpmap.formats import read_uai, write_uai
 from locpmap.graphs import Graph, Grid
 from locpmap.inference import (
@@ -60,6 +60,7 @@ __all__ = [
     "FitResult",
     "FitStatus",
     "Gibbs",
+    "GivenUnary",
     "Graph",
     "GraphCut",
     "Grid",

@@ -81,7 +81,12 @@ class Example:
         """What the model sees of this input."""
         image = self.read_image()
         with naming(self.unary or self.image):
-            return extract(image if self.unary is None else (self.read_unary(), image))  # type: ignore[arg-type]
+            features = extract(image if self.unary is None else (self.read_unary(), image))  # type: ignore[arg-type]
+        if features.batched:  # a channel axis that the model does not know
+            channels = extract.channels or "no"
+            assert image is not None
+            raise InputError(f"{self.image} has shape {image.shape}, expected {channels} channels as in training")
+        return features
 
 
 @dataclass(frozen=True)

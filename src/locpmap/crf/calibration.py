@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 LARGEST = 8.0  # both factors stay between 1/8 and 8
 
@@ -20,14 +22,26 @@ class Calibration:
     after: float | None = None
 
 
-def calibrate(loss: Callable[[float, float], float], max_evaluations: int) -> Calibration:
+def calibrate(
+    loss: Callable[[float, float], float], max_evaluations: int, progress: Callable[[int, int, float], None] | None
+) -> Calibration:
     """Minimise ``loss(temperature, scale)`` by Nelder and Mead in logarithms; never worse than (1, 1)."""
     from scipy.optimize import minimize
 
     bound = np.log(LARGEST)
-    before = loss(1.0, 1.0)
+    done = 0
+
+    def evaluate(x: npt.NDArray[Any]) -> float:
+        nonlocal done
+        value = loss(*(float(factor) for factor in np.exp(np.clip(x, -bound, bound))))
+        done += 1
+        if progress is not None:
+            progress(done, max_evaluations, value)
+        return value
+
+    before = evaluate(np.zeros(2))
     end = minimize(
-        lambda x: loss(*np.exp(np.clip(x, -bound, bound))),
+        evaluate,
         np.zeros(2),
         method="Nelder-Mead",
         options={

@@ -34,7 +34,7 @@ def _pairwise(features: Features, tables: Array, potts: bool) -> Any:
     """The pairwise term in the smallest form that Potentials know."""
     per_edge, structure = features.pairwise, features.structure
     n_groups, n_features = tables.shape[:2]
-    if per_edge.shape[1] == 1 and n_groups == 1:  # the same on all edges
+    if per_edge.shape[:2] == (1, 1) and n_groups == 1:  # the same on all edges of all images
         table = np.tensordot(per_edge[0, 0].astype(np.float64), tables[0], axes=1)
         return float(table[0, 0]) if potts else table
     shapes = structure.direction_shapes if isinstance(structure, Grid) else ((len(structure.edges()),),)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,11 @@ def fit(
     if options.objective == "composite" and options.blocks is None and not isinstance(first.features.structure, Grid):
         raise InputError("blocks is missing, expected a list of site lists for objective='composite' on a graph")
     objective = Objective(parameters, source, kernels, threads, l2=options.l2, blocks=blocks)
-    store = None if options.checkpoint is None else FileStore(options.checkpoint, _fingerprint(objective, options))
+    store = (
+        None
+        if options.checkpoint is None
+        else FileStore(options.checkpoint, _fingerprint(objective, validation, options))
+    )
     with listener(options.progress, options.objective) as progress:
         control = Control(
             options.max_iterations, options.tolerance, options.seed, progress, Checkpoint(store), options.batch_size
@@ -102,13 +107,19 @@ def fit(
             result = fit_all(options.objective, objective, start, control, with_errors=options.standard_errors)
         else:
             sampler = independent = None
+            if blocks is not None and validation is None and objective.n_images < 5:
+                raise InputError(
+                    f"batch_size needs five inputs or validation=.. with objective={options.objective!r},"
+                    f" got {objective.n_images} inputs"
+                )
             training, held_out = _held_out(source, validation, options.seed)
+            objective = objective.on(training)  # the starts, too, know nothing of the data that are held out
             if options.objective == "consistent":
                 sampler = sampler_of(parameters, options.blocks or "sites", threads.n_threads)
                 calm = replace(control, checkpoint=Checkpoint(None))
                 # Where true neighbours say nearly everything, pseudolikelihood forgets the unaries and is a bad place
                 # to begin: weights learned as if sites had no neighbours stand by.
-                alone = Objective(parameters, source, kernels, threads, l2=options.l2, alone=True)
+                alone = Objective(parameters, training, kernels, threads, l2=options.l2, alone=True)
                 independent = fit_all("independent sites", alone, start, calm, with_errors=False).w
                 start = fit_all("pseudolikelihood", objective, start, calm, with_errors=False).w
             how = (start, control, sampler, independent)
@@ -137,12 +148,13 @@ def sampler_of(parameters: Parameters, blocks: Any, n_threads: int) -> Sampler:
 
 def _held_out(source: Source, validation: Source | None, seed: int) -> tuple[list[Batch], list[Batch]]:
     training = list(source if isinstance(source, list) else Spool(iter(source)))
-    if validation is not None:
-        return training, list(validation)
-    return split(training, HELD_OUT_SHARE, seed)
+    training, held_out = split(training, HELD_OUT_SHARE, seed) if validation is None else (training, list(validation))
+    if not all(sum(batch.weight() for batch in part) > 0 for part in (training, held_out)):
+        raise InputError("there are too few labelled sites to hold some out, expected more data or validation=..")
+    return training, held_out
 
 
-def _fingerprint(objective: Objective, options: Options) -> dict[str, Any]:
+def _fingerprint(objective: Objective, validation: Source | None, options: Options) -> dict[str, Any]:
     """What two fits must share for one to go on where the other stopped."""
     return {
         "objective": options.objective,
@@ -150,8 +162,9 @@ def _fingerprint(objective: Objective, options: Options) -> dict[str, Any]:
         "l2": options.l2,
         "seed": options.seed,
         "batch_size": options.batch_size,
-        "size": objective.parameters.size,
-        "n_images": objective.n_images,
-        "n_sites": objective.n_sites,
+        "tolerance": options.tolerance,
+        "parameters": json.loads(json.dumps(asdict(objective.parameters))),  # as it comes back from a file
+        "labels": objective.digest,
         "scales": [float(scale) for scale in objective.scales],
+        "validation": None if validation is None else objective.on(validation).digest,
     }

@@ -51,18 +51,25 @@ def gather(inputs: Any, labels: Any, site_weights: Any, extract: Extract, read: 
     if labels is None:
         if isinstance(inputs, Features) or hasattr(inputs, "shape"):
             raise InputError("labels is missing, expected labels beside the inputs, or pairs (input, labels)")
-        if not isinstance(inputs, Iterable):
-            raise InputTypeError(
-                f"inputs is a {type(inputs).__name__}, expected arrays, Features or pairs (input, labels)"
-            )
         if site_weights is not None:
             raise InputError("site_weights cannot be given with pairs (input, labels): hand in lists instead")
         if isinstance(inputs, Iterator):
             return Spool(_stream(inputs, extract, read))
+        if not isinstance(inputs, Iterable):
+            if hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__"):  # torch's data sets can do no more
+                inputs = Items(inputs)
+            elif callable(inputs):
+                inputs = Calls(inputs)
+            else:
+                raise InputTypeError(
+                    f"inputs is a {type(inputs).__name__}, expected arrays, Features or pairs (input, labels)"
+                )
         return Stream(inputs, extract, read)
-    if isinstance(inputs, list | tuple):
+    if isinstance(inputs, list):
         weights = [None] * len(inputs) if site_weights is None else site_weights
         for name, values in (("labels", labels), ("site_weights", site_weights)):
+            if values is not None and not hasattr(values, "__len__"):
+                raise InputTypeError(f"{name} is a {type(values).__name__}, expected a list like inputs")
             if values is not None and len(values) != len(inputs):
                 raise InputError(
                     f"{name} holds {len(values)} entries, expected one for each of the {len(inputs)} inputs"
@@ -73,8 +80,8 @@ def gather(inputs: Any, labels: Any, site_weights: Any, extract: Extract, read: 
             _batch(extract(x, y), y, w, read, f"labels[{n}]")
             for n, (x, y, w) in enumerate(zip(inputs, labels, weights, strict=True))
         ]
-        return _grouped(singles)
-    return [_batch(extract(inputs, labels), labels, site_weights, read, "labels")]
+        return _grouped([part for single in singles for part in _labelled(single)])
+    return _labelled(_batch(extract(inputs, labels), labels, site_weights, read, "labels"))
 
 
 def _batch(features: Features, labels: Any, weights: Any, read: Labelling, name: str) -> Batch:
@@ -95,11 +102,20 @@ def _grouped(singles: list[Batch]) -> list[Batch]:
     """Inputs of one shape put together, so that they are worked on together; graphs stay as they are."""
     groups: dict[Any, list[Batch]] = {}
     for batch in singles:
-        f = batch.features
-        groups.setdefault((f.structure, f.unary.dtype, f.pairwise.shape[1:], batch.site_weights.shape[1]), []).append(
-            batch
-        )
+        groups.setdefault(_form(batch), []).append(batch)
     return [_joined(group) for group in groups.values()]
+
+
+def _form(batch: Batch) -> tuple[Any, ...]:
+    """What inputs must share to be worked on together."""
+    f, per_site = batch.features, batch.site_weights.shape[1] > 1
+    return f.structure, f.unary.dtype, f.unary_names, f.pairwise_names, f.pairwise.shape[1:], per_site
+
+
+def _labelled(batch: Batch) -> list[Batch]:
+    """The inputs that have any label at all, if there are such."""
+    some = (batch.labels != VOID).any(axis=1)
+    return [batch] if some.all() else [batch.part(np.flatnonzero(some))] if some.any() else []
 
 
 def _joined(group: list[Batch]) -> Batch:
@@ -107,7 +123,7 @@ def _joined(group: list[Batch]) -> Batch:
         return group[0]
     first = group[0].features
     pairwise = [batch.features.pairwise for batch in group]
-    if first.pairwise.shape[1] == 1:  # the constant feature alone
+    if all(p.shape[:2] == (1, 1) and (p == pairwise[0]).all() for p in pairwise):  # the same on all edges of all images
         joint = pairwise[0]
     else:
         joint = np.concatenate(
@@ -126,14 +142,35 @@ def _stream(pairs: Iterable[Any], extract: Extract, read: Labelling) -> Iterator
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise InputError(f"item {n} of the inputs is a {type(pair).__name__}, expected a pair (input, labels)")
         batch = _batch(extract(*pair), pair[1], None, read, f"the labels of item {n}")
-        if waiting:
-            same = batch.features.structure == waiting[0].features.structure
-            if not same or sum(b.labels.size for b in waiting) + batch.labels.size > BATCH_SITES:
-                yield _joined(waiting)
-                waiting = []
+        if not _labelled(batch):
+            continue
+        full = sum(b.labels.size for b in waiting) + batch.labels.size > BATCH_SITES
+        if waiting and (full or _form(batch) != _form(waiting[0])):
+            yield _joined(waiting)
+            waiting = []
         waiting.append(batch)
     if waiting:
         yield _joined(waiting)
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Goes through what a function yields, anew every time."""
+
+    function: Callable[[], Iterable[Any]]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.function())
+
+
+@dataclass(frozen=True)
+class Items:
+    """Goes through what can be asked for by number."""
+
+    items: Any
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.items[n] for n in range(len(self.items)))
 
 
 class Stream:

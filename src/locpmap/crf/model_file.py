@@ -79,4 +79,23 @@ class ModelFile:
         ):
             if array.shape != shape:
                 raise InputError(f"{path} is malformed: {name} has shape {array.shape}, expected {shape}")
+        file._check(path, header, weights, tables)
         return file, weights, tables
+
+    def _check(self, path: str | os.PathLike[str], header: dict[str, Any], weights: Array, tables: Array) -> None:
+        """Refuse what could not have been written by :meth:`write`."""
+        p, c = self.parameters, self.calibration
+        again = p.expand(p.fold(weights, tables))
+        whole = self.ignore_label is None or type(self.ignore_label) is int
+        wrong = {
+            "gauge": header.get("gauge") != GAUGE,
+            "weights": not np.allclose(again[0], weights, atol=1e-9 * (1 + np.abs(weights).max())),
+            "tables": not np.allclose(again[1], tables, atol=1e-9 * (1 + np.abs(tables).max(initial=0.0))),
+            "label_names": self.label_names is not None and len(self.label_names) != p.n_labels,
+            "ignore_label": not whole,
+            "calibration": not all(type(x) is float and 0 < x < np.inf for x in (c.temperature, c.scale)),
+            "features": isinstance(self.features, ImageFeatures) and self.features.pairwise_names != p.pairwise_names,
+        }
+        for name, bad in wrong.items():
+            if bad:
+                raise InputError(f"{path} is malformed: its {name} do not fit the rest")

@@ -35,8 +35,9 @@ class LocPMAP(Decoder):
     """Local Perturb-and-MAP: labels with an uncertainty, at any size.
 
     ``probability`` is the distribution of the perturbed local maxima, not the marginals of p: under strong coupling it
-    drifts away from them (for those take ``lbp``, ``gibbs`` or ``exact``).  It is what a model learned by
-    pseudolikelihood is meant for: that objective is the probability of the true labelling to be such a maximum.
+    drifts away from them (for those take ``lbp``, ``gibbs`` or ``exact``).  Pseudolikelihood is the
+    probability of the true labelling to be such a maximum; consistent learning (:class:`locpmap.CRF`) fits this very
+    ``probability``.
     ``probability="conditional"`` is recommended; "votes" is the paper's.
 
     A sample costs 5 to 9 sweeps on image-like models, each O((S + E)·L), and memory does not grow with the samples.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -67,8 +68,12 @@ def split(batches: Sequence[Batch], share: float, seed: int) -> tuple[list[Batch
             training.append(batch.only(~out))
             held_out.append(batch.only(out))
         return training, held_out
+    # Every so many-th of the images, shape by shape and in random order within a shape: all shapes are held out alike.
+    firsts = np.cumsum([0, *(batch.n_images for batch in batches)])
+    order = np.concatenate([a + generator.permutation(b - a) for a, b in pairwise(firsts)])
     chosen = np.zeros(n_images, bool)
-    chosen[generator.permutation(n_images)[: max(1, round(share * n_images))]] = True
+    count = max(1, round(share * n_images))
+    chosen[order[((np.arange(count) + generator.random()) * n_images / count).astype(int)]] = True
     first = 0
     for batch in batches:
         out = chosen[first : first + batch.n_images]
@@ -81,15 +86,14 @@ def split(batches: Sequence[Batch], share: float, seed: int) -> tuple[list[Batch
 
 
 def thinned(batches: Iterable[Batch], every: int) -> list[Batch]:
-    """Every so many-th image, counted through all batches, so that data in some order are represented evenly."""
+    """About one image in so many, at random but always the same ones; all of them if none is left that counts."""
+    generator = np.random.default_rng(every)
     kept: list[Batch] = []
-    seen = 0
-    for batch in batches:
-        first = -seen % every
-        seen += batch.n_images
-        if first < batch.n_images:
-            kept.append(batch.part(slice(first, None, every)))
-    return kept
+    for batch in batches if every > 1 else ():
+        some = np.flatnonzero(generator.random(batch.n_images) * every < 1)
+        if len(some) and (part := batch.part(some)).weight() > 0:
+            kept.append(part)
+    return kept or list(batches)
 
 
 def draw(batches: Sequence[Batch], size: Callable[[Batch], int], seed: int, step: int) -> Batch:

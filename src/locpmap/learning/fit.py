@@ -50,9 +50,8 @@ def fit_all(name: str, objective: Objective, start: Array, control: Control, *, 
     curve: list[float] = []
     if saved is not None:
         start, curve = saved["w"], saved["curve"].tolist()
-    elif isinstance(objective.source, list) and objective.n_sites >= 2 * WARM_UP_SITES:
+    elif isinstance(objective.source, list) and (every := objective.thinning(WARM_UP_SITES)) > 1:
         # Most iterations only find the neighbourhood of the optimum, for which a part of the data will do.
-        every = objective.n_sites // WARM_UP_SITES
         part = objective.on(thinned(objective.source, every), l2=objective.l2 / every)
         loose = (control.max_iterations, max(WARM_UP_TOLERANCE, control.tolerance), lambda point, value: None)
         start = minimise(part.value_and_gradient, start, objective.scales, bounds, *loose)[0]
@@ -120,7 +119,8 @@ def fit_stochastic(
         samples = None if sampler is None else sampler(batch, w, SAMPLES, control.seed + step)
         value, slope = objective.total(batch, w, samples)
         penalty = np.where(parameters.penalised, objective.l2 / objective.weight * w, 0.0)
-        here = max(batch.weight(), 1e-300)
+        # The batch's share of the sum, whatever it weighs itself: heavy images count more, light ones less.
+        here = objective.weight * batch.n_images / objective.n_images
         return value / here, (slope / here + penalty) / scales
 
     def judge(point: Array) -> float:
@@ -152,6 +152,7 @@ def fit_stochastic(
     else:
         status = FitStatus.HELD_OUT if descent.finished else FitStatus.MAX_ITERATIONS
     last = np.mean(descent.curve[-15:]) if descent.curve else descent.held_out[0]
+    last += objective.penalty(w)
     return FitResult(
         objective=name,
         status=status,

@@ -28,11 +28,16 @@ def standard_errors(objective: Objective, w: Array) -> Array | None:
     """
     if objective.n_images < MIN_IMAGES or len(w) > MAX_WEIGHTS:
         return None
-    scales = objective.scales
-    scores = objective.scores(w) / scales
-    inverse = np.linalg.pinv(_curvature(objective, w) / np.outer(scales, scales), rcond=1e-10, hermitian=True)
+    scales, bounds = objective.scales, objective.parameters.bounds()
+    # A weight at its bound does not vary; the others vary as if it were not there.
+    free = np.ones(len(w), bool) if bounds is None else np.array([low is None for low, _ in bounds]) | (w > 0)
+    scores = (objective.scores(w) / scales)[:, free]
+    curvature = (_curvature(objective, w) / np.outer(scales, scales))[np.ix_(free, free)]
+    inverse = np.linalg.pinv(curvature, rcond=1e-10, hermitian=True)
     spread = (scores - scores.mean(axis=0)) @ inverse
-    return np.sqrt((spread**2).sum(axis=0)) / scales
+    errors = np.zeros(len(w))
+    errors[free] = np.sqrt((spread**2).sum(axis=0)) / scales[free]
+    return errors
 
 
 def _curvature(objective: Objective, w: Array) -> Array:
@@ -52,5 +57,5 @@ def _curvature(objective: Objective, w: Array) -> Array:
 
 def _subset(objective: Objective) -> Objective:
     """The same objective, without its penalty, on some of the images."""
-    source = thinned(objective.source, max(1, objective.n_sites // CURVATURE_SITES))
+    source = thinned(objective.source, objective.thinning(CURVATURE_SITES))
     return objective.on(source, l2=0.0)

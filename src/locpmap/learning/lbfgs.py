@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.errors import InputError
 from locpmap.learning.result import FitStatus
 
 Array = npt.NDArray[Any]
@@ -30,8 +31,16 @@ def minimise(
     """
     from scipy.optimize import minimize
 
+    evaluations = 0
+
     def scaled(v: Array) -> tuple[float, Array]:
+        nonlocal evaluations
+        evaluations += 1
         value, gradient = function(v / scales)
+        if not (np.isfinite(value) and np.isfinite(gradient).all()):
+            raise InputError(
+                f"the objective is {value} in evaluation {evaluations}, expected finite numbers: scale the features"
+            )
         return value, gradient / scales
 
     def report(intermediate_result: Any) -> None:

@@ -9,12 +9,13 @@ added up in one order: the result does not depend on the number of threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.errors import InputError
+from locpmap.errors import InputError, TooLargeError
 from locpmap.graphs import Graph, Grid
 from locpmap.graphs.blocks import plan_blocks
 from locpmap.kernels import Backend
@@ -51,8 +52,11 @@ class Objective:
         self.n_images, self.n_sites, self.weight = 0, 0, 0.0
         counted = 0.0  # images, each as often as its weight says
         moments = [np.zeros(len(parameters.unary_names)), np.zeros(len(parameters.pairwise_names))]
+        digest = sha256()
         for batch in source:
             parameters.check(batch.features)
+            digest.update(batch.labels.tobytes())
+            digest.update(batch.site_weights.tobytes())
             self.n_images += batch.n_images
             self.n_sites += batch.n_sites
             self.weight += batch.weight()
@@ -63,7 +67,10 @@ class Objective:
             moments[1] += batch.n_images * _mean_square(batch.features.pairwise, of_images)
         if self.weight <= 0:
             raise InputError("no site has a label that counts, expected labelled data")
+        self.digest = digest.hexdigest()  # of labels and weights
         self.scales = self._scales(*(np.sqrt(total / counted) for total in moments))
+        if not np.isfinite(self.scales).all():
+            raise InputError("features are too large to be squared, expected numbers below 1e150")
 
     def on(self, source: Source, l2: float | None = None) -> Objective:
         """The same objective on other data."""
@@ -78,8 +85,16 @@ class Objective:
             value += part
             gradient += slope
         penalised = np.where(self.parameters.penalised, w, 0.0)
-        value = (value + 0.5 * self.l2 * float(penalised @ penalised)) / self.weight
-        return value, (gradient + self.l2 * penalised) / self.weight
+        return value / self.weight + self.penalty(w), (gradient + self.l2 * penalised) / self.weight
+
+    def thinning(self, sites: int) -> int:
+        """One image in how many gives about so many sites, but no fewer than ten images."""
+        return max(1, min(self.n_sites // sites, self.n_images // 10))
+
+    def penalty(self, w: Array) -> float:
+        """``l2 / (2 n) · |w|²``."""
+        penalised = w[self.parameters.penalised]
+        return 0.5 * self.l2 * float(penalised @ penalised) / self.weight
 
     def total(self, batch: Batch, w: Array, samples: Array | None = None) -> tuple[float, Array]:
         """The sum over one batch without the penalty; ``samples`` (N, S, M) as neighbours instead of the labels."""
@@ -145,7 +160,15 @@ class Objective:
         if structure not in self._plans:
             everything = isinstance(self.blocks, str) and self.blocks == "all"
             blocks = [list(range(structure.n_sites))] if everything else self.blocks
-            self._plans[structure] = plan_blocks(blocks, structure, self.parameters.n_labels, MAX_JOINT)
+            try:
+                self._plans[structure] = plan_blocks(blocks, structure, self.parameters.n_labels, MAX_JOINT)
+            except TooLargeError:
+                if not everything:
+                    raise
+                raise TooLargeError(
+                    f"objective='likelihood' has to add up {self.parameters.n_labels}^{structure.n_sites} labellings,"
+                    f" expected at most {MAX_JOINT}, or a tree: use 'composite' or 'pseudolikelihood'"
+                ) from None
         return self._plans[structure]
 
     def _scales(self, unary: Array, pairwise: Array) -> Array:

@@ -4,10 +4,11 @@ Label weights ``U`` (D + 1, L), the last row being the bias, and tables ``T`` (G
 pairwise feature, are linear in the vector w; so the gradient by w is the transposed map of the gradients by U and T.
 
 **Gauge.**  Some changes of the weights do not change any probability.  What the library fits, stores and shows is in
-the *zero-sum gauge*: every row of U sums to 0 over the labels, every table sums to 0, and a table of the feature
-"constant" has zero row and column sums, so that it speaks of pairs only and the bias of single labels.  The map from
-w projects into that gauge, so two fits can be compared number by number.
-Potts tables ``v · identity`` have one number each and nothing to fix.
+the *zero-sum gauge*: every row of U sums to 0 over the labels and every table sums to 0.  A table of the feature
+"constant" has zero row and column sums besides: it speaks of pairs only, and the bias of single labels.  Where all
+sites have equally many neighbours this changes nothing either; at borders and on irregular graphs it is a choice of
+model, which a feature of ones by any other name does not make.  The map from w projects into the gauge, so two fits can
+be compared number by number.  Potts tables ``v · identity`` have one number each and nothing to fix.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.errors import InputError
-from locpmap.features import CONSTANT, Features
+from locpmap.features import CONSTANT, DIRECTIONS, Features
 
 Array = npt.NDArray[Any]
 
@@ -51,15 +52,12 @@ class Parameters:
     non_negative: bool = False
 
     def __post_init__(self) -> None:
-        if self.unary not in ("tables", "scale"):
-            raise InputError(f"unary is {self.unary!r}, expected 'tables' or 'scale'")
+        check_kind(self.unary, potts=self.potts, non_negative=self.non_negative)
         if self.unary == "scale" and len(self.unary_names) != self.n_labels:
             raise InputError(
                 f"unary='scale' needs one score per label: expected {self.n_labels} unary features,"
                 f" got {len(self.unary_names)}"
             )
-        if self.non_negative and not self.potts:
-            raise InputError("non_negative=True needs potts=True: the sign of a general table depends on its gauge")
 
     @property
     def weights_shape(self) -> tuple[int, int]:
@@ -117,8 +115,9 @@ class Parameters:
             ("unary", features.unary_names, self.unary_names),
             ("pairwise", features.pairwise_names, self.pairwise_names),
         ):
-            if len(names) != len(expected):
-                raise InputError(f"an input has {len(names)} {kind} features, expected {len(expected)} as in the first")
+            if names != expected:
+                came, first = ", ".join(names), ", ".join(expected)
+                raise InputError(f"an input has the {kind} features {came}, expected {first} as in the first")
         if self.n_groups not in (1, features.n_directions):
             raise InputError(f"an input has edges in {features.n_directions} directions, expected {self.n_groups}")
 
@@ -145,7 +144,7 @@ class Parameters:
             names = [f"{feature}, label {k}" for feature in self.unary_names for k in labels]
         names += [f"bias, label {k}" for k in labels]
         for g in range(self.n_groups):
-            where = f" (direction {g})" if self.n_groups > 1 else ""
+            where = f" ({DIRECTIONS[g]})" if self.n_groups > 1 else ""
             for feature in self.pairwise_names:
                 pairs = ["agree"] if self.potts else [f"labels {a}-{b}" for a in labels for b in labels]
                 names += [f"{feature}{where}, {pair}" for pair in pairs]
@@ -158,6 +157,14 @@ class Parameters:
         both = both - both.mean(axis=3, keepdims=True)
         tables = np.where(constant[:, None, None], both, tables - tables.mean(axis=(2, 3), keepdims=True))
         return (tables + np.swapaxes(tables, 2, 3)) / 2 if self.symmetric else tables
+
+
+def check_kind(unary: str, *, potts: bool, non_negative: bool) -> None:
+    """Refuse options that do not go together."""
+    if unary not in ("tables", "scale"):
+        raise InputError(f"unary is {unary!r}, expected 'tables' or 'scale'")
+    if non_negative and not potts:
+        raise InputError("non_negative=True needs potts=True: the sign of a general table depends on its gauge")
 
 
 def _centred(weights: Array) -> Array:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.errors import InputError
 from locpmap.learning.lbfgs import Bounds
 
 Array = npt.NDArray[Any]
@@ -96,6 +97,10 @@ def descend(
     while not descent.finished and descent.step - descent.begun < max_steps:
         value, slope = gradient(descent.point, descent.step)
         descent.step += 1
+        if not (np.isfinite(value) and np.isfinite(slope).all()):
+            raise InputError(
+                f"the objective is {value} in step {descent.step}, expected finite numbers: scale the features"
+            )
         descent.warm += 1
         descent.momentum = DECAY * descent.momentum + (1 - DECAY) * slope
         descent.squares = DECAY_SQUARES * descent.squares + (1 - DECAY_SQUARES) * slope**2

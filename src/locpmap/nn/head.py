@@ -93,7 +93,9 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
             torch.nn.init.zeros_(self.predict.weight)
             torch.nn.init.zeros_(self.predict.bias)
         self.objective = _objective(objective)
-        self.decoder = configure(method, options or {})
+        given = options or {}
+        # As it is learned, so it is reported; "votes" if the caller says so.
+        self.decoder = configure(method, {"probability": "conditional", **given} if method == "locpmap" else given)
 
     def forward(
         self,
