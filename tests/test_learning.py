@@ -385,11 +385,10 @@ def test_consistent_gradients_are_those_of_the_reported_likelihood() -> None:
 def test_a_fit_that_gains_nothing_says_so_and_keeps_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
     images, labels = random_data(10, (3, 3))
     monkeypatch.setattr(stochastic, "RATES", (50.0,))  # steps so large that all is worse than the start
-    crf = lp.CRF(3)
-    result = crf.fit(images, labels, "consistent")
+    result = lp.CRF(3).fit(images, labels, batch_size=5)
     assert result.gain == 0
     assert result.status is lp.FitStatus.NO_GAIN
-    assert np.abs(result.w).max() < 20
+    np.testing.assert_array_equal(result.w, 0)
 
 
 def test_mini_batches_come_near_the_whole() -> None:
@@ -624,7 +623,7 @@ BAD: list[tuple[Any, str]] = [
     (lambda x, y: lp.CRF(3).fit([(x[0], y[0]), x[1]]), "item 1 of the inputs"),
     (lambda x, y: lp.CRF(3).fit(x, y, l2=-1), "l2 is -1"),
     (lambda x, y: lp.CRF(3).fit(x * 1e160, y), "too large"),
-    (lambda x, y: lp.CRF(3).fit(x, y, "consistent", validation=(x,)), "validation is a tuple"),
+    (lambda x, y: lp.CRF(3).fit(x, y, "consistent", validation=(x,)), "validation is a tuple"),  # type: ignore[arg-type]
     (lambda x, y: lp.CRF(3).fit(x[:1, :1, :1], y[:1, :1, :1], "consistent"), "too few labelled sites"),
     (lambda x, y: lp.CRF(3).fit(x[:3], y[:3], "composite", batch_size=2), "batch_size needs five inputs"),
     (lambda x, y: lp.CRF(3).fit(list(x), iter(y)), "labels is a"),
