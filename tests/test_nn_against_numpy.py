@@ -32,7 +32,8 @@ def test_losses_are_the_objectives(objective: str | tuple[int, int], voids: bool
     parameters = Parameters(K, tuple("abc"), ("other",), unary="scale")
     w = np.concatenate([[1.0], np.zeros(K), table.ravel()])
     edges = (np.ones((H, W - 1, 1)), np.ones((H - 1, W, 1)))
-    batch = Batch(Features.grid(logits, edges), labels.reshape(N, -1), np.ones((1, 1)))
+    features = Features.grid(logits, edges, unary_names=tuple("abc"), pairwise_names=("other",))
+    batch = Batch(features, labels.reshape(N, -1), np.ones((1, 1)))
     blocks = None if objective in ("pseudolikelihood", "consistent") else objective
     whole = Objective(parameters, [batch], Backend("numba"), Threads(1), l2=0.0, blocks=blocks)
     value, slope = whole.total(batch, w, samples if objective == "consistent" else None)

@@ -27,7 +27,7 @@ SITES_PER_STEP = 50_000  # of a mini-batch, unless the caller says how many imag
 HELD_OUT_SITES = 100_000  # a fixed subset, if there are more
 SAMPLES, HELD_OUT_SAMPLES = 4, 8
 HELD_OUT_SEED = 1 << 30
-WARM_UP_SITES, WARM_UP_TOLERANCE = 200_000, 1e-4
+WARM_UP_SITES, WARM_UP_TOLERANCE = 400_000, 1e-4
 
 
 @dataclass
