@@ -4,11 +4,11 @@ Conclusion first: a graph helps if its weights are learned for the way they are 
 logistic regression without edges gets 76 % of the pixels right.  Pseudolikelihood gets 41 %: marked neighbours nearly
 always agree (96 %), so it learns to trust them and shrinks all other weights to a tenth; but where it is used, most
 neighbours are not known.  Consistent learning goes on from there with LocPMAP's own samples as neighbours and gets
-83 %, and 91 % where the marks are kept as known labels (83 to 91 % and 91 to 94 % with seeds 0 to 2).  Boxes of one
-photograph prove little: that gain of 15 points over no edges has a standard error of 8.5.  The probabilities gain more
-surely: the negative log-likelihood falls from 0.86 to 0.22, by 0.64 ± 0.28.  And the variance is large where the
-labels are wrong: at the collar, of which nothing was marked, the helmet's rim, and along the edges of flag and
-shuttle.
+85 %, and 91 % where the marks are kept as known labels (85 to 90 % and 91 to 97 % with seeds 0 to 2).  Boxes of one
+photograph prove little, and these were drawn while looking at results: a demonstration, not a benchmark.  The gain of
+15 points over no edges has a standard error of 8.5.  The probabilities gain more surely: the negative log-likelihood
+falls from 0.86 to 0.22, by 0.65 ± 0.28.  And the variance is large where the labels are wrong: at the collar, of which
+nothing was marked, the helmet's rim, and along the edges of flag and shuttle.
 
 Run it with ``python examples/superpixels.py``; the photograph (NASA, public domain) comes with scikit-image, so it
 needs no network.
