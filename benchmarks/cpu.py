@@ -1,11 +1,9 @@
 """Time every system on every task, print the tables, record them: `python -m benchmarks.cpu`."""
 
-import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -60,15 +58,7 @@ def main(
     for name, reason in left_out.items():
         console.print(f"left out: {name} ({reason})")
     if whole or output:
-        provenance = {
-            "command": shlex.join(["python", "-m", "benchmarks.cpu", *sys.argv[1:]]),
-            "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-            "git": machine.git_version(),
-            "seed": seed,
-            "machine": here,
-            "versions": machine.versions(),
-            "first_call_seconds": answer,
-        }
+        provenance = {**machine.provenance("benchmarks.cpu", seed, here), "first_call_seconds": answer}
         output = output or RESULTS / f"cpu-{machine.machine_name()}.json"
         write_json(output, provenance, results, verdicts, left_out)
         console.print(f"recorded in {output}")

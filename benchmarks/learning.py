@@ -5,11 +5,9 @@ which every site has a row made from its own intensity and from its neighbours' 
 peer is given exactly that matrix (making it is not on its clock), and has to find the same weights.
 """
 
-import shlex
 import statistics
 import sys
 import time
-from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
@@ -130,16 +128,8 @@ def main(
     print_verdicts(console, verdicts)
     if output is not None or n_images == N_IMAGES:
         output = output or RESULTS / f"learning-{machine.machine_name()}.json"
-        provenance = {
-            "command": shlex.join(["python", "-m", "benchmarks.learning", *sys.argv[1:]]),
-            "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-            "git": machine.git_version(),
-            "seed": seed,
-            "n_images": n_images,
-            "machine": here,
-            "versions": machine.versions(),
-        }
-        write_record(output, {**provenance, "runs": runs}, verdicts)
+        provenance = machine.provenance("benchmarks.learning", seed, here)
+        write_record(output, {**provenance, "n_images": n_images, "runs": runs}, verdicts)
         console.print(f"recorded in {output}")
 
 

@@ -3,9 +3,14 @@
 import os
 import platform
 import re
+import shlex
 import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 PACKAGES = (
     "locpmap",
@@ -72,3 +77,15 @@ def _cpu_model() -> str:
         if match:
             return match[1].strip()
     return platform.machine()
+
+
+def provenance(module: str, seed: int, here: Mapping[str, Any]) -> dict[str, Any]:
+    """Where a record comes from: the command, the day, the commit, the seed, and the machine as it was at the start."""
+    return {
+        "command": shlex.join(["python", "-m", module, *sys.argv[1:]]),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "git": git_version(),
+        "seed": seed,
+        "machine": here,
+        "versions": versions(),
+    }

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.command import Run
 from tests.oracles.models import random_grid, random_model
 
 import locpmap as lp
-from locpmap.cli import main
 from locpmap.cli.progress import ProgressBar
 from locpmap.formats import read_uai, write_uai
 
@@ -30,24 +30,6 @@ def model(tmp_path: Path) -> Path:
     path = tmp_path / "model.uai"
     path.write_text("MARKOV\n3\n2 3 2\n2\n2 0 1\n2 1 2\n\n6\n1 2 3 4 5 6\n6\n1 2 3 4 5 0\n")
     return path
-
-
-class Run:
-    """What a call of the command printed and returned."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str], *arguments: object) -> None:
-        with pytest.raises(SystemExit) as exit:
-            main([str(argument) for argument in arguments])
-        self.status = exit.value.code
-        self.out, self.err = capsys.readouterr()
-
-    def check_refusal(self, *parts: str) -> None:
-        assert self.status == 2
-        assert self.out == ""
-        assert self.err.startswith("locpmap: ")
-        assert self.err.count("\n") == 1
-        for part in parts:
-            assert part in self.err
 
 
 def process(*arguments: object, **more: Any) -> subprocess.CompletedProcess[str]:

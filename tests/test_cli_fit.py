@@ -11,32 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from tests.command import Run
 
 import locpmap as lp
-from locpmap.cli import main
 from locpmap.cli.folders import LabelledFolder, match
 from locpmap.features import Features, GivenUnary
 from locpmap.formats.images import read_label_map
 
 N, SHAPE = 11, (5, 6)
-
-
-class Run:
-    """What a call of the command printed and returned."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str], *arguments: object) -> None:
-        with pytest.raises(SystemExit) as exit:
-            main([str(argument) for argument in arguments])
-        self.status = exit.value.code
-        self.out, self.err = capsys.readouterr()
-
-    def check_refusal(self, *parts: str) -> None:
-        assert self.status == 2, self.err
-        assert self.out == ""
-        assert self.err.startswith("locpmap: ")
-        assert self.err.count("\n") == 1
-        for part in parts:
-            assert part in self.err
 
 
 def examples() -> tuple[np.ndarray, np.ndarray, np.ndarray]:

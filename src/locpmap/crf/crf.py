@@ -23,7 +23,7 @@ from locpmap.inference import LocPMAP, infer
 from locpmap.inference.decoder import Decoder, at_least, within
 from locpmap.kernels import learning_backend
 from locpmap.kernels.threads import Threads, available_threads
-from locpmap.learning.batches import VOID, thinned
+from locpmap.learning.batches import VOID, about
 from locpmap.learning.parameters import Parameters, check_kind
 from locpmap.learning.result import FitResult
 from locpmap.potentials import Potentials
@@ -240,8 +240,7 @@ class CRF:
         weights, tables = self._weights_and_tables()
         assert self.parameters is not None
         source = gather(inputs, labels, None, Extractor(self.features), Labelling(self.n_labels, self.ignore_label))
-        source = thinned(source, max(1, sum(batch.n_sites for batch in source) // CALIBRATION_SITES))
-
+        source = about(source, CALIBRATION_SITES)
         for batch in source:
             self.parameters.check(batch.features)
 
@@ -250,8 +249,7 @@ class CRF:
             total, count = 0.0, 0
             for batch in source:
                 void = batch.labels == VOID
-                mask = batch.like(void) if void.any() else None
-                potentials = compose(batch.features, weights, tables, potts=self.potts, scale=scale, mask=mask)
+                potentials = compose(batch.features, weights, tables, potts=self.potts, scale=scale, mask=batch.mask())
                 probability = np.asarray(infer(potentials, decoder, seed=seed).probability, np.float64)
                 of_truth = np.take_along_axis(
                     probability.reshape(*batch.labels.shape, -1), np.maximum(batch.labels, 0)[:, :, None].astype(int), 2

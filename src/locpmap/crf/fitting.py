@@ -21,7 +21,7 @@ from locpmap.graphs import Grid
 from locpmap.inference import LocPMAP, infer
 from locpmap.kernels import Backend
 from locpmap.kernels.threads import Threads
-from locpmap.learning.batches import VOID, Batch, Source, split
+from locpmap.learning.batches import Batch, Source, split
 from locpmap.learning.checkpoint import Checkpoint
 from locpmap.learning.fit import Control, Sampler, fit_all, fit_stochastic
 from locpmap.learning.objectives import Objective
@@ -133,13 +133,10 @@ def sampler_of(parameters: Parameters, blocks: Any, n_threads: int) -> Sampler:
     """LocPMAP as the learner sees it."""
 
     def sample(batch: Batch, w: Array, n_samples: int, seed: int) -> Array:
-        void = batch.labels == VOID
-        weights, tables = parameters.expand(w)
-        mask = batch.like(void) if void.any() else None
-        potentials = compose(batch.features, weights, tables, potts=parameters.potts, mask=mask)
+        potentials = compose(batch.features, *parameters.expand(w), potts=parameters.potts, mask=batch.mask())
         decoder = LocPMAP(n_samples, blocks=blocks, keep_samples=True)
         samples = infer(potentials, decoder, seed=seed, n_threads=n_threads).samples
-        # Masked sites come back as -1, which is VOID.
+        # Masked sites come back as -1, as void ones are marked.
         flat = np.asarray(samples, np.int16).reshape(n_samples, *batch.labels.shape)
         return np.ascontiguousarray(np.moveaxis(flat, 0, 2))
 

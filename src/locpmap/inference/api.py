@@ -11,7 +11,7 @@ import numpy as np
 from locpmap.errors import InputError, InputTypeError, unknown, whole_number
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Progress, at_least, check_flags, drive, within
 from locpmap.inference.registry import DECODERS, options_of
-from locpmap.kernels import BACKENDS, PLANNED, Backend, choose_backend
+from locpmap.kernels import choose_backend
 from locpmap.kernels.reference.scores import total_scores
 from locpmap.kernels.threads import Threads, available_threads
 from locpmap.noise import key_of
@@ -73,7 +73,7 @@ def infer(
     if progress is not None and not callable(progress):
         raise InputTypeError(f"progress is {progress!r}, expected a callable that takes (done, total)")
     key = key_of(seed)
-    kernels = _choose_backend(backend, device)
+    kernels = choose_backend(backend, device)
     threads = Threads((n_threads or available_threads()) if kernels.name == "numba" else 1)
     try:
         problem = Problem(potentials, kernels, threads, key, first_image)
@@ -112,15 +112,6 @@ def known_method(method: Any) -> str:
     if near := letters.get(re.sub("[^a-z]", "", method.lower())):
         raise InputError(f"unknown method {method!r}: did you mean {near!r}?")
     raise unknown("method", method, DECODERS)
-
-
-def _choose_backend(backend: str, device: str) -> Backend:
-    """As the kernels do, with hints that only name what this version has."""
-    if device == "gpu":
-        raise InputError("unknown device 'gpu': did you mean 'cuda'? (not in this version: use 'cpu' or 'auto')")
-    if backend not in ("auto", *BACKENDS, *PLANNED):
-        raise unknown("backend", backend, ("auto", *BACKENDS))
-    return choose_backend(backend, device)
 
 
 def _result(

@@ -10,7 +10,7 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any
 
-from locpmap.errors import BackendError, unknown
+from locpmap.errors import BackendError, InputError, unknown
 from locpmap.kernels.model import Model
 
 __all__ = ["BACKENDS", "Backend", "Model", "choose_backend"]
@@ -54,11 +54,13 @@ def learning_backend(backend: str, device: str) -> Backend:
 def choose_backend(backend: str, device: str) -> Backend:
     """The named backend or an error; "auto" is Numba, which runs wherever the library installs."""
     if device not in ("auto", "cpu"):
+        if device == "gpu":
+            raise InputError("unknown device 'gpu': did you mean 'cuda'? (not in this version: use 'cpu' or 'auto')")
         if device != "cuda":
             raise unknown("device", device, ("auto", "cpu", "cuda"))
         raise BackendError("device='cuda' was asked for, but this version has no GPU engine: use 'cpu' or 'auto'")
     if backend in PLANNED:
         raise BackendError(f"backend={backend!r} is not part of this version: use one of {', '.join(BACKENDS)}")
     if backend not in ("auto", *BACKENDS):
-        raise unknown("backend", backend, ("auto", *BACKENDS, *PLANNED))
+        raise unknown("backend", backend, ("auto", *BACKENDS))
     return Backend("numba" if backend == "auto" else backend)

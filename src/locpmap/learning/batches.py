@@ -39,6 +39,11 @@ class Batch:
         batch = (len(flat),) if self.features.batched else ()
         return flat.reshape(*batch, *self.features.structure.shape, *flat.shape[2:])
 
+    def mask(self) -> Array | None:
+        """The void sites in the shape of the input; None where there are none."""
+        void = self.labels == VOID
+        return self.like(void) if void.any() else None
+
     def only(self, keep: Array) -> Batch:
         """The same graph, where only the sites marked in ``keep`` (N, S) count; the others stay as neighbours."""
         weights = np.broadcast_to(self.site_weights, self.labels.shape) * keep
@@ -94,6 +99,11 @@ def thinned(batches: Iterable[Batch], every: int) -> list[Batch]:
         if len(some) and (part := batch.part(some)).weight() > 0:
             kept.append(part)
     return kept or list(batches)
+
+
+def about(batches: Iterable[Batch], sites: int) -> list[Batch]:
+    """As many images as have about so many sites, or all of them."""
+    return thinned(batches, max(1, sum(batch.n_sites for batch in batches) // sites))
 
 
 def draw(batches: Sequence[Batch], size: Callable[[Batch], int], seed: int, step: int) -> Batch:

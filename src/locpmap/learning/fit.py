@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.learning.batches import Batch, draw, thinned
+from locpmap.learning.batches import Batch, about, draw, thinned
 from locpmap.learning.checkpoint import Checkpoint
 from locpmap.learning.godambe import standard_errors
 from locpmap.learning.lbfgs import minimise
 from locpmap.learning.objectives import Objective
 from locpmap.learning.result import FitResult, FitStatus
-from locpmap.learning.stochastic import Descent, descend
+from locpmap.learning.stochastic import STEPS_PER_CHECK, Descent, descend
 
 Array = npt.NDArray[Any]
 Progress = Callable[[int, int, float], None]  # iteration, of at most, value
@@ -112,7 +112,7 @@ def fit_stochastic(
     """
     began = time.perf_counter()
     parameters, scales = objective.parameters, objective.scales
-    held_out = thinned(held_out, max(1, sum(batch.n_sites for batch in held_out) // HELD_OUT_SITES))
+    held_out = about(held_out, HELD_OUT_SITES)
     weight = sum(batch.weight() for batch in held_out)
 
     def size(batch: Batch) -> int:
@@ -123,10 +123,9 @@ def fit_stochastic(
         batch = draw(training, size, control.seed, step)
         samples = None if sampler is None else sampler(batch, w, SAMPLES, control.seed + step)
         value, slope = objective.total(batch, w, samples)
-        penalty = np.where(parameters.penalised, objective.l2 / objective.weight * w, 0.0)
         # The batch's share of the sum, whatever it weighs itself: heavy images count more, light ones less.
         here = objective.weight * batch.n_images / objective.n_images
-        return value / here, (slope / here + penalty) / scales
+        return value / here, (slope / here + objective.penalty(w)[1]) / scales
 
     def judge(point: Array) -> float:
         w = point / scales
@@ -142,7 +141,7 @@ def fit_stochastic(
         if control.progress is not None:
             control.progress(descent.step, max_steps, descent.held_out[-1])
 
-    max_steps = 15 * control.max_iterations
+    max_steps = STEPS_PER_CHECK * control.max_iterations
     saved = control.checkpoint.load()
     descent = Descent.start(start * scales, judge(start * scales)) if saved is None else Descent.resume(saved)
     descend(descent, gradient, judge, parameters.bounds(), max_steps, after_check)
@@ -156,12 +155,11 @@ def fit_stochastic(
         status = FitStatus.NO_GAIN
     else:
         status = FitStatus.HELD_OUT if descent.finished else FitStatus.MAX_ITERATIONS
-    last = np.mean(descent.curve[-15:]) if descent.curve else descent.held_out[0]
-    last += objective.penalty(w)
+    last = np.mean(descent.curve[-STEPS_PER_CHECK:]) if descent.curve else descent.held_out[0]
     return FitResult(
         objective=name,
         status=status,
-        value=float(last),
+        value=float(last) + objective.penalty(w)[0],
         curve=np.array(descent.curve),
         gradient_norm=float(np.abs(descent.momentum).max()),
         n_iterations=descent.step,

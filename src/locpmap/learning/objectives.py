@@ -85,30 +85,26 @@ class Objective:
             part, slope = self.total(batch, w)
             value += part
             gradient += slope
-        penalised = np.where(self.parameters.penalised, w, 0.0)
-        return value / self.weight + self.penalty(w), (gradient + self.l2 * penalised) / self.weight
+        penalty, pull = self.penalty(w)
+        return value / self.weight + penalty, gradient / self.weight + pull
 
     def thinning(self, sites: int) -> int:
         """One image in how many gives about so many sites, but no fewer than ten images."""
         return max(1, min(self.n_sites // sites, self.n_images // 10))
 
-    def penalty(self, w: Array) -> float:
-        """``l2 / (2 n) · |w|²``."""
-        penalised = w[self.parameters.penalised]
-        return 0.5 * self.l2 * float(penalised @ penalised) / self.weight
+    def penalty(self, w: Array) -> tuple[float, Array]:
+        """``l2 / (2 n) · |w|²`` and its gradient (P,)."""
+        pull = np.where(self.parameters.penalised, self.l2 / self.weight * w, 0.0)
+        return 0.5 * float(pull @ w), pull
 
     def total(self, batch: Batch, w: Array, samples: Array | None = None) -> tuple[float, Array]:
         """The sum over one batch without the penalty; ``samples`` (N, S, M) as neighbours instead of the labels."""
-        value, slope, table_slope = (
-            np.zeros(1),
-            np.zeros(self.parameters.weights_shape),
-            np.zeros(self.parameters.tables_shape),
-        )
-        for part in self._jobs(batch, w, samples, whole_images=False):
-            value += part[0]
-            slope += part[1]
-            table_slope += part[2]
-        return float(value[0]), self.parameters.pull(slope, table_slope)
+        shapes = (1, self.parameters.weights_shape, self.parameters.tables_shape)
+        sums = [np.zeros(shape) for shape in shapes]
+        for parts in self._jobs(batch, w, samples, whole_images=False):
+            for total, part in zip(sums, parts, strict=True):
+                total += part
+        return float(sums[0][0]), self.parameters.pull(*sums[1:])
 
     def scores(self, w: Array) -> Array:
         """Each image's own gradient, without the penalty, (n_images, P)."""
