@@ -12,6 +12,7 @@ import numpy.typing as npt
 from locpmap.arrays import frozen, is_tensor, to_float
 from locpmap.errors import InputError
 from locpmap.graphs import Graph, Grid
+from locpmap.graphs.grid import name_of
 
 Array = npt.NDArray[Any]
 
@@ -112,7 +113,7 @@ class _Parser:
         self.table = (n_labels, n_labels)
         self.shapes: tuple[tuple[int, ...], ...]
         if isinstance(graph, Grid):
-            self.names = ("horizontal", "vertical", "diagonal", "antidiagonal")[: len(graph.direction_shapes)]
+            self.names = tuple(name_of(step) for step in graph.steps)
             self.shapes = graph.direction_shapes
         else:
             self.names, self.shapes = ("",), ((len(graph.edges()),),)

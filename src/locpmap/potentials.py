@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from locpmap.arrays import Restore, frozen, to_float, to_keep, to_labels, to_numpy
 from locpmap.errors import InputError
-from locpmap.graphs import Graph, Grid
+from locpmap.graphs import Graph, Grid, Steps
 from locpmap.graphs.adjacency import colour_classes
 from locpmap.kernels import Model
 from locpmap.kernels.reference.scores import local_scores, total_scores
@@ -45,7 +45,7 @@ class Potentials:
         unary: Any,
         pairwise: Any,
         *,
-        connectivity: int = 4,
+        connectivity: int | Steps = 4,
         mask: Any = None,
         window: tuple[int, int, int] | None = None,
     ) -> Potentials:
@@ -56,7 +56,7 @@ class Potentials:
             pairwise: A Potts weight (the score where labels agree), a table (L, L), one entry per direction
                 (horizontal, vertical[, diagonal, antidiagonal]) of weights (.., H, W-1), (.., H-1, W), .. or of
                 tables with (L, L) appended, or :class:`Factored`.
-            connectivity: 4 or 8 neighbours.
+            connectivity: 4 or 8 neighbours, or steps to further ones (see :class:`locpmap.graphs.Grid`).
             mask: Booleans (H, W) or (N, H, W), True where a site is ignored: it gets label -1 and influences nothing.
             window: ``(row, column, full_width)`` where this grid is a window of a larger one.
 

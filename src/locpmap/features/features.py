@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from locpmap.arrays import frozen, to_float
 from locpmap.errors import InputError, InputTypeError
-from locpmap.graphs import Graph, Grid
+from locpmap.graphs import Graph, Grid, Steps
 from locpmap.kernels.observations import Observations
 
 Array = npt.NDArray[Any]
@@ -48,7 +48,7 @@ class Features:
         unary: Any,
         pairwise: Any = None,
         *,
-        connectivity: int = 4,
+        connectivity: int | Steps = 4,
         unary_names: Sequence[str] | None = None,
         pairwise_names: Sequence[str] | None = None,
     ) -> Features:
@@ -58,7 +58,7 @@ class Features:
             unary: Numbers per site, (H, W, D) or (N, H, W, D); D may be 0, which leaves the bias.
             pairwise: Numbers per edge, one array per direction: (.., H, W-1, F), (.., H-1, W, F) and, with 8
                 neighbours, twice (.., H-1, W-1, F).  None is the one feature "constant", 1 on every edge.
-            connectivity: 4 or 8 neighbours.
+            connectivity: 4 or 8 neighbours, or steps to further ones (see :class:`locpmap.graphs.Grid`).
             unary_names: D names, otherwise "feature 0", "feature 1", ..
             pairwise_names: F names; the one called "constant" has to be 1 on every edge.
 

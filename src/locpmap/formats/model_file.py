@@ -25,7 +25,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 SCHEMA = 1
 KEY = "locpmap"
 MAX_BYTES = 2**30  # of a file; weights and tables take kilobytes
-DTYPES = {"F32": np.float32, "F64": np.float64}
+DTYPES = {"F16": np.float16, "F32": np.float32, "F64": np.float64}
 
 
 def write_model(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]], header: dict[str, Any]) -> None:
@@ -33,7 +33,7 @@ def write_model(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]], header: 
 
     Args:
         path: The file, replaced if it is there.
-        arrays: float32 or float64, all finite.
+        arrays: float16, float32 or float64, all finite.
         header: What JSON can hold: dictionaries with string keys, lists, strings, finite numbers, booleans, None.
 
     >>> import pathlib, tempfile
@@ -125,9 +125,9 @@ def _read_array(path: PathLike, file: Any, name: str) -> npt.NDArray[Any]:
 
 
 def _checked(array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
-    """Contiguous, single or double precision, finite."""
+    """Contiguous, half, single or double precision, finite."""
     if array.dtype not in DTYPES.values():
-        raise InputError(f"{what} has dtype {array.dtype}, expected float32 or float64")
+        raise InputError(f"{what} has dtype {array.dtype}, expected float16, float32 or float64")
     if not np.isfinite(array).all():
         value = array[~np.isfinite(array)][0]
         raise InputError(f"{what} contains {value}, expected finite numbers")

@@ -45,6 +45,7 @@ def _lines(structure: Grid | Graph, name: str) -> Family:
         raise InputError(f"blocks={name!r} needs a grid; on a graph give a list of site lists")
     if name not in ("rows", "columns"):
         raise unknown("blocks", name, ("rows", "columns", "rows+columns"))
+    _check_near(structure, f"blocks={name!r}")
     number = np.arange(structure.n_sites).reshape(structure.shape)
     lines, first = (number, structure.row) if name == "rows" else (number.T, structure.column)
     chain = np.arange(-1, lines.shape[1] - 1)
@@ -56,6 +57,7 @@ def _lines(structure: Grid | Graph, name: str) -> Family:
 def _tiles(structure: Grid | Graph, height: int, width: int, n_labels: int) -> Family:
     if not isinstance(structure, Grid):
         raise InputError("blocks given as a tile (h, w) need a grid; on a graph give a list of site lists")
+    _check_near(structure, f"blocks=({height}, {width})")
     if not fits(n_labels, height * width):
         raise TooLargeError(
             f"blocks=({height}, {width}) has {n_labels}^{height * width} joint labellings,"
@@ -68,6 +70,11 @@ def _tiles(structure: Grid | Graph, height: int, width: int, n_labels: int) -> F
     order = np.lexsort(keys[::-1])
     starts = np.flatnonzero(np.diff(keys[:, order], axis=1).any(axis=0)) + 1
     return [(sites, None) for sites in np.split(order, starts)]
+
+
+def _check_near(grid: Grid, what: str) -> None:
+    if isinstance(grid.connectivity, tuple):
+        raise InputError(f"{what} needs a grid of 4 or 8 neighbours; with further ones give a list of site lists")
 
 
 def _listed(blocks: Sequence[Any], near: Adjacency, n_sites: int, n_labels: int, max_joint: int) -> Family:

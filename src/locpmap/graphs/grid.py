@@ -1,8 +1,9 @@
-"""Rectangular grids with 4 or 8 neighbours, whole or as a window of a larger one."""
+"""Rectangular grids with 4, 8 or other neighbours, whole or as a window of a larger one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,10 @@ from locpmap.errors import InputError, whole_number
 from locpmap.graphs.adjacency import Adjacency, adjacency
 
 MAX_SITE = 2**48  # site numbers of the whole grid, which key the noise, have so many bits
+_NAMES = {(0, 1): "horizontal", (1, 0): "vertical", (1, 1): "diagonal", (1, -1): "antidiagonal"}
 _STEPS = {4: ((0, 1), (1, 0)), 8: ((0, 1), (1, 0), (1, 1), (1, -1))}
+
+Steps: TypeAlias = tuple[tuple[int, int], ...]  # rows down and columns right, from an edge's first end to its second
 
 
 @dataclass(frozen=True)
@@ -22,23 +26,30 @@ class Grid:
     (``full_width``).  Colours and noise follow the global coordinates, so the interior of a window comes out
     as it does in the whole grid (a halo of 2T sites is enough for T sweeps).
 
-    Edges come direction by direction: horizontal, vertical and, with 8 neighbours, the two diagonals (down-right,
-    down-left), each in raster order of its upper left end.
+    ``connectivity`` is 4, 8, or the steps to further neighbours, such as ``((0, 1), (1, 0), (0, 5), (5, 0))``: each
+    goes down, or right in its own row, and over an odd number of rows and columns together, so that red-black order
+    serves them all.  Edges come direction by direction (horizontal, vertical and, with 8 neighbours, the two diagonals:
+    down-right, down-left), each in raster order of its first end.
 
     >>> Grid(2, 3).edges().tolist()
     [[0, 1], [1, 2], [3, 4], [4, 5], [0, 3], [1, 4], [2, 5]]
+    >>> Grid(1, 5, ((0, 3),)).edges().tolist()
+    [[0, 3], [1, 4]]
     """
 
     height: int
     width: int
-    connectivity: int = 4
+    connectivity: int | Steps = 4
     row: int = 0
     column: int = 0
     full_width: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.connectivity, int | np.integer) or self.connectivity not in (4, 8):
-            raise InputError(f"connectivity is {self.connectivity!r}, expected 4 or 8")
+        if isinstance(self.connectivity, tuple):
+            steps = check_steps("connectivity", self.connectivity)
+            object.__setattr__(self, "connectivity", 4 if steps == _STEPS[4] else steps)
+        elif not isinstance(self.connectivity, int | np.integer) or self.connectivity not in (4, 8):
+            raise InputError(f"connectivity is {self.connectivity!r}, expected 4 or 8, or a tuple of steps")
         for name, least in (("height", 1), ("width", 1), ("row", 0), ("column", 0), ("full_width", 1)):
             value = getattr(self, name)
             if name != "full_width" or value is not None:
@@ -72,22 +83,20 @@ class Grid:
         return self.full_width or self.column + self.width
 
     @property
+    def steps(self) -> Steps:
+        """From the first end of an edge to its second, one per direction."""
+        return self.connectivity if isinstance(self.connectivity, tuple) else _STEPS[self.connectivity]
+
+    @property
     def direction_shapes(self) -> tuple[tuple[int, int], ...]:
         """The shape of per-edge values, one per direction: (H, W-1), (H-1, W) and twice (H-1, W-1)."""
-        return tuple((self.height - dr, self.width - abs(dc)) for dr, dc in _STEPS[self.connectivity])
+        return tuple((max(0, self.height - dr), max(0, self.width - abs(dc))) for dr, dc in self.steps)
 
     def edges(self) -> npt.NDArray[np.int32]:
         """Both ends of every edge, (E, 2)."""
         number = np.arange(self.n_sites, dtype=np.int32).reshape(self.shape)
-        pairs = []
-        for dr, dc in _STEPS[self.connectivity]:
-            rows = slice(None, self.height - dr), slice(dr, None)
-            if dc >= 0:
-                columns = slice(None, self.width - dc), slice(dc, None)
-            else:
-                columns = slice(-dc, None), slice(None, self.width + dc)
-            ends = (number[r, c].ravel() for r, c in zip(rows, columns, strict=True))
-            pairs.append(np.stack(tuple(ends), axis=1))
+        ends = (ends_of(step, *self.shape) for step in self.steps)
+        pairs = [np.stack([number[first].ravel(), number[second].ravel()], axis=1) for first, second in ends]
         return np.concatenate(pairs)
 
     def adjacency(self) -> Adjacency:
@@ -101,9 +110,9 @@ class Grid:
         return rows, columns
 
     def colours(self) -> npt.NDArray[np.int32]:
-        """Red-black for 4 neighbours; four colours by the parities of row and column for 8."""
+        """Red-black; four colours by the parities of row and column for 8 neighbours."""
         rows, columns = self.global_coordinates()
-        colours = (rows + columns) % 2 if self.connectivity == 4 else 2 * (rows % 2) + columns % 2
+        colours = 2 * (rows % 2) + columns % 2 if self.connectivity == 8 else (rows + columns) % 2
         # A small window may lack a colour: classes are numbered without gaps, in the global order.
         return np.unique(colours.ravel(), return_inverse=True)[1].astype(np.int32)
 
@@ -111,3 +120,33 @@ class Grid:
         """Global site numbers, which key the noise."""
         rows, columns = self.global_coordinates()
         return (rows * self.whole_width + columns).ravel()
+
+
+def ends_of(step: tuple[int, int], height: int, width: int) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
+    """Rows and columns of the first ends of all edges with that step, and of their second ends."""
+    (above, below), (left, right) = _shifted(step[0], height), _shifted(step[1], width)
+    return (above, left), (below, right)
+
+
+def _shifted(by: int, length: int) -> tuple[slice, slice]:
+    """Positions whose shifted ones exist too, and the shifted ones."""
+    overlap = max(0, length - abs(by))
+    near, far = slice(0, overlap), slice(length - overlap, length)
+    return (near, far) if by >= 0 else (far, near)
+
+
+def name_of(step: tuple[int, int]) -> str:
+    """A direction in words."""
+    return _NAMES.get(step, f"step {step}")
+
+
+def check_steps(name: str, steps: object) -> Steps:
+    """The steps as a tuple of pairs, refused where red-black order or a fixed order of the ends would not serve."""
+    expected = "expected different steps (rows down, columns right), each down or to the right, of an odd total"
+    listed = steps if isinstance(steps, tuple | list) else ()
+    pairs = [tuple(step) for step in listed if isinstance(step, tuple | list) and len(step) == 2]
+    whole = [pair for pair in pairs if all(type(n) is int for n in pair)]
+    right = [pair for pair in whole if (pair[0] > 0 or (pair[0] == 0 and pair[1] > 0)) and sum(pair) % 2 == 1]
+    if not listed or len(set(right)) < len(listed):
+        raise InputError(f"{name} is {steps!r}, {expected}")
+    return tuple(right)

@@ -18,7 +18,20 @@ except ImportError as error:
 
 from locpmap.nn.composite import CompositeLikelihoodLoss
 from locpmap.nn.consistent import ConsistentLoss, consistent_loss
+from locpmap.nn.fcn import FCN
 from locpmap.nn.head import CRFHead
+from locpmap.nn.network import CRFNetwork
 from locpmap.nn.pseudolikelihood import PseudolikelihoodLoss
+from locpmap.nn.training import Recipe, train
 
-__all__ = ["CRFHead", "CompositeLikelihoodLoss", "ConsistentLoss", "PseudolikelihoodLoss", "consistent_loss"]
+__all__ = [
+    "FCN",
+    "CRFHead",
+    "CRFNetwork",
+    "CompositeLikelihoodLoss",
+    "ConsistentLoss",
+    "PseudolikelihoodLoss",
+    "Recipe",
+    "consistent_loss",
+    "train",
+]

@@ -15,19 +15,20 @@ from torch import Tensor
 from locpmap.errors import InputError, TooLargeError, unknown
 from locpmap.graphs.blocks import MAX_JOINT
 from locpmap.nn.potentials import (
+    NEAREST,
     VOID,
     Edges,
     Field,
     PairwiseForm,
-    above_and_below,
-    beside,
     check_reduction,
+    from_neighbours,
     make_field,
     one_hot,
     reduce,
 )
 
 LINES = ("rows", "columns", "rows+columns")
+RIGHT, DOWN = NEAREST
 
 
 class CompositeLikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
@@ -59,7 +60,7 @@ class CompositeLikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
                 raise unknown("blocks", blocks, LINES)
         elif not isinstance(blocks, tuple) or len(blocks) != 2 or not all(isinstance(n, int) and n > 0 for n in blocks):
             raise InputError(f"blocks is {blocks!r}, expected a name or a tile (h, w) of at least one site")
-        self.blocks = blocks
+        self.blocks, self.steps = blocks, NEAREST
         self.ignore_index = ignore_index
         self.reduction = check_reduction(reduction, ("mean", "sum"))
 
@@ -80,16 +81,17 @@ class CompositeLikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
 
 def row_loss(field: Field) -> Tensor:
     """``-Σ log p(row | the other rows)`` over all rows of all images."""
+    horizontal, vertical = field.edges
     seen = one_hot(field.labels, field.n_labels, field.scores.dtype)
-    scores = field.scores + above_and_below(field.vertical, seen)
+    scores = field.scores + from_neighbours(vertical, DOWN, seen)
     # Relative to the true labelling, whose score becomes 0: a row's log partition is then its loss by itself, and not
     # the small difference of two numbers that grow with the row.
     true_labels = scores.gather(-1, field.labels.clamp(min=0)[..., None])
-    true_pairs = (field.horizontal.to_second(seen[..., :-1, :]) * seen[..., 1:, :]).sum(-1, keepdim=True)
+    true_pairs = (horizontal.to_second(seen[..., :-1, :]) * seen[..., 1:, :]).sum(-1, keepdim=True)
     relative = scores - true_labels - F.pad(true_pairs, (0, 0, 1, 0))
     alive = field.labels != VOID
     joined = alive[:, :, 1:] & alive[:, :, :-1]
-    return _row_log_partitions(_one_label_if_void(relative, alive), field.horizontal, joined).sum()
+    return _row_log_partitions(_one_label_if_void(relative, alive), horizontal, joined).sum()
 
 
 def tile_loss(field: Field, height: int, width: int) -> Tensor:
@@ -101,17 +103,18 @@ def tile_loss(field: Field, height: int, width: int) -> Tensor:
     # An edge leaves its tile where its second end is in the first column (row) of the next.
     stays_right = (torch.arange(1, columns, device=device) % width != 0).expand(1, rows, -1)
     stays_below = (torch.arange(1, rows, device=device) % height != 0)[:, None].expand(1, -1, columns)
+    horizontal, vertical = field.edges
     seen = one_hot(field.labels, field.n_labels, field.scores.dtype)
-    scores = field.scores + beside(field.horizontal.where(~stays_right), seen)
-    scores = scores + above_and_below(field.vertical.where(~stays_below), seen)
+    scores = field.scores + from_neighbours(horizontal.where(~stays_right), RIGHT, seen)
+    scores = scores + from_neighbours(vertical.where(~stays_below), DOWN, seen)
 
     # Cut tiles are completed with void sites.
     more_rows, more_columns = -rows % height, -columns % width
     labels = F.pad(field.labels, (0, more_columns, 0, more_rows), value=VOID)
     alive = labels != VOID
     scores = _one_label_if_void(F.pad(scores, (0, 0, 0, more_columns, 0, more_rows)), alive)
-    right = _tables_between(field.horizontal.where(stays_right), alive[:, :, :-1] & alive[:, :, 1:], field.n_labels)
-    below = _tables_between(field.vertical.where(stays_below), alive[:, :-1] & alive[:, 1:], field.n_labels)
+    right = _tables_between(horizontal.where(stays_right), alive[:, :, :-1] & alive[:, :, 1:], field.n_labels)
+    below = _tables_between(vertical.where(stays_below), alive[:, :-1] & alive[:, 1:], field.n_labels)
     choice = torch.cartesian_prod(*[torch.arange(field.n_labels, device=device)] * (height * width))
     choice = choice.reshape(n_joint, height, width)
     joint, truth = scores.new_zeros(()), labels.new_zeros(())

@@ -9,7 +9,10 @@ import torch
 from torch import Tensor
 
 from locpmap.errors import InputError, InputTypeError
+from locpmap.graphs import Steps
+from locpmap.graphs.grid import check_steps
 from locpmap.nn.potentials import (
+    NEAREST,
     VOID,
     Field,
     PairwiseForm,
@@ -86,6 +89,7 @@ class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]
         seed: The seed of all noise, 0 or larger.
         ignore_index: Label of void sites, which contribute nothing, also not as neighbours.
         reduction: "mean" over the labelled sites, "sum", or "none" for the loss of every site, (N, H, W).
+        steps: Where a site's neighbours are, as for :class:`PseudolikelihoodLoss`.
 
     Called with ``logits``, ``pairwise`` and ``labels`` as :class:`PseudolikelihoodLoss` is.
 
@@ -104,8 +108,10 @@ class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]
         seed: int = 0,
         ignore_index: int = -100,
         reduction: str = "mean",
+        steps: Steps = NEAREST,
     ) -> None:
         super().__init__()
+        self.steps = check_steps("steps", steps)
         for name, value, least in (("n_samples", n_samples, 1), ("max_sweeps", max_sweeps, 1), ("seed", seed, 0)):
             if not isinstance(value, int) or value < least:
                 raise InputError(f"{name} is {value!r}, expected a whole number of at least {least}")
@@ -116,7 +122,7 @@ class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, logits: Tensor, pairwise: PairwiseForm, labels: Tensor) -> Tensor:
         """The loss: a scalar, or (N, H, W) without reduction."""
-        field = make_field(logits, pairwise, labels, self.ignore_index)
+        field = make_field(logits, pairwise, labels, self.ignore_index, self.steps)
         return _reduced_loss(field, self._draw(field), self.reduction)
 
     @torch.compiler.disable  # how long a climb takes depends on the data

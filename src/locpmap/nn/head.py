@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from locpmap.errors import InputError, InputTypeError, unknown
+from locpmap.graphs import Grid, Steps
+from locpmap.graphs.grid import check_steps, ends_of, name_of
 from locpmap.inference import infer
 from locpmap.inference.api import configure
 from locpmap.inference.decoder import Decoder
 from locpmap.nn.composite import CompositeLikelihoodLoss
 from locpmap.nn.consistent import ConsistentLoss
+from locpmap.nn.potentials import NEAREST
 from locpmap.nn.pseudolikelihood import PseudolikelihoodLoss
 from locpmap.potentials import Potentials
 from locpmap.result import Result
@@ -22,7 +26,6 @@ OBJECTIVES = {
     "composite": CompositeLikelihoodLoss,
     "consistent": ConsistentLoss,
 }
-DIRECTIONS = ("horizontal", "vertical")
 
 
 class CRFHead(torch.nn.Module):  # type: ignore[misc]
@@ -30,8 +33,8 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
 
     The terms are one of three: the same on all edges (the default); ``Σ_f edge_features[e, f] · weights[direction, f]``
     (``features=F``); or predicted for every edge by a 1×1 convolution on the features of its left or upper end
-    (``feature_channels=C``).  Horizontal and vertical edges have weights of their own.  By default all start at 0,
-    no coupling.
+    (``feature_channels=C``).  Edges of different steps have weights of their own.  By default all start at 0, no
+    coupling.
 
     In training mode ``head(logits, labels)`` is the loss; in evaluation mode ``head(logits)`` is a
     :class:`locpmap.Result`, with labels (N, H, W) and probabilities (N, H, W, K).
@@ -41,9 +44,11 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         pairwise: "potts" (a weight where labels agree) or "table" (a score for every pair of labels).
         features: Number F of features per edge, given as ``edge_features``; None for the same terms on all edges.
         feature_channels: Channels C of the feature map that the terms are predicted from.
+        steps: Where a site's neighbours are, rows down and columns right, such as ``((0, 1), (1, 0), (0, 5), (5, 0))``:
+            further neighbours tell a network what lies outside its field of view (see :class:`locpmap.graphs.Grid`).
         learn: Whether weights are parameters; otherwise they are fixed (a buffer).
-        weights: The weights at the start, broadcast to (2, F) or, for tables, to (2, F, K, K); for tables, a single
-            number is a Potts weight.
+        weights: The weights at the start, broadcast to (D, F) for D steps or, for tables, to (D, F, K, K); a single
+            number is a Potts weight also for tables.
         objective: "pseudolikelihood", "composite", "consistent", or one of the losses with options of its own.
             Consistent learning is the default because a strong network needs no more smoothing than its decoder uses.
         method: The decoder, by name or configured, as in :func:`locpmap.infer`.
@@ -65,6 +70,7 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         *,
         features: int | None = None,
         feature_channels: int | None = None,
+        steps: Steps = NEAREST,
         learn: bool = True,
         weights: Any = 0.0,
         objective: str | torch.nn.Module = "consistent",
@@ -79,9 +85,10 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         if pairwise not in ("potts", "table"):
             raise unknown("pairwise", pairwise, ("potts", "table"))
         self.n_labels, self.features, self.feature_channels, self.seed = n_labels, features, feature_channels, seed
+        self.steps = check_steps("steps", steps)
         self.term_shape = () if pairwise == "potts" else (n_labels, n_labels)
         if feature_channels is None:
-            start = _start(weights, (2, features or 1, *self.term_shape))
+            start = _start(weights, (len(self.steps), features or 1, *self.term_shape))
             if learn:
                 self.weights = torch.nn.Parameter(start)
             else:
@@ -89,10 +96,11 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         elif features is not None or not learn:
             raise InputError("feature_channels is given beside features or learn=False, expected it alone")
         else:
-            self.predict = torch.nn.Conv2d(feature_channels, 2 * (1 if pairwise == "potts" else n_labels**2), 1)
+            per_step = 1 if pairwise == "potts" else n_labels**2
+            self.predict = torch.nn.Conv2d(feature_channels, len(self.steps) * per_step, 1)
             torch.nn.init.zeros_(self.predict.weight)
             torch.nn.init.zeros_(self.predict.bias)
-        self.objective = _objective(objective)
+        self.objective = _objective(objective, self.steps)
         given = options or {}
         # As it is learned, so it is reported; "votes" if the caller says so.
         self.decoder = configure(method, {"probability": "conditional", **given} if method == "locpmap" else given)
@@ -102,7 +110,7 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         logits: Tensor,
         labels: Tensor | None = None,
         feature_map: Tensor | None = None,
-        edge_features: tuple[Tensor, Tensor] | None = None,
+        edge_features: Sequence[Tensor] | None = None,
     ) -> Tensor | Result:
         """The loss in training mode, the decoded result in evaluation mode (where labels are not looked at).
 
@@ -110,7 +118,8 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
             logits: (N, K, H, W).
             labels: (N, H, W).
             feature_map: (N, C, H, W), for ``feature_channels``.
-            edge_features: Horizontal (1|N, H, W-1, F) and vertical (1|N, H-1, W, F), for ``features``.
+            edge_features: One entry per step, by default horizontal (1|N, H, W-1, F) and vertical (1|N, H-1, W, F), for
+                ``features``.
         """
         terms = self.terms(logits, feature_map, edge_features)
         if not self.training:
@@ -123,9 +132,9 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         self,
         logits: Tensor,
         feature_map: Tensor | None = None,
-        edge_features: tuple[Tensor, Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """The pairwise terms, horizontal and vertical, in a form that losses and potentials take."""
+        edge_features: Sequence[Tensor] | None = None,
+    ) -> tuple[Tensor, ...]:
+        """The pairwise terms, one per step, in a form that losses and potentials take."""
         if logits.dim() != 4 or logits.shape[1] != self.n_labels:
             raise InputError(f"logits has shape {tuple(logits.shape)}, expected (N, {self.n_labels}, H, W)")
         _check_given("feature_map", feature_map, "feature_channels", self.feature_channels)
@@ -134,41 +143,47 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
             return self._predicted(logits, feature_map)
         if edge_features is not None:
             return self._weighted(logits, edge_features)
-        return self.weights[0, 0], self.weights[1, 0]
+        return tuple(self.weights[:, 0].unbind(0))
 
-    def _predicted(self, logits: Tensor, feature_map: Tensor) -> tuple[Tensor, Tensor]:
+    def _predicted(self, logits: Tensor, feature_map: Tensor) -> tuple[Tensor, ...]:
         expected = (len(logits), self.feature_channels, *logits.shape[2:])
         if feature_map.shape != expected:
             raise InputError(f"feature_map has shape {tuple(feature_map.shape)}, expected {expected}")
         # Predicted at the first end of every edge: the last column has no right neighbour, the last row none below.
-        at_sites = self.predict(feature_map).movedim(1, -1).unflatten(-1, (2, *self.term_shape))
-        horizontal, vertical = at_sites.unbind(3)
-        return horizontal[:, :, :-1], vertical[:, :-1]
+        at_sites = self.predict(feature_map).movedim(1, -1).unflatten(-1, (len(self.steps), *self.term_shape))
+        places = [ends_of(step, *logits.shape[2:])[0] for step in self.steps]
+        return tuple(term[:, rows, columns] for term, (rows, columns) in zip(at_sites.unbind(3), places, strict=True))
 
-    def _weighted(self, logits: Tensor, edge_features: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    def _weighted(self, logits: Tensor, edge_features: Sequence[Tensor]) -> tuple[Tensor, ...]:
         n_images, _, height, width = logits.shape
-        shapes = ((height, width - 1, self.features), (height - 1, width, self.features))
-        if len(edge_features) != 2:
-            raise InputError(f"edge_features has {len(edge_features)} entries, expected 2: horizontal and vertical")
-        for name, given, shape in zip(DIRECTIONS, edge_features, shapes, strict=True):
+        names = [name_of(step) for step in self.steps]
+        if len(edge_features) != len(names):
+            raise InputError(
+                f"edge_features has {len(edge_features)} entries, expected {len(names)}: {' and '.join(names)}"
+            )
+        shapes = Grid(height, width, self.steps).direction_shapes
+        for name, given, edges in zip(names, edge_features, shapes, strict=True):
+            shape = (*edges, self.features)
             if given.shape[1:] != shape or given.shape[0] not in (1, n_images):
                 raise InputError(
                     f"edge_features ({name}) has shape {tuple(given.shape)}, expected {(n_images, *shape)}"
                 )
         with torch.autocast(logits.device.type, enabled=False):
-            horizontal, vertical = (
+            return tuple(
                 torch.tensordot(given.to(self.weights.dtype), weights, dims=1)
                 for given, weights in zip(edge_features, self.weights, strict=True)
             )
-        return horizontal, vertical
 
     @torch.compiler.disable
     @torch.no_grad()
-    def _decode(self, logits: Tensor, terms: tuple[Tensor, Tensor]) -> Result:
-        n_images = len(logits)
+    def _decode(self, logits: Tensor, terms: tuple[Tensor, ...]) -> Result:
+        return infer(self.potentials(logits, terms), self.decoder, seed=self.seed)
+
+    def potentials(self, logits: Tensor, terms: tuple[Tensor, ...]) -> Potentials:
+        """The model that is decoded: logits (N, K, H, W) and what :meth:`terms` gives for them."""
         # Potentials take values per edge for all images or for each; terms may have a batch axis of 1.
-        shared = tuple(t[0] if t.dim() in (3, 5) and len(t) == 1 < n_images else t for t in terms)
-        return infer(Potentials.grid(logits.movedim(1, -1), shared), self.decoder, seed=self.seed)
+        shared = tuple(t[0] if t.dim() in (3, 5) and len(t) == 1 < len(logits) else t for t in terms)
+        return Potentials.grid(logits.movedim(1, -1), shared, connectivity=self.steps)
 
 
 def _check_given(name: str, value: object, option: str, number: int | None) -> None:
@@ -189,11 +204,15 @@ def _start(weights: Any, shape: tuple[int, ...]) -> Tensor:
         raise InputError(f"weights is {came!r}, expected numbers that broadcast to {shape}") from None
 
 
-def _objective(objective: str | torch.nn.Module) -> torch.nn.Module:
+def _objective(objective: str | torch.nn.Module, steps: Steps) -> torch.nn.Module:
     if isinstance(objective, torch.nn.Module):
+        if getattr(objective, "steps", steps) != steps:
+            raise InputError(f"objective has steps={objective.steps}, expected {steps} like the head")
         return objective
     if not isinstance(objective, str):
         raise InputTypeError(f"objective is a {type(objective).__name__}, expected a name or a loss")
     if objective not in OBJECTIVES:
         raise unknown("objective", objective, OBJECTIVES)
-    return OBJECTIVES[objective]()
+    if objective == "composite" and steps != NEAREST:
+        raise InputError(f"steps is {steps}, expected nearest neighbours {NEAREST} with objective='composite'")
+    return OBJECTIVES[objective]() if objective == "composite" else OBJECTIVES[objective](steps=steps)

@@ -14,17 +14,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from locpmap.errors import InputError, InputTypeError, unknown
+from locpmap.graphs import Steps
+from locpmap.graphs.grid import ends_of, name_of
 
 VOID = -1
+NEAREST: Steps = ((0, 1), (1, 0))
 
-# A Potts weight, a table (K, K), or a pair (horizontal, vertical) of weights or tables, for all edges or for each.
+# A Potts weight, a table (K, K), or a sequence of weights or tables, for all edges or for each, one per direction.
 PairwiseForm: TypeAlias = float | Tensor | Sequence[Any]
 
 
 class Edges(NamedTuple):
     """Pairwise scores of one direction: Potts weights (1|N, 1|H, 1|W) or tables (1|N, 1|H, 1|W, K, K).
 
-    A table's first axis is the label of the left or upper end.
+    A table's first axis is the label of the first end, the left or upper one.
     """
 
     values: Tensor
@@ -61,9 +64,9 @@ class Field(NamedTuple):
     """A model and its true labels."""
 
     scores: Tensor  # (N, H, W, K)
-    horizontal: Edges  # from a site to its right neighbour, (N, H, W-1)
-    vertical: Edges  # from a site to the one below, (N, H-1, W)
+    edges: tuple[Edges, ...]  # one per step; of the first two, to the right (N, H, W-1) and down (N, H-1, W)
     labels: Tensor  # (N, H, W) int64, VOID where there is none
+    steps: Steps = NEAREST
 
     @property
     def n_labels(self) -> int:
@@ -71,16 +74,14 @@ class Field(NamedTuple):
         return int(self.scores.shape[-1])
 
     def transpose(self) -> Field:
-        """The same with rows and columns swapped."""
-        return Field(
-            self.scores.transpose(1, 2),
-            self.vertical.transpose(),
-            self.horizontal.transpose(),
-            self.labels.transpose(1, 2),
-        )
+        """The same with rows and columns swapped, for nearest neighbours."""
+        horizontal, vertical = (edges.transpose() for edges in self.edges)
+        return Field(self.scores.transpose(1, 2), (vertical, horizontal), self.labels.transpose(1, 2))
 
 
-def make_field(logits: Tensor, pairwise: PairwiseForm, labels: Tensor, ignore_index: int) -> Field:
+def make_field(
+    logits: Tensor, pairwise: PairwiseForm, labels: Tensor, ignore_index: int, steps: Steps = NEAREST
+) -> Field:
     """Validate the three arguments of a loss.
 
     Single precision, or double where a tensor in double precision comes in.  That labels are in range is not checked
@@ -106,24 +107,26 @@ def make_field(logits: Tensor, pairwise: PairwiseForm, labels: Tensor, ignore_in
         raise InputError(f"labels contains {came}, expected 0 to {n_labels - 1} or ignore_index {ignore_index}")
     labels = torch.where(void | outside, VOID, labels)
 
-    given = _directions(pairwise, logits)
+    given = _directions(pairwise, logits, steps)
     dtype = torch.float64 if any(v.dtype == torch.float64 for v in (logits, *given)) else torch.float32
-    shapes = ((n_images, height, width - 1), (n_images, height - 1, width))
-    names = ("horizontal", "vertical")
-    horizontal, vertical = (
-        Edges(_per_edge(value, shape, n_labels, name).to(dtype))
-        for value, shape, name in zip(given, shapes, names, strict=True)
+    shapes = [(n_images, max(0, height - down), max(0, width - abs(right))) for down, right in steps]
+    edges = tuple(
+        Edges(_per_edge(value, shape, n_labels, name_of(step)).to(dtype))
+        for value, shape, step in zip(given, shapes, steps, strict=True)
     )
-    return Field(logits.movedim(1, -1).to(dtype), horizontal, vertical, labels)
+    return Field(logits.movedim(1, -1).to(dtype), edges, labels, steps)
 
 
 def local_scores(field: Field, labels: Tensor) -> Tensor:
     """The score of every label at every site given the neighbours' labels (.., N, H, W): (.., N, H, W, K).
 
-    Costs O(N·H·W·K) for Potts weights and shared tables, times K for a table per edge.
+    Costs O(N·H·W·K) per direction for Potts weights and shared tables, times K for a table per edge.
     """
     seen = one_hot(labels, field.n_labels, field.scores.dtype)
-    return field.scores + beside(field.horizontal, seen) + above_and_below(field.vertical, seen)
+    scores = field.scores
+    for edges, step in zip(field.edges, field.steps, strict=True):
+        scores = scores + from_neighbours(edges, step, seen)
+    return scores
 
 
 def one_hot(labels: Tensor, n_labels: int, dtype: torch.dtype) -> Tensor:
@@ -131,16 +134,18 @@ def one_hot(labels: Tensor, n_labels: int, dtype: torch.dtype) -> Tensor:
     return (labels[..., None] == torch.arange(n_labels, device=labels.device)).to(dtype)
 
 
-def beside(edges: Edges, seen: Tensor) -> Tensor:
-    """What horizontal neighbours add to the scores, (.., N, H, W, K)."""
-    from_right = F.pad(edges.to_first(seen[..., 1:, :]), (0, 0, 0, 1))
-    from_left = F.pad(edges.to_second(seen[..., :-1, :]), (0, 0, 1, 0))
-    return from_right + from_left
+def from_neighbours(edges: Edges, step: tuple[int, int], seen: Tensor) -> Tensor:
+    """What the neighbours along one step, there and back, add to the scores, (.., N, H, W, K)."""
+    height, width = seen.shape[-3:-1]
+    first, second = ends_of(step, height, width)
+    to_first = _put_back(edges.to_first(seen[..., second[0], second[1], :]), first, height, width)
+    return to_first + _put_back(edges.to_second(seen[..., first[0], first[1], :]), second, height, width)
 
 
-def above_and_below(edges: Edges, seen: Tensor) -> Tensor:
-    """What vertical neighbours add to the scores, (.., N, H, W, K)."""
-    return beside(edges.transpose(), seen.transpose(-3, -2)).transpose(-3, -2)
+def _put_back(part: Tensor, place: tuple[slice, slice], height: int, width: int) -> Tensor:
+    """Values (.., H', W', K) of some rows and columns in the whole image, 0 elsewhere."""
+    rows, columns = place
+    return F.pad(part, (0, 0, columns.start, width - columns.stop, rows.start, height - rows.stop))
 
 
 def negative_log_probability(scores: Tensor, labels: Tensor) -> Tensor:
@@ -164,22 +169,22 @@ def reduce(loss: Tensor, labels: Tensor, reduction: str) -> Tensor:
     return total / (labels != VOID).sum().clamp(min=1) if reduction == "mean" else total
 
 
-def _directions(pairwise: Any, logits: Tensor) -> tuple[Tensor, Tensor]:
+def _directions(pairwise: Any, logits: Tensor, steps: Steps) -> tuple[Tensor, ...]:
     # As for potentials: a nested list is a table, a sequence of tensors or numbers has one entry per direction.
     listed = isinstance(pairwise, list | tuple)
     if listed and not any(isinstance(entry, list | tuple) for entry in pairwise):
-        if len(pairwise) != 2:
-            raise InputError(f"pairwise has {len(pairwise)} entries, expected 2: horizontal and vertical")
-        horizontal, vertical = pairwise
-        return _tensor(horizontal, "pairwise (horizontal)", logits), _tensor(vertical, "pairwise (vertical)", logits)
+        names = [name_of(step) for step in steps]
+        if len(pairwise) != len(steps):
+            raise InputError(f"pairwise has {len(pairwise)} entries, expected {len(steps)}: {' and '.join(names)}")
+        return tuple(_tensor(entry, f"pairwise ({name})", logits) for entry, name in zip(pairwise, names, strict=True))
     n_labels = logits.shape[1]
     both = _tensor(pairwise, "pairwise", logits)
     if both.dim() not in (0, 2):
         raise InputError(
             f"pairwise has shape {tuple(both.shape)}, expected (), {(n_labels, n_labels)} or a pair"
-            f" (horizontal, vertical)"
+            f" ({', '.join(name_of(step) for step in steps)})"
         )
-    return both, both
+    return (both,) * len(steps)
 
 
 def _tensor(value: Any, name: str, logits: Tensor) -> Tensor:

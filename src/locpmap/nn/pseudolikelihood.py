@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from locpmap.graphs import Steps
+from locpmap.graphs.grid import check_steps
 from locpmap.nn.potentials import (
+    NEAREST,
     PairwiseForm,
     check_reduction,
     local_scores,
@@ -16,7 +19,7 @@ from locpmap.nn.potentials import (
 
 
 class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
-    """``-Σ_i log p(y_i | y_¬i)`` on the 4-connected grid.
+    """``-Σ_i log p(y_i | y_¬i)`` on the grid.
 
     The gradient at the logits of a site is ``p(label | neighbours) - 1{label is true}``; without coupling the loss is
     ``F.cross_entropy``.  Costs O(N·H·W·K), times K for a table per edge.  Computed in single precision, also under
@@ -25,10 +28,12 @@ class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
     Args:
         ignore_index: Label of void sites, which contribute nothing, also not as neighbours.
         reduction: "mean" over the labelled sites, "sum", or "none" for the loss of every site, (N, H, W).
+        steps: Where a site's neighbours are, rows down and columns right (see :class:`locpmap.graphs.Grid`).
 
     Called with ``logits`` (N, K, H, W), ``pairwise`` and ``labels`` (N, H, W).  ``pairwise`` is a Potts weight (score
-    where labels agree), a table (K, K), or a pair (horizontal, vertical) of weights, of tables, of weights per edge
-    (N, H, W-1), (N, H-1, W), or of tables per edge, (K, K) appended; a table's first axis is the left or upper label.
+    where labels agree), a table (K, K), or a sequence with one entry per step (by default horizontal and vertical) of
+    weights, tables, weights per edge (N, H, W-1), (N, H-1, W), or tables per edge, (K, K) appended; a table's first
+    axis is the left or upper label.
     Tables are finite; -inf in the logits forbids a label.
 
     >>> import torch
@@ -38,14 +43,15 @@ class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
     tensor([[[1.3679, 1.3679]]])
     """
 
-    def __init__(self, ignore_index: int = -100, reduction: str = "mean") -> None:
+    def __init__(self, ignore_index: int = -100, reduction: str = "mean", steps: Steps = NEAREST) -> None:
         super().__init__()
+        self.steps = check_steps("steps", steps)
         self.ignore_index = ignore_index
         self.reduction = check_reduction(reduction, ("mean", "sum", "none"))
 
     def forward(self, logits: Tensor, pairwise: PairwiseForm, labels: Tensor) -> Tensor:
         """The loss: a scalar, or (N, H, W) without reduction."""
-        field = make_field(logits, pairwise, labels, self.ignore_index)
+        field = make_field(logits, pairwise, labels, self.ignore_index, self.steps)
         with torch.autocast(logits.device.type, enabled=False):
             loss = negative_log_probability(local_scores(field, field.labels), field.labels)
             return reduce(loss, field.labels, self.reduction)

@@ -1,0 +1,188 @@
+"""Training a network: batches drawn by number, a rate that rises and falls, checkpoints from which it goes on.
+
+Everything random in a step is a function of the seed and the step's number, so that a training that was interrupted
+ends as one that was not.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from locpmap.errors import BackendError, InputError, unknown
+from locpmap.formats.model_file import read_model, write_model
+
+Draw = Callable[[torch.Generator], tuple[Tensor, Tensor]]  # images (N, C, H, W) and labels (N, H, W) of one step
+
+OPTIMISERS = ("adamw", "sgd")
+MOMENTUM = 0.9  # of sgd, the paper's
+LOGGED = 50  # losses that a result holds
+SECONDS_BETWEEN_CHECKPOINTS = 10.0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How long, on how many images at a time, and how fast.
+
+    The rate rises linearly over the first ``warm_up`` of the steps and falls to 0 along half a cosine over the rest.
+    """
+
+    n_steps: int
+    learning_rate: float
+    batch_size: int = 100
+    optimiser: str = "adamw"
+    weight_decay: float = 1e-3
+    warm_up: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.optimiser not in OPTIMISERS:
+            raise unknown("optimiser", self.optimiser, OPTIMISERS)
+        if type(self.n_steps) is not int or self.n_steps < 1:
+            raise InputError(f"n_steps is {self.n_steps!r}, expected a whole number of at least 1")
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step, 0 to n_steps - 1."""
+        done, rise = (step + 0.5) / self.n_steps, self.warm_up
+        if done < rise:
+            return self.learning_rate * done / rise
+        return self.learning_rate * (1 + math.cos(math.pi * (done - rise) / (1 - rise))) / 2
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a training went."""
+
+    losses: tuple[float, ...]  # means over equal parts of the steps
+    seconds: float  # of this run, without what an earlier one had done
+
+
+def choose_device(device: str) -> torch.device:
+    """The device of that name; "auto" is a GPU where there is one."""
+    if device not in ("auto", "cpu", "cuda"):
+        raise unknown("device", device, ("auto", "cpu", "cuda"))
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BackendError("device='cuda' was asked for, but torch finds no GPU: use 'cpu' or 'auto'")
+    return torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def train(
+    network: torch.nn.Module,
+    draw: Draw,
+    recipe: Recipe,
+    *,
+    seed: int = 0,
+    checkpoint: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Training:
+    """Minimise ``network(*draw(generator))``, the loss in training mode, where the network's weights are.
+
+    Args:
+        network: Left in evaluation mode.
+        draw: The batch of a step, from a generator that is seeded for the step.
+        recipe: Steps, rate, optimiser.
+        seed: The seed of all that is drawn.
+        checkpoint: A file that keeps the state every few seconds; a training of the same recipe and seed goes on there.
+        progress: Called with (steps done, steps in all).
+
+    On a GPU convolutions run in bfloat16, losses in single precision.
+    """
+    device = next(network.parameters()).device
+    if device.type == "cuda":
+        network.to(memory_format=torch.channels_last)  # what its matrix units read
+    optimiser = _optimiser(network, recipe)
+    losses = torch.zeros(min(LOGGED, recipe.n_steps), device=device)
+    first = 0 if checkpoint is None else _resume(checkpoint, network, optimiser, losses, recipe, seed)
+    generator = torch.Generator(device)
+    network.train()
+    began = saved = time.perf_counter()
+    for step in range(first, recipe.n_steps):
+        generator.manual_seed(int(np.random.SeedSequence((seed, step)).generate_state(1, np.uint64)[0]))
+        for group in optimiser.param_groups:
+            group["lr"] = recipe.rate(step)
+        images, labels = draw(generator)
+        images = images.contiguous(memory_format=torch.channels_last)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            loss = network(images, labels)
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        losses[step * len(losses) // recipe.n_steps] += loss.detach()
+        if progress is not None:
+            progress(step + 1, recipe.n_steps)
+        if checkpoint is not None and time.perf_counter() - saved > SECONDS_BETWEEN_CHECKPOINTS:
+            _keep(checkpoint, network, optimiser, losses, recipe, seed, step + 1)
+            saved = time.perf_counter()
+    network.eval()
+    counts = np.bincount(np.arange(recipe.n_steps) * len(losses) // recipe.n_steps)
+    means = tuple(float(mean) for mean in losses.cpu().numpy() / counts)
+    if not math.isfinite(means[-1]):
+        raise InputError(
+            f"the training's loss became {means[-1]}, expected finite losses: take a smaller learning_rate"
+        )
+    return Training(means, time.perf_counter() - began)
+
+
+def _optimiser(network: torch.nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    if recipe.optimiser == "sgd":
+        return torch.optim.SGD(parameters, recipe.learning_rate, momentum=MOMENTUM, weight_decay=recipe.weight_decay)
+    return torch.optim.AdamW(parameters, recipe.learning_rate, weight_decay=recipe.weight_decay)
+
+
+def _keep(
+    path: Path,
+    network: torch.nn.Module,
+    optimiser: torch.optim.Optimizer,
+    losses: Tensor,
+    recipe: Recipe,
+    seed: int,
+    step: int,
+) -> None:
+    arrays = {f"network/{name}": value for name, value in network.state_dict().items()}
+    for number, state in optimiser.state_dict()["state"].items():
+        arrays |= {f"optimiser/{number}/{name}": torch.as_tensor(value) for name, value in state.items()}
+    # Counters go as doubles, which hold whole numbers exactly.
+    numbers = {
+        name: value.detach().cpu().numpy().astype(np.float32 if value.dtype == torch.float32 else np.float64)
+        for name, value in (arrays | {"losses": losses}).items()
+        if value is not None
+    }
+    write_model(path, numbers, {"kind": "training", "step": step, "recipe": asdict(recipe), "seed": seed})
+
+
+def _resume(
+    path: Path,
+    network: torch.nn.Module,
+    optimiser: torch.optim.Optimizer,
+    losses: Tensor,
+    recipe: Recipe,
+    seed: int,
+) -> int:
+    """The step to go on with: 0 where there is no file."""
+    if not path.exists():
+        return 0
+    arrays, header = read_model(path)
+    expected: dict[str, Any] = {"kind": "training", "recipe": asdict(recipe), "seed": seed}
+    if {key: header.get(key) for key in expected} != expected:
+        raise InputError(f"{path} is the state of another training, expected one with recipe={recipe} and seed={seed}")
+    state = network.state_dict()
+    kept = {name.removeprefix("network/"): array for name, array in arrays.items() if name.startswith("network/")}
+    if {name: tuple(value.shape) for name, value in state.items()} != {name: a.shape for name, a in kept.items()}:
+        raise InputError(f"{path} is the state of another network, expected one with the weights {sorted(state)}")
+    network.load_state_dict({name: torch.as_tensor(array).to(state[name].dtype) for name, array in kept.items()})
+    found: dict[int, dict[str, Tensor]] = {}
+    for name, array in arrays.items():
+        part, *rest = name.split("/")
+        if part == "optimiser":
+            found.setdefault(int(rest[0]), {})[rest[1]] = torch.as_tensor(array)
+    optimiser.load_state_dict({"state": found, "param_groups": optimiser.state_dict()["param_groups"]})
+    losses.copy_(torch.as_tensor(arrays["losses"]))
+    return int(header["step"])
