@@ -5,5 +5,9 @@ from importlib.util import find_spec
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded: its threads slow small fits tenfold
 
-OPTIONAL = {"nn": "torch", "kernels/torch": "torch", "estimators": "sklearn"}
+OPTIONAL = {
+    **dict.fromkeys(("nn", "kernels/torch", "experiments"), "torch"),
+    "estimators": "sklearn",
+    "data": "mlxtend",
+}
 collect_ignore_glob = [f"src/locpmap/{part}/*" for part, package in OPTIONAL.items() if find_spec(package) is None]

@@ -27,14 +27,18 @@ LAYERS = (
     {"pairwise"},
     {"potentials"},
     {"features", "result"},
-    {"formats", "inference", "learning", "metrics"},
+    {"data", "formats", "inference", "learning", "metrics"},
     {"crf"},
     {""},  # the package itself, and whatever it hands out under its own name
     {"estimators", "nn"},
+    {"experiments", "report"},
     {"cli"},
 )
 PACKAGE = LAYERS.index({""})
-HEAVY = ("torch", "numba", "matplotlib", "scipy", "triton", "pandas", "PIL", "mlxtend", "safetensors", "sklearn")
+HEAVY = (
+    *("torch", "numba", "matplotlib", "scipy", "triton", "pandas", "PIL", "mlxtend", "safetensors", "sklearn"),
+    *("pooch", "requests", "urllib3"),
+)
 MAX_LINES = 400
 
 
@@ -113,10 +117,13 @@ def test_only_the_numba_kernels_import_numba(name: str) -> None:
 @pytest.mark.parametrize(
     ("package", "parts"),
     [
-        ("torch", {"nn", "kernels/torch"}),
+        ("torch", {"nn", "kernels/torch", "experiments"}),
         ("sklearn", {"estimators"}),
         ("safetensors", {"formats"}),
-        ("PIL", {"formats"}),
+        ("PIL", {"formats", "data"}),
+        ("matplotlib", {"report"}),
+        ("pooch", {"data"}),
+        ("mlxtend", {"data"}),
     ],
 )
 def test_optional_packages_are_imported_by_one_part_only(package: str, parts: set[str]) -> None:
@@ -148,12 +155,14 @@ def test_import_loads_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["infer", "--help"], ["fit", "--help"], ["predict", "--help"]], ids=" ".join
+    "arguments",
+    [[], ["infer"], ["fit"], ["predict"], ["data"], ["data", "fetch"], ["reproduce"], ["report"]],
+    ids=" ".join,
 )
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     code = f"""
 import runpy, sys
-sys.argv = ["locpmap", *{arguments!r}]
+sys.argv = ["locpmap", *{arguments!r}, "--help"]
 try:
     runpy.run_module("locpmap", run_name="__main__")
 except SystemExit:

@@ -253,4 +253,4 @@ def test_a_training_that_diverges_says_so() -> None:
 @pytest.mark.parametrize(("option", "value"), [("optimiser", "adam"), ("n_steps", 0)])
 def test_recipes_that_are_refused(option: str, value: object) -> None:
     with pytest.raises(InputError, match=option):
-        nn.Recipe(**{"n_steps": 5, "learning_rate": 0.1, option: value})  # type: ignore[arg-type]
+        nn.Recipe(**{"n_steps": 5, "learning_rate": 0.1, option: value})

@@ -12,11 +12,14 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from locpmap.cli.data import app as data
 from locpmap.cli.doctor import doctor
 from locpmap.cli.fit import fit
 from locpmap.cli.infer import infer
 from locpmap.cli.methods import methods
 from locpmap.cli.predict import predict
+from locpmap.cli.report import report
+from locpmap.cli.reproduce import reproduce
 from locpmap.errors import LocpmapError
 from locpmap.inference import DECODERS
 
@@ -40,6 +43,9 @@ app.command(epilog=METHODS)(infer)
 app.command()(fit)
 app.command(epilog=METHODS)(predict)
 app.command()(methods)
+app.command()(reproduce)
+app.command()(report)
+app.add_typer(data, name="data")
 app.command()(doctor)
 
 

@@ -36,7 +36,7 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
     >>> from locpmap.nn import FCN, CRFHead, CRFNetwork
     >>> network = CRFNetwork(FCN(widths=(4, 8)), CRFHead(2, feature_channels=8))
     >>> loss = network(torch.zeros(3, 1, 5, 5), torch.zeros(3, 5, 5, dtype=torch.int64))
-    >>> network.eval().potentials(np.zeros((3, 5, 5), np.float32))
+    >>> network.train(False).potentials(np.zeros((3, 5, 5), np.float32))
     <Potentials: 3 images, grid 5×5, 2 labels, Potts weights, float32>
     """
 
@@ -109,7 +109,7 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
         counters = {name for name, value in network.state_dict().items() if not value.is_floating_point()}
         if unknown or set(missing) - counters:
             raise InputError(f"{path} has other weights than its network, expected {sorted(network.state_dict())}")
-        return network.eval()
+        return network.train(False)
 
     def _terms(self, images: Tensor, logits: Tensor, feature_map: Tensor) -> tuple[Tensor, ...]:
         assert self.head is not None
@@ -129,7 +129,7 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
             raise InputError(f"images has shape {came}, expected (N, H, W) or (N, {channels}, H, W)")
         device = self.backbone.classifier.weight.device
         training = self.training
-        self.eval()
+        self.train(False)
         try:
             for chunk in pixels.split(CHUNK):
                 batch = chunk.to(device)

@@ -120,7 +120,7 @@ def train(
         if checkpoint is not None and time.perf_counter() - saved > SECONDS_BETWEEN_CHECKPOINTS:
             _keep(checkpoint, network, optimiser, losses, recipe, seed, step + 1)
             saved = time.perf_counter()
-    network.eval()
+    network.train(False)
     counts = np.bincount(np.arange(recipe.n_steps) * len(losses) // recipe.n_steps)
     means = tuple(float(mean) for mean in losses.cpu().numpy() / counts)
     if not math.isfinite(means[-1]):

@@ -1,0 +1,13 @@
+"""The paper's experiments, from the data to one file with every number.
+
+>>> from locpmap import experiments
+>>> sorted(experiments.EXPERIMENTS)
+['caltech', 'digits', 'mnist']
+
+``experiments.run("digits", folder)`` runs one; `locpmap reproduce digits` does so from a shell and writes a report.
+"""
+
+from locpmap.experiments.protocol import EXPERIMENTS, Experiment
+from locpmap.experiments.runner import run
+
+__all__ = ["EXPERIMENTS", "Experiment", "run"]

@@ -1,0 +1,91 @@
+"""The fitted models of one case, kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from locpmap.errors import InputError
+from locpmap.experiments.cases import Case
+from locpmap.experiments.model import Fitted, Model, Progress
+from locpmap.experiments.stages import Stages
+
+
+class KeptFits:
+    """Fits a model when it is first asked for; later, and in later runs, reads it.
+
+    Beside the weights lies a record: seconds, details, and the checksum of the file with the weights.  That checksum
+    guards whatever is made with the model, so that nothing outlives the weights it was made with.
+    """
+
+    def __init__(
+        self, stages: Stages, case: Case, models: Mapping[str, Model], device: str, progress: Progress, guard: str
+    ) -> None:
+        self.stages, self.case, self.models = stages, case, models
+        self.device, self.progress = device, progress
+        self.guard = guard  # digest of what all stages of the run depend on
+        self._ready: dict[str, tuple[dict[str, Any], Fitted | None]] = {}
+
+    def fitted(self, name: str) -> Fitted:
+        """The model with its weights."""
+        record = self.record(name)
+        fitted = self._ready[name][1]
+        if fitted is None:
+            fitted = self.models[name].load(self._weights(name), self.case, self, self.device)
+            fitted.details, fitted.seconds = record["details"], record["seconds"]
+            self._ready[name] = record, fitted
+        return fitted
+
+    def record(self, name: str) -> dict[str, Any]:
+        """``seconds``, ``details`` and ``sha256`` of a model, fitted now if it is not there."""
+        if name not in self._ready:
+            settings = self._settings(self.models[name])
+            record = self.stages.find(self._stage(name), settings)
+            if record is not None and record["sha256"] == _checksum(self._weights(name)):
+                self._ready[name] = record, None
+            else:
+                self._fit(name, settings)
+        return self._ready[name][0]
+
+    def checkpoint(self, name: str) -> Path:
+        """Where a fit keeps its state until it is done."""
+        return self.stages.path(f"{self._stage(name)}.checkpoint", ".safetensors")
+
+    def _fit(self, name: str, settings: dict[str, Any]) -> None:
+        model = self.models[name]
+        try:
+            fitted = model.fit(self.case, self, self.device, self.progress)
+        except InputError:
+            if not self.checkpoint(name).exists():
+                raise
+            self.checkpoint(name).unlink()  # of other data or settings, or damaged: begin anew
+            fitted = model.fit(self.case, self, self.device, self.progress)
+        path = self._weights(name)
+        fitted.save(path)
+        record = {"seconds": fitted.seconds, "details": fitted.details, "sha256": _checksum(path)}
+        # What was learned is read back when it is needed, so that this run and one that goes on use the same weights.
+        self._ready[name] = self.stages.keep(self._stage(name), settings, record), None
+        self.checkpoint(name).unlink(missing_ok=True)
+
+    def _settings(self, model: Model) -> dict[str, Any]:
+        return {
+            "guard": self.guard,
+            "case": self.case.name,
+            "model": [model.name, model.learning, model.settings],
+            "needs": {other: self.record(other)["sha256"] for other in model.needs},
+        }
+
+    def _stage(self, name: str) -> str:
+        return f"{self.case.name}/{name}/fit"
+
+    def _weights(self, name: str) -> Path:
+        return self.stages.path(self._stage(name), ".safetensors")
+
+
+def _checksum(path: Path) -> str | None:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None

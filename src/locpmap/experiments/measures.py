@@ -1,0 +1,107 @@
+"""How good one decoding is: what the rows and curves of the tables hold.
+
+The areas are those of `locpmap.metrics`; here the curves come with them, and the images are shared among threads in
+chunks of a fixed size, so that the sums round the same whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap import metrics
+from locpmap.kernels.threads import Threads, available_threads
+
+Array = npt.NDArray[Any]
+
+CHUNK = 128  # images
+N_BINS = 15  # of the calibration curve, as in metrics.expected_calibration_error
+N_POINTS = 40  # of the risk-coverage curve
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A row's metrics, and the curves where there are probabilities."""
+
+    metrics: dict[str, Any]
+    calibration: list[list[float]] | None  # [confidence, accuracy, share of the sites] per bin that is not empty
+    risk: list[list[float]] | None  # [coverage, share of errors among the most confident sites]
+
+
+def measure(labels: Array, probability: Array | None, truth: Array, n_labels: int) -> Measured:
+    """Compare labels (N, H, W), and probabilities (N, H, W, L) or None, with the truth (N, H, W)."""
+    starts = range(0, len(truth), CHUNK)
+    threads = Threads(available_threads())
+    try:
+        parts = [slice(lo, lo + CHUNK) for lo in starts]
+        counts = threads.map(_overlaps, [(labels[p], truth[p], n_labels) for p in parts])
+        both, either = (np.concatenate(c) for c in zip(*counts, strict=True))  # (N, L)
+        summed = both.sum(axis=0) / either.sum(axis=0)
+        per_image = np.divide(both, either, out=np.full(both.shape, np.nan), where=either > 0)
+        found: dict[str, Any] = {
+            "iou": summed.tolist(),
+            "mean_iou": float(summed.mean()),
+            "image_iou": float(np.nanmean(per_image, axis=1).mean()),
+            "accuracy": float(both.sum() / truth.size),
+        }
+        if probability is None:
+            return Measured(found | {"ece": None, "brier": None, "nll": None, "aurc": None}, None, None)
+        jobs = [(probability[p], truth[p]) for p in parts]
+        sizes = np.array([truth[p].size for p in parts])
+        for name, function in (("nll", metrics.negative_log_likelihood), ("brier", metrics.brier_score)):
+            found[name] = float(np.dot(threads.map(function, jobs), sizes) / truth.size)
+        sites = threads.map(_confidence, jobs)
+    finally:
+        threads.close()
+    confidence, wrong = (np.concatenate(s) for s in zip(*sites, strict=True))
+    calibration, found["ece"] = calibration_curve(confidence, wrong)
+    risk, found["aurc"] = risk_curve(confidence, wrong)
+    return Measured(found, calibration, risk)
+
+
+def calibration_curve(confidence: Array, wrong: Array) -> tuple[list[list[float]], float]:
+    """Per bin of confidence its mean, the accuracy and the share of the sites; and the expected calibration error."""
+    # A bin holds its upper bound, so that certainty lies in the last one.
+    bins = np.clip(np.ceil(confidence.astype(np.float64) * N_BINS).astype(int) - 1, 0, N_BINS - 1)
+    count = np.bincount(bins, minlength=N_BINS)
+    sure = np.bincount(bins, confidence, N_BINS)
+    right = np.bincount(bins, ~wrong, N_BINS)
+    error = float(np.abs(sure - right).sum() / len(wrong))
+    some = count > 0
+    curve = np.stack([sure[some] / count[some], right[some] / count[some], count[some] / len(wrong)], axis=1)
+    return curve.tolist(), error
+
+
+def risk_curve(confidence: Array, wrong: Array) -> tuple[list[list[float]], float]:
+    """The share of errors among the k most confident sites at some k, and its mean over all k; ties share errors."""
+    # One sort of plain numbers, much faster than an argsort: positive floats sort as the integers that they are in
+    # memory, and the lowest bit is free to carry the error along.
+    keys = (confidence.astype(np.float32).view(np.uint32) << 1) | wrong
+    keys = np.sort(keys)[::-1]
+    begins = np.flatnonzero(np.diff(keys >> 1, prepend=0) != 0)  # where confidence falls; the first is above 0
+    ends = np.append(begins[1:], len(keys))
+    errors = np.add.reduceat((keys & 1).astype(np.int64), begins)
+    before = np.cumsum(errors) - errors
+    rate = errors / (ends - begins)
+    k = np.arange(1, len(keys) + 1)
+    tie = np.repeat(np.arange(len(begins)), ends - begins)
+    risk = (before[tie] + rate[tie] * (k - begins[tie])) / k
+    points = np.unique(np.linspace(1, len(keys), N_POINTS).round().astype(int)) - 1
+    return np.stack([k[points] / len(keys), risk[points]], axis=1).tolist(), float(risk.mean())
+
+
+def _overlaps(labels: Array, truth: Array, n_labels: int) -> tuple[Array, Array]:
+    """Per image and label: sites that have it in both, and in either."""
+    flat, true = labels.reshape(len(labels), -1), truth.reshape(len(truth), -1)
+    both = np.stack([((flat == k) & (true == k)).sum(axis=1) for k in range(n_labels)], axis=1)
+    either = np.stack([((flat == k) | (true == k)).sum(axis=1) for k in range(n_labels)], axis=1)
+    return both, either
+
+
+def _confidence(probability: Array, truth: Array) -> tuple[Array, Array]:
+    """The largest probability of every site, and whether its label is wrong."""
+    p = probability.reshape(-1, probability.shape[-1])
+    return p.max(axis=1), p.argmax(axis=1) != truth.ravel()

@@ -1,0 +1,181 @@
+"""Models with a network, which learns features of the images."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from locpmap.crf import CRF
+from locpmap.experiments.cases import Case
+from locpmap.experiments.model import Fits, Fitted, Model, Progress
+from locpmap.experiments.protocol import LABELS
+from locpmap.experiments.raw import FittedCRF
+from locpmap.features import Features
+from locpmap.potentials import Potentials
+
+if TYPE_CHECKING:
+    from locpmap.nn import CRFHead, CRFNetwork, Recipe
+
+Array = npt.NDArray[Any]
+
+START = "ce-start"  # the network that others go on from
+RAW = "raw-pl"  # whose pairwise weights the paper's deep model keeps
+SHIPPED = Path(__file__).parent / "weights"
+
+
+class FittedNetwork(Fitted):
+    """A network, alone or with a CRF on top."""
+
+    def __init__(self, network: CRFNetwork, details: dict[str, Any], seconds: float) -> None:
+        self.network, self.details, self.seconds = network, details, seconds
+        self._latest: tuple[Array, Array] | None = None
+
+    def potentials(self, noisy: Array) -> Potentials | None:
+        return None if self.network.head is None else self.network.potentials(noisy)
+
+    def probability(self, noisy: Array) -> Array:
+        from scipy.special import softmax
+
+        return softmax(self.logits(noisy), axis=-1)
+
+    def logits(self, noisy: Array) -> Array:
+        """(N, H, W, 2); those of the latest images are kept, since several models ask for them."""
+        if self._latest is None or self._latest[0] is not noisy:
+            self._latest = noisy, self.network.logits(noisy)
+        return self._latest[1]
+
+    def save(self, path: Path) -> None:
+        self.network.save(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkModel(Model):
+    """A network, trained alone or together with the CRF on top of it.
+
+    ``settings`` hold the ``recipe``, ``normalise``, the ``noise`` ("fixed": the corrupted images of the case; "fresh":
+    drawn anew in every step), the ``objective`` and, where couplings are predicted, the ``steps`` to the neighbours.
+    """
+
+    features: str = "deep"
+
+    def fit(self, case: Case, store: Fits, device: str, progress: Progress) -> Fitted:
+        from locpmap.experiments.batches import Batches
+        from locpmap.nn import train
+        from locpmap.nn.training import choose_device
+
+        shipped = shipped_weights(case, self.name)
+        if shipped is not None:
+            return FittedNetwork(_load(shipped, device), {"weights": shipped.name}, 0.0)
+        place, recipe, seed = choose_device(device), self._recipe(case), case.seed_of(f"training of {self.name}")
+        network = self._build(case, store, seed).to(place)
+        batches = Batches(case, self.settings["noise"], recipe.batch_size, place)
+        state = store.checkpoint(self.name)
+        result = train(network, batches, recipe, seed=seed, checkpoint=state, progress=progress)
+        return FittedNetwork(network, {"losses": [round(loss, 5) for loss in result.losses]}, result.seconds)
+
+    def load(self, path: Path, case: Case, store: Fits, device: str) -> Fitted:
+        return FittedNetwork(_load(path, device), {}, 0.0)
+
+    def _recipe(self, case: Case) -> Recipe:
+        from locpmap.nn import Recipe
+
+        recipe = Recipe(**self.settings["recipe"])
+        return replace(recipe, n_steps=2, batch_size=4) if case.experiment.fast else recipe
+
+    def _build(self, case: Case, store: Fits, seed: int) -> CRFNetwork:
+        import torch
+
+        from locpmap.nn import FCN, CRFNetwork
+
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            backbone = FCN(len(LABELS), normalise=self.settings["normalise"])
+            head = self._head(store, backbone.widths[-1], seed)
+        if START in self.needs:
+            start = store.fitted(START)
+            assert isinstance(start, FittedNetwork)
+            backbone.load_state_dict(start.network.backbone.state_dict())
+        return CRFNetwork(backbone, head)
+
+    def _head(self, store: Fits, n_channels: int, seed: int) -> CRFHead | None:
+        from locpmap.nn import ConsistentLoss, CRFHead
+
+        objective, n_labels = self.settings["objective"], len(LABELS)
+        if objective == "cross-entropy":
+            return None
+        if RAW in self.needs:
+            raw = store.fitted(RAW)
+            assert isinstance(raw, FittedCRF)
+            tables = raw.crf.tables
+            return CRFHead(
+                n_labels, "table", features=tables.shape[1], learn=False, weights=tables, objective=objective
+            )
+        steps = tuple(map(tuple, self.settings["steps"]))
+        if objective == "consistent":
+            objective = ConsistentLoss(self.settings["n_samples"], max_sweeps=10, seed=seed, steps=steps)
+        return CRFHead(n_labels, "potts", feature_channels=n_channels, steps=steps, objective=objective)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefittedModel(Model):
+    """A finished network with a CRF fitted on its logits of the held-out images: what one does with somebody else's."""
+
+    features: str = "deep"
+
+    def fit(self, case: Case, store: Fits, device: str, progress: Progress) -> Fitted:
+        base = self._base(store)
+        crf = CRF(len(LABELS), features=None, unary="scale", label_names=LABELS)
+        result = crf.fit(
+            Features.grid(base.logits(case.held_out.noisy)),
+            case.held_out.truth,
+            self.settings["objective"],
+            seed=case.seed_of(f"training of {self.name}"),
+            progress=lambda done, most, value: progress(done, most),
+            max_iterations=5 if case.experiment.fast else 200,
+            standard_errors=False,
+        )
+        weights = dict(zip(result.names, map(float, result.w), strict=True))
+        return RefittedCRF(base, crf, {"weights": weights}, result.seconds)
+
+    def load(self, path: Path, case: Case, store: Fits, device: str) -> Fitted:
+        return RefittedCRF(self._base(store), CRF.load(path), {}, 0.0)
+
+    def _base(self, store: Fits) -> FittedNetwork:
+        base = store.fitted(self.needs[0])
+        assert isinstance(base, FittedNetwork)
+        return base
+
+
+class RefittedCRF(FittedCRF):
+    """A CRF whose unary features are a network's logits."""
+
+    def __init__(self, base: FittedNetwork, crf: CRF, details: dict[str, Any], seconds: float) -> None:
+        super().__init__(crf, details, seconds)
+        self.base = base
+
+    def potentials(self, noisy: Array) -> Potentials:
+        return self.crf.potentials(Features.grid(self.base.logits(noisy)))
+
+
+def shipped_weights(case: Case, model: str) -> Path | None:
+    """The file with the weights of a network that comes with the package, unless it is to be trained here."""
+    experiment = case.experiment
+    path = SHIPPED / f"{experiment.name}-{model}.safetensors"
+    usable = case.seed == 0 and case.level == experiment.levels[0] and not experiment.fast and not experiment.train
+    return path if usable and path.exists() else None
+
+
+def _load(path: Path, device: str) -> CRFNetwork:
+    from locpmap.nn import CRFNetwork
+    from locpmap.nn.training import choose_device
+
+    return CRFNetwork.load(path).to(choose_device(device))
+
+
+def torch_is_there() -> bool:
+    """Whether networks can be run at all."""
+    return importlib.util.find_spec("torch") is not None

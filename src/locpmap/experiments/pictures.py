@@ -1,0 +1,48 @@
+"""A few test images as every decoder sees them: what the figures show."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.errors import LocpmapError
+from locpmap.experiments.decoders import Listed
+from locpmap.experiments.rows import Subject
+from locpmap.formats.atomic import write_bytes
+
+Array = npt.NDArray[Any]
+
+N_PICTURES = 8
+KINDS = {"input": np.float32, "truth": np.uint8, "labels": np.uint8, "probability": np.float16, "variance": np.float16}
+
+
+def draw_pictures(subject: Subject, decoders: Sequence[Listed], n_images: int) -> dict[str, Array]:
+    """Labels (n, H, W) per decoder and, for LocPMAP, probability and variance of the foreground.
+
+    An image comes out as in the whole batch, since noise is keyed by its place there.
+    """
+    pictures: dict[str, Array] = {}
+    for decoder in decoders:
+        try:
+            labels, probability, *_ = subject.decode(decoder, n_images)
+        except LocpmapError:  # its row says why
+            continue
+        pictures[f"{decoder.name}/labels"] = labels
+        if decoder.family == "locpmap" and probability is not None:
+            foreground = probability[..., 1]
+            pictures[f"{decoder.name}/probability"] = foreground
+            pictures[f"{decoder.name}/variance"] = foreground * (1 - foreground)
+    return pictures
+
+
+def write_pictures(path: Path, pictures: Mapping[str, Array]) -> None:
+    """One file of plain arrays; the last word of a name says what it holds, and so how precisely."""
+    buffer = io.BytesIO()
+    plain = {name: np.asarray(array).astype(KINDS[name.rpartition("/")[2]]) for name, array in pictures.items()}
+    np.savez_compressed(buffer, **plain)  # type: ignore[arg-type]
+    write_bytes(path, [buffer.getvalue()])

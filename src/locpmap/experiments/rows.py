@@ -1,0 +1,90 @@
+"""One decoder on the test images of one fitted model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.errors import InputError, LocpmapError
+from locpmap.experiments.cases import Case, Part
+from locpmap.experiments.decoders import Listed
+from locpmap.experiments.measures import measure
+from locpmap.experiments.model import Fitted, Progress
+from locpmap.experiments.normal import first_images, normal_form
+from locpmap.experiments.protocol import LABELS
+from locpmap.inference import infer
+from locpmap.potentials import Potentials
+
+Array = npt.NDArray[Any]
+Decoded = tuple[Array, Array | None, float | None, float, str]  # labels, probability, score, seconds, status
+
+NO_METRICS = dict.fromkeys(
+    ("iou", "mean_iou", "image_iou", "accuracy", "score", "seconds", "ece", "brier", "nll", "aurc", "status")
+)
+
+
+@dataclass
+class Subject:
+    """A fitted model and the first test images of its case; scores are computed when first needed, once."""
+
+    case: Case
+    fitted: Callable[[], Fitted]
+    most: int  # images that any decoder is given
+    fast: bool
+    _network: tuple[Array, float] | None = field(default=None, init=False)  # probabilities, and the seconds they took
+
+    @cached_property
+    def _normal(self) -> Potentials:
+        potentials = self.fitted().potentials(self.test(self.most).noisy)
+        if potentials is None:
+            raise InputError("this model is a network alone, expected decoder argmax")
+        return normal_form(potentials)
+
+    def test(self, n_images: int) -> Part:
+        """The first test images."""
+        return self.case.test.first(n_images)
+
+    def potentials(self, n_images: int) -> Potentials:
+        """Of the first test images, in normal form."""
+        return self._normal if n_images == self._normal.n_images else first_images(self._normal, n_images)
+
+    def decode(self, decoder: Listed, n_images: int, progress: Progress | None = None) -> Decoded:
+        """The first test images by one decoder."""
+        if decoder.method == "argmax":
+            return self._argmax(n_images)
+        potentials, options = self.potentials(n_images), decoder.settings(self.fast)
+        seed = self.case.seed_of("decoding")
+        infer(self.potentials(1), decoder.method, seed=seed, **options)  # compiles: not to be counted
+        result = infer(potentials, decoder.method, seed=seed, progress=progress, **options)
+        score = float(np.mean(result.score))
+        return result.labels, result.probability, score, result.seconds, str(result.status)
+
+    def _argmax(self, n_images: int) -> Decoded:
+        if self._network is None or len(self._network[0]) < n_images:
+            self.fitted().probability(self.test(1).noisy)  # loads and warms up: not to be counted
+            began = time.perf_counter()
+            probability = self.fitted().probability(self.test(n_images).noisy)
+            if probability is None:
+                raise InputError("this model has no network, expected another decoder than argmax")
+            self._network = probability, time.perf_counter() - began
+        probability, seconds = self._network[0][:n_images], self._network[1]
+        return probability.argmax(axis=-1), probability, None, seconds, "exact"
+
+
+def make_row(subject: Subject, decoder: Listed, n_images: int, progress: Progress) -> dict[str, Any]:
+    """The row of the table, without its names, and its curves; a decoder that refuses the model says so in the row."""
+    try:
+        labels, probability, score, seconds, status = subject.decode(decoder, n_images, progress)
+    except LocpmapError as refusal:
+        row = {"n_images": n_images, **NO_METRICS, "refused": str(refusal)}
+        return {"row": row, "calibration": None, "risk": None}
+    found = measure(labels, probability, subject.test(n_images).truth, len(LABELS))
+    how = {"score": score, "seconds": seconds, "status": status, "refused": None}
+    row = {"n_images": n_images, **found.metrics, **how}
+    return {"row": row, "calibration": found.calibration, "risk": found.risk}

@@ -1,0 +1,243 @@
+"""Run an experiment: learn every model, decode by every decoder, at every noise level and under every seed.
+
+Whatever is finished lies under ``stages`` in the run's folder, so that a run that was stopped, at any moment, goes on
+where it was and comes to the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from locpmap import __version__
+from locpmap.errors import InputError, unknown, whole_number
+from locpmap.experiments import record
+from locpmap.experiments.ablation import Cell, ablate, measure_cell, n_cells
+from locpmap.experiments.cases import Case, make_case
+from locpmap.experiments.catalogue import catalogue, choose
+from locpmap.experiments.decoders import LISTED, Listed, listed
+from locpmap.experiments.fits import KeptFits
+from locpmap.experiments.model import Model
+from locpmap.experiments.pictures import N_PICTURES, draw_pictures, write_pictures
+from locpmap.experiments.progress import RunProgress, Silent
+from locpmap.experiments.protocol import LEVELS, Experiment, known_experiment
+from locpmap.experiments.rows import Subject, make_row
+from locpmap.experiments.stages import Stages, digest
+
+if TYPE_CHECKING:
+    from locpmap.data import LabelMaps
+
+DEVICES = ("auto", "cpu", "cuda")
+
+
+def run(
+    experiment: str,
+    folder: Any,
+    *,
+    seeds: Sequence[int] | None = None,
+    fast: bool = False,
+    device: str = "auto",
+    data: Any = None,
+    levels: Sequence[str] | None = None,
+    models: Sequence[str] | None = None,
+    progress: RunProgress | None = None,
+    command: str = "",
+) -> Path:
+    """Run an experiment and write ``result.json`` and ``pictures.npz``; returns the path of the former.
+
+    Args:
+        experiment: "digits", "mnist" or "caltech".
+        folder: Where everything goes; made if it is not there.  One of another experiment is refused.
+        seeds: Seeds of the noise and of learning; 0, 1, 2 by default (digits: 0).
+        fast: A smoke run: few images, samples and sweeps; its numbers mean nothing.
+        device: "auto", "cpu" or "cuda", for networks.
+        data: The folder with the data; `locpmap.data.folder()` by default.
+        levels: Noise levels, "variance" and "amplitude" (digits: "variance") by default.
+        models: Names of models; all of the experiment by default.
+        progress: Told what is under way.
+        command: What the record says the run was started by.
+    """
+    protocol = known_experiment(experiment)
+    protocol = protocol.smoke() if fast else protocol
+    chosen = choose(protocol, models)
+    plan = Plan(protocol, chosen, _levels(protocol, levels), _seeds(protocol, seeds))
+    if device not in DEVICES:
+        raise unknown("device", device, DEVICES)
+    maps = protocol.load(data)
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    stages = Stages(target / "stages")
+    guard = _claim(target, stages, protocol, record.data_files(maps))
+    return _Run(plan, maps, target, stages, guard, device, progress or Silent(), command).finish()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run does."""
+
+    experiment: Experiment
+    models: list[Model]
+    levels: list[str]
+    seeds: list[int]
+
+    def n_stages(self) -> int:
+        """Fits, rows, pictures and cells."""
+        fast = self.experiment.fast
+        per_case = sum(1 + len(model.decoders) for model in self.models)
+        once = len(self.models) + sum(n_cells(fast) for model in self.models if self.ablates(model))
+        return len(self.levels) * (len(self.seeds) * per_case + once)
+
+    def ablates(self, model: Model) -> bool:
+        """Whether the ablation is done on a model."""
+        return model.name in self.experiment.ablated
+
+
+@dataclass
+class _Run:
+    plan: Plan
+    maps: LabelMaps
+    folder: Path
+    stages: Stages
+    guard: str
+    device: str
+    progress: RunProgress
+    command: str
+    done: int = 0
+    fits: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    curves: list[dict[str, Any]] = field(default_factory=list)
+    ablation: list[dict[str, Any]] = field(default_factory=list)
+    pictures: dict[str, Any] = field(default_factory=dict)
+
+    def finish(self) -> Path:
+        """Do what is missing and put the result together."""
+        experiment, plan = self.plan.experiment, self.plan
+        started = self.stages.value("started", {"guard": self.guard}, record.now)
+        sigma: dict[str, list[float]] = {level: [] for level in plan.levels}
+        for case in self._cases():
+            sigma[case.level].append(case.sigma)
+            self._case(case)
+        write_pictures(self.folder / "pictures.npz", self.pictures)
+        used = {name for model in plan.models for name in model.decoders}
+        path = self.folder / "result.json"
+        result = {
+            "schema": record.SCHEMA,
+            "experiment": experiment.name,
+            "title": experiment.title,
+            "fast": experiment.fast,
+            "provenance": record.provenance(self.command, started, record.data_files(self.maps)),
+            "protocol": record.describe_protocol(experiment, self.maps, plan.seeds),
+            "levels": [{"name": level, "says": LEVELS[level], "sigma": sigma[level]} for level in plan.levels],
+            "models": [record.describe_model(model) for model in plan.models],
+            "decoders": [record.describe_decoder(d, experiment.fast) for d in LISTED if d.name in used],
+            "fits": self.fits,
+            "rows": self.rows,
+            "ablation": self.ablation,
+            "curves": self.curves,
+        }
+        record.write_result(path, result)
+        return path
+
+    def _cases(self) -> Iterator[Case]:
+        for level in self.plan.levels:
+            for seed in self.plan.seeds:
+                yield make_case(self.plan.experiment, self.maps, level, seed)
+
+    def _case(self, case: Case) -> None:
+        known = catalogue(self.plan.experiment)
+        fits = KeptFits(self.stages, case, known, self.device, self.progress.step, self.guard)
+        if case.seed == self.plan.seeds[0]:
+            shown = case.test.first(N_PICTURES)
+            self.pictures |= {f"{case.level}/input": shown.noisy, f"{case.level}/truth": shown.truth}
+        for model in self.plan.models:
+            self._model(case, model, fits)
+
+    def _model(self, case: Case, model: Model, fits: KeptFits) -> None:
+        names = {"level": case.level, "seed": case.seed, "model": model.name}
+        self._begin(case, model.name, "learning")
+        kept = fits.record(model.name)
+        self.fits.append({**names, "seconds": kept["seconds"], "details": kept["details"]})
+        decoders = listed(model.decoders)
+        most = max(decoder.n_given(len(case.test)) for decoder in decoders)
+        subject = Subject(case, lambda: fits.fitted(model.name), most, self.plan.experiment.fast)
+        settings = {"guard": self.guard, **names, "weights": kept["sha256"]}
+        for decoder in decoders:
+            self._row(subject, decoder, names, settings)
+        if case.seed != self.plan.seeds[0]:
+            return
+        self._begin(case, model.name, "pictures")
+        n_pictures = min(N_PICTURES, most)
+        settled = {**settings, "n_images": n_pictures, "decoders": [self._how(decoder) for decoder in decoders]}
+        drawn = self.stages.arrays(
+            f"{case.name}/{model.name}/pictures", settled, lambda: draw_pictures(subject, decoders, n_pictures)
+        )
+        self.pictures |= {f"{case.level}/{model.name}/{name}": drawn[name] for name in sorted(drawn)}
+        if self.plan.ablates(model):
+            self._ablate(subject, names, settings, model)
+
+    def _row(self, subject: Subject, decoder: Listed, names: dict[str, Any], settings: dict[str, Any]) -> None:
+        self._begin(subject.case, names["model"], decoder.title)
+        n_images = decoder.n_given(len(subject.case.test))
+        stage = f"{subject.case.name}/{names['model']}/{decoder.name}"
+        settled = {**settings, "n_images": n_images, "decoder": self._how(decoder)}
+        made = self.stages.value(stage, settled, lambda: make_row(subject, decoder, n_images, self.progress.step))
+        self.rows.append({**names, "decoder": decoder.name, **made["row"]})
+        if made["risk"] is not None and subject.case.seed == self.plan.seeds[0]:
+            curve = {"calibration": made["calibration"], "risk": made["risk"]}
+            self.curves.append({**names, "decoder": decoder.name, **curve})
+
+    def _ablate(self, subject: Subject, names: dict[str, Any], settings: dict[str, Any], model: Model) -> None:
+        n_images = min(self.plan.experiment.n_ablation, subject.most)
+
+        def evaluate(cell: Cell) -> dict[str, Any]:
+            self._begin(subject.case, model.name, f"ablation, {cell.name}")
+            stage = f"{subject.case.name}/{model.name}/ablation/{cell.name}"
+            made: dict[str, Any] = self.stages.value(
+                stage, {**settings, "n_images": n_images}, lambda: measure_cell(subject, cell, n_images)
+            )
+            return made
+
+        self.ablation += [{**names, **cell} for cell in ablate(self.plan.experiment.fast, evaluate)]
+
+    def _how(self, decoder: Listed) -> list[Any]:
+        return [decoder.name, decoder.method, decoder.settings(self.plan.experiment.fast)]
+
+    def _begin(self, case: Case, model: str, what: str) -> None:
+        self.progress.stage(self.done, self.plan.n_stages(), f"{case.level}, seed {case.seed}, {model}: {what}")
+        self.done += 1
+
+
+def _claim(folder: Path, stages: Stages, experiment: Experiment, files: list[dict[str, Any]]) -> str:
+    """Refuse a folder of another run; returns the digest of what all stages of this one depend on."""
+    if (folder / "result.json").exists() and not stages.folder.exists():
+        raise InputError(f"{folder} holds a result.json without the stages it was made of, expected another folder")
+    identity = {"experiment": experiment.name, "fast": experiment.fast, "data": files}
+    kept = stages.find("identity", {})
+    if kept is not None and kept != identity:
+        same = (kept["experiment"], kept["fast"]) == (experiment.name, experiment.fast)
+        other = "other data" if same else f"the experiment {kept['experiment']}{' --fast' if kept['fast'] else ''}"
+        wanted = f"{experiment.name}{' --fast' if experiment.fast else ''}"
+        raise InputError(f"{folder} holds a run of {other}, expected a new folder or one of {wanted}")
+    stages.keep("identity", {}, identity)
+    sizes = [experiment.noise, experiment.snr, experiment.n_train, experiment.n_test]
+    return digest({**identity, "sizes": sizes, "version": __version__})
+
+
+def _levels(experiment: Experiment, levels: Sequence[str] | None) -> list[str]:
+    if not levels:
+        return list(experiment.levels)
+    for level in levels:
+        if level not in LEVELS:
+            raise unknown("level", level, LEVELS)
+    return [level for level in LEVELS if level in levels]
+
+
+def _seeds(experiment: Experiment, seeds: Sequence[int] | None) -> list[int]:
+    if seeds is None:
+        return list(range(experiment.n_seeds))
+    plain = [whole_number("seeds", seed, 0, 2**31 - 1) for seed in seeds]
+    if not plain or len(set(plain)) < len(plain):
+        raise InputError(f"seeds is {plain}, expected one or more, each once")
+    return plain

@@ -1,0 +1,91 @@
+"""From plain JSON to typed records: every value is checked, and what is wrong is named by its place.
+
+>>> from dataclasses import dataclass
+>>> @dataclass(frozen=True)
+... class Point:
+...     x: float
+...     name: str | None
+>>> build(Point, {"x": 1, "name": None}, "point")
+Point(x=1.0, name=None)
+>>> build(Point, {"x": "one", "name": None}, "point")
+Traceback (most recent call last):
+locpmap.errors.InputError: point.x is 'one', expected a number
+"""
+
+from __future__ import annotations
+
+import reprlib
+import types
+from collections.abc import Callable, Hashable
+from dataclasses import is_dataclass
+from functools import cache
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from locpmap.errors import InputError
+
+T = TypeVar("T")
+
+
+def build(kind: type[T], value: Any, where: str) -> T:
+    """The value as that dataclass; keys it does not know are left alone, so that files may carry more."""
+    if not isinstance(value, dict):
+        raise _wrong(where, value, "an object")
+    made = {}
+    for name, hint in _hints(cast(Hashable, kind)).items():
+        if name not in value:
+            raise InputError(f"{where} has no {name!r}, expected {_words(hint)}")
+        made[name] = _convert(hint, value[name], f"{where}.{name}")
+    return kind(**made)
+
+
+@cache  # a record has thousands of rows of few kinds
+def _hints(kind: Hashable) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    arguments = get_args(hint)
+    if hint is Any:
+        return value
+    if isinstance(hint, types.UnionType):  # only ever "or null"
+        return None if value is None else _convert(arguments[0], value, where)
+    if is_dataclass(hint):
+        return build(cast(type, hint), value, where)
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list):
+            raise _wrong(where, value, _words(hint))
+        return tuple(_convert(arguments[0], each, f"{where}[{n}]") for n, each in enumerate(value))
+    if get_origin(hint) is dict:
+        if not isinstance(value, dict):
+            raise _wrong(where, value, _words(hint))
+        return {key: _convert(arguments[1], each, f"{where}.{key}") for key, each in value.items()}
+    _, make, accepts = PLAIN[hint]
+    if not accepts(value):
+        raise _wrong(where, value, _words(hint))
+    return make(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# What a plain type is called, how it is made, and what it is made from.
+PLAIN: dict[Any, tuple[str, Callable[[Any], Any], Callable[[Any], bool]]] = {
+    str: ("a text", str, lambda value: isinstance(value, str)),
+    bool: ("true or false", bool, lambda value: isinstance(value, bool)),
+    int: ("a whole number", int, lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    float: ("a number", float, _is_number),
+}
+
+
+def _words(hint: Any) -> str:
+    """What is expected, for people."""
+    if isinstance(hint, types.UnionType):
+        return f"{_words(get_args(hint)[0])} or null"
+    if get_origin(hint) is tuple:
+        return "a list"
+    return PLAIN[hint][0] if hint in PLAIN else "an object"
+
+
+def _wrong(where: str, came: Any, expected: str) -> InputError:
+    return InputError(f"{where} is {reprlib.repr(came)}, expected {expected}")
