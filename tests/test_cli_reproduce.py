@@ -107,5 +107,6 @@ def test_another_experiments_folder_is_refused(command: Command, monkeypatch: py
     arguments = ["--fast", "--models", "raw-pl-constant", "--no-report", "-o", "run"]
     assert command("digits", *arguments).status == 0
     other = replace(protocol.DIGITS, name="mnist", n_train=60, n_test=6, fast=True)
+    monkeypatch.setitem(protocol.EXPERIMENTS, "mnist", other)
     monkeypatch.setattr(protocol.Experiment, "smoke", lambda self: other)
     command("mnist", *arguments).check_refusal("run holds a run of the experiment digits --fast, expected a new folder")

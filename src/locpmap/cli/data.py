@@ -49,16 +49,11 @@ def fetch(
     as_json: AsJson = False,
 ) -> None:
     """Download what is missing or altered, and verify it."""
-    from locpmap import data
-    from locpmap.cli.progress import ProgressBar
     from locpmap.data.registry import known_dataset
 
     for name in names:
         known_dataset(name)  # a slip in the last name is found before the first download
-    paths = {}
-    for name in names:
-        with ProgressBar(f"fetching {name}", hidden=as_json) as bar:
-            paths[name] = data.fetch(name, folder=folder, offline=offline or None, progress=bar.update)
+    paths = {name: fetch_with_bar(name, folder, offline or None, hidden=as_json) for name in names}
     if as_json:
         typer.echo(json.dumps({name: [str(path) for path in files] for name, files in paths.items()}))
         return
@@ -83,6 +78,15 @@ def verify(names: Names = None, folder: Folder = None, as_json: AsJson = False) 
         for check in found:
             if check.state == "altered" or (names and check.state == "missing"):
                 raise InputError(f"{check.path} of {name} {check.says}")
+
+
+def fetch_with_bar(name: str, folder: Path | None, offline: bool | None, *, hidden: bool) -> list[Path]:
+    """The files of a data set, downloaded where they are missing, with a progress bar."""
+    from locpmap import data
+    from locpmap.cli.progress import ProgressBar
+
+    with ProgressBar(f"fetching {name}", hidden=hidden) as bar:
+        return data.fetch(name, folder=folder, offline=offline, progress=bar.update)
 
 
 def _summary(checks: list[Check]) -> str:

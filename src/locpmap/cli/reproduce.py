@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from locpmap.cli.data import fetch_with_bar
 from locpmap.errors import InputError
 
 N_BEST = 5  # decoders of a model in the table at the end
@@ -26,6 +27,9 @@ def reproduce(
         int | None, typer.Option(min=1, max=MAX_SEEDS, help="How many seeds; 3 by default, 1 for digits.")
     ] = None,
     fast: Annotated[bool, typer.Option("--fast", help="A smoke run: few images and samples, in a minute.")] = False,
+    train: Annotated[
+        bool, typer.Option("--train", help="Train the networks of digits, too; by default they come along.")
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda, for the networks.")] = "auto",
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder with the data, as `locpmap data fetch` fills it.")
@@ -49,12 +53,14 @@ def reproduce(
     folder = Path("out") / known_experiment(experiment).name if output is None else output
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--output is {folder}, a file, expected a folder")
+    fetch_with_bar(known_experiment(experiment).dataset, data, None, hidden=as_json)
     with RunBars(hidden=as_json) as bars:
         path = run(
             experiment,
             folder,
             seeds=None if seeds is None else range(seeds),
             fast=fast,
+            train=train,
             device=device,
             data=data,
             levels=level,

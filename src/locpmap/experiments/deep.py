@@ -26,9 +26,9 @@ NETWORKS: tuple[Model, ...] = (
         name="deep-pl",
         learning="pseudolikelihood",
         title="Deep, pseudolikelihood",
-        says="The paper's: its network, trained by the pseudolikelihood on fixed noise, with the pairwise weights of"
-        " raw-pl kept as they are.",
-        settings=_settings("pseudolikelihood", PAPER, normalise=False, noise="fixed"),
+        says="The paper's: its network, trained by the pseudolikelihood under noise drawn anew in every step, with the"
+        " pairwise weights of raw-pl kept as they are.",
+        settings=_settings("pseudolikelihood", PAPER, normalise=False),
         needs=(RAW,),
         decoders=("argmax", *CRF_DECODERS),
     ),

@@ -74,7 +74,7 @@ class KeptFits:
             "guard": self.guard,
             "case": self.case.name,
             "model": [model.name, model.learning, model.settings],
-            "needs": {other: self.record(other)["sha256"] for other in model.needs},
+            "needs": {other: self.record(other)["sha256"] for other in model.needs_for(self.case)},
         }
 
     def _stage(self, name: str) -> str:

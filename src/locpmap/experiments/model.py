@@ -59,6 +59,10 @@ class Model(ABC):
     needs: tuple[str, ...] = ()  # names of the models it builds upon
     settings: dict[str, Any] = field(default_factory=dict)  # whatever else decides the weights, in what JSON can hold
 
+    def needs_for(self, case: Case) -> tuple[str, ...]:
+        """Those that this case really needs."""
+        return self.needs
+
     @abstractmethod
     def fit(self, case: Case, store: Fits, device: str, progress: Progress) -> Fitted:
         """Learn from ``case.fit``, with ``case.held_out`` to stop or refit on; never look at ``case.test``."""

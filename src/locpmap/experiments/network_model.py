@@ -24,6 +24,7 @@ Array = npt.NDArray[Any]
 
 START = "ce-start"  # the network that others go on from
 RAW = "raw-pl"  # whose pairwise weights the paper's deep model keeps
+FAST_WIDTHS = (8, 8, 16, 16)  # of the network in a smoke run
 SHIPPED = Path(__file__).parent / "weights"
 
 
@@ -32,10 +33,10 @@ class FittedNetwork(Fitted):
 
     def __init__(self, network: CRFNetwork, details: dict[str, Any], seconds: float) -> None:
         self.network, self.details, self.seconds = network, details, seconds
-        self._latest: tuple[Array, Array] | None = None
+        self._kept: list[tuple[Array, Potentials | None, Array]] = []
 
     def potentials(self, noisy: Array) -> Potentials | None:
-        return None if self.network.head is None else self.network.potentials(noisy)
+        return self._run(noisy)[0]
 
     def probability(self, noisy: Array) -> Array:
         from scipy.special import softmax
@@ -43,10 +44,21 @@ class FittedNetwork(Fitted):
         return softmax(self.logits(noisy), axis=-1)
 
     def logits(self, noisy: Array) -> Array:
-        """(N, H, W, 2); those of the latest images are kept, since several models ask for them."""
-        if self._latest is None or self._latest[0] is not noisy:
-            self._latest = noisy, self.network.logits(noisy)
-        return self._latest[1]
+        """The network's own scores, (N, H, W, 2)."""
+        return self._run(noisy)[1]
+
+    def _run(self, noisy: Array) -> tuple[Potentials | None, Array]:
+        """Potentials, where there is a head, and logits; kept, since decoders and other models ask for them again."""
+        for images, potentials, logits in self._kept:
+            if images.shape == noisy.shape and images.ctypes.data == noisy.ctypes.data:  # the same view
+                return potentials, logits
+        if self.network.head is None:
+            potentials, logits = None, self.network.logits(noisy)
+        else:
+            potentials = self.network.potentials(noisy)
+            logits = potentials.unflatten(potentials.unary)
+        self._kept = [*self._kept[-1:], (noisy, potentials, logits)]  # test and held-out images
+        return potentials, logits
 
     def save(self, path: Path) -> None:
         self.network.save(path)
@@ -61,6 +73,9 @@ class NetworkModel(Model):
     """
 
     features: str = "deep"
+
+    def needs_for(self, case: Case) -> tuple[str, ...]:
+        return () if shipped_weights(case, self.name) else self.needs
 
     def fit(self, case: Case, store: Fits, device: str, progress: Progress) -> Fitted:
         from locpmap.experiments.batches import Batches
@@ -90,10 +105,12 @@ class NetworkModel(Model):
         import torch
 
         from locpmap.nn import FCN, CRFNetwork
+        from locpmap.nn.fcn import WIDTHS
 
+        widths = FAST_WIDTHS if case.experiment.fast else WIDTHS
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            backbone = FCN(len(LABELS), normalise=self.settings["normalise"])
+            backbone = FCN(len(LABELS), widths=widths, normalise=self.settings["normalise"])
             head = self._head(store, backbone.widths[-1], seed)
         if START in self.needs:
             start = store.fitted(START)

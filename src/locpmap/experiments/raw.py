@@ -84,7 +84,7 @@ RAW_MODELS: tuple[Model, ...] = (
         title="Raw, pseudolikelihood, differences",
         says="As raw-pl with a label table linear in (1, |x_i - x_j|).",
         settings=DIFFERENCE,
-        decoders=FEW_DECODERS,
+        decoders=(*FEW_DECODERS, "locpmap-tuned"),
     ),
     RawModel(
         name="raw-pl-constant",

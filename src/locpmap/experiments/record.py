@@ -75,7 +75,10 @@ def describe_model(model: Model) -> dict[str, str]:
 def describe_decoder(decoder: Listed, fast: bool) -> dict[str, Any]:
     """A decoder's line in the catalogue."""
     names = ("name", "title", "method", "family", "paper", "says")
-    return {name: getattr(decoder, name) for name in names} | {"options": decoder.settings(fast)}
+    options: dict[str, Any] = dict(decoder.settings(fast))
+    if decoder.choices:
+        options["one of"] = list(decoder.choices)
+    return {name: getattr(decoder, name) for name in names} | {"options": options}
 
 
 def write_result(path: Path, result: dict[str, Any]) -> None:

@@ -19,10 +19,13 @@ from locpmap.experiments.model import Fitted, Progress
 from locpmap.experiments.normal import first_images, normal_form
 from locpmap.experiments.protocol import LABELS
 from locpmap.inference import infer
+from locpmap.metrics import intersection_over_union
 from locpmap.potentials import Potentials
 
 Array = npt.NDArray[Any]
 Decoded = tuple[Array, Array | None, float | None, float, str]  # labels, probability, score, seconds, status
+
+N_TUNING = 100  # held-out images by which a decoder's options are chosen
 
 NO_METRICS = dict.fromkeys(
     ("iou", "mean_iou", "image_iou", "accuracy", "score", "seconds", "ece", "brier", "nll", "aurc", "status")
@@ -37,6 +40,7 @@ class Subject:
     fitted: Callable[[], Fitted]
     most: int  # images that any decoder is given
     fast: bool
+    _chosen: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
     _network: tuple[Array, float] | None = field(default=None, init=False)  # probabilities, and the seconds they took
 
     @cached_property
@@ -58,12 +62,38 @@ class Subject:
         """The first test images by one decoder."""
         if decoder.method == "argmax":
             return self._argmax(n_images)
-        potentials, options = self.potentials(n_images), decoder.settings(self.fast)
+        potentials, options = self.potentials(n_images), self.options(decoder)
         seed = self.case.seed_of("decoding")
         infer(self.potentials(1), decoder.method, seed=seed, **options)  # compiles: not to be counted
         result = infer(potentials, decoder.method, seed=seed, progress=progress, **options)
         score = float(np.mean(result.score))
         return result.labels, result.probability, score, result.seconds, str(result.status)
+
+    def options(self, decoder: Listed) -> dict[str, Any]:
+        """A decoder's options: as listed or, where there is a choice, with those that held-out images like best."""
+        listed = decoder.settings(self.fast)
+        if not decoder.choices:
+            return listed
+        if decoder.name not in self._chosen:
+            scores = [self._mean_iou(decoder.method, listed | choice) for choice in decoder.choices]
+            self._chosen[decoder.name] = listed | decoder.choices[int(np.argmax(scores))]
+        return self._chosen[decoder.name]
+
+    @cached_property
+    def _held_out(self) -> tuple[Potentials, Array]:
+        part = self.case.held_out.first(N_TUNING)
+        potentials = self.fitted().potentials(part.noisy)
+        assert potentials is not None
+        return normal_form(potentials), part.truth
+
+    def _mean_iou(self, method: str, options: dict[str, Any]) -> float:
+        """On held-out images; below any other where the model is refused."""
+        potentials, truth = self._held_out
+        try:
+            labels = infer(potentials, method, seed=self.case.seed_of("tuning"), **options).labels
+        except LocpmapError:
+            return -1.0
+        return float(np.mean(intersection_over_union(labels, truth, len(LABELS))))
 
     def _argmax(self, n_images: int) -> Decoded:
         if self._network is None or len(self._network[0]) < n_images:
@@ -85,6 +115,8 @@ def make_row(subject: Subject, decoder: Listed, n_images: int, progress: Progres
         row = {"n_images": n_images, **NO_METRICS, "refused": str(refusal)}
         return {"row": row, "calibration": None, "risk": None}
     found = measure(labels, probability, subject.test(n_images).truth, len(LABELS))
-    how = {"score": score, "seconds": seconds, "status": status, "refused": None}
+    how: dict[str, Any] = {"score": score, "seconds": seconds, "status": status, "refused": None}
+    if decoder.choices:
+        how["chosen"] = {name: subject.options(decoder)[name] for name in decoder.choices[0]}
     row = {"n_images": n_images, **found.metrics, **how}
     return {"row": row, "calibration": found.calibration, "risk": found.risk}

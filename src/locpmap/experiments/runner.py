@@ -7,7 +7,7 @@ where it was and comes to the same numbers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,7 @@ def run(
     *,
     seeds: Sequence[int] | None = None,
     fast: bool = False,
+    train: bool = False,
     device: str = "auto",
     data: Any = None,
     levels: Sequence[str] | None = None,
@@ -52,6 +53,7 @@ def run(
         folder: Where everything goes; made if it is not there.  One of another experiment is refused.
         seeds: Seeds of the noise and of learning; 0, 1, 2 by default (digits: 0).
         fast: A smoke run: few images, samples and sweeps; its numbers mean nothing.
+        train: Train networks also where weights come with the package (digits).
         device: "auto", "cpu" or "cuda", for networks.
         data: The folder with the data; `locpmap.data.folder()` by default.
         levels: Noise levels, "variance" and "amplitude" (digits: "variance") by default.
@@ -60,7 +62,7 @@ def run(
         command: What the record says the run was started by.
     """
     protocol = known_experiment(experiment)
-    protocol = protocol.smoke() if fast else protocol
+    protocol = replace(protocol.smoke() if fast else protocol, train=train)
     chosen = choose(protocol, models)
     plan = Plan(protocol, chosen, _levels(protocol, levels), _seeds(protocol, seeds))
     if device not in DEVICES:
@@ -202,7 +204,7 @@ class _Run:
         self.ablation += [{**names, **cell} for cell in ablate(self.plan.experiment.fast, evaluate)]
 
     def _how(self, decoder: Listed) -> list[Any]:
-        return [decoder.name, decoder.method, decoder.settings(self.plan.experiment.fast)]
+        return [decoder.name, decoder.method, decoder.settings(self.plan.experiment.fast), list(decoder.choices)]
 
     def _begin(self, case: Case, model: str, what: str) -> None:
         self.progress.stage(self.done, self.plan.n_stages(), f"{case.level}, seed {case.seed}, {model}: {what}")
@@ -221,7 +223,7 @@ def _claim(folder: Path, stages: Stages, experiment: Experiment, files: list[dic
         wanted = f"{experiment.name}{' --fast' if experiment.fast else ''}"
         raise InputError(f"{folder} holds a run of {other}, expected a new folder or one of {wanted}")
     stages.keep("identity", {}, identity)
-    sizes = [experiment.noise, experiment.snr, experiment.n_train, experiment.n_test]
+    sizes = [experiment.noise, experiment.snr, experiment.n_train, experiment.n_test, experiment.train]
     return digest({**identity, "sizes": sizes, "version": __version__})
 
 

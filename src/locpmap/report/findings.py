@@ -10,6 +10,7 @@ from locpmap.report.record import Decoder, Level, Model, Record
 from locpmap.report.statistics import Estimate
 
 OURS = "locpmap"  # the family of LocPMAP's forms
+TUNED = "locpmap-tuned"
 SURE = 2.0  # standard errors from which a difference is called one
 MANY = 100.0
 PAPER_MODELS = {"raw": "raw-pl", "deep": "deep-pl"}  # the paper's two kinds of features, our names of the models
@@ -62,7 +63,8 @@ def judge(record: Record, level: Level, model: Model, measure: Measure = MEAN_IO
     ours = [each for each in whole if _is_ours(each.decoder)]
     if not ours:
         return None
-    best = ours[0]
+    # The form that held-out images chose, where there is one: no form is to be chosen by the test images.
+    best = next((each for each in ours if each.decoder.name == TUNED), ours[0])
     others = [each for each in whole if not _is_ours(each.decoder)]
     partial = [each for each in ranked if each not in whole and not _is_ours(each.decoder)]
     rival = others[0] if others else None
