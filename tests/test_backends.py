@@ -150,7 +150,7 @@ def test_weights_beyond_single_precision(weight: float, n_labels: int) -> None:
         both(Potentials.grid(unary, weight), LocPMAP(16, keep_samples=True))
 
 
-KERNELS = ("climb_sites", "climb_potts", "climb_bits", "votes", "bit_votes", "conditionals")
+KERNELS = ("climb_sites", "climb_potts", "climb_bits", "votes", "bit_votes", "conditionals", "bit_conditionals")
 
 
 def kind(argument: Any) -> Any:

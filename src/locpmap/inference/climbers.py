@@ -57,19 +57,14 @@ def potts_climber(problem: Problem, climb: Climb) -> Draw:
     """Single sites on a 4-connected grid with Potts weights >= 0, lazy noise."""
     grid = problem.potentials.structure
     assert isinstance(grid, Grid)
-    # One precision and one layout, so that the kernel compiles once per precision.
-    dtype, weights = problem.potentials.unary.dtype, problem.potentials.pairwise.weights or ()
-    right, down = (
-        frozen(np.broadcast_to(weight, (len(weight), h * w)).reshape(len(weight), h, w).astype(dtype, copy=False))
-        for weight, (h, w) in zip(weights, grid.direction_shapes, strict=True)
-    )
+    right, down = direction_weights(problem.potentials, problem.potentials.unary.dtype)
     window = (grid.row, grid.column, grid.whole_width)
     given = climb.given.astype(np.uint8)
 
     def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
         labels = np.empty((hi - lo, problem.potentials.n_sites, count), np.uint8)
         unary = problem.potentials.unary[lo:hi]
-        near = (weight[lo:hi] if len(weight) > 1 else weight for weight in (right, down))
+        near = (of_images(weight, lo, hi) for weight in (right, down))
         noise = (*climb.perturbation[1:], problem.first_image + lo, first)
         where = (climb.start, given[lo:hi], *window, climb.max_sweeps)
         return labels, problem.kernels.climb_potts(unary, *near, *noise, *where, labels)
@@ -78,18 +73,19 @@ def potts_climber(problem: Problem, climb: Climb) -> Draw:
 
 
 def bits_climber(problem: Problem, climb: Climb, *, packed: bool) -> Draw:
-    """Single sites of a 4-connected grid with two labels and one Potts weight; 64 samples to a word."""
+    """Single sites of a 4-connected grid with two labels and Potts weights; 64 samples to a word."""
     potentials, grid = problem.potentials, problem.potentials.structure
-    weight = potentials.pairwise.constant_weight
-    assert isinstance(grid, Grid) and weight is not None
-    window = (grid.height, grid.width, grid.row, grid.column, grid.whole_width)
+    assert isinstance(grid, Grid)
+    right, down = direction_weights(potentials, np.dtype(np.float64))
+    window = (grid.row, grid.column, grid.whole_width)
     given = climb.given.astype(np.uint8)
 
     def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
         words = np.empty((hi - lo, potentials.n_sites), np.uint64)
         noise = (*climb.perturbation[1:], problem.first_image + lo, first, count)
         where = (climb.start, given[lo:hi], *window, climb.max_sweeps)
-        sweeps = problem.kernels.climb_bits(potentials.unary[lo:hi], weight, *noise, *where, words)
+        near = (of_images(weight, lo, hi) for weight in (right, down))
+        sweeps = problem.kernels.climb_bits(potentials.unary[lo:hi], *near, *noise, *where, words)
         if packed:
             return words, sweeps
         return (words[:, :, None] >> np.arange(count, dtype=np.uint64) & np.uint64(1)).astype(np.uint8), sweeps
@@ -98,15 +94,33 @@ def bits_climber(problem: Problem, climb: Climb, *, packed: bool) -> Draw:
 
 
 def takes_bits(potentials: Potentials) -> bool:
-    """Whether :func:`bits_climber` can serve, and its scratch (six words per site) stays small."""
+    """Whether :func:`bits_climber` can serve, and its scratch (up to 22 words per site and thread) stays small."""
     grid = potentials.structure
     return (
         isinstance(grid, Grid)
         and grid.connectivity == 4
         and potentials.n_labels == 2
-        and potentials.pairwise.constant_weight is not None
+        and potentials.pairwise.potts
         and potentials.n_sites <= MAX_BIT_SITES
     )
+
+
+def direction_weights(potentials: Potentials, dtype: np.dtype[Any]) -> tuple[Array, ...]:
+    """Potts weights to the right (1|N, H, W-1) and down (1|N, H-1, W), in one precision and one layout.
+
+    So a kernel compiles for them once.
+    """
+    grid, weights = potentials.structure, potentials.pairwise.weights
+    assert isinstance(grid, Grid) and weights is not None
+    return tuple(
+        frozen(np.broadcast_to(weight, (len(weight), h * w)).reshape(len(weight), h, w).astype(dtype, copy=False))
+        for weight, (h, w) in zip(weights, grid.direction_shapes, strict=True)
+    )
+
+
+def of_images(weights: Array, lo: int, hi: int) -> Array:
+    """The weights of images lo..hi, or of all images."""
+    return weights[lo:hi] if len(weights) > 1 else weights
 
 
 class BandCounter:

@@ -112,8 +112,7 @@ class LocPMAP(Decoder):
         elif lazy and problem.potentials.n_labels > 2:
             draw = potts_climber(problem, climb)
         elif lazy and takes_bits(problem.potentials):
-            packed = self.probability == "votes" and not self.keep_samples
-            draw = bits_climber(problem, climb, packed=packed)
+            draw = bits_climber(problem, climb, packed=not self.keep_samples)
         else:
             draw = site_climber(problem, climb)
         if self.band:

@@ -103,7 +103,9 @@ class Tally:
         def add(begin: int, stop: int) -> None:
             for job, (labels, _) in zip(jobs, drawn, strict=True):
                 totals = self.totals[job[0] : job[1]]
-                if labels.ndim == 2:
+                if labels.ndim == 2 and self.conditional:
+                    problem.kernels.bit_conditionals(problem.model, labels, job[3], totals, job[0], begin, stop)
+                elif labels.ndim == 2:
                     problem.kernels.bit_votes(labels, job[3], totals, begin, stop)
                 elif self.conditional:
                     problem.kernels.conditionals(problem.model, labels, totals, job[0], begin, stop)

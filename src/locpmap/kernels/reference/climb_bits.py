@@ -1,4 +1,4 @@
-"""LocPMAP's climb with two labels and one Potts weight on a 4-connected grid, samples packed into words."""
+"""LocPMAP's climb with two labels and Potts weights of any sign on a 4-connected grid, samples packed into words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Array = npt.NDArray[Any]
 
 def climb_bits(
     unary: Array,
-    weight: float,
+    right: Array,
+    down: Array,
     temperature: float,
     k0: int,
     k1: int,
@@ -23,8 +24,6 @@ def climb_bits(
     n_samples: int,
     start: int,
     given: Array,
-    height: int,
-    width: int,
     row: int,
     column: int,
     full_width: int,
@@ -33,10 +32,9 @@ def climb_bits(
 ) -> Array:
     """Fill ``words`` (n, S) uint64: bit s of a word is the label in sample ``first_sample + s``, s < 64.
 
+    The other arguments are those of :func:`climb_potts`.
     Returns the last sweep that changed anything, (n, n_samples).
     """
-    right = np.full((len(unary), height, width - 1), weight)
-    down = np.full((len(unary), height - 1, width), weight)
     labels = np.zeros((*unary.shape[:2], n_samples), np.uint8)
     noise = (temperature, k0, k1, first_image, first_sample)
     sweeps = climb_potts(unary, right, down, *noise, start, given, row, column, full_width, max_sweeps, labels)

@@ -1,0 +1,71 @@
+"""Conditional probabilities of samples that are packed into words: one per state of a site's neighbours, and a count.
+
+A site with d neighbours has 2^d states, d + 1 with one weight for all edges, however many samples there are.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from locpmap.kernels.numba.bits import count_bits
+from locpmap.kernels.numba.edge_scores import potts_weight
+from locpmap.kernels.reference.conditionals import UNIT
+
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def bit_conditionals(model, words, n_samples, sums, lo, begin, stop):
+    """Add to ``sums`` (n, S, 2) int64 for sites begin..stop; words (n, S).  At most 16 exponentials per site."""
+    unary, features, indptr, neighbour, edges = model.unary, model.features, model.indptr, model.neighbour, model.edge
+    alike = features.shape[1] == 1
+    samples = np.empty(16, np.uint64)  # in every state of the neighbours
+    zero, one = np.empty(16), np.empty(16)  # the scores of the two labels, likewise
+    for n in range(words.shape[0]):
+        for i in range(begin, stop):
+            samples[0] = _ALL >> np.uint64(64 - n_samples)
+            zero[0], one[0] = unary[lo + n, i, 0], unary[lo + n, i, 1]
+            n_states = 1
+            for slot in range(indptr[i], indptr[i + 1]):  # in the order of `conditionals`: roundings are its own
+                word, weight = words[n, neighbour[slot]], potts_weight(features, lo + n, edges[slot])
+                if alike:
+                    split_by_count(samples, zero, one, n_states, word, weight)
+                    n_states += 1
+                else:
+                    split_by_state(samples, zero, one, n_states, word, weight)
+                    n_states *= 2
+            for state in range(n_states):
+                if samples[state]:
+                    count, gap = np.int64(count_bits(samples[state])), one[state] - zero[state]
+                    less = math.exp(-abs(gap))
+                    likely, other = np.rint(1.0 / (1.0 + less) * UNIT), np.rint(less / (1.0 + less) * UNIT)
+                    sums[n, i, 0] += count * np.int64(other if gap > 0 else likely)
+                    sums[n, i, 1] += count * np.int64(likely if gap > 0 else other)
+
+
+@njit(forceinline=True, error_model="numpy")
+def split_by_state(samples, zero, one, n_states, word, weight):
+    """Part every state by the label of one more neighbour; label 1 comes behind."""
+    for state in range(n_states):
+        both = samples[state]
+        samples[n_states + state] = both & word
+        samples[state] = both & ~word
+        zero[n_states + state] = zero[state]
+        one[n_states + state] = one[state] + weight
+        zero[state] += weight
+
+
+@njit(forceinline=True, error_model="numpy")
+def split_by_count(samples, zero, one, n_states, word, weight):
+    """The same where a state is how many neighbours are at label 1."""
+    last = n_states - 1
+    samples[n_states] = samples[last] & word
+    zero[n_states], one[n_states] = zero[last], one[last] + weight
+    for state in range(last, 0, -1):
+        samples[state] = (samples[state] & ~word) | (samples[state - 1] & word)
+    samples[0] &= ~word
+    for state in range(n_states):
+        zero[state] += weight

@@ -1,0 +1,22 @@
+"""Conditional (Rao-Blackwell) probabilities of samples that are packed into words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.kernels.model import Model
+from locpmap.kernels.reference.conditionals import conditionals
+
+Array = npt.NDArray[Any]
+
+
+def bit_conditionals(model: Model, words: Array, n_samples: int, sums: Array, lo: int, begin: int, stop: int) -> None:
+    """Add ``p(· | other labels)`` to ``sums`` (n, S, 2) int64 for sites begin..stop of images lo..; words (n, S).
+
+    A Potts model with at most four neighbours to a site.
+    """
+    labels = (words[:, :, None] >> np.arange(n_samples, dtype=np.uint64) & np.uint64(1)).astype(np.uint8)
+    conditionals(model, labels, sums, lo, begin, stop)

@@ -1,0 +1,158 @@
+"""Two labels on a 4-connected grid, samples packed into words: the samples, votes and probabilities of plain climbs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.oracles.models import random_unary
+
+from locpmap.inference import climbers, infer, locpmap
+from locpmap.inference.locpmap import LocPMAP
+from locpmap.potentials import Potentials
+from locpmap.result import Result
+
+SHAPES = [(1, 1), (1, 2), (1, 17), (17, 1), (2, 2), (4, 4), (5, 7), (13, 11), (3, 31)]
+N_SAMPLES = [1, 63, 64, 65, 130]
+WEIGHTS = [
+    "one for all",
+    "equal",
+    "equal per image",
+    "positive",
+    "either sign",
+    "one shared direction",
+    "strong",
+    "almost equal",
+]
+
+
+def edge_weights(kind: str, n_images: int, shape: tuple[int, int], rng: np.random.Generator) -> Any:
+    """One weight, or weights to the right and down, for a batch of images or for all of them."""
+    if kind == "one for all":
+        return 0.8
+    height, width = shape
+    right, down = rng.normal(size=(n_images, height, width - 1)), rng.normal(size=(n_images, height - 1, width))
+    if kind == "equal":
+        return np.full_like(right, 0.8), np.full_like(down, 0.8)
+    if kind == "equal per image":  # the last one has a weight of its own
+        right[:], down[:] = 0.6, 0.6
+        right[-1], down[-1] = -0.9, -0.9
+    elif kind == "positive":
+        right, down = np.abs(right), np.abs(down)
+    elif kind == "one shared direction":
+        right = right[0]
+    elif kind == "strong":  # their exponentials vanish, or overflow
+        right, down = 200 * right, 400 * down
+    elif kind == "almost equal":  # in all edges but the last
+        right[:], down[:] = 0.7, 0.7
+        (down if down.size else right).reshape(-1)[-1:] = -0.7
+    return right, down
+
+
+def on_plain_sites(pot: Potentials, decoder: LocPMAP, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Result:
+    """The same run by the climb that knows nothing of bits."""
+    with monkeypatch.context() as patch:
+        patch.setattr(locpmap, "takes_bits", lambda potentials: False)
+        return infer(pot, decoder, backend="numba", **options)
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_bits_draw_what_plain_sites_draw(shape: tuple[int, int], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything else goes round: numbers of samples, starts, precisions, windows, temperatures, cut climbs."""
+    first = 11 * SHAPES.index(shape) + WEIGHTS.index(kind)
+    for turn in range(first, first + 3):
+        rng = np.random.default_rng(turn)
+        unary = random_unary((3, *shape), 2, 0.2 if turn % 2 else 0.0, rng)
+        if kind == "strong":
+            unary *= 300
+        dtype = (np.float32, np.float64)[turn // 2 % 2]
+        unary = unary.astype(dtype)
+        weights, window = edge_weights(kind, 3, shape, rng), (3, 2, 40) if turn % 3 else None
+        pot = Potentials.grid(unary, weights, window=window)
+        # In single precision plain sites round the noise as well; bits do not.
+        exact = Potentials.grid(unary.astype(np.float64), weights, window=window)
+        how: dict[str, Any] = {
+            "n_samples": N_SAMPLES[turn % 5],
+            "start": ("random", "perturbed", unary.argmax(axis=3))[turn // 3 % 3],
+            "temperature": (1.0, 0.5, 1.0, 2.5)[turn % 4],
+            "max_sweeps": (100, 1, 100)[turn % 3],
+        }
+        run: dict[str, Any] = {"seed": turn, "first_image": turn % 4}
+        mine = infer(pot, LocPMAP(keep_samples=True, **how), backend="numba", **run)
+        truth = on_plain_sites(exact, LocPMAP(keep_samples=True, **how), monkeypatch, **run)
+        np.testing.assert_array_equal(mine.samples, truth.samples)
+        assert (mine.n_sweeps, mine.status, mine.noise) == (truth.n_sweeps, truth.status, "lazy")
+        for probability in ("votes", "conditional"):  # packed, as nothing is kept
+            packed = infer(pot, LocPMAP(probability=probability, **how), backend="numba", **run)
+            plain = on_plain_sites(exact, LocPMAP(probability=probability, **how), monkeypatch, **run)
+            np.testing.assert_array_equal(packed.probability, plain.probability.astype(dtype))
+            assert packed.n_sweeps == truth.n_sweeps
+
+
+@pytest.mark.parametrize("kind", ["one for all", "either sign"])
+@pytest.mark.parametrize("probability", ["votes", "conditional"])
+def test_packed_samples_in_the_reference(kind: str, probability: str) -> None:
+    """The twins of the two ways to count; sums of 70 conditionals may differ by a unit of 2^-40 each."""
+    rng = np.random.default_rng(1)
+    unary = random_unary((2, 3, 5), 2, 0.2, rng)
+    pot = Potentials.grid(unary, edge_weights(kind, 2, (3, 5), rng))
+    decoder = LocPMAP(70, probability=probability)
+    mine, truth = (infer(pot, decoder, backend=b).probability for b in ("numba", "reference"))
+    np.testing.assert_allclose(mine, truth, rtol=0, atol=2.0**-40)
+
+
+def test_a_batch_is_its_images_one_by_one() -> None:
+    """Images with equal weights and without go two ways through the kernel; neither leaves anything to the next."""
+    rng = np.random.default_rng(2)
+    unary = rng.normal(size=(5, 6, 7, 2))
+    right, down = edge_weights("either sign", 5, (6, 7), rng)
+    right[[0, 3]], down[[0, 3]] = 0.5, 0.5
+    decoder = LocPMAP(70, keep_samples=True)
+    whole = infer(Potentials.grid(unary, (right, down)), decoder, backend="numba", n_threads=1)
+    for n in range(5):
+        alone = Potentials.grid(unary[n], (right[n], down[n]))
+        np.testing.assert_array_equal(
+            whole.samples[:, n], infer(alone, decoder, backend="numba", first_image=n).samples
+        )
+
+
+def test_masked_sites_have_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mask turns one weight into weights per edge."""
+    rng = np.random.default_rng(3)
+    pot = Potentials.grid(rng.normal(size=(2, 9, 8, 2)), 0.8, mask=rng.random((2, 9, 8)) < 0.3)
+    assert climbers.takes_bits(pot)
+    decoder = LocPMAP(66, keep_samples=True)
+    mine, truth = infer(pot, decoder, backend="numba"), on_plain_sites(pot, decoder, monkeypatch)
+    np.testing.assert_array_equal(mine.samples, truth.samples)
+
+
+@pytest.mark.parametrize("equal", [False, True])
+@pytest.mark.parametrize("start", ["given", "perturbed"])
+def test_uniforms_that_leading_bits_leave_open(start: str, equal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Label 1 below 0x8000FFFF of 2^32, whatever the neighbours: a leading half of 0x8000 does not show it.
+
+    Of the 1.2 million uniforms some 18 have that half.
+    """
+    p = 0x8000FFFF / 2**32
+    unary = np.broadcast_to([0.0, np.log(p / (1 - p))], (96, 96, 2))
+    right, down = np.zeros((96, 95)), np.zeros((95, 96))
+    right[0, 0] = 0.0 if equal else 1e-15
+    labels: Any = np.zeros((96, 96), int) if start == "given" else start
+    pot, decoder = Potentials.grid(unary, (right, down)), LocPMAP(128, start=labels, keep_samples=True)
+    mine, truth = infer(pot, decoder, backend="numba"), on_plain_sites(pot, decoder, monkeypatch)
+    np.testing.assert_array_equal(mine.samples, truth.samples)
+
+
+def test_which_models_come_in_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    unary = np.zeros((4, 5, 2))
+    weights = (np.ones((4, 4)), -np.ones((3, 5)))
+    assert climbers.takes_bits(Potentials.grid(unary, weights))
+    assert climbers.takes_bits(Potentials.grid(unary, -1.0))
+    assert not climbers.takes_bits(Potentials.grid(unary, np.eye(2)))
+    assert not climbers.takes_bits(Potentials.grid(unary, 1.0, connectivity=8))
+    assert not climbers.takes_bits(Potentials.grid(np.zeros((4, 5, 3)), weights))
+    assert not climbers.takes_bits(Potentials.graph(np.zeros((3, 2)), [[0, 1], [1, 2]], 1.0))
+    monkeypatch.setattr(climbers, "MAX_BIT_SITES", 19)
+    assert not climbers.takes_bits(Potentials.grid(unary, weights))
