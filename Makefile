@@ -12,16 +12,13 @@ LISTS     := pyproject.toml constraints.txt
 PIP       := -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo results test lint format types bench clean
+.PHONY: help demo test lint format types bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
 
 demo: $(USER_ENV) ## install, denoise real digits with every decoder, write out/digits/report.html
 	$(VENV)/bin/locpmap reproduce digits --output out/digits
-
-results: $(USER_ENV) ## render docs/results.md from the recorded runs under results/
-	$(VENV)/bin/locpmap report results/mnist results/caltech --markdown docs/results.md
 
 test: $(DEV_ENV) ## install, run the whole suite
 	$(VENV)/bin/python -m pytest $(ARGS)

@@ -39,7 +39,7 @@ def test_a_run_prints_the_best_decoders_and_where_things_are(command: Command) -
     assert lines[1].startswith("variance   raw-pl-constant      ")
     assert lines[2].startswith(" " * 32)
     assert "numbers    out/digits/result.json" in lines
-    assert done.err == ""  # no bars where nobody looks
+    assert done.err == "0/7 variance, seed 0, raw-pl-constant\n"  # no bars where there is no terminal: a line a model
 
 
 def test_json_is_one_object(command: Command, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import locpmap as lp
+from locpmap.errors import InputError
 from locpmap.experiments import deep, protocol
 from locpmap.experiments.cases import Case, make_case
 from locpmap.experiments.catalogue import catalogue
@@ -125,6 +126,38 @@ def test_the_network_runs_once_for_the_same_images(fits: KeptFits, monkeypatch: 
     assert len(runs) == 3
 
 
+class Untouchable:
+    """Test images that nobody may look at."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"learning looks at {name} of the test images")
+
+
+def test_learning_never_looks_at_the_test_images(tmp_path: Path) -> None:
+    case = case_of(test=Untouchable())
+    kept = KeptFits(Stages(tmp_path), case, catalogue(TINY), "cpu", lambda done, total: None, "guard")
+    for name in catalogue(TINY):
+        kept.record(name)
+
+
+def test_the_recipes_that_the_report_speaks_of() -> None:
+    models = {model.name: model for model in deep.deep_models()}
+    assert max(max(step) for step in models["deep-consistent-far"].settings["steps"]) == 7
+    assert models["deep-consistent"].settings["steps"] == [[0, 1], [1, 0]]
+    assert models["deep-consistent-far"].settings["n_samples"] == 32
+    assert models["deep-pl"].settings["recipe"]["optimiser"] == "sgd"
+    for name in ("deep-pl-joint", "deep-cl-joint", "deep-consistent", "deep-consistent-far", "ce-fresh"):
+        assert models[name].needs == ("ce-start",)
+
+
+def test_a_fit_does_not_go_on_from_another_versions_state(tmp_path: Path) -> None:
+    paths = {
+        KeptFits(Stages(tmp_path), case_of(), catalogue(TINY), "cpu", lambda a, b: None, guard).checkpoint("ce-start")
+        for guard in ("one", "other")
+    }
+    assert len(paths) == 2
+
+
 # weights that come along
 
 
@@ -136,11 +169,17 @@ def test_shipped_weights_serve_the_demo_and_nothing_else() -> None:
         assert shipped_weights(other, "ce-fresh") is None
 
 
+def test_weights_that_should_have_come_along_are_missed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("locpmap.experiments.network_model.SHIPPED", tmp_path)
+    with pytest.raises(InputError, match="--train makes others"):
+        shipped_weights(case_of(replace(protocol.DIGITS, n_test=4)), "ce-fresh")
+
+
 def test_shipped_weights_need_no_training(tmp_path: Path) -> None:
     case = case_of(replace(protocol.DIGITS, n_test=30))
     kept = KeptFits(Stages(tmp_path), case, catalogue(TINY), "cpu", lambda done, total: None, "guard")
     network, crf = kept.fitted("ce-fresh"), kept.fitted("deep-consistent-far")
-    assert kept.record("deep-consistent-far")["details"] == {"weights": "digits-deep-consistent-far.safetensors"}
+    assert kept.record("deep-consistent-far")["details"]["weights"] == "digits-deep-consistent-far.safetensors"
     assert not list(tmp_path.glob("**/ce-start"))
     truth, noisy = case.test.truth, case.test.noisy
     probability = network.probability(noisy)

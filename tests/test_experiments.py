@@ -471,3 +471,28 @@ def test_kill_and_resume_come_to_the_same_numbers(tmp_path: Path) -> None:
 def test_digests_follow_the_settings() -> None:
     assert digest({"a": 1}) != digest({"a": 2})
     assert digest({"a": [1, 2]}) != digest({"a": [2, 1]})
+
+
+# options chosen on held-out images
+
+
+def test_a_choice_is_made_by_held_out_images_alone() -> None:
+    """Noise that drowns the unaries against none: held-out images tell, and nobody asks the test images."""
+    case = make_case(TINY, TINY.load(), "variance", 0)
+    fitted = FittedThreshold(np.array([3.0, 0.5]))
+    good, bad = ({"temperature": t, "probability": "votes"} for t in (0.0, 50.0))
+    for choices in ((good, bad), (bad, good)):
+        decoder = replace(DECODERS["locpmap-tuned"], choices=choices)
+        untouched = replace(case, test=None)  # type: ignore[arg-type]
+        assert rows.Subject(untouched, lambda: fitted, 6, False).options(decoder)["temperature"] == 0.0
+        row = rows.make_row(rows.Subject(case, lambda: fitted, 6, False), decoder, 6, lambda done, total: None)["row"]
+        assert row["chosen"] == good
+
+
+def test_a_choice_that_the_model_refuses_is_not_taken() -> None:
+    case = make_case(TINY, TINY.load(), "variance", 0)
+    far = lp.Potentials.grid(np.zeros((6, 28, 28, 2), np.float32), 0.1, connectivity=((0, 3),))
+    fitted = FittedThreshold(np.array([3.0, 0.5]))
+    fitted.potentials = lambda noisy: far  # type: ignore[method-assign]
+    decoder = replace(DECODERS["locpmap-tuned"], choices=({"blocks": "rows"}, {"blocks": "sites"}))
+    assert rows.Subject(case, lambda: fitted, 6, False).options(decoder)["blocks"] == "sites"

@@ -135,9 +135,11 @@ def test_half_the_size_and_nearly_the_same(tmp_path: Path) -> None:
     ("change", "words"),
     [
         ({"kind": "crf"}, "expected a network"),
-        ({"backbone": {"widths": [3]}}, "cannot be built|other weights"),
-        ({"backbone": {"depth": 3}}, "cannot be built"),
-        ({"head": {"n_labels": 2}}, "cannot be built"),
+        ({"backbone": {"widths": [3]}}, "other names or shapes"),
+        ({"backbone": {"widths": [100_000, 100_000]}}, "other names or shapes"),  # 360 GB, never asked for
+        ({"backbone": {"widths": [1] * 101}}, "at most 100"),
+        ({"backbone": {"widths": [3, 5], "depth": 3}}, "does not hold the network"),
+        ({"head": {"n_labels": 2}}, "does not hold the network"),
     ],
 )
 def test_files_that_are_no_network(tmp_path: Path, change: dict, words: str) -> None:
@@ -246,11 +248,82 @@ def test_the_rate_rises_and_falls() -> None:
 
 def test_a_training_that_diverges_says_so() -> None:
     x, y = images()
-    with pytest.raises(InputError, match="smaller learning_rate"):
-        nn.train(network(), lambda generator: (x * 1e20, y), nn.Recipe(20, 1e20, optimiser="sgd"))
+    with pytest.raises(training.DivergedError, match="by step 51: take a smaller learning_rate"):
+        nn.train(network(), lambda generator: (x * 1e20, y), nn.Recipe(200, 1e20, optimiser="sgd"))
 
 
-@pytest.mark.parametrize(("option", "value"), [("optimiser", "adam"), ("n_steps", 0)])
+def test_a_step_is_as_long_as_the_rate_and_decays_weights() -> None:
+    x, y = images()
+
+    def weights_after(**options: Any) -> Any:
+        net = network()
+        nn.train(net, lambda generator: (x, y), nn.Recipe(1, optimiser="sgd", **options))
+        return net.backbone.classifier.weight.detach()
+
+    start = network().backbone.classifier.weight.detach()
+    one, two, decayed = (
+        weights_after(learning_rate=0.1, weight_decay=0.0) - start,
+        weights_after(learning_rate=0.2, weight_decay=0.0) - start,
+        weights_after(learning_rate=0.1, weight_decay=0.5) - start,
+    )
+    torch.testing.assert_close(two, 2 * one)
+    rate = nn.Recipe(1, 0.1).rate(0)
+    assert rate < 0.1  # so the rate of the step is applied, not the largest one
+    torch.testing.assert_close(decayed, one - rate * 0.5 * start)
+
+
+def test_in_evaluation_mode_a_network_decodes() -> None:
+    x, _ = images()
+    net = network(heads()["predicted"], normalise=True).train(False)
+    decoded = net(x)
+    wanted = lp.infer(net.potentials(x.numpy()), "locpmap", probability="conditional", seed=0)
+    np.testing.assert_allclose(decoded.probability.numpy(), wanted.probability, atol=1e-5)
+    plain = network().train(False)
+    torch.testing.assert_close(plain(x), plain.backbone(x))
+    with pytest.raises(InputError, match="labels is None"):
+        network()(x)
+
+
+def test_outputs_are_those_of_evaluation_and_leave_the_mode_alone() -> None:
+    """In training mode batch normalisation would make an image's logits depend on the others, and learn from them."""
+    x, _ = images()
+    net = network(normalise=True).train()
+    alone, together = net.logits(x[:1].numpy()), net.logits(x.numpy())
+    np.testing.assert_allclose(alone, together[:1], atol=1e-6)
+    assert net.training
+
+
+def test_fixed_pairwise_weights_stay_fixed_in_a_file(tmp_path: Path) -> None:
+    network(heads()["linear"]).save(tmp_path / "net.safetensors")
+    again = nn.CRFNetwork.load(tmp_path / "net.safetensors")
+    assert "head.weights" not in dict(again.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda arrays, header: (arrays, header | {"step": 99}), "step 99"),
+        (lambda arrays, header: (arrays, header | {"step": None}), "step None"),
+        (lambda arrays, header: ({k: v for k, v in arrays.items() if k != "losses"}, header), "optimiser's state"),
+        (lambda arrays, header: ({k: v for k, v in arrays.items() if "optimiser/0" not in k}, header), "optimiser's"),
+        (lambda arrays, header: ({k: v for k, v in arrays.items() if "classifier" not in k}, header), "network"),
+    ],
+)
+def test_states_with_odd_contents_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any, words: str
+) -> None:
+    monkeypatch.setattr(training, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    state = tmp_path / "state.safetensors"
+    trained(checkpoint=state, stop=5)
+    write_model(state, *change(*read_model(state)))
+    with pytest.raises(InputError, match=words):
+        trained(checkpoint=state)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("optimiser", "adam"), ("n_steps", 0), ("batch_size", 0), ("learning_rate", float("nan")), ("warm_up", 2)],
+)
 def test_recipes_that_are_refused(option: str, value: object) -> None:
     with pytest.raises(InputError, match=option):
         nn.Recipe(**{"n_steps": 5, "learning_rate": 0.1, option: value})

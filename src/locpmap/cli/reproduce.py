@@ -84,7 +84,7 @@ def reproduce(
 
 
 class RunBars:
-    """Two bars on a terminal's standard error: all stages, and the one under way."""
+    """Two bars on a terminal's standard error, all stages and the one under way; elsewhere a line for every model."""
 
     def __init__(self, *, hidden: bool) -> None:
         from rich.console import Console
@@ -93,6 +93,8 @@ class RunBars:
         console = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._bars = Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal)
+        self._plain = None if hidden or console.is_terminal else console
+        self._title = ""
         self._all = self._bars.add_task("stages", total=None)
         self._now = self._bars.add_task("", total=None)
 
@@ -107,6 +109,10 @@ class RunBars:
 
     def stage(self, done: int, total: int, title: str) -> None:
         """A stage begins."""
+        model = title.partition(":")[0]
+        if self._plain is not None and model != self._title:  # no bars there: a line for every model
+            self._plain.print(f"{done}/{total} {model}", highlight=False)
+        self._title = model
         self._bars.update(self._all, completed=done, total=total)
         self._bars.reset(self._now, description=title, total=None)
 

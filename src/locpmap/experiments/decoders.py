@@ -49,7 +49,8 @@ LISTED = (
         "Network's argmax",
         "argmax",
         "network",
-        "The network by itself: the likelier label of each pixel, without a CRF.",
+        "The network by itself: the likelier label of each pixel.  Its seconds are those of the network's pass, which"
+        " other rows leave out.",
         n_images=MANY,
     ),
     Listed(

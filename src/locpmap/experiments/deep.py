@@ -36,7 +36,8 @@ NETWORKS: tuple[Model, ...] = (
         name="deep-pl-joint",
         learning="pseudolikelihood",
         title="Deep, pseudolikelihood, joint",
-        says="From ce-start on, network and couplings (predicted for every edge) by the pseudolikelihood.",
+        says="A network trained by the cross-entropy (ce-start) goes on together with couplings that it predicts for"
+        " every edge, by the pseudolikelihood.",
         settings=_settings("pseudolikelihood", GO_ON, steps=NEAR),
         needs=(START,),
         decoders=("argmax", *FEW_DECODERS),
@@ -45,7 +46,7 @@ NETWORKS: tuple[Model, ...] = (
         name="deep-cl-joint",
         learning="composite",
         title="Deep, composite likelihood, joint",
-        says="The same by the likelihood of whole rows and columns.",
+        says="Network and predicted couplings together, from ce-start on, by the likelihood of whole rows and columns.",
         settings=_settings("composite", GO_ON, steps=NEAR),
         needs=(START,),
         decoders=("argmax", *FEW_DECODERS),
@@ -54,7 +55,8 @@ NETWORKS: tuple[Model, ...] = (
         name="deep-consistent",
         learning="consistent",
         title="Deep, consistent",
-        says="The same with the neighbours that LocPMAP finds in place of the true ones.",
+        says="Network and predicted couplings together, from ce-start on, with the neighbours that LocPMAP finds in"
+        " place of the true ones.",
         settings=_settings("consistent", GO_ON | {"n_steps": 400}, steps=NEAR, n_samples=SAMPLES),
         needs=(START,),
         decoders=("argmax", *FEW_DECODERS),
@@ -63,8 +65,8 @@ NETWORKS: tuple[Model, ...] = (
         name="deep-consistent-far",
         learning="consistent",
         title="Deep, consistent, far neighbours",
-        says="The same with neighbours 1, 3 and 7 pixels away, across and down: what lies outside the nine pixels that"
-        " the network sees.",
+        says="Network and predicted couplings together, consistently, with neighbours 1, 3 and 7 pixels away, across"
+        " and down: they know what lies outside the nine pixels that the network sees.",
         settings=_settings("consistent", GO_ON | {"n_steps": 500}, steps=FAR, n_samples=SAMPLES),
         needs=(START,),
         decoders=("argmax", *FAR_DECODERS),
@@ -89,7 +91,7 @@ NETWORKS: tuple[Model, ...] = (
         name="ce-fresh",
         learning="cross-entropy",
         title="Network, trained on",
-        says="ce-start trained on by the cross-entropy for at least as long as deep-consistent-far: the rival.",
+        says="The network alone, trained on by the cross-entropy for as long as deep-consistent-far: its rival.",
         settings=_settings("cross-entropy", GO_ON | {"n_steps": 3500}),
         needs=(START,),
         decoders=NETWORK_DECODERS,
@@ -98,7 +100,8 @@ NETWORKS: tuple[Model, ...] = (
         name="ce-pl",
         learning="pseudolikelihood",
         title="Network, then a CRF by pseudolikelihood",
-        says="ce-fresh, and on its logits of held-out images one coupling for all edges, by the pseudolikelihood.",
+        says="The finished network (ce-fresh), and on its logits of held-out images one coupling for all edges, by the"
+        " pseudolikelihood.",
         settings={"objective": "pseudolikelihood"},
         needs=("ce-fresh",),
         decoders=FEW_DECODERS,
@@ -107,7 +110,8 @@ NETWORKS: tuple[Model, ...] = (
         name="ce-consistent",
         learning="consistent",
         title="Network, then a CRF consistently",
-        says="The same, learned consistently.",
+        says="The finished network (ce-fresh), and on its logits of held-out images one coupling for all edges, learned"
+        " consistently.",
         settings={"objective": "consistent"},
         needs=("ce-fresh",),
         decoders=FEW_DECODERS,

@@ -10,7 +10,7 @@ from typing import Any
 from locpmap.errors import InputError
 from locpmap.experiments.cases import Case
 from locpmap.experiments.model import Fitted, Model, Progress
-from locpmap.experiments.stages import Stages
+from locpmap.experiments.stages import Stages, digest
 
 
 class KeptFits:
@@ -51,7 +51,8 @@ class KeptFits:
 
     def checkpoint(self, name: str) -> Path:
         """Where a fit keeps its state until it is done."""
-        return self.stages.path(f"{self._stage(name)}.checkpoint", ".safetensors")
+        settings = digest(self._settings(self.models[name]))[:12]  # another version's state is not gone on from
+        return self.stages.path(f"{self._stage(name)}.{settings}.checkpoint", ".safetensors")
 
     def _fit(self, name: str, settings: dict[str, Any]) -> None:
         model = self.models[name]

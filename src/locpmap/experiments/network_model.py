@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from locpmap.crf import CRF
+from locpmap.errors import InputError
 from locpmap.experiments.cases import Case
 from locpmap.experiments.model import Fits, Fitted, Model, Progress
 from locpmap.experiments.protocol import LABELS
@@ -84,7 +85,8 @@ class NetworkModel(Model):
 
         shipped = shipped_weights(case, self.name)
         if shipped is not None:
-            return FittedNetwork(_load(shipped, device), {"weights": shipped.name}, 0.0)
+            details = {"weights": shipped.name, "made_by": f"locpmap reproduce {case.experiment.name} --train"}
+            return FittedNetwork(_load(shipped, device), details, 0.0)
         place, recipe, seed = choose_device(device), self._recipe(case), case.seed_of(f"training of {self.name}")
         network = self._build(case, store, seed).to(place)
         batches = Batches(case, self.settings["noise"], recipe.batch_size, place)
@@ -182,8 +184,10 @@ def shipped_weights(case: Case, model: str) -> Path | None:
     """The file with the weights of a network that comes with the package, unless it is to be trained here."""
     experiment = case.experiment
     path = SHIPPED / f"{experiment.name}-{model}.safetensors"
-    usable = case.seed == 0 and case.level == experiment.levels[0] and not experiment.fast and not experiment.train
-    return path if usable and path.exists() else None
+    wanted = model in experiment.shipped and case.seed == 0 and not experiment.fast and not experiment.train
+    if wanted and not path.exists():
+        raise InputError(f"{path} is not there, expected the weights that come with the package; --train makes others")
+    return path if wanted else None
 
 
 def _load(path: Path, device: str) -> CRFNetwork:

@@ -55,6 +55,7 @@ class Experiment:
     models: tuple[str, ...]
     ablated: tuple[str, ...]  # models of the ablation
     paper: dict[str, Any] | None
+    shipped: tuple[str, ...] = ()  # models whose weights come with the package, learned at the first level, seed 0
     fast: bool = False
     train: bool = False  # networks whose weights come with the package, too
 
@@ -92,13 +93,14 @@ DIGITS = Experiment(
     noise="gumbel",
     snr=0.25,
     n_train=4000,
-    n_test=400,
+    n_test=300,
     n_ablation=50,
     levels=("variance",),
     n_seeds=1,
     models=("raw-pl", "raw-consistent", "deep-consistent-far", "ce-fresh", "ce-consistent"),
     ablated=("raw-pl",),
     paper=None,
+    shipped=("deep-consistent-far", "ce-fresh"),
 )
 MNIST = Experiment(
     name="mnist",

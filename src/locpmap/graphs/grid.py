@@ -24,7 +24,7 @@ class Grid:
 
     A window of a larger grid says where its corner lies (``row``, ``column``) and how wide the whole is
     (``full_width``).  Colours and noise follow the global coordinates, so the interior of a window comes out
-    as it does in the whole grid (a halo of 2T sites is enough for T sweeps).
+    as it does in the whole grid (for T sweeps a halo of 2T sites is enough, times the longest step).
 
     ``connectivity`` is 4, 8, or the steps to further neighbours, such as ``((0, 1), (1, 0), (0, 5), (5, 0))``: each
     goes down, or right in its own row, and over an odd number of rows and columns together, so that red-black order

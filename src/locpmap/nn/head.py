@@ -123,7 +123,7 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         """
         terms = self.terms(logits, feature_map, edge_features)
         if not self.training:
-            return self._decode(logits, terms)
+            return self.decode(logits, terms)
         if labels is None:
             raise InputError("labels is None, expected labels in training mode (decoding needs evaluation mode)")
         return self.objective(logits, terms, labels)
@@ -176,7 +176,8 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
 
     @torch.compiler.disable
     @torch.no_grad()
-    def _decode(self, logits: Tensor, terms: tuple[Tensor, ...]) -> Result:
+    def decode(self, logits: Tensor, terms: tuple[Tensor, ...]) -> Result:
+        """Logits (N, K, H, W) with what :meth:`terms` gives for them, decoded."""
         return infer(self.potentials(logits, terms), self.decoder, seed=self.seed)
 
     def potentials(self, logits: Tensor, terms: tuple[Tensor, ...]) -> Potentials:

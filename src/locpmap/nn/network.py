@@ -19,9 +19,11 @@ from locpmap.graphs.grid import ends_of
 from locpmap.nn.fcn import FCN
 from locpmap.nn.head import CRFHead
 from locpmap.potentials import Potentials
+from locpmap.result import Result
 
 KIND = "network"
 CHUNK = 250  # images that go through the network at once
+MAX_LAYERS = 100  # of a network in a file
 
 
 class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
@@ -30,7 +32,8 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
     The head's pairwise terms are predicted from the network's last features (``feature_channels``), or linear in the
     intensities at both ends of an edge, (1, x_i, x_j) (``features=1 + 2C``), or the same on all edges.
 
-    In training mode ``network(images, labels)`` is the loss: the head's, or the cross-entropy where there is none.
+    In training mode ``network(images, labels)`` is the loss: the head's, or the cross-entropy where there is none.  In
+    evaluation mode ``network(images)`` is the head's decoded result, or the logits where there is none.
 
     >>> import numpy as np, torch
     >>> from locpmap.nn import FCN, CRFHead, CRFNetwork
@@ -51,13 +54,18 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
                 raise InputError(f"head has {head.n_labels} labels, expected {backbone.n_labels} like the network")
         self.backbone, self.head = backbone, head
 
-    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        """The loss of images (N, C, H, W) with labels (N, H, W)."""
+    def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor | Result:
+        """The loss of images (N, C, H, W) with labels (N, H, W), or what the images are decoded to."""
         feature_map = self.backbone.features(images)
         logits = self.backbone.classifier(feature_map)
+        if not self.training:
+            return logits if self.head is None else self.head.decode(logits, self._terms(images, logits, feature_map))
+        if labels is None:
+            raise InputError("labels is None, expected labels in training mode (decoding needs evaluation mode)")
         if self.head is None:
             return F.cross_entropy(logits.float(), labels)
-        return self.head.objective(logits, self._terms(images, logits, feature_map), labels)
+        loss: Tensor = self.head.objective(logits, self._terms(images, logits, feature_map), labels)
+        return loss
 
     def potentials(self, images: npt.ArrayLike) -> Potentials:
         """The CRF of images (N, H, W) or (N, C, H, W)."""
@@ -79,7 +87,7 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
     def save(self, path: PathLike, *, half: bool = False) -> None:
         """Write weights and architecture into one file, completely or not at all; ``half``: at half the size."""
         dtype = np.float16 if half else np.float32
-        state = {name: value.cpu().numpy() for name, value in self.state_dict().items() if value.is_floating_point()}
+        state = {name: value.cpu().numpy() for name, value in _weights(self).items()}
         backbone, head = self.backbone, self.head
         header: dict[str, Any] = {
             "kind": KIND,
@@ -100,16 +108,23 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
         if header.get("kind") != KIND:
             raise InputError(f"{path} holds a {header.get('kind', 'CRF')}, expected a network")
         try:
-            head = header["head"]
-            network = cls(FCN(**header["backbone"]), None if head is None else CRFHead(**_parsed(head)))
+            with torch.device("meta"):  # without memory: the file may lie about sizes
+                expected = {name: tuple(value.shape) for name, value in _weights(cls._described(header)).items()}
+            if {name: array.shape for name, array in arrays.items()} != expected:
+                raise InputError(f"its weights are {sorted(arrays)} of other names or shapes")
+            network = cls._described(header)
             state = {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
-            missing, unknown = network.load_state_dict(state, strict=False)
+            network.load_state_dict(state, strict=False)  # counters of batches are not kept
         except (KeyError, TypeError, RuntimeError, InputError) as error:
-            raise InputError(f"{path} describes a network that cannot be built: {error}") from None
-        counters = {name for name, value in network.state_dict().items() if not value.is_floating_point()}
-        if unknown or set(missing) - counters:
-            raise InputError(f"{path} has other weights than its network, expected {sorted(network.state_dict())}")
+            raise InputError(f"{path} does not hold the network that it describes: {error}") from None
         return network.train(False)
+
+    @classmethod
+    def _described(cls, header: dict[str, Any]) -> CRFNetwork:
+        backbone, head = header["backbone"], header["head"]
+        if len(backbone["widths"]) > MAX_LAYERS:
+            raise InputError(f"it has {len(backbone['widths'])} layers, expected at most {MAX_LAYERS}")
+        return cls(FCN(**backbone), None if head is None else CRFHead(**_parsed(head)))
 
     def _terms(self, images: Tensor, logits: Tensor, feature_map: Tensor) -> tuple[Tensor, ...]:
         assert self.head is not None
@@ -148,6 +163,11 @@ def intensities_of_ends(images: Tensor, steps: Steps) -> list[Tensor]:
         first, second = ((images[:, :, rows, columns]) for rows, columns in ends_of(step, *images.shape[2:]))
         features.append(torch.cat([torch.ones_like(first[:, :1]), first, second], dim=1).movedim(1, -1))
     return features
+
+
+def _weights(network: torch.nn.Module) -> dict[str, Tensor]:
+    """What a file keeps: all but counters."""
+    return {name: value for name, value in network.state_dict().items() if value.is_floating_point()}
 
 
 def _describe(head: CRFHead) -> dict[str, Any]:

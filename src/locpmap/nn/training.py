@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from locpmap.errors import BackendError, InputError, unknown
+from locpmap.errors import BackendError, InputError, LocpmapError, unknown, whole_number
+from locpmap.formats.atomic import PathLike
 from locpmap.formats.model_file import read_model, write_model
 
 Draw = Callable[[torch.Generator], tuple[Tensor, Tensor]]  # images (N, C, H, W) and labels (N, H, W) of one step
@@ -26,6 +27,7 @@ OPTIMISERS = ("adamw", "sgd")
 MOMENTUM = 0.9  # of sgd, the paper's
 LOGGED = 50  # losses that a result holds
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
+STEPS_BETWEEN_CHECKS = 50  # whether the loss is still a number
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,12 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.optimiser not in OPTIMISERS:
             raise unknown("optimiser", self.optimiser, OPTIMISERS)
-        if type(self.n_steps) is not int or self.n_steps < 1:
-            raise InputError(f"n_steps is {self.n_steps!r}, expected a whole number of at least 1")
+        for name in ("n_steps", "batch_size"):
+            whole_number(name, getattr(self, name), 1, 2**31 - 1)
+        for name, most in (("learning_rate", math.inf), ("weight_decay", math.inf), ("warm_up", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not 0 <= value < most:
+                raise InputError(f"{name} is {value!r}, expected a number from 0 to below {most}")
 
     def rate(self, step: int) -> float:
         """The learning rate of a step, 0 to n_steps - 1."""
@@ -61,7 +67,11 @@ class Training:
     """How a training went."""
 
     losses: tuple[float, ...]  # means over equal parts of the steps
-    seconds: float  # of this run, without what an earlier one had done
+    seconds: float  # with those of an interrupted run that it went on from, up to its last checkpoint
+
+
+class DivergedError(LocpmapError, ArithmeticError):
+    """A training whose loss is no longer a number."""
 
 
 def choose_device(device: str) -> torch.device:
@@ -79,7 +89,7 @@ def train(
     recipe: Recipe,
     *,
     seed: int = 0,
-    checkpoint: Path | None = None,
+    checkpoint: PathLike | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Training:
     """Minimise ``network(*draw(generator))``, the loss in training mode, where the network's weights are.
@@ -99,7 +109,9 @@ def train(
         network.to(memory_format=torch.channels_last)  # what its matrix units read
     optimiser = _optimiser(network, recipe)
     losses = torch.zeros(min(LOGGED, recipe.n_steps), device=device)
-    first = 0 if checkpoint is None else _resume(checkpoint, network, optimiser, losses, recipe, seed)
+    seed = whole_number("seed", seed, 0, 2**63 - 1)
+    state = None if checkpoint is None else Path(checkpoint)
+    first, before = (0, 0.0) if state is None else _resume(state, network, optimiser, losses, recipe, seed)
     generator = torch.Generator(device)
     network.train()
     began = saved = time.perf_counter()
@@ -117,17 +129,28 @@ def train(
         losses[step * len(losses) // recipe.n_steps] += loss.detach()
         if progress is not None:
             progress(step + 1, recipe.n_steps)
-        if checkpoint is not None and time.perf_counter() - saved > SECONDS_BETWEEN_CHECKPOINTS:
-            _keep(checkpoint, network, optimiser, losses, recipe, seed, step + 1)
-            saved = time.perf_counter()
+        now = time.perf_counter()
+        keep = state is not None and now - saved > SECONDS_BETWEEN_CHECKPOINTS
+        if keep or step % STEPS_BETWEEN_CHECKS == 0 or step + 1 == recipe.n_steps:
+            _check(losses, step)
+        if state is not None and keep:
+            header = {"step": step + 1, "seconds": before + now - began}
+            _keep(state, network, optimiser, losses, header | _identity(recipe, seed))
+            saved = now
     network.train(False)
     counts = np.bincount(np.arange(recipe.n_steps) * len(losses) // recipe.n_steps)
     means = tuple(float(mean) for mean in losses.cpu().numpy() / counts)
-    if not math.isfinite(means[-1]):
-        raise InputError(
-            f"the training's loss became {means[-1]}, expected finite losses: take a smaller learning_rate"
-        )
-    return Training(means, time.perf_counter() - began)
+    return Training(means, before + time.perf_counter() - began)
+
+
+def _check(losses: Tensor, step: int) -> None:
+    """Asked for now and then only, since the answer makes a GPU wait."""
+    if not bool(torch.isfinite(losses).all()):
+        raise DivergedError(f"the loss was no finite number by step {step + 1}: take a smaller learning_rate")
+
+
+def _identity(recipe: Recipe, seed: int) -> dict[str, Any]:
+    return {"kind": "training", "recipe": asdict(recipe), "seed": seed}
 
 
 def _optimiser(network: torch.nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
@@ -142,9 +165,7 @@ def _keep(
     network: torch.nn.Module,
     optimiser: torch.optim.Optimizer,
     losses: Tensor,
-    recipe: Recipe,
-    seed: int,
-    step: int,
+    header: dict[str, Any],
 ) -> None:
     arrays = {f"network/{name}": value for name, value in network.state_dict().items()}
     for number, state in optimiser.state_dict()["state"].items():
@@ -155,7 +176,7 @@ def _keep(
         for name, value in (arrays | {"losses": losses}).items()
         if value is not None
     }
-    write_model(path, numbers, {"kind": "training", "step": step, "recipe": asdict(recipe), "seed": seed})
+    write_model(path, numbers, header)
 
 
 def _resume(
@@ -165,24 +186,33 @@ def _resume(
     losses: Tensor,
     recipe: Recipe,
     seed: int,
-) -> int:
-    """The step to go on with: 0 where there is no file."""
+) -> tuple[int, float]:
+    """The step to go on with and the seconds spent so far: 0 where there is no file."""
     if not path.exists():
-        return 0
+        return 0, 0.0
     arrays, header = read_model(path)
-    expected: dict[str, Any] = {"kind": "training", "recipe": asdict(recipe), "seed": seed}
+    expected = _identity(recipe, seed)
     if {key: header.get(key) for key in expected} != expected:
         raise InputError(f"{path} is the state of another training, expected one with recipe={recipe} and seed={seed}")
     state = network.state_dict()
     kept = {name.removeprefix("network/"): array for name, array in arrays.items() if name.startswith("network/")}
     if {name: tuple(value.shape) for name, value in state.items()} != {name: a.shape for name, a in kept.items()}:
         raise InputError(f"{path} is the state of another network, expected one with the weights {sorted(state)}")
+    step, seconds = header.get("step"), header.get("seconds")
+    if type(step) is not int or not 0 < step <= recipe.n_steps or not isinstance(seconds, float):
+        raise InputError(f"{path} was kept at step {step!r}, expected a whole number from 1 to {recipe.n_steps}")
     network.load_state_dict({name: torch.as_tensor(array).to(state[name].dtype) for name, array in kept.items()})
     found: dict[int, dict[str, Tensor]] = {}
     for name, array in arrays.items():
         part, *rest = name.split("/")
         if part == "optimiser":
             found.setdefault(int(rest[0]), {})[rest[1]] = torch.as_tensor(array)
+    shapes = [tuple(parameter.shape) for group in optimiser.param_groups for parameter in group["params"]]
+    kept_shapes = [
+        {tuple(value.shape) for name, value in found.get(k, {}).items() if name != "step"} for k in range(len(shapes))
+    ]
+    if kept_shapes != [{shape} for shape in shapes] or arrays.get("losses", np.empty(0)).shape != tuple(losses.shape):
+        raise InputError(f"{path} holds another optimiser's state, expected that of {len(shapes)} parameters")
     optimiser.load_state_dict({"state": found, "param_groups": optimiser.state_dict()["param_groups"]})
     losses.copy_(torch.as_tensor(arrays["losses"]))
-    return int(header["step"])
+    return step, seconds

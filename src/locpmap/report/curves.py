@@ -12,6 +12,7 @@ from locpmap.report.drawing import OTHER_COLOUR, Figure, line_styles, png, style
 from locpmap.report.duels import NETWORK
 from locpmap.report.record import Curve, Level, Record
 
+LEAST_COVERAGE = 0.05  # the rate among fewer pixels is chance
 PANELS = ("raw-pl", "raw-consistent", "deep-pl", "deep-consistent-far")
 N_PANELS = 4
 PANEL_WIDTH = 4.1  # inches
@@ -47,7 +48,10 @@ def risk_coverage(record: Record, level: Level) -> bytes:
     def prepare(axis: Any) -> None:
         axis.set(xlim=(0, 1.01), xlabel="coverage")
 
-    return _panels(record, level, lambda curve: curve.risk, prepare, "error rate among the covered", marked=False)
+    def enough(curve: Curve) -> tuple[tuple[float | None, ...], ...]:
+        return tuple(point for point in curve.risk or () if (point[0] or 0) >= LEAST_COVERAGE)
+
+    return _panels(record, level, enough, prepare, "error rate among the covered", marked=False)
 
 
 def _panels(

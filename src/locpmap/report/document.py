@@ -20,7 +20,7 @@ def compose(record: Record, pictures: Pictures) -> Document:
     n, protocol = len(record.protocol.seeds), record.protocol
     seeds = f"{n} seeds" if n > 1 else "one seed"
     subtitle = (
-        f"{protocol.n_train:,} training and {protocol.n_test:,} test images of {protocol.height}×{protocol.width} "
+        f"{protocol.n_train:,} training and {_n_decoded(record):,} test images of {protocol.height}×{protocol.width} "
     )
     subtitle += f"pixels, {protocol.noise.capitalize()} noise, {seeds}"
     sections = (
@@ -60,6 +60,11 @@ def _overview(record: Record, pictures: Pictures) -> Iterator[Block]:
     yield from _findings(record)
 
 
+def _n_decoded(record: Record) -> int:
+    """The most test images that a decoder was given."""
+    return max((row.n_images for row in record.rows), default=record.protocol.n_test)
+
+
 def _findings(record: Record) -> Iterator[Block]:
     by_iou, by_nll = findings.verdicts(record), findings.verdicts(record, NLL)
     yield Paragraph(findings.summary(by_iou))
@@ -78,7 +83,7 @@ def _findings(record: Record) -> Iterator[Block]:
             yield Heading(f"Where another decoder beats LocPMAP in {words}")
             yield Bullets(tuple(defeats))
         elif ranked:
-            yield Paragraph(f"In {words}, no other decoder beats LocPMAP's best form on any model at any level.")
+            yield Paragraph(f"In {words}, no other decoder beats LocPMAP on any model at any level.")
     if partial := findings.unranked(by_iou):
         yield Paragraph(
             "Not ranked, because they were given less than a tenth of the images that others were given, but with a "
@@ -89,8 +94,8 @@ def _findings(record: Record) -> Iterator[Block]:
         yield Heading("Who is first in mean IoU")
         yield Bullets(tuple(findings.firsts(by_iou)))
     yield Paragraph(
-        f"{_certainty(record)} The best of LocPMAP's forms is taken by the same test images, for every model anew; the "
-        "tables below show all forms."
+        f"{_certainty(record)} LocPMAP stands here in the form that held-out images chose (tuned) where there is one; "
+        "for the others it is the best of its forms on these very test images. The tables below show all forms."
     )
 
 
@@ -213,7 +218,8 @@ def _ablation(record: Record) -> Iterator[Block]:
                 f"samples-{_slug(cells.model.name)}-{_slug(cells.level.name)}.png",
                 png,
                 f"Mean IoU against the number of samples, {name}",
-                f"Mean IoU against the number of samples, {name}; bars are standard errors.",
+                f"Mean IoU against the number of samples, {name}"
+                f"{'; bars are standard errors' if len(record.protocol.seeds) > 1 else ''}.",
             )
         yield tables.full_ablation_table(cells)
 

@@ -11,7 +11,7 @@ from locpmap.report.statistics import Estimate
 
 NETWORK = ("ce-fresh", "argmax")  # plain cross-entropy on freshly drawn noise, each pixel by itself
 PRIZE = "deep-consistent"  # learned jointly; its variants begin with the same name
-FORM = "locpmap-conditional"  # what consistent learning fits; chosen before the numbers were seen, not by them
+FORM = "locpmap-conditional"  # what consistent learning fits: one form for all, not the best on the test images
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def _in_words(duel: Duel, record: Record) -> str:
     if duel.iou is None or duel.nll is None:
         return f"no seed has both {spoken(duel.form)} and the network, so they cannot be compared."
     higher, lower = duel.iou.mean > 0, duel.nll.mean < 0
-    sure = all(each.errors is not None and abs(each.errors) > SURE for each in (duel.iou, duel.nll))
+    sure = all(each.is_beyond(SURE) for each in (duel.iou, duel.nll))
     if higher and lower:
         answer = "yes, in both" if sure else f"yes, in both, {_doubt(duel)}"
     elif higher or lower:

@@ -30,7 +30,7 @@ class Verdict:
     """The ranking of one model's decoders at one level, by one measure.
 
     ``lead`` is the paired difference best - rival, positive where LocPMAP is better; ``ahead`` are the decoders that
-    beat LocPMAP's best form, the best of them first; ``partial`` those that would, but on too few images to be ranked.
+    beat LocPMAP's form, the best of them first; ``partial`` those that would, but on too few images to be ranked.
     """
 
     level: Level
@@ -43,7 +43,7 @@ class Verdict:
 
     @property
     def is_first(self) -> bool:
-        """Whether no other decoder beats LocPMAP's best form."""
+        """Whether no other decoder beats LocPMAP."""
         return not self.ahead
 
 
@@ -76,7 +76,8 @@ def judge(record: Record, level: Level, model: Model, measure: Measure = MEAN_IO
             lead = Estimate(-lead.mean, lead.error, lead.n)
 
     def beats(each: Contender) -> bool:
-        return measure.better(each.value.mean, best.value.mean)
+        alike = measure.show(each.value.mean) == measure.show(best.value.mean)  # what prints alike is a tie
+        return measure.better(each.value.mean, best.value.mean) and not alike
 
     return Verdict(level, model, best, rival, lead, tuple(filter(beats, others)), tuple(filter(beats, partial)))
 
@@ -104,11 +105,18 @@ def _in_words(verdict: Verdict) -> str:
     if rival is None:
         return f"{spoken(best.decoder)} reaches {plus_minus(best.value)}; no other decoder was run."
     first, second = (best, rival) if verdict.is_first else (rival, best)
-    name = spoken(second.decoder) if verdict.is_first else f"LocPMAP's best form, {spoken(second.decoder)},"
+    name = spoken(second.decoder) if verdict.is_first else f"LocPMAP's form, {spoken(second.decoder)},"
     return (
         f"{spoken(first.decoder)} is first with {plus_minus(first.value)}; {name} follows with "
-        f"{share(second.value.mean)} ({distance(verdict.lead)}{_images(first, second)})."
+        f"{share(second.value.mean)} ({distance(verdict.lead)}{_against(verdict)}{_images(first, second)})."
     )
+
+
+def _against(verdict: Verdict) -> str:
+    """A warning where the seeds that both have say the contrary of the means over all seeds of each."""
+    if verdict.lead is None or verdict.lead.mean == 0 or (verdict.lead.mean > 0) == verdict.is_first:
+        return ""
+    return ", but the other way round on the seeds that both have"
 
 
 def _images(left: Contender, right: Contender) -> str:
@@ -157,10 +165,8 @@ def summary(found: list[Verdict]) -> str:
     if not found:
         return "LocPMAP was not run, so there is nothing to rank."
     firsts = [verdict for verdict in found if verdict.is_first]
-    sure = [v for v in firsts if v.lead is not None and v.lead.errors is not None and v.lead.errors >= SURE]
-    text = (
-        f"Of the {len(found)} combinations of a learned model and a noise level, LocPMAP in its best form is first in "
-    )
+    sure = [v for v in firsts if v.lead is not None and v.lead.mean > 0 and v.lead.is_beyond(SURE)]
+    text = f"Of the {len(found)} combinations of a learned model and a noise level, LocPMAP is first in "
     text += f"mean IoU in {'all' if len(firsts) == len(found) else len(firsts)}"
     if firsts and any(v.lead is not None and v.lead.n > 1 for v in firsts):
         text += f", in {len(sure)} of them by more than two standard errors"
@@ -174,7 +180,7 @@ def summary(found: list[Verdict]) -> str:
 
 
 def defeats(found: list[Verdict], measure: Measure) -> list[tuple[str, str]]:
-    """Every cell where another decoder beats LocPMAP's best form: the cell, and who by how much."""
+    """Every cell where another decoder beats LocPMAP: the cell, and who by how much."""
     return [
         (f"{verdict.model.title}, {verdict.level.name} level", _defeat(verdict, measure))
         for verdict in found
@@ -187,7 +193,7 @@ def _defeat(verdict: Verdict, measure: Measure) -> str:
     verb = "beats" if len(names) == 1 else "beat"
     who = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     return (
-        f"{who} {verb} LocPMAP's best form, {spoken(verdict.best.decoder)} with {share(verdict.best.value.mean)}, in "
+        f"{who} {verb} LocPMAP's form, {spoken(verdict.best.decoder)} with {share(verdict.best.value.mean)}, in "
         f"{measure.title} (between it and the best {distance(verdict.lead)}{_images(verdict.best, verdict.ahead[0])})."
     )
 
@@ -211,7 +217,7 @@ def beside_paper(record: Record) -> list[tuple[str, str]]:
             if (value := record.estimate(level.name, model, plain.name, MEAN_IOU.value)) is not None:
                 text += f", ours in the same form {plus_minus(value)}"
             if verdict.best.decoder != plain:
-                text += f", in its best form, {spoken(verdict.best.decoder)}, {plus_minus(verdict.best.value)}"
+                text += f", as {spoken(verdict.best.decoder)} {plus_minus(verdict.best.value)}"
             items.append((f"{features} features, {level.name} level".capitalize(), f"{text}."))
     return items
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,10 @@ SCHEMA = 1
 RANKED = 10
 
 Pictures = Mapping[str, npt.NDArray[Any]]
+
+
+MAX_PICTURES = 2**27  # bytes
+ODD = (zlib.error, TypeError, MemoryError, OverflowError)  # what else damaged files of NumPy raise
 
 
 @dataclass(frozen=True)
@@ -267,10 +272,18 @@ def read_pictures(folder: PathLike, record: Record) -> Pictures:
     size_of(path, "the pictures of a run")
     try:
         # Opened here, for NumPy leaves a damaged file open.
+        with path.open("rb") as stream, zipfile.ZipFile(stream) as members:
+            if sum(member.file_size for member in members.infolist()) > MAX_PICTURES:
+                raise InputError(f"{path} unpacks to more than {MAX_PICTURES} bytes, expected a few pictures")
         with path.open("rb") as stream, np.load(stream) as file:
             pictures = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, AttributeError):
+        wrong = [name for name, picture in pictures.items() if picture.dtype.kind not in "biuf"]
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, AttributeError, *ODD) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"{path} is damaged, expected plain arrays in NumPy's .npz format") from None
+    if wrong:
+        raise InputError(f"{path} holds {wrong[0]}, which is no array of numbers, expected plain pictures")
     for level in record.levels:
         shape = pictures[f"{level.name}/input"].shape if f"{level.name}/input" in pictures else None
         if shape is None or f"{level.name}/truth" not in pictures:

@@ -30,6 +30,12 @@ class Estimate:
             return None
         return self.mean / self.error
 
+    def is_beyond(self, errors: float) -> bool:
+        """Whether the mean is more than so many standard errors away from 0, or seeds agree that it is away from 0."""
+        if self.error is None:
+            return False
+        return abs(self.mean) > errors * max(self.error, SAME)
+
 
 def estimate(values: Iterable[float]) -> Estimate | None:
     """The mean of the values, one per seed; None where there are none."""
