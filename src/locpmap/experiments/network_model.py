@@ -14,7 +14,7 @@ from locpmap.errors import InputError
 from locpmap.experiments.cases import Case
 from locpmap.experiments.model import Fits, Fitted, Model, Progress
 from locpmap.experiments.protocol import LABELS
-from locpmap.experiments.raw import FittedCRF
+from locpmap.experiments.raw import FittedCRF, max_iterations, named_weights
 from locpmap.features import Features
 from locpmap.potentials import Potentials
 
@@ -154,11 +154,10 @@ class RefittedModel(Model):
             self.settings["objective"],
             seed=case.seed_of(f"training of {self.name}"),
             progress=lambda done, most, value: progress(done, most),
-            max_iterations=5 if case.experiment.fast else 200,
+            max_iterations=max_iterations(case),
             standard_errors=False,
         )
-        weights = dict(zip(result.names, map(float, result.w), strict=True))
-        return RefittedCRF(base, crf, {"weights": weights}, result.seconds)
+        return RefittedCRF(base, crf, {"weights": named_weights(result)}, result.seconds)
 
     def load(self, path: Path, case: Case, store: Fits, device: str) -> Fitted:
         return RefittedCRF(self._base(store), CRF.load(path), {}, 0.0)

@@ -15,6 +15,7 @@ from locpmap.experiments.decoders import CRF_DECODERS, FEW_DECODERS, MAIN_DECODE
 from locpmap.experiments.model import Fits, Fitted, Model, Progress
 from locpmap.experiments.protocol import LABELS
 from locpmap.features import ImageFeatures
+from locpmap.learning.result import FitResult
 from locpmap.potentials import Potentials
 
 Array = npt.NDArray[Any]
@@ -54,7 +55,7 @@ class RawModel(Model):
             case.fit.truth,
             self.learning,
             validation=held_out if self.learning == "consistent" else None,
-            max_iterations=MAX_ITERATIONS_FAST if case.experiment.fast else MAX_ITERATIONS,
+            max_iterations=max_iterations(case),
             seed=case.seed_of("learning"),
             progress=lambda done, most, value: progress(done, most),
             backend="numba",
@@ -62,11 +63,20 @@ class RawModel(Model):
         )
         summary = result.summary()
         del summary["seconds"]
-        weights = dict(zip(result.names, map(float, result.w), strict=True))
-        return FittedCRF(crf, {**summary, "weights": weights}, time.perf_counter() - began)
+        return FittedCRF(crf, {**summary, "weights": named_weights(result)}, time.perf_counter() - began)
 
     def load(self, path: Path, case: Case, store: Fits, device: str) -> Fitted:
         return FittedCRF(CRF.load(path), {}, 0.0)
+
+
+def max_iterations(case: Case) -> int:
+    """Limit of a fit; a smoke run stops early."""
+    return MAX_ITERATIONS_FAST if case.experiment.fast else MAX_ITERATIONS
+
+
+def named_weights(result: FitResult) -> dict[str, float]:
+    """The weights by name, for a record."""
+    return dict(zip(result.names, map(float, result.w), strict=True))
 
 
 RAW_MODELS: tuple[Model, ...] = (

@@ -123,7 +123,7 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         """
         terms = self.terms(logits, feature_map, edge_features)
         if not self.training:
-            return self.decode(logits, terms)
+            return self._decode(logits, terms)
         if labels is None:
             raise InputError("labels is None, expected labels in training mode (decoding needs evaluation mode)")
         return self.objective(logits, terms, labels)
@@ -176,15 +176,11 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
 
     @torch.compiler.disable
     @torch.no_grad()
-    def decode(self, logits: Tensor, terms: tuple[Tensor, ...]) -> Result:
-        """Logits (N, K, H, W) with what :meth:`terms` gives for them, decoded."""
-        return infer(self.potentials(logits, terms), self.decoder, seed=self.seed)
-
-    def potentials(self, logits: Tensor, terms: tuple[Tensor, ...]) -> Potentials:
-        """The model that is decoded: logits (N, K, H, W) and what :meth:`terms` gives for them."""
+    def _decode(self, logits: Tensor, terms: tuple[Tensor, ...]) -> Result:
         # Potentials take values per edge for all images or for each; terms may have a batch axis of 1.
         shared = tuple(t[0] if t.dim() in (3, 5) and len(t) == 1 < len(logits) else t for t in terms)
-        return Potentials.grid(logits.movedim(1, -1), shared, connectivity=self.steps)
+        potentials = Potentials.grid(logits.movedim(1, -1), shared, connectivity=self.steps)
+        return infer(potentials, self.decoder, seed=self.seed)
 
 
 def _check_given(name: str, value: object, option: str, number: int | None) -> None:

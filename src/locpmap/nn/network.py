@@ -58,14 +58,14 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
         """The loss of images (N, C, H, W) with labels (N, H, W), or what the images are decoded to."""
         feature_map = self.backbone.features(images)
         logits = self.backbone.classifier(feature_map)
+        if self.head is not None:
+            answer: Tensor | Result = self.head(logits, labels, **self._inputs_of_terms(images, feature_map))
+            return answer
         if not self.training:
-            return logits if self.head is None else self.head.decode(logits, self._terms(images, logits, feature_map))
+            return logits
         if labels is None:
             raise InputError("labels is None, expected labels in training mode (decoding needs evaluation mode)")
-        if self.head is None:
-            return F.cross_entropy(logits.float(), labels)
-        loss: Tensor = self.head.objective(logits, self._terms(images, logits, feature_map), labels)
-        return loss
+        return F.cross_entropy(logits.float(), labels)
 
     def potentials(self, images: npt.ArrayLike) -> Potentials:
         """The CRF of images (N, H, W) or (N, C, H, W)."""
@@ -126,13 +126,14 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
             raise InputError(f"it has {len(backbone['widths'])} layers, expected at most {MAX_LAYERS}")
         return cls(FCN(**backbone), None if head is None else CRFHead(**_parsed(head)))
 
-    def _terms(self, images: Tensor, logits: Tensor, feature_map: Tensor) -> tuple[Tensor, ...]:
+    def _inputs_of_terms(self, images: Tensor, feature_map: Tensor) -> dict[str, Any]:
+        """What the head makes its pairwise terms of, besides logits."""
         assert self.head is not None
         if self.head.feature_channels is not None:
-            return self.head.terms(logits, feature_map=feature_map)
+            return {"feature_map": feature_map}
         if self.head.features is not None:
-            return self.head.terms(logits, edge_features=intensities_of_ends(images, self.head.steps))
-        return self.head.terms(logits)
+            return {"edge_features": intensities_of_ends(images, self.head.steps)}
+        return {}
 
     @torch.no_grad()
     def _run(self, images: npt.ArrayLike) -> Iterator[tuple[Tensor, tuple[Tensor, ...]]]:
@@ -150,7 +151,9 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
                 batch = chunk.to(device)
                 feature_map = self.backbone.features(batch)
                 logits = self.backbone.classifier(feature_map)
-                terms = () if self.head is None else self._terms(batch, logits, feature_map)
+                terms: tuple[Tensor, ...] = ()
+                if self.head is not None:
+                    terms = self.head.terms(logits, **self._inputs_of_terms(batch, feature_map))
                 yield logits.cpu(), tuple(term.detach().cpu() for term in terms)
         finally:
             self.train(training)
