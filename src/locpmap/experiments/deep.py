@@ -67,7 +67,7 @@ NETWORKS: tuple[Model, ...] = (
         title="Deep, consistent, far neighbours",
         says="Network and predicted couplings together, consistently, with neighbours 1, 3 and 7 pixels away, across"
         " and down: they know what lies outside the nine pixels that the network sees.",
-        settings=_settings("consistent", GO_ON | {"n_steps": 500}, steps=FAR, n_samples=SAMPLES),
+        settings=_settings("consistent", GO_ON | {"n_steps": 1000}, steps=FAR, n_samples=SAMPLES),
         needs=(START,),
         decoders=("argmax", *FAR_DECODERS),
     ),
@@ -92,7 +92,7 @@ NETWORKS: tuple[Model, ...] = (
         learning="cross-entropy",
         title="Network, trained on",
         says="The network alone, trained on by the cross-entropy for as long as deep-consistent-far: its rival.",
-        settings=_settings("cross-entropy", GO_ON | {"n_steps": 3500}),
+        settings=_settings("cross-entropy", GO_ON | {"n_steps": 6000}),
         needs=(START,),
         decoders=NETWORK_DECODERS,
     ),

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from locpmap.errors import InputError, LocpmapError
 from locpmap.experiments.cases import Case, Part
-from locpmap.experiments.decoders import Listed
+from locpmap.experiments.decoders import SAMPLES, Listed
 from locpmap.experiments.measures import measure
 from locpmap.experiments.model import Fitted, Progress
 from locpmap.experiments.normal import first_images, normal_form
@@ -25,7 +25,7 @@ from locpmap.potentials import Potentials
 Array = npt.NDArray[Any]
 Decoded = tuple[Array, Array | None, float | None, float, str]  # labels, probability, score, seconds, status
 
-N_TUNING = 100  # held-out images by which a decoder's options are chosen
+N_TUNING = 200  # held-out images by which a decoder's options are chosen
 
 NO_METRICS = dict.fromkeys(
     ("iou", "mean_iou", "image_iou", "accuracy", "score", "seconds", "ece", "brier", "nll", "aurc", "status")
@@ -75,7 +75,8 @@ class Subject:
         if not decoder.choices:
             return listed
         if decoder.name not in self._chosen:
-            scores = [self._mean_iou(decoder.method, listed | choice) for choice in decoder.choices]
+            quick = listed | {"n_samples": min(SAMPLES, listed["n_samples"])}
+            scores = [self._mean_iou(decoder.method, quick | choice) for choice in decoder.choices]
             self._chosen[decoder.name] = listed | decoder.choices[int(np.argmax(scores))]
         return self._chosen[decoder.name]
 
