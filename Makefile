@@ -12,16 +12,22 @@ LISTS     := pyproject.toml constraints.txt
 PIP       := -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types bench clean
+.PHONY: help demo test test-triton test-gpu lint format types bench bench-gpu clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' Makefile
 
 demo: $(USER_ENV) ## install, denoise real digits with every decoder, write out/digits/report.html
 	$(VENV)/bin/locpmap reproduce digits --output out/digits
 
 test: $(DEV_ENV) ## install, run the whole suite
 	$(VENV)/bin/python -m pytest $(ARGS)
+
+test-triton: $(DEV_ENV) ## the kernels for GPUs in Triton's interpreter, on the CPU
+	TRITON_INTERPRET=1 $(VENV)/bin/python -m pytest tests/triton $(ARGS)
+
+test-gpu: ## the same on a GPU, with whatever Python has torch and triton: make test-gpu PYTHON=python3
+	PYTHONPATH=src:. $(PYTHON) -m pytest tests/triton $(ARGS)
 
 lint: $(DEV_ENV) ## ruff: rules and format
 	$(VENV)/bin/ruff check .
@@ -37,6 +43,9 @@ types: $(DEV_ENV) ## mypy on sources, tests, benchmarks and examples
 bench: $(BENCH_ENV) ## time against other libraries in their own environment (FAST=1: a smoke run)
 	$(BENCH)/bin/python -m benchmarks.cpu $(if $(FAST),--fast)
 	$(BENCH)/bin/python -m benchmarks.learning $(if $(FAST),--n-images 500)
+
+bench-gpu: ## time decoding on a GPU, with whatever Python has torch and triton
+	PYTHONPATH=src:. $(PYTHON) -m benchmarks.gpu
 
 clean: ## remove environments, caches and results of the demo
 	rm -rf $(VENV) $(BENCH) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,6 +7,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded: it
 
 OPTIONAL = {
     **dict.fromkeys(("nn", "kernels/torch", "experiments"), "torch"),
+    "kernels/triton": "triton",
     "estimators": "sklearn",
     "data": "mlxtend",
 }

@@ -1,7 +1,7 @@
 """Arrays in, arrays of the same kind out.
 
-Inside, everything is NumPy.  A torch tensor is recognised only if the caller has imported torch already, so
-that this library never imports it by itself.
+Inside, everything on the CPU is NumPy, and what lies on a GPU stays there as torch tensors.  A tensor is recognised
+only if the caller has imported torch already, so that this library never imports it by itself.
 """
 
 from __future__ import annotations
@@ -25,6 +25,16 @@ def is_tensor(value: object) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def on_gpu(value: object) -> bool:
+    """Whether the value is a tensor that is kept where it is."""
+    return is_tensor(value) and value.device.type == "cuda"  # type: ignore[attr-defined]
+
+
+def namespace(array: object) -> Any:
+    """The module whose functions take the array: NumPy or torch, as far as the two agree."""
+    return sys.modules["torch"] if is_tensor(array) else np
+
+
 def to_numpy(value: object, name: str) -> npt.NDArray[Any]:
     """The value as a NumPy array, without a copy where that is possible."""
     if is_tensor(value):
@@ -41,12 +51,28 @@ def to_numpy(value: object, name: str) -> npt.NDArray[Any]:
     return array
 
 
-def to_float(value: object, name: str) -> npt.NDArray[Any]:
-    """As :func:`to_numpy`, to keep, in single or double precision: half becomes single, integers become double."""
+def to_float(value: object, name: str, like: object = None) -> Any:
+    """An array to keep, in single or double precision: half becomes single, integers become double.
+
+    A tensor on a GPU stays one; beside ``like`` anything else becomes one on the same GPU.
+    """
+    if on_gpu(like) or (like is None and on_gpu(value)):
+        return _to_float_tensor(value, name, value if like is None else like)
     array = to_numpy(value, name)
     if array.dtype in (np.float32, np.float64):
         return to_keep(array)
     return array.astype(np.float32 if array.dtype == np.float16 else np.float64)
+
+
+def _to_float_tensor(value: object, name: str, like: Any) -> Any:
+    torch = sys.modules["torch"]
+    tensor = value.detach() if is_tensor(value) else torch.from_numpy(to_numpy(value, name))  # type: ignore[attr-defined]
+    if tensor.dtype.is_complex:
+        raise InputTypeError(f"{name} has dtype {tensor.dtype}, expected real numbers")
+    half = tensor.dtype in (torch.float16, torch.bfloat16)
+    dtype = torch.float32 if half else tensor.dtype if tensor.dtype.is_floating_point else torch.float64
+    copy = is_tensor(value) and tensor.nbytes <= MAX_COPY
+    return tensor.to(device=like.device, dtype=dtype, copy=copy).contiguous()
 
 
 def to_labels(value: object, name: str) -> npt.NDArray[np.int64]:
@@ -64,9 +90,21 @@ def to_keep(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array.copy() if array.nbytes <= MAX_COPY else array
 
 
+def cast(array: Any, dtype: Any) -> Any:
+    """The array in another type, which may be its own; ``dtype`` is one of the same kind of array, or its name."""
+    if is_tensor(array):
+        return array.to(getattr(sys.modules["torch"], dtype) if isinstance(dtype, str) else dtype)
+    return array.astype(dtype, copy=False)
+
+
+def place_beside(like: Any, array: npt.NDArray[Any]) -> Any:
+    """The array as it is, or, where ``like`` is a tensor, as a tensor on the same device."""
+    return import_module("torch").from_numpy(np.array(array)).to(like.device) if is_tensor(like) else array
+
+
 @dataclass(frozen=True)
 class Restore:
-    """Turns NumPy results into the kind of array the caller works with: NumPy, or tensors on the named device."""
+    """Turns results into the kind of array the caller works with: NumPy, or tensors on the named device."""
 
     device: str | None = None
 
@@ -75,15 +113,19 @@ class Restore:
         """Results as the value is."""
         return cls(str(value.device)) if is_tensor(value) else cls()  # type: ignore[attr-defined]
 
-    def __call__(self, array: npt.NDArray[Any]) -> Any:
+    def __call__(self, array: Any) -> Any:
+        if is_tensor(array):
+            return array.cpu().numpy() if self.device is None else array.to(self.device)
         if self.device is None:
             return array
         # By name: the caller has imported it, if not in this process then in the one that the potentials came from.
-        return import_module("torch").from_numpy(np.ascontiguousarray(array)).to(self.device)
+        return import_module("torch").from_numpy(np.require(array, requirements=["C", "W"])).to(self.device)
 
 
-def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A contiguous read-only view (a copy only if the memory is not contiguous)."""
+def frozen(array: Any) -> Any:
+    """A contiguous read-only view (a copy only if the memory is not contiguous); a tensor is only made contiguous."""
+    if is_tensor(array):
+        return array.contiguous()
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.arrays import frozen, is_tensor, to_float
+from locpmap.arrays import frozen, is_tensor, namespace, place_beside, to_float
 from locpmap.errors import InputError
 from locpmap.graphs import Graph, Grid
 from locpmap.graphs.grid import name_of
@@ -56,14 +57,14 @@ class Pairwise:
         """Whether the score is a weight where labels agree and 0 elsewhere."""
         return self.weights is not None
 
-    @property
+    @cached_property
     def least_weight(self) -> float:
         """The smallest Potts weight; not a number unless the model is Potts."""
         if self.weights is None:
             return float("nan")
-        return float(min((w.min(initial=np.inf) for w in self.weights), default=np.inf))
+        return min((float(w.min()) for w in self.weights if 0 not in w.shape), default=np.inf)
 
-    @property
+    @cached_property
     def constant_weight(self) -> float | None:
         """The Potts weight, where all edges of all images have the same one."""
         if self.weights is None or any(w.shape != (1, 1) or w[0, 0] != self.weights[0][0, 0] for w in self.weights):
@@ -71,33 +72,35 @@ class Pairwise:
         return float(self.weights[0][0, 0])
 
     def flat(self, direction_sizes: Sequence[int]) -> tuple[Array, Array]:
-        """``features`` and ``tables`` as :class:`locpmap.kernels.Model` wants them, in double precision."""
+        """``features`` and ``tables`` as :class:`locpmap.kernels.Model` wants them, in double precision on the CPU."""
         if self.weights is None:
             assert self.features is not None and self.tables is not None
-            return frozen(self.features.astype(np.float64)), frozen(self.tables.astype(np.float64))
+            return _double(self.features), _double(self.tables)
         if self.constant_weight is not None:
             features = self.weights[0][:, :, None]
         else:
             features = _join([w[:, :, None] for w in self.weights], direction_sizes)
-        return frozen(features.astype(np.float64)), frozen(np.eye(self.n_labels)[None, None, None])
+        return _double(features), frozen(place_beside(features, np.eye(self.n_labels)[None, None, None]))
 
     def without(self, dead: Array, direction_sizes: Sequence[int]) -> Pairwise:
         """The same term with the edges marked in ``dead`` (1|N, E) contributing nothing."""
         if self.weights is not None:
-            parts = np.split(dead, np.cumsum(direction_sizes)[:-1], axis=1)
-            cut = (frozen(np.where(part, w.dtype.type(0), w)) for part, w in zip(parts, self.weights, strict=True))
+            ends = np.cumsum(direction_sizes).tolist()
+            parts = [dead[:, end - size : end] for size, end in zip(direction_sizes, ends, strict=True)]
+            cut = (frozen(w * ~part) for part, w in zip(parts, self.weights, strict=True))
             return replace(self, weights=tuple(cut))
         assert self.features is not None and self.tables is not None
-        if np.isfinite(self.tables).all():
-            return replace(self, features=frozen(np.where(dead[:, :, None], 0.0, self.features)))
+        xp = namespace(self.tables)
+        if xp.isfinite(self.tables).all():
+            return replace(self, features=frozen(self.features * ~dead[:, :, None]))
         # 0 · -inf is not a number, so forbidden pairs on dead edges have to go from the tables themselves.
-        tables = np.where(dead[:, :, None, None, None], 0.0, self.tables)
+        tables = xp.where(dead[:, :, None, None, None], 0.0, self.tables)
         return replace(self, tables=frozen(tables))
 
 
-def parse_pairwise(value: Any, graph: Grid | Graph, n_images: int, n_labels: int, batched: bool) -> Pairwise:
-    """Recognise the form by its shape, or say which shapes would do."""
-    parse = _Parser(graph, n_images, n_labels, batched)
+def parse_pairwise(value: Any, graph: Grid | Graph, unary: Any, batched: bool) -> Pairwise:
+    """Recognise the form by its shape, or say which shapes would do; ``unary`` (N, S, L) says where arrays lie."""
+    parse = _Parser(graph, unary, batched)
     if isinstance(value, Factored):
         return parse.factored(value)
     # A nested list is a table; a sequence of arrays or of numbers has one entry per direction.
@@ -108,9 +111,10 @@ def parse_pairwise(value: Any, graph: Grid | Graph, n_images: int, n_labels: int
 
 
 class _Parser:
-    def __init__(self, graph: Grid | Graph, n_images: int, n_labels: int, batched: bool) -> None:
-        self.n_images, self.n_labels, self.batched = n_images, n_labels, batched
-        self.table = (n_labels, n_labels)
+    def __init__(self, graph: Grid | Graph, unary: Any, batched: bool) -> None:
+        self.n_images, self.n_labels, self.batched = len(unary), int(unary.shape[2]), batched
+        self.like = unary
+        self.table = (self.n_labels, self.n_labels)
         self.shapes: tuple[tuple[int, ...], ...]
         if isinstance(graph, Grid):
             self.names = tuple(name_of(step) for step in graph.steps)
@@ -122,53 +126,53 @@ class _Parser:
 
     def single(self, value: Any) -> Pairwise:
         """A scalar, a table for all edges or, on a graph, values per edge."""
-        array = to_float(value, "pairwise")
+        array = to_float(value, "pairwise", self.like)
         if array.ndim == 0:
             return self._potts([array.reshape(1, 1)] * len(self.shapes))
         shared = array.shape == self.table
         per_edge = None if self.on_grid else self._per_edge(array, self.shapes[0])
         if shared and per_edge is not None and array.ndim == 2:
             raise InputError(
-                f"pairwise has shape {array.shape}, which could be one table or a weight per image and edge:"
+                f"pairwise has shape {tuple(array.shape)}, which could be one table or a weight per image and edge:"
                 f" give the table as np.broadcast_to(table, (E, L, L))"
             )
         if shared:
             return self._tables(array[None, None, None])
         if per_edge is None:
-            raise InputError(f"pairwise has shape {array.shape}, expected {self._expected()}")
+            raise InputError(f"pairwise has shape {tuple(array.shape)}, expected {self._expected()}")
         return self._potts([per_edge]) if per_edge.ndim == 2 else self._tables(per_edge[:, :, None])
 
     def directions(self, values: Sequence[Any]) -> Pairwise:
         """One entry per direction of a grid, each a scalar, a table, or values per edge."""
         self._count(values, "pairwise")
-        arrays = [to_float(v, f"pairwise ({name})") for v, name in zip(values, self.names, strict=True)]
+        arrays = [to_float(v, f"pairwise ({name})", self.like) for v, name in zip(values, self.names, strict=True)]
         found = [self._per_edge(a, s) for a, s in zip(arrays, self.shapes, strict=True)]
         if all(a.ndim == 0 or (f is not None and f.ndim == 2) for a, f in zip(arrays, found, strict=True)):
             return self._potts([a.reshape(1, 1) if f is None else f for a, f in zip(arrays, found, strict=True)])
         if all(f is not None and f.ndim == 4 for f in found):
             return self._tables(_join([f[:, :, None] for f in found if f is not None], self.sizes))
         if all(a.shape == self.table for a in arrays):
-            return self._direction_tables(np.stack(arrays))
-        came = ", ".join(f"{name} {a.shape}" for name, a in zip(self.names, arrays, strict=True))
+            return self._direction_tables(namespace(self.like).stack(arrays))
+        came = ", ".join(f"{name} {tuple(a.shape)}" for name, a in zip(self.names, arrays, strict=True))
         raise InputError(f"pairwise has shapes {came}, expected {self._expected()}")
 
     def factored(self, value: Factored) -> Pairwise:
         """Features per edge times tables."""
-        tables = to_float(value.tables, "pairwise tables")
+        tables = to_float(value.tables, "pairwise tables", self.like)
         if tables.ndim != 3 or tables.shape[1:] != self.table or not len(tables):
             raise InputError(
-                f"the tables of Factored have shape {tables.shape}, expected (F, {self.n_labels}, {self.n_labels})"
-                " with at least one table"
+                f"the tables of Factored have shape {tuple(tables.shape)},"
+                f" expected (F, {self.n_labels}, {self.n_labels}) with at least one table"
             )
         given = value.features if self.on_grid and not is_tensor(value.features) else (value.features,)
         self._count(given, "the features of Factored")
         parts = []
         for item, name, shape in zip(given, self.names, self.shapes, strict=True):
             what = f"the features of Factored ({name})" if name else "the features of Factored"
-            array = to_float(item, what)
+            array = to_float(item, what, self.like)
             end = (*shape, len(tables))
             if array.shape not in (end, (self.n_images, *end)) or (array.ndim > len(end) and not self.batched):
-                raise InputError(f"{what} has shape {array.shape}, expected (.., {_csv(end)})")
+                raise InputError(f"{what} has shape {tuple(array.shape)}, expected (.., {_csv(end)})")
             images = len(array) if array.ndim > len(end) else 1
             parts.append(array.reshape(images, int(np.prod(shape)), len(tables)))
         features = _join(parts, self.sizes)
@@ -193,16 +197,16 @@ class _Parser:
 
     def _tables(self, tables: Array) -> Pairwise:
         _refuse(tables, "pairwise")
-        return Pairwise(self.n_labels, features=frozen(np.ones((1, 1, 1))), tables=frozen(tables))
+        ones = to_float(np.ones((1, 1, 1)), "features", self.like)
+        return Pairwise(self.n_labels, features=frozen(ones), tables=frozen(tables))
 
     def _direction_tables(self, tables: Array) -> Pairwise:
         """One table per direction: a feature per direction that is 1 on its edges, unless -inf forbids the product."""
         which = np.repeat(np.arange(len(tables)), self.sizes)
-        if not np.isfinite(tables).all():
+        if not namespace(tables).isfinite(tables).all():
             return self._tables(tables[which][None, :, None])
-        return Pairwise(
-            self.n_labels, features=frozen(np.eye(len(tables))[which][None]), tables=frozen(tables[None, None])
-        )
+        features = to_float(np.eye(len(tables))[which][None], "features", self.like)
+        return Pairwise(self.n_labels, features=frozen(features), tables=frozen(tables[None, None]))
 
     def _count(self, values: Any, what: str) -> None:
         if not isinstance(values, tuple | list) or len(values) != len(self.shapes):
@@ -226,15 +230,21 @@ def _csv(shape: tuple[int, ...]) -> str:
 def _join(parts: list[Array], sizes: Sequence[int]) -> Array:
     """Concatenate directions along the edge axis, with a common image axis."""
     images = max(part.shape[0] for part in parts)
-    full = [np.broadcast_to(p, (images, n, *p.shape[2:])) for p, n in zip(parts, sizes, strict=True)]
-    return np.concatenate(full, axis=1)
+    xp = namespace(parts[0])
+    full = [xp.broadcast_to(p, (images, n, *p.shape[2:])) for p, n in zip(parts, sizes, strict=True)]
+    return xp.concatenate(full, axis=1)
+
+
+def _double(array: Array) -> Array:
+    """In double precision, unless it lies on a GPU."""
+    return frozen(array if is_tensor(array) else array.astype(np.float64))
 
 
 def _refuse(array: Array, name: str, forbidden: float | None = None) -> None:
     """Raise on NaN and +inf, and on -inf too where it has no meaning."""
-    if not array.size:
+    if 0 in array.shape:
         return
-    low, high = array.min(), array.max()
+    low, high = float(array.min()), float(array.max())
     for value in (low, high):
         if np.isnan(value) or value == np.inf or value == forbidden:
             wanted = "finite numbers or -inf" if forbidden is None else "finite numbers"

@@ -13,7 +13,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.arrays import Restore, frozen, to_float, to_keep, to_labels, to_numpy
+from locpmap.arrays import (
+    Restore,
+    cast,
+    frozen,
+    is_tensor,
+    namespace,
+    place_beside,
+    to_float,
+    to_keep,
+    to_labels,
+    to_numpy,
+)
 from locpmap.errors import InputError
 from locpmap.graphs import Graph, Grid, Steps
 from locpmap.graphs.adjacency import colour_classes
@@ -33,9 +44,9 @@ class Potentials:
     """
 
     structure: Grid | Graph
-    unary: Array  # (N, S, L)
+    unary: Any  # (N, S, L): a NumPy array, or a tensor on a GPU; then the pairwise term and the mask are there, too
     pairwise: Pairwise
-    masked: Array | None  # (1|N, S), True where a site takes no part
+    masked: Any  # None, or (1|N, S), True where a site takes no part
     batched: bool
     restore: Restore
 
@@ -67,7 +78,7 @@ class Potentials:
         """
         scores = to_float(unary, "unary")
         if scores.ndim not in (3, 4):
-            raise InputError(f"unary has shape {scores.shape}, expected (H, W, L) or (N, H, W, L)")
+            raise InputError(f"unary has shape {tuple(scores.shape)}, expected (H, W, L) or (N, H, W, L)")
         if 0 in scores.shape:
             raise InputError(f"unary is empty: it has shape {scores.shape}, expected at least one of each")
         if window is not None and (np.shape(window) != (3,) or np.asarray(window).dtype.kind not in "iu"):
@@ -96,7 +107,7 @@ class Potentials:
         """
         scores = to_float(unary, "unary")
         if scores.ndim not in (2, 3):
-            raise InputError(f"unary has shape {scores.shape}, expected (S, L) or (N, S, L)")
+            raise InputError(f"unary has shape {tuple(scores.shape)}, expected (S, L) or (N, S, L)")
         if 0 in scores.shape:
             raise InputError(f"unary is empty: it has shape {scores.shape}, expected at least one of each")
         structure = edges if isinstance(edges, Graph) else Graph(scores.shape[-2], edges)
@@ -113,16 +124,17 @@ class Potentials:
             raise InputError(f"unary holds {len(unary)} images, expected fewer than 2^28")
         if unary.shape[2] >= 2**15:
             raise InputError(f"unary has {unary.shape[2]} labels, expected fewer than 2^15")
-        term = parse_pairwise(pairwise, structure, len(unary), unary.shape[2], batched)
-        masked = None if mask is None else _parse_mask(mask, structure, len(unary))
+        term = parse_pairwise(pairwise, structure, unary, batched)
+        masked = None if mask is None else _parse_mask(mask, structure, unary)
         if masked is not None and masked.any():
             edges = structure.edges()
             dead = masked[:, edges[:, 0]] | masked[:, edges[:, 1]]
             term = term.without(dead, _direction_sizes(structure))
             # An isolated site with one allowed label of score 0 changes no score and no log partition.
-            alone = np.full(unary.shape[2], -np.inf, unary.dtype)
-            alone[0] = 0
-            unary = np.where(masked[:, :, None], alone, unary)
+            xp = namespace(unary)
+            alone = xp.zeros_like(unary[0, 0])
+            alone[1:] = -np.inf
+            unary = xp.where(masked[:, :, None], alone, unary)
         _check_unary(unary, structure, batched)
         return cls(structure, frozen(unary), term, masked, batched, restore)
 
@@ -173,25 +185,49 @@ class Potentials:
     def forbids_pairs(self) -> bool:
         """Whether a pairwise table holds -inf, so that a labelling of allowed labels may still be forbidden."""
         tables = self.pairwise.tables
-        return tables is not None and bool(tables.min(initial=0.0) == -np.inf)
+        return tables is not None and 0 not in tables.shape and float(tables.min()) == -np.inf
 
     @cached_property
     def model(self) -> Model:
-        """The flat arrays that general kernels read; built when first needed, O(S + E log E)."""
+        """The flat arrays that general kernels read; built when first needed, O(S + E log E).
+
+        On a GPU they are tensors in the unaries' precision, but for ``class_ptr``, which says what to launch there.
+        """
         features, tables = self.pairwise.flat(_direction_sizes(self.structure))
-        near = self.structure.adjacency()
+        if is_tensor(self.unary):
+            features, tables = (cast(array, self.unary.dtype) for array in (features, tables))
         order, class_ptr = colour_classes(self.structure.colours())
-        parts = (self.structure.edges(), *near, order, class_ptr, self.structure.site_ids())
-        return Model(self.unary, features, tables, self.pairwise.potts, *(frozen(part) for part in parts))
+        parts = (self.structure.edges(), *self.structure.adjacency(), order)
+        placed = [place_beside(self.unary, frozen(part)) for part in (*parts, self.structure.site_ids())]
+        terms = (self.unary, features, tables, self.pairwise.potts)
+        return Model._make((*terms, *placed[:-1], frozen(class_ptr), placed[-1]))
+
+    def to(self, device: str | None) -> Potentials:
+        """The same with its arrays on a device ("cuda", "cuda:1", ..), or in NumPy (None); itself if they are there."""
+        if device is None and not is_tensor(self.unary):
+            return self
+        if device is not None and is_tensor(self.unary) and self.unary.device.type == device.partition(":")[0]:
+            return self
+        move = Restore(device)
+        term = self.pairwise
+        moved = replace(
+            term,
+            weights=None if term.weights is None else tuple(frozen(move(weight)) for weight in term.weights),
+            features=None if term.features is None else frozen(move(term.features)),
+            tables=None if term.tables is None else frozen(move(term.tables)),
+        )
+        masked = None if self.masked is None else frozen(move(self.masked))
+        return replace(self, unary=frozen(move(self.unary)), pairwise=moved, masked=masked)
 
     def score(self, labels: Any) -> Any:
         """θ(y): a float, or (N,) for a batch.  ``labels`` has the shape of the result's labels."""
-        totals = total_scores(self.model, self.flat_labels(labels))
+        host = self.to(None)
+        totals = total_scores(host.model, self.flat_labels(labels))
         return self.restore(totals) if self.batched else float(totals[0])
 
     def local_scores(self, labels: Any) -> Any:
         """The score of every label at every site with all other sites held, up to a constant per site; (.., L)."""
-        return self.restore(self.unflatten(local_scores(self.model, self.flat_labels(labels))))
+        return self.restore(self.unflatten(local_scores(self.to(None).model, self.flat_labels(labels))))
 
     def flat_labels(self, labels: Any, name: str = "labels") -> npt.NDArray[np.int64]:
         """Validated labels as (N, S); masked sites become 0, their only label."""
@@ -201,12 +237,12 @@ class Potentials:
             raise InputError(f"{name} has shape {array.shape}, expected {expected}")
         flat = array.reshape(self.n_images, self.n_sites)
         if self.masked is not None:
-            flat = np.where(self.masked, 0, flat)
+            flat = np.where(Restore()(self.masked), 0, flat)
         if flat.min() < 0 or flat.max() >= self.n_labels:
             raise InputError(f"{name} runs from {flat.min()} to {flat.max()}, expected 0 to {self.n_labels - 1}")
         return flat
 
-    def unflatten(self, values: Array) -> Array:
+    def unflatten(self, values: Any) -> Any:
         """(N, S, ...) back to the caller's axes: batch (if any), then sites, then the rest."""
         shaped = values.reshape(self.n_images, *self.structure.shape, *values.shape[2:])
         return shaped if self.batched else shaped[0]
@@ -218,8 +254,8 @@ def _direction_sizes(structure: Grid | Graph) -> list[int]:
     return [len(structure.edges())]
 
 
-def _parse_mask(mask: Any, structure: Grid | Graph, n_images: int) -> Array:
-    array = to_numpy(mask, "mask")
+def _parse_mask(mask: Any, structure: Grid | Graph, unary: Any) -> Any:
+    array, n_images = to_numpy(mask, "mask"), len(unary)
     if array.dtype != np.bool_:
         raise InputError(f"mask has dtype {array.dtype}, expected booleans (True where a site is ignored)")
     if array.shape not in (structure.shape, (n_images, *structure.shape)):
@@ -227,19 +263,20 @@ def _parse_mask(mask: Any, structure: Grid | Graph, n_images: int) -> Array:
     masked = array.reshape(-1, structure.n_sites)
     if masked.all(axis=1).any():
         raise InputError("mask ignores every site of an image, expected at least one that takes part")
-    return frozen(to_keep(masked))
+    return place_beside(unary, frozen(to_keep(masked)))
 
 
-def _check_unary(unary: Array, structure: Grid | Graph, batched: bool) -> None:
+def _check_unary(unary: Any, structure: Grid | Graph, batched: bool) -> None:
     """NaN and +inf show in the largest score of a site; -inf there means that no label is left."""
-    if np.isfinite(unary.min()) and np.isfinite(unary.max()):  # quick, and nearly always so
+    xp = namespace(unary)
+    if xp.isfinite(unary.max() - unary.min()):  # quick, and nearly always so
         return
-    best = unary.max(axis=2)
-    if np.isfinite(best).all():
+    best = xp.amax(unary, 2)
+    if xp.isfinite(best).all():
         return
-    image, site = (int(i) for i in np.argwhere(~np.isfinite(best))[0])
+    image, site = (int(i) for i in xp.argwhere(~xp.isfinite(best))[0])
     where = tuple(int(i) for i in np.unravel_index(site, structure.shape))
     at = f"[{', '.join(str(i) for i in ((image,) if batched else ()) + where)}]"
     if best[image, site] == -np.inf:
         raise InputError(f"unary{at} is -inf for every label, expected at least one allowed label")
-    raise InputError(f"unary{at} contains {best[image, site]}, expected finite numbers or -inf")
+    raise InputError(f"unary{at} contains {float(best[image, site])}, expected finite numbers or -inf")

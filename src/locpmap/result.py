@@ -7,9 +7,9 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
+from locpmap.arrays import namespace
 from locpmap.potentials import Potentials
 
 Array = npt.NDArray[Any]
@@ -105,6 +105,6 @@ class Result:
         """-Σ p log p per site, in nats."""
         if self.probability is None:
             return None
-        p = np.asarray(self.probability)
-        terms = np.multiply(p, np.log(np.where(p > 0, p, 1)))
-        return self.potentials.restore(np.maximum(0 - terms.sum(axis=-1), 0))  # 0 - 0 has no sign, unlike -0
+        p, xp = self.probability, namespace(self.probability)
+        terms = p * xp.log(xp.where(p > 0, p, 1))
+        return (0 - terms.sum(axis=-1)).clip(0)  # 0 - 0 has no sign, unlike -0

@@ -94,7 +94,7 @@ RAW_MODELS: tuple[Model, ...] = (
         title="Raw, pseudolikelihood, differences",
         says="Intensities, by pseudolikelihood, with a label table linear in (1, |x_i - x_j|).",
         settings=DIFFERENCE,
-        decoders=(*FEW_DECODERS, "locpmap-tuned"),
+        decoders=(*FEW_DECODERS, "locpmap-blocks-perturbed-conditional"),
     ),
     RawModel(
         name="raw-pl-constant",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from locpmap.errors import InputError, InputTypeError, unknown, whole_number
+from locpmap.arrays import Restore, cast, namespace, on_gpu
+from locpmap.errors import BackendError, InputError, InputTypeError, unknown, whole_number
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Progress, at_least, check_flags, drive, within
 from locpmap.inference.registry import DECODERS, options_of
-from locpmap.kernels import choose_backend
+from locpmap.kernels import Backend, choose_backend
 from locpmap.kernels.reference.scores import total_scores
 from locpmap.kernels.threads import Threads, available_threads
 from locpmap.noise import key_of
@@ -41,8 +43,8 @@ def infer(
         potentials: What to decode.
         method: A decoder's name, with its options as further arguments, or a configured decoder.
         seed: The seed of all noise, 0 to 2^64 - 1.  The same seed gives the same bits for any number of threads.
-        backend: "auto", "reference" or "numba"; a named one runs or raises.
-        device: "auto" or "cpu".
+        backend: "auto", "reference", "numba" (CPU) or "triton" (NVIDIA GPU); a named one runs or raises.
+        device: "cpu", "cuda", or "auto": potentials on a GPU are decoded there where the method can, others on the CPU.
         first_image: The number of the first image in the noise's keys: images 100 and on of a batch, decoded by
             themselves with ``first_image=100``, come out as they do in the whole batch.
         max_seconds: Stop after the step that passes this time and return what there is.
@@ -73,14 +75,25 @@ def infer(
     if progress is not None and not callable(progress):
         raise InputTypeError(f"progress is {progress!r}, expected a callable that takes (done, total)")
     key = key_of(seed)
-    kernels = choose_backend(backend, device)
+    kernels = _place(potentials, decoder, backend, device)
     threads = Threads((n_threads or available_threads()) if kernels.name == "numba" else 1)
+    began = time.perf_counter()
     try:
-        problem = Problem(potentials, kernels, threads, key, first_image)
-        outcome, status, seconds = drive(decoder, problem, max_seconds, progress)
+        problem = Problem(potentials.to(kernels.device), kernels, threads, key, first_image)
+        outcome, status = drive(decoder, problem, max_seconds, progress)
     finally:
         threads.close()
-    return _result(potentials, decoder, kernels.name, outcome, status, seconds)
+    return _result(potentials, problem, decoder, outcome, status, time.perf_counter() - began)
+
+
+def _place(potentials: Potentials, decoder: Decoder, backend: str, device: str) -> Backend:
+    """Where to decode: what lies on a GPU is decoded there if that can be, unless told otherwise."""
+    if device == "auto" and on_gpu(potentials.unary) and decoder.on_gpu and backend in ("auto", "triton"):
+        device = "cuda"
+    kernels = choose_backend(backend, device)
+    if kernels.device and not decoder.on_gpu:
+        raise BackendError(f"method {decoder.name} runs on the CPU: use device='cpu' or 'auto'")
+    return kernels
 
 
 def configure(method: str | Decoder, options: dict[str, Any], arguments: Sequence[str] = ARGUMENTS) -> Decoder:
@@ -115,19 +128,23 @@ def known_method(method: Any) -> str:
 
 
 def _result(
-    potentials: Potentials, decoder: Decoder, backend: str, outcome: Outcome, status: Status, seconds: float
+    potentials: Potentials, problem: Problem, decoder: Decoder, outcome: Outcome, status: Status, seconds: float
 ) -> Result:
     """Flat arrays back in the caller's shape and kind, with masked sites marked."""
-    labels, probability, samples = outcome.labels.astype(np.int64), outcome.probability, outcome.samples
-    if potentials.masked is not None:
-        labels[np.broadcast_to(potentials.masked, labels.shape)] = -1
-        if probability is not None:
-            probability[np.broadcast_to(potentials.masked, labels.shape)] = 0
-        if samples is not None:
-            samples[:, np.broadcast_to(potentials.masked, labels.shape)] = -1
+    labels, probability, samples = cast(outcome.labels, "int64"), outcome.probability, outcome.samples
+    if potentials.forbids_pairs:
+        host = potentials.to(None)
+        if np.isneginf(total_scores(host.model, Restore()(labels))).any():
+            status = Status.FORBIDDEN
+    masked = problem.potentials.masked
+    if masked is not None:
+        where = namespace(labels).where
+        labels = where(masked, -1, labels)
+        probability = None if probability is None else where(masked[:, :, None], 0, probability)
+        samples = None if samples is None else where(masked, -1, samples)
     restore, unflatten = potentials.restore, potentials.unflatten
-    if potentials.forbids_pairs and np.isneginf(total_scores(potentials.model, outcome.labels)).any():
-        status = Status.FORBIDDEN
+    if samples is not None:
+        samples = restore(namespace(samples).stack([unflatten(sample) for sample in samples]))
     log_partition: Any = outcome.log_partition
     if log_partition is not None:
         log_partition = restore(log_partition) if potentials.batched else float(log_partition[0])
@@ -136,15 +153,15 @@ def _result(
         probability=None if probability is None else restore(unflatten(probability)),
         method=decoder.name,
         status=status,
-        backend=backend,
-        device="cpu",
+        backend=problem.kernels.name,
+        device=problem.kernels.device or "cpu",
         seconds=seconds,
         n_sweeps=outcome.n_sweeps,
         n_samples=outcome.n_samples,
         noise=outcome.noise,
         log_partition=log_partition,
         log_partition_kind=outcome.log_partition_kind,
-        samples=None if samples is None else restore(np.stack([unflatten(sample) for sample in samples])),
+        samples=samples,
         band=outcome.band,
         potentials=potentials,
     )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.arrays import frozen
+from locpmap.arrays import cast, frozen, namespace
 from locpmap.graphs import Grid
 from locpmap.inference.decoder import Problem
 from locpmap.inference.sampling import Draw
@@ -35,7 +35,7 @@ def site_climber(problem: Problem, climb: Climb) -> Draw:
     """Single sites on any graph with any table."""
 
     def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
-        labels = np.empty((hi - lo, problem.potentials.n_sites, count), np.int16)
+        labels = problem.empty((hi - lo, problem.potentials.n_sites, count), "int16")
         how = (climb.perturbation, climb.start, climb.given, climb.max_sweeps)
         return labels, problem.kernels.climb_sites(problem.model, *how, problem.first_image, lo, hi, first, labels)
 
@@ -46,7 +46,7 @@ def block_climber(problem: Problem, climb: Climb, plan: BlockPlan) -> Draw:
     """Blocks of sites."""
 
     def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
-        labels = np.empty((hi - lo, problem.potentials.n_sites, count), np.int16)
+        labels = problem.empty((hi - lo, problem.potentials.n_sites, count), "int16")
         how = (plan, climb.perturbation, climb.start, climb.given, climb.max_sweeps)
         return labels, problem.kernels.climb_blocks(problem.model, *how, problem.first_image, lo, hi, first, labels)
 
@@ -54,15 +54,15 @@ def block_climber(problem: Problem, climb: Climb, plan: BlockPlan) -> Draw:
 
 
 def potts_climber(problem: Problem, climb: Climb) -> Draw:
-    """Single sites on a 4-connected grid with Potts weights >= 0, lazy noise."""
+    """Single sites on a 4-connected grid with Potts weights >= 0, lazy noise; with two labels, of any sign."""
     grid = problem.potentials.structure
     assert isinstance(grid, Grid)
     right, down = direction_weights(problem.potentials, problem.potentials.unary.dtype)
     window = (grid.row, grid.column, grid.whole_width)
-    given = climb.given.astype(np.uint8)
+    given = cast(climb.given, "uint8")
 
     def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
-        labels = np.empty((hi - lo, problem.potentials.n_sites, count), np.uint8)
+        labels = problem.empty((hi - lo, problem.potentials.n_sites, count), "uint8")
         unary = problem.potentials.unary[lo:hi]
         near = (of_images(weight, lo, hi) for weight in (right, down))
         noise = (*climb.perturbation[1:], problem.first_image + lo, first)
@@ -93,27 +93,27 @@ def bits_climber(problem: Problem, climb: Climb, *, packed: bool) -> Draw:
     return draw
 
 
+def takes_directions(potentials: Potentials) -> bool:
+    """Whether edges run right and down only and have Potts weights, as :func:`direction_weights` wants them."""
+    grid = potentials.structure
+    return isinstance(grid, Grid) and grid.connectivity == 4 and potentials.pairwise.potts
+
+
 def takes_bits(potentials: Potentials) -> bool:
     """Whether :func:`bits_climber` can serve, and its scratch (up to 22 words per site and thread) stays small."""
-    grid = potentials.structure
-    return (
-        isinstance(grid, Grid)
-        and grid.connectivity == 4
-        and potentials.n_labels == 2
-        and potentials.pairwise.potts
-        and potentials.n_sites <= MAX_BIT_SITES
-    )
+    return takes_directions(potentials) and potentials.n_labels == 2 and potentials.n_sites <= MAX_BIT_SITES
 
 
-def direction_weights(potentials: Potentials, dtype: np.dtype[Any]) -> tuple[Array, ...]:
+def direction_weights(potentials: Potentials, dtype: Any) -> tuple[Array, ...]:
     """Potts weights to the right (1|N, H, W-1) and down (1|N, H-1, W), in one precision and one layout.
 
     So a kernel compiles for them once.
     """
     grid, weights = potentials.structure, potentials.pairwise.weights
     assert isinstance(grid, Grid) and weights is not None
+    xp = namespace(weights[0])
     return tuple(
-        frozen(np.broadcast_to(weight, (len(weight), h * w)).reshape(len(weight), h, w).astype(dtype, copy=False))
+        frozen(cast(xp.broadcast_to(weight, (len(weight), h * w)).reshape(len(weight), h, w), dtype))
         for weight, (h, w) in zip(weights, grid.direction_shapes, strict=True)
     )
 
@@ -131,13 +131,12 @@ class BandCounter:
 
     def __init__(self, problem: Problem, climb: Climb, draw: Draw) -> None:
         unary = problem.potentials.unary
-        least = (unary[:, :, 0] == -np.inf).astype(np.int64)
-        greatest = (unary[:, :, 1] > -np.inf).astype(np.int64)
+        least, greatest = cast(unary[:, :, 0] == -np.inf, "int64"), cast(unary[:, :, 1] > -np.inf, "int64")
         self.draw = draw
         ends = (Climb(climb.perturbation, GIVEN, given, climb.max_sweeps) for given in (least, greatest))
         self.ends = [site_climber(problem, end) for end in ends]
-        self.differ = np.zeros(unary.shape[:2], np.int64)
-        self.unique = np.zeros(len(unary), np.int64)
+        self.differ = problem.zeros(unary.shape[:2], "int64")
+        self.unique = problem.zeros((len(unary),), "int64")
         self._lock = threading.Lock()
 
     def __call__(self, lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.arrays import namespace
 from locpmap.errors import InputError, InputTypeError, whole_number
 from locpmap.kernels import Backend, Model
 from locpmap.kernels.threads import Threads, ranges
@@ -42,6 +43,23 @@ class Problem:
     def model(self) -> Model:
         """The flat arrays."""
         return self.potentials.model
+
+    @property
+    def sweeps_per_step(self) -> int:
+        """Sweeps before a decoder asks whether it has converged: on a GPU that question makes everything wait."""
+        return 8 if self.kernels.device else 1
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """A new array beside the unaries, with anything in it."""
+        unary = self.potentials.unary
+        xp = namespace(unary)
+        return xp.empty(shape, dtype=getattr(xp, dtype), device=unary.device)
+
+    def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """A new array beside the unaries, of zeros."""
+        array = self.empty(shape, dtype)
+        array[...] = 0
+        return array
 
     def sweep(self, kernel: Callable[..., Any], *state: Any) -> list[Any]:
         """Run ``kernel(model, *state, lo, hi, begin, stop)`` once over every image and site.
@@ -72,16 +90,16 @@ class Step(NamedTuple):
 
 @dataclass
 class Outcome:
-    """A decoder's answer in flat arrays."""
+    """A decoder's answer in flat arrays, of the kind of the potentials'."""
 
-    labels: Array  # (N, S)
-    probability: Array | None = None  # (N, S, L)
+    labels: Any  # (N, S)
+    probability: Any = None  # (N, S, L)
     n_sweeps: float = 0
     n_samples: int = 0
     noise: str | None = None
-    log_partition: Array | None = None  # (N,)
+    log_partition: Any = None  # (N,)
     log_partition_kind: BoundKind | None = None
-    samples: Array | None = None  # (M, N, S)
+    samples: Any = None  # (M, N, S)
     band: Band | None = None
     status: Status | None = None  # where the decoder knows more than the loop
 
@@ -90,6 +108,7 @@ class Decoder(ABC):
     """Options of one method; see the module's docstring."""
 
     name: ClassVar[str]
+    on_gpu: ClassVar[bool] = False  # whether there are kernels for it in Triton
     at_end: ClassVar[Status] = Status.MAX_SWEEPS  # what it means that `done` reached `total`
 
     @abstractmethod
@@ -107,7 +126,7 @@ class Decoder(ABC):
 
 def drive(
     decoder: Decoder, problem: Problem, max_seconds: float | None, progress: Progress | None
-) -> tuple[Outcome, Status, float]:
+) -> tuple[Outcome, Status]:
     """Run to convergence, to the end or to the time limit; at least one step is made."""
     began = time.perf_counter()
     decoder = _plain(decoder)
@@ -126,7 +145,7 @@ def drive(
     outcome = decoder.finish(problem, state)
     if outcome.status is not None and status is not Status.MAX_SECONDS:
         status = outcome.status
-    return outcome, status, time.perf_counter() - began
+    return outcome, status
 
 
 def _plain(decoder: Decoder) -> Decoder:

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.arrays import cast, namespace, place_beside
 from locpmap.errors import InputError
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least
 from locpmap.inference.sampling import parse_start
-from locpmap.kernels.perturbation import RANDOM
-from locpmap.kernels.reference import noise
+from locpmap.kernels.perturbation import NONE, RANDOM, Perturbation
 from locpmap.kernels.reference.gibbs import CONDITIONAL, NOTHING, VOTES
 from locpmap.result import Status
 
@@ -42,6 +42,7 @@ class Gibbs(Decoder):
     """
 
     name: ClassVar[str] = "gibbs"
+    on_gpu: ClassVar[bool] = True
     at_end: ClassVar[Status] = Status.COMPLETE
     n_samples: int = 100
     burn_in: int = 100
@@ -58,7 +59,7 @@ class Gibbs(Decoder):
             raise InputError(f"probability is {self.probability!r}, expected 'votes' or 'conditional'")
 
     def init(self, problem: Problem) -> _State:
-        return _State(start_labels(self.start, problem), np.zeros(problem.potentials.unary.shape))
+        return _State(start_labels(self.start, problem), problem.zeros(problem.potentials.unary.shape, "float64"))
 
     def step(self, problem: Problem, state: _State) -> Step:
         total = self.burn_in + self.n_samples * self.thin
@@ -68,36 +69,31 @@ class Gibbs(Decoder):
         adds = NOTHING if not counts else VOTES if self.probability == "votes" else CONDITIONAL
         sweep_chain(problem, state.labels, state.totals, adds, 1.0, state.sweeps)
         if counts and self.keep_samples:
-            state.kept.append(state.labels.astype(np.int16))
+            state.kept.append(cast(state.labels, "int16"))
         return Step(state.sweeps, total)
 
     def finish(self, problem: Problem, state: _State) -> Outcome:
         n_samples = max(0, (state.sweeps - self.burn_in) // self.thin)
         totals = state.totals
         if n_samples == 0:  # stopped during burn-in: the chain's present state is all there is
-            totals = np.eye(totals.shape[2])[state.labels]
-        probability = (totals / max(n_samples, 1)).astype(problem.potentials.unary.dtype)
+            totals = place_beside(totals, np.eye(totals.shape[2]))[state.labels]
+        probability = cast(totals / max(n_samples, 1), problem.potentials.unary.dtype)
         return Outcome(
             labels=probability.argmax(axis=2),
             probability=probability,
             n_sweeps=state.sweeps,
             n_samples=n_samples,
-            samples=np.stack(state.kept) if state.kept else None,
+            samples=namespace(probability).stack(state.kept) if state.kept else None,
         )
 
 
 def start_labels(start: Any, problem: Problem) -> Array:
     """The chain's first labelling, (N, S)."""
     code, given = parse_start(start, problem, {"random": RANDOM})
-    if code != RANDOM:
-        return given.copy()
-    model, first = problem.model, problem.first_image
-    return np.stack(
-        [
-            noise.start_labels(unary, noise.words(problem.key, noise.START, first + n, 0, model.site_id)[0])
-            for n, unary in enumerate(model.unary)
-        ]
-    )
+    labels = problem.empty((problem.potentials.n_images, problem.potentials.n_sites, 1), "int16")
+    how = (Perturbation(NONE, 0.0, *problem.key), code, given, 0)  # a climb that ends where it starts
+    problem.kernels.climb_sites(problem.model, *how, problem.first_image, 0, len(labels), 0, labels)
+    return cast(labels[:, :, 0], "int64")
 
 
 def sweep_chain(problem: Problem, labels: Array, totals: Array, adds: int, temperature: float, sweep: int) -> None:

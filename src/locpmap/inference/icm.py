@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
+from locpmap.arrays import cast
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least
 from locpmap.inference.sampling import parse_start
 from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, RANDOM, Perturbation
@@ -18,9 +16,9 @@ SWEEPS_PER_STEP = 10
 
 @dataclass
 class _State:
-    labels: npt.NDArray[np.int16]  # (N, S, 1)
+    labels: Any  # (N, S, 1) int16
     start: int
-    given: npt.NDArray[Any]
+    given: Any
     sweeps: int = 0
 
 
@@ -34,6 +32,7 @@ class ICM(Decoder):
     """
 
     name: ClassVar[str] = "icm"
+    on_gpu: ClassVar[bool] = True
     start: Any = "random"
     max_sweeps: int = 100
 
@@ -43,7 +42,7 @@ class ICM(Decoder):
     def init(self, problem: Problem) -> _State:
         start, given = parse_start(self.start, problem, {"random": RANDOM, "unary": PERTURBED})
         potentials = problem.potentials
-        return _State(np.zeros((potentials.n_images, potentials.n_sites, 1), np.int16), start, given)
+        return _State(problem.zeros((potentials.n_images, potentials.n_sites, 1), "int16"), start, given)
 
     def step(self, problem: Problem, state: _State) -> Step:
         sweeps = min(SWEEPS_PER_STEP, self.max_sweeps - state.sweeps)
@@ -56,7 +55,7 @@ class ICM(Decoder):
 
         made = max(problem.threads.map(climb, ranges(problem.potentials.n_images, problem.threads.n_threads)))
         state.sweeps += made
-        state.start, state.given = GIVEN, state.labels[:, :, 0].astype(np.int64)
+        state.start, state.given = GIVEN, cast(state.labels[:, :, 0], "int64")
         return Step(state.sweeps, self.max_sweeps, converged=made < sweeps)
 
     def finish(self, problem: Problem, state: _State) -> Outcome:

@@ -24,6 +24,7 @@ class ICMIter(Decoder):
     """
 
     name: ClassVar[str] = "icm_iter"
+    on_gpu: ClassVar[bool] = True
     at_end: ClassVar[Status] = Status.COMPLETE
     n_samples: int = 50
     drop: float = 0.1

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from locpmap.errors import InputError
-from locpmap.graphs import Grid
 from locpmap.graphs.blocks import plan_blocks
 from locpmap.inference.climbers import (
     BandCounter,
@@ -20,6 +19,7 @@ from locpmap.inference.climbers import (
     potts_climber,
     site_climber,
     takes_bits,
+    takes_directions,
 )
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least, within
 from locpmap.inference.sampling import Draw, Tally, parse_start
@@ -70,6 +70,7 @@ class LocPMAP(Decoder):
     """
 
     name: ClassVar[str] = "locpmap"
+    on_gpu: ClassVar[bool] = True
     at_end: ClassVar[Status] = Status.COMPLETE
     n_samples: int = 50
     blocks: Any = "sites"
@@ -106,12 +107,13 @@ class LocPMAP(Decoder):
         scheme = NONE if self.temperature == 0 else LOGISTIC if lazy and problem.potentials.n_labels == 2 else PLAIN
         climb = Climb(Perturbation(scheme, float(self.temperature), *problem.key), start, given, self.max_sweeps)
         draw: Draw
+        on_gpu = problem.kernels.device is not None
         if not self._single_sites():
             plan = plan_blocks(self.blocks, problem.potentials.structure, problem.potentials.n_labels)
             draw = block_climber(problem, climb, plan)
-        elif lazy and problem.potentials.n_labels > 2:
+        elif lazy and (problem.potentials.n_labels > 2 or (on_gpu and takes_directions(problem.potentials))):
             draw = potts_climber(problem, climb)
-        elif lazy and takes_bits(problem.potentials):
+        elif lazy and not on_gpu and takes_bits(problem.potentials):
             draw = bits_climber(problem, climb, packed=not self.keep_samples)
         else:
             draw = site_climber(problem, climb)
@@ -155,13 +157,8 @@ class LocPMAP(Decoder):
     def _scheme(self, potentials: Potentials) -> str:
         """The noise's name: a property of the model, never of the backend."""
         two = potentials.n_labels == 2
-        grid = potentials.structure
         few_candidates = (
-            isinstance(grid, Grid)
-            and grid.connectivity == 4
-            and potentials.pairwise.potts
-            and potentials.pairwise.least_weight >= 0
-            and 2 < potentials.n_labels <= 255
+            takes_directions(potentials) and potentials.pairwise.least_weight >= 0 and 2 < potentials.n_labels <= 255
         )
         applies = self._single_sites() and self.temperature > 0 and (two or few_candidates)
         if self.noise == "lazy" and not applies:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.arrays import cast, namespace
 from locpmap.errors import InputError
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least, within
 from locpmap.kernels.reference.messages import UNVISITED
@@ -37,6 +38,7 @@ class MeanField(Decoder):
     """
 
     name: ClassVar[str] = "mean_field"
+    on_gpu: ClassVar[bool] = True
     max_sweeps: int = 100
     tolerance: float = 1e-5
     start: str = "uniform"
@@ -50,28 +52,32 @@ class MeanField(Decoder):
     def init(self, problem: Problem) -> _State:
         unary = problem.potentials.unary
         # Sums over tables are made in double precision; for Potts models the unaries' own precision will do.
-        dtype = unary.dtype if problem.potentials.pairwise.potts else np.dtype(np.float64)
+        dtype = unary.dtype if problem.potentials.pairwise.potts or problem.kernels.device else "float64"
         if self.start == "uniform":
-            beliefs = (unary > -np.inf).astype(dtype)
+            beliefs = cast(unary > -np.inf, dtype)
         else:
-            beliefs = np.exp(unary - unary.max(axis=2, keepdims=True), dtype=dtype)
+            xp = namespace(unary)
+            beliefs = xp.exp(cast(unary - xp.amax(unary, 2)[:, :, None], dtype))
         beliefs /= _sums(beliefs)
-        return _State(beliefs, np.full(unary.shape[:2], UNVISITED, np.uint8))
+        dirty = problem.zeros(unary.shape[:2], "uint8")
+        dirty += UNVISITED
+        return _State(beliefs, dirty)
 
     def step(self, problem: Problem, state: _State) -> Step:
-        problem.sweep(problem.kernels.mean_field, state.beliefs, state.dirty, float(self.tolerance))
-        state.sweeps += 1
-        return Step(state.sweeps, self.max_sweeps, converged=not state.dirty.any())
+        for _ in range(min(problem.sweeps_per_step, self.max_sweeps - state.sweeps)):
+            problem.sweep(problem.kernels.mean_field, state.beliefs, state.dirty, float(self.tolerance))
+            state.sweeps += 1
+        return Step(state.sweeps, self.max_sweeps, converged=not bool(state.dirty.any()))
 
     def finish(self, problem: Problem, state: _State) -> Outcome:
         # The bound holds for what sums to 1, and single precision does so only nearly.
-        beliefs = state.beliefs.astype(np.float64)
-        beliefs /= _sums(beliefs)
-        terms = np.zeros(beliefs.shape[:2])
+        beliefs = cast(state.beliefs, "float64")
+        beliefs = beliefs / _sums(beliefs)
+        terms = problem.zeros(beliefs.shape[:2], "float64")
         problem.sweep(problem.kernels.mean_field_bound, beliefs, terms)
         return Outcome(
             labels=beliefs.argmax(axis=2),
-            probability=beliefs.astype(problem.potentials.unary.dtype, copy=False),
+            probability=cast(beliefs, problem.potentials.unary.dtype),
             n_sweeps=state.sweeps,
             log_partition=terms.sum(axis=1),
             log_partition_kind=BoundKind.LOWER,
@@ -80,4 +86,4 @@ class MeanField(Decoder):
 
 def _sums(beliefs: Array) -> Array:
     """Over labels, (N, S, 1): as a product with ones, which is several times as fast for few labels."""
-    return (beliefs @ np.ones(beliefs.shape[2], beliefs.dtype))[:, :, None]
+    return (beliefs @ namespace(beliefs).ones_like(beliefs[0, 0]))[:, :, None]

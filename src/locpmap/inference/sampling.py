@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.arrays import cast, namespace, place_beside
 from locpmap.errors import InputError
 from locpmap.inference.decoder import Outcome, Problem
 from locpmap.kernels.perturbation import GIVEN
@@ -36,11 +38,14 @@ def parse_start(start: Any, problem: Problem, names: dict[str, int]) -> tuple[in
     if isinstance(start, str):
         if start not in names:
             raise InputError(f"start is {start!r}, expected {' or '.join(map(repr, names))}, or an array of labels")
-        return names[start], np.zeros((0, 0), np.int64)
-    given = problem.potentials.flat_labels(start, "start")
-    if np.isneginf(np.take_along_axis(problem.potentials.unary, given[:, :, None], axis=2)).any():
+        return names[start], problem.zeros((0, 0), "int64")
+    unary = problem.potentials.unary
+    # One layout for all callers: kernels compile once.
+    given = place_beside(unary, np.array(problem.potentials.flat_labels(start, "start"), order="C"))
+    take = getattr(namespace(unary), "take_along_dim", None) or np.take_along_axis
+    if (take(unary, given[:, :, None], 2) == -np.inf).any():
         raise InputError("start holds a label that the unary forbids (-inf), expected allowed labels")
-    return GIVEN, np.array(given, order="C")  # one layout for all callers: kernels compile once
+    return GIVEN, given
 
 
 @dataclass
@@ -50,11 +55,11 @@ class Tally:
     draw: Draw
     max_sweeps: int
     conditional: bool  # whether `totals` adds up conditional probabilities or votes
-    totals: Array  # (N, S, L): votes, in as few bytes as the samples allow, or int64 in units of 2^-40
-    kept: list[Array] | None  # (N, S, R) per round
+    totals: Any  # (N, S, L): votes, in as few bytes as the samples allow, or int64 in units of 2^-40
+    kept: list[Any] | None  # (N, S, R) per round
     n_samples: int = 0
-    sweeps: float = 0.0
-    cut: bool = False  # whether a climb stopped at max_sweeps
+    sweeps: Any = 0  # of all climbs; a tensor on a GPU, which nobody waits for before the end
+    cut: Any = False  # whether a climb stopped at max_sweeps
 
     @classmethod
     def start(
@@ -68,37 +73,37 @@ class Tally:
         keep: bool = False,
     ) -> Tally:
         """Nothing drawn yet, and never more than ``max_samples``."""
-        dtype = np.int64 if conditional else np.min_scalar_type(max_samples)
-        totals = np.zeros(problem.potentials.unary.shape, dtype)
+        votes = "int32" if problem.kernels.device else np.min_scalar_type(max_samples).name
+        totals = problem.zeros(problem.potentials.unary.shape, "int64" if conditional else votes)
         return cls(draw, max_sweeps, conditional, totals, [] if keep else None)
 
     def advance(self, problem: Problem, most: int) -> None:
         """Draw the next samples of every image, at most so many and no more than memory allows, and add them up."""
         n_images, n_sites, _ = problem.potentials.unary.shape
-        # Per site a climb holds a label in every sample and, in each thread, a word of marks.
-        room = max(ROUND_BYTES + 2 * problem.potentials.unary.nbytes - self.totals.nbytes, ROUND_BYTES)
-        marks = 8 * problem.threads.n_threads
-        affordable = min(room // n_sites - marks, ROUND_WORK // (n_images * n_sites), ROUND_SAMPLES)
-        rounds = 1 if affordable >= most else -(-most // max(QUANTUM, affordable // QUANTUM * QUANTUM))
-        # Rounds of about one size: a last one of a few samples would cost nearly as much as a full one.
-        count = most if rounds == 1 else max(QUANTUM, most // (QUANTUM * rounds) * QUANTUM)
-        per_chunk = max(1, room // (n_sites * (count + marks)))
-        chunks = [(lo, min(lo + per_chunk, n_images)) for lo in range(0, n_images, per_chunk)]
-        drawn = [self._chunk(problem, lo, hi, count) for lo, hi in chunks]
+        count, per_chunk = round_sizes(problem, most, self.totals.nbytes)
         if self.kept is not None:
-            self.kept.append(np.concatenate(drawn))
+            self.kept.append(problem.empty((n_images, n_sites, count), "int16"))
+        for lo in range(0, n_images, per_chunk):
+            self._chunk(problem, lo, min(lo + per_chunk, n_images), self.n_samples, count)
         self.n_samples += count
 
-    def _chunk(self, problem: Problem, lo: int, hi: int, count: int) -> Array:
+    def _chunk(self, problem: Problem, lo: int, hi: int, first: int, count: int) -> None:
         """Images lo..hi: the threads share the images or, where these are too few, the samples."""
         n_threads = problem.threads.n_threads
-        by_image = hi - lo >= n_threads
-        if by_image:
-            jobs = [(lo + a, lo + b, self.n_samples, count) for a, b in ranges(hi - lo, n_threads)]
+        if hi - lo >= n_threads:
+            jobs = [(lo + a, lo + b, first, count) for a, b in ranges(hi - lo, n_threads)]
         else:
             parts = [(QUANTUM * a, min(QUANTUM * b, count)) for a, b in ranges(-(-count // QUANTUM), n_threads)]
-            jobs = [(lo, hi, self.n_samples + a, b - a) for a, b in parts]
-        drawn = problem.threads.map(self.draw, jobs)
+            jobs = [(lo, hi, first + a, b - a) for a, b in parts]
+        try:
+            drawn = problem.threads.map(self.draw, jobs)
+        except RuntimeError as error:
+            halves = halved(lo, hi, first, count)
+            if type(error).__name__ != "OutOfMemoryError" or not halves:
+                raise
+            for half in halves:  # noise does not know of chunks, so the samples stay the same
+                self._chunk(problem, *half)
+            return
 
         def add(begin: int, stop: int) -> None:
             for job, (labels, _) in zip(jobs, drawn, strict=True):
@@ -113,12 +118,12 @@ class Tally:
                     problem.kernels.votes(labels, totals, begin, stop)
 
         problem.threads.map(add, ranges(problem.potentials.n_sites, n_threads))
-        for _, sweeps in drawn:
-            self.sweeps += float(sweeps.sum())
-            self.cut |= bool((sweeps >= self.max_sweeps).any())
-        if self.kept is None:
-            return np.empty(0)
-        return np.concatenate([labels.astype(np.int16) for labels, _ in drawn], axis=0 if by_image else 2)
+        for job, (labels, sweeps) in zip(jobs, drawn, strict=True):
+            self.sweeps = self.sweeps + sweeps.sum()
+            self.cut = self.cut | (sweeps >= self.max_sweeps).any()
+            if self.kept is not None:
+                at = job[2] - self.n_samples
+                self.kept[-1][job[0] : job[1], :, at : at + job[3]] = labels
 
     def standard_error(self) -> float:
         """The largest Monte-Carlo standard error of any probability, with one vote each way added for caution."""
@@ -128,16 +133,54 @@ class Tally:
 
     def outcome(self, problem: Problem, **more: Any) -> Outcome:
         """Labels by majority (the smallest label of a tie) and shares of the samples."""
-        if self.conditional:
-            probability = (self.totals / (UNIT * self.n_samples)).astype(problem.potentials.unary.dtype)
-        else:
-            probability = np.divide(self.totals, self.n_samples, dtype=problem.potentials.unary.dtype)
+        dtype = problem.potentials.unary.dtype
+        probability = cast(self.totals, "float64" if self.conditional else dtype)
+        probability /= UNIT * self.n_samples if self.conditional else self.n_samples
+        probability = cast(probability, dtype)
+        xp = namespace(probability)
         return Outcome(
             labels=probability.argmax(axis=2),
             probability=probability,
-            n_sweeps=self.sweeps / (self.n_samples * problem.potentials.n_images),
+            n_sweeps=float(self.sweeps) / (self.n_samples * problem.potentials.n_images),
             n_samples=self.n_samples,
-            samples=None if self.kept is None else np.moveaxis(np.concatenate(self.kept, axis=2), 2, 0),
-            status=Status.CLIMBS_CUT if self.cut else None,
+            samples=None if self.kept is None else xp.moveaxis(xp.concatenate(self.kept, axis=2), 2, 0),
+            status=Status.CLIMBS_CUT if bool(self.cut) else None,
             **more,
         )
+
+
+def round_sizes(problem: Problem, most: int, held: int) -> tuple[int, int]:
+    """How many samples a round draws, at most so many, and of how many images at a time."""
+    unary = problem.potentials.unary
+    n_images, n_sites, n_labels = unary.shape
+    if problem.kernels.device:
+        # A climb holds the perturbed scores of all its samples, and what they were made of.
+        room, marks, limit = gpu_room(unary.device), 0, most
+        per_site = (n_labels + 2) * unary.itemsize
+    else:
+        # A climb holds a label in every sample and, in each thread, a word of marks.
+        room, marks = max(ROUND_BYTES + 2 * unary.nbytes - held, ROUND_BYTES), 8 * problem.threads.n_threads
+        per_site, limit = 1, min(ROUND_WORK // (n_images * n_sites), ROUND_SAMPLES)
+    affordable = min(room // (n_sites * per_site) - marks, limit)
+    rounds = 1 if affordable >= most else -(-most // max(QUANTUM, affordable // QUANTUM * QUANTUM))
+    # Rounds of about one size: a last one of a few samples would cost nearly as much as a full one.
+    count = most if rounds == 1 else max(QUANTUM, most // (QUANTUM * rounds) * QUANTUM)
+    return count, max(1, room // (n_sites * per_site * (count + marks)))
+
+
+def gpu_room(device: Any) -> int:
+    """Bytes that a round may take: a quarter of the GPU's memory."""
+    if device.type != "cuda":
+        return ROUND_BYTES
+    return int(import_module("torch").cuda.get_device_properties(device).total_memory // 4)
+
+
+def halved(lo: int, hi: int, first: int, count: int) -> list[tuple[int, int, int, int]]:
+    """A chunk in two, by images or by samples; nothing where it is too small for that."""
+    if hi - lo > 1:
+        middle = (lo + hi) // 2
+        return [(lo, middle, first, count), (middle, hi, first, count)]
+    if count > QUANTUM:
+        part = -(-count // (2 * QUANTUM)) * QUANTUM
+        return [(lo, hi, first, part), (lo, hi, first + part, count - part)]
+    return []

@@ -1,6 +1,7 @@
 """Loops over plain arrays, once per backend: ``kernels/<backend>/<operation>.py`` holds ``<operation>``.
 
-``reference`` is NumPy, slow and readable: the truth that the others are compared with.
+``reference`` is NumPy, slow and readable: the truth that the others are compared with.  ``numba`` runs on the CPU,
+``triton`` on an NVIDIA GPU; ``torch`` computes the objectives of learning on either.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ from typing import Any
 from locpmap.errors import BackendError, InputError, unknown
 from locpmap.kernels.model import Model
 
-__all__ = ["BACKENDS", "Backend", "Model", "choose_backend"]
+__all__ = ["BACKENDS", "ON_GPU", "Backend", "Model", "choose_backend"]
 
-BACKENDS = ("reference", "numba")
-PLANNED = ("torch", "triton")
+BACKENDS = ("reference", "numba")  # of NumPy arrays
+ON_GPU = "triton"
+DEVICES = ("auto", "cpu", "cuda")
 
 
 class Backend:
-    """The operations of one backend, imported when first asked for."""
+    """The operations of one backend, imported when first asked for.
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    ``device`` is None where it takes NumPy arrays, else the device of the tensors that it takes.
+    """
+
+    def __init__(self, name: str, device: str | None = None) -> None:
+        self.name, self.device = name, device
 
     def __getattr__(self, operation: str) -> Callable[..., Any]:
         module = importlib.import_module(f"locpmap.kernels.{self.name}.{operation}")
@@ -34,9 +39,9 @@ class Backend:
 
 def learning_backend(backend: str, device: str) -> Backend:
     """Where objectives are computed: Numba on the CPU, torch on a GPU, or the named backend."""
-    known = (*BACKENDS, "torch")
-    if device not in ("auto", "cpu", "cuda"):
-        raise unknown("device", device, ("auto", "cpu", "cuda"))
+    known = ("reference", "numba", "torch")
+    if device not in DEVICES:
+        raise unknown("device", device, DEVICES)
     if backend == "auto":
         backend = "torch" if device == "cuda" else "numba"
     if backend not in known:
@@ -52,15 +57,32 @@ def learning_backend(backend: str, device: str) -> Backend:
 
 
 def choose_backend(backend: str, device: str) -> Backend:
-    """The named backend or an error; "auto" is Numba, which runs wherever the library installs."""
-    if device not in ("auto", "cpu"):
-        if device == "gpu":
-            raise InputError("unknown device 'gpu': did you mean 'cuda'? (not in this version: use 'cpu' or 'auto')")
-        if device != "cuda":
-            raise unknown("device", device, ("auto", "cpu", "cuda"))
-        raise BackendError("device='cuda' was asked for, but this version has no GPU engine: use 'cpu' or 'auto'")
-    if backend in PLANNED:
-        raise BackendError(f"backend={backend!r} is not part of this version: use one of {', '.join(BACKENDS)}")
-    if backend not in ("auto", *BACKENDS):
-        raise unknown("backend", backend, ("auto", *BACKENDS))
-    return Backend("numba" if backend == "auto" else backend)
+    """The named backend on the named device, or an error.
+
+    "auto" is Numba on the CPU, which runs wherever the library installs, and Triton on a GPU.
+    """
+    if device == "gpu":
+        raise InputError("unknown device 'gpu': did you mean 'cuda'?")
+    if device not in DEVICES:
+        raise unknown("device", device, DEVICES)
+    known = (*BACKENDS, ON_GPU)
+    if backend == "torch":
+        raise BackendError(f"backend='torch' learns but does not decode: use one of {', '.join(known)}")
+    if backend not in ("auto", *known):
+        raise unknown("backend", backend, ("auto", *known))
+    if backend == "auto":
+        backend = ON_GPU if device == "cuda" else "numba"
+    if backend != ON_GPU:
+        if device == "cuda":
+            raise BackendError(f"device='cuda' was asked for, but backend={backend!r} runs on the CPU: use {ON_GPU!r}")
+        return Backend(backend)
+    otherwise = "use backend='numba' with device='cpu', or 'auto' for both"
+    for package in ("torch", "triton"):
+        if importlib.util.find_spec(package) is None:
+            raise BackendError(f"backend='triton' needs {package}, which is not installed: {otherwise}")
+    if importlib.import_module("triton.knobs").runtime.interpret:
+        return Backend(backend, "cpu")
+    if device == "cpu" or not importlib.import_module("torch").cuda.is_available():
+        why = "device='cpu' is not one" if device == "cpu" else "torch finds none"
+        raise BackendError(f"backend='triton' (that of device='cuda') needs an NVIDIA GPU, and {why}: {otherwise}")
+    return Backend(backend, "cuda")

@@ -10,24 +10,24 @@ Potts models have ``tables`` = identity and the weights as their only feature.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-import numpy.typing as npt
+Array: TypeAlias = Any  # of NumPy or, in Triton's kernels, a tensor; `class_ptr` is of NumPy there, too
 
 
 class Model(NamedTuple):
     """Flat arrays (N images, S sites, E edges, L labels, F features); contiguous and read-only."""
 
-    unary: npt.NDArray[Any]  # (N, S, L) float32 or float64
-    features: npt.NDArray[Any]  # (1|N, 1|E, F) float64
-    tables: npt.NDArray[Any]  # (1|N, 1|E, F, L, L) float64
+    unary: Array  # (N, S, L) float32 or float64
+    features: Array  # (1|N, 1|E, F) float64
+    tables: Array  # (1|N, 1|E, F, L, L) float64
     potts: bool  # tables are the identity
-    edges: npt.NDArray[Any]  # (E, 2) int32
-    indptr: npt.NDArray[Any]  # (S + 1,) int64: site i's neighbours are at indptr[i]:indptr[i + 1] of
-    neighbour: npt.NDArray[Any]  # (2E,) int32: the site at the other end
-    edge: npt.NDArray[Any]  # (2E,) int32: the edge between
-    end: npt.NDArray[Any]  # (2E,) uint8: 0 where site i is the edge's first end
-    reverse: npt.NDArray[Any]  # (2E,) int32: where the same edge stands in the other end's list
-    order: npt.NDArray[Any]  # (S,) int32: the sites, colour class by colour class
-    class_ptr: npt.NDArray[Any]  # (C + 1,) int64: where each class begins in `order`
-    site_id: npt.NDArray[Any]  # (S,) int64: the global site, which keys the noise
+    edges: Array  # (E, 2) int32
+    indptr: Array  # (S + 1,) int64: site i's neighbours are at indptr[i]:indptr[i + 1] of
+    neighbour: Array  # (2E,) int32: the site at the other end
+    edge: Array  # (2E,) int32: the edge between
+    end: Array  # (2E,) uint8: 0 where site i is the edge's first end
+    reverse: Array  # (2E,) int32: where the same edge stands in the other end's list
+    order: Array  # (S,) int32: the sites, colour class by colour class
+    class_ptr: Array  # (C + 1,) int64: where each class begins in `order`
+    site_id: Array  # (S,) int64: the global site, which keys the noise

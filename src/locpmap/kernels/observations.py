@@ -8,19 +8,19 @@ With weights ``U`` (D + 1, L), the last row being a bias, and tables ``T`` (G, F
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy.typing as npt
+from locpmap.kernels.model import Array
 
 
 class Observations(NamedTuple):
     """N inputs on one graph (S sites, E edges, D unary and F pairwise features); contiguous and read-only."""
 
-    unary: npt.NDArray[Any]  # (N, S, D) float32 or float64
-    pairwise: npt.NDArray[Any]  # (1|N, 1|E, F), the same precision
-    group: npt.NDArray[Any]  # (E,) uint8: which of the G tables an edge uses (its direction, or 0)
-    edges: npt.NDArray[Any]  # (E, 2) int32
-    indptr: npt.NDArray[Any]  # (S + 1,) int64: site i's neighbours are at indptr[i]:indptr[i + 1] of
-    neighbour: npt.NDArray[Any]  # (2E,) int32: the site at the other end
-    edge: npt.NDArray[Any]  # (2E,) int32: the edge between
-    end: npt.NDArray[Any]  # (2E,) uint8: 0 where site i is the edge's first end
+    unary: Array  # (N, S, D) float32 or float64
+    pairwise: Array  # (1|N, 1|E, F), the same precision
+    group: Array  # (E,) uint8: which of the G tables an edge uses (its direction, or 0)
+    edges: Array  # (E, 2) int32
+    indptr: Array  # (S + 1,) int64: site i's neighbours are at indptr[i]:indptr[i + 1] of
+    neighbour: Array  # (2E,) int32: the site at the other end
+    edge: Array  # (2E,) int32: the edge between
+    end: Array  # (2E,) uint8: 0 where site i is the edge's first end

@@ -1,0 +1,107 @@
+"""What a sweep over blocks launches: runs of blocks that do not touch, each solved in one of three ways."""
+
+from __future__ import annotations
+
+import weakref
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from locpmap.kernels.block_plan import BlockPlan
+from locpmap.kernels.model import Model
+
+JOINT, CHAIN, FOREST = range(3)
+
+Array = npt.NDArray[Any]
+
+
+class Run(NamedTuple):
+    """Blocks ``order[begin:stop]``, which are solved alike and do not touch."""
+
+    how: int
+    begin: int
+    stop: int
+    longest: int  # the most sites of a block
+
+
+class PlacedPlan(NamedTuple):
+    """A plan on the device (B blocks, P families), as kernels take it: one argument."""
+
+    order: torch.Tensor  # (B,) int32: the blocks, run by run
+    ptr: torch.Tensor
+    site: torch.Tensor
+    parent: torch.Tensor
+    parent_slot: torch.Tensor
+    family: torch.Tensor  # (B,) int32
+    block_of: torch.Tensor
+    worth: torch.Tensor  # (P, S) int32: what a step of the site's label adds to the number of a joint labelling
+
+
+Launches = tuple[PlacedPlan, list[Run]]
+_kept: dict[tuple[int, torch.device], tuple[weakref.ref[Any], Launches]] = {}  # by the id of a plan's first array
+
+
+def launches(model: Model, plan: BlockPlan) -> Launches:
+    """A plan on the device and the launches of a sweep: worked out once, and kept for as long as the plan lives."""
+    key = id(plan.ptr), model.unary.device
+    known = _kept.get(key)
+    if known is not None and known[0]() is plan.ptr:  # an id may be given anew
+        return known[1]
+    made = _launches(model, plan)
+    _kept[key] = weakref.ref(plan.ptr, lambda _: _kept.pop(key, None)), made
+    return made
+
+
+def _launches(model: Model, plan: BlockPlan) -> Launches:
+    n_blocks, lengths = len(plan.joint), np.diff(plan.ptr)
+    block = np.repeat(np.arange(n_blocks), lengths)
+    chain = np.ones(n_blocks, bool)
+    chain[block[plan.parent != np.arange(len(block)) - plan.ptr[block] - 1]] = False
+    how = np.where(plan.joint, JOINT, np.where(chain, CHAIN, FOREST))
+    colour = _colours(model.indptr.cpu().numpy(), model.neighbour.cpu().numpy(), plan.block_of)
+    order = np.lexsort((how, colour))
+    changes = (np.diff(colour[order]) != 0) | (np.diff(how[order]) != 0)
+    cuts = [0, *(np.flatnonzero(changes) + 1).tolist(), n_blocks]
+    runs = [Run(int(how[order[a]]), a, b, int(lengths[order[a:b]].max())) for a, b in pairwise(cuts)]
+    return place_plan(plan, order, model.unary.shape[2], model.unary.device), runs
+
+
+def place_plan(plan: BlockPlan, order: Array, n_labels: int, device: torch.device) -> PlacedPlan:
+    """A plan on the device, with blocks in some order."""
+    lengths, family = np.diff(plan.ptr), _families(plan.block_of)
+    block = np.repeat(np.arange(len(lengths)), lengths)
+    steps_after = plan.ptr[1:][block] - 1 - np.arange(len(block))
+    worth = np.zeros(plan.block_of.shape, np.int32)
+    worth[family[block], plan.site] = n_labels ** np.where(plan.joint[block], steps_after, 0)
+    parts = (order.astype(np.int32), *plan[:4], family, plan.block_of, worth)
+    return PlacedPlan(*(torch.from_numpy(np.array(part)).to(device) for part in parts))
+
+
+def _families(block_of: Array) -> Array:
+    """The family of every block, (B,)."""
+    family = np.empty(block_of.max() + 1, np.int32)
+    for f, blocks in enumerate(block_of):
+        family[blocks] = f
+    return family
+
+
+def _colours(indptr: Array, neighbour: Array, block_of: Array) -> Array:
+    """Numbers (B,) that rise where a block touches, or shares sites with, one since the last rise."""
+    family = _families(block_of)
+    before = np.full(len(family), -1)  # the last block before each that it touches
+    here = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    for blocks in block_of:
+        own, other = blocks[here], blocks[neighbour]
+        earlier = other < own
+        np.maximum.at(before, own[earlier], other[earlier])
+    new = np.flatnonzero(np.diff(family)) + 1
+    before[new] = new - 1
+    colours, begin, colour = np.empty(len(family), np.int64), 0, 0
+    for b, touched in enumerate(before.tolist()):
+        if touched >= begin:
+            begin, colour = b, colour + 1
+        colours[b] = colour
+    return colours

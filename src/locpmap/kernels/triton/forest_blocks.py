@@ -1,0 +1,165 @@
+"""The best labels of chains and other forests: from the leaves up, and back by the choices noted on the way.
+
+Messages are reduced by their maximum, so that single precision lasts for any number of sites.  A block's best score
+exceeds that of its current labels by the sum of their regrets: what a site with all below it loses, at the current
+label of its parent, by keeping its own.  A block changes where a regret is more than rounding.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from locpmap.kernels.model import Model
+from locpmap.kernels.triton.block_launches import CHAIN, PlacedPlan, Run
+from locpmap.kernels.triton.local_scores import pairs_of
+from locpmap.kernels.triton.pair_scores import improves, pair_scores
+
+
+def improve_forests(
+    model: Model,
+    plan: PlacedPlan,
+    run: Run,
+    noisy: torch.Tensor,
+    choice: torch.Tensor,
+    message: torch.Tensor,
+    lo: int,
+    labels: torch.Tensor,
+    changed: torch.Tensor,
+    sweep: int,
+    rounding: float,
+) -> None:
+    """Give the blocks of a run their best labels, and note the sweep in ``changed`` (n, R) where that changed any.
+
+    Images are numbers ``lo ..`` of the model.  ``choice`` and, unless blocks are chains, ``message`` are scratch of the
+    shape of ``noisy``, (n, S, L, R).
+    """
+    n_images, n_sites, n_labels, n_samples = noisy.shape
+    n_blocks, lanes = run.stop - run.begin, triton.next_power_of_2(n_labels)
+    samples = min(triton.next_power_of_2(n_samples), 32, max(512 // lanes, 1))
+    _improve_forests[(n_images * n_blocks * triton.cdiv(n_samples, samples),)](
+        *(plan, pairs_of(model), noisy, choice, message, labels, changed, sweep, lo, run.begin, n_blocks),
+        *(n_sites, n_samples),
+        N_FEATURES=model.features.shape[2],
+        N_LABELS=n_labels,
+        POTTS=bool(model.potts),
+        IS_CHAIN=run.how == CHAIN,
+        ROUNDING=rounding,
+        LABELS=lanes,
+        SAMPLES=samples,
+        num_warps=1,
+    )
+
+
+@triton.jit(do_not_specialize=["sweep", "lo", "first_block", "n_blocks"])
+def _improve_forests(
+    plan,
+    pairs,
+    noisy_ptr,
+    choice_ptr,
+    message_ptr,
+    labels_ptr,
+    changed_ptr,
+    sweep,
+    lo,
+    first_block,
+    n_blocks,
+    n_sites,
+    n_samples,
+    N_FEATURES: tl.constexpr,
+    N_LABELS: tl.constexpr,
+    POTTS: tl.constexpr,
+    IS_CHAIN: tl.constexpr,
+    ROUNDING: tl.constexpr,
+    LABELS: tl.constexpr,
+    SAMPLES: tl.constexpr,
+):
+    n_chunks = tl.cdiv(n_samples, SAMPLES)
+    item = tl.program_id(0) // n_chunks
+    r = (tl.program_id(0) % n_chunks) * SAMPLES + tl.arange(0, SAMPLES)[None, :]
+    b = tl.load(plan.order + first_block + item % n_blocks)
+    n = (item // n_blocks).to(tl.int64)
+    real = r < n_samples
+    changed_ptr += n * n_samples + r
+    labels_ptr += n * n_sites * n_samples + r
+    # A sample that no block changed in the last sweep has ended.
+    if tl.max(tl.load(changed_ptr, mask=real, other=-1)) >= sweep - 1:
+        dtype: tl.constexpr = noisy_ptr.dtype.element_ty
+        k = tl.arange(0, LABELS)[:, None]
+        there = real & (k < N_LABELS)
+        first = n * n_sites * N_LABELS * n_samples + r
+        home = plan.block_of + tl.load(plan.family + b).to(tl.int64) * n_sites
+        begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
+        carry = tl.zeros([LABELS, SAMPLES], dtype)
+        better = tl.zeros([1, SAMPLES], tl.int32)
+        possible = tl.full([1, SAMPLES], 1, tl.int32)
+        t = stop - 1
+        while t >= begin:
+            i = tl.load(plan.site + t).to(tl.int64)
+            upward = tl.load(plan.parent_slot + t).to(tl.int64)
+            site_above = tl.load(plan.site + begin + tl.maximum(tl.load(plan.parent + t), 0)).to(tl.int64)
+            row = first + (i * N_LABELS + k) * n_samples
+            belief = tl.load(noisy_ptr + row, mask=there, other=float("-inf"))
+            slot, last = tl.load(pairs.indptr + i), tl.load(pairs.indptr + i + 1)
+            while slot < last:
+                near = tl.load(pairs.neighbour + slot).to(tl.int64)
+                if tl.load(home + near) != b:
+                    label = tl.load(labels_ptr + near * n_samples, mask=real, other=0).to(tl.int32)
+                    belief += pair_scores(pairs, lo + n, slot, k, label, there, N_FEATURES, N_LABELS, POTTS)
+                elif not IS_CHAIN:
+                    below = message_ptr + first + (near * N_LABELS + k) * n_samples
+                    belief += tl.load(below, mask=there & (slot != upward), other=0.0)
+                slot += 1
+            if IS_CHAIN:
+                belief += carry
+            # The message to the parent; a root sends it along no edge, which scores 0.
+            top, crest = tl.max(belief, axis=0, return_indices=True, keep_dims=True)
+            if POTTS:
+                weight = pair_scores(pairs, lo + n, upward, 0, 0, real, N_FEATURES, N_LABELS, POTTS)
+                # Beside the parent's own label only the best one can win, or the second where that is the parent's.
+                rest = tl.where(k == crest, float("-inf"), belief)
+                second, runner = tl.max(rest, axis=0, return_indices=True, keep_dims=True)
+                stay, leave = belief + weight, tl.where(k == crest, second, top)
+                other = tl.where(k == crest, runner, crest)
+                sent = tl.maximum(stay, leave)
+                picked = tl.where(stay > leave, k, tl.where(stay == leave, tl.minimum(k, other), other))
+            else:
+                sent = tl.full([LABELS, SAMPLES], float("-inf"), dtype)
+                picked = tl.zeros([LABELS, SAMPLES], tl.int32)
+                for a in range(N_LABELS):
+                    trial = tl.max(tl.where(k == a, belief, float("-inf")), axis=0, keep_dims=True)
+                    trial += pair_scores(pairs, lo + n, upward, a, k, k < N_LABELS, N_FEATURES, N_LABELS, POTTS)
+                    picked = tl.where(trial > sent, a, picked)
+                    sent = tl.maximum(sent, trial)
+            tl.store(choice_ptr + row, picked.to(choice_ptr.dtype.element_ty), mask=there)
+            here = tl.load(labels_ptr + i * n_samples, mask=real, other=0).to(tl.int32)
+            above = tl.load(labels_ptr + site_above * n_samples, mask=real, other=0).to(tl.int32)
+            best = tl.max(tl.where(k == above, sent, float("-inf")), axis=0, keep_dims=True)
+            now = tl.max(tl.where(k == here, belief, float("-inf")), axis=0, keep_dims=True)
+            now += pair_scores(pairs, lo + n, upward, here, above, real, N_FEATURES, N_LABELS, POTTS)
+            better = better | improves(best, now, ROUNDING).to(tl.int32)
+            possible = possible & ((upward >= 0) | (top > float("-inf"))).to(tl.int32)
+            peak = tl.max(sent, axis=0, keep_dims=True)
+            carry = sent - tl.where(peak > float("-inf"), peak, 0.0)
+            if not IS_CHAIN:
+                tl.store(message_ptr + row, carry, mask=there)
+                tl.debug_barrier()
+            t -= 1
+        changes = real & ((better & possible) > 0)
+        if tl.max(changes.to(tl.int32)) > 0:
+            tl.debug_barrier()  # the choices were stored by other threads
+            label = tl.zeros([1, SAMPLES], tl.int32)
+            t = begin
+            while t < stop:
+                i, parent = tl.load(plan.site + t).to(tl.int64), tl.load(plan.parent + t)
+                if not IS_CHAIN:
+                    site_above = tl.load(plan.site + begin + tl.maximum(parent, 0)).to(tl.int64)
+                    label = tl.load(labels_ptr + site_above * n_samples, mask=changes, other=0).to(tl.int32)
+                cell = i * N_LABELS + tl.where(parent >= 0, label, 0)
+                label = tl.load(choice_ptr + first + cell * n_samples, mask=changes, other=0).to(tl.int32)
+                tl.store(labels_ptr + i * n_samples, label.to(labels_ptr.dtype.element_ty), mask=changes)
+                if not IS_CHAIN:
+                    tl.debug_barrier()
+                t += 1
+            tl.store(changed_ptr, tl.zeros([1, SAMPLES], tl.int32) + sweep, mask=changes)

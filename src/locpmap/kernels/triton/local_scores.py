@@ -1,0 +1,164 @@
+"""What the neighbours say about the labels of a site: device functions on blocks of items, and what callers need.
+
+An item is a site of an image (of a sample, where there are several).  Scores of items are blocks (ITEMS, LABELS) with
+LABELS the power of two that holds the labels; nothing is added to those beyond.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+from locpmap.kernels.model import Model
+
+
+class Pairs(NamedTuple):
+    """The pairwise terms of a model and its lists of neighbours, as kernels take them: one argument.
+
+    The stride of an axis of length 1 is 0, so that whatever image or edge is asked for, the only one answers.
+    """
+
+    features: Any  # (1|N, 1|E, F)
+    feature_image: int  # stride from one image's features to the next's
+    feature_edge: int  # from one edge's to the next's
+    tables: Any  # (1|N, 1|E, F, L, L)
+    table_image: int
+    table_edge: int
+    indptr: Any  # (S + 1,)
+    neighbour: Any  # (2E,)
+    edge: Any  # (2E,)
+    end: Any  # (2E,)
+
+
+def pairs_of(model: Model) -> Pairs:
+    """A model's pairwise terms and lists."""
+    lists = (model.indptr, model.neighbour, model.edge, model.end)
+    return Pairs(model.features, *_strides(model.features), model.tables, *_strides(model.tables), *lists)
+
+
+def sizes_of(model: Model) -> dict[str, int]:
+    """The constants that kernels over (image, site) items are compiled for."""
+    n_labels = model.unary.shape[2]
+    labels = triton.next_power_of_2(n_labels)
+    sizes = {"N_FEATURES": model.features.shape[2], "N_LABELS": n_labels, "LABELS": labels}
+    return sizes | {"POTTS": bool(model.potts), "ITEMS": max(1, 512 // labels)}
+
+
+def class_parts(model: Model, begin: int, stop: int) -> list[tuple[int, int]]:
+    """Positions begin..stop of the order, cut where colour classes end: one launch each."""
+    bounds = [begin, *(c for c in model.class_ptr.tolist() if begin < c < stop), stop]
+    return [(first, last) for first, last in pairwise(bounds) if first < last]
+
+
+def grid_of(sizes: dict[str, int], lo: int, hi: int, first: int, last: int) -> tuple[int]:
+    """The programs of a launch over images lo..hi and positions first..last, for :func:`items_of`."""
+    return ((hi - lo) * triton.cdiv(last - first, sizes["ITEMS"]),)
+
+
+@triton.jit
+def items_of(order, lo, first, last, ITEMS: tl.constexpr):
+    """The program's image, its sites (ITEMS,) from positions first..last of the order, and which of them there are."""
+    per_image = (last - first + ITEMS - 1) // ITEMS
+    image = lo + (tl.program_id(0) // per_image).to(tl.int64)
+    position = first + (tl.program_id(0) % per_image) * ITEMS + tl.arange(0, ITEMS)
+    inside = position < last
+    return image, tl.load(order + position, mask=inside, other=0).to(tl.int64), inside
+
+
+@triton.jit
+def neighbours(pairs, site, inside):
+    """Where each item's list of neighbours begins and its length, (ITEMS,); length 0 where not ``inside``."""
+    begin = tl.load(pairs.indptr + site, mask=inside, other=0)
+    return begin, (tl.load(pairs.indptr + site + 1, mask=inside, other=0) - begin).to(tl.int32)
+
+
+@triton.jit
+def slots_at(begin, degree, step):
+    """Which items have a neighbour number ``step``, and its slot; slot 0, which exists if any does, for the others.
+
+    So what belongs to a slot is read without masks: masked loads whose results meet tables do not compile (Triton 3.6,
+    "mask type matches ptr type").
+    """
+    there = step < degree
+    return there, tl.where(there, begin + step, 0)
+
+
+@triton.jit
+def potts_weights(pairs, image, slot):
+    """The score of equal labels on the edges at these slots, (ITEMS,)."""
+    edge = tl.load(pairs.edge + slot).to(tl.int64)
+    return tl.load(pairs.features + image * pairs.feature_image + edge * pairs.feature_edge)
+
+
+@triton.jit
+def table_scores(pairs, image, slot, other, N_FEATURES: tl.constexpr, N_LABELS: tl.constexpr, LABELS: tl.constexpr):
+    """``Σ_f features[f] · tables[f]`` of every label of a site with label ``other`` of its neighbour, (ITEMS, LABELS).
+
+    ``slot`` (ITEMS,) says which neighbour: the tables of its edge have the site's label first where the site is the
+    edge's first end, else second.  ``image`` and ``other`` are scalars or (ITEMS,).
+    """
+    edge = tl.load(pairs.edge + slot).to(tl.int64)
+    is_first = tl.load(pairs.end + slot) == 0
+    label = tl.arange(0, LABELS)[None, :]
+    feature = pairs.features + image * pairs.feature_image + edge * pairs.feature_edge
+    entry = image * pairs.table_image + edge * pairs.table_edge + other * tl.where(is_first, 1, N_LABELS)
+    place = entry[:, None] + label * tl.where(is_first, N_LABELS, 1)[:, None]
+    total = tl.zeros(place.shape, pairs.tables.dtype.element_ty)
+    for f in range(N_FEATURES):
+        score = tl.load(pairs.tables + place + f * N_LABELS * N_LABELS, mask=label < N_LABELS, other=0.0)
+        total += tl.load(feature + f)[:, None] * score
+    return total
+
+
+@triton.jit
+def add_local_scores(
+    scores,
+    labels,
+    site_stride,
+    pairs,
+    image,
+    site,
+    inside,
+    POTTS: tl.constexpr,
+    N_FEATURES: tl.constexpr,
+    N_LABELS: tl.constexpr,
+    LABELS: tl.constexpr,
+):
+    """``scores`` (ITEMS, LABELS) plus the pairwise scores of each label with the labels of the site's neighbours.
+
+    Args:
+        scores: The unaries, perturbed or not, say; in whose type sums are made.
+        labels: Pointers, scalar or (ITEMS,), to the label of site 0 in the item's image (and sample).
+        site_stride: From the label of one site to that of the next: 1 for labels (N, S), R for (N, S, R).
+        pairs: :class:`Pairs`.
+        image: The number of the item's image in features and tables, int64, scalar or (ITEMS,).
+        site: (ITEMS,) int64.
+        inside: (ITEMS,) whether there is such an item.  Others keep their scores, but ``labels`` and ``image`` must
+            be those of some image (and sample) that exists for them too: reads are not masked.
+        POTTS: Whether tables are the identity.
+        N_FEATURES: F.
+        N_LABELS: L.
+        LABELS: The length of the scores' last axis.
+    """
+    begin, degree = neighbours(pairs, site, inside)
+    label = tl.arange(0, LABELS)[None, :]
+    step, most = 0, tl.max(degree, axis=0)
+    while step < most:
+        there, slot = slots_at(begin, degree, step)
+        other = tl.load(labels + tl.load(pairs.neighbour + slot).to(tl.int64) * site_stride).to(tl.int64)
+        if POTTS:
+            gain = tl.where(label == other[:, None], potts_weights(pairs, image, slot)[:, None], 0.0)
+        else:
+            gain = table_scores(pairs, image, slot, other, N_FEATURES, N_LABELS, LABELS)
+        scores += tl.where(there[:, None], gain.to(scores.dtype), 0.0)
+        step += 1
+    return scores
+
+
+def _strides(terms: Any) -> tuple[int, int]:
+    """From image to image and from edge to edge; 0 along an axis of length 1."""
+    image, edge = (terms.stride(axis) if terms.shape[axis] > 1 else 0 for axis in (0, 1))
+    return image, edge

@@ -1,0 +1,210 @@
+"""Messages along edges, for use inside kernels: lanes are (site, slot, label); see the reference for the definitions.
+
+Tensors are (B, D, K): B sites, D slots of each one's neighbour list at a time, K labels, the next power of two.
+What has no slots or no labels of its own has an axis of length 1 there.  Lanes beyond a list or beyond the labels are
+masked: a cavity is -inf there, so they take no part.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from locpmap.kernels.model import Model
+
+_INF = tl.constexpr(float("inf"))
+_FAR = tl.constexpr(40.0)  # Potts weights beyond this leave 1 - exp(-weight) at 1
+
+_LANES = 512  # of a program: 4 for each thread of 4 warps, which one load of 16 bytes brings
+_SLOTS = 4  # of a neighbour list at a time: all of them on a grid of 4 neighbours
+
+
+def turns(model: Model, order: Any, begin: int, stop: int) -> list[tuple[int, int, bool]]:
+    """Parts (begin, stop, at once) of positions begin..stop: each colour class, or all of any other order, in turn."""
+    if order is not model.order:
+        return [(begin, stop, False)]
+    ends = [min(max(end, begin), stop) for end in model.class_ptr.tolist()]
+    return [(first, last, True) for first, last in pairwise(ends) if first < last]
+
+
+def lanes(n_labels: int, at_once: bool) -> dict[str, int]:
+    """Sizes of a program: one site where sites are visited in turn, about a thousand lanes otherwise."""
+    labels = triton.next_power_of_2(n_labels)
+    degrees = max(1, min(_SLOTS, _LANES // labels))
+    block = max(1, _LANES // (labels * degrees)) if at_once else 1
+    # No more threads than lanes: the copies of a lane that idle threads hold would read at other times.
+    warps = max(1, min(16, block * degrees * labels // 128))
+    return {"N_LABELS": n_labels, "LABELS": labels, "DEGREES": degrees, "BLOCK": block, "num_warps": warps}
+
+
+def steps(array: Any) -> tuple[int, int]:
+    """How far apart images and edges lie in an array (1|N, 1|E, ..): 0 where all share one."""
+    return (array.stride(0) if array.shape[0] > 1 else 0), (array.stride(1) if array.shape[1] > 1 else 0)
+
+
+@triton.jit
+def slots_of(start, degree, first, DEGREES: tl.constexpr):
+    """Slots ``first..first + D`` of neighbour lists (B,) as (B, D), and which of them there are."""
+    offset = first + tl.arange(0, DEGREES)[None, :]
+    return start[:, None] + offset, offset < degree[:, None]
+
+
+@triton.jit
+def rows(array, row, real, other: tl.constexpr, N_LABELS: tl.constexpr, LABELS: tl.constexpr):
+    """Rows (B, D) of an array (.., L) as (B, D, K)."""
+    label = tl.arange(0, LABELS)[None, None, :]
+    mask = real[:, :, None] & (label < N_LABELS)
+    return tl.load(array + row.to(tl.int64)[:, :, None] * N_LABELS + label, mask=mask, other=other)
+
+
+@triton.jit
+def log_add(a, b):
+    """``log(exp a + exp b)``."""
+    high, low = tl.maximum(a, b), tl.minimum(a, b)
+    return high + tl.log(1.0 + tl.exp(low - tl.where(high == -_INF, 0.0, high)))
+
+
+@triton.jit
+def log_sum(values):
+    """``log Σ exp`` over labels, (B, D, 1); -inf where every entry is."""
+    top = tl.max(values, axis=2, keep_dims=True)
+    return top + tl.log(tl.sum(tl.exp(values - tl.where(top == -_INF, 0.0, top)), axis=2, keep_dims=True))
+
+
+@triton.jit
+def belief(
+    scores,
+    messages,
+    rho,
+    edge,
+    start,
+    degree,
+    widest,
+    N_LABELS: tl.constexpr,
+    LABELS: tl.constexpr,
+    DEGREES: tl.constexpr,
+):
+    """The unaries (B, 1, K) and what all neighbours say, each with its edge's ``rho``."""
+    first = 0
+    while first < widest:
+        slot, real = slots_of(start, degree, first, DEGREES)
+        share = tl.load(rho + tl.load(edge + slot, mask=real, other=0), mask=real, other=0.0).to(scores.dtype)
+        received = rows(messages, slot, real, 0.0, N_LABELS, LABELS)
+        scores += tl.sum(share[:, :, None] * received, axis=1, keep_dims=True)
+        first += DEGREES
+    return scores
+
+
+@triton.jit
+def cavity(belief, message):
+    """A belief without what one neighbour said."""
+    forbidden = message == -_INF
+    return tl.where(forbidden, -_INF, belief - tl.where(forbidden, 0.0, message))
+
+
+@triton.jit
+def table_row(features, tables, end, real, a, N_FEATURES: tl.constexpr, N_LABELS: tl.constexpr, LABELS: tl.constexpr):
+    """Scores of label ``a`` at the sender with every label of the receiver, (B, D, K).
+
+    ``features`` and ``tables`` (B, D) point to the edges' own; ``a`` is a number or broadcasts.
+    """
+    label = tl.arange(0, LABELS)[None, None, :]
+    mask = real[:, :, None] & (label < N_LABELS)
+    entry = tl.where(end[:, :, None] == 0, a * N_LABELS + label, label * N_LABELS + a)
+    scores = tl.zeros(mask.shape, features.dtype.element_ty)
+    for f in range(N_FEATURES):
+        weight = tl.load(features + f, mask=real, other=0.0)
+        table = tl.load(tables[:, :, None] + (f * N_LABELS * N_LABELS + entry), mask=mask, other=0.0)
+        scores += weight[:, :, None] * table
+    return scores
+
+
+@triton.jit
+def of_label(values, a, LABELS: tl.constexpr):
+    """The values of label ``a``, (B, D, 1)."""
+    label = tl.arange(0, LABELS)[None, None, :]
+    return tl.max(tl.where(label == a, values, -_INF), axis=2, keep_dims=True)
+
+
+@triton.jit
+def send_table(
+    cavity,
+    features,
+    tables,
+    end,
+    real,
+    scale,
+    MAXIMISE: tl.constexpr,
+    N_FEATURES: tl.constexpr,
+    N_LABELS: tl.constexpr,
+    LABELS: tl.constexpr,
+):
+    """The message of a cavity through a table times ``scale`` (B, D, 1), and what normalising took from it."""
+    inside = tl.arange(0, LABELS)[None, None, :] < N_LABELS
+    top = tl.full(cavity.shape, -_INF, cavity.dtype)
+    highest = tl.full(cavity.shape, -_INF, cavity.dtype)
+    for a in range(N_LABELS):
+        scores = scale * table_row(features, tables, end, real, a, N_FEATURES, N_LABELS, LABELS)
+        highest = tl.maximum(highest, tl.where(inside, scores, -_INF))
+        top = tl.maximum(top, of_label(cavity, a, LABELS) + scores)
+    shift = tl.max(highest, axis=2, keep_dims=True)
+    shift = tl.where(shift == -_INF, 0.0, shift)
+    if MAXIMISE:
+        total = tl.max(cavity, axis=2, keep_dims=True)
+    else:
+        total = log_sum(cavity)
+        terms = tl.zeros(cavity.shape, cavity.dtype)
+        base = tl.where(top == -_INF, 0.0, top)
+        for a in range(N_LABELS):
+            scores = scale * table_row(features, tables, end, real, a, N_FEATURES, N_LABELS, LABELS)
+            terms += tl.exp(of_label(cavity, a, LABELS) + scores - base)
+        top += tl.log(terms)
+    fresh = tl.where(total == -_INF, 0.0, top - tl.where(total == -_INF, 0.0, total) - shift)
+    return fresh, total + shift
+
+
+@triton.jit
+def send_potts(cavity, weight, MAXIMISE: tl.constexpr, LABELS: tl.constexpr):
+    """The same through ``weight`` (B, D, 1) times the identity, in O(L)."""
+    label = tl.arange(0, LABELS)[None, None, :]
+    top = tl.max(cavity, axis=2, keep_dims=True)
+    best = label == tl.min(tl.where(cavity == top, label, LABELS), axis=2, keep_dims=True)
+    away = cavity - tl.where(top == -_INF, 0.0, top)
+    attraction = tl.maximum(weight, 0.0)
+    if MAXIMISE:
+        total = top
+        second = tl.max(tl.where(best, -_INF, away), axis=2, keep_dims=True)
+        repelled = tl.where(best, tl.maximum(second, weight), 0.0)
+        fresh = tl.where(weight < 0, repelled, tl.maximum(away, -attraction))
+    else:
+        mass = tl.exp(away)
+        rest = tl.sum(tl.where(best, 0.0, mass), axis=2, keep_dims=True)
+        share = 1.0 / (1.0 + rest)
+        excess = tl.log(1.0 + rest)
+        total = top + excess
+        differ = tl.exp(-attraction)
+        fresh = tl.log(differ + (1.0 - differ) * share * mass)
+        if tl.max(weight) > _FAR:
+            fresh = tl.where(weight > _FAR, log_add(-attraction, away - excess), fresh)
+        if tl.min(weight) < 0:
+            # Where one label has nearly all the mass, 1 minus its share cancels: add up what others have.
+            others = log_sum(tl.where(best, -_INF, away))
+            repulsion = tl.minimum(weight, 0.0)
+            sure = log_add(others, repulsion) - excess
+            unsure = tl.log(1.0 + tl.where(best, 0.0, (tl.exp(repulsion) - 1.0) * share * mass))
+            fresh = tl.where(weight < 0, tl.where(best, sure, unsure), fresh)
+    return tl.where(top == -_INF, 0.0, fresh), total + attraction
+
+
+@triton.jit
+def mix(old, fresh, damping, MAXIMISE: tl.constexpr):
+    """A damped message; what is forbidden is so at once."""
+    free = (fresh > -_INF) & (old > -_INF)
+    if MAXIMISE:
+        mixed = damping * tl.where(free, old, 0.0) + (1.0 - damping) * tl.where(free, fresh, 0.0)
+    else:
+        mixed = log_add(tl.log(damping) + old, tl.log(1.0 - damping) + fresh)
+    return tl.where(free, mixed, fresh)

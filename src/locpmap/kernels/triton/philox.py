@@ -1,0 +1,46 @@
+"""Philox-4x32-10 and the uniforms made of it, for use inside kernels; see `locpmap.kernels.reference.noise`."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from locpmap.kernels.reference import noise
+
+PLAIN, LAZY_SITE, LAZY_CLOCK, LOGISTIC = (
+    tl.constexpr(stream) for stream in (noise.PLAIN, noise.LAZY_SITE, noise.LAZY_CLOCK, noise.LOGISTIC)
+)
+START, START_BITS, CHAIN, DROP = (
+    tl.constexpr(stream) for stream in (noise.START, noise.START_BITS, noise.CHAIN, noise.DROP)
+)
+LAZY_FINE, LOGISTIC_FINE = (tl.constexpr(stream) for stream in (noise.LAZY_FINE, noise.LOGISTIC_FINE))
+
+
+@triton.jit
+def words(k0, k1, stream: tl.constexpr, image, sample, site, group):
+    """The four words of a counter; ``image``, ``sample``, ``site`` and ``group`` broadcast, of any integer type."""
+    # The sum with zeros makes tensors of one shape also of what the compiler takes for a constant.
+    zero = (image + sample + site + group).to(tl.uint64) * 0
+    c0 = (site + zero).to(tl.uint32)
+    c1 = (((site + zero) >> 32) + (group + zero) * 65536).to(tl.uint32)
+    c2 = (sample + zero).to(tl.uint32)
+    c3 = (image + zero + stream * 268435456).to(tl.uint32)  # 2^28
+    a, b = (k0 + zero).to(tl.uint32), (k1 + zero).to(tl.uint32)
+    for _ in tl.static_range(10):
+        high0, low0 = tl.umulhi(c0, tl.full(c0.shape, 0xD2511F53, tl.uint32)), c0 * 0xD2511F53
+        high1, low1 = tl.umulhi(c2, tl.full(c0.shape, 0xCD9E8D57, tl.uint32)), c2 * 0xCD9E8D57
+        c0, c1, c2, c3 = high1 ^ c1 ^ a, low1, high0 ^ c3 ^ b, low0
+        a, b = (a + 0x9E3779B9).to(tl.uint32), (b + 0xBB67AE85).to(tl.uint32)
+    return c0, c1, c2, c3
+
+
+@triton.jit
+def pick(w0, w1, w2, w3, which):
+    """One of four words by its number."""
+    return tl.where(which == 0, w0, tl.where(which == 1, w1, tl.where(which == 2, w2, w3)))
+
+
+@triton.jit
+def uniform(word):
+    """A word as a number strictly inside (0, 1), exact in single precision."""
+    return ((word >> 9).to(tl.float32) + 0.5) * (1.0 / 8388608.0)

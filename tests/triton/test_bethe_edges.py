@@ -1,0 +1,60 @@
+"""The edges' part of the Bethe approximation against the reference's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("triton")
+
+from tests.test_messages import ODD, normal, problem_of, states_after
+from tests.triton.placing import place, place_model
+
+from locpmap.inference.passing import log_beliefs
+from locpmap.kernels import Backend
+from locpmap.potentials import Potentials
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy warns of log 0
+
+REFERENCE, TRITON = Backend("reference").bethe_edges, Backend("triton").bethe_edges
+
+CASES = ODD | {
+    "several programs": Potentials.grid(normal(13, 11, 5), (normal(13, 10), normal(12, 11))),
+    "600 labels": Potentials.grid(normal(1, 3, 600), -0.7),
+}
+
+
+def both(pot: Potentials, part: tuple[int, int, int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """The terms of the reference and of Triton; 7 where nothing was filled in."""
+    rho = np.ones(len(pot.model.edges))
+    messages = states_after(pot, "numba", False, rho, 0.0).messages
+    beliefs, _ = log_beliefs(problem_of(pot, "numba"), messages, rho)
+    expected = np.full((pot.n_images, pot.n_sites), 7.0)
+    dtype = pot.unary.dtype
+    got = place(expected.astype(dtype))
+    REFERENCE(pot.model, messages, beliefs, expected, *part)
+    TRITON(place_model(pot), place(messages.astype(dtype)), place(beliefs.astype(dtype)), got, *part)
+    return expected, got.cpu().numpy()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_terms(case: str) -> None:
+    pot = CASES[case]
+    expected, got = both(pot, (0, pot.n_images, 0, pot.n_sites))
+    assert not np.isnan(expected).any()
+    np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", ["primes", "factored", "forbidden pairs", "forbidden labels"])
+def test_single_precision(case: str) -> None:
+    pot = CASES[case]
+    pot = replace(pot, unary=pot.unary.astype(np.float32))
+    expected, got = both(pot, (0, pot.n_images, 0, pot.n_sites))
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("part", [(1, 2, 0, 6), (0, 3, 2, 5), (0, 0, 0, 6), (0, 3, 4, 4)])
+def test_parts_of_the_images_and_of_the_order(part: tuple[int, int, int, int]) -> None:
+    np.testing.assert_allclose(*both(CASES["batch"], part), rtol=1e-11)

@@ -1,0 +1,71 @@
+"""Labellings from max-product messages: the reference's, label by label."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("triton")
+
+from tests.oracles.models import random_model
+from tests.test_messages import ODD, normal, states_after
+from tests.triton.placing import place, place_model
+
+from locpmap.inference.trees import breadth_first
+from locpmap.kernels import Backend
+from locpmap.potentials import Potentials
+
+REFERENCE, TRITON = Backend("reference").decode_messages, Backend("triton").decode_messages
+
+CASES = ODD | {
+    "several blocks": Potentials.grid(normal(13, 11, 5), (normal(13, 10), normal(12, 11))),
+    "2000 labels": Potentials.grid(normal(1, 3, 2000), -0.7),
+}
+
+
+def check(pot: Potentials, order: np.ndarray | None = None, lo: int = 0, hi: int | None = None) -> np.ndarray:
+    """The labels that both give; 7 where nothing was filled in."""
+    order = breadth_first(pot.model).order if order is None else order
+    hi = pot.n_images if hi is None else hi
+    messages = states_after(pot, "numba", True, np.ones(len(pot.model.edges)), 0.0).messages.astype(pot.unary.dtype)
+    expected = np.full((pot.n_images, pot.n_sites), 7)
+    got = place(expected)
+    REFERENCE(pot.model, order, messages, expected, lo, hi)
+    TRITON(place_model(pot), place(order), place(messages), got, lo, hi)
+    np.testing.assert_array_equal(got.cpu().numpy(), expected)
+    return expected
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_labels(case: str) -> None:
+    check(CASES[case])
+
+
+@pytest.mark.parametrize("case", ["primes", "factored", "forbidden pairs"])
+def test_single_precision(case: str) -> None:
+    check(replace(CASES[case], unary=CASES[case].unary.astype(np.float32)))
+
+
+@pytest.mark.parametrize("potts", [False, True])
+def test_ties(potts: bool) -> None:
+    """Scores of 0 and 1 tie everywhere: ties go to the smallest label."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        edges = random_model("tree", n_sites=25, seed=seed).edges
+        shape = (24,) if potts else (24, 3, 3)
+        check(Potentials.graph(rng.integers(2, size=(25, 3)), edges, rng.integers(-1, 2, shape).astype(float)))
+
+
+@pytest.mark.parametrize("case", ["primes", "eight neighbours", "table per edge and image"])
+def test_any_order_and_parts_of_it(case: str) -> None:
+    pot = CASES[case]
+    order = np.random.default_rng(0).permutation(pot.n_sites).astype(np.int32)
+    check(pot, order)
+    assert (check(pot, order[:5]) < 0).any()
+
+
+def test_parts_of_the_images() -> None:
+    labels = check(CASES["batch"], lo=1, hi=2)
+    assert (labels[[0, 2]] == 7).all()

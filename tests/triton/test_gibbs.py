@@ -1,0 +1,139 @@
+"""Gibbs sampling in Triton draws what the reference draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("triton")
+
+from tests.oracles.models import random_unary, structure_edges
+from tests.triton.placing import place, place_model
+
+from locpmap import Factored
+from locpmap.kernels.reference.gibbs import CONDITIONAL, NOTHING, VOTES
+from locpmap.kernels.reference.gibbs import gibbs as truth
+from locpmap.kernels.triton.gibbs import gibbs
+from locpmap.potentials import Potentials
+
+Array = Any
+FORMS = ["weight", "weights", "table", "hard tables", "factored"]
+GRAPHS = [("full", "tables"), ("star", "factored"), ("tree", "weights"), ("cycle", "factored")]
+KEY = (0x9ABCDEF0, 0x12345678)
+
+
+def odd_grid(shape: tuple[int, int], n_labels: int, form: str, dtype: Any = np.float64) -> Potentials:
+    """Two images on a window of a grid; forbidden labels; weights or features of their own along rows."""
+    rng = np.random.default_rng(n_labels)
+    height, width = shape
+    unary = random_unary((2, *shape), n_labels, 0.2, rng).astype(dtype)
+    steps = [(2, height, width - 1), (height - 1, width)]
+    tables = [rng.normal(size=(*step, n_labels, n_labels)) for step in steps]
+    pairwise: Any = {
+        "weight": 0.9,
+        "weights": [rng.normal(size=step) for step in steps],
+        "table": rng.normal(size=(n_labels, n_labels)),
+        "hard tables": [np.where(rng.random(t.shape) < 0.15, -np.inf, t) for t in tables],
+        "factored": Factored([rng.random((*s, 2)) for s in steps], rng.normal(size=(2, n_labels, n_labels))),
+    }[form]
+    return Potentials.grid(unary, pairwise, window=(3, 2, 17))
+
+
+def odd_graph(structure: str, n_labels: int, form: str) -> Potentials:
+    """Two images on a graph of 13 sites (a full one: 5), edges turned either way."""
+    rng = np.random.default_rng(n_labels)
+    n_sites = 5 if structure == "full" else 13
+    edges = structure_edges(structure, n_sites, rng)
+    edges = np.where(rng.random((len(edges), 1)) < 0.5, edges, edges[:, ::-1])
+    pairwise: Any = {
+        "weights": rng.normal(size=len(edges)),
+        "tables": rng.normal(size=(len(edges), n_labels, n_labels)),
+        "factored": Factored(rng.random((2, len(edges), 3)), rng.normal(size=(3, n_labels, n_labels))),
+    }[form]
+    return Potentials.graph(random_unary((2, n_sites), n_labels, 0.2, rng), edges, pairwise)
+
+
+def run(potentials: Potentials, adds: int, temperature: float = 1.0, part: Any = None) -> list[Array]:
+    """Labels and totals after a sweep, in Triton and in the reference; part: (lo, hi, begin, stop)."""
+    model, placed = potentials.model, place_model(potentials)
+    n_images, n_sites, n_labels = model.unary.shape
+    labels = np.random.default_rng(1).integers(n_labels, size=(n_images, n_sites))
+    totals = np.full(model.unary.shape, 0.25)
+    mine, sums = place(labels), place(totals)
+    lo, hi, begin, stop = part or (0, n_images, 0, n_sites)
+    how = (adds, temperature, *KEY, 3, 5, lo, hi, begin, stop)
+    truth(model, labels, totals, *how)
+    gibbs(placed, mine, sums, *how)
+    return [mine.cpu().numpy(), labels, sums.cpu().numpy(), totals]
+
+
+def compare(results: list[Array]) -> None:
+    mine, labels, sums, totals = results
+    np.testing.assert_array_equal(mine, labels)
+    np.testing.assert_allclose(sums, totals, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("n_labels", [1, 2, 3, 5])
+def test_draws_what_the_reference_draws(n_labels: int, form: str) -> None:
+    turn = n_labels + FORMS.index(form)
+    compare(run(odd_grid((5, 7), n_labels, form), (VOTES, CONDITIONAL)[turn % 2], (1.0, 0.3, 2.5)[turn % 3]))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (7, 1)], ids=str)
+def test_images_of_one_row_or_column(shape: tuple[int, int], form: str) -> None:
+    compare(run(odd_grid(shape, 2, form), CONDITIONAL))
+
+
+@pytest.mark.parametrize(("structure", "form"), GRAPHS)
+def test_graphs_of_uneven_degree(structure: str, form: str) -> None:
+    compare(run(odd_graph(structure, 3, form), CONDITIONAL))
+
+
+@pytest.mark.parametrize("form", ["weights", "hard tables"])
+def test_a_part_of_the_images_and_of_a_class(form: str) -> None:
+    """Positions 4 to 29 of 35 take the end of one class and the beginning of the other; the rest stays."""
+    potentials = odd_grid((5, 7), 3, form)
+    compare(run(potentials, VOTES, part=(1, 2, 4, 29)))
+    compare(run(potentials, CONDITIONAL, part=(0, 1, 3, 9)))
+
+
+def test_a_class_that_takes_several_programs() -> None:
+    compare(run(odd_grid((13, 11), 9, "weights"), CONDITIONAL))
+
+
+@pytest.mark.parametrize("adds", [NOTHING, VOTES, CONDITIONAL])
+def test_a_site_without_an_allowed_label_keeps_the_one_it_has(adds: int) -> None:
+    """Next to label 2 nothing is allowed: so the first class keeps its labels, and the second too."""
+    table = np.zeros((3, 3))
+    table[2] = table[:, 2] = -np.inf
+    potentials = Potentials.grid(np.zeros((1, 2, 2, 3)), table)
+    model, labels, totals = place_model(potentials), place(np.full((1, 4), 2)), place(np.zeros((1, 4, 3)))
+    gibbs(model, labels, totals, adds, 1.0, *KEY, 0, 0, 0, 1, 0, 4)
+    np.testing.assert_array_equal(labels.cpu().numpy(), 2)
+    expected = np.array([0.0, 0.0, 0.0 if adds == NOTHING else 1.0])
+    np.testing.assert_array_equal(totals.cpu().numpy(), np.broadcast_to(expected, (1, 4, 3)))
+
+
+def test_nothing_to_add_takes_no_totals() -> None:
+    """As annealing calls it, to temperatures that single precision takes for 0; labels may be of any integer type."""
+    potentials = odd_grid((5, 7), 3, "weights", np.float32)
+    labels = np.zeros((2, 35), np.int16)
+    mine, empty = place(labels), np.zeros((0, 0, 0))
+    how = (NOTHING, 1e-50, *KEY, 7, 0, 0, 2, 0, 35)
+    truth(potentials.model, labels, empty, *how)
+    gibbs(place_model(potentials), mine, place(empty), *how)
+    np.testing.assert_array_equal(mine.cpu().numpy(), labels)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_single_precision(form: str) -> None:
+    """Probabilities of one sweep from the same labels; a draw differs where a uniform is within rounding of a bound."""
+    potentials = odd_grid((5, 7), 3, form, np.float32)
+    first_class = (0, 2, 0, int(potentials.model.class_ptr[1]))
+    mine, labels, sums, totals = run(potentials, CONDITIONAL, part=first_class)
+    assert (mine != labels).mean() < 0.02
+    np.testing.assert_allclose(sums, totals, rtol=0, atol=5e-6)

@@ -1,0 +1,117 @@
+"""Decoders on the GPU's kernels come to what the reference comes to; tensors stay where they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.test_backends import odd_model, options
+from tests.triton.placing import DEVICE, torch
+
+from locpmap import arrays
+from locpmap.errors import BackendError
+from locpmap.inference import infer
+from locpmap.inference.sampling import Tally
+from locpmap.potentials import Potentials
+
+
+def compare(pot: Potentials, method: str, **how: Any) -> None:
+    mine, truth = (infer(pot, method, backend=backend, **how) for backend in ("triton", "reference"))
+    np.testing.assert_array_equal(mine.labels, truth.labels)
+    if truth.probability is not None:
+        np.testing.assert_allclose(mine.probability, truth.probability, rtol=0, atol=1e-9)
+    if truth.samples is not None:
+        np.testing.assert_array_equal(mine.samples, truth.samples)
+    assert (mine.n_sweeps, mine.status, mine.noise) == (truth.n_sweeps, truth.status, truth.noise)
+    assert (mine.backend, mine.device) == ("triton", DEVICE)
+
+
+@pytest.mark.parametrize("turn", range(12))
+def test_locpmap(turn: int) -> None:
+    forms = ["weight", "negative weight", "weights", "either sign", "table", "hard tables"]
+    pot = odd_model([(1, 1), (2, 3), (5, 7)][turn % 3], (2, 3, 2, 5)[turn % 4], forms[turn % 6], turn)
+    compare(pot, "locpmap", **options(pot, turn), n_samples=10, seed=turn, keep_samples=turn % 2 == 0)
+
+
+@pytest.mark.parametrize("start", ["random", "unary"])
+def test_icm(start: str) -> None:
+    compare(odd_model((5, 7), 3, "table", 3), "icm", start=start, max_sweeps=30)
+
+
+def test_icm_iter() -> None:
+    compare(odd_model((5, 7), 3, "either sign", 3), "icm_iter", n_samples=9)
+
+
+def test_masked_sites_and_graphs() -> None:
+    rng = np.random.default_rng(0)
+    mask = rng.random((4, 5)) < 0.3
+    compare(Potentials.grid(rng.normal(size=(4, 5, 3)), 0.7, mask=mask), "locpmap", n_samples=8, probability="votes")
+    edges = [[0, 1], [1, 2], [2, 0], [2, 3]]
+    pot = Potentials.graph(rng.normal(size=(2, 5, 3)), edges, rng.normal(size=4))
+    compare(pot, "locpmap", n_samples=8, probability="conditional")
+
+
+def test_memory_that_runs_out_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    pot = odd_model((5, 7), 3, "weights", 3)
+    how: dict[str, Any] = {"n_samples": 20, "probability": "conditional", "keep_samples": True, "backend": "triton"}
+    truth = infer(pot, **how)
+    start, asked = Tally.start, []
+
+    def in_little_memory(problem: Any, draw: Any, *limits: Any, **counted: Any) -> Tally:
+        def draw_little(lo: int, hi: int, first: int, count: int) -> Any:
+            asked.append((hi - lo, count))
+            if hi - lo > 1 or count > 8:
+                raise torch.OutOfMemoryError("no room")
+            return draw(lo, hi, first, count)
+
+        return start(problem, draw_little, *limits, **counted)
+
+    monkeypatch.setattr(Tally, "start", in_little_memory)
+    mine = infer(pot, **how)
+    assert {(3, 20), (1, 8), (1, 4)} <= set(asked)
+    np.testing.assert_array_equal(mine.samples, truth.samples)
+    np.testing.assert_array_equal(mine.probability, truth.probability)
+
+
+def test_tensors_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "on_gpu", arrays.is_tensor)  # also of what the interpreter takes for one
+    rng = np.random.default_rng(1)
+    unary, right, down = rng.normal(size=(4, 5, 3)), rng.random((4, 4)), rng.random((3, 5))
+    tensors = [torch.from_numpy(array).to(DEVICE) for array in (unary, right, down)]
+    pot = Potentials.grid(tensors[0], tuple(tensors[1:]))
+    assert torch.is_tensor(pot.unary)
+    assert all(torch.is_tensor(w) for w in pot.pairwise.weights or ())
+    mine = infer(pot, n_samples=9, backend="triton")
+    truth = infer(Potentials.grid(unary, (right, down)), n_samples=9, backend="reference")
+    for name in ("labels", "probability", "variance", "entropy"):
+        found = getattr(mine, name)
+        assert torch.is_tensor(found)
+        assert found.device.type == DEVICE
+        np.testing.assert_allclose(found.cpu().numpy(), getattr(truth, name), rtol=0, atol=1e-12)
+    assert mine.score == pytest.approx(truth.score)
+    on_cpu = infer(pot, "exact")
+    np.testing.assert_array_equal(on_cpu.labels.cpu().numpy(), infer(pot.to(None), "exact").labels.cpu().numpy())
+
+
+def test_what_has_no_kernels_is_refused() -> None:
+    with pytest.raises(BackendError, match="graph_cut runs on the CPU"):
+        infer(odd_model((2, 3), 2, "weight", 1), "graph_cut", backend="triton")
+
+
+@pytest.mark.parametrize("blocks", ["rows+columns", (2, 2)])
+def test_blocks(blocks: Any) -> None:
+    compare(odd_model((3, 4), 2, "either sign", 1), "locpmap", blocks=blocks, n_samples=6, probability="conditional")
+
+
+@pytest.mark.parametrize("form", ["weights", "table"])
+def test_gibbs(form: str) -> None:
+    compare(odd_model((3, 4), 3, form, 3), "gibbs", n_samples=6, burn_in=2, keep_samples=True)
+
+
+@pytest.mark.parametrize("start", ["uniform", "unary"])
+def test_mean_field(start: str) -> None:
+    pot = odd_model((3, 4), 3, "weights", 3)
+    mine, truth = (infer(pot, "mean_field", backend=backend, start=start) for backend in ("triton", "reference"))
+    np.testing.assert_allclose(mine.probability, truth.probability, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(mine.log_partition, truth.log_partition, rtol=0, atol=1e-4)

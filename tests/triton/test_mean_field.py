@@ -1,0 +1,107 @@
+"""Mean field in Triton takes the steps that the reference takes, and visits the same sites."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("triton")
+
+from tests.triton.placing import place, place_model
+from tests.triton.test_gibbs import FORMS, GRAPHS, odd_graph, odd_grid
+
+from locpmap.kernels.reference.mean_field import mean_field as truth
+from locpmap.kernels.reference.messages import CHANGED, UNVISITED
+from locpmap.kernels.triton.mean_field import mean_field
+from locpmap.potentials import Potentials
+
+Array = Any
+
+
+def some_beliefs(potentials: Potentials, dtype: Any = np.float64) -> Array:
+    """Random beliefs in the allowed labels, (N, S, L)."""
+    unary = potentials.model.unary
+    weights = np.random.default_rng(2).random(unary.shape) * (unary > -np.inf)
+    return (weights / weights.sum(axis=2, keepdims=True)).astype(dtype)
+
+
+def compare(potentials: Potentials, beliefs: Array, dirty: Array, tolerance: float, within: float, part: Any) -> None:
+    """One call in both; beliefs and marks are changed as the reference has it.  part: (lo, hi, begin, stop)."""
+    mine, marks = place(beliefs), place(dirty)
+    mean_field(place_model(potentials), mine, marks, tolerance, *part)
+    truth(potentials.model, beliefs, dirty, tolerance, *part)
+    np.testing.assert_array_equal(marks.cpu().numpy(), dirty)
+    np.testing.assert_allclose(mine.cpu().numpy(), beliefs, rtol=0, atol=within)
+
+
+def compare_sweep(potentials: Potentials, within: float = 1e-9, dtype: Any = np.float64) -> None:
+    """A first sweep over everything."""
+    beliefs = some_beliefs(potentials, dtype)
+    n_images, n_sites = beliefs.shape[:2]
+    dirty = np.full((n_images, n_sites), UNVISITED, np.uint8)
+    compare(potentials, beliefs, dirty, 1e-3, within, (0, n_images, 0, n_sites))
+
+
+def precision(form: str) -> float:
+    """Where every label of a site meets forbidden mass, scores of -1e9 leave seven decimals for the rest."""
+    return 1e-6 if form == "hard tables" else 1e-9
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("n_labels", [1, 2, 3, 5])
+def test_steps_are_the_references(n_labels: int, form: str) -> None:
+    compare_sweep(odd_grid((5, 7), n_labels, form), precision(form))
+
+
+@pytest.mark.parametrize("form", ["weights", "hard tables"])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (7, 1)], ids=str)
+def test_images_of_one_row_or_column(shape: tuple[int, int], form: str) -> None:
+    compare_sweep(odd_grid(shape, 2, form), precision(form))
+
+
+@pytest.mark.parametrize(("structure", "form"), GRAPHS)
+def test_graphs_of_uneven_degree(structure: str, form: str) -> None:
+    compare_sweep(odd_graph(structure, 3, form))
+
+
+def test_a_class_that_takes_several_programs() -> None:
+    compare_sweep(odd_grid((13, 11), 9, "weights"))
+
+
+@pytest.mark.parametrize("form", ["weights", "factored"])
+def test_only_marked_sites_move_until_none_is_marked(form: str) -> None:
+    potentials = odd_grid((3, 5), 3, form)
+    beliefs, dirty = some_beliefs(potentials), np.zeros((2, 15), np.uint8)
+    dirty[0, [2, 3]], dirty[1, 7] = CHANGED, UNVISITED
+    sweeps = 0
+    while dirty.any():
+        compare(potentials, beliefs, dirty, 5e-2, 1e-9, (0, 2, 0, 15))
+        sweeps += 1
+    assert sweeps > 2
+
+
+def test_a_step_within_the_tolerance_is_taken_on_the_first_visit_only() -> None:
+    potentials = odd_grid((3, 5), 3, "weights")
+    beliefs, dirty = some_beliefs(potentials), np.full((2, 15), CHANGED, np.uint8)
+    compare(potentials, beliefs, dirty, 0.2, 1e-9, (0, 2, 0, 15))
+    dirty[:], before = CHANGED, beliefs.copy()
+    dirty[1, 7] = UNVISITED
+    compare(potentials, beliefs, dirty, 2.0, 1e-9, (0, 2, 0, 15))
+    assert np.argwhere((beliefs != before).any(axis=2)).tolist() == [[1, 7]]
+
+
+def test_a_part_of_the_images_and_of_a_class() -> None:
+    """Positions 4 to 29 of 35 take the end of one class and the beginning of the other; the rest stays."""
+    potentials = odd_grid((5, 7), 3, "factored")
+    beliefs, dirty = some_beliefs(potentials), np.full((2, 35), UNVISITED, np.uint8)
+    compare(potentials, beliefs, dirty, 1e-3, 1e-9, (1, 2, 4, 29))
+    compare(potentials, beliefs, dirty, 1e-3, 1e-9, (0, 1, 3, 9))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_single_precision(form: str) -> None:
+    """Beliefs of Potts models in the unaries' type, of others in double precision, as the method keeps them."""
+    potentials = odd_grid((5, 7), 3, form, np.float32)
+    compare_sweep(potentials, 5e-6, np.float32 if potentials.model.potts else np.float64)

@@ -1,0 +1,83 @@
+"""The bound of mean field in Triton is the reference's, term by term."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("triton")
+
+from tests.triton.placing import place, place_model
+from tests.triton.test_gibbs import FORMS, GRAPHS, odd_graph, odd_grid
+from tests.triton.test_mean_field import some_beliefs
+
+from locpmap.kernels.reference.mean_field_bound import mean_field_bound as truth
+from locpmap.kernels.triton.mean_field_bound import mean_field_bound
+from locpmap.potentials import Potentials
+
+Array = Any
+
+
+def compare(potentials: Potentials, beliefs: Array, within: float = 1e-9, part: Any = None) -> Array:
+    """The terms (N, S), the same in both; part: (lo, hi, begin, stop)."""
+    part = part or (0, len(beliefs), 0, beliefs.shape[1])
+    terms = np.full(beliefs.shape[:2], 0.5)
+    mine = place(terms)
+    mean_field_bound(place_model(potentials), place(beliefs), mine, *part)
+    truth(potentials.model, beliefs, terms, *part)
+    np.testing.assert_allclose(mine.cpu().numpy(), terms, rtol=0, atol=within)
+    return terms
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("n_labels", [1, 2, 3, 5])
+def test_terms_are_the_references(n_labels: int, form: str) -> None:
+    potentials = odd_grid((5, 7), n_labels, form)
+    terms = compare(potentials, some_beliefs(potentials))
+    assert (terms == -np.inf).any() == (form == "hard tables")
+
+
+@pytest.mark.parametrize("form", ["weights", "table"])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (7, 1)], ids=str)
+def test_images_of_one_row_or_column(shape: tuple[int, int], form: str) -> None:
+    potentials = odd_grid(shape, 2, form)
+    compare(potentials, some_beliefs(potentials))
+
+
+@pytest.mark.parametrize(("structure", "form"), GRAPHS)
+def test_graphs_of_uneven_degree(structure: str, form: str) -> None:
+    potentials = odd_graph(structure, 3, form)
+    compare(potentials, some_beliefs(potentials))
+
+
+def test_a_class_that_takes_several_programs() -> None:
+    potentials = odd_grid((13, 11), 9, "weights")
+    compare(potentials, some_beliefs(potentials))
+
+
+def test_certain_beliefs_pay_only_for_what_they_hold() -> None:
+    """One label per site, at random: -inf where a pair of them is forbidden, and a finite score elsewhere."""
+    potentials = odd_grid((5, 7), 3, "hard tables")
+    beliefs = np.eye(3)[potentials.model.unary.argmax(axis=2)]
+    terms = compare(potentials, beliefs)
+    assert 0 < (terms == -np.inf).mean() < 1
+
+
+def test_a_forbidden_label_that_is_held() -> None:
+    potentials = odd_grid((5, 7), 3, "weights")
+    terms = compare(potentials, np.full((2, 35, 3), 1 / 3))
+    np.testing.assert_array_equal(terms == -np.inf, (potentials.model.unary == -np.inf).any(axis=2))
+
+
+def test_a_part_of_the_images_and_of_the_order() -> None:
+    potentials = odd_grid((5, 7), 3, "factored")
+    terms = compare(potentials, some_beliefs(potentials), part=(1, 2, 4, 29))
+    assert (terms == 0.5).sum() == 35 + 10
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_single_precision_of_the_model(form: str) -> None:
+    potentials = odd_grid((5, 7), 3, form, np.float32)
+    compare(potentials, some_beliefs(potentials), 5e-6)

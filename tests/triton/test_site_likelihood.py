@@ -1,0 +1,78 @@
+"""Likelihoods of sites in Triton: the reference's values and slopes, on odd shapes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("triton")
+
+from tests.test_likelihood_kernels import SITES, Case, Problem, check_same, draw
+from tests.triton.placing import place
+
+from locpmap.kernels.triton import linear_scores
+from locpmap.kernels.triton.site_likelihood import site_likelihood
+
+every_case = pytest.mark.parametrize("case", SITES.values(), ids=SITES.keys())
+
+
+def evaluate(problem: Problem, images: Any = None, window: Any = None) -> tuple[Any, ...]:
+    """Value and slopes in Triton, added to nothing."""
+    parts = (*(images or (0, len(problem.labels))), *(window or (0, problem.n_windows)))
+    data = problem.data._replace(**{name: place(getattr(problem.data, name)) for name in problem.data._fields})
+    arrays = (problem.labels, problem.samples, problem.importance, problem.weights, problem.tables)
+    sums = (np.zeros(1), np.zeros_like(problem.weights), np.zeros_like(problem.tables))
+    out = tuple(place(array) for array in sums)
+    site_likelihood(data, *(place(array) for array in arrays), *out, *parts)
+    value, slope, table_slope = (tensor.cpu().numpy() for tensor in out)
+    return float(value[0]), slope, table_slope
+
+
+def expected(problem: Problem, *part: Any) -> tuple[Any, ...]:
+    return problem.evaluate("reference", problem.weights, problem.tables, *part)
+
+
+@every_case
+def test_value_and_slopes(case: Case) -> None:
+    problem = draw(case)
+    check_same(evaluate(problem), expected(problem))
+
+
+@pytest.mark.parametrize("name", ["3x5", "samples", "graph"])
+def test_part_of_the_images_and_sites(name: str) -> None:
+    problem = draw(replace(SITES[name], n_images=3))
+    part = ((1, 3), (2, problem.n_windows - 1))
+    check_same(evaluate(problem, *part), expected(problem, *part))
+
+
+def test_no_images_or_sites() -> None:
+    problem = draw(SITES["3x5"])
+    for part in (((1, 1), (0, 15)), ((0, 2), (4, 4))):
+        check_same(evaluate(problem, *part), expected(problem, *part))
+
+
+def test_a_program_takes_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_scores, "MAX_PROGRAMS", 2)
+    problem = draw(replace(SITES["3x5"], n_images=5))
+    check_same(evaluate(problem), expected(problem))
+
+
+def test_void_is_nothing() -> None:
+    for part in evaluate(draw(replace(SITES["3x5"], void=1.0))):
+        np.testing.assert_array_equal(part, 0)
+
+
+@pytest.mark.parametrize("name", ["3x5", "samples, five labels"])
+def test_extreme_scores_stay_finite(name: str) -> None:
+    problem = draw(replace(SITES[name], scale=1e4))
+    check_same(evaluate(problem), expected(problem))
+
+
+@pytest.mark.parametrize("name", ["3x5", "eight", "samples"])
+def test_single_precision(name: str) -> None:
+    problem = draw(replace(SITES[name], dtype=np.float32))
+    for found, right in zip(evaluate(problem), expected(problem), strict=True):
+        np.testing.assert_allclose(found, right, atol=1e-5 * np.abs(right).max())
