@@ -25,21 +25,31 @@ def doctor(
 
 def _report() -> dict[str, Any]:
     from locpmap.inference import DECODERS
-    from locpmap.kernels import BACKENDS, choose_backend
+    from locpmap.kernels import BACKENDS, ON_GPU, choose_backend
     from locpmap.kernels.threads import available_threads
 
+    gpu = _gpu()
     return {
         "locpmap": import_module("locpmap").__version__,
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "packages": {name: _version(name) for name in PACKAGES},
-        "backends": {name: name == "reference" or find_spec(name) is not None for name in BACKENDS},
-        "devices": ["cpu"],
+        "backends": {name: name == "reference" or find_spec(name) is not None for name in (*BACKENDS, ON_GPU)},
+        "devices": ["cpu", *(["cuda"] if gpu else [])],
+        "gpu": gpu,
         "threads": available_threads(),
         "numba_cache": _numba_cache(),
         "auto": {"backend": choose_backend("auto", "auto").name, "device": "cpu"},
         "decoders": sorted(DECODERS),
     }
+
+
+def _gpu() -> str | None:
+    """The GPU that torch finds, by its name."""
+    if find_spec("torch") is None:
+        return None
+    cuda = import_module("torch").cuda
+    return cuda.get_device_name() if cuda.is_available() else None
 
 
 def _version(name: str) -> str | None:
@@ -76,7 +86,7 @@ def _table(report: dict[str, Any]) -> str:
         "python": f"{report['python']}, {report['platform']}",
         **{name: version or "not installed" for name, version in report["packages"].items()},
         "backends": ", ".join(n if there else f"{n} (not installed)" for n, there in report["backends"].items()),
-        "devices": ", ".join(report["devices"]),
+        "devices": ", ".join(report["devices"]) + (f" ({report['gpu']})" if report["gpu"] else ""),
         "threads": report["threads"],
         "numba cache": f"{cache['kernels']} kernels in {cache['folder']}{'' if cache['writable'] else ' (read-only)'}",
         "auto": f"backend {auto['backend']} on {auto['device']}",

@@ -168,7 +168,7 @@ def write_uai(path: PathLike, potentials: Potentials) -> None:
 
 
 def _model_pieces(potentials: Potentials) -> Iterator[str]:
-    model = potentials.model
+    model = potentials.to(None).model
     n_sites, n_labels = potentials.n_sites, potentials.n_labels
     constant = 0.0
     scopes: list[str] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from locpmap.arrays import Restore, cast, namespace, on_gpu
 from locpmap.errors import BackendError, InputError, InputTypeError, unknown, whole_number
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Progress, at_least, check_flags, drive, within
 from locpmap.inference.registry import DECODERS, options_of
-from locpmap.kernels import Backend, choose_backend
+from locpmap.kernels import ON_GPU, Backend, choose_backend
 from locpmap.kernels.reference.scores import total_scores
 from locpmap.kernels.threads import Threads, available_threads
 from locpmap.noise import key_of
@@ -88,9 +89,8 @@ def infer(
 
 def _place(potentials: Potentials, decoder: Decoder, backend: str, device: str) -> Backend:
     """Where to decode: what lies on a GPU is decoded there if that can be, unless told otherwise."""
-    if device == "auto" and on_gpu(potentials.unary) and decoder.on_gpu and backend in ("auto", "triton"):
-        device = "cuda"
-    kernels = choose_backend(backend, device)
+    there = on_gpu(potentials.unary) and decoder.on_gpu and find_spec(ON_GPU) is not None
+    kernels = choose_backend(backend, "cuda" if (backend, device) == ("auto", "auto") and there else device)
     if kernels.device and not decoder.on_gpu:
         raise BackendError(f"method {decoder.name} runs on the CPU: use device='cpu' or 'auto'")
     return kernels
