@@ -12,7 +12,7 @@ LISTS     := pyproject.toml constraints.txt
 PIP       := -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-triton test-gpu lint format types bench bench-gpu clean
+.PHONY: help demo test test-triton test-gpu lint format types bench bench-gpu results clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' Makefile
@@ -46,6 +46,9 @@ bench: $(BENCH_ENV) ## time against other libraries in their own environment (FA
 
 bench-gpu: ## time decoding on a GPU, with whatever Python has torch and triton
 	PYTHONPATH=src:. $(PYTHON) -m benchmarks.gpu
+
+results: $(USER_ENV) ## docs/results.md from the runs recorded under results/
+	$(VENV)/bin/locpmap report results/mnist results/caltech --markdown docs/results.md
 
 clean: ## remove environments, caches and results of the demo
 	rm -rf $(VENV) $(BENCH) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

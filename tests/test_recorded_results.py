@@ -1,0 +1,85 @@
+"""What the README and docs/results.md say of the recorded runs is what the records say."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from locpmap.experiments import paper
+
+ROOT = Path(__file__).parents[1]
+COLUMNS = [(name, level) for name in ("mnist", "caltech") for level in ("variance", "amplitude")]
+
+
+def record(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((ROOT / "results" / name / "result.json").read_bytes())
+    return loaded
+
+
+def over_seeds(name: str, level: str, model: str, what: str = "mean_iou") -> dict[str, Any]:
+    """By decoder, what was measured under each seed."""
+    found: dict[str, list[float]] = {}
+    for row in record(name)["rows"]:
+        if (row["level"], row["model"]) == (level, model) and row[what] is not None:
+            found.setdefault(row["decoder"], []).append(row[what])
+    assert all(len(values) == 3 for values in found.values())
+    return {decoder: np.array(values) for decoder, values in found.items()}
+
+
+def readme_row(begins: str) -> list[list[str]]:
+    """The numbers in the cells of a row of the README's table."""
+    line = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(f"| {begins}"))
+    return [re.findall(r"\.\d+", cell) for cell in line.split("|")[2:-1]]
+
+
+def shown(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}".removeprefix("0")
+
+
+def test_the_readme_s_table() -> None:
+    tuned, others, network, joint = ([] for _ in range(4))  # type: tuple[list[Any], ...]
+    for name, level in COLUMNS:
+        means = [
+            {decoder: values.mean() for decoder, values in over_seeds(name, level, model).items()}
+            for model in ("raw-pl", "deep-pl")
+        ]
+        tuned.append([shown(mean["locpmap-tuned"], 3) for mean in means])
+        rivals = [max(v for d, v in mean.items() if not d.startswith("locpmap") and d != "argmax") for mean in means]
+        others.append([shown(rival, 3) for rival in rivals])
+        network.append([shown(over_seeds(name, level, "ce-fresh")["argmax"].mean(), 4)])
+        far = over_seeds(name, level, "deep-consistent-far")
+        joint.append([shown(far["locpmap-conditional"].mean(), 4)])
+    assert readme_row("pseudolikelihood") == tuned
+    assert readme_row("the best other decoder") == others
+    assert readme_row("cross-entropy network") == network
+    assert readme_row("the network and its CRF") == joint
+
+
+@pytest.mark.parametrize(("name", "level"), COLUMNS)
+def test_what_the_text_beside_it_claims(name: str, level: str) -> None:
+    for model in ("raw-pl", "deep-pl"):
+        means = {decoder: values.mean() for decoder, values in over_seeds(name, level, model).items()}
+        assert max(means, key=lambda decoder: means[decoder]) == "locpmap-tuned"
+    for what, sign in (("mean_iou", 1), ("nll", -1)):
+        mine = over_seeds(name, level, "deep-consistent-far", what)["locpmap-conditional"]
+        gain = sign * (mine - over_seeds(name, level, "ce-fresh", what)["argmax"])
+        assert gain.mean() > 10 * gain.std(ddof=1) / np.sqrt(len(gain))
+
+
+def test_the_paper_s_row() -> None:
+    cells = readme_row("paper's LocPMAP")
+    tables = (paper.MNIST, paper.SILHOUETTES)
+    expected = [[shown(float(x), 3) for x in (".545", ".615")], [], [shown(float(x), 3) for x in (".673", ".745")], []]
+    assert cells == expected
+    assert all(number in json.dumps(table) for table, cell in zip(tables, cells[::2], strict=True) for number in cell)
+
+
+@pytest.mark.parametrize("name", ["mnist", "caltech"])
+def test_the_page_of_results_is_of_these_records(name: str) -> None:
+    page = (ROOT / "docs" / "results.md").read_text()
+    assert record(name)["provenance"]["finished"] in page
