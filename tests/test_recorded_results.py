@@ -42,7 +42,8 @@ def shown(value: float, digits: int) -> str:
 
 
 def test_the_readme_s_table() -> None:
-    tuned, others, network, joint = ([] for _ in range(4))  # type: tuple[list[Any], ...]
+    columns: list[list[list[str]]] = [[] for _ in range(4)]
+    tuned, others, network, joint = columns
     for name, level in COLUMNS:
         means = [
             {decoder: values.mean() for decoder, values in over_seeds(name, level, model).items()}
@@ -72,11 +73,10 @@ def test_what_the_text_beside_it_claims(name: str, level: str) -> None:
 
 
 def test_the_paper_s_row() -> None:
-    cells = readme_row("paper's LocPMAP")
-    tables = (paper.MNIST, paper.SILHOUETTES)
-    expected = [[shown(float(x), 3) for x in (".545", ".615")], [], [shown(float(x), 3) for x in (".673", ".745")], []]
-    assert cells == expected
-    assert all(number in json.dumps(table) for table, cell in zip(tables, cells[::2], strict=True) for number in cell)
+    mnist, _, silhouettes, _ = readme_row("paper's LocPMAP")
+    for numbers, table in ((mnist, paper.MNIST), (silhouettes, paper.SILHOUETTES)):
+        assert len(numbers) == 2
+        assert all(number in json.dumps(table) for number in numbers)
 
 
 @pytest.mark.parametrize("name", ["mnist", "caltech"])
