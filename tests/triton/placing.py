@@ -5,17 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
+import torch
+import triton
 
-torch = pytest.importorskip("torch")
-knobs = pytest.importorskip("triton.knobs")
+from locpmap.kernels import Model
+from locpmap.potentials import Potentials
 
-from locpmap.kernels import Model  # noqa: E402
-from locpmap.potentials import Potentials  # noqa: E402
-
-DEVICE = "cpu" if knobs.runtime.interpret else "cuda"
-if DEVICE == "cuda" and not torch.cuda.is_available():
-    pytest.skip("no GPU, and TRITON_INTERPRET is not set", allow_module_level=True)
+DEVICE = "cpu" if triton.knobs.runtime.interpret else "cuda"
 
 
 def place(array: Any) -> Any:

@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("triton")
-
 from tests.test_likelihood_kernels import BLOCKS, Case, Problem, check_same, draw
 from tests.triton.placing import place
 

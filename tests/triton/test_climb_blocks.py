@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("triton")
-
+import torch
 from tests.oracles.models import random_unary, structure_edges
 from tests.test_backends import odd_model
-from tests.triton.placing import DEVICE, place, place_model, torch
+from tests.triton.placing import DEVICE, place, place_model
 
 from locpmap.graphs.blocks import plan_blocks
 from locpmap.kernels.perturbation import DROP, GIVEN, LOGISTIC, NONE, PERTURBED, PLAIN, RANDOM, Perturbation

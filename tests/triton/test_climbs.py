@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.test_backends import FORMS, SHAPES, odd_model
-from tests.triton.placing import DEVICE, place, place_model, torch
+from tests.triton.placing import DEVICE, place, place_model
 
 from locpmap.kernels.perturbation import DROP, GIVEN, LOGISTIC, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.reference import climb_potts as reference_potts

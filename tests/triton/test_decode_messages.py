@@ -6,9 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-pytest.importorskip("triton")
-
 from tests.oracles.models import random_model
 from tests.test_messages import ODD, normal, states_after
 from tests.triton.placing import place, place_model

@@ -6,9 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("triton")
-
 from tests.oracles.models import random_unary, structure_edges
 from tests.triton.placing import place, place_model
 

@@ -6,9 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("triton")
-
 from tests.triton.placing import place, place_model
 from tests.triton.test_gibbs import FORMS, GRAPHS, odd_graph, odd_grid
 

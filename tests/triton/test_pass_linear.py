@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("triton")
-
 from tests.test_messages import ODD, normal
 from tests.triton.placing import place, place_model
 
