@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.test_backends import odd_model, options
-from tests.triton.placing import DEVICE, torch
+from tests.triton.placing import DEVICE
 
 from locpmap import arrays
 from locpmap.errors import BackendError
