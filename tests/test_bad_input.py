@@ -216,7 +216,7 @@ INFER: list[Case] = [
     ("a backend that learns", lambda: decode(backend="torch"), BackendError, ("torch", "reference, numba, triton")),
     ("backend is nothing", lambda: decode(backend=7), InputError, ("backend", "7", "auto, numba, reference, triton")),
     ("device", lambda: decode(device="gpu"), InputError, ("device", "'gpu'", "did you mean 'cuda'?")),
-    ("device without a driver", lambda: decode(device="cuda"), BackendError, ("device='cuda'", "'cpu'")),
+    ("device without a driver", lambda: decode(device="cuda"), BackendError, ("device='cuda'", "CPU")),
     ("first_image", lambda: decode(first_image=-1), InputError, ("first_image", "-1", "at least 0")),
     ("huge first_image", lambda: decode(first_image=2**28), InputError, ("first_image", str(2**28), "2^28")),
     ("max_seconds", lambda: decode(max_seconds=-1), InputError, ("max_seconds", "-1", "at least 0")),

@@ -150,7 +150,7 @@ def test_every_cell_where_locpmap_loses_is_said_in_words(content: Content, recor
     words = dict(defeats(found, MEAN_IOU))
     assert len(words) == len(lost)
     assert "Gibbs with" in words["raw features, composite likelihood, amplitude level"]
-    assert f"first in mean IoU in {len(found) - len(lost)}," in summary(found)
+    assert f"first in mean IoU in {len(found) - len(lost)} (1 of them level" in summary(found)
 
 
 def test_a_decoder_that_saw_fewer_images_is_not_ranked_but_named(record: Record) -> None:
@@ -172,7 +172,9 @@ def test_a_comparison_on_unequal_images_says_so() -> None:
         "images" not in dict(firsts(verdicts(record_of(invented()))))["raw features, pseudolikelihood, variance level"]
     )
     unequal = sum(v.rival is not None and v.rival.decoder.name == "annealing" for v in found)
-    assert f"In {unequal} of them the two that are compared were not given the same number" in summary(found)
+    assert f"In {unequal} of the {len(found)} the two that are compared were not given" in summary(
+        found
+    )
 
 
 def test_the_network_is_compared_on_its_own_images_only() -> None:
@@ -206,6 +208,8 @@ def test_what_prints_alike_is_a_tie() -> None:
     (verdict,) = verdicts(record_of(content))
     assert verdict.is_first
     assert verdict.ahead == ()
+    (text,) = dict(firsts([verdict])).values()
+    assert "ICM are level with .5000" in text
 
 
 def test_seeds_that_only_one_side_has_do_not_decide_unseen() -> None:

@@ -7,6 +7,7 @@ only if the caller has imported torch already, so that this library never import
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -28,6 +29,11 @@ def is_tensor(value: object) -> bool:
 def on_gpu(value: object) -> bool:
     """Whether the value is a tensor that is kept where it is."""
     return is_tensor(value) and value.device.type == "cuda"  # type: ignore[attr-defined]
+
+
+def current_device(array: Any) -> AbstractContextManager[Any]:
+    """Inside, what is launched runs where the array is: with several GPUs it need not be torch's current one."""
+    return sys.modules["torch"].cuda.device(array.device) if on_gpu(array) else nullcontext()
 
 
 def namespace(array: object) -> Any:
@@ -66,7 +72,10 @@ def to_float(value: object, name: str, like: object = None) -> Any:
 
 def _to_float_tensor(value: object, name: str, like: Any) -> Any:
     torch = sys.modules["torch"]
-    tensor = value.detach() if is_tensor(value) else torch.from_numpy(to_numpy(value, name))  # type: ignore[attr-defined]
+    if is_tensor(value):
+        tensor = value.detach()  # type: ignore[attr-defined]
+    else:
+        tensor = torch.from_numpy(np.require(to_float(value, name), requirements=["C", "W"]))
     if tensor.dtype.is_complex:
         raise InputTypeError(f"{name} has dtype {tensor.dtype}, expected real numbers")
     half = tensor.dtype in (torch.float16, torch.bfloat16)

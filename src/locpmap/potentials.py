@@ -203,10 +203,8 @@ class Potentials:
         return Model._make((*terms, *placed[:-1], frozen(class_ptr), placed[-1]))
 
     def to(self, device: str | None) -> Potentials:
-        """The same with its arrays on a device ("cuda", "cuda:1", ..), or in NumPy (None); itself if they are there."""
-        if device is None and not is_tensor(self.unary):
-            return self
-        if device is not None and is_tensor(self.unary) and self.unary.device.type == device.partition(":")[0]:
+        """The same with its arrays on a GPU ("cuda": that they are on, or torch's current one) or in NumPy (None)."""
+        if device == (self.unary.device.type if is_tensor(self.unary) else None):
             return self
         move = Restore(device)
         term = self.pairwise
@@ -269,7 +267,7 @@ def _parse_mask(mask: Any, structure: Grid | Graph, unary: Any) -> Any:
 def _check_unary(unary: Any, structure: Grid | Graph, batched: bool) -> None:
     """NaN and +inf show in the largest score of a site; -inf there means that no label is left."""
     xp = namespace(unary)
-    if xp.isfinite(unary.max() - unary.min()):  # quick, and nearly always so
+    if xp.isfinite(unary.min()) and xp.isfinite(unary.max()):  # quick, and nearly always so
         return
     best = xp.amax(unary, 2)
     if xp.isfinite(best).all():

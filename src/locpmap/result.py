@@ -7,9 +7,10 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
-from locpmap.arrays import namespace
+from locpmap.arrays import namespace, on_gpu
 from locpmap.potentials import Potentials
 
 Array = npt.NDArray[Any]
@@ -105,6 +106,7 @@ class Result:
         """-Σ p log p per site, in nats."""
         if self.probability is None:
             return None
-        p, xp = self.probability, namespace(self.probability)
+        p = self.probability if on_gpu(self.probability) else np.asarray(self.probability)
+        xp = namespace(p)
         terms = p * xp.log(xp.where(p > 0, p, 1))
-        return (0 - terms.sum(axis=-1)).clip(0)  # 0 - 0 has no sign, unlike -0
+        return self.potentials.restore((0 - terms.sum(axis=-1)).clip(0))  # 0 - 0 has no sign, unlike -0

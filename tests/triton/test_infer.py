@@ -116,3 +116,12 @@ def test_mean_field(start: str) -> None:
     mine, truth = (infer(pot, "mean_field", backend=backend, start=start) for backend in ("triton", "reference"))
     np.testing.assert_allclose(mine.probability, truth.probability, rtol=0, atol=1e-4)
     np.testing.assert_allclose(mine.log_partition, truth.log_partition, rtol=0, atol=1e-4)
+
+
+def test_samples_until_a_tolerance_is_met() -> None:
+    compare(odd_model((2, 3), 3, "weights", 1), "locpmap", n_samples=8, tolerance=0.2, max_samples=64)
+
+
+def test_far_apart_scores_at_a_low_temperature() -> None:
+    rng = np.random.default_rng(3)
+    compare(Potentials.grid(1e30 * rng.normal(size=(3, 4, 3)), 1.0), "locpmap", n_samples=8, temperature=1e-9)

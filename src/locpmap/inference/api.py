@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import Restore, cast, namespace, on_gpu
+from locpmap.arrays import Restore, cast, current_device, namespace, on_gpu
 from locpmap.errors import BackendError, InputError, InputTypeError, unknown, whole_number
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Progress, at_least, check_flags, drive, within
 from locpmap.inference.registry import DECODERS, options_of
@@ -81,7 +81,8 @@ def infer(
     began = time.perf_counter()
     try:
         problem = Problem(potentials.to(kernels.device), kernels, threads, key, first_image)
-        outcome, status = drive(decoder, problem, max_seconds, progress)
+        with current_device(problem.potentials.unary):
+            outcome, status = drive(decoder, problem, max_seconds, progress)
     finally:
         threads.close()
     return _result(potentials, problem, decoder, outcome, status, time.perf_counter() - began)

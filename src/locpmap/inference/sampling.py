@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -30,6 +31,7 @@ Draw = Callable[[int, int, int, int], tuple[Array, Array]]
 ROUND_BYTES = 48 << 20
 ROUND_WORK = 1 << 28
 ROUND_SAMPLES = 64
+MAX_ITEMS = 2**31 - 2**16  # sites times samples of an image, which kernels on a GPU count in 32 bits
 QUANTUM = 8  # samples are split at multiples of this, since up to eight of them share a call of Philox
 
 
@@ -95,12 +97,14 @@ class Tally:
         else:
             parts = [(QUANTUM * a, min(QUANTUM * b, count)) for a, b in ranges(-(-count // QUANTUM), n_threads)]
             jobs = [(lo, hi, first + a, b - a) for a, b in parts]
+        drawn = None
         try:
             drawn = problem.threads.map(self.draw, jobs)
         except RuntimeError as error:
             halves = halved(lo, hi, first, count)
             if type(error).__name__ != "OutOfMemoryError" or not halves:
                 raise
+        if drawn is None:  # out of the handler, which keeps what the failed attempt held
             for half in halves:  # noise does not know of chunks, so the samples stay the same
                 self._chunk(problem, *half)
             return
@@ -129,7 +133,7 @@ class Tally:
         """The largest Monte-Carlo standard error of any probability, with one vote each way added for caution."""
         counts = self.totals / UNIT if self.conditional else self.totals
         p = (counts + 1) / (self.n_samples + 2)
-        return float(np.sqrt((p * (1 - p)).max() / self.n_samples))
+        return math.sqrt(float((p * (1 - p)).max()) / self.n_samples)
 
     def outcome(self, problem: Problem, **more: Any) -> Outcome:
         """Labels by majority (the smallest label of a tie) and shares of the samples."""
@@ -155,7 +159,7 @@ def round_sizes(problem: Problem, most: int, held: int) -> tuple[int, int]:
     n_images, n_sites, n_labels = unary.shape
     if problem.kernels.device:
         # A climb holds the perturbed scores of all its samples, and what they were made of.
-        room, marks, limit = gpu_room(unary.device), 0, most
+        room, marks, limit = gpu_room(unary.device), 0, MAX_ITEMS // n_sites
         per_site = (n_labels + 2) * unary.itemsize
     else:
         # A climb holds a label in every sample and, in each thread, a word of marks.

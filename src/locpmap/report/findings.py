@@ -104,12 +104,21 @@ def _in_words(verdict: Verdict) -> str:
     best, rival = verdict.best, verdict.rival
     if rival is None:
         return f"{spoken(best.decoder)} reaches {plus_minus(best.value)}; no other decoder was run."
+    if _level(verdict):
+        names = f"{spoken(best.decoder)} and {spoken(rival.decoder)}"
+        return f"{names} are level with {share(best.value.mean)} ({distance(verdict.lead)}{_images(best, rival)})."
     first, second = (best, rival) if verdict.is_first else (rival, best)
     name = spoken(second.decoder) if verdict.is_first else f"LocPMAP's form, {spoken(second.decoder)},"
     return (
         f"{spoken(first.decoder)} is first with {plus_minus(first.value)}; {name} follows with "
         f"{share(second.value.mean)} ({distance(verdict.lead)}{_against(verdict)}{_images(first, second)})."
     )
+
+
+def _level(verdict: Verdict) -> bool:
+    """Whether LocPMAP and the best of the others print alike."""
+    rival = verdict.rival
+    return rival is not None and share(verdict.best.value.mean) == share(rival.value.mean)
 
 
 def _against(verdict: Verdict) -> str:
@@ -168,13 +177,15 @@ def summary(found: list[Verdict]) -> str:
     sure = [v for v in firsts if v.lead is not None and v.lead.mean > 0 and v.lead.is_beyond(SURE)]
     text = f"Of the {len(found)} combinations of a learned model and a noise level, LocPMAP is first in "
     text += f"mean IoU in {'all' if len(firsts) == len(found) else len(firsts)}"
+    if level := sum(map(_level, firsts)):
+        text += f" ({level} of them level with another to the digits shown)"
     if firsts and any(v.lead is not None and v.lead.n > 1 for v in firsts):
         text += f", in {len(sure)} of them by more than two standard errors"
     unequal = [v for v in found if v.rival is not None and v.rival.n_images != v.best.n_images]
     if unequal:
         text += (
-            f". In {len(unequal)} of them the two that are compared were not given the same number of images, as said "
-            "below; the standard errors are over seeds and do not cover that"
+            f". In {len(unequal)} of the {len(found)} the two that are compared were not given the same number of"
+            " images, as said below; the standard errors are over seeds and do not cover that"
         )
     return f"{text}."
 

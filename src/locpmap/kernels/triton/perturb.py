@@ -51,7 +51,7 @@ def perturb(
     scores = torch.empty((n_images, n_sites, n_labels, n_samples), dtype=unary.dtype, device=unary.device)
     log_p, top = unary, unary
     if scheme == LAZY:
-        log_p = torch.log_softmax(unary / amount, dim=2)
+        log_p = torch.log_softmax((unary - unary.amax(dim=2, keepdim=True)) / amount, dim=2)
         top = log_p.argmax(dim=2).to(torch.int32)
     room = 4 if n_labels <= 4 else 8 if n_labels <= 8 else 16
     grid = (n_images * triton.cdiv(n_sites * n_samples, BLOCK),)
