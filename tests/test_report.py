@@ -172,9 +172,7 @@ def test_a_comparison_on_unequal_images_says_so() -> None:
         "images" not in dict(firsts(verdicts(record_of(invented()))))["raw features, pseudolikelihood, variance level"]
     )
     unequal = sum(v.rival is not None and v.rival.decoder.name == "annealing" for v in found)
-    assert f"In {unequal} of the {len(found)} the two that are compared were not given" in summary(
-        found
-    )
+    assert f"In {unequal} of the {len(found)} the two that are compared were not given" in summary(found)
 
 
 def test_the_network_is_compared_on_its_own_images_only() -> None:
