@@ -37,7 +37,7 @@ class Gibbs(Decoder):
         thin: Sweeps from one to the next.
         start: "random" (uniform over allowed labels) or an array of labels.
         probability: "votes" (the share of the samples) or "conditional" (the mean of the probabilities with which they
-            were drawn: never exactly 0, less variance).
+            were drawn: never 0 for a label that is allowed, but by underflow; less variance).
         keep_samples: Return the samples themselves, (M, ..).
     """
 

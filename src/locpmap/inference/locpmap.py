@@ -50,7 +50,7 @@ class LocPMAP(Decoder):
         start: "random" (uniform over allowed labels), "perturbed" (the argmax of the perturbed unaries: faster, but it
             trusts the unaries by themselves) or an array of labels.
         probability: "votes" (the share of the samples) or "conditional" (the mean of ``p(y_i | the sample's other
-            labels)``: never exactly 0, less variance).
+            labels)``: never 0 for a label that is allowed, but by underflow; less variance).
         tolerance: Draw until the largest Monte-Carlo standard error of a probability is below this.
         max_samples: Samples after which a run with ``tolerance`` stops.
         max_sweeps: Sweeps after which a climb stops.
