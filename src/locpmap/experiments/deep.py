@@ -91,8 +91,8 @@ NETWORKS: tuple[Model, ...] = (
         name="ce-fresh",
         learning="cross-entropy",
         title="Network, trained on",
-        says="The network alone, trained on by the cross-entropy: the rival of deep-consistent-far, six of whose steps"
-        " take about as long, each by itself on a GPU, as one of its.",
+        says="The network alone, trained on by the cross-entropy: the rival of deep-consistent-far.  Six of its steps"
+        " take about as long as one of the joint model's, each by itself on a GPU.",
         settings=_settings("cross-entropy", GO_ON | {"n_steps": 6000}),
         needs=(START,),
         decoders=NETWORK_DECODERS,

@@ -165,7 +165,8 @@ def _figure_one(record: Record, pictures: Pictures, level: Level, shown: Model, 
         f"Input, network, ICM, LocPMAP, true mask, probability and variance, {level.name} level, {shown.title}",
         f"{title}, {level.name} level ({tables.sigma(level)}), seed {record.protocol.seeds[0]}: ICM "
         f"and LocPMAP on the model “{shown.title}”, then the probability of {record.protocol.labels[-1]} and its "
-        "variance, p(1 − p). IoU is the mean IoU of the tables above.",
+        "variance, p(1 − p). FCN is a network trained by itself, another model. IoU is that of the tables above, the"
+        " mean over seeds.",
     )
 
 
@@ -218,8 +219,7 @@ def _ablation(record: Record) -> Iterator[Block]:
                 f"samples-{_slug(cells.model.name)}-{_slug(cells.level.name)}.png",
                 png,
                 f"Mean IoU against the number of samples, {name}",
-                f"Mean IoU against the number of samples, {name}"
-                f"{'; bars are standard errors' if len(record.protocol.seeds) > 1 else ''}.",
+                f"Mean IoU against the number of samples, {name}, on the ablation's images and under the first seed.",
             )
         yield tables.full_ablation_table(cells)
 
