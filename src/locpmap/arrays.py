@@ -33,7 +33,8 @@ def on_gpu(value: object) -> bool:
 
 def current_device(array: Any) -> AbstractContextManager[Any]:
     """Inside, what is launched runs where the array is: with several GPUs it need not be torch's current one."""
-    return sys.modules["torch"].cuda.device(array.device) if on_gpu(array) else nullcontext()
+    elsewhere = is_tensor(array) and array.device.type == "cuda"
+    return sys.modules["torch"].cuda.device(array.device) if elsewhere else nullcontext()
 
 
 def namespace(array: object) -> Any:
