@@ -57,9 +57,9 @@ class Problem:
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
         """A new array beside the unaries, of zeros."""
-        array = self.empty(shape, dtype)
-        array[...] = 0
-        return array
+        unary = self.potentials.unary
+        xp = namespace(unary)
+        return xp.zeros(shape, dtype=getattr(xp, dtype), device=unary.device)
 
     def sweep(self, kernel: Callable[..., Any], *state: Any) -> list[Any]:
         """Run ``kernel(model, *state, lo, hi, begin, stop)`` once over every image and site.
