@@ -104,3 +104,12 @@ def test_climbs_on_potts_grids(shape: tuple[int, int], n_labels: int) -> None:
     made = climb_potts(*model, *how, place(given), *window, found)  # type: ignore[arg-type]
     np.testing.assert_array_equal(found.cpu().numpy(), labels)
     np.testing.assert_array_equal(made.cpu().numpy(), sweeps)
+
+
+def test_votes_of_more_samples_than_a_program_reads_at_a_time() -> None:
+    labels = np.random.default_rng(0).integers(0, 3, (2, 5, 150)).astype(np.uint8)
+    counts = np.zeros((2, 5, 3), np.int32)
+    found = place(counts)
+    reference_votes(labels, counts, 1, 4)
+    votes(place(labels), found, 1, 4)
+    np.testing.assert_array_equal(found.cpu().numpy(), counts)
