@@ -1,7 +1,7 @@
 """Arrays in, arrays of the same kind out.
 
-Inside, everything on the CPU is NumPy, and what lies on a GPU stays there as torch tensors.  A tensor is recognised
-only if the caller has imported torch already, so that this library never imports it by itself.
+Inside, everything on the CPU is NumPy, and what lies on a GPU or another accelerator stays there as torch tensors.  A
+tensor is recognised only if the caller has imported torch already, so that this library never imports it by itself.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from locpmap.errors import InputError, InputTypeError
 
 MAX_COPY = 2**24  # bytes up to which an input is copied rather than shared
+SINGLE_ONLY = ("mps",)  # kinds of devices without double precision
 
 
 def is_tensor(value: object) -> bool:
@@ -27,14 +28,20 @@ def is_tensor(value: object) -> bool:
 
 
 def on_gpu(value: object) -> bool:
-    """Whether the value is a tensor that is kept where it is."""
-    return is_tensor(value) and value.device.type == "cuda"  # type: ignore[attr-defined]
+    """Whether the value is a tensor on a GPU, or on another accelerator: it is kept where it is."""
+    return is_tensor(value) and value.device.type not in ("cpu", "meta")  # type: ignore[attr-defined]
 
 
 def current_device(array: Any) -> AbstractContextManager[Any]:
     """Inside, what is launched runs where the array is: with several GPUs it need not be torch's current one."""
     elsewhere = is_tensor(array) and array.device.type == "cuda"
     return sys.modules["torch"].cuda.device(array.device) if elsewhere else nullcontext()
+
+
+def wait_for_device(array: Any) -> None:
+    """Return when all that was launched where the array is has ended."""
+    if is_tensor(array) and array.device.type == "cuda":
+        sys.modules["torch"].cuda.synchronize(array.device)
 
 
 def namespace(array: object) -> Any:
@@ -82,7 +89,19 @@ def _to_float_tensor(value: object, name: str, like: Any) -> Any:
     half = tensor.dtype in (torch.float16, torch.bfloat16)
     dtype = torch.float32 if half else tensor.dtype if tensor.dtype.is_floating_point else torch.float64
     copy = is_tensor(value) and tensor.nbytes <= MAX_COPY
-    return tensor.to(device=like.device, dtype=dtype, copy=copy).contiguous()
+    return tensor.to(device=like.device, dtype=dtype_beside(like, dtype), copy=copy).contiguous()
+
+
+def dtype_beside(like: Any, dtype: Any) -> Any:
+    """The type of that name (or itself) for arrays beside ``like``: where a device has no double precision, single."""
+    return _dtype_there(like.device, dtype) if is_tensor(like) else np.dtype(dtype)
+
+
+def _dtype_there(device: Any, dtype: Any) -> Any:
+    torch = import_module("torch")
+    dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    single = dtype == torch.float64 and torch.device(device).type in SINGLE_ONLY
+    return torch.float32 if single else dtype
 
 
 def to_labels(value: object, name: str) -> npt.NDArray[np.int64]:
@@ -103,13 +122,13 @@ def to_keep(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def cast(array: Any, dtype: Any) -> Any:
     """The array in another type, which may be its own; ``dtype`` is one of the same kind of array, or its name."""
     if is_tensor(array):
-        return array.to(getattr(sys.modules["torch"], dtype) if isinstance(dtype, str) else dtype)
+        return array.to(dtype_beside(array, dtype))
     return array.astype(dtype, copy=False)
 
 
 def place_beside(like: Any, array: npt.NDArray[Any]) -> Any:
     """The array as it is, or, where ``like`` is a tensor, as a tensor on the same device."""
-    return import_module("torch").from_numpy(np.array(array)).to(like.device) if is_tensor(like) else array
+    return _placed(import_module("torch").from_numpy(np.array(array)), like.device) if is_tensor(like) else array
 
 
 @dataclass(frozen=True)
@@ -125,11 +144,15 @@ class Restore:
 
     def __call__(self, array: Any) -> Any:
         if is_tensor(array):
-            return array.cpu().numpy() if self.device is None else array.to(self.device)
+            return array.cpu().numpy() if self.device is None else _placed(array, self.device)
         if self.device is None:
             return array
         # By name: the caller has imported it, if not in this process then in the one that the potentials came from.
-        return import_module("torch").from_numpy(np.require(array, requirements=["C", "W"])).to(self.device)
+        return _placed(import_module("torch").from_numpy(np.require(array, requirements=["C", "W"])), self.device)
+
+
+def _placed(tensor: Any, device: Any) -> Any:
+    return tensor.to(device=device, dtype=_dtype_there(device, tensor.dtype))
 
 
 def frozen(array: Any) -> Any:

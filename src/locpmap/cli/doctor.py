@@ -25,7 +25,7 @@ def doctor(
 
 def _report() -> dict[str, Any]:
     from locpmap.inference import DECODERS
-    from locpmap.kernels import BACKENDS, ON_GPU, choose_backend
+    from locpmap.kernels import ANYWHERE, BACKENDS, ON_GPU, choose_backend
     from locpmap.kernels.threads import available_threads
 
     gpu = _gpu()
@@ -34,12 +34,12 @@ def _report() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "packages": {name: _version(name) for name in PACKAGES},
-        "backends": {name: name == "reference" or find_spec(name) is not None for name in (*BACKENDS, ON_GPU)},
+        "backends": {n: n == "reference" or find_spec(n) is not None for n in (*BACKENDS, ON_GPU, ANYWHERE)},
         "devices": ["cpu", *(["cuda"] if gpu else [])],
         "gpu": gpu,
         "threads": available_threads(),
         "numba_cache": _numba_cache(),
-        "auto": {"backend": choose_backend("auto", "auto").name, "device": "cpu"},
+        "auto": {"backend": choose_backend("auto", "auto").name, "device": "cpu", "large_jobs": _large_jobs(gpu)},
         "decoders": sorted(DECODERS),
     }
 
@@ -50,6 +50,11 @@ def _gpu() -> str | None:
         return None
     cuda = import_module("torch").cuda
     return cuda.get_device_name() if cuda.is_available() else None
+
+
+def _large_jobs(gpu: str | None) -> str:
+    """Where "auto" decodes large jobs."""
+    return "triton on cuda" if gpu and find_spec("triton") is not None else "numba on cpu"
 
 
 def _version(name: str) -> str | None:
@@ -89,7 +94,7 @@ def _table(report: dict[str, Any]) -> str:
         "devices": ", ".join(report["devices"]) + (f" ({report['gpu']})" if report["gpu"] else ""),
         "threads": report["threads"],
         "numba cache": f"{cache['kernels']} kernels in {cache['folder']}{'' if cache['writable'] else ' (read-only)'}",
-        "auto": f"backend {auto['backend']} on {auto['device']}",
+        "auto": f"{auto['backend']} on {auto['device']}; large jobs: {auto['large_jobs']}",
         "decoders": ", ".join(report["decoders"]),
     }
     return "\n".join(f"{name:<14} {value}" for name, value in rows.items())

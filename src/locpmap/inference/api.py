@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import Restore, cast, current_device, namespace, on_gpu
-from locpmap.errors import BackendError, InputError, InputTypeError, unknown, whole_number
+from locpmap.arrays import Restore, cast, current_device, namespace
+from locpmap.errors import InputError, InputTypeError, unknown, whole_number
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Progress, at_least, check_flags, drive, within
+from locpmap.inference.placement import place
 from locpmap.inference.registry import DECODERS, options_of
-from locpmap.kernels import ON_GPU, Backend, choose_backend
 from locpmap.kernels.reference.scores import total_scores
 from locpmap.kernels.threads import Threads, available_threads
 from locpmap.noise import key_of
@@ -44,8 +43,10 @@ def infer(
         potentials: What to decode.
         method: A decoder's name, with its options as further arguments, or a configured decoder.
         seed: The seed of all noise, 0 to 2^64 - 1.  The same seed gives the same bits for any number of threads.
-        backend: "auto", "reference", "numba" (CPU) or "triton" (NVIDIA GPU); a named one runs or raises.
-        device: "cpu", "cuda", or "auto": potentials on a GPU are decoded there where the method can, others on the CPU.
+        backend: "auto", "reference", "numba" (CPU), "triton" (NVIDIA GPU) or "torch" (any device that torch has, in its
+            own operations); a named one runs or raises.
+        device: "cpu", "cuda", another that torch knows, or "auto": potentials on a GPU are decoded there where the
+            method can; large ones in NumPy arrays are taken to an NVIDIA GPU if there is one; others stay on the CPU.
         first_image: The number of the first image in the noise's keys: images 100 and on of a batch, decoded by
             themselves with ``first_image=100``, come out as they do in the whole batch.
         max_seconds: Stop after the step that passes this time and return what there is.
@@ -76,7 +77,7 @@ def infer(
     if progress is not None and not callable(progress):
         raise InputTypeError(f"progress is {progress!r}, expected a callable that takes (done, total)")
     key = key_of(seed)
-    kernels = _place(potentials, decoder, backend, device)
+    kernels = place(potentials, decoder, backend, device)
     threads = Threads((n_threads or available_threads()) if kernels.name == "numba" else 1)
     began = time.perf_counter()
     try:
@@ -86,15 +87,6 @@ def infer(
     finally:
         threads.close()
     return _result(potentials, problem, decoder, outcome, status, time.perf_counter() - began)
-
-
-def _place(potentials: Potentials, decoder: Decoder, backend: str, device: str) -> Backend:
-    """Where to decode: what lies on a GPU is decoded there if that can be, unless told otherwise."""
-    there = on_gpu(potentials.unary) and decoder.on_gpu and find_spec(ON_GPU) is not None
-    kernels = choose_backend(backend, "cuda" if (backend, device) == ("auto", "auto") and there else device)
-    if kernels.device and not decoder.on_gpu:
-        raise BackendError(f"method {decoder.name} runs on the CPU: use device='cpu' or 'auto'")
-    return kernels
 
 
 def configure(method: str | Decoder, options: dict[str, Any], arguments: Sequence[str] = ARGUMENTS) -> Decoder:

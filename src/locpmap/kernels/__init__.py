@@ -1,7 +1,7 @@
 """Loops over plain arrays, once per backend: ``kernels/<backend>/<operation>.py`` holds ``<operation>``.
 
 ``reference`` is NumPy, slow and readable: the truth that the others are compared with.  ``numba`` runs on the CPU,
-``triton`` on an NVIDIA GPU; ``torch`` computes the objectives of learning on either.
+``triton`` on an NVIDIA GPU, ``torch`` wherever torch runs.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from locpmap.errors import BackendError, InputError, unknown
@@ -18,6 +19,7 @@ __all__ = ["BACKENDS", "ON_GPU", "Backend", "Model", "choose_backend"]
 
 BACKENDS = ("reference", "numba")  # of NumPy arrays
 ON_GPU = "triton"
+ANYWHERE = "torch"  # of tensors on any device, also on those that have no kernels of their own
 DEVICES = ("auto", "cpu", "cuda")
 
 
@@ -38,51 +40,87 @@ class Backend:
 
 
 def learning_backend(backend: str, device: str) -> Backend:
-    """Where objectives are computed: Numba on the CPU, torch on a GPU, or the named backend."""
-    known = ("reference", "numba", "torch")
+    """Where objectives are computed: Numba on the CPU, Triton on a GPU, or the named backend."""
+    known = (*BACKENDS, "torch", ON_GPU)
     if device not in DEVICES:
         raise unknown("device", device, DEVICES)
-    if backend == "auto":
-        backend = "torch" if device == "cuda" else "numba"
-    if backend not in known:
+    if backend not in ("auto", *known):
         raise unknown("backend", backend, ("auto", *known))
-    if device == "cuda" and backend != "torch":
-        raise BackendError(f"device='cuda' was asked for, but backend={backend!r} runs on the CPU: use 'torch'")
-    if backend == "torch":
-        if importlib.util.find_spec("torch") is None:
-            raise BackendError("backend='torch' was asked for, but torch is not installed: pip install locpmap[torch]")
-        if device == "cuda" and not importlib.import_module("torch").cuda.is_available():
-            raise BackendError("device='cuda' was asked for, but torch finds no GPU: use 'cpu' or 'auto'")
+    if backend != "torch":
+        return choose_backend(backend, device)
+    if importlib.util.find_spec("torch") is None:
+        raise BackendError("backend='torch' was asked for, but torch is not installed: pip install locpmap[torch]")
+    if device == "cuda" and not importlib.import_module("torch").cuda.is_available():
+        raise BackendError("device='cuda' was asked for, but torch finds no GPU: use 'cpu' or 'auto'")
     return Backend(backend)
 
 
-def choose_backend(backend: str, device: str) -> Backend:
+def choose_backend(backend: str, device: str, home: str | None = None) -> Backend:
     """The named backend on the named device, or an error.
 
-    "auto" is Numba on the CPU, which runs wherever the library installs, and Triton on a GPU.
+    ``home`` is the kind of device that the arrays at hand lie on, None for NumPy arrays: device "auto" is there, unless
+    the backend is of NumPy arrays.  Backend "auto" is Numba on the CPU, which runs wherever the library installs,
+    Triton on an NVIDIA GPU, and torch where there is no Triton.
     """
-    if device == "gpu":
-        raise InputError("unknown device 'gpu': did you mean 'cuda'?")
-    if device not in DEVICES:
-        raise unknown("device", device, DEVICES)
-    known = (*BACKENDS, ON_GPU)
-    if backend == "torch":
-        raise BackendError(f"backend='torch' learns but does not decode: use one of {', '.join(known)}")
+    known = (*BACKENDS, ON_GPU, ANYWHERE)
     if backend not in ("auto", *known):
         raise unknown("backend", backend, ("auto", *known))
+    _check_name(device)
+    where = device
+    if device == "auto":
+        where = "cpu" if backend in BACKENDS else home or ("cuda" if backend == ON_GPU else "cpu")
+    kind = where.partition(":")[0]
     if backend == "auto":
-        backend = ON_GPU if device == "cuda" else "numba"
-    if backend != ON_GPU:
-        if device == "cuda":
-            raise BackendError(f"device='cuda' was asked for, but backend={backend!r} runs on the CPU: use {ON_GPU!r}")
+        on_nvidia = kind == "cuda" and importlib.util.find_spec(ON_GPU) is not None
+        backend = "numba" if kind == "cpu" else ON_GPU if on_nvidia else ANYWHERE
+    if backend in BACKENDS:
+        if kind != "cpu":
+            other = ON_GPU if kind == "cuda" else ANYWHERE
+            raise BackendError(
+                f"device={device!r} was asked for, but backend={backend!r} runs on the CPU: use {other!r}"
+            )
         return Backend(backend)
+    return Backend(backend, _triton_device(where) if backend == ON_GPU else _torch_device(where))
+
+
+def _check_name(device: str) -> None:
+    """Refuse what is no device of torch's, or one that holds no numbers."""
+    if device in DEVICES:
+        return
+    if device == "gpu":
+        raise InputError("unknown device 'gpu': did you mean 'cuda'?")
+    if isinstance(device, str) and not device.startswith("meta") and importlib.util.find_spec("torch") is not None:
+        try:
+            importlib.import_module("torch").device(device)
+        except RuntimeError:
+            pass
+        else:
+            return
+    raise unknown("device", device, (*DEVICES, "mps", "xpu"))
+
+
+@cache
+def _triton_device(device: str) -> str:
+    """Where Triton's kernels run: an NVIDIA GPU, or, where it only interprets them, the CPU."""
     otherwise = "use backend='numba' with device='cpu', or 'auto' for both"
     for package in ("torch", "triton"):
         if importlib.util.find_spec(package) is None:
             raise BackendError(f"backend='triton' needs {package}, which is not installed: {otherwise}")
     if importlib.import_module("triton.knobs").runtime.interpret:
-        return Backend(backend, "cpu")
-    if device == "cpu" or not importlib.import_module("torch").cuda.is_available():
-        why = "device='cpu' is not one" if device == "cpu" else "torch finds none"
+        return "cpu"
+    if not device.startswith("cuda") or not importlib.import_module("torch").cuda.is_available():
+        why = "torch finds none" if device.startswith("cuda") else f"device={device!r} is not one"
         raise BackendError(f"backend='triton' (that of device='cuda') needs an NVIDIA GPU, and {why}: {otherwise}")
-    return Backend(backend, "cuda")
+    return _torch_device(device)
+
+
+@cache
+def _torch_device(device: str) -> str:
+    """A device on which torch can make a tensor."""
+    if importlib.util.find_spec("torch") is None:
+        raise BackendError("backend='torch' was asked for, but torch is not installed: pip install locpmap[torch]")
+    try:
+        importlib.import_module("torch").empty(1, device=device)
+    except (RuntimeError, AssertionError, ImportError):  # whichever the device's own module raises
+        raise BackendError(f"device={device!r} was asked for, but torch cannot use it: use 'cpu' or 'auto'") from None
+    return device

@@ -1,1 +1,1 @@
-"""Plain tensor operations in float64, on a GPU where there is one; NumPy arrays in and out as in the other backends."""
+"""Plain tensor operations, wherever the tensors are; those of learning take NumPy arrays and compute in float64."""
