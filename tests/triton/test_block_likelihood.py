@@ -10,20 +10,24 @@ import pytest
 from tests.test_likelihood_kernels import BLOCKS, Case, Problem, check_same, draw
 from tests.triton.placing import place
 
-from locpmap.kernels.triton import linear_scores
+from locpmap.kernels.observations import Observations
+from locpmap.kernels.triton import binary_chains, linear_scores
 from locpmap.kernels.triton.block_likelihood import block_likelihood
 
 every_case = pytest.mark.parametrize("case", BLOCKS.values(), ids=BLOCKS.keys())
 
 
+def place_data(problem: Problem) -> Observations:
+    return Observations(*(place(array) for array in problem.data))
+
+
 def evaluate(problem: Problem, images: Any = None, window: Any = None) -> tuple[Any, ...]:
     """Value and slopes in Triton, added to nothing."""
     parts = (*(images or (0, len(problem.labels))), *(window or (0, problem.n_windows)))
-    data = problem.data._replace(**{name: place(getattr(problem.data, name)) for name in problem.data._fields})
     arrays = (problem.labels, problem.importance, problem.weights, problem.tables)
     sums = (np.zeros(1), np.zeros_like(problem.weights), np.zeros_like(problem.tables))
     out = tuple(place(array) for array in sums)
-    block_likelihood(data, problem.plan, *(place(array) for array in arrays), *out, *parts)
+    block_likelihood(place_data(problem), problem.plan, *(place(array) for array in arrays), *out, *parts)
     value, slope, table_slope = (tensor.cpu().numpy() for tensor in out)
     return float(value[0]), slope, table_slope
 
@@ -55,6 +59,17 @@ def test_no_images_or_blocks() -> None:
 def test_a_program_takes_several_tiles(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear_scores, "MAX_PROGRAMS", 2)
     problem = draw(replace(BLOCKS[name], n_images=3, n_labels=2))
+    check_same(evaluate(problem), expected(problem))
+
+
+@pytest.mark.parametrize("name", ["nx1", "rows", "both, two labels", "eight"])
+def test_chains_of_two_labels(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs go from tile to tile, add up before they are done, and stop within a group of images."""
+    for constant, value in {"LANES": 4, "WARPS": 1, "SITES_PER_SUM": 6}.items():
+        monkeypatch.setattr(binary_chains, constant, value)
+    problem = draw(replace(BLOCKS[name], n_images=7, n_labels=2))
+    given = (place_data(problem), problem.plan, place(problem.tables), 0, problem.n_windows)
+    assert binary_chains.chains_of(*given)
     check_same(evaluate(problem), expected(problem))
 
 

@@ -10,20 +10,25 @@ import pytest
 from tests.test_likelihood_kernels import SITES, Case, Problem, check_same, draw
 from tests.triton.placing import place
 
-from locpmap.kernels.triton import linear_scores
+from locpmap.graphs import Grid
+from locpmap.kernels.observations import Observations
+from locpmap.kernels.triton import binary_sites, linear_scores, slot_rows
 from locpmap.kernels.triton.site_likelihood import site_likelihood
 
 every_case = pytest.mark.parametrize("case", SITES.values(), ids=SITES.keys())
 
 
+def place_data(problem: Problem) -> Observations:
+    return Observations(*(place(array) for array in problem.data))
+
+
 def evaluate(problem: Problem, images: Any = None, window: Any = None) -> tuple[Any, ...]:
     """Value and slopes in Triton, added to nothing."""
     parts = (*(images or (0, len(problem.labels))), *(window or (0, problem.n_windows)))
-    data = problem.data._replace(**{name: place(getattr(problem.data, name)) for name in problem.data._fields})
     arrays = (problem.labels, problem.samples, problem.importance, problem.weights, problem.tables)
     sums = (np.zeros(1), np.zeros_like(problem.weights), np.zeros_like(problem.tables))
     out = tuple(place(array) for array in sums)
-    site_likelihood(data, *(place(array) for array in arrays), *out, *parts)
+    site_likelihood(place_data(problem), *(place(array) for array in arrays), *out, *parts)
     value, slope, table_slope = (tensor.cpu().numpy() for tensor in out)
     return float(value[0]), slope, table_slope
 
@@ -54,6 +59,36 @@ def test_no_images_or_sites() -> None:
 def test_a_program_takes_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear_scores, "MAX_PROGRAMS", 2)
     problem = draw(replace(SITES["3x5"], n_images=5))
+    check_same(evaluate(problem), expected(problem))
+
+
+def generic(problem: Problem) -> Problem:
+    """The same with the true labels, a second time, as a second sample."""
+    return replace(problem, samples=np.repeat(problem.samples, 2, axis=2))
+
+
+def test_two_equal_samples_are_one() -> None:
+    problem = draw(replace(SITES["3x5"], n_images=3, weighted=True))
+    check_same(evaluate(generic(problem)), evaluate(problem))
+
+
+@pytest.mark.parametrize("many", [1, 100])
+@pytest.mark.parametrize("name", ["3x5", "three features", "one for all", "two labels on a graph"])
+def test_two_labels_in_small_tiles(name: str, many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs go from tile to tile, add up before they are done, and stop within a group of images."""
+    for constant, value in {"LANES": 4, "WARPS": 1, "STEPS_PER_SUM": 3, "FACTORS": 2, "MANY_IMAGES": many}.items():
+        monkeypatch.setattr(binary_sites, constant, value)
+    problem = draw(replace(SITES[name], n_images=11))
+    assert binary_sites.is_binary(*(place_data(problem), place(problem.tables), 1))
+    grid = isinstance(problem.case.structure, Grid)
+    assert (slot_rows.slot_rows(place_data(problem), len(problem.tables)).shifts is not None) == grid
+    check_same(evaluate(problem), expected(problem))
+
+
+def test_tied_directions_share_their_tables() -> None:
+    problem = draw(SITES["3x5"])
+    tied = problem.data._replace(group=np.zeros_like(problem.data.group))
+    problem = replace(problem, data=tied, tables=problem.tables[:1])
     check_same(evaluate(problem), expected(problem))
 
 

@@ -89,7 +89,9 @@ def fit_all(name: str, objective: Objective, start: Array, control: Control, *, 
 
 
 def _warm_up_sites(objective: Objective) -> int:
-    """Sites of the part that large fits begin on; fewer for blocks, whose sites cost more."""
+    """Sites of the part that large fits begin on; fewer for blocks, whose sites cost more, and all of them on a GPU."""
+    if objective.kernels.device is not None:
+        return objective.n_sites
     return WARM_UP_SITES if objective.blocks is None else WARM_UP_SITES // 2
 
 

@@ -15,22 +15,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.arrays import namespace
 from locpmap.errors import InputError, TooLargeError
 from locpmap.graphs import Graph, Grid
 from locpmap.graphs.blocks import plan_blocks
 from locpmap.kernels import Backend
 from locpmap.kernels.block_plan import BlockPlan
+from locpmap.kernels.observations import Observations
 from locpmap.kernels.threads import Threads
 from locpmap.learning.batches import VOID, Batch, Source
 from locpmap.learning.parameters import Parameters
+from locpmap.learning.placement import Device, Host
 
 Array = npt.NDArray[Any]
 FEW = 16  # features
 MAX_JOINT = 1 << 20  # joint labellings of a block that is enumerated
-# Sites of one job: few enough jobs to keep their slopes, enough of them to share out; a device wants large ones.
-JOB_SITES, DEVICE_JOB_SITES = 1 << 16, 1 << 22
+# Sites of one job: few enough jobs to keep their slopes, enough of them to share out.  A GPU shares them out by itself;
+# torch's operations take memory for all that they are given.
+JOB_SITES = {"triton": 1 << 62, "torch": 1 << 22}
+CPU_JOB_SITES = 1 << 16
+CPU_JOBS, GPU_JOBS = 16, 1 << 12  # whose slopes are held at a time, by thread
 
-Slopes = tuple[Array, Array, Array]  # value (1,), by label weights (D + 1, L), by tables (G, F, L, L)
+Slopes = tuple[Any, Any, Any]  # value (1,), by label weights (D + 1, L), by tables (G, F, L, L)
 
 
 class Objective:
@@ -49,6 +55,7 @@ class Objective:
     ) -> None:
         self.parameters, self.source, self.kernels, self.threads = parameters, source, kernels, threads
         self.l2, self.blocks, self.alone = l2, blocks, alone
+        self.where = Host() if kernels.device is None else Device()
         self._plans: dict[Grid | Graph, BlockPlan] = {}
         self.n_images, self.n_sites, self.weight = 0, 0, 0.0
         counted = 0.0  # images, each as often as its weight says
@@ -99,54 +106,68 @@ class Objective:
 
     def total(self, batch: Batch, w: Array, samples: Array | None = None) -> tuple[float, Array]:
         """The sum over one batch without the penalty; ``samples`` (N, S, M) as neighbours instead of the labels."""
-        shapes = (1, self.parameters.weights_shape, self.parameters.tables_shape)
-        sums = [np.zeros(shape) for shape in shapes]
-        for parts in self._jobs(batch, w, samples, whole_images=False):
-            for total, part in zip(sums, parts, strict=True):
-                total += part
-        return float(sums[0][0]), self.parameters.pull(*sums[1:])
+        sums = np.zeros(self._row_length)
+        for row in self._jobs(batch, w, samples, whole_images=False):
+            sums += row
+        value, *slopes = self._parts(sums)
+        return float(value[0]), self.parameters.pull(*slopes)
 
     def scores(self, w: Array) -> Array:
         """Each image's own gradient, without the penalty, (n_images, P)."""
         return np.array(
             [
-                self.parameters.pull(slope, table_slope)
+                self.parameters.pull(*self._parts(row)[1:])
                 for batch in self.source
-                for _, slope, table_slope in self._jobs(batch, w, None, whole_images=True)
+                for row in self._jobs(batch, w, None, whole_images=True)
             ]
         ).reshape(-1, self.parameters.size)
 
-    def _jobs(self, batch: Batch, w: Array, samples: Array | None, *, whole_images: bool) -> Iterator[Slopes]:
-        """The slopes of every job, in order."""
-        weights, tables = self.parameters.expand(w)
-        data = batch.features.observations(self.parameters.n_groups == 1)
+    def _jobs(self, batch: Batch, w: Array, samples: Array | None, *, whole_images: bool) -> Iterator[Array]:
+        """The value and the slopes of every job, in order, each in one row."""
+        where = self.where
+        _, weights, tables = self._parts(
+            where.place(np.concatenate([[0.0], *map(np.ravel, self.parameters.expand(w))]))
+        )
+        observations = batch.features.observations(self.parameters.n_groups == 1)
+        data = Observations(*(where.keep(array) for array in observations))
+        labels, site_weights = where.keep(batch.labels), where.keep(batch.site_weights)
         n_images, n_sites = batch.labels.shape
         run: Callable[..., None]
         given: tuple[Any, ...]
         if self.blocks is None or samples is not None:
-            near = batch.labels[:, :, None] if samples is None else samples
+            near = labels[:, :, None] if samples is None else where.place(samples)
             if self.alone:
-                near = np.full_like(near, VOID)
+                near = namespace(near).full_like(near, VOID)
             size, run = n_sites, self.kernels.site_likelihood
-            given = (data, batch.labels, near, batch.site_weights)
+            given = (data, labels, near, site_weights)
         else:
             plan = self._plan(batch)
             size, run = len(plan.joint), self.kernels.block_likelihood
-            given = (data, plan, batch.labels, batch.site_weights[:, 0])
-        most = DEVICE_JOB_SITES if self.kernels.name == "torch" else JOB_SITES
+            given = (data, plan, labels, site_weights[:, 0])
+        most = JOB_SITES.get(self.kernels.name, CPU_JOB_SITES)
         images = 1 if whole_images else max(1, most // n_sites)
         pieces = 1 if whole_images else -(-n_sites // most)
 
-        def job(lo: int, begin: int, stop: int) -> Slopes:
-            slopes = np.zeros(1), np.zeros(weights.shape), np.zeros(tables.shape)
-            run(*given, weights, tables, *slopes, lo, min(lo + images, n_images), begin, stop)
-            return slopes
+        def job(lo: int, begin: int, stop: int) -> Any:
+            row = where.zeros(self._row_length)
+            run(*given, weights, tables, *self._parts(row), lo, min(lo + images, n_images), begin, stop)
+            return row
 
         bounds = [size * p // pieces for p in range(pieces + 1)]
         jobs = [(lo, bounds[p], bounds[p + 1]) for lo in range(0, n_images, images) for p in range(pieces)]
-        group = 16 * self.threads.n_threads  # so that only so many slopes are held at a time
+        group = (CPU_JOBS if self.kernels.device is None else GPU_JOBS) * self.threads.n_threads
         for first in range(0, len(jobs), group):
-            yield from self.threads.map(job, jobs[first : first + group])
+            yield from where.read(self.threads.map(job, jobs[first : first + group]))
+
+    @property
+    def _row_length(self) -> int:
+        return 1 + int(np.prod(self.parameters.weights_shape) + np.prod(self.parameters.tables_shape))
+
+    def _parts(self, row: Any) -> Slopes:
+        """Views of one row of numbers: the value, those of the label weights and those of the tables."""
+        weights, tables = self.parameters.weights_shape, self.parameters.tables_shape
+        cut = 1 + weights[0] * weights[1]
+        return row[:1], row[1:cut].reshape(weights), row[cut:].reshape(tables)
 
     def _plan(self, batch: Batch) -> BlockPlan:
         structure = batch.features.structure

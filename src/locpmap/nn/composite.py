@@ -14,6 +14,7 @@ from torch import Tensor
 
 from locpmap.errors import InputError, TooLargeError, unknown
 from locpmap.graphs.blocks import MAX_JOINT
+from locpmap.nn.fused import row_log_partitions
 from locpmap.nn.potentials import (
     NEAREST,
     VOID,
@@ -91,7 +92,7 @@ def row_loss(field: Field) -> Tensor:
     relative = scores - true_labels - F.pad(true_pairs, (0, 0, 1, 0))
     alive = field.labels != VOID
     joined = alive[:, :, 1:] & alive[:, :, :-1]
-    return _row_log_partitions(_one_label_if_void(relative, alive), horizontal, joined).sum()
+    return row_log_partitions(_one_label_if_void(relative, alive), horizontal, joined).sum()
 
 
 def tile_loss(field: Field, height: int, width: int) -> Tensor:
@@ -128,18 +129,6 @@ def tile_loss(field: Field, height: int, width: int) -> Tensor:
         if row + 1 < height:
             joint = joint + below[of_tiles].index_select(-1, here * field.n_labels + choice[:, row + 1, column])
     return F.cross_entropy(joint.flatten(0, -2), truth.flatten(), reduction="sum")
-
-
-def _row_log_partitions(scores: Tensor, edges: Edges, joined: Tensor) -> Tensor:
-    """The log partition of every row as a chain, (N, H), cut where neighbours are not ``joined`` (N, H, W-1)."""
-    n_labels = scores.shape[-1]
-    per_column = edges.values.expand(-1, -1, joined.shape[2], *edges.values.shape[3:])
-    first, *rest = scores.unbind(2)
-    forward = first
-    for score, values, join in zip(rest, per_column.unbind(2), joined.unbind(2), strict=True):
-        table = Edges(values[:, :, None]).where(join[:, :, None]).tables(n_labels)[:, :, 0]
-        forward = (forward[..., :, None] + table).logsumexp(-2) + score
-    return forward.logsumexp(-1)
 
 
 def _tables_between(edges: Edges, joined: Tensor, n_labels: int) -> Tensor:

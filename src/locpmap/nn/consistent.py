@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -11,17 +9,8 @@ from torch import Tensor
 from locpmap.errors import InputError, InputTypeError
 from locpmap.graphs import Steps
 from locpmap.graphs.grid import check_steps
-from locpmap.nn.potentials import (
-    NEAREST,
-    VOID,
-    Field,
-    PairwiseForm,
-    check_reduction,
-    local_scores,
-    make_field,
-    negative_log_probability,
-    reduce,
-)
+from locpmap.nn.fused import site_losses
+from locpmap.nn.potentials import NEAREST, VOID, Field, PairwiseForm, check_reduction, make_field, reduce
 from locpmap.nn.sampling import sample_local_maxima
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -65,11 +54,8 @@ def consistent_loss(
 
 def _reduced_loss(field: Field, samples: Tensor, reduction: str) -> Tensor:
     with torch.autocast(samples.device.type, enabled=False):
-        void = field.labels == VOID
-        neighbours = samples.long().masked_fill(void, VOID)
-        losses = negative_log_probability(local_scores(field, neighbours), field.labels.expand(samples.shape))
-        mixture = math.log(len(samples)) - (-losses).logsumexp(0)
-        return reduce(torch.where(void, 0, mixture), field.labels, reduction)
+        neighbours = samples.long().masked_fill(field.labels == VOID, VOID)
+        return reduce(site_losses(field, neighbours), field.labels, reduction)
 
 
 class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]

@@ -7,15 +7,8 @@ from torch import Tensor
 
 from locpmap.graphs import Steps
 from locpmap.graphs.grid import check_steps
-from locpmap.nn.potentials import (
-    NEAREST,
-    PairwiseForm,
-    check_reduction,
-    local_scores,
-    make_field,
-    negative_log_probability,
-    reduce,
-)
+from locpmap.nn.fused import site_losses
+from locpmap.nn.potentials import NEAREST, PairwiseForm, check_reduction, make_field, reduce
 
 
 class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
@@ -53,5 +46,4 @@ class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
         """The loss: a scalar, or (N, H, W) without reduction."""
         field = make_field(logits, pairwise, labels, self.ignore_index, self.steps)
         with torch.autocast(logits.device.type, enabled=False):
-            loss = negative_log_probability(local_scores(field, field.labels), field.labels)
-            return reduce(loss, field.labels, self.reduction)
+            return reduce(site_losses(field, field.labels[None]), field.labels, self.reduction)

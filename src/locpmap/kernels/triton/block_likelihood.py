@@ -11,9 +11,11 @@ import triton
 
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.observations import Observations
+from locpmap.kernels.triton.binary_chains import add_binary_chains, chains_of
 from locpmap.kernels.triton.block_launches import place_plan
 from locpmap.kernels.triton.forest_likelihood import add_forests
 from locpmap.kernels.triton.joint_likelihood import add_joint
+from locpmap.kernels.triton.keeping import kept_with
 from locpmap.kernels.triton.linear_scores import add_sums
 
 
@@ -33,11 +35,17 @@ def block_likelihood(
     stop: int,
 ) -> None:
     """Add to ``value``, ``slope`` and ``table_slope`` for images lo..hi and blocks begin..stop."""
+    families = chains_of(data, plan, tables, begin, stop) if lo < hi else []
+    for chains in families:
+        add_binary_chains(data, chains, labels, image_weights, weights, tables, value, slope, table_slope, lo, hi)
+    if families:
+        return
     n_groups, n_features, n_labels, _ = tables.shape
     precision = data.unary.dtype
     order = begin + np.argsort(plan.joint[begin:stop], kind="stable")
     n_joint = int(plan.joint[begin:stop].sum())
-    placed = place_plan(plan, order, n_labels, labels.device)
+    purpose = ("likelihood", begin, stop, n_labels, labels.device)
+    placed = kept_with((plan.ptr,), purpose, lambda: place_plan(plan, order, n_labels, labels.device))
     strides = tuple(data.pairwise.stride(axis) if data.pairwise.shape[axis] > 1 else 0 for axis in (0, 1))
     arrays = (data, placed, labels, image_weights, weights.to(precision), tables.to(precision))
     sizes = (*strides, int(len(image_weights) > 1), labels.shape[1], data.unary.shape[2])

@@ -14,6 +14,8 @@ import triton.language as tl
 
 from locpmap.kernels.triton.linear_scores import (
     Sums,
+    add_neighbour_slopes,
+    add_neighbours,
     add_pair_slopes,
     add_site_slopes,
     new_sums,
@@ -105,15 +107,22 @@ def _add_forests(
             belief += tl.load(belief_ptr + kept + t[:, None] * N_LABELS, mask=held, other=0.0)
             slot = tl.load(data.indptr + i, mask=valid, other=0)
             degree = (tl.load(data.indptr + i + 1, mask=valid, other=0) - slot).to(tl.int32)
-            step, most = 0, tl.max(degree, axis=0)
-            while step < most:
-                near = tl.load(data.neighbour + slot + step, mask=step < degree, other=0).to(tl.int64)
-                outside = (step < degree) & (tl.load(home + near, mask=step < degree, other=0) != b)
-                label = tl.load(known_labels + near, mask=outside, other=-1).to(tl.int32)
-                belief += pair_columns(
-                    data, tables_ptr, pairwise, pair_edge, slot + step, label, label >= 0, N_FEATURES, N_LABELS, LABELS
-                )
-                step += 1
+            belief = add_neighbours(
+                belief,
+                known_labels,
+                1,
+                home,
+                b,
+                data,
+                tables_ptr,
+                pairwise,
+                pair_edge,
+                slot,
+                degree,
+                N_FEATURES,
+                N_LABELS,
+                LABELS,
+            )
             tl.store(belief_ptr + kept + t[:, None] * N_LABELS, belief, mask=held)
             belief = tl.where(k < N_LABELS, belief, float("-inf"))
             upward = tl.load(plan.parent_slot + t, mask=valid, other=-1).to(tl.int64)
@@ -191,26 +200,23 @@ def _add_forests(
             add_site_slopes(slopes, features + i * n_unary, residual, valid, n_unary, N_LABELS, LABELS)
             slot = tl.load(data.indptr + i, mask=valid, other=0)
             degree = (tl.load(data.indptr + i + 1, mask=valid, other=0) - slot).to(tl.int32)
-            step, most = 0, tl.max(degree, axis=0)
-            while step < most:
-                near = tl.load(data.neighbour + slot + step, mask=step < degree, other=0).to(tl.int64)
-                outside = (step < degree) & (tl.load(home + near, mask=step < degree, other=0) != b)
-                label = tl.load(known_labels + near, mask=outside, other=-1).to(tl.int32)
-                add_pair_slopes(
-                    pulls,
-                    data,
-                    pairwise,
-                    pair_edge,
-                    slot + step,
-                    label,
-                    label >= 0,
-                    residual,
-                    N_GROUPS,
-                    N_FEATURES,
-                    N_LABELS,
-                    LABELS,
-                )
-                step += 1
+            add_neighbour_slopes(
+                pulls,
+                residual,
+                known_labels,
+                1,
+                home,
+                b,
+                data,
+                pairwise,
+                pair_edge,
+                slot,
+                degree,
+                N_GROUPS,
+                N_FEATURES,
+                N_LABELS,
+                LABELS,
+            )
             position += 1
         tile += tl.num_programs(0)
     tl.store(sums.losses + program, tl.sum(value, axis=0))

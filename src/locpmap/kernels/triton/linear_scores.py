@@ -133,6 +133,87 @@ def add_pair_slopes(
 
 
 @triton.jit
+def _label_around(data, labels, stride, slot, degree, step, home, block):
+    """The label (ITEMS,) of neighbour number ``step``, -1 where there is none that counts; see below."""
+    there = step < degree
+    near = tl.load(data.neighbour + slot + step, mask=there, other=0).to(tl.int64)
+    if home is not None:
+        there = there & (tl.load(home + near, mask=there, other=0) != block)
+    return tl.load(labels + near * stride, mask=there, other=-1).to(tl.int32)
+
+
+@triton.jit
+def add_neighbours(
+    scores,
+    labels,
+    stride,
+    home,
+    block,
+    data,
+    tables_ptr,
+    pairwise,
+    pair_edge,
+    slot,
+    degree,
+    N_FEATURES: tl.constexpr,
+    N_LABELS: tl.constexpr,
+    LABELS: tl.constexpr,
+):
+    """Scores (ITEMS, LABELS) plus those with the labels of neighbours, ``degree`` many from ``slot`` on.
+
+    ``labels`` leads to the label of site 0, the next is ``stride`` further.  Where ``home`` is not None, it leads to
+    the blocks of sites, and neighbours in the item's own ``block`` do not count; nor do those with label -1.
+    """
+    step, most = 0, tl.max(degree, axis=0)
+    while step < most:
+        label = _label_around(data, labels, stride, slot, degree, step, home, block)
+        scores += pair_columns(
+            data, tables_ptr, pairwise, pair_edge, slot + step, label, label >= 0, N_FEATURES, N_LABELS, LABELS
+        )
+        step += 1
+    return scores
+
+
+@triton.jit
+def add_neighbour_slopes(
+    pulls,
+    residual,
+    labels,
+    stride,
+    home,
+    block,
+    data,
+    pairwise,
+    pair_edge,
+    slot,
+    degree,
+    N_GROUPS: tl.constexpr,
+    N_FEATURES: tl.constexpr,
+    N_LABELS: tl.constexpr,
+    LABELS: tl.constexpr,
+):
+    """Add what derivatives by the scores of :func:`add_neighbours`, (ITEMS, LABELS), mean for the tables."""
+    step, most = 0, tl.max(degree, axis=0)
+    while step < most:
+        label = _label_around(data, labels, stride, slot, degree, step, home, block)
+        add_pair_slopes(
+            pulls,
+            data,
+            pairwise,
+            pair_edge,
+            slot + step,
+            label,
+            label >= 0,
+            residual,
+            N_GROUPS,
+            N_FEATURES,
+            N_LABELS,
+            LABELS,
+        )
+        step += 1
+
+
+@triton.jit
 def add_items(at, parts, known):
     """Add the sums of parts (ITEMS, LABELS) over the items to what the program has at these places, (1, LABELS)."""
     total = tl.load(at, mask=known, other=0.0) + tl.sum(parts.to(tl.float64), axis=0, keep_dims=True)

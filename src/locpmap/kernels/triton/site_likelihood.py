@@ -13,12 +13,13 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels.observations import Observations
+from locpmap.kernels.triton.binary_sites import add_binary_sites, is_binary
 from locpmap.kernels.triton.linear_scores import (
-    add_pair_slopes,
+    add_neighbour_slopes,
+    add_neighbours,
     add_site_slopes,
     add_sums,
     new_sums,
-    pair_columns,
     site_scores,
 )
 
@@ -39,6 +40,10 @@ def site_likelihood(
     stop: int,
 ) -> None:
     """Add to ``value``, ``slope`` and ``table_slope`` for images lo..hi and sites begin..stop."""
+    if is_binary(data, tables, samples.shape[2]):
+        given = (data, labels, samples, site_weights, weights, tables)
+        add_binary_sites(*given, value, slope, table_slope, lo, hi, begin, stop)
+        return
     n_groups, n_features, n_labels, _ = tables.shape
     lanes = triton.next_power_of_2(n_labels)
     items = max(1, min(128, 1024 // lanes))
@@ -77,15 +82,22 @@ def _log_conditionals(
     LABELS: tl.constexpr,
 ):
     """``log p(k | neighbours)``, (ITEMS, LABELS), from the scores that labels have ``alone``; -inf beyond L."""
-    scores, step, most = alone, 0, tl.max(degree, axis=0)
-    while step < most:
-        there = step < degree
-        near = tl.load(data.neighbour + slot + step, mask=there, other=0).to(tl.int64)
-        label = tl.load(around + near * n_samples, mask=there, other=-1).to(tl.int32)
-        scores += pair_columns(
-            data, tables_ptr, pairwise, pair_edge, slot + step, label, label >= 0, N_FEATURES, N_LABELS, LABELS
-        )
-        step += 1
+    scores = add_neighbours(
+        alone,
+        around,
+        n_samples,
+        None,
+        0,
+        data,
+        tables_ptr,
+        pairwise,
+        pair_edge,
+        slot,
+        degree,
+        N_FEATURES,
+        N_LABELS,
+        LABELS,
+    )
     scores = tl.where(tl.arange(0, LABELS)[None, :] < N_LABELS, scores, float("-inf"))
     scores -= tl.max(scores, axis=1, keep_dims=True)
     return scores - tl.log(tl.sum(tl.exp(scores), axis=1, keep_dims=True))
@@ -191,26 +203,23 @@ def _site_likelihood(
             share = tl.exp(log_true - log_sum)
             residual = (importance * share)[:, None] * (tl.exp(log_p) - is_true.to(dtype))
             together += residual
-            step, most = 0, tl.max(degree, axis=0)
-            while step < most:
-                there = step < degree
-                near = tl.load(data.neighbour + slot + step, mask=there, other=0).to(tl.int64)
-                label = tl.load(around + m + near * n_samples, mask=there, other=-1).to(tl.int32)
-                add_pair_slopes(
-                    pulls,
-                    data,
-                    pairwise,
-                    pair_edge,
-                    slot + step,
-                    label,
-                    label >= 0,
-                    residual,
-                    N_GROUPS,
-                    N_FEATURES,
-                    N_LABELS,
-                    LABELS,
-                )
-                step += 1
+            add_neighbour_slopes(
+                pulls,
+                residual,
+                around + m,
+                n_samples,
+                None,
+                0,
+                data,
+                pairwise,
+                pair_edge,
+                slot,
+                degree,
+                N_GROUPS,
+                N_FEATURES,
+                N_LABELS,
+                LABELS,
+            )
             m += 1
         value += tl.where(valid, importance * (LOG_SAMPLES - log_sum), 0.0).to(tl.float64)
         add_site_slopes(slopes, features, together, valid, n_unary, N_LABELS, LABELS)

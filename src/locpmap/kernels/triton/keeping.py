@@ -1,0 +1,23 @@
+"""What is worked out once from arrays that nobody writes to, and kept for as long as they live."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_kept: dict[Any, tuple[tuple[weakref.ref[Any], ...], Any]] = {}
+
+
+def kept_with(arrays: tuple[Any, ...], purpose: Any, make: Callable[[], T]) -> T:
+    """``make()``, or what it gave before for the same arrays (the objects, not their contents) and the same purpose."""
+    key = (purpose, *map(id, arrays))
+    known = _kept.get(key)
+    if known is not None and all(was() is now for was, now in zip(known[0], arrays, strict=True)):
+        kept: T = known[1]
+        return kept  # else an id was given anew
+    made = make()
+    _kept[key] = tuple(weakref.ref(array, lambda _: _kept.pop(key, None)) for array in arrays), made
+    return made

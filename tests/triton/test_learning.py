@@ -1,0 +1,92 @@
+"""Fits by Triton's kernels come to what the reference comes to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.triton.placing import DEVICE
+
+import locpmap as lp
+from locpmap.errors import BackendError
+from locpmap.kernels import learning_backend
+from locpmap.kernels.threads import Threads
+from locpmap.kernels.triton import keeping
+from locpmap.learning.batches import Batch
+from locpmap.learning.objectives import Objective
+from locpmap.learning.parameters import Parameters
+
+
+def images_and_labels(n_labels: int, n_images: int = 2, shape: tuple[int, int] = (3, 4)) -> tuple[Any, Any]:
+    rng = np.random.default_rng(n_labels)
+    labels = rng.integers(n_labels, size=(n_images, *shape))
+    return labels + rng.normal(size=labels.shape), labels
+
+
+def fits(n_labels: int, objective: str, **how: Any) -> tuple[Any, Any]:
+    images, labels = images_and_labels(n_labels)
+    labels[0, 1, 2] = -1
+    options: dict[str, Any] = {"objective": objective, "max_iterations": 3, "standard_errors": False} | how
+    crfs = [lp.CRF(n_labels, ignore_label=-1) for _ in range(2)]
+    mine, truth = (
+        crf.fit(images, labels, backend=b, **options) for crf, b in zip(crfs, ("triton", "numba"), strict=True)
+    )
+    return mine, truth
+
+
+@pytest.mark.parametrize("n_labels", [2, 3])
+@pytest.mark.parametrize(("objective", "how"), [("pseudolikelihood", {}), ("composite", {"blocks": "rows"})])
+def test_the_same_fit(n_labels: int, objective: str, how: dict[str, Any]) -> None:
+    mine, truth = fits(n_labels, objective, **how)
+    assert (mine.n_iterations, mine.status) == (truth.n_iterations, truth.status)
+    np.testing.assert_allclose(mine.w, truth.w, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(mine.curve, truth.curve, rtol=1e-9)
+
+
+def test_tiles() -> None:
+    mine, truth = fits(2, "composite", blocks=(2, 2), max_iterations=2)
+    np.testing.assert_allclose(mine.w, truth.w, rtol=1e-7, atol=1e-7)
+
+
+def test_weights_of_images_and_standard_errors() -> None:
+    images, labels = images_and_labels(2, n_images=10)
+    how: dict[str, Any] = {"site_weights": np.linspace(0.5, 2, 10), "max_iterations": 1}
+    mine, truth = (lp.CRF(2).fit(images, labels, backend=backend, **how) for backend in ("triton", "numba"))
+    np.testing.assert_allclose(mine.w, truth.w, rtol=1e-7, atol=1e-7)
+    assert mine.standard_errors is not None
+    assert truth.standard_errors is not None
+    np.testing.assert_allclose(mine.standard_errors, truth.standard_errors, rtol=1e-5)
+
+
+def test_samples_as_neighbours() -> None:
+    images, labels = images_and_labels(2)
+    batch = Batch(lp.ImageFeatures()(images), labels.reshape(len(labels), -1).astype(np.int16), np.ones((1, 1)))
+    parameters = Parameters(2, batch.features.unary_names, batch.features.pairwise_names, n_groups=2)
+    rng = np.random.default_rng(0)
+    w, samples = rng.normal(size=parameters.size), rng.integers(2, size=(*batch.labels.shape, 3)).astype(np.int16)
+    mine, truth = (
+        Objective(parameters, [batch], learning_backend(backend, "auto"), Threads(1), l2=1.0).total(batch, w, samples)
+        for backend in ("triton", "numba")
+    )
+    assert mine[0] == pytest.approx(truth[0], rel=1e-12)
+    np.testing.assert_allclose(mine[1], truth[1], rtol=1e-10, atol=1e-10)
+
+
+def test_what_is_kept_is_let_go() -> None:
+    arrays = np.arange(2), np.arange(3)
+    made = keeping.kept_with(arrays, "sum", lambda: object())
+    assert keeping.kept_with(arrays, "sum", lambda: object()) is made
+    assert keeping.kept_with(arrays, "product", lambda: object()) is not made
+    assert keeping.kept_with((arrays[0], arrays[1].copy()), "sum", lambda: object()) is not made
+    before = len(keeping._kept)
+    del arrays
+    assert len(keeping._kept) == before - 2
+
+
+def test_which_backend() -> None:
+    assert learning_backend("auto", "auto").name == "numba"
+    assert learning_backend("triton", "auto").device == DEVICE
+    assert learning_backend("auto", "cuda").name == "triton"
+    with pytest.raises(BackendError, match="runs on the CPU: use 'triton'"):
+        learning_backend("numba", "cuda")
