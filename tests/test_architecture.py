@@ -204,7 +204,8 @@ def operations(backend: str) -> dict[str, list[str]]:
 
 def test_every_kernel_has_a_twin_of_the_same_name() -> None:
     assert sorted(operations("numba")) == sorted(operations("reference"))
-    assert {"block_likelihood", "site_likelihood"} == operations("torch").keys()
+    bits = {name for name in operations("reference") if "bit" in name}  # words of samples are the CPU's own
+    assert operations("torch").keys() == operations("reference").keys() - bits
 
 
 @pytest.mark.parametrize("operation", sorted(operations("numba").keys() & operations("reference")))
@@ -220,7 +221,7 @@ def test_decoders_call_operations_that_exist() -> None:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "kernels"
     }
     assert "climb_sites" in called
-    assert called - {"name", "device"} <= operations("reference").keys()
+    assert called - {"name", "device"} <= operations("reference").keys() | {"climb_lines"}  # of GPUs alone
 
 
 # rules

@@ -66,6 +66,18 @@ def test_tiles(shape: tuple[int, int], tile: tuple[int, int], form: str) -> None
     check(odd_model(shape, (2, 3, 1)[turn % 3], form, turn), tile, start=(RANDOM, PERTURBED, GIVEN)[turn // 2 % 3])
 
 
+@pytest.mark.parametrize(("n_labels", "form"), [(5, "hard tables"), (8, "weight"), (4, "either sign")])
+def test_tiles_of_many_labellings(n_labels: int, form: str) -> None:
+    """More than a program looks at together, so that most are left out."""
+    check(odd_model((2, 3), n_labels, form, 4), (2, 2))
+
+
+def test_tiles_open_again_when_those_around_change() -> None:
+    rng = np.random.default_rng(8)
+    weights = (2 * rng.normal(size=(4, 5)), 2 * rng.normal(size=(3, 6)))
+    check(Potentials.grid(rng.normal(size=(4, 6, 2)), weights), (2, 1), n_samples=32)
+
+
 @pytest.mark.parametrize("n_labels", [2, 3])
 def test_trees_beside_small_blocks(n_labels: int) -> None:
     potentials = on_graph("tree", 17, n_labels, seed=n_labels)

@@ -11,15 +11,12 @@ from tests.test_backends import FORMS, SHAPES, odd_model
 from tests.triton.placing import DEVICE, place, place_model
 
 from locpmap.kernels.perturbation import DROP, GIVEN, LOGISTIC, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
-from locpmap.kernels.reference import climb_potts as reference_potts
 from locpmap.kernels.reference import climb_sites as reference_sites
-from locpmap.kernels.reference import noise
 from locpmap.kernels.reference.conditionals import conditionals as reference_conditionals
 from locpmap.kernels.reference.votes import votes as reference_votes
-from locpmap.kernels.triton.climb_potts import climb_potts
 from locpmap.kernels.triton.climb_sites import climb_sites
 from locpmap.kernels.triton.conditionals import conditionals
-from locpmap.kernels.triton.perturb import LAZY, begin, perturb
+from locpmap.kernels.triton.perturb import begin, perturb
 from locpmap.kernels.triton.votes import votes
 from locpmap.potentials import Potentials
 
@@ -30,7 +27,7 @@ R = 9
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     ("n_labels", "scheme"),
-    [(1, PLAIN), (2, PLAIN), (5, PLAIN), (2, LOGISTIC), (3, LAZY), (5, LAZY), (21, LAZY), (3, DROP), (4, NONE)],
+    [(1, PLAIN), (2, PLAIN), (5, PLAIN), (2, LOGISTIC), (3, DROP), (4, NONE)],
 )
 def test_noise_and_starts(n_labels: int, scheme: int, dtype: Any) -> None:
     rng = np.random.default_rng(n_labels)
@@ -47,12 +44,8 @@ def test_noise_and_starts(n_labels: int, scheme: int, dtype: Any) -> None:
     for n in range(2):
         for s in range(R):
             image, sample = first_image + n, first_sample + s
-            if scheme == LAZY:
-                scores = noise.perturbed_lazy(pot.unary[n].astype(np.float64), amount, KEY, image, sample, where)
-                start = noise.lazy_start(pot.unary[n], KEY, image, sample, where)
-            else:
-                scores = reference_sites.perturbed(pot.unary[n], how, image, sample, where)
-                start = reference_sites.start_labels(pot.unary[n], how, image, sample, where)
+            scores = reference_sites.perturbed(pot.unary[n], how, image, sample, where)
+            start = reference_sites.start_labels(pot.unary[n], how, image, sample, where)
             # Noise and unaries are of order 10; logarithms of logarithms lose a few more digits.
             tolerance = 1e-12 if dtype == np.float64 else 1e-5
             np.testing.assert_allclose(found[n, :, :, s].cpu().numpy(), scores, rtol=0, atol=tolerance)
@@ -85,25 +78,6 @@ def test_climbs_of_sites(shape: tuple[int, int], form: str) -> None:
     reference_votes(labels, counts, 0, pot.n_sites)
     votes(found, mine[1], 0, pot.n_sites)
     np.testing.assert_array_equal(mine[1].cpu().numpy(), counts)
-
-
-@pytest.mark.parametrize("n_labels", [2, 3, 5, 21])
-@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (7, 1), (5, 7)], ids=str)
-def test_climbs_on_potts_grids(shape: tuple[int, int], n_labels: int) -> None:
-    rng = np.random.default_rng(n_labels)
-    height, width = shape
-    unary = 2 * rng.normal(size=(2, height * width, n_labels))
-    right, down = rng.random((2, height, width - 1)), rng.random((1, height - 1, width))
-    given = rng.integers(0, n_labels, (2, height * width)).astype(np.uint8)
-    start, max_sweeps = (RANDOM, PERTURBED, GIVEN)[(height + n_labels) % 3], (100, 2)[width % 2]
-    how, window = (0.5, *KEY, 3, 6, start), (3, 2, 20, max_sweeps)
-    labels = np.zeros((2, height * width, R), np.uint8)
-    sweeps = reference_potts.climb_potts(unary, right, down, *how, given, *window, labels)
-    found = place(np.zeros_like(labels))
-    model = (place(unary), place(right), place(down))
-    made = climb_potts(*model, *how, place(given), *window, found)  # type: ignore[arg-type]
-    np.testing.assert_array_equal(found.cpu().numpy(), labels)
-    np.testing.assert_array_equal(made.cpu().numpy(), sweeps)
 
 
 def test_votes_of_more_samples_than_a_program_reads_at_a_time() -> None:

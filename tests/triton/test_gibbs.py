@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.oracles.models import random_unary, structure_edges
-from tests.triton.placing import place, place_model
+from tests.triton.placing import DEVICE, place, place_model
 
 from locpmap import Factored
 from locpmap.kernels.reference.gibbs import CONDITIONAL, NOTHING, VOTES
@@ -124,6 +124,39 @@ def test_nothing_to_add_takes_no_totals() -> None:
     truth(potentials.model, labels, empty, *how)
     gibbs(place_model(potentials), mine, place(empty), *how)
     np.testing.assert_array_equal(mine.cpu().numpy(), labels)
+
+
+@pytest.mark.parametrize(("adds", "form"), [(VOTES, "weights"), (CONDITIONAL, "hard tables")])
+def test_many_sweeps_are_so_many_calls(adds: int, form: str) -> None:
+    """Sweeps 4 to 10, ever colder; 2, 5 and 8 count, and what they leave is kept."""
+    potentials = odd_grid((5, 7), 3, form)
+    labels, totals = np.zeros((2, 35), np.int64), np.zeros((2, 35, 3))
+    mine, sums, kept = place(labels), place(totals), place(np.full((2, 2, 35), -1, np.int16))
+    counted = {"n_sweeps": 7, "cooling": 0.8, "first_counted": 2, "thin": 3, "kept": kept}
+    gibbs(place_model(potentials), mine, sums, adds, 2.0, *KEY, 4, 5, 0, 2, 0, 35, **counted)
+    stages = []
+    for number in range(4, 11):
+        counts = number in (5, 8)
+        how = (adds if counts else NOTHING, 2.0 * 0.8 ** (number - 4), *KEY, number, 5, 0, 2, 0, 35)
+        truth(potentials.model, labels, totals, *how)
+        stages += [labels.copy()] if counts else []
+    compare([mine.cpu().numpy(), labels, sums.cpu().numpy(), totals])
+    np.testing.assert_array_equal(kept.cpu().numpy(), stages)
+
+
+def test_programs_wait_for_one_another() -> None:
+    """So many sites that they take more programs than run at once on a GPU: every one sees its neighbours' last."""
+    rng = np.random.default_rng(4)
+    side = 300 if DEVICE == "cuda" else 30
+    potentials = Potentials.grid(rng.normal(size=(3, side, side, 2)), 0.8)
+    labels, totals = np.zeros((3, side * side), np.int64), np.zeros((3, side * side, 2))
+    mine, sums = place(labels), place(totals)
+    n_sweeps = 20 if DEVICE == "cuda" else 3
+    whole = (5, 0, 3, 0, side * side)
+    gibbs(place_model(potentials), mine, sums, VOTES, 1.0, *KEY, 1, *whole, n_sweeps=n_sweeps)
+    for number in range(1, n_sweeps + 1):
+        truth(potentials.model, labels, totals, VOTES, 1.0, *KEY, number, *whole)
+    compare([mine.cpu().numpy(), labels, sums.cpu().numpy(), totals])
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -79,6 +79,27 @@ def test_only_marked_sites_move_until_none_is_marked(form: str) -> None:
     assert sweeps > 2
 
 
+@pytest.mark.parametrize("form", ["weights", "factored"])
+def test_many_sweeps_are_so_many_calls_and_end_when_no_site_is_marked(form: str) -> None:
+    potentials = odd_grid((5, 7), 3, form)
+    model, whole = place_model(potentials), (0, 2, 0, 35)
+    beliefs, dirty = some_beliefs(potentials), np.full((2, 35), UNVISITED, np.uint8)
+    mine, marks = place(beliefs), place(dirty)
+    assert int(mean_field(model, mine, marks, 1e-2, *whole, n_sweeps=2)) == 2
+    for _ in range(2):
+        truth(potentials.model, beliefs, dirty, 1e-2, *whole)
+    assert dirty.any()
+    np.testing.assert_array_equal(marks.cpu().numpy(), dirty)
+    sweeps = 0
+    while dirty.any():
+        truth(potentials.model, beliefs, dirty, 1e-2, *whole)
+        sweeps += 1
+    assert int(mean_field(model, mine, marks, 1e-2, *whole, n_sweeps=50)) == sweeps
+    np.testing.assert_array_equal(marks.cpu().numpy(), dirty)
+    np.testing.assert_allclose(mine.cpu().numpy(), beliefs, rtol=0, atol=1e-9)
+    assert int(mean_field(model, mine, marks, 1e-2, *whole, n_sweeps=50)) == 0
+
+
 def test_a_step_within_the_tolerance_is_taken_on_the_first_visit_only() -> None:
     potentials = odd_grid((3, 5), 3, "weights")
     beliefs, dirty = some_beliefs(potentials), np.full((2, 15), CHANGED, np.uint8)

@@ -102,6 +102,67 @@ def test_any_other_order_is_visited_one_by_one(case: str) -> None:
     check(*both(pot, [(0, pot.n_images, 1, len(order))], *options, order=order), rounding=1e-12)
 
 
+@pytest.mark.parametrize("case", ["1x1", "primes", "batch", "no edges", "forbidden labels"])
+def test_many_sweeps_in_one_launch_until_no_site_is_marked(case: str) -> None:
+    """As many sweeps as the reference makes, and no more than asked for."""
+    pot = CASES[case]
+    messages, dirty = start(pot)
+    rho, nowhere, how = np.ones(len(pot.model.edges)), np.zeros(pot.n_images, bool), (False, 0.2, 1e-3)
+    made = 0
+    while dirty.any():
+        REFERENCE(pot.model, pot.model.order, messages, dirty, nowhere, rho, *how, *whole(pot))
+        made += 1
+    for asked in (made, made + 5):
+        mine, marks = (place(array) for array in start(pot))
+        model = place_model(pot)
+        visited = TRITON(
+            model, model.order, mine, marks, place(nowhere), None, *how, *whole(pot), n_sweeps=asked
+        ).tolist()
+        assert visited == [1] * made + [0] * (asked - made + 1)
+        check((messages, dirty), (mine.cpu().numpy(), marks.cpu().numpy()), rounding=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (2, 1), (1, 7), (6, 1), (2, 2), (3, 5), (4, 7), (5, 6)], ids=str)
+@pytest.mark.parametrize("parity", [0, 1])
+def test_a_grid_whose_lists_are_not_read(shape: tuple[int, int], parity: int) -> None:
+    """Its lists are the graph's: poisoned ones change nothing."""
+    height, width = shape
+    weights = normal(height, width - 1), normal(height - 1, width)
+    pot = Potentials.grid(normal(2, height, width, 3), weights, window=(2, 3 + parity, 20))
+    messages, dirty = start(pot)
+    rho, nowhere, how = spanning_forests(pot.model, 3)[1], np.zeros(2, bool), (False, 0.2, 1e-9)
+    for _ in range(2):
+        REFERENCE(pot.model, pot.model.order, messages, dirty, nowhere, rho, *how, *whole(pot))
+    mine, marks = (place(array) for array in start(pot))
+    model = place_model(pot)
+    poison = {name: getattr(model, name) * 0 for name in ("order", "indptr", "neighbour", "end", "reverse")}
+    model = model._replace(**poison)
+    state = (model.order, mine, marks, place(nowhere), place(rho), *how, *whole(pot))
+    TRITON(model, *state, n_sweeps=2, grid=(*shape, (2 + 3 + parity) % 2))
+    check((messages, dirty), (mine.cpu().numpy(), marks.cpu().numpy()), rounding=1e-12)
+
+
+def test_copies_share_the_pairwise_terms_of_their_image() -> None:
+    pot = CASES["table per edge and image"]
+    model, n_copies = place_model(pot), 3
+    unary = np.random.default_rng(0).normal(size=(n_copies * pot.n_images, pot.n_sites, pot.n_labels))
+    messages, dirty = start(replace(pot, unary=unary))
+    mine, marks, last = place(messages), place(dirty), place(np.zeros(len(unary), np.int32))
+    nowhere, ones = np.zeros(len(unary), bool), np.ones(len(pot.model.edges))
+    part = (0, len(unary), 0, pot.n_sites)
+    more = {"n_sweeps": 2, "copies": n_copies, "last": last, "made": 7}
+    given = (place(nowhere), None, False, 0.0, 1e-9, *part)
+    TRITON(model._replace(unary=place(unary)), model.order, mine, marks, *given, **more)
+    for n in range(len(unary)):
+        image = n // n_copies
+        alone = pot.model._replace(unary=unary[n:], features=pot.model.features, tables=pot.model.tables[image:])
+        for _ in range(2):
+            state = (messages[n:], dirty[n:], nowhere, ones)
+            REFERENCE(alone, alone.order, *state, False, 0.0, 1e-9, 0, 1, 0, pot.n_sites)
+    check((messages, dirty), (mine.cpu().numpy(), marks.cpu().numpy()), rounding=1e-12)
+    assert last.tolist() == [9] * len(unary)
+
+
 def test_a_tolerance_keeps_messages_and_marks_as_they_are() -> None:
     pot = Potentials.graph(normal(2, 8, 3), GRAPH, normal(7, scale=0.3))
     expected, got = both(pot, [whole(pot)] * 4, np.ones(7), False, 0.0, 0.05)

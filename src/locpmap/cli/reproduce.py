@@ -30,7 +30,7 @@ def reproduce(
     train: Annotated[
         bool, typer.Option("--train", help="Train the networks of digits, too; by default they come along.")
     ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda, for the networks.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda, for networks and decoders.")] = "auto",
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder with the data, as `locpmap data fetch` fills it.")
     ] = None,

@@ -11,7 +11,6 @@ import numpy as np
 
 from locpmap import metrics
 from locpmap.experiments.rows import Subject
-from locpmap.inference import infer
 
 NUMBERS = (1, 2, 5, 10, 20, 50, 100, 200)  # of samples
 FAST_NUMBERS = (1, 2, 5)
@@ -69,7 +68,7 @@ def measure_cell(subject: Subject, cell: Cell, n_images: int) -> dict[str, Any]:
     start: Any = cell.start
     if start == "unary":
         start = potentials.unflatten(potentials.unary).argmax(axis=-1)
-    result = infer(
+    result = subject.infer(
         potentials,
         "locpmap",
         seed=subject.case.seed_of("decoding"),

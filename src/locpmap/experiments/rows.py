@@ -19,8 +19,10 @@ from locpmap.experiments.model import Fitted, Progress
 from locpmap.experiments.normal import first_images, normal_form
 from locpmap.experiments.protocol import LABELS
 from locpmap.inference import infer
+from locpmap.inference.registry import DECODERS
 from locpmap.metrics import intersection_over_union
 from locpmap.potentials import Potentials
+from locpmap.result import Result
 
 Array = npt.NDArray[Any]
 Decoded = tuple[Array, Array | None, float | None, float, str]  # labels, probability, score, seconds, status
@@ -40,6 +42,7 @@ class Subject:
     fitted: Callable[[], Fitted]
     most: int  # images that any decoder is given
     fast: bool
+    device: str = "auto"
     _chosen: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
     _network: tuple[Array, float] | None = field(default=None, init=False)  # probabilities, and the seconds they took
 
@@ -58,14 +61,19 @@ class Subject:
         """Of the first test images, in normal form."""
         return self._normal if n_images == self._normal.n_images else first_images(self._normal, n_images)
 
+    def infer(self, potentials: Potentials, method: str, **options: Any) -> Result:
+        """Decode on the run's device; decoders without kernels for a GPU stay on the CPU."""
+        device = self.device if self.device == "auto" or DECODERS[method].on_gpu else "cpu"
+        return infer(potentials, method, device=device, **options)
+
     def decode(self, decoder: Listed, n_images: int, progress: Progress | None = None) -> Decoded:
         """The first test images by one decoder."""
         if decoder.method == "argmax":
             return self._argmax(n_images)
         potentials, options = self.potentials(n_images), self.options(decoder)
         seed = self.case.seed_of("decoding")
-        infer(self.potentials(1), decoder.method, seed=seed, **options)  # compiles: not to be counted
-        result = infer(potentials, decoder.method, seed=seed, progress=progress, **options)
+        self.infer(self.potentials(1), decoder.method, seed=seed, **options)  # compiles: not to be counted
+        result = self.infer(potentials, decoder.method, seed=seed, progress=progress, **options)
         score = float(np.mean(result.score))
         return result.labels, result.probability, score, result.seconds, str(result.status)
 
@@ -91,7 +99,7 @@ class Subject:
         """On held-out images; below any other where the model is refused."""
         potentials, truth = self._held_out
         try:
-            labels = infer(potentials, method, seed=self.case.seed_of("tuning"), **options).labels
+            labels = self.infer(potentials, method, seed=self.case.seed_of("tuning"), **options).labels
         except LocpmapError:
             return -1.0
         return float(np.mean(intersection_over_union(labels, truth, len(LABELS))))

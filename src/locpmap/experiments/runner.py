@@ -54,7 +54,7 @@ def run(
         seeds: Seeds of the noise and of learning; 0, 1, 2 by default (digits: 0).
         fast: A smoke run: few images, samples and sweeps; its numbers mean nothing.
         train: Train networks also where weights come with the package (digits).
-        device: "auto", "cpu" or "cuda", for networks.
+        device: "auto", "cpu" or "cuda", for networks and for the decoders that run on a GPU.
         data: The folder with the data; `locpmap.data.folder()` by default.
         levels: Noise levels, "variance" and "amplitude" (digits: "variance") by default.
         models: Names of models; all of the experiment by default.
@@ -163,7 +163,7 @@ class _Run:
         self.fits.append({**names, "seconds": kept["seconds"], "details": kept["details"]})
         decoders = listed(model.decoders)
         most = max(decoder.n_given(len(case.test)) for decoder in decoders)
-        subject = Subject(case, lambda: fits.fitted(model.name), most, self.plan.experiment.fast)
+        subject = Subject(case, lambda: fits.fitted(model.name), most, self.plan.experiment.fast, self.device)
         settings = {"guard": self.guard, **names, "weights": kept["sha256"]}
         for decoder in decoders:
             self._row(subject, decoder, names, settings)

@@ -7,7 +7,8 @@ A list of site lists takes whatever fits: enumeration for small blocks, dynamic 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,54 +23,72 @@ from locpmap.kernels.block_plan import BlockPlan
 Array = npt.NDArray[Any]
 MAX_JOINT = 4096  # joint labellings of an enumerated block
 
-Family = list[tuple[Array, Array | None]]  # (sites, parents' positions or None for a joint block), in visiting order
+KEPT_PLANS = 4  # of grids: a plan takes about 16 bytes per site and family
+
+
+class Family(NamedTuple):
+    """Blocks that hold every site once, in visiting order."""
+
+    site: Array  # (S,) block by block
+    length: Array  # (B,) sites of each block
+    parent: Array  # (S,) the parent's position within the block, -1 at a root and in joint blocks
+    joint: Array  # (B,) bool
 
 
 def plan_blocks(blocks: Any, structure: Grid | Graph, n_labels: int, max_joint: int = MAX_JOINT) -> BlockPlan:
     """Validate a specification of blocks and flatten it; ``max_joint`` limits a listed block that is no forest."""
-    near = structure.adjacency()
     if isinstance(blocks, str):
-        families = [_lines(structure, name) for name in blocks.split("+")]
-    elif isinstance(blocks, tuple) and len(blocks) == 2 and all(isinstance(b, int | np.integer) for b in blocks):
+        names = tuple(blocks.split("+"))
+        for name in names:
+            if not isinstance(structure, Grid):
+                raise InputError(f"blocks={name!r} needs a grid; on a graph give a list of site lists")
+            if name not in ("rows", "columns"):
+                raise unknown("blocks", name, ("rows", "columns", "rows+columns"))
+            _check_near(structure, f"blocks={name!r}")
+        assert isinstance(structure, Grid)
+        return _line_plan(structure, names)
+    if isinstance(blocks, tuple) and len(blocks) == 2 and all(isinstance(b, int | np.integer) for b in blocks):
         height, width = (whole_number("a side of the tile in blocks", side, 1, 2**31 - 1) for side in blocks)
-        families = [_tiles(structure, height, width, n_labels)]
-    elif isinstance(blocks, Sequence):
-        families = [_listed(blocks, near, structure.n_sites, n_labels, max_joint)]
-    else:
-        raise InputTypeError(f"blocks is {blocks!r}, expected a name, a tile (h, w) or a list of site lists")
-    return _flatten(families, near, structure.n_sites)
+        if not isinstance(structure, Grid):
+            raise InputError("blocks given as a tile (h, w) need a grid; on a graph give a list of site lists")
+        _check_near(structure, f"blocks=({height}, {width})")
+        if not fits(n_labels, height * width):
+            raise TooLargeError(
+                f"blocks=({height}, {width}) has {n_labels}^{height * width} joint labellings,"
+                f" expected at most {MAX_JOINT}: take smaller tiles, or rows and columns"
+            )
+        return _tile_plan(structure, height, width)
+    if isinstance(blocks, Sequence):
+        return _flatten([_listed(blocks, structure, n_labels, max_joint)], structure)
+    raise InputTypeError(f"blocks is {blocks!r}, expected a name, a tile (h, w) or a list of site lists")
 
 
-def _lines(structure: Grid | Graph, name: str) -> Family:
-    if not isinstance(structure, Grid):
-        raise InputError(f"blocks={name!r} needs a grid; on a graph give a list of site lists")
-    if name not in ("rows", "columns"):
-        raise unknown("blocks", name, ("rows", "columns", "rows+columns"))
-    _check_near(structure, f"blocks={name!r}")
-    number = np.arange(structure.n_sites).reshape(structure.shape)
-    lines, first = (number, structure.row) if name == "rows" else (number.T, structure.column)
-    chain = np.arange(-1, lines.shape[1] - 1)
+@lru_cache(KEPT_PLANS)
+def _line_plan(grid: Grid, names: tuple[str, ...]) -> BlockPlan:
+    return _flatten([_lines(grid, name) for name in names], grid)
+
+
+def _lines(grid: Grid, name: str) -> Family:
+    number = np.arange(grid.n_sites).reshape(grid.shape)
+    lines, first = (number, grid.row) if name == "rows" else (number.T, grid.column)
     # Even lines first, by their number in the whole grid: lines of one parity do not touch.
-    order = sorted(range(len(lines)), key=lambda k: ((first + k) % 2, k))
-    return [(lines[k], chain) for k in order]
+    lines = np.concatenate([lines[first % 2 :: 2], lines[1 - first % 2 :: 2]])
+    n_lines, length = lines.shape
+    chain = np.tile(np.arange(-1, length - 1), n_lines)
+    return Family(lines.ravel(), np.full(n_lines, length), chain, np.zeros(n_lines, bool))
 
 
-def _tiles(structure: Grid | Graph, height: int, width: int, n_labels: int) -> Family:
-    if not isinstance(structure, Grid):
-        raise InputError("blocks given as a tile (h, w) need a grid; on a graph give a list of site lists")
-    _check_near(structure, f"blocks=({height}, {width})")
-    if not fits(n_labels, height * width):
-        raise TooLargeError(
-            f"blocks=({height}, {width}) has {n_labels}^{height * width} joint labellings,"
-            f" expected at most {MAX_JOINT}: take smaller tiles, or rows and columns"
-        )
-    rows, columns = structure.global_coordinates()
+@lru_cache(KEPT_PLANS)
+def _tile_plan(grid: Grid, height: int, width: int) -> BlockPlan:
+    rows, columns = grid.global_coordinates()
     tile_row, tile_column = np.broadcast_arrays(rows // height, columns // width)
-    colour = (tile_row + tile_column) % 2 if structure.connectivity == 4 else 2 * (tile_row % 2) + tile_column % 2
+    colour = (tile_row + tile_column) % 2 if grid.connectivity == 4 else 2 * (tile_row % 2) + tile_column % 2
     keys = np.stack([colour.ravel(), tile_row.ravel(), tile_column.ravel()])
     order = np.lexsort(keys[::-1])
     starts = np.flatnonzero(np.diff(keys[:, order], axis=1).any(axis=0)) + 1
-    return [(sites, None) for sites in np.split(order, starts)]
+    length = np.diff(starts, prepend=0, append=len(order))
+    family = Family(order, length, np.full(len(order), -1), np.ones(len(length), bool))
+    return _flatten([family], grid)
 
 
 def _check_near(grid: Grid, what: str) -> None:
@@ -77,8 +96,9 @@ def _check_near(grid: Grid, what: str) -> None:
         raise InputError(f"{what} needs a grid of 4 or 8 neighbours; with further ones give a list of site lists")
 
 
-def _listed(blocks: Sequence[Any], near: Adjacency, n_sites: int, n_labels: int, max_joint: int) -> Family:
+def _listed(blocks: Sequence[Any], structure: Grid | Graph, n_labels: int, max_joint: int) -> Family:
     """Blocks as given; sites in none of them become blocks of their own."""
+    near, n_sites = structure.adjacency(), structure.n_sites
     taken = np.full(n_sites, -1)
     groups: list[Array] = []
     for b, block in enumerate(blocks):
@@ -93,8 +113,11 @@ def _listed(blocks: Sequence[Any], near: Adjacency, n_sites: int, n_labels: int,
         taken[sites] = b
         groups.append(np.sort(sites))
     groups += [np.array([site]) for site in np.flatnonzero(taken < 0)]
-    family = [_structured(sites, near, n_labels, b, max_joint) for b, sites in enumerate(groups)]
-    return [family[b] for b in _coloured(groups, near, n_sites)]
+    solved = [_structured(sites, near, n_labels, b, max_joint) for b, sites in enumerate(groups)]
+    sites_of, parents_of = zip(*(solved[b] for b in _coloured(groups, near, n_sites)), strict=True)
+    parent = [np.full(len(s), -1) if p is None else p for s, p in zip(sites_of, parents_of, strict=True)]
+    joint = np.array([parents is None for parents in parents_of])
+    return Family(np.concatenate(sites_of), np.array([len(s) for s in sites_of]), np.concatenate(parent), joint)
 
 
 def _structured(sites: Array, near: Adjacency, n_labels: int, b: int, max_joint: int) -> tuple[Array, Array | None]:
@@ -139,32 +162,35 @@ def _coloured(groups: list[Array], near: Adjacency, n_sites: int) -> list[int]:
     return np.argsort(greedy_colours(touching.indptr, touching.neighbour), kind="stable").tolist()
 
 
-def _flatten(families: list[Family], near: Adjacency, n_sites: int) -> BlockPlan:
-    flat = [block for family in families for block in family]
-    site = np.concatenate([sites for sites, _ in flat]).astype(np.int32)
-    lengths = [len(sites) for sites, _ in flat]
-    ptr = np.concatenate([[0], np.cumsum(lengths)])
-    parent = np.concatenate([np.full(len(sites), -1) if parents is None else parents for sites, parents in flat])
-    up = parent + np.repeat(ptr[:-1], lengths)  # positions in `site` where parent >= 0
+def _flatten(families: list[Family], structure: Grid | Graph) -> BlockPlan:
+    """Families one after another."""
+    joint = np.concatenate([family.joint for family in families])
+    site = np.concatenate([family.site for family in families])
+    parent = np.concatenate([family.parent for family in families])
     slot = np.full(len(site), -1)
-    inner = np.flatnonzero(parent >= 0)
-    slot[inner] = _slots(near, n_sites, site[inner].astype(np.int64), site[up[inner]].astype(np.int64))
-    block_of = np.empty((len(families), n_sites), np.int32)
-    b = 0
-    for f, family in enumerate(families):
-        for sites, _ in family:
-            block_of[f, sites] = b
-            b += 1
-    joint = np.array([parents is None for _, parents in flat])
-    arrays = (ptr.astype(np.int64), site, parent.astype(np.int32), slot.astype(np.int32), joint, block_of)
+    if not joint.all():
+        near = structure.adjacency()
+        slot = np.concatenate([_parent_slots(family, near) for family in families])
+    ptr = np.cumsum(np.concatenate([[0], *(family.length for family in families)]))
+    block_of = np.empty((len(families), structure.n_sites), np.int32)
+    home = np.repeat(np.arange(len(joint)), np.diff(ptr)).reshape(block_of.shape)
+    for homes, family, blocks in zip(block_of, families, home, strict=True):
+        homes[family.site] = blocks
+    arrays = (ptr.astype(np.int64), *(part.astype(np.int32) for part in (site, parent, slot)), joint, block_of)
     return BlockPlan(*(frozen(array) for array in arrays))
 
 
-def _slots(near: Adjacency, n_sites: int, sites: Array, others: Array) -> Array:
-    """Where each site's neighbour list names the other site."""
-    keys = np.repeat(np.arange(n_sites), np.diff(near.indptr)) * n_sites + near.neighbour
-    order = np.argsort(keys)
-    return order[np.searchsorted(keys[order], sites * n_sites + others)]
+def _parent_slots(family: Family, near: Adjacency) -> Array:
+    """Where each site's neighbour list names its parent, -1 for roots; in the family's order."""
+    inner = np.flatnonzero(family.parent >= 0)
+    start = np.repeat(np.cumsum(family.length) - family.length, family.length)  # of the site's block
+    parent_of = np.full(len(family.site), -1)
+    parent_of[family.site[inner]] = family.site[(start + family.parent)[inner]]
+    slot = np.flatnonzero(near.neighbour == np.repeat(parent_of, np.diff(near.indptr)))
+    site_of_slot = np.searchsorted(near.indptr, slot, side="right") - 1
+    slots = np.full(len(family.site), -1)
+    slots[site_of_slot] = slot
+    return slots[family.site]
 
 
 def fits(n_labels: int, n_sites: int, max_joint: int = MAX_JOINT) -> bool:

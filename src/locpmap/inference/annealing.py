@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import numpy.typing as npt
 
+from locpmap.arrays import namespace
 from locpmap.errors import InputError
 from locpmap.inference.best import Best
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least, within
@@ -18,6 +18,7 @@ from locpmap.kernels.threads import ranges
 from locpmap.result import Status
 
 Array = npt.NDArray[Any]
+SWEEPS_PER_STEP = 8  # on a GPU: all their labellings are kept until they have been scored
 
 
 @dataclass
@@ -40,6 +41,7 @@ class Annealing(Decoder):
     """
 
     name: ClassVar[str] = "annealing"
+    on_gpu: ClassVar[bool] = True
     at_end: ClassVar[Status] = Status.COMPLETE
     n_sweeps: int = 100
     start_temperature: float = 3.0
@@ -63,14 +65,21 @@ class Annealing(Decoder):
 
     def step(self, problem: Problem, state: _State) -> Step:
         cooling = (self.end_temperature / self.start_temperature) ** (1 / max(self.n_sweeps - 1, 1))
-        temperature = self.start_temperature * cooling**state.sweeps
-        state.sweeps += 1
-        sweep_chain(problem, state.labels, np.zeros((0, 0, 0)), NOTHING, temperature, state.sweeps)
-        state.best.offer(problem, state.labels)
+        how = (problem.zeros((0, 0, 0), "float64"), NOTHING, self.start_temperature * cooling**state.sweeps)
+        n_sweeps = 1
+        if problem.kernels.device:
+            n_sweeps = min(SWEEPS_PER_STEP, self.n_sweeps - state.sweeps)
+            met = problem.empty((n_sweeps, *state.labels.shape), "int16")
+            sweep_chain(problem, state.labels, *how, state.sweeps + 1, n_sweeps=n_sweeps, cooling=cooling, kept=met)
+            state.best.offer(problem, _best_of(problem, met))
+        else:
+            sweep_chain(problem, state.labels, *how, state.sweeps + 1)
+            state.best.offer(problem, state.labels)
+        state.sweeps += n_sweeps
         return Step(state.sweeps, self.n_sweeps)
 
     def finish(self, problem: Problem, state: _State) -> Outcome:
-        climbed = np.empty((*state.labels.shape, 1), np.int16)
+        climbed = problem.empty((*state.labels.shape, 1), "int16")
         how = (Perturbation(NONE, 0.0, *problem.key), GIVEN, state.best.labels, self.max_sweeps, problem.first_image)
 
         def climb(lo: int, hi: int) -> Array:
@@ -78,3 +87,13 @@ class Annealing(Decoder):
 
         problem.threads.map(climb, ranges(len(climbed), problem.threads.n_threads))
         return Outcome(climbed[:, :, 0], n_sweeps=state.sweeps)
+
+
+def _best_of(problem: Problem, labellings: Any) -> Any:
+    """For each image the first of the labellings (K, N, S) that scores highest, (N, S)."""
+    terms = problem.zeros(tuple(labellings.shape), "float64")
+    for labels, parts in zip(labellings, terms, strict=True):
+        problem.sweep(problem.kernels.score_terms, labels, parts)
+    xp = namespace(terms)
+    best = terms.sum(axis=2).argmax(axis=0)
+    return labellings[best, xp.arange(len(best), device=best.device)]

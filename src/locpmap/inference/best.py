@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.arrays import namespace
 from locpmap.inference.decoder import Problem
 
 Array = npt.NDArray[Any]
@@ -24,13 +25,14 @@ class Best:
     def start(cls, problem: Problem) -> Best:
         """The argmax of the unaries, which anything that is allowed will replace."""
         unary = problem.potentials.unary
-        return cls(unary.argmax(axis=2), np.full(len(unary), -np.inf))
+        return cls(unary.argmax(axis=2), problem.zeros((len(unary),), "float64") - np.inf)
 
     def offer(self, problem: Problem, labels: Array) -> None:
         """Keep what scores higher than all before; the labels may change afterwards.  O(S + E)."""
-        terms = np.zeros(labels.shape)
+        terms = problem.zeros(tuple(labels.shape), "float64")
         problem.sweep(problem.kernels.score_terms, labels, terms)
         score = terms.sum(axis=1)
         better = score > self.score
-        self.score[better] = score[better]
-        self.labels[better] = labels[better]
+        where = namespace(score).where
+        self.score = where(better, score, self.score)
+        self.labels = where(better[:, None], labels, self.labels)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +14,16 @@ from locpmap.arrays import cast, frozen, namespace
 from locpmap.graphs import Grid
 from locpmap.inference.decoder import Problem
 from locpmap.inference.sampling import Draw
+from locpmap.kernels import ON_GPU
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.perturbation import GIVEN, Perturbation
 from locpmap.potentials import Potentials
 
 Array = npt.NDArray[Any]
 MAX_BIT_SITES = 1 << 19
+MAX_LINE_LABELS = 32
+
+_directions: WeakKeyDictionary[Potentials, dict[Any, tuple[Array, ...]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,24 @@ def block_climber(problem: Problem, climb: Climb, plan: BlockPlan) -> Draw:
     return draw
 
 
+def line_climber(problem: Problem, climb: Climb, lines: str) -> Draw:
+    """Rows, columns or both of a 4-connected grid with Potts weights, by a kernel that only GPUs have."""
+    potentials, grid = problem.potentials, problem.potentials.structure
+    assert isinstance(grid, Grid)
+    right, down = direction_weights(potentials, potentials.unary.dtype)
+    window = (grid.row, grid.column, grid.whole_width)
+    attractive = potentials.pairwise.least_weight >= 0
+
+    def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
+        labels = problem.empty((hi - lo, potentials.n_sites, count), "uint8")
+        model = (potentials.unary[lo:hi], *(of_images(weight, lo, hi) for weight in (right, down)), attractive, lines)
+        noise = (climb.perturbation, problem.first_image + lo, first)
+        where = (climb.start, climb.given[lo:hi], *window, climb.max_sweeps)
+        return labels, problem.kernels.climb_lines(*model, *noise, *where, labels)
+
+    return draw
+
+
 def potts_climber(problem: Problem, climb: Climb) -> Draw:
     """Single sites on a 4-connected grid with Potts weights >= 0, lazy noise; with two labels, of any sign."""
     grid = problem.potentials.structure
@@ -60,10 +83,13 @@ def potts_climber(problem: Problem, climb: Climb) -> Draw:
     right, down = direction_weights(problem.potentials, problem.potentials.unary.dtype)
     window = (grid.row, grid.column, grid.whole_width)
     given = cast(climb.given, "uint8")
+    # On a GPU labels are marked in their upper bit, and those of eight samples lie in whole words.
+    unit = 8 if problem.kernels.device else 1
+    dtype = "int16" if problem.kernels.device and problem.potentials.n_labels > 127 else "uint8"
 
     def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
-        labels = problem.empty((hi - lo, problem.potentials.n_sites, count), "uint8")
-        unary = problem.potentials.unary[lo:hi]
+        room = problem.empty((hi - lo, problem.potentials.n_sites, -(-count // unit) * unit), dtype)
+        labels, unary = room[:, :, :count], problem.potentials.unary[lo:hi]
         near = (of_images(weight, lo, hi) for weight in (right, down))
         noise = (*climb.perturbation[1:], problem.first_image + lo, first)
         where = (climb.start, given[lo:hi], *window, climb.max_sweeps)
@@ -99,6 +125,12 @@ def takes_directions(potentials: Potentials) -> bool:
     return isinstance(grid, Grid) and grid.connectivity == 4 and potentials.pairwise.potts
 
 
+def takes_lines(problem: Problem, blocks: Any) -> bool:
+    """Whether :func:`line_climber` can serve: choices are noted in a word with a bit per label."""
+    few = problem.potentials.n_labels <= MAX_LINE_LABELS
+    return problem.kernels.name == ON_GPU and isinstance(blocks, str) and few and takes_directions(problem.potentials)
+
+
 def takes_bits(potentials: Potentials) -> bool:
     """Whether :func:`bits_climber` can serve, and its scratch (up to 22 words per site and thread) stays small."""
     return takes_directions(potentials) and potentials.n_labels == 2 and potentials.n_sites <= MAX_BIT_SITES
@@ -107,15 +139,18 @@ def takes_bits(potentials: Potentials) -> bool:
 def direction_weights(potentials: Potentials, dtype: Any) -> tuple[Array, ...]:
     """Potts weights to the right (1|N, H, W-1) and down (1|N, H-1, W), in one precision and one layout.
 
-    So a kernel compiles for them once.
+    So a kernel compiles for them once.  They are kept for as long as the potentials live.
     """
-    grid, weights = potentials.structure, potentials.pairwise.weights
-    assert isinstance(grid, Grid) and weights is not None
-    xp = namespace(weights[0])
-    return tuple(
-        frozen(cast(xp.broadcast_to(weight, (len(weight), h * w)).reshape(len(weight), h, w), dtype))
-        for weight, (h, w) in zip(weights, grid.direction_shapes, strict=True)
-    )
+    kept = _directions.setdefault(potentials, {})
+    if dtype not in kept:
+        grid, weights = potentials.structure, potentials.pairwise.weights
+        assert isinstance(grid, Grid) and weights is not None
+        xp = namespace(weights[0])
+        kept[dtype] = tuple(
+            frozen(cast(xp.broadcast_to(weight, (len(weight), h * w)).reshape(len(weight), h, w), dtype))
+            for weight, (h, w) in zip(weights, grid.direction_shapes, strict=True)
+        )
+    return kept[dtype]
 
 
 def of_images(weights: Array, lo: int, hi: int) -> Array:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.arrays import namespace
+from locpmap.arrays import dtype_beside, namespace, wait_for_device
 from locpmap.errors import InputError, InputTypeError, whole_number
 from locpmap.kernels import Backend, Model
 from locpmap.kernels.threads import Threads, ranges
@@ -47,19 +47,17 @@ class Problem:
     @property
     def sweeps_per_step(self) -> int:
         """Sweeps before a decoder asks whether it has converged: on a GPU that question makes everything wait."""
-        return 8 if self.kernels.device else 1
+        return max(1, min(64, 2**33 // self.potentials.unary.numel())) if self.kernels.device else 1
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
         """A new array beside the unaries, with anything in it."""
         unary = self.potentials.unary
-        xp = namespace(unary)
-        return xp.empty(shape, dtype=getattr(xp, dtype), device=unary.device)
+        return namespace(unary).empty(shape, dtype=dtype_beside(unary, dtype), device=unary.device)
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
         """A new array beside the unaries, of zeros."""
         unary = self.potentials.unary
-        xp = namespace(unary)
-        return xp.zeros(shape, dtype=getattr(xp, dtype), device=unary.device)
+        return namespace(unary).zeros(shape, dtype=dtype_beside(unary, dtype), device=unary.device)
 
     def sweep(self, kernel: Callable[..., Any], *state: Any) -> list[Any]:
         """Run ``kernel(model, *state, lo, hi, begin, stop)`` once over every image and site.
@@ -140,8 +138,10 @@ def drive(
             status = Status.CONVERGED
         elif step.done >= step.total:
             status = decoder.at_end
-        elif max_seconds is not None and time.perf_counter() - began >= max_seconds:
-            status = Status.MAX_SECONDS
+        elif max_seconds is not None:
+            wait_for_device(problem.potentials.unary)
+            if time.perf_counter() - began >= max_seconds:
+                status = Status.MAX_SECONDS
     outcome = decoder.finish(problem, state)
     if outcome.status is not None and status is not Status.MAX_SECONDS:
         status = outcome.status

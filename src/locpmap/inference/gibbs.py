@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +24,7 @@ Array = npt.NDArray[Any]
 class _State:
     labels: Array  # (N, S)
     totals: Array  # (N, S, L) votes or probabilities so far
-    kept: list[Array] = field(default_factory=list)
+    kept: list[Array] = field(default_factory=list)  # (samples, N, S) per step
     sweeps: int = 0
 
 
@@ -63,17 +64,23 @@ class Gibbs(Decoder):
 
     def step(self, problem: Problem, state: _State) -> Step:
         total = self.burn_in + self.n_samples * self.thin
-        state.sweeps += 1
-        past = state.sweeps - self.burn_in
-        counts = past > 0 and past % self.thin == 0
-        adds = NOTHING if not counts else VOTES if self.probability == "votes" else CONDITIONAL
-        sweep_chain(problem, state.labels, state.totals, adds, 1.0, state.sweeps)
-        if counts and self.keep_samples:
-            state.kept.append(cast(state.labels, "int16"))
+        n_sweeps = min(problem.sweeps_per_step, total - state.sweeps)
+        n_samples = self._samples_at(state.sweeps + n_sweeps) - self._samples_at(state.sweeps)
+        adds = VOTES if self.probability == "votes" else CONDITIONAL
+        kept = problem.empty((n_samples * self.keep_samples, *state.labels.shape), "int16")
+        chain = (problem, state.labels, state.totals)
+        if problem.kernels.device:
+            many = {"n_sweeps": n_sweeps, "first_counted": self.burn_in + self.thin, "thin": self.thin, "kept": kept}
+            sweep_chain(*chain, adds, 1.0, state.sweeps + 1, **many)
+        else:
+            sweep_chain(*chain, adds if n_samples else NOTHING, 1.0, state.sweeps + 1)
+            kept[:] = state.labels
+        state.kept.append(kept)
+        state.sweeps += n_sweeps
         return Step(state.sweeps, total)
 
     def finish(self, problem: Problem, state: _State) -> Outcome:
-        n_samples = max(0, (state.sweeps - self.burn_in) // self.thin)
+        n_samples = self._samples_at(state.sweeps)
         totals = state.totals
         if n_samples == 0:  # stopped during burn-in: the chain's present state is all there is
             totals = place_beside(totals, np.eye(totals.shape[2]))[state.labels]
@@ -83,8 +90,12 @@ class Gibbs(Decoder):
             probability=probability,
             n_sweeps=state.sweeps,
             n_samples=n_samples,
-            samples=namespace(probability).stack(state.kept) if state.kept else None,
+            samples=namespace(probability).concatenate(state.kept) if n_samples and self.keep_samples else None,
         )
+
+    def _samples_at(self, sweeps: int) -> int:
+        """How many of so many sweeps count."""
+        return max(0, sweeps - self.burn_in) // self.thin
 
 
 def start_labels(start: Any, problem: Problem) -> Array:
@@ -96,7 +107,9 @@ def start_labels(start: Any, problem: Problem) -> Array:
     return cast(labels[:, :, 0], "int64")
 
 
-def sweep_chain(problem: Problem, labels: Array, totals: Array, adds: int, temperature: float, sweep: int) -> None:
-    """Draw every site's label once, in place."""
+def sweep_chain(
+    problem: Problem, labels: Array, totals: Array, adds: int, temperature: float, sweep: int, **many: Any
+) -> None:
+    """Draw every site's label once, in place; with ``many``, which kernels on a GPU take, as often as that says."""
     keys = (*problem.key, sweep, problem.first_image)
-    problem.sweep(problem.kernels.gibbs, labels, totals, adds, temperature, *keys)
+    problem.sweep(partial(problem.kernels.gibbs, **many), labels, totals, adds, temperature, *keys)

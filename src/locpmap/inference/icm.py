@@ -11,7 +11,7 @@ from locpmap.inference.sampling import parse_start
 from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, RANDOM, Perturbation
 from locpmap.kernels.threads import ranges
 
-SWEEPS_PER_STEP = 10
+SWEEPS_PER_STEP = 10  # at least
 
 
 @dataclass
@@ -45,7 +45,7 @@ class ICM(Decoder):
         return _State(problem.zeros((potentials.n_images, potentials.n_sites, 1), "int16"), start, given)
 
     def step(self, problem: Problem, state: _State) -> Step:
-        sweeps = min(SWEEPS_PER_STEP, self.max_sweeps - state.sweeps)
+        sweeps = min(max(SWEEPS_PER_STEP, problem.sweeps_per_step), self.max_sweeps - state.sweeps)
         perturbation = Perturbation(NONE, 0.0, *problem.key)
 
         def climb(lo: int, hi: int) -> int:
@@ -55,7 +55,8 @@ class ICM(Decoder):
 
         made = max(problem.threads.map(climb, ranges(problem.potentials.n_images, problem.threads.n_threads)))
         state.sweeps += made
-        state.start, state.given = GIVEN, cast(state.labels[:, :, 0], "int64")
+        if made == sweeps:
+            state.start, state.given = GIVEN, cast(state.labels[:, :, 0], "int64")
         return Step(state.sweeps, self.max_sweeps, converged=made < sweeps)
 
     def finish(self, problem: Problem, state: _State) -> Outcome:

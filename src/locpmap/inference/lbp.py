@@ -8,15 +8,18 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.arrays import cast, is_tensor, namespace
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step
-from locpmap.inference.passing import Passing, check_options, log_beliefs, make_plan
+from locpmap.inference.passing import Passing, check_options, log_beliefs, make_plan, plain
 from locpmap.kernels import Model
 from locpmap.result import BoundKind
 
 Array = npt.NDArray[Any]
 
-# The linear domain is safe while a product of messages at one site stays above exp(-this).
+# The linear domain is safe while a product of messages at one site stays above exp(-this), in double precision and in
+# single, in which messages on a GPU may be.
 MOST_RANGE = 300.0
+MOST_RANGE_SINGLE = 40.0
 # Tables that differ from edge to edge are expanded for it up to this many labels: at most 4 times the messages' memory.
 MOST_LABELS = 8
 
@@ -25,6 +28,7 @@ MOST_LABELS = 8
 class _State:
     passing: Passing
     linear: Array  # (N,) images whose messages are kept without logarithms
+    n_linear: int  # how many
     weights: Array  # (N, S, L) exp(unary - max unary)
     couplings: Array  # (1|N, 1|E, ..) see `pass_linear`
 
@@ -45,6 +49,7 @@ class LBP(Decoder):
     """
 
     name: ClassVar[str] = "lbp"
+    on_gpu: ClassVar[bool] = True
     damping: float = 0.3
     max_sweeps: int = 200
     tolerance: float = 1e-6
@@ -56,37 +61,41 @@ class LBP(Decoder):
     def init(self, problem: Problem) -> _State:
         passing = Passing.start(problem, make_plan(problem, self.schedule, self.damping, self.tolerance))
         couplings, linear = linear_domain(problem.model)
-        unary = problem.potentials.unary
-        weights = np.zeros((0, 0, 0))
-        if linear.any():
-            weights = np.exp(np.subtract(unary, unary.max(axis=2, keepdims=True), dtype=np.float64))
-            passing.messages[linear] = 1.0
-        return _State(passing, linear, weights, couplings)
+        unary, n_linear = problem.potentials.unary, int(linear.sum())
+        weights = problem.zeros((0, 0, 0), "float64")
+        if n_linear:
+            xp = namespace(unary)
+            weights = xp.exp(cast(unary, passing.messages.dtype) - xp.amax(unary, 2)[:, :, None])
+            passing.messages += linear[:, None, None]  # 1 there
+        return _State(passing, linear, n_linear, weights, couplings)
 
     def step(self, problem: Problem, state: _State) -> Step:
         passing = state.passing
-        how = (passing.damping, passing.plan.tolerance)
-        if state.linear.any():
-            passing.sweep(problem, problem.kernels.pass_linear, state.linear, state.weights, state.couplings, *how)
-        if not state.linear.all():
-            rho = np.ones(len(problem.model.edges))
-            passing.sweep(problem, problem.kernels.pass_messages, state.linear, rho, False, *how)
-        passing.sweeps += 1
+        passes: list[tuple[Any, ...]] = []
+        if state.n_linear:
+            passes.append((problem.kernels.pass_linear, state.linear, state.weights, state.couplings))
+        if state.n_linear < len(state.linear):
+            passes.append((problem.kernels.pass_messages, state.linear, plain(problem), False))
+        passing.advance(problem, self.max_sweeps - passing.sweeps, *passes)
         return Step(passing.sweeps, self.max_sweeps, passing.converged)
 
     def finish(self, problem: Problem, state: _State) -> Outcome:
         messages = state.passing.messages
-        for n in np.flatnonzero(state.linear):
-            np.log(messages[n], out=messages[n])
-        beliefs, site_terms = log_beliefs(problem, messages, np.ones(len(problem.model.edges)))
-        edge_terms = np.zeros_like(site_terms)
+        xp = namespace(messages)
+        if state.n_linear == len(messages):
+            xp.log(messages, out=messages)
+        elif state.n_linear:
+            for n in xp.argwhere(state.linear)[:, 0].tolist():
+                xp.log(messages[n], out=messages[n])
+        beliefs, site_terms = log_beliefs(problem, messages, plain(problem))
+        edge_terms = xp.zeros_like(site_terms)
         problem.sweep(problem.kernels.bethe_edges, messages, beliefs, edge_terms)
-        probability = np.exp(beliefs, out=beliefs).astype(problem.potentials.unary.dtype, copy=False)
+        probability = cast(xp.exp(beliefs, out=beliefs), problem.potentials.unary.dtype)
         return Outcome(
             labels=probability.argmax(axis=2),
             probability=probability,
             n_sweeps=state.passing.sweeps,
-            log_partition=site_terms.sum(axis=1) + edge_terms.sum(axis=1),
+            log_partition=cast(site_terms + edge_terms, "float64").sum(axis=1),
             log_partition_kind=BoundKind.BETHE,
         )
 
@@ -94,18 +103,27 @@ class LBP(Decoder):
 def linear_domain(model: Model) -> tuple[Array, Array]:
     """The tables as `pass_linear` wants them, and which images (N,) are safe there."""
     n_images, _, n_labels = model.unary.shape
+    xp = namespace(model.features)
     if model.potts:
-        weights = model.features[:, :, 0]
-        couplings = np.exp(np.stack([np.minimum(-weights, 0), np.minimum(weights, 0)], axis=2))[:, :, None]
-        spread = np.abs(weights)
+        couplings = xp.exp(xp.stack([-model.features, model.features], 3).clip(max=0))
+        spread = abs(model.features[:, :, 0])
     elif max(model.features.shape[1], model.tables.shape[1]) == 1 or n_labels <= MOST_LABELS:
         n_features = model.features.shape[2]
         tables = sum(model.features[:, :, f, None, None] * model.tables[:, :, f] for f in range(n_features))
-        top = tables.max(axis=(2, 3), keepdims=True, initial=np.finfo(np.float64).min)
-        spread = (top - tables.min(axis=(2, 3), keepdims=True))[:, :, 0, 0]
-        couplings = np.exp(tables - top)
+        top = xp.amax(tables, (2, 3)).clip(min=float(np.finfo(np.float32).min))[:, :, None, None]
+        spread = top[:, :, 0, 0] - xp.amin(tables, (2, 3))
+        couplings = xp.exp(tables - top)
     else:
-        return np.zeros((1, 1, 1, 1)), np.zeros(n_images, bool)
-    spread = np.broadcast_to(spread, (len(spread), len(model.edges)))
+        return xp.zeros_like(model.features[:1, :1, :1, None]), xp.zeros_like(model.unary[:, 0, 0], dtype=xp.bool)
+    spread = xp.broadcast_to(spread, (len(spread), len(model.edges)))
+    largest, most = _largest_sums(model, spread)
+    return couplings, (largest <= most).repeat(n_images // len(largest))
+
+
+def _largest_sums(model: Model, spread: Any) -> tuple[Any, float]:
+    """The largest sum of the spreads (1|N, E) at any site, (1|N,), and what it may come to; on a GPU a bound on it."""
+    if is_tensor(spread):
+        largest = spread.amax(1) * model.indptr.diff().amax() if spread.shape[1] else spread.sum(axis=1)
+        return largest, MOST_RANGE if spread.itemsize == 8 else MOST_RANGE_SINGLE
     largest = [np.bincount(model.edges.T.ravel(), np.tile(row, 2)).max(initial=0) for row in spread]
-    return couplings, np.repeat(np.array(largest) <= MOST_RANGE, n_images // len(largest))
+    return np.array(largest), MOST_RANGE

@@ -16,10 +16,12 @@ from locpmap.inference.climbers import (
     Climb,
     bits_climber,
     block_climber,
+    line_climber,
     potts_climber,
     site_climber,
     takes_bits,
     takes_directions,
+    takes_lines,
 )
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least, within
 from locpmap.inference.sampling import Draw, Tally, parse_start
@@ -108,7 +110,9 @@ class LocPMAP(Decoder):
         climb = Climb(Perturbation(scheme, float(self.temperature), *problem.key), start, given, self.max_sweeps)
         draw: Draw
         on_gpu = problem.kernels.device is not None
-        if not self._single_sites():
+        if not self._single_sites() and takes_lines(problem, self.blocks):
+            draw = line_climber(problem, climb, self.blocks)
+        elif not self._single_sites():
             plan = plan_blocks(self.blocks, problem.potentials.structure, problem.potentials.n_labels)
             draw = block_climber(problem, climb, plan)
         elif lazy and (problem.potentials.n_labels > 2 or (on_gpu and takes_directions(problem.potentials))):

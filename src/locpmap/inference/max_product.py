@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import numpy.typing as npt
 
-from locpmap.arrays import frozen
 from locpmap.inference.best import Best
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step
-from locpmap.inference.passing import Passing, check_options, make_plan
-from locpmap.inference.trees import breadth_first
+from locpmap.inference.passing import Passing, check_options, make_plan, parents_first, plain
 from locpmap.kernels.threads import ranges
 
 Array = npt.NDArray[Any]
@@ -24,6 +21,7 @@ SWEEPS_PER_DECODING = 10
 class _State:
     passing: Passing
     decode_order: Array  # (S,) parents before children
+    nowhere: Array  # (N,) False: no image is kept in the linear domain
     best: Best
 
 
@@ -43,6 +41,7 @@ class MaxProduct(Decoder):
     """
 
     name: ClassVar[str] = "max_product"
+    on_gpu: ClassVar[bool] = True
     damping: float = 0.3
     max_sweeps: int = 100
     tolerance: float = 1e-6
@@ -53,14 +52,13 @@ class MaxProduct(Decoder):
 
     def init(self, problem: Problem) -> _State:
         passing = Passing.start(problem, make_plan(problem, self.schedule, self.damping, self.tolerance))
-        return _State(passing, frozen(breadth_first(problem.model).order), Best.start(problem))
+        nowhere = problem.zeros((problem.potentials.n_images,), "bool")
+        return _State(passing, parents_first(problem), nowhere, Best.start(problem))
 
     def step(self, problem: Problem, state: _State) -> Step:
         passing = state.passing
-        nowhere = np.zeros(problem.potentials.n_images, bool)
-        how = (np.ones(len(problem.model.edges)), True, passing.damping, passing.plan.tolerance)
-        passing.sweep(problem, problem.kernels.pass_messages, nowhere, *how)
-        passing.sweeps += 1
+        most = min(self.max_sweeps - passing.sweeps, SWEEPS_PER_DECODING - passing.sweeps % SWEEPS_PER_DECODING)
+        passing.advance(problem, most, (problem.kernels.pass_messages, state.nowhere, plain(problem), True))
         if passing.sweeps % SWEEPS_PER_DECODING == 0:
             self._decode(problem, state)
         return Step(passing.sweeps, self.max_sweeps, passing.converged)
@@ -70,7 +68,7 @@ class MaxProduct(Decoder):
         return Outcome(state.best.labels, n_sweeps=state.passing.sweeps)
 
     def _decode(self, problem: Problem, state: _State) -> None:
-        labels = np.empty(problem.potentials.unary.shape[:2], np.int64)
+        labels = problem.empty(tuple(problem.potentials.unary.shape[:2]), "int64")
         common = (problem.model, state.decode_order, state.passing.messages, labels)
         images = ranges(len(labels), problem.threads.n_threads)
         problem.threads.map(problem.kernels.decode_messages, [(*common, lo, hi) for lo, hi in images])

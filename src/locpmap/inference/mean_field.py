@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.arrays import cast, namespace
+from locpmap.arrays import cast, is_tensor, namespace
 from locpmap.errors import InputError
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least, within
 from locpmap.kernels.reference.messages import UNVISITED
@@ -64,10 +65,17 @@ class MeanField(Decoder):
         return _State(beliefs, dirty)
 
     def step(self, problem: Problem, state: _State) -> Step:
-        for _ in range(min(problem.sweeps_per_step, self.max_sweeps - state.sweeps)):
-            problem.sweep(problem.kernels.mean_field, state.beliefs, state.dirty, float(self.tolerance))
-            state.sweeps += 1
-        return Step(state.sweeps, self.max_sweeps, converged=not bool(state.dirty.any()))
+        n_sweeps = min(problem.sweeps_per_step, self.max_sweeps - state.sweeps)
+        how = (state.beliefs, state.dirty, float(self.tolerance))
+        if problem.kernels.device:
+            (made,) = problem.sweep(partial(problem.kernels.mean_field, n_sweeps=n_sweeps), *how)
+            n_made = int(made)
+        else:
+            problem.sweep(problem.kernels.mean_field, *how)
+            n_made = n_sweeps
+        state.sweeps += n_made
+        converged = n_made < n_sweeps or not bool(state.dirty.any())
+        return Step(state.sweeps, self.max_sweeps, converged=converged)
 
     def finish(self, problem: Problem, state: _State) -> Outcome:
         # The bound holds for what sums to 1, and single precision does so only nearly.
@@ -85,5 +93,7 @@ class MeanField(Decoder):
 
 
 def _sums(beliefs: Array) -> Array:
-    """Over labels, (N, S, 1): as a product with ones, which is several times as fast for few labels."""
-    return (beliefs @ namespace(beliefs).ones_like(beliefs[0, 0]))[:, :, None]
+    """Over labels, (N, S, 1): on the CPU as a product with ones, which is several times as fast for few labels."""
+    if is_tensor(beliefs):
+        return beliefs.sum(axis=2)[:, :, None]
+    return (beliefs @ np.ones_like(beliefs[0, 0]))[:, :, None]

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.arrays import frozen
+from locpmap.arrays import frozen, namespace, place_beside
 from locpmap.errors import InputError
+from locpmap.graphs import Grid
 from locpmap.inference.decoder import Problem, at_least, within
-from locpmap.inference.trees import breadth_first, is_forest
+from locpmap.inference.trees import breadth_first, is_forest, lists_of, outward, there_and_back
 from locpmap.kernels.reference.messages import UNVISITED
 from locpmap.kernels.threads import ranges
 
@@ -22,6 +23,8 @@ SCHEDULES = ("auto", "coloured", "sequential")
 
 # The first sweeps are never damped: where messages settle by themselves they do so then, and damping would slow them.
 UNDAMPED_SWEEPS = 10
+# A GPU makes this many sweeps before it is asked whether messages have settled: it sees for itself, and then idles.
+SWEEPS_PER_LAUNCH = 64
 
 
 def check_options(damping: float, max_sweeps: int, tolerance: float, schedule: str) -> None:
@@ -48,30 +51,80 @@ def make_plan(problem: Problem, schedule: str, damping: float, tolerance: float)
 
     On a graph without cycles one sweep of the latter is exact: "auto" takes it.
     """
-    forest = is_forest(problem.model)
+    model, structure = problem.model, problem.potentials.structure
+    few_edges = len(model.edges) < problem.potentials.n_sites
+    forest = few_edges and is_forest(lists_of(structure) if problem.kernels.device else model)
     damping = 0.0 if forest else float(damping)
     if schedule == "coloured" or (schedule == "auto" and not forest):
-        return Plan(problem.model.order, True, damping, float(tolerance), exact=False)
-    outward = breadth_first(problem.model).order
-    there_and_back = frozen(np.concatenate([outward[::-1], outward]))
-    return Plan(there_and_back, False, damping, 0.0 if forest else float(tolerance), exact=forest)
+        return Plan(model.order, True, damping, float(tolerance), exact=False)
+    tolerance = 0.0 if forest else float(tolerance)
+    if problem.kernels.device:
+        order = place_beside(model.unary, there_and_back(structure)[0])
+    else:
+        onward = breadth_first(model).order
+        order = frozen(np.concatenate([onward[::-1], onward]))
+    return Plan(order, False, damping, tolerance, exact=forest)
+
+
+def layout(problem: Problem, plan: Plan) -> dict[str, Any]:
+    """What kernels on a GPU may know of a plan's order: levels of sites to visit at once, or which grid it is of."""
+    structure = problem.potentials.structure
+    if not plan.coloured:
+        return {"ends": there_and_back(structure)[1]}
+    if isinstance(structure, Grid) and structure.connectivity == 4 and structure.n_sites > 1:
+        return {"grid": (*structure.shape, (structure.row + structure.column) % 2)}
+    return {}
+
+
+def parents_first(problem: Problem) -> Any:
+    """The sites in breadth-first order, (S,)."""
+    if problem.kernels.device:
+        return outward(problem.potentials.structure, str(problem.model.unary.device))
+    return frozen(breadth_first(problem.model).order)
+
+
+def plain(problem: Problem) -> Any:
+    """An appearance of 1 for every edge, (E,); for kernels on a GPU, None."""
+    return None if problem.kernels.device else np.ones(len(problem.model.edges))
 
 
 @dataclass
 class Passing:
     """Messages on the way.  An image without a dirty site has converged and is left alone."""
 
-    messages: Array  # (N, 2E, L)
+    messages: Array  # (N, 2E, L): in double precision or, on a GPU, as the unaries
     dirty: Array  # (N, S) marks of the sites that have something new to say
     plan: Plan
     sweeps: int = 0
+    settled: bool = False  # whether no site is dirty
 
     @classmethod
     def start(cls, problem: Problem, plan: Plan) -> Passing:
         """No site has said anything."""
-        n_images, n_sites, n_labels = problem.potentials.unary.shape
-        messages = np.zeros((n_images, 2 * len(problem.model.edges), n_labels))
-        return cls(messages, np.full((n_images, n_sites), UNVISITED, np.uint8), plan)
+        unary = problem.potentials.unary
+        n_images, n_sites, n_labels = unary.shape
+        xp = namespace(unary)
+        dtype = unary.dtype if problem.kernels.device else np.float64
+        messages = xp.zeros((n_images, 2 * len(problem.model.edges), n_labels), dtype=dtype, device=unary.device)
+        dirty = xp.full((n_images, n_sites), UNVISITED, dtype=xp.uint8, device=unary.device)
+        return cls(messages, dirty, plan)
+
+    def advance(self, problem: Problem, most: int, *passes: tuple[Any, ...]) -> None:
+        """Run each kernel with its options (`sweep`) over all sites once, or on a GPU up to ``most`` times."""
+        if not problem.kernels.device:
+            for kernel, *options in passes:
+                self.sweep(problem, kernel, *options, self.damping, self.plan.tolerance)
+            self.sweeps += 1
+            self.settled = not self.dirty.any()
+            return
+        state = (problem.model, self.plan.order, self.messages, self.dirty)
+        how = (self.plan.damping, self.plan.tolerance, 0, len(self.dirty), 0, len(self.plan.order))
+        limits: dict[str, Any] = {"n_sweeps": 1 if self.plan.exact else min(most, SWEEPS_PER_LAUNCH)}
+        limits |= {"undamped": UNDAMPED_SWEEPS, "made": self.sweeps, **layout(problem, self.plan)}
+        answers = [kernel(*state, *options, *how, **limits) for kernel, *options in passes]
+        visited = [answer.tolist() for answer in answers]
+        self.sweeps += max(sum(sweeps[:-1]) for sweeps in visited)
+        self.settled = not any(sweeps[-1] for sweeps in visited)
 
     def sweep(self, problem: Problem, kernel: Callable[..., Any], *options: Any) -> None:
         """Run ``kernel(model, order, messages, dirty, *options, lo, hi, begin, stop)`` over all sites."""
@@ -90,25 +143,13 @@ class Passing:
     @property
     def converged(self) -> bool:
         """Whether no site has anything new to say."""
-        return not self.dirty.any() or (self.plan.exact and self.sweeps > 0)
+        return self.settled or (self.plan.exact and self.sweeps > 0)
 
 
 def log_beliefs(problem: Problem, messages: Array, rho: Array) -> tuple[Array, Array]:
-    """Normalised logarithms of the beliefs (N, S, L), and the normalisers (N, S).
-
-    A site whose every label is forbidden (no labelling is allowed) has normaliser -inf and believes in its unaries.
-    """
-    from scipy.sparse import csr_array
-
-    model, unary = problem.model, problem.potentials.unary
-    shape = (unary.shape[1], messages.shape[1])
-    incoming = csr_array((rho[model.edge], np.arange(shape[1]), model.indptr), shape=shape)
-    beliefs = np.stack([scores + incoming @ received for scores, received in zip(unary, messages, strict=True)])
-    stuck = np.isneginf(beliefs.max(axis=2))
-    beliefs[stuck] = unary[stuck]
-    top = beliefs.max(axis=2)
-    # The largest goes first: next to scores of 1e12 and more, the logarithm of a sum is lost in rounding.
-    beliefs -= top[:, :, None]
-    log_sum = np.log(np.exp(beliefs).sum(axis=2))
-    beliefs -= log_sum[:, :, None]
-    return beliefs, np.where(stuck, -np.inf, top + log_sum)
+    """Normalised logarithms of the beliefs (N, S, L), and the normalisers (N, S)."""
+    xp, unary = namespace(messages), problem.potentials.unary
+    beliefs = xp.empty(unary.shape, dtype=messages.dtype, device=unary.device)
+    normalisers = xp.empty(unary.shape[:2], dtype=messages.dtype, device=unary.device)
+    problem.sweep(problem.kernels.log_beliefs, messages, rho, beliefs, normalisers)
+    return beliefs, normalisers

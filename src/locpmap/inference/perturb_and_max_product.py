@@ -8,13 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from locpmap.arrays import frozen
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least, within
-from locpmap.inference.passing import UNDAMPED_SWEEPS, Array, check_options, make_plan
+from locpmap.inference.passing import UNDAMPED_SWEEPS, Array, check_options, layout, make_plan, parents_first
 from locpmap.inference.sampling import Tally
-from locpmap.inference.trees import breadth_first
 from locpmap.kernels.perturbation import PLAIN, Perturbation
 from locpmap.result import Status
 
@@ -34,6 +30,7 @@ class PerturbAndMaxProduct(Decoder):
     """
 
     name: ClassVar[str] = "perturb_and_max_product"
+    on_gpu: ClassVar[bool] = True
     at_end: ClassVar[Status] = Status.COMPLETE
     n_samples: int = 50
     temperature: float = 1.0
@@ -51,14 +48,15 @@ class PerturbAndMaxProduct(Decoder):
     def init(self, problem: Problem) -> Tally:
         perturbation = Perturbation(PLAIN, float(self.temperature), *problem.key)
         plan = make_plan(problem, self.schedule, self.damping, self.tolerance)
-        how = (perturbation, plan.order, frozen(breadth_first(problem.model).order))
+        how = (perturbation, plan.order, parents_first(problem))
         max_sweeps = 1 if plan.exact else self.max_sweeps
+        known = layout(problem, plan) if problem.kernels.device else {}
         limits = (plan.damping, UNDAMPED_SWEEPS, plan.tolerance, max_sweeps)
 
         def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
-            labels = np.empty((hi - lo, problem.potentials.n_sites, count), np.int16)
+            labels = problem.empty((hi - lo, problem.potentials.n_sites, count), "int16")
             part = (problem.first_image, lo, hi, first, labels)
-            return labels, problem.kernels.perturb_and_max_product(problem.model, *how, *limits, *part)
+            return labels, problem.kernels.perturb_and_max_product(problem.model, *how, *limits, *part, **known)
 
         # A sample that takes as many sweeps as the tally is told counts as cut short; an exact one never is.
         return Tally.start(problem, draw, max_sweeps + plan.exact, self.n_samples, keep=self.keep_samples)

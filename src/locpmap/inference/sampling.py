@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.arrays import cast, namespace, place_beside
+from locpmap.arrays import Restore, cast, namespace, place_beside
 from locpmap.errors import InputError
 from locpmap.inference.decoder import Outcome, Problem
 from locpmap.kernels.perturbation import GIVEN
@@ -60,8 +60,7 @@ class Tally:
     totals: Any  # (N, S, L): votes, in as few bytes as the samples allow, or int64 in units of 2^-40
     kept: list[Any] | None  # (N, S, R) per round
     n_samples: int = 0
-    sweeps: Any = 0  # of all climbs; a tensor on a GPU, which nobody waits for before the end
-    cut: Any = False  # whether a climb stopped at max_sweeps
+    sweeps: list[Any] = field(default_factory=list)  # per draw, of all climbs and of the longest: (2,)
 
     @classmethod
     def start(
@@ -123,8 +122,7 @@ class Tally:
 
         problem.threads.map(add, ranges(problem.potentials.n_sites, n_threads))
         for job, (labels, sweeps) in zip(jobs, drawn, strict=True):
-            self.sweeps = self.sweeps + sweeps.sum()
-            self.cut = self.cut | (sweeps >= self.max_sweeps).any()
+            self.sweeps.append(namespace(sweeps).stack([sweeps.sum(), sweeps.max()]))
             if self.kept is not None:
                 at = job[2] - self.n_samples
                 self.kept[-1][job[0] : job[1], :, at : at + job[3]] = labels
@@ -138,17 +136,23 @@ class Tally:
     def outcome(self, problem: Problem, **more: Any) -> Outcome:
         """Labels by majority (the smallest label of a tie) and shares of the samples."""
         dtype = problem.potentials.unary.dtype
-        probability = cast(self.totals, "float64" if self.conditional else dtype)
-        probability /= UNIT * self.n_samples if self.conditional else self.n_samples
-        probability = cast(probability, dtype)
+        if self.conditional:
+            probability = cast(cast(self.totals, "float64") / (UNIT * self.n_samples), dtype)
+        elif str(dtype) == "torch.float32":  # what torch divides whole numbers to, in one pass
+            probability = self.totals / self.n_samples
+        else:
+            probability = cast(self.totals, dtype)
+            probability /= self.n_samples
         xp = namespace(probability)
+        labels = probability.argmax(axis=2)
+        sweeps = Restore()(xp.stack(self.sweeps))  # here a GPU is waited for, after all that it has to do
         return Outcome(
-            labels=probability.argmax(axis=2),
+            labels=labels,
             probability=probability,
-            n_sweeps=float(self.sweeps) / (self.n_samples * problem.potentials.n_images),
+            n_sweeps=float(sweeps[:, 0].sum()) / (self.n_samples * problem.potentials.n_images),
             n_samples=self.n_samples,
             samples=None if self.kept is None else xp.moveaxis(xp.concatenate(self.kept, axis=2), 2, 0),
-            status=Status.CLIMBS_CUT if bool(self.cut) else None,
+            status=Status.CLIMBS_CUT if sweeps[:, 1].max() >= self.max_sweeps else None,
             **more,
         )
 

@@ -1,18 +1,31 @@
 """Spanning forests of a model's graph: orders for messages, and the forests that a tree-reweighted bound averages.
 
+All of it happens on the host, in NumPy; where a model lies on a GPU, `lists_of` its structure has what is needed.
 SciPy is imported by the functions that use it: it takes longer to load than the rest of the library.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.arrays import Restore, frozen
+from locpmap.graphs import Graph, Grid
 from locpmap.kernels import Model
 
 Array = npt.NDArray[Any]
+
+
+class Lists(NamedTuple):
+    """Edges and neighbour lists; see :class:`locpmap.kernels.Model` for the fields."""
+
+    edges: npt.NDArray[np.int32]
+    indptr: npt.NDArray[np.int64]
+    neighbour: npt.NDArray[np.int32]
 
 
 class Forest(NamedTuple):
@@ -22,11 +35,59 @@ class Forest(NamedTuple):
     parent: npt.NDArray[np.int32]  # (S,) the slot of each site's parent in its neighbour list, -1 at a root
 
 
-def breadth_first(model: Model, edges: Array | None = None) -> Forest:
+@lru_cache(maxsize=4)
+def lists_of(structure: Grid | Graph) -> Lists:
+    """The lists of a grid or a graph; kept, since decoders ask again and again."""
+    lists = structure.adjacency()
+    return Lists(structure.edges(), lists.indptr, lists.neighbour)
+
+
+@lru_cache(maxsize=4)
+def outward(structure: Grid | Graph, device: str | None) -> Any:
+    """The sites in breadth-first order, parents before children, (S,), on the device; kept."""
+    return Restore(device)(breadth_first(lists_of(structure)).order)
+
+
+@lru_cache(maxsize=4)
+def shared_out(structure: Grid | Graph, least: int, device: str | None) -> tuple[Any, Any, Any]:
+    """`spanning_forests` on the device: their orders and parents, (K, S), and the share that holds each edge; kept."""
+    forests, share = spanning_forests(lists_of(structure), least)
+    orders, parents = (np.stack(arrays) for arrays in zip(*forests, strict=True))
+    place = Restore(device)
+    return place(orders), place(parents), place(share)
+
+
+@lru_cache(maxsize=4)
+def there_and_back(structure: Grid | Graph) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """`outward` from its end to its beginning and back, level by level: (2S,), and where each level begins; kept.
+
+    The sites of a level are no neighbours of each other, and each of them comes after all neighbours that precede it in
+    the order: so to visit a level at once is to visit its sites one by one.  O(S + E), in Python.
+    """
+    lists, order = lists_of(structure), outward(structure, None)
+    orders, sizes = [], []
+    for way in (order[::-1], order):
+        level = _levels(lists, way)
+        orders.append(way[np.argsort(level[way], kind="stable")])
+        sizes.append(np.bincount(level))
+    return frozen(np.concatenate(orders)), frozen(np.append(0, np.cumsum(np.concatenate(sizes))))
+
+
+def _levels(lists: Lists, order: Array) -> Array:
+    """One more than the highest level among the neighbours that come before; 0 where there are none, (S,)."""
+    starts, others = list(pairwise(lists.indptr.tolist())), lists.neighbour.tolist()
+    level = [-1] * len(order)
+    for site in order.tolist():
+        begin, stop = starts[site]
+        level[site] = max((level[other] for other in others[begin:stop]), default=-1) + 1
+    return np.array(level)
+
+
+def breadth_first(model: Model | Lists, edges: Array | None = None) -> Forest:
     """The breadth-first forest of the graph, or of the given edges (indices) alone; O(S + E)."""
     from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-    n_sites = model.unary.shape[1]
+    n_sites = len(model.indptr) - 1
     ends = model.edges if edges is None else model.edges[edges]
     _, component = connected_components(_matrix(ends, n_sites), directed=False)
     roots = np.unique(component, return_index=True)[1]
@@ -40,16 +101,18 @@ def breadth_first(model: Model, edges: Array | None = None) -> Forest:
     return Forest(order[1:].astype(np.int32), parent)
 
 
-def is_forest(model: Model) -> bool:
+def is_forest(model: Model | Lists) -> bool:
     """Whether the graph has no cycle."""
+    n_sites = len(model.indptr) - 1
+    if len(model.edges) >= n_sites:
+        return False
     from scipy.sparse.csgraph import connected_components
 
-    n_sites = model.unary.shape[1]
     n_components, _ = connected_components(_matrix(model.edges, n_sites), directed=False)
     return len(model.edges) == n_sites - n_components
 
 
-def spanning_forests(model: Model, least: int) -> tuple[list[Forest], npt.NDArray[np.float64]]:
+def spanning_forests(model: Model | Lists, least: int) -> tuple[list[Forest], npt.NDArray[np.float64]]:
     """Forests that together hold every edge, and the share of them that holds each, (E,).
 
     Each is a minimum spanning forest where an edge costs the number of its uses so far (and a fixed random fraction),
@@ -57,7 +120,7 @@ def spanning_forests(model: Model, least: int) -> tuple[list[Forest], npt.NDArra
     """
     from scipy.sparse.csgraph import minimum_spanning_tree
 
-    n_sites, n_edges = model.unary.shape[1], len(model.edges)
+    n_sites, n_edges = len(model.indptr) - 1, len(model.edges)
     low, high = np.sort(model.edges, axis=1).T.astype(np.int64)
     key = low * n_sites + high
     by_key = np.argsort(key)

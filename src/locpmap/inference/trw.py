@@ -13,9 +13,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.arrays import cast, namespace
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least
 from locpmap.inference.passing import Passing, check_options, log_beliefs, make_plan
-from locpmap.inference.trees import spanning_forests
+from locpmap.inference.trees import shared_out, spanning_forests
 from locpmap.kernels.threads import ranges
 from locpmap.result import BoundKind
 
@@ -28,6 +29,7 @@ class _State:
     rho: Array  # (E,) share of the forests that hold an edge
     orders: Array  # (K, S)
     parents: Array  # (K, S)
+    nowhere: Array  # (N,) False: no image is kept in the linear domain
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +49,7 @@ class TRW(Decoder):
     """
 
     name: ClassVar[str] = "trw"
+    on_gpu: ClassVar[bool] = True
     damping: float = 0.3
     max_sweeps: int = 200
     tolerance: float = 1e-6
@@ -58,32 +61,35 @@ class TRW(Decoder):
         check_options(self.damping, self.max_sweeps, self.tolerance, self.schedule)
 
     def init(self, problem: Problem) -> _State:
-        forests, rho = spanning_forests(problem.model, self.n_forests)
-        orders, parents = (np.stack(arrays) for arrays in zip(*forests, strict=True))
-        return _State(
-            Passing.start(problem, make_plan(problem, self.schedule, self.damping, self.tolerance)),
-            rho,
-            orders,
-            parents,
-        )
+        passing = Passing.start(problem, make_plan(problem, self.schedule, self.damping, self.tolerance))
+        unary = problem.potentials.unary
+        if problem.kernels.device:
+            given = shared_out(problem.potentials.structure, self.n_forests, str(unary.device))
+            orders, parents, rho = given[0], given[1], cast(given[2], passing.messages.dtype)
+        else:
+            forests, rho = spanning_forests(problem.model, self.n_forests)
+            orders, parents = (np.stack(arrays) for arrays in zip(*forests, strict=True))
+        return _State(passing, rho, orders, parents, problem.zeros((len(unary),), "bool"))
 
     def step(self, problem: Problem, state: _State) -> Step:
         passing = state.passing
-        nowhere = np.zeros(problem.potentials.n_images, bool)
-        how = (state.rho, False, passing.damping, passing.plan.tolerance)
-        passing.sweep(problem, problem.kernels.pass_messages, nowhere, *how)
-        passing.sweeps += 1
+        most = self.max_sweeps - passing.sweeps
+        passing.advance(problem, most, (problem.kernels.pass_messages, state.nowhere, state.rho, False))
         return Step(passing.sweeps, self.max_sweeps, passing.converged)
 
     def finish(self, problem: Problem, state: _State) -> Outcome:
         messages = state.passing.messages
         beliefs, _ = log_beliefs(problem, messages, state.rho)
-        values = np.empty((len(messages), len(state.orders)))
+        n_images, n_forests = len(messages), len(state.orders)
+        values = problem.empty((n_images, n_forests), "float64")
         common = (problem.model, messages, state.rho, state.orders, state.parents, values)
-        parts = ranges(len(messages), problem.threads.n_threads)
-        jobs = [(*common, lo, hi, t, t + 1) for lo, hi in parts for t in range(len(state.orders))]
+        if problem.kernels.device:
+            jobs = [(*common, 0, n_images, 0, n_forests)]
+        else:
+            parts = ranges(n_images, problem.threads.n_threads)
+            jobs = [(*common, lo, hi, t, t + 1) for lo, hi in parts for t in range(n_forests)]
         problem.threads.map(problem.kernels.forest_log_partitions, jobs)
-        probability = np.exp(beliefs, out=beliefs).astype(problem.potentials.unary.dtype, copy=False)
+        probability = cast(namespace(beliefs).exp(beliefs, out=beliefs), problem.potentials.unary.dtype)
         return Outcome(
             labels=probability.argmax(axis=2),
             probability=probability,

@@ -14,7 +14,7 @@ from locpmap.kernels.triton.messages import cavity, lanes, log_sum, rows, send_p
 def bethe_edges(model: Model, messages: Any, beliefs: Any, terms: Any, lo: int, hi: int, begin: int, stop: int) -> None:
     """Fill ``terms`` (N, S) with the sum over the edges that begin at each site."""
     n_sites, n_labels = beliefs.shape[1:]
-    sizes = lanes(n_labels, at_once=True)
+    sizes = lanes(n_labels)
     blocks = triton.cdiv(stop - begin, sizes["BLOCK"])
     _add_edges[((hi - lo) * blocks,)](
         model.features,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ import torch
 
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.model import Model
+from locpmap.kernels.triton.keeping import kept_with
 
 JOINT, CHAIN, FOREST = range(3)
 
@@ -41,18 +41,12 @@ class PlacedPlan(NamedTuple):
 
 
 Launches = tuple[PlacedPlan, list[Run]]
-_kept: dict[tuple[int, torch.device], tuple[weakref.ref[Any], Launches]] = {}  # by the id of a plan's first array
 
 
 def launches(model: Model, plan: BlockPlan) -> Launches:
     """A plan on the device and the launches of a sweep: worked out once, and kept for as long as the plan lives."""
-    key = id(plan.ptr), model.unary.device
-    known = _kept.get(key)
-    if known is not None and known[0]() is plan.ptr:  # an id may be given anew
-        return known[1]
-    made = _launches(model, plan)
-    _kept[key] = weakref.ref(plan.ptr, lambda _: _kept.pop(key, None)), made
-    return made
+    purpose = ("climb", model.unary.shape[2], model.unary.device)
+    return kept_with((plan.ptr, model.neighbour), purpose, lambda: _launches(model, plan))
 
 
 def _launches(model: Model, plan: BlockPlan) -> Launches:

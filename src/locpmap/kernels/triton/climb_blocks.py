@@ -45,12 +45,13 @@ def climb_blocks(
     choice = torch.empty(noisy.shape if ways != {JOINT} else 1, dtype=small, device=noisy.device)
     message = torch.empty(noisy.shape if FOREST in ways else 1, dtype=noisy.dtype, device=noisy.device)
     changed = torch.zeros((hi - lo, n_samples), dtype=torch.int32, device=noisy.device)
+    stamps = torch.zeros((hi - lo, len(plan.joint), n_samples), dtype=torch.int32, device=noisy.device)
 
     def sweep(number: int) -> None:
-        result = (lo, labels, changed, number, ROUNDING[noisy.dtype])
-        for run in runs:
+        for turn, run in enumerate(runs, len(runs) * (number - 1) + 1):
+            result = (lo, labels, changed, number, stamps, turn, ROUNDING[noisy.dtype])
             if run.how == JOINT:
-                improve_joint(model, placed, run, perturbation, first_image, first_sample, *result)
+                improve_joint(model, placed, run, len(runs), perturbation, first_image, first_sample, *result)
             else:
                 improve_forests(model, placed, run, noisy, choice, message, *result)
 

@@ -28,19 +28,22 @@ def improve_forests(
     labels: torch.Tensor,
     changed: torch.Tensor,
     sweep: int,
+    stamps: torch.Tensor,
+    turn: int,
     rounding: float,
 ) -> None:
-    """Give the blocks of a run their best labels, and note the sweep in ``changed`` (n, R) where that changed any.
+    """Give the blocks of a run their best labels.
 
-    Images are numbers ``lo ..`` of the model.  ``choice`` and, unless blocks are chains, ``message`` are scratch of the
-    shape of ``noisy``, (n, S, L, R).
+    Notes the sweep in ``changed`` (n, R) and the turn in ``stamps`` (n, B, R) where that changed any.  Images are
+    numbers ``lo ..`` of the model.  ``choice`` and, unless blocks are chains, ``message`` are scratch of the shape of
+    ``noisy``, (n, S, L, R).
     """
     n_images, n_sites, n_labels, n_samples = noisy.shape
     n_blocks, lanes = run.stop - run.begin, triton.next_power_of_2(n_labels)
     samples = min(triton.next_power_of_2(n_samples), 32, max(512 // lanes, 1))
     _improve_forests[(n_images * n_blocks * triton.cdiv(n_samples, samples),)](
-        *(plan, pairs_of(model), noisy, choice, message, labels, changed, sweep, lo, run.begin, n_blocks),
-        *(n_sites, n_samples),
+        *(plan, pairs_of(model), noisy, choice, message, labels, changed, stamps, sweep, turn, lo, run.begin, n_blocks),
+        *(n_sites, n_samples, stamps.shape[1]),
         N_FEATURES=model.features.shape[2],
         N_LABELS=n_labels,
         POTTS=bool(model.potts),
@@ -52,7 +55,7 @@ def improve_forests(
     )
 
 
-@triton.jit(do_not_specialize=["sweep", "lo", "first_block", "n_blocks"])
+@triton.jit(do_not_specialize=["sweep", "turn", "lo", "first_block", "n_blocks", "all_blocks"])
 def _improve_forests(
     plan,
     pairs,
@@ -61,12 +64,15 @@ def _improve_forests(
     message_ptr,
     labels_ptr,
     changed_ptr,
+    stamps_ptr,
     sweep,
+    turn,
     lo,
     first_block,
     n_blocks,
     n_sites,
     n_samples,
+    all_blocks,
     N_FEATURES: tl.constexpr,
     N_LABELS: tl.constexpr,
     POTTS: tl.constexpr,
@@ -163,3 +169,5 @@ def _improve_forests(
                     tl.debug_barrier()
                 t += 1
             tl.store(changed_ptr, tl.zeros([1, SAMPLES], tl.int32) + sweep, mask=changes)
+            stamp = stamps_ptr + (n * all_blocks + b) * n_samples + r
+            tl.store(stamp, tl.zeros([1, SAMPLES], tl.int32) + turn, mask=changes)

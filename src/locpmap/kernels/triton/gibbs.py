@@ -1,4 +1,4 @@
-"""One sweep of Gibbs sampling; see the reference.  One launch per colour class, one call of Philox per site."""
+"""Gibbs sampling; see the reference.  One launch makes many sweeps, with one call of Philox per site and sweep."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import triton.language as tl
 
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference import gibbs as reference
-from locpmap.kernels.triton.local_scores import add_local_scores, class_parts, grid_of, items_of, pairs_of, sizes_of
+from locpmap.kernels.triton.local_scores import add_local_scores, items_of, load_labels, pairs_of, sizes_of
 from locpmap.kernels.triton.philox import CHAIN, uniform, words
+from locpmap.kernels.triton.sweeping import ARRIVALS, BOUNDS, launch_of
+from locpmap.kernels.triton.turns import AT_ONCE, wait_for_all
 
 VOTES, CONDITIONAL = tl.constexpr(reference.VOTES), tl.constexpr(reference.CONDITIONAL)
+ITEMS = 128  # that a program takes at a time, one to a thread; fewer of many labels or of tables
 
 
 def gibbs(
@@ -28,69 +31,124 @@ def gibbs(
     hi: int,
     begin: int,
     stop: int,
+    n_sweeps: int = 1,
+    cooling: float = 1.0,
+    first_counted: int = 0,
+    thin: int = 1,
+    kept: torch.Tensor | None = None,
 ) -> None:
-    """Update images lo..hi at positions begin..stop of the model's order; labels (N, S), totals (N, S, L)."""
-    pairs, sizes = pairs_of(model), sizes_of(model)
-    arrays = (model.unary, labels, totals, model.order, model.site_id, pairs)
-    # Not so cold that single precision takes it for 0: a gap of 0 stays one.
-    key = (max(float(temperature), 1e-30), int(k0), int(k1), sweep, first_image)
-    for first, last in class_parts(model, begin, stop):
-        grid = grid_of(sizes, lo, hi, first, last)
-        _gibbs[grid](*arrays, *key, lo, first, last, labels.shape[1], ADDS=adds, **sizes)
+    """Update images lo..hi at positions begin..stop of the model's order; labels (N, S), totals (N, S, L).
+
+    Beyond the reference: sweeps ``sweep``, ``sweep + 1``, .. are made, ``n_sweeps`` of them, each ``cooling`` times
+    as hot as the last.  Of these, numbers ``first_counted``, ``first_counted + thin``, .. add to the totals, and what
+    they end with is stored in ``kept`` (K, N, S), first come first.
+    """
+    pairs, sizes = pairs_of(model), sizes_of(model, 4096 if model.potts else 1024, ITEMS)
+    arrays = (model.unary, labels, totals, labels if kept is None else kept, model.order, model.site_id, pairs)
+    key = (float(temperature), float(cooling), int(k0), int(k1), first_image)
+    numbers = (sweep, sweep + n_sweeps, first_counted, thin)
+    grid, notes = launch_of(model, hi - lo, 1, begin, stop, sizes["ITEMS"])
+    where = (notes, len(notes) - 3, lo, hi, *labels.shape)
+    keeps = kept is not None and len(kept) > 0
+    _gibbs[grid](*arrays, *key, *numbers, *where, ADDS=adds, KEEPS=keeps, **sizes, **AT_ONCE)
 
 
-@triton.jit(do_not_specialize=["sweep", "first_image", "lo", "first", "last", "n_sites"])
+@triton.jit(
+    do_not_specialize=["first_image", "sweep", "end", "first_counted", "thin", "n_classes", "lo", "hi", "n_images"]
+)
 def _gibbs(
     unary,
     labels,
     totals,
+    kept,
     order,
     site_id,
     pairs,
     temperature: tl.float64,
+    cooling: tl.float64,
     k0: tl.uint32,
     k1: tl.uint32,
-    sweep,
     first_image,
+    sweep,
+    end,
+    first_counted,
+    thin,
+    notes,
+    n_classes,
     lo,
-    first,
-    last,
+    hi,
+    n_images,
     n_sites,
     ADDS: tl.constexpr,
+    KEEPS: tl.constexpr,
     POTTS: tl.constexpr,
     N_FEATURES: tl.constexpr,
     N_LABELS: tl.constexpr,
     LABELS: tl.constexpr,
     ITEMS: tl.constexpr,
 ):
-    image, site, inside = items_of(order, lo, first, last, ITEMS)
-    label = tl.arange(0, LABELS)[None, :]
-    held = inside[:, None] & (label < N_LABELS)
-    own = image * n_sites + site
-    row = own[:, None] * N_LABELS + label
-    scores = tl.where(label < N_LABELS, tl.load(unary + row, mask=held, other=0.0), float("-inf"))
-    there = labels + image * n_sites
-    scores = add_local_scores(scores, there, 1, pairs, image, site, inside, POTTS, N_FEATURES, N_LABELS, LABELS)
+    label = tl.arange(0, LABELS)[:, None]
+    dtype: tl.constexpr = unary.dtype.element_ty
+    turn = 0
+    while sweep < end:
+        # Not so cold that single precision takes it for 0: a gap of 0 stays one.
+        heat = tl.maximum(tl.full((1, 1), temperature, tl.float64), 1e-30).to(dtype)
+        counts = (sweep >= first_counted) & ((sweep - first_counted) % thin == 0)
+        number = 0
+        while number < n_classes:
+            first, last = tl.load(notes + BOUNDS + number), tl.load(notes + BOUNDS + number + 1)
+            tile, n_tiles = tl.program_id(0), (hi - lo) * tl.cdiv(last - first, ITEMS)
+            while tile < n_tiles:
+                image, site, inside = items_of(tile, order, lo, first, last, ITEMS)
+                own = image * n_sites + site
+                scores = load_labels(unary + own * N_LABELS, 1, inside, N_LABELS, LABELS)
+                scores = add_local_scores(
+                    scores,
+                    labels + image * n_sites,
+                    1,
+                    pairs,
+                    image,
+                    site,
+                    inside,
+                    POTTS,
+                    N_FEATURES,
+                    N_LABELS,
+                    LABELS,
+                    AXIS=0,
+                    FRESH=True,
+                )
 
-    top = tl.max(scores, axis=1)
-    possible = top > float("-inf")
-    gap = scores - tl.where(possible, top, 0.0)[:, None]
-    weights = tl.exp(gap / tl.full((1, 1), temperature, scores.dtype))
-    total = tl.where(possible, tl.sum(weights, axis=1), 1.0)
-    word, _, _, _ = words(k0, k1, CHAIN, first_image + image, sweep, tl.load(site_id + site, mask=inside, other=0), 0)
-    threshold = uniform(word).to(scores.dtype) * total
-    # Sums of a scan are rounded each in its own way, so they may grow where a weight is 0, or not reach the total.
-    likely = weights > 0
-    passed = likely & (tl.cumsum(weights, axis=1) > threshold[:, None])
-    drawn = tl.min(tl.where(passed, label, LABELS), axis=1)
-    drawn = tl.where(drawn < LABELS, drawn, tl.max(tl.where(likely, label, 0), axis=1))
-    drawn = tl.where(possible, drawn, tl.load(labels + own, mask=inside, other=0).to(tl.int32))
-    tl.store(labels + own, drawn.to(labels.dtype.element_ty), mask=inside)
+                top = tl.max(scores, axis=0)
+                possible = top > float("-inf")
+                weights = tl.exp((scores - tl.where(possible, top, 0.0)[None, :]) / heat)
+                total = tl.where(possible, tl.sum(weights, axis=0), 1.0)
+                where = tl.load(site_id + site, mask=inside, other=0)
+                word, _, _, _ = words(k0, k1, CHAIN, first_image + image, sweep, where, 0)
+                threshold = uniform(word).to(dtype) * total
+                # Sums of a scan are rounded each in its own way, so they may grow where a weight is 0, or not reach
+                # the total.
+                likely = weights > 0
+                passed = likely & (tl.cumsum(weights, axis=0) > threshold[None, :])
+                drawn = tl.min(tl.where(passed, label, LABELS), axis=0)
+                drawn = tl.where(drawn < LABELS, drawn, tl.max(tl.where(likely, label, 0), axis=0))
+                drawn = tl.where(possible, drawn, tl.load(labels + own, mask=inside, other=0).to(tl.int32))
+                tl.store(labels + own, drawn.to(labels.dtype.element_ty), mask=inside)
 
-    if ADDS == VOTES:
-        place = totals + own * N_LABELS + drawn
-        tl.store(place, tl.load(place, mask=inside, other=0.0) + 1, mask=inside)
-    elif ADDS == CONDITIONAL:
-        p = tl.where(possible[:, None], weights / total[:, None], (label == drawn[:, None]).to(scores.dtype))
-        sums = tl.load(totals + row, mask=held, other=0.0)
-        tl.store(totals + row, sums + p.to(sums.dtype), mask=held)
+                if ADDS == VOTES:
+                    place = totals + own * N_LABELS + drawn
+                    tl.store(place, tl.load(place, mask=inside & counts, other=0.0) + 1, mask=inside & counts)
+                elif ADDS == CONDITIONAL:
+                    p = tl.where(possible[None, :], weights / total[None, :], (label == drawn[None, :]).to(dtype))
+                    place = totals + own[None, :] * N_LABELS + label
+                    held = (inside & counts)[None, :] & (label < N_LABELS)
+                    sums = tl.load(place, mask=held, other=0.0)
+                    tl.store(place, sums + p.to(sums.dtype), mask=held)
+                if KEEPS:
+                    tl.store(kept + own, drawn.to(kept.dtype.element_ty), mask=inside & counts)
+                tile += tl.num_programs(0)
+            turn += 1
+            wait_for_all(notes + ARRIVALS, turn, tl.num_programs(0))
+            number += 1
+        temperature *= cooling
+        kept += counts.to(tl.int64) * n_images * n_sites
+        sweep += 1

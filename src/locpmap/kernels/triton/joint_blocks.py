@@ -1,6 +1,13 @@
-"""The best labels of small blocks: all joint labellings in turn, four to a call of Philox."""
+"""The best labels of small blocks: all joint labellings in turn, four to a call of Philox.
+
+A labelling's score is what it has inside the block, the same in all samples, plus what its first and its last sites
+have with the labels around the block: three tables that a program makes before it starts.  Most labellings are too far
+behind to win with any noise, or with theirs by a rough estimate: only the rest are computed exactly.
+"""
 
 from __future__ import annotations
+
+import math
 
 import torch
 import triton
@@ -14,11 +21,22 @@ from locpmap.kernels.triton.local_scores import pairs_of
 from locpmap.kernels.triton.pair_scores import improves, pair_scores
 from locpmap.kernels.triton.philox import PLAIN, pick, uniform, words
 
+GROUPS = 8  # of four labellings that a program looks at together
+TOGETHER = 256  # labellings that it scores together, without the labels around
+PER_PROCESSOR = 8  # programs: their tables stay in the first cache
+SAMPLES = 32
+
+# No uniform is nearer to 1 than 2^-24, so no Gumbel value is above this.
+MOST = tl.constexpr(24 * math.log(2))
+LOG_2 = tl.constexpr(math.log(2))
+SLACK = tl.constexpr(1e-3)  # of rough estimates
+
 
 def improve_joint(
     model: Model,
     plan: PlacedPlan,
     run: Run,
+    n_runs: int,
     perturbation: Perturbation,
     first_image: int,
     first_sample: int,
@@ -26,130 +44,344 @@ def improve_joint(
     labels: torch.Tensor,
     changed: torch.Tensor,
     sweep: int,
+    stamps: torch.Tensor,
+    turn: int,
     rounding: float,
 ) -> None:
-    """Give the blocks of a run their best labels, and note the sweep in ``changed`` (n, R) where that changed any.
+    """Give the blocks of a run, one of ``n_runs`` in a sweep, their best labels.
 
-    Images are numbers ``lo ..`` of the model.
+    Notes the sweep in ``changed`` (n, R) and the turn in ``stamps`` (n, B, R) where that changed any.  A block that
+    nothing around changed since its last turn is as good as it was then.  Images are numbers ``lo ..`` of the model.
     """
     n_images, n_sites, n_samples = labels.shape
-    n_blocks, n_labels = run.stop - run.begin, model.unary.shape[2]
-    samples = min(triton.next_power_of_2(n_samples), 32)
-    groups = min(triton.next_power_of_2(triton.cdiv(n_labels**run.longest, 4)), 512 // samples)
+    n_blocks, n_labels, device = run.stop - run.begin, model.unary.shape[2], labels.device
+    samples = min(triton.next_power_of_2(n_samples), SAMPLES)
+    n_tiles = n_images * n_blocks * triton.cdiv(n_samples, samples)
+    n_programs = n_tiles
+    if device.type == "cuda":
+        n_programs = min(n_tiles, PER_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count)
+    n_low = n_labels ** (run.longest // 2)
+    n_high = n_labels ** (run.longest - run.longest // 2)
+    most_states = triton.cdiv(n_low * n_high, TOGETHER) * TOGETHER
+    size = most_states + (n_low + n_high) * samples
+    scratch = torch.empty((n_programs, size), dtype=model.unary.dtype, device=device)
     # A float that is passed as such loses half of its digits.
-    amount = torch.full((1,), perturbation.amount, dtype=model.unary.dtype, device=labels.device)
-    _improve_joint[(n_images * n_blocks * triton.cdiv(n_samples, samples),)](
-        *(plan, pairs_of(model), model.unary, model.site_id, labels, changed, amount, perturbation.k0, perturbation.k1),
-        *(first_image + lo, first_sample, sweep, lo, run.begin, n_blocks, n_sites, n_samples),
+    amount = torch.full((1,), perturbation.amount, dtype=model.unary.dtype, device=device)
+    _improve_joint[(n_programs,)](
+        *(plan, pairs_of(model), model.unary, model.site_id, labels, changed, stamps, scratch),
+        *(amount, perturbation.k0, perturbation.k1, first_image + lo, first_sample),
+        *(turn, n_runs, sweep, lo, run.begin, n_blocks, n_images, n_sites, n_samples, stamps.shape[1], size),
         N_FEATURES=model.features.shape[2],
         N_LABELS=n_labels,
         POTTS=bool(model.potts),
         NOISE=perturbation.scheme == schemes.PLAIN,
         ROUNDING=rounding,
-        GROUPS=groups,
+        MOST_STATES=most_states,
+        TOGETHER=TOGETHER,
+        LOW=n_low,
+        HIGH=n_high,
+        GROUPS=GROUPS,
         SAMPLES=samples,
-        num_warps=4 if groups * samples > 64 else 1,
+        num_warps=1,
     )
 
 
-@triton.jit(do_not_specialize=["first_image", "first_sample", "sweep", "lo", "first_block", "n_blocks"])
+@triton.jit(
+    do_not_specialize=[
+        *("k0", "k1", "first_image", "first_sample", "turn", "n_runs", "sweep", "lo", "first_block", "n_blocks"),
+        *("n_images", "n_samples", "all_blocks"),
+    ]
+)
 def _improve_joint(
     plan,
     pairs,
-    unary_ptr,
-    site_id_ptr,
-    labels_ptr,
-    changed_ptr,
+    unary,
+    site_id,
+    labels,
+    changed,
+    stamps,
+    scratch,
     amount_ptr,
     k0,
     k1,
     first_image,
     first_sample,
+    turn,
+    n_runs,
     sweep,
     lo,
     first_block,
     n_blocks,
+    n_images,
     n_sites,
     n_samples,
+    all_blocks,
+    size,
     N_FEATURES: tl.constexpr,
     N_LABELS: tl.constexpr,
     POTTS: tl.constexpr,
     NOISE: tl.constexpr,
     ROUNDING: tl.constexpr,
+    MOST_STATES: tl.constexpr,
+    TOGETHER: tl.constexpr,
+    LOW: tl.constexpr,
+    HIGH: tl.constexpr,
     GROUPS: tl.constexpr,
     SAMPLES: tl.constexpr,
 ):
-    n_chunks = tl.cdiv(n_samples, SAMPLES)
-    item = tl.program_id(0) // n_chunks
-    r = (tl.program_id(0) % n_chunks) * SAMPLES + tl.arange(0, SAMPLES)[None, None, :]
-    b = tl.load(plan.order + first_block + item % n_blocks)
-    n = (item // n_blocks).to(tl.int64)
-    real = r < n_samples
-    changed_ptr += n * n_samples + r
-    labels_ptr += n * n_sites * n_samples + r
-    unary_ptr += (lo + n) * n_sites * N_LABELS
-    # A sample that no block changed in the last sweep has ended.
-    if tl.max(tl.load(changed_ptr, mask=real, other=-1)) >= sweep - 1:
-        dtype: tl.constexpr = unary_ptr.dtype.element_ty
-        family = tl.load(plan.family + b).to(tl.int64)
-        home, worths = plan.block_of + family * n_sites, plan.worth + family * n_sites
-        begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
-        lead = tl.load(plan.site + begin).to(tl.int64)
-        n_states = tl.load(worths + lead) * N_LABELS
-        amount, key_site = tl.load(amount_ptr), tl.load(site_id_ptr + lead)
-        current = tl.zeros([1, 1, SAMPLES], tl.int32)
-        t = begin
-        while t < stop:
-            i = tl.load(plan.site + t).to(tl.int64)
-            here = tl.load(labels_ptr + i * n_samples, mask=real, other=0).to(tl.int32)
-            current += here * tl.load(worths + i)
-            t += 1
-        top = tl.full([GROUPS, 4, SAMPLES], float("-inf"), dtype)
-        best = tl.zeros([GROUPS, 4, SAMPLES], tl.int32)
-        held = tl.full([1, 1, SAMPLES], float("-inf"), dtype)
-        which = tl.arange(0, 4)[None, :, None]  # of the four states of a group, whose noise is one call of Philox
-        first_state = tl.zeros([], tl.int32)
-        while first_state < n_states:
-            group = first_state // 4 + tl.arange(0, GROUPS)[:, None, None]
-            state = 4 * group + which
-            known = real & (state < n_states)
-            total = tl.zeros([GROUPS, 4, SAMPLES], dtype)
+    n_chunks = (n_samples + SAMPLES - 1) // SAMPLES
+    inside = scratch + tl.program_id(0).to(tl.int64) * size
+    high, low = inside + MOST_STATES, inside + MOST_STATES + HIGH * SAMPLES
+    amount = tl.load(amount_ptr)
+    lane = tl.arange(0, SAMPLES)[None, :]
+    tile = tl.program_id(0)
+    while tile < n_images * n_blocks * n_chunks:
+        item, r = tile // n_chunks, (tile % n_chunks) * SAMPLES + lane
+        b = tl.load(plan.order + first_block + item % n_blocks)
+        n = (item // n_blocks).to(tl.int64)
+        y = labels + n * n_sites * n_samples + r
+        stamp = stamps + n * all_blocks * n_samples + r
+        # A sample that no block changed in the last sweep has ended.
+        going = tl.load(changed + n * n_samples + r, mask=r < n_samples, other=-1) >= sweep - 1
+        going = going & _is_open(plan, pairs, b, stamp, r < n_samples, turn - n_runs, n_sites, n_samples, SAMPLES)
+        if tl.max(going.to(tl.int32)) > 0:
+            image = lo + n
+            sizes = (N_FEATURES, N_LABELS, POTTS)
+            _score_inside(plan, pairs, unary + image * n_sites * N_LABELS, image, b, inside, n_sites, *sizes, TOGETHER)
+            args = (plan, pairs, image, b, y, r < n_samples)
+            _score_around(*args, high, LOW, LOW * HIGH, HIGH, n_sites, n_samples, *sizes, SAMPLES)
+            _score_around(*args, low, 1, LOW, LOW, n_sites, n_samples, *sizes, SAMPLES)
+            tl.debug_barrier()  # other threads stored these
+            begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
+            worths = plan.worth + tl.load(plan.family + b).to(tl.int64) * n_sites
+            lead = tl.load(plan.site + begin).to(tl.int64)
+            n_states = tl.load(worths + lead) * N_LABELS
+            key = (k0, k1, first_image + n, (first_sample + r).to(tl.int64), tl.load(site_id + lead))
+            current = tl.zeros([1, SAMPLES], tl.int32)
             t = begin
             while t < stop:
                 i = tl.load(plan.site + t).to(tl.int64)
-                worth = tl.load(worths + i)
-                own = (state // worth) % N_LABELS
-                total += tl.load(unary_ptr + i * N_LABELS + own)
-                slot, last = tl.load(pairs.indptr + i), tl.load(pairs.indptr + i + 1)
-                while slot < last:
-                    near = tl.load(pairs.neighbour + slot).to(tl.int64)
-                    inside, near_worth = tl.load(home + near) == b, tl.load(worths + near)
-                    # An edge inside the block counts at its later site.
-                    if (near_worth > worth) | (inside == 0):
-                        label = tl.load(labels_ptr + near * n_samples, mask=real, other=0).to(tl.int32)
-                        other = tl.where(inside, (state // near_worth) % N_LABELS, label)
-                        total += pair_scores(pairs, lo + n, slot, own, other, known, N_FEATURES, N_LABELS, POTTS)
-                    slot += 1
+                current += tl.load(y + i * n_samples, mask=going, other=0).to(tl.int32) * tl.load(worths + i)
                 t += 1
+            held = tl.load(inside + current) + tl.load(high + current // LOW * SAMPLES + lane)
+            held += tl.load(low + current % LOW * SAMPLES + lane)
             if NOISE:
-                sample = (first_sample + r).to(tl.int64)
-                w0, w1, w2, w3 = words(k0, k1, PLAIN, first_image + n, sample, key_site, group)
-                total -= amount * tl.log(-tl.log(uniform(pick(w0, w1, w2, w3, which)).to(dtype)))
-            total = tl.where(known, total, float("-inf"))
-            best = tl.where(total > top, state, best)
-            top = tl.maximum(top, total)
-            mine = tl.where(state == current, total, float("-inf"))
-            held = tl.maximum(held, tl.max(tl.max(mine, axis=0, keep_dims=True), axis=1, keep_dims=True))
-            first_state += 4 * GROUPS
-        peak = tl.max(tl.max(top, axis=0, keep_dims=True), axis=1, keep_dims=True)
-        winner = tl.where(top == peak, best, n_states)
-        winner = tl.min(tl.min(winner, axis=0, keep_dims=True), axis=1, keep_dims=True)
-        changes = real & improves(peak, held, ROUNDING)
-        tl.debug_barrier()  # other threads may still read the labels
+                w0, w1, w2, w3 = words(k0, k1, PLAIN, key[2], key[3], key[4], current // 4)
+                held += amount * _gumbel(pick(w0, w1, w2, w3, current % 4), held.dtype)
+            best, winner = held, current
+            first = tl.zeros([], tl.int32)
+            while first < n_states:
+                best, winner = _take_best(
+                    best,
+                    winner,
+                    first,
+                    n_states,
+                    key,
+                    amount,
+                    going,
+                    inside,
+                    high,
+                    low,
+                    NOISE,
+                    LOW,
+                    HIGH,
+                    GROUPS,
+                    SAMPLES,
+                )
+                first += 4 * GROUPS
+            changes = going & improves(best, held, ROUNDING)
+            tl.debug_barrier()  # other threads may still read the labels
+            t = begin
+            while t < stop:
+                i = tl.load(plan.site + t).to(tl.int64)
+                label = (winner // tl.load(worths + i)) % N_LABELS
+                tl.store(y + i * n_samples, label.to(labels.dtype.element_ty), mask=changes)
+                t += 1
+            tl.store(changed + n * n_samples + r, tl.zeros([1, SAMPLES], tl.int32) + sweep, mask=changes)
+            tl.store(stamp + b.to(tl.int64) * n_samples, tl.zeros([1, SAMPLES], tl.int32) + turn, mask=changes)
+        tile += tl.num_programs(0)
+
+
+@triton.jit
+def _is_open(plan, pairs, b, stamp, real, before, n_sites, n_samples, SAMPLES: tl.constexpr):
+    """In which samples a block around this one changed after turn ``before``; all in the first sweep."""
+    home = plan.block_of + tl.load(plan.family + b).to(tl.int64) * n_sites
+    latest = tl.where(before <= 0, before + 1, tl.zeros([1, SAMPLES], tl.int32))
+    t, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
+    while t < stop:
+        i = tl.load(plan.site + t).to(tl.int64)
+        slot, last = tl.load(pairs.indptr + i), tl.load(pairs.indptr + i + 1)
+        while slot < last:
+            other = tl.load(home + tl.load(pairs.neighbour + slot)).to(tl.int64)
+            latest = tl.maximum(latest, tl.load(stamp + other * n_samples, mask=real & (other != b), other=0))
+            slot += 1
+        t += 1
+    return latest > before
+
+
+@triton.jit
+def _score_inside(
+    plan,
+    pairs,
+    unary,
+    image,
+    b,
+    table,
+    n_sites,
+    N_FEATURES: tl.constexpr,
+    N_LABELS: tl.constexpr,
+    POTTS: tl.constexpr,
+    TOGETHER: tl.constexpr,
+):
+    """Fill ``table`` with what every labelling of a block scores by itself, -inf beyond the last."""
+    family = tl.load(plan.family + b).to(tl.int64)
+    home, worths = plan.block_of + family * n_sites, plan.worth + family * n_sites
+    begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
+    n_states = tl.load(worths + tl.load(plan.site + begin)) * N_LABELS
+    first = tl.zeros([], tl.int32)
+    while first < n_states:
+        state = first + tl.arange(0, TOGETHER)
+        known = state < n_states
+        total = tl.zeros([TOGETHER], table.dtype.element_ty)
         t = begin
         while t < stop:
             i = tl.load(plan.site + t).to(tl.int64)
-            label = (winner // tl.load(worths + i)) % N_LABELS
-            tl.store(labels_ptr + i * n_samples, label.to(labels_ptr.dtype.element_ty), mask=changes)
+            worth = tl.load(worths + i)
+            own = (state // worth) % N_LABELS
+            total += tl.load(unary + i * N_LABELS + own)
+            slot, last = tl.load(pairs.indptr + i), tl.load(pairs.indptr + i + 1)
+            while slot < last:
+                near = tl.load(pairs.neighbour + slot).to(tl.int64)
+                near_worth = tl.load(worths + near)
+                # An edge counts at its later site.
+                if (near_worth > worth) & (tl.load(home + near) == b):
+                    other = (state // near_worth) % N_LABELS
+                    total += pair_scores(pairs, image, slot, own, other, known, N_FEATURES, N_LABELS, POTTS)
+                slot += 1
             t += 1
-        tl.store(changed_ptr, tl.zeros([1, 1, SAMPLES], tl.int32) + sweep, mask=changes)
+        tl.store(table + state, tl.where(known, total, float("-inf")))
+        first += TOGETHER
+
+
+@triton.jit
+def _score_around(
+    plan,
+    pairs,
+    image,
+    b,
+    y,
+    real,
+    table,
+    least,
+    beyond,
+    ROWS: tl.constexpr,
+    n_sites,
+    n_samples,
+    N_FEATURES: tl.constexpr,
+    N_LABELS: tl.constexpr,
+    POTTS: tl.constexpr,
+    SAMPLES: tl.constexpr,
+):
+    """Fill ``table`` (ROWS, SAMPLES) with what the labels around a block add to those of some of its sites.
+
+    Those sites are worth ``least`` up to less than ``beyond``, and a labelling of theirs is numbered in units of
+    ``least``.
+    """
+    family = tl.load(plan.family + b).to(tl.int64)
+    home, worths = plan.block_of + family * n_sites, plan.worth + family * n_sites
+    begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
+    first = tl.zeros([], tl.int32)
+    while first < ROWS:
+        row = first + tl.arange(0, 16)[:, None]
+        known = (row < ROWS) & real
+        total = tl.zeros([16, SAMPLES], table.dtype.element_ty)
+        t = begin
+        while t < stop:
+            i = tl.load(plan.site + t).to(tl.int64)
+            worth = tl.load(worths + i)
+            if (worth >= least) & (worth < beyond):
+                own = (row // (worth // least)) % N_LABELS
+                slot, last = tl.load(pairs.indptr + i), tl.load(pairs.indptr + i + 1)
+                while slot < last:
+                    near = tl.load(pairs.neighbour + slot).to(tl.int64)
+                    if tl.load(home + near) != b:
+                        label = tl.load(y + near * n_samples, mask=real, other=0).to(tl.int32)
+                        total += pair_scores(pairs, image, slot, own, label, known, N_FEATURES, N_LABELS, POTTS)
+                    slot += 1
+            t += 1
+        tl.store(table + row * SAMPLES + tl.arange(0, SAMPLES)[None, :], total, mask=row < ROWS)
+        first += 16
+
+
+@triton.jit
+def _take_best(
+    best,
+    winner,
+    first,
+    n_states,
+    key,
+    amount,
+    going,
+    inside,
+    high,
+    low,
+    NOISE: tl.constexpr,
+    LOW: tl.constexpr,
+    HIGH: tl.constexpr,
+    GROUPS: tl.constexpr,
+    SAMPLES: tl.constexpr,
+):
+    """The best score of labellings so far and its labelling, (1, SAMPLES), with those from number ``first`` on."""
+    dtype: tl.constexpr = best.dtype
+    lane = tl.arange(0, SAMPLES)[None, :]
+    group = first // 4 + tl.arange(0, GROUPS)[:, None]
+    scores = ()
+    peak = tl.full([GROUPS, SAMPLES], float("-inf"), dtype)
+    for which in tl.static_range(4):
+        state = 4 * group + which
+        if LOW % (4 * GROUPS) == 0:
+            score = tl.load(high + first // LOW * SAMPLES + lane)
+        else:
+            score = tl.load(high + tl.minimum(state // LOW, HIGH - 1) * SAMPLES + lane)
+        score += tl.load(inside + state) + tl.load(low + (state % LOW) * SAMPLES + lane)
+        scores += (score,)
+        peak = tl.maximum(peak, score)
+    reach = tl.max(peak, axis=0, keep_dims=True)
+    if NOISE:
+        reach += amount * MOST
+    if tl.max((going & (reach > best)).to(tl.int32)) > 0:
+        close, drawn = going, (group, group, group, group)
+        if NOISE:
+            drawn = words(key[0], key[1], PLAIN, key[2], key[3], key[4], group)
+            # -log(-log u) <= -log(1 - u), and a float's bits as a whole number are near its logarithm, from below.
+            rough = tl.full([GROUPS, SAMPLES], float("-inf"), tl.float32)
+            unit = amount.to(tl.float32) * LOG_2
+            for which in tl.static_range(4):
+                rest = (16777215 - 2 * (drawn[which] >> 9).to(tl.int32)).to(tl.float32)  # 2^24 (1 - u)
+                log_rest = rest.to(tl.int32, bitcast=True).to(tl.float32) * (1.0 / 8388608.0)  # to the base of 2, + 127
+                rough = tl.maximum(rough, scores[which].to(tl.float32) + unit * (24 + 127 - log_rest))
+            bound = tl.max(rough, axis=0, keep_dims=True)
+            least = best.to(tl.float32)
+            close = going & (bound > least - SLACK * (1 + tl.abs(least)))
+        if tl.max(close.to(tl.int32)) > 0:
+            totals = ()
+            top = tl.full([GROUPS, SAMPLES], float("-inf"), dtype)
+            for which in tl.static_range(4):
+                total = scores[which]
+                if NOISE:
+                    total += amount * _gumbel(drawn[which], dtype)
+                totals += (total,)
+                top = tl.maximum(top, total)
+            summit = tl.max(top, axis=0, keep_dims=True)
+            first_state = tl.zeros([GROUPS, SAMPLES], tl.int32) + n_states
+            for which in tl.static_range(4):
+                there = totals[which] == summit
+                first_state = tl.where(there, tl.minimum(first_state, 4 * group + which), first_state)
+            winner = tl.where(summit > best, tl.min(first_state, axis=0, keep_dims=True), winner)
+            best = tl.maximum(best, summit)
+    return best, winner
+
+
+@triton.jit
+def _gumbel(word, dtype: tl.constexpr):
+    return -tl.log(-tl.log(uniform(word).to(dtype)))

@@ -1,12 +1,12 @@
 """What the neighbours say about the labels of a site: device functions on blocks of items, and what callers need.
 
-An item is a site of an image (of a sample, where there are several).  Scores of items are blocks (ITEMS, LABELS) with
-LABELS the power of two that holds the labels; nothing is added to those beyond.
+An item is a site of an image (of a sample, where there are several).  Scores of items are blocks (ITEMS, LABELS), or
+(LABELS, ITEMS) where the labels' AXIS is 0, with LABELS the power of two that holds the labels; nothing is added to
+those beyond.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import triton
@@ -39,18 +39,12 @@ def pairs_of(model: Model) -> Pairs:
     return Pairs(model.features, *_strides(model.features), model.tables, *_strides(model.tables), *lists)
 
 
-def sizes_of(model: Model) -> dict[str, int]:
-    """The constants that kernels over (image, site) items are compiled for."""
+def sizes_of(model: Model, block: int = 512, most: int = 512) -> dict[str, int]:
+    """The constants that kernels over items are compiled for: at most so many at a time, and ``block`` with labels."""
     n_labels = model.unary.shape[2]
-    labels = triton.next_power_of_2(n_labels)
+    labels = 1 << (n_labels - 1).bit_length()
     sizes = {"N_FEATURES": model.features.shape[2], "N_LABELS": n_labels, "LABELS": labels}
-    return sizes | {"POTTS": bool(model.potts), "ITEMS": max(1, 512 // labels)}
-
-
-def class_parts(model: Model, begin: int, stop: int) -> list[tuple[int, int]]:
-    """Positions begin..stop of the order, cut where colour classes end: one launch each."""
-    bounds = [begin, *(c for c in model.class_ptr.tolist() if begin < c < stop), stop]
-    return [(first, last) for first, last in pairwise(bounds) if first < last]
+    return sizes | {"POTTS": bool(model.potts), "ITEMS": max(1, min(block // labels, most))}
 
 
 def grid_of(sizes: dict[str, int], lo: int, hi: int, first: int, last: int) -> tuple[int]:
@@ -59,13 +53,32 @@ def grid_of(sizes: dict[str, int], lo: int, hi: int, first: int, last: int) -> t
 
 
 @triton.jit
-def items_of(order, lo, first, last, ITEMS: tl.constexpr):
-    """The program's image, its sites (ITEMS,) from positions first..last of the order, and which of them there are."""
+def items_of(tile, order, lo, first, last, ITEMS: tl.constexpr):
+    """A tile's image, its sites (ITEMS,) from positions first..last of the order, and which of them there are."""
     per_image = (last - first + ITEMS - 1) // ITEMS
-    image = lo + (tl.program_id(0) // per_image).to(tl.int64)
-    position = first + (tl.program_id(0) % per_image) * ITEMS + tl.arange(0, ITEMS)
+    image = lo + (tile // per_image).to(tl.int64)
+    position = first + (tile % per_image) * ITEMS + tl.arange(0, ITEMS)
     inside = position < last
     return image, tl.load(order + position, mask=inside, other=0).to(tl.int64), inside
+
+
+@triton.jit
+def load_labels(place, stride, inside, N_LABELS: tl.constexpr, LABELS: tl.constexpr):
+    """What lies at ``place`` (ITEMS,) and on from there label by label, (LABELS, ITEMS); -inf where nothing does.
+
+    Few labels are loaded one by one, so that all of an item's stay in one thread: else the compiler spreads them and
+    moves blocks between threads again and again.
+    """
+    label = tl.arange(0, LABELS)[:, None]
+    if N_LABELS <= 32:
+        scores = tl.full((LABELS, place.shape[0]), float("-inf"), place.dtype.element_ty)
+        for k in tl.static_range(N_LABELS):
+            score = tl.load(place + k * stride, mask=inside, other=float("-inf"))
+            scores = tl.where(label == k, score[None, :], scores)
+        return scores
+    else:
+        held = inside[None, :] & (label < N_LABELS)
+        return tl.load(place[None, :] + label * stride, mask=held, other=float("-inf"))
 
 
 @triton.jit
@@ -94,22 +107,31 @@ def potts_weights(pairs, image, slot):
 
 
 @triton.jit
-def table_scores(pairs, image, slot, other, N_FEATURES: tl.constexpr, N_LABELS: tl.constexpr, LABELS: tl.constexpr):
+def table_scores(
+    pairs,
+    image,
+    slot,
+    other,
+    N_FEATURES: tl.constexpr,
+    N_LABELS: tl.constexpr,
+    LABELS: tl.constexpr,
+    AXIS: tl.constexpr = 1,
+):
     """``Σ_f features[f] · tables[f]`` of every label of a site with label ``other`` of its neighbour, (ITEMS, LABELS).
 
     ``slot`` (ITEMS,) says which neighbour: the tables of its edge have the site's label first where the site is the
-    edge's first end, else second.  ``image`` and ``other`` are scalars or (ITEMS,).
+    edge's first end, else second.  ``image`` and ``other`` are scalars or (ITEMS,).  AXIS is that of the labels.
     """
     edge = tl.load(pairs.edge + slot).to(tl.int64)
     is_first = tl.load(pairs.end + slot) == 0
-    label = tl.arange(0, LABELS)[None, :]
+    label = tl.expand_dims(tl.arange(0, LABELS), 1 - AXIS)
     feature = pairs.features + image * pairs.feature_image + edge * pairs.feature_edge
     entry = image * pairs.table_image + edge * pairs.table_edge + other * tl.where(is_first, 1, N_LABELS)
-    place = entry[:, None] + label * tl.where(is_first, N_LABELS, 1)[:, None]
+    place = tl.expand_dims(entry, AXIS) + label * tl.expand_dims(tl.where(is_first, N_LABELS, 1), AXIS)
     total = tl.zeros(place.shape, pairs.tables.dtype.element_ty)
     for f in range(N_FEATURES):
         score = tl.load(pairs.tables + place + f * N_LABELS * N_LABELS, mask=label < N_LABELS, other=0.0)
-        total += tl.load(feature + f)[:, None] * score
+        total += tl.expand_dims(tl.load(feature + f), AXIS) * score
     return total
 
 
@@ -126,6 +148,8 @@ def add_local_scores(
     N_FEATURES: tl.constexpr,
     N_LABELS: tl.constexpr,
     LABELS: tl.constexpr,
+    AXIS: tl.constexpr = 1,
+    FRESH: tl.constexpr = False,
 ):
     """``scores`` (ITEMS, LABELS) plus the pairwise scores of each label with the labels of the site's neighbours.
 
@@ -141,20 +165,27 @@ def add_local_scores(
         POTTS: Whether tables are the identity.
         N_FEATURES: F.
         N_LABELS: L.
-        LABELS: The length of the scores' last axis.
+        LABELS: The length of the scores' axis of labels.
+        AXIS: The scores' axis of labels: 0 for scores (LABELS, ITEMS).
+        FRESH: Whether other programs of the same launch write labels: then they are read past the first cache.
     """
     begin, degree = neighbours(pairs, site, inside)
-    label = tl.arange(0, LABELS)[None, :]
+    label = tl.expand_dims(tl.arange(0, LABELS), 1 - AXIS)
     step, most = 0, tl.max(degree, axis=0)
     while step < most:
-        there, slot = slots_at(begin, degree, step)
-        other = tl.load(labels + tl.load(pairs.neighbour + slot).to(tl.int64) * site_stride).to(tl.int64)
-        if POTTS:
-            gain = tl.where(label == other[:, None], potts_weights(pairs, image, slot)[:, None], 0.0)
-        else:
-            gain = table_scores(pairs, image, slot, other, N_FEATURES, N_LABELS, LABELS)
-        scores += tl.where(there[:, None], gain.to(scores.dtype), 0.0)
-        step += 1
+        # Of Potts weights several at a time: their loads wait together.
+        for ahead in tl.static_range(4 if POTTS else 1):
+            there, slot = slots_at(begin, degree, step + ahead)
+            place = labels + tl.load(pairs.neighbour + slot).to(tl.int64) * site_stride
+            other = tl.load(place, cache_modifier=".cg" if FRESH else "")
+            if POTTS:
+                weight = tl.where(there, potts_weights(pairs, image, slot), 0.0).to(scores.dtype)
+                equal = label == tl.expand_dims(other.to(tl.int32), AXIS)
+                scores += tl.where(equal, tl.expand_dims(weight, AXIS), 0.0)
+            else:
+                gain = table_scores(pairs, image, slot, other.to(tl.int64), N_FEATURES, N_LABELS, LABELS, AXIS)
+                scores += tl.where(tl.expand_dims(there, AXIS), gain.to(scores.dtype), 0.0)
+        step += 4 if POTTS else 1
     return scores
 
 

@@ -1,4 +1,4 @@
-"""Mean field; see the reference.  One launch per colour class; where no site of a block is marked, its marks are read.
+"""Mean field; see the reference.  One launch makes many sweeps; of a block without marks only these are read.
 
 Sums are made in the beliefs' type.
 """
@@ -13,8 +13,6 @@ from locpmap.kernels.model import Model
 from locpmap.kernels.reference import mean_field as reference
 from locpmap.kernels.reference import messages
 from locpmap.kernels.triton.local_scores import (
-    class_parts,
-    grid_of,
     items_of,
     neighbours,
     pairs_of,
@@ -23,8 +21,11 @@ from locpmap.kernels.triton.local_scores import (
     slots_at,
     table_scores,
 )
+from locpmap.kernels.triton.sweeping import ARRIVALS, BOUNDS, LATEST, is_still, launch_of
+from locpmap.kernels.triton.turns import AT_ONCE, wait_for_all
 
 CHANGED, FORBIDDEN = tl.constexpr(messages.CHANGED), tl.constexpr(reference.FORBIDDEN)
+BLOCK = 2048  # items times labels that a program takes at a time; fewer with tables
 
 
 def mean_field(
@@ -36,26 +37,34 @@ def mean_field(
     hi: int,
     begin: int,
     stop: int,
-) -> None:
-    """Update images lo..hi at positions begin..stop of the model's order; beliefs (N, S, L), dirty (N, S)."""
-    pairs, sizes = pairs_of(model), sizes_of(model)
-    arrays = (model.unary, beliefs, dirty, model.order, pairs)
-    for first, last in class_parts(model, begin, stop):
-        grid = grid_of(sizes, lo, hi, first, last)
-        _mean_field[grid](*arrays, float(tolerance), lo, first, last, dirty.shape[1], **sizes)
+    n_sweeps: int = 1,
+) -> torch.Tensor:
+    """Update images lo..hi at positions begin..stop of the model's order; beliefs (N, S, L), dirty (N, S).
+
+    Beyond the reference: up to ``n_sweeps`` sweeps are made, and one that finds no mark is the last.  Returns how many
+    found any, a tensor of one number.
+    """
+    pairs, sizes = pairs_of(model), sizes_of(model, BLOCK if model.potts else 512)
+    grid, notes = launch_of(model, hi - lo, 1, begin, stop, sizes["ITEMS"])
+    arrays = (model.unary, beliefs, dirty, model.order, pairs, notes)
+    where = (len(notes) - 3, n_sweeps, lo, hi, dirty.shape[1])
+    _mean_field[grid](*arrays, float(tolerance), *where, **sizes, **AT_ONCE)
+    return notes[LATEST.value]
 
 
-@triton.jit(do_not_specialize=["lo", "first", "last", "n_sites"])
+@triton.jit(do_not_specialize=["n_classes", "n_sweeps", "lo", "hi"])
 def _mean_field(
     unary,
     beliefs,
     dirty,
     order,
     pairs,
+    notes,
     tolerance: tl.float64,
+    n_classes,
+    n_sweeps,
     lo,
-    first,
-    last,
+    hi,
     n_sites,
     POTTS: tl.constexpr,
     N_FEATURES: tl.constexpr,
@@ -63,46 +72,101 @@ def _mean_field(
     LABELS: tl.constexpr,
     ITEMS: tl.constexpr,
 ):
-    image, site, inside = items_of(order, lo, first, last, ITEMS)
+    sweep, turn, noted = 1, 0, 0
+    while sweep <= n_sweeps:
+        number = 0
+        while number < n_classes:
+            first, last = tl.load(notes + BOUNDS + number), tl.load(notes + BOUNDS + number + 1)
+            tile, n_tiles = tl.program_id(0), (hi - lo) * tl.cdiv(last - first, ITEMS)
+            while tile < n_tiles:
+                image, site, inside = items_of(tile, order, lo, first, last, ITEMS)
+                place = dirty + image * n_sites + site
+                mark = tl.load(place, mask=inside, other=0, cache_modifier=".cg").to(tl.int32)
+                if tl.max(mark, axis=0) > 0:
+                    noted = sweep
+                    # Several warps hold the same mark: all have read it, for its maximum, before one clears it.
+                    tl.debug_barrier()
+                    tl.store(place, tl.zeros_like(mark).to(dirty.dtype.element_ty), mask=mark > 0)
+                    _update(
+                        unary,
+                        beliefs + image * n_sites * N_LABELS,
+                        dirty + image * n_sites,
+                        pairs,
+                        tolerance,
+                        image,
+                        site,
+                        mark,
+                        n_sites,
+                        POTTS,
+                        N_FEATURES,
+                        N_LABELS,
+                        LABELS,
+                    )
+                tile += tl.num_programs(0)
+            if noted == sweep:
+                tl.store(notes + LATEST, sweep)
+            turn += 1
+            wait_for_all(notes + ARRIVALS, turn, tl.num_programs(0))
+            number += 1
+        sweep = tl.where(is_still(notes, sweep), n_sweeps, sweep) + 1
+
+
+@triton.jit
+def _update(
+    unary,
+    beliefs,
+    dirty,
+    pairs,
+    tolerance,
+    image,
+    site,
+    mark,
+    n_sites,
+    POTTS: tl.constexpr,
+    N_FEATURES: tl.constexpr,
+    N_LABELS: tl.constexpr,
+    LABELS: tl.constexpr,
+):
+    """New beliefs of the marked sites; ``beliefs`` and ``dirty`` point at their image's."""
     dtype: tl.constexpr = beliefs.dtype.element_ty
     label = tl.arange(0, LABELS)[None, :]
-    own = image * n_sites + site
-    mark = tl.load(dirty + own, mask=inside, other=0)
     visited = mark > 0
-    tl.debug_barrier()  # several warps hold the same mark: all must have read it before one clears it
-    tl.store(dirty + own, tl.zeros_like(mark), mask=visited)
-
     held = visited[:, None] & (label < N_LABELS)
-    row = own[:, None] * N_LABELS + label
-    scores = tl.load(unary + row, mask=held, other=0.0).to(dtype)
+    row = site[:, None] * N_LABELS + label
+    scores = tl.load(unary + image * n_sites * N_LABELS + row, mask=held, other=0.0).to(dtype)
+    before = tl.load(beliefs + row, mask=held, other=0.0, cache_modifier=".cg")
     begin, degree = neighbours(pairs, site, visited)
     step, most = 0, tl.max(degree, axis=0)
     while step < most:
-        there, slot = slots_at(begin, degree, step)
-        theirs = beliefs + (image * n_sites + tl.load(pairs.neighbour + slot)) * N_LABELS
-        gain = tl.zeros_like(scores)
-        if POTTS:
-            weight = potts_weights(pairs, image, slot).to(dtype)
-            gain += weight[:, None] * tl.load(theirs[:, None] + label, mask=label < N_LABELS, other=0.0)
-        else:
-            for other in range(N_LABELS):
-                score = table_scores(pairs, image, slot, other, N_FEATURES, N_LABELS, LABELS).to(dtype)
-                gain += tl.load(theirs + other)[:, None] * tl.where(score > float("-inf"), score, FORBIDDEN)
-        scores += tl.where(there[:, None], gain, 0.0)
-        step += 1
+        # Of Potts weights several at a time: their loads wait together.
+        for ahead in tl.static_range(4 if POTTS else 1):
+            there, slot = slots_at(begin, degree, step + ahead)
+            theirs = beliefs + tl.load(pairs.neighbour + slot).to(tl.int64) * N_LABELS
+            gain = tl.zeros_like(scores)
+            if POTTS:
+                weight = potts_weights(pairs, image, slot).to(dtype)
+                belief = tl.load(theirs[:, None] + label, mask=label < N_LABELS, other=0.0, cache_modifier=".cg")
+                gain += weight[:, None] * belief
+            else:
+                for other in range(N_LABELS):
+                    score = table_scores(pairs, image, slot, other, N_FEATURES, N_LABELS, LABELS).to(dtype)
+                    belief = tl.load(theirs + other, cache_modifier=".cg")
+                    gain += belief[:, None] * tl.where(score > float("-inf"), score, FORBIDDEN)
+            scores += tl.where(there[:, None], gain, 0.0)
+        step += 4 if POTTS else 1
 
     scores = tl.where(label < N_LABELS, scores, float("-inf"))
     weights = tl.exp(scores - tl.max(scores, axis=1)[:, None])
     fresh = weights / tl.sum(weights, axis=1)[:, None]
-    step_size = tl.abs(fresh - tl.load(beliefs + row, mask=held, other=0.0))
-    far = held & (step_size > tl.full((1, 1), tolerance, dtype))
+    far = held & (tl.abs(fresh - before) > tl.full((1, 1), tolerance, dtype))
     moved = visited & ((mark > CHANGED) | (tl.max(far.to(tl.int32), axis=1) > 0))
     tl.store(beliefs + row, fresh, mask=held & moved[:, None])
-    # Neighbours are of other classes: nothing else in this launch writes there but the same mark.
+    # Neighbours are of other classes: nothing else writes there before all programs have met but the same mark.
     degree = tl.where(moved, degree, 0)
     step, most = 0, tl.max(degree, axis=0)
     while step < most:
-        there, slot = slots_at(begin, degree, step)
-        place = dirty + image * n_sites + tl.load(pairs.neighbour + slot)
-        tl.store(place, (tl.load(place) | CHANGED).to(mark.dtype), mask=there)
-        step += 1
+        there, slot = slots_at(begin[:, None], degree[:, None], step + tl.arange(0, 4)[None, :])
+        place = dirty + tl.load(pairs.neighbour + slot)
+        theirs = tl.load(place, cache_modifier=".cg")
+        tl.store(place, (theirs | CHANGED).to(theirs.dtype), mask=there)
+        step += 4

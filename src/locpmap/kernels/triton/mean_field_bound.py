@@ -45,7 +45,7 @@ def _bound(
     LABELS: tl.constexpr,
     ITEMS: tl.constexpr,
 ):
-    image, site, inside = items_of(order, lo, first, last, ITEMS)
+    image, site, inside = items_of(tl.program_id(0), order, lo, first, last, ITEMS)
     dtype: tl.constexpr = beliefs.dtype.element_ty
     label = tl.arange(0, LABELS)[None, :]
     own = image * n_sites + site

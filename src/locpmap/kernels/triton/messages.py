@@ -7,37 +7,25 @@ masked: a cavity is -inf there, so they take no part.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import triton
 import triton.language as tl
 
-from locpmap.kernels.model import Model
-
 _INF = tl.constexpr(float("inf"))
 _FAR = tl.constexpr(40.0)  # Potts weights beyond this leave 1 - exp(-weight) at 1
+_CACHED = tl.constexpr("")  # a bare string as a default value does not compile (Triton 3.6)
 
-_LANES = 512  # of a program: 4 for each thread of 4 warps, which one load of 16 bytes brings
+_LANES = 128  # of a tile for each warp: 4 for each thread, which one load of 16 bytes brings
 _SLOTS = 4  # of a neighbour list at a time: all of them on a grid of 4 neighbours
 
 
-def turns(model: Model, order: Any, begin: int, stop: int) -> list[tuple[int, int, bool]]:
-    """Parts (begin, stop, at once) of positions begin..stop: each colour class, or all of any other order, in turn."""
-    if order is not model.order:
-        return [(begin, stop, False)]
-    ends = [min(max(end, begin), stop) for end in model.class_ptr.tolist()]
-    return [(first, last, True) for first, last in pairwise(ends) if first < last]
-
-
-def lanes(n_labels: int, at_once: bool) -> dict[str, int]:
-    """Sizes of a program: one site where sites are visited in turn, about a thousand lanes otherwise."""
+def lanes(n_labels: int, n_warps: int = 4) -> dict[str, int]:
+    """Sizes of a tile of sites, slots and labels: at least `_LANES` lanes for each warp that shares it."""
     labels = triton.next_power_of_2(n_labels)
-    degrees = max(1, min(_SLOTS, _LANES // labels))
-    block = max(1, _LANES // (labels * degrees)) if at_once else 1
-    # No more threads than lanes: the copies of a lane that idle threads hold would read at other times.
-    warps = max(1, min(16, block * degrees * labels // 128))
-    return {"N_LABELS": n_labels, "LABELS": labels, "DEGREES": degrees, "BLOCK": block, "num_warps": warps}
+    degrees = max(1, min(_SLOTS, _LANES * n_warps // labels))
+    block = max(1, _LANES * n_warps // (labels * degrees))
+    return {"N_LABELS": n_labels, "LABELS": labels, "DEGREES": degrees, "BLOCK": block}
 
 
 def steps(array: Any) -> tuple[int, int]:
@@ -53,11 +41,20 @@ def slots_of(start, degree, first, DEGREES: tl.constexpr):
 
 
 @triton.jit
-def rows(array, row, real, other: tl.constexpr, N_LABELS: tl.constexpr, LABELS: tl.constexpr):
-    """Rows (B, D) of an array (.., L) as (B, D, K)."""
+def rows(
+    array,
+    row,
+    real,
+    other: tl.constexpr,
+    N_LABELS: tl.constexpr,
+    LABELS: tl.constexpr,
+    FRESH: tl.constexpr = _CACHED,
+):
+    """Rows (B, D) of an array (.., L) as (B, D, K); FRESH is ".cg" where other programs write it in this launch."""
     label = tl.arange(0, LABELS)[None, None, :]
     mask = real[:, :, None] & (label < N_LABELS)
-    return tl.load(array + row.to(tl.int64)[:, :, None] * N_LABELS + label, mask=mask, other=other)
+    place = array + row.to(tl.int64)[:, :, None] * N_LABELS + label
+    return tl.load(place, mask=mask, other=other, cache_modifier=FRESH)
 
 
 @triton.jit
@@ -87,15 +84,23 @@ def belief(
     LABELS: tl.constexpr,
     DEGREES: tl.constexpr,
 ):
-    """The unaries (B, 1, K) and what all neighbours say, each with its edge's ``rho``."""
+    """The unaries (B, 1, K) and what all neighbours say, each with its edge's ``rho``; None is 1 everywhere."""
     first = 0
     while first < widest:
         slot, real = slots_of(start, degree, first, DEGREES)
-        share = tl.load(rho + tl.load(edge + slot, mask=real, other=0), mask=real, other=0.0).to(scores.dtype)
-        received = rows(messages, slot, real, 0.0, N_LABELS, LABELS)
-        scores += tl.sum(share[:, :, None] * received, axis=1, keep_dims=True)
+        received = rows(messages, slot, real, 0.0, N_LABELS, LABELS).to(scores.dtype)
+        scores += heard(received, rho, tl.load(edge + slot, mask=real, other=0), real)
         first += DEGREES
     return scores
+
+
+@triton.jit
+def heard(received, rho, edge, real):
+    """What some neighbours say together, (B, 1, K), over edges (B, D)."""
+    if rho is not None:
+        share = tl.load(rho + edge, mask=real, other=0.0)
+        received *= share.to(received.dtype)[:, :, None]
+    return tl.sum(received, axis=1, keep_dims=True)
 
 
 @triton.jit

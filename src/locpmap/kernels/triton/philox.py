@@ -27,9 +27,9 @@ def words(k0, k1, stream: tl.constexpr, image, sample, site, group):
     c3 = (image + zero + stream * 268435456).to(tl.uint32)  # 2^28
     a, b = (k0 + zero).to(tl.uint32), (k1 + zero).to(tl.uint32)
     for _ in tl.static_range(10):
-        high0, low0 = tl.umulhi(c0, tl.full(c0.shape, 0xD2511F53, tl.uint32)), c0 * 0xD2511F53
-        high1, low1 = tl.umulhi(c2, tl.full(c0.shape, 0xCD9E8D57, tl.uint32)), c2 * 0xCD9E8D57
-        c0, c1, c2, c3 = high1 ^ c1 ^ a, low1, high0 ^ c3 ^ b, low0
+        product0, product1 = c0.to(tl.uint64) * 0xD2511F53, c2.to(tl.uint64) * 0xCD9E8D57
+        c0, c2 = (product1 >> 32).to(tl.uint32) ^ c1 ^ a, (product0 >> 32).to(tl.uint32) ^ c3 ^ b
+        c1, c3 = product1.to(tl.uint32), product0.to(tl.uint32)
         a, b = (a + 0x9E3779B9).to(tl.uint32), (b + 0xBB67AE85).to(tl.uint32)
     return c0, c1, c2, c3
 

@@ -1,0 +1,189 @@
+"""Ascent by whole rows and columns of a 4-connected grid with Potts weights: `climb_blocks` without its lists.
+
+Lines of one parity do not touch.  One launch does all sweeps: its programs share the lines of a parity, all samples at
+once, and wait for one another before they go on to the next.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from locpmap.kernels.perturbation import PLAIN, Perturbation
+from locpmap.kernels.reference.climb_blocks import ROUNDING
+from locpmap.kernels.triton.grid_lines import Lines, Near, Site, best_labels, is_open, trace
+from locpmap.kernels.triton.perturb import begin, perturb
+from locpmap.kernels.triton.turns import resident_programs, wait_for_all
+
+MAX_LABELS = 32  # a choice has a bit for every label
+ITEMS = 32
+AHEAD = 4  # sites that are read before their turn comes
+PARTS = {"rows": (0, 2), "columns": (2, 4), "rows+columns": (0, 4)}  # even rows, odd rows, even columns, odd columns
+
+
+def climb_lines(
+    unary: torch.Tensor,
+    right: torch.Tensor,
+    down: torch.Tensor,
+    attractive: bool,
+    blocks: str,
+    perturbation: Perturbation,
+    first_image: int,
+    first_sample: int,
+    start: int,
+    given: torch.Tensor,
+    row: int,
+    column: int,
+    full_width: int,
+    max_sweeps: int,
+    labels: torch.Tensor,
+) -> torch.Tensor:
+    """Climb for every image and sample by "rows", "columns" or "rows+columns"; fills ``labels`` (n, S, R).
+
+    Returns the last sweep that changed anything, (n, R).  A sweep over a family reads the perturbed scores
+    (n, S, L, R) once.
+
+    Args:
+        unary: (n, S, L) with at most ``MAX_LABELS`` labels.
+        right: Potts weights (1|n, H, W-1).
+        down: (1|n, H-1, W).
+        attractive: That no weight is below 0, which saves time.
+        blocks: The lines.
+        perturbation: Of the sites.
+        first_image: The number of the first image in the noise's keys.
+        first_sample: The same of samples.
+        start: Where climbs begin.
+        given: Labels (n, S) for those that begin there.
+        row: The row of the grid's corner in the whole grid, whose even lines come first.
+        column: The corner's column.
+        full_width: The width of the whole grid.
+        max_sweeps: Where climbs end at the latest.
+        labels: The result.
+    """
+    n_images, _, n_labels = unary.shape
+    n_samples, height, width, device = labels.shape[2], right.shape[1], down.shape[2], unary.device
+    site_id = _site_ids(height, width, row, column, full_width, device)
+    key = (first_image, first_sample)
+    noisy = perturb(unary, site_id, perturbation, *key, n_samples)
+    begin(unary, noisy, site_id, perturbation, start, given, *key, labels)
+    lanes = triton.next_power_of_2(n_labels)
+    items = min(triton.next_power_of_2(n_samples), ITEMS, max(256 // lanes, 1))
+    n_tiles = n_images * triton.cdiv(max(height, width), 2) * triton.cdiv(n_samples, items)
+    n_programs = min(n_tiles, 2 * resident_programs(device) if device.type == "cuda" else 1)
+    length = triton.cdiv(max(height, width), AHEAD) * AHEAD
+    word = torch.int32 if lanes <= 16 else torch.int64
+    choices = torch.empty((n_programs, length, items), dtype=word, device=device)
+    # Programs that have arrived and the last sweep with changes; the last sweep that changed each sample; and the last
+    # turn in which each row and column changed.
+    sizes = (2, n_images * n_samples, n_images * (height + width) * n_samples)
+    counts, changed, stamps = torch.zeros(sum(sizes), dtype=torch.int32, device=device).split(sizes)
+    _climb_lines[(n_programs,)](
+        *(noisy, right, _apart(right), down, _apart(down), labels, choices, changed, stamps, counts),
+        *(n_images, height, width, n_samples, row, column, max_sweeps, *PARTS[blocks], length),
+        ATTRACTIVE=attractive,
+        TIES=perturbation.scheme != PLAIN,  # which leaves none
+        ROUNDING=ROUNDING if unary.dtype == torch.float64 else 1e-6,
+        N_LABELS=n_labels,
+        LABELS=lanes,
+        ITEMS=items,
+        AHEAD=AHEAD,
+        num_warps=1,
+        launch_cooperative_grid=True,
+    )
+    return changed.view(n_images, n_samples)
+
+
+def _apart(weights: torch.Tensor) -> int:
+    """From one image's weights to the next's; 0 where all share them."""
+    return int(weights.stride(0)) if len(weights) > 1 else 0
+
+
+def _site_ids(height: int, width: int, row: int, column: int, full_width: int, device: torch.device) -> torch.Tensor:
+    """Global site numbers, which key the noise, (S,)."""
+    first = row * full_width + column
+    rows = torch.arange(first, first + height * full_width, full_width, device=device)
+    return (rows[:, None] + torch.arange(width, device=device)).ravel()
+
+
+@triton.jit(do_not_specialize=["n_images", "n_samples", "row", "column", "max_sweeps", "first_part", "last_part"])
+def _climb_lines(
+    noisy,
+    right,
+    right_apart,
+    down,
+    down_apart,
+    labels,
+    choices,
+    changed,
+    stamps,
+    counts,
+    n_images,
+    height,
+    width,
+    n_samples,
+    row,
+    column,
+    max_sweeps,
+    first_part,
+    last_part,
+    longest,
+    ATTRACTIVE: tl.constexpr,
+    TIES: tl.constexpr,
+    ROUNDING: tl.constexpr,
+    N_LABELS: tl.constexpr,
+    LABELS: tl.constexpr,
+    ITEMS: tl.constexpr,
+    AHEAD: tl.constexpr,
+):
+    program, n_programs = tl.program_id(0), tl.num_programs(0)
+    choices += program.to(tl.int64) * longest * ITEMS
+    n_chunks = (n_samples + ITEMS - 1) // ITEMS
+    turn, sweep, latest = 1, 1, 0
+    while (sweep <= max_sweeps) & (latest >= sweep - 1):
+        part = first_part
+        while part < last_part:
+            if part < 2:
+                lines = Lines(height, width, width, 1, 0, height)
+                first = (part + row) % 2
+            else:
+                lines = Lines(width, height, 1, width, height, 0)
+                first = (part + column) % 2
+            n_lines = (lines.n_lines - first + 1) // 2
+            tile = program
+            while tile < n_images * n_lines * n_chunks:
+                chunk, item = tile % n_chunks, tile // n_chunks
+                line, n = first + 2 * (item % n_lines), (item // n_lines).to(tl.int64)
+                r = chunk * ITEMS + tl.arange(0, ITEMS)[None, :]
+                ends = changed + n * n_samples + r
+                # A sample that nothing changed in the last sweep has ended.  A line around which nothing changed since
+                # its last turn is as good as it was.
+                going = tl.load(ends, mask=r < n_samples, other=-1, cache_modifier=".cg") >= sweep - 1
+                stamp = stamps + n * (height + width) * n_samples + r
+                if sweep > 1:
+                    going = is_open(stamp, lines, line, going, turn - (last_part - first_part), n_samples)
+                if tl.max(going.to(tl.int32)) > 0:
+                    if part < 2:
+                        near = Near(right + n * right_apart, width - 1, 1, down + n * down_apart, width, 1)
+                    else:
+                        near = Near(down + n * down_apart, 1, width, right + n * right_apart, 1, width - 1)
+                    place = n * height * width + line.to(tl.int64) * lines.line
+                    scores = noisy + place * N_LABELS * n_samples + tl.arange(0, LABELS)[:, None] * n_samples + r
+                    site = Site(scores, labels + place * n_samples + r, r < n_samples)
+                    better = going & best_labels(
+                        *(site, near, choices, lines, line, n_samples),
+                        *(ATTRACTIVE, TIES, ROUNDING, N_LABELS, LABELS, ITEMS, AHEAD),
+                    )
+                    if tl.max(better.to(tl.int32)) > 0:
+                        tl.debug_barrier()  # the choices were stored by other threads
+                        trace(site, choices, stamp, turn, lines, line, better, n_samples, LABELS, ITEMS, AHEAD)
+                        tl.store(ends, tl.zeros([1, ITEMS], tl.int32) + sweep, mask=better)
+                        tl.store(counts + 1, sweep)
+                    tl.debug_barrier()  # before the next tile's choices
+                tile += n_programs
+            wait_for_all(counts, turn, n_programs)
+            turn += 1
+            part += 1
+        # A program that went on may have noted the next sweep by now: it saw that this one changed something.
+        latest = tl.load(counts + 1, volatile=True)
+        sweep += 1

@@ -1,0 +1,118 @@
+"""Ascent by rows and columns in Triton ends where the reference's ascent by blocks does, on odd shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.test_backends import odd_model
+from tests.triton.placing import DEVICE, place
+
+from locpmap.graphs.blocks import plan_blocks
+from locpmap.graphs.grid import Grid
+from locpmap.inference.climbers import direction_weights
+from locpmap.kernels.perturbation import DROP, GIVEN, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
+from locpmap.kernels.reference.climb_blocks import climb_blocks as reference
+from locpmap.kernels.triton.climb_lines import climb_lines
+from locpmap.potentials import Potentials
+
+KEY = (0xFEDCBA98, 0x01234567)
+SHAPES = [(1, 1), (1, 7), (5, 1), (3, 4), (4, 9)]
+FORMS = ["weight", "negative weight", "weights", "either sign"]
+LINES = ("columns", "rows", "rows+columns")
+
+
+def climb(
+    potentials: Potentials,
+    blocks: str,
+    perturbation: Perturbation,
+    start: int,
+    given: Any,
+    max_sweeps: int,
+    labels: Any,
+) -> torch.Tensor:
+    """Climb on all images with samples from 2 on, images counted from 4."""
+    grid = potentials.structure
+    assert isinstance(grid, Grid)
+    right, down = (place(weight) for weight in direction_weights(potentials, potentials.unary.dtype))
+    attractive = potentials.pairwise.least_weight >= 0
+    window = (grid.row, grid.column, grid.whole_width)
+    model = (place(potentials.unary), right, down, attractive)
+    return climb_lines(*model, blocks, perturbation, 4, 2, start, place(given), *window, max_sweeps, labels)
+
+
+def check(
+    potentials: Potentials, blocks: str, *, scheme: int = PLAIN, start: int = RANDOM, max_sweeps: int = 50, **rest: Any
+) -> None:
+    """Labels and sweeps are the reference's."""
+    model = potentials.model
+    n, n_sites, n_labels = model.unary.shape
+    plan = plan_blocks(blocks, potentials.structure, n_labels)
+    perturbation = Perturbation(scheme, 0.7, *KEY)
+    given = np.random.default_rng(1).integers(n_labels, size=(n, n_sites))
+    labels = np.empty((n, n_sites, rest.get("n_samples", 3)), np.int16)
+    sweeps = reference(model, plan, perturbation, start, given, max_sweeps, 4, 0, n, 2, labels)
+    found = torch.full(labels.shape, 77, dtype=torch.int16, device=DEVICE)
+    found_sweeps = climb(potentials, blocks, perturbation, start, given, max_sweeps, found)
+    np.testing.assert_array_equal(found.cpu().numpy(), labels)
+    np.testing.assert_array_equal(found_sweeps.cpu().numpy(), sweeps)
+    assert found_sweeps.dtype == torch.int32
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_lines(shape: tuple[int, int], form: str) -> None:
+    turn = 3 * SHAPES.index(shape) + FORMS.index(form) + 1
+    n_labels, start = (2, 3, 5, 1)[turn % 4], (RANDOM, PERTURBED, GIVEN)[turn // 2 % 3]
+    for blocks in LINES:
+        check(odd_model(shape, n_labels, form, turn), blocks, start=start)
+
+
+def test_lines_open_again_when_lines_across_change() -> None:
+    rng = np.random.default_rng(8)
+    weights = (2 * rng.normal(size=(8, 8)), 2 * rng.normal(size=(7, 9)))
+    potentials = Potentials.grid(rng.normal(size=(8, 9, 2)), weights)
+    check(potentials, "rows+columns", n_samples=64)
+
+
+@pytest.mark.parametrize("n_labels", [9, 21, 32])
+@pytest.mark.parametrize("form", ["weights", "either sign"])
+def test_many_labels(n_labels: int, form: str) -> None:
+    check(odd_model((3, 5), n_labels, form, 4), "rows+columns")
+
+
+@pytest.mark.parametrize(("scheme", "start"), [(NONE, RANDOM), (DROP, PERTURBED)])
+def test_schemes(scheme: int, start: int) -> None:
+    check(odd_model((2, 3), 2, "either sign", 1), "rows+columns", scheme=scheme, start=start)
+
+
+def test_more_samples_than_a_program_takes() -> None:
+    check(odd_model((3, 2), 2, "either sign", 3), "columns", n_samples=70)
+
+
+@pytest.mark.parametrize("max_sweeps", [1, 2])
+def test_sweeps_are_limited(max_sweeps: int) -> None:
+    check(odd_model((3, 3), 3, "either sign", 7), "rows", max_sweeps=max_sweeps)
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0, -1.0])
+def test_ties_go_to_the_smallest_labels(weight: float) -> None:
+    unary = np.random.default_rng(5).integers(0, 2, size=(3, 6, 3)).astype(np.float64)
+    for blocks in LINES:
+        check(Potentials.grid(unary, weight), blocks, scheme=NONE, n_samples=5)
+
+
+def test_single_precision_ends_at_line_wise_maxima() -> None:
+    """Rounding may lead a climb elsewhere, but not to labels that the reference would improve."""
+    rng = np.random.default_rng(2)
+    potentials = Potentials.grid(rng.normal(size=(7, 11, 3)).astype(np.float32), 0.7)
+    plan = plan_blocks("rows+columns", potentials.structure, 3)
+    perturbation = Perturbation(PLAIN, 0.7, *KEY)
+    found = torch.empty((1, 77, 3), dtype=torch.uint8, device=DEVICE)
+    climb(potentials, "rows+columns", perturbation, RANDOM, np.zeros((1, 77), np.int64), 50, found)
+    for s in range(3):
+        again = np.empty((1, 77, 1), np.int16)
+        y = found[:, :, s].cpu().numpy().astype(np.int64)
+        assert reference(potentials.model, plan, perturbation, GIVEN, y, 50, 4, 0, 1, 2 + s, again) == 0

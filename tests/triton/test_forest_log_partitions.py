@@ -1,0 +1,55 @@
+"""log Z of spanning forests against the reference's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.test_messages import ODD, normal, states_after
+from tests.triton.placing import place, place_model
+
+from locpmap.inference.trees import spanning_forests
+from locpmap.kernels import Backend
+from locpmap.potentials import Potentials
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy warns of log 0
+
+REFERENCE, TRITON = Backend("reference").forest_log_partitions, Backend("triton").forest_log_partitions
+
+CASES = ODD | {
+    "several tiles": Potentials.grid(normal(13, 11, 5), (normal(13, 10), normal(12, 11))),
+    "star": Potentials.graph(normal(90, 3), np.stack([np.zeros(89, int), np.arange(1, 90)], axis=1), normal(89, 3, 3)),
+}
+
+
+def both(pot: Potentials, part: tuple[int, int, int, int] | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The values of the reference and of Triton; 7 where nothing was filled in."""
+    forests, rho = spanning_forests(pot.model, 3)
+    orders, parents = (np.stack(arrays) for arrays in zip(*forests, strict=True))
+    messages = states_after(pot, "numba", False, rho, 0.0).messages
+    expected = np.full((pot.n_images, len(forests)), 7.0)
+    got, dtype = place(expected), pot.unary.dtype
+    part = part or (0, pot.n_images, 0, len(forests))
+    REFERENCE(pot.model, messages, rho, orders, parents, expected, *part)
+    given = (place(messages.astype(dtype)), place(rho.astype(dtype)), place(orders), place(parents))
+    TRITON(place_model(pot), *given, got, *part)
+    return expected, got.cpu().numpy()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_values(case: str) -> None:
+    expected, got = both(CASES[case])
+    assert not np.isnan(expected).any()
+    np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", ["primes", "factored", "forbidden pairs", "several tiles"])
+def test_single_precision(case: str) -> None:
+    pot = replace(CASES[case], unary=CASES[case].unary.astype(np.float32))
+    np.testing.assert_allclose(*both(pot), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("part", [(1, 2, 0, 3), (0, 3, 1, 2), (0, 0, 0, 3), (0, 3, 1, 1)])
+def test_parts_of_the_images_and_of_the_forests(part: tuple[int, int, int, int]) -> None:
+    np.testing.assert_allclose(*both(CASES["batch"], part), rtol=1e-11)

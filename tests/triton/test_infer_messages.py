@@ -1,0 +1,118 @@
+"""Decoders that pass messages come to what the reference comes to on the GPU's kernels; tensors stay where they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.test_messages import ODD, normal
+from tests.triton.placing import DEVICE
+
+from locpmap import arrays
+from locpmap.inference import infer, lbp, passing
+from locpmap.inference.decoder import Decoder
+from locpmap.inference.lbp import LBP
+from locpmap.inference.max_product import MaxProduct
+from locpmap.inference.perturb_and_max_product import PerturbAndMaxProduct
+from locpmap.inference.trw import TRW
+from locpmap.potentials import Potentials
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy warns of log 0
+
+CASES = ["1x1", "nx1", "primes", "eight neighbours", "batch", "table per edge and image", "no edges", "forbidden pairs"]
+
+
+def compare(pot: Potentials, decoder: Decoder, rounding: float = 1e-9) -> None:
+    """The same labels, probabilities, bounds, sweeps and status as the reference's."""
+    mine, truth = (infer(pot, decoder, backend=backend) for backend in ("triton", "reference"))
+    assert (mine.backend, mine.device) == ("triton", DEVICE)
+    assert (mine.n_sweeps, mine.status) == (truth.n_sweeps, truth.status)
+    np.testing.assert_array_equal(mine.labels, truth.labels)
+    if truth.probability is not None:
+        np.testing.assert_allclose(mine.probability, truth.probability, rtol=0, atol=rounding)
+    if truth.log_partition is not None:
+        np.testing.assert_allclose(mine.log_partition, truth.log_partition, rtol=rounding, atol=rounding)
+    if truth.samples is not None:
+        np.testing.assert_array_equal(mine.samples, truth.samples)
+
+
+@pytest.mark.parametrize("schedule", ["auto", "sequential"])
+@pytest.mark.parametrize("case", CASES)
+def test_lbp(case: str, schedule: str) -> None:
+    compare(ODD[case], LBP(schedule=schedule, max_sweeps=12, tolerance=1e-3))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_trw(case: str) -> None:
+    compare(ODD[case], TRW(max_sweeps=5, tolerance=1e-3, n_forests=3))
+
+
+@pytest.mark.parametrize("schedule", ["auto", "sequential"])
+@pytest.mark.parametrize("case", ["nx1", "primes", "forbidden pairs", "no edges"])
+def test_max_product(case: str, schedule: str) -> None:
+    compare(ODD[case], MaxProduct(schedule=schedule, max_sweeps=13, tolerance=1e-3))
+
+
+@pytest.mark.parametrize("case", ["nx1", "batch", "table per edge and image"])
+def test_perturb_and_max_product(case: str) -> None:
+    compare(ODD[case], PerturbAndMaxProduct(n_samples=3, max_sweeps=11, keep_samples=True))
+
+
+def test_images_in_either_domain() -> None:
+    """The second image is too far apart for the linear domain."""
+    weights = np.stack([normal(7), normal(7, scale=300.0)])
+    compare(Potentials.graph(normal(2, 8, 3), [[i, i + 1] for i in range(7)], weights), LBP(schedule="coloured"))
+
+
+@pytest.mark.parametrize("decoder", [LBP(), TRW(n_forests=3)], ids=lambda d: d.name)
+def test_single_precision(decoder: Decoder) -> None:
+    pot = ODD["primes"]
+    single = replace(pot, unary=pot.unary.astype(np.float32))
+    mine, truth = infer(single, decoder, backend="triton"), infer(pot, decoder, backend="reference")
+    assert mine.probability.dtype == np.float32
+    np.testing.assert_allclose(mine.probability, truth.probability, rtol=0, atol=2e-5)
+    np.testing.assert_allclose(mine.log_partition, truth.log_partition, rtol=1e-5)
+
+
+def test_the_linear_domain_is_smaller_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that add up to 60 at a site: products of messages there would leave what single precision can hold."""
+    pot = Potentials.graph(normal(5, 3, scale=30.0).astype(np.float32), [[i, i + 1] for i in range(4)], 30.0)
+    truth = infer(pot, "lbp", backend="reference")
+    mine = infer(pot, "lbp", backend="triton")
+    np.testing.assert_allclose(mine.probability, truth.probability, rtol=0, atol=1e-5)
+    with monkeypatch.context() as patch:
+        patch.setattr(lbp, "MOST_RANGE_SINGLE", -1.0)
+        logs = infer(pot, "lbp", backend="triton")
+    np.testing.assert_array_equal(mine.probability, logs.probability)
+
+
+@pytest.mark.parametrize("per_launch", [1, 3])
+def test_it_does_not_matter_how_many_sweeps_a_launch_makes(per_launch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pot = ODD["batch"]
+    whole = infer(pot, LBP(tolerance=1e-3), backend="triton")
+    monkeypatch.setattr(passing, "SWEEPS_PER_LAUNCH", per_launch)
+    parts = infer(pot, LBP(tolerance=1e-3), backend="triton")
+    assert (parts.n_sweeps, parts.status) == (whole.n_sweeps, whole.status)
+    np.testing.assert_array_equal(parts.probability, whole.probability)
+
+
+@pytest.mark.parametrize("decoder", [LBP(), TRW(), MaxProduct(), PerturbAndMaxProduct(3)], ids=lambda d: d.name)
+def test_tensors_stay_where_they_are(decoder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "on_gpu", arrays.is_tensor)  # also of what the interpreter takes for one
+    unary, right, down = normal(4, 5, 3), normal(4, 4), normal(3, 5)
+    pot = Potentials.grid(*_placed(unary, (right, down)))
+    decoder = replace(decoder, max_sweeps=3)
+    mine, truth = infer(pot, decoder, backend="triton"), infer(pot.to(None), decoder, backend="reference")
+    for name in ("labels", "probability"):
+        if (expected := getattr(truth, name)) is not None:
+            assert torch.is_tensor(getattr(mine, name))
+            assert getattr(mine, name).device.type == DEVICE
+            np.testing.assert_allclose(getattr(mine, name).cpu(), expected.cpu(), rtol=0, atol=1e-9)
+
+
+def _placed(unary: np.ndarray, pairwise: tuple[np.ndarray, ...]) -> tuple[Any, Any]:
+    place = [torch.from_numpy(array).to(DEVICE) for array in (unary, *pairwise)]
+    return place[0], tuple(place[1:])

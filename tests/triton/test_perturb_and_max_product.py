@@ -1,0 +1,60 @@
+"""Max-product on perturbed models: the reference's labels and sweeps, sample by sample."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.test_messages import ODD, normal
+from tests.triton.placing import place, place_model
+
+from locpmap.inference.trees import breadth_first, there_and_back
+from locpmap.kernels import Backend
+from locpmap.kernels.perturbation import PLAIN, Perturbation
+from locpmap.potentials import Potentials
+
+REFERENCE, TRITON = Backend("reference").perturb_and_max_product, Backend("triton").perturb_and_max_product
+
+CASES = {case: pot for case, pot in ODD.items() if not case.startswith("far")} | {
+    "several programs": Potentials.grid(normal(13, 11, 5), (normal(13, 10), normal(12, 11))),
+}
+
+
+def check(
+    pot: Potentials, damping: float = 0.3, undamped: int = 2, sequential: bool = False, **part: int
+) -> np.ndarray:
+    """Both fill in the same labels and make as many sweeps, which are returned."""
+    lo, hi = part.get("lo", 0), part.get("hi", pot.n_images)
+    out = breadth_first(pot.model).order
+    order = np.concatenate([out[::-1], out]) if sequential else pot.model.order
+    limits = (damping, undamped, 1e-3, 7, 3, lo, hi, 2)
+    noise = Perturbation(PLAIN, 1.0, 5, 6)
+    labels = np.zeros((hi - lo, pot.n_sites, 3), np.int16)
+    sweeps = REFERENCE(pot.model, noise, order, out, *limits, labels)
+    model, mine = place_model(pot), place(np.zeros_like(labels))
+    levels: tuple[Any, Any] = there_and_back(pot.structure) if sequential else (None, None)
+    placed = place(levels[0]) if sequential else model.order
+    got = TRITON(model, noise, placed, place(out), *limits, mine, levels[1])
+    np.testing.assert_array_equal(mine.cpu().numpy(), labels)
+    np.testing.assert_array_equal(got.cpu().numpy(), sweeps)
+    return sweeps
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_labels_and_sweeps(case: str) -> None:
+    check(CASES[case])
+
+
+@pytest.mark.parametrize("case", ["nx1", "primes", "table per edge and image"])
+def test_from_the_leaves_to_the_roots_and_back(case: str) -> None:
+    check(CASES[case], sequential=True)
+
+
+def test_undamped_to_the_end() -> None:
+    assert check(CASES["primes"], undamped=50).max() <= 7
+
+
+@pytest.mark.parametrize("case", ["batch", "table per edge and image"])
+def test_parts_of_the_images(case: str) -> None:
+    check(CASES[case], lo=1, hi=2)
