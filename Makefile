@@ -26,8 +26,8 @@ test: $(DEV_ENV) ## install, run the whole suite
 test-triton: $(DEV_ENV) ## the kernels for GPUs in Triton's interpreter, on the CPU
 	TRITON_INTERPRET=1 $(VENV)/bin/python -m pytest tests/triton $(ARGS)
 
-test-gpu: ## the same on a GPU, with whatever Python has torch and triton: make test-gpu PYTHON=python3
-	PYTHONPATH=src:. $(PYTHON) -m pytest tests/triton $(ARGS)
+test-gpu: ## the same on a GPU, recorded, with whatever Python has torch and triton: make test-gpu PYTHON=python3
+	PYTHONPATH=src:. $(PYTHON) -m benchmarks.gpu_tests $(ARGS)
 
 lint: $(DEV_ENV) ## ruff: rules and format
 	$(VENV)/bin/ruff check .
@@ -44,8 +44,8 @@ bench: $(BENCH_ENV) ## time against other libraries in their own environment (FA
 	$(BENCH)/bin/python -m benchmarks.cpu $(if $(FAST),--fast)
 	$(BENCH)/bin/python -m benchmarks.learning $(if $(FAST),--n-images 500)
 
-bench-gpu: ## time decoding on a GPU, with whatever Python has torch and triton
-	PYTHONPATH=src:. $(PYTHON) -m benchmarks.gpu
+bench-gpu: ## time decoding and learning on a GPU, recorded, likewise (PEERS=folder: see benchmarks/gpu_peers.py)
+	PYTHONPATH=src:. $(PYTHON) -m benchmarks.gpu $(if $(PEERS),--peers $(PEERS)) $(ARGS)
 
 results: $(USER_ENV) ## docs/results.md from the runs recorded under results/
 	$(VENV)/bin/locpmap report results/mnist results/caltech --markdown docs/results.md

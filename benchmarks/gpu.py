@@ -1,8 +1,10 @@
-"""Time decoding on a GPU, with everything resident there: `python -m benchmarks.gpu`."""
+"""Time decoding and learning on a GPU, with everything resident there: `python -m benchmarks.gpu`."""
 
-import statistics
 import sys
+import time
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,33 +12,56 @@ import numpy as np
 import torch
 import typer
 from rich.console import Console
-from rich.table import Table
 
 import locpmap as lp
 from benchmarks import machine
-from benchmarks.report import write_record
+from benchmarks.gpu_ceilings import Ceilings, locpmap_floor
+from benchmarks.gpu_clock import card, card_name, kernels, measure
+from benchmarks.gpu_learning import gradient_rows
+from benchmarks.gpu_peers import PEERS, Run
+from benchmarks.gpu_report import print_floors, print_learning, print_task
+from benchmarks.report import print_verdicts, write_record
 from benchmarks.targets import Verdict
-from benchmarks.tasks import make_task
+from benchmarks.tasks import Task, make_task
 
 RESULTS = Path(__file__).parent / "results"
-REPEATS = 9
+N_SAMPLES = 50
+PATIENCE = 20.0  # seconds for a first call, compiling included; a row that takes longer is left out
 
-# Milliseconds for M = 50 samples with labels, probability and variance, by the task's name here.
-TARGETS = {"T2": 0.5, "T3": 2.5, "T4": 25.0, "5,000 digits": 8.0, "115 × T2": 40.0}
+# Milliseconds for M = 50 samples with labels, probability and variance; None: a harder set, reported beside.
+TARGETS = {
+    "T2": 0.5,
+    "T3": 2.5,
+    "T4": 25.0,
+    "5,000 digits": 8.0,
+    "115 × T2": 40.0,
+    "T2-hard": None,
+    "T3-hard": None,
+}
+BLOCKS_LIMIT, LBP_LIMIT, GRADIENT_LIMIT = 4.0, 2.0, 1 / 0.7
 
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+OURS: dict[str, tuple[str, dict[str, Any]]] = {
     "locpmap": ("locpmap", {}),
     "locpmap, perturbed start": ("locpmap", {"start": "perturbed"}),
     "locpmap, conditional": ("locpmap", {"probability": "conditional"}),
     "locpmap, rows and columns": ("locpmap", {"blocks": "rows+columns"}),
     "icm": ("icm", {}),
-    "mean field, 48 sweeps": ("mean_field", {"max_sweeps": 48, "tolerance": 0.0}),
     "gibbs, 100 sweeps": ("gibbs", {"n_samples": 50, "burn_in": 50}),
+    "mean field, 50 sweeps": ("mean_field", {"max_sweeps": 50, "tolerance": 0.0}),
+    "annealing, 100 sweeps": ("annealing", {}),
+    "lbp, 50 sweeps": ("lbp", {"max_sweeps": 50, "tolerance": 0.0}),
+    "max-product, 50 sweeps": ("max_product", {"max_sweeps": 50, "tolerance": 0.0}),
+    "trw, 50 sweeps": ("trw", {"max_sweeps": 50, "tolerance": 0.0}),
 }
+
+# Tasks on which only these rows are run: the largest, which would take minutes otherwise, and the harder sets.
+FEW = dict.fromkeys(("T4", "115 × T2", "T2-hard", "T3-hard"), list(OURS)[:3])
 
 
 def main(
     task: Annotated[list[str] | None, typer.Option(help="A task to run; may be given several times.")] = None,
+    row: Annotated[list[str] | None, typer.Option(help="A row to run; may be given several times.")] = None,
+    peers: Annotated[Path | None, typer.Option(help="A folder with clones of ConvCRF and DenseCRF.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the tasks.")] = 0,
     output: Annotated[Path | None, typer.Option(help="Where to write the JSON.")] = None,
 ) -> None:
@@ -44,95 +69,138 @@ def main(
     if not torch.cuda.is_available():
         typer.echo("torch finds no GPU: this benchmark needs one.", err=True)
         raise typer.Exit(2)
-    name = torch.cuda.get_device_name()
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    ceiling = copy_bandwidth()
-    console.print(f"{name}, copies {ceiling:.0f} GB/s, {machine.git_version()}, seed {seed}")
-    results: dict[str, dict[str, Any]] = {}
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    here = machine.machine() | card()
+    ceilings = Ceilings.of_this_card()
+    console.print(
+        f"{here['gpu']}: copies {ceilings.copy_gb_per_s:.0f} GB/s, cache {ceilings.cache_gb_per_s:.0f} GB/s,"
+        f" Philox {ceilings.philox_per_s / 1e9:.0f} G calls/s; {machine.git_version()}, seed {seed}"
+    )
+    target = output if task or row else output or RESULTS / f"gpu-{card_name()}.json"
+
+    def keep(results: dict[str, Any], learning: dict[str, Any]) -> None:
+        if target:
+            about = machine.provenance("benchmarks.gpu", seed, here) | {"peers": [name for name, _, _ in PEERS]}
+            measured = {"ceilings": asdict(ceilings), "results": results, "learning": learning}
+            write_record(target, about | measured, judge(results, learning))
+
+    results: dict[str, dict[str, dict[str, Any]]] = {}
+    again: dict[str, Callable[[], Any]] = {}
     for label in task or TARGETS:
-        potentials = resident(label, seed)
-        results[label] = {}
-        for row, (method, options) in METHODS.items():
-            if potentials.n_images * potentials.n_sites > 2**23 and row not in list(METHODS)[:2]:
-                continue  # minutes of building neighbour lists on the CPU
-            results[label][row] = measure(potentials, method, options)
-        print_task(console, label, results[label])
-    verdicts = [
-        Verdict(f"{label}: milliseconds", limit, results[label]["locpmap"].get("milliseconds"))
-        for label, limit in TARGETS.items()
-        if label in results
-    ]
-    where = output or RESULTS / f"gpu-{name.lower().replace(' ', '-')}.json"
-    here = machine.machine() | {"gpu": name, "copy_gb_per_s": ceiling}
-    write_record(where, machine.provenance("benchmarks.gpu", seed, here) | {"results": results}, verdicts)
+        problem, potentials = task_of(label, seed), resident(label, seed)
+        rows = results[label] = {}
+        for name, (method, options) in OURS.items():
+            if name in (row or OURS) and name in FEW.get(label, OURS):
+                rows[name] = ours(potentials, problem, method, options)
+        for name, prepare, tasks in PEERS:
+            if label in tasks and name in (row or [name]):
+                rows[name] = peer(prepare, problem, peers)
+        if "n_sweeps" in (plain := rows.get("locpmap", {})):
+            floor = locpmap_floor(potentials, N_SAMPLES, plain["n_sweeps"], ceilings)
+            plain["floor"] = floor.record()
+            again[label] = partial(decode, potentials, "locpmap", {})
+        print_task(console, label, rows)
+        keep(results, {})  # so that an interrupted run leaves what it has
+    learning = {} if row else learn(ceilings, seed)
+    for label, call in again.items():
+        results[label]["locpmap"]["kernels"] = kernels(call)
+    print_learning(console, learning)
+    print_floors(console, results)
+    print_verdicts(console, judge(results, learning))
+    keep(results, learning)
+    if target:
+        console.print(f"recorded in {target}")
+
+
+@lru_cache(maxsize=1)
+def task_of(label: str, seed: int) -> Task:
+    """The task behind a label."""
+    return make_task({"5,000 digits": "T1", "115 × T2": "T2"}.get(label, label), seed)
 
 
 def resident(label: str, seed: int) -> lp.Potentials:
     """A task's potentials on the GPU."""
-    task = make_task({"5,000 digits": "T1", "115 × T2": "T2"}.get(label, label), seed)
-    unary, pairwise = task.unary, task.pairwise
-    if label == "5,000 digits":
-        unary = np.tile(unary, (10, 1, 1, 1))
-    elif label == "115 × T2":
-        unary = np.broadcast_to(unary, (115, *unary.shape))
+    task, copies = task_of(label, seed), {"5,000 digits": 10, "115 × T2": 115}.get(label, 1)
+    unary = torch.tensor(task.unary).cuda()
+    if copies > 1:
+        unary = (unary if unary.ndim == 4 else unary[None]).repeat(copies, 1, 1, 1)
+    pairwise = task.pairwise
     weights = tuple(torch.tensor(w).cuda() for w in pairwise) if isinstance(pairwise, tuple) else pairwise
-    return lp.Potentials.grid(torch.tensor(unary).cuda(), weights)
+    return lp.Potentials.grid(unary, weights)
 
 
-def measure(potentials: lp.Potentials, method: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The median of several calls by CUDA's own clock, after two that compile and warm up, and the memory they took."""
+def decode(potentials: lp.Potentials, method: str, options: dict[str, Any]) -> lp.Result:
+    """One call with everything that it can tell about single sites."""
+    result = lp.infer(potentials, method, device="cuda", **options)
+    assert result.probability is None or result.variance is not None
+    return result
 
-    def call() -> Any:
-        result = lp.infer(potentials, method, **options)
-        return result.labels, result.variance, result
 
+def ours(potentials: lp.Potentials, task: Task, method: str, options: dict[str, Any]) -> dict[str, Any]:
+    """A decoder's row."""
     try:
-        result = call()[2]
-        torch.cuda.reset_peak_memory_stats()
-        held = torch.cuda.memory_allocated()
-        times = timed(call)
-    except (lp.errors.LocpmapError, RuntimeError) as error:
-        return {"refused": f"{type(error).__name__}: {error}"[:300]}
-    return {
-        "milliseconds": statistics.median(times),
-        "spread": [min(times), max(times)],
-        "n_sweeps": result.n_sweeps,
-        "megabytes": (torch.cuda.max_memory_allocated() - held) / 1e6,
-    }
-
-
-def timed(call: Callable[[], Any]) -> list[float]:
-    """Milliseconds of several calls."""
-    call()
-    times = []
-    for _ in range(REPEATS):
+        began = time.perf_counter()
+        result = decode(potentials, method, options)
         torch.cuda.synchronize()
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        call()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end))
-    return times
+        if (seconds := time.perf_counter() - began) > PATIENCE:
+            return {"refused": f"the first call took {seconds:.0f} s"}
+        timing = measure(lambda: decode(potentials, method, options))
+    except Exception as error:  # a row that fails must not lose the others
+        return refused(error)
+    return asdict(timing) | {"accuracy": accuracy(task, result.labels), "n_sweeps": result.n_sweeps}
 
 
-def copy_bandwidth() -> float:
-    """GB/s read and written by a copy of 2 GB."""
-    source = torch.zeros(2**29, device="cuda")
-    target = torch.empty_like(source)
-    return 2 * source.nbytes / statistics.median(timed(lambda: target.copy_(source))) / 1e6
+def peer(prepare: Callable[[Task, Path | None], Run], task: Task, folder: Path | None) -> dict[str, Any]:
+    """The row of something else."""
+    try:
+        run = prepare(task, folder)
+        right = accuracy(task, run()[0])
+        return asdict(measure(run)) | {"accuracy": right}
+    except Exception as error:
+        return refused(error)
 
 
-def print_task(console: Console, label: str, rows: dict[str, dict[str, Any]]) -> None:
-    """One table."""
-    table = Table("method", "ms", "least", "most", "sweeps", "MB", title=label)
-    for name, row in rows.items():
-        if "refused" in row:
-            table.add_row(name, row["refused"])
-            continue
-        cells = (row["milliseconds"], *row["spread"], row["n_sweeps"], row["megabytes"])
-        table.add_row(name, *(f"{cell:.3g}" for cell in cells))
-    console.print(table)
+def learn(ceilings: Ceilings, seed: int) -> dict[str, dict[str, Any]]:
+    """The rows of learning."""
+    try:
+        return gradient_rows(ceilings.copy_gb_per_s, seed)
+    except Exception as error:
+        return {"digits": refused(error)}
+
+
+def refused(error: Exception) -> dict[str, Any]:
+    """The row of what did not run, with the error's kind and its last line, which names the cause."""
+    lines = str(error).strip().splitlines() or [""]
+    return {"refused": f"{type(error).__name__}: {lines[-1]}"[:300]}
+
+
+def accuracy(task: Task, labels: Any) -> float:
+    """Share of the sites labelled as in the truth; a batch repeats the task's images."""
+    found = np.asarray(labels.cpu()).reshape(-1, *task.truth.shape)
+    return float(np.mean([task.accuracy(part) for part in found[:3]]))
+
+
+def judge(results: dict[str, dict[str, dict[str, Any]]], learning: dict[str, dict[str, Any]]) -> list[Verdict]:
+    """Every target against the measurements."""
+
+    def ms(task: str, name: str) -> float | None:
+        return results.get(task, {}).get(name, {}).get("milliseconds")
+
+    verdicts = [
+        Verdict(f"{task}: locpmap, milliseconds", limit, ms(task, "locpmap"))
+        for task, limit in TARGETS.items()
+        if limit is not None
+    ]
+    sites, blocks = ms("T2", "locpmap"), ms("T2", "locpmap, rows and columns")
+    ratio = None if sites is None or blocks is None else blocks / sites
+    verdicts.append(Verdict("T2: rows and columns ÷ single sites", BLOCKS_LIMIT, ratio))
+    verdicts.append(Verdict("T2: lbp, 50 sweeps, milliseconds", LBP_LIMIT, ms("T2", "lbp, 50 sweeps")))
+    verdicts += [
+        Verdict(f"gradient of {name}: time ÷ that of a copy of its bytes", GRADIENT_LIMIT, row["times_a_copy"])
+        for name, row in learning.items()
+        if "times_a_copy" in row
+    ]
+    return verdicts
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ PACKAGES = (
     "scipy",
     "numba",
     "torch",
+    "triton",
     "scikit-learn",
     "pydensecrf2",
     "PyMaxflow",
@@ -57,14 +58,14 @@ def versions() -> dict[str, str]:
 
 
 def git_version() -> str:
-    """The commit, with -dirty where files differ from it."""
+    """The commit, with -dirty where files differ from it; where there is no repository, what LOCPMAP_COMMIT says."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         return subprocess.run(
             command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        return os.environ.get("LOCPMAP_COMMIT", "unknown")
 
 
 def _cpu_model() -> str:

@@ -1,0 +1,105 @@
+"""What the card can do at most, measured, and the least time that a decoding could take by that.
+
+The floor counts what cannot be left out of Local Perturb-and-MAP with this noise: inputs read and results written once,
+the Philox calls for every site's first noise and for the starts that are ever looked at, and the labels of all samples
+read once per sweep, which come from the cache at best.  Comparisons, logarithms and further noise are not counted.
+"""
+
+from dataclasses import asdict, dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+import locpmap as lp
+from benchmarks.gpu_clock import queued
+from locpmap.kernels.triton.philox import PLAIN, words
+
+N_PROGRAMS, LANES, TURNS = 4096, 1024, 64
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Rates of the card."""
+
+    copy_gb_per_s: float  # device memory, read and written
+    cache_gb_per_s: float  # L2, read
+    philox_per_s: float  # calls of Philox-4x32-10, four words each
+
+    @classmethod
+    def of_this_card(cls) -> "Ceilings":
+        """Measured in about a second."""
+        return cls(_copy(), _cache(), _philox())
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Milliseconds that parts of the work take at the ceilings; they may overlap, so the largest is the floor."""
+
+    memory: float  # unaries, weights; labels, probability, variance
+    philox: float
+    labels: float  # of all samples, once per sweep, from the cache
+
+    @property
+    def milliseconds(self) -> float:
+        """The floor."""
+        return max(self.memory, self.philox, self.labels)
+
+    def record(self) -> dict[str, float]:
+        """For a result file."""
+        return asdict(self) | {"milliseconds": self.milliseconds}
+
+
+def locpmap_floor(potentials: lp.Potentials, n_samples: int, n_sweeps: float, ceilings: Ceilings) -> Floor:
+    """Of Local Perturb-and-MAP on single sites of a 4-connected grid with Potts weights and a random start."""
+    n_images, n_sites, n_labels = potentials.unary.shape
+    sites = n_images * n_sites
+    weights = sum(weight.nbytes for weight in potentials.pairwise.weights or ())
+    moved = 3 * potentials.unary.nbytes + weights + 8 * sites  # probability and variance are as large as the unaries
+    # Eight samples share a call for their noise with two labels, else four; a start is seen by the other colour only.
+    noise, start = (8, 128) if n_labels == 2 else (4, 4)
+    calls = sites * (-(-n_samples // noise) + -(-n_samples // start) / 2)
+    return Floor(
+        memory=moved / ceilings.copy_gb_per_s / 1e6,
+        philox=1000 * calls / ceilings.philox_per_s,
+        labels=n_sweeps * sites * n_samples / ceilings.cache_gb_per_s / 1e6,
+    )
+
+
+def _copy() -> float:
+    """A copy of 2 GB."""
+    source = torch.zeros(2**29, device="cuda")
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / queued(lambda: target.copy_(source)) / 1e6
+
+
+def _cache() -> float:
+    """16 MB read again and again, past the first-level caches."""
+    source = torch.zeros(2**22, device="cuda")
+    target = torch.empty(N_PROGRAMS, device="cuda")
+    read = N_PROGRAMS * TURNS * LANES * source.itemsize
+    return read / queued(lambda: _read[(N_PROGRAMS,)](source, target, source.numel() // LANES, TURNS, LANES)) / 1e6
+
+
+def _philox() -> float:
+    target = torch.empty(N_PROGRAMS * LANES, dtype=torch.uint32, device="cuda")
+    return 1000 * target.numel() * TURNS / queued(lambda: _draw[(N_PROGRAMS,)](target, 1, 2, TURNS, LANES))
+
+
+@triton.jit
+def _read(source_ptr, target_ptr, n_blocks, TURNS: tl.constexpr, LANES: tl.constexpr):  # type: ignore[no-untyped-def]
+    total = tl.zeros([LANES], tl.float32)
+    for turn in range(TURNS):
+        block = (tl.program_id(0) + turn * 61) % n_blocks
+        total += tl.load(source_ptr + block * LANES + tl.arange(0, LANES), cache_modifier=".cg")
+    tl.store(target_ptr + tl.program_id(0), tl.sum(total, axis=0))
+
+
+@triton.jit
+def _draw(target_ptr, k0, k1, TURNS: tl.constexpr, LANES: tl.constexpr):  # type: ignore[no-untyped-def]
+    lane = tl.program_id(0) * LANES + tl.arange(0, LANES)
+    mixed = tl.zeros([LANES], tl.uint32)
+    for turn in range(TURNS):
+        w0, w1, w2, w3 = words(k0, k1, PLAIN, 0, turn, lane, 0)
+        mixed ^= w0 ^ w1 ^ w2 ^ w3
+    tl.store(target_ptr + lane, mixed)

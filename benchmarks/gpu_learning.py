@@ -1,0 +1,50 @@
+"""The gradient of pseudolikelihood on a GPU, against the time to copy what it has to read."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.gpu_clock import measure, queued
+from benchmarks.learning import data
+from locpmap.features import ImageFeatures
+from locpmap.kernels.triton.site_likelihood import site_likelihood
+
+COPIES = {"5,000 digits": 1, "50,000 digits": 10}  # the second is far larger than any cache
+
+
+def gradient_rows(copy_gb_per_s: float, seed: int) -> dict[str, dict[str, Any]]:
+    """Value and gradient of 2 labels by intensity, and of constant and difference tables on both kinds of edges.
+
+    Counted are the features of sites and edges and the labels, each once, from memory: caches are emptied before.
+    """
+    images, labels = data(5000, seed)
+    rows = {}
+    for name, copies in COPIES.items():
+        call, moved = _gradient(np.tile(images, (copies, 1, 1)), np.tile(labels, (copies, 1, 1)))
+        milliseconds = queued(call, cold=True)
+        rows[name] = {
+            "milliseconds": milliseconds,
+            "wall": measure(call).wall,
+            "megabytes_moved": moved / 1e6,
+            "gb_per_s": moved / milliseconds / 1e6,
+            "times_a_copy": milliseconds * copy_gb_per_s * 1e6 / moved,
+        }
+    return rows
+
+
+def _gradient(images: np.ndarray, labels: np.ndarray) -> tuple[Any, int]:
+    """A call that computes it, and the bytes it has to read."""
+    observations = ImageFeatures()(images).observations(False)
+    on_gpu = observations._replace(**{name: torch.tensor(part).cuda() for name, part in observations._asdict().items()})
+    true = torch.tensor(labels.reshape(len(labels), -1).astype(np.int16)).cuda()
+    rng = np.random.default_rng(0)
+    weights, tables = (torch.tensor(rng.normal(size=shape)).cuda() for shape in ((2, 2), (2, 2, 2, 2)))
+    of_sites = torch.ones((1, 1), dtype=torch.float64, device="cuda")
+    sums = (torch.zeros(1, dtype=torch.float64, device="cuda"), torch.zeros_like(weights), torch.zeros_like(tables))
+
+    def call() -> None:
+        part = (0, len(true), 0, true.shape[1])
+        site_likelihood(on_gpu, true, true[:, :, None], of_sites, weights, tables, *sums, *part)
+
+    return call, on_gpu.unary.nbytes + on_gpu.pairwise.nbytes + true.nbytes
