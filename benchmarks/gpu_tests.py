@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,13 +35,18 @@ def main(
         raise typer.Exit(2)
     here = machine.machine() | card()
     modules = module or sorted((ROOT / "tests/triton").glob("test_*.py"))
-    with ThreadPoolExecutor(jobs) as pool:
-        rows = dict(zip([path.stem for path in modules], pool.map(run, modules), strict=True))
-    total = {count: sum(row[count] for row in rows.values()) for count in COUNTS}
-    typer.echo(f"{here['gpu']}: " + ", ".join(f"{number} {count}" for count, number in total.items()))
     provenance = machine.provenance("benchmarks.gpu_tests", 0, here)
     output = output or RESULTS / f"gpu-tests-{card_name()}.json"
-    write_record(output, {**provenance, "total": total, "modules": rows}, [])
+    rows: dict[str, dict[str, Any]] = {}
+    total: dict[str, int] = {}
+    with ThreadPoolExecutor(jobs) as pool:
+        running = {pool.submit(run, path): path.stem for path in modules}
+        for done in as_completed(running):  # recorded as they end, so that an interrupted run leaves what it has
+            rows[running.pop(done)] = done.result()
+            total = {count: sum(row[count] for row in rows.values()) for count in COUNTS}
+            left = sorted(running.values())
+            write_record(output, {**provenance, "total": total, "modules": rows, "not_run": left}, [])
+    typer.echo(f"{here['gpu']}: " + ", ".join(f"{number} {count}" for count, number in total.items()))
     typer.echo(f"recorded in {output}")
     raise typer.Exit(1 if total["failures"] or total["errors"] else 0)
 

@@ -58,14 +58,16 @@ def versions() -> dict[str, str]:
 
 
 def git_version() -> str:
-    """The commit, with -dirty where files differ from it; where there is no repository, what LOCPMAP_COMMIT says."""
+    """What LOCPMAP_COMMIT says, for a copy without its repository; else the commit, with -dirty where files differ."""
+    if told := os.environ.get("LOCPMAP_COMMIT"):
+        return told
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         return subprocess.run(
             command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("LOCPMAP_COMMIT", "unknown")
+        return "unknown"
 
 
 def _cpu_model() -> str:

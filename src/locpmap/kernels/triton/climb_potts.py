@@ -19,7 +19,7 @@ from locpmap.kernels.triton.potts_visits import first_visit, later_visits, list_
 from locpmap.kernels.triton.turns import at_once, resident_programs, wait_for_all
 
 FIRST, LATER, VISIT = 128, 128, 256  # lanes of a tile, at first and later; pairs of the list visited at a time
-TILES_EACH = 8  # of later visits to a colour, that a program has at least: smaller images have fewer programs
+TILES_EACH = 32  # of later visits to a colour, that a program has at least: smaller images have fewer programs
 
 PERTURBED = tl.constexpr(perturbation.PERTURBED)
 
