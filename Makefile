@@ -24,7 +24,7 @@ test: $(DEV_ENV) ## install, run the whole suite
 	$(VENV)/bin/python -m pytest $(ARGS)
 
 test-triton: $(DEV_ENV) ## the kernels for GPUs in Triton's interpreter, on the CPU
-	TRITON_INTERPRET=1 $(VENV)/bin/python -m pytest tests/triton $(ARGS)
+	TRITON_INTERPRET=1 $(VENV)/bin/python -m pytest --numprocesses auto --dist worksteal tests/triton $(ARGS)
 
 test-gpu: ## the same on a GPU, recorded, with whatever Python has torch and triton: make test-gpu PYTHON=python3
 	PYTHONPATH=src:. $(PYTHON) -m benchmarks.gpu_tests $(ARGS)

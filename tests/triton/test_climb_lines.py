@@ -61,8 +61,7 @@ def check(
     assert found_sweeps.dtype == torch.int32
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("shape", "form"), [(s, f) for s in SHAPES for f in (FORMS if s != (4, 9) else FORMS[:1])])
 def test_lines(shape: tuple[int, int], form: str) -> None:
     turn = 3 * SHAPES.index(shape) + FORMS.index(form) + 1
     n_labels, start = (2, 3, 5, 1)[turn % 4], (RANDOM, PERTURBED, GIVEN)[turn // 2 % 3]
@@ -77,8 +76,7 @@ def test_lines_open_again_when_lines_across_change() -> None:
     check(potentials, "rows+columns", n_samples=64)
 
 
-@pytest.mark.parametrize("n_labels", [9, 21, 32])
-@pytest.mark.parametrize("form", ["weights", "either sign"])
+@pytest.mark.parametrize(("n_labels", "form"), [(9, "either sign"), (32, "weights")])
 def test_many_labels(n_labels: int, form: str) -> None:
     check(odd_model((3, 5), n_labels, form, 4), "rows+columns")
 

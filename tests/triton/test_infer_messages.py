@@ -39,13 +39,14 @@ def compare(pot: Potentials, decoder: Decoder, rounding: float = 1e-9) -> None:
         np.testing.assert_array_equal(mine.samples, truth.samples)
 
 
-@pytest.mark.parametrize("schedule", ["auto", "sequential"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "schedule"), [*((case, "auto") for case in CASES), ("primes", "sequential"), ("batch", "sequential")]
+)
 def test_lbp(case: str, schedule: str) -> None:
     compare(ODD[case], LBP(schedule=schedule, max_sweeps=12, tolerance=1e-3))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CASES[::2])
 def test_trw(case: str) -> None:
     compare(ODD[case], TRW(max_sweeps=5, tolerance=1e-3, n_forests=3))
 
@@ -56,7 +57,7 @@ def test_max_product(case: str, schedule: str) -> None:
     compare(ODD[case], MaxProduct(schedule=schedule, max_sweeps=13, tolerance=1e-3))
 
 
-@pytest.mark.parametrize("case", ["nx1", "batch", "table per edge and image"])
+@pytest.mark.parametrize("case", ["nx1", "batch"])
 def test_perturb_and_max_product(case: str) -> None:
     compare(ODD[case], PerturbAndMaxProduct(n_samples=3, max_sweeps=11, keep_samples=True))
 
