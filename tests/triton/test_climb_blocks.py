@@ -66,12 +66,14 @@ def test_tiles(shape: tuple[int, int], tile: tuple[int, int], form: str) -> None
     check(odd_model(shape, (2, 3, 1)[turn % 3], form, turn), tile, start=(RANDOM, PERTURBED, GIVEN)[turn // 2 % 3])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_labels", "form"), [(5, "hard tables"), (8, "weight"), (4, "either sign")])
 def test_tiles_of_many_labellings(n_labels: int, form: str) -> None:
     """More than a program looks at together, so that most are left out."""
     check(odd_model((2, 3), n_labels, form, 4), (2, 2))
 
 
+@pytest.mark.slow
 def test_tiles_open_again_when_those_around_change() -> None:
     rng = np.random.default_rng(8)
     weights = (2 * rng.normal(size=(4, 5)), 2 * rng.normal(size=(3, 6)))

@@ -69,6 +69,7 @@ def test_lines(shape: tuple[int, int], form: str) -> None:
         check(odd_model(shape, n_labels, form, turn), blocks, start=start)
 
 
+@pytest.mark.slow
 def test_lines_open_again_when_lines_across_change() -> None:
     rng = np.random.default_rng(8)
     weights = (2 * rng.normal(size=(8, 8)), 2 * rng.normal(size=(7, 9)))
@@ -102,6 +103,7 @@ def test_ties_go_to_the_smallest_labels(weight: float) -> None:
         check(Potentials.grid(unary, weight), blocks, scheme=NONE, n_samples=5)
 
 
+@pytest.mark.slow
 def test_single_precision_ends_at_line_wise_maxima() -> None:
     """Rounding may lead a climb elsewhere, but not to labels that the reference would improve."""
     rng = np.random.default_rng(2)

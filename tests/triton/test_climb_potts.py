@@ -24,6 +24,7 @@ def test_climbs(shape: tuple[int, int], n_labels: int, start: int) -> None:
     compare(2, shape, n_labels, start, max_sweeps=(100, 2, 1)[(shape[1] + n_labels) % 3])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_labels", [21, 130])
 def test_many_labels(n_labels: int) -> None:
     compare(1, (1, 2), n_labels, PERTURBED)

@@ -57,6 +57,7 @@ def test_max_product(case: str, schedule: str) -> None:
     compare(ODD[case], MaxProduct(schedule=schedule, max_sweeps=13, tolerance=1e-3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["nx1", "batch"])
 def test_perturb_and_max_product(case: str) -> None:
     compare(ODD[case], PerturbAndMaxProduct(n_samples=3, max_sweeps=11, keep_samples=True))
@@ -68,6 +69,7 @@ def test_images_in_either_domain() -> None:
     compare(Potentials.graph(normal(2, 8, 3), [[i, i + 1] for i in range(7)], weights), LBP(schedule="coloured"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", [LBP(), TRW(n_forests=3)], ids=lambda d: d.name)
 def test_single_precision(decoder: Decoder) -> None:
     pot = ODD["primes"]
@@ -90,6 +92,7 @@ def test_the_linear_domain_is_smaller_in_single_precision(monkeypatch: pytest.Mo
     np.testing.assert_array_equal(mine.probability, logs.probability)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_launch", [1, 3])
 def test_it_does_not_matter_how_many_sweeps_a_launch_makes(per_launch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pot = ODD["batch"]

@@ -142,6 +142,7 @@ def test_a_grid_whose_lists_are_not_read(shape: tuple[int, int], parity: int) ->
     check((messages, dirty), (mine.cpu().numpy(), marks.cpu().numpy()), rounding=1e-12)
 
 
+@pytest.mark.slow
 def test_copies_share_the_pairwise_terms_of_their_image() -> None:
     pot = CASES["table per edge and image"]
     model, n_copies = place_model(pot), 3

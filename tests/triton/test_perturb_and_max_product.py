@@ -46,6 +46,7 @@ def test_labels_and_sweeps(case: str) -> None:
     check(CASES[case])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["nx1", "primes"])
 def test_from_the_leaves_to_the_roots_and_back(case: str) -> None:
     check(CASES[case], sequential=True)

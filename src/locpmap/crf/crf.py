@@ -148,8 +148,8 @@ class CRF:
             checkpoint: A file to keep the state in every few seconds; a fit that was interrupted goes on from there.
             progress: True for a bar, or a function of (iteration, most, value).
             n_threads: Threads to use; the result does not depend on it.
-            backend: "auto", "numba", "torch" or "reference".
-            device: "auto", "cpu" or "cuda" (torch).
+            backend: "auto", "numba", "triton", "torch" or "reference".
+            device: "auto" (the CPU), "cpu" or "cuda" (Triton).
             standard_errors: Whether to compute Godambe standard errors (needs at least ten inputs).
 
         Cost of a pass: O(S · L · (D + degree · F)) for "pseudolikelihood", O(S · L² · ..) for rows and columns.
