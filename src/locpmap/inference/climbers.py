@@ -15,13 +15,12 @@ from locpmap.graphs import Grid
 from locpmap.inference.decoder import Problem
 from locpmap.inference.sampling import Draw
 from locpmap.kernels import ON_GPU
-from locpmap.kernels.block_plan import BlockPlan
+from locpmap.kernels.block_plan import MAX_LINE_LABELS, BlockPlan
 from locpmap.kernels.perturbation import GIVEN, Perturbation
 from locpmap.potentials import Potentials
 
 Array = npt.NDArray[Any]
 MAX_BIT_SITES = 1 << 19
-MAX_LINE_LABELS = 32
 
 _directions: WeakKeyDictionary[Potentials, dict[Any, tuple[Array, ...]]] = WeakKeyDictionary()
 
@@ -126,7 +125,7 @@ def takes_directions(potentials: Potentials) -> bool:
 
 
 def takes_lines(problem: Problem, blocks: Any) -> bool:
-    """Whether :func:`line_climber` can serve: choices are noted in a word with a bit per label."""
+    """Whether :func:`line_climber` can serve."""
     few = problem.potentials.n_labels <= MAX_LINE_LABELS
     return problem.kernels.name == ON_GPU and isinstance(blocks, str) and few and takes_directions(problem.potentials)
 

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
+MAX_LINE_LABELS = 32  # of rows and columns on a GPU, which note a choice in a word with a bit for every label
+
 
 class BlockPlan(NamedTuple):
     """Blocks in the order in which a sweep visits them (T sites in all blocks, P families, each covering all)."""

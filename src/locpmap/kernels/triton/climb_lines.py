@@ -14,9 +14,9 @@ from locpmap.kernels.perturbation import PLAIN, Perturbation
 from locpmap.kernels.reference.climb_blocks import ROUNDING
 from locpmap.kernels.triton.grid_lines import Lines, Near, Site, best_labels, is_open, trace
 from locpmap.kernels.triton.perturb import begin, perturb
+from locpmap.kernels.triton.potts_grid import images_apart
 from locpmap.kernels.triton.turns import resident_programs, wait_for_all
 
-MAX_LABELS = 32  # a choice has a bit for every label
 ITEMS = 32
 AHEAD = 4  # sites that are read before their turn comes
 PARTS = {"rows": (0, 2), "columns": (2, 4), "rows+columns": (0, 4)}  # even rows, odd rows, even columns, odd columns
@@ -45,7 +45,7 @@ def climb_lines(
     (n, S, L, R) once.
 
     Args:
-        unary: (n, S, L) with at most ``MAX_LABELS`` labels.
+        unary: (n, S, L) with at most ``MAX_LINE_LABELS`` labels (`locpmap.kernels.block_plan`).
         right: Potts weights (1|n, H, W-1).
         down: (1|n, H-1, W).
         attractive: That no weight is below 0, which saves time.
@@ -79,7 +79,7 @@ def climb_lines(
     sizes = (2, n_images * n_samples, n_images * (height + width) * n_samples)
     counts, changed, stamps = torch.zeros(sum(sizes), dtype=torch.int32, device=device).split(sizes)
     _climb_lines[(n_programs,)](
-        *(noisy, right, _apart(right), down, _apart(down), labels, choices, changed, stamps, counts),
+        *(noisy, right, images_apart(right), down, images_apart(down), labels, choices, changed, stamps, counts),
         *(n_images, height, width, n_samples, row, column, max_sweeps, *PARTS[blocks], length),
         ATTRACTIVE=attractive,
         TIES=perturbation.scheme != PLAIN,  # which leaves none
@@ -92,11 +92,6 @@ def climb_lines(
         launch_cooperative_grid=True,
     )
     return changed.view(n_images, n_samples)
-
-
-def _apart(weights: torch.Tensor) -> int:
-    """From one image's weights to the next's; 0 where all share them."""
-    return int(weights.stride(0)) if len(weights) > 1 else 0
 
 
 def _site_ids(height: int, width: int, row: int, column: int, full_width: int, device: torch.device) -> torch.Tensor:

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels import perturbation
-from locpmap.kernels.triton.potts_grid import Field, Terms, describe_sites, field_of, lanes
+from locpmap.kernels.triton.potts_grid import Field, Terms, describe_sites, field_of, images_apart, lanes
 from locpmap.kernels.triton.potts_visits import first_visit, later_visits, list_active, start_words
 from locpmap.kernels.triton.turns import at_once, resident_programs, wait_for_all
 
@@ -115,9 +115,9 @@ def climb_with_scores(
     row, column, full_width = window
     field = Field(
         right,
-        right.stride(0) if len(right) > 1 else 0,
+        images_apart(right),
         down,
-        down.stride(0) if len(down) > 1 else 0,
+        images_apart(down),
         height,
         width,
         n_words,

@@ -15,7 +15,7 @@ from locpmap.kernels.perturbation import NONE, Perturbation
 from locpmap.kernels.triton.local_scores import add_local_scores, load_labels, neighbours, pairs_of, sizes_of, slots_at
 from locpmap.kernels.triton.perturb import begin, perturb
 from locpmap.kernels.triton.sweeping import ARRIVALS, BOUNDS, LATEST, is_still, launch_of
-from locpmap.kernels.triton.turns import AT_ONCE, wait_for_all
+from locpmap.kernels.triton.turns import at_once, wait_for_all
 
 ITEMS = 256  # that a program takes at a time; fewer of many labels or of tables
 
@@ -50,7 +50,7 @@ def climb_sites(
         where = (len(notes) - 3, max_sweeps, lo, hi, unary.shape[1], n_samples, *scores.stride()[1:])
         marks = torch.ones(labels.shape, dtype=torch.uint8, device=labels.device)
         arrays = (scores, labels, marks, changed, model.order, pairs_of(model), notes)
-        _climb[grid](*arrays, *where, **sizes, **AT_ONCE)
+        _climb[grid](*arrays, *where, **sizes, **at_once())
     return changed
 
 

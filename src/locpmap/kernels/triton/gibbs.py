@@ -11,7 +11,7 @@ from locpmap.kernels.reference import gibbs as reference
 from locpmap.kernels.triton.local_scores import add_local_scores, items_of, load_labels, pairs_of, sizes_of
 from locpmap.kernels.triton.philox import CHAIN, uniform, words
 from locpmap.kernels.triton.sweeping import ARRIVALS, BOUNDS, launch_of
-from locpmap.kernels.triton.turns import AT_ONCE, wait_for_all
+from locpmap.kernels.triton.turns import at_once, wait_for_all
 
 VOTES, CONDITIONAL = tl.constexpr(reference.VOTES), tl.constexpr(reference.CONDITIONAL)
 ITEMS = 128  # that a program takes at a time, one to a thread; fewer of many labels or of tables
@@ -50,7 +50,7 @@ def gibbs(
     grid, notes = launch_of(model, hi - lo, 1, begin, stop, sizes["ITEMS"])
     where = (notes, len(notes) - 3, lo, hi, *labels.shape)
     keeps = kept is not None and len(kept) > 0
-    _gibbs[grid](*arrays, *key, *numbers, *where, ADDS=adds, KEEPS=keeps, **sizes, **AT_ONCE)
+    _gibbs[grid](*arrays, *key, *numbers, *where, ADDS=adds, KEEPS=keeps, **sizes, **at_once())
 
 
 @triton.jit(

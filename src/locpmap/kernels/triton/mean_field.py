@@ -22,7 +22,7 @@ from locpmap.kernels.triton.local_scores import (
     table_scores,
 )
 from locpmap.kernels.triton.sweeping import ARRIVALS, BOUNDS, LATEST, is_still, launch_of
-from locpmap.kernels.triton.turns import AT_ONCE, wait_for_all
+from locpmap.kernels.triton.turns import at_once, wait_for_all
 
 CHANGED, FORBIDDEN = tl.constexpr(messages.CHANGED), tl.constexpr(reference.FORBIDDEN)
 BLOCK = 2048  # items times labels that a program takes at a time; fewer with tables
@@ -48,7 +48,7 @@ def mean_field(
     grid, notes = launch_of(model, hi - lo, 1, begin, stop, sizes["ITEMS"])
     arrays = (model.unary, beliefs, dirty, model.order, pairs, notes)
     where = (len(notes) - 3, n_sweeps, lo, hi, dirty.shape[1])
-    _mean_field[grid](*arrays, float(tolerance), *where, **sizes, **AT_ONCE)
+    _mean_field[grid](*arrays, float(tolerance), *where, **sizes, **at_once())
     return notes[LATEST.value]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import torch
 import triton
 import triton.language as tl
 
@@ -45,6 +46,11 @@ class Lanes(NamedTuple):
     column: Any
     site: Any  # its number in the image
     word: Any  # of samples
+
+
+def images_apart(weights: torch.Tensor) -> int:
+    """From one image's weights to the next's; 0 where all share them."""
+    return int(weights.stride(0)) if len(weights) > 1 else 0
 
 
 @triton.jit

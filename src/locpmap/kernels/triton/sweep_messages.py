@@ -21,7 +21,7 @@ from locpmap.kernels.triton.grid_slots import cells_of, shape_of
 from locpmap.kernels.triton.local_scores import Pairs
 from locpmap.kernels.triton.messages import rows
 from locpmap.kernels.triton.send_messages import add, send, slots_to
-from locpmap.kernels.triton.turns import AT_ONCE, resident_programs, wait_for_all
+from locpmap.kernels.triton.turns import at_once, resident_programs, wait_for_all
 
 _LANES = 512  # sites times labels of a tile: 4 for each thread, which one load of 16 bytes brings
 _APART = 32  # numbers of 4 bytes that a line of a cache holds
@@ -124,7 +124,7 @@ def sweep_messages(
             DAMPED=damping > 0,
             **algebra,
             **sizes,
-            **AT_ONCE,
+            **at_once(),
         )
     return visited[_APART:]
 

@@ -22,7 +22,7 @@ ARRIVALS, LATEST, BOUNDS = (tl.constexpr(place) for place in range(3))
 def launch_of(
     model: Model, n_images: int, per_site: int, begin: int, stop: int, items: int
 ) -> tuple[tuple[int], torch.Tensor]:
-    """The grid of a launch with ``AT_ONCE`` over positions begin..stop of the order, and what its programs share.
+    """The grid of a launch with `at_once` over positions begin..stop of the order, and what its programs share.
 
     There is a program for every ``items`` items of the largest class, ``per_site`` of which belong to a site of an
     image, or as many as can run at once.  The notes are (3 + classes,) int32; nobody waits until they have arrived.

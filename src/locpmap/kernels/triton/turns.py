@@ -21,9 +21,6 @@ def at_once(registers: int = REGISTERS) -> dict[str, Any]:
     return {"num_warps": WARPS, "maxnreg": registers, "launch_cooperative_grid": True}
 
 
-AT_ONCE = at_once()
-
-
 @cache
 def resident_programs(device: torch.device, registers: int = REGISTERS) -> int:
     """How many programs of such a launch run at the same time; Triton's interpreter runs just one.
