@@ -5,6 +5,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -53,6 +54,23 @@ def measure(call: Callable[[], Any]) -> Timing:
         events.append(begin.elapsed_time(end))
     megabytes = (torch.cuda.max_memory_allocated() - held) / 1e6
     return Timing(statistics.median(events), [min(events), max(events)], statistics.median(walls), megabytes)
+
+
+def in_a_row(call: Callable[[], Any]) -> float:
+    """Median milliseconds from the end of a call to the end of the next, when they follow one another.
+
+    Where a call waits for the device, Python's part and the device's add up; else the longer of the two counts.
+    """
+    call()
+    torch.cuda.synchronize()
+    ends: list[torch.cuda.Event] = []
+    began = time.perf_counter()
+    while len(ends) < 4 * REPEATS and time.perf_counter() - began < SECONDS:
+        call()
+        ends.append(torch.cuda.Event(enable_timing=True))
+        ends[-1].record()
+    torch.cuda.synchronize()
+    return statistics.median(a.elapsed_time(b) for a, b in pairwise(ends[1:] if len(ends) > 2 else ends))
 
 
 def queued(call: Callable[[], Any], cold: bool = False) -> float:

@@ -72,13 +72,15 @@ def _peers(results: dict[str, Any], peers: list[str]) -> str:
 
 
 def _floors(results: dict[str, Any]) -> str:
-    headings = ["", "memory", "Philox", "labels", "kernels", "whole call", "by the host's clock", "kernels ÷ floor"]
+    parts = ("memory", "Philox", "labels", "kernels", "one after another", "by itself", "by the host's clock")
+    headings = ["", *parts, "kernels ÷ floor"]
     rows = []
     for task, systems in results.items():
         row = systems.get("locpmap", {})
         if "kernels" in row:
             floor, busy = row["floor"], sum(row["kernels"].values())
-            cells = (floor["memory"], floor["philox"], floor["labels"], busy, row["milliseconds"], row["wall"])
+            least = (floor["memory"], floor["philox"], floor["labels"])
+            cells = (*least, busy, row["in_a_row"], row["milliseconds"], row["wall"])
             rows.append([task, *(f"{cell:.3g}" for cell in cells), f"{busy / floor['milliseconds']:.1f}"])
     return _table(headings, rows)
 

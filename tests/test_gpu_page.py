@@ -27,7 +27,10 @@ def test_a_miss_is_printed_as_a_miss():
         "peers": ["other"],
         "ceilings": {"copy_gb_per_s": 4000.0, "cache_gb_per_s": 9000.0, "philox_per_s": 3e11},
         "results": {
-            "T2": {"locpmap": row | {"floor": floor, "kernels": {"climb": 1.0}}, "other": {"refused": "absent"}}
+            "T2": {
+                "locpmap": row | {"floor": floor, "in_a_row": 1.2, "kernels": {"climb": 1.0}},
+                "other": {"refused": "absent"},
+            }
         },
         "learning": {},
         "targets": [{"target": "T2", "limit": 0.5, "measured": 1.5, "met": False}],
@@ -35,5 +38,5 @@ def test_a_miss_is_printed_as_a_miss():
     page = rewritten(f"{BEGIN}{END}", record, None)
     assert "| T2 | 0.5 | 1.5 | **missed** |" in page
     assert "| other | – | – |" in page
-    assert "| T2 | 0.1 | 0.2 | 0.1 | 1 | 1.5 | 1.6 | 5.0 |" in page
+    assert "| T2 | 0.1 | 0.2 | 0.1 | 1 | 1.2 | 1.5 | 1.6 | 5.0 |" in page
     assert page == rewritten(page, record, None)

@@ -7,8 +7,10 @@ tensor is recognised only if the caller has imported torch already, so that this
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -34,14 +36,44 @@ def on_gpu(value: object) -> bool:
 
 def current_device(array: Any) -> AbstractContextManager[Any]:
     """Inside, what is launched runs where the array is: with several GPUs it need not be torch's current one."""
-    elsewhere = is_tensor(array) and array.device.type == "cuda"
-    return sys.modules["torch"].cuda.device(array.device) if elsewhere else nullcontext()
+    if not is_tensor(array) or array.device.type != "cuda":
+        return nullcontext()
+    cuda = sys.modules["torch"].cuda
+    return nullcontext() if array.device.index == cuda.current_device() else cuda.device(array.device)  # slow to enter
 
 
 def wait_for_device(array: Any) -> None:
     """Return when all that was launched where the array is has ended."""
     if is_tensor(array) and array.device.type == "cuda":
         sys.modules["torch"].cuda.synchronize(array.device)
+
+
+class Stopwatch:
+    """Seconds from its making to its stop, where the array is: a GPU is not waited for before they are asked for."""
+
+    def __init__(self, array: Any) -> None:
+        cuda = sys.modules["torch"].cuda if is_tensor(array) and array.device.type == "cuda" else None
+        self._events = None if cuda is None else (cuda.Event(enable_timing=True), cuda.Event(enable_timing=True))
+        self._stream: Any = None if cuda is None else cuda.current_stream()
+        self._began = self._record(0)
+
+    def _record(self, which: int) -> float:
+        if self._events is not None:
+            self._stream.record_event(self._events[which])
+        return time.perf_counter()
+
+    def stop(self) -> None:
+        """Now, or when the device has come as far as this."""
+        self._ended = self._record(1)
+
+    @property
+    def seconds(self) -> float:
+        """The time between; waits for a device to come so far."""
+        if self._events is None:
+            return self._ended - self._began
+        begin, end = self._events
+        end.synchronize()
+        return float(begin.elapsed_time(end)) / 1000
 
 
 def namespace(array: object) -> Any:
@@ -94,14 +126,14 @@ def _to_float_tensor(value: object, name: str, like: Any) -> Any:
 
 def dtype_beside(like: Any, dtype: Any) -> Any:
     """The type of that name (or itself) for arrays beside ``like``: where a device has no double precision, single."""
-    return _dtype_there(like.device, dtype) if is_tensor(like) else np.dtype(dtype)
+    return _torch_dtype(dtype, like.device.type in SINGLE_ONLY) if is_tensor(like) else np.dtype(dtype)
 
 
-def _dtype_there(device: Any, dtype: Any) -> Any:
+@cache
+def _torch_dtype(dtype: Any, single_only: bool) -> Any:
     torch = import_module("torch")
     dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-    single = dtype == torch.float64 and torch.device(device).type in SINGLE_ONLY
-    return torch.float32 if single else dtype
+    return torch.float32 if single_only and dtype == torch.float64 else dtype
 
 
 def to_labels(value: object, name: str) -> npt.NDArray[np.int64]:
@@ -122,7 +154,8 @@ def to_keep(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def cast(array: Any, dtype: Any) -> Any:
     """The array in another type, which may be its own; ``dtype`` is one of the same kind of array, or its name."""
     if is_tensor(array):
-        return array.to(dtype_beside(array, dtype))
+        there = dtype_beside(array, dtype)
+        return array if array.dtype == there else array.to(there)
     return array.astype(dtype, copy=False)
 
 
@@ -152,7 +185,9 @@ class Restore:
 
 
 def _placed(tensor: Any, device: Any) -> Any:
-    return tensor.to(device=device, dtype=_dtype_there(device, tensor.dtype))
+    single_only = str(device).partition(":")[0] in SINGLE_ONLY
+    dtype = _torch_dtype(tensor.dtype, single_only)
+    return tensor if tensor.dtype == dtype and str(tensor.device) == device else tensor.to(device=device, dtype=dtype)
 
 
 def frozen(array: Any) -> Any:

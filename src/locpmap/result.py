@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -50,6 +51,15 @@ class Band:
     unique: Any  # () or (N,): share of samples whose local maximum is unique
 
 
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended."""
+
+    status: Status
+    seconds: float
+    n_sweeps: float
+
+
 @dataclass(frozen=True, eq=False)
 class Result:
     """Labels, what is known about their uncertainty, and how they came about.
@@ -62,22 +72,23 @@ class Result:
 
     Where tables forbid pairs of labels by -inf, ``status`` says if the labels of an image break such a pair; the images
     are those with a ``score`` of -inf.
+
+    On a GPU the samplers' labels and probabilities may still be on their way, as with any operation of torch; how the
+    run ended (``status``, ``seconds``, ``n_sweeps``) is known, and waited for, when it is asked for.
     """
 
     labels: Any
     probability: Any
     method: str
-    status: Status
     backend: str
     device: str
-    seconds: float  # wall time; the first run of a decoder includes compiling it, a few seconds per precision
-    n_sweeps: float  # sweeps made; for samplers the mean over samples
     n_samples: int = 0
     noise: str | None = None  # the scheme, for decoders that perturb
     log_partition: Any = None  # () or (N,)
     log_partition_kind: BoundKind | None = None
     samples: Any = None  # (M, .., sites) int16
     band: Band | None = None
+    ending: Ending | Callable[[], Ending] = field(repr=False, kw_only=True)
     potentials: Potentials = field(repr=False, kw_only=True)
 
     def __repr__(self) -> str:
@@ -85,6 +96,25 @@ class Result:
         shape = tuple(int(n) for n in self.labels.shape)
         where = f"{self.backend} on {self.device}"
         return f"<Result of {self.method}: {gives} {shape}, {self.status}, {self.seconds:.3g} s, {where}>"
+
+    @cached_property
+    def _ended(self) -> Ending:
+        return self.ending if isinstance(self.ending, Ending) else self.ending()
+
+    @property
+    def status(self) -> Status:
+        """How the run ended."""
+        return self._ended.status
+
+    @property
+    def seconds(self) -> float:
+        """Wall time; the first run of a decoder includes compiling it, a few seconds per precision."""
+        return self._ended.seconds
+
+    @property
+    def n_sweeps(self) -> float:
+        """Sweeps made; for samplers the mean over samples."""
+        return self._ended.n_sweeps
 
     @property
     def converged(self) -> bool:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import Restore, cast, current_device, namespace
+from locpmap.arrays import Restore, Stopwatch, cast, current_device, namespace
 from locpmap.errors import InputError, InputTypeError, unknown, whole_number
-from locpmap.inference.decoder import Decoder, Outcome, Problem, Progress, at_least, check_flags, drive, within
+from locpmap.inference.decoder import Climbs, Decoder, Outcome, Problem, Progress, at_least, check_flags, drive, within
 from locpmap.inference.placement import place
 from locpmap.inference.registry import DECODERS, options_of
 from locpmap.kernels.reference.scores import total_scores
 from locpmap.kernels.threads import Threads, available_threads
 from locpmap.noise import key_of
 from locpmap.potentials import Potentials
-from locpmap.result import Result, Status
+from locpmap.result import Ending, Result, Status
 
 # What `infer` itself takes by name: a misspelt one ends up among the decoder's options.
 ARGUMENTS = ("seed", "backend", "device", "first_image", "max_seconds", "n_threads", "progress")
@@ -79,14 +79,15 @@ def infer(
     key = key_of(seed)
     kernels = place(potentials, decoder, backend, device)
     threads = Threads((n_threads or available_threads()) if kernels.name == "numba" else 1)
-    began = time.perf_counter()
     try:
         problem = Problem(potentials.to(kernels.device), kernels, threads, key, first_image)
         with current_device(problem.potentials.unary):
+            watch = Stopwatch(problem.potentials.unary)
             outcome, status = drive(decoder, problem, max_seconds, progress)
+            watch.stop()
     finally:
         threads.close()
-    return _result(potentials, problem, decoder, outcome, status, time.perf_counter() - began)
+    return _result(potentials, problem, decoder, outcome, status, watch)
 
 
 def configure(method: str | Decoder, options: dict[str, Any], arguments: Sequence[str] = ARGUMENTS) -> Decoder:
@@ -121,7 +122,7 @@ def known_method(method: Any) -> str:
 
 
 def _result(
-    potentials: Potentials, problem: Problem, decoder: Decoder, outcome: Outcome, status: Status, seconds: float
+    potentials: Potentials, problem: Problem, decoder: Decoder, outcome: Outcome, status: Status, watch: Stopwatch
 ) -> Result:
     """Flat arrays back in the caller's shape and kind, with masked sites marked."""
     labels, probability, samples = cast(outcome.labels, "int64"), outcome.probability, outcome.samples
@@ -129,6 +130,7 @@ def _result(
         host = potentials.to(None)
         if np.isneginf(total_scores(host.model, Restore()(labels))).any():
             status = Status.FORBIDDEN
+    ending = partial(_ending, outcome.climbs or outcome.n_sweeps, status, watch)
     masked = problem.potentials.masked
     if masked is not None:
         where = namespace(labels).where
@@ -145,16 +147,23 @@ def _result(
         labels=restore(unflatten(labels)),
         probability=None if probability is None else restore(unflatten(probability)),
         method=decoder.name,
-        status=status,
         backend=problem.kernels.name,
         device=problem.kernels.device or "cpu",
-        seconds=seconds,
-        n_sweeps=outcome.n_sweeps,
         n_samples=outcome.n_samples,
         noise=outcome.noise,
         log_partition=log_partition,
         log_partition_kind=outcome.log_partition_kind,
         samples=samples,
         band=outcome.band,
+        ending=ending if problem.kernels.device else ending(),
         potentials=potentials,
     )
+
+
+def _ending(sweeps: Climbs | float, status: Status, watch: Stopwatch) -> Ending:
+    """How the run ended, which for climbs on a GPU is only known when they have."""
+    if isinstance(sweeps, Climbs):
+        sweeps, cut = sweeps.read()
+        if cut and status not in (Status.MAX_SECONDS, Status.FORBIDDEN):
+            status = Status.CLIMBS_CUT
+    return Ending(status, watch.seconds, sweeps)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.arrays import dtype_beside, namespace, wait_for_device
+from locpmap.arrays import Restore, dtype_beside, namespace, wait_for_device
 from locpmap.errors import InputError, InputTypeError, whole_number
 from locpmap.kernels import Backend, Model
 from locpmap.kernels.threads import Threads, ranges
@@ -87,12 +87,26 @@ class Step(NamedTuple):
 
 
 @dataclass
+class Climbs:
+    """The sweeps of many climbs, which wait for the device that makes them until they are asked for."""
+
+    sweeps: list[Any]  # int arrays of any shape
+    max_sweeps: int
+
+    def read(self) -> tuple[float, bool]:
+        """Their mean, and whether some climb was cut short."""
+        sweeps = np.concatenate([Restore()(part).ravel() for part in self.sweeps])
+        return float(sweeps.mean()), bool(sweeps.max() >= self.max_sweeps)
+
+
+@dataclass
 class Outcome:
     """A decoder's answer in flat arrays, of the kind of the potentials'."""
 
     labels: Any  # (N, S)
     probability: Any = None  # (N, S, L)
     n_sweeps: float = 0
+    climbs: Climbs | None = None  # instead of n_sweeps, for those that climb
     n_samples: int = 0
     noise: str | None = None
     log_partition: Any = None  # (N,)
@@ -150,8 +164,7 @@ def drive(
 
 def _plain(decoder: Decoder) -> Decoder:
     """The decoder with Python's own integers: sums with NumPy's overflow, those of int8 beyond 127."""
-    options = {option.name: getattr(decoder, option.name) for option in dataclasses.fields(decoder)}  # type: ignore[arg-type]
-    whole = {name: int(value) for name, value in options.items() if isinstance(value, np.integer)}
+    whole = {name: int(value) for name, value in vars(decoder).items() if isinstance(value, np.integer)}
     return dataclasses.replace(decoder, **whole) if whole else decoder  # type: ignore[type-var]
 
 

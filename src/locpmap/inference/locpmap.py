@@ -151,7 +151,7 @@ class LocPMAP(Decoder):
         missed = self.tolerance is not None and not state.standard_error() < self.tolerance
         outcome = state.outcome(problem)
         outcome.noise, outcome.band = self._scheme(problem.potentials), band
-        if missed and outcome.status is None:
+        if missed:
             outcome.status = Status.MAX_SAMPLES
         return outcome
 

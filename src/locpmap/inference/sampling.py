@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.arrays import Restore, cast, namespace, place_beside
+from locpmap.arrays import cast, namespace, place_beside
 from locpmap.errors import InputError
-from locpmap.inference.decoder import Outcome, Problem
+from locpmap.inference.decoder import Climbs, Outcome, Problem
 from locpmap.kernels.perturbation import GIVEN
 from locpmap.kernels.reference.conditionals import UNIT
 from locpmap.kernels.threads import ranges
-from locpmap.result import Status
 
 Array = npt.NDArray[Any]
 
@@ -40,7 +39,7 @@ def parse_start(start: Any, problem: Problem, names: dict[str, int]) -> tuple[in
     if isinstance(start, str):
         if start not in names:
             raise InputError(f"start is {start!r}, expected {' or '.join(map(repr, names))}, or an array of labels")
-        return names[start], problem.zeros((0, 0), "int64")
+        return names[start], problem.empty((0, 0), "int64")
     unary = problem.potentials.unary
     # One layout for all callers: kernels compile once.
     given = place_beside(unary, np.array(problem.potentials.flat_labels(start, "start"), order="C"))
@@ -60,7 +59,7 @@ class Tally:
     totals: Any  # (N, S, L): votes, in as few bytes as the samples allow, or int64 in units of 2^-40
     kept: list[Any] | None  # (N, S, R) per round
     n_samples: int = 0
-    sweeps: list[Any] = field(default_factory=list)  # per draw, of all climbs and of the longest: (2,)
+    sweeps: list[Any] = field(default_factory=list)  # of every climb, per draw
 
     @classmethod
     def start(
@@ -122,7 +121,7 @@ class Tally:
 
         problem.threads.map(add, ranges(problem.potentials.n_sites, n_threads))
         for job, (labels, sweeps) in zip(jobs, drawn, strict=True):
-            self.sweeps.append(namespace(sweeps).stack([sweeps.sum(), sweeps.max()]))
+            self.sweeps.append(sweeps)
             if self.kept is not None:
                 at = job[2] - self.n_samples
                 self.kept[-1][job[0] : job[1], :, at : at + job[3]] = labels
@@ -144,15 +143,12 @@ class Tally:
             probability = cast(self.totals, dtype)
             probability /= self.n_samples
         xp = namespace(probability)
-        labels = probability.argmax(axis=2)
-        sweeps = Restore()(xp.stack(self.sweeps))  # here a GPU is waited for, after all that it has to do
         return Outcome(
-            labels=labels,
+            labels=probability.argmax(axis=2),
             probability=probability,
-            n_sweeps=float(sweeps[:, 0].sum()) / (self.n_samples * problem.potentials.n_images),
+            climbs=Climbs(self.sweeps, self.max_sweeps),
             n_samples=self.n_samples,
             samples=None if self.kept is None else xp.moveaxis(xp.concatenate(self.kept, axis=2), 2, 0),
-            status=Status.CLIMBS_CUT if sweeps[:, 1].max() >= self.max_sweeps else None,
             **more,
         )
 

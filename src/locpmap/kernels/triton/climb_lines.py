@@ -15,7 +15,7 @@ from locpmap.kernels.reference.climb_blocks import ROUNDING
 from locpmap.kernels.triton.grid_lines import Lines, Near, Site, best_labels, is_open, trace
 from locpmap.kernels.triton.perturb import begin, perturb
 from locpmap.kernels.triton.potts_grid import images_apart
-from locpmap.kernels.triton.turns import resident_programs, wait_for_all
+from locpmap.kernels.triton.turns import BARRIER, resident_programs, wait_for_all
 
 ITEMS = 32
 AHEAD = 4  # sites that are read before their turn comes
@@ -74,9 +74,9 @@ def climb_lines(
     length = triton.cdiv(max(height, width), AHEAD) * AHEAD
     word = torch.int32 if lanes <= 16 else torch.int64
     choices = torch.empty((n_programs, length, items), dtype=word, device=device)
-    # Programs that have arrived and the last sweep with changes; the last sweep that changed each sample; and the last
+    # What `wait_for_all` needs and the last sweep with changes; the last sweep that changed each sample; and the last
     # turn in which each row and column changed.
-    sizes = (2, n_images * n_samples, n_images * (height + width) * n_samples)
+    sizes = (BARRIER.value + 1, n_images * n_samples, n_images * (height + width) * n_samples)
     counts, changed, stamps = torch.zeros(sum(sizes), dtype=torch.int32, device=device).split(sizes)
     _climb_lines[(n_programs,)](
         *(noisy, right, images_apart(right), down, images_apart(down), labels, choices, changed, stamps, counts),
@@ -173,12 +173,12 @@ def _climb_lines(
                         tl.debug_barrier()  # the choices were stored by other threads
                         trace(site, choices, stamp, turn, lines, line, better, n_samples, LABELS, ITEMS, AHEAD)
                         tl.store(ends, tl.zeros([1, ITEMS], tl.int32) + sweep, mask=better)
-                        tl.store(counts + 1, sweep)
+                        tl.store(counts + BARRIER, sweep)
                     tl.debug_barrier()  # before the next tile's choices
                 tile += n_programs
             wait_for_all(counts, turn, n_programs)
             turn += 1
             part += 1
         # A program that went on may have noted the next sweep by now: it saw that this one changed something.
-        latest = tl.load(counts + 1, volatile=True)
+        latest = tl.load(counts + BARRIER, volatile=True)
         sweep += 1

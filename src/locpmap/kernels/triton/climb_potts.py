@@ -1,8 +1,9 @@
 """LocPMAP's climb on a 4-connected grid with Potts weights, two labels or more, in the lazy noise scheme.
 
-One launch does it all.  Teams of programs take one image after another, all its samples at once: they describe its
-sites, draw its noise with the first sweep, and sweep on until nothing changes, waiting for one another between colours.
-Scratch holds the perturbed scores of an image per team, so that memory does not grow with the batch.
+One launch does it all.  Teams of programs take one image after another, all its samples at once, in phases: a phase is
+one colour of a sweep, and all wait for one another between them.  The first two visit everybody and draw the noise, the
+next two find those whose label may change, and from then on only pairs whose neighbours moved stand in a queue.
+Scratch is of one image per team, so that memory does not grow with the batch.
 """
 
 from __future__ import annotations
@@ -14,23 +15,19 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels import perturbation
-from locpmap.kernels.triton.potts_grid import Field, Terms, describe_sites, field_of, images_apart, lanes
-from locpmap.kernels.triton.potts_visits import first_visit, later_visits, list_active, start_words
-from locpmap.kernels.triton.turns import at_once, resident_programs, wait_for_all
+from locpmap.kernels.triton.potts_first import Draw, Drawn, first_visit, start_words
+from locpmap.kernels.triton.potts_grid import Field, Terms, describe_sites, images_apart, lanes
+from locpmap.kernels.triton.potts_visits import clear_marks, list_open, visit
+from locpmap.kernels.triton.turns import BARRIER, at_once, resident_programs, wait_for_all
 
-FIRST, LATER, VISIT = 128, 128, 256  # lanes of a tile, at first and later; pairs of the list visited at a time
-TILES_EACH = 32  # of later visits to a colour, that a program has at least: smaller images have fewer programs
+TILE, VISIT = 128, 128  # lanes of a tile; pairs visited at a time
+TILES_EACH = 32  # tiles of a colour that a program has at least: smaller images have fewer programs
 
 PERTURBED = tl.constexpr(perturbation.PERTURBED)
-
-
-class Draw(NamedTuple):
-    """The key and the counters of the noise."""
-
-    k0: int
-    k1: int
-    first_image: int
-    first_sample: int
+COUNTERS = tl.constexpr(
+    BARRIER.value + 32
+)  # of a team: what `wait_for_all` needs, and a line of a cache
+SEARCH, QUEUE = tl.constexpr(2), tl.constexpr(4)  # the first phases that look for pairs, and that find them in a queue
 
 
 class Teams(NamedTuple):
@@ -38,7 +35,17 @@ class Teams(NamedTuple):
 
     n_teams: int
     team: int  # programs of each
-    arrivals: Any  # (n_teams,) for `wait_for_all`
+
+
+class Room(NamedTuple):
+    """Scratch: that of a team lies behind that of the one before."""
+
+    reals: Any  # two labels: `Drawn.scores`; more: `Terms.log_p` and `Terms.cumulative`
+    reals_apart: int
+    wholes: Any  # int32: the rest of `Drawn` (two labels: nothing), two queues, `Terms.facts`
+    wholes_apart: int
+    queue_apart: int
+    list_apart: int  # room for the list of a program, in the second queue while that is not in use
 
 
 def climb_potts(
@@ -79,9 +86,9 @@ def climb_with_scores(
     max_sweeps: int,
     labels: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same, and the perturbed scores of the teams' last images, (T, 2, K, P, lanes): P samples in each lane's word.
+    """The same, and two labels' scores of the teams' last images, (T, 2, P, lanes): P samples in each lane's word.
 
-    Axis 1 is the colour.  K is the number of labels or, of two, 1: by how much label 1 is ahead.
+    Axis 1 is the colour; a score is by how much label 1 is ahead without its neighbours.
     """
     n_images, n_sites, n_labels = unary.shape
     height, width, n_samples, device = right.shape[1], down.shape[2], labels.shape[2], unary.device
@@ -94,24 +101,24 @@ def climb_with_scores(
         packed = labels.as_strided((n_images, n_sites, apart), (n_sites * apart, apart, 1)).view(words)
     else:
         packed = torch.empty((n_images, n_sites, n_words), dtype=words, device=device)
-    n_tiles = -(-height * ((width + 1) // 2) * n_words // LATER)
+    n_tiles = -(-height * ((width + 1) // 2) * n_words // TILE)
     registers = 64 if n_labels == 2 else 96
     programs = resident_programs(device, registers)
     team = max(1, min(programs, n_tiles // TILES_EACH))
     n_teams = min(n_images, programs // team)
     team = max(1, min(programs // n_teams, n_tiles))
-
-    def room(*shape: int, dtype: torch.dtype = unary.dtype) -> torch.Tensor:
-        return torch.empty(shape, dtype=dtype, device=device)
-
-    kept = 1 if n_labels == 2 else n_labels
-    scores = room(n_teams, 2, kept, pack, n_tiles * LATER)
-    firsts = room(n_teams, 2, n_tiles * LATER if n_labels > 2 else 1, pack, dtype=labels.dtype)
-    pairs = room(n_teams * team, -(-n_tiles // team) * LATER * pack, dtype=torch.int32)
-    described = (n_teams, n_sites, n_labels) if n_labels > 2 else (1,)
-    terms = Terms(room(*described), room(*described), room(n_teams, n_sites, dtype=torch.int32))
-    notes = torch.zeros(n_images * n_samples + n_teams, dtype=torch.int32, device=device)
-    changed, arrivals = notes[: n_images * n_samples], notes[n_images * n_samples :]
+    two_colours = 2 * n_tiles * TILE
+    list_apart = -(-n_tiles // team) * TILE * pack
+    queue_apart = team * list_apart
+    wholes_apart = 2 * queue_apart + n_sites + n_sites % 2
+    if n_labels == 2:
+        reals_apart = two_colours * pack
+    else:
+        reals_apart = 2 * n_sites * n_labels
+        wholes_apart += two_colours * (1 + bits // 8)
+    scores = torch.empty((n_teams, reals_apart), dtype=unary.dtype, device=device)
+    wholes = torch.empty((n_teams, wholes_apart), dtype=torch.int32, device=device)
+    notes = torch.zeros(COUNTERS.value * n_teams + n_images * n_samples, dtype=torch.int32, device=device)
     row, column, full_width = window
     field = Field(
         right,
@@ -127,37 +134,33 @@ def climb_with_scores(
         full_width,
     )
     _climb[(n_teams * team,)](
-        *(unary, given, terms, scores, firsts, pairs, draw, field, packed, packed.view(labels.dtype), changed),
-        Teams(n_teams, team, arrivals),
+        *(unary, given, Room(scores, reals_apart, wholes, wholes_apart, queue_apart, list_apart), draw, field),
+        *(packed, notes),
+        Teams(n_teams, team),
         *(temperature, n_images, n_samples, max_sweeps),
         START=start,
         N_LABELS=n_labels,
         ROOM=4 if n_labels <= 4 else 8 if n_labels <= 8 else 16,
         PACK=pack,
         BITS=bits,
-        FIRST=FIRST,
-        LATER=LATER,
+        TILE=TILE,
         VISIT=VISIT,
         **at_once(registers),
     )
     if not direct:
         labels.copy_(packed.view(labels.dtype)[:, :, :n_samples])
-    return changed.view(n_images, n_samples), scores
+    return notes[COUNTERS.value * n_teams :].view(n_images, n_samples), scores
 
 
 @triton.jit(do_not_specialize=["n_images", "n_samples", "max_sweeps"])
 def _climb(
     unary_ptr,
     given_ptr,
-    terms,
-    scores_ptr,
-    firsts_ptr,
-    list_ptr,
+    room,
     draw,
     field,
     labels_ptr,
-    single_ptr,
-    changed_ptr,
+    notes_ptr,
     teams,
     temperature: tl.float64,
     n_images,
@@ -168,105 +171,108 @@ def _climb(
     ROOM: tl.constexpr,
     PACK: tl.constexpr,
     BITS: tl.constexpr,
-    FIRST: tl.constexpr,
-    LATER: tl.constexpr,
+    TILE: tl.constexpr,
     VISIT: tl.constexpr,
 ):
     dtype: tl.constexpr = unary_ptr.dtype.element_ty
     word_type: tl.constexpr = labels_ptr.dtype.element_ty
-    KEPT: tl.constexpr = PACK if N_LABELS == 2 else N_LABELS * PACK
+    label_type: tl.constexpr = tl.uint8 if BITS == 8 else tl.int16
     scale = tl.full([1], temperature, dtype)
     team, member = tl.program_id(0) // teams.team, tl.program_id(0) % teams.team
-    arrivals = teams.arrivals + team
     n_sites = field.height * field.width
     n_lanes = field.height * ((field.width + 1) // 2) * field.n_words
-    items = (tl.cdiv(n_lanes, LATER) * LATER).to(tl.int64)
-    scores_ptr += team.to(tl.int64) * 2 * KEPT * items
-    if N_LABELS > 2:
-        firsts_ptr += team * 2 * items * PACK
-    described = team.to(tl.int64) * n_sites
-    terms = Terms(terms.log_p + described * N_LABELS, terms.cumulative + described * N_LABELS, terms.facts + described)
-    list_ptr += tl.program_id(0).to(tl.int64) * (tl.cdiv(tl.cdiv(n_lanes, LATER), teams.team) * LATER * PACK)
+    items = (tl.cdiv(n_lanes, TILE) * TILE).to(tl.int64)
+    terms, drawn, queues = _rooms(room, team, n_sites, items, N_LABELS, BITS, word_type)
+    own_list = queues + room.queue_apart + member.to(tl.int64) * room.list_apart
+    changed = notes_ptr + COUNTERS * teams.n_teams
+    arrivals = notes_ptr + COUNTERS * team
+    waiting = arrivals + BARRIER  # lengths of queues, by phase modulo 3
     turn = 0
     n = team.to(tl.int64)
     while n < n_images:
         unary = unary_ptr + n * n_sites * N_LABELS
         labels = labels_ptr + n * n_sites * field.site_apart
+        single = labels.to(tl.pointer_type(label_type), bitcast=True)
         tile = member
-        while tile * FIRST < n_sites:
-            describe_sites(unary, terms, tile * FIRST, n_sites, scale, N_LABELS, FIRST)
+        while tile * TILE < n_sites:
+            describe_sites(unary, terms, tile * TILE, n_sites, scale, N_LABELS, TILE)
             tile += teams.team
         turn += 1
         wait_for_all(arrivals, turn, teams.team)
+        if member == 0:
+            tl.store(waiting + tl.arange(0, 4), 0, mask=tl.arange(0, 4) < 3)
         if START != PERTURBED:  # the second colour, which the first visits of the first one look at
             tile = member
-            while tile * LATER < n_lanes:
-                at = lanes(field, tile, 1, LATER)
+            while tile * TILE < n_lanes:
+                at = lanes(field, tile, 1, TILE)
                 how = (unary, given_ptr, terms, draw, field, n, at)
                 begin = start_words(*how, START, N_LABELS, PACK, BITS, word_type)
                 tl.store(labels + at.site.to(tl.int64) * field.site_apart + at.word, begin, mask=at.inside)
                 tile += teams.team
             turn += 1
             wait_for_all(arrivals, turn, teams.team)
-        colour = 0
-        while colour < 2:
-            tile = member
-            while tile * FIRST < n_lanes:
-                first_visit(
-                    *(unary, given_ptr, terms, scores_ptr + colour * KEPT * items, firsts_ptr + colour * items * PACK),
-                    *(draw, field, labels, changed_ptr, n_samples, n, tile, colour, items, scale),
-                    *(START, N_LABELS, ROOM, PACK, BITS, FIRST),
-                )
-                tile += teams.team
-            turn += 1
-            wait_for_all(arrivals, turn, teams.team)
-            colour += 1
-        sweep = 0 if START == PERTURBED else 1
-        everywhere = START == PERTURBED
-        going = everywhere | _changed_in(changed_ptr + n * n_samples, n_samples, 1, LATER)
-        while going & (sweep < max_sweeps):
-            sweep += 1
-            colour = 0
-            while colour < 2:
-                count, tile = 0, member
-                while tile * LATER < n_lanes:
-                    count = list_active(labels, list_ptr, field, tile, colour, count, everywhere, PACK, BITS, LATER)
+        phase = 0
+        going = n >= 0
+        left = 0
+        while going:
+            colour = phase % 2
+            sweep = phase // 2 + (0 if START == PERTURBED else 1)
+            kept = Drawn(
+                drawn.scores + colour * items * PACK, drawn.firsts + colour * items, drawn.ticks + colour * items
+            )
+            pairs = own_list
+            first, step = 0, VISIT
+            if phase < QUEUE:
+                left, tile = 0, member
+                while tile * TILE < n_lanes:
+                    if phase < SEARCH:
+                        left = first_visit(
+                            *(unary, given_ptr, terms, kept, pairs, left, draw, field, labels, changed, n_samples),
+                            *(n, tile, colour, items, scale, START, N_LABELS, ROOM, PACK, BITS, TILE),
+                        )
+                    else:
+                        left = list_open(
+                            *(kept, field, labels, pairs, left, n, tile, colour, items, N_LABELS, PACK, BITS, TILE)
+                        )
                     tile += teams.team
                 tl.debug_barrier()  # the list was written by other threads
-                first = 0
-                while first < count:
-                    later_visits(
-                        *(scores_ptr + colour * KEPT * items, firsts_ptr + colour * items * PACK, list_ptr, field),
-                        *(single_ptr + n * n_sites * field.site_apart * PACK, changed_ptr, n_samples, n, first, count),
-                        *(colour, items, sweep, N_LABELS, PACK, VISIT),
-                    )
-                    first += VISIT
-                turn += 1
-                wait_for_all(arrivals, turn, teams.team)
-                colour += 1
-            everywhere = sweep < 0
-            going = _changed_in(changed_ptr + n * n_samples, n_samples, sweep, LATER)
-        if going:  # cut short: marks are left
-            size = n_sites.to(tl.int64) * field.site_apart
-            first = member.to(tl.int64) * LATER
-            while first < size:
-                lane = first + tl.arange(0, LATER)
-                word = tl.load(labels + lane, mask=lane < size, other=0, cache_modifier=".cg")
-                bare = tl.zeros([LATER], word_type)
-                for j in tl.static_range(PACK):
-                    bare |= field_of(word, j, BITS).to(word_type) << (j * BITS)
-                tl.store(labels + lane, bare, mask=lane < size)
-                first += teams.team * LATER
+            else:
+                pairs = queues + colour * room.queue_apart
+                first, step = member * VISIT, teams.team * VISIT
+                if member == 0:
+                    tl.store(waiting + (phase + 2) % 3, 0)
+            while first < left:
+                visit(
+                    *(terms, kept, pairs, queues + (1 - colour) * room.queue_apart, waiting + (phase + 1) % 3),
+                    *(draw, field, single, changed, n_samples, n, first, left, colour, items, sweep, scale),
+                    *(phase >= QUEUE - 1, N_LABELS, ROOM, PACK, VISIT),
+                )
+                first += step
+            turn += 1
+            wait_for_all(arrivals, turn, teams.team)
+            phase += 1
+            if phase >= QUEUE:
+                left = tl.load(waiting + phase % 3, volatile=True)
+            more = phase // 2 + (0 if START == PERTURBED else 1) <= max_sweeps
+            going = ((phase % 2 == 1) | more) & ((phase < QUEUE) | (left > 0))
+        if phase >= QUEUE:  # cut short: marks are left
+            first = member * VISIT
+            while first < left:
+                clear_marks(queues, field, single, first, left, 0, PACK, VISIT)
+                first += teams.team * VISIT
         n += teams.n_teams
 
 
 @triton.jit
-def _changed_in(changed_ptr, n_samples, sweep, BLOCK: tl.constexpr):
-    """Whether any of the samples changed in that sweep."""
-    last = 0
-    first = 0
-    while first < n_samples:
-        r = first + tl.arange(0, BLOCK)
-        last = tl.maximum(last, tl.max(tl.load(changed_ptr + r, mask=r < n_samples, other=0, cache_modifier=".cg")))
-        first += BLOCK
-    return last >= sweep
+def _rooms(room, team, n_sites, items, N_LABELS: tl.constexpr, BITS: tl.constexpr, word_type: tl.constexpr):
+    """The scratch of a team: what describes sites, what first visits leave, and the queues."""
+    reals = room.reals + team.to(tl.int64) * room.reals_apart
+    wholes = room.wholes + team.to(tl.int64) * room.wholes_apart
+    facts = wholes + room.wholes_apart - n_sites
+    firsts = wholes.to(tl.pointer_type(word_type), bitcast=True)
+    if N_LABELS == 2:
+        return Terms(reals, reals, facts), Drawn(reals, firsts, wholes), wholes
+    else:
+        ticks = wholes + 2 * items * (BITS // 8)
+        terms = Terms(reals, reals + room.reals_apart // 2, facts)
+        return terms, Drawn(reals, firsts, ticks), ticks + 2 * items

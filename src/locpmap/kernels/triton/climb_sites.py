@@ -46,8 +46,8 @@ def climb_sites(
     changed = torch.zeros((hi - lo, n_samples), dtype=torch.int32, device=labels.device)
     if max_sweeps > 0:
         sizes = sizes_of(model, 4096 if model.potts else 1024, ITEMS)
-        grid, notes = launch_of(model, hi - lo, n_samples, 0, unary.shape[1], sizes["ITEMS"])
-        where = (len(notes) - 3, max_sweeps, lo, hi, unary.shape[1], n_samples, *scores.stride()[1:])
+        grid, notes, n_classes = launch_of(model, hi - lo, n_samples, 0, unary.shape[1], sizes["ITEMS"])
+        where = (n_classes, max_sweeps, lo, hi, unary.shape[1], n_samples, *scores.stride()[1:])
         marks = torch.ones(labels.shape, dtype=torch.uint8, device=labels.device)
         arrays = (scores, labels, marks, changed, model.order, pairs_of(model), notes)
         _climb[grid](*arrays, *where, **sizes, **at_once())

@@ -47,8 +47,8 @@ def gibbs(
     arrays = (model.unary, labels, totals, labels if kept is None else kept, model.order, model.site_id, pairs)
     key = (float(temperature), float(cooling), int(k0), int(k1), first_image)
     numbers = (sweep, sweep + n_sweeps, first_counted, thin)
-    grid, notes = launch_of(model, hi - lo, 1, begin, stop, sizes["ITEMS"])
-    where = (notes, len(notes) - 3, lo, hi, *labels.shape)
+    grid, notes, n_classes = launch_of(model, hi - lo, 1, begin, stop, sizes["ITEMS"])
+    where = (notes, n_classes, lo, hi, *labels.shape)
     keeps = kept is not None and len(kept) > 0
     _gibbs[grid](*arrays, *key, *numbers, *where, ADDS=adds, KEEPS=keeps, **sizes, **at_once())
 

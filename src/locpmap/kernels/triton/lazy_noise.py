@@ -58,9 +58,14 @@ def start_bits(k0, k1, image, sample, site):
 def leading_bytes(k0, k1, image, sample, site, g, ROOM: tl.constexpr):
     """More labels: words with the leading bytes of labels ``g · ROOM ..``, four to a word; beyond ROOM void."""
     w0, w1, w2, w3 = words(k0, k1, LAZY_CLOCK, image, sample // (16 // ROOM), site, g)
+    return bytes_of_sample(w0, w1, w2, w3, sample % (16 // ROOM), ROOM)
+
+
+@triton.jit
+def bytes_of_sample(w0, w1, w2, w3, nth, ROOM: tl.constexpr):
+    """The words of the nth of the samples that share a call of Philox, the first ``ROOM / 4`` of four."""
     if ROOM == 4:
-        w0 = pick(w0, w1, w2, w3, sample & 3)
+        w0 = pick(w0, w1, w2, w3, nth)
     elif ROOM == 8:
-        odd = (sample & 1) == 1
-        w0, w1 = tl.where(odd, w2, w0), tl.where(odd, w3, w1)
+        w0, w1 = tl.where(nth == 1, w2, w0), tl.where(nth == 1, w3, w1)
     return w0, w1, w2, w3

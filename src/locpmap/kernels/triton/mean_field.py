@@ -45,9 +45,9 @@ def mean_field(
     found any, a tensor of one number.
     """
     pairs, sizes = pairs_of(model), sizes_of(model, BLOCK if model.potts else 512)
-    grid, notes = launch_of(model, hi - lo, 1, begin, stop, sizes["ITEMS"])
+    grid, notes, n_classes = launch_of(model, hi - lo, 1, begin, stop, sizes["ITEMS"])
     arrays = (model.unary, beliefs, dirty, model.order, pairs, notes)
-    where = (len(notes) - 3, n_sweeps, lo, hi, dirty.shape[1])
+    where = (n_classes, n_sweeps, lo, hi, dirty.shape[1])
     _mean_field[grid](*arrays, float(tolerance), *where, **sizes, **at_once())
     return notes[LATEST.value]
 

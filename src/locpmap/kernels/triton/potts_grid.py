@@ -89,23 +89,36 @@ def around(field, labels_ptr, at):
     """Where the lanes' words of labels are, and the words to the left, to the right, above and below (or 0)."""
     across, along = field.site_apart, field.width * field.site_apart
     y = labels_ptr + at.site.to(tl.int64) * across + at.word
+    return y, loads_around(field, y, at, across, along)
+
+
+@triton.jit
+def loads_around(field, y, at, across, along):
+    """What lies to the left, to the right, above and below of these places (0 where nothing is)."""
     left = tl.load(y - across, mask=at.inside & (at.column > 0), other=0, cache_modifier=".cg")
     right = tl.load(y + across, mask=at.inside & (at.column + 1 < field.width), other=0, cache_modifier=".cg")
     up = tl.load(y - along, mask=at.inside & (at.row > 0), other=0, cache_modifier=".cg")
     down = tl.load(y + along, mask=at.inside & (at.row + 1 < field.height), other=0, cache_modifier=".cg")
-    return y, left, right, up, down
+    return left, right, up, down
 
 
 @triton.jit
-def weights(field, n, at, asked, dtype: tl.constexpr):
-    """Weights of the edges to the left, to the right, above and below, where asked; 0 where there is none."""
+def weights(field, n, at, dtype: tl.constexpr):
+    """Weights of the edges to the left, to the right, above and below; 0 where there is none."""
     beside = field.right + n * field.right_apart + (at.site - at.row)
     below = field.down + n * field.down_apart + at.site
-    left = tl.load(beside - 1, mask=asked & (at.column > 0), other=0.0)
-    right = tl.load(beside, mask=asked & (at.column + 1 < field.width), other=0.0)
-    up = tl.load(below - field.width, mask=asked & (at.row > 0), other=0.0)
-    down = tl.load(below, mask=asked & (at.row + 1 < field.height), other=0.0)
+    left = tl.load(beside - 1, mask=at.inside & (at.column > 0), other=0.0)
+    right = tl.load(beside, mask=at.inside & (at.column + 1 < field.width), other=0.0)
+    up = tl.load(below - field.width, mask=at.inside & (at.row > 0), other=0.0)
+    down = tl.load(below, mask=at.inside & (at.row + 1 < field.height), other=0.0)
     return left.to(dtype), right.to(dtype), up.to(dtype), down.to(dtype)
+
+
+@triton.jit
+def fields_of(words, j, BITS: tl.constexpr):
+    """The labels of sample j of four words."""
+    left, right = field_of(words[0], j, BITS), field_of(words[1], j, BITS)
+    return left, right, field_of(words[2], j, BITS), field_of(words[3], j, BITS)
 
 
 @triton.jit
@@ -115,23 +128,17 @@ def field_of(word, j, BITS: tl.constexpr):
 
 
 @triton.jit
-def mark_of(word, j, BITS: tl.constexpr):
-    """The mark of sample j of a word, 0 or 1."""
-    return (word >> (j * BITS + BITS - 1)) & 1
+def support(k, near, weight):
+    """What the four neighbours, by their labels and weights, add to the score of label k."""
+    beside = tl.where(near[0] == k, weight[0], 0.0) + tl.where(near[1] == k, weight[1], 0.0)
+    return beside + tl.where(near[2] == k, weight[2], 0.0) + tl.where(near[3] == k, weight[3], 0.0)
 
 
 @triton.jit
-def support(k, left, right, up, down, w_left, w_right, w_up, w_down):
-    """What neighbours with these labels and weights add to the score of label k."""
-    beside = tl.where(left == k, w_left, 0.0) + tl.where(right == k, w_right, 0.0)
-    return beside + tl.where(up == k, w_up, 0.0) + tl.where(down == k, w_down, 0.0)
-
-
-@triton.jit
-def lead(left, right, up, down, w_left, w_right, w_up, w_down):
+def lead(near, weight):
     """Two labels: what the neighbours add to the score of label 1 beyond that of label 0."""
-    beside = tl.where(left > 0, w_left, -w_left) + tl.where(right > 0, w_right, -w_right)
-    return beside + tl.where(up > 0, w_up, -w_up) + tl.where(down > 0, w_down, -w_down)
+    beside = tl.where(near[0] > 0, weight[0], -weight[0]) + tl.where(near[1] > 0, weight[1], -weight[1])
+    return beside + tl.where(near[2] > 0, weight[2], -weight[2]) + tl.where(near[3] > 0, weight[3], -weight[3])
 
 
 @triton.jit

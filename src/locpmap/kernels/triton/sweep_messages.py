@@ -21,10 +21,9 @@ from locpmap.kernels.triton.grid_slots import cells_of, shape_of
 from locpmap.kernels.triton.local_scores import Pairs
 from locpmap.kernels.triton.messages import rows
 from locpmap.kernels.triton.send_messages import add, send, slots_to
-from locpmap.kernels.triton.turns import at_once, resident_programs, wait_for_all
+from locpmap.kernels.triton.turns import BARRIER, at_once, resident_programs, wait_for_all
 
 _LANES = 512  # sites times labels of a tile: 4 for each thread, which one load of 16 bytes brings
-_APART = 32  # numbers of 4 bytes that a line of a cache holds
 
 
 def sweep_messages(
@@ -76,8 +75,8 @@ def sweep_messages(
         last: (N,) int32, where to note the number of the last sweep that changed a message of each image.
     """
     lo, hi, begin, stop = part
-    # Whether each sweep visited any site, and whether one more would; far from these, which programs poll, arrivals.
-    visited = torch.zeros(_APART + n_sweeps + 1, dtype=torch.int32, device=messages.device)
+    # What `wait_for_all` needs; whether each sweep visited any site, and whether one more would.
+    visited = torch.zeros(BARRIER.value + n_sweeps + 1, dtype=torch.int32, device=messages.device)
     n_labels = own.shape[2]
     labels = triton.next_power_of_2(n_labels)
     # Slots of a site at a time: all of them on a grid of 4 neighbours; tables leave no registers for several.
@@ -108,7 +107,7 @@ def sweep_messages(
             rho,
             last,
             visited,
-            visited[_APART:],
+            visited[BARRIER.value :],
             own.shape[1],
             messages.shape[1],
             copies,
@@ -126,7 +125,7 @@ def sweep_messages(
             **sizes,
             **at_once(),
         )
-    return visited[_APART:]
+    return visited[BARRIER.value :]
 
 
 @lru_cache(maxsize=32)

@@ -10,29 +10,30 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels.model import Model
-from locpmap.kernels.triton.turns import resident_programs
+from locpmap.kernels.triton.turns import BARRIER, resident_programs
 
 SWEEPS_PER_QUESTION = 8  # a climb on an image takes 5 to 9
 
-# What the numbers in a launch's notes are: how many programs have arrived (`wait_for_all`), the last sweep that did
-# anything (`is_still`), and from here on where each class begins in the order, and the last one's end.
-ARRIVALS, LATEST, BOUNDS = (tl.constexpr(place) for place in range(3))
+# Where a launch's notes are: what `wait_for_all` needs, the last sweep that did anything (`is_still`), and from here on
+# where each class begins in the order, and the last one's end.
+ARRIVALS, LATEST, BOUNDS = (tl.constexpr(place) for place in (0, BARRIER.value, BARRIER.value + 1))
 
 
 def launch_of(
     model: Model, n_images: int, per_site: int, begin: int, stop: int, items: int
-) -> tuple[tuple[int], torch.Tensor]:
+) -> tuple[tuple[int], torch.Tensor, int]:
     """The grid of a launch with `at_once` over positions begin..stop of the order, and what its programs share.
 
     There is a program for every ``items`` items of the largest class, ``per_site`` of which belong to a site of an
-    image, or as many as can run at once.  The notes are (3 + classes,) int32; nobody waits until they have arrived.
+    image, or as many as can run at once.  The notes are (BARRIER + 2 + classes,) int32; nobody waits until they have
+    arrived.  Last comes the number of classes.
     """
     bounds = [begin, *(c for c in model.class_ptr.tolist() if begin < c < stop), stop]
     largest = max(last - first for first, last in pairwise(bounds))
     tiles = n_images * -(-largest * per_site // items)
     device = model.unary.device
-    notes = torch.tensor([0, 0, *bounds], dtype=torch.int32).to(device, non_blocking=True)
-    return (max(1, min(tiles, resident_programs(device))),), notes
+    notes = torch.tensor([0] * BOUNDS.value + bounds, dtype=torch.int32).to(device, non_blocking=True)
+    return (max(1, min(tiles, resident_programs(device))),), notes, len(bounds) - 1
 
 
 @triton.jit

@@ -14,6 +14,7 @@ import triton.language as tl
 
 WARPS = 4
 REGISTERS = 128  # of a thread, unless a kernel says otherwise
+BARRIER = tl.constexpr(64)  # numbers that `wait_for_all` needs: two lines of a cache
 
 
 def at_once(registers: int = REGISTERS) -> dict[str, Any]:
@@ -32,16 +33,39 @@ def resident_programs(device: torch.device, registers: int = REGISTERS) -> int:
     return 2**16 // (32 * WARPS * registers) * torch.cuda.get_device_properties(device).multi_processor_count
 
 
+# Thread 0 counts its program in; the last one says so at another place, where the others look for it, since polling
+# where they count would hold up those that come.  Between the program's own barriers, what one thread releases and
+# acquires holds for all.
+_MEET = tl.constexpr("""{
+.reg .pred other, early;
+.reg .s32 thread, before, seen;
+mov.u32 thread, %tid.x;
+setp.ne.s32 other, thread, 0;
+@other bra met;
+atom.add.acq_rel.gpu.global.s32 before, [$1], 1;
+setp.ne.s32 early, before, $3;
+@early bra look;
+st.release.gpu.global.s32 [$2], $4;
+bra met;
+look:
+ld.relaxed.gpu.global.s32 seen, [$2];
+setp.lt.s32 early, seen, $4;
+@early bra look;
+fence.acq_rel.gpu;
+met:
+mov.s32 $0, 0;
+}""")
+
+
 @triton.jit
-def wait_for_all(arrivals_ptr, turn, n_programs):
+def wait_for_all(barrier_ptr, turn, n_programs):
     """Wait until ``n_programs`` programs have called this ``turn`` times; all see what each stored before.
 
-    ``arrivals_ptr`` points at an int32 that was 0 at the launch; turns count from 1.
+    ``barrier_ptr`` points at ``BARRIER`` int32 that were 0 at the launch; turns count from 1.
     """
     tl.debug_barrier()  # the program's own warps
     if n_programs > 1:
-        tl.atomic_add(arrivals_ptr, 1, sem="release", scope="gpu")
-        while tl.load(arrivals_ptr, volatile=True) < turn * n_programs:
-            pass
-        tl.atomic_add(arrivals_ptr, 0, sem="acquire", scope="gpu")  # what was stored elsewhere is not cached here now
+        count, word = barrier_ptr.to(tl.int64), (barrier_ptr + BARRIER // 2).to(tl.int64)
+        where = [count, word, turn * n_programs - 1, turn]
+        tl.inline_asm_elementwise(_MEET, "=r,l,l,r,r", where, tl.int32, is_pure=False, pack=1)
         tl.debug_barrier()

@@ -1,0 +1,123 @@
+"""Who wins a site of the Potts climb, more than two labels: the first label or one that more neighbours hold.
+
+In the lazy scheme the first label's clock is t and label k's is ``t + E_k / p_k``, E_k a standard exponential.  Weights
+are not negative, so that nobody else can win; and mostly the leading bytes of the uniforms behind t and E_k are enough
+to see that k loses.  Only where they are not, the rest of the bits is drawn.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from locpmap.kernels.triton.lazy_noise import fast_log, leading_bytes, waiting_time
+from locpmap.kernels.triton.philox import LAZY_FINE, pick, words
+from locpmap.kernels.triton.potts_grid import support
+
+MARGIN = tl.constexpr(1.001)  # of bounds, for what rounding in single precision may take
+FAR = tl.constexpr(30.0)  # where 1 is nothing beside the exponential
+
+
+@triton.jit
+def latest(tick, dtype: tl.constexpr):
+    """The most that the first label's clock can be, from the leading byte of its uniform."""
+    return tl.where(tick == 0, 23.0, -fast_log(tl.maximum(tick, 1).to(dtype) * (1.0 / 256)))
+
+
+@triton.jit
+def could_win(gain, leading, log_p, late):
+    """Whether a label may be ahead of the first one if its neighbours add that much more, in units of noise.
+
+    It is where ``E < t p (e^gain - 1)``; E is bounded from below by its leading byte, t from above.
+    """
+    least = -fast_log((leading + 1).to(gain.dtype) * (1.0 / 256))
+    near = tl.exp(log_p) * tl.maximum(tl.exp(tl.minimum(gain, FAR)) - 1.0, gain)
+    bar = tl.where(gain > FAR, tl.exp(tl.minimum(log_p + gain, 80.0)), near)
+    return (gain > 0.0) & (least < bar * late * MARGIN)
+
+
+@triton.jit
+def byte_of(b0, b1, b2, b3, k, ROOM: tl.constexpr):
+    """The leading byte of label k among those of ROOM labels, four to a word."""
+    if ROOM == 4:
+        word = b0
+    elif ROOM == 8:
+        word = tl.where(k & 4 == 0, b0, b1)
+    else:
+        word = pick(b0, b1, b2, b3, (k >> 2) & 3)
+    return ((word >> ((k & 3) * 8).to(tl.uint32)) & 255).to(tl.int32)
+
+
+@triton.jit
+def bytes_near(draw, image, sample, site, near, b0, b1, b2, b3, N_LABELS: tl.constexpr, ROOM: tl.constexpr):
+    """The leading bytes of the four neighbours' labels, of which the words are those of the first ROOM labels."""
+    left, right = byte_of(b0, b1, b2, b3, near[0], ROOM), byte_of(b0, b1, b2, b3, near[1], ROOM)
+    up, down = byte_of(b0, b1, b2, b3, near[2], ROOM), byte_of(b0, b1, b2, b3, near[3], ROOM)
+    for g in range(1, (N_LABELS + ROOM - 1) // ROOM):
+        b0, b1, b2, b3 = leading_bytes(draw.k0, draw.k1, image, sample, site, g, ROOM)
+        left = tl.where(near[0] // ROOM == g, byte_of(b0, b1, b2, b3, near[0], ROOM), left)
+        right = tl.where(near[1] // ROOM == g, byte_of(b0, b1, b2, b3, near[1], ROOM), right)
+        up = tl.where(near[2] // ROOM == g, byte_of(b0, b1, b2, b3, near[2], ROOM), up)
+        down = tl.where(near[3] // ROOM == g, byte_of(b0, b1, b2, b3, near[3], ROOM), down)
+    return left, right, up, down
+
+
+@triton.jit
+def rivals(first, near, weight, leading, tick, log_p_ptr, inside, scale):
+    """A bit for each neighbour whose label may be ahead of the first label."""
+    own = support(first, near, weight)
+    late = latest(tick, own.dtype)
+    result = tl.zeros(first.shape, tl.int32)
+    for side in tl.static_range(4):
+        log_p = tl.load(log_p_ptr + near[side], mask=inside, other=float("-inf"))
+        gain = (support(near[side], near, weight) - own) / scale
+        result |= could_win(gain, leading[side], log_p, late).to(tl.int32) << side
+    return result
+
+
+@triton.jit
+def contest(
+    draw,
+    image,
+    sample,
+    site,
+    first,
+    tick,
+    mine,
+    near,
+    weight,
+    log_p_ptr,
+    inside,
+    scale,
+    N_LABELS: tl.constexpr,
+    ROOM: tl.constexpr,
+):
+    """The best labels, from all bits of those clocks that may be ahead; of equals the present one."""
+    dtype: tl.constexpr = weight[0].dtype
+    b0, b1, b2, b3 = leading_bytes(draw.k0, draw.k1, image, sample, site, 0, ROOM)
+    leading = bytes_near(draw, image, sample, site, near, b0, b1, b2, b3, N_LABELS, ROOM)
+    left = tl.where(inside, rivals(first, near, weight, leading, tick, log_p_ptr, inside, scale), 0)
+    w0, w1, w2, w3 = words(draw.k0, draw.k1, LAZY_FINE, image, sample, site, 0)
+    rings = waiting_time((tick.to(tl.uint32) << 24) | (w0 >> 8), dtype)
+    label = first
+    top = -scale * fast_log(rings) + support(first, near, weight)
+    held = tl.where(first == mine, top, float("-inf"))
+    while tl.max(left) > 0:
+        # Everybody's next rival; what those make of it that have none left does not count.
+        some = left > 0
+        k = tl.where(left & 1 > 0, near[0], tl.where(left & 2 > 0, near[1], tl.where(left & 4 > 0, near[2], near[3])))
+        byte = tl.where(left & 4 > 0, leading[2], leading[3])
+        byte = tl.where(left & 1 > 0, leading[0], tl.where(left & 2 > 0, leading[1], byte))
+        left &= left - 1
+        w0, w1, w2, w3 = words(draw.k0, draw.k1, LAZY_FINE, image, sample, site, (k + 1) >> 2)
+        fine = pick(w0, w1, w2, w3, (k + 1) & 3)
+        wait = waiting_time((byte.to(tl.uint32) << 24) | (fine >> 8), dtype)
+        log_p = tl.load(log_p_ptr + k, mask=some, other=0.0)
+        # log(rings + wait / p); beside 1 / p above e^80 the first label's clock is nothing
+        rare = log_p < -80.0
+        clock = fast_log(tl.where(rare, wait, rings + wait * tl.exp(tl.where(rare, 0.0, -log_p))))
+        score = -scale * (clock - tl.where(rare, log_p, 0.0)) + support(k, near, weight)
+        label = tl.where(some & (score > top), k, label)
+        held = tl.where(some & (k == mine), score, held)
+        top = tl.where(some, tl.maximum(top, score), top)
+    return tl.where(top > held, label, mine)
