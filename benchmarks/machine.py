@@ -85,7 +85,8 @@ def _cpu_model() -> str:
 def provenance(module: str, seed: int, here: Mapping[str, Any]) -> dict[str, Any]:
     """Where a record comes from: the command, the day, the commit, the seed, and the machine as it was at the start."""
     return {
-        "command": shlex.join(["python", "-m", module, *sys.argv[1:]]),
+        # Of paths the last part: the rest is the machine's own.
+        "command": shlex.join(["python", "-m", module, *(arg.rsplit("/", 1)[-1] for arg in sys.argv[1:])]),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "git": git_version(),
         "seed": seed,
