@@ -43,7 +43,7 @@ def test_fixed_noise_gives_the_images_of_the_case() -> None:
     images, labels = Batches(case, "fixed", 7, torch.device("cpu"))(torch.Generator().manual_seed(0))
     assert images.shape == (7, 1, 28, 28)
     for image, label in zip(images[:, 0].numpy(), labels.numpy(), strict=True):
-        (found,) = [k for k in range(len(case.fit)) if (case.fit.noisy[k] == image).all()]
+        (found,) = [k for k in range(len(case.fit)) if (case.fit.inputs[k] == image).all()]
         np.testing.assert_array_equal(case.fit.truth[found], label)
 
 
@@ -67,7 +67,7 @@ def test_fresh_noise_has_the_moments_of_the_case(noise: str) -> None:
 
 
 def test_every_network_of_the_catalogue_fits_and_loads(fits: KeptFits) -> None:
-    noisy = fits.case.test.noisy
+    noisy = fits.case.test.inputs
     for model in deep.deep_models():
         fitted = fits.fitted(model.name)
         if "argmax" in model.decoders:
@@ -93,7 +93,7 @@ def test_joint_models_go_on_from_the_start(fits: KeptFits) -> None:
 
 
 def test_the_papers_model_keeps_the_pairwise_weights_of_the_raw_one(fits: KeptFits) -> None:
-    noisy = fits.case.test.noisy
+    noisy = fits.case.test.inputs
     deep_pl, raw = fits.fitted("deep-pl").potentials(noisy), fits.fitted("raw-pl").potentials(noisy)
     assert deep_pl is not None
     assert raw is not None
@@ -117,7 +117,7 @@ def test_the_network_runs_once_for_the_same_images(fits: KeptFits, monkeypatch: 
         return run(self, images)
 
     monkeypatch.setattr(type(fitted.network), "_run", counted)
-    noisy = fits.case.test.noisy
+    noisy = fits.case.test.inputs
     fitted.potentials(noisy[:3])
     fitted.probability(noisy[:3])
     assert len(runs) == 1
@@ -181,7 +181,7 @@ def test_shipped_weights_need_no_training(tmp_path: Path) -> None:
     network, crf = kept.fitted("ce-fresh"), kept.fitted("deep-consistent-far")
     assert kept.record("deep-consistent-far")["details"]["weights"] == "digits-deep-consistent-far.safetensors"
     assert not list(tmp_path.glob("**/ce-start"))
-    truth, noisy = case.test.truth, case.test.noisy
+    truth, noisy = case.test.truth, case.test.inputs
     probability = network.probability(noisy)
     potentials = crf.potentials(noisy)
     assert probability is not None

@@ -43,7 +43,7 @@ class Threshold(Model):
     def fit(self, case: Case, store: Fits, device: str, progress: Progress) -> Fitted:
         assert all(store.fitted(name).details for name in self.needs)
         progress(1, 1)
-        scale = 1 / (case.fit.noisy.std() + 0.1)
+        scale = 1 / (case.fit.inputs.std() + 0.1)
         return FittedThreshold(np.array([scale, 0.5]))
 
     def load(self, path: Path, case: Case, store: Fits, device: str) -> Fitted:
@@ -56,12 +56,12 @@ class FittedThreshold(Fitted):
     def __init__(self, w: Any) -> None:
         self.w, self.details, self.seconds = w, {"scale": float(w[0])}, 0.1
 
-    def potentials(self, noisy: Any) -> lp.Potentials:
-        logit = (self.w[0] * (noisy - self.w[1])).astype(np.float32)
+    def potentials(self, inputs: Any) -> lp.Potentials:
+        logit = (self.w[0] * (inputs - self.w[1])).astype(np.float32)
         return lp.Potentials.grid(np.stack([-logit, logit], axis=-1), -0.1)
 
-    def probability(self, noisy: Any) -> Any:
-        p = 1 / (1 + np.exp(-2 * self.w[0] * (noisy - self.w[1])))
+    def probability(self, inputs: Any) -> Any:
+        p = 1 / (1 + np.exp(-2 * self.w[0] * (inputs - self.w[1])))
         return np.stack([1 - p, p], axis=-1).astype(np.float32)
 
     def save(self, path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_case_holds_out_a_tenth_and_is_the_same_every_time() -> None:
     case, again = (make_case(TINY, maps, "variance", 3) for _ in range(2))
     assert (len(case.fit), len(case.held_out), len(case.test)) == (54, 6, 6)
     for part in ("fit", "held_out", "test"):
-        np.testing.assert_array_equal(getattr(case, part).noisy, getattr(again, part).noisy)
+        np.testing.assert_array_equal(getattr(case, part).inputs, getattr(again, part).inputs)
     np.testing.assert_array_equal(np.concatenate([case.fit.truth, case.held_out.truth]), maps.train[:60])
     assert case.sigma == TINY.corruption("variance").sigma(maps.train[:60])
 
@@ -111,7 +111,7 @@ def test_a_case_holds_out_a_tenth_and_is_the_same_every_time() -> None:
 def test_seeds_levels_and_parts_have_noise_of_their_own() -> None:
     maps = TINY.load()
     cases = [make_case(TINY, maps, level, seed) for level in ("variance", "amplitude") for seed in (0, 1)]
-    noises = [(part.noisy - part.truth) / case.sigma for case in cases for part in (case.fit.first(6), case.test)]
+    noises = [(part.inputs - part.truth) / case.sigma for case in cases for part in (case.fit.first(6), case.test)]
     for a, b in itertools.combinations(noises, 2):
         correlation = np.corrcoef(a.ravel(), b.ravel())[0, 1]
         assert abs(correlation) < 5 / np.sqrt(a.size)  # five standard errors of independent noise
@@ -186,6 +186,26 @@ def test_measures_are_those_of_metrics() -> None:
         assert share.sum() == pytest.approx(1)
         assert np.abs(confidence - accuracy) @ share == pytest.approx(wanted["ece"])
         assert found.risk[-1] == pytest.approx([1, 1 - wanted["accuracy"]])
+
+
+def test_void_sites_count_for_nothing() -> None:
+    rng = np.random.default_rng(3)
+    truth = rng.integers(-1, 3, (4, 200, 300)).astype(np.int8)  # more than a chunk
+    probability = rng.dirichlet(np.ones(4), truth.shape).astype(np.float32)  # of four labels, the last never true
+    labels = probability.argmax(axis=-1)
+    found = measure(labels, probability, truth, 4).metrics
+    known = {"ignore_label": -1}
+    assert found["iou"] == pytest.approx(metrics.intersection_over_union(labels, truth, 4, **known).tolist())
+    wanted = {
+        "accuracy": metrics.accuracy(labels, truth, **known),
+        "nll": metrics.negative_log_likelihood(probability, truth, **known),
+        "brier": metrics.brier_score(probability, truth, **known),
+        "ece": metrics.expected_calibration_error(probability, truth, **known),
+        "aurc": metrics.risk_coverage(probability, truth, **known),
+    }
+    assert {name: found[name] for name in wanted} == pytest.approx(wanted, rel=1e-5)
+    alone = measure(np.zeros_like(truth), None, np.minimum(truth, 0), 2).metrics
+    assert alone["iou"] == [1, None]
 
 
 def test_labels_alone_have_no_probability_measures() -> None:
@@ -493,6 +513,6 @@ def test_a_choice_that_the_model_refuses_is_not_taken() -> None:
     case = make_case(TINY, TINY.load(), "variance", 0)
     far = lp.Potentials.grid(np.zeros((6, 28, 28, 2), np.float32), 0.1, connectivity=((0, 3),))
     fitted = FittedThreshold(np.array([3.0, 0.5]))
-    fitted.potentials = lambda noisy: far  # type: ignore[method-assign]
+    fitted.potentials = lambda inputs: far  # type: ignore[method-assign]
     decoder = replace(DECODERS["locpmap-tuned"], choices=({"blocks": "rows"}, {"blocks": "sites"}))
     assert rows.Subject(case, lambda: fitted, 6, False).options(decoder)["blocks"] == "sites"

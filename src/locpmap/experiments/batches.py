@@ -24,7 +24,7 @@ class Batches:
     def __init__(self, case: Case, noise: str, batch_size: int, device: torch.device) -> None:
         self.kind, self.sigma, self.batch_size = case.experiment.noise, case.sigma, batch_size
         self.truth = torch.from_numpy(np.ascontiguousarray(case.fit.truth)).to(device)
-        self.noisy = torch.from_numpy(case.fit.noisy).to(device) if noise == "fixed" else None
+        self.noisy = torch.from_numpy(case.fit.inputs).to(device) if noise == "fixed" else None
 
     def __call__(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Images (N, 1, H, W) and labels (N, H, W)."""

@@ -21,15 +21,15 @@ Array = npt.NDArray[Any]
 class Part:
     """Images and what they should have been."""
 
-    truth: Array  # (N, H, W) uint8 in {0, 1}
-    noisy: Array  # (N, H, W) float32
+    truth: Array  # (N, H, W) whole numbers, -1 where nothing is known
+    inputs: Array  # (N, ..) what models are given: here noisy images (N, H, W) float32
 
     def __len__(self) -> int:
         return len(self.truth)
 
     def first(self, n: int) -> Part:
         """The first images."""
-        return Part(self.truth[:n], self.noisy[:n])
+        return Part(self.truth[:n], self.inputs[:n])
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ def make_case(experiment: Experiment, maps: LabelMaps, level: str, seed: int) ->
 
     whole = part(train, "noise of the training images")
     n_fit = experiment.n_fit
-    held_out = Part(whole.truth[n_fit:], whole.noisy[n_fit:])
+    held_out = Part(whole.truth[n_fit:], whole.inputs[n_fit:])
     return Case(experiment, level, seed, sigma, whole.first(n_fit), held_out, part(test, "noise of the test images"))
 
 

@@ -7,6 +7,7 @@ chunks of a fixed size, so that the sums round the same whatever the number of t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from locpmap.kernels.threads import Threads, available_threads
 
 Array = npt.NDArray[Any]
 
-CHUNK = 128  # images
+CHUNK = 128 * 28 * 28  # pixels
+VOID = -1  # where the truth is not known
 N_BINS = 15  # of the calibration curve, as in metrics.expected_calibration_error
 N_POINTS = 40  # of the risk-coverage curve
 
@@ -32,27 +34,30 @@ class Measured:
 
 
 def measure(labels: Array, probability: Array | None, truth: Array, n_labels: int) -> Measured:
-    """Compare labels (N, H, W), and probabilities (N, H, W, L) or None, with the truth (N, H, W)."""
-    starts = range(0, len(truth), CHUNK)
+    """Compare labels (N, H, W), and probabilities (N, H, W, L) or None, with the truth (N, H, W), -1 where void."""
+    per_chunk = max(1, CHUNK // truth[0].size)
     threads = Threads(available_threads())
     try:
-        parts = [slice(lo, lo + CHUNK) for lo in starts]
+        parts = [slice(lo, lo + per_chunk) for lo in range(0, len(truth), per_chunk)]
         counts = threads.map(_overlaps, [(labels[p], truth[p], n_labels) for p in parts])
         both, either = (np.concatenate(c) for c in zip(*counts, strict=True))  # (N, L)
-        summed = both.sum(axis=0) / either.sum(axis=0)
+        summed = np.divide(
+            both.sum(axis=0), either.sum(axis=0), out=np.full(n_labels, np.nan), where=either.any(axis=0)
+        )
+        sizes = np.array([(truth[p] != VOID).sum() for p in parts])
         per_image = np.divide(both, either, out=np.full(both.shape, np.nan), where=either > 0)
         found: dict[str, Any] = {
-            "iou": summed.tolist(),
-            "mean_iou": float(summed.mean()),
+            "iou": [None if np.isnan(share) else share for share in summed.tolist()],  # a label that nobody has
+            "mean_iou": float(np.nanmean(summed)),
             "image_iou": float(np.nanmean(per_image, axis=1).mean()),
-            "accuracy": float(both.sum() / truth.size),
+            "accuracy": float(both.sum() / sizes.sum()),
         }
         if probability is None:
             return Measured(found | {"ece": None, "brier": None, "nll": None, "aurc": None}, None, None)
         jobs = [(probability[p], truth[p]) for p in parts]
-        sizes = np.array([truth[p].size for p in parts])
         for name, function in (("nll", metrics.negative_log_likelihood), ("brier", metrics.brier_score)):
-            found[name] = float(np.dot(threads.map(function, jobs), sizes) / truth.size)
+            means = threads.map(partial(function, ignore_label=VOID), jobs)
+            found[name] = float(np.dot(means, sizes) / sizes.sum())
         sites = threads.map(_confidence, jobs)
     finally:
         threads.close()
@@ -96,12 +101,14 @@ def risk_curve(confidence: Array, wrong: Array) -> tuple[list[list[float]], floa
 def _overlaps(labels: Array, truth: Array, n_labels: int) -> tuple[Array, Array]:
     """Per image and label: sites that have it in both, and in either."""
     flat, true = labels.reshape(len(labels), -1), truth.reshape(len(truth), -1)
+    known = true != VOID
     both = np.stack([((flat == k) & (true == k)).sum(axis=1) for k in range(n_labels)], axis=1)
-    either = np.stack([((flat == k) | (true == k)).sum(axis=1) for k in range(n_labels)], axis=1)
+    either = np.stack([(((flat == k) & known) | (true == k)).sum(axis=1) for k in range(n_labels)], axis=1)
     return both, either
 
 
 def _confidence(probability: Array, truth: Array) -> tuple[Array, Array]:
     """The largest probability of every site, and whether its label is wrong."""
-    p = probability.reshape(-1, probability.shape[-1])
-    return p.max(axis=1), p.argmax(axis=1) != truth.ravel()
+    known = truth != VOID
+    p = probability[known]
+    return p.max(axis=1), p.argmax(axis=1) != truth[known]

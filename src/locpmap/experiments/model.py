@@ -23,12 +23,12 @@ class Fitted(ABC):
     details: dict[str, Any]  # how the fit went, in what JSON can hold; no times, so that a second fit says the same
     seconds: float  # that it took
 
-    def potentials(self, noisy: Array) -> Potentials | None:
-        """The CRF of images (N, H, W) float32: two labels on a grid; None for a network alone."""
+    def potentials(self, inputs: Array) -> Potentials | None:
+        """The CRF of a batch of inputs, on a grid; None for a network alone."""
         return None
 
-    def probability(self, noisy: Array) -> Array | None:
-        """The network's own probabilities (N, H, W, 2); None where there is no network."""
+    def probability(self, inputs: Array) -> Array | None:
+        """The network's own probabilities (N, H, W, L); None where there is no network."""
         return None
 
     @abstractmethod

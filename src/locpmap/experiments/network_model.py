@@ -36,29 +36,29 @@ class FittedNetwork(Fitted):
         self.network, self.details, self.seconds = network, details, seconds
         self._kept: list[tuple[Array, Potentials | None, Array]] = []
 
-    def potentials(self, noisy: Array) -> Potentials | None:
-        return self._run(noisy)[0]
+    def potentials(self, inputs: Array) -> Potentials | None:
+        return self._run(inputs)[0]
 
-    def probability(self, noisy: Array) -> Array:
+    def probability(self, inputs: Array) -> Array:
         from scipy.special import softmax
 
-        return softmax(self.logits(noisy), axis=-1)
+        return softmax(self.logits(inputs), axis=-1)
 
-    def logits(self, noisy: Array) -> Array:
+    def logits(self, inputs: Array) -> Array:
         """The network's own scores, (N, H, W, 2)."""
-        return self._run(noisy)[1]
+        return self._run(inputs)[1]
 
-    def _run(self, noisy: Array) -> tuple[Potentials | None, Array]:
+    def _run(self, inputs: Array) -> tuple[Potentials | None, Array]:
         """Potentials, where there is a head, and logits; kept, since decoders and other models ask for them again."""
         for images, potentials, logits in self._kept:
-            if images.shape == noisy.shape and images.ctypes.data == noisy.ctypes.data:  # the same view
+            if images.shape == inputs.shape and images.ctypes.data == inputs.ctypes.data:  # the same view
                 return potentials, logits
         if self.network.head is None:
-            potentials, logits = None, self.network.logits(noisy)
+            potentials, logits = None, self.network.logits(inputs)
         else:
-            potentials = self.network.potentials(noisy)
+            potentials = self.network.potentials(inputs)
             logits = potentials.unflatten(potentials.unary)
-        self._kept = [*self._kept[-1:], (noisy, potentials, logits)]  # test and held-out images
+        self._kept = [*self._kept[-1:], (inputs, potentials, logits)]  # test and held-out images
         return potentials, logits
 
     def save(self, path: Path) -> None:
@@ -149,7 +149,7 @@ class RefittedModel(Model):
         base = self._base(store)
         crf = CRF(len(LABELS), features=None, unary="scale", label_names=LABELS)
         result = crf.fit(
-            Features.grid(base.logits(case.held_out.noisy)),
+            Features.grid(base.logits(case.held_out.inputs)),
             case.held_out.truth,
             self.settings["objective"],
             seed=case.seed_of(f"training of {self.name}"),
@@ -175,8 +175,8 @@ class RefittedCRF(FittedCRF):
         super().__init__(crf, details, seconds)
         self.base = base
 
-    def potentials(self, noisy: Array) -> Potentials:
-        return self.crf.potentials(Features.grid(self.base.logits(noisy)))
+    def potentials(self, inputs: Array) -> Potentials:
+        return self.crf.potentials(Features.grid(self.base.logits(inputs)))
 
 
 def shipped_weights(case: Case, model: str) -> Path | None:

@@ -55,6 +55,7 @@ class Experiment:
     models: tuple[str, ...]
     ablated: tuple[str, ...]  # models of the ablation
     paper: dict[str, Any] | None
+    labels: tuple[str, ...] = LABELS
     shipped: tuple[str, ...] = ()  # models whose weights come with the package, learned at the first level, seed 0
     fast: bool = False
     train: bool = False  # networks whose weights come with the package, too

@@ -33,8 +33,8 @@ class FittedCRF(Fitted):
     def __init__(self, crf: CRF, details: dict[str, Any], seconds: float) -> None:
         self.crf, self.details, self.seconds = crf, details, seconds
 
-    def potentials(self, noisy: Array) -> Potentials:
-        return self.crf.potentials(noisy)
+    def potentials(self, inputs: Array) -> Potentials:
+        return self.crf.potentials(inputs)
 
     def save(self, path: Path) -> None:
         self.crf.save(path)
@@ -49,9 +49,9 @@ class RawModel(Model):
     def fit(self, case: Case, store: Fits, device: str, progress: Progress) -> Fitted:
         began = time.perf_counter()
         crf = CRF(len(LABELS), features=ImageFeatures(pairwise=tuple(self.settings["pairwise"])), label_names=LABELS)
-        held_out = (case.held_out.noisy, case.held_out.truth)
+        held_out = (case.held_out.inputs, case.held_out.truth)
         result = crf.fit(
-            case.fit.noisy,
+            case.fit.inputs,
             case.fit.truth,
             self.learning,
             validation=held_out if self.learning == "consistent" else None,

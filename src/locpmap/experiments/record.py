@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from locpmap import __version__
 from locpmap.experiments.decoders import Listed
 from locpmap.experiments.model import Model
-from locpmap.experiments.protocol import LABELS, Experiment
+from locpmap.experiments.protocol import Experiment
 from locpmap.formats.atomic import write_bytes
 from locpmap.kernels.threads import available_threads
 
@@ -61,7 +61,7 @@ def describe_protocol(experiment: Experiment, maps: LabelMaps, seeds: list[int])
         "n_test": experiment.n_test,
         "height": int(maps.test.shape[1]),
         "width": int(maps.test.shape[2]),
-        "labels": list(LABELS),
+        "labels": list(experiment.labels),
         "seeds": seeds,
         "paper": experiment.paper,
     }

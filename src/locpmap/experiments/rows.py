@@ -17,7 +17,6 @@ from locpmap.experiments.decoders import SAMPLES, Listed
 from locpmap.experiments.measures import measure
 from locpmap.experiments.model import Fitted, Progress
 from locpmap.experiments.normal import first_images, normal_form
-from locpmap.experiments.protocol import LABELS
 from locpmap.inference import infer
 from locpmap.inference.registry import DECODERS
 from locpmap.metrics import intersection_over_union
@@ -48,7 +47,7 @@ class Subject:
 
     @cached_property
     def _normal(self) -> Potentials:
-        potentials = self.fitted().potentials(self.test(self.most).noisy)
+        potentials = self.fitted().potentials(self.test(self.most).inputs)
         if potentials is None:
             raise InputError("this model is a network alone, expected decoder argmax")
         return normal_form(potentials)
@@ -91,7 +90,7 @@ class Subject:
     @cached_property
     def _held_out(self) -> tuple[Potentials, Array]:
         part = self.case.held_out.first(N_TUNING)
-        potentials = self.fitted().potentials(part.noisy)
+        potentials = self.fitted().potentials(part.inputs)
         assert potentials is not None
         return normal_form(potentials), part.truth
 
@@ -102,13 +101,13 @@ class Subject:
             labels = self.infer(potentials, method, seed=self.case.seed_of("tuning"), **options).labels
         except LocpmapError:
             return -1.0
-        return float(np.mean(intersection_over_union(labels, truth, len(LABELS))))
+        return float(np.mean(intersection_over_union(labels, truth, potentials.n_labels)))
 
     def _argmax(self, n_images: int) -> Decoded:
         if self._network is None or len(self._network[0]) < n_images:
-            self.fitted().probability(self.test(1).noisy)  # loads and warms up: not to be counted
+            self.fitted().probability(self.test(1).inputs)  # loads and warms up: not to be counted
             began = time.perf_counter()
-            probability = self.fitted().probability(self.test(n_images).noisy)
+            probability = self.fitted().probability(self.test(n_images).inputs)
             if probability is None:
                 raise InputError("this model has no network, expected another decoder than argmax")
             self._network = probability, time.perf_counter() - began
@@ -123,7 +122,7 @@ def make_row(subject: Subject, decoder: Listed, n_images: int, progress: Progres
     except LocpmapError as refusal:
         row = {"n_images": n_images, **NO_METRICS, "refused": str(refusal)}
         return {"row": row, "calibration": None, "risk": None}
-    found = measure(labels, probability, subject.test(n_images).truth, len(LABELS))
+    found = measure(labels, probability, subject.test(n_images).truth, len(subject.case.experiment.labels))
     how: dict[str, Any] = {"score": score, "seconds": seconds, "status": status, "refused": None}
     if decoder.choices:
         how["chosen"] = {name: subject.options(decoder)[name] for name in decoder.choices[0]}

@@ -152,7 +152,7 @@ class _Run:
         fits = KeptFits(self.stages, case, known, self.device, self.progress.step, self.guard)
         if case.seed == self.plan.seeds[0]:
             shown = case.test.first(N_PICTURES)
-            self.pictures |= {f"{case.level}/input": shown.noisy, f"{case.level}/truth": shown.truth}
+            self.pictures |= {f"{case.level}/input": shown.inputs, f"{case.level}/truth": shown.truth}
         for model in self.plan.models:
             self._model(case, model, fits)
 
