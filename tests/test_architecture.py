@@ -119,7 +119,7 @@ def test_only_the_numba_kernels_import_numba(name: str) -> None:
     [
         ("torch", {"nn", "kernels/torch", "kernels/triton", "experiments"}),
         ("triton", {"kernels/triton"}),
-        ("sklearn", {"estimators"}),
+        ("sklearn", {"estimators", "experiments"}),
         ("safetensors", {"formats"}),
         ("PIL", {"formats", "data"}),
         ("matplotlib", {"report"}),
@@ -234,7 +234,8 @@ def test_nothing_that_runs_what_it_reads(word: str) -> None:
         for f in SOURCE.rglob("*")
         if f.suffix in (".py", ".toml") and re.search(word, f.read_text())
     ]
-    assert not found
+    # Published weights in torch's format, of which the sha256 is known, are converted there.
+    assert found == ([Path("nn/published.py")] if "load" in word else [])
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ class ImageCRF(CRFEstimator):
 
     Args:
         features: What turns images into features; None if inputs are `locpmap.Features` already.
-        unary: "tables": a weight per feature and label; "scale": the unary features are scores of the labels in sorted
-            order (a network's logits, as channels), multiplied by one number.
+        unary: "tables": a weight per feature and label; "scale", "temperature", "given": the unary features are scores
+            of the labels in sorted order (a network's logits, as channels); see :class:`locpmap.CRF`.
         tied: Whether horizontal and vertical edges share their tables.
         symmetric: Whether tables equal their transpose.
         potts: Whether a pairwise feature has one weight, the score where labels agree, instead of a table.

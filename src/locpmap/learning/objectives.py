@@ -193,11 +193,10 @@ class Objective:
         """The root mean square of the feature behind each weight: what makes steps and tolerances free of units."""
         unary, pairwise = (np.where(rms > 0, rms, 1.0) for rms in (unary, pairwise))
         p = self.parameters
-        head = (
-            np.append(unary.mean(), np.ones(p.n_labels))
-            if p.unary == "scale"
-            else np.repeat(np.append(unary, 1.0), p.n_labels)
-        )
+        if p.unary == "tables":
+            head = np.repeat(np.append(unary, 1.0), p.n_labels)
+        else:
+            head = np.append(unary.mean(), np.ones(p.n_labels))[: p.n_unary]
         each = 1 if p.potts else p.n_labels**2
         return np.concatenate([head, np.tile(np.repeat(pairwise, each), p.n_groups)])
 

@@ -1,7 +1,8 @@
 """Weights as one flat vector, and the linear maps between it and label weights and label tables.
 
 Label weights ``U`` (D + 1, L), the last row being the bias, and tables ``T`` (G, F, L, L), one per group of edges and
-pairwise feature, are linear in the vector w; so the gradient by w is the transposed map of the gradients by U and T.
+pairwise feature, are linear in the vector w, but for scores that are taken as they are; so the gradient by w is the
+transposed map of the gradients by U and T.
 
 **Gauge.**  Some changes of the weights do not change any probability.  What the library fits, stores and shows is in
 the *zero-sum gauge*: every row of U sums to 0 over the labels and every table sums to 0.  A table of the feature
@@ -25,6 +26,8 @@ from locpmap.features import CONSTANT, DIRECTIONS, Features
 
 Array = npt.NDArray[Any]
 
+UNARIES = ("tables", "scale", "temperature", "given")
+
 
 @dataclass(frozen=True)
 class Parameters:
@@ -35,8 +38,9 @@ class Parameters:
         unary_names: The D unary features.
         pairwise_names: The F pairwise features; "constant" is special to the gauge.
         n_groups: G, the groups of edges with tables of their own.
-        unary: "tables": one weight per feature and label; "scale": the features are scores of the labels (D = L),
-            multiplied by one number.  Both have a bias per label.
+        unary: "tables": one weight per feature and label, and a bias per label.  In the others the features are scores
+            of the labels (D = L): "scale" multiplies them by one number and adds biases, "temperature" has that number
+            alone, and "given" takes them as they are.
         symmetric: Whether tables equal their transpose.
         potts: Whether tables are multiples of the identity.
         non_negative: Whether those multiples are at least 0.
@@ -53,9 +57,9 @@ class Parameters:
 
     def __post_init__(self) -> None:
         check_kind(self.unary, potts=self.potts, non_negative=self.non_negative)
-        if self.unary == "scale" and len(self.unary_names) != self.n_labels:
+        if self.unary != "tables" and len(self.unary_names) != self.n_labels:
             raise InputError(
-                f"unary='scale' needs one score per label: expected {self.n_labels} unary features,"
+                f"unary={self.unary!r} needs one score per label: expected {self.n_labels} unary features,"
                 f" got {len(self.unary_names)}"
             )
 
@@ -72,7 +76,8 @@ class Parameters:
     @property
     def n_unary(self) -> int:
         """How many entries of w belong to U."""
-        return 1 + self.n_labels if self.unary == "scale" else int(np.prod(self.weights_shape))
+        few = {"scale": 1 + self.n_labels, "temperature": 1, "given": 0}
+        return few[self.unary] if self.unary in few else int(np.prod(self.weights_shape))
 
     @property
     def size(self) -> int:
@@ -82,10 +87,12 @@ class Parameters:
     def expand(self, w: Array) -> tuple[Array, Array]:
         """``(U, T)`` of a vector."""
         head, tail = w[: self.n_unary], w[self.n_unary :]
-        if self.unary == "scale":
-            weights = np.concatenate([head[0] * np.eye(self.n_labels), _centred(head[None, 1:])])
-        else:
+        if self.unary == "tables":
             weights = _centred(head.reshape(self.weights_shape))
+        else:
+            scale = head[0] if self.n_unary else 1.0
+            bias = _centred(head[None, 1:]) if self.n_unary > 1 else np.zeros((1, self.n_labels))
+            weights = np.concatenate([scale * np.eye(self.n_labels), bias])
         if self.potts:
             tables = tail.reshape(*self.tables_shape[:2], 1, 1) * np.eye(self.n_labels)
         else:
@@ -94,10 +101,10 @@ class Parameters:
 
     def pull(self, slope: Array, table_slope: Array) -> Array:
         """The gradient by w from the gradients by U and T: the transpose of :meth:`expand`."""
-        if self.unary == "scale":
-            head = np.concatenate([[np.trace(slope[:-1])], _centred(slope[-1:])[0]])
-        else:
+        if self.unary == "tables":
             head = _centred(slope).ravel()
+        else:
+            head = np.concatenate([[np.trace(slope[:-1])], _centred(slope[-1:])[0]])[: self.n_unary]
         if self.potts:
             tail = np.trace(table_slope, axis1=2, axis2=3).ravel()
         else:
@@ -106,7 +113,7 @@ class Parameters:
 
     def fold(self, weights: Array, tables: Array) -> Array:
         """The vector of given U and T, which lie in the gauge."""
-        head = np.append(weights[0, 0], weights[-1]) if self.unary == "scale" else weights.ravel()
+        head = weights.ravel() if self.unary == "tables" else np.append(weights[0, 0], weights[-1])[: self.n_unary]
         return np.concatenate([head, tables[..., 0, 0].ravel() if self.potts else tables.ravel()])
 
     def check(self, features: Features) -> None:
@@ -131,18 +138,18 @@ class Parameters:
     def penalised(self) -> Array:
         """(size,) bool: everything but the biases."""
         mask = np.ones(self.size, bool)
-        mask[self.n_unary - self.n_labels : self.n_unary] = False
+        if self.unary in ("tables", "scale"):
+            mask[self.n_unary - self.n_labels : self.n_unary] = False
         return mask
 
     @cached_property
     def names(self) -> list[str]:
         """What each entry of w is called."""
         labels = range(self.n_labels)
-        if self.unary == "scale":
-            names = ["scale"]
-        else:
+        names = ["scale"]
+        if self.unary == "tables":
             names = [f"{feature}, label {k}" for feature in self.unary_names for k in labels]
-        names += [f"bias, label {k}" for k in labels]
+        names = [*names, *(f"bias, label {k}" for k in labels)][: self.n_unary]
         for g in range(self.n_groups):
             where = f" ({DIRECTIONS[g]})" if self.n_groups > 1 else ""
             for feature in self.pairwise_names:
@@ -161,8 +168,8 @@ class Parameters:
 
 def check_kind(unary: str, *, potts: bool, non_negative: bool) -> None:
     """Refuse options that do not go together."""
-    if unary not in ("tables", "scale"):
-        raise InputError(f"unary is {unary!r}, expected 'tables' or 'scale'")
+    if unary not in UNARIES:
+        raise InputError(f"unary is {unary!r}, expected {', '.join(map(repr, UNARIES))}")
     if non_negative and not potts:
         raise InputError("non_negative=True needs potts=True: the sign of a general table depends on its gauge")
 

@@ -1,0 +1,1 @@
+"""Scene labeling on Stanford Background."""

@@ -1,0 +1,92 @@
+"""The networks for scenes: built by name, kept in files, and asked what they say of a scene."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+
+from locpmap.data.cache import PathLike
+from locpmap.data.scenes import CLASSES
+from locpmap.errors import InputError, unknown
+from locpmap.formats.model_file import read_model, write_model
+from locpmap.nn.deeplab import DeepLab
+from locpmap.nn.efficientnet import EfficientNetLite0
+from locpmap.nn.pyramid import PyramidNetwork
+
+Network = PyramidNetwork | DeepLab
+Logits = npt.NDArray[np.float32]
+
+KINDS = ("pretrained", "deeplab")
+FILE_KIND = "scene network"
+
+
+def build_network(
+    kind: str, options: Mapping[str, Any], *, published: bool = False, folder: PathLike | None = None
+) -> Network:
+    """A new network.
+
+    Args:
+        kind: "pretrained" (an encoder, and a feature pyramid) or "deeplab" (19 convolutions).
+        options: Of :class:`PyramidNetwork` (and ``drop`` of its encoder) or of :class:`DeepLab`.
+        published: Whether the encoder has the weights that were learned on ImageNet, or random ones.
+        folder: The cache with these, :func:`locpmap.data.folder` by default.
+    """
+    if kind not in KINDS:
+        raise unknown("kind", kind, KINDS)
+    if kind == "deeplab":
+        return DeepLab(len(CLASSES), **options)
+    others = {name: value for name, value in options.items() if name != "drop"}
+    drop = options.get("drop", 0.0)
+    encoder = EfficientNetLite0.published(drop=drop, folder=folder) if published else EfficientNetLite0(drop)
+    return PyramidNetwork(len(CLASSES), encoder, **others)
+
+
+def save_network(path: PathLike, network: Network, *, half: bool = False) -> None:
+    """Write weights and options into one file, completely or not at all; ``half``: at half the size."""
+    kind = "deeplab" if isinstance(network, DeepLab) else "pretrained"
+    dtype = np.float16 if half else np.float32
+    state = {name: value.cpu().numpy() for name, value in network.state_dict().items() if value.is_floating_point()}
+    header = {"kind": FILE_KIND, "network": kind, "options": network.options}
+    write_model(path, {name: value.astype(dtype) for name, value in state.items()}, header)
+
+
+def load_network(path: PathLike) -> Network:
+    """What :func:`save_network` wrote, in evaluation mode."""
+    arrays, header = read_model(path)
+    if header.get("kind") != FILE_KIND:
+        raise InputError(f"{path} holds a {header.get('kind', 'CRF')}, expected a {FILE_KIND}")
+    try:
+        network = build_network(header["network"], header["options"])
+        state = {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
+        wrong = network.load_state_dict(state, strict=False)
+        lacking = [name for name in wrong.missing_keys if not name.endswith("num_batches_tracked")]
+        if lacking or wrong.unexpected_keys:
+            raise InputError(f"its weights lack {lacking} and hold {wrong.unexpected_keys}")
+    except (KeyError, TypeError, RuntimeError, InputError) as error:
+        raise InputError(f"{path} does not hold the network that it describes: {error}") from None
+    return network.train(False)
+
+
+@torch.no_grad()
+def predict_logits(
+    network: Network, image: npt.NDArray[np.uint8], *, scales: Sequence[float] = (1.0,), mirrored: bool = True
+) -> Logits:
+    """Logits (H, W, 8) of one image (H, W, 3): the mean over magnifications of it, and over it and its mirror image."""
+    parameter = next(network.parameters())
+    pixels = torch.tensor(image, dtype=parameter.dtype, device=parameter.device).movedim(-1, 0)[None]
+    views = torch.cat([pixels, pixels.flip(-1)]) if mirrored else pixels
+    total = torch.zeros((), device=parameter.device)
+    for scale in scales:
+        size = [round(n * scale) for n in pixels.shape[2:]]
+        seen = views if scale == 1 else F.interpolate(views, size=size, mode="bilinear", antialias=True)
+        logits = network(seen).float()
+        if mirrored:
+            logits = (logits[:1] + logits[1:].flip(-1)) / 2
+        total = total + F.interpolate(logits, size=pixels.shape[2:], mode="bilinear")
+    mean: Logits = (total / len(scales))[0].movedim(0, -1).contiguous().cpu().numpy()
+    return mean
