@@ -14,6 +14,7 @@ import locpmap as lp
 from locpmap.arrays import MAX_COPY
 from locpmap.inference import DECODERS, infer
 from locpmap.potentials import Potentials
+from locpmap.result import Ending, Result
 
 APART = np.array([[0.0, -np.inf], [-np.inf, 0.0]])  # neighbours must agree
 
@@ -139,6 +140,22 @@ def test_results_travel(method: str) -> None:
         assert there.status is result.status
         assert np.array_equal(there.labels, result.labels)
         assert there.score == result.score
+
+
+def test_results_whose_ending_is_yet_to_be_asked_for_travel() -> None:
+    asked = []
+
+    def ending() -> Ending:  # as on a GPU, where asking waits
+        asked.append(1)
+        return Ending(lp.Status.COMPLETE, 0.5, 3.0)
+
+    made = infer(Potentials.grid(noisy(2, 3), 0.5), "locpmap", n_samples=4, backend="reference")
+    late = Result(made.labels, made.probability, "locpmap", "triton", "cuda", ending=ending, potentials=made.potentials)
+    assert not asked
+    again = pickle.loads(pickle.dumps(late))
+    assert (again.status, again.seconds, again.n_sweeps) == (lp.Status.COMPLETE, 0.5, 3.0)
+    assert late.converged
+    assert len(asked) == 1
 
 
 def test_tensors_travel() -> None:

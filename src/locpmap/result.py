@@ -97,6 +97,10 @@ class Result:
         where = f"{self.backend} on {self.device}"
         return f"<Result of {self.method}: {gives} {shape}, {self.status}, {self.seconds:.3g} s, {where}>"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process needs: how the run ended, rather than how to ask a GPU for it."""
+        return {**self.__dict__, "ending": self._ended}
+
     @cached_property
     def _ended(self) -> Ending:
         return self.ending if isinstance(self.ending, Ending) else self.ending()

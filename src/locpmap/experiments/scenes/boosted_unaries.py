@@ -6,8 +6,8 @@ the others.  A test scene is predicted by K chains of a first and a second model
 a training scene has the word of one model of (1 - 1/K) of the scenes, a test scene that of K such models.
 
 As in all stacking over one set of folds, the second model of a fold learns from first predictions by models that had
-seen that fold's labels; it never sees the labels themselves.  How often each class is drawn for a sample is counted over
-all training scenes.
+seen that fold's labels; it never sees the labels themselves.  How often a class is drawn for the samples is counted
+over all training scenes.
 """
 
 from __future__ import annotations
