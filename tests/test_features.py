@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from locpmap import arrays
 from locpmap.errors import InputError, InputTypeError, LocpmapError
 from locpmap.features import Features, ImageFeatures
 from locpmap.graphs import Graph
@@ -392,3 +393,14 @@ def test_description_round_trip() -> None:
     for make in (ImageFeatures(), replace(EVERYTHING, connectivity=8, channels=3)):
         assert ImageFeatures.from_dict(make.to_dict()) == make
         assert isinstance(make.to_dict()["unary"], list)
+
+
+def test_tensors_of_a_gpu_become_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(arrays, "on_gpu", arrays.is_tensor)  # as if the CPU were an accelerator
+    unary, right, down = torch.zeros((2, 3, 4), dtype=torch.bfloat16), torch.ones((2, 2, 1)), torch.ones((1, 3, 1))
+    on_grid = Features.grid(unary, (right, down), pairwise_names=("constant",))
+    on_graph = Features.graph(unary.reshape(6, 4), [[0, 1]])
+    assert isinstance(on_grid.unary, np.ndarray)
+    assert on_grid.unary.dtype == np.float32
+    assert on_graph.unary.shape == (1, 6, 4)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import locpmap as lp
+from locpmap.crf import fitting
 from locpmap.crf.fitting import sampler_of
 from locpmap.features import Features, ImageFeatures
 from locpmap.formats.model_file import read_model, write_model
@@ -210,13 +211,16 @@ def test_chains_on_graphs_are_rows_of_grids() -> None:
 # gauge and constraints
 
 
-@pytest.mark.parametrize("kind", [{}, {"symmetric": True}, {"potts": True}, {"unary": "scale"}])
+@pytest.mark.parametrize(
+    "kind", [{}, {"symmetric": True}, {"potts": True}, *({"unary": name} for name in ("scale", "temperature", "given"))]
+)
 def test_the_map_to_tables_and_its_transpose(kind: dict[str, Any]) -> None:
     rng = np.random.default_rng(6)
     p = Parameters(3, ("a", "b", "c"), ("constant", "difference"), 2, **kind)
     w, slope, table_slope = rng.normal(size=p.size), rng.normal(size=p.weights_shape), rng.normal(size=p.tables_shape)
     weights, tables = p.expand(w)
-    inner = (weights * slope).sum() + (tables * table_slope).sum()
+    at_zero = p.expand(np.zeros(p.size))[0]  # not 0 where scores are taken as they are
+    inner = ((weights - at_zero) * slope).sum() + (tables * table_slope).sum()
     assert w @ p.pull(slope, table_slope) == pytest.approx(inner, rel=1e-12)
     for again, first in zip(p.expand(p.fold(weights, tables)), (weights, tables), strict=True):
         np.testing.assert_allclose(again, first, atol=1e-12)
@@ -282,6 +286,23 @@ def test_scores_as_features_need_no_more_than_a_scale() -> None:
     z = (result.w - [1 / 3, 0, 0, 0, 0]) / np.where(result.standard_errors > 0, result.standard_errors, 1)
     assert np.abs(z).max() < z_bound(4)
     np.testing.assert_allclose(crf.weights[:3], result.w[0] * np.eye(3), atol=1e-12)
+
+
+def test_scores_as_they_are_leave_the_couplings_to_learn() -> None:
+    rng = np.random.default_rng(10)
+    logits = rng.normal(size=(300, 4, 3, 3))
+    labels = lp.infer(lp.Potentials.grid(logits, 0.7), "gibbs", n_samples=1, burn_in=50, keep_samples=True).samples[0]
+    data = [Features.grid(x) for x in 2 * logits]
+    tempered = lp.CRF(3, features=None, unary="temperature", potts=True, tied=True).fit(data, list(labels))
+    given = lp.CRF(3, features=None, unary="given", potts=True, tied=True)
+    result = given.fit([Features.grid(x) for x in logits], list(labels))
+    assert (tempered.names, result.names) == (["scale", "constant, agree"], ["constant, agree"])
+    for found, truth in ((tempered, [0.5, 0.7]), (result, [0.7])):
+        assert found.standard_errors is not None
+        assert np.abs((found.w - truth) / found.standard_errors).max() < z_bound(2)
+    np.testing.assert_array_equal(given.weights, np.eye(4, 3))
+    again = given.potentials(Features.grid(logits))
+    np.testing.assert_allclose(again.unflatten(again.unary), logits, atol=1e-12)
 
 
 def test_a_single_edge_is_no_constant_feature() -> None:
@@ -474,6 +495,20 @@ def test_samples_leave_void_sites_out() -> None:
     samples = sampler_of(parameters, "sites", 1)(batch, np.ones(parameters.size), 6, 0)
     assert samples.shape == (2, 16, 6)
     np.testing.assert_array_equal(samples == VOID, np.broadcast_to((given == VOID)[:, :, None], samples.shape))
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu"])
+def test_samples_are_drawn_on_the_device_that_was_asked_for(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = random_data(10, (3, 3))
+    asked = []
+
+    def watched(potentials: lp.Potentials, decoder: lp.LocPMAP, **options: Any) -> lp.Result:
+        asked.append(options["device"])
+        return lp.infer(potentials, decoder, **options)
+
+    monkeypatch.setattr(fitting, "infer", watched)
+    lp.CRF(3).fit(images, labels, "consistent", max_iterations=1, device=device)
+    assert set(asked) == {device}
 
 
 def test_held_out_images_or_sites() -> None:

@@ -13,12 +13,15 @@ from tests.triton.placing import DEVICE
 
 from locpmap import arrays
 from locpmap.inference import infer, lbp, passing
-from locpmap.inference.decoder import Decoder
+from locpmap.inference.decoder import Decoder, Problem
 from locpmap.inference.lbp import LBP
 from locpmap.inference.max_product import MaxProduct
 from locpmap.inference.perturb_and_max_product import PerturbAndMaxProduct
 from locpmap.inference.trw import TRW
+from locpmap.kernels import Backend
+from locpmap.kernels.threads import Threads
 from locpmap.potentials import Potentials
+from locpmap.result import Status
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy warns of log 0
 
@@ -94,13 +97,41 @@ def test_the_linear_domain_is_smaller_in_single_precision(monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("per_launch", [1, 3])
-def test_it_does_not_matter_how_many_sweeps_a_launch_makes(per_launch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("decoder", [LBP(tolerance=1e-3), LBP(tolerance=0.0, max_sweeps=4)], ids=["all", "four"])
+def test_it_does_not_matter_how_many_sweeps_a_launch_makes(
+    per_launch: int, decoder: LBP, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pot = ODD["batch"]
-    whole = infer(pot, LBP(tolerance=1e-3), backend="triton")
+    whole = infer(pot, decoder, backend="triton")
     monkeypatch.setattr(passing, "SWEEPS_PER_LAUNCH", per_launch)
-    parts = infer(pot, LBP(tolerance=1e-3), backend="triton")
+    parts = infer(pot, decoder, backend="triton")
     assert (parts.n_sweeps, parts.status) == (whole.n_sweeps, whole.status)
     np.testing.assert_array_equal(parts.probability, whole.probability)
+
+
+@pytest.mark.parametrize(("max_sweeps", "status"), [(50, Status.CONVERGED), (2, Status.MAX_SWEEPS)])
+def test_nobody_waits_for_the_last_launch_before_the_answer_is_under_way(max_sweeps: int, status: Status) -> None:
+    pot = Potentials.grid(normal(2, 3, 2), 0.3)
+    decoder = LBP(max_sweeps=max_sweeps)
+    problem = Problem(pot.to(DEVICE), Backend("triton", DEVICE), Threads(1), (0, 0))
+    state = decoder.init(problem)
+    assert decoder.step(problem, state) == (max_sweeps, max_sweeps, False)
+    assert state.passing.unread
+    decoder.finish(problem, state)
+    assert not state.passing.unread
+    truth = infer(pot, decoder, backend="reference")
+    mine = infer(pot, decoder, backend="triton")
+    assert (mine.status, mine.n_sweeps) == (truth.status, truth.n_sweeps) == (status, state.passing.made)
+
+
+def test_the_domain_of_potts_weights_is_found_once() -> None:
+    pot = Potentials.grid(normal(2, 3, 2), 0.3).to(DEVICE)
+    assert lbp.domain_of(pot) is lbp.domain_of(pot)
+    tables = Potentials.grid(normal(2, 3, 2), normal(2, 2)).to(DEVICE)
+    assert lbp.domain_of(tables) is not lbp.domain_of(tables)
+    kept = len(lbp._domains)
+    del pot
+    assert len(lbp._domains) == kept - 1
 
 
 @pytest.mark.parametrize("decoder", [LBP(), TRW(), MaxProduct(), PerturbAndMaxProduct(3)], ids=lambda d: d.name)

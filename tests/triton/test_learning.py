@@ -9,6 +9,7 @@ import pytest
 from tests.triton.placing import DEVICE
 
 import locpmap as lp
+from locpmap.crf import fitting
 from locpmap.errors import BackendError
 from locpmap.kernels import learning_backend
 from locpmap.kernels.threads import Threads
@@ -47,6 +48,25 @@ def test_the_same_fit(n_labels: int, objective: str, how: dict[str, Any]) -> Non
 def test_tiles() -> None:
     mine, truth = fits(2, "composite", blocks=(2, 2), max_iterations=2)
     np.testing.assert_allclose(mine.w, truth.w, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_consistent_learning_draws_its_samples_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = images_and_labels(2, n_images=5, shape=(2, 2))
+    devices: dict[str, set[str]] = {"triton": set(), "numba": set()}
+
+    def fitted(backend: str) -> Any:
+        def watched(*given: Any, **options: Any) -> lp.Result:
+            result = lp.infer(*given, **options)
+            devices[backend].add(result.device)
+            return result
+
+        monkeypatch.setattr(fitting, "infer", watched)
+        return lp.CRF(2).fit(images, labels, "consistent", backend=backend, max_iterations=1)
+
+    mine, truth = (fitted(backend) for backend in devices)
+    np.testing.assert_allclose(mine.w, truth.w, rtol=1e-7, atol=1e-7)
+    assert devices == {"triton": {DEVICE}, "numba": {"cpu"}}
 
 
 def test_weights_of_images_and_standard_errors() -> None:

@@ -38,8 +38,9 @@ class CRF:
     Args:
         n_labels: Number of labels.
         features: What turns an input into :class:`Features`; None if inputs are `Features` already.
-        unary: "tables": a weight per unary feature and label; "scale": the unary features are scores of the labels (a
-            network's logits), multiplied by one number.  Both with a bias per label.
+        unary: "tables": a weight per unary feature and label, and a bias per label.  In the others the unary features
+            are scores of the labels (a network's logits): "scale" multiplies them by one number and adds biases,
+            "temperature" has that number alone, and "given" takes them as they are.
         tied: Whether horizontal and vertical edges share their tables.
         symmetric: Whether tables equal their transpose.
         potts: Whether a pairwise feature has one weight, the score where labels agree, instead of a table.
@@ -149,7 +150,7 @@ class CRF:
             progress: True for a bar, or a function of (iteration, most, value).
             n_threads: Threads to use; the result does not depend on it.
             backend: "auto", "numba", "triton", "torch" or "reference".
-            device: "auto" (the CPU), "cpu" or "cuda" (Triton).
+            device: "auto" (the CPU), "cpu" or "cuda" (Triton, also for the samples of "consistent").
             standard_errors: Whether to compute Godambe standard errors (needs at least ten inputs).
 
         Cost of a pass: O(S · L · (D + degree · F)) for "pseudolikelihood", O(S · L² · ..) for rows and columns.
@@ -185,6 +186,7 @@ class CRF:
             checkpoint,
             progress,
             standard_errors,
+            kernels.device or device,
         )
         threads = Threads(n_threads or available_threads()) if kernels.name == "numba" else Threads(1)
         try:

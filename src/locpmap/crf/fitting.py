@@ -74,6 +74,7 @@ class Options:
     checkpoint: str | os.PathLike[str] | None
     progress: bool | Callable[[int, int, float], None]
     standard_errors: bool
+    device: str  # where samples are drawn
 
 
 def fit(
@@ -115,7 +116,7 @@ def fit(
             training, held_out = _held_out(source, validation, options.seed)
             objective = objective.on(training)  # the starts, too, know nothing of the data that are held out
             if options.objective == "consistent":
-                sampler = sampler_of(parameters, options.blocks or "sites", threads.n_threads)
+                sampler = sampler_of(parameters, options.blocks or "sites", threads.n_threads, options.device)
                 calm = replace(control, checkpoint=Checkpoint(None))
                 # Where true neighbours say nearly everything, pseudolikelihood forgets the unaries and is a bad place
                 # to begin: weights learned as if sites had no neighbours stand by.
@@ -129,13 +130,13 @@ def fit(
     return parameters, result
 
 
-def sampler_of(parameters: Parameters, blocks: Any, n_threads: int) -> Sampler:
-    """LocPMAP as the learner sees it."""
+def sampler_of(parameters: Parameters, blocks: Any, n_threads: int, device: str = "auto") -> Sampler:
+    """LocPMAP as the learner sees it; the same samples on any device, but for rounding."""
 
     def sample(batch: Batch, w: Array, n_samples: int, seed: int) -> Array:
         potentials = compose(batch.features, *parameters.expand(w), potts=parameters.potts, mask=batch.mask())
         decoder = LocPMAP(n_samples, blocks=blocks, keep_samples=True)
-        samples = infer(potentials, decoder, seed=seed, n_threads=n_threads).samples
+        samples = infer(potentials, decoder, seed=seed, n_threads=n_threads, device=device).samples
         # Masked sites come back as -1, as void ones are marked.
         flat = np.asarray(samples, np.int16).reshape(n_samples, *batch.labels.shape)
         return np.ascontiguousarray(np.moveaxis(flat, 0, 2))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.arrays import frozen, to_float
+from locpmap.arrays import frozen, to_float, to_numpy
 from locpmap.errors import InputError, InputTypeError
 from locpmap.graphs import Graph, Grid, Steps
 from locpmap.kernels.observations import Observations
@@ -66,7 +66,7 @@ class Features:
         >>> Features.grid(np.zeros((5, 2, 3, 4)))
         <Features: 5 inputs on a grid 2×3, 4 unary and 1 pairwise, float64>
         """
-        sites = to_float(unary, "unary")
+        sites = _numbers(unary, "unary")
         if sites.ndim not in (3, 4):
             raise InputError(f"unary has shape {sites.shape}, expected (H, W, D) or (N, H, W, D)")
         if 0 in sites.shape[:-1]:
@@ -97,7 +97,7 @@ class Features:
         >>> Features.graph(np.zeros((3, 4)), [[0, 1], [1, 2]], np.ones((2, 5)))
         <Features: one input on a graph of 3 sites, 2 edges, 4 unary and 5 pairwise, float64>
         """
-        sites = to_float(unary, "unary")
+        sites = _numbers(unary, "unary")
         if sites.ndim not in (2, 3):
             raise InputError(f"unary has shape {sites.shape}, expected (S, D) or (N, S, D)")
         if 0 in sites.shape[:-1]:
@@ -242,9 +242,14 @@ def _parse_pairwise(value: Any, structure: Grid | Graph, n_images: int, batched:
     return np.concatenate([np.broadcast_to(part, (images, *part.shape[1:])) for part in parts], axis=1)
 
 
+def _numbers(value: Any, name: str) -> Array:
+    """Single or double precision, in NumPy also where they come from a GPU: learning collects its data there."""
+    return to_float(to_numpy(value, name), name)
+
+
 def _per_edge(value: Any, name: str, shape: tuple[int, ...], n_images: int, batched: bool) -> Array:
     """(1|N, edges, F) from (shape, F) or, in a batch, (N, shape, F)."""
-    array = to_float(value, name)
+    array = _numbers(value, name)
     single = array.ndim == len(shape) + 1 and array.shape[:-1] == shape
     many = batched and array.ndim == len(shape) + 2 and array.shape[:-1] == (n_images, *shape)
     if not single and not many:

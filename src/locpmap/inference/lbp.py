@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.arrays import cast, is_tensor, namespace
+from locpmap.arrays import cast, dtype_beside, is_tensor, namespace
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step
 from locpmap.inference.passing import Passing, check_options, log_beliefs, make_plan, plain
 from locpmap.kernels import Model
+from locpmap.potentials import Potentials
 from locpmap.result import BoundKind
 
 Array = npt.NDArray[Any]
@@ -24,13 +26,22 @@ MOST_RANGE_SINGLE = 40.0
 MOST_LABELS = 8
 
 
+class Domain(NamedTuple):
+    """Which images' messages are kept without logarithms."""
+
+    couplings: Array  # (1|N, 1|E, ..) see `pass_linear`
+    linear: Array  # (N,)
+    n_linear: int
+
+
+_domains: WeakKeyDictionary[Potentials, Domain] = WeakKeyDictionary()
+
+
 @dataclass
 class _State:
     passing: Passing
-    linear: Array  # (N,) images whose messages are kept without logarithms
-    n_linear: int  # how many
-    weights: Array  # (N, S, L) exp(unary - max unary)
-    couplings: Array  # (1|N, 1|E, ..) see `pass_linear`
+    domain: Domain
+    weights: Array  # (N, S, L) `linear_weights`, or none where no image is linear
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,45 +70,71 @@ class LBP(Decoder):
         check_options(self.damping, self.max_sweeps, self.tolerance, self.schedule)
 
     def init(self, problem: Problem) -> _State:
-        passing = Passing.start(problem, make_plan(problem, self.schedule, self.damping, self.tolerance))
-        couplings, linear = linear_domain(problem.model)
-        unary, n_linear = problem.potentials.unary, int(linear.sum())
-        weights = problem.zeros((0, 0, 0), "float64")
-        if n_linear:
-            xp = namespace(unary)
-            weights = xp.exp(cast(unary, passing.messages.dtype) - xp.amax(unary, 2)[:, :, None])
-            passing.messages += linear[:, None, None]  # 1 there
-        return _State(passing, linear, n_linear, weights, couplings)
+        domain = domain_of(problem.potentials)
+        all_linear = domain.n_linear == len(domain.linear)
+        plan = make_plan(problem, self.schedule, self.damping, self.tolerance)
+        passing = Passing.start(problem, plan, 1.0 if all_linear else 0.0)
+        if domain.n_linear and not all_linear:
+            passing.messages += domain.linear[:, None, None]
+        unary = problem.potentials.unary
+        return _State(passing, domain, linear_weights(unary) if domain.n_linear else unary[:0])
 
     def step(self, problem: Problem, state: _State) -> Step:
-        passing = state.passing
+        passing, domain = state.passing, state.domain
         passes: list[tuple[Any, ...]] = []
-        if state.n_linear:
-            passes.append((problem.kernels.pass_linear, state.linear, state.weights, state.couplings))
-        if state.n_linear < len(state.linear):
-            passes.append((problem.kernels.pass_messages, state.linear, plain(problem), False))
+        if domain.n_linear:
+            passes.append((problem.kernels.pass_linear, domain.linear, state.weights, domain.couplings))
+        if domain.n_linear < len(domain.linear):
+            passes.append((problem.kernels.pass_messages, domain.linear, plain(problem), False))
         passing.advance(problem, self.max_sweeps - passing.sweeps, *passes)
-        return Step(passing.sweeps, self.max_sweeps, passing.converged)
+        return passing.step(self.max_sweeps)
 
     def finish(self, problem: Problem, state: _State) -> Outcome:
-        messages = state.passing.messages
+        messages, domain = state.passing.messages, state.domain
         xp = namespace(messages)
-        if state.n_linear == len(messages):
+        if domain.n_linear == len(messages):
             xp.log(messages, out=messages)
-        elif state.n_linear:
-            for n in xp.argwhere(state.linear)[:, 0].tolist():
+        elif domain.n_linear:
+            for n in xp.argwhere(domain.linear)[:, 0].tolist():
                 xp.log(messages[n], out=messages[n])
         beliefs, site_terms = log_beliefs(problem, messages, plain(problem))
-        edge_terms = xp.zeros_like(site_terms)
+        edge_terms = xp.empty_like(site_terms)
         problem.sweep(problem.kernels.bethe_edges, messages, beliefs, edge_terms)
         probability = cast(xp.exp(beliefs, out=beliefs), problem.potentials.unary.dtype)
+        site_terms += edge_terms
         return Outcome(
             labels=probability.argmax(axis=2),
             probability=probability,
-            n_sweeps=state.passing.sweeps,
-            log_partition=cast(site_terms + edge_terms, "float64").sum(axis=1),
+            log_partition=site_terms.sum(axis=1, dtype=dtype_beside(site_terms, "float64")),
             log_partition_kind=BoundKind.BETHE,
+            n_sweeps=state.passing.sweeps,  # last: on a GPU this waits for all that was launched before
+            status=state.passing.status,
         )
+
+
+def domain_of(potentials: Potentials) -> Domain:
+    """The domain of each image's messages.
+
+    Counting waits for a GPU, so that what Potts weights come to there, 2 numbers per edge, is kept for as long as the
+    potentials live.
+    """
+    if (kept := _domains.get(potentials)) is not None:
+        return kept
+    couplings, linear = linear_domain(potentials.model)
+    domain = Domain(couplings, linear, int(linear.sum()))
+    if is_tensor(couplings) and potentials.pairwise.potts:
+        _domains[potentials] = domain
+    return domain
+
+
+def linear_weights(unary: Array) -> Array:
+    """``exp(unary)`` up to a factor per site, of which messages know nothing, (N, S, L).
+
+    In double precision with a largest weight of 1, or, on a GPU, where that takes one operation, with a sum of 1.
+    """
+    if is_tensor(unary):
+        return unary.softmax(2)  # type: ignore[attr-defined]
+    return np.exp(cast(unary, "float64") - np.amax(unary, 2)[:, :, None])
 
 
 def linear_domain(model: Model) -> tuple[Array, Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +12,11 @@ import numpy.typing as npt
 from locpmap.arrays import frozen, namespace, place_beside
 from locpmap.errors import InputError
 from locpmap.graphs import Grid
-from locpmap.inference.decoder import Problem, at_least, within
+from locpmap.inference.decoder import Problem, Step, at_least, within
 from locpmap.inference.trees import breadth_first, is_forest, lists_of, outward, there_and_back
 from locpmap.kernels.reference.messages import UNVISITED
 from locpmap.kernels.threads import ranges
+from locpmap.result import Status
 
 Array = npt.NDArray[Any]
 
@@ -95,17 +96,18 @@ class Passing:
     messages: Array  # (N, 2E, L): in double precision or, on a GPU, as the unaries
     dirty: Array  # (N, S) marks of the sites that have something new to say
     plan: Plan
-    sweeps: int = 0
+    made: int = 0  # sweeps that are known of
     settled: bool = False  # whether no site is dirty
+    unread: list[Any] = field(default_factory=list)  # of a launch on a GPU: which sweeps visited a site
 
     @classmethod
-    def start(cls, problem: Problem, plan: Plan) -> Passing:
-        """No site has said anything."""
+    def start(cls, problem: Problem, plan: Plan, first: float = 0.0) -> Passing:
+        """No site has said anything: all messages are ``first``."""
         unary = problem.potentials.unary
         n_images, n_sites, n_labels = unary.shape
         xp = namespace(unary)
         dtype = unary.dtype if problem.kernels.device else np.float64
-        messages = xp.zeros((n_images, 2 * len(problem.model.edges), n_labels), dtype=dtype, device=unary.device)
+        messages = xp.full((n_images, 2 * len(problem.model.edges), n_labels), first, dtype=dtype, device=unary.device)
         dirty = xp.full((n_images, n_sites), UNVISITED, dtype=xp.uint8, device=unary.device)
         return cls(messages, dirty, plan)
 
@@ -114,17 +116,34 @@ class Passing:
         if not problem.kernels.device:
             for kernel, *options in passes:
                 self.sweep(problem, kernel, *options, self.damping, self.plan.tolerance)
-            self.sweeps += 1
+            self.made += 1
             self.settled = not self.dirty.any()
             return
         state = (problem.model, self.plan.order, self.messages, self.dirty)
         how = (self.plan.damping, self.plan.tolerance, 0, len(self.dirty), 0, len(self.plan.order))
-        limits: dict[str, Any] = {"n_sweeps": 1 if self.plan.exact else min(most, SWEEPS_PER_LAUNCH)}
-        limits |= {"undamped": UNDAMPED_SWEEPS, "made": self.sweeps, **layout(problem, self.plan)}
+        n_sweeps = 1 if self.plan.exact else min(most, SWEEPS_PER_LAUNCH)
+        limits = {"n_sweeps": n_sweeps, "undamped": UNDAMPED_SWEEPS, "made": self.sweeps, **layout(problem, self.plan)}
         answers = [kernel(*state, *options, *how, **limits) for kernel, *options in passes]
-        visited = [answer.tolist() for answer in answers]
-        self.sweeps += max(sum(sweeps[:-1]) for sweeps in visited)
-        self.settled = not any(sweeps[-1] for sweeps in visited)
+        if self.plan.exact:
+            self.made = 1  # there is nothing to ask
+        else:
+            self.unread = answers
+
+    def step(self, max_sweeps: int) -> Step:
+        """How far it is.  Nobody waits for the last sweeps that a GPU may make: `sweeps` and `converged` do."""
+        if self.unread and self.made + len(self.unread[0]) > max_sweeps:
+            return Step(max_sweeps, max_sweeps)
+        return Step(self.sweeps, max_sweeps, self.converged)
+
+    @property
+    def sweeps(self) -> int:
+        """Sweeps made."""
+        if self.unread:
+            visited = [answer.tolist() for answer in self.unread]
+            self.made += max(sum(sweeps[:-1]) for sweeps in visited)
+            self.settled = not any(sweeps[-1] for sweeps in visited)
+            self.unread = []
+        return self.made
 
     def sweep(self, problem: Problem, kernel: Callable[..., Any], *options: Any) -> None:
         """Run ``kernel(model, order, messages, dirty, *options, lo, hi, begin, stop)`` over all sites."""
@@ -143,7 +162,12 @@ class Passing:
     @property
     def converged(self) -> bool:
         """Whether no site has anything new to say."""
-        return self.settled or (self.plan.exact and self.sweeps > 0)
+        return (self.sweeps > 0 and self.plan.exact) or self.settled
+
+    @property
+    def status(self) -> Status | None:
+        """What a step may not have waited for: whether messages have settled."""
+        return Status.CONVERGED if self.converged else None
 
 
 def log_beliefs(problem: Problem, messages: Array, rho: Array) -> tuple[Array, Array]:

@@ -75,7 +75,7 @@ class TRW(Decoder):
         passing = state.passing
         most = self.max_sweeps - passing.sweeps
         passing.advance(problem, most, (problem.kernels.pass_messages, state.nowhere, state.rho, False))
-        return Step(passing.sweeps, self.max_sweeps, passing.converged)
+        return passing.step(self.max_sweeps)
 
     def finish(self, problem: Problem, state: _State) -> Outcome:
         messages = state.passing.messages
@@ -93,7 +93,8 @@ class TRW(Decoder):
         return Outcome(
             labels=probability.argmax(axis=2),
             probability=probability,
-            n_sweeps=state.passing.sweeps,
             log_partition=values.mean(axis=1),
             log_partition_kind=BoundKind.UPPER,
+            n_sweeps=state.passing.sweeps,  # last: on a GPU this waits for all that was launched before
+            status=state.passing.status,
         )

@@ -15,7 +15,7 @@ def bethe_edges(model: Model, messages: Any, beliefs: Any, terms: Any, lo: int, 
     """Fill ``terms`` (N, S) with the sum over the edges that begin at each site."""
     n_sites, n_labels = beliefs.shape[1:]
     sizes = lanes(n_labels)
-    blocks = triton.cdiv(stop - begin, sizes["BLOCK"])
+    blocks = -(-(stop - begin) // sizes["BLOCK"])
     _add_edges[((hi - lo) * blocks,)](
         model.features,
         model.tables,

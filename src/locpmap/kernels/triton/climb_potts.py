@@ -24,9 +24,7 @@ TILE, VISIT = 128, 128  # lanes of a tile; pairs visited at a time
 TILES_EACH = 32  # tiles of a colour that a program has at least: smaller images have fewer programs
 
 PERTURBED = tl.constexpr(perturbation.PERTURBED)
-COUNTERS = tl.constexpr(
-    BARRIER.value + 32
-)  # of a team: what `wait_for_all` needs, and a line of a cache
+COUNTERS = tl.constexpr(BARRIER.value + 32)  # of a team: what `wait_for_all` needs, and a line of a cache
 SEARCH, QUEUE = tl.constexpr(2), tl.constexpr(4)  # the first phases that look for pairs, and that find them in a queue
 
 

@@ -28,7 +28,7 @@ def log_beliefs(
     """
     n_sites, n_labels = beliefs.shape[1:]
     sizes = lanes(n_labels)
-    blocks = triton.cdiv(stop - begin, sizes["BLOCK"])
+    blocks = -(-(stop - begin) // sizes["BLOCK"])
     arrays = (model.unary, model.indptr, model.edge, model.order, messages, rho, beliefs, normalisers)
     _believe[((hi - lo) * blocks,)](*arrays, n_sites, messages.shape[1], lo, begin, stop, blocks, **sizes)
 

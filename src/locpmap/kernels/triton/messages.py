@@ -22,7 +22,7 @@ _SLOTS = 4  # of a neighbour list at a time: all of them on a grid of 4 neighbou
 
 def lanes(n_labels: int, n_warps: int = 4) -> dict[str, int]:
     """Sizes of a tile of sites, slots and labels: at least `_LANES` lanes for each warp that shares it."""
-    labels = triton.next_power_of_2(n_labels)
+    labels = 1 << (n_labels - 1).bit_length()  # triton.next_power_of_2 would cost as much as an allocation
     degrees = max(1, min(_SLOTS, _LANES * n_warps // labels))
     block = max(1, _LANES * n_warps // (labels * degrees))
     return {"N_LABELS": n_labels, "LABELS": labels, "DEGREES": degrees, "BLOCK": block}

@@ -78,7 +78,7 @@ def sweep_messages(
     # What `wait_for_all` needs; whether each sweep visited any site, and whether one more would.
     visited = torch.zeros(BARRIER.value + n_sweeps + 1, dtype=torch.int32, device=messages.device)
     n_labels = own.shape[2]
-    labels = triton.next_power_of_2(n_labels)
+    labels = 1 << (n_labels - 1).bit_length()
     # Slots of a site at a time: all of them on a grid of 4 neighbours; tables leave no registers for several.
     sizes = {"N_LABELS": n_labels, "LABELS": labels, "BLOCK": max(1, _LANES // labels), "WAYS": 4 if model.potts else 1}
     shape = None
@@ -90,10 +90,11 @@ def sweep_messages(
             ends = model.class_ptr if order is model.order else range(len(order) + 1)
         bounds = tuple(sorted({min(max(int(end), begin), stop) for end in ends}))
     widest = max((b - a for a, b in pairwise(bounds)), default=0)
-    n_tiles = (hi - lo) * triton.cdiv(widest, sizes["BLOCK"])
+    n_tiles = (hi - lo) * -(-widest // sizes["BLOCK"])
     if n_tiles > 0:
         # No more programs than it takes for each to have as many tiles as any: they wait for one another.
-        n_programs = triton.cdiv(n_tiles, triton.cdiv(n_tiles, resident_programs(messages.device)))
+        n_rounds = -(-n_tiles // resident_programs(messages.device))
+        n_programs = -(-n_tiles // n_rounds)
         _sweep[(n_programs,)](
             own,
             pairs,
