@@ -84,9 +84,9 @@ def climb_with_scores(
     max_sweeps: int,
     labels: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same, and two labels' scores of the teams' last images, (T, 2, P, lanes): P samples in each lane's word.
+    """The same, and two labels' scores of the teams' last images, (T, 2 · P · lanes): colour, sample in a word, lane.
 
-    Axis 1 is the colour; a score is by how much label 1 is ahead without its neighbours.
+    A score is by how much label 1 is ahead without its neighbours.
     """
     n_images, n_sites, n_labels = unary.shape
     height, width, n_samples, device = right.shape[1], down.shape[2], labels.shape[2], unary.device
