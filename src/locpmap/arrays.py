@@ -44,36 +44,46 @@ def current_device(array: Any) -> AbstractContextManager[Any]:
 
 def wait_for_device(array: Any) -> None:
     """Return when all that was launched where the array is has ended."""
-    if is_tensor(array) and array.device.type == "cuda":
-        sys.modules["torch"].cuda.synchronize(array.device)
+    if is_tensor(array) and array.device.type not in ("cpu", "meta"):
+        sys.modules["torch"].accelerator.synchronize(array.device)
 
 
 class Stopwatch:
-    """Seconds from its making to its stop, where the array is: a GPU is not waited for before they are asked for."""
+    """Seconds until its stop, where the array is: CUDA is not waited for before they are asked for.
 
-    def __init__(self, array: Any) -> None:
-        cuda = sys.modules["torch"].cuda if is_tensor(array) and array.device.type == "cuda" else None
-        self._events = None if cuda is None else (cuda.Event(enable_timing=True), cuda.Event(enable_timing=True))
-        self._stream: Any = None if cuda is None else cuda.current_stream()
-        self._began = self._record(0)
+    Args:
+        array: Where the time is taken.
+        began: When it all began, by the host's clock.
+    """
 
-    def _record(self, which: int) -> float:
-        if self._events is not None:
-            self._stream.record_event(self._events[which])
-        return time.perf_counter()
+    def __init__(self, array: Any, began: float) -> None:
+        self._array, self._began = array, began
+        self._events: list[Any] = []
+        if is_tensor(array) and array.device.type == "cuda":
+            self._stream = sys.modules["torch"].cuda.current_stream()
+            self._mark()
+        self._host = time.perf_counter() - began
+
+    def _mark(self) -> None:
+        event = sys.modules["torch"].cuda.Event(enable_timing=True)
+        self._events.append(self._stream.record_event(event))
 
     def stop(self) -> None:
         """Now, or when the device has come as far as this."""
-        self._ended = self._record(1)
+        if self._events:
+            self._mark()
+        else:
+            wait_for_device(self._array)  # another accelerator
+            self._host = time.perf_counter() - self._began
 
     @property
     def seconds(self) -> float:
         """The time between; waits for a device to come so far."""
-        if self._events is None:
-            return self._ended - self._began
+        if not self._events:
+            return self._host
         begin, end = self._events
         end.synchronize()
-        return float(begin.elapsed_time(end)) / 1000
+        return self._host + float(begin.elapsed_time(end)) / 1000
 
 
 def namespace(array: object) -> Any:

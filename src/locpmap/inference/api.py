@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -79,10 +80,11 @@ def infer(
     key = key_of(seed)
     kernels = place(potentials, decoder, backend, device)
     threads = Threads((n_threads or available_threads()) if kernels.name == "numba" else 1)
+    began = time.perf_counter()
     try:
         problem = Problem(potentials.to(kernels.device), kernels, threads, key, first_image)
         with current_device(problem.potentials.unary):
-            watch = Stopwatch(problem.potentials.unary)
+            watch = Stopwatch(problem.potentials.unary, began)
             outcome, status = drive(decoder, problem, max_seconds, progress)
             watch.stop()
     finally:
