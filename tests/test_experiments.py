@@ -204,6 +204,11 @@ def test_void_sites_count_for_nothing() -> None:
         "aurc": metrics.risk_coverage(probability, truth, **known),
     }
     assert {name: found[name] for name in wanted} == pytest.approx(wanted, rel=1e-5)
+    more = np.concatenate([truth[:2], np.full((1, 200, 300), -1, np.int8), truth[2:]])  # a void image, and chunk
+    other, sure = (np.concatenate([a[:2], a[:1], a[2:]]) for a in (labels, probability))
+    padded = measure(other, sure, more, 4).metrics
+    assert padded.pop("iou") == found.pop("iou")
+    assert padded == pytest.approx(found)
     alone = measure(np.zeros_like(truth), None, np.minimum(truth, 0), 2).metrics
     assert alone["iou"] == [1, None]
 

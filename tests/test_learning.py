@@ -227,6 +227,7 @@ def test_the_map_to_tables_and_its_transpose(kind: dict[str, Any]) -> None:
     assert len(p.names) == p.size
     if "potts" not in kind:
         np.testing.assert_allclose(tables.sum(axis=(2, 3)), 0, atol=1e-12)
+    if "potts" not in kind and kind.get("unary") not in ("temperature", "given"):
         np.testing.assert_allclose(tables[:, 0].sum(axis=1), 0, atol=1e-12)
         np.testing.assert_allclose(tables[:, 0].sum(axis=2), 0, atol=1e-12)
     if "symmetric" in kind:
@@ -303,6 +304,17 @@ def test_scores_as_they_are_leave_the_couplings_to_learn() -> None:
     np.testing.assert_array_equal(given.weights, np.eye(4, 3))
     again = given.potentials(Features.grid(logits))
     np.testing.assert_allclose(again.unflatten(again.unary), logits, atol=1e-12)
+
+
+def test_without_a_bias_tables_speak_of_single_labels() -> None:
+    rng = np.random.default_rng(11)
+    logits, table = rng.normal(size=(200, 6, 6, 2)), np.array([[0.5, 0.0], [0.0, -0.5]])
+    pot = lp.Potentials.grid(logits, table)
+    labels = lp.infer(pot, "gibbs", n_samples=1, burn_in=50, keep_samples=True).samples[0]
+    crf = lp.CRF(2, features=None, unary="given", tied=True, symmetric=True)
+    result = crf.fit([Features.grid(x) for x in logits], list(labels))
+    assert result.standard_errors is not None
+    assert np.abs(crf.tables[0, 0] - table).max() < z_bound(3) * result.standard_errors.max()
 
 
 def test_a_single_edge_is_no_constant_feature() -> None:

@@ -39,6 +39,7 @@ def measure(labels: Array, probability: Array | None, truth: Array, n_labels: in
     threads = Threads(available_threads())
     try:
         parts = [slice(lo, lo + per_chunk) for lo in range(0, len(truth), per_chunk)]
+        parts = [p for p in parts if (truth[p] != VOID).any()]
         counts = threads.map(_overlaps, [(labels[p], truth[p], n_labels) for p in parts])
         both, either = (np.concatenate(c) for c in zip(*counts, strict=True))  # (N, L)
         summed = np.divide(
@@ -49,7 +50,7 @@ def measure(labels: Array, probability: Array | None, truth: Array, n_labels: in
         found: dict[str, Any] = {
             "iou": [None if np.isnan(share) else share for share in summed.tolist()],  # a label that nobody has
             "mean_iou": float(np.nanmean(summed)),
-            "image_iou": float(np.nanmean(per_image, axis=1).mean()),
+            "image_iou": float(np.nanmean(per_image[either.any(axis=1)], axis=1).mean()),  # of images with known sites
             "accuracy": float(both.sum() / sizes.sum()),
         }
         if probability is None:

@@ -6,7 +6,8 @@ transposed map of the gradients by U and T.
 
 **Gauge.**  Some changes of the weights do not change any probability.  What the library fits, stores and shows is in
 the *zero-sum gauge*: every row of U sums to 0 over the labels and every table sums to 0.  A table of the feature
-"constant" has zero row and column sums besides: it speaks of pairs only, and the bias of single labels.  Where all
+"constant" has zero row and column sums besides, where there is a bias: it speaks of pairs only, and the bias of single
+labels.  Where all
 sites have equally many neighbours this changes nothing either; at borders and on irregular graphs it is a choice of
 model, which a feature of ones by any other name does not make.  The map from w projects into the gauge, so two fits can
 be compared number by number.  Potts tables ``v · identity`` have one number each and nothing to fix.
@@ -26,7 +27,8 @@ from locpmap.features import CONSTANT, DIRECTIONS, Features
 
 Array = npt.NDArray[Any]
 
-UNARIES = ("tables", "scale", "temperature", "given")
+BIASED = ("tables", "scale")  # with a bias per label
+UNARIES = (*BIASED, "temperature", "given")
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ class Parameters:
     def penalised(self) -> Array:
         """(size,) bool: everything but the biases."""
         mask = np.ones(self.size, bool)
-        if self.unary in ("tables", "scale"):
+        if self.unary in BIASED:
             mask[self.n_unary - self.n_labels : self.n_unary] = False
         return mask
 
@@ -159,7 +161,8 @@ class Parameters:
 
     def _in_gauge(self, tables: Array) -> Array:
         """The nearest tables with the required sums and symmetry: an orthogonal projection."""
-        constant = np.array([name == CONSTANT for name in self.pairwise_names], bool)
+        biased = self.unary in BIASED  # otherwise nothing but a table could speak of single labels
+        constant = np.array([biased and name == CONSTANT for name in self.pairwise_names], bool)
         both = tables - tables.mean(axis=2, keepdims=True)
         both = both - both.mean(axis=3, keepdims=True)
         tables = np.where(constant[:, None, None], both, tables - tables.mean(axis=(2, 3), keepdims=True))

@@ -11,7 +11,7 @@ WIDTHS = (64, 128, 256, 512, 512)  # of the five stages, as in VGG-19
 REPEATS = (2, 2, 4, 4, 4)
 DILATIONS = (1, 1, 1, 1, 2)
 WIDE = 1024  # channels of the last two hidden layers
-FAR = 12  # dilation of the first of them: each of its pixels sees 200 pixels more each way
+FAR = 12  # dilation of the first of them: each of its pixels sees 96 pixels more each way
 MEAN, SCALE = 127.0, 64.0
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from locpmap.data.cache import PathLike
 from locpmap.data.fetch import Progress
-from locpmap.errors import InputError
+from locpmap.errors import InputError, whole_number
 from locpmap.nn.published import published_weights
 
 EdgeMap = npt.NDArray[np.float32]
@@ -89,6 +89,7 @@ class HED(torch.nn.Module):  # type: ignore[misc]
             batch_size: Images of one size that go through the network at once; more than 1 pays on a GPU only.
             progress: Called with (images done, images in all).
         """
+        batch_size = whole_number("batch_size", batch_size, 1, 2**31 - 1)
         of_size: dict[tuple[int, ...], list[int]] = {}
         for number, image in enumerate(images):
             if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or 0 in image.shape:

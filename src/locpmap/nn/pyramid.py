@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -52,10 +54,12 @@ class PyramidNetwork(torch.nn.Module):  # type: ignore[misc]
 
         These are completed with mean grey, below and to the right, to multiples of 32.
         """
+        # Zooming drops the last fraction of a pixel, which to_pixels asks for.
+        whole = [STRIDES[-1] * math.ceil(n * self.zoom / STRIDES[-1]) for n in images.shape[2:]]
         if self.zoom != 1:
             images = F.interpolate(images, scale_factor=self.zoom, mode="bilinear")
         height, width = images.shape[2:]
-        images = F.pad(images - MEAN, (0, -width % STRIDES[-1], 0, -height % STRIDES[-1])) + MEAN
+        images = F.pad(images - MEAN, (0, whole[1] - width, 0, whole[0] - height)) + MEAN
         levels = self.encoder(images)
         below = self.lateral[-1](levels[-1])
         if self.context is not None:

@@ -98,7 +98,8 @@ class _Run:
         self.cache = FeatureCache(scenes, split.train, vocabulary, folder / "features")
         self.cache.make(self.names, progress.step)
         train = [[self.cache.keys[name], hash_of(self.labels[name])] for name in split.train]
-        identity = digest({"settings": asdict(settings), "seed": seed, "train": train})
+        test = [[name, self.cache.keys[name]] for name in split.test]
+        identity = digest({"settings": asdict(settings), "seed": seed, "train": train, "test": test})
         self.folder = folder / f"boosted-{identity[:24]}"
 
     def unaries(self) -> UnaryStore:

@@ -16,6 +16,7 @@ import numpy as np
 from locpmap.data.cache import PathLike
 from locpmap.data.scenes import Scenes
 from locpmap.errors import unknown, whole_number
+from locpmap.experiments.scenes.feature_cache import hash_of
 from locpmap.experiments.scenes.networks import predict_logits
 from locpmap.experiments.scenes.store import UnaryStore
 from locpmap.experiments.scenes.training import FAST, RECIPES, Progress, SceneRecipe, named, train_scene_network
@@ -62,7 +63,8 @@ def out_of_fold_logits(
     n_steps = FAST.n_steps if fast else recipe.training.n_steps
     settings = {"kind": kind, "names": list(names), "n_folds": n_folds, "seed": seed, "fast": fast}
     given = {key: value if isinstance(value, str) else np.asarray(value).tolist() for key, value in training.items()}
-    place = Path(folder) / digest(settings | {"recipe": asdict(recipe), "training": given})[:16]
+    seen = [[hash_of(image), hash_of(labels)] for _, image, labels in named(scenes, names)]
+    place = Path(folder) / digest(settings | {"recipe": asdict(recipe), "training": given, "scenes": seen})[:16]
     place.mkdir(parents=True, exist_ok=True)
     store = UnaryStore(place)
     order = np.random.default_rng(seed).permutation(len(names))

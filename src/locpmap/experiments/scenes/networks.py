@@ -78,7 +78,8 @@ def predict_logits(
 ) -> Logits:
     """Logits (H, W, 8) of one image (H, W, 3): the mean over magnifications of it, and over it and its mirror image."""
     parameter = next(network.parameters())
-    pixels = torch.tensor(image, dtype=parameter.dtype, device=parameter.device).movedim(-1, 0)[None]
+    own = np.ascontiguousarray(image)
+    pixels = torch.tensor(own, dtype=parameter.dtype, device=parameter.device).movedim(-1, 0)[None]
     views = torch.cat([pixels, pixels.flip(-1)]) if mirrored else pixels
     total = torch.zeros((), device=parameter.device)
     for scale in scales:

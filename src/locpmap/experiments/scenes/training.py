@@ -147,7 +147,9 @@ class Learner(torch.nn.Module):  # type: ignore[misc]
         if self.head is not None:
             loss: Tensor = self.head(logits, labels, edge_features=likeness(images))
         else:
-            loss = F.cross_entropy(logits, labels, ignore_index=VOID, label_smoothing=self.recipe.smoothing)
+            smoothing = self.recipe.smoothing
+            total = F.cross_entropy(logits, labels, ignore_index=VOID, label_smoothing=smoothing, reduction="sum")
+            loss = total / (labels != VOID).sum().clamp(min=1)  # a batch may be void
         if self.recipe.jaccard > 0:
             loss = loss + self.recipe.jaccard * jaccard_loss(logits, labels)
         return loss
@@ -186,7 +188,7 @@ def jaccard_loss(logits: Tensor, labels: Tensor) -> Tensor:
     both = (probability * truth).sum((0, 2, 3))
     either = (probability + truth).sum((0, 2, 3)) - both
     present = truth.sum((0, 2, 3)) > 0
-    return 1 - (both / either.clamp(min=1) * present).sum() / present.sum()
+    return 1 - (both / either.clamp(min=1) * present).sum() / present.sum().clamp(min=1)
 
 
 def likeness(images: Tensor) -> list[Tensor]:
