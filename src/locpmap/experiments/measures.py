@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from locpmap import metrics
 from locpmap.kernels.threads import Threads, available_threads
+from locpmap.learning.batches import VOID
 
 Array = npt.NDArray[Any]
 
 CHUNK = 128 * 28 * 28  # pixels
-VOID = -1  # where the truth is not known
 N_BINS = 15  # of the calibration curve, as in metrics.expected_calibration_error
 N_POINTS = 40  # of the risk-coverage curve
 

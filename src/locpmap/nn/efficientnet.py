@@ -8,8 +8,7 @@ from torch import Tensor
 
 from locpmap.data.cache import PathLike
 from locpmap.data.fetch import Progress
-from locpmap.errors import InputError
-from locpmap.nn.published import published_weights
+from locpmap.nn.published import published_weights, take_weights
 
 MEAN, SCALE = 127.0, 128.0  # how the published weights expect their pixels: about -1 to 1
 EPSILON = 1e-3  # of their batch normalisations
@@ -72,11 +71,7 @@ class EfficientNetLite0(torch.nn.Module):  # type: ignore[misc]
         """With the weights that were learned on ImageNet, from the cache or fetched (17 MB)."""
         encoder = cls(drop)
         weights = published_weights("efficientnet_lite0", folder=folder, progress=progress)
-        wrong = encoder.load_state_dict(weights, strict=False)
-        # Counters of batches are not kept.
-        lacking = [name for name in wrong.missing_keys if not name.endswith("num_batches_tracked")]
-        if lacking or wrong.unexpected_keys:
-            raise InputError(f"the converted encoder lacks {lacking}, holds {wrong.unexpected_keys}: remove its file")
+        take_weights(encoder, weights)
         return encoder
 
 

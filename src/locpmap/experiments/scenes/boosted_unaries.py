@@ -25,8 +25,8 @@ from locpmap.errors import InputError
 from locpmap.experiments.progress import RunProgress, Silent
 from locpmap.experiments.scenes.boosting import Boosting, count_labels, draw_pixels, learn
 from locpmap.experiments.scenes.context import auto_context
-from locpmap.experiments.scenes.feature_cache import FeatureCache, Vocabulary, hash_of, numbers_of
-from locpmap.experiments.scenes.split import Split
+from locpmap.experiments.scenes.feature_cache import FeatureCache, Vocabulary, hash_of
+from locpmap.experiments.scenes.split import Split, numbers_of
 from locpmap.experiments.scenes.store import UnaryStore
 from locpmap.experiments.stages import digest
 from locpmap.formats.arrays import read_array, write_array

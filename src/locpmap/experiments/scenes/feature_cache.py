@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.data.scenes import Scenes
-from locpmap.errors import InputError
 from locpmap.experiments.scenes.context import appearance
 from locpmap.experiments.scenes.patch_words import PatchWords, learn_words
 from locpmap.experiments.scenes.regions import Numbers, segment
+from locpmap.experiments.scenes.split import numbers_of
 from locpmap.experiments.stages import Stages, digest
 from locpmap.formats.arrays import read_array, write_array
 from locpmap.kernels.threads import available_threads
@@ -31,15 +31,6 @@ class Vocabulary:
     n_words: int = 40
     n_scenes: int = 100
     seed: int = 0
-
-
-def numbers_of(scenes: Scenes, names: Sequence[str]) -> list[int]:
-    """The numbers of the named scenes."""
-    number = {name: k for k, name in enumerate(scenes.names)}
-    strange = [name for name in names if name not in number]
-    if strange:
-        raise InputError(f"there is no scene {strange[0]!r} among the {len(scenes)} scenes")
-    return [number[name] for name in names]
 
 
 class FeatureCache:

@@ -18,8 +18,9 @@ from locpmap.data.scenes import Scenes
 from locpmap.errors import unknown, whole_number
 from locpmap.experiments.scenes.feature_cache import hash_of
 from locpmap.experiments.scenes.networks import predict_logits
+from locpmap.experiments.scenes.split import named
 from locpmap.experiments.scenes.store import UnaryStore
-from locpmap.experiments.scenes.training import FAST, RECIPES, Progress, SceneRecipe, named, train_scene_network
+from locpmap.experiments.scenes.training import FAST, RECIPES, Progress, SceneRecipe, train_scene_network
 from locpmap.experiments.stages import digest
 
 

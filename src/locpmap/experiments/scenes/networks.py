@@ -16,6 +16,7 @@ from locpmap.errors import InputError, unknown
 from locpmap.formats.model_file import read_model, write_model
 from locpmap.nn.deeplab import DeepLab
 from locpmap.nn.efficientnet import EfficientNetLite0
+from locpmap.nn.published import take_weights
 from locpmap.nn.pyramid import PyramidNetwork
 
 Network = PyramidNetwork | DeepLab
@@ -63,10 +64,7 @@ def load_network(path: PathLike) -> Network:
     try:
         network = build_network(header["network"], header["options"])
         state = {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
-        wrong = network.load_state_dict(state, strict=False)
-        lacking = [name for name in wrong.missing_keys if not name.endswith("num_batches_tracked")]
-        if lacking or wrong.unexpected_keys:
-            raise InputError(f"its weights lack {lacking} and hold {wrong.unexpected_keys}")
+        take_weights(network, state)
     except (KeyError, TypeError, RuntimeError, InputError) as error:
         raise InputError(f"{path} does not hold the network that it describes: {error}") from None
     return network.train(False)

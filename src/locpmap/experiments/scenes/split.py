@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from locpmap.data.scenes import Scene, Scenes
 from locpmap.errors import InputError, whole_number
 
 N_TRAIN = 600
@@ -34,3 +35,17 @@ def split_scenes(names: Sequence[str], n_train: int = N_TRAIN, *, seed: int = 0)
     n_train = whole_number("n_train", n_train, 1, len(names))
     order = np.random.default_rng(seed).permutation(len(names))
     return Split(tuple(names[number] for number in order[:n_train]), tuple(names[number] for number in order[n_train:]))
+
+
+def numbers_of(scenes: Scenes, names: Sequence[str]) -> list[int]:
+    """The numbers of the named scenes."""
+    number = {name: k for k, name in enumerate(scenes.names)}
+    for name in names:
+        if name not in number:
+            raise InputError(f"names holds {name!r}, but there is no scene {name!r} among the {len(scenes)} scenes")
+    return [number[name] for name in names]
+
+
+def named(scenes: Scenes, names: Sequence[str]) -> list[Scene]:
+    """The scenes of those names, decoded, in that order."""
+    return [scenes[number] for number in numbers_of(scenes, names)]

@@ -14,10 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from locpmap.data.cache import PathLike
-from locpmap.data.scenes import CLASSES, VOID, Scene, Scenes
-from locpmap.errors import InputError, unknown
+from locpmap.data.scenes import CLASSES, VOID, Scenes
+from locpmap.errors import unknown
 from locpmap.experiments.scenes.augmentation import SceneBatches, Variation
 from locpmap.experiments.scenes.networks import Network, build_network
+from locpmap.experiments.scenes.split import named
 from locpmap.nn.head import CRFHead
 from locpmap.nn.pseudolikelihood import PseudolikelihoodLoss
 from locpmap.nn.training import Recipe, choose_device, train
@@ -107,15 +108,6 @@ def train_scene_network(
     batches = SceneBatches(chosen, recipe.training.batch_size, recipe.crop, place, recipe.variation)
     train(learner, batches, recipe.training, seed=seed, checkpoint=checkpoint, progress=progress)
     return learner.result()
-
-
-def named(scenes: Scenes, names: Sequence[str]) -> list[Scene]:
-    """The scenes of those names, decoded, in that order."""
-    at = {name: number for number, name in enumerate(scenes.names)}
-    missing = [name for name in names if name not in at]
-    if missing:
-        raise InputError(f"names holds {missing[0]!r}, expected names of scenes such as {scenes.names[0]!r}")
-    return [scenes[at[name]] for name in names]
 
 
 class Learner(torch.nn.Module):  # type: ignore[misc]
