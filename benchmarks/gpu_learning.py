@@ -17,6 +17,7 @@ def gradient_rows(copy_gb_per_s: float, seed: int) -> dict[str, dict[str, Any]]:
     """Value and gradient of 2 labels by intensity, and of constant and difference tables on both kinds of edges.
 
     Counted are the features of sites and edges and the labels, each once, from memory: caches are emptied before.
+    Labels are read as codes of as many bytes, which the first call of a fit makes and keeps: that is not in the time.
     """
     images, labels = data(5000, seed)
     rows = {}

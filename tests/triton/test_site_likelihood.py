@@ -12,7 +12,7 @@ from tests.triton.placing import place
 
 from locpmap.graphs import Grid
 from locpmap.kernels.observations import Observations
-from locpmap.kernels.triton import binary_sites, linear_scores, slot_rows
+from locpmap.kernels.triton import binary_sites, linear_scores
 from locpmap.kernels.triton.site_likelihood import site_likelihood
 
 every_case = pytest.mark.parametrize("case", SITES.values(), ids=SITES.keys())
@@ -72,17 +72,54 @@ def test_two_equal_samples_are_one() -> None:
     check_same(evaluate(generic(problem)), evaluate(problem))
 
 
+TWO_LABELS = {name: SITES[name] for name in ("3x5", "three features", "one for all", "two labels on a graph")} | {
+    "eight": replace(SITES["eight"], n_labels=2, n_unary=3),
+    "one feature": replace(SITES["3x5"], n_unary=0, n_pairwise=1),
+}
+
+
 @pytest.mark.parametrize("many", [1, 100])
-@pytest.mark.parametrize("name", ["3x5", "three features", "one for all", "two labels on a graph"])
-def test_two_labels_in_small_tiles(name: str, many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("case", TWO_LABELS.values(), ids=TWO_LABELS.keys())
+def test_two_labels_in_small_tiles(case: Case, many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs go from tile to tile, add up before they are done, and stop within a group of images."""
-    for constant, value in {"LANES": 4, "WARPS": 1, "STEPS_PER_SUM": 3, "FACTORS": 2, "MANY_IMAGES": many}.items():
+    small = {"LANES": 4, "WARPS": 1, "STEPS_PER_SUM": 3, "FACTORS": 2, "MANY_IMAGES": many, "OTHER_REGISTERS": -999}
+    for constant, value in small.items():
         monkeypatch.setattr(binary_sites, constant, value)
-    problem = draw(replace(SITES[name], n_images=11))
+    problem = draw(replace(case, n_images=11))
     assert binary_sites.is_binary(*(place_data(problem), place(problem.tables), 1))
-    grid = isinstance(problem.case.structure, Grid)
-    assert (slot_rows.slot_rows(place_data(problem), len(problem.tables)).shifts is not None) == grid
     check_same(evaluate(problem), expected(problem))
+
+
+@pytest.mark.parametrize("n_images", [1, 4, 7, 8, 9])
+def test_some_images_ahead(n_images: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tile of one image's sites; steps of four images, the last of which shares some with the one before."""
+    for constant, value in {"LANES": 16, "WARPS": 1, "OTHER_REGISTERS": -999}.items():
+        monkeypatch.setattr(binary_sites, constant, value)
+    problem = draw(replace(SITES["3x5"], structure=Grid(4, 4), n_images=n_images + 1))
+    part = ((1, n_images + 1), (0, 16))
+    check_same(evaluate(problem, *part), expected(problem, *part))
+
+
+def test_one_sample_other_than_the_labels() -> None:
+    problem = draw(SITES["3x5"])
+    samples = np.random.default_rng(1).integers(-1, 2, problem.samples.shape).astype(np.int16)
+    problem = replace(problem, samples=samples)
+    check_same(evaluate(problem), expected(problem))
+
+
+def test_labels_that_are_written_to() -> None:
+    """What is kept of labels is that of these labels only."""
+    problem = draw(SITES["3x5"])
+    data, labels = place_data(problem), place(problem.labels)
+    given = tuple(place(array) for array in (problem.importance, problem.weights, problem.tables))
+    for _ in range(2):
+        sums = tuple(place(np.zeros(shape)) for shape in (1, problem.weights.shape, problem.tables.shape))
+        part: tuple[int, ...] = (0, len(labels), 0, labels.shape[1])
+        site_likelihood(data, labels, labels[:, :, None], *given, *sums, *part)
+        true = labels.cpu().numpy().copy()
+        right = expected(replace(problem, labels=true, samples=true[:, :, None]))
+        check_same(tuple(tensor.cpu().numpy() for tensor in sums), right)
+        labels[:, 3:9] = 1 - labels[:, 3:9].abs()
 
 
 def test_tied_directions_share_their_tables() -> None:

@@ -21,21 +21,23 @@ from locpmap.kernels.triton.binary_margins import (
     ROUND,
     add_totals,
     counter,
-    entry_of,
+    edge_features,
+    has_margins,
     is_last,
     keep_sums,
-    keep_totals,
     margin_weights,
     margins,
+    plus_slopes,
     read_around,
     resident,
-    table_entry,
+    sum_sizes,
     zeros,
 )
 from locpmap.kernels.triton.keeping import kept_with
+from locpmap.kernels.triton.label_codes import MAX_ROWS, has_label, has_one, label_codes
 from locpmap.kernels.triton.slot_rows import slot_rows
 
-MAX_UNARY, MAX_PAIR_SUMS = 8, 32  # that a thread has registers for
+MAX_READ = 16  # features of edges to other chains that a site needs
 LANES, WARPS, PER_PROCESSOR, MAX_REGISTERS = 128, 4, 4, 128
 MAX_TOGETHER = 2**16  # chains
 SITES_PER_SUM = 256  # that a thread adds up before the sums go to double precision
@@ -57,13 +59,13 @@ class Chains(NamedTuple):
 
 def chains_of(data: Observations, plan: BlockPlan, tables: torch.Tensor, begin: int, stop: int) -> list[Chains]:
     """Blocks begin..stop as chains, family by family; none where this is not the kernel to take."""
-    n_groups, n_features, n_labels, _ = tables.shape
-    if n_labels != 2 or n_features == 0 or data.unary.shape[2] > MAX_UNARY or plan.joint[begin:stop].any():
+    n_groups, n_features = tables.shape[:2]
+    if not has_margins(data, tables) or plan.joint[begin:stop].any():
         return []
     arrays = (plan.ptr, data.neighbour, data.group)
     families = kept_with(arrays, ("chains", begin, stop, n_groups), lambda: _chains(data, plan, n_groups, begin, stop))
-    fit = all(0 < 2 * len(chains.kinds) * n_features <= MAX_PAIR_SUMS for chains in families)
-    return families if fit else []
+    n_rows = [len(chains.kinds) for chains in families]
+    return families if all(0 < n <= MAX_ROWS and n * n_features <= MAX_READ for n in n_rows) else []
 
 
 def _chains(data: Observations, plan: BlockPlan, n_groups: int, begin: int, stop: int) -> list[Chains]:
@@ -110,29 +112,24 @@ def add_binary_chains(
     hi: int,
 ) -> None:
     """Add to ``value``, ``slope`` and ``table_slope`` for images lo..hi and all chains of a family."""
-    (n_groups, n_features), n_chains, n_unary = tables.shape[:2], len(chains.begin), data.unary.shape[2]
+    n_chains, sizes = len(chains.begin), sum_sizes(data, tables)
     together = min(LANES // gcd(n_chains, LANES), hi - lo, max(1, MAX_TOGETHER // n_chains))
-    n_tiles, n_steps = triton.cdiv(together * n_chains, LANES), triton.cdiv(hi - lo, together)
+    n_steps = triton.cdiv(hi - lo, together)
+    work = triton.cdiv(together * n_chains, LANES) * n_steps
     most = resident(value.device, PER_PROCESSOR)
-    n_programs = min(most, n_tiles * n_steps)
-    n_sums = 2 + n_unary + 2 * len(chains.kinds) * n_features + 3 * n_features
-    sums = torch.empty(n_programs * n_sums, dtype=torch.float64, device=value.device)
+    n_programs = min(most, work)
+    sums = torch.empty(n_programs * sizes["N_SUMS"], dtype=torch.float64, device=value.device)
     passed = torch.empty((hi - lo, labels.shape[1]), dtype=data.unary.dtype, device=value.device)
-    strides = (data.pairwise.stride(axis) if data.pairwise.shape[axis] > 1 else 0 for axis in (0, 1))
     _add_binary_chains[(n_programs,)](
-        *(data.unary, data.pairwise, *chains[:6], labels, image_weights, weights, tables, passed),
-        *(sums, counter(value.device), value, slope, table_slope),
-        *(lo, hi, together, n_tiles, n_steps, n_chains, chains.longest, max(1, SITES_PER_SUM // chains.longest)),
-        *(*strides, int(len(image_weights) > 1), labels.shape[1]),
+        *(data.unary, data.pairwise, *chains[:4], chains.edge, label_codes(labels, labels, chains.neighbour)),
+        *(image_weights, weights, tables, passed, sums, counter(value.device), value, slope, table_slope),
+        *(lo, hi, together, n_steps, *divmod(work, n_programs), n_chains),
+        *(chains.longest, max(1, SITES_PER_SUM // chains.longest)),
+        *(data.pairwise.shape[1] if len(data.pairwise) > 1 else 0, int(len(image_weights) > 1), labels.shape[1]),
         KINDS=chains.kinds,
         INNER_KIND=chains.inner_kind,
         N_ROWS=len(chains.kinds),
-        N_GROUPS=n_groups,
-        N_FEATURES=n_features,
-        N_UNARY=n_unary,
-        SUMS=triton.next_power_of_2(n_sums),
-        LEVELS=triton.next_power_of_2(n_sums).bit_length() - 1,
-        ENTRIES=triton.next_power_of_2(max(tables.numel(), weights.numel())),
+        **sizes,
         ROUNDS=triton.cdiv(most, ROUND),
         ROUND=ROUND,
         LANES=LANES,
@@ -154,63 +151,79 @@ def _soft_plus(x):
 
 
 @triton.jit
-def _inner_scores(pairwise, inner, edge, there, N_FEATURES: tl.constexpr):
-    """Features of the edges before sites, a tuple, and their scores: (own, other) = (0, 0), (0, 1), (1, 0), (1, 1)."""
-    features = ()
-    scores = (tl.zeros(there.shape, inner[0].dtype),) * 4
-    for f in tl.static_range(N_FEATURES):
-        feature = tl.load(pairwise + edge + f, mask=there, other=0.0)
-        features += (feature,)
-        more = ()
-        for s in tl.static_range(4):
-            more += (scores[s] + feature * inner[4 * f + s],)
-        scores = more
-    return features, scores
-
-
-@triton.jit
 def _read_site(
     unary_ptr,
     pairwise_ptr,
+    site_ptr,
     inner_edge_ptr,
-    neighbour_ptr,
     edge_ptr,
-    labels_ptr,
-    n,
-    i,
-    there,
-    by_unary,
-    by_pair,
-    inner,
-    pair_image,
-    pair_edge,
+    codes_ptr,
+    n_edges,
     n_sites,
+    n,
+    begin,
+    length,
+    t,
     N_ROWS: tl.constexpr,
     N_FEATURES: tl.constexpr,
     N_UNARY: tl.constexpr,
-    LANES: tl.constexpr,
+    PAIR_EDGE: tl.constexpr,
 ):
-    """A site's label; its margin given all outside the chain, and what that is made of; whether there is an edge to the
-    site before, its features, and its scores.
-    """
-    label = tl.load(labels_ptr + n * n_sites + i, mask=there, other=-1)
-    near, edge, outside = (), (), ()
+    """Site t of a chain, its code (0 where the chain is not as long), the edge to the site before, and all features."""
+    there = (t >= 0) & (t < length)
+    i = tl.load(site_ptr + begin + t, mask=there, other=0)
+    codes = tl.load(codes_ptr + n * n_sites + i, mask=there, other=0).to(tl.int32)
+    before = tl.load(inner_edge_ptr + i)
+    pairwise, edge = pairwise_ptr + n * n_edges * N_FEATURES, ()
     for r in tl.static_range(N_ROWS):
-        j = tl.load(neighbour_ptr + r * n_sites + i, mask=there, other=-1)
-        e = tl.load(edge_ptr + r * n_sites + i, mask=there, other=0).to(tl.int64)
-        near += (n * n_sites + j,)
-        edge += (n * pair_image + e * pair_edge,)
-        outside += (j >= 0,)
-    unary = unary_ptr + (n * n_sites + i) * N_UNARY
-    read = read_around(unary, pairwise_ptr, labels_ptr, near, edge, outside, there, N_ROWS, N_FEATURES, N_UNARY)
-    margin, features = margins(read, by_unary, by_pair, N_ROWS, N_FEATURES, N_UNARY, LANES)
-    before = tl.load(inner_edge_ptr + i, mask=there, other=-1)
-    place = n * pair_image + tl.maximum(before, 0).to(tl.int64) * pair_edge
-    inner_features, scores = _inner_scores(pairwise_ptr, inner, place, before >= 0, N_FEATURES)
-    return label, margin, features, (before >= 0) & (label >= 0), inner_features, scores
+        edge += (pairwise + tl.maximum(tl.load(edge_ptr + r * n_sites + i), 0) * PAIR_EDGE,)
+    features = read_around(unary_ptr + (n * n_sites + i) * N_UNARY, edge, N_ROWS, N_FEATURES, N_UNARY)
+    links = edge_features(pairwise + tl.maximum(before, 0) * PAIR_EDGE, N_FEATURES)
+    return i, codes, before, features, links
 
 
-@triton.jit(do_not_specialize=["lo", "hi", "together", "n_tiles", "n_steps", "n_chains", "longest", "steps_per_sum"])
+@triton.jit
+def _link(links, by, INNER_KIND: tl.constexpr, N_GROUPS: tl.constexpr, N_FEATURES: tl.constexpr, N_UNARY: tl.constexpr):
+    """What the edge to the site before adds: to this site's margin, to the other's, and to both where the label at the
+    other end is 1.
+    """
+    FIRST: tl.constexpr = 1 + N_UNARY + 3 * (INNER_KIND % N_GROUPS) * N_FEATURES
+    END: tl.constexpr = INNER_KIND // N_GROUPS
+    own, other, ones = by[FIRST + END] * links[0], by[FIRST + 1 - END] * links[0], by[FIRST + 2] * links[0]
+    for f in tl.static_range(1, N_FEATURES):
+        own += by[FIRST + 3 * f + END] * links[f]
+        other += by[FIRST + 3 * f + 1 - END] * links[f]
+        ones += by[FIRST + 3 * f + 2] * links[f]
+    return own, other, ones
+
+
+@triton.jit
+def _plus_links(
+    sums,
+    pulls,
+    links,
+    INNER_KIND: tl.constexpr,
+    N_GROUPS: tl.constexpr,
+    N_FEATURES: tl.constexpr,
+    N_UNARY: tl.constexpr,
+    N_SUMS: tl.constexpr,
+):
+    """Sums plus those of edges within chains, from derivatives by the three of ``_link``."""
+    FIRST: tl.constexpr = 2 + N_UNARY + 3 * (INNER_KIND % N_GROUPS) * N_FEATURES
+    more = ()
+    for s in tl.static_range(N_SUMS):
+        if s < FIRST or s >= FIRST + 3 * N_FEATURES:
+            more += (sums[s],)
+        elif (s - FIRST) % 3 < 2:  # of the first end, then of the second: the later site is the one or the other
+            more += (sums[s] + pulls[((s - FIRST) % 3 + INNER_KIND // N_GROUPS) % 2] * links[(s - FIRST) // 3],)
+        else:
+            more += (sums[s] + pulls[2] * links[(s - FIRST) // 3],)
+    return more
+
+
+@triton.jit(
+    do_not_specialize=["lo", "hi", "together", "n_steps", "each", "extra", "n_chains", "longest", "steps_per_sum"]
+)
 def _add_binary_chains(
     unary_ptr,
     pairwise_ptr,
@@ -218,9 +231,8 @@ def _add_binary_chains(
     length_ptr,
     site_ptr,
     inner_edge_ptr,
-    neighbour_ptr,
     edge_ptr,
-    labels_ptr,
+    codes_ptr,
     importance_ptr,
     weights_ptr,
     tables_ptr,
@@ -233,13 +245,13 @@ def _add_binary_chains(
     lo,
     hi,
     together,
-    n_tiles,
     n_steps,
+    each,  # pairs of tile and step that a program takes; the first ``extra`` programs take one more
+    extra,
     n_chains,
     longest,
     steps_per_sum,
-    pair_image,
-    pair_edge,
+    n_edges,
     importance_image,
     n_sites,
     KINDS: tl.constexpr,
@@ -248,137 +260,78 @@ def _add_binary_chains(
     N_GROUPS: tl.constexpr,
     N_FEATURES: tl.constexpr,
     N_UNARY: tl.constexpr,
-    SUMS: tl.constexpr,
+    N_SUMS: tl.constexpr,
     LEVELS: tl.constexpr,
     ENTRIES: tl.constexpr,
+    PAIR_EDGE: tl.constexpr,
     ROUNDS: tl.constexpr,
     ROUND: tl.constexpr,
     LANES: tl.constexpr,
 ):
     dtype: tl.constexpr = unary_ptr.dtype.element_ty
-    N_OUTER: tl.constexpr = N_UNARY + 2 * N_ROWS * N_FEATURES
-    N_SUMS: tl.constexpr = 2 + N_OUTER + 3 * N_FEATURES
-    by_unary, by_pair = margin_weights(weights_ptr, tables_ptr, dtype, KINDS, N_ROWS, N_GROUPS, N_FEATURES, N_UNARY)
-    inner = ()
-    for f in tl.static_range(N_FEATURES):
-        for s in tl.static_range(4):
-            entry = table_entry(INNER_KIND, f, s // 2, s % 2, N_GROUPS, N_FEATURES)
-            inner += (tl.load(tables_ptr + entry).to(dtype),)
+    by = margin_weights(weights_ptr, tables_ptr, dtype, N_GROUPS, N_FEATURES, N_UNARY)
+    given = (unary_ptr, pairwise_ptr, site_ptr, inner_edge_ptr, edge_ptr, codes_ptr, n_edges, n_sites)
     own_sums = sums_ptr + tl.program_id(0) * N_SUMS
-    work = n_tiles.to(tl.int64) * n_steps
-    at = work * tl.program_id(0) // tl.num_programs(0)
-    end = work * (tl.program_id(0) + 1) // tl.num_programs(0)
+    at = tl.program_id(0) * each + tl.minimum(tl.program_id(0), extra)
+    end = at + each + (tl.program_id(0) < extra)
     sums, held, is_first = zeros(dtype, N_SUMS, LANES), 0, 1
     while at < end:
-        lane = (at // n_steps).to(tl.int32) * LANES + tl.arange(0, LANES)
+        lane = at // n_steps * LANES + tl.arange(0, LANES)
         image, chain = lane // n_chains, lane % n_chains
-        n = lo + (at % n_steps) * together + image
+        n = (lo + at % n_steps * together + image).to(tl.int64)
         real = (image < together) & (n < hi)
-        begin = tl.load(begin_ptr + chain, mask=real, other=0)
-        length = tl.load(length_ptr + chain, mask=real, other=0)
-        importance = tl.load(importance_ptr + n * importance_image, mask=real, other=0.0).to(dtype)
+        n = tl.minimum(n, hi - 1)  # lanes beyond the last read what is there
+        begin = tl.load(begin_ptr + chain)
+        length = tl.where(real, tl.load(length_ptr + chain), 0)
+        importance = tl.load(importance_ptr + n * importance_image).to(dtype)
         passed = passed_ptr + (n - lo) * n_sites
-        odds, alive, t = tl.zeros([LANES], dtype), real & (length < 0), 0
+        odds, alive, t = tl.zeros([LANES], dtype), length < 0, 0
+        # A site's numbers are asked for while the one before it is worked on.
+        site = _read_site(*given, n, begin, length, t, N_ROWS, N_FEATURES, N_UNARY, PAIR_EDGE)
         while t < longest:
-            there = real & (t < length)
-            i = tl.load(site_ptr + begin + t, mask=there, other=0)
-            label, margin, features, joined, inner_features, scores = _read_site(
-                unary_ptr,
-                pairwise_ptr,
-                inner_edge_ptr,
-                neighbour_ptr,
-                edge_ptr,
-                labels_ptr,
-                n,
-                i,
-                there,
-                by_unary,
-                by_pair,
-                inner,
-                pair_image,
-                pair_edge,
-                n_sites,
-                N_ROWS,
-                N_FEATURES,
-                N_UNARY,
-                LANES,
-            )
-            # log Σ_a exp(..) for label 1 here, less that for label 0, over the labels a before.
-            message = scores[2] + _soft_plus(odds + scores[3] - scores[2])
-            message -= scores[0] + _soft_plus(odds + scores[1] - scores[0])
-            odds = margin + tl.where(joined & alive, message, 0.0)
-            alive = label >= 0
-            tl.store(passed + i, odds, mask=alive)
+            i, codes, before, read, links = site
             t += 1
+            site = _read_site(*given, n, begin, length, t, N_ROWS, N_FEATURES, N_UNARY, PAIR_EDGE)
+            margin, features = margins(codes, read, by, KINDS, N_ROWS, N_GROUPS, N_FEATURES, N_UNARY, LANES)
+            own, other, ones = _link(links, by, INNER_KIND, N_GROUPS, N_FEATURES, N_UNARY)
+            joined = (before >= 0) & has_label(codes, 0) & alive
+            # log Σ_a exp(..) for label 1 here, less that for label 0, over the labels a before.
+            message = own + _soft_plus(odds + other + ones) - _soft_plus(odds + other)
+            odds = margin + tl.where(joined, message, 0.0)
+            alive = has_label(codes, 0)
+            tl.store(passed + i, odds, mask=alive)
         after, true_after = tl.zeros([LANES], dtype), tl.zeros([LANES], dtype)  # p(1), 1{true is 1} of the site after
-        linked = real & (length < 0)
-        links = zeros(dtype, N_FEATURES, LANES)  # features of the edge to it
+        linked = length < 0
+        edge_after = zeros(dtype, N_FEATURES, LANES)  # features of the edge to it
         shift0, shift1 = tl.zeros([LANES], dtype), tl.zeros([LANES], dtype)
+        site = _read_site(*given, n, begin, length, t - 1, N_ROWS, N_FEATURES, N_UNARY, PAIR_EDGE)
         while t > 0:
+            i, codes, before, read, links = site
             t -= 1
-            there = real & (t < length)
-            i = tl.load(site_ptr + begin + t, mask=there, other=0)
-            label, margin, features, joined, inner_features, scores = _read_site(
-                unary_ptr,
-                pairwise_ptr,
-                inner_edge_ptr,
-                neighbour_ptr,
-                edge_ptr,
-                labels_ptr,
-                n,
-                i,
-                there,
-                by_unary,
-                by_pair,
-                inner,
-                pair_image,
-                pair_edge,
-                n_sites,
-                N_ROWS,
-                N_FEATURES,
-                N_UNARY,
-                LANES,
-            )
-            valid = label >= 0
-            odds = tl.load(passed + i, mask=valid, other=0.0)
-            true = (label == 1).to(dtype)
+            site = _read_site(*given, n, begin, length, t - 1, N_ROWS, N_FEATURES, N_UNARY, PAIR_EDGE)
+            margin, features = margins(codes, read, by, KINDS, N_ROWS, N_GROUPS, N_FEATURES, N_UNARY, LANES)
+            valid, is_one = has_label(codes, 0), has_one(codes, 0)
+            odds, true = tl.load(passed + i, mask=valid, other=0.0), is_one.to(dtype)
             linked = linked & valid
             shift0, shift1 = tl.where(linked, shift0, 0.0), tl.where(linked, shift1, 0.0)
             given0, given1 = _sigmoid(odds + shift0), _sigmoid(odds + shift1)  # p(1 | label after)
-            both, only_after, only_here = after * given1, after * (1 - given1), (1 - after) * given0
-            node = both + only_here
+            both = after * given1
+            node = both + (1 - after) * given0
             known = odds + tl.where(true_after > 0, shift1, shift0)
-            loss = _soft_plus(tl.where(label == 1, -known, known))
+            loss = tl.where(valid, importance * _soft_plus(tl.where(is_one, -known, known)), 0.0)
             residual = tl.where(valid, importance * (node - true), 0.0)
-            new = (sums[0] + tl.where(valid, importance * loss, 0.0), sums[1] + residual)
-            for s in tl.static_range(N_OUTER):
-                new += (sums[s + 2] + residual * features[s],)
+            sums = plus_slopes(sums, loss, residual, features, N_SUMS)
             weight = tl.where(linked, importance, 0.0)
-            for f in tl.static_range(N_FEATURES):
-                pull = weight * links[f]
-                new += (sums[2 + N_OUTER + 3 * f] + pull * (both - true_after * true),)
-                new += (sums[3 + N_OUTER + 3 * f] + pull * (only_after - true_after * (1 - true)),)
-                new += (sums[4 + N_OUTER + 3 * f] + pull * (only_here - (1 - true_after) * true),)
-            sums = new
-            after, true_after, linked, links = node, true, joined, inner_features
-            shift0, shift1 = scores[1] - scores[0], scores[3] - scores[2]
+            pulls = (weight * (after - true_after), weight * (node - true), weight * (both - true_after * true))
+            sums = _plus_links(sums, pulls, edge_after, INNER_KIND, N_GROUPS, N_FEATURES, N_UNARY, N_SUMS)
+            after, true_after, linked, edge_after = node, true, (before >= 0) & valid, links
+            own, shift0, ones = _link(links, by, INNER_KIND, N_GROUPS, N_FEATURES, N_UNARY)
+            shift1 = shift0 + ones
         at += 1
         held += 1
         if (held >= steps_per_sum) | (at >= end):
-            keep_sums(own_sums, sums, 1.0, is_first, N_SUMS, SUMS, LEVELS)
+            keep_sums(own_sums, sums, 1.0, is_first, N_SUMS, LEVELS)
             sums, held, is_first = zeros(dtype, N_SUMS, LANES), 0, 0
     if is_last(arrived_ptr):
-        keep_totals(sums_ptr, N_SUMS, SUMS, ROUNDS, ROUND)
         results = (value_ptr, slope_ptr, table_slope_ptr)
-        add_totals(sums_ptr, *results, KINDS, N_ROWS, N_GROUPS, N_FEATURES, N_UNARY, ENTRIES)
-        tl.debug_barrier()  # other threads may read what these stored
-        place = tl.arange(0, ENTRIES)
-        alike, own, other = entry_of(place, INNER_KIND, N_GROUPS, N_FEATURES)
-        totals = sums_ptr + 2 + N_OUTER + 3 * ((place // 4) % N_FEATURES)
-        slope = tl.load(table_slope_ptr + place, mask=alike, other=0.0)
-        for s in tl.static_range(3):  # labels (1, 1), (1, 0), (0, 1); with (0, 0) they add up to 0
-            part = tl.load(totals + s, mask=alike, other=0.0)
-            mine = tl.where(own == 1, 1 - other, 2) == s
-            slope += tl.where((own == 0) & (other == 0), -part, tl.where(mine, part, 0.0))
-        tl.debug_barrier()  # all have been read
-        tl.store(table_slope_ptr + place, slope, mask=alike)
+        add_totals(sums_ptr, *results, N_GROUPS, N_FEATURES, N_UNARY, N_SUMS, LEVELS, ENTRIES, ROUNDS, ROUND)

@@ -4,7 +4,10 @@ With two labels only the margin ``score(1) - score(0)`` matters, and the derivat
 go along the sites of as many images as fill them; a program takes a range of (tile of lanes, group of images), so it
 reads where the neighbours are once for many images.  The last program to end adds up the sums of all, in their order.
 
-Every feature and label is read once, but for those at the borders of tiles.
+The labels at and around a site come as one code.  Every feature and code is read from memory once, but for edges at
+the borders of tiles.  To keep memory busy, much has to be under way: a thread asks for all that its next few sites need
+while it works on the last few.  That has to be in another turn of the loop: within one, the compiler puts each load
+next to its use, and a thread waits for one after another.
 """
 
 from __future__ import annotations
@@ -20,34 +23,37 @@ from locpmap.kernels.triton.binary_margins import (
     ROUND,
     add_totals,
     counter,
+    has_margins,
     is_last,
     keep_sums,
-    keep_totals,
     margin_weights,
     margins,
+    plus_slopes,
     read_around,
     resident,
+    sum_sizes,
     zeros,
 )
+from locpmap.kernels.triton.label_codes import MAX_ROWS, has_label, has_one, label_codes
 from locpmap.kernels.triton.slot_rows import slot_rows
 
-MAX_UNARY, MAX_PAIR_SUMS = 8, 32  # that a thread has registers for
-LANES, WARPS = 256, 8
-# Programs that a processor (SM) holds at a time, and the registers that leaves to a thread: many hide latency better.
-SHARES = {torch.float32: (3, 80), torch.float64: (2, 128)}
+MAX_READ = 16  # features of edges that a site needs
+LANES, WARPS, PER_PROCESSOR, REGISTERS = 256, 8, 2, 128
+MAX_AHEAD, OTHER_REGISTERS = 4, 48  # sites that a thread asks for at once, in registers that nothing else needs
 MAX_TOGETHER = 2**20  # sites
 MANY_IMAGES = 100
-STEPS_PER_SUM = 256  # sites that a thread adds up before the sums go to double precision
-FACTORS = 64  # between 1 and 2, whose product a thread makes before it takes the logarithm
+STEPS_PER_SUM = 64  # after which the sums go to double precision
+FACTORS = 16  # steps, between whose logarithms a thread makes the product of numbers between 1 and 2
+LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 def is_binary(data: Observations, tables: torch.Tensor, n_samples: int) -> bool:
     """Whether this is the kernel to take."""
-    n_groups, n_features, n_labels, _ = tables.shape
-    if n_labels != 2 or n_samples != 1 or n_features == 0 or data.unary.shape[2] > MAX_UNARY:
+    if n_samples != 1 or not has_margins(data, tables):
         return False
-    rows = len(slot_rows(data, n_groups).kinds)
-    return 0 < 2 * rows * n_features <= MAX_PAIR_SUMS
+    n_groups, n_features = tables.shape[:2]
+    n_rows = len(slot_rows(data, n_groups).kinds)
+    return 0 < n_rows <= MAX_ROWS and n_rows * n_features <= MAX_READ
 
 
 def add_binary_sites(
@@ -68,66 +74,101 @@ def add_binary_sites(
     """As :func:`~locpmap.kernels.triton.site_likelihood.site_likelihood`; ``near`` are the samples, (N, S, 1)."""
     if hi <= lo or stop <= begin:
         return
-    n_groups, n_features = tables.shape[:2]
-    rows = slot_rows(data, n_groups)
-    n_unary = data.unary.shape[2]
-    per_processor, registers = SHARES[data.unary.dtype]
+    rows, sizes = slot_rows(data, tables.shape[0]), sum_sizes(data, tables)
+    n_rows, n_sites = rows.neighbour.shape
+    n_edges = data.pairwise.shape[1] if len(data.pairwise) > 1 else 0
     # So many images together fill whole tiles; where there are many tiles, it does not matter.
     together = min(LANES // gcd(stop - begin, LANES), hi - lo, max(1, MAX_TOGETHER // (stop - begin)))
-    n_tiles = triton.cdiv(together * (stop - begin), LANES)
-    n_steps = triton.cdiv(hi - lo, together)
-    n_programs = min(resident(value.device, per_processor), n_tiles * n_steps)
-    n_sums = 2 + n_unary + 2 * len(rows.kinds) * n_features
-    sums = torch.empty(n_programs * n_sums, dtype=torch.float64, device=value.device)
-    axes = ((data.pairwise, 0), (site_weights, 0), (site_weights, 1))
-    strides = (part.stride(axis) if part.shape[axis] > 1 else 0 for part, axis in axes)
-    # Shifts are part of the compiled code: that pays where many images have one size.
-    shifts = rows.shifts if hi - lo >= MANY_IMAGES else None
+    words = data.unary.itemsize // 4
+    spare = REGISTERS - OTHER_REGISTERS - 2 * words * sizes["N_SUMS"]
+    fit = spare // (words * (1 + data.unary.shape[2] + n_rows * tables.shape[1]))
+    ahead = max(1, min(MAX_AHEAD, fit, (hi - lo) // together))
+    n_steps = triton.cdiv(hi - lo, ahead * together)
+    work = triton.cdiv(together * (stop - begin), LANES) * n_steps
+    most = resident(value.device, PER_PROCESSOR)
+    n_programs = min(most, work)
+    sums = torch.empty(n_programs * sizes["N_SUMS"], dtype=torch.float64, device=value.device)
+    strides = (site_weights.stride(axis) if site_weights.shape[axis] > 1 else 0 for axis in (0, 1))
     _add_binary_sites[(n_programs,)](
-        *(
-            data.unary,
-            data.pairwise,
-            *(shifts[3:] if shifts else rows[1:3]),
-            labels,
-            near,
-            site_weights,
-            weights,
-            tables,
-        ),
+        *(data.unary, data.pairwise, rows.edge, label_codes(labels, near, rows.neighbour)),
+        *(site_weights, weights, tables),
         *(sums, counter(value.device), value, slope, table_slope),
-        *(lo, hi, begin, stop, together, n_tiles, n_steps, *strides, labels.shape[1]),
+        *(lo, hi, begin, stop, together, n_steps, *divmod(work, n_programs), n_edges, *strides, n_sites),
         KINDS=rows.kinds,
-        N_ROWS=len(rows.kinds),
-        SHIFTED=shifts is not None,
-        NEAR=shifts.near if shifts else (),
-        LINES=shifts.line if shifts else (),
-        EDGES=shifts.edge if shifts else (),
-        PAIR_EDGE=data.pairwise.stride(1) if data.pairwise.shape[1] > 1 else 0,
+        N_ROWS=n_rows,
+        # How far apart things are is part of the compiled code where that pays: many images have one size.
+        APART=(together * n_sites, together * n_edges) if hi - lo >= MANY_IMAGES else None,
         ALIKE=site_weights.numel() == 1,
-        N_GROUPS=n_groups,
-        N_FEATURES=n_features,
-        N_UNARY=n_unary,
-        SUMS=triton.next_power_of_2(n_sums),
-        LEVELS=triton.next_power_of_2(n_sums).bit_length() - 1,
-        ENTRIES=triton.next_power_of_2(max(tables.numel(), weights.numel())),
-        ROUNDS=triton.cdiv(resident(value.device, per_processor), ROUND),
+        **sizes,
+        ROUNDS=triton.cdiv(most, ROUND),
         ROUND=ROUND,
         STEPS_PER_SUM=STEPS_PER_SUM,
         FACTORS=FACTORS,
+        AHEAD=ahead,
         LANES=LANES,
         num_warps=WARPS,
-        maxnreg=registers,
+        maxnreg=REGISTERS,
     )
 
 
-@triton.jit(do_not_specialize=["lo", "hi", "begin", "stop", "together", "n_tiles", "n_steps"])
+@triton.jit
+def _read_sites(
+    unary_ptr,
+    pairwise_ptr,
+    codes_ptr,
+    importance_ptr,
+    lo,
+    hi,
+    together,
+    n_edges,
+    n_sites,
+    importance_image,
+    importance_site,
+    i,
+    number,
+    edge,
+    step,
+    APART: tl.constexpr,
+    ALIKE: tl.constexpr,
+    N_ROWS: tl.constexpr,
+    N_FEATURES: tl.constexpr,
+    N_UNARY: tl.constexpr,
+    AHEAD: tl.constexpr,
+):
+    """What is needed of sites i, the images' ``number`` given, in a step, for each of AHEAD: codes, weights, features.
+
+    The last images of all go along with some of the step before; those, and any beyond, have code 0.
+    """
+    wanted = lo + step * AHEAD * together
+    n = tl.minimum(wanted, hi - AHEAD * together)
+    image = tl.minimum(number, together - 1)  # lanes beyond the last read what is there
+    here = n.to(tl.int64) * n_sites + (image * n_sites + i)
+    pairwise = pairwise_ptr + n.to(tl.int64) * n_edges * N_FEATURES
+    sites_apart = together * n_sites if APART is None else APART[0]
+    edges_apart = together * n_edges if APART is None else APART[1]
+    read = ()
+    for a in tl.static_range(AHEAD):
+        is_new = (number < together) & (n + number + a * together >= wanted)
+        codes = tl.load(codes_ptr + here + a * sites_apart, mask=is_new, other=0).to(tl.int32)
+        weight = 1.0
+        if not ALIKE:
+            place = (n + image + a * together).to(tl.int64) * importance_image + i * importance_site
+            weight = tl.load(importance_ptr + place).to(unary_ptr.dtype.element_ty)
+        along = ()
+        for r in tl.static_range(N_ROWS):
+            along += (pairwise + (image * n_edges * N_FEATURES + edge[r]) + a * edges_apart * N_FEATURES,)
+        unary = unary_ptr + here * N_UNARY + a * sites_apart * N_UNARY
+        first, features = (codes, weight), read_around(unary, along, N_ROWS, N_FEATURES, N_UNARY)
+        read += (first + features,)
+    return read
+
+
+@triton.jit(do_not_specialize=["lo", "hi", "begin", "stop", "together", "n_steps", "each", "extra"])
 def _add_binary_sites(
     unary_ptr,
     pairwise_ptr,
-    neighbour_ptr,
     edge_ptr,
-    labels_ptr,
-    near_ptr,
+    codes_ptr,
     importance_ptr,
     weights_ptr,
     tables_ptr,
@@ -141,107 +182,80 @@ def _add_binary_sites(
     begin,
     stop,
     together,
-    n_tiles,
     n_steps,
-    pair_image,
+    each,  # pairs of tile and step that a program takes; the first ``extra`` programs take one more
+    extra,
+    n_edges,
     importance_image,
     importance_site,
     n_sites,
     KINDS: tl.constexpr,
     N_ROWS: tl.constexpr,
-    SHIFTED: tl.constexpr,
-    NEAR: tl.constexpr,
-    LINES: tl.constexpr,
-    EDGES: tl.constexpr,
-    PAIR_EDGE: tl.constexpr,
+    APART: tl.constexpr,
     ALIKE: tl.constexpr,
     N_GROUPS: tl.constexpr,
     N_FEATURES: tl.constexpr,
     N_UNARY: tl.constexpr,
-    SUMS: tl.constexpr,
+    N_SUMS: tl.constexpr,
     LEVELS: tl.constexpr,
     ENTRIES: tl.constexpr,
+    PAIR_EDGE: tl.constexpr,
     ROUNDS: tl.constexpr,
     ROUND: tl.constexpr,
     STEPS_PER_SUM: tl.constexpr,
     FACTORS: tl.constexpr,
+    AHEAD: tl.constexpr,
     LANES: tl.constexpr,
 ):
     dtype: tl.constexpr = unary_ptr.dtype.element_ty
-    N_SUMS: tl.constexpr = 2 + N_UNARY + 2 * N_ROWS * N_FEATURES
-    by_unary, by_pair = margin_weights(weights_ptr, tables_ptr, dtype, KINDS, N_ROWS, N_GROUPS, N_FEATURES, N_UNARY)
     importance = tl.load(importance_ptr) if ALIKE else 1.0  # of all sites alike
+    given = (unary_ptr, pairwise_ptr, codes_ptr, importance_ptr, lo, hi, together, n_edges, n_sites)
+    given += (importance_image, importance_site)
     own_sums = sums_ptr + tl.program_id(0) * N_SUMS
-    work = n_tiles.to(tl.int64) * n_steps
-    at = work * tl.program_id(0) // tl.num_programs(0)
-    end = work * (tl.program_id(0) + 1) // tl.num_programs(0)
+    at = tl.program_id(0) * each + tl.minimum(tl.program_id(0), extra)
+    end = at + each + (tl.program_id(0) < extra)
     sums, added, is_first = zeros(dtype, N_SUMS, LANES), 0, 1
     while at < end:
-        lane = (at // n_steps).to(tl.int32) * LANES + tl.arange(0, LANES)
-        image, i = lane // (stop - begin), begin + lane % (stop - begin)
-        real = image < together
-        here = image.to(tl.int64) * n_sites + i
-        near, edge, there = (), (), ()
-        if SHIFTED:
-            present = tl.load(neighbour_ptr + i, mask=real, other=0)
-            for r in tl.static_range(N_ROWS):
-                base = tl.load(edge_ptr + LINES[r] * n_sites + i, mask=real, other=0).to(tl.int64) + EDGES[r]
-                near += (here + NEAR[r],)
-                edge += (image.to(tl.int64) * pair_image + base * PAIR_EDGE,)
-                there += ((present >> r) & 1 != 0,)
-        else:
-            for r in tl.static_range(N_ROWS):
-                j = tl.load(neighbour_ptr + r * n_sites + i, mask=real, other=-1)
-                e = tl.load(edge_ptr + r * n_sites + i, mask=real, other=0).to(tl.int64)
-                near += (image.to(tl.int64) * n_sites + j,)
-                edge += (image.to(tl.int64) * pair_image + e * PAIR_EDGE,)
-                there += (j >= 0,)
-        step = (at % n_steps).to(tl.int32)
-        last = tl.minimum(tl.minimum(n_steps, step + (end - at)), step + STEPS_PER_SUM).to(tl.int32)
+        lane = at // n_steps * LANES + tl.arange(0, LANES)
+        i, number = begin + lane % (stop - begin), lane // (stop - begin)
+        edge = ()
+        for r in tl.static_range(N_ROWS):
+            edge += (tl.maximum(tl.load(edge_ptr + r * n_sites + i), 0) * PAIR_EDGE,)
+        step = at % n_steps
+        last = tl.minimum(tl.minimum(n_steps, step + (end - at)), step + STEPS_PER_SUM)
         at += last - step
         added += last - step
+        current = _read_sites(*given, i, number, edge, step, APART, ALIKE, N_ROWS, N_FEATURES, N_UNARY, AHEAD)
+        # Here, so that all that a program begins with is under way at once.
+        by = margin_weights(weights_ptr, tables_ptr, dtype, N_GROUPS, N_FEATURES, N_UNARY)
         while step < last:
             until = tl.minimum(last, step + FACTORS)
             product = tl.full([LANES], 1.0, dtype)
             while step < until:
-                n = lo + (step * together).to(tl.int64)  # of the first of the images that lanes go along
-                inside = real & (n + image < hi)
-                label = tl.load(labels_ptr + n * n_sites + here, mask=inside, other=-1)
-                read = read_around(
-                    unary_ptr + (n * n_sites + here) * N_UNARY,
-                    pairwise_ptr + n * pair_image,
-                    near_ptr + n * n_sites,
-                    near,
-                    edge,
-                    there,
-                    inside,
-                    N_ROWS,
-                    N_FEATURES,
-                    N_UNARY,
-                )
-                margin, features = margins(read, by_unary, by_pair, N_ROWS, N_FEATURES, N_UNARY, LANES)
-                smaller = tl.exp(-tl.abs(margin))  # the less likely label's share, to 1 of the other
-                agree = (margin >= 0) == (label == 1)
-                wrong = tl.where(agree, smaller, 1.0) / (1.0 + smaller)
-                residual = tl.where(label == 1, -wrong, tl.where(label == 0, wrong, 0.0))
-                loss = tl.where(agree, 0.0, tl.abs(margin))
-                if ALIKE:
-                    product *= tl.where(label >= 0, 1.0 + smaller, 1.0)
-                else:
-                    place = (n + image) * importance_image + i.to(tl.int64) * importance_site
-                    own = tl.load(importance_ptr + place, mask=inside, other=0.0).to(dtype)
-                    residual, loss = own * residual, own * (loss + tl.log(1.0 + smaller))
-                new = (sums[0] + tl.where(label >= 0, loss, 0.0), sums[1] + residual)
-                for s in tl.static_range(N_SUMS - 2):
-                    new += (sums[s + 2] + residual * features[s],)
-                sums = new
                 step += 1
+                following = _read_sites(*given, i, number, edge, step, APART, ALIKE, N_ROWS, N_FEATURES, N_UNARY, AHEAD)
+                for a in tl.static_range(AHEAD):
+                    codes, weight = current[a][0], current[a][1]
+                    margin, features = margins(
+                        codes, current[a][2:], by, KINDS, N_ROWS, N_GROUPS, N_FEATURES, N_UNARY, LANES
+                    )
+                    is_one = has_one(codes, 0)
+                    # By how much the other label is ahead; without a label, by nothing at all.
+                    ahead = tl.where(has_label(codes, 0), tl.where(is_one, -margin, margin), float("-inf"))
+                    smaller = tl.exp2(tl.abs(ahead) * -LOG2_E)  # the less likely label's share, to 1 of the other
+                    wrong = tl.where(ahead > 0, 1.0, smaller) / (1.0 + smaller)
+                    residual, loss = tl.where(is_one, -wrong, wrong), tl.maximum(ahead, 0.0)
+                    if ALIKE:
+                        product *= 1.0 + smaller
+                    else:
+                        residual, loss = weight * residual, weight * (loss + tl.log(1.0 + smaller))
+                    sums = plus_slopes(sums, loss, residual, features, N_SUMS)
+                current = following
             first, rest = (sums[0] + tl.log(product),), sums[1:]
             sums = first + rest
         if (added >= STEPS_PER_SUM) | (at >= end):
-            keep_sums(own_sums, sums, importance, is_first, N_SUMS, SUMS, LEVELS)
+            keep_sums(own_sums, sums, importance, is_first, N_SUMS, LEVELS)
             sums, added, is_first = zeros(dtype, N_SUMS, LANES), 0, 0
     if is_last(arrived_ptr):
-        keep_totals(sums_ptr, N_SUMS, SUMS, ROUNDS, ROUND)
         results = (value_ptr, slope_ptr, table_slope_ptr)
-        add_totals(sums_ptr, *results, KINDS, N_ROWS, N_GROUPS, N_FEATURES, N_UNARY, ENTRIES)
+        add_totals(sums_ptr, *results, N_GROUPS, N_FEATURES, N_UNARY, N_SUMS, LEVELS, ENTRIES, ROUNDS, ROUND)
