@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from locpmap.data.cache import PathLike
 from locpmap.data.scenes import CLASSES, VOID, Scenes
@@ -166,10 +167,12 @@ class Learner(torch.nn.Module):  # type: ignore[misc]
     def _follow(self, step: int) -> None:
         assert self.average is not None
         decay = min(self.recipe.average, step / (step + 10))  # the first weights are soon forgotten
-        means, news = ((*part.parameters(), *part.buffers()) for part in (self.average, self.network))
-        for mean, new in zip(means, news, strict=True):
-            if mean.is_floating_point():
-                mean.lerp_(new, 1 - decay)
+        means, news = (
+            [value for value in (*part.parameters(), *part.buffers()) if value.is_floating_point()]
+            for part in (self.average, self.network)
+        )
+        if means:
+            get_ema_multi_avg_fn(decay)(means, news, None)  # all in one launch
 
 
 def jaccard_loss(logits: Tensor, labels: Tensor) -> Tensor:
