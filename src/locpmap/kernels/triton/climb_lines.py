@@ -6,6 +6,8 @@ once, and wait for one another before they go on to the next.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 import triton
 import triton.language as tl
@@ -18,7 +20,9 @@ from locpmap.kernels.triton.potts_grid import images_apart
 from locpmap.kernels.triton.turns import BARRIER, resident_programs, wait_for_all
 
 ITEMS = 32
-AHEAD = 4  # sites that are read before their turn comes
+# Sites that are read at once, before their turn comes: 8 would need more registers than there are.  Going back over
+# them needs fewer, and takes twice as many.
+AHEAD = 4
 PARTS = {"rows": (0, 2), "columns": (2, 4), "rows+columns": (0, 4)}  # even rows, odd rows, even columns, odd columns
 
 
@@ -67,11 +71,11 @@ def climb_lines(
     key = (first_image, first_sample)
     noisy = perturb(unary, site_id, perturbation, *key, n_samples)
     begin(unary, noisy, site_id, perturbation, start, given, *key, labels)
-    lanes = triton.next_power_of_2(n_labels)
-    items = min(triton.next_power_of_2(n_samples), ITEMS, max(256 // lanes, 1))
-    n_tiles = n_images * triton.cdiv(max(height, width), 2) * triton.cdiv(n_samples, items)
+    lanes, wide = (1 << (count - 1).bit_length() for count in (n_labels, n_samples))
+    items = min(wide, ITEMS, max(256 // lanes, 1))
+    length = max(height, width)
+    n_tiles = n_images * ((length + 1) // 2) * -(-n_samples // items)
     n_programs = min(n_tiles, 2 * resident_programs(device) if device.type == "cuda" else 1)
-    length = triton.cdiv(max(height, width), AHEAD) * AHEAD
     word = torch.int32 if lanes <= 16 else torch.int64
     choices = torch.empty((n_programs, length, items), dtype=word, device=device)
     # What `wait_for_all` needs and the last sweep with changes; the last sweep that changed each sample; and the last
@@ -94,6 +98,7 @@ def climb_lines(
     return changed.view(n_images, n_samples)
 
 
+@lru_cache(maxsize=4)
 def _site_ids(height: int, width: int, row: int, column: int, full_width: int, device: torch.device) -> torch.Tensor:
     """Global site numbers, which key the noise, (S,)."""
     first = row * full_width + column
@@ -171,7 +176,7 @@ def _climb_lines(
                     )
                     if tl.max(better.to(tl.int32)) > 0:
                         tl.debug_barrier()  # the choices were stored by other threads
-                        trace(site, choices, stamp, turn, lines, line, better, n_samples, LABELS, ITEMS, AHEAD)
+                        trace(site, choices, stamp, turn, lines, line, better, n_samples, LABELS, ITEMS, 2 * AHEAD)
                         tl.store(ends, tl.zeros([1, ITEMS], tl.int32) + sweep, mask=better)
                         tl.store(counts + BARRIER, sweep)
                     tl.debug_barrier()  # before the next tile's choices

@@ -89,17 +89,34 @@ def best_labels(
         now = _read(site, near, lines, line, t, n_samples, N_LABELS, LABELS)
         passed = _choose(now, passed, choices_ptr, t, ATTRACTIVE, TIES, LABELS, ITEMS)
         t -= 1
-    queue = ()
-    for ahead in tl.static_range(AHEAD):
-        queue += (_read(site, near, lines, line, t - ahead, n_samples, N_LABELS, LABELS),)
+    batch = _read_batch(site, near, lines, line, t, n_samples, N_LABELS, LABELS, AHEAD)
     while t >= 0:
-        for _ in tl.static_range(AHEAD):
-            now = queue[0]
-            queue = queue[1:]
-            queue += (_read(site, near, lines, line, t - AHEAD, n_samples, N_LABELS, LABELS),)
-            passed = _choose(now, passed, choices_ptr, t, ATTRACTIVE, TIES, LABELS, ITEMS)
-            t -= 1
+        coming = _read_batch(site, near, lines, line, t - AHEAD, n_samples, N_LABELS, LABELS, AHEAD)
+        for which in tl.static_range(AHEAD):
+            passed = _choose(batch[which], passed, choices_ptr, t - which, ATTRACTIVE, TIES, LABELS, ITEMS)
+        batch = coming
+        t -= AHEAD
     return -passed[1] > ROUNDING * (1 + passed[5])
+
+
+@triton.jit
+def _read_batch(
+    site,
+    near,
+    lines,
+    line,
+    t,
+    n_samples,
+    N_LABELS: tl.constexpr,
+    LABELS: tl.constexpr,
+    AHEAD: tl.constexpr,
+):
+    """What is known of sites t, t - 1, ... of a line.  Nothing waits for these loads before their batch comes up."""
+    batch = ()
+    for which in tl.static_range(AHEAD):
+        batch += (_read(site, near, lines, line, t - which, n_samples, N_LABELS, LABELS),)
+    tl.debug_barrier()  # or the compiler would put the loads off
+    return batch
 
 
 @triton.jit
@@ -191,27 +208,30 @@ def trace(
     choices_ptr += tl.arange(0, ITEMS)[None, :]
     label = tl.zeros([1, ITEMS], tl.int32)  # before the first site, where nothing depends on it
     t = tl.zeros([], tl.int32)
-    queue = ()
-    for ahead in tl.static_range(AHEAD):
-        queue += (_recall(site, choices_ptr, lines, t + ahead, n_samples, ITEMS),)
+    batch = _recall(site, choices_ptr, lines, t, n_samples, ITEMS, AHEAD)
     while t < lines.length:
-        for _ in tl.static_range(AHEAD):
-            choice, old = queue[0]
-            queue = queue[1:]
-            queue += (_recall(site, choices_ptr, lines, t + AHEAD, n_samples, ITEMS),)
+        coming = _recall(site, choices_ptr, lines, t + AHEAD, n_samples, ITEMS, AHEAD)
+        for which in tl.static_range(AHEAD):
+            choice, old = batch[which]
             crest, runner = (choice >> LABELS) & 255, (choice >> (LABELS + 8)) & 255
             stays = (choice >> label.to(choice.dtype)) & 1
             label = tl.where(stays > 0, label, tl.where(label == crest, runner, crest).to(tl.int32))
-            changes = real & (label != old) & (t < lines.length)
-            place = site.labels + t.to(tl.int64) * lines.step * n_samples
+            changes = real & (label != old) & (t + which < lines.length)
+            place = site.labels + (t + which).to(tl.int64) * lines.step * n_samples
             tl.store(place, label.to(site.labels.dtype.element_ty), mask=changes)
-            tl.store(stamp + t * n_samples, now, mask=changes)
-            t += 1
+            tl.store(stamp + (t + which) * n_samples, now, mask=changes)
+        batch = coming
+        t += AHEAD
 
 
 @triton.jit
-def _recall(site, choices_ptr, lines, t, n_samples, ITEMS: tl.constexpr):
-    """The choices noted at site t of a line, and its current labels; beyond the line's end those of its last site."""
-    t = tl.minimum(t, lines.length - 1)
-    place = site.labels + t.to(tl.int64) * lines.step * n_samples
-    return tl.load(choices_ptr + t * ITEMS), tl.load(place, mask=site.real, cache_modifier=".cg").to(tl.int32)
+def _recall(site, choices_ptr, lines, t, n_samples, ITEMS: tl.constexpr, AHEAD: tl.constexpr):
+    """The choices noted at sites t, t + 1, ... of a line and their current labels; beyond its end those of the last."""
+    batch = ()
+    for which in tl.static_range(AHEAD):
+        at = tl.minimum(t + which, lines.length - 1)
+        place = site.labels + at.to(tl.int64) * lines.step * n_samples
+        old = tl.load(place, mask=site.real, cache_modifier=".cg").to(tl.int32)
+        batch += ((tl.load(choices_ptr + at * ITEMS), old),)
+    tl.debug_barrier()
+    return batch
