@@ -18,6 +18,7 @@ def gradient_rows(copy_gb_per_s: float, seed: int) -> dict[str, dict[str, Any]]:
 
     Counted are the features of sites and edges and the labels, each once, from memory: caches are emptied before.
     Labels are read as codes of as many bytes, which the first call of a fit makes and keeps: that is not in the time.
+    Beside it torch's sum of as many bytes: what a kernel attains that only reads them, however little that is.
     """
     images, labels = data(5000, seed)
     rows = {}
@@ -30,8 +31,15 @@ def gradient_rows(copy_gb_per_s: float, seed: int) -> dict[str, dict[str, Any]]:
             "megabytes_moved": moved / 1e6,
             "gb_per_s": moved / milliseconds / 1e6,
             "times_a_copy": milliseconds * copy_gb_per_s * 1e6 / moved,
+            "sum_times_a_copy": _sum(moved) * copy_gb_per_s * 1e6 / moved,
         }
     return rows
+
+
+def _sum(n_bytes: int) -> float:
+    """Milliseconds that torch takes to add up so many bytes of numbers, from memory."""
+    numbers = torch.zeros(n_bytes // 4, device="cuda")
+    return queued(numbers.sum, cold=True)
 
 
 def _gradient(images: np.ndarray, labels: np.ndarray) -> tuple[Any, int]:

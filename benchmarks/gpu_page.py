@@ -86,9 +86,10 @@ def _floors(results: dict[str, Any]) -> str:
 
 
 def _learning(rows: dict[str, Any]) -> str:
-    keys = ("milliseconds", "wall", "megabytes_moved", "gb_per_s", "times_a_copy")
+    keys = ("milliseconds", "wall", "megabytes_moved", "gb_per_s", "times_a_copy", "sum_times_a_copy")
     measured = ([name, *(f"{row[key]:.3g}" for key in keys)] for name, row in rows.items() if "milliseconds" in row)
-    return _table(["", "ms", "by the host's clock", "MB to read", "GB/s", "time ÷ a copy's"], measured)
+    headings = ["", "ms", "by the host's clock", "MB to read", "GB/s", "time ÷ a copy's", "torch's sum ÷ a copy's"]
+    return _table(headings, measured)
 
 
 def _verdict(verdict: dict[str, Any]) -> list[str]:

@@ -24,12 +24,13 @@ def print_task(console: Console, label: str, rows: dict[str, dict[str, Any]]) ->
 def print_learning(console: Console, rows: dict[str, dict[str, Any]]) -> None:
     """The gradients."""
     table = Table("pseudolikelihood's gradient", title="learning", title_justify="left")
-    for heading in ("ms", "wall ms", "MB to read", "GB/s", "× a copy"):
+    for heading in ("ms", "wall ms", "MB to read", "GB/s", "× a copy", "a sum"):
         table.add_column(heading, justify="right")
     for name, row in rows.items():
         if "refused" in row:
             continue
-        cells = (row["milliseconds"], row["wall"], row["megabytes_moved"], row["gb_per_s"], row["times_a_copy"])
+        keys = ("milliseconds", "wall", "megabytes_moved", "gb_per_s", "times_a_copy", "sum_times_a_copy")
+        cells = [row[key] for key in keys]
         table.add_row(name, *(f"{cell:.3g}" for cell in cells))
     console.print(table)
     _print_left_out(console, rows)

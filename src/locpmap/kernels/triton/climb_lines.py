@@ -20,9 +20,8 @@ from locpmap.kernels.triton.potts_grid import images_apart
 from locpmap.kernels.triton.turns import BARRIER, resident_programs, wait_for_all
 
 ITEMS = 32
-# Sites that are read at once, before their turn comes: 8 would need more registers than there are.  Going back over
-# them needs fewer, and takes twice as many.
-AHEAD = 4
+FEW = 8  # labels up to which a warp reads twice as many sites ahead, for half as many samples
+BACK = tl.constexpr(8)  # sites that are read at once on the way back
 PARTS = {"rows": (0, 2), "columns": (2, 4), "rows+columns": (0, 4)}  # even rows, odd rows, even columns, odd columns
 
 
@@ -72,7 +71,9 @@ def climb_lines(
     noisy = perturb(unary, site_id, perturbation, *key, n_samples)
     begin(unary, noisy, site_id, perturbation, start, given, *key, labels)
     lanes, wide = (1 << (count - 1).bit_length() for count in (n_labels, n_samples))
-    items = min(wide, ITEMS, max(256 // lanes, 1))
+    # Scores of a site that a warp holds, and sites that are read at once, before their turn comes: what registers hold.
+    scores, ahead = (128, 8) if lanes <= FEW else (256, 4)
+    items = min(wide, ITEMS, max(scores // lanes, 1))
     length = max(height, width)
     n_tiles = n_images * ((length + 1) // 2) * -(-n_samples // items)
     n_programs = min(n_tiles, 2 * resident_programs(device) if device.type == "cuda" else 1)
@@ -91,7 +92,7 @@ def climb_lines(
         N_LABELS=n_labels,
         LABELS=lanes,
         ITEMS=items,
-        AHEAD=AHEAD,
+        AHEAD=ahead,
         num_warps=1,
         launch_cooperative_grid=True,
     )
@@ -176,7 +177,7 @@ def _climb_lines(
                     )
                     if tl.max(better.to(tl.int32)) > 0:
                         tl.debug_barrier()  # the choices were stored by other threads
-                        trace(site, choices, stamp, turn, lines, line, better, n_samples, LABELS, ITEMS, 2 * AHEAD)
+                        trace(site, choices, stamp, turn, lines, line, better, n_samples, LABELS, ITEMS, BACK)
                         tl.store(ends, tl.zeros([1, ITEMS], tl.int32) + sweep, mask=better)
                         tl.store(counts + BARRIER, sweep)
                     tl.debug_barrier()  # before the next tile's choices
