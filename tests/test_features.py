@@ -13,7 +13,7 @@ import pytest
 
 from locpmap import arrays
 from locpmap.errors import InputError, InputTypeError, LocpmapError
-from locpmap.features import Features, ImageFeatures
+from locpmap.features import DIRECTIONS, Features, ImageFeatures
 from locpmap.graphs import Graph
 
 EVERYTHING = ImageFeatures(("intensity", "position"), ("constant", "ends", "difference", "contrast"))
@@ -83,7 +83,7 @@ def test_eight_neighbours_have_four_directions() -> None:
     np.testing.assert_array_equal(features.pairwise[0], np.concatenate([part.reshape(-1, 1) for part in parts]))
     directions = [direction for direction, _, _ in neighbours(3, 4, 8)]
     assert features.observations(tied=False).group.tolist() == directions
-    assert features.n_directions == 4
+    assert features.directions == DIRECTIONS
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -109,7 +109,7 @@ def test_observations_of_a_grid(shape: tuple[int, int], connectivity: int) -> No
 
 def test_observations_are_kept_and_a_graph_has_one_direction() -> None:
     features = Features.graph(numbers(3, 2), [[0, 1], [2, 1]])
-    assert features.n_directions == 1
+    assert len(features.directions) == 1
     assert features.observations(tied=False).group.tolist() == [0, 0]
     assert features.observations(tied=False) is features.observations(tied=False)
     assert features.observations(tied=True).unary is features.unary

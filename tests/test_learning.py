@@ -14,6 +14,7 @@ from locpmap.crf import fitting
 from locpmap.crf.fitting import sampler_of
 from locpmap.features import Features, ImageFeatures
 from locpmap.formats.model_file import read_model, write_model
+from locpmap.graphs import Grid
 from locpmap.kernels import Backend
 from locpmap.kernels.threads import Threads
 from locpmap.learning import checkpoint, fit, stochastic
@@ -702,3 +703,26 @@ def test_a_failed_fit_changes_nothing() -> None:
     with pytest.raises(lp.InputError):
         crf.fit(images, labels + 1)
     assert crf.weights is before
+
+
+def test_six_steps_have_weights_of_their_own_and_other_steps_are_refused(tmp_path: Path) -> None:
+    steps = ((0, 1), (1, 0), (0, 3), (3, 0), (0, 5), (5, 0))
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, (4, 8, 9))
+    labels[:, :, 3:] = labels[:, :, :-3]  # equal to what lies three columns away, and to nothing else
+    scores = np.zeros((*labels.shape, 2))
+
+    def features(connectivity: Any) -> Features:
+        shapes = Grid(8, 9, connectivity).direction_shapes
+        return Features.grid(scores, tuple(np.ones((*shape, 1)) for shape in shapes), connectivity=connectivity)
+
+    crf = lp.CRF(2, features=None, unary="given", potts=True)
+    result = crf.fit(features(steps), labels)
+    weights = dict(zip(result.names, result.w, strict=True))
+    assert list(weights)[2] == "feature 0 (step (0, 3)), agree"
+    assert max(weights, key=weights.__getitem__) == "feature 0 (step (0, 3)), agree"
+    crf.save(tmp_path / "model.safetensors")
+    again = lp.CRF.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(again.potentials(features(steps)).pairwise.weights[2], crf.tables[2, 0, 0, 0])
+    with pytest.raises(lp.InputError, match=r"an input has the edges horizontal, .* expected horizontal, vertical, step"):
+        again.potentials(features((*steps[:-1], (7, 0))))

@@ -304,11 +304,12 @@ class CRF:
             self.n_labels,
             features.unary_names,
             features.pairwise_names,
-            1 if self.tied else features.n_directions,
+            1 if self.tied else len(features.directions),
             self.unary,
             self.symmetric,
             self.potts,
             self.non_negative,
+            features.directions,
         )
 
     def _weights_and_tables(self) -> tuple[Array, Array]:

@@ -18,6 +18,7 @@ from locpmap.learning.parameters import Parameters
 
 Array = npt.NDArray[Any]
 KIND, GAUGE = "crf", "zero-sum"
+NAMES = ("unary_names", "pairwise_names", "directions")
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class ModelFile:
             raise InputError(f"{path} holds a {header.get('kind')!r}, expected a {KIND!r} model")
         try:
             given = dict(header["parameters"])
-            given["unary_names"], given["pairwise_names"] = tuple(given["unary_names"]), tuple(given["pairwise_names"])
+            given |= {name: tuple(given[name]) for name in NAMES if name in given}
             parameters = Parameters(**given)
             features = None if header["features"] is None else features_from_dict(header["features"])
             names = None if header["label_names"] is None else tuple(str(name) for name in header["label_names"])

@@ -19,12 +19,13 @@ import numpy.typing as npt
 from locpmap.arrays import frozen, to_float, to_numpy
 from locpmap.errors import InputError, InputTypeError
 from locpmap.graphs import Graph, Grid, Steps
+from locpmap.graphs.grid import name_of
 from locpmap.kernels.observations import Observations
 
 Array = npt.NDArray[Any]
 
 CONSTANT = "constant"  # the pairwise feature that is 1 on every edge
-DIRECTIONS = ("horizontal", "vertical", "diagonal", "antidiagonal")
+DIRECTIONS = ("horizontal", "vertical", "diagonal", "antidiagonal")  # of up to 8 neighbours
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,9 +169,9 @@ class Features:
         return int(self.pairwise.shape[2])
 
     @property
-    def n_directions(self) -> int:
-        """How many tables a feature has where they are not tied: 2 or 4 on a grid, 1 on a graph."""
-        return len(direction_sizes(self.structure))
+    def directions(self) -> tuple[str, ...]:
+        """Names of the groups of edges with tables of their own, where these are not tied; a graph has one group."""
+        return tuple(map(name_of, self.structure.steps)) if isinstance(self.structure, Grid) else ("any",)
 
     def observations(self, tied: bool) -> Observations:
         """The flat arrays that kernels read; an edge's group is 0 if tied, otherwise its direction.
@@ -226,7 +227,7 @@ def _parse_pairwise(value: Any, structure: Grid | Graph, n_images: int, batched:
     if isinstance(structure, Graph):
         return _per_edge(value, "pairwise", (len(structure.edges()),), n_images, batched)
     shapes = structure.direction_shapes
-    names = DIRECTIONS[: len(shapes)]
+    names = [name_of(step) for step in structure.steps]
     if not isinstance(value, tuple | list) or len(value) != len(shapes):
         came = f"{len(value)} entries" if isinstance(value, tuple | list) else f"the type {type(value).__name__}"
         raise InputError(f"pairwise has {came}, expected a tuple with one array per direction: {', '.join(names)}")

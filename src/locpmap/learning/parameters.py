@@ -39,13 +39,14 @@ class Parameters:
         n_labels: L.
         unary_names: The D unary features.
         pairwise_names: The F pairwise features; "constant" is special to the gauge.
-        n_groups: G, the groups of edges with tables of their own.
+        n_groups: G, the groups of edges with tables of their own: one, or one per direction.
         unary: "tables": one weight per feature and label, and a bias per label.  In the others the features are scores
             of the labels (D = L): "scale" multiplies them by one number and adds biases, "temperature" has that number
             alone, and "given" takes them as they are.
         symmetric: Whether tables equal their transpose.
         potts: Whether tables are multiples of the identity.
         non_negative: Whether those multiples are at least 0.
+        directions: Names of the groups, where there are several.
     """
 
     n_labels: int
@@ -56,6 +57,7 @@ class Parameters:
     symmetric: bool = False
     potts: bool = False
     non_negative: bool = False
+    directions: tuple[str, ...] = DIRECTIONS
 
     def __post_init__(self) -> None:
         check_kind(self.unary, potts=self.potts, non_negative=self.non_negative)
@@ -64,6 +66,8 @@ class Parameters:
                 f"unary={self.unary!r} needs one score per label: expected {self.n_labels} unary features,"
                 f" got {len(self.unary_names)}"
             )
+        if len(self.directions) < self.n_groups:
+            raise InputError(f"directions are {', '.join(self.directions)}, expected {self.n_groups} names")
 
     @property
     def weights_shape(self) -> tuple[int, int]:
@@ -127,8 +131,9 @@ class Parameters:
             if names != expected:
                 came, first = ", ".join(names), ", ".join(expected)
                 raise InputError(f"an input has the {kind} features {came}, expected {first} as in the first")
-        if self.n_groups not in (1, features.n_directions):
-            raise InputError(f"an input has edges in {features.n_directions} directions, expected {self.n_groups}")
+        if self.n_groups > 1 and features.directions != self.directions[: self.n_groups]:
+            came, first = ", ".join(features.directions), ", ".join(self.directions[: self.n_groups])
+            raise InputError(f"an input has the edges {came}, expected {first}")
 
     def bounds(self) -> list[tuple[float | None, float | None]] | None:
         """For the optimiser; None where nothing is bounded."""
@@ -153,7 +158,7 @@ class Parameters:
             names = [f"{feature}, label {k}" for feature in self.unary_names for k in labels]
         names = [*names, *(f"bias, label {k}" for k in labels)][: self.n_unary]
         for g in range(self.n_groups):
-            where = f" ({DIRECTIONS[g]})" if self.n_groups > 1 else ""
+            where = f" ({self.directions[g]})" if self.n_groups > 1 else ""
             for feature in self.pairwise_names:
                 pairs = ["agree"] if self.potts else [f"labels {a}-{b}" for a in labels for b in labels]
                 names += [f"{feature}{where}, {pair}" for pair in pairs]
