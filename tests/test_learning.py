@@ -724,5 +724,5 @@ def test_six_steps_have_weights_of_their_own_and_other_steps_are_refused(tmp_pat
     crf.save(tmp_path / "model.safetensors")
     again = lp.CRF.load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(again.potentials(features(steps)).pairwise.weights[2], crf.tables[2, 0, 0, 0])
-    with pytest.raises(lp.InputError, match=r"an input has the edges horizontal, .* expected horizontal, vertical, step"):
+    with pytest.raises(lp.InputError, match=r"has the edges horizontal, .* expected horizontal, vertical, step"):
         again.potentials(features((*steps[:-1], (7, 0))))
