@@ -246,3 +246,126 @@ def write_run(folder: Path, content: dict[str, Any]) -> Path:
     (folder / "result.json").write_text(json.dumps(content))
     np.savez_compressed(folder / "pictures.npz", **pictures(content))  # type: ignore[arg-type]
     return folder
+
+
+# scenes
+
+SCENE_LABELS = ("sky", "tree", "road", "grass", "water", "building", "mountain", "object")
+UNARIES = {"boosted": 0.60, "deeplab": 0.70, "pretrained": 0.75}  # the mean IoU of the unaries alone
+SCENE_MODELS = {  # name: learning, title, gain of LocPMAP over the unaries
+    "unaries": ("none", "unaries alone", 0.0),
+    "scaled": ("temperature", "unaries, temperature scaled", 0.0),
+    "pl-edges": ("pseudolikelihood", "pseudolikelihood on learned boundaries", 0.01),
+    "consistent-edges": ("consistent", "consistent learning on learned boundaries", 0.02),
+}
+SCENE_DECODERS = ("argmax", "icm", "icm-iter", "lbp", "gibbs", "locpmap", "locpmap-conditional", "perturb-and-map")
+SCENE_PAPER: dict[str, Any] = {
+    "setting": "Table 3: Stanford Background, 600 training and 115 test images",
+    "raw": {
+        "ICM": [0.807, 0.648, 0.845, 0.790, 0.770, 0.686, 0.343, 0.633, 0.690],
+        "LBP": [0.861, 0.640, 0.832, 0.783, 0.771, 0.675, 0.522, 0.646, 0.716],
+        "LocPMAP": [0.854, 0.650, 0.844, 0.794, 0.784, 0.686, 0.512, 0.652, 0.722],
+    },
+    "deep": {
+        "ICM": [0.843, 0.628, 0.853, 0.729, 0.759, 0.724, 0.175, 0.668, 0.672],
+        "LocPMAP": [0.846, 0.636, 0.859, 0.742, 0.769, 0.729, 0.259, 0.701, 0.693],
+    },
+}
+
+
+def invented_scenes(*, seeds: Sequence[int] = (0, 1), levels: Sequence[str] = tuple(UNARIES)) -> dict[str, Any]:
+    """A record of the scenes: 8 labels, kinds of unaries as levels; with pretrained unaries the random field loses."""
+    rng = np.random.default_rng(7)
+    content = invented(seeds=seeds, models=(), levels=()) | {"ablation": []}
+    content |= {"experiment": "stanford", "title": "Stanford Background: the paper's Table 3"}
+    content["protocol"] |= {"noise": None, "snr": None, "n_train": 600, "n_fit": 480, "n_held_out": 120, "n_test": 115}
+    content["protocol"] |= {"labels": list(SCENE_LABELS), "paper": SCENE_PAPER, "pictured": [1, 7]}
+    content["protocol"] |= {"height": 320, "width": 320}
+    content["levels"] = [{"name": name, "says": f"Unaries of the kind {name}.", "sigma": []} for name in levels]
+    content["models"] = [
+        {"name": name, "features": "scenes", "learning": learning, "title": title, "says": f"How {title} works."}
+        for name, (learning, title, _) in SCENE_MODELS.items()
+    ]
+    content["decoders"] = [decoder for decoder in content["decoders"] if decoder["name"] in SCENE_DECODERS]
+    cells = [
+        cell
+        for cell in product(levels, seeds, SCENE_MODELS, SCENE_DECODERS)
+        if (cell[2] in ("unaries", "scaled")) == (cell[3] == "argmax")
+    ]
+    content["rows"] = [_scene_row(rng, *cell) for cell in cells]
+    content["curves"] = [_curve(*cell) for cell in cells if DECODERS[cell[3]][5]]
+    content["fits"] = [
+        {"level": level, "seed": seed, "model": model, "seconds": 31.5, "details": {"steps": 30}}
+        for level, seed, model in product(levels, seeds, SCENE_MODELS)
+    ]
+    return content
+
+
+def _scene_row(rng: np.random.Generator, level: str, seed: int, model: str, decoder: str) -> dict[str, Any]:
+    *_, gain, probable = DECODERS[decoder]
+    better = 0.0 if decoder == "argmax" else SCENE_MODELS[model][2] * (-1 if level == "pretrained" else 1)
+    better += 0.1 * gain if decoder != "argmax" else 0.0
+    mean = UNARIES[level] + better + float(rng.normal(0, 0.001))
+    spread = np.linspace(-0.2, 0.2, len(SCENE_LABELS)) * (1 if decoder == "argmax" else 0.8)
+    row: dict[str, Any] = {"level": level, "seed": seed, "model": model, "decoder": decoder, "n_images": 115}
+    nll = 1.2 - UNARIES[level] - better - 0.05 * (model == "scaled")
+    row |= {"iou": list(mean + spread), "mean_iou": mean, "image_iou": mean - 0.02, "accuracy": mean + 0.1}
+    row |= {"score": None if decoder == "argmax" else 9000.0, "seconds": 57.5, "status": "converged", "refused": None}
+    row |= {"ece": 0.05 - better, "brier": 0.3 - better, "nll": nll, "aurc": 0.06 - better / 2}
+    if not probable:
+        row |= dict.fromkeys(("ece", "brier", "nll", "aurc"))
+    if decoder == "perturb-and-map":
+        row["n_images"] = 5
+    return row
+
+
+def scene_pictures(content: dict[str, Any], size: int = 40, n_scenes: int = 3) -> dict[str, np.ndarray]:
+    """Scenes of different sizes on a canvas, with a void rim, and what every decoder might make of them."""
+    rng = np.random.default_rng(8)
+    truth = np.stack([_scene(rng, size, n) for n in range(n_scenes)])
+    there = truth != -2
+    shades = rng.integers(40, 220, (len(SCENE_LABELS) + 1, 3))
+    photographs = np.where(there[..., None], shades[truth] + rng.integers(-25, 25, (*truth.shape, 3)), 127)
+    void = np.where(there, truth, -1).astype(np.int8)
+    void[:, 3:5] = -1
+    arrays: dict[str, np.ndarray] = {}
+    for level in content["levels"]:
+        arrays[f"{level['name']}/input"] = photographs.astype(np.uint8)
+        arrays[f"{level['name']}/truth"] = void
+        for model, decoder in sorted({(row["model"], row["decoder"]) for row in content["rows"]}):
+            name = f"{level['name']}/{model}/{decoder}"
+            coarse = rng.random((n_scenes, -(-size // 8), -(-size // 8)))
+            blotch = coarse.repeat(8, axis=1).repeat(8, axis=2)[:, :size, :size]
+            labels = np.where(blotch > 0.9, np.roll(truth, 5, axis=2), truth)
+            arrays[f"{name}/labels"] = np.where(there, np.where(labels == -2, truth, labels), -1).astype(np.int8)
+            if decoder.startswith("locpmap"):
+                sure = 0.98 - 0.5 * blotch**4 - 0.05 * rng.random(truth.shape)
+                p = [np.where(arrays[f"{name}/labels"] == label, sure, (1 - sure) / 7) for label in (1, 7)]
+                arrays[f"{name}/probability"] = np.stack(p, axis=-1).astype(np.float16)
+                arrays[f"{name}/variance"] = (sure * (1 - sure) + (1 - sure) * (1 - (1 - sure) / 7)).astype(np.float16)
+    return arrays
+
+
+def _scene(rng: np.random.Generator, size: int, n: int) -> np.ndarray:
+    """Sky above mountains, trees, a house, grass, a road, water and something in the middle; -2 outside."""
+    rows, columns = np.mgrid[:size, :size] / size
+    high, wide = ((0.75, 1.0), (1.0, 0.75), (0.6, 0.9))[n % 3]
+    scene = np.full((size, size), 3)
+    scene[rows < 0.45 * high] = 0
+    scene[(rows < 0.5 * high) & (rows > 0.25 * high + 0.2 * np.abs(columns - 0.6 * wide))] = 6
+    scene[(rows > 0.25 * high) & (rows < 0.7 * high) & (columns > 0.65 * wide)] = 5
+    scene[(rows - 0.4 * high) ** 2 + (columns - 0.2 * wide) ** 2 < 0.02] = 1
+    scene[rows > 0.85 * high] = 2
+    scene[(rows > 0.62 * high) & (rows < 0.75 * high) & (columns < 0.4 * wide)] = 4
+    middle = float(rng.uniform(0.4, 0.6))
+    scene[(np.abs(rows - 0.8 * high) < 0.09) & (np.abs(columns - middle * wide) < 0.06)] = 7
+    scene[(rows >= high) | (columns >= wide)] = -2
+    return scene
+
+
+def write_scenes(folder: Path, content: dict[str, Any], size: int = 40, n_scenes: int = 3) -> Path:
+    """The folder of a run on scenes with this content."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "result.json").write_text(json.dumps(content))
+    np.savez_compressed(folder / "pictures.npz", **scene_pictures(content, size, n_scenes))  # type: ignore[arg-type]
+    return folder

@@ -29,7 +29,9 @@ from locpmap.report.duels import duels, prize_in_words
 from locpmap.report.fields import build
 from locpmap.report.findings import beside_paper, defeats, firsts, summary, unranked, verdicts
 from locpmap.report.measures import MEAN_IOU, NLL
-from locpmap.report.record import Record, read_pictures, read_record
+from locpmap.report.pictures import read_pictures
+from locpmap.report.reading import read_record
+from locpmap.report.record import Record
 from locpmap.report.statistics import estimate, paired
 from locpmap.report.strips import figure_model, teaser
 from locpmap.report.tables import ablation_table, decoder_table, paper_table

@@ -49,7 +49,7 @@ class Ablation:
     """The cells of one model at one level, by form and seed."""
 
     def __init__(self, record: Record, level: Level, model: Model) -> None:
-        self.level, self.model = level, model
+        self.level, self.model, self.place = level, model, f"{model.title}, {record.place(level)}"
         self._cells: dict[Form, dict[int, Setting]] = {}
         for cell in record.ablation:
             if (cell.level, cell.model) == (level.name, model.name):

@@ -5,7 +5,7 @@ The HTML report and the markdown page are two renderings of the same blocks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,16 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG under a file name, with what it shows for those who cannot see it."""
+    """A PNG under a file name, with what it shows for those who cannot see it.
+
+    One that is private shows data which others own: it stays in the folder of the run.
+    """
 
     name: str
     png: bytes
     alt: str
     caption: str
+    is_private: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,3 +93,16 @@ class Document:
     def pictures(self) -> list[Picture]:
         """All of its pictures."""
         return [block for section in self.sections for block in section.blocks if isinstance(block, Picture)]
+
+    def for_others(self) -> Document:
+        """The same without what must not be given away: a sentence stands for each private picture."""
+        sections = (replace(part, blocks=tuple(map(_public, part.blocks))) for part in self.sections)
+        return replace(self, sections=tuple(sections))
+
+
+def _public(block: Block) -> Block:
+    if not isinstance(block, Picture) or not block.is_private:
+        return block
+    return Paragraph(
+        f"Not shown here, for it holds images of the data set: {block.alt}. It is in the run's report.html."
+    )

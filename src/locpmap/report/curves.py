@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from locpmap.report import scene_duels
 from locpmap.report.ablation import Ablation, Form
 from locpmap.report.drawing import OTHER_COLOUR, Figure, line_styles, png, styled
 from locpmap.report.duels import NETWORK
@@ -16,12 +17,38 @@ LEAST_COVERAGE = 0.05  # the rate among fewer pixels is chance
 PANELS = ("raw-pl", "raw-consistent", "deep-pl", "deep-consistent-far")
 N_PANELS = 4
 PANEL_WIDTH = 4.1  # inches
+SCALED_COLOUR = "#7B3294"  # purple, which no family of decoders has
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A model without neighbours whose curve is drawn beside those of others, of all or of one kind of features."""
+
+    model: str
+    decoder: str
+    title: str
+    colour: str
+    features: str | None = None
+
+
+NETWORKS = (Reference(*NETWORK, "cross-entropy network", OTHER_COLOUR, "deep"),)
+UNARIES = (
+    Reference(*scene_duels.UNARIES, "unaries alone", OTHER_COLOUR),
+    Reference(*scene_duels.SCALED, "unaries, temperature scaled", SCALED_COLOUR),
+)
 START_COLOURS = {"random": "#0072B2", "perturbed": "#E69F00", "unary": "#D55E00"}
 
 
 def panel_models(record: Record, level: Level) -> list[str]:
-    """The models whose curves are drawn: the four that tell the story, else the first that have any."""
+    """The models whose curves are drawn: the four that tell the story, else the first that have any.
+
+    Of scenes all that are more than a network: those stand beside the others.
+    """
     there = [m.name for m in record.models if any((c.level, c.model) == (level.name, m.name) for c in record.curves)]
+    if record.is_scenes:
+        networks = {decoder.name for decoder in record.decoders if decoder.family == "network"}
+        fields = {c.model for c in record.curves if c.level == level.name and c.decoder not in networks}
+        return [name for name in there if name in fields]
     wanted = [name for name in PANELS if name in there]
     return (wanted or there)[:N_PANELS]
 
@@ -29,6 +56,11 @@ def panel_models(record: Record, level: Level) -> list[str]:
 def first_seed(record: Record) -> int | None:
     """The seed whose curves are drawn."""
     return min((curve.seed for curve in record.curves), default=None)
+
+
+def references(record: Record) -> tuple[Reference, ...]:
+    """What the random fields' curves are compared with."""
+    return UNARIES if record.is_scenes else NETWORKS
 
 
 def calibration(record: Record, level: Level) -> bytes:
@@ -76,13 +108,13 @@ def _panels(
         for axis, name in zip(axes.flat, models, strict=False):
             prepare(axis)
             for curve in chosen:
-                network = (curve.model, curve.decoder) == NETWORK and record.model(name).features == "deep"
+                beside = _reference(record, curve, name)
                 points = [p[:2] for p in points_of(curve) or () if None not in p[:2] and len(p) >= 2]
-                if points and (curve.model == name or network):
-                    style = styles[curve.decoder] | ({"color": OTHER_COLOUR, "linewidth": 1.8} if network else {})
+                if points and (curve.model == name or beside):
+                    style = styles[curve.decoder] | ({"color": beside.colour, "linewidth": 1.8} if beside else {})
                     style |= {} if marked else {"marker": None}
                     (line,) = axis.plot(*zip(*points, strict=True), **style)
-                    title = "cross-entropy network" if network else record.decoder(curve.decoder).title
+                    title = beside.title if beside else record.decoder(curve.decoder).title
                     drawn.setdefault(title, line)
             axis.set_title(textwrap.fill(record.model(name).title, 46), loc="left")
             axis.set_ylim(0, 1.02 if marked else None)
@@ -94,6 +126,14 @@ def _panels(
         titles = sorted(drawn, key=lambda title: order.get(title, len(order)))
         figure.legend([drawn[t] for t in titles], titles, loc="outside lower center", ncols=_columns(titles, across))
         return png(figure)
+
+
+def _reference(record: Record, curve: Curve, panel: str) -> Reference | None:
+    """What a curve is compared with in the panel of a model, if it is there for that."""
+    for each in references(record):
+        if (curve.model, curve.decoder) == (each.model, each.decoder):
+            return each if each.features in (None, record.model(panel).features) else None
+    return None
 
 
 def _columns(titles: list[str], across: int) -> int:

@@ -2,50 +2,42 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-from locpmap.report import curves, duels, findings, settings, strips, tables
-from locpmap.report.ablation import ablations
-from locpmap.report.blocks import Block, Bullets, Code, Document, Heading, Paragraph, Picture, Section, Table
-from locpmap.report.measures import MEAN_IOU, MEASURES, NLL
-from locpmap.report.record import Level, Model, Pictures, Record
+from locpmap.report import duels, findings, sections, strips, tables
+from locpmap.report.blocks import Block, Bullets, Document, Heading, Paragraph, Picture, Section
+from locpmap.report.measures import MEASURES, NLL
+from locpmap.report.pictures import Pictures
+from locpmap.report.record import Level, Model, Record
 
 SUBJECTS = {"digits": "a handwritten digit", "mnist": "a handwritten digit", "caltech": "the silhouette of an object"}
-CITATION = "Bertasius, Liu, Torresani and Shi, Local Perturb-and-MAP for Structured Prediction, AISTATS 2017"
 
 
 def compose(record: Record, pictures: Pictures) -> Document:
     """Everything that the record says, figures drawn."""
-    n, protocol = len(record.protocol.seeds), record.protocol
-    seeds = f"{n} seeds" if n > 1 else "one seed"
-    subtitle = (
-        f"{protocol.n_train:,} training and {_n_decoded(record):,} test images of {protocol.height}×{protocol.width} "
-    )
-    subtitle += f"pixels, {protocol.noise.capitalize()} noise, {seeds}"
-    sections = (
+    protocol = record.protocol
+    seeds = sections.seeds_in_words(record)
+    subtitle = f"{protocol.n_train:,} training and {sections.n_decoded(record):,} test images of "
+    subtitle += f"{protocol.height}×{protocol.width} pixels, {str(protocol.noise).capitalize()} noise, {seeds}"
+    parts = (
         Section("What was done, and what came out", tuple(_overview(record, pictures))),
         Section("Beside the paper", tuple(_paper(record))),
-        Section("Every decoder, every way of learning", tuple(_decoders(record))),
+        Section("Every decoder, every way of learning", tuple(sections.decoder_blocks(record, MEASURES))),
         Section("What it looks like", tuple(_examples(record, pictures))),
-        Section("How far the probabilities can be trusted, and why it works", tuple(_curves(record))),
-        Section("Settings and provenance", tuple(_settings(record))),
+        Section("How far the probabilities can be trusted, and why it works", tuple(sections.curve_blocks(record))),
+        Section("Settings and provenance", tuple(sections.settings_blocks(record))),
     )
-    return Document(record.title, subtitle, sections)
+    return Document(record.title, subtitle, parts)
 
 
 def _overview(record: Record, pictures: Pictures) -> Iterator[Block]:
-    if record.fast:
-        yield Paragraph(
-            "This is a smoke run on few images: it shows that everything works, its numbers mean little.", True
-        )
+    yield from sections.smoke_notice(record)
     subject = SUBJECTS.get(record.experiment, "an object")
     yield Paragraph(
         f"Each picture shows {subject} under so much noise that single pixels say little, and every pixel has to be "
         f"labelled {' or '.join(record.protocol.labels)}. A conditional random field scores whole labellings, by what "
-        "each pixel shows and by which labels neighbours have; a decoder turns that score into labels. Local "
-        "Perturb-and-MAP (LocPMAP) adds random noise to the score, climbs greedily to the nearest maximum, and "
-        "repeats: the samples vote on each pixel's label, and how divided they are is its uncertainty."
+        "each pixel shows and by which labels neighbours have; a decoder turns that score into labels. "
+        + sections.LOCPMAP_IN_WORDS
     )
     if record.levels and (made := strips.teaser(record, pictures, record.levels[0])) is not None:
         png, by = made
@@ -60,11 +52,6 @@ def _overview(record: Record, pictures: Pictures) -> Iterator[Block]:
     yield from _findings(record)
 
 
-def _n_decoded(record: Record) -> int:
-    """The most test images that a decoder was given."""
-    return max((row.n_images for row in record.rows), default=record.protocol.n_test)
-
-
 def _findings(record: Record) -> Iterator[Block]:
     by_iou, by_nll = findings.verdicts(record), findings.verdicts(record, NLL)
     yield Paragraph(findings.summary(by_iou))
@@ -77,43 +64,17 @@ def _findings(record: Record) -> Iterator[Block]:
         yield Paragraph(f"Not in this run: the comparison on the same images with {network}.")
     if found := duels.duels(record):
         yield tables.duel_table(found)
-    for measure, ranked, words in ((MEAN_IOU, by_iou, "mean IoU"), (NLL, by_nll, "negative log-likelihood")):
-        defeats = findings.defeats(ranked, measure)
-        if defeats:
-            yield Heading(f"Where another decoder beats LocPMAP in {words}")
-            yield Bullets(tuple(defeats))
-        elif ranked:
-            yield Paragraph(f"In {words}, no other decoder beats LocPMAP on any model at any level.")
-    if partial := findings.unranked(by_iou):
-        yield Paragraph(
-            "Not ranked, because they were given less than a tenth of the images that others were given, but with a "
-            "higher mean IoU there than LocPMAP on its own:"
-        )
-        yield Bullets(tuple(partial))
-    if by_iou:
-        yield Heading("Who is first in mean IoU")
-        yield Bullets(tuple(findings.firsts(by_iou)))
-    yield Paragraph(
-        f"{_certainty(record)} LocPMAP stands here in the form that held-out images chose (tuned) where there is one; "
-        "for the others it is the best of its forms on these very test images. The tables below show all forms."
-    )
-
-
-def _certainty(record: Record) -> str:
-    if len(record.protocol.seeds) == 1:
-        return "There is one seed only, so no number here has a standard error."
-    return (
-        f"Numbers are means over {len(record.protocol.seeds)} seeds (noise, learning and decoding drawn anew) ± the "
-        "standard error of that mean; differences are taken seed by seed."
-    )
+    yield from sections.ranking_blocks(record, by_iou, by_nll)
 
 
 def _paper(record: Record) -> Iterator[Block]:
     paper = record.protocol.paper
     if paper is None:
-        yield Paragraph(f"The paper ({CITATION}) has no table for these data; here are our numbers in its form.")
+        yield Paragraph(
+            f"The paper ({sections.CITATION}) has no table for these data; here are our numbers in its form."
+        )
     else:
-        yield Paragraph(f"The paper ({CITATION}): {paper.setting}.".replace("..", "."))
+        yield Paragraph(f"The paper ({sections.CITATION}): {paper.setting}.".replace("..", "."))
     yield Paragraph(
         "Intersection over union of background (bg), foreground (fg) and their mean, with weights learned by "
         "pseudolikelihood, as the paper learns them. Raw features are the intensities; deep features come from a small "
@@ -132,20 +93,6 @@ def _paper(record: Record) -> Iterator[Block]:
             yield Paragraph(f"The {features} model ({model}) was not run.")
 
 
-def _decoders(record: Record) -> Iterator[Block]:
-    yield Bullets(tuple((measure.title, f"{measure.says}.") for measure in MEASURES if measure.says))
-    yield Paragraph(
-        "Slow decoders were given the first test images only: the last column says how many. The best of each column "
-        "is bold, among the decoders that were given at least a tenth of the images that others were given; a dash "
-        "stands where a decoder gives no such number (no probabilities)."
-    )
-    for model in record.models_with_rows():
-        yield Heading(_capital(model.title))
-        yield Paragraph(model.says)
-        made = (tables.decoder_table(record, level, model) for level in record.levels)
-        yield from (table for table in made if table is not None)
-
-
 def _examples(record: Record, pictures: Pictures) -> Iterator[Block]:
     for level in record.levels:
         shown = strips.figure_model(record, pictures, level)
@@ -160,7 +107,7 @@ def _examples(record: Record, pictures: Pictures) -> Iterator[Block]:
 
 def _figure_one(record: Record, pictures: Pictures, level: Level, shown: Model, title: str) -> Picture:
     return Picture(
-        f"figure-1-{_slug(level.name)}-{_slug(shown.name)}.png",
+        f"figure-1-{sections.slug(level.name)}-{sections.slug(shown.name)}.png",
         strips.figure_one(record, pictures, level, shown),
         f"Input, network, ICM, LocPMAP, true mask, probability and variance, {level.name} level, {shown.title}",
         f"{title}, {level.name} level ({tables.sigma(level)}), seed {record.protocol.seeds[0]}: ICM "
@@ -168,76 +115,3 @@ def _figure_one(record: Record, pictures: Pictures, level: Level, shown: Model, 
         "variance, p(1 − p). FCN is a network trained by itself, another model. IoU is that of the tables above, the"
         " mean over seeds.",
     )
-
-
-def _curves(record: Record) -> Iterator[Block]:
-    drawn = [level for level in record.levels if curves.panel_models(record, level)]
-    if drawn:
-        yield Paragraph(
-            "A decoder is calibrated if, of the pixels it is 80 % sure of, 80 % are right (the diagonal). Its "
-            "uncertainty is useful if the error rate is low among the pixels it is most sure of and rises only at the "
-            f"end. Curves are of seed {curves.first_seed(record)}."
-        )
-    for level in drawn:
-        yield Picture(
-            f"calibration-{_slug(level.name)}.png",
-            curves.calibration(record, level),
-            f"Accuracy against confidence of every decoder, {level.name} level",
-            f"Calibration, {level.name} level: accuracy of the pixels of each confidence. Blue: LocPMAP; orange: the "
-            "paper's other decoders; green: decoders beyond the paper; black: the unary terms alone; pink: the plain "
-            "cross-entropy network.",
-        )
-        yield Picture(
-            f"risk-coverage-{_slug(level.name)}.png",
-            curves.risk_coverage(record, level),
-            f"Error rate against coverage of every decoder, {level.name} level",
-            f"Risk and coverage, {level.name} level: the error rate among the most confident share of the pixels.",
-        )
-    if not drawn:
-        yield Paragraph("This run recorded no curves.")
-    yield from _ablation(record)
-
-
-def _ablation(record: Record) -> Iterator[Block]:
-    found = ablations(record)
-    if not found:
-        yield Paragraph("This run recorded no ablation.")
-        return
-    yield Heading("Why: one choice at a time")
-    for cells in found:
-        name = f"{cells.model.title}, {cells.level.name} level"
-        conclusions = tuple(cells.conclusions())
-        if conclusions:
-            yield Paragraph(
-                f"{_capital(name)}, against the paper's form of LocPMAP (noise, random start, votes, single sites) "
-                f"with {cells.n_samples} samples:"
-            )
-            yield Bullets(conclusions)
-        yield tables.ablation_table(cells)
-        if (png := curves.overlap_by_samples(cells)) is not None:
-            yield Picture(
-                f"samples-{_slug(cells.model.name)}-{_slug(cells.level.name)}.png",
-                png,
-                f"Mean IoU against the number of samples, {name}",
-                f"Mean IoU against the number of samples, {name}, on the ablation's images and under the first seed.",
-            )
-        yield tables.full_ablation_table(cells)
-
-
-def _settings(record: Record) -> Iterator[Block]:
-    yield Code(record.provenance.command or "the command was not recorded")
-    yield settings.facts_table(record)
-    yield from _filled(settings.settings_table(record), settings.fits_table(record), settings.data_table(record))
-
-
-def _filled(*made: Table) -> Iterator[Table]:
-    yield from (table for table in made if table.rows)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _slug(name: str) -> str:
-    """The name as part of a file's name."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unnamed"

@@ -31,6 +31,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 
 STYLE = {
     "font.family": "DejaVu Sans",
+    "text.parse_math": False,  # names of a record are words, whatever is in them
     "font.size": 9.0,
     "axes.titlesize": 10.0,
     "axes.labelsize": 9.5,

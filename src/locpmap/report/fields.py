@@ -27,11 +27,13 @@ T = TypeVar("T")
 
 
 def build(kind: type[T], value: Any, where: str) -> T:
-    """The value as that dataclass; keys it does not know are left alone, so that files may carry more."""
+    """The value as that dataclass; keys it does not know are left alone, and fields with a default may be absent."""
     if not isinstance(value, dict):
         raise _wrong(where, value, "an object")
     made = {}
     for name, hint in _hints(cast(Hashable, kind)).items():
+        if name not in value and hasattr(kind, name):
+            continue  # the dataclass has a default
         if name not in value:
             raise InputError(f"{where} has no {name!r}, expected {_words(hint)}")
         made[name] = _convert(hint, value[name], f"{where}.{name}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from locpmap.report.measures import MEAN_IOU, Measure, plus_minus, share
@@ -10,7 +10,7 @@ from locpmap.report.record import Decoder, Level, Model, Record
 from locpmap.report.statistics import Estimate
 
 OURS = "locpmap"  # the family of LocPMAP's forms
-TUNED = "locpmap-tuned"
+TUNED = "locpmap-tuned"  # and what begins like it
 SURE = 2.0  # standard errors from which a difference is called one
 MANY = 100.0
 PAPER_MODELS = {"raw": "raw-pl", "deep": "deep-pl"}  # the paper's two kinds of features, our names of the models
@@ -29,12 +29,14 @@ class Contender:
 class Verdict:
     """The ranking of one model's decoders at one level, by one measure.
 
-    ``lead`` is the paired difference best - rival, positive where LocPMAP is better; ``ahead`` are the decoders that
-    beat LocPMAP's form, the best of them first; ``partial`` those that would, but on too few images to be ranked.
+    ``place`` names model and level in words.  ``lead`` is the paired difference best - rival, positive where LocPMAP is
+    better; ``ahead`` are the decoders that beat LocPMAP's form, the best of them first; ``partial`` those that would,
+    but on too few images to be ranked.
     """
 
     level: Level
     model: Model
+    place: str
     best: Contender
     rival: Contender | None
     lead: Estimate | None
@@ -64,7 +66,8 @@ def judge(record: Record, level: Level, model: Model, measure: Measure = MEAN_IO
     if not ours:
         return None
     # The form that held-out images chose, where there is one: no form is to be chosen by the test images.
-    best = next((each for each in ours if each.decoder.name == TUNED), ours[0])
+    tuned = [each for each in ours if is_tuned(each.decoder)]
+    best = min(tuned or ours[:1], key=lambda each: record.decoders.index(each.decoder))
     others = [each for each in whole if not _is_ours(each.decoder)]
     partial = [each for each in ranked if each not in whole and not _is_ours(each.decoder)]
     rival = others[0] if others else None
@@ -79,7 +82,9 @@ def judge(record: Record, level: Level, model: Model, measure: Measure = MEAN_IO
         alike = measure.show(each.value.mean) == measure.show(best.value.mean)  # what prints alike is a tie
         return measure.better(each.value.mean, best.value.mean) and not alike
 
-    return Verdict(level, model, best, rival, lead, tuple(filter(beats, others)), tuple(filter(beats, partial)))
+    place = f"{model.title}, {record.place(level)}"
+    ahead, unsure = tuple(filter(beats, others)), tuple(filter(beats, partial))
+    return Verdict(level, model, place, best, rival, lead, ahead, unsure)
 
 
 def _contenders(record: Record, level: Level, model: Model, measure: Measure) -> Iterator[Contender]:
@@ -95,9 +100,28 @@ def spoken(decoder: Decoder) -> str:
     return f"{head} ({rest})" if rest else head
 
 
+def capital(text: str) -> str:
+    """The text as the beginning of a sentence."""
+    return text[:1].upper() + text[1:]
+
+
+def listed(names: Sequence[str], last: str = "and") -> str:
+    """One, the other and the third.
+
+    >>> listed(["ICM", "LBP", "Gibbs"]), listed(["ICM", "LBP"], "or"), listed(["ICM"])
+    ('ICM, LBP and Gibbs', 'ICM or LBP', 'ICM')
+    """
+    return f"{', '.join(names[:-1])} {last} {names[-1]}" if len(names) > 1 else "".join(names)
+
+
+def is_tuned(decoder: Decoder) -> bool:
+    """Whether held-out images chose this form of LocPMAP."""
+    return decoder.name.startswith(TUNED)
+
+
 def firsts(found: list[Verdict]) -> list[tuple[str, str]]:
     """Who is first: every model and level with a sentence."""
-    return [(f"{verdict.model.title}, {verdict.level.name} level", _in_words(verdict)) for verdict in found]
+    return [(verdict.place, _in_words(verdict)) for verdict in found]
 
 
 def _in_words(verdict: Verdict) -> str:
@@ -141,7 +165,7 @@ def unranked(found: list[Verdict]) -> list[tuple[str, str]]:
     for verdict in found:
         for each in verdict.partial:
             numbers = f"{share(each.value.mean)} on {each.n_images:,} images"
-            items.setdefault(f"{verdict.model.title}, {verdict.level.name} level", []).append(
+            items.setdefault(verdict.place, []).append(
                 f"{spoken(each.decoder)} has {numbers}, LocPMAP {share(verdict.best.value.mean)} on "
                 f"{verdict.best.n_images:,}"
             )
@@ -192,20 +216,15 @@ def summary(found: list[Verdict]) -> str:
 
 def defeats(found: list[Verdict], measure: Measure) -> list[tuple[str, str]]:
     """Every cell where another decoder beats LocPMAP: the cell, and who by how much."""
-    return [
-        (f"{verdict.model.title}, {verdict.level.name} level", _defeat(verdict, measure))
-        for verdict in found
-        if not verdict.is_first
-    ]
+    return [(verdict.place, _defeat(verdict, measure)) for verdict in found if not verdict.is_first]
 
 
 def _defeat(verdict: Verdict, measure: Measure) -> str:
     names = [f"{spoken(each.decoder)} with {share(each.value.mean)}" for each in verdict.ahead]
-    verb = "beats" if len(names) == 1 else "beat"
-    who = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    verb, best = "beats" if len(names) == 1 else "beat", verdict.best
     return (
-        f"{who} {verb} LocPMAP's form, {spoken(verdict.best.decoder)} with {share(verdict.best.value.mean)}, in "
-        f"{measure.title} (between it and the best {distance(verdict.lead)}{_images(verdict.best, verdict.ahead[0])})."
+        f"{listed(names)} {verb} LocPMAP's form, {spoken(best.decoder)} with {share(best.value.mean)}, in "
+        f"{measure.title} (between it and the best {distance(verdict.lead)}{_images(best, verdict.ahead[0])})."
     )
 
 

@@ -132,7 +132,7 @@ def _block(block: Block) -> str:
             return f"<ul>{''.join(lines)}</ul>"
         case Table():
             return _table(block)
-        case Picture(_, png, alt, caption):
+        case Picture(_, png, alt, caption, _):
             data = base64.b64encode(png).decode("ascii")
             width, height = (int.from_bytes(png[start : start + 4]) for start in (16, 20))  # a PNG's header
             size = f'width="{width}" height="{height}"'

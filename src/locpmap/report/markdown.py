@@ -33,7 +33,7 @@ def _block(block: Block, pictures: str) -> str:
             return "\n".join(f"- **{plain(word)}**: {plain(text)}" for word, text in items)
         case Table():
             return _table(block)
-        case Picture(name, _, alt, caption):
+        case Picture(name, _, alt, caption, _):
             return f"![{plain(alt)}]({quote(pictures + name)})\n\n*{plain(caption)}*"
         case Code(text):
             fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from locpmap.report.record import Row
 from locpmap.report.statistics import Estimate
@@ -55,6 +55,13 @@ def signed(value: float) -> str:
     return text if text.startswith("−") or not float(text) else f"+{text}"
 
 
+def signed_error(value: Estimate | None) -> str:
+    """A difference ± its standard error, as tables print it."""
+    if value is None:
+        return "–"
+    return signed(value.mean) if value.error is None else f"{signed(value.mean)}{THIN}±{THIN}{share(value.error)}"
+
+
 def seconds(value: float) -> str:
     """Three digits that count, never as a power of ten.
 
@@ -67,12 +74,15 @@ def seconds(value: float) -> str:
     return f"{value:.{decimals}f}"
 
 
-def _label(index: int) -> Callable[[Row], float | None]:
-    return lambda row: row.iou[index] if row.iou is not None and index < len(row.iou) else None
+def label_iou(title: str, index: int) -> Measure:
+    """The overlap of one label."""
+    return Measure(
+        title, "", lambda row: row.iou[index] if row.iou is not None and index < len(row.iou) else None, True, share
+    )
 
 
-BACKGROUND = Measure("IoU bg", "", _label(0), True, share)
-FOREGROUND = Measure("IoU fg", "", _label(1), True, share)
+BACKGROUND = label_iou("IoU bg", 0)
+FOREGROUND = label_iou("IoU fg", 1)
 MEAN_IOU = Measure(
     "mean IoU",
     "intersection over union: of the pixels that have a label in the answer or in the truth, the share that has it in "
@@ -130,4 +140,26 @@ SECONDS = Measure(
     seconds,
 )
 
+# Scenes have more labels, and few enough of them are decoded to speak of one.
+SCENE_IOU = replace(
+    MEAN_IOU,
+    says="intersection over union: of the pixels that have a label in the answer or in the truth, the share that has "
+    "it in both, counted over all test scenes, then averaged over the labels; larger is better",
+)
+ACCURACY = Measure(
+    "accuracy",
+    "the share of pixels that got their true label; common labels weigh more than in mean IoU; larger is better",
+    lambda row: row.accuracy,
+    True,
+    share,
+)
+IMAGE_SECONDS = Measure(
+    "s / image",
+    "seconds to decode one image on the machine named below",
+    lambda row: None if row.seconds_per_thousand is None else row.seconds_per_thousand / 1000,
+    False,
+    seconds,
+)
+
 MEASURES = (BACKGROUND, FOREGROUND, MEAN_IOU, IMAGE_IOU, SCORE, NLL, BRIER, ECE, AURC, SECONDS)
+SCENE_MEASURES = (SCENE_IOU, ACCURACY, NLL, BRIER, ECE, AURC, IMAGE_SECONDS)

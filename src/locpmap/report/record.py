@@ -1,33 +1,16 @@
-"""What a run recorded, read from its folder: ``result.json`` (schema 1) and ``pictures.npz``, checked and typed."""
+"""What a run recorded, as types: all that ``result.json`` (schema 1) holds, with the means over seeds."""
 
 from __future__ import annotations
 
-import json
-import zipfile
-import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from locpmap.errors import InputError
-from locpmap.formats.atomic import PathLike, checked_path
-from locpmap.formats.readable import size_of
-from locpmap.report.fields import build
 from locpmap.report.statistics import Estimate, estimate, paired
 
-SCHEMA = 1
 RANKED = 10
-
-Pictures = Mapping[str, npt.NDArray[Any]]
-
-
-MAX_PICTURES = 2**27  # bytes
-ODD = (zlib.error, TypeError, MemoryError, OverflowError)  # what else damaged files of NumPy raise
+SCENES = "stanford"  # the experiment that labels photographs; the others take noise off silhouettes
 
 
 @dataclass(frozen=True)
@@ -53,7 +36,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Paper:
-    """The paper's table: per decoder the IoU of background, foreground and their mean."""
+    """The paper's table: per decoder the IoU of every label and their mean."""
 
     setting: str
     raw: dict[str, tuple[float, ...]]
@@ -64,8 +47,8 @@ class Paper:
 class Protocol:
     """What was done to which images."""
 
-    noise: str
-    snr: float
+    noise: str | None
+    snr: float | None
     n_train: int
     n_fit: int | None
     n_held_out: int | None
@@ -75,11 +58,12 @@ class Protocol:
     labels: tuple[str, ...]
     seeds: tuple[int, ...]
     paper: Paper | None
+    pictured: tuple[int, ...] = (1,)  # the labels whose probability the pictures show
 
 
 @dataclass(frozen=True)
 class Level:
-    """A strength of the noise; sigma holds one standard deviation per seed."""
+    """A strength of the noise, with one standard deviation per seed, or a kind of unaries, which has no sigma."""
 
     name: str
     says: str
@@ -195,6 +179,20 @@ class Record:
     ablation: tuple[Setting, ...]
     curves: tuple[Curve, ...]
 
+    @property
+    def is_scenes(self) -> bool:
+        """Whether photographs were labelled, by some kinds of unaries; else noise was taken off, at some levels."""
+        return self.experiment == SCENES
+
+    @property
+    def level_kind(self) -> str:
+        """What a level is: the heading of its column."""
+        return "unaries" if self.is_scenes else "noise"
+
+    def place(self, level: Level) -> str:
+        """A level by its name, as sentences say it: the variance level, the boosted unaries."""
+        return f"{level.name} {'unaries' if self.is_scenes else 'level'}"
+
     @cached_property
     def _cells(self) -> dict[tuple[str, str, str], list[Row]]:
         cells: dict[tuple[str, str, str], list[Row]] = {}
@@ -247,82 +245,3 @@ class Record:
     def decoder(self, name: str) -> Decoder:
         """The decoder of that name."""
         return next(decoder for decoder in self.decoders if decoder.name == name)
-
-
-def read_record(folder: PathLike) -> Record:
-    """The record in a folder; whatever is missing, damaged or of another schema is refused by name."""
-    path = _folder(folder) / "result.json"
-    size_of(path, "the record of a run")
-    try:
-        # JSON has no word for NaN and infinity; where a measure came out as one, there is none.
-        content = json.loads(path.read_bytes(), parse_constant=lambda _: None)
-    except (ValueError, RecursionError):
-        raise InputError(f"{path} is damaged, expected JSON") from None
-    schema = content.get("schema") if isinstance(content, dict) else None
-    if schema != SCHEMA:
-        raise InputError(f"{path} has schema {schema!r}, expected {SCHEMA}")
-    record = build(Record, content, str(path))
-    _check_names(record, path)
-    return record
-
-
-def read_pictures(folder: PathLike, record: Record) -> Pictures:
-    """The example images: (n, H, W) arrays by name, at least input and truth of every level."""
-    path = _folder(folder) / "pictures.npz"
-    size_of(path, "the pictures of a run")
-    try:
-        # Opened here, for NumPy leaves a damaged file open.
-        with path.open("rb") as stream, zipfile.ZipFile(stream) as members:
-            if sum(member.file_size for member in members.infolist()) > MAX_PICTURES:
-                raise InputError(f"{path} unpacks to more than {MAX_PICTURES} bytes, expected a few pictures")
-        with path.open("rb") as stream, np.load(stream) as file:
-            pictures = {name: file[name] for name in file.files}
-        wrong = [name for name, picture in pictures.items() if picture.dtype.kind not in "biuf"]
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, AttributeError, *ODD) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} is damaged, expected plain arrays in NumPy's .npz format") from None
-    if wrong:
-        raise InputError(f"{path} holds {wrong[0]}, which is no array of numbers, expected plain pictures")
-    for level in record.levels:
-        shape = pictures[f"{level.name}/input"].shape if f"{level.name}/input" in pictures else None
-        if shape is None or f"{level.name}/truth" not in pictures:
-            raise InputError(f"{path} holds no {level.name}/input and {level.name}/truth, expected both")
-        for name, picture in pictures.items():
-            if name.startswith(f"{level.name}/") and (picture.ndim != 3 or picture.shape != shape or 0 in shape):
-                raise InputError(f"{path} holds {name} of shape {picture.shape}, expected (n, H, W) like the input")
-    return pictures
-
-
-def _folder(folder: PathLike) -> Path:
-    path = checked_path(folder)
-    if not path.is_dir():
-        came = "is a file" if path.exists() else "does not exist"
-        raise InputError(f"{folder} {came}, expected the folder of a run")
-    return path
-
-
-def _check_names(record: Record, path: Path) -> None:
-    """Every name that is used stands in a catalogue, no cell is there twice, and there is something to speak of."""
-    for what, there in (
-        ("levels", record.levels),
-        ("seeds", record.protocol.seeds),
-        ("labels", record.protocol.labels),
-    ):
-        if not there:
-            raise InputError(f"{path} lists no {what}, expected at least one")
-    known = {
-        "level": {level.name for level in record.levels},
-        "model": {model.name for model in record.models},
-        "decoder": {decoder.name for decoder in record.decoders},
-    }
-    for part in ("fits", "rows", "ablation", "curves"):
-        for n, entry in enumerate(getattr(record, part)):
-            for kind, names in known.items():
-                name = getattr(entry, kind, None)
-                if name is not None and name not in names:
-                    raise InputError(f"{path}.{part}[{n}].{kind} is {name!r}, expected one of the {kind}s listed there")
-    cells = [(row.level, row.model, row.decoder, row.seed) for row in record.rows]
-    if len(cells) != len(set(cells)):
-        twice = next(cell for cell in cells if cells.count(cell) > 1)
-        raise InputError(f"{path} holds two rows for {', '.join(map(str, twice))}, expected one")

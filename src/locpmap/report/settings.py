@@ -39,7 +39,7 @@ def fits_table(record: Record) -> Table:
                         Cell(_pairs(first.details) or "–"),
                     )
                 )
-    columns = ("model", "noise", "seconds", "details (of the first seed)")
+    columns = ("model", record.level_kind, "seconds", "details (of the first seed)")
     return Table("How each model was learned", columns, tuple(rows), frozenset({0, 1, 3}))
 
 
@@ -58,15 +58,13 @@ def data_table(record: Record) -> Table:
 def facts_table(record: Record) -> Table:
     """Protocol, command, versions and machine."""
     protocol, source = record.protocol, record.provenance
-    size = f"{protocol.height}×{protocol.width}"
+    size = f"{'at most ' if record.is_scenes else ''}{protocol.height}×{protocol.width}"
     split = f"{protocol.n_train:,} training images"
     if protocol.n_fit is not None and protocol.n_held_out is not None:
         split += f" ({protocol.n_fit:,} to learn from, {protocol.n_held_out:,} held out)"
-    sigmas = (f"{x.name}: {', '.join(f'{value:.4f}' for value in x.sigma)}" for x in record.levels)
     facts = {
         "images": f"{size}, labels {', '.join(protocol.labels)}; {split}, {protocol.n_test:,} test images",
-        "noise": f"{protocol.noise}, signal-to-noise ratio {protocol.snr:g}",
-        "σ per seed": "; ".join(sigmas),
+        **_level_facts(record),
         "seeds": ", ".join(map(str, protocol.seeds)),
         "command": source.command or "not recorded",
         "ran": f"{source.started} to {source.finished}",
@@ -75,6 +73,16 @@ def facts_table(record: Record) -> Table:
     }
     rows = tuple((Cell(name), Cell(value)) for name, value in facts.items())
     return Table("Protocol, command and machine", ("what", "value"), rows, frozenset({0, 1}))
+
+
+def _level_facts(record: Record) -> dict[str, str]:
+    """The noise and its strengths, or the kinds of unaries."""
+    protocol = record.protocol
+    if protocol.noise is None:
+        return {record.level_kind: ", ".join(level.name for level in record.levels)}
+    sigmas = (f"{x.name}: {', '.join(f'{value:.4f}' for value in x.sigma)}" for x in record.levels)
+    snr = "unknown" if protocol.snr is None else f"{protocol.snr:g}"
+    return {"noise": f"{protocol.noise}, signal-to-noise ratio {snr}", "σ per seed": "; ".join(sigmas)}
 
 
 def _pairs(values: dict[str, Any]) -> str:

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from locpmap.report.drawing import Figure, png, styled
 from locpmap.report.findings import OURS, spoken
 from locpmap.report.measures import MEAN_IOU, share
-from locpmap.report.record import Level, Model, Pictures, Record
+from locpmap.report.pictures import Pictures
+from locpmap.report.record import Decoder, Level, Model, Record
 
 NETWORKS = (("ce-fresh", "argmax"), ("ce-fixed", "argmax"), ("deep-pl", "argmax"))  # the first that is there
 FIGURE_MODELS = ("deep-pl", "raw-pl")
@@ -46,8 +47,8 @@ def figure_one(record: Record, pictures: Pictures, level: Level, model: Model, n
     return _draw(columns, n_images)
 
 
-def teaser(record: Record, pictures: Pictures, level: Level, n_images: int = 3) -> tuple[bytes, str] | None:
-    """The whole job in one picture, by the best model that has one; with the name of what made it."""
+def best_pictured(record: Record, pictures: Pictures, level: Level) -> tuple[Model, Decoder] | None:
+    """The model and the form of LocPMAP with the highest mean IoU among those whose probability is pictured."""
     best = None
     for model in record.models:
         for decoder in record.decoders:
@@ -55,9 +56,15 @@ def teaser(record: Record, pictures: Pictures, level: Level, n_images: int = 3) 
             there = f"{level.name}/{model.name}/{decoder.name}/probability" in pictures
             if decoder.family == OURS and there and value is not None and (best is None or value.mean > best[0]):
                 best = value.mean, model, decoder
+    return None if best is None else best[1:]
+
+
+def teaser(record: Record, pictures: Pictures, level: Level, n_images: int = 3) -> tuple[bytes, str] | None:
+    """The whole job in one picture, by the best model that has one; with the name of what made it."""
+    best = best_pictured(record, pictures, level)
     if best is None:
         return None
-    _, model, decoder = best
+    model, decoder = best
     name = f"{model.name}/{decoder.name}"
     labels = pictures.get(f"{level.name}/{name}/labels")
     columns = [_input(pictures, level)]
@@ -79,7 +86,7 @@ def _network(record: Record, pictures: Pictures, level: Level) -> list[Column]:
         labels = pictures.get(f"{level.name}/{model}/{decoder}/labels")
         if labels is not None:
             title = "Unary alone" if model == "raw-pl" else "FCN"
-            return [Column(f"{title}\n{_overlap(record, level.name, model, decoder)}", labels)]
+            return [Column(f"{title}\n{overlap(record, level.name, model, decoder)}", labels)]
     return []
 
 
@@ -89,11 +96,12 @@ def _labels(record: Record, pictures: Pictures, level: Level, model: Model, deco
         labels = pictures.get(f"{level.name}/{model.name}/{decoder}/labels")
         if labels is not None:
             title = {"icm": "ICM", "locpmap": "LocPMAP"}[decoder]
-            columns.append(Column(f"{title}\n{_overlap(record, level.name, model.name, decoder)}", labels))
+            columns.append(Column(f"{title}\n{overlap(record, level.name, model.name, decoder)}", labels))
     return columns
 
 
-def _overlap(record: Record, level: str, model: str, decoder: str) -> str:
+def overlap(record: Record, level: str, model: str, decoder: str) -> str:
+    """The mean IoU, for the title of a column; nothing where there is none."""
     value = record.estimate(level, model, decoder, MEAN_IOU.value)
     return "" if value is None else f"IoU {share(value.mean)}"
 

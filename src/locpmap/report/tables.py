@@ -13,12 +13,10 @@ from locpmap.report.measures import (
     FOREGROUND,
     MEAN_IOU,
     MEASURES,
-    THIN,
     Measure,
     plus_minus,
     seconds,
-    share,
-    signed,
+    signed_error,
 )
 from locpmap.report.record import Decoder, Level, Model, Record
 from locpmap.report.statistics import Estimate, estimate
@@ -40,7 +38,7 @@ def paper_table(record: Record, level: Level, features: str) -> Table | None:
         return None
     paper = record.protocol.paper
     theirs = {} if paper is None else paper.raw if features == "raw" else paper.deep
-    best = [_best(record, level.name, model, decoders, measure) for measure in OVERLAPS]
+    best = [best_mean(record, level.name, model, decoders, measure) for measure in OVERLAPS]
     top = [max((values[n] for values in theirs.values() if n < len(values)), default=None) for n in range(3)]
     rows = []
     for decoder in decoders:
@@ -49,7 +47,7 @@ def paper_table(record: Record, level: Level, features: str) -> Table | None:
             Cell(f"{printed[n]:.3f}".removeprefix("0"), strong=printed[n] == top[n]) if n < len(printed) else Cell("–")
             for n in range(3)
         ]
-        our_cells = [_cell(record, level.name, model, decoder, m, best[n]) for n, m in enumerate(OVERLAPS)]
+        our_cells = [measured_cell(record, level.name, model, decoder, m, best[n]) for n, m in enumerate(OVERLAPS)]
         images = Cell(f"{record.n_images(level.name, model, decoder.name):,}")
         rows.append((Cell(decoder.title), *(their_cells if theirs else ()), *our_cells, images))
     ours = ("bg", "fg", "mean")
@@ -58,12 +56,12 @@ def paper_table(record: Record, level: Level, features: str) -> Table | None:
     return Table(caption, ("decoder", *columns, "images"), tuple(rows))
 
 
-def decoder_table(record: Record, level: Level, model: Model) -> Table | None:
+def decoder_table(record: Record, level: Level, model: Model, measures: Sequence[Measure] = MEASURES) -> Table | None:
     """Every decoder of one model by every measure, the best of each in bold."""
     decoders = record.decoders_of(level.name, model.name)
     if not decoders:
         return None
-    best = {m.title: _best(record, level.name, model.name, decoders, m) for m in MEASURES}
+    best = {m.title: best_mean(record, level.name, model.name, decoders, m) for m in measures}
     rows: list[tuple[Cell, ...]] = []
     for decoder in decoders:
         cells = record.rows_of(level.name, model.name, decoder.name)
@@ -74,13 +72,14 @@ def decoder_table(record: Record, level: Level, model: Model) -> Table | None:
         n_seeds = sum(row.refused is None for row in cells)
         fewer = "" if n_seeds == len(record.protocol.seeds) else f" ({n_seeds} of {len(record.protocol.seeds)} seeds)"
         images = Cell(f"{record.n_images(level.name, model.name, decoder.name):,}")
-        measured = (_cell(record, level.name, model.name, decoder, m, best[m.title]) for m in MEASURES)
+        measured = (measured_cell(record, level.name, model.name, decoder, m, best[m.title]) for m in measures)
         rows.append((Cell(decoder.title + fewer), *measured, images))
-    columns = ("decoder", *(measure.title for measure in MEASURES), "images")
-    return Table(f"{model.title}, {level.name} level ({sigma(level)})", columns, tuple(rows))
+    columns = ("decoder", *(measure.title for measure in measures), "images")
+    noise = "" if record.is_scenes else f" ({sigma(level)})"
+    return Table(f"{model.title}, {record.place(level)}{noise}", columns, tuple(rows))
 
 
-def _best(record: Record, level: str, model: str, decoders: Sequence[Decoder], measure: Measure) -> float | None:
+def best_mean(record: Record, level: str, model: str, decoders: Sequence[Decoder], measure: Measure) -> float | None:
     """The best mean among the decoders that were given enough images to be ranked."""
     ranked = [decoder for decoder in decoders if record.is_ranked(level, model, decoder.name)]
     found = (record.estimate(level, model, decoder.name, measure.value) for decoder in ranked)
@@ -90,7 +89,10 @@ def _best(record: Record, level: str, model: str, decoders: Sequence[Decoder], m
     return max(values) if measure.larger_is_better else min(values)
 
 
-def _cell(record: Record, level: str, model: str, decoder: Decoder, measure: Measure, best: float | None) -> Cell:
+def measured_cell(
+    record: Record, level: str, model: str, decoder: Decoder, measure: Measure, best: float | None
+) -> Cell:
+    """A decoder's mean, in bold where it is the best."""
     value = record.estimate(level, model, decoder.name, measure.value)
     # What prints alike is equally good.
     top = value is not None and best is not None and measure.show(value.mean) == measure.show(best)
@@ -103,8 +105,8 @@ def duel_table(found: list[Duel]) -> Table:
         (
             Cell(duel.model.title),
             Cell(duel.level.name),
-            Cell(_signed(duel.iou), strong=duel.iou is not None and duel.iou.mean > 0),
-            Cell(_signed(duel.nll), strong=duel.nll is not None and duel.nll.mean < 0),
+            Cell(signed_error(duel.iou), strong=duel.iou is not None and duel.iou.mean > 0),
+            Cell(signed_error(duel.nll), strong=duel.nll is not None and duel.nll.mean < 0),
             Cell(duel.form.title),
         )
         for duel in found
@@ -114,27 +116,21 @@ def duel_table(found: list[Duel]) -> Table:
     return Table(title, columns, rows, frozenset({0, 1, 4}))
 
 
-def _signed(value: Estimate | None) -> str:
-    if value is None:
-        return "–"
-    return signed(value.mean) if value.error is None else f"{signed(value.mean)}{THIN}±{THIN}{share(value.error)}"
-
-
 def ablation_table(cells: Ablation) -> Table:
     """One thing changed at a time."""
     rows = tuple(
         (
             Cell(change.title),
             Cell(_plain(change.iou)),
-            Cell("" if change.form == cells.reference else _signed(change.iou_change)),
+            Cell("" if change.form == cells.reference else signed_error(change.iou_change)),
             Cell(_plain(change.nll)),
-            Cell("" if change.form == cells.reference else _signed(change.nll_change)),
+            Cell("" if change.form == cells.reference else signed_error(change.nll_change)),
             Cell("–" if change.seconds is None else seconds(change.seconds.mean)),
         )
         for change in cells.changes()
     )
     columns = ("LocPMAP", "mean IoU", "change", "NLL", "change", "seconds")
-    caption = f"{cells.model.title}, {cells.level.name} level: {cells.n_samples} samples, one thing changed at a time"
+    caption = f"{cells.place}: {cells.n_samples} samples, one thing changed at a time"
     return Table(caption, columns, rows)
 
 
@@ -159,5 +155,5 @@ def full_ablation_table(cells: Ablation) -> Table:
         for form, value in known
     )
     columns = ("noise", "start", "blocks", "probability", "mean IoU", "NLL")
-    caption = f"{cells.model.title}, {cells.level.name} level: all combinations with {cells.n_samples} samples"
+    caption = f"{cells.place}: all combinations with {cells.n_samples} samples"
     return Table(caption, columns, rows, frozenset({0, 1, 2, 3}))

@@ -9,7 +9,9 @@ from locpmap.errors import InputError
 from locpmap.formats.atomic import PathLike, checked_target, write_bytes
 from locpmap.report import html, markdown
 from locpmap.report.blocks import Document, Picture
-from locpmap.report.record import Record, read_pictures, read_record
+from locpmap.report.pictures import read_pictures
+from locpmap.report.reading import read_record
+from locpmap.report.record import Record
 
 HEAD = """# Results
 
@@ -44,6 +46,8 @@ def write_report(folder: PathLike) -> Path:
 def write_markdown(folders: Sequence[PathLike], target: PathLike) -> Path:
     """Render recorded runs into one page of markdown, their figures into ``figures`` beside it.
 
+    Figures that show photographs of a data set are left out: pages are for everyone, such data are not.
+
     Args:
         folders: The folders of the runs, in the order to show; their names have to differ, they name the figures.
         target: The page, such as ``docs/results.md``.
@@ -63,7 +67,8 @@ def write_markdown(folders: Sequence[PathLike], target: PathLike) -> Path:
     page = checked_target(target)
     read = [_read(folder) for folder in folders]
     parts = [HEAD]
-    for name, (document, record) in zip(names, read, strict=True):
+    for name, (whole, record) in zip(names, read, strict=True):
+        document = whole.for_others()
         _write_pictures(document.pictures, page.parent / "figures", f"{name}-")
         parts.append(markdown.render(document, f"figures/{name}-") + "\n\n" + _origin(record) + "\n")
     write_bytes(page, ["\n".join(parts).encode()])
@@ -73,9 +78,11 @@ def write_markdown(folders: Sequence[PathLike], target: PathLike) -> Path:
 def _read(folder: PathLike) -> tuple[Document, Record]:
     record = read_record(folder)
     pictures = read_pictures(folder, record)
-    from locpmap.report.document import compose  # loads matplotlib
+    # They load matplotlib.
+    from locpmap.report.document import compose
+    from locpmap.report.scene_document import compose as compose_scenes
 
-    return compose(record, pictures), record
+    return (compose_scenes if record.is_scenes else compose)(record, pictures), record
 
 
 def _origin(record: Record) -> str:
