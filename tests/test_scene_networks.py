@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,17 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from locpmap import data
 from locpmap.data.scenes import CLASSES, Scenes
 from locpmap.errors import InputError
 
+from .made_scenes import made_scenes
+
 torch = pytest.importorskip("torch", reason="torch is not installed")
 augmentation = pytest.importorskip("locpmap.experiments.scenes.augmentation")
 networks = pytest.importorskip("locpmap.experiments.scenes.networks")
 scene_training = pytest.importorskip("locpmap.experiments.scenes.training")
-folds = pytest.importorskip("locpmap.experiments.scenes.folds")
+unseen = pytest.importorskip("locpmap.experiments.scenes.unseen")
 published = pytest.importorskip("locpmap.nn.published")
 training = pytest.importorskip("locpmap.nn.training")
 efficientnet = pytest.importorskip("locpmap.nn.efficientnet")
@@ -58,22 +58,6 @@ def patterned(height: int, width: int) -> np.ndarray:
     image = np.stack([red, green, (row * column / 40) % 255], -1).astype(np.uint8)
     image[10:30, 20:50] = 200, 40, 90
     return image
-
-
-def made_scenes(count: int, square: int = 8) -> Scenes:
-    """Scenes of squares whose grey value tells the label: 30 times it, and 15."""
-    rng = np.random.default_rng(0)
-    photographs, maps = {}, {}
-    for number in range(count):
-        height, width = 56 - number % 3, 72 - 2 * (number % 2)
-        labels = np.kron(rng.integers(0, 8, (7, 9)), np.ones((square, square), np.int8))[:height, :width].astype(
-            np.int8
-        )
-        stream = io.BytesIO()
-        image = np.repeat((30 * labels + 15).astype(np.uint8)[..., None], 3, 2)
-        Image.fromarray(image).save(stream, "JPEG", quality=100, subsampling=0)
-        photographs[f"made{number}"], maps[f"made{number}"] = stream.getvalue(), labels
-    return Scenes(photographs, maps)
 
 
 def cached(name: str) -> Path:
@@ -405,41 +389,41 @@ def test_wrong_arguments_are_named() -> None:
         train_scene_network("deeplab", scenes, scenes.names, loss="likelihood", fast=True)
     with pytest.raises(InputError, match="names holds 'other'"):
         train_scene_network("deeplab", scenes, ["other"], fast=True, device="cpu")
-    with pytest.raises(InputError, match="n_folds is 1"):
-        folds.out_of_fold_logits("deeplab", scenes, scenes.names, ".", n_folds=1)
+    with pytest.raises(InputError, match="predict names made1, which learn names, too"):
+        unseen.unseen_logits("deeplab", scenes, scenes.names, ["made1"], ".")
 
 
-# folds
+# scenes that were never seen
 
 
-def test_every_scene_is_judged_by_a_network_that_never_saw_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_are_of_a_network_that_never_saw_the_scene_and_are_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scenes, learned, told = made_scenes(5), [], []
-    train = folds.train_scene_network
+    train = unseen.train_scene_network
 
     def watched(kind: str, all_scenes: Scenes, names: list[str], **more: Any) -> Any:
         learned.append(names)
         return train(kind, all_scenes, names, **more)
 
-    monkeypatch.setattr(folds, "train_scene_network", watched)
+    monkeypatch.setattr(unseen, "train_scene_network", watched)
+    first, last = scenes.names[:3], scenes.names[3:]
 
-    def run(names: list[str]) -> dict[str, Any]:
-        return folds.out_of_fold_logits(
-            "deeplab", scenes, names, tmp_path, n_folds=2, device="cpu", fast=True, progress=lambda *p: told.append(p)
-        )
+    def run(learn: list[str], predict: list[str]) -> Any:
+        more = {"device": "cpu", "fast": True, "progress": lambda *p: told.append(p)}
+        return unseen.unseen_logits("deeplab", scenes, learn, predict, tmp_path, **more)
 
-    logits = run(scenes.names)
-    assert sorted(logits) == scenes.names
-    assert [logits[name].shape for name in scenes.names] == [(*labels.shape, 8) for _, _, labels in scenes]
-    assert len(learned) == 2
-    assert sorted(set(scenes.names) - set(learned[0])) == learned[1]
-    assert told[-1] == (4, 4)
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    again = run(scenes.names)
-    assert len(learned) == 2  # found, not made again
-    assert all(np.array_equal(again[name], logits[name]) for name in scenes.names)
-    assert not list(tmp_path.rglob("*.safetensors"))
-    run(scenes.names[:4])  # other scenes, other networks
-    assert len(learned) == 4
+    logits = run(first, last)
+    assert sorted(logits) == last
+    assert learned == [first]
+    assert told == [(1, 2), (2, 2), (1, 2), (2, 2)]  # steps, then scenes
+    network = load_network(logits.folder.parent / "network.safetensors")
+    np.testing.assert_allclose(logits[last[0]], predict_logits(network, scenes[3][1]), atol=0.02)  # half precision
+    run(first, last)
+    assert learned == [first]  # found, not made again
+    run(first[:2], last)  # other scenes, another network
+    assert learned == [first, first[:2]]
+    assert not list(tmp_path.rglob("training*"))
 
 
 # the real thing

@@ -19,7 +19,7 @@ MAX_SEEDS = 1000
 
 
 def reproduce(
-    experiment: Annotated[str, typer.Argument(metavar="digits|mnist|caltech", help="The experiment.")],
+    experiment: Annotated[str, typer.Argument(metavar="digits|mnist|caltech|stanford", help="The experiment.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where everything goes; out/NAME by default.")
     ] = None,
@@ -36,6 +36,10 @@ def reproduce(
     ] = None,
     level: Annotated[
         list[str] | None, typer.Option(help="Noise level, variance or amplitude; may be given twice.")
+    ] = None,
+    unary: Annotated[
+        str | None,
+        typer.Option(metavar="boosted|deeplab|pretrained|all", help="Unaries of stanford; all by default."),
     ] = None,
     models: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Models, such as raw-pl,raw-consistent; all by default.")
@@ -63,7 +67,7 @@ def reproduce(
             train=train,
             device=device,
             data=data,
-            levels=level,
+            levels=_levels(experiment, level, unary),
             models=None if models is None else [name.strip() for name in models.split(",") if name.strip()],
             progress=bars,
             command=shlex.join(["locpmap", *sys.argv[1:]]),
@@ -81,6 +85,15 @@ def reproduce(
         "best": best_decoders(result),
     }
     typer.echo(json.dumps(summary, allow_nan=False) if as_json else _table(summary))
+
+
+def _levels(experiment: str, levels: list[str] | None, unary: str | None) -> list[str] | None:
+    """For scenes the kinds of unaries are the levels."""
+    if unary is None:
+        return levels
+    if experiment != "stanford" or levels:
+        raise InputError("--unary is given, expected it with stanford alone and without --level")
+    return None if unary == "all" else [unary]
 
 
 class RunBars:

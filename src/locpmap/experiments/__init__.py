@@ -2,12 +2,13 @@
 
 >>> from locpmap import experiments
 >>> sorted(experiments.EXPERIMENTS)
-['caltech', 'digits', 'mnist']
+['caltech', 'digits', 'mnist', 'stanford']
 
 ``experiments.run("digits", folder)`` runs one; `locpmap reproduce digits` does so from a shell and writes a report.
 """
 
-from locpmap.experiments.protocol import EXPERIMENTS, Experiment
+from locpmap.experiments.experiment import Experiment
+from locpmap.experiments.protocol import EXPERIMENTS
 from locpmap.experiments.runner import run
 
 __all__ = ["EXPERIMENTS", "Experiment", "run"]

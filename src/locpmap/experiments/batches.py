@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from locpmap.experiments.cases import Case
+from locpmap.experiments.denoising import Denoising
+from locpmap.experiments.experiment import Case
 
 
 class Batches:
@@ -22,6 +23,7 @@ class Batches:
     """
 
     def __init__(self, case: Case, noise: str, batch_size: int, device: torch.device) -> None:
+        assert isinstance(case.experiment, Denoising) and case.sigma is not None
         self.kind, self.sigma, self.batch_size = case.experiment.noise, case.sigma, batch_size
         self.truth = torch.from_numpy(np.ascontiguousarray(case.fit.truth)).to(device)
         self.noisy = torch.from_numpy(case.fit.inputs).to(device) if noise == "fixed" else None

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from locpmap.errors import InputError, unknown
+from locpmap.errors import BackendError, InputError, unknown
 from locpmap.experiments import deep
+from locpmap.experiments.experiment import Experiment
 from locpmap.experiments.model import Model
-from locpmap.experiments.protocol import Experiment
+from locpmap.experiments.network_model import torch_is_there
 from locpmap.experiments.raw import RAW_MODELS
+from locpmap.experiments.scenes.experiment import SceneLabeling
 
 
 def catalogue(experiment: Experiment) -> dict[str, Model]:
     """Every model that this installation can fit or load for an experiment, in the order to show."""
-    return {model.name: model for model in (*RAW_MODELS, *deep.deep_models())}
+    models = _scene_models() if isinstance(experiment, SceneLabeling) else (*RAW_MODELS, *deep.deep_models())
+    return {model.name: model for model in models}
+
+
+def _scene_models() -> tuple[Model, ...]:
+    if not torch_is_there():
+        raise BackendError("the experiment stanford needs torch: pip install 'locpmap[scenes]'")
+    from locpmap.experiments.scenes.catalogue import SCENE_MODELS
+
+    return SCENE_MODELS
 
 
 def choose(experiment: Experiment, names: Iterable[str] | None) -> list[Model]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from locpmap.errors import InputError
-from locpmap.experiments.cases import Case
+from locpmap.experiments.experiment import Case
 from locpmap.experiments.model import Fitted, Model, Progress
 from locpmap.experiments.stages import Stages, digest
 
@@ -53,6 +53,11 @@ class KeptFits:
         """Where a fit keeps its state until it is done."""
         settings = digest(self._settings(self.models[name]))[:12]  # another version's state is not gone on from
         return self.stages.path(f"{self._stage(name)}.{settings}.checkpoint", ".safetensors")
+
+    @property
+    def cache(self) -> Path:
+        """One for all cases of a run."""
+        return self.stages.folder / "cache"
 
     def _fit(self, name: str, settings: dict[str, Any]) -> None:
         model = self.models[name]

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from locpmap.experiments.cases import Case
+from locpmap.experiments.experiment import Case
 from locpmap.potentials import Potentials
 
 Array = npt.NDArray[Any]
@@ -45,6 +45,10 @@ class Fits(Protocol):
     def checkpoint(self, name: str) -> Path:
         """A file for the state of a fit that may be interrupted; removed when the fit has been kept."""
 
+    @property
+    def cache(self) -> Path:
+        """A folder for what takes long to make, each thing under a name that says what it was made of."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Model(ABC):
@@ -56,6 +60,7 @@ class Model(ABC):
     title: str
     says: str
     decoders: tuple[str, ...]  # in any order; see locpmap.experiments.decoders
+    levels: tuple[str, ...] | None = None  # at which there is such a model; all by default
     needs: tuple[str, ...] = ()  # names of the models it builds upon
     settings: dict[str, Any] = field(default_factory=dict)  # whatever else decides the weights, in what JSON can hold
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from locpmap.crf import CRF
 from locpmap.errors import InputError
-from locpmap.experiments.cases import Case
+from locpmap.experiments.denoising import LABELS
+from locpmap.experiments.experiment import Case
 from locpmap.experiments.model import Fits, Fitted, Model, Progress
-from locpmap.experiments.protocol import LABELS
 from locpmap.experiments.raw import FittedCRF, max_iterations, named_weights
 from locpmap.features import Features
 from locpmap.potentials import Potentials

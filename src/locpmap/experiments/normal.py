@@ -30,9 +30,9 @@ def normal_form(potentials: Potentials) -> Potentials:
     [0.0, 1.0, 2.0, 7.0]
     """
     grid, pairwise = potentials.structure, potentials.pairwise
-    assert isinstance(grid, Grid) and potentials.n_labels == 2 and potentials.batched
     if pairwise.potts:
         return potentials
+    assert isinstance(grid, Grid) and potentials.n_labels == 2 and potentials.batched
     sizes = [height * width for height, width in grid.direction_shapes]
     n_images, edges = potentials.n_images, grid.edges()
     features, tables = pairwise.flat(sizes)

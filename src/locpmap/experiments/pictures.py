@@ -18,12 +18,13 @@ from locpmap.formats.atomic import write_bytes
 Array = npt.NDArray[Any]
 
 N_PICTURES = 8
-KINDS = {"input": np.float32, "truth": np.uint8, "labels": np.uint8, "probability": np.float16, "variance": np.float16}
+KINDS = {"truth": np.int8, "labels": np.int8, "probability": np.float16, "variance": np.float16}
 
 
 def draw_pictures(subject: Subject, decoders: Sequence[Listed], n_images: int) -> dict[str, Array]:
-    """Labels (n, H, W) per decoder and, for LocPMAP, probability and variance of the foreground.
+    """Labels (n, H, W) per decoder and, for LocPMAP, probability and variance of the foreground (n, H, W).
 
+    Where several labels are pictured, their probabilities (n, H, W, k) and the variance of all labels together.
     An image comes out as in the whole batch, since noise is keyed by its place there.
     """
     pictures: dict[str, Array] = {}
@@ -34,15 +35,18 @@ def draw_pictures(subject: Subject, decoders: Sequence[Listed], n_images: int) -
             continue
         pictures[f"{decoder.name}/labels"] = labels
         if decoder.family == "locpmap" and probability is not None:
-            foreground = probability[..., 1]
-            pictures[f"{decoder.name}/probability"] = foreground
-            pictures[f"{decoder.name}/variance"] = foreground * (1 - foreground)
+            shown = subject.case.experiment.pictured
+            variance = probability * (1 - probability)
+            several = len(shown) > 1
+            pictures[f"{decoder.name}/probability"] = probability[..., shown if several else shown[0]]
+            pictures[f"{decoder.name}/variance"] = variance.sum(-1) if several else variance[..., shown[0]]
     return pictures
 
 
 def write_pictures(path: Path, pictures: Mapping[str, Array]) -> None:
     """One file of plain arrays; the last word of a name says what it holds, and so how precisely."""
     buffer = io.BytesIO()
-    plain = {name: np.asarray(array).astype(KINDS[name.rpartition("/")[2]]) for name, array in pictures.items()}
+    kinds = {name: KINDS.get(name.rpartition("/")[2], np.asarray(array).dtype) for name, array in pictures.items()}
+    plain = {name: np.asarray(array).astype(kinds[name]) for name, array in pictures.items()}
     np.savez_compressed(buffer, **plain)  # type: ignore[arg-type]
     write_bytes(path, [buffer.getvalue()])

@@ -10,10 +10,10 @@ from typing import Any
 import numpy.typing as npt
 
 from locpmap.crf import CRF
-from locpmap.experiments.cases import Case
 from locpmap.experiments.decoders import CRF_DECODERS, FEW_DECODERS, MAIN_DECODERS
+from locpmap.experiments.denoising import LABELS
+from locpmap.experiments.experiment import Case
 from locpmap.experiments.model import Fits, Fitted, Model, Progress
-from locpmap.experiments.protocol import LABELS
 from locpmap.features import ImageFeatures
 from locpmap.learning.result import FitResult
 from locpmap.potentials import Potentials

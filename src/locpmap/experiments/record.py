@@ -9,17 +9,14 @@ import sys
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from locpmap import __version__
 from locpmap.experiments.decoders import Listed
+from locpmap.experiments.experiment import Experiment
 from locpmap.experiments.model import Model
-from locpmap.experiments.protocol import Experiment
 from locpmap.formats.atomic import write_bytes
 from locpmap.kernels.threads import available_threads
-
-if TYPE_CHECKING:
-    from locpmap.data import LabelMaps
 
 SCHEMA = 1
 
@@ -45,23 +42,25 @@ def provenance(command: str, started: str, data: list[dict[str, Any]]) -> dict[s
     }
 
 
-def data_files(maps: LabelMaps) -> list[dict[str, Any]]:
+def data_files(data: Any) -> list[dict[str, Any]]:
     """The files that were read, as the record lists them."""
-    return [{"file": name, "sha256": sha256, "n_bytes": n_bytes} for name, sha256, n_bytes in maps.files]
+    return [{"file": name, "sha256": sha256, "n_bytes": n_bytes} for name, sha256, n_bytes in data.files]
 
 
-def describe_protocol(experiment: Experiment, maps: LabelMaps, seeds: list[int]) -> dict[str, Any]:
+def describe_protocol(experiment: Experiment, data: Any, seeds: list[int]) -> dict[str, Any]:
     """The setting of an experiment."""
+    height, width = experiment.size(data)
     return {
-        "noise": experiment.noise,
-        "snr": experiment.snr,
+        "noise": experiment.setting.get("noise"),
+        "snr": experiment.setting.get("snr"),
         "n_train": experiment.n_train,
         "n_fit": experiment.n_fit,
         "n_held_out": experiment.n_held_out,
         "n_test": experiment.n_test,
-        "height": int(maps.test.shape[1]),
-        "width": int(maps.test.shape[2]),
+        "height": height,
+        "width": width,
         "labels": list(experiment.labels),
+        "pictured": list(experiment.pictured),
         "seeds": seeds,
         "paper": experiment.paper,
     }

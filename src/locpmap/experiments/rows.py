@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,21 +12,20 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.errors import InputError, LocpmapError
-from locpmap.experiments.cases import Case, Part
 from locpmap.experiments.decoders import SAMPLES, Listed
+from locpmap.experiments.experiment import Case, Part
 from locpmap.experiments.measures import measure
 from locpmap.experiments.model import Fitted, Progress
 from locpmap.experiments.normal import first_images, normal_form
 from locpmap.inference import infer
 from locpmap.inference.registry import DECODERS
+from locpmap.learning.batches import VOID
 from locpmap.metrics import intersection_over_union
 from locpmap.potentials import Potentials
 from locpmap.result import Result
 
 Array = npt.NDArray[Any]
 Decoded = tuple[Array, Array | None, float | None, float, str]  # labels, probability, score, seconds, status
-
-N_TUNING = 200  # held-out images by which a decoder's options are chosen
 
 NO_METRICS = dict.fromkeys(
     ("iou", "mean_iou", "image_iou", "accuracy", "score", "seconds", "ece", "brier", "nll", "aurc", "status")
@@ -44,10 +43,14 @@ class Subject:
     device: str = "auto"
     _chosen: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
     _network: tuple[Array, float] | None = field(default=None, init=False)  # probabilities, and the seconds they took
+    _pieces: dict[tuple[int, int], Potentials] = field(default_factory=dict, init=False)
 
     @cached_property
     def _normal(self) -> Potentials:
-        potentials = self.fitted().potentials(self.test(self.most).inputs)
+        return self._made(self.test(self.most).inputs)
+
+    def _made(self, inputs: Array) -> Potentials:
+        potentials = self.fitted().potentials(inputs)
         if potentials is None:
             raise InputError("this model is a network alone, expected decoder argmax")
         return normal_form(potentials)
@@ -60,6 +63,18 @@ class Subject:
         """Of the first test images, in normal form."""
         return self._normal if n_images == self._normal.n_images else first_images(self._normal, n_images)
 
+    def pieces(self, n_images: int) -> Iterator[tuple[int, Potentials]]:
+        """The first test images as they are decoded: the number of the first, and as many as go together."""
+        n_at_once = self.case.experiment.n_at_once
+        if n_at_once is None:
+            yield 0, self.potentials(n_images)
+            return
+        for lo in range(0, n_images, n_at_once):
+            part = lo, min(lo + n_at_once, n_images)
+            if part not in self._pieces:
+                self._pieces[part] = self._made(self.case.test.inputs[slice(*part)])
+            yield lo, self._pieces[part]
+
     def infer(self, potentials: Potentials, method: str, **options: Any) -> Result:
         """Decode on the run's device; decoders without kernels for a GPU stay on the CPU."""
         device = self.device if self.device == "auto" or DECODERS[method].on_gpu else "cpu"
@@ -69,12 +84,16 @@ class Subject:
         """The first test images by one decoder."""
         if decoder.method == "argmax":
             return self._argmax(n_images)
-        potentials, options = self.potentials(n_images), self.options(decoder)
-        seed = self.case.seed_of("decoding")
-        self.infer(self.potentials(1), decoder.method, seed=seed, **options)  # compiles: not to be counted
-        result = self.infer(potentials, decoder.method, seed=seed, progress=progress, **options)
-        score = float(np.mean(result.score))
-        return result.labels, result.probability, score, result.seconds, str(result.status)
+        options, seed = self.options(decoder), self.case.seed_of("decoding")
+        for _, potentials in self.pieces(1):
+            self.infer(potentials, decoder.method, seed=seed, **options)  # compiles: not to be counted
+        parts = []
+        for lo, potentials in self.pieces(n_images):
+            listen = progress if lo == 0 and potentials.n_images == n_images else None
+            parts.append(self.infer(potentials, decoder.method, seed=seed, first_image=lo, progress=listen, **options))
+            if progress is not None:
+                progress(lo + potentials.n_images, n_images)
+        return _joined(parts)
 
     def options(self, decoder: Listed) -> dict[str, Any]:
         """A decoder's options: as listed or, where there is a choice, with those that held-out images like best."""
@@ -89,10 +108,8 @@ class Subject:
 
     @cached_property
     def _held_out(self) -> tuple[Potentials, Array]:
-        part = self.case.held_out.first(N_TUNING)
-        potentials = self.fitted().potentials(part.inputs)
-        assert potentials is not None
-        return normal_form(potentials), part.truth
+        part = self.case.tuning
+        return self._made(part.inputs), part.truth
 
     def _mean_iou(self, method: str, options: dict[str, Any]) -> float:
         """On held-out images; below any other where the model is refused."""
@@ -101,7 +118,7 @@ class Subject:
             labels = self.infer(potentials, method, seed=self.case.seed_of("tuning"), **options).labels
         except LocpmapError:
             return -1.0
-        return float(np.mean(intersection_over_union(labels, truth, potentials.n_labels)))
+        return float(np.mean(intersection_over_union(labels, truth, potentials.n_labels, ignore_label=VOID)))
 
     def _argmax(self, n_images: int) -> Decoded:
         if self._network is None or len(self._network[0]) < n_images:
@@ -113,6 +130,15 @@ class Subject:
             self._network = probability, time.perf_counter() - began
         probability, seconds = self._network[0][:n_images], self._network[1]
         return probability.argmax(axis=-1), probability, None, seconds, "exact"
+
+
+def _joined(parts: list[Result]) -> Decoded:
+    """Results of pieces as one."""
+    labels, score = (np.concatenate([getattr(part, name) for part in parts]) for name in ("labels", "score"))
+    some = [part.probability for part in parts if part.probability is not None]
+    status = "; ".join(sorted({str(part.status) for part in parts}))
+    seconds = sum(part.seconds for part in parts)
+    return labels, np.concatenate(some) if some else None, float(np.mean(score)), seconds, status
 
 
 def make_row(subject: Subject, decoder: Listed, n_images: int, progress: Progress) -> dict[str, Any]:

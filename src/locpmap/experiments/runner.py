@@ -9,25 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from locpmap import __version__
 from locpmap.errors import InputError, unknown, whole_number
 from locpmap.experiments import record
 from locpmap.experiments.ablation import Cell, ablate, measure_cell, n_cells
-from locpmap.experiments.cases import Case, make_case
 from locpmap.experiments.catalogue import catalogue, choose
 from locpmap.experiments.decoders import LISTED, Listed, listed
+from locpmap.experiments.experiment import Case, Experiment
 from locpmap.experiments.fits import KeptFits
 from locpmap.experiments.model import Model
 from locpmap.experiments.pictures import N_PICTURES, draw_pictures, write_pictures
 from locpmap.experiments.progress import RunProgress, Silent
-from locpmap.experiments.protocol import LEVELS, Experiment, known_experiment
+from locpmap.experiments.protocol import known_experiment
 from locpmap.experiments.rows import Subject, make_row
 from locpmap.experiments.stages import Stages, digest
-
-if TYPE_CHECKING:
-    from locpmap.data import LabelMaps
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -49,14 +46,15 @@ def run(
     """Run an experiment and write ``result.json`` and ``pictures.npz``; returns the path of the former.
 
     Args:
-        experiment: "digits", "mnist" or "caltech".
+        experiment: "digits", "mnist", "caltech" or "stanford".
         folder: Where everything goes; made if it is not there.  One of another experiment is refused.
-        seeds: Seeds of the noise and of learning; 0, 1, 2 by default (digits: 0).
+        seeds: Seeds of the noise, or of the split of scenes, and of learning; 0, 1, 2 by default (digits: 0).
         fast: A smoke run: few images, samples and sweeps; its numbers mean nothing.
         train: Train networks also where weights come with the package (digits).
         device: "auto", "cpu" or "cuda", for networks and for the decoders that run on a GPU.
         data: The folder with the data; `locpmap.data.folder()` by default.
-        levels: Noise levels, "variance" and "amplitude" (digits: "variance") by default.
+        levels: Noise levels, "variance" and "amplitude" (digits: "variance") by default; for scenes the kinds of
+            unaries, all of "boosted", "deeplab" and "pretrained".
         models: Names of models; all of the experiment by default.
         progress: Told what is under way.
         command: What the record says the run was started by.
@@ -67,12 +65,12 @@ def run(
     plan = Plan(protocol, chosen, _levels(protocol, levels), _seeds(protocol, seeds))
     if device not in DEVICES:
         raise unknown("device", device, DEVICES)
-    maps = protocol.load(data)
+    loaded = protocol.load(data)
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     stages = Stages(target / "stages")
-    guard = _claim(target, stages, protocol, record.data_files(maps))
-    return _Run(plan, maps, target, stages, guard, device, progress or Silent(), command).finish()
+    guard = _claim(target, stages, protocol, record.data_files(loaded))
+    return _Run(plan, loaded, target, stages, guard, device, progress or Silent(), command).finish()
 
 
 @dataclass(frozen=True)
@@ -87,9 +85,17 @@ class Plan:
     def n_stages(self) -> int:
         """Fits, rows, pictures and cells."""
         fast = self.experiment.fast
-        per_case = sum(1 + len(model.decoders) for model in self.models)
-        once = len(self.models) + sum(n_cells(fast) for model in self.models if self.ablates(model))
-        return len(self.levels) * (len(self.seeds) * per_case + once)
+        total = 0
+        for level in self.levels:
+            models = self.models_at(level)
+            per_case = sum(1 + len(model.decoders) for model in models)
+            once = len(models) + sum(n_cells(fast) for model in models if self.ablates(model))
+            total += len(self.seeds) * per_case + once
+        return total
+
+    def models_at(self, level: str) -> list[Model]:
+        """Those that there are at a level."""
+        return [model for model in self.models if model.levels is None or level in model.levels]
 
     def ablates(self, model: Model) -> bool:
         """Whether the ablation is done on a model."""
@@ -99,7 +105,7 @@ class Plan:
 @dataclass
 class _Run:
     plan: Plan
-    maps: LabelMaps
+    data: Any
     folder: Path
     stages: Stages
     guard: str
@@ -119,7 +125,7 @@ class _Run:
         started = self.stages.value("started", {"guard": self.guard}, record.now)
         sigma: dict[str, list[float]] = {level: [] for level in plan.levels}
         for case in self._cases():
-            sigma[case.level].append(case.sigma)
+            sigma[case.level] += [] if case.sigma is None else [case.sigma]
             self._case(case)
         write_pictures(self.folder / "pictures.npz", self.pictures)
         used = {name for model in plan.models for name in model.decoders}
@@ -129,9 +135,11 @@ class _Run:
             "experiment": experiment.name,
             "title": experiment.title,
             "fast": experiment.fast,
-            "provenance": record.provenance(self.command, started, record.data_files(self.maps)),
-            "protocol": record.describe_protocol(experiment, self.maps, plan.seeds),
-            "levels": [{"name": level, "says": LEVELS[level], "sigma": sigma[level]} for level in plan.levels],
+            "provenance": record.provenance(self.command, started, record.data_files(self.data)),
+            "protocol": record.describe_protocol(experiment, self.data, plan.seeds),
+            "levels": [
+                {"name": level, "says": experiment.known_levels[level], "sigma": sigma[level]} for level in plan.levels
+            ],
             "models": [record.describe_model(model) for model in plan.models],
             "decoders": [record.describe_decoder(d, experiment.fast) for d in LISTED if d.name in used],
             "fits": self.fits,
@@ -145,15 +153,15 @@ class _Run:
     def _cases(self) -> Iterator[Case]:
         for level in self.plan.levels:
             for seed in self.plan.seeds:
-                yield make_case(self.plan.experiment, self.maps, level, seed)
+                yield self.plan.experiment.case(self.data, level, seed)
 
     def _case(self, case: Case) -> None:
         known = catalogue(self.plan.experiment)
         fits = KeptFits(self.stages, case, known, self.device, self.progress.step, self.guard)
         if case.seed == self.plan.seeds[0]:
             shown = case.test.first(N_PICTURES)
-            self.pictures |= {f"{case.level}/input": shown.inputs, f"{case.level}/truth": shown.truth}
-        for model in self.plan.models:
+            self.pictures |= {f"{case.level}/input": case.images(shown), f"{case.level}/truth": shown.truth}
+        for model in self.plan.models_at(case.level):
             self._model(case, model, fits)
 
     def _model(self, case: Case, model: Model, fits: KeptFits) -> None:
@@ -162,7 +170,7 @@ class _Run:
         kept = fits.record(model.name)
         self.fits.append({**names, "seconds": kept["seconds"], "details": kept["details"]})
         decoders = listed(model.decoders)
-        most = max(decoder.n_given(len(case.test)) for decoder in decoders)
+        most = max(self._n_given(case, decoder) for decoder in decoders)
         subject = Subject(case, lambda: fits.fitted(model.name), most, self.plan.experiment.fast, self.device)
         settings = {"guard": self.guard, **names, "weights": kept["sha256"]}
         for decoder in decoders:
@@ -170,10 +178,11 @@ class _Run:
         if case.seed != self.plan.seeds[0]:
             return
         self._begin(case, model.name, "pictures")
-        n_pictures = min(N_PICTURES, most)
-        settled = {**settings, "n_images": n_pictures, "decoders": [self._how(decoder) for decoder in decoders]}
+        n_pictures, names_shown = min(N_PICTURES, most), self.plan.experiment.shown
+        shown = [decoder for decoder in decoders if names_shown is None or decoder.name in names_shown]
+        settled = {**settings, "n_images": n_pictures, "decoders": [self._how(decoder) for decoder in shown]}
         drawn = self.stages.arrays(
-            f"{case.name}/{model.name}/pictures", settled, lambda: draw_pictures(subject, decoders, n_pictures)
+            f"{case.name}/{model.name}/pictures", settled, lambda: draw_pictures(subject, shown, n_pictures)
         )
         self.pictures |= {f"{case.level}/{model.name}/{name}": drawn[name] for name in sorted(drawn)}
         if self.plan.ablates(model):
@@ -181,7 +190,7 @@ class _Run:
 
     def _row(self, subject: Subject, decoder: Listed, names: dict[str, Any], settings: dict[str, Any]) -> None:
         self._begin(subject.case, names["model"], decoder.title)
-        n_images = decoder.n_given(len(subject.case.test))
+        n_images = self._n_given(subject.case, decoder)
         stage = f"{subject.case.name}/{names['model']}/{decoder.name}"
         settled = {**settings, "n_images": n_images, "decoder": self._how(decoder)}
         made = self.stages.value(stage, settled, lambda: make_row(subject, decoder, n_images, self.progress.step))
@@ -203,6 +212,9 @@ class _Run:
 
         self.ablation += [{**names, **cell} for cell in ablate(self.plan.experiment.fast, evaluate)]
 
+    def _n_given(self, case: Case, decoder: Listed) -> int:
+        return self.plan.experiment.n_given(decoder, len(case.test))
+
     def _how(self, decoder: Listed) -> list[Any]:
         return [decoder.name, decoder.method, decoder.settings(self.plan.experiment.fast), list(decoder.choices)]
 
@@ -223,7 +235,7 @@ def _claim(folder: Path, stages: Stages, experiment: Experiment, files: list[dic
         wanted = f"{experiment.name}{' --fast' if experiment.fast else ''}"
         raise InputError(f"{folder} holds a run of {other}, expected a new folder or one of {wanted}")
     stages.keep("identity", {}, identity)
-    sizes = [experiment.noise, experiment.snr, experiment.n_train, experiment.n_test, experiment.train]
+    sizes = [*experiment.setting.values(), experiment.n_train, experiment.n_test, experiment.train]
     return digest({**identity, "sizes": sizes, "version": __version__})
 
 
@@ -231,9 +243,9 @@ def _levels(experiment: Experiment, levels: Sequence[str] | None) -> list[str]:
     if not levels:
         return list(experiment.levels)
     for level in levels:
-        if level not in LEVELS:
-            raise unknown("level", level, LEVELS)
-    return [level for level in LEVELS if level in levels]
+        if level not in experiment.known_levels:
+            raise unknown("level", level, experiment.known_levels)
+    return [level for level in experiment.known_levels if level in levels]
 
 
 def _seeds(experiment: Experiment, seeds: Sequence[int] | None) -> list[int]:

@@ -1,0 +1,140 @@
+"""CRFs on the unaries of scenes: neighbours near and far, coupled by boundaries or colours."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from locpmap.crf import CRF
+from locpmap.data.scenes import CLASSES, VOID
+from locpmap.experiments.experiment import Array, Case
+from locpmap.experiments.model import Fits, Fitted, Model, Progress
+from locpmap.experiments.raw import max_iterations, named_weights
+from locpmap.experiments.scenes.boundaries import boundary_maps, edge_features
+from locpmap.experiments.scenes.canvas import crf_on_canvas
+from locpmap.experiments.scenes.unaries import SceneUnaries, unaries_of
+from locpmap.features import Features
+from locpmap.graphs import Grid
+from locpmap.potentials import Potentials
+
+# Held-out scenes that weights are learned on, others that consistent learning stops by, and how often at most it asks
+# these: a dozen weights need no more.
+N_FIT, N_STOP = 30, 20
+MOST_CHECKS = 30
+
+
+@dataclass(frozen=True)
+class Couplings:
+    """Features of the edges of a scene: which neighbours, and what is known of the way to them."""
+
+    kinds: tuple[str, ...]  # "boundary", "colour"
+    steps: tuple[tuple[int, int], ...]
+    base: SceneUnaries
+    cache: Path
+    device: str
+
+    def of(self, inputs: Array, progress: Progress | None = None) -> list[Features]:
+        """Of scenes, each at its own size."""
+        case = self.base.case
+        names = case.names(inputs)
+        maps: list[Any] = [None] * len(names)
+        if "boundary" in self.kinds:
+            maps = boundary_maps(
+                case.data.scenes,
+                names,
+                self.cache / "boundaries",
+                published=not case.experiment.fast,
+                weights_folder=case.data.folder,
+                device=self.device,
+                progress=progress,
+            )
+        every = zip(inputs, names, maps, strict=True)
+        return [self._features(self.base.scores(name), number, edges) for number, name, edges in every]
+
+    def _features(self, scores: Array, number: int, edges: Any) -> Features:
+        image = self.base.case.data.scenes[number][1]
+        pairwise = edge_features(image, edges, self.steps, self.kinds)
+        return Features.grid(
+            scores,
+            pairwise,
+            connectivity=self.steps,
+            unary_names=CLASSES,
+            pairwise_names=("constant", *self.kinds),
+        )
+
+
+class SceneCRF(Fitted):
+    """Weights, and the unaries and boundaries that they weigh."""
+
+    def __init__(self, crf: CRF, couplings: Couplings, details: dict[str, Any], seconds: float) -> None:
+        self.crf, self.couplings, self.details, self.seconds = crf, couplings, details, seconds
+
+    def potentials(self, inputs: Array) -> Potentials:
+        """On canvases, with everything outside the scenes masked."""
+        case = self.couplings.base.case
+        scenes = [self.crf.potentials(features) for features in self.couplings.of(inputs)]
+        return crf_on_canvas(
+            [scene.unflatten(scene.unary) for scene in scenes],
+            [_weights_of(scene) for scene in scenes],
+            self.couplings.steps,
+            case.experiment.size(case.data),
+        )
+
+    def save(self, path: Path) -> None:
+        self.crf.save(path)
+
+
+def _weights_of(scene: Potentials) -> list[Array]:
+    """Its Potts weights, one array per step."""
+    grid, weights = scene.structure, scene.pairwise.weights
+    assert isinstance(grid, Grid)
+    assert weights is not None
+    return [weight.reshape(shape) for weight, shape in zip(weights, grid.direction_shapes, strict=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SceneCRFModel(Model):
+    """Potts weights per direction and feature on held-out scenes, in ``settings`` the ``kinds`` and the ``steps``.
+
+    By the pseudolikelihood the unaries are taken as they are: with a scale of their own it would forget them, since
+    true neighbours tell nearly everything.  Consistent learning scales them.
+    """
+
+    features: str = "scene"
+
+    def fit(self, case: Case, store: Fits, device: str, progress: Progress) -> Fitted:
+        began, consistent = time.perf_counter(), self.learning == "consistent"
+        couplings = self._couplings(store, device)
+        part = case.held_out
+        n_fit = min(N_FIT, len(part) // 2)
+        features = couplings.of(part.inputs[: n_fit + N_STOP], progress)
+        truth = [couplings.base.case.data.scenes.labels[number] for number in part.inputs]
+        crf = CRF(
+            len(CLASSES),
+            features=None,
+            unary="temperature" if consistent else "given",
+            potts=True,
+            label_names=CLASSES,
+            ignore_label=VOID,
+        )
+        result = crf.fit(
+            features[:n_fit],
+            truth[:n_fit],
+            self.learning,
+            validation=(features[n_fit:], truth[n_fit : len(features)]) if consistent else None,
+            max_iterations=min(max_iterations(case), MOST_CHECKS) if consistent else max_iterations(case),
+            seed=case.seed_of(f"training of {self.name}"),
+            progress=lambda done, most, value: progress(done, most),
+            device=device,
+            standard_errors=False,
+        )
+        return SceneCRF(crf, couplings, {"weights": named_weights(result)}, time.perf_counter() - began)
+
+    def load(self, path: Path, case: Case, store: Fits, device: str) -> Fitted:
+        return SceneCRF(CRF.load(path), self._couplings(store, device), {}, 0.0)
+
+    def _couplings(self, store: Fits, device: str) -> Couplings:
+        steps = tuple((down, right) for down, right in self.settings["steps"])
+        return Couplings(tuple(self.settings["kinds"]), steps, unaries_of(self, store), store.cache, device)

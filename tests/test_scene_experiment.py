@@ -1,0 +1,269 @@
+"""The experiment on scenes: canvases, boundaries, unaries, couplings and the whole run, on scenes that were made up."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+
+import locpmap as lp
+from locpmap import experiments
+from locpmap.data.scenes import thumbnails
+from locpmap.experiments import protocol, runner
+from locpmap.experiments.decoders import DECODERS
+from locpmap.experiments.scenes.canvas import crf_on_canvas, on_canvas
+from locpmap.experiments.scenes.experiment import STANFORD, SceneData, SceneLabeling
+
+from .command import Run
+from .made_scenes import made_scenes
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+boundaries = pytest.importorskip("locpmap.experiments.scenes.boundaries")
+catalogue = pytest.importorskip("locpmap.experiments.scenes.catalogue")
+fits = pytest.importorskip("locpmap.experiments.fits")
+joint = pytest.importorskip("locpmap.experiments.scenes.joint")
+networks = pytest.importorskip("locpmap.experiments.scenes.networks")
+rows = pytest.importorskip("locpmap.experiments.rows")
+stages = pytest.importorskip("locpmap.experiments.stages")
+
+STEPS = ((0, 1), (1, 0), (2, -1), (0, 3), (3, 0))
+TINY = replace(STANFORD, n_train=10, n_test=3, n_at_once=2, n_seeds=1, fast=True)
+DATA = SceneData(made_scenes(14), None)
+TIMES = {"seconds", "started", "finished", "command"}
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handful of scenes in place of the data."""
+    monkeypatch.setitem(protocol.EXPERIMENTS, "stanford", TINY)
+    monkeypatch.setattr(SceneLabeling, "smoke", lambda self: self)
+    monkeypatch.setattr(SceneLabeling, "load", lambda self, folder=None: DATA)
+    torch.set_num_threads(1)
+
+
+# cases and canvases
+
+
+def test_a_seed_decides_the_split_and_scenes_lie_in_the_corner_of_a_canvas() -> None:
+    case, other = (TINY.case(DATA, "boosted", seed) for seed in (0, 1))
+    numbers = [set(part.inputs) for part in (case.fit, case.held_out, case.test)]
+    assert [len(part) for part in numbers] == [8, 2, 3]
+    assert len(set.union(*numbers)) == 13  # no scene is in two parts
+    assert set(other.test.inputs) != numbers[2]
+    for number, truth in zip(case.test.inputs, case.test.truth, strict=True):
+        labels = DATA.scenes.labels[number]
+        height, width = labels.shape
+        np.testing.assert_array_equal(truth[:height, :width], labels)
+        assert (truth != -1).sum() == labels.size
+    np.testing.assert_array_equal(case.images(case.test)[0, :50, :60], DATA.scenes[case.test.inputs[0]][1][:50, :60])
+    with pytest.raises(lp.InputError, match="have 14 scenes, expected at least 16"):
+        replace(TINY, n_test=6).case(DATA, "boosted", 0)
+
+
+def test_a_scene_on_a_canvas_has_the_scores_that_it_has_by_itself() -> None:
+    rng = np.random.default_rng(0)
+    sizes, scenes = [(5, 6), (7, 4), (7, 6)], []
+    for height, width in sizes:
+        unary = rng.normal(size=(height, width, 3)).astype(np.float32)
+        shapes = lp.graphs.Grid(height, width, STEPS).direction_shapes
+        weights = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+        scenes.append((unary, weights))
+    together = crf_on_canvas([u for u, _ in scenes], [w for _, w in scenes], STEPS, (7, 6))
+    for _ in range(5):
+        labels = [rng.integers(0, 3, size) for size in sizes]
+        score = together.score(on_canvas(labels, (7, 6), 0))
+        for number, (unary, weights) in enumerate(scenes):
+            alone = lp.Potentials.grid(unary, tuple(weights), connectivity=STEPS)
+            assert score[number] == pytest.approx(float(alone.score(labels[number])), rel=1e-5)
+    labels = lp.infer(together, "icm", start="unary").labels
+    assert [(part != -1).sum() for part in labels] == [30, 28, 42]
+
+
+# boundaries
+
+
+@pytest.mark.parametrize("step", [(0, 1), (1, 0), (3, 0), (0, 5), (2, 1), (4, -3), (9, 0)])
+def test_continuity_is_what_the_strongest_boundary_on_the_way_leaves(step: tuple[int, int]) -> None:
+    edges = np.random.default_rng(1).random((8, 9)).astype(np.float32)
+    found, (down, right) = boundaries.continuity(edges, step), step
+    height, width = max(0, 8 - down), max(0, 9 - abs(right))
+    assert found.shape == (height, width)
+    length = max(abs(down), abs(right))
+    for row in range(height):
+        for column in range(width):
+            begin = column + max(0, -right)
+            way = [(row + round(down * k / length), begin + round(right * k / length)) for k in range(length + 1)]
+            assert found[row, column] == pytest.approx(1 - max(edges[place] for place in way))
+
+
+def test_colours_that_are_alike_count_as_one_and_others_fall_with_their_distance() -> None:
+    image = np.zeros((1, 4, 3), np.uint8)
+    image[0, 2:] = (0, 30, 40)  # a jump of 50
+    squares = np.array([0.0, 2500.0, 0.0])
+    expected = np.exp(-squares / (2 * squares.mean()))
+    np.testing.assert_allclose(boundaries.colour_likeness(image, (0, 1))[0], expected, rtol=1e-6)
+    features = boundaries.edge_features(image, np.zeros((1, 4), np.float32), ((0, 1), (1, 0)), ["boundary", "colour"])
+    assert [part.shape for part in features] == [(1, 3, 3), (0, 4, 3)]
+    np.testing.assert_array_equal(features[0][..., :2], 1)
+
+
+def test_maps_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenes, asked = made_scenes(3), []
+    edge_maps = boundaries.HED.edge_maps
+
+    def watched(self: Any, images: list[Any], **more: Any) -> Any:
+        asked.append(len(images))
+        return edge_maps(self, images, **more)
+
+    monkeypatch.setattr(boundaries.HED, "edge_maps", watched)
+    some = boundaries.boundary_maps(scenes, scenes.names[:2], tmp_path, published=False, device="cpu")
+    every = boundaries.boundary_maps(scenes, scenes.names, tmp_path, published=False, device="cpu")
+    assert asked == [2, 1]
+    for before, after, (_, image, _) in zip(some, every, scenes, strict=False):
+        np.testing.assert_array_equal(before, after)
+        assert before.shape == image.shape[:2]
+    assert len({edges.tobytes() for edges in every}) == 3
+
+
+# couplings that a network predicts
+
+
+def test_couplings_of_a_mirror_image_are_mirrored() -> None:
+    network = networks.build_network("pretrained", {"width": 8}).train(False)
+    coupled = joint.CoupledNetwork(network, STEPS[:2] + STEPS[3:])
+    with torch.no_grad():
+        coupled.couplings.weight.normal_(generator=torch.Generator().manual_seed(0))
+    image = DATA.scenes[0][1]
+    own, mirrored = coupled.weights_of(image), coupled.weights_of(image[:, ::-1])
+    for weights, other, shape in zip(own, mirrored, [(56, 71), (55, 72), (56, 69), (53, 72)], strict=True):
+        assert weights.shape == shape
+        assert np.ptp(weights) > 0
+        np.testing.assert_allclose(weights, other[:, ::-1], atol=1e-4)
+
+
+def test_untrained_couplings_are_zero() -> None:
+    coupled = joint.CoupledNetwork(networks.build_network("deeplab", {"shrink": 16}).train(False), STEPS[:2])
+    assert not any(weights.any() for weights in coupled.weights_of(DATA.scenes[0][1]))
+
+
+# the run
+
+
+def test_a_smoke_run_has_small_scenes() -> None:
+    scenes = made_scenes(3)
+    small = thumbnails(scenes[:2], 4)
+    assert small.names == scenes.names[:2]
+    for (_, image, labels), (_, _, before) in zip(small, scenes, strict=False):
+        np.testing.assert_array_equal(labels, before[::4, ::4])
+        assert image.shape[:2] == labels.shape
+        inner = np.abs(image[..., 0].astype(int) - (30 * labels.astype(int) + 15)) < 40  # the grey value tells the label
+        assert inner.mean() > 0.8
+
+
+def fits_of(folder: Path, level: str) -> Any:
+    case = TINY.case(DATA, level, 0)
+    models = {model.name: model for model in catalogue.SCENE_MODELS}
+    return fits.KeptFits(stages.Stages(folder), case, models, "cpu", lambda *_: None, "guard")
+
+
+def test_the_temperature_is_the_one_that_held_out_scenes_like_best(tmp_path: Path) -> None:
+    kept = fits_of(tmp_path, "deeplab")
+    base, scale = kept.fitted("unaries"), kept.fitted("scaled").scale
+    case = kept.case
+    truth = np.concatenate([DATA.scenes.labels[n][:, ::7].ravel() for n in case.held_out.inputs])
+    scores = np.concatenate([base.scores(n)[:, ::7].reshape(-1, 8) for n in case.names(case.held_out.inputs)])
+
+    def loss(factor: float) -> float:
+        return -float(log_softmax(factor * scores, axis=1)[np.arange(len(truth)), truth].mean())
+
+    tried = np.linspace(0.2, 5, 200)
+    assert loss(scale) <= min(map(loss, tried)) + 1e-4
+
+
+def test_test_scenes_are_scored_by_a_network_of_all_training_scenes(tmp_path: Path) -> None:
+    kept = fits_of(tmp_path, "deeplab")
+    base, case = kept.fitted("unaries"), kept.case
+    assert base.stores["held_out"] != base.stores["test"]
+    with pytest.raises(KeyError):
+        base.scores(case.names(case.fit.inputs)[0])  # which nobody may ask for: its network saw it
+    for path in base.stores["test"].glob("*.npy"):
+        path.unlink()
+    with pytest.raises(lp.InputError, match="has no scores of scene"):
+        base.logits(case.test.inputs)
+
+
+def test_scenes_are_decoded_the_same_however_many_go_together(tmp_path: Path) -> None:
+    kept = fits_of(tmp_path, "boosted")
+    decoded = []
+    for n_at_once in (1, 2, 3):
+        case = replace(kept.case, experiment=replace(TINY, n_at_once=n_at_once))
+        subject = rows.Subject(case, lambda: kept.fitted("pl-edges"), 3, True, "cpu")
+        decoded.append(subject.decode(DECODERS["locpmap-conditional"], 3))
+    for labels, probability, score, *_ in decoded[1:]:
+        np.testing.assert_array_equal(labels, decoded[0][0])
+        np.testing.assert_allclose(probability, decoded[0][1], atol=1e-6)
+        assert score == pytest.approx(decoded[0][2])
+
+
+def without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_times(item) for key, item in value.items() if key not in TIMES}
+    return [without_times(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_run_has_every_row_and_can_be_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = ["unaries", "scaled", "pl-colour", "consistent-far", "joint"]
+    levels = ["boosted", "deeplab"]
+
+    def run(folder: Path) -> Any:
+        path = experiments.run("stanford", folder, fast=True, device="cpu", levels=levels, models=models)
+        return json.loads(path.read_text("utf-8"))
+
+    result = run(tmp_path / "whole")
+    by_level = {level: {row["model"] for row in result["rows"] if row["level"] == level} for level in levels}
+    assert by_level == {"boosted": set(models) - {"joint"}, "deeplab": set(models)}
+    refused = {row["decoder"] for row in result["rows"] if row["refused"] is not None}
+    assert refused <= {"graph-cut"}  # of edges that repel
+    assert all(len(row["iou"]) == 8 for row in result["rows"] if row["refused"] is None)
+    assert result["protocol"]["paper"]["raw"]["LocPMAP"][-1] == 0.722
+    pictures = np.load(tmp_path / "whole" / "pictures.npz")
+    assert pictures["boosted/input"].shape == (3, 56, 72, 3)
+    assert pictures["deeplab/joint/locpmap/probability"].shape == (3, 56, 72, 2)
+    assert (pictures["deeplab/joint/locpmap/labels"] == -1).any()
+
+    calls, make_row = 0, rows.make_row
+
+    def stop(*given: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 12:
+            raise KeyboardInterrupt
+        return make_row(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "make_row", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "parts")
+    assert without_times(run(tmp_path / "parts")) == without_times(result)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_an_unknown_kind_of_unaries_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with pytest.raises(lp.InputError, match="did you mean 'pretrained'"):
+        experiments.run("stanford", tmp_path, levels=["pretraind"])
+    out = tmp_path / "out"
+    Run(capsys, "reproduce", "digits", "--unary", "boosted", "--output", out).check_refusal(
+        "--unary is given, expected"
+    )
+
+
+def test_every_model_of_the_experiment_is_known_and_so_is_what_it_needs() -> None:
+    for model in catalogue.SCENE_MODELS:
+        assert set(model.needs) <= {other.name for other in catalogue.SCENE_MODELS}
+        assert model.name in STANFORD.models
