@@ -39,6 +39,7 @@ TARGETS = {
     "T3-hard": None,
 }
 BLOCKS_LIMIT, LBP_LIMIT, GRADIENT_LIMIT = 4.0, 2.0, 1 / 0.7
+BLOCKS_TASKS = ("T2", "T3", "5,000 digits")  # on which rows and columns are run
 
 OURS: dict[str, tuple[str, dict[str, Any]]] = {
     "locpmap": ("locpmap", {}),
@@ -200,9 +201,10 @@ def judge(results: dict[str, dict[str, dict[str, Any]]], learning: dict[str, dic
         if limit is not None
         for call, which in (("one call after another", "in_a_row"), ("a call by itself", "milliseconds"))
     ]
-    sites, blocks = ms("T2", "locpmap"), ms("T2", "locpmap, rows and columns")
-    ratio = None if sites is None or blocks is None else blocks / sites
-    verdicts.append(Verdict("T2: rows and columns ÷ single sites", BLOCKS_LIMIT, ratio))
+    for task in BLOCKS_TASKS:
+        sites, blocks = ms(task, "locpmap"), ms(task, "locpmap, rows and columns")
+        ratio = None if sites is None or blocks is None else blocks / sites
+        verdicts.append(Verdict(f"{task}: rows and columns ÷ single sites", BLOCKS_LIMIT, ratio))
     verdicts.append(Verdict("T2: lbp, 50 sweeps, milliseconds of a call", LBP_LIMIT, ms("T2", "lbp, 50 sweeps")))
     verdicts.append(Verdict("T2: lbp, 50 sweeps, milliseconds of its kernels", LBP_LIMIT, busy("T2", "lbp, 50 sweeps")))
     verdicts += [

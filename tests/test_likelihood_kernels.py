@@ -357,6 +357,17 @@ def test_all_void_is_nothing(case: Case, backend: str) -> None:
         np.testing.assert_array_equal(part, 0)
 
 
+def test_arrays_on_the_device_are_contiguous() -> None:
+    """Kernels there read memory as it lies."""
+    pytest.importorskip("torch")
+    from locpmap.kernels.torch.placement import kept_on_device, on_device
+
+    array = np.asfortranarray(np.arange(6).reshape(2, 3))
+    for placed in (on_device(array), kept_on_device(array)):
+        assert placed.is_contiguous()
+        np.testing.assert_array_equal(placed.cpu().numpy(), array)
+
+
 def test_observations_are_moved_to_the_device_once_and_let_go() -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     from locpmap.kernels.torch import placement

@@ -161,7 +161,9 @@ def test_a_smoke_run_has_small_scenes() -> None:
     for (_, image, labels), (_, _, before) in zip(small, scenes, strict=False):
         np.testing.assert_array_equal(labels, before[::4, ::4])
         assert image.shape[:2] == labels.shape
-        inner = np.abs(image[..., 0].astype(int) - (30 * labels.astype(int) + 15)) < 40  # the grey value tells the label
+        inner = (
+            np.abs(image[..., 0].astype(int) - (30 * labels.astype(int) + 15)) < 40
+        )  # the grey value tells the label
         assert inner.mean() > 0.8
 
 

@@ -11,7 +11,7 @@ from tests.test_likelihood_kernels import BLOCKS, Case, Problem, check_same, dra
 from tests.triton.placing import place
 
 from locpmap.kernels.observations import Observations
-from locpmap.kernels.triton import binary_chains, linear_scores
+from locpmap.kernels.triton import binary_chains, binary_margins, linear_scores
 from locpmap.kernels.triton.block_likelihood import block_likelihood
 
 every_case = pytest.mark.parametrize("case", BLOCKS.values(), ids=BLOCKS.keys())
@@ -71,6 +71,21 @@ def test_chains_of_two_labels(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     given = (place_data(problem), problem.plan, place(problem.tables), 0, problem.n_windows)
     assert binary_chains.chains_of(*given)
     check_same(evaluate(problem), expected(problem))
+
+
+def test_more_programs_than_the_last_one_reads_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    for constant, value in {"LANES": 2, "WARPS": 1, "ROUND": 2, "resident": lambda *_: 5}.items():
+        monkeypatch.setattr(binary_chains, constant, value)
+    problem = draw(replace(BLOCKS["rows"], n_images=7))
+    check_same(evaluate(problem), expected(problem))
+
+
+def test_counters_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binary_margins, "COUNTERS", 2)
+    monkeypatch.setattr(binary_margins, "_counters", {})
+    problem = draw(BLOCKS["rows"])
+    for _ in range(5):
+        check_same(evaluate(problem), expected(problem))
 
 
 @pytest.mark.parametrize("name", ["rows", "tiles"])

@@ -15,6 +15,7 @@ from locpmap.graphs.grid import Grid
 from locpmap.inference.climbers import direction_weights
 from locpmap.kernels.perturbation import DROP, GIVEN, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.reference.climb_blocks import climb_blocks as reference
+from locpmap.kernels.triton import keeping
 from locpmap.kernels.triton.climb_lines import climb_lines
 from locpmap.potentials import Potentials
 
@@ -94,6 +95,25 @@ def test_more_samples_than_a_program_takes() -> None:
 @pytest.mark.parametrize("max_sweeps", [1, 2])
 def test_sweeps_are_limited(max_sweeps: int) -> None:
     check(odd_model((3, 3), 3, "either sign", 7), "rows", max_sweeps=max_sweeps)
+
+
+def test_nothing_stays_on_the_device() -> None:
+    """The numbers of sites are kept with the weights, and let go with them."""
+
+    def kept() -> list[Any]:
+        return [key for key in keeping._kept if key[0][0] == "sites"]
+
+    check(odd_model((2, 3), 2, "weight", 1), "rows", n_samples=1)
+    assert not kept()
+    unary = place(np.zeros((1, 6, 2)))
+    right, down = (place(np.ones((1, *shape))) for shape in ((2, 2), (1, 3)))
+    labels = torch.empty((1, 6, 1), dtype=torch.int16, device=DEVICE)
+    given = (True, "rows", Perturbation(PLAIN, 1.0, *KEY), 0, 0, RANDOM, labels[:, :, 0], 0, 0, 3, 5, labels)
+    for _ in range(2):
+        climb_lines(unary, right, down, *given)
+        assert len(kept()) == 1
+    del right, down
+    assert not kept()
 
 
 @pytest.mark.parametrize("weight", [0.0, 1.0, -1.0])

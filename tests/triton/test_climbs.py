@@ -7,16 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import triton
+import triton.language as tl
 from tests.test_backends import FORMS, SHAPES, odd_model
 from tests.triton.placing import DEVICE, place, place_model
 
+from locpmap.errors import InputError
 from locpmap.kernels.perturbation import DROP, GIVEN, LOGISTIC, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.reference import climb_sites as reference_sites
 from locpmap.kernels.reference.conditionals import conditionals as reference_conditionals
 from locpmap.kernels.reference.votes import votes as reference_votes
+from locpmap.kernels.triton import perturb as perturbing
+from locpmap.kernels.triton.climb_potts import climb_potts
 from locpmap.kernels.triton.climb_sites import climb_sites
 from locpmap.kernels.triton.conditionals import conditionals
-from locpmap.kernels.triton.perturb import begin, perturb
+from locpmap.kernels.triton.perturb import begin, items, perturb
 from locpmap.kernels.triton.votes import votes
 from locpmap.potentials import Potentials
 
@@ -50,6 +55,53 @@ def test_noise_and_starts(n_labels: int, scheme: int, dtype: Any) -> None:
             tolerance = 1e-12 if dtype == np.float64 else 1e-5
             np.testing.assert_allclose(found[n, :, :, s].cpu().numpy(), scores, rtol=0, atol=tolerance)
             np.testing.assert_array_equal(labels[n, :, s].cpu().numpy(), start)
+
+
+@triton.jit
+def _first_items(found_ptr, n_sites, n_samples, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    n, i, r, inside = items(n_sites, n_samples, WIDE, BLOCK)
+    place = found_ptr + tl.arange(0, BLOCK)
+    tl.store(place, n + tl.zeros([BLOCK], tl.int64))
+    tl.store(place + BLOCK, i.to(tl.int64))
+    tl.store(place + 2 * BLOCK, r.to(tl.int64))
+    tl.store(place + 3 * BLOCK, inside.to(tl.int64))
+
+
+@pytest.mark.parametrize("n_sites", [2**28 - 2**13, 2**28 - 1, 2**28 + 5, 2**30])
+def test_items_of_large_images(n_sites: int) -> None:
+    found = torch.full((4, 16), -1, device=DEVICE)
+    _first_items[(1,)](found, n_sites, 8, perturbing.is_wide(n_sites, 8), 16)
+    lane = np.arange(16)
+    np.testing.assert_array_equal(found.cpu().numpy(), [0 * lane, lane // 8, lane % 8, lane >= 0])
+
+
+@pytest.mark.parametrize("scheme", [PLAIN, LOGISTIC])
+def test_noise_and_starts_in_64_bits(scheme: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    unary = place(np.random.default_rng(0).normal(size=(2, 70, 2)))
+    where = torch.arange(70, device=DEVICE)
+    how = Perturbation(scheme, 0.5, *KEY)
+
+    def made() -> tuple[Any, Any]:
+        labels = torch.empty((2, 70, R), dtype=torch.uint8, device=DEVICE)
+        scores = perturb(unary, where, how, 1, 8, R)
+        begin(unary, scores, where, how, RANDOM, labels[:, :, 0], 1, 8, labels)
+        return scores, labels
+
+    truth = made()
+    monkeypatch.setattr(perturbing, "MOST_ITEMS", 0)
+    for mine, right in zip(made(), truth, strict=True):
+        torch.testing.assert_close(mine, right, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("n_labels", [2, 3])
+def test_images_that_are_too_large_for_pairs(n_labels: int) -> None:
+    """Nothing is read or made of such an image before it is refused."""
+    height, width = 2**15, 2**14
+    one = torch.zeros(1, device=DEVICE)
+    unary, labels = one.expand(1, height * width, n_labels), one.to(torch.uint8).expand(1, height * width, 8)
+    near = one.expand(1, height, width - 1), one.expand(1, height - 1, width)
+    with pytest.raises(InputError, match=r"536870912 sites, expected fewer than 2\^29 .*: use device='cpu'"):
+        climb_potts(unary, *near, 1.0, *KEY, 0, 0, RANDOM, labels[:, :, 0], 0, 0, width, 5, labels)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from tests.triton.placing import DEVICE
 
 from locpmap import arrays
 from locpmap.errors import BackendError
-from locpmap.inference import infer
+from locpmap.inference import infer, placement
+from locpmap.inference.climbers import BandCounter
+from locpmap.inference.locpmap import LocPMAP
 from locpmap.inference.sampling import Tally
 from locpmap.potentials import Potentials
 
@@ -73,6 +76,105 @@ def test_memory_that_runs_out_changes_nothing(monkeypatch: pytest.MonkeyPatch) -
     assert {(3, 20), (1, 8), (1, 4)} <= set(asked)
     np.testing.assert_array_equal(mine.samples, truth.samples)
     np.testing.assert_array_equal(mine.probability, truth.probability)
+
+
+def test_memory_that_runs_out_leaves_the_band(monkeypatch: pytest.MonkeyPatch) -> None:
+    pot = Potentials.grid(np.random.default_rng(0).normal(size=(3, 4, 2)), 1.0)
+    how: dict[str, Any] = {"n_samples": 16, "band": True, "backend": "triton"}
+    truth = infer(pot, **how).band
+
+    class Short(BandCounter):
+        """Out of memory in the first draw."""
+
+        def __init__(self, problem: Any, climb: Any, draw: Any) -> None:
+            tries: list[Any] = []
+
+            def draw_later(*part: int) -> Any:
+                tries.append(part)
+                if len(tries) == 1:
+                    raise torch.OutOfMemoryError("no room")
+                return draw(*part)
+
+            super().__init__(problem, climb, draw_later)
+
+    monkeypatch.setattr("locpmap.inference.locpmap.BandCounter", Short)
+    mine = infer(pot, **how).band
+    assert mine is not None
+    assert truth is not None
+    assert mine.unique == truth.unique
+    np.testing.assert_array_equal(mine.width, truth.width)
+
+
+@pytest.mark.parametrize(
+    ("backend", "probability"), [("triton", "votes"), ("torch", "votes"), ("torch", "conditional")]
+)
+def test_memory_that_runs_out_when_samples_are_counted(
+    backend: str, probability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is lost or counted twice, and nothing is drawn again: the band is counted with the draws."""
+    pot = Potentials.grid(np.random.default_rng(0).normal(size=(2, 3, 4, 2)), 1.0)
+    how: dict[str, Any] = {"n_samples": 10, "probability": probability, "band": True, "backend": backend}
+    truth = infer(pot, **how)
+    operation = "votes" if probability == "votes" else "conditionals"
+    module = import_module(f"locpmap.kernels.{backend}.{operation}")
+    count, refused = getattr(module, operation), []
+
+    def count_few(*given: Any) -> None:
+        if given[-1] - given[-2] > 3:
+            refused.append(given[-2:])
+            raise torch.OutOfMemoryError("no room")
+        count(*given)
+
+    monkeypatch.setattr(module, operation, count_few)
+    mine = infer(pot, **how)
+    assert refused == [(0, 12), (0, 6), (6, 12)]
+    np.testing.assert_array_equal(mine.probability, truth.probability)
+    assert mine.band is not None
+    assert truth.band is not None
+    np.testing.assert_array_equal(mine.band.width, truth.band.width)
+
+    def count_none(*given: Any) -> None:
+        raise torch.OutOfMemoryError("no room at all")
+
+    monkeypatch.setattr(module, operation, count_none)
+    with pytest.raises(torch.OutOfMemoryError):
+        infer(pot, **how)
+
+
+def test_conditionals_are_added_all_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's operations take sites with many neighbours apart from others, and each part needs memory."""
+    module = import_module("locpmap.kernels.torch.conditionals")
+    pot = Potentials.graph(np.random.default_rng(0).normal(size=(12, 2)), [[0, j] for j in range(1, 12)], 1.0)
+    labels = torch.zeros((1, 12, 3), dtype=torch.int16)
+    sums = torch.zeros((1, 12, 2), dtype=torch.int64)
+    scores, calls = module.local_scores, []
+
+    def first_only(*given: Any) -> Any:
+        calls.append(given)
+        if len(calls) > 1:
+            raise torch.OutOfMemoryError("no room")
+        return scores(*given)
+
+    monkeypatch.setattr(module, "local_scores", first_only)
+    model = pot.model._replace(
+        **{name: torch.from_numpy(np.array(getattr(pot.model, name))) for name in pot.model._fields if name != "potts"}
+    )
+    with pytest.raises(torch.OutOfMemoryError):
+        module.conditionals(model, labels, sums, 0, 0, 12)
+    assert len(calls) == 2
+    assert not sums.any()
+
+
+@pytest.mark.parametrize(("free", "goes"), [(1 << 30, True), (1 << 20, False)])
+def test_models_that_do_not_fit_stay_on_the_cpu(free: int, goes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pot = Potentials.grid(np.zeros((512, 512, 4), np.float32), 1.0)  # 4 MiB
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, 1 << 40))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 0)
+    assert placement.gpu_pays(pot, LocPMAP()) == goes
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 1 << 30)  # which torch holds, but does not use
+    assert placement.gpu_pays(pot, LocPMAP())
 
 
 def test_tensors_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

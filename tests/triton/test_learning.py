@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.triton.placing import DEVICE
 
 import locpmap as lp
@@ -47,6 +48,28 @@ def test_the_same_fit(n_labels: int, objective: str, how: dict[str, Any]) -> Non
 
 def test_tiles() -> None:
     mine, truth = fits(2, "composite", blocks=(2, 2), max_iterations=2)
+    np.testing.assert_allclose(mine.w, truth.w, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("n_labels", "objective"), [(2, "pseudolikelihood"), (2, "composite"), (3, "pseudolikelihood")]
+)
+def test_labels_in_any_order_of_memory(n_labels: int, objective: str) -> None:
+    images, labels = images_and_labels(n_labels, n_images=3)
+    stacked = np.moveaxis(np.ascontiguousarray(np.moveaxis(labels, 0, -1)), -1, 0)
+    how: dict[str, Any] = {"backend": "triton", "max_iterations": 1, "standard_errors": False}
+    mine, truth = (
+        lp.CRF(n_labels, ignore_label=-1).fit(images, given, objective, **how) for given in (stacked, labels)
+    )
+    np.testing.assert_array_equal(mine.w, truth.w)
+    np.testing.assert_array_equal(mine.curve, truth.curve)
+
+
+@pytest.mark.parametrize("objective", ["pseudolikelihood", "composite"])
+def test_in_inference_mode(objective: str) -> None:
+    """Whose tensors do not tell when they are written to."""
+    with torch.inference_mode():
+        mine, truth = fits(2, objective, max_iterations=1)
     np.testing.assert_allclose(mine.w, truth.w, rtol=1e-7, atol=1e-7)
 
 

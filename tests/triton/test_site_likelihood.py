@@ -7,13 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.test_likelihood_kernels import SITES, Case, Problem, check_same, draw
-from tests.triton.placing import place
+from tests.triton.placing import DEVICE, place, place_model
 
-from locpmap.graphs import Grid
+from locpmap.graphs import Graph, Grid
 from locpmap.kernels.observations import Observations
-from locpmap.kernels.triton import binary_sites, linear_scores
+from locpmap.kernels.perturbation import PLAIN, RANDOM, Perturbation
+from locpmap.kernels.triton import binary_margins, binary_sites, keeping, linear_scores
+from locpmap.kernels.triton.operators import operator
 from locpmap.kernels.triton.site_likelihood import site_likelihood
+from locpmap.kernels.triton.slot_rows import slot_rows
+from locpmap.potentials import Potentials
 
 every_case = pytest.mark.parametrize("case", SITES.values(), ids=SITES.keys())
 
@@ -107,19 +112,100 @@ def test_one_sample_other_than_the_labels() -> None:
     check_same(evaluate(problem), expected(problem))
 
 
+def check_tensors(problem: Problem, data: Observations, labels: Any, near: Any) -> None:
+    """The same as the reference's for what the tensors hold now."""
+    given = tuple(place(array) for array in (problem.importance, problem.weights, problem.tables))
+    sums = tuple(place(np.zeros(shape)) for shape in (1, problem.weights.shape, problem.tables.shape))
+    part: tuple[int, ...] = (0, len(labels), 0, labels.shape[1])
+    site_likelihood(data, labels, near, *given, *sums, *part)
+    true, samples = (tensor.cpu().numpy().copy() for tensor in (labels, near))
+    right = expected(replace(problem, labels=true, samples=samples))
+    check_same(tuple(tensor.cpu().numpy() for tensor in sums), right)
+
+
 def test_labels_that_are_written_to() -> None:
-    """What is kept of labels is that of these labels only."""
+    """What is kept of labels is that of these labels only, and of their last state only."""
     problem = draw(SITES["3x5"])
     data, labels = place_data(problem), place(problem.labels)
-    given = tuple(place(array) for array in (problem.importance, problem.weights, problem.tables))
-    for _ in range(2):
-        sums = tuple(place(np.zeros(shape)) for shape in (1, problem.weights.shape, problem.tables.shape))
-        part: tuple[int, ...] = (0, len(labels), 0, labels.shape[1])
-        site_likelihood(data, labels, labels[:, :, None], *given, *sums, *part)
-        true = labels.cpu().numpy().copy()
-        right = expected(replace(problem, labels=true, samples=true[:, :, None]))
-        check_same(tuple(tensor.cpu().numpy() for tensor in sums), right)
+    for _ in range(3):
+        check_tensors(problem, data, labels, labels[:, :, None])
         labels[:, 3:9] = 1 - labels[:, 3:9].abs()
+    (kept,) = (kept for key, (_, kept) in keeping._kept.items() if id(labels) in key)
+    assert len(kept) == 1
+
+
+def test_labels_that_an_operator_writes_to() -> None:
+    """Such as a sample of which the likelihood is asked."""
+    problem = draw(replace(SITES["3x5"], void=0.0))
+    data, drawn = place_data(problem), place(problem.samples)
+    labels = drawn[:, :, 0]
+    check_tensors(problem, data, labels, drawn)
+    potentials = Potentials.grid(np.random.default_rng(1).normal(size=(2, 3, 5, 2)), 0.5)
+    given = torch.empty((0, 0), dtype=torch.int64, device=DEVICE)
+    how = (Perturbation(PLAIN, 1.0, 1, 2), RANDOM, given, 5, 0, 0, 2, 0)
+    operator("climb_sites")(place_model(potentials), *how, drawn)
+    assert (drawn.cpu().numpy() != problem.samples).any()
+    check_tensors(problem, data, labels, drawn)
+
+
+def test_operators_tell_that_they_have_written() -> None:
+    labels = torch.zeros((1, 4, 3), dtype=torch.uint8, device=DEVICE)
+    totals = torch.zeros((1, 4, 2), dtype=torch.int32, device=DEVICE)
+    before = totals._version
+    operator("votes")(labels, totals, 0, 4)
+    assert totals._version > before
+    assert labels._version == 0
+
+
+def test_one_image_as_the_neighbours_of_all() -> None:
+    """An expanded view begins where the labels do."""
+    problem = draw(SITES["3x5"])
+    labels = place(problem.labels)
+    check_tensors(problem, place_data(problem), labels, labels[:1, :, None].expand(2, 15, 1))
+
+
+@pytest.mark.parametrize("strided", [False, True])
+def test_labels_in_any_order_of_memory(strided: bool) -> None:
+    problem = draw(SITES["3x5"])
+    labels = place(problem.labels).t().contiguous().t()
+    if strided:
+        labels = place(problem.labels).repeat_interleave(2, dim=1)[:, ::2]
+    assert not labels.is_contiguous()
+    check_tensors(problem, place_data(problem), labels, labels[:, :, None])
+
+
+@pytest.mark.parametrize("n_rows", [14, 15, 16])
+def test_as_many_rows_as_a_code_holds(n_rows: int) -> None:
+    star = Graph(n_rows + 1, [[0, j] if j % 2 else [j, 0] for j in range(1, n_rows + 1)])
+    problem = draw(Case(star, 2, n_pairwise=1, void=0.2))
+    assert len(slot_rows(place_data(problem), 1).kinds) == n_rows
+    assert binary_sites.is_binary(place_data(problem), place(problem.tables), 1) == (n_rows < 16)
+    check_same(evaluate(problem), expected(problem))
+
+
+@pytest.mark.parametrize("n_programs", [4, 5])
+def test_more_programs_than_the_last_one_reads_at_a_time(n_programs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for constant, value in {"LANES": 4, "WARPS": 1, "ROUND": 2, "resident": lambda *_: n_programs}.items():
+        monkeypatch.setattr(binary_sites, constant, value)
+    problem = draw(replace(SITES["3x5"], n_images=11))
+    check_same(evaluate(problem), expected(problem))
+
+
+def test_counters_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binary_margins, "COUNTERS", 2)
+    monkeypatch.setattr(binary_margins, "_counters", {})
+    problem = draw(SITES["3x5"])
+    for _ in range(5):
+        check_same(evaluate(problem), expected(problem))
+
+
+def test_products_of_many_images_stay_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all labels are equally likely, each of the steps between two logarithms doubles a product, four times."""
+    for constant, value in {"LANES": 16, "WARPS": 1, "resident": lambda *_: 1}.items():
+        monkeypatch.setattr(binary_sites, constant, value)
+    problem = draw(Case(Grid(4, 4), 2, n_pairwise=1, n_images=160, dtype=np.float32, scale=0.0))
+    value, *_ = evaluate(problem)
+    assert value == pytest.approx(problem.importance[0, 0] * problem.labels.size * np.log(2), rel=1e-6)
 
 
 def test_tied_directions_share_their_tables() -> None:

@@ -43,7 +43,8 @@ class Labelling:
             also = "" if self.ignore_label is None else f" or ignore_label={self.ignore_label}"
             value = flat[wrong & ~void][0]
             raise InputError(f"{name} contains {value}, expected labels from 0 to {self.n_labels - 1}{also}")
-        return np.where(void, VOID, flat).astype(np.int16)
+        # In one order of memory, whatever the caller's: some kernels read arrays as they lie.
+        return np.where(void, VOID, flat).astype(np.int16, order="C")
 
 
 def gather(inputs: Any, labels: Any, site_weights: Any, extract: Extract, read: Labelling) -> Source:

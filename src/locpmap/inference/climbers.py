@@ -174,10 +174,12 @@ class BandCounter:
         self._lock = threading.Lock()
 
     def __call__(self, lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
-        """Draw, and count where the two ends differ."""
+        """Draw, and count where the two ends differ: once all is drawn, for a draw that fails is made again."""
+        drawn = self.draw(lo, hi, first, count)
         (least, _), (greatest, _) = (end(lo, hi, first, count) for end in self.ends)
         differ = least != greatest
+        width, unique = differ.sum(axis=2), (~differ.any(axis=1)).sum(axis=1)
         with self._lock:
-            self.differ[lo:hi] += differ.sum(axis=2)
-            self.unique[lo:hi] += (~differ.any(axis=1)).sum(axis=1)
-        return self.draw(lo, hi, first, count)
+            self.differ[lo:hi] += width
+            self.unique[lo:hi] += unique
+        return drawn

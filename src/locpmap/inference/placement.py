@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from locpmap.arrays import on_gpu
 from locpmap.errors import BackendError
@@ -18,6 +20,10 @@ from locpmap.potentials import Potentials
 WORTH_A_TRANSFER = 2**25
 WORTH_AN_IMPORT = 2**32
 DRIVER = Path("/dev/nvidiactl")
+
+# Memory on the device, as multiples of the unaries: of all images (themselves, totals, probabilities, messages both
+# ways along two edges a site), and of the one whose samples are drawn at a time (perturbed scores of eight, and lists).
+FOR_ALL, FOR_ONE = 8, 16
 
 
 def place(potentials: Potentials, decoder: Decoder, backend: str, device: str) -> Backend:
@@ -46,4 +52,22 @@ def gpu_pays(potentials: Potentials, decoder: Decoder) -> bool:
         return False
     if find_spec("torch") is None or find_spec(ON_GPU) is None:
         return False
-    return bool(import_module("torch").cuda.is_available())
+    cuda = import_module("torch").cuda
+    return bool(cuda.is_available()) and bytes_needed(potentials) <= free_bytes(cuda)
+
+
+def bytes_needed(potentials: Potentials) -> int:
+    """What decoding takes on a GPU at least, roughly: rounds of samples are made smaller, but not for ever."""
+    unary, pairwise = potentials.unary, potentials.pairwise
+    terms = (*(pairwise.weights or ()), pairwise.features, pairwise.tables)
+    # On the device terms may come twice, as they are and as kernels take them.
+    of_terms = 2 * sum(term.nbytes for term in terms if term is not None)
+    return int(of_terms + FOR_ALL * unary.nbytes + FOR_ONE * unary.nbytes // len(unary))
+
+
+def free_bytes(cuda: Any) -> float:
+    """Of the current GPU: what nobody holds, and what torch holds without use; infinite where it does not tell."""
+    try:
+        return float(cuda.mem_get_info()[0] + cuda.memory_reserved() - cuda.memory_allocated())
+    except (RuntimeError, AssertionError):  # whoever decodes there will hear why
+        return math.inf

@@ -23,6 +23,7 @@ Array = npt.NDArray[Any]
 # Draw samples first .. first + count of images lo .. hi: labels (hi - lo, S, count), or words (hi - lo, S) with a bit
 # per sample, and the sweeps of each climb (hi - lo, count).
 Draw = Callable[[int, int, int, int], tuple[Array, Array]]
+Job = tuple[int, int, int, int]  # its arguments
 
 # A round of samples holds no more than this beside twice the unaries, so that memory does not grow with the number of
 # samples; no more work than this, so that progress and time limits have a say; and no more samples than a machine word
@@ -30,7 +31,7 @@ Draw = Callable[[int, int, int, int], tuple[Array, Array]]
 ROUND_BYTES = 48 << 20
 ROUND_WORK = 1 << 28
 ROUND_SAMPLES = 64
-MAX_ITEMS = 2**31 - 2**16  # sites times samples of an image, which kernels on a GPU count in 32 bits
+MAX_ITEMS = 2**31 - 2**16  # sites times samples of an image, beyond which kernels on a GPU count in 64 bits, slower
 QUANTUM = 8  # samples are split at multiples of this, since up to eight of them share a call of Philox
 
 
@@ -100,7 +101,7 @@ class Tally:
             drawn = problem.threads.map(self.draw, jobs)
         except RuntimeError as error:
             halves = halved(lo, hi, first, count)
-            if type(error).__name__ != "OutOfMemoryError" or not halves:
+            if not out_of_memory(error) or not halves:
                 raise
         if drawn is None:  # out of the handler, which keeps what the failed attempt held
             for half in halves:  # noise does not know of chunks, so the samples stay the same
@@ -109,15 +110,7 @@ class Tally:
 
         def add(begin: int, stop: int) -> None:
             for job, (labels, _) in zip(jobs, drawn, strict=True):
-                totals = self.totals[job[0] : job[1]]
-                if labels.ndim == 2 and self.conditional:
-                    problem.kernels.bit_conditionals(problem.model, labels, job[3], totals, job[0], begin, stop)
-                elif labels.ndim == 2:
-                    problem.kernels.bit_votes(labels, job[3], totals, begin, stop)
-                elif self.conditional:
-                    problem.kernels.conditionals(problem.model, labels, totals, job[0], begin, stop)
-                else:
-                    problem.kernels.votes(labels, totals, begin, stop)
+                self._add(problem, labels, job, begin, stop)
 
         problem.threads.map(add, ranges(problem.potentials.n_sites, n_threads))
         for job, (labels, sweeps) in zip(jobs, drawn, strict=True):
@@ -125,6 +118,30 @@ class Tally:
             if self.kept is not None:
                 at = job[2] - self.n_samples
                 self.kept[-1][job[0] : job[1], :, at : at + job[3]] = labels
+
+    def _add(self, problem: Problem, labels: Array, job: Job, begin: int, stop: int) -> None:
+        """Add up what a job drew at sites begin..stop: where memory is short, half of them after the other.
+
+        Kernels add all or nothing, so nothing counts twice; and nothing is drawn again, which would.
+        """
+        lo, hi, _, count = job
+        totals = self.totals[lo:hi]
+        try:
+            if labels.ndim == 2 and self.conditional:
+                problem.kernels.bit_conditionals(problem.model, labels, count, totals, lo, begin, stop)
+            elif labels.ndim == 2:
+                problem.kernels.bit_votes(labels, count, totals, begin, stop)
+            elif self.conditional:
+                problem.kernels.conditionals(problem.model, labels, totals, lo, begin, stop)
+            else:
+                problem.kernels.votes(labels, totals, begin, stop)
+            return
+        except RuntimeError as error:
+            if not out_of_memory(error) or stop - begin < 2:
+                raise
+        middle = (begin + stop) // 2
+        self._add(problem, labels, job, begin, middle)
+        self._add(problem, labels, job, middle, stop)
 
     def standard_error(self) -> float:
         """The largest Monte-Carlo standard error of any probability, with one vote each way added for caution."""
@@ -179,7 +196,12 @@ def gpu_room(device: Any) -> int:
     return int(import_module("torch").cuda.get_device_properties(device).total_memory // 4)
 
 
-def halved(lo: int, hi: int, first: int, count: int) -> list[tuple[int, int, int, int]]:
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether torch found no memory on its device; by the error's name, for torch may not be there."""
+    return type(error).__name__ == "OutOfMemoryError"
+
+
+def halved(lo: int, hi: int, first: int, count: int) -> list[Job]:
     """A chunk in two, by images or by samples; nothing where it is too small for that."""
     if hi - lo > 1:
         middle = (lo + hi) // 2

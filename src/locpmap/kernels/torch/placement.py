@@ -17,8 +17,8 @@ def device() -> torch.device:
 
 
 def on_device(array: npt.NDArray[Any]) -> torch.Tensor:
-    """The array as a tensor of its own on the device."""
-    return torch.tensor(array, device=device())
+    """The array as a tensor of its own on the device, in C order, since Triton's kernels read memory as it lies."""
+    return torch.tensor(array, device=device()).contiguous()
 
 
 def kept_on_device(array: npt.NDArray[Any]) -> torch.Tensor:

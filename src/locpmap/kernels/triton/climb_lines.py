@@ -6,8 +6,6 @@ once, and wait for one another before they go on to the next.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 import triton
 import triton.language as tl
@@ -15,6 +13,7 @@ import triton.language as tl
 from locpmap.kernels.perturbation import PLAIN, Perturbation
 from locpmap.kernels.reference.climb_blocks import ROUNDING
 from locpmap.kernels.triton.grid_lines import Lines, Near, Site, best_labels, is_open, trace
+from locpmap.kernels.triton.keeping import kept_with
 from locpmap.kernels.triton.perturb import begin, perturb
 from locpmap.kernels.triton.potts_grid import images_apart
 from locpmap.kernels.triton.turns import BARRIER, resident_programs, wait_for_all
@@ -66,7 +65,9 @@ def climb_lines(
     """
     n_images, _, n_labels = unary.shape
     n_samples, height, width, device = labels.shape[2], right.shape[1], down.shape[2], unary.device
-    site_id = _site_ids(height, width, row, column, full_width, device)
+    window = (row, column, full_width)
+    # Kept as long as the weights are, which belong to the potentials where all images share them.
+    site_id = kept_with((right, down), ("sites", *window), lambda: _site_ids(height, width, *window, device))
     key = (first_image, first_sample)
     noisy = perturb(unary, site_id, perturbation, *key, n_samples)
     begin(unary, noisy, site_id, perturbation, start, given, *key, labels)
@@ -99,7 +100,6 @@ def climb_lines(
     return changed.view(n_images, n_samples)
 
 
-@lru_cache(maxsize=4)
 def _site_ids(height: int, width: int, row: int, column: int, full_width: int, device: torch.device) -> torch.Tensor:
     """Global site numbers, which key the noise, (S,)."""
     first = row * full_width + column

@@ -14,6 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
+from locpmap.errors import InputError
 from locpmap.kernels import perturbation
 from locpmap.kernels.triton.potts_first import Draw, Drawn, first_visit, start_words
 from locpmap.kernels.triton.potts_grid import Field, Terms, describe_sites, images_apart, lanes
@@ -21,6 +22,7 @@ from locpmap.kernels.triton.potts_visits import clear_marks, list_open, visit
 from locpmap.kernels.triton.turns import BARRIER, at_once, resident_programs, wait_for_all
 
 TILE, VISIT = 128, 128  # lanes of a tile; pairs visited at a time
+MAX_PAIRS = 2**31 - 2**20  # of a site of a colour and a sample, which are numbered in 32 bits, and some visits more
 TILES_EACH = 32  # tiles of a colour that a program has at least: smaller images have fewer programs
 
 PERTURBED = tl.constexpr(perturbation.PERTURBED)
@@ -100,6 +102,10 @@ def climb_with_scores(
     else:
         packed = torch.empty((n_images, n_sites, n_words), dtype=words, device=device)
     n_tiles = -(-height * ((width + 1) // 2) * n_words // TILE)
+    if n_tiles * TILE * pack > MAX_PAIRS:
+        raise InputError(
+            f"an image has {n_sites} sites, expected fewer than 2^29 for lazy noise on a GPU: use device='cpu'"
+        )
     registers = 64 if n_labels == 2 else 96
     programs = resident_programs(device, registers)
     team = max(1, min(programs, n_tiles // TILES_EACH))

@@ -112,7 +112,10 @@ def _register(name: str, operation: Operation) -> None:
         return given
 
     def run(*flat: Any) -> Any:
-        result = kernel(**gathered(flat))
+        given = gathered(flat)
+        result = kernel(**given)
+        # Torch does not see what kernels write, and what is kept with a tensor goes by its version.
+        torch.autograd.graph.increment_version([given[name] for name in operation.written if given[name] is not None])
         return None if result is None else result.clone()  # it may be a part of something larger
 
     def like(*flat: Any) -> Any:

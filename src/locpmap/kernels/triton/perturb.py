@@ -15,6 +15,7 @@ from locpmap.kernels.triton.lazy_noise import logistic, start_bits
 from locpmap.kernels.triton.philox import DROP, PLAIN, START, pick, uniform, words
 
 BLOCK = 256
+MOST_ITEMS = 2**31 - 2**16  # that an image has in 32 bits, and a block more
 
 _PLAIN, _LOGISTIC, _DROP = (tl.constexpr(scheme) for scheme in (schemes.PLAIN, schemes.LOGISTIC, schemes.DROP))
 
@@ -36,7 +37,8 @@ def perturb(
     scores = torch.empty((n_images, n_sites, n_labels, n_samples), dtype=unary.dtype, device=unary.device)
     grid = (n_images * triton.cdiv(n_sites * n_samples, BLOCK),)
     key = (amount, k0, k1, first_image, first_sample)
-    _perturb[grid](unary, site_id, scores, *key, n_sites, n_samples, n_labels, scheme, BLOCK)
+    how = (n_labels, scheme, is_wide(n_sites, n_samples), BLOCK)
+    _perturb[grid](unary, site_id, scores, *key, n_sites, n_samples, *how)
     return scores
 
 
@@ -60,16 +62,26 @@ def begin(
     else:
         grid = (n_images * triton.cdiv(n_sites * n_samples, BLOCK),)
         key = (perturbation.k0, perturbation.k1, first_image, first_sample)
-        _start[grid](unary, site_id, labels, *key, n_sites, n_samples, n_labels, perturbation.scheme, BLOCK)
+        how = (n_labels, perturbation.scheme, is_wide(n_sites, n_samples), BLOCK)
+        _start[grid](unary, site_id, labels, *key, n_sites, n_samples, *how)
+
+
+def is_wide(n_sites: int, n_samples: int) -> bool:
+    """Whether the items of an image are more than 32 bits count: then kernels are compiled anew, and divide slower."""
+    return n_sites * n_samples > MOST_ITEMS
 
 
 @triton.jit
-def items(n_sites, n_samples, BLOCK: tl.constexpr):
+def items(n_sites, n_samples, WIDE: tl.constexpr, BLOCK: tl.constexpr):
     """Image, site and sample of every lane, and whether there is such an item: samples go fastest."""
-    per_image = (n_sites * n_samples + BLOCK - 1) // BLOCK
+    if WIDE:
+        count = tl.cast(n_sites, tl.int64) * n_samples
+    else:
+        count = n_sites * n_samples
+    per_image = (count + BLOCK - 1) // BLOCK
     image = (tl.program_id(0) // per_image).to(tl.int64)
     lane = (tl.program_id(0) % per_image) * BLOCK + tl.arange(0, BLOCK)
-    return image, lane // n_samples, lane % n_samples, lane < n_sites * n_samples
+    return image, lane // n_samples, lane % n_samples, lane < count
 
 
 @triton.jit
@@ -86,9 +98,10 @@ def _perturb(
     n_samples,
     N_LABELS: tl.constexpr,
     SCHEME: tl.constexpr,
+    WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    n, i, r, inside = items(n_sites, n_samples, BLOCK)
+    n, i, r, inside = items(n_sites, n_samples, WIDE, BLOCK)
     image, sample = first_image + n, (first_sample + r).to(tl.int64)
     site = tl.load(site_ptr + i, mask=inside, other=0)
     row = (n * n_sites + i) * N_LABELS
@@ -134,9 +147,10 @@ def _start(
     n_samples,
     N_LABELS: tl.constexpr,
     SCHEME: tl.constexpr,
+    WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    n, i, r, inside = items(n_sites, n_samples, BLOCK)
+    n, i, r, inside = items(n_sites, n_samples, WIDE, BLOCK)
     image, sample = first_image + n, (first_sample + r).to(tl.int64)
     site = tl.load(site_ptr + i, mask=inside, other=0)
     row = (n * n_sites + i) * N_LABELS
