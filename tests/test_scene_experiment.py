@@ -28,6 +28,7 @@ catalogue = pytest.importorskip("locpmap.experiments.scenes.catalogue")
 fits = pytest.importorskip("locpmap.experiments.fits")
 joint = pytest.importorskip("locpmap.experiments.scenes.joint")
 networks = pytest.importorskip("locpmap.experiments.scenes.networks")
+pairwise = pytest.importorskip("locpmap.experiments.scenes.pairwise")
 rows = pytest.importorskip("locpmap.experiments.rows")
 stages = pytest.importorskip("locpmap.experiments.stages")
 
@@ -197,6 +198,32 @@ def test_test_scenes_are_scored_by_a_network_of_all_training_scenes(tmp_path: Pa
         path.unlink()
     with pytest.raises(lp.InputError, match="has no scores of scene"):
         base.logits(case.test.inputs)
+
+
+def test_a_window_has_the_scores_and_edges_of_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairwise, "WINDOW", (20, 31))
+    kept = fits_of(tmp_path, "deeplab")
+    couplings = pairwise.Couplings(("colour",), ((0, 1), (1, 0), (0, 9)), kept.fitted("unaries"), tmp_path, "cpu")
+    inputs = kept.case.held_out.inputs
+    seen = couplings.windows(inputs, 0, lambda *_: None)
+    assert len({labels.tobytes() for _, labels in seen}) == len(inputs)
+    for number, (window, labels), whole in zip(inputs, seen, couplings.of(inputs), strict=True):
+        assert labels.shape == window.structure.shape == (20, 31)
+        truth, shape = DATA.scenes.labels[number], whole.structure.shape
+        places = [
+            (top, left)
+            for top in range(shape[0] - 19)
+            for left in range(shape[1] - 30)
+            if np.array_equal(truth[top : top + 20, left : left + 31], labels)
+        ]
+        sites = np.arange(truth.size).reshape(shape)
+        there = [sites[top : top + 20, left : left + 31].ravel() for top, left in places]
+        right = [np.array_equal(whole.unary[0, place], window.unary[0]) for place in there]
+        assert sum(right) == 1  # labels may repeat, scores do not
+        place = there[right.index(True)]
+        of_edge = {tuple(edge): values for edge, values in zip(whole.structure.edges(), whole.pairwise[0], strict=True)}
+        for edge, values in zip(window.structure.edges(), window.pairwise[0], strict=True):
+            np.testing.assert_array_equal(of_edge[tuple(place[edge])], values)
 
 
 def test_scenes_are_decoded_the_same_however_many_go_together(tmp_path: Path) -> None:

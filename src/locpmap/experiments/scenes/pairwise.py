@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from locpmap.crf import CRF
 from locpmap.data.scenes import CLASSES, VOID
@@ -20,9 +23,10 @@ from locpmap.graphs import Grid
 from locpmap.potentials import Potentials
 
 # Held-out scenes that weights are learned on, others that consistent learning stops by, and how often at most it asks
-# these: a dozen weights need no more.
-N_FIT, N_STOP = 30, 20
+# these.  A dozen weights need no more, and of each scene no more than a window.
+N_FIT, N_STOP = 60, 40
 MOST_CHECKS = 30
+WINDOW = (128, 160)
 
 
 @dataclass(frozen=True)
@@ -30,13 +34,32 @@ class Couplings:
     """Features of the edges of a scene: which neighbours, and what is known of the way to them."""
 
     kinds: tuple[str, ...]  # "boundary", "colour"
-    steps: tuple[tuple[int, int], ...]
+    steps: tuple[tuple[int, int], ...]  # none to the left
     base: SceneUnaries
     cache: Path
     device: str
 
     def of(self, inputs: Array, progress: Progress | None = None) -> list[Features]:
         """Of scenes, each at its own size."""
+        return [self._features(*arrays) for _, arrays in self._arrays(inputs, progress)]
+
+    def windows(self, inputs: Array, seed: int, progress: Progress) -> list[tuple[Features, Array]]:
+        """Of a window of every scene, somewhere in it, with its labels."""
+        rng, found = np.random.default_rng(seed), []
+        for number, (scores, pairwise) in self._arrays(inputs, progress):
+            labels = self.base.case.data.scenes.labels[number]
+            height, width = np.minimum(WINDOW, labels.shape)
+            top, left = (int(rng.integers(n + 1)) for n in np.subtract(labels.shape, (height, width)))
+            here = slice(top, top + height), slice(left, left + width)
+            along = [
+                features[top : top + max(0, height - down), left : left + max(0, width - right)]
+                for features, (down, right) in zip(pairwise, self.steps, strict=True)
+            ]
+            found.append((self._features(scores[here], along), labels[here]))
+        return found
+
+    def _arrays(self, inputs: Array, progress: Progress | None) -> Iterator[tuple[int, tuple[Array, Sequence[Array]]]]:
+        """Number, scores and edge features of one scene after the other."""
         case = self.base.case
         names = case.names(inputs)
         maps: list[Any] = [None] * len(names)
@@ -50,18 +73,14 @@ class Couplings:
                 device=self.device,
                 progress=progress,
             )
-        every = zip(inputs, names, maps, strict=True)
-        return [self._features(self.base.scores(name), number, edges) for number, name, edges in every]
+        for number, name, edges in zip(inputs, names, maps, strict=True):
+            image = case.data.scenes[number][1]
+            yield number, (self.base.scores(name), edge_features(image, edges, self.steps, self.kinds))
 
-    def _features(self, scores: Array, number: int, edges: Any) -> Features:
-        image = self.base.case.data.scenes[number][1]
-        pairwise = edge_features(image, edges, self.steps, self.kinds)
+    def _features(self, scores: Array, pairwise: Sequence[Array]) -> Features:
+        names = ("constant", *self.kinds)
         return Features.grid(
-            scores,
-            pairwise,
-            connectivity=self.steps,
-            unary_names=CLASSES,
-            pairwise_names=("constant", *self.kinds),
+            scores, tuple(pairwise), connectivity=self.steps, unary_names=CLASSES, pairwise_names=names
         )
 
 
@@ -107,10 +126,10 @@ class SceneCRFModel(Model):
     def fit(self, case: Case, store: Fits, device: str, progress: Progress) -> Fitted:
         began, consistent = time.perf_counter(), self.learning == "consistent"
         couplings = self._couplings(store, device)
-        part = case.held_out
-        n_fit = min(N_FIT, len(part) // 2)
-        features = couplings.of(part.inputs[: n_fit + N_STOP], progress)
-        truth = [couplings.base.case.data.scenes.labels[number] for number in part.inputs]
+        seed = case.seed_of(f"training of {self.name}")
+        n_fit = min(N_FIT, len(case.held_out) // 2)
+        seen = couplings.windows(case.held_out.inputs[: n_fit + N_STOP], seed, progress)
+        features, truth = map(list, zip(*seen, strict=True))
         crf = CRF(
             len(CLASSES),
             features=None,
@@ -123,9 +142,9 @@ class SceneCRFModel(Model):
             features[:n_fit],
             truth[:n_fit],
             self.learning,
-            validation=(features[n_fit:], truth[n_fit : len(features)]) if consistent else None,
+            validation=(features[n_fit:], truth[n_fit:]) if consistent else None,
             max_iterations=min(max_iterations(case), MOST_CHECKS) if consistent else max_iterations(case),
-            seed=case.seed_of(f"training of {self.name}"),
+            seed=seed,
             progress=lambda done, most, value: progress(done, most),
             device=device,
             standard_errors=False,
