@@ -28,7 +28,7 @@ LAYERS = (
     {"potentials"},
     {"features", "result"},
     {"data", "formats", "inference", "learning", "metrics"},
-    {"crf"},
+    {"crf", "measuring"},
     {""},  # the package itself, and whatever it hands out under its own name
     {"estimators", "nn"},
     {"experiments", "report"},

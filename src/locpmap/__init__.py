@@ -38,6 +38,7 @@ from locpmap.inference import (
     infer,
 )
 from locpmap.learning import FitResult, FitStatus
+from locpmap.measuring import Measurement, measure
 from locpmap.pairwise import Factored
 from locpmap.potentials import Potentials
 from locpmap.result import Band, BoundKind, Result, Status
@@ -72,6 +73,7 @@ __all__ = [
     "LocpmapError",
     "MaxProduct",
     "MeanField",
+    "Measurement",
     "PerturbAndMAP",
     "PerturbAndMaxProduct",
     "Potentials",
@@ -79,6 +81,7 @@ __all__ = [
     "Status",
     "TooLargeError",
     "infer",
+    "measure",
     "metrics",
     "read_uai",
     "write_uai",

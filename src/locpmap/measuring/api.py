@@ -1,0 +1,249 @@
+"""`measure`: a quantity of label maps, with its uncertainty, from whole samples.
+
+A sample of LocPMAP is a whole label map y^m, so whatever f computes from a map has a distribution, that of
+f(y^1) .. f(y^M).  Probabilities per pixel do not tell it: they do not say which pixels go together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.arrays import Restore, frozen, to_numpy
+from locpmap.errors import InputError, InputTypeError, unknown, whole_number
+from locpmap.inference import LocPMAP, infer
+from locpmap.inference.decoder import Outcome, Problem, Step
+from locpmap.inference.sampling import Tally
+from locpmap.measuring.measurement import Measurement, checked_levels
+from locpmap.measuring.quantities import NAMES, PerLabel, named_quantity
+from locpmap.potentials import Potentials
+from locpmap.result import Result
+
+Array = npt.NDArray[Any]
+
+DEFAULT_SAMPLES = 200
+OF_LOCPMAP = ("blocks", "start", "max_sweeps", "temperature", "noise")
+OF_INFER = ("backend", "device", "n_threads")
+ARGUMENTS = ("n_samples", "seed", "quantiles", "names", "first_image")
+
+
+def measure(
+    what: Result | Potentials,
+    quantity: str | Callable[[Array], Any],
+    *,
+    n_samples: int | None = None,
+    seed: int = 0,
+    quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+    names: Sequence[str] | None = None,
+    first_image: int = 0,
+    **options: Any,
+) -> Measurement:
+    """Measure a quantity in sampled label maps: per image and label its mean, spread, quantiles and histogram.
+
+    Args:
+        what: Potentials, from which LocPMAP draws samples; or a result that holds samples (``keep_samples=True``), of
+            which all are measured.  Those of ``gibbs`` depend on one another: the standard error is too small.
+        quantity: "area" (sites per label), "presence" (1 where the label occurs, so that the mean is its probability),
+            "components" (connected parts per label), "perimeter" (edges from a site with the label to one with
+            another, so that the border of the image does not count), or a callable that takes one label map, int64
+            (H, W) or on a graph (S,), and returns a number or a vector, always of one length.  Neighbours are four on
+            a grid, whatever the model's connectivity, and on a graph those of its edges.  Masked sites have label -1
+            and count for nothing, also as neighbours.
+        n_samples: Samples to draw from potentials, 200 unless told.
+        seed: The seed of LocPMAP's noise.
+        quantiles: Levels of ``quantiles``, numbers from 0 to 1.
+        names: What the printed table calls the labels (or entries of the callable's vector); their numbers by default.
+        first_image: The number of the first image in the noise's keys, as in :func:`locpmap.infer`.
+        **options: Options of :class:`locpmap.LocPMAP` (blocks, start, max_sweeps, temperature, noise) and of
+            :func:`locpmap.infer` (backend, device, n_threads).
+
+    Samples are drawn image by image, measured as they come and forgotten: memory holds the M numbers per label and one
+    round of samples of one image (64 at most on the CPU), and the numbers of an image do not depend on the batch it is
+    in.  They are those of :func:`locpmap.infer` on the batch, but where ``noise="auto"`` would choose otherwise for the
+    image alone: more than two labels, and negative Potts weights in other images only.
+    Beside drawing, a sample costs O(S), "perimeter" O(S + E), "components" O(S) per label that occurs.
+
+    >>> import locpmap as lp
+    >>> unary = np.zeros((8, 8, 2))
+    >>> unary[2:6, 2:6, 1] = 3.0
+    >>> unary[..., 0] += 1.0
+    >>> pot = lp.Potentials.grid(unary, 0.5)
+    >>> area = lp.measure(pot, "area", n_samples=400, seed=0)
+    >>> low, high = area.interval(0.9)
+    >>> bool(low[1] < area.mean[1] < high[1])
+    True
+    >>> result = lp.infer(pot, "locpmap", n_samples=400, seed=0, keep_samples=True)
+    >>> bool((lp.measure(result, "area").mean == area.mean).all())
+    True
+    >>> lp.measure(pot, lambda labels: (labels[:, :4] == 1).sum(), n_samples=50).mean.shape
+    (1,)
+    """
+    if not isinstance(what, Result | Potentials):
+        raise InputTypeError(f"what is a {type(what).__name__}, expected Potentials, or a Result that holds samples")
+    potentials = what.potentials if isinstance(what, Result) else what
+    levels, meter = checked_levels(quantiles), Meter.of(quantity, potentials)
+    _check_names(names, meter.length)
+    if isinstance(what, Result):
+        drawing = {"n_samples": n_samples is not None, "seed": seed != 0, "first_image": first_image != 0}
+        _refuse_drawing([*(name for name, given in drawing.items() if given), *options], what)
+        found = _of_result(what, meter)
+    else:
+        decoder, settings = _configured(DEFAULT_SAMPLES if n_samples is None else n_samples, options)
+        first = whole_number("first_image", first_image, 0, 2**28)
+        found = _of_potentials(what, meter, decoder, first, {**settings, "seed": seed})
+    values = np.stack([np.stack(image) for image in found], axis=1)  # (M, N, K)
+    _check_names(names, meter.length)
+    return Measurement(
+        quantity=meter.name,
+        values=frozen(values if potentials.batched else values[:, 0]),
+        names=tuple(map(str, range(values.shape[2]))) if names is None else tuple(names),
+        levels=levels,
+    )
+
+
+@dataclass
+class Meter:
+    """A quantity of label maps as a checked function of flat samples."""
+
+    name: str
+    quantity: PerLabel
+    shape: tuple[int, ...]
+    length: int | None = None  # of the vectors; of a callable's, once there was one
+
+    @classmethod
+    def of(cls, quantity: object, potentials: Potentials) -> Meter:
+        """The meter of a named quantity or of a callable, or the error for what is neither."""
+        structure = potentials.structure
+        if isinstance(quantity, str):
+            n_labels = potentials.n_labels
+            return cls(quantity, named_quantity(quantity, structure, n_labels), structure.shape, n_labels)
+        if not callable(quantity):
+            names = ", ".join(map(repr, NAMES))
+            raise InputTypeError(f"quantity is {quantity!r}, expected {names}, or a callable that takes a label map")
+        return cls(getattr(quantity, "__name__", type(quantity).__name__), quantity, structure.shape)
+
+    def __call__(self, sample: Array) -> Array:
+        """The quantity of one labelling (S,) as a vector (K,); the map is a copy, which a callable may change."""
+        answer = to_numpy(self.quantity(sample.astype(np.int64).reshape(self.shape)), "what quantity returned")
+        if answer.ndim > 1 or not answer.size:
+            raise InputError(f"quantity returned an array of shape {answer.shape}, expected a number or a vector")
+        vector = np.array(answer, np.float64, ndmin=1)
+        if self.length is not None and len(vector) != self.length:
+            raise InputError(f"quantity returned {len(vector)} numbers, expected {self.length} as for the first map")
+        if not np.isfinite(vector).all():
+            raise InputError(f"quantity returned {vector[~np.isfinite(vector)][0]}, expected finite numbers")
+        self.length = len(vector)
+        return vector
+
+
+def _of_result(result: Result, meter: Meter) -> list[list[Array]]:
+    """The quantity in the samples that a result holds: per image and sample, (K,)."""
+    if result.samples is None:
+        raise InputError(f"what is a Result of {result.method} without samples, expected one with keep_samples=True")
+    potentials, n_samples = result.potentials, len(result.samples)
+    flat = result.samples.reshape(n_samples, potentials.n_images, potentials.n_sites)
+    return [list(map(meter, to_numpy(flat[:, n], "samples"))) for n in range(potentials.n_images)]
+
+
+def _of_potentials(
+    potentials: Potentials, meter: Meter, decoder: LocPMAP, first_image: int, settings: dict[str, Any]
+) -> list[list[Array]]:
+    """The quantity in samples that LocPMAP draws, image by image: per image and sample, (K,)."""
+    start = _start(decoder.start, potentials)
+    found = []
+    for n in range(potentials.n_images):
+        own = replace(decoder, start=start if isinstance(start, str) else start[n])
+        found.append(_of_image(_one_image(potentials, n), meter, own, {**settings, "first_image": first_image + n}))
+    return found
+
+
+def _of_image(image: Potentials, meter: Meter, decoder: LocPMAP, settings: dict[str, Any]) -> list[Array]:
+    """The quantity in samples of one image."""
+    found: list[Array] = []
+
+    def take(samples: Array) -> None:
+        found.extend(map(meter, samples))
+
+    infer(image, Streaming(**vars(decoder), take=take), **settings)
+    return found
+
+
+def _ignore(samples: Array) -> None:
+    """Take samples and forget them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Streaming(LocPMAP):
+    """LocPMAP on one image that hands every round of samples over instead of keeping them: needs ``keep_samples``.
+
+    Args:
+        take: Called with each round's samples, (R, S), masked sites -1.
+    """
+
+    take: Callable[[Array], None] = field(default=_ignore, kw_only=True)
+
+    def step(self, problem: Problem, state: Tally) -> Step:
+        step = super().step(problem, state)
+        assert state.kept is not None
+        samples, masked = Restore()(state.kept.pop()[0]).T, problem.potentials.masked  # a step is one round
+        self.take(samples if masked is None else np.where(Restore()(masked), -1, samples))
+        return step
+
+    def finish(self, problem: Problem, state: Tally) -> Outcome:
+        state.kept = None
+        return super().finish(problem, state)
+
+
+def _one_image(potentials: Potentials, n: int) -> Potentials:
+    """One image of a batch by itself."""
+
+    def own(array: Any) -> Any:
+        return array if array is None or len(array) == 1 else frozen(array[n : n + 1])
+
+    term = potentials.pairwise
+    pairwise = replace(
+        term,
+        weights=None if term.weights is None else tuple(own(weight) for weight in term.weights),
+        features=own(term.features),
+        tables=own(term.tables),
+    )
+    unary, masked = own(potentials.unary), own(potentials.masked)
+    return replace(potentials, unary=unary, pairwise=pairwise, masked=masked, batched=False)
+
+
+def _start(start: Any, potentials: Potentials) -> Any:
+    """A start's name, or labels (N, ..)."""
+    if isinstance(start, str):
+        return start
+    return potentials.flat_labels(start, "start").reshape(-1, *potentials.structure.shape)
+
+
+def _configured(n_samples: int, options: dict[str, Any]) -> tuple[LocPMAP, dict[str, Any]]:
+    """LocPMAP and what `infer` takes besides."""
+    for option in options:
+        if option not in (*OF_LOCPMAP, *OF_INFER):
+            raise unknown("option of measure", option, (*OF_LOCPMAP, *OF_INFER, *ARGUMENTS))
+    of_locpmap, of_infer = (
+        {name: options[name] for name in names if name in options} for names in (OF_LOCPMAP, OF_INFER)
+    )
+    return LocPMAP(n_samples, **of_locpmap, keep_samples=True), of_infer
+
+
+def _refuse_drawing(given: Sequence[str], result: Result) -> None:
+    if given:
+        raise InputError(
+            f"what is a Result of {result.method}, whose samples are drawn: {', '.join(given)} cannot be given"
+        )
+
+
+def _check_names(names: object, length: int | None) -> None:
+    if names is None:
+        return
+    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise InputTypeError(f"names is {names!r}, expected a sequence of strings")
+    if length is not None and len(names) != length:
+        raise InputError(f"names has {len(names)} entries, expected {length}: one per label or entry of the quantity")

@@ -1,0 +1,96 @@
+"""What can be measured in one label map: a number per label.
+
+Maps have the structure's shape, (H, W) or (S,); masked sites have label -1 and count for nothing, also as neighbours.
+On a grid sites have four neighbours here, whatever the model's connectivity; on a graph, those that edges join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.errors import unknown
+from locpmap.graphs import Graph, Grid
+
+Array = npt.NDArray[Any]
+PerLabel = Callable[[Array], Any]  # of one label map
+
+NAMES = ("area", "presence", "components", "perimeter")
+
+
+def named_quantity(quantity: str, structure: Grid | Graph, n_labels: int) -> PerLabel:
+    """The quantity of that name as a function of a label map, or the error that suggests the nearest name."""
+    if quantity not in NAMES:
+        raise unknown("quantity", quantity, NAMES)
+    if quantity == "area":
+        return partial(area, n_labels=n_labels)
+    if quantity == "presence":
+        return partial(presence, n_labels=n_labels)
+    if quantity == "components" and isinstance(structure, Grid):
+        return partial(components, n_labels=n_labels)
+    neighbours = Grid(structure.height, structure.width) if isinstance(structure, Grid) else structure
+    over_edges = perimeter if quantity == "perimeter" else components_of_graph
+    return partial(over_edges, n_labels=n_labels, edges=neighbours.edges())
+
+
+def area(labels: Array, n_labels: int) -> Array:
+    """Sites per label; O(S).
+
+    >>> area(np.array([[0, 0, 2], [-1, 2, 2]]), 4).tolist()
+    [2, 0, 3, 0]
+    """
+    return np.bincount(labels.ravel() + 1, minlength=n_labels + 1)[1:]
+
+
+def presence(labels: Array, n_labels: int) -> Array:
+    """1 for labels that occur, 0 for others; O(S).
+
+    >>> presence(np.array([[0, 0, 2], [-1, 2, 2]]), 4).tolist()
+    [1, 0, 1, 0]
+    """
+    return (area(labels, n_labels) > 0).astype(np.int64)
+
+
+def perimeter(labels: Array, n_labels: int, edges: Array) -> Array:
+    """Per label, the edges from a site with it to one with another: each counts for both; O(S + E).
+
+    >>> perimeter(np.array([[0, 0, 2], [-1, 2, 2]]), 3, Grid(2, 3).edges()).tolist()
+    [2, 0, 2]
+    """
+    first, second = labels.ravel()[edges.T]  # (E,) each
+    between = (first != second) & (first >= 0) & (second >= 0)
+    return area(first[between], n_labels) + area(second[between], n_labels)
+
+
+def components(labels: Array, n_labels: int) -> Array:
+    """Connected parts per label of an image, with four neighbours; O(S) for every label that occurs.
+
+    >>> components(np.array([[0, 2, 0], [2, 0, -1]]), 3).tolist()
+    [3, 0, 2]
+    """
+    from scipy import ndimage
+
+    counts = np.zeros(n_labels, np.int64)
+    for label in np.flatnonzero(presence(labels, n_labels)):
+        counts[label] = ndimage.label(labels == label)[1]
+    return counts
+
+
+def components_of_graph(labels: Array, n_labels: int, edges: Array) -> Array:
+    """Connected parts per label of a graph; O(S + E).
+
+    >>> components_of_graph(np.array([0, 0, 1, 0]), 2, Graph(4, [[0, 1], [1, 2], [2, 3]]).edges()).tolist()
+    [2, 1]
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    first, second = edges[labels[edges[:, 0]] == labels[edges[:, 1]]].T
+    within = coo_array((np.ones(len(first), bool), (first, second)), shape=(len(labels), len(labels)))
+    part = connected_components(within, directed=False)[1]
+    one_each = np.unique(part, return_index=True)[1]  # masked ones are among them, and `area` leaves them out
+    return area(labels[one_each], n_labels)
