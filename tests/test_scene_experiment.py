@@ -13,9 +13,10 @@ from scipy.special import log_softmax
 
 import locpmap as lp
 from locpmap import experiments
-from locpmap.data.scenes import thumbnails
+from locpmap.data.scenes import Scenes, thumbnails
 from locpmap.experiments import protocol, runner
 from locpmap.experiments.decoders import DECODERS
+from locpmap.experiments.scenes import experiment as scene_experiment
 from locpmap.experiments.scenes.canvas import crf_on_canvas, on_canvas
 from locpmap.experiments.scenes.experiment import STANFORD, SceneData, SceneLabeling
 
@@ -34,7 +35,18 @@ stages = pytest.importorskip("locpmap.experiments.stages")
 
 STEPS = ((0, 1), (1, 0), (2, -1), (0, 3), (3, 0))
 TINY = replace(STANFORD, n_train=10, n_test=3, n_at_once=2, n_seeds=1, fast=True)
-DATA = SceneData(made_scenes(14), None)
+
+
+def with_void(scenes: Scenes, relabelled: tuple[str, ...] = ()) -> Scenes:
+    """Scenes with a stripe of void pixels; the named ones with other labels elsewhere."""
+    maps = {}
+    for name, labels in zip(scenes.names, scenes.labels, strict=True):
+        maps[name] = (labels + 1) % 8 if name in relabelled else labels.copy()
+        maps[name][5:8] = -1
+    return Scenes(scenes._photographs, maps)
+
+
+DATA = SceneData(with_void(made_scenes(14)), None)
 TIMES = {"seconds", "started", "finished", "command"}
 
 
@@ -60,7 +72,7 @@ def test_a_seed_decides_the_split_and_scenes_lie_in_the_corner_of_a_canvas() -> 
         labels = DATA.scenes.labels[number]
         height, width = labels.shape
         np.testing.assert_array_equal(truth[:height, :width], labels)
-        assert (truth != -1).sum() == labels.size
+        assert (truth != -1).sum() == (labels != -1).sum() == labels.size - 3 * width
     np.testing.assert_array_equal(case.images(case.test)[0, :50, :60], DATA.scenes[case.test.inputs[0]][1][:50, :60])
     with pytest.raises(lp.InputError, match="have 14 scenes, expected at least 16"):
         replace(TINY, n_test=6).case(DATA, "boosted", 0)
@@ -168,8 +180,8 @@ def test_a_smoke_run_has_small_scenes() -> None:
         assert inner.mean() > 0.8
 
 
-def fits_of(folder: Path, level: str) -> Any:
-    case = TINY.case(DATA, level, 0)
+def fits_of(folder: Path, level: str, data: SceneData = DATA) -> Any:
+    case = TINY.case(data, level, 0)
     models = {model.name: model for model in catalogue.SCENE_MODELS}
     return fits.KeptFits(stages.Stages(folder), case, models, "cpu", lambda *_: None, "guard")
 
@@ -180,12 +192,89 @@ def test_the_temperature_is_the_one_that_held_out_scenes_like_best(tmp_path: Pat
     case = kept.case
     truth = np.concatenate([DATA.scenes.labels[n][:, ::7].ravel() for n in case.held_out.inputs])
     scores = np.concatenate([base.scores(n)[:, ::7].reshape(-1, 8) for n in case.names(case.held_out.inputs)])
+    truth, scores = truth[truth != -1], scores[truth != -1]
 
     def loss(factor: float) -> float:
         return -float(log_softmax(factor * scores, axis=1)[np.arange(len(truth)), truth].mean())
 
     tried = np.linspace(0.2, 5, 200)
     assert loss(scale) <= min(map(loss, tried)) + 1e-4
+    logits = kept.fitted("unaries").logits(case.test.inputs)
+    scaled = kept.fitted("scaled").probability(case.test.inputs)
+    np.testing.assert_allclose(np.log(scaled), log_softmax(scale * logits, axis=-1), atol=1e-5)
+
+
+@pytest.mark.parametrize("level", ["boosted", "deeplab"])
+def test_labels_of_test_scenes_change_no_weight(level: str, tmp_path: Path) -> None:
+    """Nor do those of held-out scenes change the network that scores them."""
+    case = fits_of(tmp_path, level).case
+    test, held_out = (tuple(case.names(part.inputs)) for part in (case.test, case.held_out))
+    models = ["unaries", "scaled", "pl-colour", "consistent-colour", *(["joint"] if level == "deeplab" else [])]
+
+    def weights(folder: str, relabelled: tuple[str, ...]) -> Any:
+        kept = fits_of(tmp_path / folder, level, SceneData(with_void(made_scenes(14), relabelled), None))
+        found = {name: kept.record(name)["details"] for name in models} | {"scores": kept.fitted("unaries").content()}
+        folder_of_scores = kept.fitted("unaries").stores["held_out"]
+        scores = {path.name: path.read_bytes() for path in sorted(folder_of_scores.glob("*.npy"))}
+        return found, scores
+
+    plain, scores = weights("plain", ())
+    assert weights("test", test)[0] == plain
+    other, other_scores = weights("held-out", held_out)
+    assert other_scores == scores or level == "boosted"  # boosting keeps its training scenes' own scores beside
+    assert other["pl-colour"] != plain["pl-colour"]
+
+
+def test_decoders_are_tuned_on_scenes_that_no_weight_was_learned_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    batches = joint.SceneBatches
+
+    def watched(scenes: Any, *given: Any) -> Any:
+        shown.extend(name for name, _, _ in scenes)
+        return batches(scenes, *given)
+
+    monkeypatch.setattr(joint, "SceneBatches", watched)
+    monkeypatch.setattr(scene_experiment, "N_TUNING", 1)
+    kept = fits_of(tmp_path, "deeplab")
+    kept.record("joint")
+    case = kept.case
+    assert len(case.tuning) == 1
+    assert len(shown) == len(case.fit) + len(case.held_out) - 1
+    assert not set(shown) & set(case.names(np.concatenate([case.tuning.inputs, case.test.inputs])))
+
+
+def test_a_photograph_that_is_there_twice_is_in_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = TINY.case(DATA, "boosted", 0)
+    first, later, last = (case.names(part.inputs)[0] for part in (case.fit, case.held_out, case.test))
+    monkeypatch.setattr(scene_experiment, "TWINS", ((last, first), (later, case.names(case.fit.inputs)[1])))
+    other = TINY.case(DATA, "boosted", 0)
+    assert other.names(other.test.inputs) == case.names(case.test.inputs)
+    assert other.names(other.held_out.inputs) == case.names(case.held_out.inputs)
+    assert other.names(other.fit.inputs) == case.names(case.fit.inputs)[2:]
+
+
+def test_scores_that_are_gone_or_changed_are_made_again(tmp_path: Path) -> None:
+    kept = fits_of(tmp_path / "a", "deeplab")
+    base = kept.fitted("unaries")
+    before, paths = base.content(), sorted(base.stores["test"].glob("*.npy"))
+    paths[0].unlink()
+    assert fits_of(tmp_path / "a", "deeplab").fitted("unaries").content() == before
+    np.save(paths[1], -3 * np.load(paths[1]))
+    again = fits_of(tmp_path / "a", "deeplab").fitted("unaries").content()
+    assert again != before  # it cannot know which were right, but it does not take them for the old ones
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert fits_of(tmp_path / "b", "deeplab").fitted("unaries").content() == again  # a folder may move
+
+
+def test_another_recipe_is_another_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = fits_of(tmp_path, "deeplab")
+    before = {name: kept.record(name)["sha256"] for name in ("unaries", "pl-colour")}
+    monkeypatch.setattr(pairwise, "WINDOW", (20, 31))
+    other = fits_of(tmp_path, "deeplab")
+    assert other.record("unaries")["sha256"] == before["unaries"]
+    assert other.record("pl-colour")["sha256"] != before["pl-colour"]
 
 
 def test_test_scenes_are_scored_by_a_network_of_all_training_scenes(tmp_path: Path) -> None:
@@ -286,6 +375,8 @@ def test_a_run_has_every_row_and_can_be_interrupted(tmp_path: Path, monkeypatch:
 def test_an_unknown_kind_of_unaries_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with pytest.raises(lp.InputError, match="did you mean 'pretrained'"):
         experiments.run("stanford", tmp_path, levels=["pretraind"])
+    with pytest.raises(lp.InputError, match="has no model joint at level boosted"):
+        experiments.run("stanford", tmp_path, levels=["boosted"], models=["joint"])
     out = tmp_path / "out"
     Run(capsys, "reproduce", "digits", "--unary", "boosted", "--output", out).check_refusal(
         "--unary is given, expected"

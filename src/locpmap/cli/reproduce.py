@@ -55,6 +55,8 @@ def reproduce(
     from locpmap.experiments.protocol import known_experiment
 
     folder = Path("out") / known_experiment(experiment).name if output is None else output
+    if train and experiment == "stanford":
+        raise InputError("--train is given with stanford, expected it with digits: stanford trains its networks always")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--output is {folder}, a file, expected a folder")
     fetch_with_bar(known_experiment(experiment).dataset, data, None, hidden=as_json)

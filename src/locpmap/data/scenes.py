@@ -18,6 +18,11 @@ from locpmap.errors import InputError
 
 CLASSES = ("sky", "tree", "road", "grass", "water", "building", "mountain", "object")
 VOID = -1
+# Photographs that are there twice, under labels of their own: the first three pairs to the byte, the others nearly so.
+TWINS = (
+    *(("6000068", "6000318"), ("6000117", "6000324"), ("6000257", "6000348")),
+    *(("1000288", "9000288"), ("1000875", "9000875"), ("1001184", "9001184")),
+)
 
 Scene = tuple[str, npt.NDArray[np.uint8], npt.NDArray[np.int8]]
 

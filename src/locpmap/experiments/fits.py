@@ -33,10 +33,20 @@ class KeptFits:
         record = self.record(name)
         fitted = self._ready[name][1]
         if fitted is None:
-            fitted = self.models[name].load(self._weights(name), self.case, self, self.device)
+            fitted = self._load(name)
+            record = self.record(name)
             fitted.details, fitted.seconds = record["details"], record["seconds"]
             self._ready[name] = record, fitted
         return fitted
+
+    def _load(self, name: str) -> Fitted:
+        """What was kept; fitted again where something that it rests on is gone, or is no longer what it was."""
+        model = self.models[name]
+        try:
+            return model.load(self._weights(name), self.case, self, self.device)
+        except InputError:
+            self._fit(name, self._settings(model))
+            return model.load(self._weights(name), self.case, self, self.device)
 
     def record(self, name: str) -> dict[str, Any]:
         """``seconds``, ``details`` and ``sha256`` of a model, fitted now if it is not there."""
@@ -79,7 +89,7 @@ class KeptFits:
         return {
             "guard": self.guard,
             "case": self.case.name,
-            "model": [model.name, model.learning, model.settings],
+            "model": [model.name, model.learning, model.settings, model.constants(self.case)],
             "needs": {other: self.record(other)["sha256"] for other in model.needs_for(self.case)},
         }
 

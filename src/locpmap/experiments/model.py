@@ -68,6 +68,10 @@ class Model(ABC):
         """Those that this case really needs."""
         return self.needs
 
+    def constants(self, case: Case) -> dict[str, Any]:
+        """What decides the weights beside ``settings``, in what JSON can hold: another fit where it changes."""
+        return {}
+
     @abstractmethod
     def fit(self, case: Case, store: Fits, device: str, progress: Progress) -> Fitted:
         """Learn from ``case.fit``, with ``case.held_out`` to stop or refit on; never look at ``case.test``."""

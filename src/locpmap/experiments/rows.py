@@ -118,7 +118,8 @@ class Subject:
             labels = self.infer(potentials, method, seed=self.case.seed_of("tuning"), **options).labels
         except LocpmapError:
             return -1.0
-        return float(np.mean(intersection_over_union(labels, truth, potentials.n_labels, ignore_label=VOID)))
+        found = intersection_over_union(labels, truth, potentials.n_labels, ignore_label=VOID)
+        return float(np.mean(found[np.unique(truth[truth != VOID])]))  # of labels that are there
 
     def _argmax(self, n_images: int) -> Decoded:
         if self._network is None or len(self._network[0]) < n_images:

@@ -63,6 +63,10 @@ def run(
     protocol = replace(protocol.smoke() if fast else protocol, train=train)
     chosen = choose(protocol, models)
     plan = Plan(protocol, chosen, _levels(protocol, levels), _seeds(protocol, seeds))
+    for level in plan.levels:
+        if not plan.models_at(level):
+            names = ", ".join(model.name for model in chosen)
+            raise InputError(f"{protocol.name} has no model {names} at level {level}, expected others for that level")
     if device not in DEVICES:
         raise unknown("device", device, DEVICES)
     loaded = protocol.load(data)

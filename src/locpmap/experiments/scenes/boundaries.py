@@ -11,6 +11,7 @@ import torch
 
 from locpmap.data.cache import PathLike
 from locpmap.data.scenes import Scenes
+from locpmap.errors import InputError
 from locpmap.experiments.scenes.feature_cache import hash_of
 from locpmap.experiments.scenes.split import named
 from locpmap.formats.arrays import read_array, write_array
@@ -52,16 +53,31 @@ def boundary_maps(
     images = [image for _, image, _ in named(scenes, names)]
     place = Path(folder) / ("published" if published else "random")
     paths = [place / f"{hash_of(image)[:24]}.npy" for image in images]
-    missing = [number for number, path in enumerate(paths) if not path.exists()]
+    kept = [_read(path) for path in paths]
+    missing = [number for number, edges in enumerate(kept) if edges is None]
     if missing:
         place.mkdir(parents=True, exist_ok=True)
         where = choose_device(device)
         network = (HED.published(folder=weights_folder) if published else _random()).to(where)
-        n_together = BATCH if where.type == "cuda" else 1
-        found = network.edge_maps([images[k] for k in missing], batch_size=n_together, progress=progress)
-        for number, edges in zip(missing, found, strict=True):
-            write_array(paths[number], np.round(LEVELS * edges).astype(np.uint8))
-    return [read_array(path).astype(np.float32) / np.float32(LEVELS) for path in paths]
+        for lo in range(0, len(missing), BATCH):  # kept as they come
+            numbers = missing[lo : lo + BATCH]
+            n_together = BATCH if where.type == "cuda" else 1
+            for number, edges in zip(
+                numbers, network.edge_maps([images[k] for k in numbers], batch_size=n_together), strict=True
+            ):
+                write_array(paths[number], np.round(LEVELS * edges).astype(np.uint8))
+                kept[number] = _read(paths[number])
+            if progress is not None:
+                progress(lo + len(numbers), len(missing))
+    return [edges for edges in kept if edges is not None]
+
+
+def _read(path: Path) -> Map | None:
+    """A map that was kept; a file that cannot be read counts as missing."""
+    try:
+        return read_array(path).astype(np.float32) / np.float32(LEVELS) if path.exists() else None
+    except InputError:
+        return None
 
 
 def _random() -> HED:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from locpmap.data.cache import PathLike
-from locpmap.data.scenes import CLASSES, VOID, Scenes, thumbnails
+from locpmap.data.scenes import CLASSES, TWINS, VOID, Scenes, thumbnails
 from locpmap.errors import InputError
 from locpmap.experiments import paper
 from locpmap.experiments.decoders import Listed
@@ -40,6 +40,13 @@ class SceneData:
     def files(self) -> tuple[tuple[str, str, int], ...]:
         """(name, sha256, bytes) of what was read."""
         return self.scenes.files
+
+
+def _twins(scenes: Scenes, numbers: Array) -> list[int]:
+    """The numbers of scenes that show the same photograph as one of these."""
+    names = {scenes.names[number] for number in numbers}
+    others = {b if a in names else a for a, b in TWINS if a in names or b in names}
+    return [number for number, name in enumerate(scenes.names) if name in others - names]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -104,18 +111,22 @@ class SceneLabeling(Experiment):
         return height, width
 
     def case(self, data: SceneData, level: str, seed: int) -> SceneCase:
-        """A seeded split, the same for every kind of unaries."""
+        """A seeded split, the same for every kind of unaries, without scenes whose photograph is in a later part."""
         wanted = self.n_train + self.n_test
         if len(data.scenes) < wanted:
             raise InputError(f"the data of {self.name} have {len(data.scenes)} scenes, expected at least {wanted}")
         split = split_scenes(data.scenes.names, self.n_train, seed=seed)
         train, test = (np.array(numbers_of(data.scenes, names)) for names in (split.train, split.test[: self.n_test]))
+        held_out = train[self.n_fit :]
+        held_out = held_out[~np.isin(held_out, _twins(data.scenes, test))]
+        fit = train[: self.n_fit]
+        fit = fit[~np.isin(fit, _twins(data.scenes, np.concatenate([held_out, test])))]
         labels, size = data.scenes.labels, self.size(data)
 
         def part(numbers: Array) -> Part:
             return Part(on_canvas([labels[number] for number in numbers], size, VOID), numbers)
 
-        parts = (part(numbers) for numbers in (train[: self.n_fit], train[self.n_fit :], test))
+        parts = (part(numbers) for numbers in (fit, held_out, test))
         return SceneCase(self, level, seed, None, *parts, data=data)
 
     def n_given(self, decoder: Listed, n_test: int) -> int:

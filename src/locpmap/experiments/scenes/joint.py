@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -120,12 +120,16 @@ class FittedJoint(Fitted):
 
 @dataclass(frozen=True, kw_only=True)
 class JointModel(Model):
-    """A network that never saw the held-out scenes goes on, with couplings, on all training scenes.
+    """A network that never saw the held-out scenes goes on, with couplings, on these too, but for those for tuning.
 
     ``settings`` hold the ``steps``, the ``recipe``, and ``n_samples`` and ``max_sweeps`` of the loss.
     """
 
     features: str = "scene"
+
+    def constants(self, case: Case) -> dict[str, Any]:
+        """What a network is shown, and how it is asked."""
+        return {"shown": asdict(RECIPES[case.level]), "scales": list(SCALES)}
 
     def fit(self, case: Case, store: Fits, device: str, progress: Progress) -> Fitted:
         assert isinstance(case, SceneCase)
@@ -134,9 +138,10 @@ class JointModel(Model):
         samples, sweeps = (self.settings[name] for name in ("n_samples", "max_sweeps"))
         steps = _steps(self.settings["steps"])
         objective = ConsistentLoss(samples, sweeps, seed=seed, ignore_index=VOID, steps=steps)
-        network = load_network(base.stores["held_out"].parent / "network.safetensors")
+        network = load_network(base.network("held_out"))
         coupled = CoupledNetwork(network, steps, objective).to(place)
-        names = case.names(np.concatenate([case.fit.inputs, case.held_out.inputs]))
+        training = np.concatenate([case.fit.inputs, case.held_out.inputs])
+        names = case.names(training[~np.isin(training, case.tuning.inputs)])  # decoders are tuned on the others
         shown = RECIPES[case.level]
         recipe = FAST if case.experiment.fast else Recipe(**self.settings["recipe"])
         crop = (32, 32) if case.experiment.fast else shown.crop

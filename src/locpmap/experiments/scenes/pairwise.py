@@ -123,6 +123,10 @@ class SceneCRFModel(Model):
 
     features: str = "scene"
 
+    def constants(self, case: Case) -> dict[str, Any]:
+        """How much it learns from."""
+        return {"scenes": [N_FIT, N_STOP], "checks": MOST_CHECKS, "window": list(WINDOW)}
+
     def fit(self, case: Case, store: Fits, device: str, progress: Progress) -> Fitted:
         began, consistent = time.perf_counter(), self.learning == "consistent"
         couplings = self._couplings(store, device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,10 @@ BOUNDS = (0.2, 5.0)
 class SceneUnaries(Fitted):
     """Scores of held-out and test scenes, by models that never saw them."""
 
-    def __init__(self, case: SceneCase, stores: dict[str, Path], details: dict[str, Any], seconds: float) -> None:
-        self.case, self.stores = case, stores  # of the parts "held_out" and "test"
+    def __init__(
+        self, case: SceneCase, cache: Path, stores: dict[str, Path], details: dict[str, Any], seconds: float
+    ) -> None:
+        self.case, self.cache, self.stores = case, cache, stores  # of the parts "held_out" and "test"
         self.details, self.seconds = details, seconds
         self._store_of = {
             name: UnaryStore(folder)
@@ -45,7 +47,7 @@ class SceneUnaries(Fitted):
         """Of one scene, (H, W, 8)."""
         store = self._store_of[name]
         if name not in store:
-            raise InputError(f"{store.folder} has no scores of scene {name}: remove it, and they are made again")
+            raise InputError(f"{store.folder} has no scores of scene {name}, expected those of every scene")
         return store[name]
 
     def logits(self, inputs: Array) -> Array:
@@ -55,11 +57,21 @@ class SceneUnaries(Fitted):
     def probability(self, inputs: Array) -> Array:
         return softmax(self.logits(inputs), axis=-1)
 
+    def network(self, part: str) -> Path:
+        """The network that scored a part."""
+        path = self.stores[part].parent / "network.safetensors"
+        if not path.exists():
+            raise InputError(f"{path} is not there: remove {path.parent}, and the network is trained again")
+        return path
+
+    def content(self) -> str:
+        """A digest of all scores."""
+        return digest({name: hash_of(self.scores(name)) for name in self._store_of})
+
     def save(self, path: Path) -> None:
         """Where the scores are, and what they are: whatever is made with them holds as long as these stay the same."""
-        content = digest({name: hash_of(self.scores(name)) for name in self._store_of})
-        folders = {part: str(folder) for part, folder in self.stores.items()}
-        write_model(path, {}, {"kind": FILE_KIND, "folders": folders, "content": content})
+        folders = {part: str(folder.relative_to(self.cache)) for part, folder in self.stores.items()}
+        write_model(path, {}, {"kind": FILE_KIND, "folders": folders, "content": self.content()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +79,17 @@ class UnariesModel(Model):
     """Boosting or a network, as the case's level says; ``settings`` may hold the ``loss`` of the network."""
 
     features: str = "scene"
+
+    def constants(self, case: Case) -> dict[str, Any]:
+        """The recipe of the level."""
+        if case.level == "boosted":
+            from locpmap.experiments.scenes.boosted_unaries import BoostedSettings
+
+            return asdict(BoostedSettings())
+        from locpmap.experiments.scenes.training import RECIPES
+        from locpmap.experiments.scenes.unseen import SCALES
+
+        return {"recipe": asdict(RECIPES[case.level]), "scales": list(SCALES)}
 
     def fit(self, case: Case, store: Fits, device: str, progress: Progress) -> Fitted:
         assert isinstance(case, SceneCase)
@@ -76,14 +99,18 @@ class UnariesModel(Model):
         # Held-out scenes by what learned from the others, test scenes by what learned from all: both are unseen.
         jobs = {"held_out": (fit, held_out), "test": (fit + held_out, test)}
         folders = {part: make(case, *names, store, device, progress).folder for part, names in jobs.items()}
-        return SceneUnaries(case, folders, dict(self.settings), time.perf_counter() - began)
+        return SceneUnaries(case, store.cache, folders, dict(self.settings), time.perf_counter() - began)
 
     def load(self, path: Path, case: Case, store: Fits, device: str) -> Fitted:
         assert isinstance(case, SceneCase)
         _, header = read_model(path)
         if header.get("kind") != FILE_KIND:
             raise InputError(f"{path} holds a {header.get('kind')!r}, expected {FILE_KIND!r}")
-        return SceneUnaries(case, {part: Path(folder) for part, folder in header["folders"].items()}, {}, 0.0)
+        folders = {part: store.cache / folder for part, folder in header["folders"].items()}
+        found = SceneUnaries(case, store.cache, folders, {}, 0.0)
+        if found.content() != header["content"]:
+            raise InputError(f"{store.cache} holds other scores than {path} was made of")
+        return found
 
     def _boosted(
         self,

@@ -67,32 +67,30 @@ def unseen_logits(
         raise InputError(f"predict names {both[0]}, which learn names, too, expected scenes that the network never saw")
     recipe = recipe or RECIPES[kind]
     settings = {"kind": kind, "learn": list(learn), "seed": seed, "fast": fast, "recipe": asdict(recipe)}
+    scales = (1.0,) if fast else SCALES
     given = {key: value if isinstance(value, str) else np.asarray(value).tolist() for key, value in training.items()}
     seen = [[hash_of(image), hash_of(labels)] for _, image, labels in named(scenes, learn)]
     place = Path(folder) / f"{kind}-{digest(settings | {'training': given, 'scenes': seen})[:24]}"
     place.mkdir(parents=True, exist_ok=True)
-    store, kept, state = UnaryStore(place / "logits"), place / "network.safetensors", place / "training.safetensors"
+    store = UnaryStore(place / f"logits-{'-'.join(map(str, scales))}")
+    kept, state = place / "network.safetensors", place / "training.safetensors"
     if not kept.exists():
-        network = train_scene_network(
-            kind,
-            scenes,
-            learn,
-            seed=seed,
-            device=device,
-            checkpoint=state,
-            progress=progress,
-            fast=fast,
-            recipe=recipe,
-            folder=weights_folder,
-            **training,
-        )
+        how: dict[str, Any] = {"seed": seed, "device": device, "checkpoint": state, "progress": progress, "fast": fast}
+        how |= {"recipe": recipe, "folder": weights_folder, **training}
+        try:
+            network = train_scene_network(kind, scenes, learn, **how)
+        except InputError:
+            if not state.exists():
+                raise
+            state.unlink()  # damaged: begin anew
+            network = train_scene_network(kind, scenes, learn, **how)
         save_network(kept, network, half=True)
         state.unlink(missing_ok=True)
     missing = [name for name in predict if name not in store]
     if missing:
         network = load_network(kept).to(choose_device(device))  # as the next run will find it
         for done, (name, image, _) in enumerate(named(scenes, missing), 1):
-            store.put(name, predict_logits(network, image, scales=(1.0,) if fast else SCALES))
+            store.put(name, predict_logits(network, image, scales=scales))
             if progress is not None:
                 progress(done, len(missing))
     return store
