@@ -14,7 +14,7 @@ from scipy.special import log_softmax
 import locpmap as lp
 from locpmap import experiments
 from locpmap.data.scenes import Scenes, thumbnails
-from locpmap.experiments import protocol, runner
+from locpmap.experiments import normal, protocol, runner
 from locpmap.experiments.decoders import DECODERS
 from locpmap.experiments.scenes import experiment as scene_experiment
 from locpmap.experiments.scenes.canvas import crf_on_canvas, on_canvas
@@ -157,6 +157,19 @@ def test_couplings_of_a_mirror_image_are_mirrored() -> None:
         assert weights.shape == shape
         assert np.ptp(weights) > 0
         np.testing.assert_allclose(weights, other[:, ::-1], atol=1e-4)
+
+
+def test_steps_aslant_are_refused() -> None:
+    with pytest.raises(lp.InputError, match="expected none aslant"):
+        joint.CoupledNetwork(networks.build_network("deeplab", {"shrink": 16}), STEPS)
+
+
+def test_the_first_scenes_of_a_batch_keep_their_mask() -> None:
+    unary = np.random.default_rng(0).normal(size=(2, 3, 4, 3)).astype(np.float32)
+    weights = [(np.ones((3, 3)), np.ones((2, 4))), (np.ones((2, 2)), np.ones((1, 3)))]
+    scenes = crf_on_canvas([unary[0], unary[1][:2, :3]], weights, STEPS[:2], (3, 4))
+    assert normal.first_images(scenes, 2).masked.sum() == 6
+    assert normal.first_images(scenes, 1).masked.sum() == 0
 
 
 def test_untrained_couplings_are_zero() -> None:
@@ -378,6 +391,7 @@ def test_an_unknown_kind_of_unaries_is_refused(capsys: pytest.CaptureFixture[str
     with pytest.raises(lp.InputError, match="has no model joint at level boosted"):
         experiments.run("stanford", tmp_path, levels=["boosted"], models=["joint"])
     out = tmp_path / "out"
+    Run(capsys, "reproduce", "stanford", "--unary", "boost", "--output", out).check_refusal("did you mean 'boosted'")
     Run(capsys, "reproduce", "digits", "--unary", "boosted", "--output", out).check_refusal(
         "--unary is given, expected"
     )

@@ -12,10 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from locpmap.cli.data import fetch_with_bar
-from locpmap.errors import InputError
+from locpmap.errors import InputError, unknown
 
 N_BEST = 5  # decoders of a model in the table at the end
 MAX_SEEDS = 1000
+RANKED = 10  # decoders that were given less than one in so many of the images that others were given are not ranked
 
 
 def reproduce(
@@ -59,6 +60,7 @@ def reproduce(
         raise InputError("--train is given with stanford, expected it with digits: stanford trains its networks always")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--output is {folder}, a file, expected a folder")
+    levels = _levels(experiment, level, unary)
     fetch_with_bar(known_experiment(experiment).dataset, data, None, hidden=as_json)
     with RunBars(hidden=as_json) as bars:
         path = run(
@@ -69,7 +71,7 @@ def reproduce(
             train=train,
             device=device,
             data=data,
-            levels=_levels(experiment, level, unary),
+            levels=levels,
             models=None if models is None else [name.strip() for name in models.split(",") if name.strip()],
             progress=bars,
             command=shlex.join(["locpmap", *sys.argv[1:]]),
@@ -95,6 +97,10 @@ def _levels(experiment: str, levels: list[str] | None, unary: str | None) -> lis
         return levels
     if experiment != "stanford" or levels:
         raise InputError("--unary is given, expected it with stanford alone and without --level")
+    from locpmap.experiments.scenes.experiment import UNARIES
+
+    if unary not in ("all", *UNARIES):
+        raise unknown("unary", unary, ("all", *UNARIES))
     return None if unary == "all" else [unary]
 
 
@@ -137,7 +143,7 @@ class RunBars:
 
 
 def best_decoders(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """Per level and model the decoders with the highest mean IoU, averaged over seeds, the best first."""
+    """Per level and model the ranked decoders with the highest mean IoU, averaged over seeds, the best first."""
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in result["rows"]:
         if row["refused"] is None:
@@ -155,7 +161,9 @@ def best_decoders(result: dict[str, Any]) -> list[dict[str, Any]]:
     best = []
     for level, model in dict.fromkeys((line["level"], line["model"]) for line in lines):
         own = [line for line in lines if (line["level"], line["model"]) == (level, model)]
-        best += sorted(own, key=lambda line: -line["mean_iou"])[:N_BEST]
+        most = max(line["n_images"] for line in own)
+        ranked = [line for line in own if line["n_images"] * RANKED >= most]
+        best += sorted(ranked, key=lambda line: -line["mean_iou"])[:N_BEST]
     return best
 
 

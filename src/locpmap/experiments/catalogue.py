@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterable
 
 from locpmap.errors import BackendError, InputError, unknown
 from locpmap.experiments import deep
 from locpmap.experiments.experiment import Experiment
 from locpmap.experiments.model import Model
-from locpmap.experiments.network_model import torch_is_there
 from locpmap.experiments.raw import RAW_MODELS
 from locpmap.experiments.scenes.experiment import SceneLabeling
+
+SCENE_PACKAGES = ("torch", "sklearn", "skimage", "h5py", "PIL")
 
 
 def catalogue(experiment: Experiment) -> dict[str, Model]:
@@ -20,8 +22,8 @@ def catalogue(experiment: Experiment) -> dict[str, Model]:
 
 
 def _scene_models() -> tuple[Model, ...]:
-    if not torch_is_there():
-        raise BackendError("the experiment stanford needs torch: pip install 'locpmap[scenes]'")
+    if missing := [name for name in SCENE_PACKAGES if importlib.util.find_spec(name) is None]:
+        raise BackendError(f"the experiment stanford needs {', '.join(missing)}: pip install 'locpmap[all]'")
     from locpmap.experiments.scenes.catalogue import SCENE_MODELS
 
     return SCENE_MODELS

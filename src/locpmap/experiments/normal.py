@@ -75,4 +75,7 @@ def first_images(normal: Potentials, n: int) -> Potentials:
         np.broadcast_to(w, (normal.n_images, h * v))[:n].reshape(-1, h, v)
         for w, (h, v) in zip(weights, grid.direction_shapes, strict=True)
     )
-    return Potentials.grid(normal.unflatten(normal.unary)[:n], tuple(directions), connectivity=grid.connectivity)
+    mask = None if normal.masked is None else normal.unflatten(np.broadcast_to(normal.masked, normal.unary.shape[:2]))
+    some = None if mask is None else mask[:n]
+    unary = normal.unflatten(normal.unary)[:n]
+    return Potentials.grid(unary, tuple(directions), connectivity=grid.connectivity, mask=some)

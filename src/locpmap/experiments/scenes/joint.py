@@ -50,6 +50,8 @@ class CoupledNetwork(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(self, network: Network, steps: Steps, objective: ConsistentLoss | None = None) -> None:
         super().__init__()
+        if any(down and right for down, right in steps):
+            raise InputError(f"steps are {steps}, expected none aslant: it is another step in the mirror image")
         self.network, self.steps, self.objective = network, steps, objective
         self.couplings = torch.nn.Conv2d(network.width, len(steps), 1)
         torch.nn.init.zeros_(self.couplings.weight)
@@ -122,7 +124,8 @@ class FittedJoint(Fitted):
 class JointModel(Model):
     """A network that never saw the held-out scenes goes on, with couplings, on these too, but for those for tuning.
 
-    ``settings`` hold the ``steps``, the ``recipe``, and ``n_samples`` and ``max_sweeps`` of the loss.
+    It goes on without dropping layers.  ``settings`` hold the ``steps``, the ``recipe``, and ``n_samples`` and
+    ``max_sweeps`` of the loss.
     """
 
     features: str = "scene"
