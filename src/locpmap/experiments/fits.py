@@ -10,7 +10,7 @@ from typing import Any
 from locpmap.errors import InputError
 from locpmap.experiments.experiment import Case
 from locpmap.experiments.model import Fitted, Model, Progress
-from locpmap.experiments.stages import Stages, digest
+from locpmap.experiments.stages import Stages, digest, resumed
 
 
 class KeptFits:
@@ -71,13 +71,7 @@ class KeptFits:
 
     def _fit(self, name: str, settings: dict[str, Any]) -> None:
         model = self.models[name]
-        try:
-            fitted = model.fit(self.case, self, self.device, self.progress)
-        except InputError:
-            if not self.checkpoint(name).exists():
-                raise
-            self.checkpoint(name).unlink()  # of other data or settings, or damaged: begin anew
-            fitted = model.fit(self.case, self, self.device, self.progress)
+        fitted = resumed(self.checkpoint(name), lambda: model.fit(self.case, self, self.device, self.progress))
         path = self._weights(name)
         fitted.save(path)
         record = {"seconds": fitted.seconds, "details": fitted.details, "sha256": _checksum(path)}

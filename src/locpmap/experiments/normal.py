@@ -65,17 +65,3 @@ def _add(totals: Array, sites: Array, values: Array) -> None:
     n_sites = totals.shape[1]
     for row, value in zip(totals, values, strict=True):
         row += np.bincount(sites, value, n_sites)
-
-
-def first_images(normal: Potentials, n: int) -> Potentials:
-    """The first images of a batch in normal form: as they would be decoded in the whole batch."""
-    grid, weights = normal.structure, normal.pairwise.weights
-    assert isinstance(grid, Grid) and weights is not None
-    directions = (
-        np.broadcast_to(w, (normal.n_images, h * v))[:n].reshape(-1, h, v)
-        for w, (h, v) in zip(weights, grid.direction_shapes, strict=True)
-    )
-    mask = None if normal.masked is None else normal.unflatten(np.broadcast_to(normal.masked, normal.unary.shape[:2]))
-    some = None if mask is None else mask[:n]
-    unary = normal.unflatten(normal.unary)[:n]
-    return Potentials.grid(unary, tuple(directions), connectivity=grid.connectivity, mask=some)

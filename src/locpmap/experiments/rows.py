@@ -16,7 +16,7 @@ from locpmap.experiments.decoders import SAMPLES, Listed
 from locpmap.experiments.experiment import Case, Part
 from locpmap.experiments.measures import measure
 from locpmap.experiments.model import Fitted, Progress
-from locpmap.experiments.normal import first_images, normal_form
+from locpmap.experiments.normal import normal_form
 from locpmap.inference import infer
 from locpmap.inference.registry import DECODERS
 from locpmap.learning.batches import VOID
@@ -61,7 +61,7 @@ class Subject:
 
     def potentials(self, n_images: int) -> Potentials:
         """Of the first test images, in normal form."""
-        return self._normal if n_images == self._normal.n_images else first_images(self._normal, n_images)
+        return self._normal if n_images == self._normal.n_images else self._normal.part(slice(n_images))
 
     def pieces(self, n_images: int) -> Iterator[tuple[int, Potentials]]:
         """The first test images as they are decoded: the number of the first, and as many as go together."""

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from locpmap.formats.model_file import read_model, write_model
 
 Array = npt.NDArray[Any]
 Settings = dict[str, Any]
+T = TypeVar("T")
 
 
 def digest(settings: Settings) -> str:
@@ -35,6 +36,17 @@ def digest(settings: Settings) -> str:
 def canonical(value: Any) -> str:
     """JSON in one spelling."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def resumed(state: Path, make: Callable[[], T]) -> T:
+    """What ``make`` gives; where it refuses the state to go on from, that is removed, and it begins anew."""
+    try:
+        return make()
+    except InputError:
+        if not state.exists():
+            raise
+        state.unlink()  # of other data or settings, or damaged
+        return make()
 
 
 class Stages:

@@ -157,7 +157,8 @@ def _of_potentials(
     found = []
     for n in range(potentials.n_images):
         own = replace(decoder, start=start if isinstance(start, str) else start[n])
-        found.append(_of_image(_one_image(potentials, n), meter, own, {**settings, "first_image": first_image + n}))
+        image = replace(potentials.part(slice(n, n + 1)), batched=False)
+        found.append(_of_image(image, meter, own, {**settings, "first_image": first_image + n}))
     return found
 
 
@@ -196,23 +197,6 @@ class Streaming(LocPMAP):
     def finish(self, problem: Problem, state: Tally) -> Outcome:
         state.kept = None
         return super().finish(problem, state)
-
-
-def _one_image(potentials: Potentials, n: int) -> Potentials:
-    """One image of a batch by itself."""
-
-    def own(array: Any) -> Any:
-        return array if array is None or len(array) == 1 else frozen(array[n : n + 1])
-
-    term = potentials.pairwise
-    pairwise = replace(
-        term,
-        weights=None if term.weights is None else tuple(own(weight) for weight in term.weights),
-        features=own(term.features),
-        tables=own(term.tables),
-    )
-    unary, masked = own(potentials.unary), own(potentials.masked)
-    return replace(potentials, unary=unary, pairwise=pairwise, masked=masked, batched=False)
 
 
 def _start(start: Any, potentials: Potentials) -> Any:

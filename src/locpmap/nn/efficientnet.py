@@ -8,7 +8,8 @@ from torch import Tensor
 
 from locpmap.data.cache import PathLike
 from locpmap.data.fetch import Progress
-from locpmap.nn.published import published_weights, take_weights
+from locpmap.nn.published import published_weights
+from locpmap.nn.weights import take_weights
 
 MEAN, SCALE = 127.0, 128.0  # how the published weights expect their pixels: about -1 to 1
 EPSILON = 1e-3  # of their batch normalisations

@@ -18,6 +18,7 @@ from locpmap.graphs import Steps
 from locpmap.graphs.grid import ends_of
 from locpmap.nn.fcn import FCN
 from locpmap.nn.head import CRFHead
+from locpmap.nn.weights import lasting, to_arrays
 from locpmap.potentials import Potentials
 from locpmap.result import Result
 
@@ -86,8 +87,6 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
 
     def save(self, path: PathLike, *, half: bool = False) -> None:
         """Write weights and architecture into one file, completely or not at all; ``half``: at half the size."""
-        dtype = np.float16 if half else np.float32
-        state = {name: value.cpu().numpy() for name, value in _weights(self).items()}
         backbone, head = self.backbone, self.head
         header: dict[str, Any] = {
             "kind": KIND,
@@ -99,7 +98,7 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
             },
             "head": None if head is None else _describe(head),
         }
-        write_model(path, {name: value.astype(dtype) for name, value in state.items()}, header)
+        write_model(path, to_arrays(self, half=half), header)
 
     @classmethod
     def load(cls, path: PathLike) -> CRFNetwork:
@@ -109,7 +108,7 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
             raise InputError(f"{path} holds a {header.get('kind', 'CRF')}, expected a network")
         try:
             with torch.device("meta"):  # without memory: the file may lie about sizes
-                expected = {name: tuple(value.shape) for name, value in _weights(cls._described(header)).items()}
+                expected = {name: tuple(value.shape) for name, value in lasting(cls._described(header)).items()}
             if {name: array.shape for name, array in arrays.items()} != expected:
                 raise InputError(f"its weights are {sorted(arrays)} of other names or shapes")
             network = cls._described(header)
@@ -166,11 +165,6 @@ def intensities_of_ends(images: Tensor, steps: Steps) -> list[Tensor]:
         first, second = ((images[:, :, rows, columns]) for rows, columns in ends_of(step, *images.shape[2:]))
         features.append(torch.cat([torch.ones_like(first[:, :1]), first, second], dim=1).movedim(1, -1))
     return features
-
-
-def _weights(network: torch.nn.Module) -> dict[str, Tensor]:
-    """What a file keeps: all but counters."""
-    return {name: value for name, value in network.state_dict().items() if value.is_floating_point()}
 
 
 def _describe(head: CRFHead) -> dict[str, Any]:

@@ -37,14 +37,6 @@ def published_weights(
     return state
 
 
-def take_weights(network: torch.nn.Module, weights: dict[str, Tensor]) -> None:
-    """Give a network weights that were kept in a file, which has all of them but the counters of batches."""
-    wrong = network.load_state_dict(weights, strict=False)
-    lacking = [name for name in wrong.missing_keys if not name.endswith("num_batches_tracked")]
-    if lacking or wrong.unexpected_keys:
-        raise InputError(f"its weights lack {lacking} and hold {wrong.unexpected_keys}")
-
-
 # What a part of the published encoder is called here; what is not named (the classifier of ImageNet) is left out.
 ENCODER_NAMES = (
     (r"_conv_stem\.", "stem.0."),

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from locpmap.data.cache import PathLike
 from locpmap.data.scenes import Scenes
@@ -102,18 +103,24 @@ def continuity(edges: Map, step: tuple[int, int]) -> Map:
     return 1 - strongest
 
 
-def colour_likeness(image: npt.NDArray[np.uint8], step: tuple[int, int]) -> Map:
-    """``exp(-d² / 2⟨d²⟩)`` of the distance d of the colours of each site and that a step away."""
-    first, second = ends_of(step, *image.shape[:2])
-    squares = ((image[first].astype(np.float32) - image[second]) ** 2).sum(-1)
-    return np.exp(-squares / (2 * max(float(squares.mean()) if squares.size else 0.0, 1.0)))
+def colour_likeness(images: Tensor, step: tuple[int, int]) -> Tensor:
+    """``exp(-d² / 2⟨d²⟩)`` of the distance d of the colours of each site and that a step away, (N, h, w).
+
+    Args:
+        images: (N, 3, H, W) from 0 to 255.
+        step: Rows down and columns right.
+    """
+    (rows, columns), (down, right) = ends_of(step, *images.shape[2:])
+    squares = (images[:, :, down, right] - images[:, :, rows, columns]).square().sum(1)
+    typical = squares.mean((1, 2), keepdim=True).clamp(min=1)
+    return torch.exp(-squares / (2 * typical))
 
 
 def edge_features(
     image: npt.NDArray[np.uint8], edges: Map | None, steps: Steps, kinds: Sequence[str]
 ) -> tuple[Map, ...]:
     """Features of the edges of each step, (.., F): 1, then "boundary" and "colour", whichever are asked for."""
-    found = []
+    found, pixels = [], torch.tensor(image, dtype=torch.float32).movedim(-1, 0)[None]
     for step in steps:
         one = np.ones(image[ends_of(step, *image.shape[:2])[0]].shape[:2], np.float32)
         layers = [one]
@@ -121,6 +128,6 @@ def edge_features(
             assert edges is not None
             layers.append(continuity(edges, step))
         if "colour" in kinds:
-            layers.append(colour_likeness(image, step))
+            layers.append(colour_likeness(pixels, step)[0].numpy())
         found.append(np.stack(layers, axis=-1))
     return tuple(found)

@@ -21,17 +21,17 @@ from locpmap.experiments.model import Fits, Fitted, Model, Progress
 from locpmap.experiments.scenes.augmentation import SceneBatches
 from locpmap.experiments.scenes.canvas import crf_on_canvas
 from locpmap.experiments.scenes.experiment import SceneCase
-from locpmap.experiments.scenes.networks import Network, build_network, load_network, predict_logits
+from locpmap.experiments.scenes.networks import Network, as_batch, build_network, load_network, predict_logits
 from locpmap.experiments.scenes.split import named
-from locpmap.experiments.scenes.training import FAST, RECIPES, tried_convolutions
+from locpmap.experiments.scenes.training import FAST, FAST_CROP, RECIPES, tried_convolutions
 from locpmap.experiments.scenes.unaries import unaries_of
 from locpmap.experiments.scenes.unseen import SCALES
 from locpmap.formats.model_file import read_model, write_model
 from locpmap.graphs import Steps
 from locpmap.graphs.grid import ends_of
 from locpmap.nn.consistent import ConsistentLoss
-from locpmap.nn.published import take_weights
 from locpmap.nn.training import Recipe, choose_device, train
+from locpmap.nn.weights import take_weights, to_arrays
 from locpmap.potentials import Potentials
 
 FILE_KIND = "scene network with couplings"
@@ -74,8 +74,7 @@ class CoupledNetwork(torch.nn.Module):  # type: ignore[misc]
     @torch.no_grad()
     def weights_of(self, image: npt.NDArray[np.uint8]) -> list[npt.NDArray[np.float32]]:
         """The weights of one image (H, W, 3), the mean over it and its mirror image."""
-        device = self.couplings.weight.device
-        pixels = torch.tensor(np.ascontiguousarray(image), dtype=torch.float32, device=device).movedim(-1, 0)[None]
+        pixels = as_batch(image, self)
         both = (self._terms(self.network.features(seen), seen) for seen in (pixels, pixels.flip(-1)))
         # An edge and its mirror image begin at opposite ends, and so lie at mirrored places.
         return [((own + mirrored.flip(-1)) / 2)[0].cpu().numpy() for own, mirrored in zip(*both, strict=True)]
@@ -110,14 +109,13 @@ class FittedJoint(Fitted):
         return self._kept[number]
 
     def save(self, path: Path) -> None:
-        state = {name: value for name, value in self.coupled.state_dict().items() if value.is_floating_point()}
         header = {
             "kind": FILE_KIND,
             "network": self.case.level,
             "options": self.coupled.network.options,
             "steps": [list(step) for step in self.coupled.steps],
         }
-        write_model(path, {name: value.cpu().numpy().astype(np.float16) for name, value in state.items()}, header)
+        write_model(path, to_arrays(self.coupled, half=True), header)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +145,7 @@ class JointModel(Model):
         names = case.names(training[~np.isin(training, case.tuning.inputs)])  # decoders are tuned on the others
         shown = RECIPES[case.level]
         recipe = FAST if case.experiment.fast else Recipe(**self.settings["recipe"])
-        crop = (32, 32) if case.experiment.fast else shown.crop
+        crop = FAST_CROP if case.experiment.fast else shown.crop
         batches = SceneBatches(named(case.data.scenes, names), recipe.batch_size, crop, place, shown.variation)
         state = store.checkpoint(self.name)
         with tried_convolutions():

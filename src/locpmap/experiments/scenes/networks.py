@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from locpmap.data.cache import PathLike
 from locpmap.data.scenes import CLASSES
@@ -16,8 +17,8 @@ from locpmap.errors import InputError, unknown
 from locpmap.formats.model_file import read_model, write_model
 from locpmap.nn.deeplab import DeepLab
 from locpmap.nn.efficientnet import EfficientNetLite0
-from locpmap.nn.published import take_weights
 from locpmap.nn.pyramid import PyramidNetwork
+from locpmap.nn.weights import take_weights, to_arrays
 
 Network = PyramidNetwork | DeepLab
 Logits = npt.NDArray[np.float32]
@@ -50,10 +51,8 @@ def build_network(
 def save_network(path: PathLike, network: Network, *, half: bool = False) -> None:
     """Write weights and options into one file, completely or not at all; ``half``: at half the size."""
     kind = "deeplab" if isinstance(network, DeepLab) else "pretrained"
-    dtype = np.float16 if half else np.float32
-    state = {name: value.cpu().numpy() for name, value in network.state_dict().items() if value.is_floating_point()}
     header = {"kind": FILE_KIND, "network": kind, "options": network.options}
-    write_model(path, {name: value.astype(dtype) for name, value in state.items()}, header)
+    write_model(path, to_arrays(network, half=half), header)
 
 
 def load_network(path: PathLike) -> Network:
@@ -75,11 +74,9 @@ def predict_logits(
     network: Network, image: npt.NDArray[np.uint8], *, scales: Sequence[float] = (1.0,), mirrored: bool = True
 ) -> Logits:
     """Logits (H, W, 8) of one image (H, W, 3): the mean over magnifications of it, and over it and its mirror image."""
-    parameter = next(network.parameters())
-    own = np.ascontiguousarray(image)
-    pixels = torch.tensor(own, dtype=parameter.dtype, device=parameter.device).movedim(-1, 0)[None]
+    pixels = as_batch(image, network)
     views = torch.cat([pixels, pixels.flip(-1)]) if mirrored else pixels
-    total = torch.zeros((), device=parameter.device)
+    total = torch.zeros((), device=pixels.device)
     for scale in scales:
         size = [round(n * scale) for n in pixels.shape[2:]]
         seen = views if scale == 1 else F.interpolate(views, size=size, mode="bilinear", antialias=True)
@@ -89,3 +86,10 @@ def predict_logits(
         total = total + F.interpolate(logits, size=pixels.shape[2:], mode="bilinear")
     mean: Logits = (total / len(scales))[0].movedim(0, -1).contiguous().cpu().numpy()
     return mean
+
+
+def as_batch(image: npt.NDArray[np.uint8], network: torch.nn.Module) -> Tensor:
+    """One image (H, W, 3) as a network takes it, (1, 3, H, W), where and as precise as its weights are."""
+    parameter = next(network.parameters())
+    own = np.ascontiguousarray(image)
+    return torch.tensor(own, dtype=parameter.dtype, device=parameter.device).movedim(-1, 0)[None]

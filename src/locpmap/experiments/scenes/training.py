@@ -19,9 +19,11 @@ from locpmap.data.cache import PathLike
 from locpmap.data.scenes import CLASSES, VOID, Scenes
 from locpmap.errors import unknown
 from locpmap.experiments.scenes.augmentation import SceneBatches, Variation
+from locpmap.experiments.scenes.boundaries import colour_likeness
 from locpmap.experiments.scenes.networks import Network, build_network
 from locpmap.experiments.scenes.split import named
 from locpmap.nn.head import CRFHead
+from locpmap.nn.potentials import NEAREST
 from locpmap.nn.pseudolikelihood import PseudolikelihoodLoss
 from locpmap.nn.training import Recipe, choose_device, train
 
@@ -69,6 +71,7 @@ RECIPES = {
     ),
 }
 FAST = Recipe(n_steps=2, learning_rate=1e-3, batch_size=2)
+FAST_CROP = (32, 32)
 FAST_OPTIONS = {"pretrained": {"width": 8}, "deeplab": {"shrink": 16}}
 
 
@@ -109,7 +112,7 @@ def train_scene_network(
         raise unknown("loss", loss, LOSSES)
     recipe = recipe or RECIPES[kind]
     if fast:
-        recipe = replace(recipe, training=FAST, crop=(32, 32), options=FAST_OPTIONS[kind])
+        recipe = replace(recipe, training=FAST, crop=FAST_CROP, options=FAST_OPTIONS[kind])
     place = choose_device(device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -205,13 +208,9 @@ def jaccard_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def likeness(images: Tensor) -> list[Tensor]:
-    """Features (N, H, W-1, 2) and (N, H-1, W, 2) of edges: 1, and exp(-d² / 2⟨d²⟩) of the distance d of two colours."""
-    features = []
-    for axis in (3, 2):
-        squares = images.diff(dim=axis).square().sum(1)
-        typical = squares.mean((1, 2), keepdim=True).clamp(min=1)
-        features.append(torch.stack([torch.ones_like(squares), torch.exp(-squares / (2 * typical))], -1))
-    return features
+    """Features (N, H, W-1, 2) and (N, H-1, W, 2) of edges: 1, and the likeness of the two colours."""
+    alike = (colour_likeness(images, step) for step in NEAREST)
+    return [torch.stack([torch.ones_like(each), each], -1) for each in alike]
 
 
 def coupling_head(couplings: npt.ArrayLike | None) -> CRFHead:

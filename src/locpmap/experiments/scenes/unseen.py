@@ -21,7 +21,7 @@ from locpmap.experiments.scenes.networks import load_network, predict_logits, sa
 from locpmap.experiments.scenes.split import named
 from locpmap.experiments.scenes.store import UnaryStore
 from locpmap.experiments.scenes.training import RECIPES, Progress, SceneRecipe, train_scene_network
-from locpmap.experiments.stages import digest
+from locpmap.experiments.stages import digest, resumed
 from locpmap.nn.training import choose_device
 
 SCALES = (0.75, 1.0, 1.25)  # at which a scene is looked at, and at its mirror image
@@ -77,13 +77,7 @@ def unseen_logits(
     if not kept.exists():
         how: dict[str, Any] = {"seed": seed, "device": device, "checkpoint": state, "progress": progress, "fast": fast}
         how |= {"recipe": recipe, "folder": weights_folder, **training}
-        try:
-            network = train_scene_network(kind, scenes, learn, **how)
-        except InputError:
-            if not state.exists():
-                raise
-            state.unlink()  # damaged: begin anew
-            network = train_scene_network(kind, scenes, learn, **how)
+        network = resumed(state, lambda: train_scene_network(kind, scenes, learn, **how))
         save_network(kept, network, half=True)
         state.unlink(missing_ok=True)
     missing = [name for name in predict if name not in store]
