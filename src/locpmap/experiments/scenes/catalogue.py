@@ -13,6 +13,7 @@ from locpmap.experiments.scenes.unaries import ScaledModel, UnariesModel
 BASE = "unaries"
 PL_NETWORK = "pl-network"
 NETWORKS = ("deeplab", "pretrained")
+PAPERS = ("deeplab",)
 NEAR = [[0, 1], [1, 0]]
 FAR = [*NEAR, [0, 9], [9, 0], [0, 25], [25, 0]]
 
@@ -91,10 +92,10 @@ SCENE_MODELS: tuple[Model, ...] = (
         name=PL_NETWORK,
         learning="pseudolikelihood",
         title="Network by pseudolikelihood, alone",
-        says="The network trained through the pseudolikelihood, with couplings by colours, as the paper trains its"
-        " networks; here without the couplings.",
+        says="The paper's network, trained through the pseudolikelihood with couplings by colours, as the paper trains"
+        " it; here without the couplings.",
         settings={"loss": "pseudolikelihood"},
-        levels=NETWORKS,
+        levels=PAPERS,
         decoders=NETWORK_DECODERS,
     ),
     SceneCRFModel(
@@ -104,7 +105,7 @@ SCENE_MODELS: tuple[Model, ...] = (
         says="The paper's deep model: the network trained through the pseudolikelihood, and pairwise weights learned"
         " again on what it says of held-out scenes.",
         settings=_settings(["boundary"], NEAR),
-        levels=NETWORKS,
+        levels=PAPERS,
         needs=(PL_NETWORK,),
         decoders=FEW_DECODERS,
     ),
