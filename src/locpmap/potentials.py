@@ -249,8 +249,8 @@ class Potentials:
 
     def unflatten(self, values: Any) -> Any:
         """(N, S, ...) back to the caller's axes: batch (if any), then sites, then the rest."""
-        shaped = values.reshape(self.n_images, *self.structure.shape, *values.shape[2:])
-        return shaped if self.batched else shaped[0]
+        batch = (self.n_images,) if self.batched else ()
+        return values.reshape(*batch, *self.structure.shape, *values.shape[2:])
 
 
 def _direction_sizes(structure: Grid | Graph) -> list[int]:

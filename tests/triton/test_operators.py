@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,12 @@ from tests import test_likelihood_kernels as likelihoods
 from tests.triton.placing import DEVICE, place, place_model
 
 from locpmap import nn
+from locpmap.graphs.blocks import plan_blocks
+from locpmap.inference.trees import spanning_forests
 from locpmap.kernels import Backend
 from locpmap.kernels.observations import Observations
 from locpmap.kernels.perturbation import PLAIN, RANDOM, Perturbation
+from locpmap.kernels.reference.messages import UNVISITED
 from locpmap.kernels.triton import operators
 from locpmap.nn import fused
 from locpmap.nn.composite import _one_label_if_void
@@ -166,39 +171,86 @@ def test_compiled_whole(loss: Any) -> None:
 def calls() -> dict[str, tuple[Any, ...]]:
     """Arguments of kernels, on a small model."""
     rng = np.random.default_rng(0)
-    grid = Potentials.grid(rng.normal(size=(2, 3, 4, 3)), rng.normal(size=(3, 3)))
+    grid = Potentials.grid(rng.normal(size=(1, 2, 2, 3)), rng.normal(size=(3, 3)))
     model, how = place_model(grid), {"device": DEVICE}
-    right, down = (place(rng.random(shape)) for shape in ((1, 3, 3), (1, 2, 4)))
-    labels = torch.zeros(2, 12, 4, dtype=torch.uint8, **how)
-    given = torch.zeros(2, 12, dtype=torch.uint8, **how)
-    zeros = torch.zeros(2, 12, 3, dtype=torch.float64, **how)
-    problem = likelihoods.draw(likelihoods.SITES["3x5"])
-    data = Observations(*(place(array) for array in problem.data))
-    parts = (problem.labels, problem.samples, problem.importance, problem.weights, problem.tables)
-    sums = (np.zeros(1), np.zeros_like(problem.weights), np.zeros_like(problem.tables))
-    noise = Perturbation(PLAIN, 1.0, 3, 4)
+    right, down = (place(rng.random(shape)) for shape in ((1, 2, 1), (1, 1, 2)))
+    labels, fresh = (torch.full((1, 4, 2), fill, dtype=torch.uint8, **how) for fill in (0, 77))
+    given = torch.zeros(1, 4, dtype=torch.uint8, **how)
+    terms, zeros = (torch.zeros(*shape, dtype=torch.float64, **how) for shape in ((1, 4), (1, 4, 3)))
+    marks = torch.full((1, 4), UNVISITED, dtype=torch.uint8, **how)
+    beliefs, messages = zeros + 1 / 3, torch.full((1, 8, 3), 0.5, dtype=torch.float64, **how)
+    couplings = torch.ones(1, 1, 1, dtype=torch.float64, **how)
+    nowhere, everywhere, last = (torch.tensor([flag], **how) for flag in (False, True, 0))
+    forests, rho = spanning_forests(grid.model, 1)
+    orders, parents = (place(np.stack(arrays)) for arrays in zip(*forests, strict=True))
+    whole, noise = (0, 1, 0, 4), Perturbation(PLAIN, 1.0, 3, 4)
+    kept = torch.full((2, 1, 4), 77, dtype=torch.int16, **how)
+    tiles = plan_blocks((1, 2), grid.structure, 3)
+    limits = (True, 0.0, 0.0, *whole, 2, grid.model.class_ptr, (2, 2, 0))
+    potts = place_model(Potentials.grid(grid.unary.reshape(1, 2, 2, 3), 1.0))
+    climb = (noise, RANDOM, given.long(), 2, 0, 0, 1, 0, fresh)
+    start = (RANDOM, given, 0, 0, 2, 2, fresh)
     return {
-        "climb_potts": (model.unary, right, down, 1.0, 3, 4, 0, 0, RANDOM, given, 0, 0, 4, 9, labels),
-        "climb_sites": (model, noise, RANDOM, given.long(), 9, 0, 0, 2, 0, labels),
-        "conditionals": (model, labels, zeros, 0, 0, 12),
-        "mean_field": (model, zeros + 1 / 3, torch.ones(2, 12, dtype=torch.uint8, **how), 1e-3, 0, 2, 0, 12),
-        "votes": (labels, torch.zeros(2, 12, 3, dtype=torch.int32, **how), 0, 12),
-        "site_likelihood": (data, *map(place, parts), *map(place, sums), 0, 2, 0, 15),
+        "bethe_edges": (model, messages, beliefs.log(), terms, *whole),
+        "block_likelihood": learning("tiles"),
+        "climb_blocks": (model, tiles, *climb),
+        "climb_lines": (model.unary, right, down, True, "rows", noise, 0, 0, *start),
+        "climb_potts": (model.unary, right, down, 1.0, 3, 4, 0, 0, *start),
+        "climb_sites": (model, *climb),
+        "conditionals": (model, labels, zeros, 0, 0, 4),
+        "decode_messages": (model, model.order, messages, given.short() + 77, 0, 1),
+        "forest_log_partitions": (model, messages, place(rho), orders, parents, terms[:, :1].clone(), 0, 1, 0, 1),
+        "gibbs": (model, given.short(), zeros.int(), 1, 1.0, 3, 4, 0, 0, *whole, 2, 1.0, 0, 1, kept),
+        "log_beliefs": (model, messages, None, zeros, terms, *whole),
+        "mean_field": (model, beliefs, marks, 1e-3, *whole),
+        "mean_field_bound": (model, beliefs, terms, *whole),
+        "pass_linear": (potts, potts.order, messages, marks, everywhere, zeros + 1, couplings, *limits[1:]),
+        "pass_messages": (model, model.order, messages, marks, nowhere, None, *limits, 0, 0, 1, last.int()),
+        "perturb_and_max_product": (model, noise, *[model.order] * 2, 0.0, 9, 0.0, 3, 0, 0, 1, 0, fresh.short()),
+        "score_terms": (model, given.long(), terms, *whole),
+        "site_likelihood": learning("3x5"),
+        "votes": (labels, zeros.int(), 0, 4),
     }
 
 
-@pytest.mark.parametrize(
-    "name", ["climb_potts", "climb_sites", "conditionals", "mean_field", "votes", "site_likelihood"]
-)
+def learning(case: str) -> tuple[Any, ...]:
+    """Arguments of a likelihood's kernel."""
+    problem = likelihoods.draw((likelihoods.SITES | likelihoods.BLOCKS)[case])
+    data = Observations(*(place(array) for array in problem.data))
+    labels = place(problem.labels)
+    around = (labels, place(problem.samples)) if problem.case.blocks is None else (problem.plan, labels)
+    parts = (problem.importance, problem.weights, problem.tables)
+    sums = (np.zeros(1), np.zeros_like(problem.weights), np.zeros_like(problem.tables))
+    return data, *around, *map(place, (*parts, *sums)), 0, 1, 0, problem.n_windows
+
+
+def test_every_operation_is_an_operator() -> None:
+    """All that inference and learning ask a backend for and Triton has."""
+    package = Path(operators.__file__).parent
+    above = [path for layer in ("inference", "learning") for path in (package.parents[1] / layer).glob("*.py")]
+    asked = {name for path in above for name in re.findall(r"kernels\.(\w+)", path.read_text())}
+    assert {name for name in asked if (package / f"{name}.py").exists()} == set(operators.OPERATIONS) == set(calls())
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy warns of log 0
+@pytest.mark.parametrize("name", operators.OPERATIONS)
 def test_operators_of_kernels(name: str) -> None:
-    """Torch's checks: the schema tells what is written to, shapes are right, and it can be traced."""
-    direct, through = calls()[name], calls()[name]
-    mine, truth = operators.operator(name)(*through), getattr(Backend("triton"), name)(*direct)
-    for one, other in zip((mine, *through), (truth, *direct), strict=True):
+    """The schema tells what is written to, shapes are right, and the whole can be compiled."""
+    operator, parameters = getattr(torch.ops.locpmap, name).default, inspect.signature(operators._kernel(name))
+    direct, through, before = (calls()[name] for _ in range(3))
+    truth = getattr(Backend("triton"), name)(*direct)
+    torch.compiler.reset()  # else one operator after another is the same function, compiled too often
+    whole = torch.compile(lambda *flat: operator(*flat), fullgraph=True, backend="aot_eager")
+    mine = whole(*operators._flat(parameters.bind(*through).args))
+    torch.testing.assert_close(mine, truth, rtol=0, atol=0)
+    written = set()
+    for argument, one, other, old in zip(parameters.parameters, through, direct, before, strict=False):
         if torch.is_tensor(one):
             torch.testing.assert_close(one, other, rtol=0, atol=0)
-    flat = tuple(operators._flat(inspect.signature(operators._kernel(name)).bind(*calls()[name]).args))
-    torch.library.opcheck(getattr(torch.ops.locpmap, name).default, flat)
+            written |= set() if torch.equal(one, old) else {argument}
+    assert written == set(operators.OPERATIONS[name].written)
+    flat = tuple(operators._flat(parameters.bind(*before).args))
+    torch.library.opcheck(operator, flat, test_utils=("test_schema", "test_faketensor", "test_autograd_registration"))
 
 
 def test_kernels_in_a_compiled_function() -> None:

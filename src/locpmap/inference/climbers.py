@@ -13,7 +13,7 @@ import numpy.typing as npt
 from locpmap.arrays import cast, frozen, namespace
 from locpmap.graphs import Grid
 from locpmap.inference.decoder import Problem
-from locpmap.inference.sampling import Draw
+from locpmap.inference.sampling import Draw, of_images
 from locpmap.kernels import ON_GPU
 from locpmap.kernels.block_plan import MAX_LINE_LABELS, BlockPlan
 from locpmap.kernels.perturbation import GIVEN, Perturbation
@@ -67,7 +67,7 @@ def line_climber(problem: Problem, climb: Climb, lines: str) -> Draw:
 
     def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
         labels = problem.empty((hi - lo, potentials.n_sites, count), "uint8")
-        model = (potentials.unary[lo:hi], *(of_images(weight, lo, hi) for weight in (right, down)), attractive, lines)
+        model = (potentials.unary[lo:hi], *(weights_of(weight, lo, hi) for weight in (right, down)), attractive, lines)
         noise = (climb.perturbation, problem.first_image + lo, first)
         where = (climb.start, climb.given[lo:hi], *window, climb.max_sweeps)
         return labels, problem.kernels.climb_lines(*model, *noise, *where, labels)
@@ -81,17 +81,17 @@ def potts_climber(problem: Problem, climb: Climb) -> Draw:
     assert isinstance(grid, Grid)
     right, down = direction_weights(problem.potentials, problem.potentials.unary.dtype)
     window = (grid.row, grid.column, grid.whole_width)
-    given = cast(climb.given, "uint8")
+    given = cast(climb.given, "uint8") if climb.start == GIVEN else climb.given
     # On a GPU labels are marked in their upper bit, and those of eight samples lie in whole words.
     unit = 8 if problem.kernels.device else 1
     dtype = "int16" if problem.kernels.device and problem.potentials.n_labels > 127 else "uint8"
 
     def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
         room = problem.empty((hi - lo, problem.potentials.n_sites, -(-count // unit) * unit), dtype)
-        labels, unary = room[:, :, :count], problem.potentials.unary[lo:hi]
-        near = (of_images(weight, lo, hi) for weight in (right, down))
+        labels, unary = room[:, :, :count], of_images(problem.potentials.unary, lo, hi)
+        near = (weights_of(weight, lo, hi) for weight in (right, down))
         noise = (*climb.perturbation[1:], problem.first_image + lo, first)
-        where = (climb.start, given[lo:hi], *window, climb.max_sweeps)
+        where = (climb.start, of_images(given, lo, hi) if climb.start == GIVEN else given, *window, climb.max_sweeps)
         return labels, problem.kernels.climb_potts(unary, *near, *noise, *where, labels)
 
     return draw
@@ -109,7 +109,7 @@ def bits_climber(problem: Problem, climb: Climb, *, packed: bool) -> Draw:
         words = np.empty((hi - lo, potentials.n_sites), np.uint64)
         noise = (*climb.perturbation[1:], problem.first_image + lo, first, count)
         where = (climb.start, given[lo:hi], *window, climb.max_sweeps)
-        near = (of_images(weight, lo, hi) for weight in (right, down))
+        near = (weights_of(weight, lo, hi) for weight in (right, down))
         sweeps = problem.kernels.climb_bits(potentials.unary[lo:hi], *near, *noise, *where, words)
         if packed:
             return words, sweeps
@@ -152,9 +152,9 @@ def direction_weights(potentials: Potentials, dtype: Any) -> tuple[Array, ...]:
     return kept[dtype]
 
 
-def of_images(weights: Array, lo: int, hi: int) -> Array:
+def weights_of(weights: Array, lo: int, hi: int) -> Array:
     """The weights of images lo..hi, or of all images."""
-    return weights[lo:hi] if len(weights) > 1 else weights
+    return of_images(weights, lo, hi) if len(weights) > 1 else weights
 
 
 class BandCounter:

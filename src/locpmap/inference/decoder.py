@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -175,10 +176,15 @@ def at_least(name: str, value: Any, least: int, most: int = 2**31 - 1) -> None:
 
 def check_flags(decoder: Decoder) -> None:
     """Refuse what is neither true nor false where an option, judged by its default, is the one or the other."""
-    for option in dataclasses.fields(decoder):  # type: ignore[arg-type]
-        value = getattr(decoder, option.name)
-        if isinstance(option.default, bool) and not isinstance(value, bool | np.bool_):
-            raise InputTypeError(f"{option.name} is {value!r}, expected True or False")
+    for name in _flags(type(decoder)):
+        value = getattr(decoder, name)
+        if not isinstance(value, bool | np.bool_):
+            raise InputTypeError(f"{name} is {value!r}, expected True or False")
+
+
+@cache
+def _flags(kind: type[Decoder]) -> list[str]:
+    return [option.name for option in dataclasses.fields(kind) if isinstance(option.default, bool)]  # type: ignore[arg-type]
 
 
 def within(name: str, value: Any, low: float, high: float = np.inf, *, open_low: bool = False) -> None:

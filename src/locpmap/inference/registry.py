@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 from typing import Any
 
 from locpmap.inference.annealing import Annealing
@@ -39,6 +40,7 @@ _ALL: tuple[type[Decoder], ...] = (
 DECODERS = {decoder.name: decoder for decoder in _ALL}
 
 
+@cache
 def options_of(method: str) -> dict[str, Any]:
     """The options of the decoder of that name, with their defaults.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -40,7 +41,7 @@ def parse_start(start: Any, problem: Problem, names: dict[str, int]) -> tuple[in
     if isinstance(start, str):
         if start not in names:
             raise InputError(f"start is {start!r}, expected {' or '.join(map(repr, names))}, or an array of labels")
-        return names[start], problem.empty((0, 0), "int64")
+        return names[start], nothing(problem.potentials.unary.device)
     unary = problem.potentials.unary
     # One layout for all callers: kernels compile once.
     given = place_beside(unary, np.array(problem.potentials.flat_labels(start, "start"), order="C"))
@@ -48,6 +49,13 @@ def parse_start(start: Any, problem: Problem, names: dict[str, int]) -> tuple[in
     if (take(unary, given[:, :, None], 2) == -np.inf).any():
         raise InputError("start holds a label that the unary forbids (-inf), expected allowed labels")
     return GIVEN, given
+
+
+@cache
+def nothing(device: Any) -> Any:
+    """No labels, (0, 0), in the type that kernels take for given ones: for climbs that begin elsewhere."""
+    xp = np if device == "cpu" else import_module("torch")
+    return xp.empty((0, 0), dtype=xp.int64, device=device)
 
 
 @dataclass
@@ -125,7 +133,7 @@ class Tally:
         Kernels add all or nothing, so nothing counts twice; and nothing is drawn again, which would.
         """
         lo, hi, _, count = job
-        totals = self.totals[lo:hi]
+        totals = of_images(self.totals, lo, hi)
         try:
             if labels.ndim == 2 and self.conditional:
                 problem.kernels.bit_conditionals(problem.model, labels, count, totals, lo, begin, stop)
@@ -168,6 +176,11 @@ class Tally:
             samples=None if self.kept is None else xp.moveaxis(xp.concatenate(self.kept, axis=2), 2, 0),
             **more,
         )
+
+
+def of_images(array: Any, lo: int, hi: int) -> Any:
+    """The part of images lo..hi, as it is where that is all: a slice of a tensor takes time."""
+    return array if (lo, hi) == (0, len(array)) else array[lo:hi]
 
 
 def round_sizes(problem: Problem, most: int, held: int) -> tuple[int, int]:

@@ -79,8 +79,14 @@ def choose_backend(backend: str, device: str, home: str | None = None) -> Backen
             raise BackendError(
                 f"device={device!r} was asked for, but backend={backend!r} runs on the CPU: use {other!r}"
             )
-        return Backend(backend)
-    return Backend(backend, _triton_device(where) if backend == ON_GPU else _torch_device(where))
+        return _backend(backend)
+    return _backend(backend, _triton_device(where) if backend == ON_GPU else _torch_device(where))
+
+
+@cache
+def _backend(name: str, device: str | None = None) -> Backend:
+    """One for all calls, which finds its operations once."""
+    return Backend(name, device)
 
 
 def _check_name(device: str) -> None:

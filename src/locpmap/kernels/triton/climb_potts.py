@@ -95,12 +95,9 @@ def climb_with_scores(
     bits = 8 * labels.element_size()
     pack = 8 if n_labels == 2 else 4  # samples that share calls of Philox
     n_words = -(-n_samples // pack)  # triton.cdiv would cost as much as an allocation
-    words = torch.int64 if bits * pack > 32 else torch.int32
-    apart = labels.stride(1)  # where this is a number of whole words, the labels are filled where they are
-    if direct := apart % pack == 0 and labels.stride(0) == n_sites * apart and labels.data_ptr() % 8 == 0:
-        packed = labels.as_strided((n_images, n_sites, apart), (n_sites * apart, apart, 1)).view(words)
-    else:
-        packed = torch.empty((n_images, n_sites, n_words), dtype=words, device=device)
+    words, apart = labels, labels.stride(1)  # where this is a number of whole words, the labels are filled in place
+    if apart % pack or labels.stride(0) != n_sites * apart or labels.data_ptr() % 8:
+        words = torch.empty((n_images, n_sites, n_words * pack), dtype=labels.dtype, device=device)
     n_tiles = -(-height * ((width + 1) // 2) * n_words // TILE)
     if n_tiles * TILE * pack > MAX_PAIRS:
         raise InputError(
@@ -132,14 +129,14 @@ def climb_with_scores(
         height,
         width,
         n_words,
-        packed.shape[2],
+        words.stride(1) // pack,
         (row + column) % 2,
         row * full_width + column,
         full_width,
     )
     _climb[(n_teams * team,)](
         *(unary, given, Room(scores, reals_apart, wholes, wholes_apart, queue_apart, list_apart), draw, field),
-        *(packed, notes),
+        *(words, notes),
         Teams(n_teams, team),
         *(temperature, n_images, n_samples, max_sweeps),
         START=start,
@@ -151,9 +148,9 @@ def climb_with_scores(
         VISIT=VISIT,
         **at_once(registers),
     )
-    if not direct:
-        labels.copy_(packed.view(labels.dtype)[:, :, :n_samples])
-    return notes[COUNTERS.value * n_teams :].view(n_images, n_samples), scores
+    if words is not labels:
+        labels.copy_(words[:, :, :n_samples])
+    return notes.as_strided((n_images, n_samples), (n_samples, 1), COUNTERS.value * n_teams), scores
 
 
 @triton.jit(do_not_specialize=["n_images", "n_samples", "max_sweeps"])
@@ -179,8 +176,8 @@ def _climb(
     VISIT: tl.constexpr,
 ):
     dtype: tl.constexpr = unary_ptr.dtype.element_ty
-    word_type: tl.constexpr = labels_ptr.dtype.element_ty
-    label_type: tl.constexpr = tl.uint8 if BITS == 8 else tl.int16
+    word_type: tl.constexpr = tl.int64 if BITS * PACK > 32 else tl.int32
+    words_ptr = labels_ptr.to(tl.pointer_type(word_type), bitcast=True)
     scale = tl.full([1], temperature, dtype)
     team, member = tl.program_id(0) // teams.team, tl.program_id(0) % teams.team
     n_sites = field.height * field.width
@@ -195,8 +192,8 @@ def _climb(
     n = team.to(tl.int64)
     while n < n_images:
         unary = unary_ptr + n * n_sites * N_LABELS
-        labels = labels_ptr + n * n_sites * field.site_apart
-        single = labels.to(tl.pointer_type(label_type), bitcast=True)
+        labels = words_ptr + n * n_sites * field.site_apart
+        single = labels_ptr + n * n_sites * field.site_apart * PACK
         tile = member
         while tile * TILE < n_sites:
             describe_sites(unary, terms, tile * TILE, n_sites, scale, N_LABELS, TILE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -19,5 +20,6 @@ def kept_with(arrays: tuple[Any, ...], purpose: Any, make: Callable[[], T]) -> T
         kept: T = known[1]
         return kept  # else an id was given anew
     made = make()
-    _kept[key] = tuple(weakref.ref(array, lambda _: _kept.pop(key, None)) for array in arrays), made
+    forget = partial(_kept.pop, key)  # no name of this module, which is gone when the interpreter ends
+    _kept[key] = tuple(weakref.ref(array, forget) for array in arrays), made
     return made

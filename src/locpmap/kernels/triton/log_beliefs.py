@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 
@@ -14,7 +15,7 @@ from locpmap.kernels.triton.messages import belief, lanes, rows
 def log_beliefs(
     model: Model,
     messages: Any,
-    rho: Any,
+    rho: torch.Tensor | None,
     beliefs: Any,
     normalisers: Any,
     lo: int,

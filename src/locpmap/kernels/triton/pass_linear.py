@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import torch
 
 from locpmap.kernels.model import Model
 from locpmap.kernels.triton.local_scores import pairs_of
@@ -25,11 +28,11 @@ def pass_linear(
     begin: int,
     stop: int,
     n_sweeps: int = 1,
-    ends: Any = None,
+    ends: Sequence[int] | None = None,
     grid: tuple[int, int, int] | None = None,
     undamped: int = 0,
     made: int = 0,
-) -> Any:
+) -> torch.Tensor:
     """Visit positions begin..stop of ``order`` in those images of lo..hi that are kept in the linear domain.
 
     Beyond the reference: up to ``n_sweeps`` times, as in `pass_messages`.

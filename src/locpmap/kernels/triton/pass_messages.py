@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import torch
 
 from locpmap.kernels.model import Model
 from locpmap.kernels.triton.local_scores import pairs_of
@@ -15,7 +18,7 @@ def pass_messages(
     messages: Any,
     dirty: Any,
     linear: Any,
-    rho: Any,
+    rho: torch.Tensor | None,
     maximise: bool,
     damping: float,
     tolerance: float,
@@ -24,13 +27,13 @@ def pass_messages(
     begin: int,
     stop: int,
     n_sweeps: int = 1,
-    ends: Any = None,
+    ends: Sequence[int] | None = None,
     grid: tuple[int, int, int] | None = None,
     undamped: int = 0,
     made: int = 0,
     copies: int = 1,
-    last: Any = None,
-) -> Any:
+    last: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Visit positions begin..stop of ``order`` in images lo..hi, except those kept in the linear domain.
 
     Beyond the reference: up to ``n_sweeps`` times, until no site is marked, and with what else `sweep_messages` takes;

@@ -6,6 +6,7 @@ twice the unaries.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -32,9 +33,9 @@ def perturb_and_max_product(
     hi: int,
     first_sample: int,
     labels: Any,
-    ends: Any = None,
+    ends: Sequence[int] | None = None,
     grid: tuple[int, int, int] | None = None,
-) -> Any:
+) -> torch.Tensor:
     """Fill ``labels`` (hi - lo, S, R); returns the last sweep that changed a message, (hi - lo, R).
 
     Beyond the reference: ``ends`` and ``grid``, see `sweep_messages`.

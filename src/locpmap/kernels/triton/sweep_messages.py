@@ -8,6 +8,7 @@ the second cache where every site is marked, and reads the marks where none is; 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -40,7 +41,7 @@ def sweep_messages(
     part: tuple[int, int, int, int],
     n_sweeps: int,
     algebra: dict[str, Any],
-    ends: Any = None,
+    ends: Sequence[int] | None = None,
     grid: tuple[int, int, int] | None = None,
     undamped: int = 0,
     made: int = 0,
@@ -65,7 +66,7 @@ def sweep_messages(
         part: Images lo..hi, positions begin..stop.
         n_sweeps: At most so many.
         algebra: LINEAR, MAXIMISE and N_FEATURES.
-        ends: Where levels of the order begin and end, NumPy; by default the colour classes of the model's order, and
+        ends: Where levels of the order begin and end; by default the colour classes of the model's order, and
             every position by itself of any other.
         grid: Height and width of the grid of 4 neighbours that the model's order is of, and the parity of row + column
             at its corner: where the model is Potts, its lists are not read then.
