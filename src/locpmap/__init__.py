@@ -41,6 +41,7 @@ from locpmap.learning import FitResult, FitStatus
 from locpmap.measuring import Measurement, measure
 from locpmap.pairwise import Factored
 from locpmap.potentials import Potentials
+from locpmap.refining import Refiner, refine
 from locpmap.result import Band, BoundKind, Result, Status
 
 __version__ = "0.1.0"
@@ -77,6 +78,7 @@ __all__ = [
     "PerturbAndMAP",
     "PerturbAndMaxProduct",
     "Potentials",
+    "Refiner",
     "Result",
     "Status",
     "TooLargeError",
@@ -84,5 +86,6 @@ __all__ = [
     "measure",
     "metrics",
     "read_uai",
+    "refine",
     "write_uai",
 ]

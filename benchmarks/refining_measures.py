@@ -1,0 +1,190 @@
+"""What refinement does to scenes, beside a network alone and pydensecrf2: overlap, calibration, areas, seconds."""
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.refining_scenes import SceneWithLogits, near_boundaries
+from benchmarks.tasks import make_task
+from locpmap.refining.areas import crps, sampled_areas, widen
+from locpmap.refining.examples import gather
+from locpmap.refining.fitting import fit_scales
+from locpmap.refining.refiner import Refiner, refine
+from locpmap.refining.resizing import resize
+from locpmap.refining.scoring import METRICS, Score, difference, score, softmax, total
+
+Array = npt.NDArray[Any]
+NETWORK, SCALED, REFINED = "network", "network, temperature scaled", "lp.refine"
+USUAL, TUNED = "pydensecrf2, usual settings", "pydensecrf2, tuned"
+BOUNDARY = 3  # pixels
+N_TUNING = 8  # held-out scenes that pydensecrf2 is tuned on
+ITERATIONS = 10
+N_SAMPLES = 60  # of areas
+MEASURES = {**METRICS, f"IoU within {BOUNDARY} pixels of boundaries": METRICS["IoU"]}
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Settings of pydensecrf2: the smoothness kernel's and the bilateral one's; by default those of its README."""
+
+    compat: float = 3
+    sxy: float = 80
+    srgb: float = 13
+    bilateral: float = 10
+
+    def __call__(self, image: npt.NDArray[np.uint8], logits: Array) -> Array:
+        """Probabilities (H, W, K) after ten iterations of mean field."""
+        import pydensecrf.densecrf as dcrf
+
+        height, width, n_labels = logits.shape
+        crf = dcrf.DenseCRF2D(width, height, n_labels)
+        crf.setUnaryEnergy(np.ascontiguousarray(-logits.reshape(-1, n_labels).T, np.float32))
+        crf.addPairwiseGaussian(sxy=3, compat=self.compat)
+        pixels = np.array(image)  # it takes none that is read-only
+        crf.addPairwiseBilateral(sxy=self.sxy, srgb=self.srgb, rgbim=pixels, compat=self.bilateral)
+        return np.asarray(crf.inference(ITERATIONS)).T.reshape(height, width, n_labels)
+
+
+# The usual ones with all couplings weakened, colours told apart more or less, and a shorter reach.
+GRID = [Dense(3 * weak, sxy, srgb, 10 * weak) for weak, sxy, srgb in itertools.product((0.1, 0.3), (20, 60), (5, 13))]
+
+
+def enlarged(scene: SceneWithLogits, stride: int) -> Array:
+    """The coarse logits at the size of the scene."""
+    found: Array = resize(scene.coarse(stride)[None], *scene.labels.shape)[0]
+    return found
+
+
+def temperature(scenes: Sequence[SceneWithLogits], stride: int) -> float:
+    """The factor of the logits that makes these scenes likeliest."""
+    large, labels = [enlarged(scene, stride) for scene in scenes], [scene.labels for scene in scenes]
+    (factor,) = fit_scales(gather(None, large, labels, -1, "hwk", "logits", stride), guided=False, seed=0)
+    return float(factor)
+
+
+def tuned(scenes: Sequence[SceneWithLogits], stride: int, scale: float) -> Dense:
+    """The settings with the best likelihood on held-out scenes."""
+
+    def loss(dense: Dense) -> float:
+        found = [score(dense(s.image, scale * enlarged(s, stride)), s.labels) for s in scenes[:N_TUNING]]
+        return total(found).nll
+
+    return min(GRID, key=loss)
+
+
+def _refined(scene: SceneWithLogits, stride: int, seed: int) -> Array:
+    return np.asarray(refine(scene.image, scene.coarse(stride), layout="hwk", seed=seed).probability)
+
+
+def compare(
+    held_out: Sequence[SceneWithLogits],
+    test: Sequence[SceneWithLogits],
+    stride: int,
+    seed: int,
+    *,
+    dense: bool,
+) -> dict[str, Any]:
+    """Every measure of every method on the test scenes, and how far it is from the scaled network."""
+    scale = temperature(held_out, stride)
+    methods: dict[str, Callable[[SceneWithLogits, Array], Array]] = {
+        NETWORK: lambda scene, logits: softmax(logits),
+        SCALED: lambda scene, logits: softmax(scale * logits),
+        REFINED: lambda scene, logits: _refined(scene, stride, seed),
+    }
+    settings: dict[str, Any] = {SCALED: {"factor": scale}}
+    if dense:
+        best = tuned(held_out, stride, scale)
+        methods[USUAL] = lambda scene, logits: Dense()(scene.image, logits)
+        methods[TUNED] = lambda scene, logits: best(scene.image, scale * logits)
+        settings[TUNED] = vars(best) | {"factor": scale}
+    everywhere: dict[str, list[Score]] = {name: [] for name in methods}
+    boundary: dict[str, list[Score]] = {name: [] for name in methods}
+    for scene in test:
+        logits, near = enlarged(scene, stride), near_boundaries(scene.labels, BOUNDARY)
+        for name, method in methods.items():
+            probability = method(scene, logits)
+            everywhere[name].append(score(probability, scene.labels))
+            boundary[name].append(score(probability, near))
+    rows: dict[str, Any] = {}
+    for name in methods:
+        rows[name] = {}
+        for measure, metric in MEASURES.items():
+            scores = everywhere if measure in METRICS else boundary
+            gain, error = difference(scores[name], scores[SCALED], metric)
+            rows[name][measure] = {"value": metric(total(scores[name])), "gain": gain, "standard_error": error}
+    return {"rows": rows, "settings": settings}
+
+
+def areas(
+    held_out: Sequence[SceneWithLogits], test: Sequence[SceneWithLogits], stride: int, seed: int
+) -> dict[str, dict[str, float]]:
+    """How often 90 % intervals of the labels' areas hold, how wide they are, and the CRPS, in shares of the image."""
+    learning, judged = (
+        gather(
+            [s.image for s in part],
+            [s.coarse(stride) for s in part],
+            [s.labels for s in part],
+            -1,
+            "hwk",
+            "logits",
+            stride,
+        )
+        for part in (held_out, test)
+    )
+    shipped = Refiner.load().weights
+    scale, share, pairwise = shipped.at(stride)
+    here = replace(
+        shipped,
+        strides=np.array([stride], float),
+        scales=np.array([scale]),
+        guided=np.array([share]),
+        pairwise=pairwise[None],
+    )
+    independent = replace(
+        here, scales=np.array([temperature(held_out, stride)]), guided=np.zeros(1), pairwise=np.zeros((1, 2, 2))
+    )
+    rows = {"pixels by themselves": independent, "lp.refine": here, 'objective="area"': widen(here, learning, seed)}
+    found: dict[str, dict[str, float]] = {}
+    for name, weights in rows.items():
+        inside, width, loss = [], [], []
+        for example in judged:
+            values, truth = sampled_areas(example, weights, N_SAMPLES, seed)
+            low, high = np.quantile(values, [0.05, 0.95], axis=0)
+            counted = (truth > 0.01) | (values.mean(axis=0) > 0.01)
+            inside.append(((low <= truth) & (truth <= high))[counted])
+            width.append((high - low)[counted])
+            loss.append(crps(values, truth)[counted])
+        joined = {"coverage": inside, "width": width, "crps": loss}
+        found[name] = {key: float(np.concatenate(parts).mean()) for key, parts in joined.items()}
+    return found
+
+
+def seconds(seed: int, repeats: int = 5) -> dict[str, Any]:
+    """`lp.refine` and pydensecrf2 on T3, in turns, by the clock and by processor time."""
+    task = make_task("T3", seed)
+    assert task.image is not None
+    image = np.ascontiguousarray(task.image)
+    runs: dict[str, Callable[[], Any]] = {
+        "lp.refine": lambda: refine(image, task.unary, seed=seed),
+        "pydensecrf2": lambda: Dense()(image, task.unary),
+    }
+    clocks: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
+    for run in runs.values():
+        run()
+    for _ in range(repeats):
+        for name, run in runs.items():
+            wall, cpu = time.perf_counter(), time.process_time()
+            run()
+            clocks[name].append((time.perf_counter() - wall, time.process_time() - cpu))
+    medians = {
+        name: {key: statistics.median(clock[n] for clock in found) for n, key in enumerate(("seconds", "cpu_seconds"))}
+        for name, found in clocks.items()
+    }
+    ratio = medians["lp.refine"]["seconds"] / medians["pydensecrf2"]["seconds"]
+    return {"task": "T3", "iterations": ITERATIONS, "medians": medians, "ratio": ratio}

@@ -1,0 +1,154 @@
+"""The record of `benchmarks.refining measure` as a page."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from locpmap.refining.weights import Weights
+
+TITLES = {"1": "Sharp logits (stride 1)", "8": "Coarse logits, stride 8", "16": "Coarse logits, stride 16"}
+BASE = "network, temperature scaled"
+LESS_IS_BETTER = ("ECE", "NLL")
+
+INTRODUCTION = """\
+# Refining segmentations
+
+```python
+import locpmap as lp
+
+result = lp.refine(image, logits)  # (H, W, C), and (H, W, K) or (K, H, W), also smaller than the image
+result.labels, result.probability, result.variance, result.entropy
+```
+
+`lp.refine` resizes a network's scores, draws them along the colours of the image (means over what lies a stride away
+and looks alike), scales them, and decodes a Potts model of the pixels by LocPMAP. All weights of the shipped model were
+learned, on what a network says of scenes that it never saw; `lp.Refiner.load().details` says how. For your own network:
+
+```python
+refiner = lp.Refiner.fit(images, logits, labels)  # images that the network was not trained on
+print(refiner.report)  # cross-validated: whether refinement helps these data at all
+refiner.save("mine.safetensors")
+lp.refine(image, logits, "mine.safetensors")
+```
+
+If you have resized coarse logits already, say `stride=8`.
+"""
+
+
+def page_of(record: Mapping[str, Any], weights: Weights) -> str:
+    """Markdown, from the record and the shipped weights."""
+    n = record["scenes"]
+    parts = [
+        INTRODUCTION,
+        *_weights(weights),
+        "## What it is worth",
+        f"Stanford Background, {n['test']} test scenes, by a network that saw neither these nor the {n['held_out']}"
+        " held-out scenes that weights, temperatures and the settings of pydensecrf2 were chosen on. Coarse logits are"
+        " means of the network's over cells of 8 × 8 and 16 × 16 pixels, resized bilinearly for all but `lp.refine`,"
+        " which is given them as they are. In brackets: the difference from the scaled network ± its standard error"
+        " (jackknife over scenes), bold where it is better by more than two of them, † where it is worse by as much.",
+    ]
+    for stride, table in record["strides"].items():
+        parts += [f"### {TITLES[stride]}", _table(table["rows"])]
+    parts += [_rivals(record), _left_out(record), *_speed(record), *_areas(record), _origin(record)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _weights(weights: Weights) -> list[str]:
+    lines = ["| stride | factor of the scores | share of guided means | largest coupling |", "|---|---|---|---|"]
+    lines += [
+        f"| {stride:g} | {scale:.3f} | {share:.3f} | {pairwise.sum(axis=-1).max():.3f} |"
+        for stride, scale, share, pairwise in zip(
+            weights.strides, weights.scales, weights.guided, weights.pairwise, strict=True
+        )
+    ]
+    uncoupled = (
+        "Consistent learning left neighbours uncoupled: side by side, pixels of a network's logits err together, and"
+        " what helps is to look a stride away, along like colours. So with these weights one sample tells all, and"
+        " pixels are independent in samples, so that intervals of areas are too narrow (below)."
+    )
+    return ["The shipped weights:", "\n".join(lines), *([] if weights.pairwise.any() else [uncoupled])]
+
+
+def _table(rows: Mapping[str, Any]) -> str:
+    measures = list(next(iter(rows.values())))
+    lines = [f"| | {' | '.join(measures)} |", "|---" * (len(measures) + 1) + "|"]
+    lines += [f"| {name} | {' | '.join(_cell(name, m, row[m]) for m in measures)} |" for name, row in rows.items()]
+    return "\n".join(lines)
+
+
+def _cell(name: str, measure: str, found: Mapping[str, float]) -> str:
+    value = f"{found['value']:.4f}"
+    if name == BASE:
+        return value
+    gain, error = found["gain"], found["standard_error"]
+    sure = abs(gain) > 2 * error and f"{abs(gain):.4f}" != "0.0000"  # not by rounding
+    good = (gain > 0) != (measure in LESS_IS_BETTER)
+    text = f"{value} ({gain:+.4f} ± {error:.4f})"
+    return f"**{text}**" if sure and good else f"{text} †" if sure else text
+
+
+def _rivals(record: Mapping[str, Any]) -> str:
+    """Where another method is ahead of ours, in a sentence."""
+    ahead = [
+        f"{name} at stride {stride} ({row['IoU']['value']:.4f} and {table['rows']['lp.refine']['IoU']['value']:.4f})"
+        for stride, table in record["strides"].items()
+        for name, row in table["rows"].items()
+        if row["IoU"]["value"] > table["rows"]["lp.refine"]["IoU"]["value"]
+    ]
+    if not ahead:
+        return ""
+    return f"Where labels alone count, others have a higher IoU than `lp.refine`: {', '.join(ahead)}."
+
+
+def _left_out(record: Mapping[str, Any]) -> str:
+    return " ".join(f"Left out: {name}, since {why}." for name, why in record["left_out"].items())
+
+
+def _speed(record: Mapping[str, Any]) -> list[str]:
+    if "speed" not in record:
+        return []
+    speed = record["speed"]
+    ours, dense = (speed["medians"][name] for name in ("lp.refine", "pydensecrf2"))
+    return [
+        "## Seconds",
+        f"On T3 (375 × 500, 21 labels, sharp logits), in turns in one process: `lp.refine` {ours['seconds']:.2f} s"
+        f" ({ours['cpu_seconds']:.2f} s of processor time), pydensecrf2 with {speed['iterations']} iterations"
+        f" {dense['seconds']:.2f} s ({dense['cpu_seconds']:.2f}): a ratio of {speed['ratio']:.2f}.",
+    ]
+
+
+def _areas(record: Mapping[str, Any]) -> list[str]:
+    if "areas" not in record:
+        return []
+    lines = ["| | " + " | ".join(("stride", "coverage", "width", "CRPS")) + " |", "|---" * 5 + "|"]
+    for stride, rows in record["areas"].items():
+        lines += [
+            f"| {name} | {stride} | {row['coverage']:.3f} | {row['width']:.4f} | {row['crps']:.4f} |"
+            for name, row in rows.items()
+        ]
+    return [
+        "## Areas",
+        f"90 % intervals of the areas of labels in {record['scenes']['areas']} test scenes, from 60 samples: how often"
+        " they hold the truth, how wide they are and their CRPS, in shares of the image, over labels that have or are"
+        ' given more than 1 % of it. `objective="area"` chose coupling and temperature on held-out scenes.',
+        "\n".join(lines),
+        _coverage(record["areas"]),
+    ]
+
+
+def _coverage(areas: Mapping[str, Any]) -> str:
+    best = max(row["coverage"] for rows in areas.values() for row in rows.values())
+    if best > 0.8:
+        return ""
+    return (
+        f"None of these intervals holds as often as it should ({best:.0%} at best): areas are wrong where whole regions"
+        " are mislabelled together, and neither independent pixels nor coupled neighbours know of that."
+    )
+
+
+def _origin(record: Mapping[str, Any]) -> str:
+    where = record["machine"]
+    return (
+        f"Recorded by `{record['command']}` on {record['date']} at {record['git']}, seed {record['seed']}, on"
+        f" {where['cpu']} with {where['cores']} cores under load {where['load']}."
+    )

@@ -1,0 +1,89 @@
+"""Images, scores and true labels to learn from, checked one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.arrays import Restore, to_labels
+from locpmap.errors import InputError, InputTypeError
+from locpmap.refining.guiding import guided_mean
+from locpmap.refining.model import full_size
+from locpmap.refining.reading import Given, read
+
+Array = npt.NDArray[Any]
+VOID = -1
+LEAST_GUIDED = 2.0  # the stride from which on guided means are worth their time: sharper scores hardly gain by them
+SAME_STRIDE = 1.2  # ratio up to which strides count as one
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """One image with its truth."""
+
+    given: Given
+    stride: float
+    scores: Array  # (H, W, K) at the size of the image
+    guided: Array | None  # (H, W, K), their guided means; None without an image, or if they are sharp
+    labels: Array  # (H, W), VOID where a pixel does not count
+
+
+def gather(
+    images: Any, logits: Any, labels: Any, ignore_label: int, layout: str, scores: str, stride: float | None
+) -> list[Example]:
+    """One example per image; all with the same labels and about the same stride."""
+    n = _length("logits", logits)
+    pairs = {"labels": labels} if images is None else {"images": images, "labels": labels}
+    for name, values in pairs.items():
+        if _length(name, values) != n:
+            raise InputError(f"{name} holds {_length(name, values)} entries, expected {n}, as many as logits")
+    found = [
+        _example(None if images is None else images[k], logits[k], labels[k], k, ignore_label, layout, scores, stride)
+        for k in range(n)
+    ]
+    counts = {example.scores.shape[-1] for example in found}
+    if len(counts) > 1:
+        raise InputError(f"logits has from {min(counts)} to {max(counts)} labels, expected the same everywhere")
+    strides = [example.stride for example in found]
+    if max(strides) > SAME_STRIDE * min(strides):
+        raise InputError(f"strides run from {min(strides):.3g} to {max(strides):.3g}, expected one: fit each by itself")
+    if all((example.labels == VOID).all() for example in found):
+        raise InputError("labels are all ignored, expected at least one that counts")
+    return found
+
+
+def _example(
+    image: Any, logits: Any, labels: Any, k: int, ignore_label: int, layout: str, scores: str, stride: float | None
+) -> Example:
+    try:
+        given = read(image, logits, layout, scores)
+        if given.batched or not np.isfinite(float(given.scores.min())):
+            raise InputError("logits has a batch axis or holds -inf, expected finite scores of one image")
+    except InputError as error:
+        raise InputError(f"of image {k}, {error}") from None
+    here, full = stride or given.stride, full_size(given)
+    guided = None
+    if given.image is not None and here >= LEAST_GUIDED:
+        guided = Restore()(guided_mean(full, given.image, here))[0]
+    truth = to_labels(labels, f"labels[{k}]")
+    if truth.shape != (given.height, given.width):
+        raise InputError(f"labels[{k}] has shape {truth.shape}, expected {(given.height, given.width)} like the image")
+    void = truth == ignore_label
+    wrong = truth[~void & ((truth < 0) | (truth >= full.shape[-1]))]
+    if wrong.size:
+        raise InputError(
+            f"labels[{k}] contains {wrong[0]}, expected 0 to {full.shape[-1] - 1} or ignore_label={ignore_label}"
+        )
+    truth = np.where(void, VOID, truth)
+    return Example(given, float(here), Restore()(full)[0], guided, truth)
+
+
+def _length(name: str, values: Any) -> int:
+    if not hasattr(values, "__len__") or not hasattr(values, "__getitem__") or isinstance(values, dict | str):
+        raise InputTypeError(f"{name} is a {type(values).__name__}, expected a list or a batch")
+    if len(values) == 0:
+        raise InputError(f"{name} is empty, expected at least one image")
+    return len(values)

@@ -1,0 +1,68 @@
+"""From what was read and the weights to potentials."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from locpmap.errors import InputError
+from locpmap.inference.decoder import within
+from locpmap.potentials import Potentials
+from locpmap.refining.guiding import guided_mean
+from locpmap.refining.likeness import likeness
+from locpmap.refining.reading import Given, read_mask
+from locpmap.refining.resizing import resize
+from locpmap.refining.weights import STEPS, Weights
+
+
+def full_size(given: Given) -> Any:
+    """The scores at the size of the image, (N, H, W, K)."""
+    small = given.scores.shape[1:3] != (given.height, given.width)
+    if small and float(given.scores.min()) == -np.inf:
+        raise InputError("logits holds -inf and is smaller than the image, expected finite numbers to resize")
+    return resize(given.scores, given.height, given.width)
+
+
+def compose(
+    given: Given,
+    weights: Weights,
+    *,
+    strength: float = 1.0,
+    temperature: float = 1.0,
+    mask: Any = None,
+    stride: float | None = None,
+) -> Potentials:
+    """The Potts model of a :class:`locpmap.Refiner`; see there."""
+    within("strength", strength, 0)
+    within("temperature", temperature, 0, open_low=True)
+    if stride is not None:
+        within("stride", stride, 1)
+    ignored = read_mask(mask, given)
+    stride = given.stride if stride is None else stride
+    scale, share, pairwise = weights.at(stride)
+    unary, share = full_size(given), min(1.0, strength * share)
+    if share > 0 and given.image is not None and float(unary.min()) > -np.inf:  # -inf has no mean
+        unary = unary * np.float32(1 - share) + guided_mean(unary, given.image, stride) * np.float32(share)
+    unary = unary * np.float32(scale / temperature)
+    edges = [
+        _edges(given, step, strength / temperature * row, typical)
+        for step, row, typical in zip(STEPS, pairwise, weights.typical, strict=True)
+    ]
+    if not given.batched:
+        unary, edges = unary[0], [edge if isinstance(edge, float) else edge[0] for edge in edges]
+    return replace(Potentials.grid(unary, tuple(edges), mask=ignored), restore=given.restore)
+
+
+def samples_needed(potentials: Potentials, n_samples: int) -> int:
+    """One where no neighbours are coupled: conditional probabilities do not depend on the sample then."""
+    return 1 if potentials.pairwise.constant_weight == 0 else n_samples
+
+
+def _edges(given: Given, step: tuple[int, int], weights: Any, typical: float) -> Any:
+    """Potts weights of one direction, (N, h, w), or one for all."""
+    constant, coloured = (float(weight) for weight in weights)
+    if given.image is None or coloured == 0:
+        return constant + coloured * typical
+    return likeness(given.image, step) * np.float32(coloured) + np.float32(constant)

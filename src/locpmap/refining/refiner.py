@@ -1,0 +1,213 @@
+"""`Refiner` and `refine`: a network's logits and the image, to clean labels with an honest uncertainty."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from importlib.resources import as_file, files
+from typing import Any
+
+from locpmap.errors import InputTypeError
+from locpmap.formats.atomic import PathLike
+from locpmap.inference import LocPMAP, infer
+from locpmap.potentials import Potentials
+from locpmap.refining.crossvalidation import cross_validated
+from locpmap.refining.examples import gather
+from locpmap.refining.model import compose, samples_needed
+from locpmap.refining.reading import read
+from locpmap.refining.report import Report
+from locpmap.refining.weights import Weights
+from locpmap.result import Result
+
+SHIPPED = "scenes.safetensors"
+
+
+class Refiner:
+    """Refines segmentations: scores drawn along the image's colours, and on top of them a Potts model of its pixels.
+
+    With the network's scores z, resized to the image, and their guided means g, the averages over what lies a stride
+    away and has a like colour (:func:`locpmap.refining.guiding.guided_mean`)::
+
+        u = scale · (z + strength · share · (g - z))
+        θ(y) = Σ_i u[i, y_i] + strength · Σ_(i,j) (a + b · likeness(i, j)) · [y_i = y_j]
+
+    over pixels i and their four neighbours, and all of it divided by ``temperature``.  The numbers were learned, for
+    sharp logits and for coarse ones; see :attr:`weights` and :attr:`details`.  A refiner is a callable,
+    ``refiner(image, logits)``, for use at the end of a pipeline.  Made by :meth:`load` and :meth:`fit`.
+
+    >>> Refiner.load().details["data"]
+    'Stanford Background'
+    """
+
+    def __init__(self, weights: Weights, details: dict[str, Any] | None = None, report: Report | None = None) -> None:
+        self.weights = weights
+        self.details = dict(details or {})
+        self.report = report
+
+    def __repr__(self) -> str:
+        strides = ", ".join(f"{stride:g}" for stride in self.weights.strides)
+        return f"<Refiner: strides {strides}, learned from {self.details.get('data', 'data unknown')}>"
+
+    @classmethod
+    def load(cls, path: PathLike | None = None) -> Refiner:
+        """From a file, or, without one, the refiner that comes with the library."""
+        return _shipped() if path is None else cls(*Weights.read(path))
+
+    def save(self, path: PathLike) -> None:
+        """Write the weights and :attr:`details` into one file, completely or not at all."""
+        self.weights.write(path, self.details)
+
+    @classmethod
+    def fit(
+        cls,
+        images: Any,
+        logits: Any,
+        labels: Any,
+        *,
+        objective: str = "likelihood",
+        n_folds: int = 5,
+        ignore_label: int = -1,
+        layout: str = "auto",
+        scores: str = "auto",
+        stride: float | None = None,
+        seed: int = 0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Refiner:
+        """Learn on held-out data of your own: images that the network was not trained on.
+
+        The result's ``report`` says, by cross-validation, whether refinement helps them: ``print(refiner.report)``.
+
+        Args:
+            images: A batch or a list of images, each as in :func:`refine`; None if there are none.
+            logits: As many scores, each as in :func:`refine`; all of one stride.
+            labels: As many maps (H, W) of true labels.
+            objective: "likelihood": share and scale by maximum likelihood, then scale and neighbours by consistent
+                learning (:class:`locpmap.CRF`), which leaves a network alone that needs no help.  "area": then scale
+                and neighbours by the CRPS of the labels' areas, for intervals of :func:`locpmap.measure`; they hold as
+                far as errors are local, and not where whole regions are mislabelled.
+            n_folds: Parts of the cross-validation, at least two and no more than images.
+            ignore_label: The label of pixels that count for nothing.
+            layout: As in :func:`refine`.
+            scores: As in :func:`refine`.
+            stride: As in :func:`refine`.
+            seed: Of everything that is drawn.
+            progress: Called with (fits done, fits in all).
+
+        Cost: ``n_folds + 1`` fits, each on a window of at most 30 images, and a pass over all images.
+
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> labels = np.stack([np.roll(np.repeat([[0, 1]] * 32, 16, axis=1), k, axis=1) for k in range(10)])
+        >>> images = labels * 200.0
+        >>> logits = np.eye(2)[labels] + 0.5 * rng.normal(size=(10, 32, 32, 2))
+        >>> refiner = Refiner.fit(images, logits, labels, n_folds=2)
+        >>> refiner.report.helps
+        True
+        """
+        examples = gather(images, logits, labels, ignore_label, layout, scores, stride)
+        weights, report = cross_validated(examples, objective, n_folds, seed, progress)
+        details = {"data": f"{len(examples)} images", "objective": objective, "seed": seed, "n_folds": n_folds}
+        return cls(weights, {**details, "report": report.to_dict()}, report)
+
+    def potentials(
+        self,
+        image: Any,
+        logits: Any,
+        *,
+        layout: str = "auto",
+        scores: str = "auto",
+        strength: float = 1.0,
+        temperature: float = 1.0,
+        mask: Any = None,
+        stride: float | None = None,
+    ) -> Potentials:
+        """The model itself, which any decoder of :func:`locpmap.infer` takes; arguments as in :func:`refine`."""
+        given = read(image, logits, layout, scores)
+        return compose(given, self.weights, strength=strength, temperature=temperature, mask=mask, stride=stride)
+
+    def refine(self, image: Any, logits: Any, **options: Any) -> Result:
+        """:func:`refine` with this refiner."""
+        return refine(image, logits, self, **options)
+
+    __call__ = refine
+
+
+@cache
+def _shipped() -> Refiner:
+    with as_file(files("locpmap.refining") / SHIPPED) as path:
+        return Refiner(*Weights.read(path))
+
+
+def refine(
+    image: Any,
+    logits: Any,
+    model: Refiner | PathLike | None = None,
+    *,
+    layout: str = "auto",
+    scores: str = "auto",
+    strength: float = 1.0,
+    temperature: float = 1.0,
+    n_samples: int = 50,
+    blocks: Any = "sites",
+    start: Any = "perturbed",
+    seed: int = 0,
+    device: str = "auto",
+    mask: Any = None,
+    stride: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Result:
+    """Clean labels, and how sure they are, from an image and a network's scores of it.
+
+    Args:
+        image: (H, W), (H, W, C) or a tensor (C, H, W), with any number of channels, of any type and range; None if
+            there is none.  With a batch axis first where the logits have one.
+        logits: A network's scores (H, W, K) or (K, H, W), logits or probabilities, or a batch of them; also what
+            networks of Hugging Face (``.logits``) and torchvision (``["out"]``) return.  Smaller than the image, they
+            are resized.  ``-inf`` forbids a label.
+        model: A :class:`Refiner` or its file; the one that comes with the library by default.
+        layout: "hwk", "khw", or "auto": found by the sizes of image and logits; what is ambiguous is refused.
+        scores: "logits", "probabilities", or "auto": probabilities, if they look like that.
+        strength: How much surroundings and neighbours count; 0 leaves the softmax of the scores, scaled as learned.
+        temperature: Divides all scores: above 1 less sure, below 1 surer.
+        n_samples: Of :class:`locpmap.LocPMAP`, like the next two; where no neighbours are coupled, one is enough.
+        blocks: What is improved at a time.
+        start: Where climbs start.
+        seed: Of all noise.
+        device: As in :func:`locpmap.infer`.
+        mask: Booleans (H, W), True where a pixel is ignored: it gets label -1.
+        stride: How many pixels of the image one score of the network stands for, along an axis; by default what the
+            sizes say.  Say it if you have resized coarse logits yourself.
+        progress: Called with (samples done, samples in all).
+
+    Returns:
+        A result with ``labels`` (H, W), ``probability`` and ``variance`` (H, W, K) and ``entropy`` (H, W): in NumPy, or
+        tensors where the logits are tensors.  For decoders other than LocPMAP see :meth:`Refiner.potentials`.
+
+    Cost: that of :func:`locpmap.infer` on the same grid; coarse logits take O(17 · H · W · K) more.
+
+    >>> import numpy as np
+    >>> import locpmap as lp
+    >>> image = np.zeros((64, 64, 3), np.uint8)
+    >>> image[:, 30:] = 200
+    >>> truth = (np.arange(64) >= 30).astype(int) * np.ones((64, 1), int)
+    >>> coarse = 4.0 * np.eye(3)[truth].reshape(8, 8, 8, 8, 3).mean(axis=(1, 3))  # one score for 8 × 8 pixels
+    >>> result = lp.refine(image, coarse)
+    >>> result.labels.shape, bool((result.labels == truth).all())
+    ((64, 64), True)
+    """
+    decoder = LocPMAP(n_samples, blocks=blocks, start=start, probability="conditional")
+    options = {"strength": strength, "temperature": temperature, "mask": mask, "stride": stride}
+    potentials = as_refiner(model).potentials(image, logits, layout=layout, scores=scores, **options)
+    decoder = replace(decoder, n_samples=samples_needed(potentials, n_samples))
+    return infer(potentials, decoder, seed=seed, device=device, progress=progress)
+
+
+def as_refiner(model: Refiner | PathLike | None) -> Refiner:
+    """The refiner itself, of that file, or the shipped one."""
+    if isinstance(model, Refiner):
+        return model
+    if model is not None and not isinstance(model, str | os.PathLike):
+        raise InputTypeError(f"model is a {type(model).__name__}, expected a Refiner or its file")
+    return Refiner.load(model)

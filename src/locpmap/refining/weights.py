@@ -1,0 +1,72 @@
+"""What a refiner has learned: how much a score counts, its surroundings, and its neighbours' labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.errors import InputError
+from locpmap.formats.atomic import PathLike
+from locpmap.formats.model_file import read_model, write_model
+
+Array = npt.NDArray[Any]
+KIND = "refiner"
+STEPS = ((0, 1), (1, 0))
+FEATURES = ("constant", "likeness")
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """One set of weights for each stride that was learned from; between them, weights are interpolated."""
+
+    strides: Array  # (R,) increasing: pixels of the image to one score of the network
+    scales: Array  # (R,) factors of the scores
+    guided: Array  # (R,) shares of the guided mean in the scores, 0 to 1
+    pairwise: Array  # (R, 2, 2): per direction, of the constant and of the likeness of colours, at least 0
+    typical: Array  # (2,) the mean likeness, which counts where there is no image to ask
+
+    def __post_init__(self) -> None:
+        n = len(np.atleast_1d(self.strides))
+        shape_of = {"pairwise": (n, len(STEPS), len(FEATURES)), "typical": (len(STEPS),)}
+        for name in ("strides", "scales", "guided", "pairwise", "typical"):
+            array, shape = np.asarray(getattr(self, name), np.float64), shape_of.get(name, (n,))
+            if n == 0 or array.shape != shape:
+                raise InputError(f"{name} has shape {array.shape}, expected {shape}")
+            if not np.isfinite(array).all() or (array < 0).any():
+                raise InputError(f"{name} holds a negative or infinite number, expected finite ones of at least 0")
+            object.__setattr__(self, name, array)
+        if (self.strides < 1).any() or (np.diff(self.strides) <= 0).any():
+            raise InputError(f"strides is {self.strides.tolist()}, expected increasing numbers of at least 1")
+        if (self.guided > 1).any():
+            raise InputError(f"guided is {self.guided.tolist()}, expected shares from 0 to 1")
+
+    def at(self, stride: float) -> tuple[float, float, Array]:
+        """Scale, share and pairwise weights (2, 2) at a stride: linear in its logarithm, constant beyond the ends."""
+        place = float(np.interp(np.log(stride), np.log(self.strides), np.arange(len(self.strides))))
+        low = min(int(place), max(len(self.strides) - 2, 0))
+        high, part = min(low + 1, len(self.strides) - 1), place - low
+        scale, share, pairwise = (
+            (1 - part) * values[low] + part * values[high] for values in (self.scales, self.guided, self.pairwise)
+        )
+        return float(scale), float(share), pairwise
+
+    def write(self, path: PathLike, details: dict[str, Any]) -> None:
+        """Into a file, with how they were learned."""
+        arrays = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        write_model(path, arrays, {"kind": KIND, "details": details})
+
+    @classmethod
+    def read(cls, path: PathLike) -> tuple[Weights, dict[str, Any]]:
+        """From a file that :meth:`write` wrote."""
+        arrays, header = read_model(path)
+        if header.get("kind") != KIND:
+            raise InputError(f"{path} holds a {header.get('kind')!r}, expected a {KIND!r}")
+        try:
+            if not isinstance(header["details"], dict):
+                raise InputError("it has no details")
+            return cls(**arrays), header["details"]
+        except (KeyError, TypeError, InputError) as error:
+            raise InputError(f"{path} is not a refiner of this version: it is malformed ({error})") from None

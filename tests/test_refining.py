@@ -1,0 +1,415 @@
+"""`lp.refine` and what it is made of: layouts, resizing, likeness, guided means, the model, bad input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import locpmap as lp
+from locpmap.errors import InputError, InputTypeError
+from locpmap.formats.model_file import write_model
+from locpmap.refining.adapters import adapt, resized_to
+from locpmap.refining.guiding import guided_mean, ring
+from locpmap.refining.likeness import likeness
+from locpmap.refining.reading import read
+from locpmap.refining.resizing import resize
+from locpmap.refining.weights import Weights
+
+torch = pytest.importorskip("torch")
+Array = npt.NDArray[Any]
+H, W, K = 20, 28, 4
+
+
+def scene(seed: int = 0) -> tuple[Array, Array]:
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 256, (H, W, 3)).astype(np.uint8), rng.normal(size=(H, W, K)).astype(np.float32)
+
+
+def coupled(strides: Any = (1.0,), scale: float = 0.8) -> lp.Refiner:
+    """A refiner all of whose parts do something."""
+    n = len(strides)
+    pairwise = np.broadcast_to([[0.1, 0.6], [0.2, 0.5]], (n, 2, 2))
+    return lp.Refiner(Weights(np.array(strides), np.full(n, scale), np.full(n, 0.4), pairwise, np.array([0.7, 0.8])))
+
+
+def softmax(x: Array) -> Array:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+# parts
+
+
+@pytest.mark.parametrize(("h", "w"), [(5, 7), (1, 1), (10, 14), (20, 28), (7, 28), (3, 4)])
+def test_resizing_is_that_of_torch(h: int, w: int) -> None:
+    small = np.random.default_rng(0).normal(size=(2, h, w, K)).astype(np.float32)
+    tensor = torch.from_numpy(small).movedim(-1, 1)
+    expected = torch.nn.functional.interpolate(tensor, size=(H, W), mode="bilinear", align_corners=False)
+    np.testing.assert_allclose(resize(small, H, W), expected.movedim(1, -1).numpy(), atol=1e-5)
+
+
+def test_resizing_is_that_of_skimage() -> None:
+    transform = pytest.importorskip("skimage.transform")
+    small = np.random.default_rng(0).normal(size=(5, 7, 2))
+    expected = transform.resize(small, (20, 28), order=1, mode="edge", anti_aliasing=False)
+    np.testing.assert_allclose(resize(small[None], 20, 28)[0], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("step", [(0, 1), (1, 0), (2, -3)])
+def test_likeness_follows_the_definition(step: tuple[int, int]) -> None:
+    image = np.random.default_rng(0).random((2, 3, 6, 7)).astype(np.float32)
+    found, (dr, dc) = likeness(image, step), step
+    for n in range(2):
+        pairs = {
+            (r, c): ((image[n, :, r, c] - image[n, :, r + dr, c + dc]) ** 2).sum()
+            for r in range(6 - dr)
+            for c in range(max(0, -dc), 7 - max(0, dc))
+        }
+        mean = np.mean(list(pairs.values()))
+        for (r, c), square in pairs.items():
+            assert found[n, r, c - max(0, -dc)] == pytest.approx(np.exp(-square / (2 * mean)), rel=1e-5)
+
+
+def test_guided_means_follow_the_definition() -> None:
+    rng = np.random.default_rng(0)
+    image, scores = rng.random((2, 3, 12, 15)), rng.normal(size=(2, 12, 15, K))
+    found = guided_mean(scores, image, 8.0)
+    around = [*ring(8.0), *((-r, -c) for r, c in ring(8.0))]
+    assert len(set(around)) == 16
+    for n in range(2):
+        variance = image[n].reshape(3, -1).var(axis=1).sum()
+        for r, c in ((0, 0), (5, 7), (11, 14), (3, 12)):
+            total, weights = scores[n, r, c].copy(), 1.0
+            for dr, dc in around:
+                if 0 <= r + dr < 12 and 0 <= c + dc < 15:
+                    square = ((image[n, :, r, c] - image[n, :, r + dr, c + dc]) ** 2).sum()
+                    weight = np.exp(-square / (0.1 * variance))
+                    total, weights = total + weight * scores[n, r + dr, c + dc], weights + weight
+            np.testing.assert_allclose(found[n, r, c], total / weights, rtol=1e-5)
+
+
+def test_tensors_are_worked_on_like_arrays() -> None:
+    """As on a GPU, where nothing goes through NumPy."""
+    rng = np.random.default_rng(0)
+    image, scores = rng.random((2, 3, 12, 15)).astype(np.float32), rng.normal(size=(2, 12, 15, K)).astype(np.float32)
+    tensors = torch.from_numpy(image), torch.from_numpy(scores)
+    np.testing.assert_allclose(
+        guided_mean(tensors[1], tensors[0], 8.0).numpy(), guided_mean(scores, image, 8.0), rtol=1e-5
+    )
+    np.testing.assert_allclose(likeness(tensors[0], (0, 1)).numpy(), likeness(image, (0, 1)), rtol=1e-5)
+    np.testing.assert_allclose(resize(tensors[1], 20, 28).numpy(), resize(scores, 20, 28), rtol=1e-5)
+
+
+def test_an_image_of_one_colour_guides_to_plain_means_and_likeness_one() -> None:
+    image, scores = np.ones((1, 1, 30, 30)), np.random.default_rng(0).normal(size=(1, 30, 30, 2))
+    ends = [*ring(4), *((-r, -c) for r, c in ring(4)), (0, 0)]
+    expected = np.mean([scores[0, 15 + r, 15 + c] for r, c in ends], axis=0)
+    np.testing.assert_allclose(guided_mean(scores, image, 1.0)[0, 15, 15], expected)
+    assert (likeness(image, (0, 1)) == 1).all()
+
+
+def test_weights_between_strides_are_interpolated_in_the_logarithm() -> None:
+    pairwise = np.arange(8.0).reshape(2, 2, 2)
+    weights = Weights(np.array([1.0, 16.0]), np.array([1.0, 3.0]), np.array([0.0, 0.5]), pairwise, np.zeros(2))
+    for stride, part in ((1, 0.0), (4, 0.5), (16, 1.0), (64, 1.0)):
+        scale, share, found = weights.at(stride)
+        assert scale == pytest.approx(1 + 2 * part)
+        assert share == pytest.approx(0.5 * part)
+        np.testing.assert_allclose(found, (1 - part) * pairwise[0] + part * pairwise[1])
+
+
+# the model
+
+
+def test_strength_zero_is_the_scaled_softmax() -> None:
+    image, logits = scene()
+    result = coupled().refine(image, logits, strength=0, temperature=2.0)
+    np.testing.assert_allclose(result.probability, softmax(0.8 / 2.0 * logits), atol=1e-6)
+
+
+def test_potentials_follow_the_formula() -> None:
+    image, logits = scene()
+    potentials = coupled().potentials(image, logits, strength=1.5, temperature=2.0, stride=8)
+    planes = np.moveaxis(image, -1, 0)[None] / 255.0
+    g = guided_mean(logits[None].astype(float), planes, 8.0)[0]
+    np.testing.assert_allclose(
+        potentials.unflatten(potentials.unary), 0.8 / 2 * (logits + 1.5 * 0.4 * (g - logits)), rtol=1e-4, atol=1e-5
+    )
+    weights = potentials.pairwise.weights
+    assert weights is not None
+    for found, step, (a, b) in zip(weights, ((0, 1), (1, 0)), ((0.1, 0.6), (0.2, 0.5)), strict=True):
+        np.testing.assert_allclose(found[0], 0.75 * (a + b * likeness(planes, step)).ravel(), rtol=1e-4)
+
+
+def test_permuted_labels_permute_the_potentials_and_the_labels() -> None:
+    image, logits = scene()
+    order = [2, 0, 3, 1]
+    plain, permuted = (coupled().potentials(image, x, stride=8) for x in (logits, logits[..., order]))
+    np.testing.assert_array_equal(permuted.unary, plain.unary[..., order])
+    first, second = (lp.infer(p, "mean_field").probability for p in (plain, permuted))
+    np.testing.assert_allclose(second, first[..., order], atol=1e-5)
+
+
+def test_a_batch_is_its_images() -> None:
+    scenes = [scene(seed) for seed in range(3)]
+    images, logits = (np.stack(parts) for parts in zip(*scenes, strict=True))
+    refiner = coupled()
+    whole = refiner.potentials(images, logits, stride=8)
+    for n, (image, single) in enumerate(scenes):
+        alone = refiner.potentials(image, single, stride=8)
+        np.testing.assert_array_equal(whole.unary[n], alone.unary[0])
+        assert whole.pairwise.weights is not None
+        assert alone.pairwise.weights is not None
+        for a, b in zip(whole.pairwise.weights, alone.pairwise.weights, strict=True):
+            np.testing.assert_array_equal(a[n], b[0])
+        result = lp.infer(alone, "locpmap", probability="conditional", start="perturbed", first_image=n)
+        np.testing.assert_array_equal(result.labels, refiner(images, logits, stride=8).labels[n])
+
+
+def test_torch_gives_what_numpy_gives() -> None:
+    image, logits = scene()
+    tensors = torch.from_numpy(image).movedim(-1, 0), torch.from_numpy(logits).movedim(-1, 0)
+    expected, found = coupled()(image, logits, stride=8), coupled()(*tensors, stride=8)
+    assert torch.is_tensor(found.labels)
+    assert torch.is_tensor(found.probability)
+    np.testing.assert_array_equal(found.labels.numpy(), expected.labels)
+    np.testing.assert_array_equal(found.probability.numpy(), expected.probability)
+
+
+def test_without_an_image_neighbours_count_by_the_typical_likeness() -> None:
+    _, logits = scene()
+    potentials = coupled().potentials(None, logits, layout="hwk")
+    assert potentials.pairwise.weights is not None
+    assert [float(w[0, 0]) for w in potentials.pairwise.weights] == pytest.approx([0.1 + 0.6 * 0.7, 0.2 + 0.5 * 0.8])
+    np.testing.assert_allclose(potentials.unflatten(potentials.unary), 0.8 * logits, rtol=1e-6)
+
+
+def test_the_range_of_the_image_does_not_matter() -> None:
+    image, logits = scene()
+    potentials = coupled().potentials(image, logits, stride=8)
+    for other in (image / 255.0, image.astype(np.uint16) * 257, image * 1e30, (image / 255).astype(np.float16)):
+        same = coupled().potentials(other, logits, stride=8)
+        np.testing.assert_allclose(same.unary, potentials.unary, atol=2e-3)
+
+
+def test_masked_pixels_are_ignored() -> None:
+    image, logits = scene()
+    mask = np.zeros((H, W), bool)
+    mask[:5] = True
+    result = coupled()(image, logits, mask=mask)
+    assert (result.labels[:5] == -1).all()
+    assert (result.labels[5:] >= 0).all()
+
+
+def test_forbidden_labels_stay_forbidden() -> None:
+    image, logits = scene()
+    logits[..., 2] = -np.inf
+    result = coupled()(image, logits, stride=8)
+    assert (result.probability[..., 2] == 0).all()
+
+
+def test_coarse_logits_are_sharpened_along_the_edges_of_the_image() -> None:
+    truth = np.zeros((64, 64), int)
+    truth[:, 29:] = 1
+    image = np.where(truth, 200, 20).astype(np.uint8)
+    coarse = 4 * np.eye(2)[truth].reshape(8, 8, 8, 8, 2).mean(axis=(1, 3))
+    plain = resize(coarse[None].astype(np.float32), 64, 64)[0].argmax(-1)
+    assert (plain != truth).any()
+    assert (lp.refine(image, coarse).labels == truth).all()
+    assert (lp.refine(None, coarse, layout="hwk").labels.shape) == (8, 8)
+
+
+def test_without_coupling_one_sample_tells_all() -> None:
+    image, logits = scene()
+    zero = Weights(np.ones(1), np.ones(1), np.full(1, 0.4), np.zeros((1, 2, 2)), np.zeros(2))
+    found = lp.Refiner(zero)(image, logits, stride=8)
+    potentials = lp.Refiner(zero).potentials(image, logits, stride=8)
+    many = lp.infer(potentials, "locpmap", n_samples=50, probability="conditional", start="perturbed")
+    assert found.n_samples == 1
+    assert coupled()(image, logits).n_samples == 50
+    np.testing.assert_allclose(found.probability, many.probability, atol=1e-6)
+    np.testing.assert_array_equal(found.labels, many.labels)
+
+
+# the shipped model, files
+
+
+def test_the_shipped_model_says_how_it_was_learned(tmp_path: Path) -> None:
+    refiner = lp.Refiner.load()
+    assert refiner.details["data"] == "Stanford Background"
+    assert "benchmarks.refining learn" in refiner.details["command"]
+    assert refiner.weights.strides.tolist() == [1, 8, 16]
+    refiner.save(tmp_path / "copy.safetensors")
+    again = lp.Refiner.load(tmp_path / "copy.safetensors")
+    assert again.details == refiner.details
+    assert repr(again) == repr(refiner)
+    image, logits = scene()
+    by_path = lp.refine(image, logits, tmp_path / "copy.safetensors")
+    np.testing.assert_array_equal(by_path.probability, lp.refine(image, logits).probability)
+
+
+def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.safetensors"
+    write_model(path, {}, {"kind": "crf"})
+    with pytest.raises(InputError, match="holds a 'crf', expected a 'refiner'"):
+        lp.Refiner.load(path)
+    arrays = {"strides": np.ones(1), "scales": np.ones(2), "guided": np.zeros(1)}
+    arrays |= {"pairwise": np.zeros((1, 2, 2)), "typical": np.zeros(2)}
+    write_model(path, arrays, {"kind": "refiner", "details": {}})
+    with pytest.raises(InputError, match="malformed"):
+        lp.Refiner.load(path)
+    with pytest.raises(InputError, match="missing"):
+        lp.refine(*scene(), "missing.safetensors")
+
+
+# layouts and kinds of scores
+
+
+@pytest.mark.parametrize(
+    ("image", "logits", "layout"),
+    [
+        ((20, 28, 3), (20, 28, 4), "hwk"),
+        ((20, 28, 3), (4, 20, 28), "khw"),
+        ((20, 28), (20, 28, 4), "hwk"),
+        ((80, 112, 3), (20, 28, 4), "hwk"),
+        ((80, 112, 3), (4, 20, 28), "khw"),
+        ((3, 80, 112), (4, 20, 28), "khw"),  # channels first, in NumPy
+        ((33, 33, 3), (5, 5, 21), "hwk"),  # a feature map padded by one
+        ((1, 28, 3), (1, 28, 4), "hwk"),
+        ((20, 28, 9), (20, 28, 4), "hwk"),  # many channels
+    ],
+)
+def test_layouts_are_found(image: Any, logits: Any, layout: str) -> None:
+    rng = np.random.default_rng(0)
+    given = read(rng.random(image), rng.normal(size=logits))
+    expected = logits if layout == "hwk" else (*logits[1:], logits[0])
+    assert given.scores.shape == (1, *expected)
+    size = image[1:] if image[0] == 3 else image[:2]
+    assert (given.height, given.width) == size
+
+
+@pytest.mark.parametrize("shape", [(64, 64, 8), (8, 64, 64)])
+def test_layouts_without_an_image(shape: tuple[int, ...]) -> None:
+    assert read(None, np.zeros(shape) - np.arange(shape[-1])).scores.shape == (1, 64, 64, 8)
+
+
+def test_ambiguous_layouts_are_refused_in_one_sentence() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(InputError, match=r"may be \(H, W, K\) or \(K, H, W\): say layout="):
+        read(rng.random((8, 8)), rng.normal(size=(8, 8, 8)))
+    with pytest.raises(InputError, match="say layout="):
+        read(None, rng.normal(size=(20, 16, 16)))
+    assert read(rng.random((8, 8)), rng.normal(size=(8, 8, 8)), "khw").scores.shape == (1, 8, 8, 8)
+
+
+def test_probabilities_are_recognised() -> None:
+    image, logits = scene()
+    p = softmax(logits)
+    plain = coupled()(image, logits)
+    for given, scores in ((p, "auto"), (p, "probabilities"), (p.astype(np.float16), "auto")):
+        np.testing.assert_allclose(coupled()(image, given, scores=scores).probability, plain.probability, atol=5e-3)
+    as_logits = read(image, p, scores="logits").scores[0]
+    np.testing.assert_array_equal(as_logits, p.astype(np.float32))
+    hard = np.eye(K)[logits.argmax(-1)]
+    assert read(image, hard).scores.min() == pytest.approx(np.log(1e-6))
+
+
+def test_outputs_of_other_libraries() -> None:
+    image, logits = scene()
+    first = np.moveaxis(logits, -1, 0)[None]
+    expected = coupled()(image, logits).labels
+    for output in (
+        SimpleNamespace(logits=first),
+        {"logits": first},
+        {"out": first, "aux": None},
+        torch.from_numpy(first),
+    ):
+        np.testing.assert_array_equal(np.asarray(coupled()(image, output).labels), expected)
+    assert adapt({"out": first}).layout == "khw"
+    small = SimpleNamespace(logits=np.zeros((2, K, 5, 7)))
+    assert [x.shape for x in resized_to(small, [(10, 14), (20, 21)])] == [(10, 14, K), (20, 21, K)]
+    with pytest.raises(InputError, match="target_sizes holds 1"):
+        resized_to(small, [(10, 14)])
+
+
+# bad input, one sentence each
+
+IMAGE, LOGITS = scene()
+WITH_NAN = LOGITS.copy()
+WITH_NAN[3, 4, 1] = np.nan
+NO_LABEL = LOGITS.copy()
+NO_LABEL[2, 2] = -np.inf
+BAD_IMAGE = np.full((H, W), np.nan)
+
+
+@pytest.mark.parametrize(
+    ("image", "logits", "options", "words"),
+    [
+        (IMAGE, WITH_NAN, {}, "logits contains nan"),
+        (IMAGE, LOGITS + np.inf, {}, "logits contains nan or inf"),
+        (IMAGE, NO_LABEL, {}, "-inf for every label"),
+        (IMAGE, LOGITS[..., :1], {}, "one label, expected at least two"),
+        (IMAGE, LOGITS[..., :0], {}, "logits is empty"),
+        (IMAGE[:0], LOGITS, {}, "image is empty"),
+        (IMAGE, LOGITS[0], {}, "expected .H, W, K. or"),
+        (IMAGE, LOGITS[:, :9], {}, "like the image"),
+        (IMAGE[:10], LOGITS, {}, "like the image"),
+        (IMAGE[0], LOGITS, {}, "like the image"),
+        (IMAGE[None, None], LOGITS, {}, "image has shape"),
+        (np.stack([IMAGE] * 3), np.stack([LOGITS] * 2), {}, "image holds 3 images, expected 2"),
+        (BAD_IMAGE, LOGITS, {}, "image contains a number that is not finite"),
+        (IMAGE, np.where(np.arange(K), LOGITS, -np.inf)[::4, ::4], {}, "to resize"),
+        (IMAGE, LOGITS, {"scores": "probabilities"}, "no probabilities"),
+        (IMAGE, LOGITS, {"layout": "hkw"}, "unknown layout 'hkw': did you mean '"),
+        (IMAGE, LOGITS, {"scores": "logit"}, "did you mean 'logits'"),
+        (IMAGE, LOGITS, {"strength": -1}, "strength"),
+        (IMAGE, LOGITS, {"temperature": 0}, "temperature"),
+        (IMAGE, LOGITS, {"stride": 0.5}, "stride"),
+        (IMAGE, LOGITS, {"n_samples": 0}, "n_samples"),
+        (IMAGE, LOGITS, {"seed": -1}, "seed"),
+        (IMAGE, LOGITS, {"mask": np.zeros((H, W))}, "mask has dtype"),
+        (IMAGE, LOGITS, {"mask": np.zeros((W, H), bool)}, "mask has shape"),
+        (IMAGE, LOGITS, {"mask": np.ones((H, W), bool)}, "mask ignores every site"),
+        (IMAGE, {"scores": LOGITS}, {}, "expected 'logits' or 'out'"),
+    ],
+)
+def test_bad_input_is_answered_in_a_sentence(image: Any, logits: Any, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        lp.refine(image, logits, **options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [((IMAGE, "logits.npy"), "logits"), (("photo.png", LOGITS), "image"), ((IMAGE, LOGITS, 3), "model is a int")],
+)
+def test_wrong_types_are_named(arguments: Any, words: str) -> None:
+    with pytest.raises(InputTypeError, match=words):
+        lp.refine(*arguments)
+
+
+@pytest.mark.parametrize(
+    "logits", [np.asfortranarray(LOGITS), LOGITS[::-1][::-1], LOGITS.astype(np.float64), LOGITS.astype(">f4")]
+)
+def test_any_memory_will_do(logits: Array) -> None:
+    frozen = logits.copy() if logits.flags.owndata else logits
+    frozen.flags.writeable = False
+    np.testing.assert_array_equal(coupled()(IMAGE, frozen).labels, coupled()(IMAGE, LOGITS).labels)
+
+
+def test_many_labels() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(8, 9, 300))
+    assert coupled()(rng.random((8, 9)), logits).probability.shape == (8, 9, 300)
+
+
+def test_integer_scores_and_grey_rgba_images() -> None:
+    whole = np.round(LOGITS * 3).astype(int)
+    rgba = np.concatenate([IMAGE, np.full((H, W, 1), 255, np.uint8)], axis=2)
+    for image in (IMAGE[..., 0], rgba, IMAGE[..., 0] > 128, IMAGE[..., 0].astype(np.uint16) * 257):
+        assert lp.refine(image, whole).labels.shape == (H, W)
