@@ -29,15 +29,16 @@ LAYERS = (
     {"features", "result"},
     {"data", "formats", "inference", "learning", "metrics"},
     {"crf", "measuring"},
+    {"refining"},
     {""},  # the package itself, and whatever it hands out under its own name
-    {"estimators", "nn"},
-    {"experiments", "report"},
+    {"compat", "estimators", "nn"},
+    {"experiments", "report", "viewer"},
     {"cli"},
 )
 PACKAGE = LAYERS.index({""})
 HEAVY = (
     *("torch", "numba", "matplotlib", "scipy", "triton", "pandas", "PIL", "mlxtend", "safetensors", "sklearn"),
-    *("pooch", "requests", "urllib3"),
+    *("pooch", "requests", "urllib3", "fastapi", "uvicorn"),
 )
 MAX_LINES = 400
 
@@ -121,7 +122,9 @@ def test_only_the_numba_kernels_import_numba(name: str) -> None:
         ("triton", {"kernels/triton"}),
         ("sklearn", {"estimators", "experiments"}),
         ("safetensors", {"formats"}),
-        ("PIL", {"formats", "data"}),
+        ("PIL", {"formats", "data", "viewer"}),
+        ("fastapi", {"viewer"}),
+        ("uvicorn", {"viewer"}),
         ("matplotlib", {"report"}),
         ("pooch", {"data"}),
         ("mlxtend", {"data"}),
@@ -157,7 +160,7 @@ def test_import_loads_nothing_heavy() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["infer"], ["fit"], ["predict"], ["data"], ["data", "fetch"], ["reproduce"], ["report"]],
+    [[], ["infer"], ["fit"], ["predict"], ["refine"], ["data"], ["data", "fetch"], ["reproduce"], ["report"], ["view"]],
     ids=" ".join,
 )
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:

@@ -18,8 +18,10 @@ from locpmap.cli.fit import fit
 from locpmap.cli.infer import infer
 from locpmap.cli.methods import methods
 from locpmap.cli.predict import predict
+from locpmap.cli.refine import refine
 from locpmap.cli.report import report
 from locpmap.cli.reproduce import reproduce
+from locpmap.cli.view import view
 from locpmap.errors import LocpmapError
 from locpmap.inference import DECODERS
 
@@ -42,10 +44,12 @@ METHODS = f"Methods: {', '.join(DECODERS)}.  `locpmap methods NAME` describes a 
 app.command(epilog=METHODS)(infer)
 app.command()(fit)
 app.command(epilog=METHODS)(predict)
+app.command()(refine)
 app.command()(methods)
 app.command()(reproduce)
 app.command()(report)
 app.add_typer(data, name="data")
+app.command()(view)
 app.command()(doctor)
 
 

@@ -1,0 +1,102 @@
+"""Images and the scores that a network gave them: two files, or two folders matched by name."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.errors import InputError
+
+if TYPE_CHECKING:
+    from locpmap.formats.rasters import Raster
+
+Array = npt.NDArray[Any]
+
+IMAGES = (".png", ".jpg", ".jpeg", ".npy", ".tif", ".tiff")
+SCORES = (".npy", ".npz", ".safetensors", ".tif", ".tiff")
+
+
+class Content(NamedTuple):
+    """What the two files of an input hold."""
+
+    image: Array
+    scores: Array
+    masked: Array | None  # (H, W), True where a raster has no data
+    place: dict[str, Any] | None  # the georeference of the image
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The files of one input."""
+
+    name: str
+    image: Path
+    scores: Path
+
+    @property
+    def paths(self) -> tuple[Path, Path]:
+        """Both."""
+        return self.image, self.scores
+
+    def read(self) -> Content:
+        """Both files."""
+        from locpmap.formats.arrays import read_array
+        from locpmap.formats.images import read_image
+        from locpmap.formats.rasters import is_raster, read_raster
+        from locpmap.formats.scores import read_scores
+
+        raster: Raster | None = None
+        if is_raster(self.image):
+            raster = read_raster(self.image)
+            image = raster.pixels
+        else:
+            image = read_array(self.image) if self.image.suffix.lower() == ".npy" else read_image(self.image)
+        if image.ndim not in (2, 3):
+            raise InputError(f"{self.image} has shape {image.shape}, expected one image (H, W) or (H, W, channels)")
+        scores = read_raster(self.scores).pixels if is_raster(self.scores) else read_scores(self.scores)
+        if scores.ndim == 4 and len(scores) == 1:  # as networks give them
+            scores = scores[0]
+        if scores.ndim != 3:
+            raise InputError(f"{self.scores} has shape {scores.shape}, expected (H, W, labels) or (labels, H, W)")
+        if image.dtype == np.bool_:
+            image = image.astype(np.uint8)
+        return Content(image, scores, *((None, None) if raster is None else (raster.masked, raster.place)))
+
+
+def pairs_of(image: Path, scores: Path) -> list[Pair]:
+    """One pair of files, or those of two folders, in the order of their names; one without a partner is refused."""
+    for name, path in (("IMAGE", image), ("LOGITS", scores)):
+        if not path.exists():
+            raise InputError(f"{name} {path} is not there, expected a file or a folder")
+    if image.is_dir() != scores.is_dir():
+        folder, file = (image, scores) if image.is_dir() else (scores, image)
+        raise InputError(f"{folder} is a folder and {file} is a file, expected two files or two folders")
+    if not image.is_dir():
+        return [Pair(image.stem, image, scores)]
+    found = {"IMAGE": _files(image, IMAGES), "LOGITS": _files(scores, SCORES)}
+    for stem, (name, files) in itertools.product(sorted(set().union(*found.values())), found.items()):
+        if stem not in files:
+            present = next(others[stem] for others in found.values() if stem in others)
+            where, endings = (image, IMAGES) if name == "IMAGE" else (scores, SCORES)
+            raise InputError(f"{present} has no partner in {where}, expected {stem} with {' or '.join(endings)} there")
+    return [Pair(stem, found["IMAGE"][stem], found["LOGITS"][stem]) for stem in sorted(found["IMAGE"])]
+
+
+def _files(folder: Path, endings: Sequence[str]) -> dict[str, Path]:
+    """The files of a folder by their stems; hidden ones and those with other endings are passed over."""
+    files: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") or path.suffix.lower() not in endings:
+            continue
+        if path.stem in files:
+            raise InputError(f"{files[path.stem]} and {path.name} have the same name, expected one of them")
+        files[path.stem] = path
+    if not files:
+        raise InputError(f"{folder} holds no file that ends in {', '.join(endings)}")
+    return files

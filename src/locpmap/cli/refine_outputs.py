@@ -1,0 +1,138 @@
+"""What ``locpmap refine`` writes for an input, and the record by which a later run knows what is done."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.cli.refine_inputs import Content, Pair
+
+if TYPE_CHECKING:
+    from locpmap.result import Result
+
+Array = npt.NDArray[Any]
+
+INTERVAL = 0.9  # share of the samples inside a label's interval
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The files of one input."""
+
+    folder: Path
+    pair: Pair
+    tiff: bool
+
+    def path(self, ending: str) -> Path:
+        """NAME.ending."""
+        return self.folder / f"{self.pair.name}.{ending}"
+
+    @property
+    def record(self) -> Path:
+        """Settings, inputs and summary; written last, so that what has it is complete."""
+        return self.path("json")
+
+    def targets(self, georeferenced: bool) -> list[Path]:
+        """All files that will be written."""
+        endings = ["labels.png", "probability.npy", "variance.npy", "entropy.npy", "overlay.png"]
+        if self.tiff or georeferenced:
+            endings += ["labels.tif", "probability.tif", "variance.tif", "entropy.tif"]
+        return [*map(self.path, endings), self.record]
+
+    def finished(self, settings: dict[str, Any]) -> dict[str, Any] | None:
+        """The record of an earlier run with the same settings on the same inputs, if all its files are there."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            record = json.loads(self.record.read_text("utf-8"))
+            same = record["settings"] == settings and record["inputs"] == self._identity()
+            if same and all(Path(name).is_file() for name in map(self.folder.__truediv__, record["files"])):
+                return dict(record)
+        return None
+
+    def _identity(self) -> list[list[Any]]:
+        """Name, size and time of change of the inputs: enough to see that one was replaced."""
+        status = [(path.name, path.stat()) for path in self.pair.paths]
+        return [[name, found.st_size, found.st_mtime_ns] for name, found in status]
+
+    def write(self, content: Content, result: Result, areas: Array, settings: dict[str, Any]) -> dict[str, Any]:
+        """Each file completely or not at all, the record last; returns the record.
+
+        Args:
+            content: Image and georeference.
+            result: Of NumPy arrays.
+            areas: Pixels per sample and label, (M, L).
+            settings: Under which it was made.
+        """
+        from locpmap.formats.arrays import write_array
+        from locpmap.formats.atomic import write_text
+        from locpmap.formats.overlay import write_overlay
+        from locpmap.formats.pictures import write_label_map
+
+        identity = self._identity()
+        n_labels, inside = areas.shape[1], result.labels >= 0
+        masked = not inside.all()
+        self.record.unlink(missing_ok=True)  # what is there now is about to be replaced
+        # -1 is written as 255, as is usual, or as 65535; then the palette has to reach so far.
+        write_label_map(self.path("labels.png"), result.labels, _n_colours(n_labels, masked))
+        write_array(self.path("probability.npy"), result.probability.astype(np.float32, copy=False))
+        write_array(self.path("variance.npy"), result.variance.astype(np.float32, copy=False))
+        entropy = result.entropy.astype(np.float32, copy=False)
+        write_array(self.path("entropy.npy"), entropy)
+        write_overlay(self.path("overlay.png"), content.image, result.labels, entropy, n_labels)
+        if self.tiff or content.place is not None:
+            self._write_tiff(result, n_labels, masked, content.place)
+        record = {
+            "name": self.pair.name,
+            "settings": settings,
+            "inputs": identity,
+            "files": [path.name for path in self.targets(content.place is not None)],
+            "pixels": int(inside.sum()),
+            "labels": _labels(result, areas),
+            "mean_entropy": float(entropy[inside].mean()) if inside.any() else 0.0,
+            "decoding": str(result.status),
+            "decoding_seconds": round(result.seconds, 4),
+        }
+        write_text(self.record, [json.dumps(record, indent=1), "\n"])
+        return record
+
+    def _write_tiff(self, result: Result, n_labels: int, masked: bool, place: dict[str, Any] | None) -> None:
+        """Labels, and of the label chosen its probability and variance, and the entropy, in 16 bits at most."""
+        from locpmap.formats.rasters import write_map, write_numbers
+
+        kind = np.uint8 if _n_colours(n_labels, masked) <= 256 else np.uint16
+        write_numbers(self.path("labels.tif"), result.labels.astype(kind), "labels", place)
+        most = result.probability.max(-1)
+        write_map(self.path("probability.tif"), most, 1.0, "probability of the label", place)
+        write_map(self.path("variance.tif"), most * (1 - most), 0.25, "variance p(1 - p) of the label", place)
+        write_map(self.path("entropy.tif"), result.entropy, math.log(n_labels), "entropy", place)
+
+
+def _n_colours(n_labels: int, masked: bool) -> int:
+    if not masked:
+        return n_labels
+    return 256 if n_labels < 256 else 2**16
+
+
+def _labels(result: Result, areas: Array) -> list[dict[str, Any]]:
+    """Of each label that occurs: its pixels in the label map, and their distribution over the samples."""
+    tail = (1 - INTERVAL) / 2
+    low, high = np.quantile(areas, [tail, 1 - tail], axis=0)
+    mean = areas.mean(0)
+    spread = areas.std(0, ddof=1) if len(areas) > 1 else np.full(areas.shape[1], np.nan)
+    counts = np.bincount(result.labels[result.labels >= 0], minlength=areas.shape[1])
+    return [
+        {
+            "label": int(k),
+            "pixels": int(counts[k]),
+            "area": float(mean[k]),
+            "std": None if np.isnan(spread[k]) else float(spread[k]),
+            "interval": [float(low[k]), float(high[k])],
+        }
+        for k in np.flatnonzero((mean > 0) | (counts > 0))
+    ]

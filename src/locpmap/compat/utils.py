@@ -1,0 +1,124 @@
+"""The functions of ``pydensecrf.utils``, of the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.arrays import to_numpy
+from locpmap.compat.kernels import Kernel
+from locpmap.errors import InputError
+
+Array = npt.NDArray[Any]
+
+
+def unary_from_softmax(sm: Any, scale: float | None = None, clip: float | None = 1e-5) -> Array:
+    """Energies (K, n_pixels) float32 of class probabilities: ``-log p``.
+
+    Args:
+        sm: Probabilities (K, ..), classes first.
+        scale: None, or how far to trust them: p becomes ``scale · p + (1 - scale) / K``.
+        clip: The least probability; None for none, which needs all of them above 0.
+
+    >>> np.exp(-unary_from_softmax(np.array([[0.5, 1.0], [0.5, 0.0]]), clip=0.25)).tolist()
+    [[0.5, 1.0], [0.5, 0.25]]
+    """
+    probability = to_numpy(sm, "sm")
+    if probability.ndim < 2:
+        raise InputError(f"sm has shape {probability.shape}, expected (K, ..): classes first")
+    if not (probability >= 0).all():
+        raise InputError("sm holds a negative number or NaN, expected probabilities")
+    if scale is not None:
+        if not 0 < scale <= 1:
+            raise InputError(f"scale is {scale!r}, expected a number above 0 and at most 1")
+        probability = scale * probability + (1 - scale) / len(probability)
+    if clip is not None:
+        probability = np.clip(probability, clip, 1.0)
+    if not (probability > 0).all():
+        raise InputError("sm holds 0, expected probabilities above 0, or clip=1e-5")
+    return -np.log(probability).reshape(len(probability), -1).astype(np.float32)
+
+
+def unary_from_labels(labels: Any, n_labels: int, gt_prob: float, zero_unsure: bool = True) -> Array:
+    """Energies (n_labels, n_pixels) float32 of a label map that is right with probability ``gt_prob``.
+
+    Args:
+        labels: Whole numbers of any shape.
+        n_labels: How many labels there are; with ``zero_unsure`` 0 is not one of them, and labels count from 1.
+        gt_prob: Above 0 and below 1.
+        zero_unsure: Whether 0 stands for "any label".
+
+    >>> np.exp(-unary_from_labels(np.array([0, 1, 2]), 2, 0.75)).round(3).T.tolist()
+    [[0.5, 0.5], [0.75, 0.25], [0.25, 0.75]]
+    """
+    flat = to_numpy(labels, "labels").ravel()
+    if flat.dtype.kind not in "iub":
+        raise InputError(f"labels are {flat.dtype}, expected whole numbers")
+    if not 0 < gt_prob < 1:
+        raise InputError(f"gt_prob is {gt_prob!r}, expected a number above 0 and below 1")
+    if n_labels < 2:
+        raise InputError(f"n_labels is {n_labels!r}, expected at least 2")
+    most = n_labels if zero_unsure else n_labels - 1
+    if flat.size and not (flat.min() >= 0 and flat.max() <= most):
+        raise InputError(f"labels run from {flat.min()} to {flat.max()}, expected 0 to {most}")
+    energies = np.full((n_labels, flat.size), -np.log((1 - gt_prob) / (n_labels - 1)), np.float32)
+    known = flat.astype(np.int64) - int(zero_unsure)
+    energies[known, np.arange(flat.size)] = -np.log(gt_prob)
+    if zero_unsure:
+        energies[:, flat == 0] = np.log(n_labels)
+    return energies
+
+
+def create_pairwise_gaussian(sdims: Sequence[float], shape: Sequence[int]) -> Kernel:
+    """The kernel of ``addPairwiseGaussian`` for ``addPairwiseEnergy``; of two dimensions.
+
+    Unlike pydensecrf's it is no array of features: pixels stay on their grid.
+
+    Args:
+        sdims: The spread of rows and of columns, in pixels (``addPairwiseGaussian`` has them the other way round).
+        shape: (H, W).
+    """
+    return Kernel(spread_of("sdims", sdims), _plane("shape", tuple(int(n) for n in shape)))
+
+
+def create_pairwise_bilateral(
+    sdims: Sequence[float], schan: float | Sequence[float], img: Any, chdim: int = -1
+) -> Kernel:
+    """The kernel of ``addPairwiseBilateral`` for ``addPairwiseEnergy``, for images with any channels.
+
+    Args:
+        sdims: The spread of rows and of columns, in pixels.
+        schan: The spread of the channels' values: one number, or one for each channel.
+        img: (H, W), or with an axis of channels.
+        chdim: Which axis holds the channels; as in pydensecrf, -1 says that there is none.
+    """
+    image = to_numpy(img, "img")
+    if image.ndim != (2 if chdim == -1 else 3):
+        expected = "(H, W) for chdim=-1" if chdim == -1 else "(H, W) and an axis of channels"
+        raise InputError(f"img has shape {image.shape}, expected {expected}")
+    if not np.isfinite(image).all():
+        raise InputError("img holds NaN or infinity, expected finite numbers")
+    channels = image[None] if chdim == -1 else np.moveaxis(image, chdim, 0)
+    spread = np.asarray(schan, np.float32).reshape(-1)
+    if len(spread) not in (1, len(channels)) or not (spread > 0).all():
+        raise InputError(f"schan is {schan!r}, expected a number above 0, or {len(channels)} of them")
+    guide = np.ascontiguousarray(channels.astype(np.float32) / spread[:, None, None])
+    return Kernel(spread_of("sdims", sdims), _plane("img", guide.shape[1:]), guide)
+
+
+def spread_of(name: str, value: float | Sequence[float]) -> tuple[float, float]:
+    """Two numbers above 0, of which one alone stands for both."""
+    numbers = np.asarray(value, np.float64).ravel()
+    numbers = np.repeat(numbers, 2) if np.ndim(value) == 0 else numbers
+    if len(numbers) != 2 or not (np.isfinite(numbers) & (numbers > 0)).all():
+        raise InputError(f"{name} is {value!r}, expected two numbers above 0: a grid has two dimensions")
+    return float(numbers[0]), float(numbers[1])
+
+
+def _plane(name: str, shape: tuple[int, ...]) -> tuple[int, int]:
+    if len(shape) != 2 or min(shape) < 1:
+        raise InputError(f"{name} has shape {shape}, expected (H, W)")
+    return shape[0], shape[1]

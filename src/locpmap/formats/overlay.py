@@ -1,0 +1,63 @@
+"""A picture of labels on top of the image that they belong to."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.formats.atomic import PathLike, write_bytes
+from locpmap.formats.pictures import label_colours
+
+Array = npt.NDArray[Any]
+
+OPACITY = 0.55  # of a label that is certain
+
+
+def write_overlay(path: PathLike, image: Array | None, labels: Array, entropy: Array, n_labels: int) -> None:
+    """PNG: the image in grey under the labels' colours, which fade where they are unsure; outlines in white.
+
+    Args:
+        path: The file.
+        image: (H, W) or (H, W, C) of any type, or None for black.
+        labels: (H, W); -1 is left without colour.
+        entropy: (H, W), from 0 to log ``n_labels``.
+        n_labels: How many colours.
+    """
+    from PIL import Image
+
+    content = io.BytesIO()
+    Image.fromarray(_overlay(image, labels, entropy, n_labels)).save(content, "PNG", compress_level=3)
+    write_bytes(path, [content.getvalue()])
+
+
+def _overlay(image: Array | None, labels: Array, entropy: Array, n_labels: int) -> Array:
+    """(H, W, 3) uint8."""
+    grey = np.zeros(labels.shape, np.float32) if image is None else _in_grey(image)
+    sure = 1 - entropy.astype(np.float32) / math.log(n_labels)
+    opacity = np.where(labels >= 0, OPACITY * sure, 0)[..., None]
+    colours = label_colours(n_labels)[np.maximum(labels, 0)].astype(np.float32)
+    picture = grey[..., None] + opacity * (colours - grey[..., None])
+    picture[_outline(labels)] = 255
+    return np.clip(picture + 0.5, 0, 255).astype(np.uint8)
+
+
+def _in_grey(image: Array) -> Array:
+    """The mean of up to three channels, (H, W) float32 from 0 to 255; stretched unless it is of 8 bits."""
+    values = image.astype(np.float32)
+    grey = values if image.ndim == 2 else values[..., :3].mean(-1)
+    if image.dtype == np.uint8:
+        return grey
+    low, high = float(grey.min()), float(grey.max())
+    return (grey - low) * (255 / (high - low) if high > low else 0.0)
+
+
+def _outline(labels: Array) -> Array:
+    """Where the pixel to the right or below has another label, (H, W)."""
+    border = np.zeros(labels.shape, bool)
+    border[:, :-1] |= labels[:, 1:] != labels[:, :-1]
+    border[:-1] |= labels[1:] != labels[:-1]
+    return border

@@ -1,0 +1,89 @@
+"""A network's scores in files of arrays: ``.npy``, ``.npz`` and ``.safetensors`` with one array each."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.errors import InputError
+from locpmap.formats.arrays import _read_header, read_array
+from locpmap.formats.atomic import PathLike
+from locpmap.formats.readable import size_of
+
+Array = npt.NDArray[Any]
+
+ENDINGS = (".npy", ".npz", ".safetensors")
+OBJECTS = (".pt", ".pth", ".pkl", ".ckpt", ".bin")  # of Python, which would have to be run to be read
+DTYPES = ("F16", "F32", "F64")
+MOST_TIMES = 1100  # more than DEFLATE can shrink anything by
+
+
+def read_scores(path: PathLike) -> Array:
+    """The one array of numbers in a file, known by the ending of its name; nothing in the file is run."""
+    ending = Path(path).suffix.lower()
+    if ending in OBJECTS:
+        raise InputError(
+            f"{path} may hold any Python object, which is never loaded here, expected an array:"
+            " convert it with numpy.save('scores.npy', tensor.numpy())"
+        )
+    if ending == ".npz":
+        return _read_archive(path)
+    if ending == ".safetensors":
+        return _read_safetensors(path)
+    if ending != ".npy":
+        raise InputError(f"{path} ends in {ending or 'nothing'}, expected scores in {', '.join(ENDINGS)}")
+    return read_array(path)
+
+
+def _read_archive(path: PathLike) -> Array:
+    """Of a ``.npz`` file; sizes are compared before memory is taken."""
+    size = size_of(path, "a .npz file")
+    try:
+        with zipfile.ZipFile(os.fspath(path)) as archive:
+            members = archive.infolist()
+            if len(members) != 1:
+                names = ", ".join(member.filename.removesuffix(".npy") for member in members[:5])
+                raise InputError(f"{path} holds {len(members)} arrays ({names}), expected one")
+            if members[0].file_size > MOST_TIMES * size:
+                raise InputError(f"{path} is damaged: it claims {members[0].file_size} bytes and has {size}")
+            content = archive.read(members[0])
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is damaged or no .npz file, expected an array of numbers") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    file = io.BytesIO(content)
+    shape, transposed, dtype = _read_header(path, file)
+    if math.prod(shape) * dtype.itemsize != len(content) - file.tell():
+        raise InputError(f"{path} is damaged: its header claims shape {shape} of {dtype}, which is not what follows")
+    flat = np.frombuffer(content, dtype, offset=file.tell())
+    return flat.reshape(shape[::-1]).T if transposed else flat.reshape(shape)
+
+
+def _read_safetensors(path: PathLike) -> Array:
+    from safetensors import SafetensorError, safe_open
+
+    size_of(path, "a safetensors file")
+    try:
+        with safe_open(os.fspath(path), framework="numpy") as file:
+            names = sorted(file.keys())
+            if len(names) != 1:
+                raise InputError(f"{path} holds {len(names)} tensors ({', '.join(names[:5])}), expected one")
+            dtype = file.get_slice(names[0]).get_dtype()
+            if dtype not in DTYPES:
+                raise InputError(f"{path} holds numbers of type {dtype}, expected one of {', '.join(DTYPES)}")
+            return np.asarray(file.get_tensor(names[0]))
+    except SafetensorError as error:
+        reason = str(error).splitlines()[0][:100]
+        raise InputError(f"{path} is damaged or no safetensors file ({reason}), expected one tensor") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None

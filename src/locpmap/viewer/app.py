@@ -1,0 +1,214 @@
+"""The page's calls, as JSON and pictures."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import FastAPI, Form, Request, Response, UploadFile
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse
+from pydantic import BaseModel, ConfigDict
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+
+from locpmap.errors import InputError, LocpmapError
+from locpmap.viewer import colours, decoding
+from locpmap.viewer.decoding import BLOCKS, METHODS, Decoding, Settings
+from locpmap.viewer.guard import Guard
+from locpmap.viewer.scenes import IMAGES, MAX_FILE, SCORES, Scene, read_scene
+from locpmap.viewer.session import Gone, Session, Superseded
+from locpmap.viewer.summary import pixel, scene_facts, summary
+
+PATIENCE = 0.5  # seconds until a run asks whether its page is still there
+PAGE = Path(__file__).parent / "page"
+LIMITS = {"strength": decoding.STRENGTHS, "temperature": decoding.TEMPERATURES, "n_samples": decoding.SAMPLES}
+
+
+class Order(BaseModel):
+    """What the page asks a decoder for."""
+
+    model_config = ConfigDict(extra="forbid")
+    scene: str
+    page: str = ""
+    method: str = "locpmap"
+    strength: float = 0.0
+    temperature: float = 1.0
+    n_samples: int = 50
+    blocks: str = "sites"
+    seed: int = 0
+
+    def settings(self) -> Settings:
+        """Checked."""
+        return Settings(**self.model_dump(exclude={"scene", "page"}))
+
+
+def make_app(session: Session, token: str, port: int, max_upload: int = MAX_FILE) -> Guard:
+    """The viewer as an ASGI application, behind its guard."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)  # those pages would load scripts from elsewhere
+    _serve_page(app)
+    _serve_scenes(app, session)
+    _serve_decodings(app, session)
+    _answer_errors(app)
+    return Guard(app, port, token, max_upload)
+
+
+def _serve_page(app: FastAPI) -> None:
+    def serve(name: str) -> Callable[[], FileResponse]:
+        return lambda: FileResponse(PAGE / name)
+
+    app.get("/")(serve("index.html"))
+    for file in PAGE.iterdir():  # known by name before anyone asks
+        app.get(f"/{file.name}")(serve(file.name))
+
+
+def _serve_scenes(app: FastAPI, session: Session) -> None:
+    @app.get("/api/scenes")
+    def scenes() -> dict[str, Any]:
+        return {
+            "scenes": [each._asdict() for each in session.listed()],
+            "methods": METHODS,
+            "blocks": BLOCKS,
+            "limits": LIMITS,
+            "ramps": colours.RAMPS,
+        }
+
+    @app.post("/api/scenes")
+    async def upload(image: UploadFile, logits: UploadFile, layout: Annotated[str, Form()] = "auto") -> dict[str, Any]:
+        scene = await run_in_threadpool(_uploaded, image, logits, layout)
+        return {"id": session.add(scene)}
+
+    @app.get("/api/scenes/{id}")
+    def scene(id: str) -> dict[str, Any]:
+        return scene_facts(session.scene(id))
+
+    @app.get("/api/scenes/{id}/image")
+    def image(id: str) -> Response:
+        return _png(colours.photograph(session.scene(id).image))
+
+
+def _serve_decodings(app: FastAPI, session: Session) -> None:
+    @app.post("/api/decode")
+    async def decode(order: Order, request: Request) -> dict[str, Any]:
+        run = asyncio.ensure_future(run_in_threadpool(_decoded, session, order))
+        while not (await asyncio.wait({run}, timeout=PATIENCE))[0]:
+            if await request.is_disconnected():
+                session.abandon(order.page)
+        return run.result()
+
+    @app.get("/api/progress")
+    def progress(page: str) -> dict[str, int] | None:
+        found = session.progress(page)
+        return None if found is None else {"done": found[0], "total": found[1]}
+
+    @app.get("/api/decodings/{key}/layer")
+    def layer(key: str, kind: str, label: int | None = None, sample: int = 0) -> Response:
+        return _png(_layer(session.decoding(key), kind, label, sample))
+
+    @app.get("/api/decodings/{key}/pixel")
+    def at(key: str, x: int, y: int) -> dict[str, Any]:
+        return pixel(session.decoding(key), x, y)
+
+    @app.get("/api/decodings/{key}/probability")
+    def probability(key: str) -> Response:
+        content = io.BytesIO()
+        np.lib.format.write_array(content, _probability(session.decoding(key)), version=(1, 0))
+        return Response(content.getvalue(), media_type="application/octet-stream")
+
+
+def _decoded(session: Session, order: Order) -> dict[str, Any]:
+    try:
+        key, made = session.decode(order.scene, order.settings(), order.page)
+    except Superseded:  # no failure: the page has asked for something else, or is gone
+        return {"superseded": True}
+    return {"key": key, **summary(made)}
+
+
+def _layer(made: Decoding, kind: str, label: int | None, sample: int) -> bytes:
+    """A picture of one side of a result."""
+    if label is not None and not 0 <= label < len(made.scene.names):
+        raise InputError(f"label is {label}, expected 0 to {len(made.scene.names) - 1}")
+    if kind == "labels":
+        return colours.map_picture(made.labels, made.scene.colours)
+    if kind == "sample":
+        if made.samples is None or not 0 <= sample < len(made.samples):
+            raise InputError(f"There is no sample {sample} of this result.")
+        return colours.map_picture(made.samples[sample], made.scene.colours)
+    if kind == "truth" and made.scene.truth is not None:
+        return colours.map_picture(made.scene.truth, made.scene.colours)
+    if kind not in ("probability", "variance", "entropy"):
+        raise InputError(f"There is no layer {kind[:40]!r} of this result.")
+    _probability(made)
+    if kind == "entropy":
+        return colours.number_picture(made.entropy() / np.log(len(made.scene.names)), "doubt")
+    chance = made.chance(label)
+    if kind == "variance":
+        return colours.number_picture(4 * chance * (1 - chance), "doubt")
+    return colours.number_picture(chance, "probability")
+
+
+def _probability(made: Decoding) -> Any:
+    if made.probability is None:
+        raise InputError(f"{METHODS[made.settings.method]} gives labels alone, no probability.")
+    return made.probability
+
+
+def _uploaded(image: UploadFile, logits: UploadFile, layout: str) -> Scene:
+    """The scene in two files that the page sent."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths: list[tuple[Path, str]] = []
+        for upload, endings, what in ((image, IMAGES, "an image"), (logits, SCORES, "logits")):
+            name = Path(upload.filename or "file").name[-80:]
+            if Path(name).suffix.lower() not in endings:
+                raise InputError(f"{name} does not look like {what}: expected a file that ends in {', '.join(endings)}")
+            path = Path(folder, f"{len(paths)}{Path(name).suffix.lower()}")
+            with path.open("wb") as target:
+                while piece := upload.file.read(1 << 20):
+                    target.write(piece)
+            paths.append((path, name))
+        (image_path, image_name), (logits_path, logits_name) = paths
+        try:
+            return read_scene(Path(image_name).stem, image_path, logits_path, layout)
+        except LocpmapError as error:
+            sentence = str(error).replace(str(image_path), image_name).replace(str(logits_path), logits_name)
+            raise InputError(sentence) from None
+
+
+def _png(content: bytes) -> Response:
+    return Response(content, media_type="image/png")
+
+
+def _answer_errors(app: FastAPI) -> None:
+    """Every failure is one sentence, as JSON."""
+
+    def answer(status: int, sentence: str) -> JSONResponse:
+        return JSONResponse({"error": sentence}, status)
+
+    @app.exception_handler(LocpmapError)
+    def refused(_: Request, error: LocpmapError) -> JSONResponse:
+        return answer(404 if isinstance(error, Gone) else 400, str(error))
+
+    @app.exception_handler(RequestValidationError)
+    def unreadable(_: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][1:]) or "the request"
+        return answer(422, f"{where}: {first['msg'][:1].lower()}{first['msg'][1:]}.")
+
+    @app.exception_handler(HTTPException)
+    def unknown(_: Request, error: HTTPException) -> JSONResponse:
+        return answer(error.status_code, f"{str(error.detail).rstrip('.')}.")
+
+    @app.exception_handler(MemoryError)
+    def too_large(_: Request, error: MemoryError) -> JSONResponse:
+        return answer(507, "This does not fit into memory: try a smaller image or fewer samples.")
+
+    @app.exception_handler(Exception)
+    def broken(_: Request, error: Exception) -> JSONResponse:
+        traceback.print_exception(error)
+        return answer(500, "Something went wrong in the viewer; its terminal says what.")

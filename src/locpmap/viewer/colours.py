@@ -1,0 +1,101 @@
+"""Colours of labels and of numbers, and pictures in them."""
+
+from __future__ import annotations
+
+import colorsys
+import io
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+# Hues that stay apart beside one another, on photographs, and for most colour-blind people by their lightness.
+CHOSEN = (
+    *("#3f7fbf", "#e9b44c", "#5aa469", "#c8553d", "#7b5ea7", "#46b5b0", "#d982a6", "#8f7a5c"),
+    *("#a9c25d", "#2f4b7c", "#f08a4b", "#93a8c2"),
+)
+GOLDEN = 0.618033988749895  # steps of this share of the colour circle never come close to one another
+
+# From 0 to 1; lightness rises all the way, so that they also read in grey.
+RAMPS = {
+    "probability": ("#12233f", "#1d4e79", "#23808c", "#4fb286", "#a8d97a", "#f6f3b0"),
+    "doubt": ("#14101f", "#40195f", "#8a2a6b", "#d0485a", "#f58a4b", "#fbe3a2"),
+}
+
+
+def label_colours(n_labels: int) -> npt.NDArray[np.uint8]:
+    """A colour for each label, (L, 3).
+
+    >>> label_colours(2).tolist()
+    [[63, 127, 191], [233, 180, 76]]
+    """
+    rows = parsed(CHOSEN[:n_labels]).tolist()
+    for k in range(len(CHOSEN), n_labels):
+        parts = colorsys.hsv_to_rgb((k * GOLDEN) % 1, 0.45 + 0.2 * (k % 3 == 0), 0.85 - 0.25 * (k // 7 % 2))
+        rows.append([int(255 * part) for part in parts])
+    return np.array(rows, np.uint8)
+
+
+def parsed(names: Iterable[str]) -> npt.NDArray[np.uint8]:
+    """Colours as a page writes them, as numbers (L, 3)."""
+    return np.array([list(bytes.fromhex(name[1:])) for name in names], np.uint8)
+
+
+def hexadecimal(colours: Array) -> list[str]:
+    """Colours (L, 3) as a page writes them.
+
+    >>> hexadecimal(label_colours(1))
+    ['#3f7fbf']
+    """
+    return ["#" + bytes(row).hex() for row in colours.astype(np.uint8).tolist()]
+
+
+def map_picture(labels: Array, colours: Array) -> bytes:
+    """Labels (H, W) as a PNG file with a palette."""
+    return _palette_png(labels.astype(np.uint8), colours)
+
+
+def number_picture(values: Array, ramp: str) -> bytes:
+    """Numbers (H, W) from 0 to 1 as a PNG file in the colours of a ramp."""
+    anchors = parsed(RAMPS[ramp]).astype(float)
+    at = np.linspace(0, len(anchors) - 1, 256)
+    table = np.stack([np.interp(at, np.arange(len(anchors)), anchors[:, k]) for k in range(3)], axis=1)
+    indices = np.rint(255 * np.clip(values, 0, 1)).astype(np.uint8)
+    return _palette_png(indices, np.rint(table).astype(np.uint8))
+
+
+def photograph(image: Array) -> bytes:
+    """An image (H, W) or (H, W, 3) of any range as a PNG file of 8 bits."""
+    from PIL import Image
+
+    return _encoded(Image.fromarray(displayed(image)))
+
+
+def displayed(image: Array) -> npt.NDArray[np.uint8]:
+    """The image in 8 bits: others are stretched from their least to their greatest value.
+
+    >>> displayed(np.array([[0, 500], [1000, 250]], np.uint16)).tolist()
+    [[0, 128], [255, 64]]
+    """
+    if image.dtype == np.uint8:
+        return image
+    values = image.astype(np.float64)
+    low, high = values.min(), values.max()
+    return np.rint(255 * (values - low) / max(high - low, 1e-12)).astype(np.uint8)
+
+
+def _palette_png(indices: Array, colours: Array) -> bytes:
+    from PIL import Image
+
+    picture = Image.fromarray(indices).convert("P")
+    picture.putpalette(np.ascontiguousarray(colours).tobytes())
+    return _encoded(picture)
+
+
+def _encoded(picture: Any) -> bytes:
+    content = io.BytesIO()
+    picture.save(content, "PNG", compress_level=1)  # it travels no further than this computer
+    return content.getvalue()

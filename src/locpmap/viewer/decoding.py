@@ -1,0 +1,189 @@
+"""Settings of the sliders, and what a decoder makes of a scene with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.errors import InputError, unknown, whole_number
+from locpmap.inference import infer
+from locpmap.inference.decoder import Problem, Step
+from locpmap.inference.sampling import QUANTUM, Tally
+from locpmap.measuring import Measurement
+from locpmap.measuring.api import Streaming
+from locpmap.result import Result
+from locpmap.viewer.scenes import Scene
+
+Array = npt.NDArray[Any]
+Progress = Callable[[int, int], None]
+
+# What is compared, and what the page calls it.
+METHODS = {
+    "network": "Network alone",
+    "locpmap": "LocPMAP",
+    "icm": "ICM",
+    "mean_field": "Mean field",
+    "lbp": "Loopy BP",
+    "trw": "Tree-reweighted BP",
+    "graph_cut": "Graph cut",
+    "gibbs": "Gibbs sampling",
+}
+BLOCKS = ("sites", "rows+columns")
+STRENGTHS, TEMPERATURES, SAMPLES = (0.0, 4.0), (0.1, 3.0), (1, 400)  # from, to
+RIVAL_SECONDS = 60.0  # after which another decoder's answer is taken as it is
+KEPT_BYTES = 64 << 20  # of single samples, for looking at: all of them on most images
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a user can turn.
+
+    Args:
+        method: One of ``METHODS``.
+        strength: Added to the learned weights of neighbours of like colour.
+        temperature: Divides all scores: above 1 less sure, below 1 surer.
+        n_samples: Of LocPMAP.
+        blocks: Of LocPMAP.
+        seed: Of all noise.
+    """
+
+    method: str = "locpmap"
+    strength: float = 0.0
+    temperature: float = 1.0
+    n_samples: int = 50
+    blocks: str = "sites"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise unknown("method", self.method, METHODS)
+        if self.blocks not in BLOCKS:
+            raise unknown("blocks", self.blocks, BLOCKS)
+        for name, (least, most) in (("strength", STRENGTHS), ("temperature", TEMPERATURES)):
+            if not least <= getattr(self, name) <= most:
+                raise InputError(f"{name} is {getattr(self, name)}, expected a number from {least:g} to {most:g}")
+        whole_number("n_samples", self.n_samples, *SAMPLES)
+        whole_number("seed", self.seed, 0, 2**32 - 1)
+
+    @property
+    def relevant(self) -> Settings:
+        """The same, with what the method does not look at as it is by default: what one result is known by."""
+        if self.method == "locpmap":
+            return self
+        if self.method == "network":
+            return Settings("network")
+        seed = self.seed if self.method == "gibbs" else 0
+        return Settings(self.method, self.strength, self.temperature, seed=seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Decoding:
+    """A decoder's answer for one scene."""
+
+    scene: Scene
+    settings: Settings
+    labels: Array  # (H, W) uint8
+    probability: Array | None  # (H, W, K) float32
+    status: str
+    seconds: float
+    score: float | None = None
+    samples: Array | None = None  # (m, H, W) uint8, the first of them
+    areas: Measurement | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes of the memory."""
+        return sum(array.nbytes for array in (self.labels, self.probability, self.samples) if array is not None)
+
+    def chance(self, label: int | None) -> Array:
+        """The probability (H, W) of a label, or of each pixel's own for None."""
+        assert self.probability is not None
+        if label is not None:
+            return self.probability[..., label]
+        return np.take_along_axis(self.probability, self.labels[..., None].astype(np.int64), axis=2)[..., 0]
+
+    def entropy(self) -> Array:
+        """In nats, (H, W)."""
+        assert self.probability is not None
+        total = np.zeros(self.labels.shape, np.float32)
+        for k in range(self.probability.shape[2]):
+            p = self.probability[..., k]
+            total -= p * np.log(np.maximum(p, np.finfo(np.float32).tiny))
+        return total
+
+
+def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -> Decoding:
+    """Run the decoder; ``progress`` may raise to stop it."""
+    settings = settings.relevant
+    if settings.method == "network":
+        probability = softmax(scene.logits)
+        labels = probability.argmax(axis=2).astype(np.uint8)
+        return Decoding(scene, settings, labels, probability, "as the network says", 0.0)
+    potentials = scene.potentials(settings.strength, settings.temperature)
+    if settings.method != "locpmap":
+        result = infer(potentials, settings.method, seed=settings.seed, max_seconds=RIVAL_SECONDS, progress=progress)
+        return _decoding(scene, settings, result)
+    diary = Diary(len(scene.names), scene.shape)
+    sampler = Watched(
+        n_samples=settings.n_samples,
+        blocks=settings.blocks,
+        start="perturbed",
+        probability="conditional",
+        keep_samples=True,
+        take=diary.take,
+    )
+    result = infer(potentials, sampler, seed=settings.seed, progress=progress)
+    return replace(_decoding(scene, settings, result), samples=diary.samples, areas=diary.areas(scene.names))
+
+
+@dataclass(frozen=True, eq=False)
+class Watched(Streaming):
+    """LocPMAP in short rounds, after each of which it can say how far it is, and be stopped."""
+
+    def step(self, problem: Problem, state: Tally) -> Step:
+        upto = min(state.n_samples + QUANTUM * problem.threads.n_threads, self.n_samples)
+        step = Streaming.step(replace(self, n_samples=upto), problem, state)
+        return Step(step.done, self.n_samples)
+
+
+@dataclass
+class Diary:
+    """What is kept of LocPMAP's samples as they come: the area of every label, and the first maps themselves."""
+
+    n_labels: int
+    shape: tuple[int, int]
+    sizes: list[Array] = field(default_factory=list)
+    maps: list[Array] = field(default_factory=list)
+
+    def take(self, samples: Array) -> None:
+        """A round of samples (R, S)."""
+        self.sizes += [np.bincount(sample, minlength=self.n_labels) for sample in samples]
+        room = max(1, KEPT_BYTES // math.prod(self.shape)) - len(self.maps)
+        self.maps += [sample.astype(np.uint8).reshape(self.shape) for sample in samples[: max(room, 0)]]
+
+    @property
+    def samples(self) -> Array:
+        """(m, H, W)."""
+        return np.stack(self.maps)
+
+    def areas(self, names: tuple[str, ...]) -> Measurement:
+        """As `locpmap.measure` finds them in the same samples."""
+        return Measurement("area", np.stack(self.sizes).astype(np.float64), names, (0.05, 0.5, 0.95))
+
+
+def softmax(logits: Array) -> Array:
+    """Along the last axis, in float32."""
+    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True), dtype=np.float32)
+    shifted /= shifted.sum(axis=-1, keepdims=True)
+    return shifted
+
+
+def _decoding(scene: Scene, settings: Settings, result: Result) -> Decoding:
+    probability = None if result.probability is None else result.probability.astype(np.float32, copy=False)
+    labels = result.labels.astype(np.uint8)
+    return Decoding(scene, settings, labels, probability, str(result.status), result.seconds, score=float(result.score))

@@ -1,0 +1,201 @@
+"""Scenes made by code, so that there is something to look at before a user brings files.
+
+Each has a picture, the true labels, and logits as a network gives them that looks at every eighth pixel: smooth, sure
+of itself inside regions, wrong here and there, and blind to thin things.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+HEIGHT, WIDTH = 288, 384
+STRIDE = 8  # of the invented network
+
+
+@dataclass(frozen=True)
+class Made:
+    """A scene made by code."""
+
+    title: str
+    image: Array  # (H, W, 3) uint8
+    truth: Array  # (H, W)
+    logits: Array  # (H / 8, W / 8, K) float32
+    colours: dict[str, str]  # of each label, by its name
+
+
+def made_scene(name: str) -> Made:
+    """One of ``EXAMPLES``, the same in every call.
+
+    >>> scene = made_scene("cells")
+    >>> scene.image.shape, scene.logits.shape, list(scene.colours)
+    ((288, 384, 3), (36, 48, 3), ['ground', 'cell', 'nucleus'])
+    """
+    title, make, colours = EXAMPLES[name]
+    rng = np.random.default_rng(list(name.encode()))
+    image, truth = make(rng)
+    pixels = (255 * np.clip(image, 0, 1)).astype(np.uint8)
+    return Made(title, pixels, truth, _coarse(rng, truth, len(colours)), colours)
+
+
+def _islands(rng: np.random.Generator) -> tuple[Array, Array]:
+    """From above: land rises out of the sea, lit from one side, with a road through it."""
+    rows, columns = _coordinates()
+    height = _clouds(rng, 3.2, 6) - 0.9 * np.hypot(rows - 0.5, columns - 0.52) + 0.36
+    wet = _clouds(rng, 4.0, 5)
+    truth = np.digitize(height, [0.0, 0.05, 0.40])  # sea, sand, meadow, rock
+    truth = np.where((truth == 2) & (wet > 0.12), 4, truth)
+    road = np.abs(rows - 0.56 - 0.12 * np.sin(5.5 * columns + 0.6) - 0.1 * _clouds(rng, 2.0, 2)) < 0.011
+    truth = np.where(road & np.isin(truth, (1, 2, 4)), 5, truth)
+    base = np.array([[31, 78, 107], [214, 196, 152], [142, 160, 92], [139, 131, 122], [62, 92, 58], [196, 188, 178]])
+    image = base[truth] / 255
+    slope = np.gradient(height * 20, axis=1) - np.gradient(height * 20, axis=0)
+    shade = np.where(truth == 0, 1 + 0.55 * np.clip(height, -0.6, 0), 1 + np.clip(1.1 * slope, -0.38, 0.38))
+    leaves = np.where(truth == 4, 0.16, 0.05)[..., None] * rng.normal(size=(HEIGHT, WIDTH, 1))
+    shallow = np.exp(np.minimum(height, 0) * 16)[..., None] * np.array([0.12, 0.26, 0.22])
+    image = image * shade[..., None] * (1 + leaves) + np.where(truth == 0, 1, 0)[..., None] * shallow
+    return image + 0.018 * rng.normal(size=image.shape), truth
+
+
+def _cells(rng: np.random.Generator) -> tuple[Array, Array]:
+    """Under a microscope: stained cells with nuclei, some of which touch."""
+    rows, columns = np.mgrid[:HEIGHT, :WIDTH].astype(float)
+    rows, columns = rows + 9 * _clouds(rng, 5.0, 3), columns + 9 * _clouds(rng, 5.0, 3)
+    truth = np.zeros((HEIGHT, WIDTH), np.int64)
+    image = np.array([0.955, 0.925, 0.94]) + 0.05 * _clouds(rng, 3.0, 4)[..., None]
+    for _ in range(34):
+        y, x, radius = rng.uniform(0, HEIGHT), rng.uniform(0, WIDTH), rng.uniform(17, 30)
+        angle, squeeze = rng.uniform(0, np.pi), rng.uniform(0.7, 1.0)
+        along = (rows - y) * np.sin(angle) + (columns - x) * np.cos(angle)
+        across = (rows - y) * np.cos(angle) - (columns - x) * np.sin(angle)
+        distance = np.hypot(along * squeeze, across) / radius
+        stain = np.array([0.80, 0.58, 0.74]) + rng.normal(0, 0.025, 3)
+        body = distance < 1
+        rim = 1 - 0.16 * np.exp(-(((distance - 0.95) / 0.07) ** 2))
+        image = np.where(body[..., None], stain * rim[..., None], image)
+        core = np.hypot(along * squeeze - 3, across + 2) / radius < rng.uniform(0.3, 0.46)
+        image = np.where(core[..., None], np.array([0.38, 0.26, 0.52]) + rng.normal(0, 0.03, 3), image)
+        truth = np.where(core, 2, np.where(body, 1, truth))
+    grain = 0.045 * _clouds(rng, 40.0, 2)[..., None] + 0.022 * rng.normal(size=image.shape)
+    return image + grain, truth
+
+
+def _valley(rng: np.random.Generator) -> tuple[Array, Array]:
+    """A landscape: ridges behind one another, a lake, trees, a house."""
+    rows, columns = _coordinates()
+    truth = np.zeros((HEIGHT, WIDTH), np.int64)
+    glow = np.exp(-((columns - 0.74) ** 2 / 0.16 + (rows - 0.42) ** 2 / 0.05))[..., None]
+    sky = np.array([0.56, 0.70, 0.86]) * (1 - rows[..., None] * 0.25) + 0.16 * rows[..., None]
+    veil = np.clip(_clouds(rng, 2.4, 5, stretch=2.6) + 0.05, 0, 0.5)[..., None]
+    image = sky + glow * np.array([0.42, 0.20, -0.06]) + veil * 0.75
+    for level, rough, colour in (
+        (0.40, 0.20, (0.55, 0.60, 0.70)),
+        (0.52, 0.15, (0.40, 0.47, 0.53)),
+    ):
+        line = level + rough * _clouds(rng, 2.2, 6)[HEIGHT // 2]
+        below = rows > line
+        relief = 0.10 * _clouds(rng, 9.0, 4)[..., None]
+        image = np.where(below[..., None], np.array(colour) + relief + 0.12 * (rows - line)[..., None], image)
+        truth = np.where(below, 1, truth)
+    field_line = 0.63 + 0.05 * np.sin(3 * columns + 1.0) + 0.012 * _clouds(rng, 5.0, 3)[0]
+    field = rows > field_line
+    stripes = 0.035 * np.sin(90 * (rows - field_line) / (0.35 + rows) + 8 * columns)[..., None]
+    grass = np.array([0.56, 0.60, 0.30]) + stripes + 0.09 * _clouds(rng, 24.0, 3)[..., None]
+    image, truth = np.where(field[..., None], grass * (1.12 - 0.35 * rows[..., None]), image), np.where(field, 2, truth)
+    bank = ((columns - 0.30) / 0.34) ** 2 + ((rows - 0.86) / 0.095) ** 2 + 0.25 * _clouds(rng, 4.0, 3)
+    ripples = 0.05 * _clouds(rng, 10.0, 3, stretch=7.0)[..., None]
+    water = np.array([0.46, 0.58, 0.70]) + ripples + 0.18 * (rows - 0.8)[..., None]
+    lake = bank < 1
+    image, truth = np.where(lake[..., None], water, image), np.where(lake, 3, truth)
+    for _ in range(26):
+        x, foot = rng.uniform(0, 1.33), rng.uniform(0.66, 0.80)
+        tall = (foot - 0.52) * rng.uniform(0.75, 1.1)
+        inside = (np.abs(columns * 1.333 - x) < 0.24 * (rows - foot + tall) * (0.75 + 0.35 * rng.random())) & (
+            rows < foot
+        )
+        inside &= _clouds(rng, 34.0, 2) > -0.32
+        needles = np.array([0.16, 0.27, 0.19]) + 0.10 * _clouds(rng, 42.0, 2)[..., None]
+        inside &= truth != 3
+        image, truth = np.where(inside[..., None], needles, image), np.where(inside, 4, truth)
+    wall = (np.abs(columns - 0.795) < 0.055) & (np.abs(rows - 0.745) < 0.045)
+    roof = (np.abs(columns - 0.795) < 0.075 - 0.9 * (0.70 - rows)) & (rows > 0.625) & (rows <= 0.70)
+    window = (np.abs(np.abs(columns - 0.795) - 0.025) < 0.009) & (np.abs(rows - 0.74) < 0.016)
+    for part, colour in ((wall, (0.86, 0.82, 0.75)), (roof, (0.60, 0.27, 0.22)), (window, (0.24, 0.27, 0.32))):
+        image = np.where(part[..., None], np.array(colour) + 0.03 * rng.normal(size=image.shape), image)
+    truth = np.where(wall | roof, 5, truth)
+    return image + 0.02 * rng.normal(size=image.shape), truth
+
+
+EXAMPLES = {
+    "islands": (
+        "Islands",
+        _islands,
+        {
+            "sea": "#3f7fbf",
+            "sand": "#ecc35c",
+            "meadow": "#9cc45c",
+            "rock": "#b07f6e",
+            "forest": "#2c7a5a",
+            "road": "#d9573f",
+        },
+    ),
+    "valley": (
+        "Valley",
+        _valley,
+        {
+            "sky": "#6aa5dc",
+            "mountain": "#8f7fb5",
+            "field": "#c3c65a",
+            "water": "#2fb0ae",
+            "trees": "#2c7a5a",
+            "house": "#d9573f",
+        },
+    ),
+    "cells": ("Cells", _cells, {"ground": "#7d9cc0", "cell": "#f0a65b", "nucleus": "#8c3b86"}),
+}
+
+
+def _coordinates() -> tuple[Array, Array]:
+    """Row and column of every pixel, from 0 to 1."""
+    rows, columns = np.mgrid[:HEIGHT, :WIDTH]
+    return rows / HEIGHT, columns / WIDTH
+
+
+def _clouds(rng: np.random.Generator, frequency: float, octaves: int, stretch: float = 1.0) -> Array:
+    """Fractal noise (H, W) with mean about 0 and values mostly within ±0.5: each octave half as coarse and strong."""
+    total = np.zeros((HEIGHT, WIDTH))
+    for octave in range(octaves):
+        down = max(2, round(frequency * 2**octave)) + 1
+        across = max(2, round(frequency * 2**octave * WIDTH / HEIGHT / stretch)) + 1
+        total += 0.5**octave * resized(rng.normal(size=(down, across, 1)), HEIGHT, WIDTH, smooth=True)[..., 0]
+    return total / 3.2
+
+
+def resized(values: Array, height: int, width: int, *, smooth: bool = False) -> Array:
+    """Values (h, w, K) between the centres of their pixels, (H, W, K); linear, or with level tangents at them."""
+    for axis, size in ((0, height), (1, width)):
+        old = values.shape[axis]
+        at = np.clip((np.arange(size) + 0.5) * old / size - 0.5, 0, old - 1)
+        left = np.minimum(at.astype(int), max(old - 2, 0))
+        share = at - left
+        share = share * share * (3 - 2 * share) if smooth else share
+        share = share.reshape(-1, 1, 1) if axis == 0 else share.reshape(1, -1, 1)
+        right = np.minimum(left + 1, old - 1)
+        values = np.take(values, left, axis) * (1 - share) + np.take(values, right, axis) * share
+    return values
+
+
+def _coarse(rng: np.random.Generator, truth: Array, n_labels: int) -> Array:
+    """What the invented network says: shares of labels around each eighth pixel, as logits, with smooth errors."""
+    shares = np.eye(n_labels)[truth].reshape(HEIGHT // STRIDE, STRIDE, WIDTH // STRIDE, STRIDE, n_labels).mean((1, 3))
+    padded = np.pad(shares, ((1, 1), (1, 1), (0, 0)), mode="edge")
+    around = sum(padded[i : i + shares.shape[0], j : j + shares.shape[1]] for i in range(3) for j in range(3)) / 9
+    logits = np.log(0.55 * shares + 0.45 * around + 0.03)
+    errors = rng.normal(size=logits.shape) * 0.55
+    errors += resized(rng.normal(size=(9, 12, n_labels)), *logits.shape[:2]) * 0.95
+    return (1.25 * logits + errors).astype(np.float32)

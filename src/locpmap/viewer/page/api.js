@@ -1,0 +1,48 @@
+// Calls of the server.  Every one carries the token from the page's address; every failure is one sentence.
+
+const token = new URLSearchParams(location.hash.slice(1)).get("token") ?? "";
+export const page = crypto.randomUUID();
+
+export class Refusal extends Error {
+  constructor(sentence, status) {
+    super(sentence);
+    this.status = status;
+  }
+}
+
+async function call(path, options = {}) {
+  let answer;
+  try {
+    answer = await fetch(path, { ...options, headers: { ...options.headers, "X-Locpmap-Token": token } });
+  } catch (error) {
+    throw new Refusal("The viewer does not answer: is `locpmap view` still running?", 0);
+  }
+  if (!answer.ok) {
+    const said = await answer.json().catch(() => ({}));
+    throw new Refusal(said.error ?? `The viewer answered ${answer.status}.`, answer.status);
+  }
+  return answer;
+}
+
+const query = (values) => new URLSearchParams(Object.entries(values).filter(([, value]) => value != null));
+
+export const scenes = async () => (await call("/api/scenes")).json();
+export const scene = async (id) => (await call(`/api/scenes/${encodeURIComponent(id)}`)).json();
+export const image = async (id) => (await call(`/api/scenes/${encodeURIComponent(id)}/image`)).blob();
+export const progress = async () => (await call(`/api/progress?${query({ page })}`)).json();
+export const layer = async (key, choice) => (await call(`/api/decodings/${key}/layer?${query(choice)}`)).blob();
+export const pixel = async (key, x, y) => (await call(`/api/decodings/${key}/pixel?${query({ x, y })}`)).json();
+export const probability = async (key) => (await call(`/api/decodings/${key}/probability`)).blob();
+
+export async function decode(order) {
+  const body = JSON.stringify({ ...order, page });
+  return (await call("/api/decode", { method: "POST", body, headers: { "Content-Type": "application/json" } })).json();
+}
+
+export async function upload(imageFile, logitsFile, layout) {
+  const body = new FormData();
+  body.append("image", imageFile);
+  body.append("logits", logitsFile);
+  body.append("layout", layout);
+  return (await call("/api/scenes", { method: "POST", body })).json();
+}

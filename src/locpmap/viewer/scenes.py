@@ -1,0 +1,149 @@
+"""An image with a network's logits, from a user's files or made by code."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.errors import InputError, LocpmapError
+from locpmap.potentials import Potentials
+from locpmap.refining import Refiner
+from locpmap.refining.reading import read
+from locpmap.refining.resizing import resize
+from locpmap.refining.weights import FEATURES
+from locpmap.viewer.colours import label_colours, parsed
+from locpmap.viewer.examples import made_scene
+
+Array = npt.NDArray[Any]
+
+MAX_PIXELS = 2048 * 2048
+MAX_NUMBERS = 2048 * 2048 * 24  # pixels times labels: 400 MB of them at a time
+MAX_LABELS = 255
+MAX_FILE = 512 << 20  # bytes
+IMAGES, SCORES = (".png", ".jpg", ".jpeg"), (".npy", ".npz", ".safetensors")
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """What the viewer works on."""
+
+    title: str
+    image: Array  # (H, W) or (H, W, 3), of whole numbers
+    scores: Array  # logits (h, w, K) float32, perhaps smaller than the image
+    names: tuple[str, ...]
+    colours: Array  # (K, 3) uint8
+    truth: Array | None = None  # (H, W)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the image."""
+        return self.image.shape[0], self.image.shape[1]
+
+    @cached_property
+    def logits(self) -> Array:
+        """At the size of the image, (H, W, K) float32."""
+        return resize(self.scores[None], *self.shape)[0]
+
+    @cached_property
+    def network_labels(self) -> Array:
+        """(H, W) uint8."""
+        return self.logits.argmax(axis=2).astype(np.uint8)
+
+    def potentials(self, strength: float = 0.0, temperature: float = 1.0) -> Potentials:
+        """The model that `locpmap.refine` decodes, with its neighbours' weights raised by the strength."""
+        return stronger(strength).potentials(
+            self.image, self.scores, layout="hwk", scores="logits", temperature=temperature
+        )
+
+
+def stronger(strength: float) -> Refiner:
+    """The shipped refiner with that much added to the weights of neighbours of like colour.
+
+    Added, not multiplied: where the learned weights are 0, a factor would change nothing.
+    """
+    shipped = Refiner.load()
+    added = np.where(np.array(FEATURES) == "likeness", strength, 0.0)
+    return Refiner(replace(shipped.weights, pairwise=shipped.weights.pairwise + added), shipped.details)
+
+
+def example_scene(name: str) -> Scene:
+    """A scene made by code."""
+    made = made_scene(name)
+    return Scene(made.title, made.image, made.logits, tuple(made.colours), parsed(made.colours.values()), made.truth)
+
+
+def read_scene(title: str, image_file: Path, scores_file: Path, layout: str = "auto") -> Scene:
+    """The scene in two files; what is too large for the viewer is refused."""
+    from locpmap.formats.images import read_image
+    from locpmap.formats.scores import read_scores
+
+    for path in (image_file, scores_file):
+        _check_size(path)
+    image = read_image(image_file)
+    height, width = image.shape[:2]
+    if height * width > MAX_PIXELS:
+        raise InputError(
+            f"{image_file} has {width}×{height} pixels, which is too large for the viewer: expected at most"
+            f" {MAX_PIXELS / 1e6:.1f} million; `locpmap refine` takes it"
+        )
+    with _naming(scores_file):
+        scores = read(image, read_scores(scores_file), layout).scores[0]
+    n_labels = scores.shape[2]
+    if not 2 <= n_labels <= MAX_LABELS:
+        raise InputError(f"{scores_file} holds {n_labels} labels, expected 2 to {MAX_LABELS}")
+    if height * width * n_labels > MAX_NUMBERS:
+        raise InputError(
+            f"{width}×{height} pixels with {n_labels} labels are too many for the viewer: expected at most"
+            f" {MAX_NUMBERS // 10**6} million numbers; `locpmap refine` takes them"
+        )
+    names = tuple(f"label {k}" for k in range(n_labels))
+    scene = Scene(title, image, scores, names, label_colours(n_labels))
+    with _naming(scores_file):
+        scene.potentials()  # whatever `locpmap.refine` would refuse, now
+    return scene
+
+
+def _check_size(path: Path) -> None:
+    """Refuse what takes too much memory, also after it is unpacked."""
+    size = path.stat().st_size if path.is_file() else 0
+    if zipfile.is_zipfile(path):
+        try:
+            with zipfile.ZipFile(path) as archive:
+                size = max(size, sum(member.file_size for member in archive.infolist()))
+        except (zipfile.BadZipFile, NotImplementedError, OSError):
+            return  # its reader says what is wrong with it
+    if size > MAX_FILE:
+        raise InputError(
+            f"{path} takes {size >> 20} MB, which is too large for the viewer: expected {MAX_FILE >> 20} MB"
+        )
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Put a file's name before errors about its content."""
+    try:
+        yield
+    except LocpmapError as error:
+        raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+
+
+def pairs(folder: Path) -> dict[str, tuple[Path, Path]]:
+    """The images of a folder that have logits of the same name, by that name, but for links that lead out of it."""
+    home = folder.resolve()
+    found: dict[str, dict[str, Path]] = {}
+    for path in sorted(folder.iterdir()):
+        kind = path.suffix.lower()
+        if path.name.startswith(".") or kind not in IMAGES + SCORES:
+            continue
+        if not path.is_file() or not path.resolve().is_relative_to(home):
+            continue
+        found.setdefault(path.stem, {}).setdefault("image" if kind in IMAGES else "scores", path)
+    return {stem: (both["image"], both["scores"]) for stem, both in found.items() if len(both) == 2}

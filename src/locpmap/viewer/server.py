@@ -1,0 +1,109 @@
+"""The viewer's server: this computer's loopback address, one port, until Ctrl-C."""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import socket
+import threading
+import time
+import webbrowser
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from locpmap.errors import InputError
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from locpmap.viewer.session import Session
+
+HOST = "127.0.0.1"
+NEEDED = ("fastapi", "uvicorn", "python_multipart")
+
+
+def view(
+    folder: Path | None = None,
+    *,
+    port: int = 0,
+    browser: bool = True,
+    announce: Callable[[str], None] = lambda address: None,
+) -> None:
+    """Serve the viewer until it is interrupted.
+
+    Args:
+        folder: Images with logits of the same name, to choose from beside the examples.
+        port: Where to listen; 0 takes a free one.
+        browser: Open the page.
+        announce: Called with the page's address, which holds the token, when the server listens.
+    """
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise InputError(f"the viewer needs {', '.join(missing)}: pip install 'locpmap[viewer]'")
+    import uvicorn
+
+    from locpmap.viewer.app import make_app
+    from locpmap.viewer.session import Session
+
+    session, token = Session(_checked(folder)), secrets.token_urlsafe(24)
+    with _listening(port) as listener:
+        port = listener.getsockname()[1]
+        address = f"http://{HOST}:{port}/#token={token}"  # what follows the # never leaves the browser
+        config = uvicorn.Config(
+            make_app(session, token, port),
+            log_level="critical",  # the application prints what goes wrong in it
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=5,
+        )
+        server = uvicorn.Server(config)
+        announce(address)
+        if browser:
+            threading.Timer(0.3, webbrowser.open, [address]).start()
+        with suppress(KeyboardInterrupt):  # how a viewer ends; some versions of the server raise it again
+            _until_interrupted(server, listener, session)
+
+
+def _until_interrupted(server: uvicorn.Server, listener: socket.socket, session: Session) -> None:
+    """Serve; the first Ctrl-C also stops the decoder that runs, for which the server would wait."""
+
+    def watch() -> None:
+        while not server.should_exit:
+            time.sleep(0.1)
+        session.close()
+
+    threading.Thread(target=watch, daemon=True).start()
+    server.run(sockets=[listener])
+
+
+def _checked(folder: Path | None) -> Path | None:
+    """The folder, refused if there is nothing to see in it."""
+    from locpmap.viewer.scenes import IMAGES, SCORES, pairs
+
+    if folder is None:
+        return None
+    if not folder.is_dir():
+        raise InputError(f"FOLDER {folder} is {'not a folder' if folder.exists() else 'not there'}, expected a folder")
+    if not pairs(folder):
+        raise InputError(
+            f"FOLDER {folder} holds no image ({', '.join(IMAGES)}) with logits of the same name ({', '.join(SCORES)})"
+        )
+    return folder
+
+
+def _listening(port: int) -> socket.socket:
+    """A socket on the loopback address."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+        listener.listen()  # from now on calls wait until the server takes them
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise InputError(f"port {port} is in use: choose another with --port, or leave it out") from None
+        raise InputError(f"port {port} cannot be used: {error.strerror}") from None
+    return listener

@@ -1,0 +1,446 @@
+"""``locpmap refine``: files and folders in, labels with their uncertainty out."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.command import Run
+
+import locpmap as lp
+from locpmap.cli.refine import Run as Command
+from locpmap.formats.images import read_image, read_label_map
+from locpmap.formats.pictures import label_colours
+
+SHAPE, K = (12, 17), 3
+FILES = ("labels.png", "probability.npy", "variance.npy", "entropy.npy", "overlay.png", "json")
+TIFF = ("labels.tif", "probability.tif", "variance.tif", "entropy.tif")
+
+
+def example(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """A colour image (H, W, 3) of three stripes, and logits (H, W, 3)."""
+    rng = np.random.default_rng(seed)
+    labels = np.broadcast_to(np.arange(SHAPE[1]) * K // SHAPE[1], SHAPE)
+    image = (labels[..., None] * 80 + rng.integers(0, 40, (*SHAPE, 3))).astype(np.uint8)
+    return image, (2 * np.eye(K)[labels] + rng.normal(size=(*SHAPE, K))).astype(np.float32)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """An image, its logits, and a folder that is not there yet."""
+    image, logits = example()
+    Image.fromarray(image).save(tmp_path / "a.png")
+    np.save(tmp_path / "a.npy", logits)
+    return tmp_path / "a.png", tmp_path / "a.npy", tmp_path / "out"
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """Three images, their logits, and a folder that is not there yet."""
+    images, logits = tmp_path / "images", tmp_path / "logits"
+    images.mkdir()
+    logits.mkdir()
+    for seed, name in enumerate("abc"):
+        image, scores = example(seed)
+        Image.fromarray(image).save(images / f"{name}.png")
+        np.save(logits / f"{name}.npy", scores)
+    return images, logits, tmp_path / "out"
+
+
+def words(inputs: tuple[Path, Path, Path], *more: object) -> list[object]:
+    image, logits, out = inputs
+    return ["refine", image, logits, "-o", out, *more]
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+# what is written
+
+
+def test_outputs_are_those_of_refine(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, *words(pair, "--samples", 20, "--seed", 3, "--strength", 1.5, "--temperature", 1.2))
+    assert run.status == 0, run.err
+    out = pair[2]
+    assert names(out) == {f"a.{ending}" for ending in FILES}
+    expected = lp.refine(*example(), n_samples=20, seed=3, strength=1.5, temperature=1.2)
+    np.testing.assert_array_equal(read_label_map(out / "a.labels.png"), expected.labels)
+    np.testing.assert_array_equal(np.load(out / "a.probability.npy"), expected.probability)
+    np.testing.assert_allclose(np.load(out / "a.variance.npy"), expected.variance, atol=1e-7)
+    np.testing.assert_allclose(np.load(out / "a.entropy.npy"), expected.entropy, atol=1e-6)
+    with Image.open(out / "a.labels.png") as labels, Image.open(out / "a.overlay.png") as overlay:
+        assert (labels.mode, overlay.mode) == ("P", "RGB")
+        assert labels.size == overlay.size == SHAPE[::-1]
+    assert "mean entropy" in run.out
+
+
+def test_areas_are_those_of_the_samples(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, *words(pair, "--samples", 40, "--json"))
+    (found,) = json.loads(run.out)["inputs"]
+    potentials = lp.Refiner.load().potentials(*example())
+    area = lp.measure(potentials, "area", n_samples=40, start="perturbed", seed=0)
+    low, high = area.interval(0.9)
+    for row in found["labels"]:
+        k = row["label"]
+        assert row["area"] == pytest.approx(area.mean[k])
+        assert row["std"] == pytest.approx(area.std[k])
+        assert row["interval"] == pytest.approx([low[k], high[k]])
+        assert row["pixels"] == (read_label_map(pair[2] / "a.labels.png") == k).sum()
+    assert sum(row["pixels"] for row in found["labels"]) == math.prod(SHAPE)
+    assert found["mean_entropy"] == pytest.approx(np.load(pair[2] / "a.entropy.npy").mean())
+    assert found == {**json.loads((pair[2] / "a.json").read_text()), "state": "done", "seconds": found["seconds"]}
+
+
+def test_tiff_maps_have_16_bits(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert Run(capsys, *words(pair, "--tiff")).status == 0
+    out = pair[2]
+    assert names(out) == {f"a.{ending}" for ending in (*FILES, *TIFF)}
+    probability, entropy = np.load(out / "a.probability.npy"), np.load(out / "a.entropy.npy")
+    chosen = probability.max(-1)
+    expected = {"probability": chosen, "variance": 4 * chosen * (1 - chosen), "entropy": entropy / math.log(K)}
+    for name, values in expected.items():
+        with Image.open(out / f"a.{name}.tif") as file:
+            assert file.mode.startswith("I;16")
+            assert name in str(file.tag_v2[270])  # type: ignore[attr-defined]
+            np.testing.assert_allclose(np.asarray(file) / 65535, values, atol=1 / 65535)
+    with Image.open(out / "a.labels.tif") as file:
+        np.testing.assert_array_equal(np.asarray(file), read_label_map(out / "a.labels.png"))
+
+
+def test_the_overlay_shows_the_labels_where_they_are_sure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Colours of the labels over grey, and none where nothing is known."""
+    logits = np.zeros((*SHAPE, 2), np.float32)
+    logits[:, :8, 1] = 60
+    np.save(tmp_path / "x.npy", logits)
+    Image.fromarray(np.full(SHAPE, 100, np.uint8)).save(tmp_path / "x.png")
+    inputs = (tmp_path / "x.png", tmp_path / "x.npy", tmp_path / "out")
+    assert Run(capsys, *words(inputs, "--strength", 0)).status == 0
+    shown = read_image(tmp_path / "out/x.overlay.png").astype(float)
+    np.testing.assert_allclose(shown[5, 3], 100 + 0.55 * (label_colours(2)[1] - 100.0), atol=1)
+    np.testing.assert_allclose(shown[5, -1], 100, atol=1)  # entropy log 2: the image alone
+
+
+@pytest.mark.parametrize("ending", ["npz", "safetensors", "khw", "probabilities", "batch", "coarse"])
+def test_scores_in_other_forms(
+    ending: str, pair: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from safetensors.numpy import save_file
+
+    image, logits = example()
+    path, more, expected = tmp_path / "a.npy", [], lp.refine(image, logits)
+    if ending == "npz":
+        np.savez_compressed(path := tmp_path / "a.npz", logits=logits)
+    elif ending == "safetensors":
+        save_file({"logits": logits}, path := tmp_path / "a.safetensors")
+    elif ending == "khw":
+        np.save(path, np.moveaxis(logits, -1, 0))
+        more = ["--layout", "khw"]
+    elif ending == "batch":
+        np.save(path, np.moveaxis(logits, -1, 0)[None])
+    elif ending == "probabilities":
+        p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+        np.save(path, p)
+        expected = lp.refine(image, p, scores="probabilities")
+    else:
+        np.save(path, logits[::4, ::4])
+        expected = lp.refine(image, logits[::4, ::4])
+    run = Run(capsys, *words((pair[0], path, pair[2]), *more))
+    assert run.status == 0, run.err
+    np.testing.assert_allclose(np.load(pair[2] / "a.probability.npy"), expected.probability, atol=1e-6)
+
+
+def test_a_model_of_ones_own(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """With weights so strong that where a climb starts and how blocks are made shows."""
+    weights = lp.Refiner.load().weights
+    path = pair[0].parent / "model.safetensors"
+    lp.Refiner(replace(weights, pairwise=np.full_like(weights.pairwise, 1.2))).save(path)
+    assert Run(capsys, *words(pair, "--model", path, "--blocks", "rows")).status == 0
+    expected = {
+        (blocks, start): lp.refine(*example(), path, blocks=blocks, start=start).probability
+        for blocks in ("rows", "sites")
+        for start in ("perturbed", "random")
+    }
+    found = np.load(pair[2] / "a.probability.npy")
+    same = [how for how, probability in expected.items() if np.array_equal(probability, found)]
+    assert same == [("rows", "perturbed")]
+
+
+# folders
+
+
+def test_folders_are_matched_by_name(folders: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, *words(folders, "--jobs", 3, "--samples", 10, "--json"))
+    assert run.status == 0, run.err
+    report = json.loads(run.out)
+    assert [each["name"] for each in report["inputs"]] == ["a", "b", "c"]
+    assert report["errors"] == []
+    assert names(folders[2]) == {f"{name}.{ending}" for name in "abc" for ending in FILES}
+    for seed, name in enumerate("abc"):  # as if alone, whatever else is in the folder
+        expected = lp.refine(*example(seed), n_samples=10)
+        np.testing.assert_array_equal(np.load(folders[2] / f"{name}.probability.npy"), expected.probability)
+
+
+def test_finished_inputs_are_passed_over(folders: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    def states(*more: object) -> dict[str, str]:
+        run = Run(capsys, *words(folders, "--samples", 5, "--json", *more))
+        assert run.status == 0, run.err
+        return {each["name"]: each["state"] for each in json.loads(run.out)["inputs"]}
+
+    images, logits, out = folders
+    assert set(states().values()) == {"done"}
+    before = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
+    assert set(states().values()) == {"kept"}
+    assert before == {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
+    np.save(logits / "b.npy", example(9)[1])  # another input
+    (out / "c.entropy.npy").unlink()  # an output is gone
+    assert states() == {"a": "kept", "b": "done", "c": "done"}
+    np.testing.assert_array_equal(
+        np.load(out / "b.probability.npy"), lp.refine(example(1)[0], example(9)[1], n_samples=5).probability
+    )
+    (out / "a.json").write_text("{")  # a damaged record
+    assert states() == {"a": "done", "b": "kept", "c": "kept"}
+    assert set(states("--seed", 1).values()) == {"done"}
+    assert set(states("--seed", 1, "--force").values()) == {"done"}
+    assert set(states("--seed", 1, "--tiff").values()) == {"done"}
+    model = images.parent / "model.safetensors"
+    refiner = lp.Refiner.load()
+    refiner.details["data"] = "others"
+    refiner.save(model)
+    assert set(states("--seed", 1, "--tiff", "--model", model).values()) == {"done"}
+
+
+def test_an_interrupted_run_goes_on(
+    folders: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, lock = Command.one, threading.Lock()
+    done: list[object] = []
+
+    def stop_at_the_second(self: Command, outputs: Any, progress: Any = None) -> Any:
+        with lock:
+            if done:
+                raise KeyboardInterrupt
+            done.append(outputs)
+        return one(self, outputs, progress)
+
+    monkeypatch.setattr(Command, "one", stop_at_the_second)
+    assert Run(capsys, *words(folders, "--samples", 5, "--jobs", 1)).status == 130
+    monkeypatch.undo()
+    assert names(folders[2]) == {f"a.{ending}" for ending in FILES}
+    run = Run(capsys, *words(folders, "--samples", 5, "--json"))
+    assert [each["state"] for each in json.loads(run.out)["inputs"]] == ["kept", "done", "done"]
+
+
+def test_one_bad_input_does_not_stop_the_others(
+    folders: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = example(1)[1]
+    bad[2, 3, 0] = np.nan
+    np.save(folders[1] / "b.npy", bad)
+    run = Run(capsys, *words(folders, "--samples", 5, "--json"))
+    assert run.status == 2
+    assert run.err.startswith("locpmap: ")
+    assert run.err.count("\n") == 1
+    assert "b.npy" in run.err
+    report = json.loads(run.out)
+    assert [each["name"] for each in report["inputs"]] == ["a", "c"]
+    assert [each["name"] for each in report["errors"]] == ["b"]
+    assert names(folders[2]) == {f"{name}.{ending}" for name in "ac" for ending in FILES}
+
+
+# what is refused
+
+
+def nan_logits(folder: Path) -> None:
+    logits = example()[1]
+    logits[0, 0, 0] = np.nan
+    np.save(folder / "a.npy", logits)
+
+
+def objects(folder: Path) -> None:
+    np.save(folder / "a.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+
+
+def cut(name: str) -> Any:
+    def change(folder: Path) -> None:
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[: len(content) // 2])
+
+    return change
+
+
+BAD_FILES = {
+    "no image": (lambda folder: (folder / "a.png").unlink(), ("a.png is not there",)),
+    "no logits": (lambda folder: (folder / "a.npy").unlink(), ("a.npy is not there",)),
+    "a rank too few": (lambda folder: np.save(folder / "a.npy", np.zeros(SHAPE)), ("a.npy has shape (12, 17)",)),
+    "other sizes": (lambda folder: np.save(folder / "a.npy", np.zeros((5, 40, K))), ("a.npy", "(5, 40, 3)", "(12, 17")),
+    "larger than the image": (
+        lambda folder: np.save(folder / "a.npy", np.zeros((99, 98, K))),
+        ("a.npy", "(99, 98, 3)"),
+    ),
+    "NaN": (nan_logits, ("a.npy", "nan")),
+    "Python objects": (objects, ("a.npy holds Python objects", "array of real numbers")),
+    "cut logits": (cut("a.npy"), ("a.npy is damaged",)),
+    "cut image": (cut("a.png"), ("a.png",)),
+    "empty logits": (lambda folder: (folder / "a.npy").write_bytes(b""), ("a.npy is empty",)),
+    "an image that is text": (lambda folder: (folder / "a.png").write_text("hello"), ("a.png", "PNG or JPEG")),
+    "one label": (lambda folder: np.save(folder / "a.npy", np.zeros((*SHAPE, 1))), ("a.npy", "label")),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_bad_files_are_named(case: str, pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    change, parts = BAD_FILES[case]
+    change(pair[0].parent)
+    Run(capsys, *words(pair)).check_refusal(*parts)
+    assert not pair[2].exists() or not names(pair[2])
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "parts"),
+    [
+        ("a.pt", lambda path: path.write_bytes(b"PK"), ("a.pt may hold any Python object", "numpy.save")),
+        ("a.txt", lambda path: path.write_text("1 2"), ("ends in .txt", ".npy")),
+        ("a.npz", lambda path: np.savez(path, x=np.zeros(3), y=np.zeros(3)), ("holds 2 arrays (x, y), expected one",)),
+        ("a.npz", lambda path: path.write_bytes(b"PK\x03\x04 and no more"), ("a.npz is damaged or no .npz file",)),
+        ("a.safetensors", lambda path: path.write_bytes(b"hello, world"), ("a.safetensors is damaged",)),
+    ],
+)
+def test_scores_that_are_not_read(
+    name: str, write: Any, parts: tuple[str, ...], pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = pair[0].parent / name
+    write(path)
+    Run(capsys, *words((pair[0], path, pair[2]))).check_refusal(*parts)
+    assert not names(pair[2])
+
+
+@pytest.mark.parametrize(
+    ("more", "parts"),
+    [
+        (("--layout", "hkw"), ("unknown layout 'hkw'", "did you mean")),
+        (("--scores", "logit"), ("unknown scores 'logit'", "'logits'")),
+        (("--strength", "-1"), ("strength is -1",)),
+        (("--temperature", "0"), ("temperature is 0",)),
+        (("--samples", "0"), ("n_samples is 0",)),
+        (("--seed", "-1"), ("seed is -1",)),
+        (("--seed", "1.5"), ("--seed", "integer")),
+        (("--blocks", "row"), ("blocks", "row")),
+        (("--device", "tpu"), ("device", "tpu")),
+        (("--jobs", "0"), ("--jobs",)),
+        (("--model", "nowhere.safetensors"), ("nowhere.safetensors cannot be read",)),
+    ],
+)
+def test_bad_options_are_named_before_anything_is_made(
+    more: tuple[str, ...], parts: tuple[str, ...], pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Run(capsys, *words(pair, *more)).check_refusal(*parts)
+    assert not pair[2].exists()
+
+
+def test_bad_folders_are_named(folders: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    images, logits, out = folders
+    Run(capsys, *words((images, logits / "a.npy", out))).check_refusal("is a folder", "is a file", "two folders")
+    Run(capsys, *words((images, logits, images))).check_refusal("is also read from")
+    Run(capsys, *words((images, logits, images / "a.png"))).check_refusal("a.png is a file, expected a folder")
+    (images / "d.png").write_bytes((images / "a.png").read_bytes())
+    Run(capsys, *words(folders)).check_refusal("d.png has no partner", "d with .npy")
+    (images / "d.png").unlink()
+    shutil.copy(images / "a.png", images / "a.jpg")
+    Run(capsys, *words(folders)).check_refusal("a.jpg and a.png have the same name")
+    shutil.rmtree(images)
+    images.mkdir()
+    (images / "notes.txt").write_text("")
+    Run(capsys, *words(folders)).check_refusal("holds no file that ends in .png")
+    assert not out.exists()
+
+
+def test_a_folder_that_cannot_be_written(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    (pair[0].parent / "file").write_text("")
+    Run(capsys, *words((*pair[:2], pair[0].parent / "file" / "out"))).check_refusal("cannot be made")
+    (pair[2] / "a.probability.npy").mkdir(parents=True)
+    Run(capsys, *words(pair)).check_refusal("a.probability.npy is a directory")
+    assert names(pair[2]) == {"a.probability.npy"}
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    pair[2].mkdir(mode=0o500)
+    Run(capsys, *words(pair)).check_refusal("permission denied")
+
+
+def test_a_failure_while_writing_leaves_no_record(
+    pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is there afterwards is complete, and the input counts as not done."""
+    assert Run(capsys, *words(pair, "--samples", 5)).status == 0
+
+    def full(*_: object) -> None:
+        raise lp.InputError("a.overlay.png cannot be written: No space left on device")
+
+    monkeypatch.setattr("locpmap.formats.overlay.write_overlay", full)
+    Run(capsys, *words(pair, "--samples", 6)).check_refusal("No space left")
+    monkeypatch.undo()
+    assert names(pair[2]) == {f"a.{ending}" for ending in FILES if ending != "json"}
+    run = Run(capsys, *words(pair, "--samples", 5, "--json"))
+    assert json.loads(run.out)["inputs"][0]["state"] == "done"
+
+
+# rasters
+
+
+def test_a_tiff_without_rasterio(
+    pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Image.fromarray(example()[0]).save(path := pair[0].with_suffix(".tif"))
+    monkeypatch.setitem(sys.modules, "rasterio", None)
+    Run(capsys, *words((path, *pair[1:]))).check_refusal("a.tif is a TIFF file, which needs rasterio")
+
+
+def test_geotiff_keeps_its_georeference(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    rasterio = pytest.importorskip("rasterio")
+    pixels, logits = example()
+    image = pixels.astype(np.float32)
+    place = {"crs": "EPSG:32633", "transform": rasterio.Affine(10, 0, 500_000, 0, -10, 5_000_000)}
+    profile = {"driver": "GTiff", "height": SHAPE[0], "width": SHAPE[1], **place}
+    path, void = pair[0].with_suffix(".tif"), np.zeros(SHAPE, bool)
+    void[:2, :3] = True
+    image[void] = np.nan
+    with rasterio.open(path, "w", count=3, dtype="float32", nodata=np.nan, **profile) as file:
+        file.write(np.moveaxis(image, -1, 0))
+    scores = pair[1].with_name("scores.tif")
+    with rasterio.open(scores, "w", count=K, dtype="float32", **profile) as file:
+        file.write(np.moveaxis(logits, -1, 0))
+    run = Run(capsys, *words((path, scores, pair[2])))
+    assert run.status == 0, run.err
+    expected = lp.refine(np.where(void[..., None], 0, image), logits, mask=void)
+    for name in TIFF:
+        with rasterio.open(pair[2] / f"a.{name}") as file:
+            assert file.crs == place["crs"]
+            assert file.transform == place["transform"]
+            if name == "labels.tif":
+                found = file.read(1)
+    np.testing.assert_array_equal(found, np.where(void, 255, expected.labels))
+    np.testing.assert_array_equal(read_label_map(pair[2] / "a.labels.png"), found)
+    assert json.loads((pair[2] / "a.json").read_text())["pixels"] == math.prod(SHAPE) - 6
+
+
+def test_a_tiff_without_a_georeference(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("rasterio")
+    Image.fromarray(example()[0]).save(path := pair[0].with_suffix(".tif"))
+    run = Run(capsys, *words((path, *pair[1:])))
+    assert (run.status, run.err) == (0, "")
+    assert names(pair[2]) == {f"a.{ending}" for ending in FILES}
+    np.testing.assert_array_equal(np.load(pair[2] / "a.probability.npy"), lp.refine(*example()).probability)
+    path.write_bytes(path.read_bytes()[:60])
+    Run(capsys, *words((path, *pair[1:]))).check_refusal("a.tif cannot be read as a TIFF file")

@@ -1,0 +1,623 @@
+"""The viewer's calls: who may make them, what they answer, and what they refuse."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.command import Run
+
+import locpmap as lp
+
+pytest.importorskip("fastapi", reason="the viewer's extra is not installed")
+pytest.importorskip("httpx2", reason="httpx2 is not installed")
+
+from starlette.testclient import TestClient
+
+from locpmap.viewer import app as viewer_app
+from locpmap.viewer import scenes, session
+from locpmap.viewer.decoding import METHODS, Decoding, Settings
+from locpmap.viewer.examples import EXAMPLES, made_scene
+from locpmap.viewer.guard import SMALL_BODY
+from locpmap.viewer.scenes import example_scene, stronger
+from locpmap.viewer.session import Session, Superseded
+
+SOURCE = Path(lp.__file__).parents[1]
+PORT, TOKEN = 8000, "a-secret"
+OWN = {"X-Locpmap-Token": TOKEN}
+Files = dict[str, tuple[str, bytes]]
+
+
+@pytest.fixture(scope="module")
+def image() -> np.ndarray:
+    rng = np.random.default_rng(1)
+    image = np.full((18, 24, 3), 60, np.uint8)
+    image[4:14, 6:16] = 190
+    return image + rng.integers(0, 20, image.shape).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def logits(image: np.ndarray) -> np.ndarray:
+    truth = (image[..., 0] > 120).astype(int)
+    return (1.5 * np.eye(3)[truth] + np.random.default_rng(2).normal(size=(18, 24, 3))).astype(np.float32)
+
+
+def png(image: np.ndarray) -> bytes:
+    content = io.BytesIO()
+    Image.fromarray(image).save(content, "PNG")
+    return content.getvalue()
+
+
+def npy(array: np.ndarray) -> bytes:
+    content = io.BytesIO()
+    np.save(content, array)
+    return content.getvalue()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, image: np.ndarray, logits: np.ndarray) -> Path:
+    outside = tmp_path_factory.mktemp("outside")
+    folder = tmp_path_factory.mktemp("folder")
+    (folder / "box.png").write_bytes(png(image))
+    (folder / "box.npy").write_bytes(npy(logits))
+    (folder / "lonely.png").write_bytes(png(image))
+    (folder / "broken.png").write_bytes(png(image))
+    (folder / "broken.npy").write_bytes(b"no array")
+    for path, content in (("secret.png", png(image)), ("secret.npy", npy(logits))):
+        (outside / path).write_bytes(content)
+        (folder / path).symlink_to(outside / path)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(folder: Path) -> Iterator[TestClient]:
+    app: Any = viewer_app.make_app(Session(folder), TOKEN, PORT, max_upload=1 << 20)
+    with TestClient(app, base_url=f"http://127.0.0.1:{PORT}", headers=OWN) as client:
+        yield client
+
+
+def decode(client: TestClient, **order: Any) -> dict[str, Any]:
+    answer = client.post("/api/decode", json={"scene": "folder:box", "n_samples": 20, **order})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def check_sentence(answer: Any, status: int, *parts: str) -> None:
+    assert answer.status_code == status, answer.text
+    assert list(answer.json()) == ["error"]
+    sentence = answer.json()["error"]
+    assert "\n" not in sentence
+    assert "/tmp" not in sentence
+    assert "Traceback" not in sentence
+    for part in parts:
+        assert part in sentence
+
+
+# who may call
+
+
+def test_the_page_is_whole_and_asks_for_nothing_elsewhere(client: TestClient) -> None:
+    html = client.get("/", headers={"X-Locpmap-Token": ""})
+    assert html.status_code == 200
+    assert "default-src 'self'" in html.headers["content-security-policy"]
+    for name in {*re.findall(r'(?:src|href)="([\w.]+)"', html.text)}:
+        assert client.get(f"/{name}").status_code == 200, name
+    for file in viewer_app.PAGE.iterdir():
+        assert set(re.findall(r"https?://[\w./]+", file.read_text())) <= {"http://www.w3.org/2000/svg"}
+    for path in ("/docs", "/redoc", "/openapi.json", "/../app.py", "/app.py"):
+        check_sentence(client.get(path), 404)
+
+
+CALLS = [
+    ("GET", "/api/scenes"),
+    ("POST", "/api/scenes"),
+    ("GET", "/api/scenes/folder:box"),
+    ("GET", "/api/scenes/folder:box/image"),
+    ("POST", "/api/decode"),
+    ("GET", "/api/progress?page=a"),
+    ("GET", "/api/decodings/a/layer"),
+    ("GET", "/api/decodings/a/pixel"),
+    ("GET", "/api/decodings/a/probability"),
+]
+
+
+def test_all_calls_are_tried_below(client: TestClient) -> None:
+    guard: Any = client.app
+    routes = {route.path for route in guard.app.routes if route.path.startswith("/api/")}
+    tried = {re.sub("folder:box", "{id}", re.sub("/a/", "/{key}/", path.split("?")[0])) for _, path in CALLS}
+    assert tried == routes
+
+
+@pytest.mark.parametrize(("method", "path"), CALLS)
+@pytest.mark.parametrize("token", ["", "a-secre", "a-secret ", "b-secret"])
+def test_a_call_needs_the_token(client: TestClient, method: str, path: str, token: str) -> None:
+    check_sentence(client.request(method, path, headers={"X-Locpmap-Token": token}), 401, "token")
+
+
+@pytest.mark.parametrize("path", ["/", "/api/scenes"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "example.com"},
+        {"Host": "127.0.0.1"},
+        {"Host": "127.0.0.1:8001"},
+        {"Host": "127.0.0.1.example.com:8000"},
+        {"Origin": "http://example.com"},
+        {"Origin": "null"},
+        {"Origin": "https://127.0.0.1:8000"},
+        {"Origin": "http://127.0.0.1:8001"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+    ids=str,
+)
+def test_other_pages_and_names_are_refused(client: TestClient, path: str, headers: dict[str, str]) -> None:
+    check_sentence(client.get(path, headers=headers), 403, "viewer answers only")
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Host": "localhost:8000"}, {"Origin": "http://127.0.0.1:8000", "Sec-Fetch-Site": "same-origin"}]
+)
+def test_its_own_page_is_not(client: TestClient, headers: dict[str, str]) -> None:
+    assert client.get("/api/scenes", headers=headers).status_code == 200
+
+
+def test_bodies_have_limits(client: TestClient) -> None:
+    long = b" " * (SMALL_BODY + 1)
+    check_sentence(client.post("/api/decode", content=long), 413, "at most 64 kB")
+    check_sentence(client.post("/api/scenes", content=b" " * (2 << 20)), 413, "at most 1 MB")
+    check_sentence(client.post("/api/decode", content=iter([b"{}"])), 411)  # in pieces, without a length
+    assert client.post("/api/decode", content=b" " * SMALL_BODY).status_code == 422
+
+
+# answers
+
+
+def picture(client: TestClient, key: str, **choice: Any) -> Image.Image:
+    answer = client.get(f"/api/decodings/{key}/layer", params=choice)
+    assert answer.status_code == 200, answer.text
+    return Image.open(io.BytesIO(answer.content))
+
+
+def probability_of(client: TestClient, key: str) -> np.ndarray:
+    array: np.ndarray = np.load(io.BytesIO(client.get(f"/api/decodings/{key}/probability").content))
+    return array
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"strength": 1.5, "temperature": 0.5, "seed": 7}, {"strength": 0.5, "blocks": "rows+columns"}],
+    ids=str,
+)
+def test_results_are_those_of_refine(
+    client: TestClient, image: np.ndarray, logits: np.ndarray, settings: dict[str, Any]
+) -> None:
+    found = decode(client, **settings)
+    others = {name: value for name, value in settings.items() if name != "strength"}
+    model = stronger(settings["strength"]) if settings else None
+    expected = lp.refine(image, logits, model, n_samples=20, **others)
+    np.testing.assert_array_equal(probability_of(client, found["key"]), expected.probability)
+    np.testing.assert_array_equal(picture(client, found["key"], kind="labels"), expected.labels)
+    np.testing.assert_allclose(
+        found["changed"], (expected.labels != logits.argmax(-1)).mean(), err_msg="labels that changed"
+    )
+    entropy = np.asarray(picture(client, found["key"], kind="entropy")) / 255
+    np.testing.assert_allclose(entropy, expected.entropy / np.log(3), atol=0.51 / 255)
+    for kind, values in (("probability", expected.probability), ("variance", 4 * expected.variance)):
+        for label in range(3):
+            shown = np.asarray(picture(client, found["key"], kind=kind, label=label)) / 255
+            np.testing.assert_allclose(shown, values[..., label], atol=0.51 / 255)
+        own = np.take_along_axis(values, expected.labels[..., None], 2)[..., 0]
+        np.testing.assert_allclose(np.asarray(picture(client, found["key"], kind=kind)) / 255, own, atol=0.51 / 255)
+
+
+def test_strength_adds_to_the_weight_of_like_colours(image: np.ndarray, logits: np.ndarray) -> None:
+    labels = np.random.default_rng(0).integers(0, 3, (1, 24))
+    one, two = (stronger(s).potentials(image[:1], logits[:1]) for s in (0.0, 2.0))
+    row = (np.diff(image[:1].astype(float), axis=1) ** 2).sum(-1)[0]
+    expected = 2 * (np.exp(-row / 2 / row.mean()) * (labels[0, 1:] == labels[0, :-1])).sum()
+    assert two.score(labels) - one.score(labels) == pytest.approx(expected, rel=1e-4)
+
+
+def test_samples_and_areas_are_those_of_measure(client: TestClient, image: np.ndarray, logits: np.ndarray) -> None:
+    found = decode(client, n_samples=45, seed=3, strength=0.5)
+    potentials = stronger(0.5).potentials(image, logits)
+    area = lp.measure(potentials, "area", n_samples=45, seed=3, start="perturbed")
+    low, high = area.interval(0.9)
+    assert [each["mean"] for each in found["areas"]] == area.mean.tolist()
+    assert [each["low"] for each in found["areas"]] == low.tolist()
+    assert [each["high"] for each in found["areas"]] == high.tolist()
+    sampler = lp.LocPMAP(45, start="perturbed", probability="conditional", keep_samples=True)
+    samples = lp.infer(potentials, sampler, seed=3).samples
+    assert found["n_kept"] == found["n_samples"] == 45
+    for m in (0, 1, 31, 44):
+        np.testing.assert_array_equal(picture(client, found["key"], kind="sample", sample=m), samples[m])
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("network", "locpmap")])
+def test_other_decoders_are_those_of_infer(
+    client: TestClient, image: np.ndarray, logits: np.ndarray, method: str
+) -> None:
+    found = decode(client, method=method, strength=1.5, seed=2)
+    potentials = stronger(1.5).potentials(image, logits)
+    expected = lp.infer(potentials, method, seed=2 if method == "gibbs" else 0)
+    np.testing.assert_array_equal(picture(client, found["key"], kind="labels"), expected.labels)
+    assert found["score"] == pytest.approx(expected.score)
+    assert found["probable"] == (expected.probability is not None)
+    counts = np.bincount(expected.labels.ravel(), minlength=3)
+    assert [each["mean"] for each in found["areas"]] == counts.tolist()
+    if expected.probability is None:
+        check_sentence(client.get(f"/api/decodings/{found['key']}/probability"), 400, "labels alone")
+        check_sentence(client.get(f"/api/decodings/{found['key']}/layer?kind=entropy"), 400, "labels alone")
+
+
+def test_the_network_by_itself(client: TestClient, logits: np.ndarray) -> None:
+    found = decode(client, method="network", strength=3.0)
+    expected = np.exp(logits.astype(float))
+    expected /= expected.sum(-1, keepdims=True)
+    np.testing.assert_allclose(probability_of(client, found["key"]), expected, rtol=1e-5)
+    assert found["changed"] == 0
+    assert found["key"] == decode(client, method="network", strength=1.0, n_samples=7)["key"]
+
+
+def test_a_pixel(client: TestClient, image: np.ndarray, logits: np.ndarray) -> None:
+    found = decode(client)
+    pixel = client.get(f"/api/decodings/{found['key']}/pixel", params={"x": 5, "y": 11}).json()
+    expected = lp.refine(image, logits, n_samples=20)
+    assert pixel["probability"] == expected.probability[11, 5].tolist()
+    assert pixel["label"] == expected.labels[11, 5]
+    np.testing.assert_allclose(
+        np.log(pixel["network"]) - np.log(pixel["network"][0]), logits[11, 5] - logits[11, 5, 0], atol=1e-5
+    )
+    for x, y in ((24, 0), (0, 18), (-1, 0)):
+        answer = client.get(f"/api/decodings/{found['key']}/pixel", params={"x": x, "y": y})
+        check_sentence(answer, 400, "outside the image of 24×18")
+
+
+def test_the_photograph_comes_as_it_is(client: TestClient, image: np.ndarray) -> None:
+    content = client.get("/api/scenes/folder:box/image").content
+    np.testing.assert_array_equal(Image.open(io.BytesIO(content)), image)
+    facts = client.get("/api/scenes/folder:box").json()
+    assert (facts["width"], facts["height"], facts["truth"], len(facts["labels"])) == (24, 18, False, 3)
+
+
+def test_examples_are_always_the_same_and_the_truth_is_known(client: TestClient) -> None:
+    for name in EXAMPLES:
+        first, second = made_scene(name), made_scene(name)
+        np.testing.assert_array_equal(first.image, second.image)
+        np.testing.assert_array_equal(first.logits, second.logits)
+        assert len(np.unique(first.truth)) == len(first.colours) == first.logits.shape[2]
+    found = decode(client, scene="example:cells", method="network")
+    scene = example_scene("cells")
+    assert scene.truth is not None
+    assert found["quality"]["accuracy"] == pytest.approx((scene.network_labels == scene.truth).mean())
+    np.testing.assert_array_equal(picture(client, found["key"], kind="truth"), scene.truth)
+    check_sentence(client.get(f"/api/decodings/{decode(client)['key']}/layer?kind=truth"), 400, "no layer")
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"strength": -1},
+        {"strength": 99},
+        {"temperature": 0},
+        {"n_samples": 0},
+        {"n_samples": 10_000},
+        {"blocks": "everything"},
+        {"method": "locpmapp"},
+        {"seed": -1},
+    ],
+    ids=str,
+)
+def test_settings_out_of_range_are_refused(client: TestClient, order: dict[str, Any]) -> None:
+    answer = client.post("/api/decode", json={"scene": "folder:box", **order})
+    check_sentence(answer, 400, *map(str, order))
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "no json", "[]", "{}", '{"scene": "folder:box", "n_samples": 1.5}', '{"scene": 3}', '{"scene":"x","y":1}'],
+)
+def test_what_is_no_order_is_refused(client: TestClient, content: str) -> None:
+    check_sentence(client.post("/api/decode", content=content, headers={"Content-Type": "application/json"}), 422)
+
+
+def test_nan_is_refused(client: TestClient) -> None:
+    content = '{"scene": "folder:box", "strength": NaN}'
+    answer = client.post("/api/decode", content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 422)
+    assert "strength" in answer.json()["error"]
+
+
+def test_what_is_not_there_is_said_to_be_gone(client: TestClient) -> None:
+    check_sentence(client.get("/api/decodings/nothing/pixel?x=0&y=0"), 404, "no longer")
+    check_sentence(client.get("/api/decodings/nothing/layer?kind=labels"), 404, "no longer")
+    key = decode(client)["key"]
+    check_sentence(client.get(f"/api/decodings/{key}/layer?kind=sample&sample=20"), 400, "no sample 20")
+    check_sentence(client.get(f"/api/decodings/{key}/layer?kind=probability&label=3"), 400, "label is 3")
+    check_sentence(client.get(f"/api/decodings/{key}/layer?kind=mood"), 400, "no layer 'mood'")
+
+
+# folders
+
+
+@pytest.mark.parametrize(
+    "id", ["folder:../box", "folder:/etc/passwd", "folder:secret", "folder:lonely", "example:../x", "", "box"]
+)
+def test_only_what_is_listed_can_be_opened(client: TestClient, id: str) -> None:
+    assert id not in [each["id"] for each in client.get("/api/scenes").json()["scenes"]]
+    answer = client.post("/api/decode", json={"scene": id})
+    check_sentence(answer, 404, "no scene")
+
+
+def test_the_list_has_the_pairs_of_the_folder_and_the_examples(client: TestClient) -> None:
+    listed = [each["id"] for each in client.get("/api/scenes").json()["scenes"] if each["source"] != "upload"]
+    assert listed == ["folder:box", "folder:broken", *(f"example:{name}" for name in EXAMPLES)]
+
+
+def test_a_broken_file_of_the_folder_is_named(client: TestClient) -> None:
+    answer = client.get("/api/scenes/folder:broken")
+    assert answer.status_code == 400
+    assert "broken.npy is damaged or no .npy file" in answer.json()["error"]
+
+
+def test_files_that_change_are_read_again(client: TestClient, folder: Path, logits: np.ndarray) -> None:
+    (folder / "late.png").write_bytes((folder / "box.png").read_bytes())
+    (folder / "late.npy").write_bytes(npy(logits))
+    first = decode(client, scene="folder:late", method="network")
+    (folder / "late.npy").write_bytes(npy(-logits))
+    os.utime(folder / "late.npy", ns=(1, 1))
+    second = decode(client, scene="folder:late", method="network")
+    (folder / "late.png").unlink()
+    np.testing.assert_array_equal(picture(client, first["key"], kind="labels"), logits.argmax(-1))
+    np.testing.assert_array_equal(picture(client, second["key"], kind="labels"), (-logits).argmax(-1))
+
+
+# uploads
+
+
+def upload(
+    client: TestClient, image: bytes, scores: bytes, names: tuple[str, str] = ("a.png", "a.npy"), **form: str
+) -> Any:
+    files = {"image": (names[0], image), "logits": (names[1], scores)}
+    return client.post("/api/scenes", files=files, data=form)
+
+
+def npz(**arrays: np.ndarray) -> bytes:
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("form", "ending"),
+    [
+        (lambda x: npy(x), "npy"),
+        (lambda x: npy(np.moveaxis(x, 2, 0)), "npy"),
+        (lambda x: npy(x[None].astype(np.float64)), "npy"),
+        (lambda x: npz(logits=x), "npz"),
+        (lambda x: npy(np.exp(x) / np.exp(x).sum(-1, keepdims=True)), "npy"),
+    ],
+    ids=["hwk", "khw", "batch of one", "npz", "probabilities"],
+)
+def test_uploads_in_all_forms_give_the_same(
+    client: TestClient, image: np.ndarray, logits: np.ndarray, form: Callable[[np.ndarray], bytes], ending: str
+) -> None:
+    answer = upload(client, png(image), form(logits), ("box.png", f"box.{ending}"))
+    assert answer.status_code == 200, answer.text
+    found = decode(client, scene=answer.json()["id"])
+    expected = lp.refine(image, logits, n_samples=20)
+    np.testing.assert_allclose(probability_of(client, found["key"]), expected.probability, atol=2e-4)
+    np.testing.assert_array_equal(picture(client, found["key"], kind="labels"), expected.labels)
+
+
+def test_coarse_logits_and_ambiguous_ones(client: TestClient) -> None:
+    grey = np.random.default_rng(0).integers(0, 2**16, (16, 16)).astype(np.uint16)
+    scores = np.random.default_rng(0).normal(size=(4, 4, 4)).astype(np.float32)
+    check_sentence(upload(client, png(grey), npy(scores)), 400, "a.npy", "layout")
+    for layout in ("hwk", "khw"):
+        id = upload(client, png(grey), npy(scores), layout=layout).json()["id"]
+        found = decode(client, scene=id)
+        expected = lp.refine(grey, scores, layout=layout, n_samples=20)
+        np.testing.assert_array_equal(probability_of(client, found["key"]), expected.probability)
+
+
+IMAGE = np.zeros((18, 24), np.uint8)
+SCORES = np.zeros((18, 24, 3), np.float32)
+BAD = {
+    "an empty image": (b"", npy(SCORES), "a.png"),
+    "no image": (b"some words", npy(SCORES), "a.png is damaged or of another format"),
+    "a truncated image": (
+        png(np.random.default_rng(0).integers(0, 255, (18, 24, 3), np.uint8))[:300],
+        npy(SCORES),
+        "a.png",
+    ),
+    "empty logits": (png(IMAGE), b"", "a.npy"),
+    "no array": (png(IMAGE), b"some words", "a.npy is damaged or no .npy file"),
+    "a truncated array": (png(IMAGE), npy(SCORES)[:-4], "a.npy is damaged"),
+    "objects": (png(IMAGE), npy(np.array([{}, None], dtype=object)), "a.npy holds Python objects"),
+    "NaN": (png(IMAGE), npy(np.full_like(SCORES, np.nan)), "a.npy"),
+    "one label": (png(IMAGE), npy(SCORES[..., :1]), "one label"),
+    "another size": (png(IMAGE), npy(np.zeros((17, 11, 3), np.float32)), "(17, 11, 3)"),
+    "a vector": (png(IMAGE), npy(np.zeros(5, np.float32)), "(5,)"),
+    "a label too many": (png(IMAGE), npy(np.zeros((2, 3, 300), np.float32)), "300 labels"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_files_are_refused_in_one_sentence(client: TestClient, name: str) -> None:
+    image, scores, part = BAD[name]
+    check_sentence(upload(client, image, scores), 400, part)
+
+
+@pytest.mark.parametrize("names", [("a.svg", "a.npy"), ("a.png", "a.pkl"), ("a", "a.npy"), ("a.png", "../a.exe")])
+def test_other_endings_are_refused(client: TestClient, names: tuple[str, str]) -> None:
+    check_sentence(upload(client, png(IMAGE), npy(SCORES), names), 400, "does not look like")
+
+
+def test_a_missing_file_is_named(client: TestClient) -> None:
+    check_sentence(client.post("/api/scenes", files={"image": ("a.png", png(IMAGE))}), 422, "logits")
+
+
+def test_names_that_lead_elsewhere_are_harmless(client: TestClient, tmp_path: Path) -> None:
+    target = tmp_path / "planted.png"
+    answer = upload(client, png(IMAGE), npy(SCORES), (f"../../..{target}", "a.npy"))
+    assert answer.status_code == 200
+    assert not target.exists()
+
+
+def test_what_is_too_large_is_refused(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenes, "MAX_PIXELS", 400)
+    check_sentence(upload(client, png(IMAGE), npy(SCORES)), 400, "a.png has 24×18 pixels", "too large for the viewer")
+    monkeypatch.setattr(scenes, "MAX_PIXELS", 500)
+    monkeypatch.setattr(scenes, "MAX_NUMBERS", 1000)
+    check_sentence(upload(client, png(IMAGE), npy(SCORES)), 400, "24×18 pixels with 3 labels")
+
+
+def test_an_archive_that_unpacks_to_too_much_is_refused(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = npz(logits=np.zeros((1000, 1000, 3), np.float32))
+    assert len(bomb) < 1 << 20
+    monkeypatch.setattr(scenes, "MAX_FILE", 2 << 20)
+    check_sentence(upload(client, png(IMAGE), bomb, ("a.png", "a.npz")), 400, "a.npz takes 11 MB")
+
+
+# what is kept
+
+
+def test_the_same_settings_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[Settings] = []
+
+    def counted(scene: Any, settings: Settings, progress: Any) -> Decoding:
+        ran.append(settings)
+        return Decoding(scene, settings, np.zeros((1, 1), np.uint8), np.zeros((1, 1, 2), np.float32), "done", 0.0)
+
+    monkeypatch.setattr(session, "decode", counted)
+    held = Session()
+    first, _ = held.decode("example:cells", Settings(), "page")
+    assert held.decode("example:cells", Settings(), "page")[0] == first
+    assert held.decode("example:cells", Settings(seed=1), "page")[0] != first
+    assert held.decode("example:islands", Settings(), "page")[0] != first
+    assert len(ran) == 3
+    monkeypatch.setattr(session, "CACHE_BYTES", 20)  # two results
+    held.decode("example:cells", Settings(seed=2), "page")
+    with pytest.raises(session.Gone):
+        held.decoding(first)
+
+
+def test_uploads_are_kept_up_to_a_number() -> None:
+    held = Session()
+    scene = example_scene("cells")
+    ids = [held.add(scene) for _ in range(session.MAX_UPLOADS + 1)]
+    with pytest.raises(session.Gone):
+        held.scene(ids[0])
+    assert held.scene(ids[-1]).title == "Cells"
+
+
+def test_a_page_that_asks_anew_stops_its_run_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    running, go_on = threading.Event(), threading.Event()
+
+    def slow(scene: Any, settings: Settings, progress: Callable[[int, int], None]) -> Decoding:
+        if settings.seed == 0:
+            progress(1, 2)
+            running.set()
+            assert go_on.wait(20)
+            progress(2, 2)
+        return Decoding(scene, settings, np.zeros((1, 1), np.uint8), None, "done", 0.0)
+
+    monkeypatch.setattr(session, "decode", slow)
+    for page, other_seed, stopped in (("one", 1, True), ("two", 2, False)):
+        held = Session()
+        ended: list[str] = []
+        running.clear()
+        go_on.clear()
+
+        def first(held: Session = held, ended: list[str] = ended) -> None:
+            try:
+                held.decode("example:cells", Settings(seed=0), "one")
+                ended.append("complete")
+            except Superseded:
+                ended.append("stopped")
+
+        begun = threading.Thread(target=first)
+        begun.start()
+        assert running.wait(20)
+        assert held.progress("one") == (1, 2)
+        again = threading.Thread(target=held.decode, args=("example:cells", Settings(seed=other_seed), page))
+        again.start()
+        while page not in held._turns or (page == "one" and held._turns["one"] < 2):
+            pass
+        go_on.set()
+        begun.join(20)
+        again.join(20)
+        assert ended == ["stopped" if stopped else "complete"]
+        assert held.progress("one") is None
+
+
+# the command
+
+
+def test_the_command_serves_until_it_is_interrupted(folder: Path) -> None:
+    command = [sys.executable, "-m", "locpmap", "view", str(folder), "--no-browser"]
+    environment = os.environ | {"PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        line = process.stdout.readline()
+        found = re.search(r"(http://127\.0\.0\.1:(\d+)/)#token=([\w-]{32})$", line.strip())
+        assert found, line + (process.stderr.read() if process.poll() else "")
+        address, port, token = found.groups()
+        request = urllib.request.Request(f"{address}api/scenes", headers={"X-Locpmap-Token": token})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert b"folder:box" in answer.read()
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"{address}api/scenes", timeout=60)
+        others = [each[4][0] for each in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)]
+        for other in {str(each) for each in others if not str(each).startswith("127.")}:
+            with socket.socket() as knock:
+                knock.settimeout(5)
+                assert knock.connect_ex((other, int(port))) != 0
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (0, ""), out
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_port_in_use_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        Run(capsys, "view", "--no-browser", "--port", port).check_refusal(f"port {port} is in use")
+
+
+def test_folders_without_anything_to_see_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    Run(capsys, "view", tmp_path / "nowhere", "--no-browser").check_refusal("nowhere is not there")
+    Run(capsys, "view", tmp_path, "--no-browser").check_refusal("holds no image")
+    (tmp_path / "a.png").write_bytes(png(IMAGE))
+    Run(capsys, "view", tmp_path, "--no-browser").check_refusal("holds no image")
+    Run(capsys, "view", tmp_path / "a.png", "--no-browser").check_refusal("not a folder")
+
+
+def test_without_fastapi_the_extra_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("locpmap.viewer.server.find_spec", lambda name: None if name == "fastapi" else object())
+    Run(capsys, "view", "--no-browser").check_refusal("needs fastapi", "pip install 'locpmap[viewer]'")

@@ -1,0 +1,277 @@
+"""The viewer in a browser: it loads, answers to sliders, pointer and keys, says what is wrong with files, and saves."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import locpmap as lp
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+uvicorn = pytest.importorskip("uvicorn", reason="the viewer's extra is not installed")
+pytest.importorskip("fastapi", reason="the viewer's extra is not installed")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+
+TOKEN = "a-secret"
+SIZE = (40, 60)
+DONE = "[aria-busy=false] .frame:not(.stale) .overlay:not([hidden])"
+
+
+def made() -> tuple[np.ndarray, np.ndarray]:
+    """A bright square on dark ground, and logits that are right more often than not."""
+    rng = np.random.default_rng(0)
+    truth = np.zeros(SIZE, np.int64)
+    truth[10:30, 20:40] = 1
+    image = (70 + 120 * truth + rng.integers(0, 20, SIZE)).astype(np.uint8)
+    return image, (np.eye(3)[truth] + rng.normal(size=(*SIZE, 3))).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("viewer")
+    image, logits = made()
+    Image.fromarray(image).save(folder / "square.png")
+    np.save(folder / "square.npy", logits)
+    np.save(folder / "wrong.npy", logits[:, :17])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
+    from locpmap.viewer.app import make_app
+    from locpmap.viewer.server import _listening
+    from locpmap.viewer.session import Session
+
+    with _listening(0) as listener:
+        port = listener.getsockname()[1]
+        app = make_app(Session(folder), TOKEN, port)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        yield f"http://127.0.0.1:{port}/#token={TOKEN}"
+        server.should_exit = True
+        thread.join(30)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """An open page and all that went wrong on it."""
+
+    def __init__(self, browser: Any, address: str, **options: Any) -> None:
+        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 860}, **options})
+        self.page = self.context.new_page()
+        self.problems: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.problems.append(message.text))
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(address)
+
+    def ready(self) -> None:
+        self.page.wait_for_selector(DONE, timeout=60_000)
+
+    def until(self, condition: str) -> None:
+        """Wait for it; the page's own rules forbid playwright's way of doing so."""
+        for _ in range(600):
+            if self.page.evaluate(condition):
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError(condition)
+
+    def status(self) -> str:
+        return str(self.page.locator("#status").inner_text())
+
+    def layer(self, key: str, name: str) -> None:
+        """Press a key and wait for its layer."""
+        self.page.keyboard.press(key)
+        self.page.wait_for_selector(f".overlay[alt^='{name} ']")
+
+    def overlay(self) -> np.ndarray:
+        """The pixels of the overlay as the page has them, (H, W, 4)."""
+        script = """async () => {
+            const image = document.querySelector('.overlay');
+            await image.decode();
+            const canvas = document.createElement('canvas');
+            [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
+            const pen = canvas.getContext('2d');
+            pen.drawImage(image, 0, 0);
+            return [canvas.height, canvas.width, [...pen.getImageData(0, 0, canvas.width, canvas.height).data]];
+        }"""
+        height, width, values = self.page.evaluate(script)
+        return np.array(values, np.uint8).reshape(height, width, 4)
+
+    def move(self, slider: str, value: float) -> None:
+        self.page.locator(f"#{slider}").fill(str(value))
+        self.ready()
+
+
+@pytest.fixture
+def visit(browser: Any, address: str) -> Iterator[Visit]:
+    visit = Visit(browser, address)
+    visit.ready()
+    yield visit
+    visit.context.close()
+    assert visit.problems == []
+
+
+def shown(labels: np.ndarray) -> np.ndarray:
+    """Labels in the viewer's colours."""
+    from locpmap.viewer.colours import label_colours
+
+    return label_colours(3)[labels]
+
+
+def test_it_loads_without_errors_or_requests_elsewhere(visit: Visit, address: str) -> None:
+    image, logits = made()
+    expected = lp.refine(image, logits)
+    np.testing.assert_array_equal(visit.overlay()[..., :3], shown(expected.labels))
+    assert "50 samples" in visit.status()
+    own = address.split("#")[0]
+    assert [url for url in visit.requests if not url.startswith((own, f"blob:{own}"))] == []
+    assert visit.page.title() == "square · locpmap viewer"
+    assert visit.page.locator("#areas .area").count() == 3
+
+
+def test_a_slider_changes_the_result(visit: Visit) -> None:
+    from locpmap.viewer.scenes import stronger
+
+    image, logits = made()
+    visit.layer("5", "Entropy")
+    before = visit.overlay()
+    visit.move("temperature", 3)
+    assert (before != visit.overlay()).any()
+    visit.layer("1", "Labels")
+    for strength in (1.0, 3.0):
+        visit.move("strength", strength)
+        expected = lp.refine(image, logits, stronger(strength), temperature=3.0)
+        np.testing.assert_array_equal(visit.overlay()[..., :3], shown(expected.labels))
+    visit.move("n_samples", 7)
+    assert "7 samples" in visit.status()
+    visit.page.locator("input[value='rows+columns']").check(force=True)
+    visit.ready()
+    visit.layer("5", "Entropy")
+    visit.page.click("#reset")
+    visit.ready()
+    np.testing.assert_array_equal(visit.overlay(), before)
+
+
+def test_the_pointer_and_the_arrow_keys_show_a_pixel(visit: Visit) -> None:
+    image, logits = made()
+    expected = lp.refine(image, logits).probability
+    box = visit.page.locator(".frame").bounding_box()
+    visit.page.mouse.move(box["x"] + box["width"] * 38.5 / 60, box["y"] + box["height"] * 12.5 / 40)
+    visit.until("document.querySelector('#where').textContent === 'column 38, row 12'")
+    widths = "[...document.querySelectorAll('#pixel .track i')].map(bar => parseFloat(bar.style.width))"
+    np.testing.assert_allclose(visit.page.evaluate(widths), 100 * expected[12, 38], atol=0.01)
+    visit.page.locator(".frame").focus()
+    visit.page.keyboard.press("ArrowRight")
+    visit.page.keyboard.press("Shift+ArrowUp")
+    visit.until("document.querySelector('#where').textContent === 'column 39, row 2'")
+    np.testing.assert_allclose(visit.page.evaluate(widths), 100 * expected[2, 39], atol=0.01)
+
+
+def test_layers_samples_and_opacity(visit: Visit) -> None:
+    image, logits = made()
+    labels = visit.overlay()
+    visit.layer("5", "Entropy")
+    assert (visit.overlay() != labels).any()
+    visit.layer("6", "Sample")
+    sampler = lp.LocPMAP(50, start="perturbed", probability="conditional", keep_samples=True)
+    samples = lp.infer(lp.Refiner.load().potentials(image, logits), sampler).samples
+    for m in (49, 12):
+        visit.page.locator("#sample").fill(str(m))
+        visit.page.wait_for_selector(f".overlay[alt^='Sample {m + 1} ']")
+        np.testing.assert_array_equal(visit.overlay()[..., :3], shown(samples[m]))
+    visit.page.locator("#opacity").fill("0.2")
+    visit.until("getComputedStyle(document.querySelector('.overlay')).opacity === '0.2'")
+
+
+def test_decoders_are_compared(visit: Visit) -> None:
+    visit.page.locator("input[name=view][value=compare]").check(force=True)
+    visit.until("document.querySelectorAll('.frame:not(.stale)').length === 5")
+    titles = visit.page.locator("figcaption b").all_inner_texts()
+    assert titles == ["Network alone", "LocPMAP", "ICM", "Mean field", "Loopy BP"]
+    visit.page.locator(".frame").nth(3).hover()
+    visit.until("[...document.querySelectorAll('.here')].every(place => place.textContent)")
+    visit.page.keyboard.press("5")
+    visit.until("document.querySelector('[data-method=icm] .none').textContent === 'gives labels alone'")
+
+
+def test_bad_files_are_answered_with_a_sentence_and_good_ones_open(visit: Visit, folder: Path) -> None:
+    page = visit.page
+    page.click("#open")
+    page.set_input_files("#file-image", folder / "square.png")
+    page.set_input_files("#file-logits", folder / "wrong.npy")
+    page.click("#upload")
+    visit.until("document.querySelector('#dialog-error').textContent.includes('wrong.npy')")
+    assert "(40, 17, 3)" in page.locator("#dialog-error").inner_text()
+    visit.problems.clear()  # browsers note every refusal
+    page.set_input_files("#file-logits", folder / "square.npy")
+    page.click("#upload")
+    visit.until("!document.querySelector('#dialog').open")
+    assert page.locator("#scene").input_value().startswith("upload:")
+    visit.ready()
+
+
+def test_what_is_shown_is_saved(visit: Visit) -> None:
+    image, logits = made()
+    expected = lp.refine(image, logits)
+    saved = {}
+    for what in ("picture", "labels", "probability"):
+        with visit.page.expect_download() as download:
+            visit.page.click(f"#save-{what}")
+        saved[download.value.suggested_filename] = Path(download.value.path()).read_bytes()
+    assert list(saved) == ["square-locpmap-labels.png", "square-labels.png", "square-probability.npy"]
+    picture, labels, probability = saved.values()
+    np.testing.assert_array_equal(np.load(io.BytesIO(probability)), expected.probability)
+    np.testing.assert_array_equal(Image.open(io.BytesIO(labels)), expected.labels)
+    mixed = 0.35 * image[..., None] + 0.65 * shown(expected.labels)
+    pixels = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB"), float)
+    np.testing.assert_allclose(pixels, mixed, atol=2)
+
+
+@pytest.mark.parametrize("width", [1600, 1000, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_cut_off(browser: Any, address: str, width: int, scheme: str) -> None:
+    visit = Visit(browser, address, viewport={"width": width, "height": 800}, color_scheme=scheme)
+    visit.ready()
+    assert visit.page.evaluate("document.documentElement.dataset.theme") == scheme
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+    outside = """width => [...document.querySelectorAll('h1, h2, p, button, label, select, output')]
+        .filter(element => element.getBoundingClientRect().right > width + 1).map(element => element.outerHTML)"""
+    assert visit.page.evaluate(outside, width) == []
+    visit.context.close()
+    assert visit.problems == []
+
+
+def test_without_the_token_it_says_what_to_do(browser: Any, address: str) -> None:
+    visit = Visit(browser, address.split("#")[0])
+    visit.page.wait_for_selector("#alert:not([hidden])")
+    assert "open the address that the command printed" in visit.page.locator("#alert p").inner_text()
+    visit.context.close()
+
+
+def test_a_viewer_that_has_ended_is_noticed(browser: Any, address: str) -> None:
+    visit = Visit(browser, address)
+    visit.ready()
+    visit.context.set_offline(True)
+    visit.page.locator("#strength").fill("3")
+    visit.page.wait_for_selector("#alert:not([hidden])", timeout=10_000)
+    assert "still running" in visit.page.locator("#alert p").inner_text()
+    visit.context.close()
