@@ -7,12 +7,13 @@ BENCH     := .venv-bench
 # One stamp per environment: a changed dependency list reinstalls, an unchanged one costs nothing.
 USER_ENV  := $(VENV)/.installed-all
 DEV_ENV   := $(VENV)/.installed-dev
+DOCS_ENV  := $(VENV)/.installed-docs
 BENCH_ENV := $(BENCH)/.installed
 LISTS     := pyproject.toml constraints.txt
 PIP       := -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-triton test-gpu lint format types bench bench-gpu results clean
+.PHONY: help demo test test-triton test-gpu lint format types bench bench-gpu results docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' Makefile
@@ -50,8 +51,13 @@ bench-gpu: ## time decoding and learning on a GPU, recorded, likewise (PEERS=fol
 results: $(USER_ENV) ## docs/results.md from the runs recorded under results/
 	$(VENV)/bin/locpmap report results/mnist results/caltech --markdown docs/results.md
 
+docs: $(DOCS_ENV) ## the pages and their gallery: docs/_build/html/index.html
+	rm -rf docs/generated/api  # pages of names that are gone would stay
+	$(VENV)/bin/python docs/decoder_tables.py
+	$(VENV)/bin/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build/html $(ARGS)
+
 clean: ## remove environments, caches and results of the demo
-	rm -rf $(VENV) $(BENCH) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) out build dist docs/_build docs/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/bin/python $(BENCH)/bin/python:
@@ -67,6 +73,10 @@ $(USER_ENV): $(LISTS) | $(VENV)/bin/python
 
 $(DEV_ENV): $(LISTS) | $(VENV)/bin/python
 	$(VENV)/bin/python $(PIP) --editable '.[all,dev]'
+	@touch $@ $(USER_ENV)
+
+$(DOCS_ENV): $(LISTS) | $(VENV)/bin/python
+	$(VENV)/bin/python $(PIP) --editable '.[docs]'
 	@touch $@ $(USER_ENV)
 
 $(BENCH_ENV): $(LISTS) benchmarks/install_peers.py | $(BENCH)/bin/python

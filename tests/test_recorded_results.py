@@ -63,6 +63,25 @@ def test_the_readme_s_table() -> None:
     assert readme_row("the network and its CRF") == joint
 
 
+@pytest.mark.parametrize(("begins", "stride"), [("sharp logits", "1"), ("stride 16", "16")])
+def test_the_readme_s_table_of_refining(begins: str, stride: str) -> None:
+    rows = json.loads((ROOT / "benchmarks/results/refining.json").read_text())["strides"][stride]["rows"]
+    columns = ("IoU", "IoU within 3 pixels of boundaries", "NLL")
+
+    def cells(*systems: str) -> list[list[str]]:
+        """As the README writes them: gain and standard error of each, nothing where nothing changed."""
+        found = []
+        for column in columns:
+            numbers = [(rows[system][column]["gain"], rows[system][column]["standard_error"]) for system in systems]
+            kept = [(abs(gain), error) for gain, error in numbers if error > 1e-6]
+            digits = [2 if gain > 0.5 else 4 if error < 5e-4 else 3 for gain, error in kept]
+            found.append([shown(value, n) for pair, n in zip(kept, digits, strict=True) for value in pair])
+        return found
+
+    assert readme_row(f"{begins}: `lp.refine`") == cells("lp.refine")
+    assert readme_row(f"{begins}: pydensecrf2") == cells("pydensecrf2, usual settings", "pydensecrf2, tuned")
+
+
 @pytest.mark.parametrize(("name", "level"), COLUMNS)
 def test_what_the_text_beside_it_claims(name: str, level: str) -> None:
     for model in ("raw-pl", "deep-pl"):

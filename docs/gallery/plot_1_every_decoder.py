@@ -1,0 +1,63 @@
+"""
+Every decoder on one image
+==========================
+
+One model, a horse under noise, decoded by everything that ``lp.infer`` knows.
+
+.. admonition:: What to see
+
+   The decoders of the second row return one labelling and say nothing about where it may be wrong. The others
+   do: grey is doubt. The weight of the neighbours is set by hand here, and with it ``mean_field``, ``lbp`` and
+   ``graph_cut`` leave fewer wrong pixels than LocPMAP, which is at its best with weights that were :doc:`learned
+   for it <plot_5_consistent_learning>`.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from skimage.data import horse
+from skimage.transform import resize
+
+import locpmap as lp
+
+truth = resize(horse().astype(float), (64, 80), anti_aliasing=True) < 0.5
+sigma = 0.7
+noisy = truth + sigma * np.random.default_rng(0).normal(size=truth.shape)
+
+# %%
+# The unary score is the log-likelihood ratio of the noise, and neighbours that agree earn 1.
+unary = np.stack([np.zeros_like(noisy), (noisy - 0.5) / sigma**2], axis=-1)
+potentials = lp.Potentials.grid(unary, 1.0)
+
+likely = {"start": "perturbed", "probability": "conditional"}  # these unaries can be trusted by themselves
+decoders = {
+    "locpmap": ("locpmap", likely),
+    "locpmap, rows and columns": ("locpmap", {**likely, "blocks": "rows+columns"}),
+    "icm": ("icm", {"start": "unary"}),
+    **{name: (name, {}) for name in ("annealing", "max_product", "graph_cut")},
+    **{name: (name, {}) for name in ("icm_iter", "gibbs", "perturb_and_map", "perturb_and_max_product")},
+    **{name: (name, {}) for name in ("mean_field", "lbp", "trw")},
+}
+results = {title: lp.infer(potentials, name, seed=0, **options) for title, (name, options) in decoders.items()}
+
+# %%
+# ``exact`` is not among them: its tables do not fit on a grid of this width, and it says so.
+try:
+    lp.infer(potentials, "exact")
+except lp.TooLargeError as error:
+    print(error)
+
+# %%
+# The share of wrong pixels stands above each picture.
+fig, axes = plt.subplots(4, 4, figsize=(9.2, 8))
+for ax in axes.flat:
+    ax.axis("off")
+for ax, (title, image) in zip(axes.flat, {"truth": truth, "what is seen": noisy}.items(), strict=False):
+    ax.imshow(image, cmap="gray_r")
+    ax.set_title(title)
+for ax, (title, result) in zip(axes.flat[2:], results.items(), strict=False):
+    ax.imshow(
+        result.labels if result.probability is None else result.probability[..., 1], cmap="gray_r", vmin=0, vmax=1
+    )
+    ax.set_title(f"{title}\n{np.mean(result.labels != truth):.1%} wrong", fontsize=9)
+axes[3, 3].text(0.5, 0.5, "exact:\ndoes not fit", ha="center", va="center", color="#7b8794")
+plt.show()

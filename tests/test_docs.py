@@ -1,0 +1,225 @@
+"""The pages' code runs, their links lead somewhere, and the gallery shows what its captions say."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from docs.decoder_tables import MODELS, PAGE, RUNS, _cells, _read, rewritten
+
+import locpmap as lp
+from locpmap.inference.registry import DECODERS
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+GALLERY = sorted((DOCS / "gallery").glob("plot_*.py"))
+WITH_CODE = ("index", "getting-started", "decoders", "uncertainty", "extending")
+FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<!\$)\$([^$\n]+)\$(?!\$)", re.DOTALL)
+
+
+def text(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def without_code(page: Path) -> str:
+    return re.sub(r"`[^`\n]+`", "", re.sub(r"^```(?!\{).*?^```", "", text(page), flags=re.MULTILINE | re.DOTALL))
+
+
+# Code
+
+
+@pytest.mark.parametrize("name", WITH_CODE)
+def test_every_block_of_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", text(DOCS / f"{name}.md"), flags=re.MULTILINE | re.DOTALL)
+    assert blocks
+    monkeypatch.chdir(tmp_path)
+    session: dict[str, Any] = {"__name__": "page"}
+    for number, block in enumerate(blocks):
+        exec(compile(block, f"docs/{name}.md, block {number}", "exec", dont_inherit=True), session)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Runs the script of the gallery whose name holds a word; returns its variables and its figures."""
+    pytest.importorskip("skimage")
+    pytest.importorskip("mlxtend")
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    plt = pytest.importorskip("matplotlib.pyplot")
+    plt.switch_backend("Agg")
+    monkeypatch.setattr(plt, "show", lambda: None)
+
+    def run_it(word: str) -> tuple[dict[str, Any], list[Any]]:
+        (script,) = (path for path in GALLERY if word in path.stem)
+        with plt.style.context(DOCS / "gallery/calm.mplstyle"):
+            session = runpy.run_path(str(script))
+            figures = [plt.figure(number) for number in plt.get_fignums()]
+            for figure in figures:
+                figure.canvas.draw()
+        assert figures
+        return session, figures
+
+    yield run_it
+    plt.close("all")
+
+
+def test_the_gallery_is_tested_whole():
+    words = re.findall(r'run\("(\w+)"\)', text(Path(__file__)))
+    assert [sum(word in path.stem for word in words) for path in GALLERY] == [1] * len(GALLERY)
+
+
+def test_every_decoder_is_in_the_picture(run: Any) -> None:
+    session, (figure,) = run("every_decoder")
+    shown = {name for name, _ in session["decoders"].values()}
+    assert shown | {"exact"} == set(DECODERS)
+    wrong = {title: np.mean(result.labels != session["truth"]) for title, result in session["results"].items()}
+    ours = min(share for title, share in wrong.items() if title.startswith("locpmap"))
+    assert max(wrong[name] for name in ("mean_field", "lbp", "graph_cut")) < ours, "as the caption says"
+    second_row = [ax.get_title().split("\n")[0] for ax in figure.axes[4:8]]
+    assert all(session["results"][title].probability is None for title in second_row)
+
+
+def test_refining_leaves_fewer_wrong_pixels(run: Any) -> None:
+    session, _ = run("refine_coarse_logits")
+    truth, chimney = session["truth"], (slice(74, 82), slice(215, 221))
+    assert np.mean(session["result"].labels != truth) < 0.8 * np.mean(session["coarse"] != truth)
+    assert (session["coarse"][chimney] != truth[chimney]).any(), "too thin for the coarse grid"
+
+
+def test_conditional_probabilities_need_fewer_samples(run: Any) -> None:
+    session, _ = run("how_many_samples")
+    votes, conditional, counts = *(np.array(session["error"][k]) for k in ("votes", "conditional")), session["counts"]
+    assert (conditional < votes).all()
+    slope = np.polyfit(np.log(counts), np.log(conditional), 1)[0]
+    assert slope == pytest.approx(-0.5, abs=0.05)
+
+
+def test_whole_samples_cover_the_area_more_often_than_coins(run: Any) -> None:
+    session, _ = run("error_bars_on_an_area")
+    truth = session["truth"]
+    whole = ((session["low"] <= truth) & (truth <= session["high"])).mean()
+    coins = ((session["low_coins"] <= truth) & (truth <= session["high_coins"])).mean()
+    assert coins < 0.75 < whole, "far too narrow; about as often as they say"
+
+
+def test_consistent_learning_halves_the_loss(run: Any) -> None:
+    session, _ = run("consistent_learning")
+    decoded, truth = session["decoded"], session["test"]
+    loss = {name: lp.metrics.negative_log_likelihood(result.probability, truth) for name, result in decoded.items()}
+    assert loss["consistent"] < 0.55 * loss["pseudolikelihood"]
+    iou = [lp.metrics.intersection_over_union(result.labels, truth, 2).mean() for result in decoded.values()]
+    assert abs(iou[0] - iou[1]) < 0.02, "the labels stay about as good"
+
+
+def test_a_graph_corrects_its_points(run: Any) -> None:
+    session, _ = run("a_graph")
+    wrong = {title: np.mean(labels != session["truth"]) for title, labels in session["answers"].items()}
+    assert wrong["with its neighbours"] < 0.3 * wrong["by itself"]
+    ends = session["truth"][session["edges"]]
+    border = np.unique(session["edges"][ends[:, 0] != ends[:, 1]])
+    entropy = session["result"].entropy
+    assert entropy[border].mean() > 1.2 * np.delete(entropy, border).mean(), "doubt lies along the borders"
+
+
+# Links
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", text(page), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_between_files_lead_somewhere():
+    found = 0
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)\s]+)\)", without_code(page)):
+            if "://" in target:
+                continue
+            path, _, anchor = target.partition("#")
+            goal = page.parent / path if path else page
+            assert goal.is_file(), f"{page.name} links to {target}"
+            assert not anchor or anchor in anchors(goal), f"{page.name} links to {target}"
+            found += 1
+    assert found > 20
+
+
+def documents() -> set[str]:
+    """Names that Sphinx will know: pages, and what sphinx-gallery makes of the scripts."""
+    made = {f"generated/gallery/{script.stem}" for script in GALLERY} | {"generated/gallery/index"}
+    return made | {page.stem for page in PAGES}
+
+
+def test_references_to_documents_lead_somewhere():
+    known = documents()
+    for page in PAGES:
+        targets = re.findall(r"\{doc\}`(?:[^`<]*<)?([^`>]+)>?`", re.sub(r"\s+", " ", text(page)))
+        assert set(targets) <= known, page.name
+    for script in GALLERY:
+        for target in re.findall(r":doc:`[^`<]*<([^`>]+)>`", re.sub(r"\s+", " ", text(script))):
+            assert f"generated/gallery/{target}" in known, script.name
+
+
+def test_every_page_is_in_the_table_of_contents():
+    entries = re.findall(r"^```\{toctree\}\n(.*?)^```", text(DOCS / "index.md"), flags=re.MULTILINE | re.DOTALL)
+    lines = [line for entry in entries for line in entry.splitlines() if line and not line.startswith(":")]
+    named = [re.sub(r".*<(.+)>", r"\1", line) for line in lines]
+    listed = {name for pattern in named for name in documents() if Path(name).match(pattern) and "/" not in name}
+    assert listed | {"index"} == {page.stem for page in PAGES}
+
+
+# What pages say about the library
+
+
+def test_the_reference_holds_every_public_name():
+    nn, estimators = pytest.importorskip("locpmap.nn"), pytest.importorskip("locpmap.estimators")
+    page = text(DOCS / "api.md")
+    names = re.findall(r"^   (\w+)$|^\.\. autoclass:: (\w+)$", page, flags=re.MULTILINE)
+    listed = sorted(a or b for a, b in names)
+    assert listed == sorted([*lp.__all__, *nn.__all__, *estimators.__all__])
+
+
+def test_the_command_line_is_described_whole():
+    from typer.main import get_command
+
+    from locpmap.cli import app
+
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    described = re.findall(r"^```\{command-help\} (\w+)$", text(DOCS / "command-line.md"), flags=re.MULTILINE)
+    assert sorted(described) == sorted(commands)
+
+
+def test_formulas_can_be_drawn():
+    mathml = pytest.importorskip("docutils.utils.math.latex2mathml")
+    formulas = [block or inline for page in PAGES for block, inline in FORMULA.findall(without_code(page))]
+    assert len(formulas) > 50
+    for formula in formulas:
+        assert mathml.tex2mathml(formula, as_block=True).startswith("<math")
+
+
+def test_tables_of_decoders_are_those_of_the_records():
+    assert rewritten(text(PAGE)) == text(PAGE), "run: python docs/decoder_tables.py"
+
+
+def test_what_the_page_on_decoders_claims_is_in_the_records():
+    def column(run: str, level: str, model: str, place: int) -> dict[str, float]:
+        cells = {name: cell.split(" / ")[place] for name, cell in _cells(_read(RUNS[run]), level, model).items()}
+        return {name: float(cell.strip("*")) for name, cell in cells.items() if cell[0] != "–" and cell[-1:] != "–*"}
+
+    pl, consistent, joint = MODELS
+    for run in RUNS:
+        for level in ("variance", "amplitude"):
+            iou = column(run, level, pl, 0)
+            assert max(iou, key=lambda name: iou[name]) == "locpmap-tuned"
+            assert iou["locpmap-perturbed-conditional"] > iou["locpmap-conditional"]
+            iou = column(run, level, consistent, 0)
+            ours = max(value for name, value in iou.items() if name.startswith("locpmap"))
+            others = [value for name, value in iou.items() if not name.startswith("locpmap")]
+            assert ours > max(others) if run == "MNIST" else ours < min(iou["lbp"], iou["mean-field"])
+        iou, nll = column(run, "variance", joint, 0), column(run, "variance", joint, 1)
+        level_ones = [iou[name] for name in ("lbp", "mean-field", "locpmap-perturbed-conditional")]
+        assert max(level_ones) - min(level_ones) < 0.0015  # rounded to three digits
+        assert nll["locpmap-conditional"] == min(nll.values())
