@@ -45,9 +45,11 @@ def learn(network: Network, data: Data, limit: Limit = None, seed: int = 0, outp
         logits = [scene.coarse(stride) for scene in scenes]
         images, labels = [scene.image for scene in scenes], [scene.labels for scene in scenes]
         examples = gather(images, logits, labels, -1, "hwk", "logits", stride)
-        found.append(learn_weights(examples, "likelihood", seed))
+        found.append(learn_weights(examples, "area", seed))
         typer.echo(f"stride {stride}: {found[-1]}")
-    joint = {name: np.concatenate([getattr(w, name) for w in found]) for name in ("scales", "guided", "pairwise")}
+    joint = {
+        name: np.concatenate([getattr(w, name) for w in found]) for name in ("scales", "guided", "pairwise", "shared")
+    }
     typical = np.mean([w.typical for w in found], axis=0)
     details = {
         "data": "Stanford Background",
@@ -65,7 +67,7 @@ def measure(
     network: Network,
     data: Data,
     limit: Limit = None,
-    area_limit: Annotated[int, typer.Option(help="Scenes of a part for the table of areas; 0 leaves it out.")] = 10,
+    area_limit: Annotated[int, typer.Option(help="Test scenes for the table of areas; 0 leaves it out.")] = 115,
     seed: int = 0,
     output: Path = RECORD,
 ) -> None:
@@ -88,8 +90,7 @@ def measure(
         record["strides"] = {str(stride): one.result() for stride, one in zip(STRIDES, waiting, strict=True)}
     write_record(output, record, [])
     if area_limit:
-        parts = held_out[:area_limit], test[:area_limit]
-        record["areas"] = {str(stride): areas(*parts, stride, seed) for stride in (1, 8)}
+        record["areas"] = {str(stride): areas(held_out, test[:area_limit], stride, seed) for stride in STRIDES}
         write_record(output, record, [])
     typer.echo(f"recorded in {output}")
 

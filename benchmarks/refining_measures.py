@@ -4,7 +4,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,13 @@ import numpy.typing as npt
 
 from benchmarks.refining_scenes import SceneWithLogits, near_boundaries
 from benchmarks.tasks import make_task
-from locpmap.refining.areas import crps, sampled_areas, widen
+from locpmap.refining.areas import crps, sampled_areas
 from locpmap.refining.examples import gather
 from locpmap.refining.fitting import fit_scales
 from locpmap.refining.refiner import Refiner, refine
 from locpmap.refining.resizing import resize
 from locpmap.refining.scoring import METRICS, Score, difference, score, softmax, total
+from locpmap.refining.weights import Weights
 
 Array = npt.NDArray[Any]
 NETWORK, SCALED, REFINED = "network", "network, temperature scaled", "lp.refine"
@@ -26,6 +27,7 @@ BOUNDARY = 3  # pixels
 N_TUNING = 8  # held-out scenes that pydensecrf2 is tuned on
 ITERATIONS = 10
 N_SAMPLES = 60  # of areas
+LEAST_AREA = 0.01  # of the image: smaller ones do not count
 MEASURES = {**METRICS, f"IoU within {BOUNDARY} pixels of boundaries": METRICS["IoU"]}
 
 
@@ -125,42 +127,29 @@ def areas(
     held_out: Sequence[SceneWithLogits], test: Sequence[SceneWithLogits], stride: int, seed: int
 ) -> dict[str, dict[str, float]]:
     """How often 90 % intervals of the labels' areas hold, how wide they are, and the CRPS, in shares of the image."""
-    learning, judged = (
-        gather(
-            [s.image for s in part],
-            [s.coarse(stride) for s in part],
-            [s.labels for s in part],
-            -1,
-            "hwk",
-            "logits",
-            stride,
-        )
-        for part in (held_out, test)
+    images, labels = [scene.image for scene in test], [scene.labels for scene in test]
+    logits = [scene.coarse(stride) for scene in test]
+    judged = gather(images, logits, labels, -1, "hwk", "logits", stride)
+    alone = Weights(
+        strides=np.array([float(stride)]),
+        scales=np.array([temperature(held_out, stride)]),
+        guided=np.zeros(1),
+        pairwise=np.zeros((1, 2, 2)),
+        typical=np.zeros(2),
     )
-    shipped = Refiner.load().weights
-    scale, share, pairwise = shipped.at(stride)
-    here = replace(
-        shipped,
-        strides=np.array([stride], float),
-        scales=np.array([scale]),
-        guided=np.array([share]),
-        pairwise=pairwise[None],
-    )
-    independent = replace(
-        here, scales=np.array([temperature(held_out, stride)]), guided=np.zeros(1), pairwise=np.zeros((1, 2, 2))
-    )
-    rows = {"pixels by themselves": independent, "lp.refine": here, 'objective="area"': widen(here, learning, seed)}
     found: dict[str, dict[str, float]] = {}
-    for name, weights in rows.items():
-        inside, width, loss = [], [], []
+    for name, weights in {"pixels by themselves": alone, "Refiner.measure": Refiner.load().weights}.items():
+        there, absent, width, loss = [], [], [], []
         for example in judged:
             values, truth = sampled_areas(example, weights, N_SAMPLES, seed)
             low, high = np.quantile(values, [0.05, 0.95], axis=0)
-            counted = (truth > 0.01) | (values.mean(axis=0) > 0.01)
-            inside.append(((low <= truth) & (truth <= high))[counted])
-            width.append((high - low)[counted])
-            loss.append(crps(values, truth)[counted])
-        joined = {"coverage": inside, "width": width, "crps": loss}
+            large, inside = truth > LEAST_AREA, (low <= truth) & (truth <= high)
+            imagined = ~large & (values.mean(axis=0) > LEAST_AREA)
+            there.append(inside[large])
+            absent.append(inside[imagined])
+            width.append((high - low)[large])
+            loss.append(crps(values, truth)[large | imagined])
+        joined = {"coverage": there, "absent": absent, "width": width, "crps": loss}
         found[name] = {key: float(np.concatenate(parts).mean()) for key, parts in joined.items()}
     return found
 

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ class SceneWithLogits:
 def scenes_of(part: str, data: Path, network: Path, cache: Path, limit: int | None = None) -> list[SceneWithLogits]:
     """Scenes of the split of `locpmap reproduce stanford`, seed 0: "held_out" or "test", neither seen by the network.
 
+    Photographs that are in the data twice are left out: the network may have seen the other.
+
     Args:
         part: The part.
         data: The folder with the data.
@@ -44,15 +47,17 @@ def scenes_of(part: str, data: Path, network: Path, cache: Path, limit: int | No
         cache: Where its logits are kept, in half precision, under the network's hash.
         limit: Only so many.
     """
+    from locpmap.data.scenes import TWINS
     from locpmap.experiments.scenes.experiment import STANFORD
 
     loaded = STANFORD.load(data)
     case = STANFORD.case(loaded, "pretrained", 0)
     folder = cache / f"logits-{hashlib.sha256(network.read_bytes()).hexdigest()[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
-    numbers = getattr(case, part).inputs[:limit]
+    twice = {name for pair in TWINS for name in pair}
+    scenes = (loaded.scenes[int(number)] for number in getattr(case, part).inputs)
     ask = _asking(network)
-    return [_scene(loaded.scenes[int(number)], folder, ask) for number in numbers]
+    return [_scene(scene, folder, ask) for scene in islice((s for s in scenes if s[0] not in twice), limit)]
 
 
 def _scene(

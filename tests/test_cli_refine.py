@@ -85,11 +85,10 @@ def test_outputs_are_those_of_refine(pair: tuple[Path, Path, Path], capsys: pyte
     assert "mean entropy" in run.out
 
 
-def test_areas_are_those_of_the_samples(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_areas_are_those_of_measure(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(capsys, *words(pair, "--samples", 40, "--json"))
     (found,) = json.loads(run.out)["inputs"]
-    potentials = lp.Refiner.load().potentials(*example())
-    area = lp.measure(potentials, "area", n_samples=40, start="perturbed", seed=0)
+    area = lp.Refiner.load().measure(*example(), "area", n_samples=40, seed=0)
     low, high = area.interval(0.9)
     for row in found["labels"]:
         k = row["label"]

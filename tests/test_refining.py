@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -413,3 +414,26 @@ def test_integer_scores_and_grey_rgba_images() -> None:
     rgba = np.concatenate([IMAGE, np.full((H, W, 1), 255, np.uint8)], axis=2)
     for image in (IMAGE[..., 0], rgba, IMAGE[..., 0] > 128, IMAGE[..., 0].astype(np.uint16) * 257):
         assert lp.refine(image, whole).labels.shape == (H, W)
+
+
+def test_measuring_adds_what_pixels_err_by_together() -> None:
+    rng = np.random.default_rng(0)
+    image, logits = rng.random((64, 96, 3)), rng.normal(size=(8, 12, 5))
+    plain = coupled((1.0, 16.0))
+    shared = lp.Refiner(replace(plain.weights, shared=np.array([0.0, 2.0])))
+    how: dict[str, Any] = {"n_samples": 12, "seed": 4}
+    found = shared.measure(image, logits, "area", temperature=2.0, **how)
+    potentials = plain.potentials(image, logits, temperature=2.0)
+    at_stride_8 = 2.0 * np.log(8) / np.log(16)
+    expected = lp.measure(potentials, "area", start="perturbed", shared=at_stride_8 / 2, **how)
+    np.testing.assert_array_equal(found.values, expected.values)
+    np.testing.assert_array_equal(
+        plain.measure(image, logits, "area", **how).values,
+        lp.measure(plain.potentials(image, logits), "area", start="perturbed", **how).values,
+    )
+
+
+def test_the_shipped_refiner_is_nobody_s_own() -> None:
+    mine = lp.Refiner.load()
+    mine.details["data"] = "mine"
+    assert lp.Refiner.load().details["data"] != "mine"

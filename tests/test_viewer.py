@@ -237,7 +237,7 @@ def test_strength_adds_to_the_weight_of_like_colours(image: np.ndarray, logits: 
 def test_samples_and_areas_are_those_of_measure(client: TestClient, image: np.ndarray, logits: np.ndarray) -> None:
     found = decode(client, n_samples=45, seed=3, strength=0.5)
     potentials = stronger(0.5).potentials(image, logits)
-    area = lp.measure(potentials, "area", n_samples=45, seed=3, start="perturbed")
+    area = stronger(0.5).measure(image, logits, "area", n_samples=45, seed=3)
     low, high = area.interval(0.9)
     assert [each["mean"] for each in found["areas"]] == area.mean.tolist()
     assert [each["low"] for each in found["areas"]] == low.tolist()

@@ -42,12 +42,6 @@ class Settings:
     seed: int
     device: str
 
-    @property
-    def of_model(self) -> dict[str, Any]:
-        """What the potentials depend on."""
-        names = ("layout", "scores", "stride", "strength", "temperature")
-        return {name: getattr(self, name) for name in names}
-
     def check(self, refiner: Refiner) -> None:
         """Try them on a tiny image, so that a wrong one is named once, and before anything is read or written."""
         import numpy as np
@@ -171,29 +165,10 @@ class Run:
         return {**record, "state": "done", "seconds": time.perf_counter() - began}
 
     def _decode(self, content: Content, progress: Progress | None) -> tuple[Result, Any]:
-        """What `lp.refine` gives, and the pixels of each label in each of its samples, (M, L)."""
-        import numpy as np
-
-        from locpmap.inference import infer
-        from locpmap.measuring.api import Streaming
-
-        settings = self.settings
-        areas: list[Any] = []
-        potentials = self.refiner.potentials(content.image, content.scores, mask=content.masked, **settings.of_model)
-
-        def count(maps: Any) -> None:
-            areas.extend(np.bincount(labels[labels >= 0], minlength=potentials.n_labels) for labels in maps)
-
-        decoder = Streaming(
-            settings.n_samples,
-            blocks=settings.blocks,
-            start="perturbed",
-            probability="conditional",
-            keep_samples=True,
-            take=count,
-        )
-        result = infer(potentials, decoder, seed=settings.seed, device=settings.device, progress=progress)
-        return result, np.stack(areas)
+        """What `lp.refine` gives, and the pixels of each label in as many samples of `lp.Refiner.measure`, (M, L)."""
+        image, scores, options = content.image, content.scores, {**asdict(self.settings), "mask": content.masked}
+        result = self.refiner.refine(image, scores, **options, progress=progress)
+        return result, self.refiner.measure(image, scores, "area", **options).values
 
 
 @contextmanager

@@ -16,10 +16,11 @@ import numpy.typing as npt
 from locpmap.arrays import Restore, frozen, to_numpy
 from locpmap.errors import InputError, InputTypeError, unknown, whole_number
 from locpmap.inference import LocPMAP, infer
-from locpmap.inference.decoder import Outcome, Problem, Step
+from locpmap.inference.decoder import Outcome, Problem, Step, within
 from locpmap.inference.sampling import Tally
 from locpmap.measuring.measurement import Measurement, checked_levels
 from locpmap.measuring.quantities import NAMES, PerLabel, named_quantity
+from locpmap.measuring.shared import shared_samples
 from locpmap.potentials import Potentials
 from locpmap.result import Result
 
@@ -28,7 +29,7 @@ Array = npt.NDArray[Any]
 DEFAULT_SAMPLES = 200
 OF_LOCPMAP = ("blocks", "start", "max_sweeps", "temperature", "noise")
 OF_INFER = ("backend", "device", "n_threads")
-ARGUMENTS = ("n_samples", "seed", "quantiles", "names", "first_image")
+ARGUMENTS = ("n_samples", "seed", "quantiles", "names", "first_image", "shared")
 
 
 def measure(
@@ -40,6 +41,7 @@ def measure(
     quantiles: Sequence[float] = (0.05, 0.5, 0.95),
     names: Sequence[str] | None = None,
     first_image: int = 0,
+    shared: float = 0.0,
     **options: Any,
 ) -> Measurement:
     """Measure a quantity in sampled label maps: per image and label its mean, spread, quantiles and histogram.
@@ -58,6 +60,9 @@ def measure(
         quantiles: Levels of ``quantiles``, numbers from 0 to 1.
         names: What the printed table calls the labels (or entries of the callable's vector); their numbers by default.
         first_image: The number of the first image in the noise's keys, as in :func:`locpmap.infer`.
+        shared: Standard deviation of what every sample adds to the scores of each label, the same at all sites of an
+            image: what all of them err by together, and without which areas look too sure.  Learned by
+            :meth:`locpmap.Refiner.fit` with ``objective="area"``, and used by :meth:`locpmap.Refiner.measure`.
         **options: Options of :class:`locpmap.LocPMAP` (blocks, start, max_sweeps, temperature, noise) and of
             :func:`locpmap.infer` (backend, device, n_threads).
 
@@ -89,12 +94,15 @@ def measure(
     _check_names(names, meter.length)
     if isinstance(what, Result):
         drawing = {"n_samples": n_samples is not None, "seed": seed != 0, "first_image": first_image != 0}
+        drawing["shared"] = shared != 0
         _refuse_drawing([*(name for name, given in drawing.items() if given), *options], what)
         found = _of_result(what, meter)
     else:
         decoder, settings = _configured(DEFAULT_SAMPLES if n_samples is None else n_samples, options)
         first = whole_number("first_image", first_image, 0, 2**28)
-        found = _of_potentials(what, meter, decoder, first, {**settings, "seed": seed})
+        within("shared", shared, 0)
+        seed = whole_number("seed", seed, 0, 2**64)
+        found = _of_potentials(what, meter, decoder, (seed, first, float(shared)), settings)
     values = np.stack([np.stack(image) for image in found], axis=1)  # (M, N, K)
     _check_names(names, meter.length)
     return Measurement(
@@ -150,15 +158,22 @@ def _of_result(result: Result, meter: Meter) -> list[list[Array]]:
 
 
 def _of_potentials(
-    potentials: Potentials, meter: Meter, decoder: LocPMAP, first_image: int, settings: dict[str, Any]
+    potentials: Potentials,
+    meter: Meter,
+    decoder: LocPMAP,
+    noise: tuple[int, int, float],
+    settings: dict[str, Any],
 ) -> list[list[Array]]:
     """The quantity in samples that LocPMAP draws, image by image: per image and sample, (K,)."""
-    start = _start(decoder.start, potentials)
-    found = []
+    start, (seed, first_image, shared) = _start(decoder.start, potentials), noise
+    found: list[list[Array]] = []
     for n in range(potentials.n_images):
         own = replace(decoder, start=start if isinstance(start, str) else start[n])
-        image = replace(potentials.part(slice(n, n + 1)), batched=False)
-        found.append(_of_image(image, meter, own, {**settings, "first_image": first_image + n}))
+        image, number = replace(potentials.part(slice(n, n + 1)), batched=False), first_image + n
+        if shared > 0:
+            found.append(list(map(meter, shared_samples(image, own, shared, number, seed, settings))))
+        else:
+            found.append(_of_image(image, meter, own, {**settings, "seed": seed, "first_image": number}))
     return found
 
 

@@ -15,8 +15,7 @@ from locpmap.refining.model import compose
 from locpmap.refining.weights import Weights
 
 Array = npt.NDArray[Any]
-COUPLINGS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
-TEMPERATURES = (0.5, 0.7, 1.4, 2.0, 3.0)
+SHARED = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
 N_SAMPLES = 40
 MOST_IMAGES = 30
 
@@ -39,24 +38,17 @@ def sampled_areas(example: Example, weights: Weights, n_samples: int, seed: int)
     """Areas of the labels in samples (M, K) and in truth (K,), as shares of the pixels that count."""
     counted = example.labels != VOID
     potentials = compose(example.given, weights, mask=None if counted.all() else ~counted, stride=example.stride)
-    found = measure(potentials, "area", n_samples=n_samples, start="perturbed", seed=seed)
+    shared = weights.shared_at(example.stride)
+    found = measure(potentials, "area", n_samples=n_samples, start="perturbed", seed=seed, shared=shared)
     truth = np.bincount(example.labels[counted], minlength=example.scores.shape[-1])
     return found.values / counted.sum(), truth / counted.sum()
 
 
-def widen(weights: Weights, examples: Sequence[Example], seed: int) -> Weights:
-    """The same with a coupling of neighbours, and then a temperature, that give the areas the least CRPS."""
+def fit_shared(weights: Weights, examples: Sequence[Example], seed: int) -> Weights:
+    """The same with that much of an error in common to all pixels of an image that gives the areas the least CRPS."""
     some = [example for example in examples if (example.labels != VOID).any()][:MOST_IMAGES]
 
     def loss(candidate: Weights) -> float:
         return float(np.mean([crps(*sampled_areas(example, candidate, N_SAMPLES, seed)).mean() for example in some]))
 
-    pairwise = np.zeros_like(weights.pairwise)
-    seen = int(some[0].given.image is not None)  # which feature couples: likeness, or the constant
-    coupled = []
-    for coupling in COUPLINGS:
-        pairwise[..., seen] = coupling
-        coupled.append(replace(weights, pairwise=pairwise.copy()))
-    best = min(coupled, key=loss)
-    warmed = [replace(best, scales=best.scales / t, pairwise=best.pairwise / t) for t in TEMPERATURES]
-    return min([best, *warmed], key=loss)
+    return min((replace(weights, shared=np.full(len(weights.strides), shared)) for shared in SHARED), key=loss)

@@ -12,10 +12,10 @@ from locpmap.crf import CRF
 from locpmap.errors import unknown
 from locpmap.features import Features
 from locpmap.graphs.grid import ends_of
-from locpmap.refining.areas import widen
+from locpmap.refining.areas import fit_shared
 from locpmap.refining.examples import VOID, Example
 from locpmap.refining.likeness import likeness
-from locpmap.refining.scoring import score, softmax, total
+from locpmap.refining.scoring import score, softmax
 from locpmap.refining.weights import FEATURES, STEPS, Weights
 
 Array = npt.NDArray[Any]
@@ -24,6 +24,7 @@ PIXELS = 2000  # of an image, that scale and share are learned from
 MOST_IMAGES, WINDOW = 30, (72, 96)  # that neighbours are learned from, and how much of each
 MOST_CHECKS = 6  # of the consistent fit on held-out windows
 WORTH = 0.001  # of likelihood per pixel that coupled neighbours must bring on these, for they cost samples
+SURE = 2.0  # and how many standard errors
 
 
 def learn(examples: Sequence[Example], objective: str, seed: int) -> Weights:
@@ -38,7 +39,7 @@ def learn(examples: Sequence[Example], objective: str, seed: int) -> Weights:
     factor, pairwise, typical = _fit_neighbours(examples, scale, share, seed)
     one = np.ones(1)
     weights = Weights(max(stride, 1.0) * one, scale * factor * one, share * one, pairwise[None], typical)
-    return widen(weights, examples, seed) if objective == "area" else weights
+    return fit_shared(weights, examples, seed) if objective == "area" else weights
 
 
 def fit_scales(examples: Sequence[Example], *, guided: bool, seed: int) -> Array:
@@ -87,7 +88,9 @@ def _fit_neighbours(examples: Sequence[Example], scale: float, share: float, see
     factor, *others = (float(w) for w in result.w)
     pairwise = np.zeros((len(STEPS), len(FEATURES)))
     pairwise[:, : len(others) // len(STEPS)] = np.reshape(others, (len(STEPS), -1))
-    if not _loss(crf, *held_out) < _loss(None, *held_out) - WORTH:
+    gains = _losses(None, *held_out) - _losses(crf, *held_out)
+    error = gains.std(ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else 0.0
+    if not gains.mean() > max(WORTH, SURE * error):
         factor, pairwise = 1.0, np.zeros_like(pairwise)  # then the scale of all pixels stands, which is known better
     likenesses = [[0.0] * len(STEPS)]
     if chosen[0].given.image is not None:
@@ -95,16 +98,16 @@ def _fit_neighbours(examples: Sequence[Example], scale: float, share: float, see
     return factor, pairwise, np.mean(likenesses, axis=0)
 
 
-def _loss(crf: CRF | None, features: list[Features], labels: list[Array]) -> float:
-    """The negative log-likelihood per pixel of windows by a CRF, or by their scores alone."""
-    scores = []
+def _losses(crf: CRF | None, features: list[Features], labels: list[Array]) -> Array:
+    """The negative log-likelihood per pixel of each window by a CRF, or by its scores alone."""
+    found = []
     for window, truth in zip(features, labels, strict=True):
         if crf is None:
             probability = softmax(window.unary[0]).reshape(*truth.shape, -1)
         else:
             probability = np.asarray(crf.infer(window, probability="conditional", seed=0).probability)
-        scores.append(score(probability, truth))
-    return total(scores).nll
+        found.append(score(probability, truth).nll)
+    return np.array(found)
 
 
 def _window(example: Example, scale: float, share: float, rng: np.random.Generator) -> tuple[Features, Array]:

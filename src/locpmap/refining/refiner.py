@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from importlib.resources import as_file, files
@@ -12,6 +13,7 @@ from typing import Any
 from locpmap.errors import InputTypeError
 from locpmap.formats.atomic import PathLike
 from locpmap.inference import LocPMAP, infer
+from locpmap.measuring import Measurement, measure
 from locpmap.potentials import Potentials
 from locpmap.refining.crossvalidation import cross_validated
 from locpmap.refining.examples import gather
@@ -53,7 +55,8 @@ class Refiner:
     @classmethod
     def load(cls, path: PathLike | None = None) -> Refiner:
         """From a file, or, without one, the refiner that comes with the library."""
-        return _shipped() if path is None else cls(*Weights.read(path))
+        weights, details = _shipped() if path is None else Weights.read(path)
+        return cls(weights, deepcopy(details))  # a caller may change his own
 
     def save(self, path: PathLike) -> None:
         """Write the weights and :attr:`details` into one file, completely or not at all."""
@@ -84,9 +87,8 @@ class Refiner:
             logits: As many scores, each as in :func:`refine`; all of one stride.
             labels: As many maps (H, W) of true labels.
             objective: "likelihood": share and scale by maximum likelihood, then scale and neighbours by consistent
-                learning (:class:`locpmap.CRF`), which leaves a network alone that needs no help.  "area": then scale
-                and neighbours by the CRPS of the labels' areas, for intervals of :func:`locpmap.measure`; they hold as
-                far as errors are local, and not where whole regions are mislabelled.
+                learning (:class:`locpmap.CRF`), which leaves a network alone that needs no help.  "area": then also,
+                by the CRPS of the labels' areas, what all pixels of an image err by together, for :meth:`measure`.
             n_folds: Parts of the cross-validation, at least two and no more than images.
             ignore_label: The label of pixels that count for nothing.
             layout: As in :func:`refine`.
@@ -127,6 +129,51 @@ class Refiner:
         given = read(image, logits, layout, scores)
         return compose(given, self.weights, strength=strength, temperature=temperature, mask=mask, stride=stride)
 
+    def measure(
+        self,
+        image: Any,
+        logits: Any,
+        quantity: str | Callable[[Any], Any],
+        *,
+        layout: str = "auto",
+        scores: str = "auto",
+        strength: float = 1.0,
+        temperature: float = 1.0,
+        mask: Any = None,
+        stride: float | None = None,
+        n_samples: int = 200,
+        seed: int = 0,
+        **options: Any,
+    ) -> Measurement:
+        """What is computed from label maps, with error bars that know of errors which pixels share.
+
+        Args:
+            image: As in :func:`refine`, like all arguments but these:
+            logits: The scores.
+            quantity: "area", "presence", "components", "perimeter" or a function, as in :func:`locpmap.measure`.
+            layout: See there.
+            scores: See there.
+            strength: See there.
+            temperature: See there.
+            mask: See there.
+            stride: See there.
+            n_samples: Label maps to measure in.
+            seed: Of all noise.
+            **options: Others of :func:`locpmap.measure`.
+
+        >>> import numpy as np
+        >>> logits = 3 * np.eye(2)[np.tri(32, dtype=int)]
+        >>> area = Refiner.load().measure(None, logits, "area", n_samples=50)
+        >>> area.values.shape
+        (50, 2)
+        """
+        given = read(image, logits, layout, scores)
+        how: dict[str, Any] = {"strength": strength, "temperature": temperature, "mask": mask, "stride": stride}
+        potentials = compose(given, self.weights, **how)
+        shared = self.weights.shared_at(given.stride if stride is None else stride) / temperature
+        options = {"start": "perturbed", "shared": shared, **options}
+        return measure(potentials, quantity, n_samples=n_samples, seed=seed, **options)
+
     def refine(self, image: Any, logits: Any, **options: Any) -> Result:
         """:func:`refine` with this refiner."""
         return refine(image, logits, self, **options)
@@ -135,9 +182,9 @@ class Refiner:
 
 
 @cache
-def _shipped() -> Refiner:
+def _shipped() -> tuple[Weights, dict[str, Any]]:
     with as_file(files("locpmap.refining") / SHIPPED) as path:
-        return Refiner(*Weights.read(path))
+        return Weights.read(path)
 
 
 def refine(

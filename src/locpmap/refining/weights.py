@@ -27,11 +27,13 @@ class Weights:
     guided: Array  # (R,) shares of the guided mean in the scores, 0 to 1
     pairwise: Array  # (R, 2, 2): per direction, of the constant and of the likeness of colours, at least 0
     typical: Array  # (2,) the mean likeness, which counts where there is no image to ask
+    shared: Any = 0.0  # (R,) standard deviations of what all pixels of an image err by together, for measuring
 
     def __post_init__(self) -> None:
         n = len(np.atleast_1d(self.strides))
         shape_of = {"pairwise": (n, len(STEPS), len(FEATURES)), "typical": (len(STEPS),)}
-        for name in ("strides", "scales", "guided", "pairwise", "typical"):
+        object.__setattr__(self, "shared", np.broadcast_to(self.shared, np.shape(self.shared) or (n,)))
+        for name in self.__dataclass_fields__:
             array, shape = np.asarray(getattr(self, name), np.float64), shape_of.get(name, (n,))
             if n == 0 or array.shape != shape:
                 raise InputError(f"{name} has shape {array.shape}, expected {shape}")
@@ -52,6 +54,10 @@ class Weights:
             (1 - part) * values[low] + part * values[high] for values in (self.scales, self.guided, self.pairwise)
         )
         return float(scale), float(share), pairwise
+
+    def shared_at(self, stride: float) -> float:
+        """What pixels err by together at a stride, in units of the scores that were scaled."""
+        return float(np.interp(np.log(stride), np.log(self.strides), self.shared))
 
     def write(self, path: PathLike, details: dict[str, Any]) -> None:
         """Into a file, with how they were learned."""

@@ -128,7 +128,7 @@ def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -
     if settings.method != "locpmap":
         result = infer(potentials, settings.method, seed=settings.seed, max_seconds=RIVAL_SECONDS, progress=progress)
         return _decoding(scene, settings, result)
-    diary = Diary(len(scene.names), scene.shape)
+    diary = Diary(scene.shape)
     sampler = Watched(
         n_samples=settings.n_samples,
         blocks=settings.blocks,
@@ -138,7 +138,8 @@ def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -
         take=diary.take,
     )
     result = infer(potentials, sampler, seed=settings.seed, progress=progress)
-    return replace(_decoding(scene, settings, result), samples=diary.samples, areas=diary.areas(scene.names))
+    areas = scene.areas(settings.strength, settings.temperature, settings.n_samples, settings.blocks, settings.seed)
+    return replace(_decoding(scene, settings, result), samples=diary.samples, areas=areas)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,16 +154,13 @@ class Watched(Streaming):
 
 @dataclass
 class Diary:
-    """What is kept of LocPMAP's samples as they come: the area of every label, and the first maps themselves."""
+    """What is kept of LocPMAP's samples as they come: the first of them."""
 
-    n_labels: int
     shape: tuple[int, int]
-    sizes: list[Array] = field(default_factory=list)
     maps: list[Array] = field(default_factory=list)
 
     def take(self, samples: Array) -> None:
         """A round of samples (R, S)."""
-        self.sizes += [np.bincount(sample, minlength=self.n_labels) for sample in samples]
         room = max(1, KEPT_BYTES // math.prod(self.shape)) - len(self.maps)
         self.maps += [sample.astype(np.uint8).reshape(self.shape) for sample in samples[: max(room, 0)]]
 
@@ -170,10 +168,6 @@ class Diary:
     def samples(self) -> Array:
         """(m, H, W)."""
         return np.stack(self.maps)
-
-    def areas(self, names: tuple[str, ...]) -> Measurement:
-        """As `locpmap.measure` finds them in the same samples."""
-        return Measurement("area", np.stack(self.sizes).astype(np.float64), names, (0.05, 0.5, 0.95))
 
 
 def softmax(logits: Array) -> Array:

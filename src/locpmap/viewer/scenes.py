@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.errors import InputError, LocpmapError
+from locpmap.measuring import Measurement
 from locpmap.potentials import Potentials
 from locpmap.refining import Refiner
 from locpmap.refining.reading import read
@@ -61,6 +62,13 @@ class Scene:
         """The model that `locpmap.refine` decodes, with its neighbours' weights raised by the strength."""
         return stronger(strength).potentials(
             self.image, self.scores, layout="hwk", scores="logits", temperature=temperature
+        )
+
+    def areas(self, strength: float, temperature: float, n_samples: int, blocks: str, seed: int) -> Measurement:
+        """Of the labels, as `locpmap.Refiner.measure` finds them, in samples of their own."""
+        how: dict[str, Any] = {"n_samples": n_samples, "blocks": blocks, "seed": seed, "names": self.names}
+        return stronger(strength).measure(
+            self.image, self.scores, "area", layout="hwk", scores="logits", temperature=temperature, **how
         )
 
 
