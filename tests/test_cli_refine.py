@@ -443,3 +443,15 @@ def test_a_tiff_without_a_georeference(pair: tuple[Path, Path, Path], capsys: py
     np.testing.assert_array_equal(np.load(pair[2] / "a.probability.npy"), lp.refine(*example()).probability)
     path.write_bytes(path.read_bytes()[:60])
     Run(capsys, *words((path, *pair[1:]))).check_refusal("a.tif cannot be read as a TIFF file")
+
+
+def test_channels_first_and_names_like_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    image, logits = example()
+    for folder, array in (("images", np.moveaxis(image, -1, 0)), ("logits", logits)):
+        (tmp_path / folder).mkdir()
+        for name in ("[red]q[", "w"):
+            np.save(tmp_path / folder / f"{name}.npy", array)
+    run = Run(capsys, "refine", tmp_path / "images", tmp_path / "logits", "-o", tmp_path / "o[/b]")
+    assert run.status == 0
+    assert "[red]q[" in run.out
+    assert (tmp_path / "o[/b]" / "w.overlay.png").exists()

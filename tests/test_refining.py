@@ -437,3 +437,26 @@ def test_the_shipped_refiner_is_nobody_s_own() -> None:
     mine = lp.Refiner.load()
     mine.details["data"] = "mine"
     assert lp.Refiner.load().details["data"] != "mine"
+
+
+def test_one_row_of_colours_is_no_batch() -> None:
+    image, logits = scene()
+    row = lp.refine(image[:1], logits[:1], layout="hwk")
+    batch_of_one = lp.refine(image[:1], np.moveaxis(logits[:1], -1, 0)[None], layout="khw")
+    np.testing.assert_array_equal(batch_of_one.labels, row.labels)
+
+
+def test_what_is_forbidden_in_one_image_changes_no_other() -> None:
+    image, logits = scene()
+    both = np.stack([logits, logits])
+    both[1, 0, 0, 0] = -np.inf
+    refiner = coupled((1.0, 16.0))
+    alone = refiner(image, logits, stride=8, layout="hwk", strength=1.0)
+    together = refiner(np.stack([image, image]), both, stride=8, layout="hwk", strength=1.0)
+    np.testing.assert_array_equal(together.probability[0], alone.probability)
+    assert together.probability[1, 0, 0, 0] == 0
+
+
+def test_weights_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        lp.Refiner.load().weights.scales[:] = 0

@@ -226,3 +226,21 @@ def test_bad_input_is_answered_in_a_sentence(
 def test_wrong_types_are_named() -> None:
     with pytest.raises(InputTypeError, match="labels is a int"):
         lp.Refiner.fit(IMAGES, LOGITS, 3)
+
+
+def test_strides_on_both_sides_of_the_limit_of_guided_means() -> None:
+    rng = np.random.default_rng(0)
+    sizes = [42, 38, 42, 38]
+    images, labels = [rng.random((n, n)) for n in sizes], [rng.integers(0, 2, (n, n)) for n in sizes]
+    found = gather(images, [rng.normal(size=(20, 20, 2))] * 4, labels, -1, "hwk", "logits", None)
+    assert all(example.guided is None for example in found)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [({"stride": 0}, "stride is"), ({"stride": "8"}, "stride is"), ({"ignore_label": "255"}, "ignore")],
+)
+def test_odd_numbers_are_named(wrong: dict[str, Any], says: str) -> None:
+    labels = regions()
+    with pytest.raises((ValueError, TypeError), match=says):
+        lp.Refiner.fit(None, noisy(labels, 1.0), labels, **wrong)

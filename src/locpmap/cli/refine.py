@@ -215,6 +215,7 @@ def _hash(model: Path | None) -> str:
 def _print(done: Sequence[Summary], output: Path) -> None:
     """Tables for people."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console(soft_wrap=True)
@@ -231,7 +232,7 @@ def _print(done: Sequence[Summary], output: Path) -> None:
         table = Table("input", "labels", "mean entropy", "seconds", "", box=None)
         for record in done:
             cells = (str(len(record["labels"])), f"{record['mean_entropy']:.3f}", f"{record['seconds']:.2f}")
-            table.add_row(record["name"], *cells, record["state"])
+            table.add_row(escape(record["name"]), *cells, record["state"])
     for column in table.columns[int(len(done) > 1) :]:
         column.justify = "right"
     console.print(table)
@@ -240,4 +241,4 @@ def _print(done: Sequence[Summary], output: Path) -> None:
     notes = [f"{n_files} files in {output}", f"{kept} inputs were finished before" if kept else ""]
     if len(done) == 1:
         notes.insert(0, f"mean entropy {done[0]['mean_entropy']:.3f}, {done[0]['seconds']:.2f} s")
-    console.print("; ".join(note for note in notes if note), highlight=False)
+    console.print("; ".join(note for note in notes if note), highlight=False, markup=False)

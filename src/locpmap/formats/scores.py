@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import lzma
 import math
 import os
 import zipfile
@@ -55,7 +56,15 @@ def _read_archive(path: PathLike) -> Array:
             if members[0].file_size > MOST_TIMES * size:
                 raise InputError(f"{path} is damaged: it claims {members[0].file_size} bytes and has {size}")
             content = archive.read(members[0])
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+    ) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path} is damaged or no .npz file, expected an array of numbers") from None
@@ -82,7 +91,9 @@ def _read_safetensors(path: PathLike) -> Array:
             if dtype not in DTYPES:
                 raise InputError(f"{path} holds numbers of type {dtype}, expected one of {', '.join(DTYPES)}")
             return np.asarray(file.get_tensor(names[0]))
-    except SafetensorError as error:
+    except InputError:
+        raise
+    except (SafetensorError, ValueError) as error:
         reason = str(error).splitlines()[0][:100]
         raise InputError(f"{path} is damaged or no safetensors file ({reason}), expected one tensor") from None
     except OSError as error:

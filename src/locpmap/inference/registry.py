@@ -40,11 +40,15 @@ _ALL: tuple[type[Decoder], ...] = (
 DECODERS = {decoder.name: decoder for decoder in _ALL}
 
 
-@cache
 def options_of(method: str) -> dict[str, Any]:
     """The options of the decoder of that name, with their defaults.
 
     >>> options_of("exact")
     {'max_table': 16777216}
     """
+    return dict(_options(method))
+
+
+@cache
+def _options(method: str) -> dict[str, Any]:
     return {field.name: field.default for field in dataclasses.fields(DECODERS[method])}  # type: ignore[arg-type]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from locpmap.arrays import Restore, to_labels
-from locpmap.errors import InputError, InputTypeError
+from locpmap.errors import InputError, InputTypeError, whole_number
+from locpmap.inference.decoder import within
 from locpmap.refining.guiding import guided_mean
 from locpmap.refining.model import full_size
 from locpmap.refining.reading import Given, read
@@ -35,6 +36,9 @@ def gather(
     images: Any, logits: Any, labels: Any, ignore_label: int, layout: str, scores: str, stride: float | None
 ) -> list[Example]:
     """One example per image; all with the same labels and about the same stride."""
+    if stride is not None:
+        within("stride", stride, 1)
+    ignore_label = whole_number("ignore_label", ignore_label, -(2**31), 2**31)
     n = _length("logits", logits)
     pairs = {"labels": labels} if images is None else {"images": images, "labels": labels}
     for name, values in pairs.items():
@@ -44,6 +48,8 @@ def gather(
         _example(None if images is None else images[k], logits[k], labels[k], k, ignore_label, layout, scores, stride)
         for k in range(n)
     ]
+    if any(example.guided is None for example in found):  # strides on both sides of the limit
+        found = [replace(example, guided=None) for example in found]
     counts = {example.scores.shape[-1] for example in found}
     if len(counts) > 1:
         raise InputError(f"logits has from {min(counts)} to {max(counts)} labels, expected the same everywhere")

@@ -43,9 +43,12 @@ def compose(
     stride = given.stride if stride is None else stride
     scale, share, pairwise = weights.at(stride)
     unary, share = full_size(given), min(1.0, strength * share)
-    if share > 0 and given.image is not None and float(unary.min()) > -np.inf:  # -inf has no mean
-        unary = unary * np.float32(1 - share) + guided_mean(unary, given.image, stride) * np.float32(share)
     unary = unary * np.float32(scale / temperature)
+    if share > 0 and given.image is not None:
+        for n, one in enumerate(unary):
+            if float(one.min()) > -np.inf:  # which has no mean
+                mean = guided_mean(unary[n : n + 1], given.image[n : n + 1], stride)[0]
+                unary[n] = one * np.float32(1 - share) + mean * np.float32(share)
     edges = [
         _edges(given, step, strength / temperature * row, typical)
         for step, row, typical in zip(STEPS, pairwise, weights.typical, strict=True)

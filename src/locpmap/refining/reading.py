@@ -11,6 +11,7 @@ from locpmap.arrays import Restore, cast, is_tensor, namespace, on_gpu, to_float
 from locpmap.errors import InputError, unknown
 from locpmap.refining.adapters import adapt
 
+COLOURS = (1, 3, 4)  # channels of usual images: one row of them is no batch of grey ones
 LAYOUTS = ("auto", "hwk", "khw")
 SCORES = ("auto", "logits", "probabilities")
 LEAST = 1e-6  # probabilities below it count as this much
@@ -84,7 +85,8 @@ def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto") ->
 
 def _is_single(pixels: Any, values: Any) -> bool:
     """Whether scores with a batch axis of one belong to an image without: networks have no other outputs."""
-    return len(values) == 1 and (pixels.ndim == 2 or (pixels.ndim == 3 and len(pixels) != 1))
+    coloured = pixels.ndim == 3 and (len(pixels) != 1 or pixels.shape[-1] in COLOURS)
+    return len(values) == 1 and (pixels.ndim == 2 or coloured)
 
 
 def _with_channels(pixels: Any, batched: bool) -> Any:

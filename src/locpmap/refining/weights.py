@@ -34,11 +34,12 @@ class Weights:
         shape_of = {"pairwise": (n, len(STEPS), len(FEATURES)), "typical": (len(STEPS),)}
         object.__setattr__(self, "shared", np.broadcast_to(self.shared, np.shape(self.shared) or (n,)))
         for name in self.__dataclass_fields__:
-            array, shape = np.asarray(getattr(self, name), np.float64), shape_of.get(name, (n,))
+            array, shape = np.array(getattr(self, name), np.float64), shape_of.get(name, (n,))
             if n == 0 or array.shape != shape:
                 raise InputError(f"{name} has shape {array.shape}, expected {shape}")
             if not np.isfinite(array).all() or (array < 0).any():
                 raise InputError(f"{name} holds a negative or infinite number, expected finite ones of at least 0")
+            array.flags.writeable = False  # refiners share them
             object.__setattr__(self, name, array)
         if (self.strides < 1).any() or (np.diff(self.strides) <= 0).any():
             raise InputError(f"strides is {self.strides.tolist()}, expected increasing numbers of at least 1")
