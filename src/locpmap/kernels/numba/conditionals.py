@@ -10,58 +10,25 @@ from numba import njit
 from locpmap.kernels.numba.edge_scores import potts_weight, table_score
 from locpmap.kernels.reference.conditionals import UNIT
 
-MOST_PULL = 300.0  # Potts weights of a site whose exponential is far from overflow
-
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def conditionals(model, labels, sums, lo, begin, stop):
     """Add to ``sums`` (n, S, L) int64 for sites begin..stop; labels (n, S, R).  At most R·(degree + L) per site.
 
-    Samples in a row whose labels around a site are the same count together, and in a Potts model only the labels
-    that neighbours hold need an exponential: of weights, once per site.
+    Samples in a row whose labels around a site are the same count together.
     """
     unary, potts, features, tables = model.unary, model.potts, model.features, model.tables
     indptr, neighbour, edges, ends = model.indptr, model.neighbour, model.edge, model.end
     n_labels, n_samples = sums.shape[2], labels.shape[2]
-    scores, alone = np.empty(n_labels), np.empty(n_labels)
-    most = 0
-    for i in range(begin, stop):
-        most = max(most, indptr[i + 1] - indptr[i])
-    pull = np.empty(most)  # exp(weight) of each edge
+    scores = np.empty(n_labels)
     for n in range(labels.shape[0]):
         for i in range(begin, stop):
             first, degree = indptr[i], indptr[i + 1] - indptr[i]
-            quick = potts
-            if potts:
-                total = 0.0
-                for j in range(degree):
-                    weight = potts_weight(features, lo + n, edges[first + j])
-                    total += abs(weight)
-                    pull[j] = math.exp(weight)
-                quick = total < MOST_PULL
-                top = unary[lo + n, i, 0]
-                for k in range(1, n_labels):
-                    top = max(top, unary[lo + n, i, k])
-                for k in range(n_labels):
-                    alone[k] = math.exp(unary[lo + n, i, k] - top)
             s = 0
             while s < n_samples:
                 last = s + 1
                 while last < n_samples and _same(labels, neighbour, n, first, degree, s, last):
                     last += 1
-                if quick:
-                    for k in range(n_labels):
-                        scores[k] = alone[k]
-                    for j in range(degree):
-                        scores[labels[n, neighbour[first + j], s]] *= pull[j]
-                    total = 0.0
-                    for k in range(n_labels):
-                        total += scores[k]
-                    factor = UNIT / total
-                    for k in range(n_labels):
-                        sums[n, i, k] += (last - s) * np.int64(np.rint(scores[k] * factor))
-                    s = last
-                    continue
                 for k in range(n_labels):
                     scores[k] = unary[lo + n, i, k]
                 for slot in range(first, first + degree):
