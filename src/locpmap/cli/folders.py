@@ -124,19 +124,24 @@ def match(unary: Path | None, images: Path | None, labels: Path | None = None) -
 
 
 def _files(folder: Path, name: str) -> dict[str, Path]:
-    """The files of a folder by their stems; hidden ones and those with other endings are passed over."""
+    """The files of an option's folder by their stems."""
     if not folder.is_dir():
         what = "not a folder" if folder.exists() else "not there"
         raise InputError(f"--{name} {folder} is {what}, expected a folder")
+    return files_by_stem(folder, ENDINGS[name], f"--{name} {folder}")
+
+
+def files_by_stem(folder: Path, endings: Sequence[str], called: str) -> dict[str, Path]:
+    """The files of a folder by their stems; hidden ones and those with other endings are passed over."""
     files: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
-        if path.name.startswith(".") or _ending(path) not in ENDINGS[name]:
+        if path.name.startswith(".") or _ending(path) not in endings:
             continue
         if path.stem in files:
             raise InputError(f"{files[path.stem]} and {path.name} have the same name, expected one of them")
         files[path.stem] = path
     if not files:
-        raise InputError(f"--{name} {folder} holds no file that ends in {', '.join(ENDINGS[name])}")
+        raise InputError(f"{called} holds no file that ends in {', '.join(endings)}")
     return files
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.cli.folders import files_by_stem
 from locpmap.errors import InputError
 
 if TYPE_CHECKING:
@@ -79,24 +79,10 @@ def pairs_of(image: Path, scores: Path) -> list[Pair]:
         raise InputError(f"{folder} is a folder and {file} is a file, expected two files or two folders")
     if not image.is_dir():
         return [Pair(image.stem, image, scores)]
-    found = {"IMAGE": _files(image, IMAGES), "LOGITS": _files(scores, SCORES)}
+    found = {"IMAGE": files_by_stem(image, IMAGES, str(image)), "LOGITS": files_by_stem(scores, SCORES, str(scores))}
     for stem, (name, files) in itertools.product(sorted(set().union(*found.values())), found.items()):
         if stem not in files:
             present = next(others[stem] for others in found.values() if stem in others)
             where, endings = (image, IMAGES) if name == "IMAGE" else (scores, SCORES)
             raise InputError(f"{present} has no partner in {where}, expected {stem} with {' or '.join(endings)} there")
     return [Pair(stem, found["IMAGE"][stem], found["LOGITS"][stem]) for stem in sorted(found["IMAGE"])]
-
-
-def _files(folder: Path, endings: Sequence[str]) -> dict[str, Path]:
-    """The files of a folder by their stems; hidden ones and those with other endings are passed over."""
-    files: dict[str, Path] = {}
-    for path in sorted(folder.iterdir()):
-        if path.name.startswith(".") or path.suffix.lower() not in endings:
-            continue
-        if path.stem in files:
-            raise InputError(f"{files[path.stem]} and {path.name} have the same name, expected one of them")
-        files[path.stem] = path
-    if not files:
-        raise InputError(f"{folder} holds no file that ends in {', '.join(endings)}")
-    return files

@@ -29,7 +29,7 @@ def read_array(path: PathLike) -> Array:
     size = size_of(path, "a .npy file")
     try:
         with Path(path).open("rb") as file:
-            shape, transposed, dtype = _read_header(path, file)
+            shape, transposed, dtype = read_header(path, file)
             count, rest = math.prod(shape), size - file.tell()
             if count * dtype.itemsize != rest:
                 raise InputError(
@@ -42,7 +42,7 @@ def read_array(path: PathLike) -> Array:
     return flat.reshape(shape[::-1]).T if transposed else flat.reshape(shape)
 
 
-def _read_header(path: PathLike, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def read_header(path: PathLike, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, whether it is in Fortran's order, and the type, which is one of plain numbers."""
     try:
         version = np.lib.format.read_magic(file)

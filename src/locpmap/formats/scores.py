@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.errors import InputError
-from locpmap.formats.arrays import _read_header, read_array
+from locpmap.formats.arrays import read_array, read_header
 from locpmap.formats.atomic import PathLike
 from locpmap.formats.readable import size_of
 
@@ -71,7 +71,7 @@ def _read_archive(path: PathLike) -> Array:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     file = io.BytesIO(content)
-    shape, transposed, dtype = _read_header(path, file)
+    shape, transposed, dtype = read_header(path, file)
     if math.prod(shape) * dtype.itemsize != len(content) - file.tell():
         raise InputError(f"{path} is damaged: its header claims shape {shape} of {dtype}, which is not what follows")
     flat = np.frombuffer(content, dtype, offset=file.tell())

@@ -16,6 +16,7 @@ from locpmap.inference.decoder import Problem, Step
 from locpmap.inference.sampling import QUANTUM, Tally
 from locpmap.measuring import Measurement
 from locpmap.measuring.api import Streaming
+from locpmap.refining.scoring import softmax
 from locpmap.result import Result
 from locpmap.viewer.scenes import Scene
 
@@ -168,13 +169,6 @@ class Diary:
     def samples(self) -> Array:
         """(m, H, W)."""
         return np.stack(self.maps)
-
-
-def softmax(logits: Array) -> Array:
-    """Along the last axis, in float32."""
-    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True), dtype=np.float32)
-    shifted /= shifted.sum(axis=-1, keepdims=True)
-    return shifted
 
 
 def _decoding(scene: Scene, settings: Settings, result: Result) -> Decoding:

@@ -8,8 +8,9 @@ import numpy as np
 
 from locpmap.errors import InputError
 from locpmap.metrics import accuracy, intersection_over_union, negative_log_likelihood
+from locpmap.refining.scoring import softmax
 from locpmap.viewer.colours import hexadecimal
-from locpmap.viewer.decoding import METHODS, Decoding, softmax
+from locpmap.viewer.decoding import METHODS, Decoding
 from locpmap.viewer.scenes import Scene
 
 
