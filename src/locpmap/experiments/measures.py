@@ -7,7 +7,6 @@ chunks of a fixed size, so that the sums round the same whatever the number of t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,14 +54,11 @@ def measure(labels: Array, probability: Array | None, truth: Array, n_labels: in
         }
         if probability is None:
             return Measured(found | {"ece": None, "brier": None, "nll": None, "aurc": None}, None, None)
-        jobs = [(probability[p], truth[p]) for p in parts]
-        for name, function in (("nll", metrics.negative_log_likelihood), ("brier", metrics.brier_score)):
-            means = threads.map(partial(function, ignore_label=VOID), jobs)
-            found[name] = float(np.dot(means, sizes) / sizes.sum())
-        sites = threads.map(_confidence, jobs)
+        judged = threads.map(_judge, [(probability[p], truth[p]) for p in parts])
     finally:
         threads.close()
-    confidence, wrong = (np.concatenate(s) for s in zip(*sites, strict=True))
+    found["nll"], found["brier"] = (float(sum(one[k] for one in judged) / sizes.sum()) for k in (0, 1))
+    confidence, wrong = (np.concatenate([one[k] for one in judged]) for k in (2, 3))
     calibration, found["ece"] = calibration_curve(confidence, wrong)
     risk, found["aurc"] = risk_curve(confidence, wrong)
     return Measured(found, calibration, risk)
@@ -87,14 +83,10 @@ def risk_curve(confidence: Array, wrong: Array) -> tuple[list[list[float]], floa
     # memory, and the lowest bit is free to carry the error along.
     keys = (confidence.astype(np.float32).view(np.uint32) << 1) | wrong
     keys = np.sort(keys)[::-1]
-    begins = np.flatnonzero(np.diff(keys >> 1, prepend=0) != 0)  # where confidence falls; the first is above 0
-    ends = np.append(begins[1:], len(keys))
-    errors = np.add.reduceat((keys & 1).astype(np.int64), begins)
-    before = np.cumsum(errors) - errors
-    rate = errors / (ends - begins)
+    ends = np.append(np.flatnonzero(np.diff(keys >> 1)) + 1, len(keys))  # of sites that are as confident
     k = np.arange(1, len(keys) + 1)
-    tie = np.repeat(np.arange(len(begins)), ends - begins)
-    risk = (before[tie] + rate[tie] * (k - begins[tie])) / k
+    errors = np.interp(k, np.append(0, ends), np.append(0, np.cumsum(keys & 1, dtype=np.int64)[ends - 1]))
+    risk = errors / k
     points = np.unique(np.linspace(1, len(keys), N_POINTS).round().astype(int)) - 1
     return np.stack([k[points] / len(keys), risk[points]], axis=1).tolist(), float(risk.mean())
 
@@ -108,8 +100,19 @@ def _overlaps(labels: Array, truth: Array, n_labels: int) -> tuple[Array, Array]
     return both, either
 
 
-def _confidence(probability: Array, truth: Array) -> tuple[Array, Array]:
-    """The largest probability of every site, and whether its label is wrong."""
-    known = truth != VOID
-    p = probability[known]
-    return p.max(axis=1), p.argmax(axis=1) != truth[known]
+def _judge(probability: Array, truth: Array) -> tuple[Any, ...]:
+    """Summed -log p of the true labels and squared errors; every site's confidence, and whether its label is wrong.
+
+    One pass with a row for every label: several times as fast as the functions of `locpmap.metrics` one by one.
+    """
+    known = np.flatnonzero(truth != VOID)
+    p = np.ascontiguousarray(np.take(probability.reshape(-1, probability.shape[-1]), known, axis=0).T)
+    true = truth.ravel()[known]
+    of_truth = p[true, np.arange(len(true))].astype(np.float64)
+    confidence = p.max(axis=0)
+    best = np.zeros(len(true), np.int64)
+    for label in reversed(range(len(p))):  # the first of those that tie, as argmax
+        np.copyto(best, label, where=p[label] == confidence)
+    nll = -np.log(np.maximum(of_truth, metrics.LEAST)).sum()
+    brier = np.einsum("kn,kn->n", p, p, dtype=np.float64).sum() + (1 - 2 * of_truth).sum()
+    return float(nll), float(brier), confidence, best != true

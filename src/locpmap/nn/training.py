@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ class Recipe:
     """How long, on how many images at a time, and how fast.
 
     The rate rises linearly over the first ``warm_up`` of the steps and falls to 0 along half a cosine over the rest.
+    ``slower`` holds factors of the rate of parts of the network, by how the names of their weights begin: what was
+    learned from a million images need not be learned again from a few hundred.
     """
 
     n_steps: int
@@ -43,6 +45,7 @@ class Recipe:
     optimiser: str = "adamw"
     weight_decay: float = 1e-3
     warm_up: float = 0.1
+    slower: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.optimiser not in OPTIMISERS:
@@ -118,7 +121,7 @@ def train(
     for step in range(first, recipe.n_steps):
         generator.manual_seed(int(np.random.SeedSequence((seed, step)).generate_state(1, np.uint64)[0]))
         for group in optimiser.param_groups:
-            group["lr"] = recipe.rate(step)
+            group["lr"] = recipe.rate(step) * group["factor"]
         images, labels = draw(generator)
         images = images.contiguous(memory_format=torch.channels_last)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
@@ -154,10 +157,15 @@ def _identity(recipe: Recipe, seed: int) -> dict[str, Any]:
 
 
 def _optimiser(network: torch.nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    parts: dict[float, list[torch.nn.Parameter]] = {}
+    for name, parameter in network.named_parameters():
+        if parameter.requires_grad:
+            factors = (factor for part, factor in recipe.slower.items() if name.startswith(part))
+            parts.setdefault(next(factors, 1.0), []).append(parameter)
+    groups = [{"params": part, "factor": factor} for factor, part in parts.items()]
     if recipe.optimiser == "sgd":
-        return torch.optim.SGD(parameters, recipe.learning_rate, momentum=MOMENTUM, weight_decay=recipe.weight_decay)
-    return torch.optim.AdamW(parameters, recipe.learning_rate, weight_decay=recipe.weight_decay)
+        return torch.optim.SGD(groups, recipe.learning_rate, momentum=MOMENTUM, weight_decay=recipe.weight_decay)
+    return torch.optim.AdamW(groups, recipe.learning_rate, weight_decay=recipe.weight_decay)
 
 
 def _keep(

@@ -17,7 +17,13 @@ PAPERS = ("deeplab",)
 NEAR = [[0, 1], [1, 0]]
 FAR = [*NEAR, [0, 9], [9, 0], [0, 25], [25, 0]]
 
-GO_ON = {"n_steps": 600, "learning_rate": 2e-4, "batch_size": 16, "weight_decay": 0.02}
+GO_ON = {
+    "n_steps": 600,
+    "learning_rate": 2e-4,
+    "batch_size": 16,
+    "weight_decay": 0.02,
+    "slower": {"network.encoder": 0.2},
+}
 
 
 def _settings(kinds: list[str], steps: list[list[int]]) -> dict[str, Any]:
