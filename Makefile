@@ -49,7 +49,7 @@ bench-gpu: ## time decoding and learning on a GPU, recorded, likewise (PEERS=fol
 	PYTHONPATH=src:. $(PYTHON) -m benchmarks.gpu $(if $(PEERS),--peers $(PEERS)) $(ARGS)
 
 results: $(USER_ENV) ## docs/results.md from the runs recorded under results/
-	$(VENV)/bin/locpmap report results/mnist results/caltech --markdown docs/results.md
+	$(VENV)/bin/locpmap report results/mnist results/caltech results/stanford --markdown docs/results.md
 
 docs: $(DOCS_ENV) ## the pages and their gallery: docs/_build/html/index.html
 	rm -rf docs/generated/api  # pages of names that are gone would stay

@@ -367,7 +367,9 @@ def test_a_run_has_every_row_and_can_be_interrupted(tmp_path: Path, monkeypatch:
     pictures = np.load(tmp_path / "whole" / "pictures.npz")
     assert pictures["boosted/input"].shape == (3, 56, 72, 3)
     assert pictures["deeplab/joint/locpmap/probability"].shape == (3, 56, 72, 2)
-    assert (pictures["deeplab/joint/locpmap/labels"] == -1).any()
+    outside = pictures["deeplab/joint/locpmap/labels"] == -1
+    assert outside.any()
+    np.testing.assert_array_equal(pictures["deeplab/unaries/argmax/labels"] == -1, outside)
 
     calls, make_row = 0, rows.make_row
 

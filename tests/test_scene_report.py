@@ -467,6 +467,14 @@ def test_pictures_may_be_missing(kept: tuple[str, ...], tmp_path: Path) -> None:
     assert ("the most variable tenth holds" in words) == (kept == ("labels", "variance"))
 
 
+def test_a_record_may_come_without_its_photographs(tmp_path: Path) -> None:
+    folder = write_scenes(tmp_path, quick())
+    (folder / "pictures.npz").unlink()
+    page = Page(write_report(folder).read_text()).words
+    assert "There are no pictures of LocPMAP on the boosted unaries" in page
+    assert "The paper's Figure" not in page
+
+
 def test_odd_values_in_pictures_are_drawn_over(tmp_path: Path) -> None:
     content = quick()
     folder = write_scenes(tmp_path, content)

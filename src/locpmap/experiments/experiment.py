@@ -129,6 +129,10 @@ class Case:
         """What a person would look at, (N, H, W) or (N, H, W, 3)."""
         return part.inputs
 
+    def outside(self, part: Part) -> Array:
+        """Which sites (N, H, W) of the arrays belong to no image."""
+        return np.zeros(part.truth.shape, bool)
+
 
 def derive_seed(*words: object) -> int:
     """A number below 2^31 from words, by NumPy's SeedSequence.

@@ -130,7 +130,8 @@ class Subject:
                 raise InputError("this model has no network, expected another decoder than argmax")
             self._network = probability, time.perf_counter() - began
         probability, seconds = self._network[0][:n_images], self._network[1]
-        return probability.argmax(axis=-1), probability, None, seconds, "exact"
+        labels = np.where(self.case.outside(self.test(n_images)), VOID, probability.argmax(axis=-1))
+        return labels, probability, None, seconds, "exact"
 
 
 def _joined(parts: list[Result]) -> Decoded:

@@ -26,10 +26,13 @@ ODD = (zlib.error, TypeError, MemoryError, OverflowError)  # what else damaged f
 def read_pictures(folder: PathLike, record: Record) -> Pictures:
     """The example images: arrays (n, H, W) or, with colours or labels, (n, H, W, k), by name.
 
-    Input and truth of every level have to be there.
+    Input and truth of every level have to be there.  Photographs belong to their owners: where a record of scenes has
+    come without its pictures, there are none.
     """
     most = MAX_SCENES if record.is_scenes else MAX_PICTURES
     path = run_folder(folder) / "pictures.npz"
+    if record.is_scenes and not path.exists():
+        return {}
     size_of(path, "the pictures of a run")
     try:
         # Opened here, for NumPy leaves a damaged file open.

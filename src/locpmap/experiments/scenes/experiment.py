@@ -26,7 +26,7 @@ UNARIES = {
     "pretrained": "Unaries by a feature pyramid on an encoder that was trained on ImageNet.",
 }
 # Scenes that decoders are given which take seconds for one; the others get all.
-LIMITS = {"annealing": 40, "graph-cut": 40, "trw": 20, "perturb-and-max-product": 10}
+LIMITS = {"graph-cut": 10, "perturb-and-max-product": 10}
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,10 @@ class SceneCase(Case):
     def images(self, part: Part) -> Array:
         """The photographs on canvases (N, H, W, 3), grey outside."""
         return self.canvas([self.data.scenes[number][1] for number in part.inputs], GREY)
+
+    def outside(self, part: Part) -> Array:
+        """What of the canvases lies beside the scenes."""
+        return self.canvas([np.zeros(self.data.scenes.labels[number].shape, bool) for number in part.inputs], True)
 
     def canvas(self, arrays: Sequence[Array], fill: Any) -> Array:
         """Arrays (h, w, ..) of scenes as one (N, H, W, ..), completed with ``fill``."""
