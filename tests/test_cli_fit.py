@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -189,6 +190,13 @@ def test_a_decoder_without_probabilities_writes_labels(data: Path, models: dict[
 
 
 # refusals
+
+
+def test_devices_that_are_not_there(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Run(capsys, *fit(data, "--device", "gpu")).check_refusal("unknown device 'gpu'")
+    if importlib.util.find_spec("torch") is None or not importlib.import_module("torch").cuda.is_available():
+        Run(capsys, *fit(data, "--device", "cuda")).check_refusal("use backend='numba' with device='cpu'")
+    assert not (data / "m.safetensors").exists()
 
 
 def test_folders_that_do_not_match(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

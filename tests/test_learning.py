@@ -416,7 +416,7 @@ def test_consistent_gradients_are_those_of_the_reported_likelihood() -> None:
     batch = Batch(ImageFeatures()(images), labels.reshape(3, -1).astype(np.int16), np.ones((1, 1)))
     objective = Objective(parameters, [batch], Backend("numba"), Threads(1), l2=0.0)
     w = np.random.default_rng(12).normal(size=parameters.size)
-    samples = sampler_of(parameters, "sites", 1)(batch, w, 5, 0)
+    samples = sampler_of(parameters, "sites", 1)(batch, w, 5, 0, 0)
     value, slope = objective.total(batch, w, samples)
     crf = lp.CRF(3)
     crf.parameters, crf._learned = parameters, parameters.expand(w)
@@ -502,9 +502,9 @@ def test_every_step_draws_new_samples_and_every_check_the_same() -> None:
     objective = Objective(parameters, batches, Backend("numba"), Threads(1), l2=0.0)
     sampler, seeds = sampler_of(parameters, "sites", 1), []
 
-    def watched(batch: Batch, w: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
+    def watched(batch: Batch, w: np.ndarray, n_samples: int, seed: int, first_image: int) -> np.ndarray:
         seeds.append((n_samples, seed))
-        return sampler(batch, w, n_samples, seed)
+        return sampler(batch, w, n_samples, seed, first_image)
 
     control = Control(2, 0.0, 0, None, checkpoint.Checkpoint(None))
     fit_stochastic("consistent", objective, batches, batches, np.zeros(parameters.size), control, watched)
@@ -520,7 +520,7 @@ def test_samples_leave_void_sites_out() -> None:
     given = labels.reshape(2, -1).astype(np.int16)
     given[:, ::5] = VOID
     batch = Batch(ImageFeatures()(images), given, np.ones((1, 1)))
-    samples = sampler_of(parameters, "sites", 1)(batch, np.ones(parameters.size), 6, 0)
+    samples = sampler_of(parameters, "sites", 1)(batch, np.ones(parameters.size), 6, 0, 0)
     assert samples.shape == (2, 16, 6)
     np.testing.assert_array_equal(samples == VOID, np.broadcast_to((given == VOID)[:, :, None], samples.shape))
 

@@ -74,48 +74,55 @@ def fit(
     checkpoint: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Keeps the state; an interrupted fit goes on from there.")
     ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Learn the weights of a CRF from folders whose files are matched by name, and write a model file.
 
-    Files are read one at a time, again in every pass, so the data need not fit into memory.
+    Files are read one at a time, again in every pass, so the data need not fit into memory.  Under ``torchrun
+    --nproc-per-node N -m locpmap fit ..`` N processes learn the same weights, each from its share of the inputs.
     """
     from locpmap.cli.progress import ProgressBar
     from locpmap.crf import CRF
     from locpmap.formats.atomic import checked_target
+    from locpmap.learning import joined_processes
 
-    examples = match(unary, images, labels)
-    inputs = [path for example in examples for path in example.paths]
-    target = checked_target(output, *inputs)
-    if checkpoint is not None and checked_target(checkpoint, *inputs) == target:
-        raise InputError(f"--checkpoint is {checkpoint}, the file of the model, expected another file")
-    tiles = _parse_blocks(blocks)
-    extract = _features(examples[0], pairwise, connectivity)
-    crf = CRF(
-        count_labels(examples, n_labels, ignore_label),
-        features=extract,
-        unary="scale" if scale else "tables",
-        tied=tied,
-        symmetric=symmetric,
-        potts=potts,
-        non_negative=non_negative,
-        ignore_label=ignore_label,
-    )
-    with ProgressBar(f"{objective} of {len(examples)} inputs", hidden=as_json) as bar:
-        result = crf.fit(
-            LabelledFolder(examples, extract),
-            objective=objective,
-            blocks=tiles,
-            l2=l2,
-            batch_size=batch_size,
-            max_iterations=max_iterations,
-            seed=seed,
-            checkpoint=checkpoint,
-            progress=lambda done, most, value: bar.update(done, most),
+    with joined_processes() as processes:
+        examples = match(unary, images, labels)
+        inputs = [path for example in examples for path in example.paths]
+        target = checked_target(output, *inputs)
+        if checkpoint is not None and checked_target(checkpoint, *inputs) == target:
+            raise InputError(f"--checkpoint is {checkpoint}, the file of the model, expected another file")
+        tiles = _parse_blocks(blocks)
+        extract = _features(examples[0], pairwise, connectivity)
+        crf = CRF(
+            count_labels(examples, n_labels, ignore_label),
+            features=extract,
+            unary="scale" if scale else "tables",
+            tied=tied,
+            symmetric=symmetric,
+            potts=potts,
+            non_negative=non_negative,
+            ignore_label=ignore_label,
         )
-    crf.save(output)
-    report = _report(result, crf.n_labels, output)
-    typer.echo(json.dumps(report, allow_nan=False) if as_json else _table(report))
+        with ProgressBar(f"{objective} of {len(examples)} inputs", hidden=as_json) as bar:
+            result = crf.fit(
+                LabelledFolder(examples, extract),
+                objective=objective,
+                blocks=tiles,
+                l2=l2,
+                batch_size=batch_size,
+                max_iterations=max_iterations,
+                seed=seed,
+                checkpoint=checkpoint,
+                progress=lambda done, most, value: bar.update(done, most),
+                device=device,
+                processes=processes,
+            )
+        if processes.first:
+            crf.save(output)
+            report = _report(result, crf.n_labels, output)
+            typer.echo(json.dumps(report, allow_nan=False) if as_json else _table(report))
 
 
 def _features(first: Example, pairwise: str | None, connectivity: int) -> ImageFeatures | GivenUnary:

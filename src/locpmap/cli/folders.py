@@ -41,6 +41,11 @@ class Example:
         """All files there are."""
         return [path for path in (self.unary, self.image, self.labels) if path is not None]
 
+    def resolved(self) -> Example:
+        """The same from any working directory."""
+        parts = (self.unary, self.image, self.labels)
+        return Example(self.stem, *(None if path is None else path.resolve() for path in parts))
+
     def read_unary(self) -> Array | None:
         """(H, W, D); a file of shape (H, W) has one feature."""
         from locpmap.formats.arrays import read_array
@@ -96,15 +101,21 @@ class LabelledFolder:
     examples: Sequence[Example]
     extract: ImageFeatures | GivenUnary
 
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, number: int) -> tuple[Features, Array]:
+        example = self.examples[number]
+        features, labels = example.features(self.extract), example.read_labels()
+        if labels.shape != features.structure.shape:
+            raise InputError(
+                f"{example.labels} has shape {labels.shape}, expected {features.structure.shape}"
+                f" like {example.unary or example.image}"
+            )
+        return features, labels
+
     def __iter__(self) -> Iterator[tuple[Features, Array]]:
-        for example in self.examples:
-            features, labels = example.features(self.extract), example.read_labels()
-            if labels.shape != features.structure.shape:
-                raise InputError(
-                    f"{example.labels} has shape {labels.shape}, expected {features.structure.shape}"
-                    f" like {example.unary or example.image}"
-                )
-            yield features, labels
+        return (self[number] for number in range(len(self)))
 
 
 def match(unary: Path | None, images: Path | None, labels: Path | None = None) -> list[Example]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ from locpmap.errors import InputError, unknown
 
 N_BEST = 5  # decoders of a model in the table at the end
 MAX_SEEDS = 1000
+FOR_DECODERS = timedelta(days=7)  # while the first of several processes decodes, the others wait
 
 
 def reproduce(
@@ -49,45 +51,55 @@ def reproduce(
 ) -> None:
     """Learn, decode by every decoder, and write result.json, pictures.npz and report.html.
 
-    Stop it at any time: the same command goes on where it was.
+    Stop it at any time: the same command goes on where it was.  Under ``torchrun --nproc-per-node N -m locpmap
+    reproduce ..`` N processes train the networks that learn together with a CRF; the first one does all else.
     """
     from locpmap.experiments import run
     from locpmap.experiments.protocol import known_experiment
+    from locpmap.learning import joined_processes
 
-    folder = Path("out") / known_experiment(experiment).name if output is None else output
-    if train and experiment == "stanford":
-        raise InputError("--train is given with stanford, expected it with digits: stanford trains its networks always")
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"--output is {folder}, a file, expected a folder")
-    levels = _levels(experiment, level, unary)
-    fetch_with_bar(known_experiment(experiment).dataset, data, None, hidden=as_json)
-    with RunBars(hidden=as_json) as bars:
-        path = run(
-            experiment,
-            folder,
-            seeds=None if seeds is None else range(seeds),
-            fast=fast,
-            train=train,
-            device=device,
-            data=data,
-            levels=levels,
-            models=None if models is None else [name.strip() for name in models.split(",") if name.strip()],
-            progress=bars,
-            command=shlex.join(["locpmap", *sys.argv[1:]]),
-        )
-    written: Path | None = None
-    if report:
-        from locpmap.report import write_report
+    with joined_processes(FOR_DECODERS) as processes:
+        folder = Path("out") / known_experiment(experiment).name if output is None else output
+        if train and experiment == "stanford":
+            raise InputError(
+                "--train is given with stanford, expected it with digits: stanford trains its networks always"
+            )
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"--output is {folder}, a file, expected a folder")
+        levels = _levels(experiment, level, unary)
+        if processes.first:
+            fetch_with_bar(known_experiment(experiment).dataset, data, None, hidden=as_json)
+        processes.tell("")  # now the data are there
+        with RunBars(hidden=as_json or not processes.first) as bars:
+            path = run(
+                experiment,
+                folder,
+                seeds=None if seeds is None else range(seeds),
+                fast=fast,
+                train=train,
+                device=device,
+                data=data,
+                levels=levels,
+                models=None if models is None else [name.strip() for name in models.split(",") if name.strip()],
+                progress=bars,
+                command=shlex.join(["locpmap", *sys.argv[1:]]),
+                processes=processes,
+            )
+        if not processes.first:
+            return
+        written: Path | None = None
+        if report:
+            from locpmap.report import write_report
 
-        written = write_report(folder)
-    result = json.loads(path.read_text("utf-8"))
-    summary = {
-        "experiment": experiment,
-        "result": str(path),
-        "report": None if written is None else str(written),
-        "best": best_decoders(result),
-    }
-    typer.echo(json.dumps(summary, allow_nan=False) if as_json else _table(summary))
+            written = write_report(folder)
+        result = json.loads(path.read_text("utf-8"))
+        summary = {
+            "experiment": experiment,
+            "result": str(path),
+            "report": None if written is None else str(written),
+            "best": best_decoders(result),
+        }
+        typer.echo(json.dumps(summary, allow_nan=False) if as_json else _table(summary))
 
 
 def _levels(experiment: str, levels: list[str] | None, unary: str | None) -> list[str] | None:

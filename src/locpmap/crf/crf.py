@@ -16,6 +16,7 @@ from locpmap.crf.compose import compose
 from locpmap.crf.fitting import OBJECTIVES, Extractor, Options, fit
 from locpmap.crf.inputs import Labelling, gather
 from locpmap.crf.model_file import ModelFile
+from locpmap.crf.placement import place_fit
 from locpmap.crf.progress import listener
 from locpmap.errors import InputError, InputTypeError, unknown
 from locpmap.features import Features, ImageFeatures
@@ -25,6 +26,7 @@ from locpmap.kernels import learning_backend
 from locpmap.kernels.threads import Threads, available_threads
 from locpmap.learning.batches import VOID, about
 from locpmap.learning.parameters import Parameters, check_kind
+from locpmap.learning.processes import ALONE, Processes
 from locpmap.learning.result import FitResult
 from locpmap.potentials import Potentials
 
@@ -126,6 +128,7 @@ class CRF:
         backend: str = "auto",
         device: str = "auto",
         standard_errors: bool = True,
+        processes: Processes = ALONE,
     ) -> FitResult:
         """Learn the weights.
 
@@ -150,8 +153,11 @@ class CRF:
             progress: True for a bar, or a function of (iteration, most, value).
             n_threads: Threads to use; the result does not depend on it.
             backend: "auto", "numba", "triton", "torch" or "reference".
-            device: "auto" (the CPU), "cpu" or "cuda" (Triton, also for the samples of "consistent").
+            device: "cpu", "cuda" (Triton, also for the samples of "consistent") or "auto": the GPU for tensors that lie
+                there and, where there is one, for large data in memory.
             standard_errors: Whether to compute Godambe standard errors (needs at least ten inputs).
+            processes: Those that learn together, of `locpmap.learning.joined_processes`: all are given the same data,
+                work on a share of the inputs each, and come to the same weights, those of one process but for rounding.
 
         Cost of a pass: O(S · L · (D + degree · F)) for "pseudolikelihood", O(S · L² · ..) for rows and columns.
         """
@@ -174,6 +180,8 @@ class CRF:
         kernels = learning_backend(backend, device)
         extract, read = Extractor(self.features), Labelling(self.n_labels, self.ignore_label)
         source = gather(inputs, labels, site_weights, extract, read)
+        if (backend, device) == ("auto", "auto"):
+            kernels = place_fit(inputs, source, self.n_labels, kernels, processes)
         held_out = None if validation is None else gather(*validation, None, extract, read)
         options = Options(
             objective,
@@ -187,8 +195,10 @@ class CRF:
             progress,
             standard_errors,
             kernels.device or device,
+            processes,
         )
-        threads = Threads(n_threads or available_threads()) if kernels.name == "numba" else Threads(1)
+        own_threads = n_threads or max(1, available_threads() // processes.per_machine)
+        threads = Threads(own_threads) if kernels.name == "numba" else Threads(1)
         try:
             self.parameters, self.fit_result = fit(self._parameters, source, held_out, options, kernels, threads)
         finally:

@@ -22,10 +22,11 @@ from locpmap.inference import LocPMAP, infer
 from locpmap.kernels import Backend
 from locpmap.kernels.threads import Threads
 from locpmap.learning.batches import Batch, Source, split
-from locpmap.learning.checkpoint import Checkpoint
+from locpmap.learning.checkpoint import Checkpoint, digest_of
 from locpmap.learning.fit import Control, Sampler, fit_all, fit_stochastic
 from locpmap.learning.objectives import Objective
 from locpmap.learning.parameters import Parameters
+from locpmap.learning.processes import ALONE, Processes
 from locpmap.learning.result import FitResult
 
 Array = npt.NDArray[Any]
@@ -75,6 +76,7 @@ class Options:
     progress: bool | Callable[[int, int, float], None]
     standard_errors: bool
     device: str  # where samples are drawn
+    processes: Processes = ALONE
 
 
 def fit(
@@ -93,15 +95,22 @@ def fit(
     blocks = {"composite": options.blocks or "rows+columns", "likelihood": "all"}.get(options.objective)
     if options.objective == "composite" and options.blocks is None and not isinstance(first.features.structure, Grid):
         raise InputError("blocks is missing, expected a list of site lists for objective='composite' on a graph")
-    objective = Objective(parameters, source, kernels, threads, l2=options.l2, blocks=blocks)
+    processes = options.processes
+    objective = Objective(parameters, source, kernels, threads, l2=options.l2, blocks=blocks, processes=processes)
+    if objective.n_images < processes.size:
+        raise InputError(
+            f"there are {processes.size} processes for {objective.n_images} labelled inputs, expected no more processes"
+            " than inputs"
+        )
     store = (
         None
         if options.checkpoint is None
         else FileStore(options.checkpoint, _fingerprint(objective, validation, options))
     )
-    with listener(options.progress, options.objective) as progress:
+    with listener(processes.first and options.progress, options.objective) as progress:
+        checkpoint = Checkpoint(store, processes)
         control = Control(
-            options.max_iterations, options.tolerance, options.seed, progress, Checkpoint(store), options.batch_size
+            options.max_iterations, options.tolerance, options.seed, progress, checkpoint, options.batch_size
         )
         start = np.zeros(parameters.size)
         if options.objective != "consistent" and options.batch_size is None:
@@ -120,12 +129,13 @@ def fit(
                 calm = replace(control, checkpoint=Checkpoint(None))
                 # Where true neighbours say nearly everything, pseudolikelihood forgets the unaries and is a bad place
                 # to begin: weights learned as if sites had no neighbours stand by.
-                alone = Objective(parameters, training, kernels, threads, l2=options.l2, alone=True)
+                how = (parameters, training, kernels, threads)
+                alone = Objective(*how, l2=options.l2, alone=True, processes=processes)
                 independent = fit_all("independent sites", alone, start, calm, with_errors=False).w
                 start = fit_all("pseudolikelihood", objective, start, calm, with_errors=False).w
-            how = (start, control, sampler, independent)
-            result = fit_stochastic(options.objective, objective, training, held_out, *how)
-    if store is not None:
+            begin = (start, control, sampler, independent)
+            result = fit_stochastic(options.objective, objective, training, held_out, *begin)
+    if store is not None and processes.first:
         store.remove()
     return parameters, result
 
@@ -133,10 +143,11 @@ def fit(
 def sampler_of(parameters: Parameters, blocks: Any, n_threads: int, device: str = "auto") -> Sampler:
     """LocPMAP as the learner sees it; the same samples on any device, but for rounding."""
 
-    def sample(batch: Batch, w: Array, n_samples: int, seed: int) -> Array:
+    def sample(batch: Batch, w: Array, n_samples: int, seed: int, first_image: int) -> Array:
         potentials = compose(batch.features, *parameters.expand(w), potts=parameters.potts, mask=batch.mask())
         decoder = LocPMAP(n_samples, blocks=blocks, keep_samples=True)
-        samples = infer(potentials, decoder, seed=seed, n_threads=n_threads, device=device).samples
+        how: dict[str, Any] = {"seed": seed, "first_image": first_image, "n_threads": n_threads, "device": device}
+        samples = infer(potentials, decoder, **how).samples
         # Masked sites come back as -1, as void ones are marked.
         flat = np.asarray(samples, np.int16).reshape(n_samples, *batch.labels.shape)
         return np.ascontiguousarray(np.moveaxis(flat, 0, 2))
@@ -162,7 +173,7 @@ def _fingerprint(objective: Objective, validation: Source | None, options: Optio
         "batch_size": options.batch_size,
         "tolerance": options.tolerance,
         "parameters": json.loads(json.dumps(asdict(objective.parameters))),  # as it comes back from a file
-        "labels": objective.digest,
-        "scales": [float(scale) for scale in objective.scales],
-        "validation": None if validation is None else objective.on(validation).digest,
+        "labels": digest_of(objective.source, options.processes),
+        "scales": [float(f"{scale:.6g}") for scale in objective.scales],  # rounding differs by number of processes
+        "validation": None if validation is None else digest_of(validation, options.processes),
     }

@@ -7,6 +7,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -136,10 +137,10 @@ def _joined(group: list[Batch]) -> Batch:
     return Batch(features, np.concatenate([batch.labels for batch in group]), np.concatenate(weights))
 
 
-def _stream(pairs: Iterable[Any], extract: Extract, read: Labelling) -> Iterator[Batch]:
-    """Consecutive inputs of one shape, put together up to some size."""
+def _stream(pairs: Iterable[Any], extract: Extract, read: Labelling, first: int = 0, step: int = 1) -> Iterator[Batch]:
+    """Consecutive inputs of one shape, put together up to some size; ``first``, ``step``: of every so many-th input."""
     waiting: list[Batch] = []
-    for n, pair in enumerate(pairs):
+    for n, pair in _every(pairs, first, step):
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise InputError(f"item {n} of the inputs is a {type(pair).__name__}, expected a pair (input, labels)")
         batch = _batch(extract(*pair), pair[1], None, read, f"the labels of item {n}")
@@ -152,6 +153,13 @@ def _stream(pairs: Iterable[Any], extract: Extract, read: Labelling) -> Iterator
         waiting.append(batch)
     if waiting:
         yield _joined(waiting)
+
+
+def _every(pairs: Any, first: int, step: int) -> Iterable[tuple[int, Any]]:
+    """Every so many-th pair with its number; where pairs can be asked for by number, no others are read."""
+    if step > 1 and hasattr(pairs, "__getitem__") and hasattr(pairs, "__len__"):
+        return ((n, pairs[n]) for n in range(first, len(pairs), step))
+    return islice(enumerate(pairs), first, None, step)
 
 
 @dataclass(frozen=True)
@@ -177,11 +185,16 @@ class Items:
 class Stream:
     """A source that goes through the caller's pairs anew in every pass, holding one batch at a time."""
 
-    def __init__(self, pairs: Iterable[Any], extract: Extract, read: Labelling) -> None:
-        self._pairs, self._extract, self._read = pairs, extract, read
+    def __init__(self, pairs: Iterable[Any], extract: Extract, read: Labelling, first: int = 0, step: int = 1) -> None:
+        self._how = (pairs, extract, read)
+        self._first, self._step = first, step
+
+    def share(self, rank: int, size: int) -> Stream:
+        """The inputs of one of several processes."""
+        return Stream(*self._how, rank, size)
 
     def __iter__(self) -> Iterator[Batch]:
-        return _stream(self._pairs, self._extract, self._read)
+        return _stream(*self._how, self._first, self._step)
 
 
 class Spool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from locpmap.errors import InputError
 from locpmap.experiments.experiment import Case
 from locpmap.experiments.model import Fitted, Model, Progress
 from locpmap.experiments.stages import Stages, digest, resumed
+from locpmap.learning.processes import ALONE, Processes
 
 
 class KeptFits:
@@ -21,11 +23,19 @@ class KeptFits:
     """
 
     def __init__(
-        self, stages: Stages, case: Case, models: Mapping[str, Model], device: str, progress: Progress, guard: str
+        self,
+        stages: Stages,
+        case: Case,
+        models: Mapping[str, Model],
+        device: str,
+        progress: Progress,
+        guard: str,
+        processes: Processes = ALONE,
     ) -> None:
         self.stages, self.case, self.models = stages, case, models
         self.device, self.progress = device, progress
         self.guard = guard  # digest of what all stages of the run depend on
+        self.processes = processes
         self._ready: dict[str, tuple[dict[str, Any], Fitted | None]] = {}
 
     def fitted(self, name: str) -> Fitted:
@@ -71,6 +81,8 @@ class KeptFits:
 
     def _fit(self, name: str, settings: dict[str, Any]) -> None:
         model = self.models[name]
+        if model.together:
+            self.ask_partners(name)
         fitted = resumed(self.checkpoint(name), lambda: model.fit(self.case, self, self.device, self.progress))
         path = self._weights(name)
         fitted.save(path)
@@ -78,6 +90,10 @@ class KeptFits:
         # What was learned is read back when it is needed, so that this run and one that goes on use the same weights.
         self._ready[name] = self.stages.keep(self._stage(name), settings, record), None
         self.checkpoint(name).unlink(missing_ok=True)
+
+    def ask_partners(self, name: str) -> None:
+        """Have the other processes of the run fit that model, too."""
+        self.processes.tell(json.dumps({"level": self.case.level, "seed": self.case.seed, "model": name}))
 
     def _settings(self, model: Model) -> dict[str, Any]:
         return {

@@ -6,11 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy.typing as npt
 
 from locpmap.experiments.experiment import Case
+from locpmap.learning import Processes
 from locpmap.potentials import Potentials
 
 Array = npt.NDArray[Any]
@@ -39,6 +40,8 @@ class Fitted(ABC):
 class Fits(Protocol):
     """The fitted models of one case, which a model may build upon."""
 
+    processes: Processes  # those that take part in a fit
+
     def fitted(self, name: str) -> Fitted:
         """Another model, fitted first if need be; it must stand in ``needs``."""
 
@@ -54,6 +57,7 @@ class Fits(Protocol):
 class Model(ABC):
     """A way to learn, without weights."""
 
+    together: ClassVar[bool] = False  # whether all processes of a run take part in a fit, and not the first one alone
     name: str
     features: str  # "raw" or "deep"
     learning: str  # "pseudolikelihood", "composite", "consistent" or "cross-entropy"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy.typing as npt
 
@@ -73,6 +73,7 @@ class NetworkModel(Model):
     drawn anew in every step), the ``objective`` and, where couplings are predicted, the ``steps`` to the neighbours.
     """
 
+    together: ClassVar[bool] = True
     features: str = "deep"
 
     def needs_for(self, case: Case) -> tuple[str, ...]:
@@ -91,7 +92,8 @@ class NetworkModel(Model):
         network = self._build(case, store, seed).to(place)
         batches = Batches(case, self.settings["noise"], recipe.batch_size, place)
         state = store.checkpoint(self.name)
-        result = train(network, batches, recipe, seed=seed, checkpoint=state, progress=progress)
+        how: dict[str, Any] = {"seed": seed, "checkpoint": state, "progress": progress, "processes": store.processes}
+        result = train(network, batches, recipe, **how)
         return FittedNetwork(network, {"losses": [round(loss, 5) for loss in result.losses]}, result.seconds)
 
     def load(self, path: Path, case: Case, store: Fits, device: str) -> Fitted:

@@ -20,11 +20,13 @@ from locpmap.experiments.decoders import LISTED, Listed, listed
 from locpmap.experiments.experiment import Case, Experiment
 from locpmap.experiments.fits import KeptFits
 from locpmap.experiments.model import Model
+from locpmap.experiments.partners import help_train
 from locpmap.experiments.pictures import N_PICTURES, draw_pictures, write_pictures
 from locpmap.experiments.progress import RunProgress, Silent
 from locpmap.experiments.protocol import known_experiment
 from locpmap.experiments.rows import Subject, make_row
 from locpmap.experiments.stages import Stages, digest
+from locpmap.learning.processes import ALONE, Processes
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -42,6 +44,7 @@ def run(
     models: Sequence[str] | None = None,
     progress: RunProgress | None = None,
     command: str = "",
+    processes: Processes = ALONE,
 ) -> Path:
     """Run an experiment and write ``result.json`` and ``pictures.npz``; returns the path of the former.
 
@@ -58,6 +61,8 @@ def run(
         models: Names of models; all of the experiment by default.
         progress: Told what is under way.
         command: What the record says the run was started by.
+        processes: Those that train networks together, of `locpmap.learning.joined_processes`; all else is done by the
+            first.
     """
     protocol = known_experiment(experiment)
     protocol = replace(protocol.smoke() if fast else protocol, train=train)
@@ -71,10 +76,15 @@ def run(
         raise unknown("device", device, DEVICES)
     loaded = protocol.load(data)
     target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
     stages = Stages(target / "stages")
-    guard = _claim(target, stages, protocol, record.data_files(loaded))
-    return _Run(plan, loaded, target, stages, guard, device, progress or Silent(), command).finish()
+    if not processes.first:
+        help_train(protocol, loaded, stages, processes.tell(""), device, processes)
+        return target / "result.json"
+    target.mkdir(parents=True, exist_ok=True)
+    guard = processes.tell(_claim(target, stages, protocol, record.data_files(loaded)))
+    path = _Run(plan, loaded, target, stages, guard, device, progress or Silent(), command, processes).finish()
+    processes.tell("")  # there is nothing left to help with
+    return path
 
 
 @dataclass(frozen=True)
@@ -116,6 +126,7 @@ class _Run:
     device: str
     progress: RunProgress
     command: str
+    processes: Processes
     done: int = 0
     fits: list[dict[str, Any]] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -161,7 +172,7 @@ class _Run:
 
     def _case(self, case: Case) -> None:
         known = catalogue(self.plan.experiment)
-        fits = KeptFits(self.stages, case, known, self.device, self.progress.step, self.guard)
+        fits = KeptFits(self.stages, case, known, self.device, self.progress.step, self.guard, self.processes)
         if case.seed == self.plan.seeds[0]:
             shown = case.test.first(N_PICTURES)
             self.pictures |= {f"{case.level}/input": case.images(shown), f"{case.level}/truth": shown.truth}

@@ -48,12 +48,17 @@ def gpu_pays(potentials: Potentials, decoder: Decoder) -> bool:
     work = potentials.unary.size * int(getattr(decoder, "n_samples", 1))
     if work < (WORTH_A_TRANSFER if "torch" in sys.modules else WORTH_AN_IMPORT):
         return False
+    return gpu_has_room(bytes_needed(potentials))
+
+
+def gpu_has_room(needed: float) -> bool:
+    """Whether there is a GPU with so many bytes free; torch is imported only where there is a driver."""
     if "torch" not in sys.modules and not DRIVER.exists():
         return False
     if find_spec("torch") is None or find_spec(ON_GPU) is None:
         return False
     cuda = import_module("torch").cuda
-    return bool(cuda.is_available()) and bytes_needed(potentials) <= free_bytes(cuda)
+    return bool(cuda.is_available()) and needed <= free_bytes(cuda)
 
 
 def bytes_needed(potentials: Potentials) -> int:

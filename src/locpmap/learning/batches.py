@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.features import Features
+from locpmap.learning.processes import Processes
 
 Array = npt.NDArray[Any]
 VOID = -1
@@ -60,6 +61,34 @@ class Batch:
 
 
 Source = Iterable[Batch]
+
+
+@dataclass(frozen=True)
+class Share:
+    """The images of one of several processes: those at places rank, rank + size, .. of all."""
+
+    source: Source
+    rank: int
+    size: int
+
+    def __iter__(self) -> Iterator[Batch]:
+        first = 0
+        for batch in self.source:
+            own = np.arange((self.rank - first) % self.size, batch.n_images, self.size)
+            first += batch.n_images
+            if len(own):
+                yield batch.part(own)
+
+
+def share(source: Source, processes: Processes) -> Source:
+    """What this process works on; a source that can leave out the others' images without reading them does."""
+    if processes.size == 1:
+        return source
+    if hasattr(source, "share"):
+        own: Source = source.share(processes.rank, processes.size)
+        return own
+    own = Share(source, processes.rank, processes.size)
+    return list(own) if isinstance(source, list) else own
 
 
 def split(batches: Sequence[Batch], share: float, seed: int) -> tuple[list[Batch], list[Batch]]:

@@ -21,8 +21,9 @@ from locpmap.learning.stochastic import STEPS_PER_CHECK, Descent, descend
 Array = npt.NDArray[Any]
 Progress = Callable[[int, int, float], None]  # iteration, of at most, value
 
-# Labels (N, S, M) of M samples for a batch under weights w; the last argument keys the noise.
-Sampler = Callable[[Batch, Array, int, int], Array]
+# Labels (N, S, M) of M samples for a batch under weights w; the last arguments, a seed and the place of the batch's
+# first image among those that are sampled with it, key the noise.
+Sampler = Callable[[Batch, Array, int, int, int], Array]
 SITES_PER_STEP = 50_000  # of a mini-batch, unless the caller says how many images
 HELD_OUT_SITES = 100_000  # a fixed subset, if there are more
 SAMPLES, HELD_OUT_SAMPLES = 4, 8
@@ -113,30 +114,37 @@ def fit_stochastic(
     current weights, afresh in every step: the likelihood of the probabilities that LocPMAP reports.
     """
     began = time.perf_counter()
-    parameters, scales = objective.parameters, objective.scales
+    parameters, scales, processes = objective.parameters, objective.scales, objective.processes
     held_out = about(held_out, HELD_OUT_SITES)
     weight = sum(batch.weight() for batch in held_out)
 
     def size(batch: Batch) -> int:
         return control.batch_size or max(1, SITES_PER_STEP // batch.labels.shape[1])
 
+    def sums(batch: Batch, w: Array, n_samples: int, seed: int, turn: int = 0) -> Array:
+        """Value and slope, (1 + P,), of this process's part of a batch."""
+        own = processes.part(batch.n_images, turn)
+        if own.start == own.stop:
+            return np.zeros(1 + len(w))
+        part = batch if processes.size == 1 else batch.part(own)
+        samples = None if sampler is None else sampler(part, w, n_samples, seed, own.start)
+        return np.append(*objective.total(part, w, samples))
+
     def gradient(point: Array, step: int) -> tuple[float, Array]:
         w = point / scales
         batch = draw(training, size, control.seed, step)
-        samples = None if sampler is None else sampler(batch, w, SAMPLES, control.seed + step)
-        value, slope = objective.total(batch, w, samples)
+        value, *slope = processes.total(sums(batch, w, SAMPLES, control.seed + step))
         # The batch's share of the sum, whatever it weighs itself: heavy images count more, light ones less.
         here = objective.weight * batch.n_images / objective.n_images
-        return value / here, (slope / here + objective.penalty(w)[1]) / scales
+        return float(value) / here, (np.array(slope) / here + objective.penalty(w)[1]) / scales
 
     def judge(point: Array) -> float:
         w = point / scales
-        total = 0.0
-        for batch in held_out:
+        total = np.zeros(1 + len(w))
+        for turn, batch in enumerate(held_out):
             # The same noise at every check, so that values can be compared.
-            samples = None if sampler is None else sampler(batch, w, HELD_OUT_SAMPLES, HELD_OUT_SEED + control.seed)
-            total += objective.total(batch, w, samples)[0]
-        return total / weight
+            total += sums(batch, w, HELD_OUT_SAMPLES, HELD_OUT_SEED + control.seed, turn)
+        return float(processes.total(total)[0]) / weight
 
     def after_check(descent: Descent) -> None:
         control.checkpoint.offer(descent.state())

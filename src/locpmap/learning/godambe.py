@@ -34,9 +34,10 @@ def standard_errors(objective: Objective, w: Array) -> Array | None:
     scores = (objective.scores(w) / scales)[:, free]
     curvature = (_curvature(objective, w) / np.outer(scales, scales))[np.ix_(free, free)]
     inverse = np.linalg.pinv(curvature, rcond=1e-10, hermitian=True)
-    spread = (scores - scores.mean(axis=0)) @ inverse
+    mean = objective.processes.total(scores.sum(axis=0)) / objective.n_images
+    spread = (scores - mean) @ inverse
     errors = np.zeros(len(w))
-    errors[free] = np.sqrt((spread**2).sum(axis=0)) / scales[free]
+    errors[free] = np.sqrt(objective.processes.total((spread**2).sum(axis=0))) / scales[free]
     return errors
 
 

@@ -3,13 +3,13 @@
 The value is the sum of ``-log p(y_block | rest)`` over all blocks (rows and columns are two families of blocks, and
 both are summed) per labelled site, plus ``l2 / (2 n) · |w|²`` over all weights but the biases, n being the number of
 labelled sites.  So l2 is 1 / C of scikit-learn's logistic regression.  Work is cut into jobs by the data alone and
-added up in one order: the result does not depend on the number of threads.
+added up in one order: the result does not depend on the number of threads.  Several processes go through a share of the
+images each; their sums are those of one process but for rounding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,13 @@ from locpmap.kernels import Backend
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.observations import Observations
 from locpmap.kernels.threads import Threads
-from locpmap.learning.batches import VOID, Batch, Source
+from locpmap.learning.batches import VOID, Batch, Source, share
 from locpmap.learning.parameters import Parameters
 from locpmap.learning.placement import Device, Host
+from locpmap.learning.processes import ALONE, Processes
 
 Array = npt.NDArray[Any]
-FEW = 16  # features
+ROWS = 1 << 15  # of features that are squared at a time
 MAX_JOINT = 1 << 20  # joint labellings of a block that is enumerated
 # Sites of one job: few enough jobs to keep their slopes, enough of them to share out.  A GPU shares them out by itself;
 # torch's operations take memory for all that they are given.
@@ -52,48 +53,45 @@ class Objective:
         l2: float,
         blocks: Any = None,
         alone: bool = False,
+        processes: Processes = ALONE,
     ) -> None:
         self.parameters, self.source, self.kernels, self.threads = parameters, source, kernels, threads
-        self.l2, self.blocks, self.alone = l2, blocks, alone
+        self.l2, self.blocks, self.alone, self.processes = l2, blocks, alone, processes
+        self.own = share(source, processes)
         self.where = Host() if kernels.device is None else Device()
         self._plans: dict[Grid | Graph, BlockPlan] = {}
-        self.n_images, self.n_sites, self.weight = 0, 0, 0.0
-        counted = 0.0  # images, each as often as its weight says
-        moments = [np.zeros(len(parameters.unary_names)), np.zeros(len(parameters.pairwise_names))]
-        digest = sha256()
-        for batch in source:
+        n_unary, n_pairwise = len(parameters.unary_names), len(parameters.pairwise_names)
+        sums = np.zeros(4 + n_unary + n_pairwise)
+        for batch in self.own:
             parameters.check(batch.features)
-            digest.update(batch.labels.tobytes())
-            digest.update(batch.site_weights.tobytes())
-            self.n_images += batch.n_images
-            self.n_sites += batch.n_sites
-            self.weight += batch.weight()
             # Weighted as in the objective, so that a site of weight two is the same as two sites to the optimiser also.
             of_sites, of_images = batch.site_weights, batch.site_weights.mean(axis=1, keepdims=True)
-            counted += batch.n_images * of_sites.mean()
-            moments[0] += batch.n_images * _mean_square(batch.features.unary, of_sites)
-            moments[1] += batch.n_images * _mean_square(batch.features.pairwise, of_images)
+            means = _mean_square(batch.features.unary, of_sites), _mean_square(batch.features.pairwise, of_images)
+            per_image = np.concatenate([[of_sites.mean()], *means])
+            sums += np.concatenate([[batch.n_images, batch.n_sites, batch.weight()], batch.n_images * per_image])
+        n_images, n_sites, weight, counted, *squares = processes.total(sums)  # counted: images as often as they weigh
+        self.n_images, self.n_sites, self.weight = int(n_images), int(n_sites), float(weight)
         if self.weight <= 0:
             raise InputError("no site has a label that counts, expected labelled data")
-        self.digest = digest.hexdigest()  # of labels and weights
-        self.scales = self._scales(*(np.sqrt(total / counted) for total in moments))
+        self.scales = self._scales(*np.split(np.sqrt(np.array(squares) / counted), [n_unary]))
         if not np.isfinite(self.scales).all():
             raise InputError("features are too large to be squared, expected numbers below 1e150")
 
     def on(self, source: Source, l2: float | None = None) -> Objective:
         """The same objective on other data."""
         how = (self.parameters, source, self.kernels, self.threads)
-        return Objective(*how, l2=self.l2 if l2 is None else l2, blocks=self.blocks, alone=self.alone)
+        options = {"blocks": self.blocks, "alone": self.alone, "processes": self.processes}
+        return Objective(*how, l2=self.l2 if l2 is None else l2, **options)
 
     def value_and_gradient(self, w: Array) -> tuple[float, Array]:
         """The objective and its gradient (P,); one pass over the data."""
-        value, gradient = 0.0, np.zeros(len(w))
-        for batch in self.source:
-            part, slope = self.total(batch, w)
-            value += part
-            gradient += slope
+        sums = np.zeros(1 + len(w))
+        for batch in self.own:
+            value, slope = self.total(batch, w)
+            sums += np.append(value, slope)
+        mean = self.processes.total(sums) / self.weight
         penalty, pull = self.penalty(w)
-        return value / self.weight + penalty, gradient / self.weight + pull
+        return float(mean[0]) + penalty, mean[1:] + pull
 
     def thinning(self, sites: int) -> int:
         """One image in how many gives about so many sites, but no fewer than ten images."""
@@ -113,11 +111,11 @@ class Objective:
         return float(value[0]), self.parameters.pull(*slopes)
 
     def scores(self, w: Array) -> Array:
-        """Each image's own gradient, without the penalty, (n_images, P)."""
+        """The own gradient, without the penalty, of each of this process's images, (n, P)."""
         return np.array(
             [
                 self.parameters.pull(*self._parts(row)[1:])
-                for batch in self.source
+                for batch in self.own
                 for row in self._jobs(batch, w, None, whole_images=True)
             ]
         ).reshape(-1, self.parameters.size)
@@ -203,10 +201,14 @@ class Objective:
 
 def _mean_square(features: Array, weights: Array) -> Array:
     """Of features (1|N, 1|S, D) with weights (1|N, 1|S), (D,)."""
-    if weights.size == 1 and features.shape[2] <= FEW:  # the diagonal of a product of matrices is the quicker way
-        flat = features.reshape(-1, features.shape[2])
+    # In double precision: the steps of a fit depend on it, and must not on how the images are shared out.
+    if weights.size == 1:
+        flat, total = features.reshape(-1, features.shape[2]), np.zeros(features.shape[2])
         with np.errstate(over="ignore"):  # an infinite scale is refused
-            total = weights[0, 0] * (flat.T @ flat).diagonal().astype(np.float64)
+            for first in range(0, len(flat), ROWS):
+                rows = flat[first : first + ROWS].astype(np.float64)
+                total += np.einsum("nd,nd->d", rows, rows)
+        total *= weights[0, 0]
     else:
         total = np.einsum("ns,nsd,nsd->d", weights, features, features, dtype=np.float64)
     return total / (max(len(weights), len(features)) * max(weights.shape[1], features.shape[1], 1))

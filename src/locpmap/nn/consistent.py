@@ -67,7 +67,8 @@ class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]
 
     Noise comes from a generator of its own, seeded with ``seed`` and the number of calls in training mode, which is the
     buffer ``step`` in the ``state_dict``: a resumed training draws what the interrupted one would have drawn.  In
-    evaluation mode ``step`` stands still, so that validation losses are compared under the same noise.
+    evaluation mode ``step`` stands still, so that validation losses are compared under the same noise.  Of several
+    processes that train together each has noise of its own.
 
     Args:
         n_samples: M.  Costs O(M·N·H·W·K) memory and that times the sweeps in time.
@@ -113,7 +114,9 @@ class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]
 
     @torch.compiler.disable  # how long a climb takes depends on the data
     def _draw(self, field: Field) -> Tensor:
-        mixed = np.random.SeedSequence((self.seed, int(self.step))).generate_state(1, np.uint64)
+        group = torch.distributed
+        rank = group.get_rank() if group.is_available() and group.is_initialized() else 0
+        mixed = np.random.SeedSequence((self.seed, int(self.step), rank)).generate_state(1, np.uint64)
         generator = torch.Generator(field.scores.device).manual_seed(int(mixed[0]))
         if self.training:
             self.step += 1

@@ -20,6 +20,8 @@ from torch import Tensor
 from locpmap.errors import BackendError, InputError, LocpmapError, unknown, whole_number
 from locpmap.formats.atomic import PathLike
 from locpmap.formats.model_file import read_model, write_model
+from locpmap.learning.processes import ALONE, Processes
+from locpmap.nn.together import loss_together
 
 Draw = Callable[[torch.Generator], tuple[Tensor, Tensor]]  # images (N, C, H, W) and labels (N, H, W) of one step
 
@@ -94,6 +96,7 @@ def train(
     seed: int = 0,
     checkpoint: PathLike | None = None,
     progress: Callable[[int, int], None] | None = None,
+    processes: Processes = ALONE,
 ) -> Training:
     """Minimise ``network(*draw(generator))``, the loss in training mode, where the network's weights are.
 
@@ -104,6 +107,9 @@ def train(
         seed: The seed of all that is drawn.
         checkpoint: A file that keeps the state every few seconds; a training of the same recipe and seed goes on there.
         progress: Called with (steps done, steps in all).
+        processes: Those that train together, of `locpmap.learning.joined_processes`: all draw the same batches, put a
+            share of the images each through the network (see `locpmap.nn.together`), and hold the same weights.  The
+            first one keeps the state, from which any number of processes goes on.
 
     On a GPU convolutions run in bfloat16, losses in single precision.
     """
@@ -115,6 +121,8 @@ def train(
     seed = whole_number("seed", seed, 0, 2**63 - 1)
     state = None if checkpoint is None else Path(checkpoint)
     first, before = (0, 0.0) if state is None else _resume(state, network, optimiser, losses, recipe, seed)
+    processes.agree(first, "the processes find different checkpoints, expected one file that all can read")
+    loss_of = loss_together(network, processes)
     generator = torch.Generator(device)
     network.train()
     began = saved = time.perf_counter()
@@ -125,15 +133,15 @@ def train(
         images, labels = draw(generator)
         images = images.contiguous(memory_format=torch.channels_last)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            loss = network(images, labels)
+            loss = loss_of(images, labels)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
         losses[step * len(losses) // recipe.n_steps] += loss.detach()
-        if progress is not None:
+        if progress is not None and processes.first:
             progress(step + 1, recipe.n_steps)
         now = time.perf_counter()
-        keep = state is not None and now - saved > SECONDS_BETWEEN_CHECKPOINTS
+        keep = state is not None and processes.first and now - saved > SECONDS_BETWEEN_CHECKPOINTS
         if keep or step % STEPS_BETWEEN_CHECKS == 0 or step + 1 == recipe.n_steps:
             _check(losses, step)
         if state is not None and keep:

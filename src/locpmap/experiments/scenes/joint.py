@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -126,6 +126,7 @@ class JointModel(Model):
     ``max_sweeps`` of the loss.
     """
 
+    together: ClassVar[bool] = True
     features: str = "scene"
 
     def constants(self, case: Case) -> dict[str, Any]:
@@ -148,8 +149,9 @@ class JointModel(Model):
         crop = FAST_CROP if case.experiment.fast else shown.crop
         batches = SceneBatches(named(case.data.scenes, names), recipe.batch_size, crop, place, shown.variation)
         state = store.checkpoint(self.name)
+        how: dict[str, Any] = {"seed": seed, "checkpoint": state, "progress": progress, "processes": store.processes}
         with tried_convolutions():
-            result = train(coupled, batches, recipe, seed=seed, checkpoint=state, progress=progress)
+            result = train(coupled, batches, recipe, **how)
         details = {"losses": [round(loss, 5) for loss in result.losses]}
         return FittedJoint(case, coupled, details, time.perf_counter() - began)
 
