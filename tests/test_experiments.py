@@ -493,6 +493,24 @@ def test_kill_and_resume_come_to_the_same_numbers(tmp_path: Path) -> None:
     assert (killed / "pictures.npz").read_bytes() == (whole / "pictures.npz").read_bytes()
 
 
+def test_cases_side_by_side_come_to_the_numbers_of_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how: dict[str, Any] = {"seeds": [0, 1], "fast": True, "models": ["raw-pl-constant"], "device": "cpu"}
+    experiments.run("digits", tmp_path / "one", **how)
+
+    def nothing(*_: Any) -> None:
+        raise AssertionError("all rows have been made by others")
+
+    monkeypatch.setattr(runner, "make_row", nothing)
+    monkeypatch.setattr(runner, "draw_pictures", nothing)
+    experiments.run("digits", tmp_path / "two", jobs=2, **how)
+    assert without_times(result_of(tmp_path / "two")) == without_times(result_of(tmp_path / "one"))
+    assert (tmp_path / "two" / "pictures.npz").read_bytes() == (tmp_path / "one" / "pictures.npz").read_bytes()
+    with pytest.raises(lp.InputError, match="jobs is 0, expected"):
+        experiments.run("digits", tmp_path / "none", jobs=0)
+
+
 def test_digests_follow_the_settings() -> None:
     assert digest({"a": 1}) != digest({"a": 2})
     assert digest({"a": [1, 2]}) != digest({"a": [2, 1]})

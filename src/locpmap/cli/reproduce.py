@@ -46,6 +46,9 @@ def reproduce(
     models: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Models, such as raw-pl,raw-consistent; all by default.")
     ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Levels and seeds at a time, each in a process of its own; a GPU is shared.")
+    ] = 1,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html and the figures.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -83,6 +86,7 @@ def reproduce(
                 models=None if models is None else [name.strip() for name in models.split(",") if name.strip()],
                 progress=bars,
                 command=shlex.join(["locpmap", *sys.argv[1:]]),
+                jobs=jobs,
                 processes=processes,
             )
         if not processes.first:

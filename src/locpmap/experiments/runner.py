@@ -6,6 +6,7 @@ where it was and comes to the same numbers.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from locpmap.experiments.pictures import N_PICTURES, draw_pictures, write_pictur
 from locpmap.experiments.progress import RunProgress, Silent
 from locpmap.experiments.protocol import known_experiment
 from locpmap.experiments.rows import Subject, make_row
+from locpmap.experiments.side_by_side import make_cases
 from locpmap.experiments.stages import Stages, digest
 from locpmap.learning.processes import ALONE, Processes
 
@@ -44,6 +46,7 @@ def run(
     models: Sequence[str] | None = None,
     progress: RunProgress | None = None,
     command: str = "",
+    jobs: int = 1,
     processes: Processes = ALONE,
 ) -> Path:
     """Run an experiment and write ``result.json`` and ``pictures.npz``; returns the path of the former.
@@ -61,9 +64,42 @@ def run(
         models: Names of models; all of the experiment by default.
         progress: Told what is under way.
         command: What the record says the run was started by.
+        jobs: Levels and seeds at a time, each in a process of its own; the seconds of rows then say less.
         processes: Those that train networks together, of `locpmap.learning.joined_processes`; all else is done by the
             first.
     """
+    whole_number("jobs", jobs, 1, 2**31 - 1)
+    if jobs > 1 and processes.size > 1:
+        raise InputError(f"jobs is {jobs} in each of {processes.size} processes, expected one or the other")
+    plan = _plan(experiment, fast, train, levels, seeds, models)
+    if device not in DEVICES:
+        raise unknown("device", device, DEVICES)
+    loaded = plan.experiment.load(data)
+    target = Path(folder)
+    stages = Stages(target / "stages")
+    if not processes.first:
+        help_train(plan.experiment, loaded, stages, processes.tell(""), device, processes)
+        return target / "result.json"
+    target.mkdir(parents=True, exist_ok=True)
+    guard = processes.tell(_claim(target, stages, plan.experiment, record.data_files(loaded)))
+    whole = _Run(plan, loaded, target, stages, guard, device, progress or Silent(), command, processes)
+    if jobs > 1:
+        how = {"experiment": experiment, "fast": fast, "train": train, "models": models}
+        arguments = {**how, "seeds": plan.seeds, "data": data, "device": device, "folder": target, "guard": guard}
+        make_cases(_make_case, arguments, list(itertools.product(plan.levels, plan.seeds)), jobs, whole.progress)
+    path = whole.finish()
+    processes.tell("")  # there is nothing left to help with
+    return path
+
+
+def _plan(
+    experiment: str,
+    fast: bool,
+    train: bool,
+    levels: Sequence[str] | None,
+    seeds: Sequence[int] | None,
+    models: Sequence[str] | None,
+) -> Plan:
     protocol = known_experiment(experiment)
     protocol = replace(protocol.smoke() if fast else protocol, train=train)
     chosen = choose(protocol, models)
@@ -72,19 +108,17 @@ def run(
         if not plan.models_at(level):
             names = ", ".join(model.name for model in chosen)
             raise InputError(f"{protocol.name} has no model {names} at level {level}, expected others for that level")
-    if device not in DEVICES:
-        raise unknown("device", device, DEVICES)
-    loaded = protocol.load(data)
-    target = Path(folder)
-    stages = Stages(target / "stages")
-    if not processes.first:
-        help_train(protocol, loaded, stages, processes.tell(""), device, processes)
-        return target / "result.json"
-    target.mkdir(parents=True, exist_ok=True)
-    guard = processes.tell(_claim(target, stages, protocol, record.data_files(loaded)))
-    path = _Run(plan, loaded, target, stages, guard, device, progress or Silent(), command, processes).finish()
-    processes.tell("")  # there is nothing left to help with
-    return path
+    return plan
+
+
+def _make_case(arguments: dict[str, Any], level: str, seed: int) -> None:
+    """Make the stages of one case of a run, in a process of its own."""
+    how = {name: arguments[name] for name in ("experiment", "fast", "train", "seeds", "models")}
+    plan = _plan(levels=[level], **how)
+    data, folder = plan.experiment.load(arguments["data"]), arguments["folder"]
+    rest = (arguments["guard"], arguments["device"], Silent(), "", ALONE)
+    part = _Run(plan, data, folder, Stages(folder / "stages"), *rest)
+    part.make(plan.experiment.case(data, level, seed))
 
 
 @dataclass(frozen=True)
@@ -141,7 +175,7 @@ class _Run:
         sigma: dict[str, list[float]] = {level: [] for level in plan.levels}
         for case in self._cases():
             sigma[case.level] += [] if case.sigma is None else [case.sigma]
-            self._case(case)
+            self.make(case)
         write_pictures(self.folder / "pictures.npz", self.pictures)
         used = {name for model in plan.models for name in model.decoders}
         path = self.folder / "result.json"
@@ -170,7 +204,8 @@ class _Run:
             for seed in self.plan.seeds:
                 yield self.plan.experiment.case(self.data, level, seed)
 
-    def _case(self, case: Case) -> None:
+    def make(self, case: Case) -> None:
+        """Do what is missing of one case."""
         known = catalogue(self.plan.experiment)
         fits = KeptFits(self.stages, case, known, self.device, self.progress.step, self.guard, self.processes)
         if case.seed == self.plan.seeds[0]:
