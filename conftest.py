@@ -10,5 +10,6 @@ OPTIONAL = {
     "kernels/triton": "triton",
     "estimators": "sklearn",
     "data": "mlxtend",
+    "scale": "dask",
 }
 collect_ignore_glob = [f"src/locpmap/{part}/*" for part, package in OPTIONAL.items() if find_spec(package) is None]

@@ -30,6 +30,7 @@ LAYERS = (
     {"data", "formats", "inference", "learning", "metrics"},
     {"crf", "measuring"},
     {"refining"},
+    {"scale"},
     {""},  # the package itself, and whatever it hands out under its own name
     {"compat", "estimators", "nn"},
     {"experiments", "report", "viewer"},
@@ -38,7 +39,7 @@ LAYERS = (
 PACKAGE = LAYERS.index({""})
 HEAVY = (
     *("torch", "numba", "matplotlib", "scipy", "triton", "pandas", "PIL", "mlxtend", "safetensors", "sklearn"),
-    *("pooch", "requests", "urllib3", "fastapi", "uvicorn"),
+    *("pooch", "requests", "urllib3", "fastapi", "uvicorn", "dask", "distributed", "zarr", "rasterio"),
 )
 MAX_LINES = 400
 

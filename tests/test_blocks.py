@@ -241,7 +241,7 @@ def check_block_optimal(model: PairwiseModel, plan: BlockPlan, seed: int, sample
 
 @pytest.mark.parametrize("backend", ["reference", "numba"])
 @pytest.mark.parametrize(
-    "blocks", ["rows", "columns", "rows+columns", (2, 2), (1, 3), [[0, 1, 4], [2, 6], [7, 3]]], ids=str
+    "blocks", ["rows", "columns", "rows+columns", "rows:2", (2, 2), (1, 3), [[0, 1, 4], [2, 6], [7, 3]]], ids=str
 )
 @pytest.mark.parametrize("kind", ["potts", "random"])
 def test_every_block_is_solved(kind: str, blocks: Any, backend: str) -> None:
@@ -324,7 +324,9 @@ def test_a_chain_in_one_block_is_solved_whatever_the_start() -> None:
     np.testing.assert_array_equal(runs[0], runs[2])
 
 
-@pytest.mark.parametrize("blocks", ["rows", "rows+columns", (2, 2), (3, 1), [[0, 1], [9, 8, 7]]], ids=str)
+@pytest.mark.parametrize(
+    "blocks", ["rows", "rows+columns", "rows:3+columns:2", (2, 2), (3, 1), [[0, 1], [9, 8, 7]]], ids=str
+)
 @pytest.mark.parametrize("turn", range(6))
 def test_numba_solves_blocks_as_the_reference_does(blocks: Any, turn: int) -> None:
     rng = np.random.default_rng(turn)
@@ -342,3 +344,20 @@ def test_numba_solves_blocks_as_the_reference_does(blocks: Any, turn: int) -> No
     mine, truth = (infer(pot, decoder, seed=turn, backend=backend) for backend in ("numba", "reference"))
     np.testing.assert_array_equal(mine.samples, truth.samples)
     assert (mine.n_sweeps, mine.status) == (truth.n_sweeps, truth.status)
+
+
+def test_parts_of_lines_begin_at_multiples_of_their_length_and_those_of_one_colour_do_not_touch() -> None:
+    grid = Grid(3, 5, row=1, column=2, full_width=9)
+    plan = plan_blocks("rows:3", grid, 2)
+    check_plan(plan, grid)
+    # Columns 2 to 6 of the whole grid: parts end after columns 2 and 5.  Of the odd rows 1 and 3 odd parts come first.
+    assert block_sites(plan) == [[1, 2, 3], [5], [9], [11, 12, 13], [0], [4], [6, 7, 8], [10], [14]]
+    assert plan.parent.tolist() == [-1, 0, 1, -1, -1, -1, 0, 1, -1, -1, -1, 0, 1, -1, -1]
+    assert not plan.joint.any()
+
+
+@pytest.mark.parametrize("connectivity", [4, 8])
+def test_parts_as_long_as_the_lines_are_the_lines(connectivity: int) -> None:
+    pot = Potentials.grid(np.random.default_rng(0).normal(size=(5, 6, 3)), 0.7, connectivity=connectivity)
+    whole, parts = (infer(pot, LocPMAP(9, blocks=b, keep_samples=True)).samples for b in ("rows", "rows:6"))
+    np.testing.assert_array_equal(whole, parts)

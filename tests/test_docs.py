@@ -18,7 +18,7 @@ from locpmap.inference.registry import DECODERS
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 GALLERY = sorted((DOCS / "gallery").glob("plot_*.py"))
-WITH_CODE = ("index", "getting-started", "decoders", "uncertainty", "extending")
+WITH_CODE = ("index", "getting-started", "decoders", "uncertainty", "extending", "scale")
 FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<!\$)\$([^$\n]+)\$(?!\$)", re.DOTALL)
 
 

@@ -43,6 +43,7 @@ from locpmap.pairwise import Factored
 from locpmap.potentials import Potentials
 from locpmap.refining import Refiner, refine
 from locpmap.result import Band, BoundKind, Result, Status
+from locpmap.scale import TiledResult, infer_tiled
 
 __version__ = "0.1.0"
 
@@ -81,8 +82,10 @@ __all__ = [
     "Refiner",
     "Result",
     "Status",
+    "TiledResult",
     "TooLargeError",
     "infer",
+    "infer_tiled",
     "measure",
     "metrics",
     "read_uai",

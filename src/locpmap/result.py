@@ -133,14 +133,22 @@ class Result:
     @cached_property
     def variance(self) -> Any:
         """p(1 - p) per label."""
-        return None if self.probability is None else self.probability * (1 - self.probability)
+        return None if self.probability is None else variance_of(self.probability)
 
     @cached_property
     def entropy(self) -> Any:
         """-Σ p log p per site, in nats."""
-        if self.probability is None:
-            return None
-        p = self.probability if on_gpu(self.probability) else np.asarray(self.probability)
-        xp = namespace(p)
-        terms = p * xp.log(xp.where(p > 0, p, 1))
-        return self.potentials.restore((0 - terms.sum(axis=-1)).clip(0))  # 0 - 0 has no sign, unlike -0
+        return None if self.probability is None else self.potentials.restore(entropy_of(self.probability))
+
+
+def variance_of(probability: Any) -> Any:
+    """p(1 - p), of the same shape."""
+    return probability * (1 - probability)
+
+
+def entropy_of(probability: Any) -> Any:
+    """-Σ p log p over the last axis, in nats; of a tensor on the CPU, a NumPy array."""
+    p = probability if on_gpu(probability) else np.asarray(probability)
+    xp = namespace(p)
+    terms = p * xp.log(xp.where(p > 0, p, 1))
+    return (0 - terms.sum(axis=-1)).clip(0)  # 0 - 0 has no sign, unlike -0

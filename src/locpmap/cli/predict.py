@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,6 +61,25 @@ class Outputs:
         return [str(path) for path in written]
 
 
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """The work on one input."""
+
+    crf: CRF
+    extract: ImageFeatures | GivenUnary
+    method: str
+    seed: int
+    options: dict[str, Any]
+    folder: Path
+
+    def __call__(self, n: int, example: Example) -> dict[str, Any]:
+        """Label and write it; its noise is keyed by its number, as in `CRF.infer` of a list."""
+        features = example.features(self.extract)
+        result = self.crf.infer(features, self.method, seed=self.seed, first_image=n, **self.options)
+        written = Outputs.of(self.folder, example.stem).write(result, self.crf.n_labels)
+        return {"name": example.stem, "status": str(result.status), "files": written}
+
+
 def predict(
     model: Annotated[Path, typer.Argument(metavar="MODEL.safetensors", help="What `locpmap fit` wrote.")],
     output: Annotated[
@@ -71,6 +92,9 @@ def predict(
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="An option of the decoder; may be repeated.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of all noise.")] = 0,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler, whose workers see the same files.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Label every input of the folders.
@@ -79,8 +103,10 @@ def predict(
     NAME.variance.npy (H, W, labels), and NAME.png, a picture of them.
     """
     from locpmap.cli.progress import ProgressBar
+    from locpmap.cli.scheduling import announced
     from locpmap.crf import CRF
     from locpmap.inference.api import configure
+    from locpmap.scale.workers import each, value_of
 
     options = parse_options(method, option or (), OWN_OPTIONS)
     configure(method, options, arguments=())
@@ -88,14 +114,19 @@ def predict(
     extract = _features(crf, model, unary, images)
     examples = match(unary, images)
     folder = _prepared(output, model, examples)
-    inputs = []
-    with ProgressBar(f"{method} of {len(examples)} inputs", hidden=as_json) as bar:
-        for n, example in enumerate(examples):
-            # An input's noise is keyed by its number, as in `CRF.infer` of a list.
-            result = crf.infer(example.features(extract), method, seed=seed, first_image=n, **options)
-            written = Outputs.of(folder, example.stem).write(result, crf.n_labels)
-            inputs.append({"name": example.stem, "status": str(result.status), "files": written})
-            bar.update(n + 1, len(examples))
+    if scheduler is not None:  # whose workers may be in other folders
+        folder, examples = folder.resolve(), [example.resolved() for example in examples]
+    job = Prediction(crf, extract, method, seed, options, folder)
+    done: dict[int, dict[str, Any]] = {}
+    with (
+        announced(scheduler, 1) as crew,
+        ProgressBar(f"{method} of {len(examples)} inputs", hidden=as_json) as bar,
+        closing(each(crew, enumerate(examples), lambda numbered: partial(job, *numbered))) as ended,
+    ):
+        for (n, _), future in ended:
+            done[n] = value_of(future)
+            bar.update(len(done), len(examples))
+    inputs = [done[n] for n in sorted(done)]
     report = {"model": str(model), "method": method, "seed": seed, "output": str(output), "inputs": inputs}
     typer.echo(json.dumps(report) if as_json else _table(report))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from types import TracebackType
 
 from rich.console import Console
@@ -12,33 +12,36 @@ PATIENCE = 2.0  # seconds before the bar appears
 
 
 class ProgressBar:
-    """On a terminal's standard error, from two seconds on."""
+    """On a terminal's standard error, from two seconds on, whether or not anything was said by then."""
 
     def __init__(self, title: str, *, hidden: bool = False) -> None:
-        self._title = title
-        self._console = Console(stderr=True)
-        self._hidden = hidden or not self._console.is_terminal
-        self._bar: Progress | None = None
-        self._began = time.perf_counter()
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=console, transient=True)
+        self._task = self._bar.add_task(title, total=None)
+        self._timer = threading.Timer(PATIENCE, self._show)
+        self._timer.daemon = True
+        self._lock, self._over = threading.Lock(), hidden or not console.is_terminal
 
     def __enter__(self) -> ProgressBar:
+        if not self._over:
+            self._timer.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._timer.cancel()
+        with self._lock:
+            self._over = True
+            if self._bar.live.is_started:
+                self._bar.stop()
 
-    def update(self, done: int, total: int) -> None:
-        """What ``infer`` calls after every step."""
-        if self._hidden:
-            return
-        if self._bar is None:
-            if time.perf_counter() - self._began < PATIENCE:
-                return
-            columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-            self._bar = Progress(*columns, console=self._console, transient=True)
-            self._task = self._bar.add_task(self._title)
-            self._bar.start()
-        self._bar.update(self._task, completed=done, total=total)
+    def _show(self) -> None:
+        with self._lock:
+            if not self._over:
+                self._bar.start()
+
+    def update(self, done: int, total: int, title: str | None = None) -> None:
+        """What ``infer`` calls after every step; a title takes the place of the one before."""
+        self._bar.update(self._task, completed=done, total=total, description=title)

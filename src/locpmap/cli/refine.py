@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from locpmap.cli.refine_inputs import Content, pairs_of
+from locpmap.cli.refine_inputs import Content, pairs_of, path_of
 from locpmap.cli.refine_outputs import INTERVAL, Outputs
+from locpmap.cli.refine_tiled import is_tiled, refine_tiled
 from locpmap.errors import InputError, LocpmapError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from locpmap.result import Result
 
 BAD_INPUT = 2
+OF_DECODING = ("n_samples", "blocks", "seed", "device")  # settings; the others are the model's
 Progress = Callable[[int, int], None]
 Summary = dict[str, Any]
 
@@ -36,6 +37,7 @@ class Settings:
     scores: str
     stride: float | None
     strength: float
+    smoothing: float
     temperature: float
     n_samples: int
     blocks: str
@@ -55,26 +57,45 @@ class Settings:
 
 
 def refine(
-    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="PNG, JPEG, .npy or GeoTIFF; or a folder of them.")],
-    logits: Annotated[
+    image: Annotated[
         Path,
-        typer.Argument(
-            metavar="LOGITS", help="A network's scores: .npy, .npz, .safetensors or GeoTIFF; or a folder of them."
-        ),
+        typer.Argument(metavar="IMAGE", parser=path_of, help="PNG, JPEG, .npy, GeoTIFF or zarr; or a folder."),
     ],
+    logits: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="LOGITS",
+            parser=path_of,
+            help="A network's scores: .npy, .npz, .safetensors or GeoTIFF; or a folder of them.",
+        ),
+    ] = None,
+    *,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="OUTDIR", help="Folder for the results, made if it is not there.")
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUTDIR",
+            parser=path_of,
+            help="Folder for the results, made if it is not there; or a name in .zarr, for large rasters.",
+        ),
     ],
     model: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="What Refiner.save wrote; by default what comes along."),
+        typer.Option(metavar="FILE", parser=path_of, help="What Refiner.save wrote; by default what comes along."),
     ] = None,
     layout: Annotated[str, typer.Option(help="Order of the scores' axes: auto, hwk or khw.")] = "auto",
     scores: Annotated[str, typer.Option(help="What they are: auto, logits or probabilities.")] = "auto",
     stride: Annotated[
         float | None, typer.Option(help="Pixels to one score, if coarse scores have been resized already.")
     ] = None,
-    strength: Annotated[float, typer.Option(help="Factor of the pairwise weights; 0 is the network alone.")] = 1.0,
+    strength: Annotated[
+        float,
+        typer.Option(help="Factor of what was learned of surroundings and neighbours; 0 leaves the scores, scaled."),
+    ] = 1.0,
+    smoothing: Annotated[
+        float, typer.Option(help="Added to the weight of neighbours of like colours; 1 is much smoother.")
+    ] = 0.0,
     temperature: Annotated[float, typer.Option(help="Above 1 less sure, below 1 surer.")] = 1.0,
     samples: Annotated[int, typer.Option(help="Label maps to draw.")] = 50,
     blocks: Annotated[str, typer.Option(help="Of LocPMAP: sites, rows, columns, rows+columns.")] = "sites",
@@ -83,6 +104,13 @@ def refine(
     jobs: Annotated[int, typer.Option(min=1, help="Inputs of folders at once; each holds its arrays in memory.")] = 2,
     tiff: Annotated[bool, typer.Option("--tiff", help="Write 16-bit TIFF maps as well.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Do finished inputs again.")] = False,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler, whose workers see the same files.")
+    ] = None,
+    tile: Annotated[int, typer.Option(min=1, help="Rows and columns of a tile, for .zarr.")] = 1024,
+    max_sweeps: Annotated[
+        int, typer.Option(min=1, help="Sweeps of a climb, for .zarr: tiles overlap by twice it.")
+    ] = 32,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Refine a segmentation, or all those of two folders whose files are matched by name.
@@ -92,24 +120,38 @@ def refine(
     area of each label with its uncertainty).  With --tiff, and for GeoTIFF images with their georeference, also .tif of
     the labels, and of their probability, variance and entropy in 16 bits.  Pixels without data get 255.
 
-    Inputs that are finished, with the same settings, are passed over when the command is run again.
+    Inputs that are finished, with the same settings, are passed over when the command is run again: they are known by
+    their content, whatever their names and dates.
+
+    Where the output ends in .zarr, a raster of any size is refined tile by tile: IMAGE and LOGITS in .npy, GeoTIFF or
+    zarr arrays, or a zarr group with arrays logits, image and mask (the last two may be missing).  The group written
+    has arrays labels, probability, variance and entropy; an interrupted run goes on when it is started again.
     """
     from locpmap.cli.progress import ProgressBar
     from locpmap.refining import Refiner
 
     refiner = Refiner.load(model)
-    settings = Settings(layout, scores, stride, strength, temperature, samples, blocks, seed, device)
+    settings = Settings(layout, scores, stride, strength, smoothing, temperature, samples, blocks, seed, device)
+    if is_tiled(image, output):
+        if tiff or force:
+            raise InputError(f"{'--tiff' if tiff else '--force'} is given, expected none for {output} of tiles")
+        refine_tiled(image, logits, output, refiner, asdict(settings), tile, max_sweeps, scheduler, as_json=as_json)
+        return
+    if logits is None:
+        raise InputError(f"LOGITS is missing, expected the scores of {image}")
     settings.check(refiner)
+    if scheduler is not None:  # whose workers may be in other folders
+        image, logits, output = image.resolve(), logits.resolve(), output.resolve()
     pairs = pairs_of(image, logits)
     outputs = [Outputs(output, pair, tiff) for pair in pairs]
     _prepare(output, outputs, alone=not image.is_dir(), model=model)
     errors: dict[str, str] = {}
-    run = Run(refiner, settings, {**asdict(settings), "model": _hash(model), "tiff": tiff}, force)
+    run = Run(refiner, settings, {**asdict(settings), "model": _checksum(model), "tiff": tiff}, force)
     with ProgressBar("refining" if len(pairs) == 1 else f"refining {len(pairs)} inputs", hidden=as_json) as bar:
-        if len(pairs) == 1:
+        if len(pairs) == 1 and scheduler is None:
             done = [run.one(outputs[0], bar.update)]
         else:
-            done, errors = run.all(outputs, jobs, bar.update)
+            done, errors = run.all(outputs, jobs, bar.update, scheduler)
     failed = [{"name": name, "error": sentence} for name, sentence in sorted(errors.items())]
     if as_json:
         typer.echo(json.dumps({"output": str(output), "inputs": done, "errors": failed}))
@@ -130,16 +172,23 @@ class Run:
     recorded: dict[str, Any]  # the settings, as they stand in records
     force: bool
 
-    def all(self, outputs: Sequence[Outputs], jobs: int, progress: Progress) -> tuple[list[Summary], dict[str, str]]:
+    def all(
+        self, outputs: Sequence[Outputs], jobs: int, progress: Progress, scheduler: str | None = None
+    ) -> tuple[list[Summary], dict[str, str]]:
         """Summaries in the order of the inputs, and one sentence for each input that failed."""
+        from locpmap.cli.scheduling import announced
+        from locpmap.scale.workers import each, value_of
+
         done: dict[str, Summary] = {}
         errors: dict[str, str] = {}
-        with _pool(jobs) as pool:
-            futures: dict[Future[Summary], str] = {pool.submit(self.one, each): each.pair.name for each in outputs}
-            for future in as_completed(futures):
-                name = futures[future]
+        with (
+            announced(scheduler, jobs) as crew,
+            closing(each(crew, outputs, lambda one: partial(self.one, one))) as ended,
+        ):
+            for one, future in ended:
+                name = one.pair.name
                 try:
-                    done[name] = future.result()
+                    done[name] = value_of(future)
                 except LocpmapError as error:
                     errors[name] = str(error)
                 except MemoryError:
@@ -151,34 +200,33 @@ class Run:
 
     def one(self, outputs: Outputs, progress: Progress | None = None) -> Summary:
         """Read, refine and write one input, unless that is done; returns its record."""
-        began = time.perf_counter()
-        record = None if self.force else outputs.finished(self.recorded)
+        began, pair = time.perf_counter(), outputs.pair
+        inputs = pair.checksums()
+        record = None if self.force else outputs.finished(self.recorded, inputs)
         if record is not None:
             return {**record, "state": "kept", "seconds": time.perf_counter() - began}
-        pair = outputs.pair
         content = pair.read()
         try:
             result, areas = self._decode(content, progress)
         except LocpmapError as error:
             raise InputError(f"{pair.scores} with {pair.image}: {error}") from None
-        record = outputs.write(content, result, areas, self.recorded)
+        record = outputs.write(content, result, areas, self.recorded, inputs)
         return {**record, "state": "done", "seconds": time.perf_counter() - began}
 
     def _decode(self, content: Content, progress: Progress | None) -> tuple[Result, Any]:
         """What `lp.refine` gives, and the pixels of each label in as many samples of `lp.Refiner.measure`, (M, L)."""
-        image, scores, options = content.image, content.scores, {**asdict(self.settings), "mask": content.masked}
-        result = self.refiner.refine(image, scores, **options, progress=progress)
-        return result, self.refiner.measure(image, scores, "area", **options).values
+        options = asdict(self.settings)
+        how = {name: options.pop(name) for name in OF_DECODING}
+        prepared = self.refiner.prepare(content.image, content.scores, **options, mask=content.masked)
+        result = prepared.refine(**how, progress=_half(progress, 0))
+        return result, prepared.measure("area", **how, progress=_half(progress, 1)).values
 
 
-@contextmanager
-def _pool(jobs: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads that drop what they have not begun when the command is interrupted."""
-    pool = ThreadPoolExecutor(jobs)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+def _half(progress: Progress | None, which: int) -> Progress | None:
+    """Who hears of the first or the second half, which take about as long, as of the whole."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(which * total + done, 2 * total)
 
 
 def _prepare(output: Path, outputs: Sequence[Outputs], *, alone: bool, model: Path | None) -> None:
@@ -202,14 +250,15 @@ def _prepare(output: Path, outputs: Sequence[Outputs], *, alone: bool, model: Pa
             checked_target(path, *((*each.pair.paths, model) if path.exists() else ()))
 
 
-def _hash(model: Path | None) -> str:
+def _checksum(model: Path | None) -> str:
     """Of the model's file, to know it again."""
-    from importlib.resources import files
+    from importlib.resources import as_file, files
 
+    from locpmap.formats.readable import checksum
     from locpmap.refining.refiner import SHIPPED
 
-    content = model.read_bytes() if model is not None else (files("locpmap.refining") / SHIPPED).read_bytes()
-    return hashlib.sha256(content).hexdigest()[:16]
+    with as_file(files("locpmap.refining") / SHIPPED) as shipped:
+        return checksum(shipped if model is None else model)[:16]
 
 
 def _print(done: Sequence[Summary], output: Path) -> None:

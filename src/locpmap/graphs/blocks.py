@@ -1,11 +1,13 @@
 """Blocks of sites that a decoder solves together.
 
-``"rows"`` and ``"columns"`` are chains, solved exactly by dynamic programming.  Tiles ``(h, w)`` are enumerated.
+``"rows"`` and ``"columns"`` are chains, solved exactly by dynamic programming; ``"rows:16"`` are parts of rows, 16
+sites long, which begin at multiples of 16 in the whole grid.  Tiles ``(h, w)`` are enumerated.
 A list of site lists takes whatever fits: enumeration for small blocks, dynamic programming for forests.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -22,6 +24,9 @@ from locpmap.kernels.block_plan import BlockPlan
 
 Array = npt.NDArray[Any]
 MAX_JOINT = 4096  # joint labellings of an enumerated block
+
+LENGTH = "(:[1-9][0-9]{0,8})?"  # lines may come in parts that are so long
+LINES = re.compile(f"rows{LENGTH}|columns{LENGTH}")
 
 KEPT_PLANS = 4  # of grids: a plan takes about 16 bytes per site and family
 
@@ -42,8 +47,8 @@ def plan_blocks(blocks: Any, structure: Grid | Graph, n_labels: int, max_joint: 
         for name in names:
             if not isinstance(structure, Grid):
                 raise InputError(f"blocks={name!r} needs a grid; on a graph give a list of site lists")
-            if name not in ("rows", "columns"):
-                raise unknown("blocks", name, ("rows", "columns", "rows+columns"))
+            if not LINES.fullmatch(name):
+                raise unknown("blocks", name, ("rows", "columns", "rows+columns", "rows:16"))
             _check_near(structure, f"blocks={name!r}")
         assert isinstance(structure, Grid)
         return _line_plan(structure, names)
@@ -65,7 +70,7 @@ def plan_blocks(blocks: Any, structure: Grid | Graph, n_labels: int, max_joint: 
 
 @lru_cache(KEPT_PLANS)
 def _line_plan(grid: Grid, names: tuple[str, ...]) -> BlockPlan:
-    return _flatten([_lines(grid, name) for name in names], grid)
+    return _flatten([_parts(grid, name) if ":" in name else _lines(grid, name) for name in names], grid)
 
 
 def _lines(grid: Grid, name: str) -> Family:
@@ -78,8 +83,21 @@ def _lines(grid: Grid, name: str) -> Family:
     return Family(lines.ravel(), np.full(n_lines, length), chain, np.zeros(n_lines, bool))
 
 
+def _parts(grid: Grid, name: str) -> Family:
+    """Chains of bounded length, "rows:n" or "columns:n": long and thin tiles, solved as lines are."""
+    line, _, length = name.partition(":")
+    tiles = _tiles(grid, *((1, int(length)) if line == "rows" else (int(length), 1)))
+    begin = np.repeat(np.cumsum(tiles.length) - tiles.length, tiles.length)  # of each site's block
+    chain = np.arange(len(tiles.site)) - begin - 1
+    return tiles._replace(parent=chain, joint=np.zeros(len(tiles.length), bool))
+
+
 @lru_cache(KEPT_PLANS)
 def _tile_plan(grid: Grid, height: int, width: int) -> BlockPlan:
+    return _flatten([_tiles(grid, height, width)], grid)
+
+
+def _tiles(grid: Grid, height: int, width: int) -> Family:
     rows, columns = grid.global_coordinates()
     tile_row, tile_column = np.broadcast_arrays(rows // height, columns // width)
     colour = (tile_row + tile_column) % 2 if grid.connectivity == 4 else 2 * (tile_row % 2) + tile_column % 2
@@ -87,8 +105,7 @@ def _tile_plan(grid: Grid, height: int, width: int) -> BlockPlan:
     order = np.lexsort(keys[::-1])
     starts = np.flatnonzero(np.diff(keys[:, order], axis=1).any(axis=0)) + 1
     length = np.diff(starts, prepend=0, append=len(order))
-    family = Family(order, length, np.full(len(order), -1), np.ones(len(length), bool))
-    return _flatten([family], grid)
+    return Family(order, length, np.full(len(order), -1), np.ones(len(length), bool))
 
 
 def _check_near(grid: Grid, what: str) -> None:

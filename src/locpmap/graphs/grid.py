@@ -23,8 +23,9 @@ class Grid:
     """A ``height × width`` grid; site ``(r, c)`` has number ``r · width + c``.
 
     A window of a larger grid says where its corner lies (``row``, ``column``) and how wide the whole is
-    (``full_width``).  Colours and noise follow the global coordinates, so the interior of a window comes out
-    as it does in the whole grid (for T sweeps a halo of 2T sites is enough, times the longest step).
+    (``full_width``; its height, ``full_height``, only matters to those who choose by the whole's size).  Colours and
+    noise follow the global coordinates, so the interior of a window comes out as it does in the whole grid (for T
+    sweeps a halo of 2T sites is enough, times the longest step).
 
     ``connectivity`` is 4, 8, or the steps to further neighbours, such as ``((0, 1), (1, 0), (0, 5), (5, 0))``: each
     goes down, or right in its own row, and over an odd number of rows and columns together, so that red-black order
@@ -43,6 +44,7 @@ class Grid:
     row: int = 0
     column: int = 0
     full_width: int | None = None
+    full_height: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.connectivity, tuple):
@@ -50,14 +52,19 @@ class Grid:
             object.__setattr__(self, "connectivity", 4 if steps == _STEPS[4] else steps)
         elif not isinstance(self.connectivity, int | np.integer) or self.connectivity not in (4, 8):
             raise InputError(f"connectivity is {self.connectivity!r}, expected 4 or 8, or a tuple of steps")
-        for name, least in (("height", 1), ("width", 1), ("row", 0), ("column", 0), ("full_width", 1)):
+        sizes = (("height", 1), ("width", 1), ("row", 0), ("column", 0), ("full_width", 1), ("full_height", 1))
+        for name, least in sizes:
             value = getattr(self, name)
-            if name != "full_width" or value is not None:
+            if not name.startswith("full") or value is not None:
                 what = f"the grid's {name}" if least else f"the window's {name}"
                 object.__setattr__(self, name, whole_number(what, value, least, MAX_SITE))
         if self.full_width is not None and self.full_width < self.column + self.width:
             raise InputError(
                 f"full_width is {self.full_width}, expected at least column + width = {self.column + self.width}"
+            )
+        if self.full_height is not None and self.full_height < self.row + self.height:
+            raise InputError(
+                f"full_height is {self.full_height}, expected at least row + height = {self.row + self.height}"
             )
         if self.n_sites >= 2**31:
             raise InputError(f"the grid has {self.n_sites} sites, expected fewer than 2^31: split it into windows")
@@ -81,6 +88,11 @@ class Grid:
     def whole_width(self) -> int:
         """The width of the grid that this is a window of, or of the grid itself."""
         return self.full_width or self.column + self.width
+
+    @property
+    def whole_sites(self) -> int:
+        """Sites of the grid that this is a window of, as far as it is known, or of the grid itself."""
+        return self.whole_width * (self.full_height or self.row + self.height)
 
     @property
     def steps(self) -> Steps:

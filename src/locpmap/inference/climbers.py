@@ -127,12 +127,19 @@ def takes_directions(potentials: Potentials) -> bool:
 def takes_lines(problem: Problem, blocks: Any) -> bool:
     """Whether :func:`line_climber` can serve."""
     few = problem.potentials.n_labels <= MAX_LINE_LABELS
-    return problem.kernels.name == ON_GPU and isinstance(blocks, str) and few and takes_directions(problem.potentials)
+    whole = isinstance(blocks, str) and ":" not in blocks
+    return problem.kernels.name == ON_GPU and whole and few and takes_directions(problem.potentials)
 
 
 def takes_bits(potentials: Potentials) -> bool:
-    """Whether :func:`bits_climber` can serve, and its scratch (up to 22 words per site and thread) stays small."""
-    return takes_directions(potentials) and potentials.n_labels == 2 and potentials.n_sites <= MAX_BIT_SITES
+    """Whether :func:`bits_climber` can serve, and its scratch (up to 22 words per site and thread) stays small.
+
+    Its sums round otherwise than those of other climbers, so that a window is treated as the whole would be.
+    """
+    grid = potentials.structure
+    if not isinstance(grid, Grid) or not takes_directions(potentials) or potentials.n_labels != 2:
+        return False
+    return grid.whole_sites <= MAX_BIT_SITES
 
 
 def direction_weights(potentials: Potentials, dtype: Any) -> tuple[Array, ...]:

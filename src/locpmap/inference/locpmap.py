@@ -6,11 +6,12 @@ probability ``Π_β p(y_β | y_¬β)``, its pseudolikelihood (single sites) or c
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from locpmap.errors import InputError
-from locpmap.graphs.blocks import plan_blocks
+from locpmap.graphs.blocks import LENGTH, plan_blocks
 from locpmap.inference.climbers import (
     BandCounter,
     Climb,
@@ -29,6 +30,7 @@ from locpmap.kernels.perturbation import LOGISTIC, NONE, PERTURBED, PLAIN, RANDO
 from locpmap.potentials import Potentials
 from locpmap.result import Band, Status
 
+BLOCKS = re.compile(rf"sites|rows{LENGTH}|columns{LENGTH}|rows{LENGTH}\+columns{LENGTH}")
 SAMPLES_PER_CHECK = 32  # with a tolerance: fixed, so that where a run stops does not depend on memory or threads
 
 
@@ -47,8 +49,9 @@ class LocPMAP(Decoder):
     Args:
         n_samples: Number of samples; with ``tolerance``, the least number.
         blocks: What is improved at a time: "sites"; a tile ``(h, w)`` with noise on its joint labellings; "rows",
-            "columns" or "rows+columns", solved as chains with noise on the sites; or a list of disjoint site lists
-            (enumerated up to 4,096 joint labellings, forests by dynamic programming, the rest refused).
+            "columns" or "rows+columns", solved as chains with noise on the sites, whole or in parts of bounded length
+            ("rows:16+columns:16"); or a list of disjoint site lists (enumerated up to 4,096 joint labellings, forests
+            by dynamic programming, the rest refused).
         start: "random" (uniform over allowed labels), "perturbed" (the argmax of the perturbed unaries: faster, but it
             trusts the unaries by themselves) or an array of labels.
         probability: "votes" (the share of the samples) or "conditional" (the mean of ``p(y_i | the sample's other
@@ -97,10 +100,10 @@ class LocPMAP(Decoder):
             raise InputError(f"probability is {self.probability!r}, expected 'votes' or 'conditional'")
         if self.noise not in ("auto", "plain", "lazy"):
             raise InputError(f"noise is {self.noise!r}, expected 'auto', 'plain' or 'lazy'")
-        if isinstance(self.blocks, str) and self.blocks not in ("sites", "rows", "columns", "rows+columns"):
+        if isinstance(self.blocks, str) and not BLOCKS.fullmatch(self.blocks):
             raise InputError(
-                f"blocks is {self.blocks!r}, expected 'sites', 'rows', 'columns', 'rows+columns', a tile (h, w)"
-                " or a list of site lists"
+                f"blocks is {self.blocks!r}, expected 'sites', 'rows', 'columns', 'rows+columns', parts of them such as"
+                " 'rows:16', a tile (h, w) or a list of site lists"
             )
 
     def init(self, problem: Problem) -> Tally:

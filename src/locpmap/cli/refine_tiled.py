@@ -1,0 +1,99 @@
+"""``locpmap refine`` of rasters that do not fit into memory: into a zarr group, tile by tile."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from locpmap.cli.scheduling import announced
+from locpmap.errors import InputError
+
+if TYPE_CHECKING:
+    from locpmap.refining import Refiner
+    from locpmap.scale import Summary
+
+ENDING = ".zarr"
+
+
+def is_tiled(image: Path, output: Path) -> bool:
+    """Whether the paths ask for tiles: the output is a zarr group."""
+    if output.suffix.lower() == ENDING:
+        return True
+    if image.suffix.lower() == ENDING:
+        raise InputError(f"--output is {output}, expected a name that ends in {ENDING} for {image}")
+    return False
+
+
+def refine_tiled(
+    image: Path,
+    logits: Path | None,
+    output: Path,
+    refiner: Refiner,
+    settings: dict[str, Any],
+    tile: int,
+    max_sweeps: int,
+    scheduler: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Refine one raster; ``settings`` are those of the command, by the names of :func:`locpmap.refine`."""
+    from locpmap.cli.progress import ProgressBar
+    from locpmap.scale import refine_tiled
+
+    options = {**settings, "tile": tile, "max_sweeps": max_sweeps}
+    if options.pop("layout") not in ("auto", "hwk"):
+        raise InputError(f"--layout is {settings['layout']}, expected hwk for {output} of tiles")
+    options["stride"] = 1.0 if settings["stride"] is None else settings["stride"]
+    options["device"] = "cpu" if settings["device"] == "auto" else settings["device"]  # one for all workers
+    pixels, scores, mask = _sources(image, logits)
+    if output.resolve() in (image.resolve(), logits.resolve() if logits else None):
+        raise InputError(f"{output} is also read from, expected another name for the results")
+    result = refine_tiled(pixels, scores, refiner, mask=mask, **options)
+    with announced(scheduler) as crew, ProgressBar("refining", hidden=as_json) as bar:
+
+        def progress(done: int, total: int, rate: float) -> None:
+            bar.update(done, total, f"{done} of {total} tiles, {rate:,.0f} pixels/s")
+
+        summary = result.write(output, scheduler=crew, progress=progress)
+    typer.echo(json.dumps(_record(output, summary)) if as_json else _sentence(output, summary))
+
+
+def _sources(image: Path, logits: Path | None) -> tuple[Any, Any, Any]:
+    """Image, scores and mask: two files, or what one zarr group or array holds."""
+    from locpmap.formats.rasters import is_raster
+    from locpmap.scale import open_raster
+    from locpmap.scale.sources import TiffFile, check_codecs, open_zarr
+
+    if logits is not None:
+        mask = TiffFile.open(image, as_mask=True) if is_raster(image) else None
+        return open_raster(image), open_raster(logits), mask
+    if image.suffix.lower() != ENDING or not image.is_dir():
+        raise InputError(f"LOGITS is missing, expected the scores of {image}, or a zarr group that holds them")
+    found = open_zarr(image)
+    if hasattr(found, "dtype"):
+        return None, found, None
+    if "logits" not in found:
+        raise InputError(f"{image} holds no array 'logits', expected one, and maybe 'image' and 'mask' beside it")
+    arrays = {name: found[name] for name in ("image", "logits", "mask") if name in found}
+    for name, array in arrays.items():
+        check_codecs(array, f"{image}/{name}")
+    return arrays.get("image"), arrays["logits"], arrays.get("mask")
+
+
+def _record(output: Path, summary: Summary) -> dict[str, Any]:
+    return {"output": str(output), **vars(summary), "pixels_per_second": summary.pixels_per_second}
+
+
+def _sentence(output: Path, summary: Summary) -> str:
+    """The same for people."""
+    parts = [f"{summary.tiles} tiles in {output}"]
+    if summary.kept:
+        parts.append(f"{summary.kept} were finished before")
+    if summary.pixels:
+        parts.append(f"{summary.seconds:.1f} s, {summary.pixels_per_second:,.0f} pixels per second")
+    if summary.not_converged:
+        parts.append(f"in {summary.not_converged} something was still changing at the last sweep: see --max-sweeps")
+    return "; ".join(parts)

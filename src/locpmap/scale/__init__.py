@@ -1,0 +1,8 @@
+"""Rasters that do not fit into memory, and many workers: tiles with exactly the answer of the whole."""
+
+from locpmap.scale.api import TiledResult, infer_tiled
+from locpmap.scale.refining import refine_tiled
+from locpmap.scale.running import Summary
+from locpmap.scale.sources import open_raster
+
+__all__ = ["Summary", "TiledResult", "infer_tiled", "open_raster", "refine_tiled"]

@@ -1,0 +1,90 @@
+"""One tile: its window is read, decoded as a part of the whole, and cut down to what it answers for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.errors import InputError, LocpmapError
+from locpmap.inference import LocPMAP, infer
+from locpmap.inference.decoder import Decoder
+from locpmap.result import Result
+from locpmap.scale.model import Builder, TiledModel
+from locpmap.scale.sources import Piece
+from locpmap.scale.tiling import Tile
+
+Array = npt.NDArray[Any]
+
+
+class Decoded(NamedTuple):
+    """The answer of a tile; ``variance`` and ``entropy`` follow from the probabilities."""
+
+    labels: Array  # (h, w) int16; -1 where masked
+    probability: Array | None  # (h, w, L)
+    converged: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Decoding:
+    """How the tiles of a raster are decoded; called with a tile and the pieces of its window."""
+
+    builder: Builder
+    decoder: Decoder
+    seed: int
+    backend: str
+    device: str
+    n_threads: int | None = 1  # workers have one tile per core
+
+    def __call__(self, tile: Tile, *pieces: Any) -> Decoded:
+        """Read what is not read yet, and decode."""
+        core = tile.core.within(tile.window).slices
+        mask, *rest = (piece.read() if isinstance(piece, Piece) else piece for piece in pieces)
+        if mask is not None and mask[core].all():
+            return self._nothing(tile)
+        try:
+            result = self._infer(self.builder(tile.window, mask, *rest))
+        except LocpmapError as error:
+            top, bottom, left, right = tile.window
+            where = f"in the window of rows {top} to {bottom - 1} and columns {left} to {right - 1}"
+            raise InputError(f"{where}: {error}") from None
+        probability = None if result.probability is None else np.ascontiguousarray(result.probability[core])
+        return Decoded(result.labels[core].astype(np.int16), probability, result.converged)
+
+    def _infer(self, potentials: Any) -> Result:
+        how: dict[str, Any] = {"backend": self.backend, "device": self.device, "n_threads": self.n_threads}
+        return infer(potentials, self.decoder, seed=self.seed, **how)
+
+    def _nothing(self, tile: Tile) -> Decoded:
+        """The answer where there are no data."""
+        shape = tile.core.shape
+        soft = self.has_probability
+        probability = np.zeros((*shape, self.builder.shape[2]), self.builder.dtype) if soft else None
+        return Decoded(np.full(shape, -1, np.int16), probability, True)
+
+    @property
+    def has_probability(self) -> bool:
+        """Whether the decoder gives probabilities."""
+        return self.decoder.name != "icm"
+
+    def settled(self, model: TiledModel) -> Decoding:
+        """The same with the noise's scheme by its name, which a tile could not know; tries options on tiny models."""
+        quick = replace(self.decoder, max_sweeps=1, **({"n_samples": 1} if isinstance(self.decoder, LocPMAP) else {}))  # type: ignore[type-var]
+        examples = model.examples()
+        if getattr(self.decoder, "noise", None) != "auto":
+            del examples[1:]
+        here = replace(self, decoder=quick)
+        if self.device != "cpu":  # which may be where the workers are, and not here
+            here = replace(here, backend="auto", device="cpu")
+        found = {here._infer(example).noise for example in examples}
+        if len(found) > 1:
+            raise InputError(
+                "noise is 'auto', which depends on the sign of weights that are not read yet, expected 'lazy' (the"
+                " whole raster's choice if none is negative) or 'plain'"
+            )
+        (noise,) = found
+        if noise not in ("plain", "lazy"):
+            return self
+        return replace(self, decoder=replace(self.decoder, noise=noise))  # type: ignore[type-var]

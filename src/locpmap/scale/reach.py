@@ -1,0 +1,119 @@
+"""How far a decoder's answer reaches: the sites that a site's label can depend on after a number of sweeps.
+
+A sweep visits one colour class after another, and within a class nothing depends on anything that the same visit
+changes.  So a visit carries influence from what lies beside a site, or beside its block, and no further; going back
+from the last visit to the first finds all that counts.  On the 4-grid, whose classes are red and black, T sweeps reach
+2T sites.  With 8 neighbours there are four classes, of even rows and then of odd ones: 2T rows, but 4T columns.
+Conditional probabilities look one step further, at the neighbours' final labels.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from locpmap.errors import InputError
+from locpmap.graphs import Grid, Steps
+from locpmap.inference import ICM, LocPMAP, MeanField
+from locpmap.inference.decoder import Decoder
+from locpmap.scale.box import Box
+
+WITHOUT_BOUND = {
+    **dict.fromkeys(("gibbs", "annealing"), "every sample goes on from the last, so that all sweeps add up"),
+    **dict.fromkeys(("lbp", "max_product", "trw"), "its messages stop when those of the whole raster have converged"),
+    "perturb_and_max_product": "its messages stop when those of the whole raster have converged",
+    "icm_iter": "the best of its climbs is chosen by the score of the whole raster",
+}
+
+
+class Visit(NamedTuple):
+    """What new labels of one colour class depend on: complete blocks of that size, and what lies beside them."""
+
+    block_height: int
+    block_width: int
+    rows: int
+    columns: int
+
+
+class Reach(NamedTuple):
+    """What a window needs around the sites that it answers for."""
+
+    visits: tuple[Visit, ...]  # of one sweep, the last one first
+    n_sweeps: int
+    near: tuple[int, int] = (0, 0)  # rows and columns of which the final labels are needed as well
+    margin: tuple[int, int] = (0, 0)  # that the potentials themselves depend on
+
+    def window(self, core: Box) -> Box:
+        """All that the labels in a box depend on, as if the raster had no end.
+
+        >>> reach_of(LocPMAP(max_sweeps=4)).window(Box(100, 200, 100, 300))
+        Box(top=92, bottom=208, left=92, right=308)
+        """
+        box = core.grown(*self.near)
+        for visit in self.visits * self.n_sweeps:
+            box = box.in_blocks(visit.block_height, visit.block_width).grown(visit.rows, visit.columns)
+        return box.grown(*self.margin)
+
+    @property
+    def halo(self) -> tuple[int, int]:
+        """The most rows and columns that a window has on a side of its box."""
+        rows = self.n_sweeps * sum(visit.rows + visit.block_height - 1 for visit in self.visits)
+        columns = self.n_sweeps * sum(visit.columns + visit.block_width - 1 for visit in self.visits)
+        return rows + self.near[0] + self.margin[0], columns + self.near[1] + self.margin[1]
+
+
+def reach_of(decoder: Decoder, connectivity: int | Steps = 4) -> Reach:
+    """The reach of a decoder, from its ``max_sweeps``; one whose reach has no bound is refused with the reason.
+
+    >>> reach_of(LocPMAP(max_sweeps=16)).halo
+    (32, 32)
+    >>> reach_of(LocPMAP(max_sweeps=16, probability="conditional")).halo
+    (33, 33)
+    >>> reach_of(LocPMAP(max_sweeps=5, blocks=(2, 3))).halo
+    (20, 30)
+    """
+    if not isinstance(decoder, LocPMAP | ICM | MeanField):
+        why = WITHOUT_BOUND.get(decoder.name, "it solves the whole raster at once")
+        raise InputError(f"method is {decoder.name}, expected locpmap, icm or mean_field for tiles: {why}")
+    if not isinstance(decoder.start, str):
+        raise InputError("start is an array, expected the name of a start for tiles")
+    sizes, conditional = [(1, 1)], False
+    if isinstance(decoder, LocPMAP):
+        _check_options(decoder)
+        sizes, conditional = block_sizes(decoder.blocks), decoder.probability == "conditional"
+    steps = Grid(1, 1, connectivity).steps
+    down, across = max(dr for dr, _ in steps), max(abs(dc) for _, dc in steps)
+    # Of four classes two share their rows, so that the second of them sees no row that the first did not see.
+    of_classes = [(down, across), (0, across)] * 2 if connectivity == 8 else [(down, across)] * 2
+    visits = [Visit(*size, *beside) for size in reversed(sizes) for beside in of_classes]
+    return Reach(tuple(visits), int(decoder.max_sweeps), (down, across) if conditional else (0, 0))
+
+
+def block_sizes(blocks: object) -> list[tuple[int, int]]:
+    """Rows and columns of the blocks of each family, where they are bounded."""
+    if isinstance(blocks, str) and blocks == "sites":
+        return [(1, 1)]
+    if isinstance(blocks, tuple) and len(blocks) == 2 and all(isinstance(side, int | np.integer) for side in blocks):
+        return [(int(blocks[0]), int(blocks[1]))]
+    if not isinstance(blocks, str):
+        raise InputError("blocks is a list of sites, expected 'sites' or a tile (h, w) for tiles")
+    sizes = []
+    for name in blocks.split("+"):
+        line, _, length = name.partition(":")
+        if not re.fullmatch("[0-9]+", length):
+            raise InputError(
+                f"blocks is {blocks!r}, which reach across the whole raster in a single step, expected 'sites', a tile"
+                f" (h, w), or parts of bounded length such as '{line}:16'"
+            )
+        sizes.append((1, int(length)) if line == "rows" else (int(length), 1))
+    return sizes
+
+
+def _check_options(decoder: LocPMAP) -> None:
+    if decoder.tolerance is not None:
+        raise InputError("tolerance is given, by which the whole raster decides when to stop, expected n_samples alone")
+    for option in ("keep_samples", "band"):
+        if getattr(decoder, option):
+            raise InputError(f"{option} is True, expected False for tiles, which give labels and probabilities")

@@ -1,0 +1,230 @@
+"""Large arrays that are read a window at a time, wherever the work is done.
+
+A source is anything with ``shape``, ``dtype`` and slices: a NumPy array, a dask array, a zarr array, or a file opened
+by :func:`open_raster`.  Files are opened anew by whoever reads them, so that a source travels to a worker as a name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import math
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.errors import InputError, InputTypeError
+from locpmap.formats.arrays import read_header
+from locpmap.formats.atomic import PathLike, checked_path
+from locpmap.formats.rasters import is_raster
+from locpmap.formats.readable import size_of
+
+Array = npt.NDArray[Any]
+Index = tuple[slice, ...]
+
+# What zarr may do with the bytes of a chunk; there are filters that run what they read.
+CODECS = {"bytes", "transpose", "blosc", "gzip", "zstd", "crc32c", "sharding_indexed"}
+OLD_CODECS = {"blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "lzma", "shuffle", "delta", "fixedscaleoffset", "bitround"}
+
+
+@dataclass(frozen=True)
+class NumpyFile:
+    """An array in a ``.npy`` file, of which slices are read."""
+
+    path: Path
+    shape: tuple[int, ...]
+    dtype: Any
+    offset: int
+    transposed: bool
+
+    @classmethod
+    def open(cls, path: Path) -> NumpyFile:
+        """After a look at the header."""
+        size = size_of(path, "a .npy file")
+        with path.open("rb") as file:
+            shape, transposed, dtype = read_header(path, file)
+            offset = file.tell()
+        claimed = math.prod(shape) * dtype.itemsize
+        if claimed != size - offset:
+            raise InputError(
+                f"{path} is damaged: its header claims shape {shape} of {dtype}, {claimed} bytes,"
+                f" but {size - offset} follow"
+            )
+        return cls(path.resolve(), shape, dtype, offset, transposed)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    def __getitem__(self, index: Index) -> Array:
+        order: Any = "F" if self.transposed else "C"
+        return np.array(np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order)[index])
+
+
+@dataclass(frozen=True)
+class TiffFile:
+    """The bands of a TIFF file as (H, W, C), or where it has no data, (H, W); slices are read by rasterio."""
+
+    path: Path
+    shape: tuple[int, ...]
+    dtype: Any
+    as_mask: bool = False
+
+    @classmethod
+    def open(cls, path: Path, *, as_mask: bool = False) -> TiffFile:
+        """After a look at the header."""
+        size_of(path, "a TIFF file")
+        with _opened(path) as file:
+            size, kind = (file.height, file.width), np.result_type(*map(np.dtype, file.dtypes))
+            if as_mask:
+                return cls(path.resolve(), size, np.dtype(bool), as_mask)
+            if kind.kind not in "fiu":
+                raise InputError(f"{path} holds {kind}, expected real numbers")
+            return cls(path.resolve(), (*size, file.count), kind)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    def __getitem__(self, index: Index) -> Array:
+        rows, columns, *bands = index if isinstance(index, tuple) else (index,)
+        at = tuple(part.indices(n)[:2] for part, n in zip((rows, columns), self.shape, strict=False))
+        with _opened(self.path) as file:
+            if self.as_mask:
+                return np.asarray(file.dataset_mask(window=at) == 0)
+            pixels = np.moveaxis(file.read(window=at), 0, -1)
+        return np.ascontiguousarray(pixels[(slice(None), slice(None), *bands)])
+
+
+def open_raster(path: PathLike) -> Any:
+    """A large array in a file, of which only what is needed will be read: ``.npy``, GeoTIFF, or a zarr array.
+
+    Returns something with ``shape``, ``dtype`` and slices: for :func:`locpmap.infer_tiled`, or for dask's
+    ``from_array``.
+    """
+    file = checked_path(path)
+    if not file.exists():
+        raise InputError(f"{path} is not there, expected a .npy file, a GeoTIFF or a zarr array")
+    if file.suffix.lower() == ".npy":
+        return NumpyFile.open(file)
+    if is_raster(file):
+        return TiffFile.open(file)
+    found = open_zarr(file)
+    if not hasattr(found, "dtype"):
+        raise InputError(f"{path} is a group of zarr arrays, expected one array, such as {file / 'logits'}")
+    return found
+
+
+def open_zarr(path: Path) -> Any:
+    """A zarr array, or a group of them, to read."""
+    zarr = needed("zarr", f"{path}")
+    try:
+        found = zarr.open(path, mode="r")
+    except (ValueError, TypeError, KeyError, OSError):
+        raise InputError(f"{path} is damaged or of another kind, expected .npy, GeoTIFF or zarr") from None
+    if hasattr(found, "dtype"):
+        check_codecs(found, path)
+    return found
+
+
+def check_codecs(array: Any, name: object) -> None:
+    """Refuse zarr arrays that hold no numbers, or whose chunks need more than decompressing."""
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{name} holds {array.dtype}, expected real numbers")
+    metadata = array.metadata
+    if metadata.zarr_format == 3:
+        used, known = {codec.to_dict()["name"] for codec in metadata.codecs}, CODECS
+    else:
+        parts = (*(metadata.filters or ()), *([metadata.compressor] if metadata.compressor else ()))
+        used, known = {part.codec_id for part in parts}, OLD_CODECS
+    if not used <= known:
+        raise InputError(f"{name} is coded by {sorted(used - known)[0]}, expected one of {', '.join(sorted(known))}")
+
+
+def as_source(value: Any, name: str) -> Any:
+    """The value where it can be read in windows: a list becomes a NumPy array, a memory-mapped file its name."""
+    if isinstance(value, np.memmap) and value.filename is not None and not isinstance(value.base, np.ndarray):
+        transposed = value.flags.f_contiguous and not value.flags.c_contiguous
+        return NumpyFile(Path(value.filename).resolve(), value.shape, value.dtype, value.offset, transposed)
+    if isinstance(value, np.ndarray | list | tuple):
+        value = np.asarray(value)
+    if not all(hasattr(value, attribute) for attribute in ("shape", "dtype", "__getitem__")):
+        raise InputTypeError(f"{name} is a {type(value).__name__}, expected an array of NumPy, dask or zarr")
+    if hasattr(value, "metadata") and hasattr(value, "store"):
+        check_codecs(value, name)
+    kind = np.dtype(value.dtype).kind
+    if kind not in "fiub":
+        raise InputTypeError(f"{name} has dtype {value.dtype}, expected real numbers")
+    if any(not isinstance(n, int | np.integer) for n in value.shape):
+        raise InputError(f"{name} has chunks of unknown size, expected known ones: see compute_chunk_sizes of dask")
+    return value
+
+
+class Piece:
+    """A part of a source that is read where it is needed."""  # no dataclass: dask would look into it for arrays
+
+    def __init__(self, source: Any, index: Index) -> None:
+        self.source, self.index = source, index
+
+    def read(self) -> Array:
+        """The numbers."""
+        return np.asarray(self.source[self.index])
+
+
+def piece_of(source: Any, index: Index) -> Any:
+    """A part of a source: of memory now, of a dask array as another, of a file when it is read."""
+    return source[index] if is_dask(source) or isinstance(source, np.ndarray) else Piece(source, index)
+
+
+def is_dask(value: object) -> bool:
+    """Whether the value is an array or another object of dask, still to be computed."""
+    return hasattr(value, "__dask_graph__")
+
+
+def fingerprint(source: Any) -> str:
+    """What tells one source from another: content in memory, names and times of files, a dask array's name."""
+    if is_dask(source):
+        return str(source.name)
+    if isinstance(source, np.ndarray):
+        return hashlib.sha256(np.ascontiguousarray(source).data).hexdigest()[:32]
+    root = getattr(source, "path", None) if isinstance(source, NumpyFile | TiffFile) else _folder(source)
+    if root is None:
+        return f"{source!r}"
+    files = sorted(file for file in root.rglob("*") if file.is_file()) if root.is_dir() else [root]
+    digest = hashlib.sha256()
+    for file in files:
+        status = file.stat()
+        digest.update(f"{file.relative_to(root)} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+def _folder(source: Any) -> Path | None:
+    """Where a zarr array lies, if that is a folder."""
+    root = getattr(getattr(source, "store", None), "root", None)
+    return None if root is None else Path(root) / source.path
+
+
+def _opened(path: Path) -> Any:
+    rasterio = needed("rasterio", f"{path}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
+            return rasterio.open(path, driver="GTiff")
+    except rasterio.errors.RasterioError as error:
+        reason = (str(error).splitlines() or ["unknown reason"])[0][:100]
+        raise InputError(f"{path} cannot be read as a TIFF file: {reason}") from None
+
+
+def needed(package: str, what: str) -> Any:
+    """An optional package, or what to install."""
+    extra = "geo" if package == "rasterio" else "scale"
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        raise InputError(f"{what} needs {package}, which is not installed: pip install locpmap[{extra}]") from None

@@ -1,0 +1,111 @@
+"""Pairwise terms of a raster, of which those with a value per edge are cut into windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from locpmap.errors import InputError
+from locpmap.graphs import Steps
+from locpmap.graphs.grid import name_of
+from locpmap.pairwise import Factored
+from locpmap.scale.box import Box
+from locpmap.scale.sources import as_source, fingerprint, piece_of
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """A pairwise term in any form that :meth:`locpmap.Potentials.grid` takes."""
+
+    entries: tuple[Any, ...]  # one for all edges, or one per direction
+    steps: Steps  # of the directions
+    per_edge: tuple[bool, ...]  # which of the entries are sources with a value for every edge of the raster
+    tables: Any  # of Factored
+    shared: bool  # whether there is one entry for all edges
+
+    @classmethod
+    def parse(cls, pairwise: Any, shape: tuple[int, int, int], steps: Steps) -> Terms:
+        """By the shapes, without reading."""
+        n_labels = shape[2]
+        if isinstance(pairwise, Factored):
+            tables = np.asarray(pairwise.tables)
+            tails: list[tuple[int, ...]] = [tables.shape[:1]]
+            return cls._directions(pairwise.features, "the features of Factored", shape, steps, tails, [], tables)
+        table = (n_labels, n_labels)
+        nested = isinstance(pairwise, list | tuple) and any(isinstance(entry, list | tuple) for entry in pairwise)
+        if isinstance(pairwise, list | tuple) and not nested:
+            return cls._directions(pairwise, "pairwise", shape, steps, [(), table], [(), table], None)
+        array = np.asarray(as_source(pairwise, "pairwise") if np.ndim(pairwise) else pairwise)
+        if array.shape not in ((), table):
+            raise InputError(
+                f"pairwise has shape {array.shape}, expected a number, a table {table}, or one entry per direction"
+            )
+        return cls((array,), steps, (False,), None, shared=True)
+
+    @classmethod
+    def _directions(
+        cls,
+        entries: Any,
+        what: str,
+        shape: tuple[int, int, int],
+        steps: Steps,
+        tails: list[tuple[int, ...]],
+        whole: list[tuple[int, ...]],
+        tables: Any,
+    ) -> Terms:
+        """Entries per direction: of the edges' shape and one of the ``tails``, or of a shape in ``whole`` for all."""
+        names = [name_of(step) for step in steps]
+        if not isinstance(entries, list | tuple) or len(entries) != len(steps):
+            came = len(entries) if isinstance(entries, list | tuple) else "one array"
+            raise InputError(f"{what} has {came} entries, expected one per direction: {', '.join(names)}")
+        sources, per_edge = [], []
+        for entry, name, (down, across) in zip(entries, names, steps, strict=True):
+            source = np.asarray(entry) if np.isscalar(entry) else as_source(entry, f"{what} ({name})")
+            edges = (max(0, shape[0] - down), max(0, shape[1] - abs(across)))
+            shapes = [(*edges, *tail) for tail in tails]
+            if tuple(source.shape) not in (*shapes, *whole):
+                expected = " or ".join(map(str, (*shapes, *whole)))
+                raise InputError(f"{what} ({name}) has shape {tuple(source.shape)}, expected {expected}")
+            per_edge.append(tuple(source.shape) in shapes)
+            sources.append(source if per_edge[-1] else np.asarray(source))
+        return cls(tuple(sources), steps, tuple(per_edge), tables, shared=False)
+
+    def without_values(self) -> Terms:
+        """The same without the sources, to be sent to a worker."""
+        kept = (None if cut else entry for entry, cut in zip(self.entries, self.per_edge, strict=True))
+        return replace(self, entries=tuple(kept))
+
+    def pieces(self, window: Box) -> list[Any]:
+        """The values of the edges inside a window, of the entries that have any."""
+        found = []
+        for entry, (down, across), cut in zip(self.entries, self.steps, self.per_edge, strict=False):
+            if cut:
+                rows = slice(window.top, max(window.top, window.bottom - down))
+                columns = slice(window.left, max(window.left, window.right - abs(across)))
+                found.append(piece_of(entry, (rows, columns)))
+        return found
+
+    def pairwise(self, values: Sequence[Any]) -> Any:
+        """The term with these in place of the values per edge."""
+        rest = iter(values)
+        entries = tuple(next(rest) if cut else entry for entry, cut in zip(self.entries, self.per_edge, strict=True))
+        if self.tables is not None:
+            return Factored(entries, self.tables)
+        return entries[0] if self.shared else entries
+
+    def least(self, shapes: Sequence[tuple[int, int]], otherwise: float) -> list[Any]:
+        """Values for edges of other shapes: the least there is, or another where these would have to be read."""
+        found = []
+        for entry, shape, cut in zip(self.entries, shapes, self.per_edge, strict=False):
+            if cut:
+                known = isinstance(entry, np.ndarray) and entry.ndim == 2
+                value = float(entry.min(initial=0.0 if entry.size == 0 else np.inf)) if known else otherwise
+                found.append(np.full((*shape, *entry.shape[2:]), value, entry.dtype))
+        return found
+
+    def fingerprints(self) -> list[str]:
+        """Of all entries."""
+        return [fingerprint(entry) for entry in (*self.entries, *(() if self.tables is None else (self.tables,)))]

@@ -1,0 +1,72 @@
+"""A raster cut into tiles, and the window that each of them has to see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from locpmap.errors import InputError, whole_number
+from locpmap.scale.box import Box
+from locpmap.scale.reach import Reach
+
+
+class Tile(NamedTuple):
+    """A tile of a raster: the ``core`` that it answers for, and the ``window`` that it sees."""
+
+    row: int  # of the grid of tiles
+    column: int
+    core: Box
+    window: Box
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Tiles of ``tile_height × tile_width`` that cover a raster; those at its lower and right end may be smaller.
+
+    >>> from locpmap.inference import LocPMAP
+    >>> from locpmap.scale.reach import reach_of
+    >>> tiling = Tiling(100, 70, 64, 64, reach_of(LocPMAP(max_sweeps=4)))
+    >>> tiling.shape
+    (2, 2)
+    >>> tiling.tile(1, 0).window
+    Box(top=56, bottom=100, left=0, right=70)
+    """
+
+    height: int
+    width: int
+    tile_height: int
+    tile_width: int
+    reach: Reach
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of tiles."""
+        return -(-self.height // self.tile_height), -(-self.width // self.tile_width)
+
+    @property
+    def chunks(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Heights and widths of the tiles, as dask counts them."""
+        rows, columns = self.shape
+        heights = tuple(self.tile(i, 0).core.shape[0] for i in range(rows))
+        return heights, tuple(self.tile(0, j).core.shape[1] for j in range(columns))
+
+    def tile(self, row: int, column: int) -> Tile:
+        """One of them."""
+        top, left = row * self.tile_height, column * self.tile_width
+        bottom, right = min(top + self.tile_height, self.height), min(left + self.tile_width, self.width)
+        core = Box(top, bottom, left, right)
+        return Tile(row, column, core, self.reach.window(core).inside(self.height, self.width))
+
+    def __iter__(self) -> Iterator[Tile]:
+        rows, columns = self.shape
+        return (self.tile(i, j) for i in range(rows) for j in range(columns))
+
+
+def tile_size(tile: Any) -> tuple[int, int]:
+    """Height and width from one number or two."""
+    sides = tile if isinstance(tile, tuple | list) else (tile, tile)
+    if len(sides) != 2:
+        raise InputError(f"tile is {tile!r}, expected one number or two (height, width)")
+    height, width = (whole_number("a side of tile", side, 1, 2**31 - 1) for side in sides)
+    return height, width

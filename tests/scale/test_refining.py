@@ -1,0 +1,179 @@
+"""Refining large rasters: tiles of any size give the same bytes, and what `lp.refine` gives for the whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.command import Run
+
+import locpmap as lp
+from locpmap.errors import InputError
+from locpmap.refining.weights import Weights
+from locpmap.scale import refine_tiled
+from locpmap.scale import workers as crews
+from locpmap.scale.colours import BAND, Palette
+
+da = pytest.importorskip("dask.array")
+zarr = pytest.importorskip("zarr")
+
+HEIGHT, WIDTH, K = 45, 52, 4
+
+
+def example() -> tuple[np.ndarray, np.ndarray]:
+    """A colour image (H, W, 3) of diagonal stripes, and logits (H, W, 4)."""
+    rng = np.random.default_rng(1)
+    labels = (np.arange(HEIGHT)[:, None] + np.arange(WIDTH)) // 12 % K
+    image = (labels[..., None] * 60 + rng.integers(0, 40, (HEIGHT, WIDTH, 3))).astype(np.uint8)
+    return image, (2 * np.eye(K)[labels] + 2 * rng.normal(size=(HEIGHT, WIDTH, K))).astype(np.float32)
+
+
+def refiner(guided: float = 0.5) -> lp.Refiner:
+    """One whose neighbours and surroundings have a say, by colours and without."""
+    learned = ([1.0], [1.1], [guided], [[[0.6, 1.5], [0.4, 1.2]]], [0.8, 0.8])
+    return lp.Refiner(Weights(*(np.array(values) for values in learned)))
+
+
+@pytest.mark.parametrize("guided", [0.0, 0.5])
+@pytest.mark.parametrize("stride", [1.0, 7.0])
+def test_tiles_of_any_size_give_the_same_bytes(guided: float, stride: float) -> None:
+    image, logits = example()
+    options: dict[str, Any] = {"max_sweeps": 2, "n_samples": 9, "seed": 4, "stride": stride}
+    whole = refine_tiled(image, logits, refiner(guided), tile=1000, **options).probability.compute()
+    for tile in (11, (16, 60)):
+        tiled = refine_tiled(da.from_array(image, 17), logits, refiner(guided), tile=tile, **options)
+        np.testing.assert_array_equal(tiled.probability.compute(scheduler="synchronous"), whole)
+
+
+def test_it_is_what_refine_gives() -> None:
+    """Up to the rounding of the mean contrast; climbs of 32 sweeps end by themselves, as those of 100 do."""
+    image, logits = example()
+    expected = lp.refine(image, logits, refiner(), stride=5.0, n_samples=20, seed=2)
+    tiled = refine_tiled(image, logits, refiner(), stride=5.0, n_samples=20, seed=2, tile=30)
+    assert bool(tiled.converged.all())
+    np.testing.assert_allclose(tiled.probability.compute(), expected.probability, atol=2e-4)
+    assert (tiled.labels.compute() == expected.labels).mean() > 0.999
+
+
+def test_without_an_image_or_couplings() -> None:
+    _, logits = example()
+    expected = lp.refine(None, logits, layout="hwk", seed=2)
+    tiled = refine_tiled(None, logits, seed=2, tile=20)
+    np.testing.assert_array_equal(tiled.probability.compute(), expected.probability)
+    assert tiled.decoding.decoder.n_samples == 1  # type: ignore[attr-defined]
+    soft = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    expected = lp.refine(None, soft, layout="hwk", seed=2)
+    np.testing.assert_array_equal(refine_tiled(None, soft, seed=2, tile=20).probability.compute(), expected.probability)
+
+
+def test_pixels_without_data_count_for_nothing() -> None:
+    image, logits = example()
+    mask = np.zeros((HEIGHT, WIDTH), bool)
+    mask[:30, 20:] = True
+    bad_image, bad_logits = image.astype(np.float64), logits.copy()
+    bad_image[mask], bad_logits[mask] = np.nan, np.nan
+    options: dict[str, Any] = {"max_sweeps": 2, "tile": 15, "mask": mask}
+    found = refine_tiled(bad_image, bad_logits, refiner(0.0), **options)
+    other = refine_tiled(np.where(mask[..., None], 250, image), logits, refiner(0.0), **options)
+    np.testing.assert_array_equal(found.probability.compute(), other.probability.compute())
+    assert (found.labels.compute()[mask] == -1).all()
+    with pytest.raises(InputError, match="mask ignores every pixel"):
+        refine_tiled(image, logits, refiner(), mask=np.ones((HEIGHT, WIDTH), bool), scores="logits")
+    with pytest.raises(InputError, match="scores is 'auto', and the raster's first corner has no data"):
+        refine_tiled(image, logits, refiner(), mask=np.ones((HEIGHT, WIDTH), bool))
+
+
+def test_a_palette_is_the_images_own_whatever_the_bands(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = example()[0].astype(np.float64)
+    scaled = (image - (image.min((0, 1)) + image.max((0, 1))) / 2) / ((image.max((0, 1)) - image.min((0, 1))) / 2).max()
+    for band in (BAND, 7, 1):
+        monkeypatch.setattr("locpmap.scale.colours.BAND", band)
+        palette = Palette.of(image)
+        np.testing.assert_allclose(palette.scaled(image, None)[0], np.moveaxis(scaled, -1, 0), atol=1e-6)
+        assert palette.colours.variance == pytest.approx(scaled.var((0, 1)).sum())
+        right, down = (
+            ((scaled[a] - scaled[b]) ** 2).sum(-1).mean()
+            for a, b in ((np.s_[:, 1:], np.s_[:, :-1]), (np.s_[1:], np.s_[:-1]))
+        )
+        assert palette.colours.squares == pytest.approx((right, down))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"image": np.zeros((3, 3))}, r"image has shape \(3, 3\), expected \(45, 52\) like logits"),
+        ({"logits": np.zeros((3, 3))}, r"logits has shape \(3, 3\), expected \(H, W, K\)"),
+        ({"logits": np.zeros((45, 52, 1))}, "logits has one label"),
+        ({"mask": np.zeros((45, 52))}, r"mask is \(45, 52\) of float64, expected booleans"),
+        ({"strength": -1.0}, "strength is -1.0"),
+        ({"temperature": 0.0}, "temperature is 0"),
+        ({"stride": 0.5}, "stride is 0.5"),
+        ({"scores": "logit"}, "unknown scores 'logit': did you mean 'logits'"),
+        ({"blocks": "rows"}, "blocks is 'rows', which reach across the whole raster"),
+        ({"image": np.full((45, 52), np.nan)}, "image contains a number that is not finite"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_decoded(change: dict[str, Any], message: str) -> None:
+    image, logits = example()
+    given = {"image": image, "logits": logits, "model": refiner(), **change}
+    with pytest.raises(InputError, match=message):
+        refine_tiled(**given)
+
+
+# the command
+
+
+def group(folder: Path) -> Path:
+    image, logits = example()
+    made = zarr.create_group(folder / "big.zarr")
+    made.create_array("image", data=image, chunks=(20, 20, 3))
+    made.create_array("logits", data=logits, chunks=(20, 20, 4))
+    refiner().save(folder / "model.safetensors")
+    return folder / "big.zarr"
+
+
+def test_the_command_refines_a_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    big, out, model = group(tmp_path), tmp_path / "out.zarr", tmp_path / "model.safetensors"
+    words = ("refine", big, "-o", out, "--model", model, "--tile", 16, "--samples", 5, "--stride", 3)
+    run = Run(capsys, *words)
+    assert run.status == 0, run.err
+    assert "12 tiles in" in run.out
+    image, logits = example()
+    expected = refine_tiled(image, logits, model, n_samples=5, stride=3.0)
+    np.testing.assert_array_equal(zarr.open_group(out, mode="r")["labels"][:], expected.labels.compute())
+    again = json.loads(Run(capsys, *words, "--json").out)
+    assert (again["kept"], again["pixels"]) == (12, 0)
+    Run(capsys, *words, "--seed", 9).check_refusal("holds another run", "its seed is 0, expected 9")
+
+
+def test_the_command_takes_two_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    image, logits = example()
+    np.save(tmp_path / "image.npy", image)
+    np.save(tmp_path / "logits.npy", logits)
+    run = Run(capsys, "refine", tmp_path / "image.npy", tmp_path / "logits.npy", "-o", tmp_path / "out.zarr")
+    assert run.status == 0, run.err
+    expected = refine_tiled(image, logits).entropy.compute()
+    np.testing.assert_array_equal(zarr.open_group(tmp_path / "out.zarr", mode="r")["entropy"][:], expected)
+
+
+def test_the_command_refuses_with_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crews, "CONNECT_SECONDS", 1)
+    big, out = group(tmp_path), tmp_path / "out.zarr"
+    zarr.create_group(tmp_path / "empty.zarr")
+    before = sorted(tmp_path.iterdir())
+    Run(capsys, "refine", big, "-o", tmp_path / "out").check_refusal("expected a name that ends in .zarr")
+    Run(capsys, "refine", big, "-o", out, "--tiff").check_refusal("--tiff is given")
+    Run(capsys, "refine", big, "-o", out, "--layout", "khw").check_refusal("--layout is khw, expected hwk")
+    Run(capsys, "refine", big, "-o", out, "--blocks", "rows").check_refusal("blocks is 'rows', which reach across")
+    Run(capsys, "refine", big, "-o", big).check_refusal("is also read from")
+    Run(capsys, "refine", tmp_path / "none.zarr", "-o", out).check_refusal("LOGITS is missing")
+    Run(capsys, "refine", tmp_path / "empty.zarr", "-o", out).check_refusal("holds no array 'logits'")
+    Run(capsys, "refine", tmp_path / "model.safetensors", "-o", tmp_path / "out").check_refusal("LOGITS is missing")
+    unreachable = Run(capsys, "refine", big, "-o", out, "--scheduler", "tcp://127.0.0.1:1")
+    unreachable.check_refusal("scheduler tcp://127.0.0.1:1 does not answer")
+    assert sorted(tmp_path.iterdir()) == before
