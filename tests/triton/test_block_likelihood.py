@@ -62,7 +62,10 @@ def test_a_program_takes_several_tiles(name: str, monkeypatch: pytest.MonkeyPatc
     check_same(evaluate(problem), expected(problem))
 
 
-@pytest.mark.parametrize("name", ["nx1", "rows", "both, two labels", "eight"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("both, two labels", "eight")]
+
+
+@pytest.mark.parametrize("name", ["nx1", "rows", *SLOW])
 def test_chains_of_two_labels(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs go from tile to tile, add up before they are done, and stop within a group of images."""
     for constant, value in {"LANES": 4, "WARPS": 1, "SITES_PER_SUM": 6}.items():

@@ -88,6 +88,7 @@ def test_schemes(scheme: int, start: int) -> None:
     check(odd_model((2, 3), 2, "either sign", 1), "rows+columns", scheme=scheme, start=start)
 
 
+@pytest.mark.slow
 def test_more_samples_than_a_program_takes() -> None:
     check(odd_model((3, 2), 2, "either sign", 3), "columns", n_samples=70)
 

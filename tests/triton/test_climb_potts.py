@@ -27,7 +27,7 @@ def test_many_labels(n_labels: int) -> None:
     compare(1, (1, 2), n_labels, PERTURBED)
 
 
-@pytest.mark.parametrize("n_labels", [2, 5])
+@pytest.mark.parametrize("n_labels", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_images_of_several_tiles_and_teams(n_labels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_potts, "TILES_EACH", 1)
     compare(2, (5, 33), n_labels, RANDOM)

@@ -57,6 +57,7 @@ def test_masked_sites_and_graphs() -> None:
     compare(pot, "locpmap", n_samples=8, probability="conditional")
 
 
+@pytest.mark.slow
 def test_memory_that_runs_out_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     pot = odd_model((5, 7), 3, "weights", 3)
     how: dict[str, Any] = {"n_samples": 20, "probability": "conditional", "keep_samples": True, "backend": "triton"}

@@ -92,6 +92,7 @@ def test_consistent_learning_draws_its_samples_there(monkeypatch: pytest.MonkeyP
     assert devices == {"triton": {DEVICE}, "numba": {"cpu"}}
 
 
+@pytest.mark.slow
 def test_weights_of_images_and_standard_errors() -> None:
     images, labels = images_and_labels(2, n_images=10)
     how: dict[str, Any] = {"site_weights": np.linspace(0.5, 2, 10), "max_iterations": 1}
