@@ -1,8 +1,9 @@
 """Learn the refiner that comes with the library, and find out what it is worth: `python -m benchmarks.refining learn`.
 
 `learn` makes src/locpmap/refining/scenes.safetensors from held-out scenes; `measure` compares it on test scenes with
-the network, with the network after temperature scaling and with pydensecrf2, and records that; `page` writes
-docs/refining.md from the record.
+the network, with the network after temperature scaling and with pydensecrf2, and records that; `silhouettes` adds the
+areas of silhouettes under noise to the record, `absent` those of labels that scenes lack; `page` writes
+docs/refining.md from it.
 """
 
 import json
@@ -48,7 +49,8 @@ def learn(network: Network, data: Data, limit: Limit = None, seed: int = 0, outp
         found.append(learn_weights(examples, "area", seed))
         typer.echo(f"stride {stride}: {found[-1]}")
     joint = {
-        name: np.concatenate([getattr(w, name) for w in found]) for name in ("scales", "guided", "pairwise", "shared")
+        name: np.concatenate([getattr(w, name) for w in found])
+        for name in ("scales", "guided", "pairwise", "shared", "presence")
     }
     typical = np.mean([w.typical for w in found], axis=0)
     details = {
@@ -101,6 +103,35 @@ def _compared(network: Path, data: Path, limit: int | None, stride: int, seed: i
 
     held_out, test = (scenes_of(part, data, network, CACHE, limit) for part in ("held_out", "test"))
     return compare(held_out, test, stride, seed, dense=dense)
+
+
+@app.command(name="silhouettes")
+def of_silhouettes(data: Data, seed: int = 0, output: Path = RECORD) -> None:
+    """Coverage and width of intervals of areas on the Caltech silhouettes, into a record that is there."""
+    from benchmarks.refining_silhouettes import measured
+
+    record = json.loads(output.read_text())
+    origin = machine.provenance("benchmarks.refining", seed, machine.machine())
+    record["silhouettes"] = {**measured(data, seed), "origin": origin}
+    write_record(output, record, [])
+    typer.echo(f"recorded in {output}")
+
+
+@app.command()
+def absent(
+    data: Data,
+    cache: Annotated[Path | None, typer.Option(help="Where the encoder's published weights are kept.")] = None,
+    seed: int = 0,
+    output: Path = RECORD,
+) -> None:
+    """Coverage of the areas of labels that are there and that are not, with and without presence, into the record."""
+    from benchmarks.refining_absent import measured
+
+    record = json.loads(output.read_text())
+    origin = machine.provenance("benchmarks.refining", seed, machine.machine())
+    record["absent"] = {**measured(data, cache, seed), "origin": origin}
+    write_record(output, record, [])
+    typer.echo(f"recorded in {output}")
 
 
 @app.command()

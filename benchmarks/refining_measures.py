@@ -13,7 +13,7 @@ import numpy.typing as npt
 from benchmarks.refining_scenes import SceneWithLogits, near_boundaries
 from benchmarks.tasks import make_task
 from locpmap.refining.areas import crps, sampled_areas
-from locpmap.refining.examples import gather
+from locpmap.refining.examples import Example, gather
 from locpmap.refining.fitting import fit_scales
 from locpmap.refining.refiner import Refiner, refine
 from locpmap.refining.resizing import resize
@@ -137,21 +137,25 @@ def areas(
         pairwise=np.zeros((1, 2, 2)),
         typical=np.zeros(2),
     )
-    found: dict[str, dict[str, float]] = {}
-    for name, weights in {"pixels by themselves": alone, "Refiner.measure": Refiner.load().weights}.items():
-        there, absent, width, loss = [], [], [], []
-        for example in judged:
-            values, truth = sampled_areas(example, weights, N_SAMPLES, seed)
-            low, high = np.quantile(values, [0.05, 0.95], axis=0)
-            large, inside = truth > LEAST_AREA, (low <= truth) & (truth <= high)
-            imagined = ~large & (values.mean(axis=0) > LEAST_AREA)
-            there.append(inside[large])
-            absent.append(inside[imagined])
-            width.append((high - low)[large])
-            loss.append(crps(values, truth)[large | imagined])
-        joined = {"coverage": there, "absent": absent, "width": width, "crps": loss}
-        found[name] = {key: float(np.concatenate(parts).mean()) for key, parts in joined.items()}
-    return found
+    rows = {"pixels by themselves": alone, "Refiner.measure": Refiner.load().weights}
+    return {name: areas_of(judged, weights, seed) for name, weights in rows.items()}
+
+
+def areas_of(judged: Sequence[Example], weights: Weights, seed: int) -> dict[str, float]:
+    """Of labels that are there: how often intervals hold, how wide they are; of absent ones, how often; the CRPS."""
+    there, absent, width, loss = [], [], [], []
+    for example in judged:
+        values, truth = sampled_areas(example, weights, N_SAMPLES, seed)
+        low, high = np.quantile(values, [0.05, 0.95], axis=0)
+        large, inside = truth > LEAST_AREA, (low <= truth) & (truth <= high)
+        imagined = ~large & (values.mean(axis=0) > LEAST_AREA)
+        there.append(inside[large])
+        absent.append(inside[imagined])
+        width.append((high - low)[large])
+        loss.append(crps(values, truth)[large | imagined])
+    joined = {"coverage": there, "absent": absent, "width": width, "crps": loss}
+    parts = {key: np.concatenate(found) for key, found in joined.items()}
+    return {key: float(found.mean()) for key, found in parts.items() if found.size}
 
 
 def seconds(seed: int, repeats: int = 5) -> dict[str, Any]:

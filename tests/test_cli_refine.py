@@ -19,6 +19,9 @@ from tests.command import Run
 
 import locpmap as lp
 from locpmap.cli.refine import Run as Command
+from locpmap.cli.refine import Settings
+from locpmap.cli.refine_inputs import Pair
+from locpmap.cli.refine_outputs import Outputs
 from locpmap.formats.images import read_image, read_label_map
 from locpmap.formats.pictures import label_colours
 
@@ -175,6 +178,19 @@ def test_a_model_of_ones_own(pair: tuple[Path, Path, Path], capsys: pytest.Captu
     assert same == [("rows", "perturbed")]
 
 
+def test_progress_is_one_way_from_nothing_to_all(pair: tuple[Path, Path, Path]) -> None:
+    """Through samples that are decoded, and samples whose areas are measured."""
+    settings = Settings("auto", "auto", None, 1.0, 0.5, 1.0, 6, "sites", 0, "auto")
+    heard: list[float] = []
+    pair[2].mkdir()
+    outputs = Outputs(pair[2], Pair("a", *pair[:2]), tiff=False)
+    Command(lp.Refiner.load(), settings, {}, force=False).one(outputs, lambda done, total: heard.append(done / total))
+    assert len(heard) >= 6
+    assert heard == sorted(heard)
+    assert heard[0] <= 0.5
+    assert heard[-1] == 1
+
+
 # folders
 
 
@@ -201,7 +217,13 @@ def test_finished_inputs_are_passed_over(folders: tuple[Path, Path, Path], capsy
     before = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
     assert set(states().values()) == {"kept"}
     assert before == {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
-    np.save(logits / "b.npy", example(9)[1])  # another input
+    for path in (*images.iterdir(), *logits.iterdir()):
+        os.utime(path, ns=(0, 0))
+    assert set(states().values()) == {"kept"}  # the same content of another day
+    old = (logits / "b.npy").stat()
+    np.save(logits / "b.npy", example(9)[1])  # another input, of the same size and day
+    os.utime(logits / "b.npy", ns=(old.st_atime_ns, old.st_mtime_ns))
+    assert (logits / "b.npy").stat().st_size == old.st_size
     (out / "c.entropy.npy").unlink()  # an output is gone
     assert states() == {"a": "kept", "b": "done", "c": "done"}
     np.testing.assert_array_equal(
@@ -337,6 +359,9 @@ def test_scores_that_are_not_read(
         (("--blocks", "row"), ("blocks", "row")),
         (("--device", "tpu"), ("device", "tpu")),
         (("--jobs", "0"), ("--jobs",)),
+        (("--output", ""), ("--output", "it is empty")),
+        (("--model", ""), ("--model", "it is empty")),
+        (("--smoothing", "-1"), ("smoothing is -1",)),
         (("--model", "nowhere.safetensors"), ("nowhere.safetensors cannot be read",)),
     ],
 )
@@ -353,7 +378,13 @@ def test_bad_folders_are_named(folders: tuple[Path, Path, Path], capsys: pytest.
     Run(capsys, *words((images, logits, images))).check_refusal("is also read from")
     Run(capsys, *words((images, logits, images / "a.png"))).check_refusal("a.png is a file, expected a folder")
     (images / "d.png").write_bytes((images / "a.png").read_bytes())
-    Run(capsys, *words(folders)).check_refusal("d.png has no partner", "d with .npy")
+    Run(capsys, *words(folders)).check_refusal(f"d.png has no partner in {logits}, expected d with .npy")
+    (logits / "e.npy").write_bytes((logits / "a.npy").read_bytes())
+    (logits / "f.npy").write_bytes((logits / "a.npy").read_bytes())
+    both = f"d.png has no partner in {logits}, and", f"e.npy and 1 more have no partner in {images}", "same names"
+    Run(capsys, *words(folders)).check_refusal(*both)
+    (logits / "e.npy").unlink()
+    (logits / "f.npy").unlink()
     (images / "d.png").unlink()
     shutil.copy(images / "a.png", images / "a.jpg")
     Run(capsys, *words(folders)).check_refusal("a.jpg and a.png have the same name")
@@ -432,6 +463,22 @@ def test_geotiff_keeps_its_georeference(pair: tuple[Path, Path, Path], capsys: p
     np.testing.assert_array_equal(found, np.where(void, 255, expected.labels))
     np.testing.assert_array_equal(read_label_map(pair[2] / "a.labels.png"), found)
     assert json.loads((pair[2] / "a.json").read_text())["pixels"] == math.prod(SHAPE) - 6
+
+
+def test_pixels_without_data_are_like_the_others(pair: tuple[Path, Path, Path]) -> None:
+    """So that they do not make all other differences look small, beside values that lie far from 0."""
+    rasterio = pytest.importorskip("rasterio")
+    image = example()[0].astype(np.int32) + 10**7
+    image[:2, :3] = -1
+    path = pair[0].with_suffix(".tif")
+    size = {"height": SHAPE[0], "width": SHAPE[1], "transform": rasterio.Affine(10, 0, 0, 0, -10, 0)}
+    with rasterio.open(path, "w", driver="GTiff", count=3, dtype="int32", nodata=-1, **size) as file:
+        file.write(np.moveaxis(image, -1, 0))
+    content = Pair("a", path, pair[1]).read()
+    assert content.masked is not None
+    np.testing.assert_array_equal(content.masked, (image == -1).all(-1))
+    np.testing.assert_array_equal(content.image[~content.masked], image[~content.masked])
+    np.testing.assert_allclose(content.image[0, 0], image[~content.masked].mean(0), atol=1)
 
 
 def test_a_tiff_without_a_georeference(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:

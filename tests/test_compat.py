@@ -282,3 +282,40 @@ def test_bad_input_is_named(call: Any, parts: tuple[str, ...]) -> None:
         call(made())
     for part in parts:
         assert part in str(refusal.value)
+
+
+ODD: Any = {"word": "word", "number": 9.5}
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda crf: dcrf.DenseCRF2D(W, ODD["number"], K), "h is 9.5, expected a whole number"),
+        (lambda crf: crf.setUnaryEnergy("energies"), "u is a str"),
+        (lambda crf: crf.setUnaryEnergy(energies() * 1j), "u has dtype complex64"),
+        (lambda crf: crf.addPairwiseGaussian(sxy="3", compat=1), "sxy is a str"),
+        (lambda crf: crf.addPairwiseGaussian(sxy=None, compat=1), "sxy is None"),
+        (lambda crf: crf.addPairwiseGaussian(sxy=1, compat="potts"), "compat is a str"),
+        (lambda crf: crf.addPairwiseGaussian(sxy=1, compat={}), "compat is a dict"),
+        (lambda crf: crf.addPairwiseGaussian(1, 1, kernel=7), "kernel is 7, expected .* DIAG_KERNEL"),
+        (lambda crf: crf.addPairwiseGaussian(1, 1, kernel="diagonal"), "kernel is 'diagonal'"),
+        (lambda crf: crf.addPairwiseGaussian(1, 1, normalization="no"), "normalization is 'no'"),
+        (lambda crf: crf.addPairwiseBilateral(1, "13", image(), 1), "schan is a str"),
+        (lambda crf: crf.addPairwiseBilateral(1, 13, None, 1), "rgbim is None"),
+        (lambda crf: crf.inference("5"), "niter is '5'"),
+        (lambda crf: unary_from_softmax("p"), "sm is a str"),
+        (lambda crf: unary_from_softmax(np.ones((2, 3)), scale=ODD["word"]), "scale is 'word'"),
+        (lambda crf: unary_from_softmax(np.ones((2, 3)), clip=ODD["word"]), "clip is 'word'"),
+        (lambda crf: unary_from_labels(np.array([0.5]), 3, 0.5), "labels are float64"),
+        (lambda crf: unary_from_labels(np.array([0]), ODD["number"], 0.5), "n_labels is 9.5"),
+        (lambda crf: unary_from_labels(np.array([0]), 3, ODD["word"]), "gt_prob is 'word'"),
+        (lambda crf: create_pairwise_gaussian((1, 1), ODD["number"]), "shape is 9.5"),
+        (lambda crf: create_pairwise_gaussian((1, 1), ODD["word"]), "shape is a str"),
+        (lambda crf: create_pairwise_gaussian((1, 1), [ODD["number"], 4]), "shape is .* expected .* whole numbers"),
+        (lambda crf: create_pairwise_bilateral((1, 1), 1, image(), chdim=9), "chdim is 9"),
+        (lambda crf: create_pairwise_bilateral((1, 1), 1, image(), chdim=ODD["word"]), "chdim is 'word'"),
+    ],
+)
+def test_other_types_are_named(call: Any, says: str) -> None:
+    with pytest.raises((lp.InputError, lp.InputTypeError), match=says):
+        call(made())

@@ -294,6 +294,18 @@ def test_callables(rng: np.random.Generator) -> None:
     assert lp.measure(result, lambda y: bool(y.any())).mean.shape == (2, 1)
 
 
+@pytest.mark.parametrize("shared", [0.0, 1.0])
+def test_progress_is_told_sample_by_sample(shared: float, rng: np.random.Generator) -> None:
+    heard: list[tuple[int, int]] = []
+    potentials = lp.Potentials.grid(rng.normal(size=(2, 4, 5, 2)), 0.5)
+    lp.measure(potentials, "area", n_samples=5, shared=shared, progress=lambda *call: heard.append(call))
+    assert heard == [(n, 10) for n in range(1, 11)]
+    heard.clear()
+    result = lp.infer(potentials, "locpmap", n_samples=3, keep_samples=True)
+    lp.measure(result, "area", progress=lambda *call: heard.append(call))
+    assert heard == [(n, 6) for n in range(1, 7)]
+
+
 def test_maps_are_not_kept(rng: np.random.Generator) -> None:
     """A round of 64 maps and what drawing them takes: 2 to 3 MB; all maps: 17 MB."""
     pot, n_samples = lp.Potentials.grid(rng.normal(size=(64, 64, 2)), 0.5), 2048
@@ -379,6 +391,7 @@ SMALL = lp.Potentials.grid(np.zeros((2, 2, 2)), 0.3)
         ((SMALL, "area"), {"temprature": 1}, lp.InputError, "did you mean 'temperature'"),
         ((SMALL, "area"), {"n_sample": 1}, lp.InputError, "did you mean 'n_samples'"),
         ((SMALL, "area"), {"tolerance": 0.1}, lp.InputError, "unknown option of measure 'tolerance'"),
+        ((SMALL, "area"), {"progress": 5}, lp.InputTypeError, "progress is 5"),
         ((SMALL, "area"), {"start": np.zeros((3, 3), int)}, lp.InputError, r"start has shape \(3, 3\)"),
         ((SMALL, lambda y: None), {}, lp.InputTypeError, "what quantity returned is None"),
         ((SMALL, lambda y: "much"), {}, lp.InputTypeError, "what quantity returned"),

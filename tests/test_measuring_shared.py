@@ -11,15 +11,17 @@ import locpmap as lp
 from locpmap.measuring import shared as module
 
 SITES, SAMPLES = (20, 30), 400
+HARDLY = 1e-9  # a coupling of which nothing is to be seen, but LocPMAP has to climb
 
 
-def flat(n_labels: int = 2) -> lp.Potentials:
-    """Sites that know nothing and are not coupled."""
-    return lp.Potentials.grid(np.zeros((*SITES, n_labels)), 0.0)
+def flat(n_labels: int = 2, coupling: float = 0.0) -> lp.Potentials:
+    """Sites that know nothing."""
+    return lp.Potentials.grid(np.zeros((*SITES, n_labels)), coupling)
 
 
+@pytest.mark.parametrize("coupling", [0.0, HARDLY])
 @pytest.mark.parametrize("shared", [0.5, 2.0])
-def test_moments_of_the_area_of_sites_that_are_not_coupled(shared: float) -> None:
+def test_moments_of_the_area_of_sites_that_are_not_coupled(shared: float, coupling: float) -> None:
     """Given the offsets, labels are independent: P = sigmoid(N(0, 2 shared²)), the area is S·E P ± its law's spread."""
     n = int(np.prod(SITES))
     points, weights = np.polynomial.hermite_e.hermegauss(60)
@@ -27,14 +29,15 @@ def test_moments_of_the_area_of_sites_that_are_not_coupled(shared: float) -> Non
     p = 1 / (1 + np.exp(-np.sqrt(2) * shared * points))
     variance = n**2 * (weights @ p**2 - 0.25) + n * (weights @ (p * (1 - p)))
     fourth = weights @ (n * (p - 0.5)) ** 4
-    area = lp.measure(flat(), "area", n_samples=SAMPLES, seed=1, shared=shared)
+    area = lp.measure(flat(2, coupling), "area", n_samples=SAMPLES, seed=1, shared=shared)
     assert abs(area.mean[1] - n / 2) < 4 * np.sqrt(variance / SAMPLES)
     error = np.sqrt((fourth - variance**2) / SAMPLES)  # of the variance; that of single sites is small beside it
     assert abs(area.std[1] ** 2 - variance) < 4 * error
 
 
-def test_offsets_are_of_labels_and_new_in_every_sample() -> None:
-    area = lp.measure(flat(3), "area", n_samples=SAMPLES, seed=0, shared=3.0).values
+@pytest.mark.parametrize("coupling", [0.0, HARDLY])
+def test_offsets_are_of_labels_and_new_in_every_sample(coupling: float) -> None:
+    area = lp.measure(flat(3, coupling), "area", n_samples=SAMPLES, seed=0, shared=3.0).values
     correlation = np.corrcoef(area.T)[np.triu_indices(3, 1)]
     np.testing.assert_allclose(correlation, -0.5, atol=4 * 0.75 / np.sqrt(SAMPLES))  # what one gains, the others lose
     lags = np.corrcoef(area[:-1, 0], area[1:, 0])[0, 1]
@@ -47,11 +50,121 @@ def test_without_it_samples_are_those_of_infer() -> None:
     np.testing.assert_array_equal(lp.measure(potentials, "area", n_samples=20, seed=3, shared=0.0).values, plain)
 
 
-def test_neither_rounds_nor_the_batch_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("temperature", [1.0, 1.7])
+def test_labels_of_sites_that_are_not_coupled_follow_the_softmax(temperature: float) -> None:
+    """With hardly an error in common: counts of every site, label and pair of labels next to one another, in z."""
+    rng, n = np.random.default_rng(0), 4000
+    unary = 2 * rng.normal(size=(5, 6, 4))
+    unary[0, :, 1] = unary[2, :, 3] = -np.inf
+    maps: list[np.ndarray] = []
+    potentials = lp.Potentials.grid(unary, 0.0)
+
+    def keep(labels: np.ndarray) -> int:
+        maps.append(labels)
+        return 0
+
+    lp.measure(potentials, keep, n_samples=n, shared=1e-9, temperature=temperature)
+    p = np.exp(unary / temperature) / np.exp(unary / temperature).sum(-1, keepdims=True)
+    drawn = np.eye(4)[np.array(maps)]  # (n, H, W, L)
+    pairs = np.einsum("mhwk,mhwl->hwkl", drawn[:, :, 1:], drawn[:, :, :-1])
+    expected = np.einsum("hwk,hwl->hwkl", p[:, 1:], p[:, :-1])
+    found = np.concatenate([drawn.sum(0).ravel(), pairs.ravel()])
+    q = np.concatenate([p.ravel(), expected.ravel()])
+    assert (found[q == 0] == 0).all()
+    some = (n * q > 5) & (q < 1)
+    z = (found[some] - n * q[some]) / np.sqrt(n * q[some] * (1 - q[some]))
+    assert np.abs(z).max() < 5.5
+    assert abs((z**2).mean() - 1) < 5 * np.sqrt(2 / some.sum()) * 2  # neighbouring counts depend on one another
+
+
+def test_how_they_are_drawn_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither sites at a time, nor a backend, threads, blocks or a start."""
+    potentials = lp.Potentials.grid(np.random.default_rng(0).normal(size=(9, 11, 3)), 0.0)
+    expected = lp.measure(potentials, "perimeter", n_samples=6, seed=2, shared=1.0).values
+    for how in ({"backend": "reference"}, {"n_threads": 1}, {"blocks": "rows"}, {"start": "perturbed"}):
+        np.testing.assert_array_equal(
+            lp.measure(potentials, "perimeter", n_samples=6, seed=2, shared=1.0, **how).values, expected
+        )
+    monkeypatch.setattr(module, "SITES_AT_ONCE", 7)
+    np.testing.assert_array_equal(lp.measure(potentials, "perimeter", n_samples=6, seed=2, shared=1.0).values, expected)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("backend", "cobol"), ("device", "tpu"), ("n_threads", 0), ("start", "no"), ("blocks", "no")]
+)
+def test_odd_options_are_refused_though_they_change_nothing(option: str, value: Any) -> None:
+    with pytest.raises((lp.InputError, lp.BackendError), match=str(value)):
+        lp.measure(flat(), "area", n_samples=2, shared=1.0, **{option: value})
+
+
+# labels that may not be there
+
+
+@pytest.mark.parametrize("coupling", [0.0, HARDLY])
+def test_a_label_is_left_out_as_often_as_it_is_absent(coupling: float) -> None:
+    """And where it is there, its weight is that much larger: of two labels ``1/π : 1``, a share of ``1 / (1 + π)``."""
+    n, presence = int(np.prod(SITES)), 0.25
+    area = lp.measure(flat(2, coupling), "area", n_samples=SAMPLES, seed=4, presence=[1.0, presence]).values[:, 1]
+    there = area > 0
+    assert abs(there.sum() - SAMPLES * presence) < 4 * np.sqrt(SAMPLES * presence * (1 - presence))
+    p = 1 / (1 + presence)
+    z = (area[there] - n * p) / np.sqrt(n * p * (1 - p))
+    assert abs(z.mean()) < 4 / np.sqrt(there.sum())
+    assert abs((z**2).mean() - 1) < 4 * np.sqrt(2 / there.sum())
+
+
+def test_labels_are_left_out_one_by_one() -> None:
+    area = lp.measure(flat(3), "area", n_samples=SAMPLES, presence=[0.5, 1.0, 0.5], shared=1.0).values
+    assert (area[:, 1] > 0).all()
+    both = ((area[:, 0] > 0) & (area[:, 2] > 0)).mean()
+    assert abs(both - 0.25) < 4 * np.sqrt(0.25 * 0.75 / SAMPLES)
+    assert (area.sum(axis=1) == np.prod(SITES)).all()
+
+
+@pytest.mark.parametrize("coupling", [0.0, 0.3])
+def test_presence_and_masks_and_batches(coupling: float) -> None:
+    """A masked site has nothing to lose, and each image has a presence of its own."""
+    mask = np.zeros((5, 6), bool)
+    mask[0] = True
+    potentials = lp.Potentials.grid(np.zeros((2, 5, 6, 3)), coupling, mask=mask)
+    presence = np.array([[1e-6, 1.0, 1e-6], [1.0, 1e-6, 1.0]])
+    area = lp.measure(potentials, "area", n_samples=9, presence=presence).values
+    np.testing.assert_array_equal(area[:, 0], np.broadcast_to([0, 24, 0], (9, 3)))
+    assert (area[:, 1, 1] == 0).all()
+    assert (area.sum(axis=-1) == 24).all()
+    two = lp.Potentials.grid(np.zeros((5, 6, 2)), coupling, mask=mask)
+    np.testing.assert_array_equal(lp.measure(two, "area", n_samples=9, presence=[1e-6, 1.0]).values[:, 1], 24)
+
+
+@pytest.mark.parametrize(
+    ("presence", "says"),
+    [
+        ([1.0], "presence has shape"),
+        ([0.5, 0.5], "below 1 for all labels"),
+        ([1.0, 0.0], "other numbers than 1e-06 to 1"),
+        ([1.0, 1.5], "other numbers"),
+        ([1.0, np.nan], "other numbers"),
+        ("sure", "presence is a str"),
+    ],
+)
+def test_odd_presences_are_refused(presence: Any, says: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=says):
+        lp.measure(flat(), "area", n_samples=2, presence=presence)
+
+
+def test_presence_does_not_go_with_forbidden_labels() -> None:
+    unary = np.zeros((2, 2, 2))
+    unary[0, 0, 0] = -np.inf
+    with pytest.raises(lp.InputError, match="beside scores of -inf"):
+        lp.measure(lp.Potentials.grid(unary, 0.0), "area", n_samples=2, presence=[1.0, 0.5])
+
+
+@pytest.mark.parametrize("coupling", [0.0, 0.7])
+def test_neither_rounds_nor_the_batch_matter(coupling: float, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     unary = rng.normal(size=(2, 6, 7, 3))
-    both = lp.measure(lp.Potentials.grid(unary, 0.7), "perimeter", n_samples=11, seed=5, shared=1.0).values
-    second = lp.Potentials.grid(unary[1], 0.7)
+    both = lp.measure(lp.Potentials.grid(unary, coupling), "perimeter", n_samples=11, seed=5, shared=1.0).values
+    second = lp.Potentials.grid(unary[1], coupling)
     np.testing.assert_array_equal(
         lp.measure(second, "perimeter", n_samples=11, seed=5, shared=1.0, first_image=1).values, both[:, 1]
     )
@@ -61,14 +174,16 @@ def test_neither_rounds_nor_the_batch_matter(monkeypatch: pytest.MonkeyPatch) ->
     )
 
 
-def test_masks_starts_and_forbidden_labels() -> None:
+@pytest.mark.parametrize("coupling", [0.0, 0.3])
+@pytest.mark.parametrize("shared", [2.0, 200.0])  # whose exponentials are too large for any number
+def test_masks_starts_and_forbidden_labels(coupling: float, shared: float) -> None:
     unary = np.zeros((5, 6, 3))
     unary[..., 2] = -np.inf
     mask = np.zeros((5, 6), bool)
     mask[0] = True
-    potentials = lp.Potentials.grid(unary, 0.3, mask=mask)
+    potentials = lp.Potentials.grid(unary, coupling, mask=mask)
     for start in ("random", np.zeros((5, 6), int)):
-        area = lp.measure(potentials, "area", n_samples=9, shared=2.0, start=start).values
+        area = lp.measure(potentials, "area", n_samples=9, shared=shared, start=start).values
         assert (area.sum(axis=1) == 24).all()
         assert (area[:, 2] == 0).all()
 
@@ -83,3 +198,5 @@ def test_a_result_has_drawn_its_samples() -> None:
     result = lp.infer(flat(), "locpmap", n_samples=3, keep_samples=True)
     with pytest.raises(lp.InputError, match="shared cannot be given"):
         lp.measure(result, "area", shared=1.0)
+    with pytest.raises(lp.InputError, match="presence cannot be given"):
+        lp.measure(result, "area", presence=[1.0, 0.5])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import locpmap as lp
 from locpmap import metrics
 from locpmap.errors import InputError, InputTypeError
 from locpmap.refining import crossvalidation
-from locpmap.refining.areas import crps, sampled_areas
+from locpmap.refining.areas import crps, fit_areas, sampled_areas
 from locpmap.refining.examples import Example, gather
 from locpmap.refining.fitting import fit_scales, learn
+from locpmap.refining.presence import fit_presence
 from locpmap.refining.scoring import METRICS, Score, difference, score, softmax, total
 from locpmap.refining.weights import Weights
 
@@ -62,6 +64,17 @@ def test_it_says_so_where_refinement_helps(helped: lp.Refiner, tmp_path: Path) -
     again = lp.Refiner.load(tmp_path / "mine.safetensors")
     assert again.details["report"]["says"] == report.verdict
     np.testing.assert_array_equal(again.weights.pairwise, helped.weights.pairwise)
+
+
+def test_progress_is_told_image_by_image() -> None:
+    heard: list[tuple[int, int, float]] = []
+    labels = regions()
+    told = lp.Refiner.fit(None, noisy(labels, 1.0), labels, n_folds=2, progress=lambda *call: heard.append(call))
+    assert [call[:2] for call in heard] == [(n, N) for n in range(1, N + 1)]
+    assert told.report is not None
+    assert heard[-1][2] == pytest.approx(told.report.value("refined", "NLL"))
+    with pytest.raises(InputTypeError, match="progress is 5, expected True, False or a function"):
+        lp.Refiner.fit(None, noisy(labels, 1.0), labels, n_folds=2, progress=5)  # type: ignore[arg-type]
 
 
 def test_it_says_so_where_refinement_does_not_help() -> None:
@@ -115,6 +128,36 @@ def test_the_area_objective_finds_what_pixels_err_by_together() -> None:
     assert losses[1] < 0.9 * losses[0]
 
 
+def test_the_area_objective_learns_when_a_label_is_absent() -> None:
+    """A third label that half of the images lack and that is given a little everywhere: then 0 is in its interval."""
+    rng, n = np.random.default_rng(3), 24
+    labels = np.repeat(regions(), 3, axis=0)
+    labels[: n // 2, :6, :8] = 2
+    logits = 4 * np.eye(3)[labels] - [0, 0, 0.5] + rng.normal(size=(n, 1, 1, 3)) * 0.3
+    given = examples(None, logits, labels)
+    plain = Weights(np.ones(1), np.ones(1), np.zeros(1), np.zeros((1, 2, 2)), np.zeros(2))
+    weights = fit_areas(plain, given, 0)
+    half, steepness = weights.presence_at(1.0)
+    assert 0 < half < 6 * 8 / (H * W)
+    assert steepness > 1
+    held: dict[str, list[bool]] = {"plain": [], "learned": []}
+    for example in given[n // 2 :]:
+        for name, which in (("plain", replace(weights, presence=0.0)), ("learned", weights)):
+            low = np.quantile(sampled_areas(example, which, 60, 5)[0], 0.05, axis=0)
+            held[name].append(bool(low[2] == 0))
+    assert np.mean(held["plain"]) < 0.2
+    assert np.mean(held["learned"]) > 0.9
+
+
+def test_presence_is_fitted_to_its_own_law() -> None:
+    rng = np.random.default_rng(0)
+    shares = 10 ** rng.uniform(-4, 0, 4000)
+    odds = (shares / 0.03) ** 1.5
+    half, steepness = fit_presence(shares, rng.random(4000) < odds / (1 + odds))
+    assert half == pytest.approx(0.03, rel=0.15)
+    assert steepness == pytest.approx(1.5, rel=0.1)
+
+
 def test_ignored_pixels_count_for_nothing() -> None:
     labels = regions()
     void = labels.copy()
@@ -150,10 +193,10 @@ def test_images_are_judged_by_weights_that_never_saw_them(monkeypatch: pytest.Mo
     given = examples(None, noisy(labels, 1.0), labels)
     _, report = crossvalidation.cross_validated(given, "likelihood", 3, 0)
     everyone = {id(example) for example in given}
-    assert [fit | test for fit, test in zip(seen[:3], judged[:3], strict=True)] == [everyone] * 3
-    assert not any(fit & test for fit, test in zip(seen[:3], judged[:3], strict=True))
+    assert (seen[0], judged[0]) == (everyone, set())  # the weights that are returned
+    assert [fit | test for fit, test in zip(seen[1:], judged[1:], strict=True)] == [everyone] * 3
+    assert not any(fit & test for fit, test in zip(seen[1:], judged[1:], strict=True))
     assert set().union(*judged) == everyone
-    assert seen[3] == everyone
     assert report.gain("NLL")[0] > 0  # nothing was learned, and the network was scaled
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,10 +34,11 @@ from locpmap.viewer import scenes, session
 from locpmap.viewer.decoding import METHODS, Decoding, Settings
 from locpmap.viewer.examples import EXAMPLES, made_scene
 from locpmap.viewer.guard import SMALL_BODY
-from locpmap.viewer.scenes import example_scene, stronger
+from locpmap.viewer.scenes import example_scene
 from locpmap.viewer.session import Session, Superseded
 
 SOURCE = Path(lp.__file__).parents[1]
+REFINER = lp.Refiner.load()
 PORT, TOKEN = 8000, "a-secret"
 OWN = {"X-Locpmap-Token": TOKEN}
 Files = dict[str, tuple[str, bytes]]
@@ -201,16 +203,14 @@ def probability_of(client: TestClient, key: str) -> np.ndarray:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"strength": 1.5, "temperature": 0.5, "seed": 7}, {"strength": 0.5, "blocks": "rows+columns"}],
+    [{}, {"smoothing": 1.5, "temperature": 0.5, "seed": 7}, {"smoothing": 0.5, "blocks": "rows+columns"}],
     ids=str,
 )
 def test_results_are_those_of_refine(
     client: TestClient, image: np.ndarray, logits: np.ndarray, settings: dict[str, Any]
 ) -> None:
     found = decode(client, **settings)
-    others = {name: value for name, value in settings.items() if name != "strength"}
-    model = stronger(settings["strength"]) if settings else None
-    expected = lp.refine(image, logits, model, n_samples=20, **others)
+    expected = lp.refine(image, logits, n_samples=20, **settings)
     np.testing.assert_array_equal(probability_of(client, found["key"]), expected.probability)
     np.testing.assert_array_equal(picture(client, found["key"], kind="labels"), expected.labels)
     np.testing.assert_allclose(
@@ -226,18 +226,10 @@ def test_results_are_those_of_refine(
         np.testing.assert_allclose(np.asarray(picture(client, found["key"], kind=kind)) / 255, own, atol=0.51 / 255)
 
 
-def test_strength_adds_to_the_weight_of_like_colours(image: np.ndarray, logits: np.ndarray) -> None:
-    labels = np.random.default_rng(0).integers(0, 3, (1, 24))
-    one, two = (stronger(s).potentials(image[:1], logits[:1]) for s in (0.0, 2.0))
-    row = (np.diff(image[:1].astype(float), axis=1) ** 2).sum(-1)[0]
-    expected = 2 * (np.exp(-row / 2 / row.mean()) * (labels[0, 1:] == labels[0, :-1])).sum()
-    assert two.score(labels) - one.score(labels) == pytest.approx(expected, rel=1e-4)
-
-
 def test_samples_and_areas_are_those_of_measure(client: TestClient, image: np.ndarray, logits: np.ndarray) -> None:
-    found = decode(client, n_samples=45, seed=3, strength=0.5)
-    potentials = stronger(0.5).potentials(image, logits)
-    area = stronger(0.5).measure(image, logits, "area", n_samples=45, seed=3)
+    found = decode(client, n_samples=45, seed=3, smoothing=0.5)
+    potentials = REFINER.potentials(image, logits, smoothing=0.5)
+    area = REFINER.measure(image, logits, "area", n_samples=45, seed=3, smoothing=0.5)
     low, high = area.interval(0.9)
     assert [each["mean"] for each in found["areas"]] == area.mean.tolist()
     assert [each["low"] for each in found["areas"]] == low.tolist()
@@ -253,8 +245,8 @@ def test_samples_and_areas_are_those_of_measure(client: TestClient, image: np.nd
 def test_other_decoders_are_those_of_infer(
     client: TestClient, image: np.ndarray, logits: np.ndarray, method: str
 ) -> None:
-    found = decode(client, method=method, strength=1.5, seed=2)
-    potentials = stronger(1.5).potentials(image, logits)
+    found = decode(client, method=method, smoothing=1.5, seed=2)
+    potentials = REFINER.potentials(image, logits, smoothing=1.5)
     expected = lp.infer(potentials, method, seed=2 if method == "gibbs" else 0)
     np.testing.assert_array_equal(picture(client, found["key"], kind="labels"), expected.labels)
     assert found["score"] == pytest.approx(expected.score)
@@ -267,12 +259,12 @@ def test_other_decoders_are_those_of_infer(
 
 
 def test_the_network_by_itself(client: TestClient, logits: np.ndarray) -> None:
-    found = decode(client, method="network", strength=3.0)
+    found = decode(client, method="network", smoothing=3.0)
     expected = np.exp(logits.astype(float))
     expected /= expected.sum(-1, keepdims=True)
     np.testing.assert_allclose(probability_of(client, found["key"]), expected, rtol=1e-5)
     assert found["changed"] == 0
-    assert found["key"] == decode(client, method="network", strength=1.0, n_samples=7)["key"]
+    assert found["key"] == decode(client, method="network", smoothing=1.0, n_samples=7)["key"]
 
 
 def test_a_pixel(client: TestClient, image: np.ndarray, logits: np.ndarray) -> None:
@@ -313,8 +305,8 @@ def test_examples_are_always_the_same_and_the_truth_is_known(client: TestClient)
 @pytest.mark.parametrize(
     "order",
     [
-        {"strength": -1},
-        {"strength": 99},
+        {"smoothing": -1},
+        {"smoothing": 99},
         {"temperature": 0},
         {"n_samples": 0},
         {"n_samples": 10_000},
@@ -338,10 +330,10 @@ def test_what_is_no_order_is_refused(client: TestClient, content: str) -> None:
 
 
 def test_nan_is_refused(client: TestClient) -> None:
-    content = '{"scene": "folder:box", "strength": NaN}'
+    content = '{"scene": "folder:box", "smoothing": NaN}'
     answer = client.post("/api/decode", content=content, headers={"Content-Type": "application/json"})
     assert answer.status_code in (400, 422)
-    assert "strength" in answer.json()["error"]
+    assert "smoothing" in answer.json()["error"]
 
 
 def test_what_is_not_there_is_said_to_be_gone(client: TestClient) -> None:
@@ -386,6 +378,49 @@ def test_files_that_change_are_read_again(client: TestClient, folder: Path, logi
     (folder / "late.png").unlink()
     np.testing.assert_array_equal(picture(client, first["key"], kind="labels"), logits.argmax(-1))
     np.testing.assert_array_equal(picture(client, second["key"], kind="labels"), (-logits).argmax(-1))
+
+
+def test_a_name_that_is_no_text(client: TestClient, folder: Path, image: np.ndarray, logits: np.ndarray) -> None:
+    """On Linux a name may be any bytes, which JSON cannot hold."""
+    try:
+        for ending, content in (("png", png(image)), ("npy", npy(logits))):
+            Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9." + ending.encode())).write_bytes(content)
+    except OSError:
+        pytest.skip("this file system has text alone")
+    try:
+        (listed,) = (each for each in client.get("/api/scenes").json()["scenes"] if "caf" in each["id"])
+        assert listed == {"id": "folder:caf\\udce9", "title": "caf\\udce9", "source": "folder"}
+        decode(client, scene=listed["id"], method="network")
+        Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.npy")).write_bytes(b"no array")
+        answer = client.get("/api/scenes/" + urllib.parse.quote(listed["id"]))
+        assert answer.status_code == 400
+        assert "caf\\udce9.npy is damaged" in answer.json()["error"]
+    finally:
+        for path in folder.glob("caf*"):
+            path.unlink()
+
+
+def test_a_folder_that_vanishes(tmp_path: Path, image: np.ndarray, logits: np.ndarray) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "box.png").write_bytes(png(image))
+    (tmp_path / "folder" / "box.npy").write_bytes(npy(logits))
+    app: Any = viewer_app.make_app(Session(tmp_path / "folder"), TOKEN, PORT)
+    with TestClient(app, base_url=f"http://127.0.0.1:{PORT}", headers=OWN) as client:
+        key = decode(client, method="network")["key"]
+        (tmp_path / "folder").rename(tmp_path / "elsewhere")
+        check_sentence(client.post("/api/decode", json={"scene": "folder:box"}), 404, "There is no scene 'folder:box'")
+        assert {each["source"] for each in client.get("/api/scenes").json()["scenes"]} == {"example"}
+        np.testing.assert_array_equal(picture(client, key, kind="labels"), logits.argmax(-1))  # known from before
+
+
+def test_a_file_that_vanishes_while_it_is_read(
+    client: TestClient, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(folder: Path) -> dict[str, tuple[Path, Path]]:
+        return {"box": (Path("nowhere.png"), Path("nowhere.npy"))}
+
+    monkeypatch.setattr(session, "pairs", gone)
+    check_sentence(client.get("/api/scenes/folder:box"), 404, "nowhere.png cannot be read: No such file")
 
 
 # uploads

@@ -149,17 +149,15 @@ def test_it_loads_without_errors_or_requests_elsewhere(visit: Visit, address: st
 
 
 def test_a_slider_changes_the_result(visit: Visit) -> None:
-    from locpmap.viewer.scenes import stronger
-
     image, logits = made()
     visit.layer("5", "Entropy")
     before = visit.overlay()
     visit.move("temperature", 3)
     assert (before != visit.overlay()).any()
     visit.layer("1", "Labels")
-    for strength in (1.0, 3.0):
-        visit.move("strength", strength)
-        expected = lp.refine(image, logits, stronger(strength), temperature=3.0)
+    for smoothing in (1.0, 3.0):
+        visit.move("smoothing", smoothing)
+        expected = lp.refine(image, logits, smoothing=smoothing, temperature=3.0)
         np.testing.assert_array_equal(visit.overlay()[..., :3], shown(expected.labels))
     visit.move("n_samples", 7)
     assert "7 samples" in visit.status()
@@ -271,7 +269,7 @@ def test_a_viewer_that_has_ended_is_noticed(browser: Any, address: str) -> None:
     visit = Visit(browser, address)
     visit.ready()
     visit.context.set_offline(True)
-    visit.page.locator("#strength").fill("3")
+    visit.page.locator("#smoothing").fill("3")
     visit.page.wait_for_selector("#alert:not([hidden])", timeout=10_000)
     assert "still running" in visit.page.locator("#alert p").inner_text()
     visit.context.close()

@@ -94,17 +94,31 @@ def namespace(array: object) -> Any:
 def to_numpy(value: object, name: str) -> npt.NDArray[Any]:
     """The value as a NumPy array, without a copy where that is possible."""
     if is_tensor(value):
-        tensor = value.detach().cpu()  # type: ignore[attr-defined]
+        tensor = _dense(value, name).detach().cpu()
         value = tensor.float() if tensor.dtype == sys.modules["torch"].bfloat16 else tensor  # NumPy has no bfloat16
     try:
         array = np.asarray(value)
     except ValueError:
         raise InputError(f"{name} is ragged: expected an array with one shape") from None
     if array.dtype.kind not in "fiub":
-        single = array.ndim == 0 and array.dtype == object
-        came = "is None" if value is None else f"is a {type(value).__name__}" if single else f"has dtype {array.dtype}"
+        kind = f"is a {type(value).__name__}" if array.ndim == 0 else f"has dtype {array.dtype}"
+        came = "is None" if value is None else kind
         raise InputTypeError(f"{name} {came}, expected real numbers")
     return array
+
+
+def _dense(tensor: Any, name: str) -> Any:
+    """The tensor, refused where it does not hold plain numbers one beside the other."""
+    plain = tensor.layout == sys.modules["torch"].strided
+    for wrong, problem in (
+        (tensor.is_nested, "nested, expected one shape"),
+        (tensor.is_meta, "on the device meta, expected one that holds numbers"),
+        (tensor.is_quantized, "quantized, expected plain numbers: call its dequantize()"),
+        (not plain, f"of layout {tensor.layout}, expected a dense one: call its to_dense()"),
+    ):
+        if wrong:
+            raise InputTypeError(f"{name} is a tensor {problem}")
+    return tensor
 
 
 def to_float(value: object, name: str, like: object = None) -> Any:
@@ -123,7 +137,7 @@ def to_float(value: object, name: str, like: object = None) -> Any:
 def _to_float_tensor(value: object, name: str, like: Any) -> Any:
     torch = sys.modules["torch"]
     if is_tensor(value):
-        tensor = value.detach()  # type: ignore[attr-defined]
+        tensor = _dense(value, name).detach()
     else:
         tensor = torch.from_numpy(np.require(to_float(value, name), requirements=["C", "W"]))
     if tensor.dtype.is_complex:

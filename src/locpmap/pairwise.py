@@ -65,6 +65,11 @@ class Pairwise:
         return min((float(w.min()) for w in self.weights if 0 not in w.shape), default=np.inf)
 
     @cached_property
+    def coupled(self) -> bool:
+        """Whether neighbours have a say: not where all weights of a Potts model are 0."""
+        return self.weights is None or any(bool((w != 0).any()) for w in self.weights)
+
+    @cached_property
     def constant_weight(self) -> float | None:
         """The Potts weight, where all edges of all images have the same one."""
         if self.weights is None or any(w.shape != (1, 1) or w[0, 0] != self.weights[0][0, 0] for w in self.weights):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import typer
 
 from locpmap.cli.folders import files_by_stem
 from locpmap.errors import InputError
@@ -44,6 +44,12 @@ class Pair:
         """Both."""
         return self.image, self.scores
 
+    def checksums(self) -> list[str]:
+        """Of both, to know them again."""
+        from locpmap.formats.readable import checksum
+
+        return [checksum(path) for path in self.paths]
+
     def read(self) -> Content:
         """Both files."""
         from locpmap.formats.arrays import read_array
@@ -54,7 +60,7 @@ class Pair:
         raster: Raster | None = None
         if is_raster(self.image):
             raster = read_raster(self.image)
-            image = raster.pixels
+            image = raster.filled()
         else:
             image = read_array(self.image) if self.image.suffix.lower() == ".npy" else read_image(self.image)
         if image.ndim not in (2, 3):
@@ -69,6 +75,13 @@ class Pair:
         return Content(image, scores, *((None, None) if raster is None else (raster.masked, raster.place)))
 
 
+def path_of(word: str) -> Path:
+    """A path as the command line has it: an empty one would be this folder."""
+    if not word:
+        raise typer.BadParameter("it is empty, expected the name of a file or a folder")
+    return Path(word)
+
+
 def pairs_of(image: Path, scores: Path) -> list[Pair]:
     """One pair of files, or those of two folders, in the order of their names; one without a partner is refused."""
     for name, path in (("IMAGE", image), ("LOGITS", scores)):
@@ -79,10 +92,20 @@ def pairs_of(image: Path, scores: Path) -> list[Pair]:
         raise InputError(f"{folder} is a folder and {file} is a file, expected two files or two folders")
     if not image.is_dir():
         return [Pair(image.stem, image, scores)]
-    found = {"IMAGE": files_by_stem(image, IMAGES, str(image)), "LOGITS": files_by_stem(scores, SCORES, str(scores))}
-    for stem, (name, files) in itertools.product(sorted(set().union(*found.values())), found.items()):
-        if stem not in files:
-            present = next(others[stem] for others in found.values() if stem in others)
-            where, endings = (image, IMAGES) if name == "IMAGE" else (scores, SCORES)
-            raise InputError(f"{present} has no partner in {where}, expected {stem} with {' or '.join(endings)} there")
-    return [Pair(stem, found["IMAGE"][stem], found["LOGITS"][stem]) for stem in sorted(found["IMAGE"])]
+    images, logits = files_by_stem(image, IMAGES, str(image)), files_by_stem(scores, SCORES, str(scores))
+    _check_partners((image, images, IMAGES), (scores, logits, SCORES))
+    return [Pair(stem, images[stem], logits[stem]) for stem in sorted(images)]
+
+
+def _check_partners(*sides: tuple[Path, dict[str, Path], tuple[str, ...]]) -> None:
+    """Refuse folders, each with its files by stem and their endings, where one has a file that the other lacks."""
+    found = []
+    for (_, files, _), (other, partners, endings) in (sides, sides[::-1]):
+        lonely = sorted(files.keys() - partners.keys())
+        if lonely:
+            verb = f"and {len(lonely) - 1} more have" if len(lonely) > 1 else "has"
+            found.append((f"{files[lonely[0]]} {verb} no partner in {other}", lonely[0], endings))
+    if len(found) == 2:
+        raise InputError(f"{found[0][0]}, and {found[1][0]}: expected the same names in both")
+    for sentence, stem, endings in found:
+        raise InputError(f"{sentence}, expected {stem} with {' or '.join(endings)} there")

@@ -46,21 +46,18 @@ class Outputs:
             endings += ["labels.tif", "probability.tif", "variance.tif", "entropy.tif"]
         return [*map(self.path, endings), self.record]
 
-    def finished(self, settings: dict[str, Any]) -> dict[str, Any] | None:
-        """The record of an earlier run with the same settings on the same inputs, if all its files are there."""
+    def finished(self, settings: dict[str, Any], inputs: list[str]) -> dict[str, Any] | None:
+        """The record of an earlier run with these settings on inputs of these checksums, if all its files are there."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             record = json.loads(self.record.read_text("utf-8"))
-            same = record["settings"] == settings and record["inputs"] == self._identity()
+            same = record["settings"] == settings and record["inputs"] == inputs
             if same and all(Path(name).is_file() for name in map(self.folder.__truediv__, record["files"])):
                 return dict(record)
         return None
 
-    def _identity(self) -> list[list[Any]]:
-        """Name, size and time of change of the inputs: enough to see that one was replaced."""
-        status = [(path.name, path.stat()) for path in self.pair.paths]
-        return [[name, found.st_size, found.st_mtime_ns] for name, found in status]
-
-    def write(self, content: Content, result: Result, areas: Array, settings: dict[str, Any]) -> dict[str, Any]:
+    def write(
+        self, content: Content, result: Result, areas: Array, settings: dict[str, Any], inputs: list[str]
+    ) -> dict[str, Any]:
         """Each file completely or not at all, the record last; returns the record.
 
         Args:
@@ -68,13 +65,13 @@ class Outputs:
             result: Of NumPy arrays.
             areas: Pixels per sample and label, (M, L).
             settings: Under which it was made.
+            inputs: Checksums of what it was made of, taken before that was read.
         """
         from locpmap.formats.arrays import write_array
         from locpmap.formats.atomic import write_text
         from locpmap.formats.overlay import write_overlay
         from locpmap.formats.pictures import write_label_map
 
-        identity = self._identity()
         n_labels, inside = areas.shape[1], result.labels >= 0
         masked = not inside.all()
         self.record.unlink(missing_ok=True)  # what is there now is about to be replaced
@@ -90,7 +87,7 @@ class Outputs:
         record = {
             "name": self.pair.name,
             "settings": settings,
-            "inputs": identity,
+            "inputs": inputs,
             "files": [path.name for path in self.targets(content.place is not None)],
             "pixels": int(inside.sum()),
             "labels": _labels(result, areas),

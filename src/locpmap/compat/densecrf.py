@@ -146,14 +146,15 @@ class DenseCRF2D:
             )
         if features.shape != self._shape:
             raise InputError(f"features are of an image {features.shape}, expected {self._shape} (h, w)")
-        KernelType(kernel)
+        if kernel not in tuple(KernelType):
+            raise InputError(f"kernel is {kernel!r}, expected CONST_KERNEL, DIAG_KERNEL or FULL_KERNEL")
         if normalization != NORMALIZE_SYMMETRIC:
             raise InputError(f"normalization is {normalization!r}, expected NORMALIZE_SYMMETRIC, the default")
         self._terms.append((features, self._scores(compat)))
 
     def _scores(self, compat: Any) -> Array:
         """Scores of pairs of labels, (L, L), or of agreement, (): costs with the sign changed, but for one number."""
-        values = np.asarray(compat, np.float32)
+        values = to_numpy(compat, "compat").astype(np.float32)
         n = self._n_labels
         if values.shape not in ((), (n,), (n, n)) or not np.isfinite(values).all():
             raise InputError(f"compat is {compat!r}, expected a number, or costs of shape ({n},) or ({n}, {n})")

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from locpmap.arrays import to_numpy
 from locpmap.compat.kernels import Kernel
-from locpmap.errors import InputError
+from locpmap.errors import InputError, whole_number
+from locpmap.inference.decoder import within
 
 Array = npt.NDArray[Any]
 
@@ -32,10 +33,10 @@ def unary_from_softmax(sm: Any, scale: float | None = None, clip: float | None =
     if not (probability >= 0).all():
         raise InputError("sm holds a negative number or NaN, expected probabilities")
     if scale is not None:
-        if not 0 < scale <= 1:
-            raise InputError(f"scale is {scale!r}, expected a number above 0 and at most 1")
+        within("scale", scale, 0, 1, open_low=True)
         probability = scale * probability + (1 - scale) / len(probability)
     if clip is not None:
+        within("clip", clip, 0, 1)
         probability = np.clip(probability, clip, 1.0)
     if not (probability > 0).all():
         raise InputError("sm holds 0, expected probabilities above 0, or clip=1e-5")
@@ -57,10 +58,10 @@ def unary_from_labels(labels: Any, n_labels: int, gt_prob: float, zero_unsure: b
     flat = to_numpy(labels, "labels").ravel()
     if flat.dtype.kind not in "iub":
         raise InputError(f"labels are {flat.dtype}, expected whole numbers")
-    if not 0 < gt_prob < 1:
-        raise InputError(f"gt_prob is {gt_prob!r}, expected a number above 0 and below 1")
-    if n_labels < 2:
-        raise InputError(f"n_labels is {n_labels!r}, expected at least 2")
+    within("gt_prob", gt_prob, 0, 1, open_low=True)
+    if gt_prob == 1:
+        raise InputError(f"gt_prob is {gt_prob}, expected a number below 1: nothing else would be possible")
+    n_labels = whole_number("n_labels", n_labels, 2, 2**15 - 1)
     most = n_labels if zero_unsure else n_labels - 1
     if flat.size and not (flat.min() >= 0 and flat.max() <= most):
         raise InputError(f"labels run from {flat.min()} to {flat.max()}, expected 0 to {most}")
@@ -81,7 +82,10 @@ def create_pairwise_gaussian(sdims: Sequence[float], shape: Sequence[int]) -> Ke
         sdims: The spread of rows and of columns, in pixels (``addPairwiseGaussian`` has them the other way round).
         shape: (H, W).
     """
-    return Kernel(spread_of("sdims", sdims), _plane("shape", tuple(int(n) for n in shape)))
+    sizes = to_numpy(shape, "shape")
+    if sizes.ndim != 1 or sizes.dtype.kind not in "iu":
+        raise InputError(f"shape is {shape!r}, expected (H, W) as whole numbers")
+    return Kernel(spread_of("sdims", sdims), _plane("shape", tuple(sizes.tolist())))
 
 
 def create_pairwise_bilateral(
@@ -95,14 +99,14 @@ def create_pairwise_bilateral(
         img: (H, W), or with an axis of channels.
         chdim: Which axis holds the channels; as in pydensecrf, -1 says that there is none.
     """
-    image = to_numpy(img, "img")
+    image, chdim = to_numpy(img, "img"), whole_number("chdim", chdim, -3, 2)
     if image.ndim != (2 if chdim == -1 else 3):
         expected = "(H, W) for chdim=-1" if chdim == -1 else "(H, W) and an axis of channels"
         raise InputError(f"img has shape {image.shape}, expected {expected}")
     if not np.isfinite(image).all():
         raise InputError("img holds NaN or infinity, expected finite numbers")
     channels = image[None] if chdim == -1 else np.moveaxis(image, chdim, 0)
-    spread = np.asarray(schan, np.float32).reshape(-1)
+    spread = to_numpy(schan, "schan").astype(np.float32).reshape(-1)
     if len(spread) not in (1, len(channels)) or not (spread > 0).all():
         raise InputError(f"schan is {schan!r}, expected a number above 0, or {len(channels)} of them")
     guide = np.ascontiguousarray(channels.astype(np.float32) / spread[:, None, None])
@@ -111,7 +115,7 @@ def create_pairwise_bilateral(
 
 def spread_of(name: str, value: float | Sequence[float]) -> tuple[float, float]:
     """Two numbers above 0, of which one alone stands for both."""
-    numbers = np.asarray(value, np.float64).ravel()
+    numbers = to_numpy(value, name).astype(np.float64).ravel()
     numbers = np.repeat(numbers, 2) if np.ndim(value) == 0 else numbers
     if len(numbers) != 2 or not (np.isfinite(numbers) & (numbers > 0)).all():
         raise InputError(f"{name} is {value!r}, expected two numbers above 0: a grid has two dimensions")

@@ -32,6 +32,14 @@ class Raster:
     place: dict[str, Any] | None  # ``crs`` and ``transform`` of rasterio, if the file has them
     masked: Array | None  # (H, W), True where there are no data
 
+    def filled(self) -> Array:
+        """The pixels, with the mean of the others where there are no data: a jump there would outweigh real ones."""
+        if self.masked is None or self.masked.all():
+            return self.pixels
+        pixels = self.pixels.copy()
+        pixels[self.masked] = self.pixels[~self.masked].mean(axis=0)
+        return pixels
+
 
 def is_raster(path: PathLike) -> bool:
     """Whether the name of a file ends as TIFF files do."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import stat
+from pathlib import Path
 
 from locpmap.errors import InputError
 from locpmap.formats.atomic import PathLike, checked_path
@@ -20,3 +22,13 @@ def size_of(path: PathLike, expected: str) -> int:
     if status.st_size == 0:
         raise InputError(f"{path} is empty, expected {expected}")
     return status.st_size
+
+
+def checksum(path: PathLike) -> str:
+    """The sha256 of a regular file's content, by which it is known again whatever it is called; a second per GB."""
+    size_of(path, "a file with content")
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None

@@ -27,9 +27,10 @@ from locpmap.result import Result
 Array = npt.NDArray[Any]
 
 DEFAULT_SAMPLES = 200
+LEAST_PRESENCE = 1e-6
 OF_LOCPMAP = ("blocks", "start", "max_sweeps", "temperature", "noise")
 OF_INFER = ("backend", "device", "n_threads")
-ARGUMENTS = ("n_samples", "seed", "quantiles", "names", "first_image", "shared")
+ARGUMENTS = ("n_samples", "seed", "quantiles", "names", "first_image", "shared", "presence", "progress")
 
 
 def measure(
@@ -42,6 +43,8 @@ def measure(
     names: Sequence[str] | None = None,
     first_image: int = 0,
     shared: float = 0.0,
+    presence: Any = None,
+    progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Measurement:
     """Measure a quantity in sampled label maps: per image and label its mean, spread, quantiles and histogram.
@@ -63,6 +66,13 @@ def measure(
         shared: Standard deviation of what every sample adds to the scores of each label, the same at all sites of an
             image: what all of them err by together, and without which areas look too sure.  Learned by
             :meth:`locpmap.Refiner.fit` with ``objective="area"``, and used by :meth:`locpmap.Refiner.measure`.
+            Where no neighbours are coupled, labels are drawn independently given these, rather than by climbing.
+        presence: None, or for each label, (L,) or (N, L), how likely it is to be in the image at all: a number from
+            1e-6 to 1, and 1 for at least one label.  A label is left out of that share of the samples, and its
+            scores are raised in the others by as much as keeps its weight on average.  Without it, a label that is not
+            there but is given some probability everywhere has some area in every sample.  Learned and used like
+            ``shared``; scores of -inf and a presence do not go together.
+        progress: Called with (samples measured, samples in all), of all images together.
         **options: Options of :class:`locpmap.LocPMAP` (blocks, start, max_sweeps, temperature, noise) and of
             :func:`locpmap.infer` (backend, device, n_threads).
 
@@ -91,10 +101,13 @@ def measure(
         raise InputTypeError(f"what is a {type(what).__name__}, expected Potentials, or a Result that holds samples")
     potentials = what.potentials if isinstance(what, Result) else what
     levels, meter = checked_levels(quantiles), Meter.of(quantity, potentials)
+    if progress is not None and not callable(progress):
+        raise InputTypeError(f"progress is {progress!r}, expected a callable that takes (done, total)")
+    meter.progress = progress
     _check_names(names, meter.length)
     if isinstance(what, Result):
         drawing = {"n_samples": n_samples is not None, "seed": seed != 0, "first_image": first_image != 0}
-        drawing["shared"] = shared != 0
+        drawing |= {"shared": shared != 0, "presence": presence is not None}
         _refuse_drawing([*(name for name, given in drawing.items() if given), *options], what)
         found = _of_result(what, meter)
     else:
@@ -102,7 +115,9 @@ def measure(
         first = whole_number("first_image", first_image, 0, 2**28)
         within("shared", shared, 0)
         seed = whole_number("seed", seed, 0, 2**64)
-        found = _of_potentials(what, meter, decoder, (seed, first, float(shared)), settings)
+        meter.total = decoder.n_samples * what.n_images
+        errors = float(shared), _checked_presence(presence, what)
+        found = _of_potentials(what, meter, decoder, (seed, first), errors, settings)
     values = np.stack([np.stack(image) for image in found], axis=1)  # (M, N, K)
     _check_names(names, meter.length)
     return Measurement(
@@ -121,6 +136,9 @@ class Meter:
     quantity: PerLabel
     shape: tuple[int, ...]
     length: int | None = None  # of the vectors; of a callable's, once there was one
+    progress: Callable[[int, int], None] | None = None
+    done: int = 0
+    total: int = 0  # samples that will come
 
     @classmethod
     def of(cls, quantity: object, potentials: Potentials) -> Meter:
@@ -145,6 +163,9 @@ class Meter:
         if not np.isfinite(vector).all():
             raise InputError(f"quantity returned {vector[~np.isfinite(vector)][0]}, expected finite numbers")
         self.length = len(vector)
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.done, self.total)
         return vector
 
 
@@ -153,6 +174,7 @@ def _of_result(result: Result, meter: Meter) -> list[list[Array]]:
     if result.samples is None:
         raise InputError(f"what is a Result of {result.method} without samples, expected one with keep_samples=True")
     potentials, n_samples = result.potentials, len(result.samples)
+    meter.total = n_samples * potentials.n_images
     flat = result.samples.reshape(n_samples, potentials.n_images, potentials.n_sites)
     return [list(map(meter, to_numpy(flat[:, n], "samples"))) for n in range(potentials.n_images)]
 
@@ -161,17 +183,19 @@ def _of_potentials(
     potentials: Potentials,
     meter: Meter,
     decoder: LocPMAP,
-    noise: tuple[int, int, float],
+    noise: tuple[int, int],
+    errors: tuple[float, Array | None],
     settings: dict[str, Any],
 ) -> list[list[Array]]:
     """The quantity in samples that LocPMAP draws, image by image: per image and sample, (K,)."""
-    start, (seed, first_image, shared) = _start(decoder.start, potentials), noise
+    start, (seed, first_image), (shared, presence) = _start(decoder.start, potentials), noise, errors
     found: list[list[Array]] = []
     for n in range(potentials.n_images):
         own = replace(decoder, start=start if isinstance(start, str) else start[n])
         image, number = replace(potentials.part(slice(n, n + 1)), batched=False), first_image + n
-        if shared > 0:
-            found.append(list(map(meter, shared_samples(image, own, shared, number, seed, settings))))
+        if shared > 0 or presence is not None:
+            there = None if presence is None else presence[n]
+            found.append(list(map(meter, shared_samples(image, own, shared, there, number, seed, settings))))
         else:
             found.append(_of_image(image, meter, own, {**settings, "seed": seed, "first_image": number}))
     return found
@@ -212,6 +236,23 @@ class Streaming(LocPMAP):
     def finish(self, problem: Problem, state: Tally) -> Outcome:
         state.kept = None
         return super().finish(problem, state)
+
+
+def _checked_presence(presence: Any, potentials: Potentials) -> Array | None:
+    """(N, L), or None."""
+    if presence is None:
+        return None
+    array, shape = to_numpy(presence, "presence").astype(np.float64), (potentials.n_images, potentials.n_labels)
+    if array.shape not in (shape, shape[1:]):
+        raise InputError(f"presence has shape {array.shape}, expected {shape[1:]}, or {shape} for each image")
+    if not ((array >= LEAST_PRESENCE) & (array <= 1)).all():
+        raise InputError(f"presence holds other numbers than {LEAST_PRESENCE:g} to 1, expected probabilities")
+    if not (array == 1).any(axis=-1).all():
+        raise InputError("presence is below 1 for all labels, expected 1 for one of them: something is there")
+    forbidden = Restore()((potentials.unary == -np.inf).any(axis=2))  # at masked sites all labels but one are
+    if (forbidden if potentials.masked is None else forbidden & ~Restore()(potentials.masked)).any():
+        raise InputError("presence is given beside scores of -inf, expected finite scores: no label may be left")
+    return np.broadcast_to(array, shape)
 
 
 def _start(start: Any, potentials: Potentials) -> Any:

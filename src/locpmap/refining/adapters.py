@@ -41,7 +41,7 @@ def adapt(logits: Any, layout: str = "auto") -> Output:
                 f"logits is a dictionary with the keys {sorted(map(str, logits))}, expected 'logits' or 'out'"
             )
         found = logits[names[0]]
-    elif not hasattr(logits, "shape") and hasattr(logits, "logits"):
+    elif hasattr(logits, "logits"):
         found = logits.logits
     if found is None:
         return Output(logits, layout)

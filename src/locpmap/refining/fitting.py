@@ -12,7 +12,7 @@ from locpmap.crf import CRF
 from locpmap.errors import unknown
 from locpmap.features import Features
 from locpmap.graphs.grid import ends_of
-from locpmap.refining.areas import fit_shared
+from locpmap.refining.areas import fit_areas
 from locpmap.refining.examples import VOID, Example
 from locpmap.refining.likeness import likeness
 from locpmap.refining.scoring import score, softmax
@@ -39,7 +39,7 @@ def learn(examples: Sequence[Example], objective: str, seed: int) -> Weights:
     factor, pairwise, typical = _fit_neighbours(examples, scale, share, seed)
     one = np.ones(1)
     weights = Weights(max(stride, 1.0) * one, scale * factor * one, share * one, pairwise[None], typical)
-    return fit_shared(weights, examples, seed) if objective == "area" else weights
+    return fit_areas(weights, examples, seed) if objective == "area" else weights
 
 
 def fit_scales(examples: Sequence[Example], *, guided: bool, seed: int) -> Array:

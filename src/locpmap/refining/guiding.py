@@ -14,7 +14,7 @@ N_DIRECTIONS = 8
 LEAST_RADIUS = 4.0
 
 
-def guided_mean(scores: Any, image: Any, stride: float) -> Any:
+def guided_mean(scores: Any, image: Any, stride: float, variance: float | None = None) -> Any:
     """The mean of the scores (N, H, W, K) around each pixel, of those whose colour is like its own.
 
     Around pixel i lie rings of radius ``stride`` and ``stride / 2`` (at least 4 and 2 pixels), eight points each::
@@ -27,6 +27,7 @@ def guided_mean(scores: Any, image: Any, stride: float) -> Any:
         scores: One row of K scores per pixel.
         image: (N, C, H, W).
         stride: Pixels to one score of the network.
+        variance: That of the colours of a larger image that this is a part of.
 
     >>> image = np.array([[[[0.0, 0.0, 0.0, 9.0, 9.0, 9.0]]]])
     >>> guided_mean(image.reshape(1, 1, 6, 1) + [0, 1], image, 1.0)[0, 0, :, 0].round(2).tolist()
@@ -34,8 +35,7 @@ def guided_mean(scores: Any, image: Any, stride: float) -> Any:
     """
     xp = namespace(scores)
     height, width = image.shape[2:]
-    flat = image.reshape(*image.shape[:2], -1)
-    spread = [float(one) for one in ((flat - flat.mean(-1)[..., None]) ** 2).mean(-1).sum(-1)]
+    spread = _variances(image) if variance is None else [variance]
     sharp = [1 / (RANGE * one) if one > 0 else 0.0 for one in spread]  # in an image of one colour, a plain mean
     total, weight = xp.zeros_like(scores) + scores, xp.zeros_like(scores[..., :1]) + 1
     for step in ring(stride):
@@ -49,6 +49,12 @@ def guided_mean(scores: Any, image: Any, stride: float) -> Any:
                 total[n][first] += like * scores[n][second]
                 weight[n][first] += like
     return total / weight
+
+
+def _variances(image: Any) -> list[float]:
+    """Of the colours of each image, summed over channels."""
+    flat = image.reshape(*image.shape[:2], -1)
+    return [float(one) for one in ((flat - flat.mean(-1)[..., None]) ** 2).mean(-1).sum(-1)]
 
 
 def ring(stride: float) -> list[tuple[int, int]]:

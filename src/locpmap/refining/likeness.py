@@ -10,7 +10,7 @@ from locpmap.arrays import namespace
 from locpmap.graphs.grid import ends_of
 
 
-def likeness(image: Any, step: tuple[int, int]) -> Any:
+def likeness(image: Any, step: tuple[int, int], mean: float | None = None) -> Any:
     """``exp(-d² / 2⟨d²⟩)`` of the distance d of the colours of each site and that a step away, (N, h, w).
 
     The mean is over the edges of one image and one step, so the units of the image do not matter; in an image of one
@@ -19,6 +19,7 @@ def likeness(image: Any, step: tuple[int, int]) -> Any:
     Args:
         image: (N, C, H, W).
         step: Rows down and columns right.
+        mean: ⟨d²⟩ of a larger image that this is a part of.
 
     >>> likeness(np.array([[[[0.0, 0.0, 5.0]]]]), (0, 1)).round(4).tolist()
     [[[1.0, 0.3679]]]
@@ -33,7 +34,7 @@ def likeness(image: Any, step: tuple[int, int]) -> Any:
     if 0 in squares.shape:
         return squares
     for one in squares:  # image by image, so that a batch rounds as its images by themselves do
-        typical = float(one.mean())
+        typical = float(one.mean()) if mean is None else mean
         if typical > 0:
             one *= np.float32(-0.5 / typical)
     return xp.exp(squares, out=squares)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,13 @@ from locpmap.refining.likeness import likeness
 from locpmap.refining.reading import Given, read_mask
 from locpmap.refining.resizing import resize
 from locpmap.refining.weights import STEPS, Weights
+
+
+class Colours(NamedTuple):
+    """What those who see a part of an image have to know of the whole."""
+
+    squares: tuple[float, ...]  # the mean squared distance of neighbours, per direction
+    variance: float
 
 
 def full_size(given: Given) -> Any:
@@ -30,12 +37,15 @@ def compose(
     weights: Weights,
     *,
     strength: float = 1.0,
+    smoothing: float = 0.0,
     temperature: float = 1.0,
     mask: Any = None,
     stride: float | None = None,
+    colours: Colours | None = None,
 ) -> Potentials:
     """The Potts model of a :class:`locpmap.Refiner`; see there."""
     within("strength", strength, 0)
+    within("smoothing", smoothing, 0)
     within("temperature", temperature, 0, open_low=True)
     if stride is not None:
         within("stride", stride, 1)
@@ -47,25 +57,24 @@ def compose(
     if share > 0 and given.image is not None:
         for n, one in enumerate(unary):
             if float(one.min()) > -np.inf:  # which has no mean
-                mean = guided_mean(unary[n : n + 1], given.image[n : n + 1], stride)[0]
+                variance = None if colours is None else colours.variance
+                mean = guided_mean(unary[n : n + 1], given.image[n : n + 1], stride, variance)[0]
                 unary[n] = one * np.float32(1 - share) + mean * np.float32(share)
+    squares = (None, None) if colours is None else colours.squares
     edges = [
-        _edges(given, step, strength / temperature * row, typical)
-        for step, row, typical in zip(STEPS, pairwise, weights.typical, strict=True)
+        _edges(given, step, row / temperature, typical, mean)
+        for step, row, typical, mean in zip(
+            STEPS, strength * pairwise + [0.0, smoothing], weights.typical, squares, strict=True
+        )
     ]
     if not given.batched:
         unary, edges = unary[0], [edge if isinstance(edge, float) else edge[0] for edge in edges]
     return replace(Potentials.grid(unary, tuple(edges), mask=ignored), restore=given.restore)
 
 
-def samples_needed(potentials: Potentials, n_samples: int) -> int:
-    """One where no neighbours are coupled: conditional probabilities do not depend on the sample then."""
-    return 1 if potentials.pairwise.constant_weight == 0 else n_samples
-
-
-def _edges(given: Given, step: tuple[int, int], weights: Any, typical: float) -> Any:
+def _edges(given: Given, step: tuple[int, int], weights: Any, typical: float, mean: float | None) -> Any:
     """Potts weights of one direction, (N, h, w), or one for all."""
     constant, coloured = (float(weight) for weight in weights)
     if given.image is None or coloured == 0:
         return constant + coloured * typical
-    return likeness(given.image, step) * np.float32(coloured) + np.float32(constant)
+    return likeness(given.image, step, mean) * np.float32(coloured) + np.float32(constant)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import replace
 from functools import cache
 from importlib.resources import as_file, files
 from typing import Any
 
+from locpmap.crf.progress import listener
 from locpmap.errors import InputTypeError
 from locpmap.formats.atomic import PathLike
-from locpmap.inference import LocPMAP, infer
-from locpmap.measuring import Measurement, measure
+from locpmap.measuring import Measurement
 from locpmap.potentials import Potentials
 from locpmap.refining.crossvalidation import cross_validated
 from locpmap.refining.examples import gather
-from locpmap.refining.model import compose, samples_needed
+from locpmap.refining.prepared import Prepared
 from locpmap.refining.reading import read
 from locpmap.refining.report import Report
 from locpmap.refining.weights import Weights
@@ -33,7 +32,7 @@ class Refiner:
     away and has a like colour (:func:`locpmap.refining.guiding.guided_mean`)::
 
         u = scale · (z + strength · share · (g - z))
-        θ(y) = Σ_i u[i, y_i] + strength · Σ_(i,j) (a + b · likeness(i, j)) · [y_i = y_j]
+        θ(y) = Σ_i u[i, y_i] + Σ_(i,j) (strength · (a + b · likeness(i, j)) + smoothing · likeness(i, j)) · [y_i = y_j]
 
     over pixels i and their four neighbours, and all of it divided by ``temperature``.  The numbers were learned, for
     sharp logits and for coarse ones; see :attr:`weights` and :attr:`details`.  A refiner is a callable,
@@ -76,7 +75,7 @@ class Refiner:
         scores: str = "auto",
         stride: float | None = None,
         seed: int = 0,
-        progress: Callable[[int, int], None] | None = None,
+        progress: bool | Callable[[int, int, float], None] = False,
     ) -> Refiner:
         """Learn on held-out data of your own: images that the network was not trained on.
 
@@ -88,14 +87,15 @@ class Refiner:
             labels: As many maps (H, W) of true labels.
             objective: "likelihood": share and scale by maximum likelihood, then scale and neighbours by consistent
                 learning (:class:`locpmap.CRF`), which leaves a network alone that needs no help.  "area": then also,
-                by the CRPS of the labels' areas, what all pixels of an image err by together, for :meth:`measure`.
+                for :meth:`measure`, how likely a label is to be in an image by what the scores see of it, and, by the
+                CRPS of the labels' areas, what all pixels of an image err by together.
             n_folds: Parts of the cross-validation, at least two and no more than images.
             ignore_label: The label of pixels that count for nothing.
             layout: As in :func:`refine`.
             scores: As in :func:`refine`.
             stride: As in :func:`refine`.
             seed: Of everything that is drawn.
-            progress: Called with (fits done, fits in all).
+            progress: True for a bar, or a function of (images judged, images, negative log-likelihood so far).
 
         Cost: ``n_folds + 1`` fits, each on a window of at most 30 images, and a pass over all images.
 
@@ -109,11 +109,12 @@ class Refiner:
         True
         """
         examples = gather(images, logits, labels, ignore_label, layout, scores, stride)
-        weights, report = cross_validated(examples, objective, n_folds, seed, progress)
+        with listener(progress, "cross-validation") as heard:
+            weights, report = cross_validated(examples, objective, n_folds, seed, heard)
         details = {"data": f"{len(examples)} images", "objective": objective, "seed": seed, "n_folds": n_folds}
         return cls(weights, {**details, "report": report.to_dict()}, report)
 
-    def potentials(
+    def prepare(
         self,
         image: Any,
         logits: Any,
@@ -121,13 +122,26 @@ class Refiner:
         layout: str = "auto",
         scores: str = "auto",
         strength: float = 1.0,
+        smoothing: float = 0.0,
         temperature: float = 1.0,
         mask: Any = None,
         stride: float | None = None,
-    ) -> Potentials:
-        """The model itself, which any decoder of :func:`locpmap.infer` takes; arguments as in :func:`refine`."""
-        given = read(image, logits, layout, scores)
-        return compose(given, self.weights, strength=strength, temperature=temperature, mask=mask, stride=stride)
+    ) -> Prepared:
+        """The model of an image, made once to be refined, and measured in as often as you like.
+
+        Arguments are those of :func:`refine` that the model depends on; the others go to the two methods.
+
+        >>> import numpy as np
+        >>> prepared = Refiner.load().prepare(None, 3 * np.eye(2)[np.tri(32, dtype=int)])
+        >>> prepared.refine().labels.shape, prepared.measure("area", n_samples=50).mean.shape
+        ((32, 32), (2,))
+        """
+        how: dict[str, Any] = {"strength": strength, "smoothing": smoothing, "temperature": temperature}
+        return Prepared.of(read(image, logits, layout, scores), self.weights, **how, mask=mask, stride=stride)
+
+    def potentials(self, image: Any, logits: Any, **options: Any) -> Potentials:
+        """The model itself, which any decoder of :func:`locpmap.infer` takes; arguments as in :meth:`prepare`."""
+        return self.prepare(image, logits, **options).potentials
 
     def measure(
         self,
@@ -138,6 +152,7 @@ class Refiner:
         layout: str = "auto",
         scores: str = "auto",
         strength: float = 1.0,
+        smoothing: float = 0.0,
         temperature: float = 1.0,
         mask: Any = None,
         stride: float | None = None,
@@ -154,6 +169,7 @@ class Refiner:
             layout: See there.
             scores: See there.
             strength: See there.
+            smoothing: See there.
             temperature: See there.
             mask: See there.
             stride: See there.
@@ -167,12 +183,18 @@ class Refiner:
         >>> area.values.shape
         (50, 2)
         """
-        given = read(image, logits, layout, scores)
-        how: dict[str, Any] = {"strength": strength, "temperature": temperature, "mask": mask, "stride": stride}
-        potentials = compose(given, self.weights, **how)
-        shared = self.weights.shared_at(given.stride if stride is None else stride) / temperature
-        options = {"start": "perturbed", "shared": shared, **options}
-        return measure(potentials, quantity, n_samples=n_samples, seed=seed, **options)
+        prepared = self.prepare(
+            image,
+            logits,
+            layout=layout,
+            scores=scores,
+            strength=strength,
+            smoothing=smoothing,
+            temperature=temperature,
+            mask=mask,
+            stride=stride,
+        )
+        return prepared.measure(quantity, n_samples=n_samples, seed=seed, **options)
 
     def refine(self, image: Any, logits: Any, **options: Any) -> Result:
         """:func:`refine` with this refiner."""
@@ -195,6 +217,7 @@ def refine(
     layout: str = "auto",
     scores: str = "auto",
     strength: float = 1.0,
+    smoothing: float = 0.0,
     temperature: float = 1.0,
     n_samples: int = 50,
     blocks: Any = "sites",
@@ -216,7 +239,10 @@ def refine(
         model: A :class:`Refiner` or its file; the one that comes with the library by default.
         layout: "hwk", "khw", or "auto": found by the sizes of image and logits; what is ambiguous is refused.
         scores: "logits", "probabilities", or "auto": probabilities, if they look like that.
-        strength: How much surroundings and neighbours count; 0 leaves the softmax of the scores, scaled as learned.
+        strength: A factor of what was learned of surroundings and neighbours.  0 leaves the softmax of the scores,
+            scaled as learned; where nothing was learned, as of sharp logits by the weights that come along, it is idle.
+        smoothing: What neighbours of like colours gain by agreeing, on top of what was learned: 0 is as learned, 1 much
+            smoother.  It was not learned, so no data say that it helps.
         temperature: Divides all scores: above 1 less sure, below 1 surer.
         n_samples: Of :class:`locpmap.LocPMAP`, like the next two; where no neighbours are coupled, one is enough.
         blocks: What is improved at a time.
@@ -244,11 +270,18 @@ def refine(
     >>> result.labels.shape, bool((result.labels == truth).all())
     ((64, 64), True)
     """
-    decoder = LocPMAP(n_samples, blocks=blocks, start=start, probability="conditional")
-    options = {"strength": strength, "temperature": temperature, "mask": mask, "stride": stride}
-    potentials = as_refiner(model).potentials(image, logits, layout=layout, scores=scores, **options)
-    decoder = replace(decoder, n_samples=samples_needed(potentials, n_samples))
-    return infer(potentials, decoder, seed=seed, device=device, progress=progress)
+    prepared = as_refiner(model).prepare(
+        image,
+        logits,
+        layout=layout,
+        scores=scores,
+        strength=strength,
+        smoothing=smoothing,
+        temperature=temperature,
+        mask=mask,
+        stride=stride,
+    )
+    return prepared.refine(n_samples=n_samples, blocks=blocks, start=start, seed=seed, device=device, progress=progress)
 
 
 def as_refiner(model: Refiner | PathLike | None) -> Refiner:

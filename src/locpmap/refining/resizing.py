@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import place_beside
+from locpmap.arrays import is_tensor, place_beside
 
 
 def resize(scores: Any, height: int, width: int) -> Any:
@@ -30,9 +30,14 @@ def _along(scores: Any, axis: int, length: int) -> Any:
     low = np.minimum(place.astype(np.int64), max(n_given - 2, 0))
     part = (place - low).astype(np.float32).reshape((-1, *[1] * (3 - axis)))
     below, above, share = (place_beside(scores, x) for x in (low, np.minimum(low + 1, n_given - 1), part))
-    at = (slice(None),) * axis
-    first = scores[(*at, below)]
-    found = scores[(*at, above)] - first
+    first = _taken(scores, below, axis)
+    found = _taken(scores, above, axis)
+    found -= first
     found *= share
     found += first
     return found
+
+
+def _taken(scores: Any, index: Any, axis: int) -> Any:
+    """Those rows or columns, with the memory in the order of the axes, which plain indexing does not give."""
+    return scores.index_select(axis, index) if is_tensor(scores) else np.take(scores, index, axis)

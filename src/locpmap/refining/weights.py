@@ -28,11 +28,16 @@ class Weights:
     pairwise: Array  # (R, 2, 2): per direction, of the constant and of the likeness of colours, at least 0
     typical: Array  # (2,) the mean likeness, which counts where there is no image to ask
     shared: Any = 0.0  # (R,) standard deviations of what all pixels of an image err by together, for measuring
+    presence: Any = (
+        0.0  # (R, 2), for measuring too: half and steepness of `presence_of`; half 0: labels are always there
+    )
 
     def __post_init__(self) -> None:
         n = len(np.atleast_1d(self.strides))
-        shape_of = {"pairwise": (n, len(STEPS), len(FEATURES)), "typical": (len(STEPS),)}
-        object.__setattr__(self, "shared", np.broadcast_to(self.shared, np.shape(self.shared) or (n,)))
+        shape_of = {"pairwise": (n, len(STEPS), len(FEATURES)), "typical": (len(STEPS),), "presence": (n, 2)}
+        for name in ("shared", "presence"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, np.broadcast_to(given, np.shape(given) or shape_of.get(name, (n,))))
         for name in self.__dataclass_fields__:
             array, shape = np.array(getattr(self, name), np.float64), shape_of.get(name, (n,))
             if n == 0 or array.shape != shape:
@@ -59,6 +64,11 @@ class Weights:
     def shared_at(self, stride: float) -> float:
         """What pixels err by together at a stride, in units of the scores that were scaled."""
         return float(np.interp(np.log(stride), np.log(self.strides), self.shared))
+
+    def presence_at(self, stride: float) -> tuple[float, float]:
+        """Half and steepness of :func:`locpmap.refining.presence.presence_of` at a stride."""
+        half, steepness = (np.interp(np.log(stride), np.log(self.strides), row) for row in self.presence.T)
+        return float(half), float(steepness)
 
     def write(self, path: PathLike, details: dict[str, Any]) -> None:
         """Into a file, with how they were learned."""

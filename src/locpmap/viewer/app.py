@@ -22,13 +22,13 @@ from locpmap.errors import InputError, LocpmapError
 from locpmap.viewer import colours, decoding
 from locpmap.viewer.decoding import BLOCKS, METHODS, Decoding, Settings
 from locpmap.viewer.guard import Guard
-from locpmap.viewer.scenes import IMAGES, MAX_FILE, SCORES, Scene, read_scene
+from locpmap.viewer.scenes import IMAGES, MAX_FILE, SCORES, Scene, printable, read_scene
 from locpmap.viewer.session import Gone, Session, Superseded
 from locpmap.viewer.summary import pixel, scene_facts, summary
 
 PATIENCE = 0.5  # seconds until a run asks whether its page is still there
 PAGE = Path(__file__).parent / "page"
-LIMITS = {"strength": decoding.STRENGTHS, "temperature": decoding.TEMPERATURES, "n_samples": decoding.SAMPLES}
+LIMITS = {"smoothing": decoding.SMOOTHINGS, "temperature": decoding.TEMPERATURES, "n_samples": decoding.SAMPLES}
 
 
 class Order(BaseModel):
@@ -38,7 +38,7 @@ class Order(BaseModel):
     scene: str
     page: str = ""
     method: str = "locpmap"
-    strength: float = 0.0
+    smoothing: float = 0.0
     temperature: float = 1.0
     n_samples: int = 50
     blocks: str = "sites"
@@ -188,7 +188,7 @@ def _answer_errors(app: FastAPI) -> None:
     """Every failure is one sentence, as JSON."""
 
     def answer(status: int, sentence: str) -> JSONResponse:
-        return JSONResponse({"error": sentence}, status)
+        return JSONResponse({"error": printable(sentence)}, status)
 
     @app.exception_handler(LocpmapError)
     def refused(_: Request, error: LocpmapError) -> JSONResponse:
@@ -203,6 +203,10 @@ def _answer_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     def unknown(_: Request, error: HTTPException) -> JSONResponse:
         return answer(error.status_code, f"{str(error.detail).rstrip('.')}.")
+
+    @app.exception_handler(OSError)
+    def vanished(_: Request, error: OSError) -> JSONResponse:
+        return answer(404, f"{error.filename or 'A file'} cannot be read: {error.strerror}.")
 
     @app.exception_handler(MemoryError)
     def too_large(_: Request, error: MemoryError) -> JSONResponse:

@@ -35,7 +35,7 @@ METHODS = {
     "gibbs": "Gibbs sampling",
 }
 BLOCKS = ("sites", "rows+columns")
-STRENGTHS, TEMPERATURES, SAMPLES = (0.0, 4.0), (0.1, 3.0), (1, 400)  # from, to
+SMOOTHINGS, TEMPERATURES, SAMPLES = (0.0, 4.0), (0.1, 3.0), (1, 400)  # from, to
 RIVAL_SECONDS = 60.0  # after which another decoder's answer is taken as it is
 KEPT_BYTES = 64 << 20  # of single samples, for looking at: all of them on most images
 
@@ -46,15 +46,15 @@ class Settings:
 
     Args:
         method: One of ``METHODS``.
-        strength: Added to the learned weights of neighbours of like colour.
-        temperature: Divides all scores: above 1 less sure, below 1 surer.
+        smoothing: As in :func:`locpmap.refine`.
+        temperature: As there.
         n_samples: Of LocPMAP.
         blocks: Of LocPMAP.
         seed: Of all noise.
     """
 
     method: str = "locpmap"
-    strength: float = 0.0
+    smoothing: float = 0.0
     temperature: float = 1.0
     n_samples: int = 50
     blocks: str = "sites"
@@ -65,7 +65,7 @@ class Settings:
             raise unknown("method", self.method, METHODS)
         if self.blocks not in BLOCKS:
             raise unknown("blocks", self.blocks, BLOCKS)
-        for name, (least, most) in (("strength", STRENGTHS), ("temperature", TEMPERATURES)):
+        for name, (least, most) in (("smoothing", SMOOTHINGS), ("temperature", TEMPERATURES)):
             if not least <= getattr(self, name) <= most:
                 raise InputError(f"{name} is {getattr(self, name)}, expected a number from {least:g} to {most:g}")
         whole_number("n_samples", self.n_samples, *SAMPLES)
@@ -79,7 +79,7 @@ class Settings:
         if self.method == "network":
             return Settings("network")
         seed = self.seed if self.method == "gibbs" else 0
-        return Settings(self.method, self.strength, self.temperature, seed=seed)
+        return Settings(self.method, self.smoothing, self.temperature, seed=seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,9 +125,10 @@ def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -
         probability = softmax(scene.logits)
         labels = probability.argmax(axis=2).astype(np.uint8)
         return Decoding(scene, settings, labels, probability, "as the network says", 0.0)
-    potentials = scene.potentials(settings.strength, settings.temperature)
+    prepared = scene.prepared(settings.smoothing, settings.temperature)
     if settings.method != "locpmap":
-        result = infer(potentials, settings.method, seed=settings.seed, max_seconds=RIVAL_SECONDS, progress=progress)
+        how: dict[str, Any] = {"seed": settings.seed, "max_seconds": RIVAL_SECONDS, "progress": progress}
+        result = infer(prepared.potentials, settings.method, **how)
         return _decoding(scene, settings, result)
     diary = Diary(scene.shape)
     sampler = Watched(
@@ -138,8 +139,9 @@ def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -
         keep_samples=True,
         take=diary.take,
     )
-    result = infer(potentials, sampler, seed=settings.seed, progress=progress)
-    areas = scene.areas(settings.strength, settings.temperature, settings.n_samples, settings.blocks, settings.seed)
+    result = infer(prepared.potentials, sampler, seed=settings.seed, progress=progress)
+    how = {"n_samples": settings.n_samples, "blocks": settings.blocks, "seed": settings.seed}
+    areas = prepared.measure("area", **how, names=scene.names)  # in samples of their own, which share an error
     return replace(_decoding(scene, settings, result), samples=diary.samples, areas=areas)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.errors import InputError, LocpmapError
-from locpmap.measuring import Measurement
-from locpmap.potentials import Potentials
 from locpmap.refining import Refiner
+from locpmap.refining.prepared import Prepared
 from locpmap.refining.reading import read
 from locpmap.refining.resizing import resize
-from locpmap.refining.weights import FEATURES
 from locpmap.viewer.colours import label_colours, parsed
 from locpmap.viewer.examples import made_scene
 
@@ -58,28 +56,10 @@ class Scene:
         """(H, W) uint8."""
         return self.logits.argmax(axis=2).astype(np.uint8)
 
-    def potentials(self, strength: float = 0.0, temperature: float = 1.0) -> Potentials:
-        """The model that `locpmap.refine` decodes, with its neighbours' weights raised by the strength."""
-        return stronger(strength).potentials(
-            self.image, self.scores, layout="hwk", scores="logits", temperature=temperature
-        )
-
-    def areas(self, strength: float, temperature: float, n_samples: int, blocks: str, seed: int) -> Measurement:
-        """Of the labels, as `locpmap.Refiner.measure` finds them, in samples of their own."""
-        how: dict[str, Any] = {"n_samples": n_samples, "blocks": blocks, "seed": seed, "names": self.names}
-        return stronger(strength).measure(
-            self.image, self.scores, "area", layout="hwk", scores="logits", temperature=temperature, **how
-        )
-
-
-def stronger(strength: float) -> Refiner:
-    """The shipped refiner with that much added to the weights of neighbours of like colour.
-
-    Added, not multiplied: where the learned weights are 0, a factor would change nothing.
-    """
-    shipped = Refiner.load()
-    added = np.where(np.array(FEATURES) == "likeness", strength, 0.0)
-    return Refiner(replace(shipped.weights, pairwise=shipped.weights.pairwise + added), shipped.details)
+    def prepared(self, smoothing: float = 0.0, temperature: float = 1.0) -> Prepared:
+        """The model that `locpmap.refine` decodes."""
+        how: dict[str, Any] = {"smoothing": smoothing, "temperature": temperature}
+        return Refiner.load().prepare(self.image, self.scores, layout="hwk", scores="logits", **how)
 
 
 def example_scene(name: str) -> Scene:
@@ -115,7 +95,7 @@ def read_scene(title: str, image_file: Path, scores_file: Path, layout: str = "a
     names = tuple(f"label {k}" for k in range(n_labels))
     scene = Scene(title, image, scores, names, label_colours(n_labels))
     with _naming(scores_file):
-        scene.potentials()  # whatever `locpmap.refine` would refuse, now
+        scene.prepared()  # whatever `locpmap.refine` would refuse, now
     return scene
 
 
@@ -144,7 +124,10 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def pairs(folder: Path) -> dict[str, tuple[Path, Path]]:
-    """The images of a folder that have logits of the same name, by that name, but for links that lead out of it."""
+    """The images of a folder that have logits of the same name, by that name, but for links that lead out of it.
+
+    What is no text in a name is escaped.
+    """
     home = folder.resolve()
     found: dict[str, dict[str, Path]] = {}
     for path in sorted(folder.iterdir()):
@@ -153,5 +136,10 @@ def pairs(folder: Path) -> dict[str, tuple[Path, Path]]:
             continue
         if not path.is_file() or not path.resolve().is_relative_to(home):
             continue
-        found.setdefault(path.stem, {}).setdefault("image" if kind in IMAGES else "scores", path)
+        found.setdefault(printable(path.stem), {}).setdefault("image" if kind in IMAGES else "scores", path)
     return {stem: (both["image"], both["scores"]) for stem, both in found.items() if len(both) == 2}
+
+
+def printable(text: str) -> str:
+    """The text with what no page can show escaped: names of files may be any bytes."""
+    return text.encode("utf-8", "backslashreplace").decode()

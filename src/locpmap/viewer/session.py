@@ -146,4 +146,8 @@ class Session:
                 self._decodings.popitem(last=False)
 
     def _pairs(self) -> dict[str, tuple[Path, Path]]:
-        return {} if self._folder is None else pairs(self._folder)
+        """Of the folder, if it is there: one that vanished has no scenes any more."""
+        try:
+            return {} if self._folder is None else pairs(self._folder)
+        except OSError:
+            return {}

@@ -7,7 +7,7 @@ import { listenForFiles, save, savePicture } from "./files.js";
 import { listenForTheme } from "./theme.js";
 
 const $ = (id) => document.getElementById(id);
-const SLIDERS = ["strength", "temperature", "n_samples"];
+const SLIDERS = ["smoothing", "temperature", "n_samples"];
 const LAYERS = { labels: "Labels", network: "Network", probability: "Probability", variance: "Variance", entropy: "Entropy", sample: "Samples", truth: "Truth" };
 const OF_ONE = ["network", "sample", "truth"]; // layers without a meaning for every decoder
 const OF_LABEL = ["probability", "variance"];

@@ -1,0 +1,67 @@
+"""Areas of silhouettes under noise, by a small model that is learned on the spot: two labels, both always there."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.refining_measures import areas_of
+from locpmap.data import silhouettes
+from locpmap.refining.examples import Example, gather
+from locpmap.refining.fitting import fit_scales, learn
+from locpmap.refining.weights import Weights
+
+Array = npt.NDArray[Any]
+NOISE = (0.70, 1.41)  # standard deviations, those of `locpmap reproduce caltech`
+SMOOTHED = (0.7, 1.5, 3.0, 6.0)  # pixels: what the small model sees beside the noisy image
+N_MODEL, N_HELD_OUT, N_TEST = 400, 300, 1000
+
+
+def measured(data: Path, seed: int) -> dict[str, Any]:
+    """By the noise: coverage, width and CRPS of 90 % intervals, of pixels by themselves and of a refiner."""
+    maps = silhouettes(data)
+    train, test = maps.train[: N_MODEL + N_HELD_OUT].astype(int), maps.test[:N_TEST].astype(int)
+    found: dict[str, Any] = {"images": {"model": N_MODEL, "held_out": N_HELD_OUT, "test": len(test)}, "noise": {}}
+    for noise in NOISE:
+        rng = np.random.default_rng(seed)
+        seen, unseen = (labels + noise * rng.normal(size=labels.shape) for labels in (train, test))
+        w = _logistic(seen[:N_MODEL], train[:N_MODEL])
+        held_out = _examples(seen[N_MODEL:], train[N_MODEL:], w)
+        (scale,) = fit_scales(held_out, guided=False, seed=seed)
+        alone = Weights(np.ones(1), np.array([scale]), np.zeros(1), np.zeros((1, 2, 2)), np.zeros(2))
+        fitted = learn(held_out, "area", seed)
+        rows = {"pixels by themselves": alone, "Refiner.measure": fitted}
+        judged = _examples(unseen, test, w)
+        accuracy = np.mean([(example.scores.argmax(-1) == example.labels).mean() for example in judged])
+        found["noise"][f"{noise:.2f}"] = {
+            "rows": {name: areas_of(judged, weights, seed) for name, weights in rows.items()},
+            "shared": float(fitted.shared[0]),
+            "accuracy": float(accuracy),
+        }
+    return found
+
+
+def _examples(images: Array, labels: Array, w: Array) -> list[Example]:
+    scores = [_features(image) @ w for image in images]
+    return gather(images, [np.stack([0 * s, s], axis=-1) for s in scores], labels, -1, "hwk", "logits", None)
+
+
+def _features(image: Array) -> Array:
+    """A constant, the image, and its smoothed copies, (H, W, 6)."""
+    from scipy.ndimage import gaussian_filter
+
+    return np.stack([np.ones_like(image), image, *(gaussian_filter(image, s) for s in SMOOTHED)], axis=-1)
+
+
+def _logistic(images: Array, labels: Array) -> Array:
+    """Weights of the features, by logistic regression of pixels."""
+    from scipy.optimize import minimize
+
+    x, y = np.stack([_features(image) for image in images]).reshape(-1, len(SMOOTHED) + 2), labels.ravel()
+
+    def loss(w: Array) -> tuple[float, Array]:
+        z = x @ w
+        return float((np.logaddexp(0, z) - y * z).mean()), x.T @ (1 / (1 + np.exp(-z)) - y) / len(y)
+
+    return np.asarray(minimize(loss, np.zeros(x.shape[1]), jac=True, method="L-BFGS-B").x)
