@@ -505,6 +505,8 @@ def test_cases_side_by_side_come_to_the_numbers_of_one_process(tmp_path: Path, m
     experiments.run("digits", tmp_path / "two", jobs=2, **how)
     assert without_times(result_of(tmp_path / "two")) == without_times(result_of(tmp_path / "one"))
     assert (tmp_path / "two" / "pictures.npz").read_bytes() == (tmp_path / "one" / "pictures.npz").read_bytes()
+    with pytest.raises(lp.InputError, match="scheduler is 'nowhere', expected the address of a Dask scheduler"):
+        experiments.run("digits", tmp_path / "none", scheduler="nowhere", **how)
     with pytest.raises(lp.InputError, match="jobs is 0, expected"):
         experiments.run("digits", tmp_path / "none", jobs=0)
 

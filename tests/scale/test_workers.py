@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -201,3 +202,17 @@ def test_jobs_whose_workers_die_begin_again_but_not_for_ever() -> None:
     assert sorted(crew.begun) == [0] * 5 + [1] * 5 + [2] * 5
     with pytest.raises(KilledWorker):
         [value_of(future) for _, future in each(Unlucky(deaths=99), range(3), lambda n: partial(int, n))]
+
+
+def test_cases_of_an_experiment_on_workers(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from locpmap import experiments
+    from locpmap.experiments import runner
+
+    how: dict[str, Any] = {"fast": True, "models": ["raw-pl-constant"], "device": "cpu"}
+    results = [experiments.run("digits", tmp_path / "alone", **how)]
+    monkeypatch.setattr(runner, "make_row", None)  # all rows are made by workers
+    with distributed.Client(cluster) as client:
+        results.append(experiments.run("digits", tmp_path / "shared", scheduler=client, **how))
+    rows = [json.loads(path.read_text("utf-8"))["rows"] for path in results]
+    alone, shared = ([{k: v for k, v in row.items() if k != "seconds"} for row in each] for each in rows)
+    assert shared == alone

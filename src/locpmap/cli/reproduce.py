@@ -49,6 +49,10 @@ def reproduce(
     jobs: Annotated[
         int, typer.Option(min=1, help="Levels and seeds at a time, each in a process of its own; a GPU is shared.")
     ] = 1,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="A Dask scheduler, whose workers see the same files, in place of --jobs."),
+    ] = None,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html and the figures.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -87,6 +91,7 @@ def reproduce(
                 progress=bars,
                 command=shlex.join(["locpmap", *sys.argv[1:]]),
                 jobs=jobs,
+                scheduler=scheduler,
                 processes=processes,
             )
         if not processes.first:

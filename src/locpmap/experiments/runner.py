@@ -47,6 +47,7 @@ def run(
     progress: RunProgress | None = None,
     command: str = "",
     jobs: int = 1,
+    scheduler: Any = None,
     processes: Processes = ALONE,
 ) -> Path:
     """Run an experiment and write ``result.json`` and ``pictures.npz``; returns the path of the former.
@@ -65,12 +66,14 @@ def run(
         progress: Told what is under way.
         command: What the record says the run was started by.
         jobs: Levels and seeds at a time, each in a process of its own; the seconds of rows then say less.
+        scheduler: The address of a Dask scheduler, or a Client: its workers, who see the same folders, do the same.
         processes: Those that train networks together, of `locpmap.learning.joined_processes`; all else is done by the
             first.
     """
     whole_number("jobs", jobs, 1, 2**31 - 1)
-    if jobs > 1 and processes.size > 1:
-        raise InputError(f"jobs is {jobs} in each of {processes.size} processes, expected one or the other")
+    shared = jobs > 1 or scheduler is not None
+    if shared and processes.size > 1:
+        raise InputError(f"jobs or scheduler is given to each of {processes.size} processes, expected one or the other")
     plan = _plan(experiment, fast, train, levels, seeds, models)
     if device not in DEVICES:
         raise unknown("device", device, DEVICES)
@@ -83,10 +86,12 @@ def run(
     target.mkdir(parents=True, exist_ok=True)
     guard = processes.tell(_claim(target, stages, plan.experiment, record.data_files(loaded)))
     whole = _Run(plan, loaded, target, stages, guard, device, progress or Silent(), command, processes)
-    if jobs > 1:
-        how = {"experiment": experiment, "fast": fast, "train": train, "models": models}
-        arguments = {**how, "seeds": plan.seeds, "data": data, "device": device, "folder": target, "guard": guard}
-        make_cases(_make_case, arguments, list(itertools.product(plan.levels, plan.seeds)), jobs, whole.progress)
+    if shared:
+        how = {"experiment": experiment, "fast": fast, "train": train, "models": models, "seeds": plan.seeds}
+        here = {"folder": target.resolve(), "data": None if data is None else Path(data).resolve()}
+        arguments = {**how, **here, "device": device, "guard": guard}
+        cases = list(itertools.product(plan.levels, plan.seeds))
+        make_cases(_make_case, arguments, cases, jobs, scheduler, whole.progress)
     path = whole.finish()
     processes.tell("")  # there is nothing left to help with
     return path
