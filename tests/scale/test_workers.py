@@ -177,6 +177,7 @@ class Unlucky:
 
     dashboard = None
     at_once = 2
+    alive = True
 
     def __init__(self, deaths: int) -> None:
         self.deaths = deaths
@@ -202,6 +203,23 @@ def test_jobs_whose_workers_die_begin_again_but_not_for_ever() -> None:
     assert sorted(crew.begun) == [0] * 5 + [1] * 5 + [2] * 5
     with pytest.raises(KilledWorker):
         [value_of(future) for _, future in each(Unlucky(deaths=99), range(3), lambda n: partial(int, n))]
+
+
+class Gone(Unlucky):
+    """Workers that are all lost, with what they had begun."""
+
+    alive = False
+
+    def submit(self, job: Any) -> Any:
+        return Future()
+
+
+def test_nobody_is_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crews, "FIRST_WORKER_SECONDS", 0.01)
+    with pytest.raises(InputError, match="has lost all its workers, expected at least one: begin again to go on"):
+        list(each(Gone(0), range(3), lambda n: partial(int, n)))
+    with workers(None, 1) as crew:  # a job that takes longer than that is waited for
+        assert [value_of(future) for _, future in each(crew, [0.05], lambda s: partial(time.sleep, s))] == [None]
 
 
 def test_cases_of_an_experiment_on_workers(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

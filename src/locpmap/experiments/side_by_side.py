@@ -21,6 +21,7 @@ class Processes:
     """Of this machine, so many at a time; they share its cores and its GPU."""
 
     dashboard = None
+    alive = True
 
     def __init__(self, jobs: int) -> None:
         self.at_once = jobs

@@ -9,8 +9,8 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import contextmanager
-from queue import SimpleQueue
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from locpmap.errors import InputError, InputTypeError
@@ -20,7 +20,7 @@ from locpmap.scale.sources import is_dask, needed
 Task = TypeVar("Task")
 
 CONNECT_SECONDS = 10
-FIRST_WORKER_SECONDS = 60  # a cluster may have to start one
+FIRST_WORKER_SECONDS = 60  # a cluster may have to start one, or another where all were lost
 ATTEMPTS = 10  # at a job whose workers were lost while they had it
 
 
@@ -35,6 +35,10 @@ class Workers(Protocol):
     def at_once(self) -> int:
         """Jobs that keep them busy."""
 
+    @property
+    def alive(self) -> bool:
+        """Whether there are any."""
+
     def submit(self, job: Any) -> Any:
         """Begin a job; returns its future."""
 
@@ -46,6 +50,7 @@ class Threads:
     """Of this process, one job each."""
 
     dashboard = None
+    alive = True
 
     def __init__(self, n_threads: int) -> None:
         self.at_once = n_threads
@@ -72,6 +77,11 @@ class Cluster:
     def at_once(self) -> int:
         """One job per thread, and one more to begin when the first is done; workers may come and go."""
         return 2 * max(1, sum(self._client.nthreads().values()))
+
+    @property
+    def alive(self) -> bool:
+        """Whether the scheduler knows of a worker."""
+        return bool(self._client.nthreads())
 
     def submit(self, job: Any) -> Any:
         """Send it to the scheduler."""
@@ -136,7 +146,7 @@ def each(crew: Workers, tasks: Iterable[Task], make: Callable[[Task], Any]) -> G
         for task in itertools.islice(waiting, crew.at_once):
             begin(task)
         while under_way:
-            task, future = done.get()
+            task, future = _next(done, crew)
             under_way.discard(future)
             if _lost(future) and lost[task] < ATTEMPTS:
                 lost[task] += 1
@@ -147,6 +157,15 @@ def each(crew: Workers, tasks: Iterable[Task], make: Callable[[Task], Any]) -> G
             yield task, future
     finally:
         crew.drop(under_way)
+
+
+def _next(done: SimpleQueue[tuple[Task, Any]], crew: Workers) -> tuple[Task, Any]:
+    """The next that is done, however long it takes, as long as there is somebody to do it."""
+    while True:
+        with suppress(Empty):
+            return done.get(timeout=FIRST_WORKER_SECONDS)
+        if not crew.alive:
+            raise InputError("the scheduler has lost all its workers, expected at least one: begin again to go on")
 
 
 def _lost(future: Any) -> bool:
