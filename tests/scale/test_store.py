@@ -270,3 +270,24 @@ def test_chunks_that_need_more_than_decompressing_are_refused(tmp_path: Path) ->
     )
     with pytest.raises(InputError, match="is coded by categorize, expected one of"):
         open_raster(tmp_path / "odd.zarr")
+
+
+def test_odd_requests(tmp_path: Path) -> None:
+    result = lp.infer_tiled(scores(), 1.0, tile=20, **{**OPTIONS, "seed": np.int64(1)})
+    result.write(tmp_path / "twice.zarr", arrays=("entropy", "labels", "labels"))
+    assert set(contents(tmp_path / "twice.zarr")) == {"labels", "entropy"}
+    for arrays in ((), ("probability",)):
+        with pytest.raises(InputError, match=r"arrays is \(.*\), expected some that icm gives"):
+            lp.infer_tiled(scores(), 1.0, "icm", tile=20, max_sweeps=4).write(tmp_path / "none.zarr", arrays=arrays)
+    assert not (tmp_path / "none.zarr").exists()
+    weights = np.ones((40, 32), int), np.ones((39, 33), int)
+    of_integers = lp.infer_tiled(scores(), weights, tile=20, **OPTIONS).labels.compute()
+    np.testing.assert_array_equal(of_integers, lp.infer_tiled(scores(), 1.0, tile=20, **OPTIONS).labels.compute())
+
+
+def test_a_map_that_was_changed_in_memory_is_not_read_from_its_file(tmp_path: Path) -> None:
+    np.save(tmp_path / "scores.npy", scores())
+    changed = np.load(tmp_path / "scores.npy", mmap_mode="c")
+    changed *= -1
+    found, wanted = (lp.infer_tiled(u, 1.0, tile=20, **OPTIONS).labels.compute() for u in (changed, -scores()))
+    np.testing.assert_array_equal(found, wanted)

@@ -46,6 +46,7 @@ CASES: dict[str, tuple[int, str, Any, str, dict[str, Any]]] = {
     "blocks, eight neighbours": (2, "weight", 8, "locpmap", {"max_sweeps": 1, "n_samples": 99, "blocks": (2, 2)}),
     "icm": (4, "edges", 4, "icm", {"max_sweeps": 1}),
     "mean field": (4, "edges", 4, "mean_field", {"max_sweeps": 1}),
+    "mean field of seven labels": (7, "edges", 4, "mean_field", {"max_sweeps": 1, "start": "unary"}),
     "mean field of a table": (3, "table", 4, "mean_field", {"max_sweeps": 1, "start": "unary"}),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -93,7 +93,11 @@ class MeanField(Decoder):
 
 
 def _sums(beliefs: Array) -> Array:
-    """Over labels, (N, S, 1): on the CPU as a product with ones, which is several times as fast for few labels."""
+    """Over labels, (N, S, 1): on the CPU one label after the other, which is several times as fast for few labels.
+
+    So a site's sum does not depend on its place in the array, as it would by a product with ones.
+    """
     if is_tensor(beliefs):
         return beliefs.sum(axis=2)[:, :, None]
-    return (beliefs @ np.ones_like(beliefs[0, 0]))[:, :, None]
+    total: Array = reduce(np.add, np.moveaxis(beliefs, 2, 0))
+    return total[:, :, None]

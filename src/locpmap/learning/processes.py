@@ -149,6 +149,8 @@ def _join(rank: int, size: int, patience: timedelta) -> Any:
             backend = "cpu:gloo,cuda:nccl"
     try:
         store, _, _ = next(import_module("torch.distributed.rendezvous").rendezvous("env://", timeout=patience))
+        # After a restart the store still holds the addresses of those that have ended.
+        store = group.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         group.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
     except (RuntimeError, ValueError) as error:
         why = str(error).splitlines()[0]

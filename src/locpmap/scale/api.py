@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from locpmap.errors import unknown, whole_number
+from locpmap.errors import InputError, unknown, whole_number
 from locpmap.formats.atomic import PathLike
 from locpmap.inference.api import configure
 from locpmap.inference.decoder import Decoder
@@ -88,7 +88,7 @@ def tiled(
     model: TiledModel, decoder: Decoder, tile: Any, *, seed: int, backend: str, device: str, reach: Reach
 ) -> TiledResult:
     """The result of any model that is made window by window."""
-    whole_number("seed", seed, 0, 2**64 - 1)
+    seed = whole_number("seed", seed, 0, 2**64 - 1)
     if not isinstance(device, str) or device.partition(":")[0] not in DEVICES:
         raise unknown("device", device, DEVICES)
     height, width, _ = model.builder.shape
@@ -175,7 +175,12 @@ class TiledResult:
         Returns:
             How it ended: tiles, pixels, seconds, and in how many tiles a climb stopped before its end.
         """
-        wanted = [name for name in arrays if name == "labels" or self.decoding.has_probability]
+        for name in arrays:
+            if name not in ARRAYS:
+                raise unknown("array", name, ARRAYS)
+        wanted = [name for name in ARRAYS if name in arrays and (name == "labels" or self.decoding.has_probability)]
+        if not wanted:
+            raise InputError(f"arrays is {arrays!r}, expected some that {self.decoding.decoder.name} gives")
         with workers(scheduler, n_threads) as crew:
             store = Store.prepare(path, self.identity(), self.decoding.builder, self.tiling, wanted)
             return run(store, partial(self.job, store.write), crew, progress)

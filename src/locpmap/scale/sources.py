@@ -149,7 +149,9 @@ def check_codecs(array: Any, name: object) -> None:
 
 def as_source(value: Any, name: str) -> Any:
     """The value where it can be read in windows: a list becomes a NumPy array, a memory-mapped file its name."""
-    if isinstance(value, np.memmap) and value.filename is not None and not isinstance(value.base, np.ndarray):
+    # A copy-on-write map may differ from its file.
+    mapped = isinstance(value, np.memmap) and value.filename is not None and value.mode != "c"
+    if mapped and not isinstance(value.base, np.ndarray):
         transposed = value.flags.f_contiguous and not value.flags.c_contiguous
         return NumpyFile(Path(value.filename).resolve(), value.shape, value.dtype, value.offset, transposed)
     if isinstance(value, np.ndarray | list | tuple):

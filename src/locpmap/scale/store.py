@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from locpmap.errors import InputError, unknown
+from locpmap.errors import InputError
 from locpmap.formats.atomic import PathLike, checked_path
 from locpmap.result import entropy_of, variance_of
 from locpmap.scale.decoding import Decoded
@@ -42,9 +42,6 @@ class Store:
         cls, path: PathLike, identity: dict[str, Any], builder: Builder, tiling: Tiling, arrays: Sequence[str]
     ) -> Store:
         """Make the group, or find that an earlier run of the same identity has made it."""
-        for name in arrays:
-            if name not in ARRAYS:
-                raise unknown("array", name, ARRAYS)
         store = cls(Path(os.path.abspath(checked_path(path))), tiling, tuple(arrays))
         identity = {**identity, "arrays": list(arrays)}
         if store.path.exists():

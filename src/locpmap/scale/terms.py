@@ -102,7 +102,7 @@ class Terms:
         for entry, shape, cut in zip(self.entries, shapes, self.per_edge, strict=False):
             if cut:
                 known = isinstance(entry, np.ndarray) and entry.ndim == 2
-                value = float(entry.min(initial=0.0 if entry.size == 0 else np.inf)) if known else otherwise
+                value = (float(entry.min()) if entry.size else 0.0) if known else otherwise
                 found.append(np.full((*shape, *entry.shape[2:]), value, entry.dtype))
         return found
 
