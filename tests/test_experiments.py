@@ -493,6 +493,7 @@ def test_kill_and_resume_come_to_the_same_numbers(tmp_path: Path) -> None:
     assert (killed / "pictures.npz").read_bytes() == (whole / "pictures.npz").read_bytes()
 
 
+@pytest.mark.slow
 def test_cases_side_by_side_come_to_the_numbers_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     how: dict[str, Any] = {"seeds": [0, 1], "fast": True, "models": ["raw-pl-constant"], "device": "cpu"}
     experiments.run("digits", tmp_path / "one", **how)

@@ -164,6 +164,7 @@ def words(data: Path, *more: object) -> list[object]:
     return ["fit", *folders, "-o", data / "m.safetensors", "--json", *more]
 
 
+@pytest.mark.slow
 def test_the_command_under_torchrun(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     more = ["--objective", "consistent", "--max-iterations", 4]
     run = torchrun(2, *words(data, *more))
@@ -189,6 +190,7 @@ def test_an_error_in_one_process_ends_all_with_one_sentence(data: Path) -> None:
     assert sorted(path.name for path in data.iterdir()) == ["labels", "unary"]
 
 
+@pytest.mark.slow
 def test_an_error_in_all_processes_is_told_once(data: Path) -> None:
     ends = start(2, "-m", "locpmap", *words(data, "--blocks", "diagonals"))
     assert [status for status, _, _ in ends] == [2, 2]

@@ -62,6 +62,7 @@ def check(
     assert found_sweeps.dtype == torch.int32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "form"), [(s, f) for s in SHAPES for f in (FORMS if s != (4, 9) else FORMS[:1])])
 def test_lines(shape: tuple[int, int], form: str) -> None:
     turn = 3 * SHAPES.index(shape) + FORMS.index(form) + 1

@@ -23,7 +23,10 @@ from locpmap.kernels.threads import Threads
 from locpmap.potentials import Potentials
 from locpmap.result import Status
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy warns of log 0
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # the interpreter's NumPy warns of log 0
+]
 
 CASES = ["1x1", "nx1", "primes", "eight neighbours", "batch", "table per edge and image", "no edges", "forbidden pairs"]
 

@@ -16,6 +16,8 @@ from locpmap.inference.decoder import Decoder, Problem
 from locpmap.potentials import Potentials
 from locpmap.result import Status
 
+pytestmark = pytest.mark.slow
+
 
 def compare(pot: Potentials, method: str, within: float = 1e-9, **how: Any) -> Any:
     """The reference's result, which Triton's is like."""

@@ -234,6 +234,7 @@ def test_every_operation_is_an_operator() -> None:
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy warns of log 0
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # torch's own, 2.11
+@pytest.mark.slow
 @pytest.mark.parametrize("name", operators.OPERATIONS)
 def test_operators_of_kernels(name: str) -> None:
     """The schema tells what is written to, shapes are right, and the whole can be compiled."""

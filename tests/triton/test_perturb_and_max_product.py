@@ -14,6 +14,8 @@ from locpmap.kernels import Backend
 from locpmap.kernels.perturbation import PLAIN, Perturbation
 from locpmap.potentials import Potentials
 
+pytestmark = pytest.mark.slow
+
 REFERENCE, TRITON = Backend("reference").perturb_and_max_product, Backend("triton").perturb_and_max_product
 
 CASES = {case: pot for case, pot in ODD.items() if not case.startswith("far")} | {
