@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from locpmap.errors import InputError
 from locpmap.experiments.experiment import Case
 from locpmap.experiments.model import Fitted, Model, Progress
 from locpmap.experiments.stages import Stages, digest, resumed
+from locpmap.formats.readable import checksum
 from locpmap.learning.processes import ALONE, Processes
 
 
@@ -112,6 +112,6 @@ class KeptFits:
 
 def _checksum(path: Path) -> str | None:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
+        return checksum(path)
+    except InputError:
         return None

@@ -17,7 +17,7 @@ Case = tuple[str, int]  # a level and a seed
 Make = Callable[[dict[str, Any], str, int], None]  # of the run's arguments and a case
 
 
-class Processes:
+class LocalProcesses:
     """Of this machine, so many at a time; they share its cores and its GPU."""
 
     dashboard = None
@@ -66,4 +66,4 @@ def make_cases(
 
 
 def _crew(jobs: int, scheduler: Any) -> AbstractContextManager[Workers]:
-    return nullcontext(Processes(jobs)) if scheduler is None else workers(scheduler)
+    return nullcontext(LocalProcesses(jobs)) if scheduler is None else workers(scheduler)

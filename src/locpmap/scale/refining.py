@@ -98,9 +98,7 @@ def refine_tiled(
     options = {"strength": strength, "smoothing": smoothing, "temperature": temperature, "stride": stride}
     raster = RefinedRaster(pixels, source, mask, as_refiner(model).weights, _kind(source, mask, scores), options)
     decoder = LocPMAP(n_samples, blocks=blocks, start="perturbed", probability="conditional", max_sweeps=max_sweeps)
-    if (
-        not raster.coupled
-    ):  # then conditional probabilities are the same for every sample, and climbs have nothing to do
+    if not raster.coupled:  # then all samples have the same conditional probabilities, and climbs have nothing to do
         decoder = replace(decoder, n_samples=1, max_sweeps=1)
     reach = reach_of(decoder)._replace(margin=(raster.ring_width, raster.ring_width))
     return tiled(raster, decoder, tile, seed=seed, backend="auto", device=device, reach=reach)
