@@ -141,7 +141,7 @@ def test_it_loads_without_errors_or_requests_elsewhere(visit: Visit, address: st
     image, logits = made()
     expected = lp.refine(image, logits)
     np.testing.assert_array_equal(visit.overlay()[..., :3], shown(expected.labels))
-    visit.page.wait_for_function("document.querySelector('#status')?.textContent.includes('50 samples')")
+    visit.until("document.querySelector('#status')?.textContent.includes('50 samples')")
     own = address.split("#")[0]
     assert [url for url in visit.requests if not url.startswith((own, f"blob:{own}"))] == []
     assert visit.page.title() == "square · locpmap viewer"
