@@ -213,8 +213,7 @@ def test_a_process_that_dies_ends_the_other(data: Path) -> None:
     assert (status, died) == (2, 9), why
     assert said == ""
     (sentence,) = [line for line in why.splitlines() if line.startswith("locpmap: ")]
-    assert "another process has ended" in sentence
-    assert "expected all 2 to go on" in sentence
+    assert "another process has ended, expected all 2 to go on" in sentence
     assert not (data / "m.safetensors").exists()
 
 
@@ -251,7 +250,7 @@ def test_nobody_waits_for_ever(address: str | None, monkeypatch: pytest.MonkeyPa
     given = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": str(free_port())}
     for name, value in (given | ({} if address is None else {"MASTER_ADDR": address})).items():
         monkeypatch.setenv(name, value)
-    sentence = "2 processes of WORLD_SIZE did not meet within 0:00:01"
+    sentence = "2 processes of WORLD_SIZE did not meet: "
     with pytest.raises(LostProcessError, match=sentence), joined_processes(timedelta(seconds=1)):
         pass
 

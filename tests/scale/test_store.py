@@ -227,9 +227,9 @@ def test_views_of_memory_mapped_files_are_read_as_they_are(tmp_path: Path) -> No
 
 
 def test_a_file_that_changes_is_another(tmp_path: Path) -> None:
-    source = as_zarr(tmp_path, scores())
+    source = as_source(as_zarr(tmp_path, scores()), "unary")
     first = fingerprint(source)
-    assert first == fingerprint(open_raster(tmp_path / "scores.zarr"))
+    assert first == fingerprint(as_source(open_raster(tmp_path / "scores.zarr"), "unary"))
     zarr.open_array(tmp_path / "scores.zarr", mode="r+")[0, 0, 0] = 7.0
     assert fingerprint(source) != first
 
@@ -250,7 +250,7 @@ def test_files_that_are_no_rasters_are_refused(tmp_path: Path) -> None:
         ("cut.npy", "is damaged: its header claims shape"),
         ("bad.tif", "cannot be read as a TIFF file"),
         ("bad.zarr", "expected .npy, GeoTIFF or zarr"),
-        ("group.zarr", "is a group of zarr arrays, expected one array"),
+        ("group.zarr", "is a group of zarr arrays, expected one array of them"),
         ("words.zarr", "expected real numbers"),
     ):
         with pytest.raises(InputError, match=message):

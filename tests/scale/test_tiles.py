@@ -13,6 +13,7 @@ import locpmap as lp
 from locpmap.errors import InputError
 from locpmap.inference import climbers, locpmap
 from locpmap.scale import TiledResult
+from locpmap.scale.box import Box
 from locpmap.scale.reach import Reach, Visit, reach_of
 from locpmap.scale.tiling import Tiling
 
@@ -252,6 +253,7 @@ def test_what_tiles_cannot_do_is_refused_with_the_reason(method: str, options: d
         (np.zeros((4, 4, 2)), (1.0,), "pairwise has 1 entries, expected one per direction: horizontal, vertical"),
         (np.zeros((4, 4, 2)), lp.Factored(np.zeros(3), np.zeros((1, 2, 2))), "the features of Factored has one array"),
         ("left", 1.0, "unary is a str, expected an array of NumPy, dask or zarr"),
+        (np.zeros((4, 4, 2)), 1j, "pairwise is a complex, expected real numbers"),
         (np.array([["a"]]), 1.0, "unary has dtype"),
     ],
 )
@@ -304,3 +306,21 @@ def test_reach_grows_with_what_it_depends_on() -> None:
     assert reach_of(lp.LocPMAP(max_sweeps=3), ((0, 1), (1, 0), (0, 5), (3, -2))).halo == (18, 30)
     assert reach_of(lp.LocPMAP(max_sweeps=3, blocks=(1, 8), probability="conditional")).halo == (7, 49)
     assert reach_of(lp.LocPMAP(max_sweeps=1, blocks="rows:8+columns:5")).halo == (12, 18)
+
+
+@pytest.mark.parametrize("blocks", ["sites", (2, 3), (5, 1), "rows:7", "columns:4", "rows:3+columns:5"])
+@pytest.mark.parametrize("connectivity", [4, 8])
+def test_windows_of_many_sweeps_are_found_at_once(blocks: Any, connectivity: int) -> None:
+    """Visit by visit, as the module's docstring has it."""
+    for n_sweeps in (1, 2, 3, 8):
+        reach = reach_of(lp.LocPMAP(max_sweeps=n_sweeps, blocks=blocks, probability="conditional"), connectivity)
+        for corner in np.ndindex(6, 7):
+            core = Box(50 + corner[0], 60 + corner[0], 40 + corner[1], 52 + 2 * corner[1])
+            box = core.grown(*reach.near)
+            for visit in reach.visits * n_sweeps:
+                box = box.in_blocks(visit.block_height, visit.block_width).grown(visit.rows, visit.columns)
+            assert reach.window(core) == box
+    unary, pairwise = raster(2, "weight", 9, 8)
+    whole = lp.infer(lp.Potentials.grid(unary, pairwise), seed=SEED, max_sweeps=2**31 - 1, n_samples=3)
+    tiled = lp.infer_tiled(unary, pairwise, tile=3, seed=SEED, max_sweeps=2**31 - 1, n_samples=3)
+    assert differences(tiled, whole) == 0

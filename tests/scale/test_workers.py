@@ -142,6 +142,47 @@ def test_schedulers_that_are_not_there(
     assert not list(tmp_path.iterdir())
 
 
+def test_clients_that_cannot_be_used_are_refused_before_anything_is_written(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiled = lp.infer_tiled(scores(), 1.0, **OPTIONS)
+    with distributed.Client(cluster, set_as_default=False) as closed:
+        pass
+    with pytest.raises(InputError, match="scheduler is a Client that is closed, expected one that is running"):
+        tiled.write(tmp_path / "out.zarr", scheduler=closed)
+    monkeypatch.setattr(crews, "FIRST_WORKER_SECONDS", 0.1)
+    options = {"n_workers": 0, "processes": False, "dashboard_address": None}
+    with (
+        distributed.LocalCluster(**options) as empty,
+        distributed.Client(empty, set_as_default=False) as client,
+        pytest.raises(InputError, match=r"scheduler .* has no workers, expected at least one"),
+    ):
+        tiled.write(tmp_path / "out.zarr", scheduler=client)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_client_that_is_closed_in_the_midst_ends_the_run(cluster: Any, tmp_path: Path) -> None:
+    tiled = lp.infer_tiled(scores(), 1.0, **OPTIONS)
+    with (
+        distributed.Client(cluster, set_as_default=False) as client,
+        pytest.raises(InputError, match="the scheduler is gone, or its Client was closed, expected them to last"),
+    ):
+        tiled.write(tmp_path / "out.zarr", scheduler=client, progress=lambda *_: client.close())
+    assert tiled.write(tmp_path / "out.zarr").kept > 0
+    check(tmp_path / "out.zarr")
+
+
+def test_a_device_that_is_not_there_is_refused_before_anything_is_written(cluster: Any, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    tiled = lp.infer_tiled(scores(), 1.0, device="cuda", **OPTIONS)
+    for scheduler in (None, cluster.scheduler_address):
+        with pytest.raises(lp.BackendError, match="needs an NVIDIA GPU"):
+            tiled.write(tmp_path / "out.zarr", scheduler=scheduler)
+    assert not list(tmp_path.iterdir())
+
+
 def test_only_a_few_jobs_are_under_way(tmp_path: Path) -> None:
     lock, under_way, most, made = threading.Lock(), 0, 0, 0
 
@@ -214,10 +255,27 @@ class Gone(Unlucky):
         return Future()
 
 
+class Late(Unlucky):
+    """Workers that are not there at the first look, and have done everything at the second."""
+
+    def submit(self, job: Any) -> Any:
+        self.waiting = [*getattr(self, "waiting", []), (Future[int](), job)]
+        return self.waiting[-1][0]
+
+    @property
+    def alive(self) -> bool:  # type: ignore[override]
+        self.deaths += 1
+        if self.deaths == 2:
+            for future, job in self.waiting:
+                future.set_result(job())
+        return self.deaths >= 2
+
+
 def test_nobody_is_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crews, "FIRST_WORKER_SECONDS", 0.01)
-    with pytest.raises(InputError, match="has lost all its workers, expected at least one: begin again to go on"):
+    with pytest.raises(InputError, match="has no workers any more, expected at least one: begin again to go on"):
         list(each(Gone(0), range(3), lambda n: partial(int, n)))
+    assert sorted(value_of(future) for _, future in each(Late(0), range(2), lambda n: partial(int, n))) == [0, 1]
     with workers(None, 1) as crew:  # a job that takes longer than that is waited for
         assert [value_of(future) for _, future in each(crew, [0.05], lambda s: partial(time.sleep, s))] == [None]
 

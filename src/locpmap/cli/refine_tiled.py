@@ -49,8 +49,8 @@ def refine_tiled(
     options["stride"] = 1.0 if settings["stride"] is None else settings["stride"]
     options["device"] = "cpu" if settings["device"] == "auto" else settings["device"]  # one for all workers
     pixels, scores, mask = _sources(image, logits)
-    if output.resolve() in (image.resolve(), logits.resolve() if logits else None):
-        raise InputError(f"{output} is also read from, expected another name for the results")
+    if any(output.resolve().is_relative_to(source.resolve()) for source in (image, logits) if source):
+        raise InputError(f"{output} is also read from, or lies inside what is, expected another name for the results")
     result = refine_tiled(pixels, scores, refiner, mask=mask, **options)
     with announced(scheduler) as crew, ProgressBar("refining", hidden=as_json) as bar:
 
@@ -65,7 +65,7 @@ def _sources(image: Path, logits: Path | None) -> tuple[Any, Any, Any]:
     """Image, scores and mask: two files, or what one zarr group or array holds."""
     from locpmap.formats.rasters import is_raster
     from locpmap.scale import open_raster
-    from locpmap.scale.sources import TiffFile, check_codecs, open_zarr
+    from locpmap.scale.sources import TiffFile, open_zarr
 
     if logits is not None:
         mask = TiffFile.open(image, as_mask=True) if is_raster(image) else None
@@ -75,12 +75,12 @@ def _sources(image: Path, logits: Path | None) -> tuple[Any, Any, Any]:
     found = open_zarr(image)
     if hasattr(found, "dtype"):
         return None, found, None
-    if "logits" not in found:
+    if not (image / "logits").exists():
         raise InputError(f"{image} holds no array 'logits', expected one, and maybe 'image' and 'mask' beside it")
-    arrays = {name: found[name] for name in ("image", "logits", "mask") if name in found}
-    for name, array in arrays.items():
-        check_codecs(array, f"{image}/{name}")
-    return arrays.get("image"), arrays["logits"], arrays.get("mask")
+    pixels, scores, mask = (
+        open_raster(image / name) if (image / name).exists() else None for name in ("image", "logits", "mask")
+    )
+    return pixels, scores, mask
 
 
 def _record(output: Path, summary: Summary) -> dict[str, Any]:

@@ -90,12 +90,13 @@ class JoinedProcesses(Processes):
     def _everyones(self, numbers: Array) -> Array:
         own = self._torch.from_numpy(np.array(numbers, np.float64))
         everyones = [self._torch.empty_like(own) for _ in range(self.size)]
+        began = time.monotonic()
         try:
             self._group.all_gather(everyones, own)
         except RuntimeError:  # whichever the network gives
-            raise LostProcessError(
-                f"another process has ended or has not answered for {self._patience}, expected all {self.size} to go on"
-            ) from None
+            silent = time.monotonic() - began >= self._patience.total_seconds()
+            why = f"has not answered for {self._patience}" if silent else "has ended"
+            raise LostProcessError(f"another process {why}, expected all {self.size} to go on") from None
         return np.stack([part.numpy() for part in everyones])
 
 
@@ -154,7 +155,7 @@ def _join(rank: int, size: int, patience: timedelta) -> Any:
         group.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
     except (RuntimeError, ValueError) as error:
         why = str(error).splitlines()[0]
-        raise LostProcessError(f"the {size} processes of WORLD_SIZE did not meet within {patience}: {why}") from None
+        raise LostProcessError(f"the {size} processes of WORLD_SIZE did not meet: {why}") from None
     return store
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -10,8 +11,9 @@ from uuid import uuid4
 
 import numpy as np
 
-from locpmap.errors import InputError, unknown, whole_number
+from locpmap.errors import InputError, InputTypeError, unknown, whole_number
 from locpmap.formats.atomic import PathLike
+from locpmap.graphs.grid import MAX_SITE
 from locpmap.inference.api import configure
 from locpmap.inference.decoder import Decoder
 from locpmap.result import entropy_of, variance_of
@@ -22,7 +24,7 @@ from locpmap.scale.running import Progress, Summary, run
 from locpmap.scale.sources import needed
 from locpmap.scale.store import ARRAYS, Store
 from locpmap.scale.tiling import Tile, Tiling, tile_size
-from locpmap.scale.workers import workers
+from locpmap.scale.workers import each, value_of, workers
 
 DEVICES = ("cpu", "cuda")
 ARGUMENTS = ("tile", "seed", "connectivity", "mask", "backend", "device")
@@ -53,15 +55,16 @@ def infer_tiled(
     Nothing is read or decoded until the result's arrays are computed or written.
 
     Args:
-        unary: Scores (H, W, L): an array of dask, zarr or NumPy (also memory-mapped), or what
-            :func:`locpmap.scale.open_raster` opens.
+        unary: Scores (H, W, L): an array of dask, xarray, zarr or NumPy (also memory-mapped), a tensor of torch, or
+            what :func:`locpmap.scale.open_raster` opens.
         pairwise: As in :meth:`locpmap.Potentials.grid`; values per edge come in arrays like the unaries'.
         method: "locpmap", with "sites" or tiles as blocks, "icm" or "mean_field", with options as further arguments;
             or such a decoder.  Others are refused with the reason.
         tile: Height and width of the tiles, or one number for both; these are the chunks of the result.
         seed: The seed of all noise.
         connectivity: As in :meth:`locpmap.Potentials.grid`.
-        mask: Booleans (H, W), True where a site is ignored; tiles without any other site cost nothing.
+        mask: Booleans (H, W), True where a site is ignored; tiles without any other site cost nothing.  One in memory
+            has to leave a site, as in :func:`locpmap.infer`; one that is read tile by tile may leave none.
         backend: As in :func:`locpmap.infer`.
         device: "cpu" or "cuda" for all tiles, since their last bits differ.
         **options: The decoder's options.
@@ -93,7 +96,14 @@ def tiled(
         raise unknown("device", device, DEVICES)
     height, width, _ = model.builder.shape
     tile_height, tile_width = tile_size(tile)
+    if height * width > MAX_SITE:
+        raise InputError(f"the raster has {height}×{width} sites, expected at most 2^48")
     tiling = Tiling(height, width, min(tile_height, height), min(tile_width, width), reach)
+    rows, columns = tiling.shape
+    window = tiling.tile(rows // 2, columns // 2).window  # no other is larger but by parts of blocks
+    if math.prod(window.shape) >= 2**31:
+        shape = "×".join(map(str, window.shape))
+        raise InputError(f"a tile with its halo has {shape} sites, expected fewer than 2^31: see tile and max_sweeps")
     return TiledResult(model, Decoding(model.builder, decoder, seed, backend, device).settled(model), tiling)
 
 
@@ -153,14 +163,15 @@ class TiledResult:
         self,
         path: PathLike,
         *,
-        arrays: tuple[str, ...] = ARRAYS,
+        arrays: Sequence[str] = ARRAYS,
         scheduler: Any = None,
         n_threads: int | None = None,
         progress: Progress | None = None,
     ) -> Summary:
         """Decode, and write the arrays into a zarr group, tile by tile.
 
-        Begun again after an interruption, with the same inputs and options, it does only the tiles that are missing.
+        Begun again after an interruption, with the same inputs and options, it does only the tiles that are missing, or
+        that have lost a chunk since; until then, labels read as -2 and other arrays as NaN.
         A tile's chunks are written by the worker that decoded it and count as done when all of them are there, so that
         lost workers change nothing.  Workers hold one tile per thread.
 
@@ -175,6 +186,11 @@ class TiledResult:
         Returns:
             How it ended: tiles, pixels, seconds, and in how many tiles a climb stopped before its end.
         """
+        if isinstance(arrays, str) or not isinstance(arrays, Iterable):
+            raise InputTypeError(f"arrays is {arrays!r}, expected several names, such as ('labels', 'entropy')")
+        if progress is not None and not callable(progress):
+            raise InputTypeError(f"progress is {progress!r}, expected a callable that takes (done, total, rate)")
+        arrays = tuple(arrays)
         for name in arrays:
             if name not in ARRAYS:
                 raise unknown("array", name, ARRAYS)
@@ -182,6 +198,10 @@ class TiledResult:
         if not wanted:
             raise InputError(f"arrays is {arrays!r}, expected some that {self.decoding.decoder.name} gives")
         with workers(scheduler, n_threads) as crew:
+            if self.decoding.device != "cpu":  # which is for the workers to say
+                trial = partial(self.decoding.try_out, self.model.examples()[0])
+                for _, future in each(crew, (trial,), lambda job: job):
+                    value_of(future)
             store = Store.prepare(path, self.identity(), self.decoding.builder, self.tiling, wanted)
             return run(store, partial(self.job, store.write), crew, progress)
 
@@ -191,7 +211,7 @@ class TiledResult:
         return {
             **self.model.identity(),
             "method": decoder.name,
-            "options": {name: repr(value) for name, value in sorted(vars(decoder).items())},
+            "options": dict(sorted(vars(decoder).items())),
             "seed": self.decoding.seed,
             "backend": self.decoding.backend,
             "device": self.decoding.device,

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from locpmap.errors import InputError, LocpmapError
 from locpmap.inference import LocPMAP, infer
 from locpmap.inference.decoder import Decoder
+from locpmap.potentials import Potentials
 from locpmap.result import Result
 from locpmap.scale.model import Builder, TiledModel
 from locpmap.scale.sources import Piece
@@ -41,10 +42,10 @@ class Decoding:
     def __call__(self, tile: Tile, *pieces: Any) -> Decoded:
         """Read what is not read yet, and decode."""
         core = tile.core.within(tile.window).slices
-        mask, *rest = (piece.read() if isinstance(piece, Piece) else piece for piece in pieces)
-        if mask is not None and mask[core].all():
-            return self._nothing(tile)
         try:
+            mask, *rest = (piece.read() if isinstance(piece, Piece) else piece for piece in pieces)
+            if mask is not None and mask[core].all():
+                return self._nothing(tile)
             result = self._infer(self.builder(tile.window, mask, *rest))
         except LocpmapError as error:
             top, bottom, left, right = tile.window
@@ -53,7 +54,7 @@ class Decoding:
         probability = None if result.probability is None else np.ascontiguousarray(result.probability[core])
         return Decoded(result.labels[core].astype(np.int16), probability, result.converged)
 
-    def _infer(self, potentials: Any) -> Result:
+    def _infer(self, potentials: Potentials) -> Result:
         how: dict[str, Any] = {"backend": self.backend, "device": self.device, "n_threads": self.n_threads}
         return infer(potentials, self.decoder, seed=self.seed, **how)
 
@@ -69,13 +70,21 @@ class Decoding:
         """Whether the decoder gives probabilities."""
         return self.decoder.name != "icm"
 
+    def _quick(self) -> Decoding:
+        """The same for one sweep."""
+        once = {"max_sweeps": 1, **({"n_samples": 1} if isinstance(self.decoder, LocPMAP) else {})}
+        return replace(self, decoder=replace(self.decoder, **once))  # type: ignore[type-var]
+
+    def try_out(self, example: Potentials) -> None:
+        """Refuse what cannot be done where this is called, such as a device that is not there."""
+        self._quick()._infer(example)
+
     def settled(self, model: TiledModel) -> Decoding:
         """The same with the noise's scheme by its name, which a tile could not know; tries options on tiny models."""
-        quick = replace(self.decoder, max_sweeps=1, **({"n_samples": 1} if isinstance(self.decoder, LocPMAP) else {}))  # type: ignore[type-var]
         examples = model.examples()
         if getattr(self.decoder, "noise", None) != "auto":
             del examples[1:]
-        here = replace(self, decoder=quick)
+        here = self._quick()
         if self.device != "cpu":  # which may be where the workers are, and not here
             here = replace(here, backend="auto", device="cpu")
         found = {here._infer(example).noise for example in examples}

@@ -11,7 +11,7 @@ from locpmap.errors import InputError
 from locpmap.graphs import Grid, Steps
 from locpmap.potentials import Potentials
 from locpmap.scale.box import Box
-from locpmap.scale.sources import as_source, fingerprint, piece_of
+from locpmap.scale.sources import as_mask, as_source, fingerprint, piece_of
 from locpmap.scale.terms import Terms
 
 
@@ -84,13 +84,8 @@ class GridModel:
             raise InputError(f"unary has shape {tuple(scores.shape)}, expected (H, W, L)")
         if 0 in scores.shape:
             raise InputError(f"unary is empty: it has shape {tuple(scores.shape)}, expected at least one of each")
-        if mask is not None:
-            mask = as_source(mask, "mask")
-            if mask.dtype != np.bool_:
-                raise InputError(f"mask has dtype {mask.dtype}, expected booleans (True where a site is ignored)")
-            if tuple(mask.shape) != tuple(scores.shape[:2]):
-                raise InputError(f"mask has shape {tuple(mask.shape)}, expected {tuple(scores.shape[:2])} like unary")
         height, width, n_labels = (int(n) for n in scores.shape)
+        mask = as_mask(mask, (height, width), "unary")
         grid = Grid(1, 1, connectivity)
         return cls(scores, Terms.parse(pairwise, (height, width, n_labels), grid.steps), mask, grid.connectivity)
 
@@ -117,8 +112,8 @@ class GridModel:
         """Shapes, and fingerprints of everything."""
         return {
             "shape": list(self.builder.shape),
-            "dtype": str(self.unary.dtype),
-            "connectivity": repr(self.connectivity),
+            "dtype": str(self.builder.dtype),
+            "connectivity": self.connectivity,
             "unary": fingerprint(self.unary),
             "pairwise": self.terms.fingerprints(),
             "mask": None if self.mask is None else fingerprint(self.mask),

@@ -51,10 +51,18 @@ class Reach(NamedTuple):
         >>> reach_of(LocPMAP(max_sweeps=4)).window(Box(100, 200, 100, 300))
         Box(top=92, bottom=208, left=92, right=308)
         """
-        box = core.grown(*self.near)
-        for visit in self.visits * self.n_sweeps:
+        first = self._sweep(core.grown(*self.near))
+        # Blocks have one height and one width beside 1, so that after a sweep all sides lie on them, or as far beyond
+        # them as after any other: each further sweep adds as much as the second.
+        second = self._sweep(first)
+        last = Box(*(one + (self.n_sweeps - 1) * (two - one) for one, two in zip(first, second, strict=True)))
+        return last.grown(*self.margin)
+
+    def _sweep(self, box: Box) -> Box:
+        """What a box depends on in one sweep."""
+        for visit in self.visits:
             box = box.in_blocks(visit.block_height, visit.block_width).grown(visit.rows, visit.columns)
-        return box.grown(*self.margin)
+        return box
 
     @property
     def halo(self) -> tuple[int, int]:

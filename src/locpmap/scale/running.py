@@ -36,6 +36,8 @@ def run(store: Store, job_of: Callable[[Tile], Any], crew: Workers, progress: Pr
     """Do the missing tiles of a store."""
     began = time.perf_counter()
     total, missing = math.prod(store.tiling.shape), store.missing()
+    if missing:
+        store.begin()
     kept = done = total - len(missing)
     pixels = 0
     with closing(each(crew, missing, job_of)) as ended:

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import lzma
 import math
+import os
 import warnings
+import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from numbers import Number
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.arrays import is_tensor, to_numpy
 from locpmap.errors import InputError, InputTypeError
 from locpmap.formats.arrays import read_header
 from locpmap.formats.atomic import PathLike, checked_path
@@ -29,6 +35,10 @@ Index = tuple[slice, ...]
 # What zarr may do with the bytes of a chunk; there are filters that run what they read.
 CODECS = {"bytes", "transpose", "blosc", "gzip", "zstd", "crc32c", "sharding_indexed"}
 OLD_CODECS = {"blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "lzma", "shuffle", "delta", "fixedscaleoffset", "bitround"}
+
+# What zarr raises where its files are not what they should be.
+BAD_METADATA = (OSError, ValueError, TypeError, KeyError, AttributeError)
+BAD_CHUNK = (OSError, ValueError, RuntimeError, EOFError, SystemError, zlib.error, lzma.LZMAError)
 
 
 @dataclass(frozen=True)
@@ -63,7 +73,11 @@ class NumpyFile:
 
     def __getitem__(self, index: Index) -> Array:
         order: Any = "F" if self.transposed else "C"
-        return np.array(np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order)[index])
+        try:
+            mapped = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order)
+        except (OSError, ValueError) as error:  # it has gone, or is shorter than it was
+            raise InputError(f"{self.path} cannot be read any more: {_reason(error)}") from None
+        return np.array(mapped[index])
 
 
 @dataclass(frozen=True)
@@ -96,10 +110,42 @@ class TiffFile:
         rows, columns, *bands = index if isinstance(index, tuple) else (index,)
         at = tuple(part.indices(n)[:2] for part, n in zip((rows, columns), self.shape, strict=False))
         with _opened(self.path) as file:
-            if self.as_mask:
-                return np.asarray(file.dataset_mask(window=at) == 0)
-            pixels = np.moveaxis(file.read(window=at), 0, -1)
-        return np.ascontiguousarray(pixels[(slice(None), slice(None), *bands)])
+            try:
+                read = file.dataset_mask(window=at) == 0 if self.as_mask else file.read(window=at)
+            except needed("rasterio", f"{self.path}").errors.RasterioError as error:
+                raise InputError(f"{self.path} cannot be read: {_reason(error.__cause__ or error)}") from None
+        if self.as_mask:
+            return np.asarray(read)
+        return np.ascontiguousarray(np.moveaxis(read, 0, -1)[(slice(None), slice(None), *bands)])
+
+
+@dataclass(frozen=True, eq=False)
+class ZarrArray:
+    """An array of zarr, whose damages are told in one sentence."""
+
+    array: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array."""
+        return tuple(int(n) for n in self.array.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """Of its numbers."""
+        return self.array.dtype
+
+    @property
+    def path(self) -> Path | None:
+        """Where it lies, if that is a folder."""
+        root = getattr(self.array.store, "root", None)
+        return None if root is None else Path(root) / self.array.path
+
+    def __getitem__(self, index: Index) -> Array:
+        try:
+            return np.asarray(self.array[index])
+        except BAD_CHUNK as error:
+            raise InputError(f"{self.path or self.array} cannot be read: {_reason(error)}") from None
 
 
 def open_raster(path: PathLike) -> Any:
@@ -109,7 +155,7 @@ def open_raster(path: PathLike) -> Any:
     ``from_array``.
     """
     file = checked_path(path)
-    if not file.exists():
+    if not os.path.exists(file):  # also where the name is too long for any
         raise InputError(f"{path} is not there, expected a .npy file, a GeoTIFF or a zarr array")
     if file.suffix.lower() == ".npy":
         return NumpyFile.open(file)
@@ -117,7 +163,7 @@ def open_raster(path: PathLike) -> Any:
         return TiffFile.open(file)
     found = open_zarr(file)
     if not hasattr(found, "dtype"):
-        raise InputError(f"{path} is a group of zarr arrays, expected one array, such as {file / 'logits'}")
+        raise InputError(f"{path} is a group of zarr arrays, expected one array of them")
     return found
 
 
@@ -126,8 +172,10 @@ def open_zarr(path: Path) -> Any:
     zarr = needed("zarr", f"{path}")
     try:
         found = zarr.open(path, mode="r")
-    except (ValueError, TypeError, KeyError, OSError):
-        raise InputError(f"{path} is damaged or of another kind, expected .npy, GeoTIFF or zarr") from None
+    except BAD_METADATA as error:
+        raise InputError(
+            f"{path} is damaged or of another kind, expected .npy, GeoTIFF or zarr: {_reason(error)}"
+        ) from None
     if hasattr(found, "dtype"):
         check_codecs(found, path)
     return found
@@ -138,8 +186,10 @@ def check_codecs(array: Any, name: object) -> None:
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name} holds {array.dtype}, expected real numbers")
     metadata = array.metadata
+    if 0 in array.chunks:
+        raise InputError(f"{name} is damaged: it has chunks {array.chunks}, expected at least one of each")
     if metadata.zarr_format == 3:
-        used, known = {codec.to_dict()["name"] for codec in metadata.codecs}, CODECS
+        used, known = set(_names(codec.to_dict() for codec in metadata.codecs)), CODECS
     else:
         parts = (*(metadata.filters or ()), *([metadata.compressor] if metadata.compressor else ()))
         used, known = {part.codec_id for part in parts}, OLD_CODECS
@@ -147,25 +197,53 @@ def check_codecs(array: Any, name: object) -> None:
         raise InputError(f"{name} is coded by {sorted(used - known)[0]}, expected one of {', '.join(sorted(known))}")
 
 
+def _names(codecs: Iterable[Any]) -> Iterator[str]:
+    """Of codecs, and of those that work inside shards."""
+    for codec in codecs:
+        yield codec["name"]
+        inside = codec.get("configuration", {})
+        yield from _names([*inside.get("codecs", ()), *inside.get("index_codecs", ())])
+
+
 def as_source(value: Any, name: str) -> Any:
-    """The value where it can be read in windows: a list becomes a NumPy array, a memory-mapped file its name."""
+    """The value where it can be read in windows: what is in memory as a NumPy array, a memory-mapped file by name."""
+    if hasattr(value, "dims") and hasattr(value, "data"):  # of xarray, whose names and places do not count here
+        value = value.data
     # A copy-on-write map may differ from its file.
     mapped = isinstance(value, np.memmap) and value.filename is not None and value.mode != "c"
     if mapped and not isinstance(value.base, np.ndarray):
         transposed = value.flags.f_contiguous and not value.flags.c_contiguous
-        return NumpyFile(Path(value.filename).resolve(), value.shape, value.dtype, value.offset, transposed)
-    if isinstance(value, np.ndarray | list | tuple):
-        value = np.asarray(value)
+        value = NumpyFile(Path(value.filename).resolve(), value.shape, value.dtype, value.offset, transposed)
+    elif isinstance(value, np.ndarray | Number | list | tuple) or is_tensor(value):
+        return to_numpy(value, name)
     if not all(hasattr(value, attribute) for attribute in ("shape", "dtype", "__getitem__")):
         raise InputTypeError(f"{name} is a {type(value).__name__}, expected an array of NumPy, dask or zarr")
     if hasattr(value, "metadata") and hasattr(value, "store"):
         check_codecs(value, name)
-    kind = np.dtype(value.dtype).kind
+        value = ZarrArray(value)
+    try:
+        kind = np.dtype(value.dtype).kind
+    except TypeError:  # of another library
+        kind = "?"
     if kind not in "fiub":
         raise InputTypeError(f"{name} has dtype {value.dtype}, expected real numbers")
     if any(not isinstance(n, int | np.integer) for n in value.shape):
         raise InputError(f"{name} has chunks of unknown size, expected known ones: see compute_chunk_sizes of dask")
     return value
+
+
+def as_mask(value: Any, size: tuple[int, int], like: str) -> Any:
+    """Booleans (H, W) that can be read in windows, or None; what is in memory has to leave a site."""
+    if value is None:
+        return None
+    mask = as_source(value, "mask")
+    if mask.dtype != np.bool_:
+        raise InputError(f"mask has dtype {mask.dtype}, expected booleans (True where a site is ignored)")
+    if tuple(mask.shape) != size:
+        raise InputError(f"mask has shape {tuple(mask.shape)}, expected {size} like {like}")
+    if isinstance(mask, np.ndarray) and mask.all():
+        raise InputError("mask ignores every site, expected at least one that takes part")
+    return mask
 
 
 class Piece:
@@ -194,22 +272,22 @@ def fingerprint(source: Any) -> str:
     if is_dask(source):
         return str(source.name)
     if isinstance(source, np.ndarray):
-        return hashlib.sha256(np.ascontiguousarray(source).data).hexdigest()[:32]
-    root = getattr(source, "path", None) if isinstance(source, NumpyFile | TiffFile) else _folder(source)
+        values = source.astype(np.float64) if source.dtype.kind in "iu" else source  # 1 is 1.0
+        return hashlib.sha256(np.ascontiguousarray(values).data).hexdigest()[:32]
+    root = source.path if isinstance(source, NumpyFile | TiffFile | ZarrArray) else None
     if root is None:
         return f"{source!r}"
-    files = sorted(file for file in root.rglob("*") if file.is_file()) if root.is_dir() else [root]
     digest = hashlib.sha256()
-    for file in files:
-        status = file.stat()
-        digest.update(f"{file.relative_to(root)} {status.st_size} {status.st_mtime_ns}\n".encode())
+    if isinstance(source, NumpyFile):  # of a file that is mapped in parts, another part is another source
+        digest.update(f"{source.offset} {source.shape} {source.dtype.str} {source.transposed}\n".encode())
+    try:
+        files = sorted(file for file in root.rglob("*") if file.is_file()) if root.is_dir() else [root]
+        for file in files:
+            status = file.stat()
+            digest.update(f"{file.relative_to(root)} {status.st_size} {status.st_mtime_ns}\n".encode())
+    except OSError as error:
+        raise InputError(f"{root} cannot be read any more: {_reason(error)}") from None
     return digest.hexdigest()[:32]
-
-
-def _folder(source: Any) -> Path | None:
-    """Where a zarr array lies, if that is a folder."""
-    root = getattr(getattr(source, "store", None), "root", None)
-    return None if root is None else Path(root) / source.path
 
 
 def _opened(path: Path) -> Any:
@@ -219,8 +297,13 @@ def _opened(path: Path) -> Any:
             warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
             return rasterio.open(path, driver="GTiff")
     except rasterio.errors.RasterioError as error:
-        reason = (str(error).splitlines() or ["unknown reason"])[0][:100]
-        raise InputError(f"{path} cannot be read as a TIFF file: {reason}") from None
+        raise InputError(f"{path} cannot be read as a TIFF file: {_reason(error)}") from None
+
+
+def _reason(error: BaseException) -> str:
+    """What other packages say of a file, in one line."""
+    said = getattr(error, "strerror", None) or str(error)
+    return (said.splitlines() or [type(error).__name__])[0][:100]
 
 
 def needed(package: str, what: str) -> Any:

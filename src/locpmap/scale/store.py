@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,13 @@ from locpmap.formats.atomic import PathLike, checked_path
 from locpmap.result import entropy_of, variance_of
 from locpmap.scale.decoding import Decoded
 from locpmap.scale.model import Builder
-from locpmap.scale.sources import needed
+from locpmap.scale.sources import BAD_CHUNK, BAD_METADATA, needed
 from locpmap.scale.tiling import Tile, Tiling
 
 ARRAYS = ("labels", "probability", "variance", "entropy")
 TILES = "tiles"
 MISSING, CONVERGED, CHANGING = range(3)  # what the array of tiles holds
+NO_LABEL = -2  # where labels are not written yet
 
 
 @dataclass(frozen=True)
@@ -43,80 +45,157 @@ class Store:
     ) -> Store:
         """Make the group, or find that an earlier run of the same identity has made it."""
         store = cls(Path(os.path.abspath(checked_path(path))), tiling, tuple(arrays))
-        identity = {**identity, "arrays": list(arrays)}
-        if store.path.exists():
-            store._check(identity)
-        else:
-            store._make(identity, builder)
+        identity, layout = _plain({**identity, "arrays": arrays}), store._layout(builder)
+        if not os.path.exists(store.path):
+            store._make(identity, layout)
+        store._check(identity, layout)
         return store
 
-    def _check(self, identity: dict[str, Any]) -> None:
+    def _layout(self, builder: Builder) -> dict[str, dict[str, Any]]:
+        """How zarr is to make each array.  No tile is full of a fill value, which zarr would not write."""
+        height, width, n_labels = builder.shape
+        layout = {
+            TILES: {"shape": self.tiling.shape, "chunks": (1, 1), "dtype": np.dtype(np.uint8), "fill_value": MISSING}
+        }
+        for name in self.arrays:
+            tail = (n_labels,) if name in ("probability", "variance") else ()
+            dtype, fill = (np.dtype(np.int16), NO_LABEL) if name == "labels" else (builder.dtype, np.nan)
+            chunks = (self.tiling.tile_height, self.tiling.tile_width, *tail)
+            layout[name] = {"shape": (height, width, *tail), "chunks": chunks, "dtype": dtype, "fill_value": fill}
+        return layout
+
+    def _check(self, identity: dict[str, Any], layout: dict[str, dict[str, Any]]) -> None:
         try:
-            found = self._group("r").attrs["locpmap"]["run"]
-        except (OSError, ValueError, KeyError, TypeError):
+            group = self._group("r")
+            found = dict(group.attrs["locpmap"]["run"])
+        except BAD_METADATA:
             raise InputError(f"{self.path} is there and was not begun by such a run, expected a new name") from None
         for name, value in identity.items():
             if found.get(name) != value:
+                came, wanted = _apart(found.get(name), value)
                 raise InputError(
-                    f"{self.path} holds another run: its {name} is {_short(found.get(name))}, expected"
-                    f" {_short(value)}; choose another name, or remove it"
+                    f"{self.path} holds another run: its {name} is {came!r}, expected {wanted!r};"
+                    " choose another name, or remove it"
                 )
+        for name, made in layout.items():
+            try:
+                array = group[name]
+                same = all(getattr(array, key) == made[key] for key in ("shape", "chunks", "dtype"))
+            except BAD_METADATA:
+                same = False
+            if not same:
+                raise self._damage(name)
 
-    def _make(self, identity: dict[str, Any], builder: Builder) -> None:
+    def _damage(self, name: str) -> InputError:
+        return InputError(
+            f"{self.path} is damaged: its array {name} is not as this run makes it; choose another name, or remove it"
+        )
+
+    def _make(self, identity: dict[str, Any], layout: dict[str, dict[str, Any]]) -> None:
         """All of it beside its place, and then there, so that nothing half-made is ever found."""
         zarr = needed("zarr", f"{self.path}")
-        if not self.path.parent.is_dir():
+        if not os.path.isdir(self.path.parent):
             raise InputError(f"{self.path} cannot be written: there is no folder {self.path.parent}")
         draft = self.path.with_name(f".{self.path.name[:40]}.{uuid4().hex[:8]}.part")
-        height, width, n_labels = builder.shape
-        chunk = (self.tiling.tile_height, self.tiling.tile_width)
-        try:
-            group = zarr.create_group(draft, attributes={"locpmap": {"finished": False, "run": identity}})
-            grid = {"shape": self.tiling.shape, "chunks": (1, 1), "dtype": np.uint8}
-            group.create_array(TILES, **grid, fill_value=MISSING)
-            for name in self.arrays:
-                tail = (n_labels,) if name in ("probability", "variance") else ()
-                dtype, fill = (np.dtype(np.int16), -1) if name == "labels" else (builder.dtype, np.nan)
-                group.create_array(
-                    name, shape=(height, width, *tail), chunks=(*chunk, *tail), dtype=dtype, fill_value=fill
-                )
-            draft.rename(self.path)
-        except OSError as error:
-            raise InputError(f"{self.path} cannot be written: {error.strerror}") from None
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+        with self._writing():
+            try:
+                group = zarr.create_group(draft, attributes={"locpmap": {"finished": False, "run": identity}})
+                for name, made in layout.items():
+                    group.create_array(name, **made)
+                draft.rename(self.path)
+            except OSError:
+                if not os.path.isdir(self.path):  # otherwise another run has come first
+                    raise
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
 
     def write(self, tile: Tile, decoded: Decoded) -> None:
         """The chunks of a tile, and then the note that they are there; called by workers."""
-        group, p = self._group("r+"), decoded.probability
-        for name in self.arrays:
-            if name == "labels":
-                values: Any = decoded.labels
-            elif name == "probability":
-                values = p
-            else:
-                values = entropy_of(p) if name == "entropy" else variance_of(p)
-            group[name][tile.core.slices] = values
-        group[TILES][tile.row, tile.column] = CONVERGED if decoded.converged else CHANGING
+        p = decoded.probability
+        with self._writing():
+            group = self._group("r+")
+            for name in self.arrays:
+                if name == "labels":
+                    values: Any = decoded.labels
+                elif name == "probability":
+                    values = p
+                else:
+                    values = entropy_of(p) if name == "entropy" else variance_of(p)
+                group[name][tile.core.slices] = values
+            group[TILES][tile.row, tile.column] = CONVERGED if decoded.converged else CHANGING
 
     def missing(self) -> list[Tile]:
-        """The tiles that are still to be done, in order."""
-        return [self.tiling.tile(int(i), int(j)) for i, j in np.argwhere(self._tiles() == MISSING)]
+        """The tiles that are still to be done, in order: those without the note, and those that have lost a chunk.
+
+        Chunks are looked for, and not read.
+        """
+        group, noted = self._group("r"), np.isin(self._tiles(), (CONVERGED, CHANGING))
+        arrays = [group[name] for name in self.arrays]
+
+        def done(tile: Tile) -> bool:
+            place = (tile.row, tile.column, 0)
+            keys = (f"{each.path}/{each.metadata.encode_chunk_key(place[: each.ndim])}" for each in arrays)
+            return bool(noted[tile.row, tile.column]) and all(_is_there(self.path / key) for key in keys)
+
+        return [tile for tile in self.tiling if not done(tile)]
+
+    def begin(self) -> None:
+        """Say in the attributes that something is missing, if only what an earlier run had finished and was lost."""
+        self._say(finished=False)
 
     def finish(self) -> int:
         """Say in the attributes that all is there; returns the number of tiles that have not converged."""
         n_changing = int((self._tiles() == CHANGING).sum())
-        group = self._group("r+")
-        group.attrs["locpmap"] = {**group.attrs["locpmap"], "finished": True, "not_converged": n_changing}
+        self._say(finished=True, not_converged=n_changing)
         return n_changing
 
+    def _say(self, **what: Any) -> None:
+        with self._writing():
+            group = self._group("r+")
+            said = group.attrs["locpmap"]
+            if said != {**said, **what}:
+                group.attrs["locpmap"] = {**said, **what}
+
     def _tiles(self) -> Any:
-        return self._group("r")[TILES][:]
+        try:
+            return self._group("r")[TILES][:]
+        except BAD_CHUNK:
+            raise self._damage(TILES) from None
 
     def _group(self, mode: str) -> Any:
         return needed("zarr", f"{self.path}").open_group(self.path, mode=mode)
 
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A full disk and the like, in one sentence."""
+        try:
+            yield
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written: {error.strerror or error}") from None
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+
+def _is_there(chunk: Path) -> bool:
+    """Whether it is a file with something in it: a crash may leave an empty one."""
+    try:
+        return chunk.stat().st_size > 0
+    except OSError:
+        return False
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON gives it back, by which runs are compared: 8 for `np.int64(8)`, a list for a tuple."""
+    if isinstance(value, dict):
+        return {name: _plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    return value if value is None or isinstance(value, str | int | float) else repr(value)
+
+
+def _apart(came: Any, wanted: Any) -> tuple[Any, Any]:
+    """Two entries that differ; of options by name, those that do."""
+    if not (isinstance(came, dict) and isinstance(wanted, dict)):
+        return came, wanted
+    names = [name for name in {**came, **wanted} if came.get(name) != wanted.get(name)]
+    return {name: came.get(name) for name in names}, {name: wanted.get(name) for name in names}

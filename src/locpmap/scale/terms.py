@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from locpmap.arrays import to_numpy
 from locpmap.errors import InputError
 from locpmap.graphs import Steps
 from locpmap.graphs.grid import name_of
@@ -31,19 +32,20 @@ class Terms:
         """By the shapes, without reading."""
         n_labels = shape[2]
         if isinstance(pairwise, Factored):
-            tables = np.asarray(pairwise.tables)
+            tables = to_numpy(pairwise.tables, "the tables of Factored")
             tails: list[tuple[int, ...]] = [tables.shape[:1]]
             return cls._directions(pairwise.features, "the features of Factored", shape, steps, tails, [], tables)
         table = (n_labels, n_labels)
         nested = isinstance(pairwise, list | tuple) and any(isinstance(entry, list | tuple) for entry in pairwise)
         if isinstance(pairwise, list | tuple) and not nested:
             return cls._directions(pairwise, "pairwise", shape, steps, [(), table], [(), table], None)
-        array = np.asarray(as_source(pairwise, "pairwise") if np.ndim(pairwise) else pairwise)
-        if array.shape not in ((), table):
+        source = as_source(pairwise, "pairwise")
+        if tuple(source.shape) not in ((), table):
             raise InputError(
-                f"pairwise has shape {array.shape}, expected a number, a table {table}, or one entry per direction"
+                f"pairwise has shape {tuple(source.shape)}, expected a number, a table {table}, or one entry per"
+                " direction"
             )
-        return cls((array,), steps, (False,), None, shared=True)
+        return cls((np.asarray(source[()]),), steps, (False,), None, shared=True)
 
     @classmethod
     def _directions(
@@ -63,14 +65,14 @@ class Terms:
             raise InputError(f"{what} has {came} entries, expected one per direction: {', '.join(names)}")
         sources, per_edge = [], []
         for entry, name, (down, across) in zip(entries, names, steps, strict=True):
-            source = np.asarray(entry) if np.isscalar(entry) else as_source(entry, f"{what} ({name})")
+            source = as_source(entry, f"{what} ({name})")
             edges = (max(0, shape[0] - down), max(0, shape[1] - abs(across)))
             shapes = [(*edges, *tail) for tail in tails]
             if tuple(source.shape) not in (*shapes, *whole):
                 expected = " or ".join(map(str, (*shapes, *whole)))
                 raise InputError(f"{what} ({name}) has shape {tuple(source.shape)}, expected {expected}")
             per_edge.append(tuple(source.shape) in shapes)
-            sources.append(source if per_edge[-1] else np.asarray(source))
+            sources.append(source if per_edge[-1] else np.asarray(source[()]))
         return cls(tuple(sources), steps, tuple(per_edge), tables, shared=False)
 
     def without_values(self) -> Terms:
@@ -107,5 +109,8 @@ class Terms:
         return found
 
     def fingerprints(self) -> list[str]:
-        """Of all entries."""
-        return [fingerprint(entry) for entry in (*self.entries, *(() if self.tables is None else (self.tables,)))]
+        """Of all entries; of numbers and tables by their values, in whatever precision they came."""
+        wide = (
+            entry if cut else entry.astype(np.float64) for entry, cut in zip(self.entries, self.per_edge, strict=True)
+        )
+        return [fingerprint(entry) for entry in (*wide, *(() if self.tables is None else (self.tables,)))]

@@ -8,12 +8,12 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from locpmap.errors import InputError, InputTypeError
+from locpmap.errors import InputError, InputTypeError, whole_number
 from locpmap.kernels.threads import available_threads
 from locpmap.scale.sources import is_dask, needed
 
@@ -22,6 +22,7 @@ Task = TypeVar("Task")
 CONNECT_SECONDS = 10
 FIRST_WORKER_SECONDS = 60  # a cluster may have to start one, or another where all were lost
 ATTEMPTS = 10  # at a job whose workers were lost while they had it
+CUT_OFF = "the scheduler is gone, or its Client was closed, expected them to last to the end: begin again to go on"
 
 
 class Workers(Protocol):
@@ -62,8 +63,7 @@ class Threads:
 
     def drop(self, futures: Iterable[Any]) -> None:
         """Wait for those that have begun."""
-        del futures
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        wait([future for future in futures if not future.cancel()])
 
 
 class Cluster:
@@ -76,12 +76,25 @@ class Cluster:
     @property
     def at_once(self) -> int:
         """One job per thread, and one more to begin when the first is done; workers may come and go."""
-        return 2 * max(1, sum(self._client.nthreads().values()))
+        return 2 * max(1, self._threads())
 
     @property
     def alive(self) -> bool:
         """Whether the scheduler knows of a worker."""
-        return bool(self._client.nthreads())
+        return self._threads() > 0
+
+    def _threads(self) -> int:
+        """Of all workers."""
+        try:
+            if not self._closed:
+                return sum(self._client.nthreads().values())
+        except OSError:  # nobody answers
+            pass
+        raise InputError(CUT_OFF)
+
+    @property
+    def _closed(self) -> bool:
+        return self._client.status in ("closing", "closed")
 
     def submit(self, job: Any) -> Any:
         """Send it to the scheduler."""
@@ -89,12 +102,15 @@ class Cluster:
 
     def drop(self, futures: Iterable[Any]) -> None:
         """Cancel them."""
-        self._client.cancel(list(futures), force=True)
+        if not self._closed:
+            self._client.cancel(list(futures), force=True)
 
 
 @contextmanager
 def workers(scheduler: Any = None, n_threads: int | None = None) -> Iterator[Workers]:
     """Workers by the address of their scheduler, or by a Client of dask; by default, threads of this process."""
+    if n_threads is not None:
+        n_threads = whole_number("n_threads", n_threads, 1, 2**31 - 1)
     if isinstance(scheduler, Threads | Cluster):
         yield scheduler
         return
@@ -103,6 +119,10 @@ def workers(scheduler: Any = None, n_threads: int | None = None) -> Iterator[Wor
         return
     distributed = needed("distributed", "scheduler")
     if isinstance(scheduler, distributed.Client):
+        state = "asynchronous" if scheduler.asynchronous else scheduler.status
+        if state != "running":
+            raise InputError(f"scheduler is a Client that is {state}, expected one that is running")
+        _wait_for_worker(scheduler)
         yield Cluster(scheduler)
         return
     if not isinstance(scheduler, str):
@@ -121,11 +141,18 @@ def _connected(distributed: Any, address: str) -> Any:
     except (ValueError, TypeError):
         raise InputError(f"scheduler is {address!r}, {expected}") from None
     try:
+        _wait_for_worker(client)
+    except InputError:
+        client.close()
+        raise
+    return client
+
+
+def _wait_for_worker(client: Any) -> None:
+    try:
         client.wait_for_workers(1, timeout=FIRST_WORKER_SECONDS)
     except TimeoutError:
-        client.close()
-        raise InputError(f"scheduler {address} has no workers, expected at least one") from None
-    return client
+        raise InputError(f"scheduler {client.scheduler.address} has no workers, expected at least one") from None
 
 
 def each(crew: Workers, tasks: Iterable[Task], make: Callable[[Task], Any]) -> Generator[tuple[Task, Any], None, None]:
@@ -161,11 +188,14 @@ def each(crew: Workers, tasks: Iterable[Task], make: Callable[[Task], Any]) -> G
 
 def _next(done: SimpleQueue[tuple[Task, Any]], crew: Workers) -> tuple[Task, Any]:
     """The next that is done, however long it takes, as long as there is somebody to do it."""
+    were_alive = True
     while True:
         with suppress(Empty):
             return done.get(timeout=FIRST_WORKER_SECONDS)
-        if not crew.alive:
-            raise InputError("the scheduler has lost all its workers, expected at least one: begin again to go on")
+        are_alive = crew.alive
+        if not (were_alive or are_alive):
+            raise InputError("the scheduler has no workers any more, expected at least one: begin again to go on")
+        were_alive = are_alive
 
 
 def _lost(future: Any) -> bool:
@@ -178,4 +208,4 @@ def value_of(future: Any) -> Any:
     try:
         return future.result()
     except CancelledError:
-        raise InputError("the scheduler is gone, expected it to run to the end: begin again to go on") from None
+        raise InputError(CUT_OFF) from None
