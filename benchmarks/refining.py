@@ -50,7 +50,7 @@ def learn(network: Network, data: Data, limit: Limit = None, seed: int = 0, outp
         typer.echo(f"stride {stride}: {found[-1]}")
     joint = {
         name: np.concatenate([getattr(w, name) for w in found])
-        for name in ("scales", "guided", "pairwise", "shared", "presence")
+        for name in ("scales", "own", "guided", "pairwise", "shared", "presence")
     }
     typical = np.mean([w.typical for w in found], axis=0)
     details = {

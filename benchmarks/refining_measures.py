@@ -14,7 +14,7 @@ from benchmarks.refining_scenes import SceneWithLogits, near_boundaries
 from benchmarks.tasks import make_task
 from locpmap.refining.areas import crps, sampled_areas
 from locpmap.refining.examples import Example, gather
-from locpmap.refining.fitting import fit_scales
+from locpmap.refining.fitting import fit_scale
 from locpmap.refining.refiner import Refiner, refine
 from locpmap.refining.resizing import resize
 from locpmap.refining.scoring import METRICS, Score, difference, score, softmax, total
@@ -66,8 +66,7 @@ def enlarged(scene: SceneWithLogits, stride: int) -> Array:
 def temperature(scenes: Sequence[SceneWithLogits], stride: int) -> float:
     """The factor of the logits that makes these scenes likeliest."""
     large, labels = [enlarged(scene, stride) for scene in scenes], [scene.labels for scene in scenes]
-    (factor,) = fit_scales(gather(None, large, labels, -1, "hwk", "logits", stride), guided=False, seed=0)
-    return float(factor)
+    return fit_scale(gather(None, large, labels, -1, "hwk", "logits", stride), 0)
 
 
 def tuned(scenes: Sequence[SceneWithLogits], stride: int, scale: float) -> Dense:
@@ -130,13 +129,7 @@ def areas(
     images, labels = [scene.image for scene in test], [scene.labels for scene in test]
     logits = [scene.coarse(stride) for scene in test]
     judged = gather(images, logits, labels, -1, "hwk", "logits", stride)
-    alone = Weights(
-        strides=np.array([float(stride)]),
-        scales=np.array([temperature(held_out, stride)]),
-        guided=np.zeros(1),
-        pairwise=np.zeros((1, 2, 2)),
-        typical=np.zeros(2),
-    )
+    alone = Weights.scaling(stride, temperature(held_out, stride))
     rows = {"pixels by themselves": alone, "Refiner.measure": Refiner.load().weights}
     return {name: areas_of(judged, weights, seed) for name, weights in rows.items()}
 

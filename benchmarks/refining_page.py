@@ -20,9 +20,10 @@ result = lp.refine(image, logits)  # (H, W, C), and (H, W, K) or (K, H, W), also
 result.labels, result.probability, result.variance, result.entropy
 ```
 
-`lp.refine` resizes a network's scores, draws them along the colours of the image (means over what lies a stride away
-and looks alike), scales them, and decodes a Potts model of the pixels by LocPMAP. All weights of the shipped model were
-learned, on what a network says of scenes that it never saw; `lp.Refiner.load().details` says how. For your own network:
+`lp.refine` resizes a network's scores and scales them, asks what the network says of places nearby that look alike
+(the mean softmax of pixels 8 to 64 away, weighted by their colours), adds the logarithm of that, and decodes a Potts
+model of the pixels by LocPMAP. All weights of the shipped model were learned, on what a network says of scenes that it
+never saw; `lp.Refiner.load().details` says how. For your own network:
 
 ```python
 refiner = lp.Refiner.fit(images, logits, labels)  # images that the network was not trained on
@@ -71,22 +72,17 @@ def page_of(record: Mapping[str, Any], weights: Weights) -> str:
 
 
 def _weights(weights: Weights) -> list[str]:
-    heads = ("stride", "factor of the scores", "share of guided means", "largest coupling", "shared error")
+    heads = ("stride", "scale of the scores", "own", "like places", "largest coupling", "shared error", "presence")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    columns = (
-        weights.strides,
-        weights.scales,
-        weights.guided,
-        weights.pairwise.sum(axis=-1).max(axis=1),
-        weights.shared,
-    )
-    lines += [
-        f"| {row[0]:g} | {' | '.join(f'{value:.3f}' for value in row[1:])} |" for row in zip(*columns, strict=True)
-    ]
+    couplings = weights.pairwise.sum(axis=-1).max(axis=1)
+    columns = (weights.strides, weights.scales, weights.own, weights.guided, couplings, weights.shared)
+    for (stride, *numbers), (half, steepness) in zip(zip(*columns, strict=True), weights.presence, strict=True):
+        presence = f"(share / {half:.3g})^{steepness:.2f}" if half > 0 else "always"
+        lines.append(f"| {stride:g} | {' | '.join(f'{value:.3f}' for value in numbers)} | {presence} |")
     uncoupled = (
         "Consistent learning left neighbours uncoupled: side by side, pixels of a network's logits err together, and"
-        " what helps is to look a stride away, along like colours. So with these weights one sample tells all, and"
-        " pixels are independent in samples but for the error that they share when something is measured (below)."
+        " what helps is to look further away, along like colours. So with these weights one sample tells all, and"
+        " pixels are independent in samples but for what they share when something is measured (below)."
     )
     return ["The shipped weights:", "\n".join(lines), *([] if weights.pairwise.any() else [uncoupled])]
 
@@ -157,10 +153,12 @@ def _areas(record: Mapping[str, Any]) -> list[str]:
         "Pixels drawn one by one from the softmax average out, so that their areas look far surer than they are. What"
         " is missing is what all pixels of a scene err by together: a network that takes a meadow for a field does so"
         " everywhere. `Refiner.measure` adds an offset to each label, the same at all pixels, new in every sample; its"
-        " standard deviation (the last column of the weights above) was chosen by the CRPS of held-out areas, as"
-        ' `Refiner.fit(.., objective="area")` chooses it. Labels that are not there at all still get some pixels in'
-        " nearly every sample, so that 0 is outside most of their intervals: these weights know of no presence (see"
-        " below).",
+        " standard deviation (the shared error among the weights above) was chosen by the CRPS of held-out"
+        ' areas, as `Refiner.fit(.., objective="area")` chooses it. And since labels that are not there would get some'
+        " pixels in nearly every sample, so that 0 were outside most of their intervals, it learns one thing more: how"
+        " likely a label is to be in an image at all, by the share of it that the scores see (its odds are"
+        " among the weights). A label is left out of a sample as often as it is absent, and has as much more weight in"
+        " the others.",
     ]
 
 
@@ -175,9 +173,7 @@ def _absent(record: Mapping[str, Any]) -> list[str]:
     n, (half, steepness) = found["scenes"], found["presence"]
     return [
         "### Labels that are not there",
-        'So `Refiner.fit(.., objective="area")` learns one thing more: how likely a label is to be in an image at all,'
-        " by the share of it that the scores see. A label is left out of a sample as often as it is absent, and has as"
-        " much more weight in the others. For this table a network was made in minutes, a logistic regression on the"
+        "What presence does, on a weaker network that was made in minutes for this table, a logistic regression on the"
         f" features of an encoder trained on ImageNet ({found['accuracy']:.1%} of the pixels right), from {n['fit']}"
         f" scenes; a refiner was fitted to its logits of {n['held_out']} others at stride {STRIDE}, and judged on"
         f" {n['test']} more. It found odds of (share / {half:.3f})^{steepness:.2f} and a shared error of"

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from benchmarks.refining_measures import areas_of
 from locpmap.data import silhouettes
 from locpmap.refining.examples import Example, gather
-from locpmap.refining.fitting import fit_scales, learn
+from locpmap.refining.fitting import fit_scale, learn
 from locpmap.refining.weights import Weights
 
 Array = npt.NDArray[Any]
@@ -28,8 +28,7 @@ def measured(data: Path, seed: int) -> dict[str, Any]:
         seen, unseen = (labels + noise * rng.normal(size=labels.shape) for labels in (train, test))
         w = _logistic(seen[:N_MODEL], train[:N_MODEL])
         held_out = _examples(seen[N_MODEL:], train[N_MODEL:], w)
-        (scale,) = fit_scales(held_out, guided=False, seed=seed)
-        alone = Weights(np.ones(1), np.array([scale]), np.zeros(1), np.zeros((1, 2, 2)), np.zeros(2))
+        alone = Weights.scaling(1.0, fit_scale(held_out, seed))
         fitted = learn(held_out, "area", seed)
         rows = {"pixels by themselves": alone, "Refiner.measure": fitted}
         judged = _examples(unseen, test, w)

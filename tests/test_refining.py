@@ -14,8 +14,10 @@ import pytest
 import locpmap as lp
 from locpmap.errors import InputError, InputTypeError
 from locpmap.formats.model_file import write_model
+from locpmap.kernels import choose_backend
+from locpmap.kernels.threads import ranges
 from locpmap.refining.adapters import adapt, resized_to
-from locpmap.refining.guiding import guided_mean, ring
+from locpmap.refining.guiding import STEPS, guided_log_mean
 from locpmap.refining.likeness import likeness
 from locpmap.refining.reading import read
 from locpmap.refining.resizing import resize
@@ -35,7 +37,8 @@ def coupled(strides: Any = (1.0,), scale: float = 0.8) -> lp.Refiner:
     """A refiner all of whose parts do something."""
     n = len(strides)
     pairwise = np.broadcast_to([[0.1, 0.6], [0.2, 0.5]], (n, 2, 2))
-    return lp.Refiner(Weights(np.array(strides), np.full(n, scale), np.full(n, 0.4), pairwise, np.array([0.7, 0.8])))
+    own, guided = np.full(n, 0.7), np.full(n, 0.4)
+    return lp.Refiner(Weights(np.array(strides), np.full(n, scale), own, guided, pairwise, np.array([0.7, 0.8])))
 
 
 def softmax(x: Array) -> Array:
@@ -76,22 +79,45 @@ def test_likeness_follows_the_definition(step: tuple[int, int]) -> None:
             assert found[n, r, c - max(0, -dc)] == pytest.approx(np.exp(-square / (2 * mean)), rel=1e-5)
 
 
-def test_guided_means_follow_the_definition() -> None:
+@pytest.mark.parametrize("hidden", [False, True])
+def test_guided_means_follow_the_definition(hidden: bool) -> None:
     rng = np.random.default_rng(0)
-    image, scores = rng.random((2, 3, 12, 15)), rng.normal(size=(2, 12, 15, K))
-    found = guided_mean(scores, image, 8.0)
-    around = [*ring(8.0), *((-r, -c) for r, c in ring(8.0))]
-    assert len(set(around)) == 16
+    image, scores = rng.random((2, 3, 70, 15)), rng.normal(size=(2, 70, 15, K))
+    scores[:, :, :, 1][rng.random((2, 70, 15)) < 0.2] = -np.inf
+    masked = rng.random((2, 70, 15)) < 0.3 if hidden else None
+    found = guided_log_mean(scores, image, masked)
+    assert len({tuple(step) for step in STEPS}) == 32
+    assert (np.hypot(*STEPS.T).round() // 8).tolist() == np.repeat([1, 2, 4, 8], 8).tolist()
     for n in range(2):
         variance = image[n].reshape(3, -1).var(axis=1).sum()
-        for r, c in ((0, 0), (5, 7), (11, 14), (3, 12)):
-            total, weights = scores[n, r, c].copy(), 1.0
-            for dr, dc in around:
-                if 0 <= r + dr < 12 and 0 <= c + dc < 15:
+        for r, c in ((0, 0), (35, 7), (69, 14), (66, 12)):
+            total, weights = softmax(scores[n, r, c]), 1.0
+            for dr, dc in STEPS:
+                if 0 <= r + dr < 70 and 0 <= c + dc < 15 and (masked is None or not masked[n, r + dr, c + dc]):
                     square = ((image[n, :, r, c] - image[n, :, r + dr, c + dc]) ** 2).sum()
                     weight = np.exp(-square / (0.1 * variance))
-                    total, weights = total + weight * scores[n, r + dr, c + dc], weights + weight
-            np.testing.assert_allclose(found[n, r, c], total / weights, rtol=1e-5)
+                    total, weights = total + weight * softmax(scores[n, r + dr, c + dc]), weights + weight
+            np.testing.assert_allclose(np.exp(found[n, r, c]), (total / weights).clip(1e-6), rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 40), (67, 3), (20, 33)])
+@pytest.mark.parametrize("n_channels", [1, 3])
+@pytest.mark.parametrize("backend", ["numba", "torch"])
+def test_guided_means_are_the_references(shape: tuple[int, int], n_channels: int, backend: str) -> None:
+    rng = np.random.default_rng(1)
+    values, image = rng.random((*shape, 5)).astype(np.float32), rng.random((*shape, n_channels)).astype(np.float32)
+    counted = rng.random(shape) < 0.7
+    found: dict[str, Array] = {}
+    for name in ("reference", backend):
+        arrays = [values, image, counted, np.zeros_like(values)]
+        if name == "torch":
+            arrays = [torch.from_numpy(array.copy()) for array in arrays]
+        *given, out = arrays
+        fill = choose_backend(name, "cpu").guided_mean
+        for begin, stop in ranges(shape[0], 3):
+            fill(*given, STEPS, np.float32(2.5), out, begin, stop)
+        found[name] = np.asarray(out)
+    np.testing.assert_allclose(found[backend], found["reference"], rtol=2e-6)
 
 
 def test_tensors_are_worked_on_like_arrays() -> None:
@@ -99,28 +125,29 @@ def test_tensors_are_worked_on_like_arrays() -> None:
     rng = np.random.default_rng(0)
     image, scores = rng.random((2, 3, 12, 15)).astype(np.float32), rng.normal(size=(2, 12, 15, K)).astype(np.float32)
     tensors = torch.from_numpy(image), torch.from_numpy(scores)
-    np.testing.assert_allclose(
-        guided_mean(tensors[1], tensors[0], 8.0).numpy(), guided_mean(scores, image, 8.0), rtol=1e-5
-    )
+    masked = rng.random((2, 12, 15)) < 0.3
+    for hidden in (None, masked):
+        tensor = guided_log_mean(tensors[1], tensors[0], None if hidden is None else torch.from_numpy(hidden))
+        np.testing.assert_allclose(tensor.numpy(), guided_log_mean(scores, image, hidden), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(likeness(tensors[0], (0, 1)).numpy(), likeness(image, (0, 1)), rtol=1e-5)
     np.testing.assert_allclose(resize(tensors[1], 20, 28).numpy(), resize(scores, 20, 28), rtol=1e-5)
 
 
 def test_an_image_of_one_colour_guides_to_plain_means_and_likeness_one() -> None:
-    image, scores = np.ones((1, 1, 30, 30)), np.random.default_rng(0).normal(size=(1, 30, 30, 2))
-    ends = [*ring(4), *((-r, -c) for r, c in ring(4)), (0, 0)]
-    expected = np.mean([scores[0, 15 + r, 15 + c] for r, c in ends], axis=0)
-    np.testing.assert_allclose(guided_mean(scores, image, 1.0)[0, 15, 15], expected)
+    image, scores = np.ones((1, 1, 31, 31)), np.random.default_rng(0).normal(size=(1, 31, 31, 2))
+    ends = [(15 + r, 15 + c) for r, c in [(0, 0), *STEPS] if max(abs(r), abs(c)) <= 15]
+    expected = np.log(np.mean([softmax(scores[0, r, c]) for r, c in ends], axis=0))
+    np.testing.assert_allclose(guided_log_mean(scores, image)[0, 15, 15], expected)
     assert (likeness(image, (0, 1)) == 1).all()
 
 
 def test_weights_between_strides_are_interpolated_in_the_logarithm() -> None:
     pairwise = np.arange(8.0).reshape(2, 2, 2)
-    weights = Weights(np.array([1.0, 16.0]), np.array([1.0, 3.0]), np.array([0.0, 0.5]), pairwise, np.zeros(2))
+    own, guided = np.array([1.0, 0.5]), np.array([0.0, 0.5])
+    weights = Weights(np.array([1.0, 16.0]), np.array([1.0, 3.0]), own, guided, pairwise, np.zeros(2))
     for stride, part in ((1, 0.0), (4, 0.5), (16, 1.0), (64, 1.0)):
-        scale, share, found = weights.at(stride)
-        assert scale == pytest.approx(1 + 2 * part)
-        assert share == pytest.approx(0.5 * part)
+        *numbers, found = weights.at(stride)
+        assert numbers == pytest.approx([1 + 2 * part, 1 - 0.5 * part, 0.5 * part])
         np.testing.assert_allclose(found, (1 - part) * pairwise[0] + part * pairwise[1])
 
 
@@ -137,10 +164,9 @@ def test_potentials_follow_the_formula() -> None:
     image, logits = scene()
     potentials = coupled().potentials(image, logits, strength=1.5, smoothing=0.3, temperature=2.0, stride=8)
     planes = np.moveaxis(image, -1, 0)[None] / 255.0
-    g = guided_mean(logits[None].astype(float), planes, 8.0)[0]
-    np.testing.assert_allclose(
-        potentials.unflatten(potentials.unary), 0.8 / 2 * (logits + 1.5 * 0.4 * (g - logits)), rtol=1e-4, atol=1e-5
-    )
+    g = guided_log_mean(0.8 * logits[None].astype(float), planes)[0]
+    expected = ((1 + 1.5 * (0.7 - 1)) * 0.8 * logits + 1.5 * 0.4 * g) / 2.0
+    np.testing.assert_allclose(potentials.unflatten(potentials.unary), expected, rtol=1e-4, atol=1e-5)
     weights = potentials.pairwise.weights
     assert weights is not None
     for found, step, (a, b) in zip(weights, ((0, 1), (1, 0)), ((0.1, 0.6), (0.2, 0.5)), strict=True):
@@ -152,7 +178,7 @@ def test_permuted_labels_permute_the_potentials_and_the_labels() -> None:
     image, logits = scene()
     order = [2, 0, 3, 1]
     plain, permuted = (coupled().potentials(image, x, stride=8) for x in (logits, logits[..., order]))
-    np.testing.assert_array_equal(permuted.unary, plain.unary[..., order])
+    np.testing.assert_allclose(permuted.unary, plain.unary[..., order], atol=1e-6)  # sums of labels round otherwise
     first, second = (lp.infer(p, "mean_field", tolerance=1e-7).probability for p in (plain, permuted))
     np.testing.assert_allclose(second, first[..., order], atol=1e-5)
 
@@ -243,7 +269,7 @@ def test_coarse_logits_are_sharpened_along_the_edges_of_the_image() -> None:
 
 def test_without_coupling_one_sample_tells_all() -> None:
     image, logits = scene()
-    zero = Weights(np.ones(1), np.ones(1), np.full(1, 0.4), np.zeros((1, 2, 2)), np.zeros(2))
+    zero = Weights(np.ones(1), np.ones(1), np.ones(1), np.full(1, 0.4), np.zeros((1, 2, 2)), np.zeros(2))
     found = lp.Refiner(zero)(image, logits, stride=8)
     potentials = lp.Refiner(zero).potentials(image, logits, stride=8)
     many = lp.infer(potentials, "locpmap", n_samples=50, probability="conditional", start="perturbed")
@@ -275,7 +301,7 @@ def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
     write_model(path, {}, {"kind": "crf"})
     with pytest.raises(InputError, match="holds a 'crf', expected a 'refiner'"):
         lp.Refiner.load(path)
-    arrays = {"strides": np.ones(1), "scales": np.ones(2), "guided": np.zeros(1)}
+    arrays = {"strides": np.ones(1), "scales": np.ones(2), "own": np.ones(1), "guided": np.zeros(1)}
     arrays |= {"pairwise": np.zeros((1, 2, 2)), "typical": np.zeros(2)}
     write_model(path, arrays, {"kind": "refiner", "details": {}})
     with pytest.raises(InputError, match="malformed"):

@@ -16,7 +16,7 @@ from locpmap.errors import InputError, InputTypeError
 from locpmap.refining import crossvalidation
 from locpmap.refining.areas import crps, fit_areas, sampled_areas
 from locpmap.refining.examples import Example, gather
-from locpmap.refining.fitting import fit_scales, learn
+from locpmap.refining.fitting import fit_scale, learn
 from locpmap.refining.presence import fit_presence
 from locpmap.refining.scoring import METRICS, Score, difference, score, softmax, total
 from locpmap.refining.weights import Weights
@@ -59,7 +59,7 @@ def test_it_says_so_where_refinement_helps(helped: lp.Refiner, tmp_path: Path) -
     assert "Refinement helps these data (IoU +" in str(report)
     assert report.value("refined", "IoU") > report.value("network", "IoU") + 0.1
     assert report.value("network, scaled", "IoU") == report.value("network", "IoU")
-    assert helped.weights.pairwise.max() > 0.2
+    assert helped.weights.guided.max() > 0.2
     helped.save(tmp_path / "mine.safetensors")
     again = lp.Refiner.load(tmp_path / "mine.safetensors")
     assert again.details["report"]["says"] == report.verdict
@@ -92,7 +92,7 @@ def test_it_says_so_where_refinement_does_not_help() -> None:
 def test_the_scale_is_that_of_logistic_regression() -> None:
     """Labels drawn from softmax(0.5 · logits): the slope is 0.5 within five standard errors."""
     logits, labels = honest_noise()
-    (scale,) = fit_scales(examples(None, 2 * logits, labels), guided=False, seed=0)
+    scale = fit_scale(examples(None, 2 * logits, labels), 0)
     margin, p = (2 * logits[..., 1] - 2 * logits[..., 0]).ravel(), softmax(logits)[..., 1].ravel()
     assert scale == pytest.approx(0.5, abs=5 / np.sqrt((p * (1 - p) * margin**2).sum()))
 
@@ -135,7 +135,7 @@ def test_the_area_objective_learns_when_a_label_is_absent() -> None:
     labels[: n // 2, :6, :8] = 2
     logits = 4 * np.eye(3)[labels] - [0, 0, 0.5] + rng.normal(size=(n, 1, 1, 3)) * 0.3
     given = examples(None, logits, labels)
-    plain = Weights(np.ones(1), np.ones(1), np.zeros(1), np.zeros((1, 2, 2)), np.zeros(2))
+    plain = Weights.scaling(1.0, 1.0)
     weights = fit_areas(plain, given, 0)
     half, steepness = weights.presence_at(1.0)
     assert 0 < half < 6 * 8 / (H * W)
@@ -169,14 +169,14 @@ def test_ignored_pixels_count_for_nothing() -> None:
     for scores in (logits, wrong):
         given = gather(None, scores, void, 255, "hwk", "logits", None)
         assert all((example.labels[:6] == -1).all() for example in given)
-        scales.append(fit_scales(given, guided=False, seed=0))
-    np.testing.assert_array_equal(scales[0], scales[1])
+        scales.append(fit_scale(given, 0))
+    assert scales[0] == scales[1]
 
 
 def test_images_are_judged_by_weights_that_never_saw_them(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[set[int]] = []
     judged: list[set[int]] = []
-    zero = Weights(np.ones(1), np.ones(1), np.zeros(1), np.zeros((1, 2, 2)), np.zeros(2))
+    zero = Weights.scaling(1.0, 1.0)
 
     def record_learning(some: list[Example], objective: str, seed: int) -> Weights:
         seen.append({id(example) for example in some})
@@ -269,14 +269,6 @@ def test_bad_input_is_answered_in_a_sentence(
 def test_wrong_types_are_named() -> None:
     with pytest.raises(InputTypeError, match="labels is a int"):
         lp.Refiner.fit(IMAGES, LOGITS, 3)
-
-
-def test_strides_on_both_sides_of_the_limit_of_guided_means() -> None:
-    rng = np.random.default_rng(0)
-    sizes = [42, 38, 42, 38]
-    images, labels = [rng.random((n, n)) for n in sizes], [rng.integers(0, 2, (n, n)) for n in sizes]
-    found = gather(images, [rng.normal(size=(20, 20, 2))] * 4, labels, -1, "hwk", "logits", None)
-    assert all(example.guided is None for example in found)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def example() -> tuple[np.ndarray, np.ndarray]:
 
 def refiner(guided: float = 0.5) -> lp.Refiner:
     """One whose neighbours and surroundings have a say, by colours and without."""
-    learned = ([1.0], [1.1], [guided], [[[0.6, 1.5], [0.4, 1.2]]], [0.8, 0.8])
+    learned = ([1.0], [1.1], [1 - guided], [guided], [[[0.6, 1.5], [0.4, 1.2]]], [0.8, 0.8])
     return lp.Refiner(Weights(*(np.array(values) for values in learned)))
 
 
@@ -80,10 +80,13 @@ def test_pixels_without_data_count_for_nothing() -> None:
     other = refine_tiled(np.where(mask[..., None], 250, image), logits, refiner(0.0), **options)
     np.testing.assert_array_equal(found.probability.compute(), other.probability.compute())
     assert (found.labels.compute()[mask] == -1).all()
+    nothing = np.ones((HEIGHT, WIDTH), bool)
+    with pytest.raises(InputError, match="mask ignores every site, expected at least one"):
+        refine_tiled(None, logits, mask=nothing)
     with pytest.raises(InputError, match="mask ignores every pixel"):
-        refine_tiled(image, logits, refiner(), mask=np.ones((HEIGHT, WIDTH), bool), scores="logits")
+        refine_tiled(image, logits, refiner(), mask=da.from_array(nothing), scores="logits")
     with pytest.raises(InputError, match="scores is 'auto', and the raster's first corner has no data"):
-        refine_tiled(image, logits, refiner(), mask=np.ones((HEIGHT, WIDTH), bool))
+        refine_tiled(image, logits, refiner(), mask=da.from_array(nothing))
 
 
 def test_a_palette_is_the_images_own_whatever_the_bands(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +110,8 @@ def test_a_palette_is_the_images_own_whatever_the_bands(monkeypatch: pytest.Monk
         ({"image": np.zeros((3, 3))}, r"image has shape \(3, 3\), expected \(45, 52\) like logits"),
         ({"logits": np.zeros((3, 3))}, r"logits has shape \(3, 3\), expected \(H, W, K\)"),
         ({"logits": np.zeros((45, 52, 1))}, "logits has one label"),
-        ({"mask": np.zeros((45, 52))}, r"mask is \(45, 52\) of float64, expected booleans"),
+        ({"mask": np.zeros((45, 52))}, "mask has dtype float64, expected booleans"),
+        ({"mask": np.zeros((52, 45), bool)}, r"mask has shape \(52, 45\), expected \(45, 52\) like logits"),
         ({"strength": -1.0}, "strength is -1.0"),
         ({"temperature": 0.0}, "temperature is 0"),
         ({"stride": 0.5}, "stride is 0.5"),

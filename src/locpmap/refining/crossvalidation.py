@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from locpmap.errors import InputError, whole_number
 from locpmap.refining.examples import VOID, Example
-from locpmap.refining.fitting import fit_scales, learn
+from locpmap.refining.fitting import fit_scale, learn
 from locpmap.refining.prepared import Prepared
 from locpmap.refining.report import NETWORK, REFINED, SCALED, Report
 from locpmap.refining.scoring import score, softmax, total
@@ -42,7 +42,7 @@ def cross_validated(
     for fold in folds:
         rest = [example for n, example in enumerate(labelled) if n not in set(fold.tolist())]
         weights = learn(rest, "likelihood", seed)  # what objectives add changes nothing that is reported
-        (scale,) = fit_scales(rest, guided=False, seed=seed)
+        scale = fit_scale(rest, seed)
         for example in (labelled[n] for n in fold):
             scores[NETWORK].append(score(softmax(example.scores), example.labels))
             scores[SCALED].append(score(softmax(scale * example.scores), example.labels))

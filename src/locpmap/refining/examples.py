@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,11 @@ import numpy.typing as npt
 from locpmap.arrays import Restore, to_labels
 from locpmap.errors import InputError, InputTypeError, whole_number
 from locpmap.inference.decoder import within
-from locpmap.refining.guiding import guided_mean
 from locpmap.refining.model import full_size
 from locpmap.refining.reading import Given, read
 
 Array = npt.NDArray[Any]
 VOID = -1
-LEAST_GUIDED = 2.0  # the stride from which on guided means are worth their time: sharper scores hardly gain by them
 SAME_STRIDE = 1.2  # ratio up to which strides count as one
 
 
@@ -28,7 +26,6 @@ class Example:
     given: Given
     stride: float
     scores: Array  # (H, W, K) at the size of the image
-    guided: Array | None  # (H, W, K), their guided means; None without an image, or if they are sharp
     labels: Array  # (H, W), VOID where a pixel does not count
 
 
@@ -48,8 +45,6 @@ def gather(
         _example(None if images is None else images[k], logits[k], labels[k], k, ignore_label, layout, scores, stride)
         for k in range(n)
     ]
-    if any(example.guided is None for example in found):  # strides on both sides of the limit
-        found = [replace(example, guided=None) for example in found]
     counts = {example.scores.shape[-1] for example in found}
     if len(counts) > 1:
         raise InputError(f"logits has from {min(counts)} to {max(counts)} labels, expected the same everywhere")
@@ -71,9 +66,6 @@ def _example(
     except InputError as error:
         raise InputError(f"of image {k}, {error}") from None
     here, full = stride or given.stride, full_size(given)
-    guided = None
-    if given.image is not None and here >= LEAST_GUIDED:
-        guided = Restore()(guided_mean(full, given.image, here))[0]
     truth = to_labels(labels, f"labels[{k}]")
     if truth.shape != (given.height, given.width):
         raise InputError(f"labels[{k}] has shape {truth.shape}, expected {(given.height, given.width)} like the image")
@@ -84,7 +76,7 @@ def _example(
             f"labels[{k}] contains {wrong[0]}, expected 0 to {full.shape[-1] - 1} or ignore_label={ignore_label}"
         )
     truth = np.where(void, VOID, truth)
-    return Example(given, float(here), Restore()(full)[0], guided, truth)
+    return Example(given, float(here), Restore()(full)[0], truth)
 
 
 def _length(name: str, values: Any) -> int:

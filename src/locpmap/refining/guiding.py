@@ -1,4 +1,4 @@
-"""Scores averaged along like colours: what coarse logits lack at boundaries, the image knows."""
+"""What is said of places that look alike: surroundings that know of boundaries and of errors of their pixels."""
 
 from __future__ import annotations
 
@@ -6,49 +6,69 @@ from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import namespace
-from locpmap.graphs.grid import ends_of
+from locpmap.arrays import is_tensor, namespace
+from locpmap.kernels import choose_backend
+from locpmap.kernels.threads import Threads, available_threads, ranges
 
 RANGE = 0.1  # squared distances of colours that still count, in units of the image's variance
+RADII = (8, 16, 32, 64)  # pixels
 N_DIRECTIONS = 8
-LEAST_RADIUS = 4.0
+LEAST = 1e-6  # means below it count as this much
+LOWEST = -1e38
 
 
-def guided_mean(scores: Any, image: Any, stride: float, variance: float | None = None) -> Any:
-    """The mean of the scores (N, H, W, K) around each pixel, of those whose colour is like its own.
+def guided_log_mean(scores: Any, image: Any, masked: Any = None, variance: float | None = None) -> Any:
+    """The logarithm of the mean softmax of the scores (N, H, W, K) around each pixel, where colours are like its own.
 
-    Around pixel i lie rings of radius ``stride`` and ``stride / 2`` (at least 4 and 2 pixels), eight points each::
+    Around pixel i lie rings of radius 8, 16, 32 and 64 pixels, eight points each::
 
-        g_i = Σ_j w_ij z_j / Σ_j w_ij,   w_ij = exp(-‖x_i - x_j‖² / (0.1 · variance of the colours x))
+        g_i = log (Σ_j w_ij softmax(z_j) / Σ_j w_ij),   w_ij = exp(-‖x_i - x_j‖² / (0.1 · variance of the colours x))
 
-    j being the points inside the image and i itself.  O(17 · N · S · (K + C)).
+    j being the points inside the image that are not masked, and i itself.  Means of probabilities, not of scores, for
+    few pixels that are very sure of something else should not outvote the others.  O(33 · N · S · (K + C)).
 
     Args:
-        scores: One row of K scores per pixel.
+        scores: One row of K scores per pixel; -inf forbids a label.
         image: (N, C, H, W).
-        stride: Pixels to one score of the network.
+        masked: (N, H, W), True where nobody should ask; None: nowhere.
         variance: That of the colours of a larger image that this is a part of.
 
-    >>> image = np.array([[[[0.0, 0.0, 0.0, 9.0, 9.0, 9.0]]]])
-    >>> guided_mean(image.reshape(1, 1, 6, 1) + [0, 1], image, 1.0)[0, 0, :, 0].round(2).tolist()
-    [0.0, 0.0, 0.0, 9.0, 9.0, 9.0]
+    >>> image = np.array([[[[0.0] * 9 + [9.0] * 9]]])
+    >>> scores = np.where(image[0, 0, :, :, None] > 0, [2.0, 0.0], [0.0, 2.0])[None]
+    >>> np.exp(guided_log_mean(scores, image))[0, 0, [0, 17], 0].round(3).tolist()
+    [0.119, 0.881]
     """
     xp = namespace(scores)
-    height, width = image.shape[2:]
-    spread = _variances(image) if variance is None else [variance]
+    spread = _variances(image) if variance is None else [variance] * len(image)
     sharp = [1 / (RANGE * one) if one > 0 else 0.0 for one in spread]  # in an image of one colour, a plain mean
-    total, weight = xp.zeros_like(scores) + scores, xp.zeros_like(scores[..., :1]) + 1
-    for step in ring(stride):
-        if abs(step[0]) >= height or abs(step[1]) >= width:
-            continue
-        here, there = ends_of(step, height, width)
-        for n, image_sharp in enumerate(sharp):
-            squares = ((image[n][:, here[0], here[1]] - image[n][:, there[0], there[1]]) ** 2).sum(0)
-            like = xp.exp(squares * np.float32(-image_sharp))[..., None]
-            for first, second in ((here, there), (there, here)):
-                total[n][first] += like * scores[n][second]
-                weight[n][first] += like
-    return total / weight
+    found = xp.empty_like(scores)
+    for n, sharpness in enumerate(sharp):
+        counted = xp.ones_like(scores[n, ..., 0], dtype=bool) if masked is None else ~masked[n]
+        fill = _fill_tensor if is_tensor(scores) else _fill_array
+        fill(_softmax(scores[n]), xp.moveaxis(image[n], 0, -1), counted, sharpness, found[n])
+    return xp.log(found.clip(LEAST, None))
+
+
+def _fill_array(values: Any, image: Any, counted: Any, sharpness: float, out: Any) -> None:
+    threads = Threads(available_threads())
+    pixels = np.ascontiguousarray(image, values.dtype)
+    given = (values, pixels, counted, STEPS, values.dtype.type(sharpness), out)
+    jobs = [(*given, begin, stop) for begin, stop in ranges(len(values), threads.n_threads)]
+    threads.map(choose_backend("numba", "cpu").guided_mean, jobs)
+    threads.close()
+
+
+def _fill_tensor(values: Any, image: Any, counted: Any, sharpness: float, out: Any) -> None:
+    kernels = choose_backend("torch", "auto", str(values.device))
+    kernels.guided_mean(values, image, counted, STEPS, sharpness, out, 0, len(values))
+
+
+def _softmax(scores: Any) -> Any:
+    """Over the last axis, in NumPy or torch; nothing is likely where every label is forbidden."""
+    xp = namespace(scores)
+    top = xp.amax(scores, -1)[..., None].clip(LOWEST, None)
+    exponentials = xp.exp(scores - top)
+    return exponentials / exponentials.sum(-1)[..., None].clip(1, None)
 
 
 def _variances(image: Any) -> list[float]:
@@ -57,12 +77,17 @@ def _variances(image: Any) -> list[float]:
     return [float(one) for one in ((flat - flat.mean(-1)[..., None]) ** 2).mean(-1).sum(-1)]
 
 
-def ring(stride: float) -> list[tuple[int, int]]:
-    """Steps to one half of the points, none to the left in its own row: the others lie opposite.
+def rings() -> Any:
+    """Steps (32, 2) to the points: eight to a ring, those of every other ring between them.
 
-    >>> ring(8)[:4]
-    [(0, 8), (6, 6), (8, 0), (6, -6)]
+    >>> rings()[:4].tolist()
+    [[0, 8], [6, 6], [8, 0], [6, -6]]
     """
-    largest = max(float(stride), LEAST_RADIUS)
-    angles = np.arange(N_DIRECTIONS // 2) * 2 * np.pi / N_DIRECTIONS
-    return [(round(r * np.sin(a)), round(r * np.cos(a))) for r in (largest, largest / 2) for a in angles]
+    steps = []
+    for n, radius in enumerate(RADII):
+        angles = (np.arange(N_DIRECTIONS) + n % 2 / 2) * 2 * np.pi / N_DIRECTIONS
+        steps.append(np.round(radius * np.stack([np.sin(angles), np.cos(angles)], axis=1)))
+    return np.concatenate(steps).astype(np.int64)
+
+
+STEPS = rings()

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from locpmap.arrays import namespace, place_beside
 from locpmap.errors import InputError
 from locpmap.inference.decoder import within
 from locpmap.potentials import Potentials
-from locpmap.refining.guiding import guided_mean
+from locpmap.refining.guiding import guided_log_mean
 from locpmap.refining.likeness import likeness
 from locpmap.refining.reading import Given, read_mask
 from locpmap.refining.resizing import resize
@@ -32,6 +33,18 @@ def full_size(given: Given) -> Any:
     return resize(given.scores, given.height, given.width)
 
 
+def pooled(
+    scores: Any, image: Any, own: float, guided: float, masked: Any = None, variance: float | None = None
+) -> Any:
+    """``own · scores + guided · g``, g being what is said of places that look alike; labels stay forbidden."""
+    if guided == 0:
+        return scores * np.float32(own)
+    surroundings = guided_log_mean(scores, image, masked, variance) * np.float32(guided)
+    if own > 0:
+        return surroundings + scores * np.float32(own)
+    return namespace(scores).where(scores == -np.inf, scores, surroundings)
+
+
 def compose(
     given: Given,
     weights: Weights,
@@ -51,15 +64,16 @@ def compose(
         within("stride", stride, 1)
     ignored = read_mask(mask, given)
     stride = given.stride if stride is None else stride
-    scale, share, pairwise = weights.at(stride)
-    unary, share = full_size(given), min(1.0, strength * share)
-    unary = unary * np.float32(scale / temperature)
-    if share > 0 and given.image is not None:
-        for n, one in enumerate(unary):
-            if float(one.min()) > -np.inf:  # which has no mean
-                variance = None if colours is None else colours.variance
-                mean = guided_mean(unary[n : n + 1], given.image[n : n + 1], stride, variance)[0]
-                unary[n] = one * np.float32(1 - share) + mean * np.float32(share)
+    scale, own, guided, pairwise = weights.at(stride)
+    unary = full_size(given) * np.float32(scale)
+    if given.image is not None and strength > 0:
+        own, guided = max(0.0, 1 + strength * (own - 1)), strength * guided
+        variance = None if colours is None else colours.variance
+        hidden = None if ignored is None else place_beside(unary, np.broadcast_to(ignored, unary.shape[:3]))
+        if hidden is not None:  # where there may be anything
+            unary[hidden] = 0
+        unary = pooled(unary, given.image, own, guided, hidden, variance)
+    unary = unary * np.float32(1 / temperature)
     squares = (None, None) if colours is None else colours.squares
     edges = [
         _edges(given, step, row / temperature, typical, mean)

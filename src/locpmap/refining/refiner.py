@@ -26,12 +26,12 @@ SHIPPED = "scenes.safetensors"
 
 
 class Refiner:
-    """Refines segmentations: scores drawn along the image's colours, and on top of them a Potts model of its pixels.
+    """Refines segmentations: scores, what is said of places that look alike, and a Potts model of the pixels.
 
-    With the network's scores z, resized to the image, and their guided means g, the averages over what lies a stride
-    away and has a like colour (:func:`locpmap.refining.guiding.guided_mean`)::
+    With the network's scores z, resized to the image and scaled as learned, and g, the logarithm of the mean softmax of
+    pixels around that have a like colour (:func:`locpmap.refining.guiding.guided_log_mean`)::
 
-        u = scale · (z + strength · share · (g - z))
+        u = (1 + strength · (own - 1)) · z + strength · guided · g
         θ(y) = Σ_i u[i, y_i] + Σ_(i,j) (strength · (a + b · likeness(i, j)) + smoothing · likeness(i, j)) · [y_i = y_j]
 
     over pixels i and their four neighbours, and all of it divided by ``temperature``.  The numbers were learned, for
@@ -85,7 +85,7 @@ class Refiner:
             images: A batch or a list of images, each as in :func:`refine`; None if there are none.
             logits: As many scores, each as in :func:`refine`; all of one stride.
             labels: As many maps (H, W) of true labels.
-            objective: "likelihood": share and scale by maximum likelihood, then scale and neighbours by consistent
+            objective: "likelihood": scale and surroundings by maximum likelihood, then neighbours by consistent
                 learning (:class:`locpmap.CRF`), which leaves a network alone that needs no help.  "area": then also,
                 for :meth:`measure`, how likely a label is to be in an image by what the scores see of it, and, by the
                 CRPS of the labels' areas, what all pixels of an image err by together.
@@ -240,7 +240,7 @@ def refine(
         layout: "hwk", "khw", or "auto": found by the sizes of image and logits; what is ambiguous is refused.
         scores: "logits", "probabilities", or "auto": probabilities, if they look like that.
         strength: A factor of what was learned of surroundings and neighbours.  0 leaves the softmax of the scores,
-            scaled as learned; where nothing was learned, as of sharp logits by the weights that come along, it is idle.
+            scaled as learned; without an image and without coupled neighbours it is idle.
         smoothing: What neighbours of like colours gain by agreeing, on top of what was learned: 0 is as learned, 1 much
             smoother.  It was not learned, so no data say that it helps.
         temperature: Divides all scores: above 1 less sure, below 1 surer.
@@ -258,7 +258,7 @@ def refine(
         A result with ``labels`` (H, W), ``probability`` and ``variance`` (H, W, K) and ``entropy`` (H, W): in NumPy, or
         tensors where the logits are tensors.  For decoders other than LocPMAP see :meth:`Refiner.potentials`.
 
-    Cost: that of :func:`locpmap.infer` on the same grid; coarse logits take O(17 · H · W · K) more.
+    Cost: that of :func:`locpmap.infer` on the same grid, and O(33 · H · W · K) for what looks alike.
 
     >>> import numpy as np
     >>> import locpmap as lp

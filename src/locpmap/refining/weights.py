@@ -23,8 +23,9 @@ class Weights:
     """One set of weights for each stride that was learned from; between them, weights are interpolated."""
 
     strides: Array  # (R,) increasing: pixels of the image to one score of the network
-    scales: Array  # (R,) factors of the scores
-    guided: Array  # (R,) shares of the guided mean in the scores, 0 to 1
+    scales: Array  # (R,) factors of the scores, which make them as sure as they should be by themselves
+    own: Array  # (R,) what such scores count for beside those of places that look alike
+    guided: Array  # (R,) and what those count for
     pairwise: Array  # (R, 2, 2): per direction, of the constant and of the likeness of colours, at least 0
     typical: Array  # (2,) the mean likeness, which counts where there is no image to ask
     shared: Any = 0.0  # (R,) standard deviations of what all pixels of an image err by together, for measuring
@@ -48,18 +49,23 @@ class Weights:
             object.__setattr__(self, name, array)
         if (self.strides < 1).any() or (np.diff(self.strides) <= 0).any():
             raise InputError(f"strides is {self.strides.tolist()}, expected increasing numbers of at least 1")
-        if (self.guided > 1).any():
-            raise InputError(f"guided is {self.guided.tolist()}, expected shares from 0 to 1")
 
-    def at(self, stride: float) -> tuple[float, float, Array]:
-        """Scale, share and pairwise weights (2, 2) at a stride: linear in its logarithm, constant beyond the ends."""
+    @classmethod
+    def scaling(cls, stride: float, scale: float) -> Weights:
+        """That do nothing but scale the scores."""
+        one, none = np.ones(1), np.zeros((1, len(STEPS), len(FEATURES)))
+        return cls(stride * one, scale * one, one, 0 * one, none, np.zeros(len(STEPS)))
+
+    def at(self, stride: float) -> tuple[float, float, float, Array]:
+        """Scale, own, guided and pairwise (2, 2) at a stride: linear in its logarithm, constant beyond the ends."""
         place = float(np.interp(np.log(stride), np.log(self.strides), np.arange(len(self.strides))))
         low = min(int(place), max(len(self.strides) - 2, 0))
         high, part = min(low + 1, len(self.strides) - 1), place - low
-        scale, share, pairwise = (
-            (1 - part) * values[low] + part * values[high] for values in (self.scales, self.guided, self.pairwise)
+        scale, own, guided, pairwise = (
+            (1 - part) * values[low] + part * values[high]
+            for values in (self.scales, self.own, self.guided, self.pairwise)
         )
-        return float(scale), float(share), pairwise
+        return float(scale), float(own), float(guided), pairwise
 
     def shared_at(self, stride: float) -> float:
         """What pixels err by together at a stride, in units of the scores that were scaled."""

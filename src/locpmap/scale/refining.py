@@ -16,7 +16,7 @@ from locpmap.graphs import Grid
 from locpmap.inference import LocPMAP
 from locpmap.inference.decoder import within
 from locpmap.potentials import Potentials
-from locpmap.refining.guiding import ring
+from locpmap.refining.guiding import RADII
 from locpmap.refining.model import compose
 from locpmap.refining.reading import SCORES, Given, read
 from locpmap.refining.refiner import Refiner, as_refiner
@@ -25,7 +25,7 @@ from locpmap.scale.api import TiledResult, tiled
 from locpmap.scale.box import Box
 from locpmap.scale.colours import Palette
 from locpmap.scale.reach import reach_of
-from locpmap.scale.sources import as_source, fingerprint, piece_of
+from locpmap.scale.sources import as_mask, as_source, fingerprint, piece_of
 
 CORNER = 256  # rows and columns by which scores are judged to be logits or probabilities
 
@@ -86,16 +86,14 @@ def refine_tiled(
         raise InputError(f"logits has shape {tuple(source.shape)}, expected (H, W, K)")
     if source.shape[2] < 2:
         raise InputError("logits has one label, expected at least two")
-    size = tuple(source.shape[:2])
-    if pixels is not None and (len(pixels.shape) not in (2, 3) or tuple(pixels.shape[:2]) != size):
+    size = (int(source.shape[0]), int(source.shape[1]))
+    if pixels is not None and (len(pixels.shape) not in (2, 3) or tuple(pixels.shape[:2]) != size or 0 in pixels.shape):
         raise InputError(
             f"image has shape {tuple(pixels.shape)}, expected {size} like logits, with or without channels"
         )
-    if mask is not None:
-        mask = as_source(mask, "mask")
-        if tuple(mask.shape) != size or mask.dtype != np.bool_:
-            raise InputError(f"mask is {tuple(mask.shape)} of {mask.dtype}, expected booleans {size} like logits")
-    options = {"strength": strength, "smoothing": smoothing, "temperature": temperature, "stride": stride}
+    mask = as_mask(mask, size, "logits")
+    given = {"strength": strength, "smoothing": smoothing, "temperature": temperature, "stride": stride}
+    options = {name: float(number) for name, number in given.items()}
     raster = RefinedRaster(pixels, source, mask, as_refiner(model).weights, _kind(source, mask, scores), options)
     decoder = LocPMAP(n_samples, blocks=blocks, start="perturbed", probability="conditional", max_sweeps=max_sweeps)
     if not raster.coupled:  # then all samples have the same conditional probabilities, and climbs have nothing to do
@@ -139,10 +137,10 @@ class RefinedRaster:
 
     @property
     def _learned(self) -> tuple[float, Any]:
-        """The guided mean's share, and the pairwise weights."""
-        _, share, pairwise = self.weights.at(self.options["stride"])
+        """What places that look alike count for, and the pairwise weights."""
+        _, _, guided, pairwise = self.weights.at(self.options["stride"])
         strength = self.options["strength"]
-        return min(1.0, strength * share), strength * pairwise + [0.0, self.options["smoothing"]]
+        return strength * guided, strength * pairwise + [0.0, self.options["smoothing"]]
 
     @property
     def coupled(self) -> bool:
@@ -151,14 +149,13 @@ class RefinedRaster:
 
     @property
     def _sees_colours(self) -> bool:
-        share, pairwise = self._learned
-        return share > 0 or bool((pairwise[:, 1] != 0).any())
+        guided, pairwise = self._learned
+        return guided > 0 or bool((pairwise[:, 1] != 0).any())
 
     @property
     def ring_width(self) -> int:
-        """How far the guided mean looks."""
-        far = self._learned[0] > 0 and self.image is not None
-        return max(max(abs(n) for n in step) for step in ring(self.options["stride"])) if far else 0
+        """How far places that look alike are searched for."""
+        return max(RADII) if self._learned[0] > 0 and self.image is not None else 0
 
     def pieces(self, window: Box) -> list[Any]:
         """The mask, the scores, and the image where it counts."""
@@ -206,8 +203,6 @@ class RefinedWindow:
         if mask is not None:  # where there may be anything
             logits = np.where(mask[..., None], 1 / self.shape[2], logits)
         scores = read(None, logits, "hwk", self.scores).scores
-        if self.palette is not None and float(scores.min()) == -np.inf:
-            raise InputError("logits holds -inf, expected finite numbers beside an image that guides them")
         pixels = None if self.palette is None else self.palette.scaled(image[0], mask)
         given = Given(pixels, scores, *window.shape, batched=False, restore=Restore())
         colours = None if self.palette is None else self.palette.colours

@@ -1,0 +1,34 @@
+"""Means over pixels of like colours; see the reference."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def guided_mean(values, image, counted, steps, sharpness, out, begin, stop):
+    """Fill rows ``begin`` to ``stop`` of ``out``; one pass over the labels for each pixel that is asked."""
+    height, width, n_labels = values.shape
+    total = np.empty(n_labels, values.dtype)
+    for row in range(begin, stop):
+        for column in range(width):
+            weights = values.dtype.type(1)
+            for k in range(n_labels):
+                total[k] = values[row, column, k]
+            for n in range(len(steps)):
+                down, right = row + steps[n, 0], column + steps[n, 1]
+                if down < 0 or down >= height or right < 0 or right >= width or not counted[down, right]:
+                    continue
+                square = values.dtype.type(0)
+                for c in range(image.shape[2]):
+                    apart = image[row, column, c] - image[down, right, c]
+                    square += apart * apart
+                weight = math.exp(-sharpness * square)
+                weights += weight
+                for k in range(n_labels):
+                    total[k] += weight * values[down, right, k]
+            for k in range(n_labels):
+                out[row, column, k] = total[k] / weights

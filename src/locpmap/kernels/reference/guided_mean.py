@@ -1,0 +1,33 @@
+"""Means over like colours: ``out_i = Σ_j w_ij v_j / Σ_j w_ij`` with ``w_ij = exp(-sharpness · ‖x_i - x_j‖²)``.
+
+j runs over i itself, whose weight is 1, and over those of the pixels i + step that are in the image and counted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+def guided_mean(
+    values: Array, image: Array, counted: Array, steps: Array, sharpness: Any, out: Array, begin: int, stop: int
+) -> None:
+    """Fill rows ``begin`` to ``stop`` of ``out`` (H, W, K) by ``values`` (H, W, K).
+
+    ``image`` (H, W, C) has the colours, ``counted`` (H, W) says which pixels others may ask, and ``steps`` (R, 2) where
+    these lie.
+    """
+    height, width = counted.shape
+    for row in range(begin, stop):
+        for column in range(width):
+            total, weights = values[row, column].astype(np.float64), 1.0
+            for down, right in steps:
+                there = row + down, column + right
+                if 0 <= there[0] < height and 0 <= there[1] < width and counted[there]:
+                    weight = np.exp(-float(sharpness) * float(((image[row, column] - image[there]) ** 2).sum()))
+                    total, weights = total + weight * values[there], weights + weight
+            out[row, column] = total / weights
