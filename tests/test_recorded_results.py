@@ -34,7 +34,7 @@ def over_seeds(name: str, level: str, model: str, what: str = "mean_iou") -> dic
 def readme_row(begins: str) -> list[list[str]]:
     """The numbers in the cells of a row of the README's table."""
     line = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(f"| {begins}"))
-    return [re.findall(r"\.\d+", cell) for cell in line.split("|")[2:-1]]
+    return [re.findall(r"\d*\.\d+", cell) for cell in line.split("|")[2:-1]]
 
 
 def shown(value: float, digits: int) -> str:
@@ -80,6 +80,21 @@ def test_the_readme_s_table_of_refining(begins: str, stride: str) -> None:
 
     assert readme_row(f"{begins}: `lp.refine`") == cells("lp.refine")
     assert readme_row(f"{begins}: pydensecrf2") == cells("pydensecrf2, usual settings", "pydensecrf2, tuned")
+
+
+def test_the_readme_s_table_of_areas() -> None:
+    record = json.loads((ROOT / "benchmarks/results/refining.json").read_text())
+    methods = ("pixels by themselves", "Refiner.measure")
+
+    def row(begins: str) -> list[list[str]]:
+        line = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(f"| {begins}"))
+        return [re.findall(r"(\d+) %", cell) for cell in line.split("|")[2:-1]]
+
+    scenes = record["areas"]["1"]
+    covered = [[f"{100 * scenes[name][key]:.0f}" for key in ("coverage", "absent")] for name in methods]
+    assert row(f"{record['scenes']['areas']} unseen scenes") == covered
+    levels = [level["rows"] for level in record["silhouettes"]["noise"].values()]
+    assert row("1,000 silhouettes") == [[f"{100 * rows[name]['coverage']:.0f}" for rows in levels] for name in methods]
 
 
 @pytest.mark.parametrize(("name", "level"), COLUMNS)
