@@ -19,6 +19,7 @@ from locpmap.experiments.decoders import DECODERS
 from locpmap.experiments.scenes import experiment as scene_experiment
 from locpmap.experiments.scenes.canvas import crf_on_canvas, on_canvas
 from locpmap.experiments.scenes.experiment import STANFORD, SceneData, SceneLabeling
+from locpmap.refining.weights import Weights
 
 from .command import Run
 from .made_scenes import made_scenes
@@ -218,12 +219,27 @@ def test_the_temperature_is_the_one_that_held_out_scenes_like_best(tmp_path: Pat
     np.testing.assert_allclose(np.log(scaled), log_softmax(scale * logits, axis=-1), atol=1e-5)
 
 
+def test_places_that_look_alike_have_a_say(tmp_path: Path) -> None:
+    kept = fits_of(tmp_path, "boosted")
+    case, found = kept.case, kept.fitted("alike")
+    weights = found.details
+    assert weights["scale"] > 0
+    assert weights["guided"] > 0
+    (number, *_), (name, *_) = case.test.inputs, case.names(case.test.inputs)
+    scale, own, guided = (np.array([weights[key]]) for key in ("scale", "own", "guided"))
+    refiner = lp.Refiner(Weights(np.ones(1), scale, own, guided, np.zeros((1, 2, 2)), np.zeros(2)))
+    potentials = refiner.potentials(case.data.scenes[number][1], kept.fitted("unaries").scores(name), layout="hwk")
+    np.testing.assert_allclose(found.scores(name), potentials.unflatten(potentials.unary), atol=1e-5)
+    again = kept.models["alike"].load(kept.stages.path(f"{case.name}/alike/fit", ".safetensors"), case, kept, "cpu")
+    np.testing.assert_array_equal(again.probability(case.test.inputs), found.probability(case.test.inputs))
+
+
 @pytest.mark.parametrize("level", ["boosted", "deeplab"])
 def test_labels_of_test_scenes_change_no_weight(level: str, tmp_path: Path) -> None:
     """Nor do those of held-out scenes change the network that scores them."""
     case = fits_of(tmp_path, level).case
     test, held_out = (tuple(case.names(part.inputs)) for part in (case.test, case.held_out))
-    models = ["unaries", "scaled", "pl-colour", "consistent-colour", *(["joint"] if level == "deeplab" else [])]
+    models = ["unaries", "scaled", "alike", "pl-colour", "consistent-colour"] + ["joint"] * (level == "deeplab")
 
     def weights(folder: str, relabelled: tuple[str, ...]) -> Any:
         kept = fits_of(tmp_path / folder, level, SceneData(with_void(made_scenes(14), relabelled), None))
@@ -350,7 +366,7 @@ def without_times(value: Any) -> Any:
 
 @pytest.mark.usefixtures("tiny")
 def test_a_run_has_every_row_and_can_be_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    models = ["unaries", "scaled", "pl-colour", "consistent-far", "joint"]
+    models = ["unaries", "scaled", "pl-colour", "consistent-far", "alike", "alike-edges", "joint"]
     levels = ["boosted", "deeplab"]
 
     def run(folder: Path) -> Any:

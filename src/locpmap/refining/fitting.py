@@ -37,7 +37,7 @@ def learn(examples: Sequence[Example], objective: str, seed: int) -> Weights:
         raise unknown("objective", objective, OBJECTIVES)
     stride = float(np.median([example.stride for example in examples]))
     scale = fit_scale(examples, seed)
-    own, guided = _fit_surroundings(examples, scale, seed)
+    own, guided = fit_surroundings(examples, scale, seed)
     factor, pairwise, typical = _fit_neighbours(examples, scale, own, guided, seed)
     one = np.ones(1)
     weights = Weights(
@@ -53,7 +53,7 @@ def fit_scale(examples: Sequence[Example], seed: int) -> float:
     return scale
 
 
-def _fit_surroundings(examples: Sequence[Example], scale: float, seed: int) -> tuple[float, float]:
+def fit_surroundings(examples: Sequence[Example], scale: float, seed: int) -> tuple[float, float]:
     """What scaled scores and what is said of places that look alike count for, by maximum likelihood of the labels."""
     if examples[0].given.image is None:
         return 1.0, 0.0

@@ -6,11 +6,13 @@ from typing import Any
 
 from locpmap.experiments.decoders import FAR_SCENE_DECODERS, FEW_DECODERS, NETWORK_DECODERS, SCENE_DECODERS
 from locpmap.experiments.model import Model
+from locpmap.experiments.scenes.alike import PooledModel
 from locpmap.experiments.scenes.joint import JointModel
 from locpmap.experiments.scenes.pairwise import SceneCRFModel
 from locpmap.experiments.scenes.unaries import ScaledModel, UnariesModel
 
 BASE = "unaries"
+ALIKE = "alike"
 PL_NETWORK = "pl-network"
 NETWORKS = ("deeplab", "pretrained")
 PAPERS = ("deeplab",)
@@ -93,6 +95,24 @@ SCENE_MODELS: tuple[Model, ...] = (
         settings=_settings(["boundary", "colour"], FAR),
         needs=(BASE,),
         decoders=FAR_SCENE_DECODERS,
+    ),
+    PooledModel(
+        name=ALIKE,
+        learning="cross-entropy",
+        title="Unaries and places that look alike",
+        says="Every pixel also hears what the unaries say of places 8 to 64 pixels away that look like its own, as in"
+        " lp.refine: a mean of probabilities, with weights by the likelihood of held-out scenes.",
+        needs=(BASE,),
+        decoders=NETWORK_DECODERS,
+    ),
+    SceneCRFModel(
+        name="alike-edges",
+        learning="consistent",
+        title="Places that look alike, boundaries, consistent",
+        says="The same, and on top of it four neighbours and boundaries, learned consistently.",
+        settings=_settings(["boundary"], NEAR),
+        needs=(ALIKE,),
+        decoders=SCENE_DECODERS,
     ),
     UnariesModel(
         name=PL_NETWORK,
