@@ -26,7 +26,7 @@ model of the pixels by LocPMAP. All weights of the shipped model were learned, o
 never saw; `lp.Refiner.load().details` says how. For your own network:
 
 ```python
-refiner = lp.Refiner.fit(images, logits, labels)  # images that the network was not trained on
+refiner = lp.Refiner.fit(images, their_logits, their_labels, progress=True)  # lists; not what the network learned from
 print(refiner.report)  # cross-validated: whether refinement helps these data at all
 refiner.save("mine.safetensors")
 lp.refine(image, logits, "mine.safetensors")
@@ -40,8 +40,7 @@ and error bars at the price of one model, and for other decoders:
 ```python
 prepared = lp.Refiner.load().prepare(image, logits, smoothing=0.5)
 prepared.refine(), prepared.measure("area"), lp.infer(prepared.potentials, "mean_field")
-```
-"""
+```"""
 
 
 def page_of(record: Mapping[str, Any], weights: Weights) -> str:
@@ -82,9 +81,14 @@ def _weights(weights: Weights) -> list[str]:
     uncoupled = (
         "Consistent learning left neighbours uncoupled: side by side, pixels of a network's logits err together, and"
         " what helps is to look further away, along like colours. So with these weights one sample tells all, and"
-        " pixels are independent in samples but for what they share when something is measured (below)."
+        " pixels are independent in samples but for what they share when something is measured (below). How far away,"
+        " and that probabilities are averaged and not scores, was chosen by the likelihood of held-out scenes."
     )
-    return ["The shipped weights:", "\n".join(lines), *([] if weights.pairwise.any() else [uncoupled])]
+    says = (
+        "The shipped weights. Scaled scores count for `own`, and the logarithm of the mean probability at like places"
+        " for as much as stands there; the last two columns are for measuring (below)."
+    )
+    return [says, "\n".join(lines), *([] if weights.pairwise.any() else [uncoupled])]
 
 
 def _table(rows: Mapping[str, Any]) -> str:

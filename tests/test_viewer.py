@@ -233,6 +233,7 @@ def test_samples_and_areas_are_those_of_measure(client: TestClient, image: np.nd
     low, high = area.interval(0.9)
     assert [each["mean"] for each in found["areas"]] == area.mean.tolist()
     assert [each["low"] for each in found["areas"]] == low.tolist()
+    assert [each["std"] for each in found["areas"]] == area.std.tolist()
     assert [each["high"] for each in found["areas"]] == high.tolist()
     sampler = lp.LocPMAP(45, start="perturbed", probability="conditional", keep_samples=True)
     samples = lp.infer(potentials, sampler, seed=3).samples

@@ -287,7 +287,7 @@ def _print(done: Sequence[Summary], output: Path) -> None:
     console.print(table)
     n_files = sum(len(record["files"]) for record in done)
     kept = sum(record["state"] == "kept" for record in done)
-    notes = [f"{n_files} files in {output}", f"{kept} inputs were finished before" if kept else ""]
+    notes = [f"{n_files} files in {output}", f"finished before: {kept}" if kept else ""]
     if len(done) == 1:
         notes.insert(0, f"mean entropy {done[0]['mean_entropy']:.3f}, {done[0]['seconds']:.2f} s")
     console.print("; ".join(note for note in notes if note), highlight=False, markup=False)

@@ -34,16 +34,16 @@ def scene_facts(scene: Scene) -> dict[str, Any]:
 def summary(made: Decoding) -> dict[str, Any]:
     """A result without its arrays.
 
-    ``areas`` has per label the mean of its pixels over the samples, and the ends of the central 90 % interval; of a
-    decoder without samples only the pixels that got the label.  ``changed`` is the share of pixels whose label is
-    another than the network's.
+    ``areas`` has per label the mean of its pixels over the samples, their standard deviation, and the ends of the
+    central 90 % interval; of a decoder without samples only the pixels that got the label.  ``changed`` is the share of
+    pixels whose label is another than the network's.
     """
     counts = np.bincount(made.labels.ravel(), minlength=len(made.scene.names))
-    areas = [{"mean": float(count), "low": None, "high": None} for count in counts]
+    areas = [{"mean": float(count), "std": None, "low": None, "high": None} for count in counts]
     if made.areas is not None:
         low, high = made.areas.interval(0.9)
-        found = zip(made.areas.mean.tolist(), low.tolist(), high.tolist(), strict=True)
-        areas = [{"mean": mean, "low": lo, "high": hi} for mean, lo, hi in found]
+        found = zip(*(part.tolist() for part in (made.areas.mean, made.areas.std, low, high)), strict=True)
+        areas = [dict(zip(("mean", "std", "low", "high"), numbers, strict=True)) for numbers in found]
     return {
         "method": made.settings.method,
         "title": METHODS[made.settings.method],

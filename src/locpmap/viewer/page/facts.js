@@ -24,19 +24,19 @@ export function showPixel(root, labels, found) {
   paint(root);
 }
 
-// Mean area of each label, with the interval that holds 90 % of the samples.
+// Mean area of each label ± the standard deviation, and a bar from 5 to 95 % of the samples.
 export function showAreas(root, labels, areas, pixels, choose) {
   const most = Math.max(...areas.map((area) => area.high ?? area.mean), 1);
   root.replaceChildren(...areas.map((area, k) => {
     const row = document.createElement("button");
-    const half = area.low == null ? "" : ` <em>± ${(50 * (area.high - area.low) / pixels).toFixed(2)}</em>`;
+    const spread = area.std == null ? "" : ` <em>± ${((100 * area.std) / pixels).toFixed(2)}</em>`;
     const line = area.low == null ? "" : `<u data-left="${(100 * area.low) / most}" data-width="${(100 * (area.high - area.low)) / most}" data-ink="${labels[k].colour}"></u>`;
     row.className = "area";
     row.type = "button";
     row.title = area.low == null ? `${Math.round(area.mean)} pixels` :
       `${Math.round(area.mean)} pixels, 90 % of the samples between ${Math.round(area.low)} and ${Math.round(area.high)}; click for its probability`;
     row.innerHTML = `<span class="swatch" data-colour="${labels[k].colour}"></span><span class="name">${text(labels[k].name)}</span>
-      <span class="number">${((100 * area.mean) / pixels).toFixed(2)}${half} %</span>
+      <span class="number">${((100 * area.mean) / pixels).toFixed(2)}${spread} %</span>
       <span class="line"><i data-colour="${labels[k].colour}" data-width="${(100 * area.mean) / most}"></i>${line}</span>`;
     row.addEventListener("click", () => choose(k));
     return row;
