@@ -21,9 +21,9 @@ result.labels, result.probability, result.variance, result.entropy
 ```
 
 `lp.refine` resizes a network's scores and scales them, asks what the network says of places nearby that look alike
-(the mean softmax of pixels 8 to 64 away, weighted by their colours), adds the logarithm of that, and decodes a Potts
-model of the pixels by LocPMAP. All weights of the shipped model were learned, on what a network says of scenes that it
-never saw; `lp.Refiner.load().details` says how. For your own network:
+(the mean softmax of the pixel and of others 8 to 64 away, weighted by their colours), adds the logarithm of that, and
+decodes a Potts model of the pixels by LocPMAP. All weights of the shipped model were learned, on what a network says of
+scenes that it never saw; `lp.Refiner.load().details` says how. For your own network:
 
 ```python
 refiner = lp.Refiner.fit(images, their_logits, their_labels, progress=True)  # lists; not what the network learned from

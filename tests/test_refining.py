@@ -89,7 +89,8 @@ def test_guided_means_follow_the_definition(hidden: bool) -> None:
     assert len({tuple(step) for step in STEPS}) == 32
     assert (np.hypot(*STEPS.T).round() // 8).tolist() == np.repeat([1, 2, 4, 8], 8).tolist()
     for n in range(2):
-        variance = image[n].reshape(3, -1).var(axis=1).sum()
+        seen = np.ones((70, 15), bool) if masked is None else ~masked[n]
+        variance = image[n][:, seen].var(axis=1).sum()
         for r, c in ((0, 0), (35, 7), (69, 14), (66, 12)):
             total, weights = softmax(scores[n, r, c]), 1.0
             for dr, dc in STEPS:
@@ -167,6 +168,8 @@ def test_potentials_follow_the_formula() -> None:
     g = guided_log_mean(0.8 * logits[None].astype(float), planes)[0]
     expected = ((1 + 1.5 * (0.7 - 1)) * 0.8 * logits + 1.5 * 0.4 * g) / 2.0
     np.testing.assert_allclose(potentials.unflatten(potentials.unary), expected, rtol=1e-4, atol=1e-5)
+    strong = coupled().potentials(image, logits, strength=10.0, stride=8)
+    np.testing.assert_allclose(strong.unflatten(strong.unary), 10 * 0.4 * g, rtol=1e-4, atol=1e-5)  # not below 0
     weights = potentials.pairwise.weights
     assert weights is not None
     for found, step, (a, b) in zip(weights, ((0, 1), (1, 0)), ((0.1, 0.6), (0.2, 0.5)), strict=True):
@@ -522,3 +525,49 @@ def test_what_is_forbidden_in_one_image_changes_no_other() -> None:
 def test_weights_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="read-only"):
         lp.Refiner.load().weights.scales[:] = 0
+
+
+# what has no say
+
+
+@pytest.mark.parametrize("strength", [1.0, 10.0])
+def test_masked_pixels_have_no_say(strength: float) -> None:
+    """Neither their scores nor their colours; and no label comes out that is forbidden."""
+    image, logits = scene()
+    image, mask = image.astype(np.float32), np.zeros((H, W), bool)
+    mask[:7, 3:] = True
+    logits[..., 2][::3] = -np.inf
+    other_image, other = image.copy(), logits.copy()
+    other[mask] = np.where(np.arange(K) == 1, 1e30, -np.inf)
+    other[0, 5] = -np.inf
+    other_image[mask] = np.random.default_rng(5).integers(0, 256, (int(mask.sum()), 3))
+    how: dict[str, Any] = {"mask": mask, "strength": strength, "smoothing": 0.3, "seed": 1}
+    for refiner in (coupled(), lp.Refiner.load()):
+        first, second = (refiner.refine(*given, **how).probability for given in ((image, logits), (other_image, other)))
+        np.testing.assert_allclose(second[~mask], first[~mask], atol=1e-4)
+        assert not first[::3, :, 2][~mask[::3]].any()
+
+
+def test_masked_colours_set_no_standard() -> None:
+    """Nodata far from all colours: as if the rest were the image."""
+    image, logits = scene()
+    mask = np.zeros((H, W), bool)
+    mask[:, 20:] = True
+    image = np.where(mask[..., None], -9999.0, image)
+    whole = coupled().potentials(image, logits, mask=mask, smoothing=0.3)
+    part = coupled().potentials(image[:, :20], logits[:, :20], smoothing=0.3)
+    unary = whole.unflatten(whole.unary)[:, :20]
+    np.testing.assert_allclose(unary, part.unflatten(part.unary), rtol=1e-3, atol=1e-4)
+    assert whole.pairwise.weights is not None
+    assert part.pairwise.weights is not None
+    down = whole.pairwise.weights[1].reshape(H - 1, W)[:, :20]
+    np.testing.assert_allclose(down, part.pairwise.weights[1].reshape(H - 1, 20), rtol=2e-3)
+
+
+def test_scores_count_fully_where_nothing_is_said_of_others() -> None:
+    image, logits = scene()
+    half = lp.Refiner(replace(Weights.scaling(1.0, 2.0), own=np.array([0.5])))
+    np.testing.assert_allclose(half.refine(image, logits).probability, softmax(2 * logits), atol=1e-6)
+    np.testing.assert_allclose(coupled().refine(None, logits, strength=0).probability, softmax(0.8 * logits), atol=1e-6)
+    alone = replace(coupled().weights, pairwise=np.zeros((1, 2, 2)))
+    np.testing.assert_allclose(lp.Refiner(alone).refine(None, logits).probability, softmax(0.8 * logits), atol=1e-6)

@@ -279,3 +279,31 @@ def test_odd_numbers_are_named(wrong: dict[str, Any], says: str) -> None:
     labels = regions()
     with pytest.raises((ValueError, TypeError), match=says):
         lp.Refiner.fit(None, noisy(labels, 1.0), labels, **wrong)
+
+
+def test_units_of_the_logits_do_not_matter() -> None:
+    labels = regions()
+    logits = noisy(labels, 1.0)
+    first, *others = (learn(examples(labels * 1.0, unit * logits, labels), "likelihood", 0) for unit in (1, 1e-4, 1e4))
+    for unit, other in zip((1e-4, 1e4), others, strict=True):
+        assert other.scales[0] * unit == pytest.approx(first.scales[0], rel=1e-3)
+        assert [other.own[0], other.guided[0]] == pytest.approx([first.own[0], first.guided[0]], rel=0.02)
+
+
+def test_without_images_the_scale_is_all_that_scores_have() -> None:
+    labels = regions()
+    weights = learn(examples(None, noisy(labels, 1.0), labels), "likelihood", 0)
+    assert weights.pairwise.any()
+    assert (weights.own[0], weights.guided[0]) == (1, 0)
+    assert weights.scales[0] != pytest.approx(fit_scale(examples(None, noisy(labels, 1.0), labels), 0), rel=0.02)
+
+
+def test_images_of_one_row_can_be_learned_from() -> None:
+    labels = np.tile(np.repeat([0, 1], 20), (6, 1, 1))
+    learn(examples(labels * 9.0, noisy(labels, 1.0), labels), "likelihood", 0)
+
+
+def test_a_missing_image_is_named() -> None:
+    labels = regions()
+    with pytest.raises(InputError, match=r"images\[1\] is None"):
+        lp.Refiner.fit([labels[0], None], noisy(labels, 1.0)[:2], labels[:2])

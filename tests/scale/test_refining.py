@@ -181,3 +181,52 @@ def test_the_command_refuses_with_one_sentence(
     unreachable = Run(capsys, "refine", big, "-o", out, "--scheduler", "tcp://127.0.0.1:1")
     unreachable.check_refusal("scheduler tcp://127.0.0.1:1 does not answer")
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_windows_hold_all_that_looks_alike() -> None:
+    """On a raster that is larger than the rings."""
+    rng = np.random.default_rng(0)
+    image, logits = rng.integers(0, 9, (150, 170)), rng.normal(size=(150, 170, 2)).astype(np.float32)
+    whole, tiled = (
+        refine_tiled(image, logits, refiner(0.5), tile=tile, max_sweeps=1, n_samples=2).probability.compute()
+        for tile in (1000, 20)
+    )
+    np.testing.assert_array_equal(tiled, whole)
+
+
+def test_a_mask_hides_scores_and_colours_as_in_refine() -> None:
+    image, logits = example()
+    mask = np.zeros((HEIGHT, WIDTH), bool)
+    mask[:20, 30:] = True
+    image = np.where(mask[..., None], -9999.0, image)
+    how: dict[str, Any] = {"mask": mask, "n_samples": 20, "seed": 2}
+    expected = lp.refine(image, logits, refiner(), **how).probability
+    found = refine_tiled(image, logits, refiner(), **how).probability.compute()
+    np.testing.assert_allclose(found[~mask], expected[~mask], atol=2e-3)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e9])
+def test_the_palette_s_variance_keeps_its_digits(offset: float) -> None:
+    image, _ = example()
+    palette = Palette.of(image + offset)
+    variance = (image.reshape(-1, 3) / palette.half).var(axis=0).sum()
+    assert palette.colours.variance == pytest.approx(variance, rel=1e-6)
+
+
+def test_colours_beyond_all_range_are_refused() -> None:
+    image, logits = example()
+    with pytest.raises(InputError, match="image spans"):
+        refine_tiled(image * 1e160, logits, refiner()).probability.compute()
+
+
+def test_a_geotiff_is_refined_into_zarr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rasterio = pytest.importorskip("rasterio")
+    image, logits = example()
+    size = {"height": HEIGHT, "width": WIDTH, "count": 3, "dtype": "uint8"}
+    with rasterio.open(tmp_path / "in.tif", "w", driver="GTiff", transform=rasterio.Affine.scale(10.0), **size) as file:
+        file.write(np.moveaxis(image, -1, 0))
+    np.save(tmp_path / "logits.npy", logits)
+    run = Run(capsys, "refine", tmp_path / "in.tif", tmp_path / "logits.npy", "-o", tmp_path / "out.zarr")
+    assert run.status == 0
+    expected = lp.refine(image, logits, stride=1.0).labels
+    assert (zarr.open(tmp_path / "out.zarr")["labels"][:] == expected).mean() > 0.999

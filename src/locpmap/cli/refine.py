@@ -109,7 +109,7 @@ def refine(
     ] = None,
     tile: Annotated[int, typer.Option(min=1, help="Rows and columns of a tile, for .zarr.")] = 1024,
     max_sweeps: Annotated[
-        int, typer.Option(min=1, help="Sweeps of a climb, for .zarr: tiles overlap by twice it.")
+        int, typer.Option(min=1, help="Sweeps of a climb, for .zarr: tiles overlap by twice it, and 64 pixels.")
     ] = 32,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:

@@ -41,6 +41,8 @@ def gather(
     for name, values in pairs.items():
         if _length(name, values) != n:
             raise InputError(f"{name} holds {_length(name, values)} entries, expected {n}, as many as logits")
+    if images is not None and (missing := [k for k in range(n) if images[k] is None]):
+        raise InputError(f"images[{missing[0]}] is None, expected an image each, or images=None for none at all")
     found = [
         _example(None if images is None else images[k], logits[k], labels[k], k, ignore_label, layout, scores, stride)
         for k in range(n)

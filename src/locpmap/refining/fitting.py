@@ -24,6 +24,7 @@ from locpmap.refining.weights import FEATURES, STEPS, Weights
 Array = npt.NDArray[Any]
 OBJECTIVES = ("likelihood", "area")
 PIXELS = 2000  # of an image, that scale and surroundings are learned from
+LEAST_SCALE = 1e-6  # of scores that say nothing
 MOST_GUIDED = 100  # images that surroundings are learned from
 MOST_IMAGES, WINDOW = 30, (72, 96)  # that neighbours are learned from, and how much of each
 MOST_CHECKS = 6  # of the consistent fit on held-out windows
@@ -39,6 +40,8 @@ def learn(examples: Sequence[Example], objective: str, seed: int) -> Weights:
     scale = fit_scale(examples, seed)
     own, guided = fit_surroundings(examples, scale, seed)
     factor, pairwise, typical = _fit_neighbours(examples, scale, own, guided, seed)
+    if guided == 0:  # then scores count for what they are, times one number
+        scale, own, factor = scale * factor, 1.0, 1.0
     one = np.ones(1)
     weights = Weights(
         max(stride, 1.0) * one, scale * one, factor * own * one, factor * guided * one, pairwise[None], typical
@@ -50,7 +53,7 @@ def fit_scale(examples: Sequence[Example], seed: int) -> float:
     """The factor of the scores that makes the labels likeliest, pixel by pixel."""
     rng = np.random.default_rng(seed)
     (scale,) = _likeliest([_pixels(example, [example.scores], rng) for example in examples])
-    return scale
+    return max(scale, LEAST_SCALE)
 
 
 def fit_surroundings(examples: Sequence[Example], scale: float, seed: int) -> tuple[float, float]:
@@ -65,7 +68,7 @@ def fit_surroundings(examples: Sequence[Example], scale: float, seed: int) -> tu
         around = Restore()(guided_log_mean(scores[None], Restore()(example.given.image)))[0]
         rows.append(_pixels(example, [scores, around], rng))
     own, guided = _likeliest(rows)
-    return own, guided
+    return (own, guided) if guided > 0 else (1.0, 0.0)
 
 
 def _pixels(example: Example, layers: list[Array], rng: np.random.Generator) -> tuple[Array, Array]:
@@ -81,6 +84,8 @@ def _likeliest(pixels: Sequence[tuple[Array, Array]]) -> list[float]:
 
     x, y = np.concatenate([rows for rows, _ in pixels], axis=1), np.concatenate([labels for _, labels in pixels])
     x -= x.max(axis=-1, keepdims=True)
+    spread = np.array([layer.std() or 1.0 for layer in x])  # so that the units of scores do not matter
+    x /= spread[:, None, None]
     at = np.arange(len(y))
 
     def loss(factors: Array) -> tuple[float, Array]:
@@ -93,7 +98,7 @@ def _likeliest(pixels: Sequence[tuple[Array, Array]]) -> list[float]:
 
     start = np.full(len(x), 1 / len(x))
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(0, None)] * len(x))
-    return [float(factor) for factor in found.x]
+    return [float(factor) for factor in found.x / spread]
 
 
 def _fit_neighbours(
@@ -122,8 +127,13 @@ def _fit_neighbours(
         factor, pairwise = 1.0, np.zeros_like(pairwise)  # then the scale of all pixels stands, which is known better
     likenesses = [[0.0] * len(STEPS)]
     if chosen[0].given.image is not None:
-        likenesses = [[float(likeness(e.given.image, step).mean()) for step in STEPS] for e in chosen]
+        likenesses = [[_typical(likeness(e.given.image, step)) for step in STEPS] for e in chosen]
     return factor, pairwise, np.mean(likenesses, axis=0)
+
+
+def _typical(values: Any) -> float:
+    """The mean likeness along a step, 1 where an image has no such edges."""
+    return float(values.mean()) if 0 not in values.shape else 1.0
 
 
 def _losses(model: CRF | float, features: list[Features], labels: list[Array]) -> Array:

@@ -39,7 +39,10 @@ def guided_log_mean(scores: Any, image: Any, masked: Any = None, variance: float
     [0.119, 0.881]
     """
     xp = namespace(scores)
-    spread = _variances(image) if variance is None else [variance] * len(image)
+    if variance is None:
+        spread = [_variance(one if masked is None else one[:, ~masked[n]]) for n, one in enumerate(image)]
+    else:
+        spread = [variance] * len(image)
     sharp = [1 / (RANGE * one) if one > 0 else 0.0 for one in spread]  # in an image of one colour, a plain mean
     found = xp.empty_like(scores)
     for n, sharpness in enumerate(sharp):
@@ -71,10 +74,10 @@ def _softmax(scores: Any) -> Any:
     return exponentials / exponentials.sum(-1)[..., None].clip(1, None)
 
 
-def _variances(image: Any) -> list[float]:
-    """Of the colours of each image, summed over channels."""
-    flat = image.reshape(*image.shape[:2], -1)
-    return [float(one) for one in ((flat - flat.mean(-1)[..., None]) ** 2).mean(-1).sum(-1)]
+def _variance(colours: Any) -> float:
+    """Of colours (C, ..), summed over channels."""
+    flat = colours.reshape(len(colours), -1)
+    return float(((flat - flat.mean(-1)[:, None]) ** 2).mean(-1).sum()) if 0 not in flat.shape else 0.0
 
 
 def rings() -> Any:

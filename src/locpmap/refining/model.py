@@ -36,9 +36,12 @@ def full_size(given: Given) -> Any:
 def pooled(
     scores: Any, image: Any, own: float, guided: float, masked: Any = None, variance: float | None = None
 ) -> Any:
-    """``own · scores + guided · g``, g being what is said of places that look alike; labels stay forbidden."""
+    """``own · scores + guided · g``, g being what is said of places that look alike; labels stay forbidden.
+
+    Where nothing is said, ``guided`` being 0, scores are left alone.
+    """
     if guided == 0:
-        return scores * np.float32(own)
+        return scores
     surroundings = guided_log_mean(scores, image, masked, variance) * np.float32(guided)
     if own > 0:
         return surroundings + scores * np.float32(own)
@@ -66,17 +69,15 @@ def compose(
     stride = given.stride if stride is None else stride
     scale, own, guided, pairwise = weights.at(stride)
     unary = full_size(given) * np.float32(scale)
-    if given.image is not None and strength > 0:
+    hidden = None if ignored is None else place_beside(unary, np.broadcast_to(ignored, unary.shape[:3]))
+    if given.image is not None:
         own, guided = max(0.0, 1 + strength * (own - 1)), strength * guided
         variance = None if colours is None else colours.variance
-        hidden = None if ignored is None else place_beside(unary, np.broadcast_to(ignored, unary.shape[:3]))
-        if hidden is not None:  # where there may be anything
-            unary[hidden] = 0
         unary = pooled(unary, given.image, own, guided, hidden, variance)
     unary = unary * np.float32(1 / temperature)
     squares = (None, None) if colours is None else colours.squares
     edges = [
-        _edges(given, step, row / temperature, typical, mean)
+        _edges(given, step, row / temperature, typical, hidden, mean)
         for step, row, typical, mean in zip(
             STEPS, strength * pairwise + [0.0, smoothing], weights.typical, squares, strict=True
         )
@@ -86,9 +87,9 @@ def compose(
     return replace(Potentials.grid(unary, tuple(edges), mask=ignored), restore=given.restore)
 
 
-def _edges(given: Given, step: tuple[int, int], weights: Any, typical: float, mean: float | None) -> Any:
+def _edges(given: Given, step: tuple[int, int], weights: Any, typical: float, hidden: Any, mean: float | None) -> Any:
     """Potts weights of one direction, (N, h, w), or one for all."""
     constant, coloured = (float(weight) for weight in weights)
     if given.image is None or coloured == 0:
         return constant + coloured * typical
-    return likeness(given.image, step, mean) * np.float32(coloured) + np.float32(constant)
+    return likeness(given.image, step, mean, hidden) * np.float32(coloured) + np.float32(constant)

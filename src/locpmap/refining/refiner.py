@@ -31,7 +31,7 @@ class Refiner:
     With the network's scores z, resized to the image and scaled as learned, and g, the logarithm of the mean softmax of
     pixels around that have a like colour (:func:`locpmap.refining.guiding.guided_log_mean`)::
 
-        u = (1 + strength · (own - 1)) · z + strength · guided · g
+        u = max(0, 1 + strength · (own - 1)) · z + strength · guided · g   (without an image: u = z)
         θ(y) = Σ_i u[i, y_i] + Σ_(i,j) (strength · (a + b · likeness(i, j)) + smoothing · likeness(i, j)) · [y_i = y_j]
 
     over pixels i and their four neighbours, and all of it divided by ``temperature``.  The numbers were learned, for
@@ -90,14 +90,15 @@ class Refiner:
                 for :meth:`measure`, how likely a label is to be in an image by what the scores see of it, and, by the
                 CRPS of the labels' areas, what all pixels of an image err by together.
             n_folds: Parts of the cross-validation, at least two and no more than images.
-            ignore_label: The label of pixels that count for nothing.
+            ignore_label: The label of pixels whose truth is unknown: nothing is learned from it.
             layout: As in :func:`refine`.
             scores: As in :func:`refine`.
             stride: As in :func:`refine`.
             seed: Of everything that is drawn.
             progress: True for a bar, or a function of (images judged, images, negative log-likelihood so far).
 
-        Cost: ``n_folds + 1`` fits, each on a window of at most 30 images, and a pass over all images.
+        Cost: ``n_folds + 1`` fits, each on at most 100 images and, for neighbours, a window of at most 30; and a pass
+        over all images.
 
         >>> import numpy as np
         >>> rng = np.random.default_rng(0)

@@ -63,7 +63,8 @@ def refine_tiled(
         temperature: See there.
         n_samples: See there.
         blocks: "sites" or a tile (h, w).
-        max_sweeps: Sweeps after which a climb stops; halos are twice as wide.
+        max_sweeps: Sweeps after which a climb stops; halos are twice as wide, and 64 pixels wider where places that
+            look alike have a say.
         seed: See there.
         device: See :func:`locpmap.infer_tiled`.
         mask: Booleans (H, W), True where a pixel is ignored.

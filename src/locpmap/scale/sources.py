@@ -107,7 +107,8 @@ class TiffFile:
         return len(self.shape)
 
     def __getitem__(self, index: Index) -> Array:
-        rows, columns, *bands = index if isinstance(index, tuple) else (index,)
+        given = index if isinstance(index, tuple) else (index,)
+        rows, columns, *bands = (*given, *[slice(None)] * (2 - len(given)))
         at = tuple(part.indices(n)[:2] for part, n in zip((rows, columns), self.shape, strict=False))
         with _opened(self.path) as file:
             try:
