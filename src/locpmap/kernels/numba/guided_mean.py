@@ -7,6 +7,8 @@ import math
 import numpy as np
 from numba import njit
 
+VANISHED = np.float32(17)  # weights of exp(-17) and below are lost in rounding beside the pixel's own, 1
+
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def guided_mean(values, image, counted, steps, sharpness, out, begin, stop):
@@ -26,6 +28,8 @@ def guided_mean(values, image, counted, steps, sharpness, out, begin, stop):
                 for c in range(image.shape[2]):
                     apart = image[row, column, c] - image[down, right, c]
                     square += apart * apart
+                if sharpness * square > VANISHED:
+                    continue
                 weight = math.exp(-sharpness * square)
                 weights += weight
                 for k in range(n_labels):
