@@ -48,22 +48,33 @@ def guided_log_mean(scores: Any, image: Any, masked: Any = None, variance: float
     for n, sharpness in enumerate(sharp):
         counted = xp.ones_like(scores[n, ..., 0], dtype=bool) if masked is None else ~masked[n]
         fill = _fill_tensor if is_tensor(scores) else _fill_array
-        fill(_softmax(scores[n]), xp.moveaxis(image[n], 0, -1), counted, sharpness, found[n])
-    return xp.log(found.clip(LEAST, None))
+        fill(scores[n], xp.moveaxis(image[n], 0, -1), counted, sharpness, found[n])
+    return found
 
 
-def _fill_array(values: Any, image: Any, counted: Any, sharpness: float, out: Any) -> None:
-    threads = Threads(available_threads())
-    pixels = np.ascontiguousarray(image, values.dtype)
-    given = (values, pixels, counted, STEPS, values.dtype.type(sharpness), out)
-    jobs = [(*given, begin, stop) for begin, stop in ranges(len(values), threads.n_threads)]
-    threads.map(choose_backend("numba", "cpu").guided_mean, jobs)
+def _fill_array(scores: Any, image: Any, counted: Any, sharpness: float, out: Any) -> None:
+    """A range of rows for each thread; all softmaxes come before the first mean."""
+    threads, dtype, values = Threads(available_threads()), scores.dtype, np.empty_like(scores)
+    rows = ranges(len(scores), threads.n_threads)
+    given = (values, np.ascontiguousarray(image, dtype), counted, STEPS, dtype.type(sharpness), out)
+    mean = choose_backend("numba", "cpu").guided_mean
+
+    def spread(begin: int, stop: int) -> None:
+        values[begin:stop] = _softmax(scores[begin:stop])
+
+    def gather(begin: int, stop: int) -> None:
+        mean(*given, begin, stop)
+        out[begin:stop] = np.log(out[begin:stop].clip(LEAST, None))
+
+    threads.map(spread, rows)
+    threads.map(gather, rows)
     threads.close()
 
 
-def _fill_tensor(values: Any, image: Any, counted: Any, sharpness: float, out: Any) -> None:
-    kernels = choose_backend("torch", "auto", str(values.device))
-    kernels.guided_mean(values, image, counted, STEPS, sharpness, out, 0, len(values))
+def _fill_tensor(scores: Any, image: Any, counted: Any, sharpness: float, out: Any) -> None:
+    kernels = choose_backend("torch", "auto", str(scores.device))
+    kernels.guided_mean(_softmax(scores), image, counted, STEPS, sharpness, out, 0, len(scores))
+    out.clip_(LEAST).log_()
 
 
 def _softmax(scores: Any) -> Any:

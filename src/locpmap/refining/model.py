@@ -42,10 +42,12 @@ def pooled(
     """
     if guided == 0:
         return scores
-    surroundings = guided_log_mean(scores, image, masked, variance) * np.float32(guided)
-    if own > 0:
-        return surroundings + scores * np.float32(own)
-    return namespace(scores).where(scores == -np.inf, scores, surroundings)
+    surroundings = guided_log_mean(scores, image, masked, variance)
+    surroundings *= guided
+    if own == 0:
+        return namespace(scores).where(scores == -np.inf, scores, surroundings)
+    surroundings += scores * np.float32(own)
+    return surroundings
 
 
 def compose(
@@ -74,7 +76,8 @@ def compose(
         own, guided = max(0.0, 1 + strength * (own - 1)), strength * guided
         variance = None if colours is None else colours.variance
         unary = pooled(unary, given.image, own, guided, hidden, variance)
-    unary = unary * np.float32(1 / temperature)
+    if temperature != 1:
+        unary = unary * np.float32(1 / temperature)
     squares = (None, None) if colours is None else colours.squares
     edges = [
         _edges(given, step, row / temperature, typical, hidden, mean)

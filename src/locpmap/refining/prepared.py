@@ -47,7 +47,7 @@ class Prepared:
         """As :func:`locpmap.refine`."""
         decoder = LocPMAP(n_samples, blocks=blocks, start=start, probability="conditional")
         if not self.potentials.pairwise.coupled:  # then conditional probabilities are the same for every sample
-            decoder = replace(decoder, n_samples=1)
+            decoder = replace(decoder, n_samples=1, temperature=0.0)
         return infer(self.potentials, decoder, seed=seed, device=device, progress=progress)
 
     @cached_property
