@@ -9,12 +9,12 @@ import numpy as np
 from locpmap.arrays import is_tensor, namespace
 from locpmap.kernels import choose_backend
 from locpmap.kernels.threads import Threads, available_threads, ranges
+from locpmap.refining.scoring import softmax
 
 RANGE = 0.1  # squared distances of colours that still count, in units of the image's variance
 RADII = (8, 16, 32, 64)  # pixels
 N_DIRECTIONS = 8
 LEAST = 1e-6  # means below it count as this much
-LOWEST = -1e38
 
 
 def guided_log_mean(scores: Any, image: Any, masked: Any = None, variance: float | None = None) -> Any:
@@ -60,7 +60,7 @@ def _fill_array(scores: Any, image: Any, counted: Any, sharpness: float, out: An
     mean = choose_backend("numba", "cpu").guided_mean
 
     def spread(begin: int, stop: int) -> None:
-        values[begin:stop] = _softmax(scores[begin:stop])
+        values[begin:stop] = softmax(scores[begin:stop])
 
     def gather(begin: int, stop: int) -> None:
         mean(*given, begin, stop)
@@ -73,16 +73,8 @@ def _fill_array(scores: Any, image: Any, counted: Any, sharpness: float, out: An
 
 def _fill_tensor(scores: Any, image: Any, counted: Any, sharpness: float, out: Any) -> None:
     kernels = choose_backend("torch", "auto", str(scores.device))
-    kernels.guided_mean(_softmax(scores), image, counted, STEPS, sharpness, out, 0, len(scores))
+    kernels.guided_mean(softmax(scores), image, counted, STEPS, sharpness, out, 0, len(scores))
     out.clip_(LEAST).log_()
-
-
-def _softmax(scores: Any) -> Any:
-    """Over the last axis, in NumPy or torch; nothing is likely where every label is forbidden."""
-    xp = namespace(scores)
-    top = xp.amax(scores, -1)[..., None].clip(LOWEST, None)
-    exponentials = xp.exp(scores - top)
-    return exponentials / exponentials.sum(-1)[..., None].clip(1, None)
 
 
 def _variance(colours: Any) -> float:

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.arrays import namespace
 from locpmap.metrics import LEAST
 
 Array = npt.NDArray[Any]
+LOWEST = -1e38  # scores below it are as good as -inf
 N_BINS = 15  # as in metrics.expected_calibration_error
 
 
@@ -86,7 +88,8 @@ def difference(new: Sequence[Score], old: Sequence[Score], metric: Callable[[Sco
     return metric(whole_new) - metric(whole_old), float(np.sqrt((n - 1) * np.var(without)))
 
 
-def softmax(logits: Array) -> Array:
-    """Over the last axis."""
-    p = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return np.asarray(p / p.sum(axis=-1, keepdims=True))
+def softmax(logits: Any) -> Any:
+    """Over the last axis, of NumPy or torch; nothing is likely where every label is forbidden."""
+    xp = namespace(logits)
+    p = xp.exp(logits - xp.amax(logits, -1)[..., None].clip(LOWEST, None))
+    return p / p.sum(-1)[..., None].clip(1, None)
