@@ -70,6 +70,19 @@ def test_site_losses(form: str, shape: Any, n_samples: int) -> None:
     check(mine, truth, (field.scores, *edges), 1e-12)
 
 
+@pytest.mark.parametrize("max_sweeps", [1, 50])
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 2, 1, 1), (1, 4, 9, 2)])
+@pytest.mark.parametrize("form", FORMS)
+def test_climbs(form: str, shape: Any, max_sweeps: int) -> None:
+    logits, terms, labels = draw(form, shape, STEPS["far"])
+    field = make_field(logits.detach(), [term.detach() for term in terms], labels, -1, STEPS["far"])
+    generator = torch.Generator().manual_seed(0)
+    perturbed = field.scores + torch.randn((3, *field.scores.shape), generator=generator).to(DEVICE)
+    start = torch.randint(shape[1], (3, *labels.shape), generator=generator).to(DEVICE).masked_fill(labels == -1, -1)
+    found = fused.climb(field, perturbed, start.clone(), max_sweeps)
+    assert found.equal(fused.climb_of_operations(field, perturbed, start, max_sweeps))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_lower_precision(dtype: Any) -> None:
     logits, terms, labels = draw("weights", (2, 3, 4, 5), STEPS["nearest"], dtype)

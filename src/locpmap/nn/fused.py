@@ -29,6 +29,35 @@ def site_losses_of_operations(field: Field, samples: Tensor) -> Tensor:
     return torch.where(field.labels == VOID, 0, math.log(len(samples)) - (-losses).logsumexp(0))
 
 
+def climb(field: Field, perturbed: Tensor, labels: Tensor, max_sweeps: int) -> Tensor:
+    """Local maxima of perturbed scores (M, N, H, W, K) from labels (M, N, H, W), which are not kept; -1 stays.
+
+    Red-black, all samples and images at once, until a sweep changes nothing or ``max_sweeps`` have been made.
+    """
+    if kernels_run_on(perturbed.device.type):
+        edges = [edges.values for edges in field.edges]
+        steps = [by for step in field.steps for by in step]
+        scores, labels = perturbed.contiguous(), labels.contiguous()
+        import_module("locpmap.kernels.triton.climb_grid").climb_grid(scores, edges, steps, max_sweeps, labels)
+        return labels
+    return climb_of_operations(field, perturbed, labels, max_sweeps)
+
+
+def climb_of_operations(field: Field, perturbed: Tensor, labels: Tensor, max_sweeps: int) -> Tensor:
+    """The same by torch's operations, which ask the device after every sweep whether there was a change."""
+    noisy, void = field._replace(scores=perturbed), labels == VOID
+    rows, columns = (torch.arange(n, device=labels.device) for n in labels.shape[-2:])
+    black = (rows[:, None] + columns) % 2 == 1
+    for _ in range(max_sweeps):
+        before = labels
+        for colour in (~black, black):
+            best = local_scores(noisy, labels).argmax(-1)
+            labels = torch.where(colour & ~void, best, labels)
+        if torch.equal(labels, before):
+            break
+    return labels
+
+
 def row_log_partitions(scores: Tensor, edges: Edges, joined: Tensor) -> Tensor:
     """The log partition of every row as a chain, (N, H), cut where neighbours are not ``joined`` (N, H, W-1)."""
     if kernels_run_on(scores.device.type):

@@ -71,23 +71,26 @@ def launch(
 ) -> tuple[tuple[int], tuple[int, ...], dict[str, Any]]:
     """The grid of a launch, the sizes and the constants of both kernels."""
     n_images, height, width, n_labels = scores.shape
+    constants = constants_of(n_labels, edges, steps, least)
+    n_tiles = n_images * triton.cdiv(height * width, constants["ITEMS"])
+    sizes = (n_images, height, width, len(samples), n_tiles, *(scores.stride(axis) for axis in (0, 2, 3)))
+    constants |= {"LOG_SAMPLES": math.log(len(samples)), "ONE_SAMPLE": len(samples) == 1}
+    return (min(MAX_PROGRAMS // constants["num_warps"], n_tiles),), sizes, constants
+
+
+def constants_of(n_labels: int, edges: Sequence[Tensor], steps: Sequence[int], least: int = 1) -> dict[str, Any]:
+    """What kernels are compiled for, with at least so many lanes for labels."""
     lanes = max(least, triton.next_power_of_2(n_labels))
     warps = max(1 if least == 1 else 4, lanes // LABELS_OF_A_WARP)  # several multiply matrices better than one
-    items = max(32, warps * CELLS // lanes)
-    n_tiles = n_images * triton.cdiv(height * width, items)
-    sizes = (n_images, height, width, len(samples), n_tiles, *(scores.stride(axis) for axis in (0, 2, 3)))
-    constants = {
+    return {
         "STEPS": tuple(zip(steps[::2], steps[1::2], strict=True)),
         "TABLES": tuple(edge.dim() == 5 for edge in edges),
         "N_STEPS": len(edges),
-        "LOG_SAMPLES": math.log(len(samples)),
-        "ONE_SAMPLE": len(samples) == 1,
         "N_LABELS": n_labels,
         "LABELS": lanes,
-        "ITEMS": items,
+        "ITEMS": max(32, warps * CELLS // lanes),
         "num_warps": warps,
     }
-    return (min(MAX_PROGRAMS // warps, n_tiles),), sizes, constants
 
 
 @triton.jit
@@ -114,6 +117,43 @@ def edge_at(terms, n, row, column):
 
 
 @triton.jit
+def local_scores(
+    alone,
+    terms,
+    around_ptr,
+    n,
+    row,
+    column,
+    inside,
+    height,
+    width,
+    STEPS: tl.constexpr,
+    TABLES: tl.constexpr,
+    N_STEPS: tl.constexpr,
+    N_LABELS: tl.constexpr,
+    LABELS: tl.constexpr,
+):
+    """The scores of labels with what the image's labels around add to them, (ITEMS, LABELS)."""
+    k = tl.arange(0, LABELS)[None, :]
+    scores = alone
+    for s in tl.static_range(N_STEPS):
+        for end in tl.static_range(2):
+            there, pixel, at_row, at_column = along(row, column, inside, height, width, STEPS[s][0], STEPS[s][1], end)
+            other = tl.load(around_ptr + pixel, mask=there, other=-1).to(tl.int32)
+            there = there & (other >= 0) & (other < N_LABELS)
+            at = edge_at(terms[s], n, at_row, at_column)
+            if TABLES[s]:
+                own_label = terms[s].first if end == 0 else terms[s].second
+                other_label = terms[s].second if end == 0 else terms[s].first
+                cell = (at + other * other_label)[:, None] + k * own_label
+                scores += tl.load(cell, mask=there[:, None] & (k < N_LABELS), other=0.0)
+            else:
+                weight = tl.load(at, mask=there, other=0.0)
+                scores += tl.where(k == other[:, None], weight[:, None], 0.0)
+    return scores
+
+
+@triton.jit
 def log_conditionals(
     alone,
     terms,
@@ -131,22 +171,10 @@ def log_conditionals(
     LABELS: tl.constexpr,
 ):
     """``log p(k | neighbours)``, (ITEMS, LABELS), from scores alone (-inf beyond K) and the image's labels around."""
-    k = tl.arange(0, LABELS)[None, :]
-    scores = alone
-    for s in tl.static_range(N_STEPS):
-        for end in tl.static_range(2):
-            there, pixel, at_row, at_column = along(row, column, inside, height, width, STEPS[s][0], STEPS[s][1], end)
-            other = tl.load(around_ptr + pixel, mask=there, other=-1).to(tl.int32)
-            there = there & (other >= 0) & (other < N_LABELS)
-            at = edge_at(terms[s], n, at_row, at_column)
-            if TABLES[s]:
-                own_label = terms[s].first if end == 0 else terms[s].second
-                other_label = terms[s].second if end == 0 else terms[s].first
-                cell = (at + other * other_label)[:, None] + k * own_label
-                scores += tl.load(cell, mask=there[:, None] & (k < N_LABELS), other=0.0)
-            else:
-                weight = tl.load(at, mask=there, other=0.0)
-                scores += tl.where(k == other[:, None], weight[:, None], 0.0)
+    scores = local_scores(
+        *(alone, terms, around_ptr, n, row, column, inside, height, width),
+        *(STEPS, TABLES, N_STEPS, N_LABELS, LABELS),
+    )
     scores -= tl.max(scores, axis=1, keep_dims=True)
     return scores - tl.log(tl.sum(tl.exp(scores), axis=1, keep_dims=True))
 
