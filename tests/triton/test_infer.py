@@ -144,6 +144,49 @@ def test_memory_that_runs_out_when_samples_are_counted(
         infer(pot, **how)
 
 
+OPERATIONS = {
+    "mean_field": "mean_field",
+    "lbp": "pass_linear",
+    "max_product": "pass_messages",
+    "trw": "pass_messages",
+    "annealing": "gibbs",
+    "icm": "climb_sites",
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy warns of log 0
+@pytest.mark.parametrize("method", OPERATIONS)
+def test_memory_that_runs_out_without_samples(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three images, of which memory holds one: all of them as they come out of one run, statuses and all."""
+    unary = np.random.default_rng(0).normal(size=(3, 2, 3, 2)).astype(np.float32)
+    pot = Potentials.grid(unary, 0.4)
+    how: dict[str, Any] = {"backend": "triton", "n_sweeps" if method == "annealing" else "max_sweeps": 2}
+    truth = infer(pot, method, first_image=7, **how)
+    monkeypatch.setattr("locpmap.kernels._backend", Backend)
+    module, operation = import_module(f"locpmap.kernels.triton.{OPERATIONS[method]}"), OPERATIONS[method]
+    kernel, asked = getattr(module, operation), []
+
+    def with_little_memory(model: Any, *given: Any, **named: Any) -> Any:
+        asked.append(len(model.unary))
+        if len(model.unary) > 1:
+            raise torch.OutOfMemoryError("no room")
+        return kernel(model, *given, **named)
+
+    monkeypatch.setattr(module, operation, with_little_memory)
+    mine = infer(pot, method, first_image=7, **how)
+    assert asked[:2] == [3, 1]
+    assert 2 in asked
+    np.testing.assert_array_equal(mine.labels, truth.labels)
+    for name in ("probability", "log_partition"):
+        if getattr(truth, name) is not None:
+            np.testing.assert_array_equal(getattr(mine, name), getattr(truth, name))
+    assert (mine.status, mine.n_sweeps) == (truth.status, truth.n_sweeps)
+
+    if method == "icm":  # labels to begin with are those of all images
+        with pytest.raises(torch.OutOfMemoryError):
+            infer(pot, method, start=np.zeros((3, 2, 3), int), **how)
+
+
 def test_conditionals_are_added_all_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch's operations take sites with many neighbours apart from others, and each part needs memory."""
     module = import_module("locpmap.kernels.torch.conditionals")

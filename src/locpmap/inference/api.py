@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from locpmap.arrays import Restore, Stopwatch, cast, current_device, namespace
 from locpmap.errors import InputError, InputTypeError, unknown, whole_number
-from locpmap.inference.decoder import Climbs, Decoder, Outcome, Problem, Progress, at_least, check_flags, drive, within
+from locpmap.inference.decoder import Climbs, Decoder, Outcome, Problem, Progress, at_least, check_flags, within
+from locpmap.inference.memory import drive_in_memory
 from locpmap.inference.placement import place
 from locpmap.inference.registry import DECODERS, options_of
 from locpmap.kernels.reference.scores import total_scores
@@ -21,6 +22,7 @@ from locpmap.noise import key_of
 from locpmap.potentials import Potentials
 from locpmap.result import Ending, Result, Status
 
+PLAIN = (bool, int, float, str)
 # What `infer` itself takes by name: a misspelt one ends up among the decoder's options.
 ARGUMENTS = ("seed", "backend", "device", "first_image", "max_seconds", "n_threads", "progress")
 
@@ -85,7 +87,7 @@ def infer(
         problem = Problem(potentials.to(kernels.device), kernels, threads, key, first_image)
         with current_device(problem.potentials.unary):
             watch = Stopwatch(problem.potentials.unary, began)
-            outcome, status = drive(decoder, problem, max_seconds, progress)
+            outcome, status = drive_in_memory(decoder, problem, max_seconds, progress)
             watch.stop()
     finally:
         threads.close()
@@ -97,13 +99,24 @@ def configure(method: str | Decoder, options: dict[str, Any], arguments: Sequenc
     if isinstance(method, Decoder):
         if options:
             raise InputError(f"method is already configured, so {', '.join(options)} cannot be given beside it")
-        decoder = method
-    else:
-        known = options_of(known_method(method))
-        for option in options:
-            if option not in known:
-                raise unknown(f"option of {method}", option, [*known, *arguments])
-        decoder = DECODERS[method](**options)
+        check_flags(method)
+        return method
+    known = options_of(known_method(method))
+    for option in options:
+        if option not in known:
+            raise unknown(f"option of {method}", option, [*known, *arguments])
+    if all(value is None or type(value) in PLAIN for value in options.values()):
+        return _configured(DECODERS[method], **options)
+    return _checked(DECODERS[method], options)
+
+
+@lru_cache(maxsize=64, typed=True)  # a decoder never changes, and checking its options takes as long as a launch
+def _configured(kind: type[Decoder], **options: Any) -> Decoder:
+    return _checked(kind, options)
+
+
+def _checked(kind: type[Decoder], options: dict[str, Any]) -> Decoder:
+    decoder = kind(**options)
     check_flags(decoder)
     return decoder
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from locpmap.arrays import cast, namespace, place_beside
 from locpmap.errors import InputError
 from locpmap.inference.decoder import Climbs, Outcome, Problem
+from locpmap.inference.memory import out_of_memory
 from locpmap.kernels.perturbation import GIVEN
 from locpmap.kernels.reference.conditionals import UNIT
 from locpmap.kernels.threads import ranges
@@ -204,14 +205,12 @@ def round_sizes(problem: Problem, most: int, held: int) -> tuple[int, int]:
 
 def gpu_room(device: Any) -> int:
     """Bytes that a round may take: a quarter of the GPU's memory."""
-    if device.type != "cuda":
-        return ROUND_BYTES
-    return int(import_module("torch").cuda.get_device_properties(device).total_memory // 4)
+    return ROUND_BYTES if device.type != "cuda" else _memory_of(device) // 4
 
 
-def out_of_memory(error: RuntimeError) -> bool:
-    """Whether torch found no memory on its device; by the error's name, for torch may not be there."""
-    return type(error).__name__ == "OutOfMemoryError"
+@cache
+def _memory_of(device: Any) -> int:
+    return int(import_module("torch").cuda.get_device_properties(device).total_memory)
 
 
 def halved(lo: int, hi: int, first: int, count: int) -> list[Job]:
