@@ -60,7 +60,8 @@ class Stopwatch:
         self._array, self._began = array, began
         self._events: list[Any] = []
         if is_tensor(array) and array.device.type == "cuda":
-            self._stream = sys.modules["torch"].cuda.current_stream()
+            # By number, for to find that of a device takes longer than the rest.
+            self._stream = sys.modules["torch"].cuda.current_stream(array.device.index)
             self._mark()
         self._host = time.perf_counter() - began
 

@@ -8,6 +8,7 @@ stopping and timing live in :func:`drive` and nowhere else.
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -195,7 +196,7 @@ def within(name: str, value: Any, low: float, high: float = np.inf, *, open_low:
         number = float(value)
     except OverflowError:  # a whole number beyond all floats
         number = np.inf
-    if not (low < number if open_low else low <= number) or not number <= high or np.isinf(number):
+    if not (low < number if open_low else low <= number) or not number <= high or math.isinf(number):
         bound = f"above {low:g}" if open_low else f"at least {low:g}"
         limit = f" and at most {high:g}" if high < np.inf else ""
         raise InputError(f"{name} is {value}, expected a number {bound}{limit}")
