@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import Restore, Stopwatch, cast, current_device, namespace
+from locpmap.arrays import Stopwatch, cast, current_device, namespace
 from locpmap.errors import InputError, InputTypeError, unknown, whole_number
+from locpmap.inference.best import scores_of
 from locpmap.inference.decoder import Climbs, Decoder, Outcome, Problem, Progress, at_least, check_flags, within
 from locpmap.inference.memory import drive_in_memory
 from locpmap.inference.placement import place
 from locpmap.inference.registry import DECODERS, options_of
-from locpmap.kernels.reference.scores import total_scores
 from locpmap.kernels.threads import Threads, available_threads
 from locpmap.noise import key_of
 from locpmap.potentials import Potentials
@@ -89,6 +89,9 @@ def infer(
             watch = Stopwatch(problem.potentials.unary, began)
             outcome, status = drive_in_memory(decoder, problem, max_seconds, progress)
             watch.stop()
+            outcome.labels = cast(outcome.labels, "int64")
+            if potentials.forbids_pairs and bool((scores_of(problem, outcome.labels) == -np.inf).any()):
+                status = Status.FORBIDDEN
     finally:
         threads.close()
     return _result(potentials, problem, decoder, outcome, status, watch)
@@ -140,11 +143,7 @@ def _result(
     potentials: Potentials, problem: Problem, decoder: Decoder, outcome: Outcome, status: Status, watch: Stopwatch
 ) -> Result:
     """Flat arrays back in the caller's shape and kind, with masked sites marked."""
-    labels, probability, samples = cast(outcome.labels, "int64"), outcome.probability, outcome.samples
-    if potentials.forbids_pairs:
-        host = potentials.to(None)
-        if np.isneginf(total_scores(host.model, Restore()(labels))).any():
-            status = Status.FORBIDDEN
+    labels, probability, samples = outcome.labels, outcome.probability, outcome.samples
     ending = partial(_ending, outcome.climbs or outcome.n_sweeps, status, watch)
     masked = problem.potentials.masked
     if masked is not None:
