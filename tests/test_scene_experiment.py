@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import log_softmax
+from scipy.special import log_softmax, softmax
 
 import locpmap as lp
 from locpmap import experiments
@@ -19,6 +19,7 @@ from locpmap.experiments.decoders import DECODERS
 from locpmap.experiments.scenes import experiment as scene_experiment
 from locpmap.experiments.scenes.canvas import crf_on_canvas, on_canvas
 from locpmap.experiments.scenes.experiment import STANFORD, SceneData, SceneLabeling
+from locpmap.experiments.scenes.store import UnaryStore
 from locpmap.refining.weights import Weights
 
 from .command import Run
@@ -232,6 +233,33 @@ def test_places_that_look_alike_have_a_say(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.scores(name), potentials.unflatten(potentials.unary), atol=1e-5)
     again = kept.models["alike"].load(kept.stages.path(f"{case.name}/alike/fit", ".safetensors"), case, kept, "cpu")
     np.testing.assert_array_equal(again.probability(case.test.inputs), found.probability(case.test.inputs))
+
+
+def test_two_networks_are_asked_together(tmp_path: Path) -> None:
+    """The mean of their logits: of test scenes by both, with the couplings of the one that has some."""
+    kept = fits_of(tmp_path, "pretrained")
+    case, base, joint = kept.case, kept.fitted("unaries"), kept.fitted("joint")
+    both, beside = kept.fitted("two-networks"), kept.fitted("joint-beside")
+    test, held_out = (case.names(part.inputs)[0] for part in (case.test, case.held_out))
+    number, earlier = case.test.inputs[0], UnaryStore(base.stores["held_out"])
+    network = networks.load_network(base.network("held_out"))
+    said = networks.predict_logits(network, case.data.scenes[number][1])
+    np.testing.assert_allclose(earlier[test], said, atol=2e-3)  # kept in half precision
+    earlier.put(test, base.scores(test) + 1)
+    np.testing.assert_allclose(both.scores(test), base.scores(test) + 0.5, atol=2e-3)
+    np.testing.assert_array_equal(both.scores(held_out), base.scores(held_out))
+    scale = kept.fitted("scaled").scale
+    expected = softmax(scale * both.logits(case.test.inputs), axis=-1)
+    np.testing.assert_allclose(both.probability(case.test.inputs), expected, atol=1e-6)
+
+    _, own_weights = joint.terms(number)
+    joint._kept[number] = base.scores(test) + 1, own_weights
+    logits, weights = beside.terms(number)
+    np.testing.assert_allclose(logits, base.scores(test) + 0.5, atol=1e-5)
+    for one, other in zip(weights, own_weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    again = kept.models["joint-beside"].load(tmp_path, case, kept, "cpu")
+    np.testing.assert_array_equal(again.probability(case.test.inputs), beside.probability(case.test.inputs))
 
 
 @pytest.mark.parametrize("level", ["boosted", "deeplab"])

@@ -7,15 +7,17 @@ from typing import Any
 from locpmap.experiments.decoders import FAR_SCENE_DECODERS, FEW_DECODERS, NETWORK_DECODERS, SCENE_DECODERS
 from locpmap.experiments.model import Model
 from locpmap.experiments.scenes.alike import PooledModel
+from locpmap.experiments.scenes.ensemble import JointBesideModel, TwoNetworksModel
 from locpmap.experiments.scenes.joint import JointModel
 from locpmap.experiments.scenes.pairwise import SceneCRFModel
 from locpmap.experiments.scenes.unaries import ScaledModel, UnariesModel
 
-BASE = "unaries"
+BASE, SCALED, JOINT = "unaries", "scaled", "joint"
 ALIKE = "alike"
 PL_NETWORK = "pl-network"
 NETWORKS = ("deeplab", "pretrained")
 PAPERS = ("deeplab",)
+BEST = ("pretrained",)
 NEAR = [[0, 1], [1, 0]]
 FAR = [*NEAR, [0, 9], [9, 0], [0, 25], [25, 0]]
 
@@ -41,7 +43,7 @@ SCENE_MODELS: tuple[Model, ...] = (
         decoders=NETWORK_DECODERS,
     ),
     ScaledModel(
-        name="scaled",
+        name=SCALED,
         learning="cross-entropy",
         title="Unaries alone, temperature scaled",
         says="The same scores times the number that makes held-out scenes likeliest: no label changes.",
@@ -136,7 +138,7 @@ SCENE_MODELS: tuple[Model, ...] = (
         decoders=FEW_DECODERS,
     ),
     JointModel(
-        name="joint",
+        name=JOINT,
         learning="consistent",
         title="Network and couplings, jointly",
         says="A network goes on together with couplings that it predicts for neighbours 1, 9 and 25 pixels away, with"
@@ -144,6 +146,25 @@ SCENE_MODELS: tuple[Model, ...] = (
         settings={"steps": FAR, "recipe": GO_ON, "n_samples": 8, "max_sweeps": 10},
         levels=NETWORKS,
         needs=(BASE,),
+        decoders=("argmax", *FAR_SCENE_DECODERS),
+    ),
+    TwoNetworksModel(
+        name="two-networks",
+        learning="cross-entropy",
+        title="Two networks alone, temperature scaled",
+        says="The mean of what the networks say that learned from 480 and from all 600 scenes: the next model without"
+        " its couplings.",
+        levels=BEST,
+        needs=(BASE, SCALED),
+        decoders=NETWORK_DECODERS,
+    ),
+    JointBesideModel(
+        name="joint-beside",
+        learning="consistent",
+        title="Network and couplings, jointly, beside the network",
+        says="The jointly learned couplings, on the mean of their network's logits and those of the unaries.",
+        levels=BEST,
+        needs=(BASE, JOINT),
         decoders=("argmax", *FAR_SCENE_DECODERS),
     ),
 )

@@ -153,7 +153,7 @@ STANFORD = SceneLabeling(
     n_seeds=3,
     models=(
         *("unaries", "scaled", "pl-edges", "pl-colour", "consistent-edges", "consistent-colour", "consistent-far"),
-        *("alike", "alike-edges", "pl-network", "pl-network-edges", "joint"),
+        *("alike", "alike-edges", "pl-network", "pl-network-edges", "joint", "two-networks", "joint-beside"),
     ),
     ablated=(),
     paper=paper.SCENES,

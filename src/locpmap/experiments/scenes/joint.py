@@ -88,7 +88,7 @@ class FittedJoint(Fitted):
         self._kept: dict[int, tuple[Array, list[Array]]] = {}  # logits and weights of scenes, which decoders ask again
 
     def potentials(self, inputs: Array) -> Potentials:
-        every = [self._run(number) for number in inputs]
+        every = [self.terms(number) for number in inputs]
         return crf_on_canvas(
             [logits for logits, _ in every],
             [weights for _, weights in every],
@@ -98,9 +98,10 @@ class FittedJoint(Fitted):
 
     def probability(self, inputs: Array) -> Array:
         """Of the network without its couplings."""
-        return softmax(self.case.canvas([self._run(number)[0] for number in inputs], 0.0), axis=-1)
+        return softmax(self.case.canvas([self.terms(number)[0] for number in inputs], 0.0), axis=-1)
 
-    def _run(self, number: int) -> tuple[Array, list[Array]]:
+    def terms(self, number: int) -> tuple[Array, list[Array]]:
+        """Logits and weights of a scene."""
         if number not in self._kept:
             image = self.case.data.scenes[number][1]
             scales = (1.0,) if self.case.experiment.fast else SCALES

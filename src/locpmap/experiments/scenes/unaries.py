@@ -141,21 +141,34 @@ class UnariesModel(Model):
         device: str,
         progress: Progress,
     ) -> UnaryStore:
-        from locpmap.experiments.scenes.unseen import unseen_logits
+        return network_logits(case, learn, predict, store, device, progress, **self.settings)
 
-        return unseen_logits(
-            case.level,
-            case.data.scenes,
-            learn,
-            predict,
-            store.cache / "networks",
-            seed=case.seed,
-            device=device,
-            progress=progress,
-            fast=case.experiment.fast,
-            weights_folder=case.data.folder,
-            **self.settings,
-        )
+
+def network_logits(
+    case: SceneCase,
+    learn: Sequence[str],
+    predict: Sequence[str],
+    store: Fits,
+    device: str,
+    progress: Progress,
+    **settings: Any,
+) -> UnaryStore:
+    """What the network of the case's kind that learned from some scenes says of others."""
+    from locpmap.experiments.scenes.unseen import unseen_logits
+
+    return unseen_logits(
+        case.level,
+        case.data.scenes,
+        learn,
+        predict,
+        store.cache / "networks",
+        seed=case.seed,
+        device=device,
+        progress=progress,
+        fast=case.experiment.fast,
+        weights_folder=case.data.folder,
+        **settings,
+    )
 
 
 class _Steps(Silent):

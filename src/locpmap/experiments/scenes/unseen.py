@@ -24,7 +24,7 @@ from locpmap.experiments.scenes.training import RECIPES, Progress, SceneRecipe, 
 from locpmap.experiments.stages import digest, resumed
 from locpmap.nn.training import choose_device
 
-SCALES = (0.75, 1.0, 1.25)  # at which a scene is looked at, and at its mirror image
+SCALES = (0.75, 1.0, 1.25, 1.5)  # at which a scene is looked at, and at its mirror image; by held-out scenes
 
 
 def unseen_logits(
