@@ -1,5 +1,6 @@
 """Time decoding and learning on a GPU, with everything resident there: `python -m benchmarks.gpu`."""
 
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -66,6 +67,7 @@ def main(
     task: Annotated[list[str] | None, typer.Option(help="A task to run; may be given several times.")] = None,
     row: Annotated[list[str] | None, typer.Option(help="A row to run; may be given several times.")] = None,
     peers: Annotated[Path | None, typer.Option(help="A folder with clones of ConvCRF and DenseCRF.")] = None,
+    peers_of: Annotated[Path | None, typer.Option(help="A record of this card, whose peers are not run again.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the tasks.")] = 0,
     output: Annotated[Path | None, typer.Option(help="Where to write the JSON.")] = None,
 ) -> None:
@@ -81,10 +83,15 @@ def main(
         f" Philox {ceilings.philox_per_s / 1e9:.0f} G calls/s; {machine.git_version()}, seed {seed}"
     )
     target = output if task or row else output or RESULTS / f"gpu-{card_name()}.json"
+    earlier = json.loads(peers_of.read_text()) if peers_of else None
+    if earlier and earlier["machine"]["gpu"] != here["gpu"]:
+        typer.echo(f"{peers_of} is of {earlier['machine']['gpu']}, expected one of {here['gpu']}", err=True)
+        raise typer.Exit(2)
 
     def keep(results: dict[str, Any], learning: dict[str, Any]) -> None:
         if target:
             about = machine.provenance("benchmarks.gpu", seed, here) | {"peers": [name for name, _, _ in PEERS]}
+            about |= {"peers_of": {name: earlier[name] for name in ("git", "date")}} if earlier else {}
             measured = {"ceilings": asdict(ceilings), "results": results, "learning": learning}
             write_record(target, about | measured, judge(results, learning))
 
@@ -98,7 +105,7 @@ def main(
                 rows[name] = ours(potentials, problem, method, options)
         for name, prepare, tasks in PEERS:
             if label in tasks and name in (row or [name]):
-                rows[name] = peer(prepare, problem, peers)
+                rows[name] = earlier["results"][label][name] if earlier else peer(prepare, problem, peers)
         if "n_sweeps" in (plain := rows.get("locpmap", {})):
             floor = locpmap_floor(potentials, N_SAMPLES, plain["n_sweeps"], ceilings)
             plain["floor"] = floor.record()

@@ -34,14 +34,15 @@ def rewritten(page: str, record: dict[str, Any], tests: dict[str, Any] | None) -
 def sections(record: dict[str, Any], tests: dict[str, Any] | None) -> list[str]:
     """Paragraphs and tables in Markdown."""
     results, ceilings = record["results"], record["ceilings"]
-    peers = record["peers"]
+    peers, measured = record["peers"], record.get("peers_of")
+    when = f", measured at commit {measured['git']}, {measured['date']}" if measured else ""
     ours = dict.fromkeys(name for rows in results.values() for name in rows if name not in peers)
     parts = [
         f"{record['machine']['gpu']}, commit {record['git']}, {record['date']}, torch {record['versions']['torch']},"
         f" Triton {record['versions'].get('triton', '?')}. Milliseconds between CUDA events around a call, medians:",
         _table(["", *results], ([name, *(_ms(results[task].get(name)) for task in results)] for name in ours)),
-        "The same inputs on the same card with something else (accuracy is the share of pixels labelled as in the"
-        " truth; the network's logits alone give .93):",
+        f"The same inputs on the same card with something else{when} (accuracy is the share of pixels labelled as in"
+        " the truth; the network's logits alone give .93):",
         _peers(results, peers),
         "The targets:",
         _table(["target", "at most", "measured", ""], (_verdict(verdict) for verdict in record["targets"])),
