@@ -19,7 +19,7 @@ from benchmarks import machine
 from benchmarks.gpu_ceilings import Ceilings, locpmap_floor
 from benchmarks.gpu_clock import card, card_name, in_a_row, kernels, measure
 from benchmarks.gpu_learning import gradient_rows
-from benchmarks.gpu_peers import PEERS, Run
+from benchmarks.gpu_peers import OWN_PEER, PEERS, Run
 from benchmarks.gpu_report import print_floors, print_learning, print_task
 from benchmarks.report import print_verdicts, write_record
 from benchmarks.targets import Verdict
@@ -84,14 +84,16 @@ def main(
     )
     target = output if task or row else output or RESULTS / f"gpu-{card_name()}.json"
     earlier = json.loads(peers_of.read_text()) if peers_of else None
-    if earlier and earlier["machine"]["gpu"] != here["gpu"]:
-        typer.echo(f"{peers_of} is of {earlier['machine']['gpu']}, expected one of {here['gpu']}", err=True)
+    if earlier and (came := (earlier["machine"]["gpu"], earlier["seed"])) != (here["gpu"], seed):
+        typer.echo(f"{peers_of} is of {came[0]}, seed {came[1]}, expected {here['gpu']}, seed {seed}", err=True)
         raise typer.Exit(2)
+    known = earlier["results"] if earlier else {}
 
     def keep(results: dict[str, Any], learning: dict[str, Any]) -> None:
         if target:
             about = machine.provenance("benchmarks.gpu", seed, here) | {"peers": [name for name, _, _ in PEERS]}
-            about |= {"peers_of": {name: earlier[name] for name in ("git", "date")}} if earlier else {}
+            if earlier:
+                about["peers_of"] = earlier.get("peers_of") or {name: earlier[name] for name in ("git", "date")}
             measured = {"ceilings": asdict(ceilings), "results": results, "learning": learning}
             write_record(target, about | measured, judge(results, learning))
 
@@ -105,7 +107,8 @@ def main(
                 rows[name] = ours(potentials, problem, method, options)
         for name, prepare, tasks in PEERS:
             if label in tasks and name in (row or [name]):
-                rows[name] = earlier["results"][label][name] if earlier else peer(prepare, problem, peers)
+                found = known.get(label, {}).get(name) if name != OWN_PEER else None
+                rows[name] = found or peer(prepare, problem, peers)
         if "n_sweeps" in (plain := rows.get("locpmap", {})):
             floor = locpmap_floor(potentials, N_SAMPLES, plain["n_sweeps"], ceilings)
             plain["floor"] = floor.record()

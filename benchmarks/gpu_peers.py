@@ -152,8 +152,9 @@ def _module(folder: Path, name: str) -> Any:
 
 
 # (row, prepare(task, folder of --peers), tasks)
+OWN_PEER = "torch backend"  # which changes with this library
 PEERS: list[tuple[str, Callable[[Task, Path | None], Run], tuple[str, ...]]] = [
-    ("torch backend", lambda task, _: torch_backend(task), ("T2", "T3")),
+    (OWN_PEER, lambda task, _: torch_backend(task), ("T2", "T3")),
     ("torch, a few lines", lambda task, _: torch_lines(task), ("T2", "T3")),
     ("the same, torch.compile", lambda task, _: torch_lines(task, compiled=True), ("T2", "T3")),
     ("ConvCRF 7×7", lambda task, folder: conv_crf(task, folder, 1), ("T2", "T3")),

@@ -49,7 +49,7 @@ def test_models_that_forbid_no_pairs_pay_nothing(pairwise: Any, monkeypatch: pyt
     def refuse(*_: Any) -> None:
         raise AssertionError("scores were computed")
 
-    monkeypatch.setattr("locpmap.inference.api.total_scores", refuse)
+    monkeypatch.setattr("locpmap.inference.memory.scores_of", refuse)
     assert infer(Potentials.grid(noisy(3, 3), pairwise), "icm", backend="reference").converged
     with pytest.raises(AssertionError, match="scores were computed"):
         infer(Potentials.grid(noisy(3, 3), APART), "icm", backend="reference")

@@ -150,6 +150,7 @@ OPERATIONS = {
     "max_product": "pass_messages",
     "trw": "pass_messages",
     "annealing": "gibbs",
+    "gibbs": "gibbs",
     "icm": "climb_sites",
 }
 
@@ -160,7 +161,8 @@ def test_memory_that_runs_out_without_samples(method: str, monkeypatch: pytest.M
     """Three images, of which memory holds one: all of them as they come out of one run, statuses and all."""
     unary = np.random.default_rng(0).normal(size=(3, 2, 3, 2)).astype(np.float32)
     pot = Potentials.grid(unary, 0.4)
-    how: dict[str, Any] = {"backend": "triton", "n_sweeps" if method == "annealing" else "max_sweeps": 2}
+    few = {"annealing": {"n_sweeps": 2}, "gibbs": {"n_samples": 2, "burn_in": 1, "keep_samples": True}}
+    how: dict[str, Any] = {"backend": "triton"} | few.get(method, {"max_sweeps": 2})
     truth = infer(pot, method, first_image=7, **how)
     monkeypatch.setattr("locpmap.kernels._backend", Backend)
     module, operation = import_module(f"locpmap.kernels.triton.{OPERATIONS[method]}"), OPERATIONS[method]
@@ -177,10 +179,10 @@ def test_memory_that_runs_out_without_samples(method: str, monkeypatch: pytest.M
     assert asked[:2] == [3, 1]
     assert 2 in asked
     np.testing.assert_array_equal(mine.labels, truth.labels)
-    for name in ("probability", "log_partition"):
+    for name in ("probability", "log_partition", "samples"):
         if getattr(truth, name) is not None:
             np.testing.assert_array_equal(getattr(mine, name), getattr(truth, name))
-    assert (mine.status, mine.n_sweeps) == (truth.status, truth.n_sweeps)
+    assert (mine.status, mine.n_sweeps, mine.n_samples) == (truth.status, truth.n_sweeps, truth.n_samples)
 
     if method == "icm":  # labels to begin with are those of all images
         with pytest.raises(torch.OutOfMemoryError):

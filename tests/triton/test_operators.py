@@ -83,6 +83,12 @@ def test_climbs(form: str, shape: Any, max_sweeps: int) -> None:
     assert found.equal(fused.climb_of_operations(field, perturbed, start, max_sweeps))
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 20, 21), (1, 40, 9, 8)])
+def test_climbs_of_many_programs(shape: Any) -> None:
+    """An image is more than one tile, and forty labels are more than a warp's."""
+    test_climbs("weights", shape, 2)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_lower_precision(dtype: Any) -> None:
     logits, terms, labels = draw("weights", (2, 3, 4, 5), STEPS["nearest"], dtype)

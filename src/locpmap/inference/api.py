@@ -8,13 +8,10 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-import numpy as np
-
 from locpmap.arrays import Stopwatch, cast, current_device, namespace
 from locpmap.errors import InputError, InputTypeError, unknown, whole_number
-from locpmap.inference.best import scores_of
 from locpmap.inference.decoder import Climbs, Decoder, Outcome, Problem, Progress, at_least, check_flags, within
-from locpmap.inference.memory import drive_in_memory
+from locpmap.inference.memory import drive_in_memory, is_forbidden
 from locpmap.inference.placement import place
 from locpmap.inference.registry import DECODERS, options_of
 from locpmap.kernels.threads import Threads, available_threads
@@ -90,7 +87,7 @@ def infer(
             outcome, status = drive_in_memory(decoder, problem, max_seconds, progress)
             watch.stop()
             outcome.labels = cast(outcome.labels, "int64")
-            if potentials.forbids_pairs and bool((scores_of(problem, outcome.labels) == -np.inf).any()):
+            if potentials.forbids_pairs and is_forbidden(problem, outcome.labels):
                 status = Status.FORBIDDEN
     finally:
         threads.close()

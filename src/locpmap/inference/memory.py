@@ -1,16 +1,21 @@
 """A batch that a GPU has no memory for: half of the images after the other, with the same answers.
 
-Decoders that draw samples make their own rounds smaller (`locpmap.inference.sampling`); this is for all others, whose
-images know nothing of one another.
+Decoders that climb for many samples make their own rounds smaller (`locpmap.inference.sampling`) before it comes to
+this.  The images of a batch know nothing of one another.
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
-from locpmap.arrays import namespace
-from locpmap.inference.decoder import Climbs, Decoder, Outcome, Problem, Progress, drive
+import numpy as np
+
+from locpmap.arrays import Restore, namespace
+from locpmap.inference.best import scores_of
+from locpmap.inference.decoder import Array, Climbs, Decoder, Outcome, Problem, Progress, drive
+from locpmap.kernels.reference.scores import total_scores
 from locpmap.result import Status
 
 ENDED_WELL = (Status.CONVERGED, Status.COMPLETE)
@@ -25,24 +30,40 @@ def drive_in_memory(
     decoder: Decoder, problem: Problem, max_seconds: float | None, progress: Progress | None
 ) -> tuple[Outcome, Status]:
     """As :func:`drive`, on as many images at a time as there is memory for; ``progress`` begins anew with each part."""
+    began = time.perf_counter()
     try:
         return drive(decoder, problem, max_seconds, progress)
     except RuntimeError as error:
-        if not out_of_memory(error) or not _separable(decoder, problem):
+        if not out_of_memory(error) or not _separable(decoder, problem, max_seconds):
             raise
     # Out of the handler, which keeps what the failed attempt held.
-    middle, seconds = problem.potentials.n_images // 2, None if max_seconds is None else max_seconds / 2
-    halves = [
-        drive_in_memory(decoder, _part(problem, images), seconds, progress)
-        for images in (slice(0, middle), slice(middle, None))
-    ]
+    middle, halves = problem.potentials.n_images // 2, []
+    for images, share in ((slice(0, middle), 0.5), (slice(middle, None), 1.0)):
+        left = None if max_seconds is None else max(0.0, max_seconds - (time.perf_counter() - began)) * share
+        halves.append(drive_in_memory(decoder, _part(problem, images), left, progress))
     return _joined([outcome for outcome, _ in halves]), _worse(*(status for _, status in halves))
 
 
-def _separable(decoder: Decoder, problem: Problem) -> bool:
-    """Whether there are several images, and no samples or labels to begin with, which come for all of them."""
-    begins = getattr(decoder, "start", "")
-    return problem.potentials.n_images > 1 and not hasattr(decoder, "n_samples") and isinstance(begins, str)
+def is_forbidden(problem: Problem, labels: Array) -> bool:
+    """Whether the labels (N, S) of some image have pairs that a table forbids; found on the host if need be."""
+    try:
+        return bool((scores_of(problem, labels) == -np.inf).any())
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+    return bool(np.isneginf(total_scores(problem.potentials.to(None).model, Restore()(labels))).any())
+
+
+def _separable(decoder: Decoder, problem: Problem, max_seconds: float | None) -> bool:
+    """Whether there are several images, and the halves would come to what the whole comes to.
+
+    They would not with labels to begin with, which are given for all, nor where the number of samples depends on all
+    images, or on time, nor have bands been joined.
+    """
+    options = vars(decoder)
+    if problem.potentials.n_images == 1 or not isinstance(options.get("start", ""), str) or options.get("band", False):
+        return False
+    return "n_samples" not in options or (options.get("tolerance") is None and max_seconds is None)
 
 
 def _part(problem: Problem, images: slice) -> Problem:
@@ -58,14 +79,17 @@ def _joined(outcomes: list[Outcome]) -> Outcome:
         probability=_stacked([outcome.probability for outcome in outcomes]),
         n_sweeps=max(outcome.n_sweeps for outcome in outcomes),
         climbs=Climbs([part for climb in climbs for part in climb.sweeps], climbs[0].max_sweeps) if climbs else None,
+        n_samples=first.n_samples,
+        noise=first.noise,
         log_partition=_stacked([outcome.log_partition for outcome in outcomes]),
         log_partition_kind=first.log_partition_kind,
+        samples=_stacked([outcome.samples for outcome in outcomes], axis=1),
     )
 
 
-def _stacked(parts: list[Any]) -> Any:
-    return None if parts[0] is None else namespace(parts[0]).concatenate(parts)
+def _stacked(parts: list[Any], axis: int = 0) -> Any:
+    return None if parts[0] is None else namespace(parts[0]).concatenate(parts, axis=axis)
 
 
 def _worse(one: Status, other: Status) -> Status:
-    return other if one in ENDED_WELL else one
+    return other if one in ENDED_WELL or other is Status.MAX_SECONDS else one

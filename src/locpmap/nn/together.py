@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from locpmap.errors import InputError
-from locpmap.learning import Processes
+from locpmap.learning.processes import JoinedProcesses, Processes
 
 
 def loss_together(network: torch.nn.Module, processes: Processes) -> Callable[[Tensor, Tensor], Tensor]:
@@ -18,7 +18,7 @@ def loss_together(network: torch.nn.Module, processes: Processes) -> Callable[[T
     Value and gradient are the means over the parts, weighted by their images: those of the whole batch, where its loss
     is the mean of its images' losses.  Batch normalisation sees the part alone.
     """
-    if processes.size == 1:
+    if not isinstance(processes, JoinedProcesses):
         return network
     parallel = DistributedDataParallel(network)
 

@@ -152,8 +152,8 @@ SCENE_MODELS: tuple[Model, ...] = (
         name="two-networks",
         learning="cross-entropy",
         title="Two networks alone, temperature scaled",
-        says="The mean of what the networks say that learned from 480 and from all 600 scenes: the next model without"
-        " its couplings.",
+        says="The mean of what the networks say that learned from 480 and from all 600 scenes: what a second network"
+        " brings without any couplings.",
         levels=BEST,
         needs=(BASE, SCALED),
         decoders=NETWORK_DECODERS,

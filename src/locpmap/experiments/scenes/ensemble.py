@@ -12,12 +12,16 @@ from typing import Any
 
 from scipy.special import softmax
 
+from locpmap.errors import InputError
 from locpmap.experiments.experiment import Array, Case
 from locpmap.experiments.model import Fits, Fitted, Model, Progress
+from locpmap.experiments.scenes.feature_cache import hash_of
 from locpmap.experiments.scenes.joint import FittedJoint
 from locpmap.experiments.scenes.store import UnaryStore
 from locpmap.experiments.scenes.unaries import ScaledUnaries, SceneUnaries, network_logits, unaries_of
-from locpmap.formats.model_file import write_model
+from locpmap.experiments.stages import digest
+from locpmap.formats.model_file import read_model, write_model
+from locpmap.nn.weights import to_arrays
 
 
 class TwoNetworks(SceneUnaries):
@@ -31,13 +35,17 @@ class TwoNetworks(SceneUnaries):
     def scores(self, name: str) -> Array:
         """Of one scene, (H, W, 8)."""
         own = super().scores(name)
-        return (own + self._other[name]) / 2 if name in self._by_both else own
+        if name not in self._by_both:
+            return own
+        if name not in self._other:
+            raise InputError(f"{self._other.folder} has no scores of scene {name}, expected those of every test scene")
+        return (own + self._other[name]) / 2
 
     def probability(self, inputs: Array) -> Array:
         return softmax(self.scale * self.logits(inputs), axis=-1)
 
     def save(self, path: Path) -> None:
-        write_model(path, {}, {})
+        write_model(path, {}, {"scale": self.scale, "content": self.content()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +55,21 @@ class TwoNetworksModel(Model):
     features: str = "scene"
 
     def fit(self, case: Case, store: Fits, device: str, progress: Progress) -> Fitted:
-        began, base, scaled = time.perf_counter(), unaries_of(self, store), store.fitted(self.needs[1])
-        assert isinstance(scaled, ScaledUnaries)
+        began, base = time.perf_counter(), unaries_of(self, store)
         fit, test = (base.case.names(part.inputs) for part in (case.fit, case.test))
         network_logits(base.case, fit, test, store, device, progress)
-        return TwoNetworks(base, scaled.scale, time.perf_counter() - began)
+        return TwoNetworks(base, self._scale(store), time.perf_counter() - began)
 
     def load(self, path: Path, case: Case, store: Fits, device: str) -> Fitted:
-        return self.fit(case, store, device, lambda done, total: None)
+        found = TwoNetworks(unaries_of(self, store), self._scale(store), 0.0)
+        if found.content() != read_model(path)[1].get("content"):
+            raise InputError(f"{store.cache} holds other scores than {path} was made of")
+        return found
+
+    def _scale(self, store: Fits) -> float:
+        scaled = store.fitted(self.needs[1])
+        assert isinstance(scaled, ScaledUnaries)
+        return scaled.scale
 
 
 class JointBeside(FittedJoint):
@@ -70,7 +85,8 @@ class JointBeside(FittedJoint):
         return (logits + self.base.scores(self.case.data.scenes.names[number])) / 2, weights
 
     def save(self, path: Path) -> None:
-        write_model(path, {}, {})
+        weights = {name: hash_of(array) for name, array in to_arrays(self.coupled, half=True).items()}
+        write_model(path, {}, {"base": self.base.content(), "joint": digest(weights)})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Red-black ICM for the samples of a loss: perturbed scores of grids as networks give them, neighbours near and far.
 
 A launch is one colour of a sweep.  Whether a climb goes on is decided on the device: a launch whose last sweep changed
-nothing ends at once, and nobody waits.
+nothing ends at once, and nobody waits but now and then.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import triton.language as tl
 from torch import Tensor
 
 from locpmap.kernels.triton.grid_losses import constants_of, local_scores, terms_of
+
+SWEEPS_BETWEEN_QUESTIONS = 32  # whether launches still have something to do: hardly any climb takes as many
 
 
 def climb_grid(scores: Tensor, edges: Sequence[Tensor], steps: Sequence[int], max_sweeps: int, labels: Tensor) -> None:
@@ -36,6 +38,8 @@ def climb_grid(scores: Tensor, edges: Sequence[Tensor], steps: Sequence[int], ma
         for colour in range(2):
             sizes = (n_images, height, width, per_image, sweep, colour)
             _climb_colour[(per_image * n_samples * n_images,)](scores, terms, labels, changed, *sizes, **constants)
+        if sweep % SWEEPS_BETWEEN_QUESTIONS == 0 and not bool(changed[sweep]):
+            break
 
 
 @triton.jit(do_not_specialize=["n_images", "height", "width", "per_image", "sweep", "colour"])
@@ -77,7 +81,7 @@ def _climb_colour(
         *(alone, terms, around, n, row, column, free, height, width), *(STEPS, TABLES, N_STEPS, N_LABELS, LABELS)
     )
     best = tl.argmax(scores, axis=1, tie_break_left=True).to(tl.int64)
-    moves = free & (best != old)
+    moves = free & (best != old) & (best < N_LABELS)  # beyond are none, which not even NaN may choose
     tl.store(labels_ptr + own, best, mask=moves)
     if tl.max(moves.to(tl.int32), axis=0) > 0:
         tl.store(changed_ptr + sweep, 1)
