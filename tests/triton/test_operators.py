@@ -198,7 +198,7 @@ def calls() -> dict[str, tuple[Any, ...]]:
     terms, zeros = (torch.zeros(*shape, dtype=torch.float64, **how) for shape in ((1, 4), (1, 4, 3)))
     marks = torch.full((1, 4), UNVISITED, dtype=torch.uint8, **how)
     beliefs, messages = zeros + 1 / 3, torch.full((1, 8, 3), 0.5, dtype=torch.float64, **how)
-    couplings = torch.ones(1, 1, 1, dtype=torch.float64, **how)
+    couplings = torch.ones(1, 1, 1, 2, dtype=torch.float64, **how)  # where labels differ, and where they agree
     nowhere, everywhere, last = (torch.tensor([flag], **how) for flag in (False, True, 0))
     forests, rho = spanning_forests(grid.model, 1)
     orders, parents = (place(np.stack(arrays)) for arrays in zip(*forests, strict=True))

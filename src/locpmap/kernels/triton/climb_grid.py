@@ -82,6 +82,7 @@ def _climb_colour(
     )
     best = tl.argmax(scores, axis=1, tie_break_left=True).to(tl.int64)
     moves = free & (best != old) & (best < N_LABELS)  # beyond are none, which not even NaN may choose
+    tl.debug_barrier()  # several warps may hold the same site: all have read its label before one changes it
     tl.store(labels_ptr + own, best, mask=moves)
     if tl.max(moves.to(tl.int32), axis=0) > 0:
         tl.store(changed_ptr + sweep, 1)
