@@ -221,8 +221,14 @@ def test_the_temperature_is_the_one_that_held_out_scenes_like_best(tmp_path: Pat
 
 
 def test_places_that_look_alike_have_a_say(tmp_path: Path) -> None:
-    kept = fits_of(tmp_path, "boosted")
-    case, found = kept.case, kept.fitted("alike")
+    kept = fits_of(tmp_path, "deeplab")
+    case, base, rng = kept.case, kept.fitted("unaries"), np.random.default_rng(0)
+    for part, folder in base.stores.items():  # scores that know something, and more of it together
+        for scene in getattr(case, part).inputs:
+            labels = case.data.scenes.labels[scene]
+            said = (labels[:, :, None] == np.arange(8)) + rng.normal(size=(*labels.shape, 8))
+            UnaryStore(folder).put(case.data.scenes.names[scene], said)
+    found = kept.fitted("alike")
     weights = found.details
     assert weights["scale"] > 0
     assert weights["guided"] > 0
@@ -262,7 +268,7 @@ def test_two_networks_are_asked_together(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.probability(case.test.inputs), beside.probability(case.test.inputs))
 
 
-@pytest.mark.parametrize("level", ["boosted", "deeplab"])
+@pytest.mark.parametrize("level", [pytest.param("boosted", marks=pytest.mark.slow), "deeplab"])
 def test_labels_of_test_scenes_change_no_weight(level: str, tmp_path: Path) -> None:
     """Nor do those of held-out scenes change the network that scores them."""
     case = fits_of(tmp_path, level).case

@@ -147,17 +147,19 @@ def test_memory_that_runs_out_when_samples_are_counted(
 OPERATIONS = {
     "mean_field": "mean_field",
     "lbp": "pass_linear",
-    "max_product": "pass_messages",
-    "trw": "pass_messages",
     "annealing": "gibbs",
     "gibbs": "gibbs",
     "icm": "climb_sites",
 }
+SLOW_OPERATIONS = {"max_product": "pass_messages", "trw": "pass_messages"}
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy warns of log 0
-@pytest.mark.parametrize("method", OPERATIONS)
-def test_memory_that_runs_out_without_samples(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("method", "operation"),
+    [*OPERATIONS.items(), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in SLOW_OPERATIONS.items())],
+)
+def test_memory_that_runs_out_without_samples(method: str, operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three images, of which memory holds one: all of them as they come out of one run, statuses and all."""
     unary = np.random.default_rng(0).normal(size=(3, 2, 3, 2)).astype(np.float32)
     pot = Potentials.grid(unary, 0.4)
@@ -165,7 +167,7 @@ def test_memory_that_runs_out_without_samples(method: str, monkeypatch: pytest.M
     how: dict[str, Any] = {"backend": "triton"} | few.get(method, {"max_sweeps": 2})
     truth = infer(pot, method, first_image=7, **how)
     monkeypatch.setattr("locpmap.kernels._backend", Backend)
-    module, operation = import_module(f"locpmap.kernels.triton.{OPERATIONS[method]}"), OPERATIONS[method]
+    module = import_module(f"locpmap.kernels.triton.{operation}")
     kernel, asked = getattr(module, operation), []
 
     def with_little_memory(model: Any, *given: Any, **named: Any) -> Any:
