@@ -15,8 +15,7 @@ from locpmap.nn.potentials import VOID, Edges, Field, local_scores, negative_log
 def site_losses(field: Field, samples: Tensor) -> Tensor:
     """``-log mean_m p(y_i | y^m_¬i)``, (N, H, W), with the labels around, (M, N, H, W); 0 at void sites."""
     if kernels_run_on(field.scores.device.type):
-        edges = [edges.values for edges in field.edges]
-        steps = [by for step in field.steps for by in step]
+        edges, steps = _couplings(field)
         return torch.ops.locpmap.grid_losses(field.scores, edges, field.labels, samples, steps)
     return site_losses_of_operations(field, samples)
 
@@ -35,8 +34,7 @@ def climb(field: Field, perturbed: Tensor, labels: Tensor, max_sweeps: int) -> T
     Red-black, all samples and images at once, until a sweep changes nothing or ``max_sweeps`` have been made.
     """
     if kernels_run_on(perturbed.device.type):
-        edges = [edges.values for edges in field.edges]
-        steps = [by for step in field.steps for by in step]
+        edges, steps = _couplings(field)
         scores, labels = perturbed.contiguous(), labels.contiguous()
         import_module("locpmap.kernels.triton.climb_grid").climb_grid(scores, edges, steps, max_sweeps, labels)
         return labels
@@ -75,6 +73,11 @@ def row_log_partitions_of_operations(scores: Tensor, edges: Edges, joined: Tenso
         table = Edges(values[:, :, None]).where(join[:, :, None]).tables(n_labels)[:, :, 0]
         forward = (forward[..., :, None] + table).logsumexp(-2) + score
     return forward.logsumexp(-1)
+
+
+def _couplings(field: Field) -> tuple[list[Tensor], list[int]]:
+    """Pairwise terms and steps as kernels take them."""
+    return [edges.values for edges in field.edges], [by for step in field.steps for by in step]
 
 
 @torch.compiler.assume_constant_result

@@ -62,8 +62,7 @@ class TwoNetworksModel(Model):
 
     def load(self, path: Path, case: Case, store: Fits, device: str) -> Fitted:
         found = TwoNetworks(unaries_of(self, store), self._scale(store), 0.0)
-        if found.content() != read_model(path)[1].get("content"):
-            raise InputError(f"{store.cache} holds other scores than {path} was made of")
+        found.check(path, read_model(path)[1].get("content"))
         return found
 
     def _scale(self, store: Fits) -> float:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,11 @@ class SceneUnaries(Fitted):
         """A digest of all scores."""
         return digest({name: hash_of(self.scores(name)) for name in self._store_of})
 
+    def check(self, path: Path, content: str | None) -> None:
+        """Refuse scores that are no longer those of the digest that a file has kept."""
+        if self.content() != content:
+            raise InputError(f"{self.cache} holds other scores than {path} was made of")
+
     def save(self, path: Path) -> None:
         """Where the scores are, and what they are: whatever is made with them holds as long as these stay the same."""
         folders = {part: str(folder.relative_to(self.cache)) for part, folder in self.stores.items()}
@@ -94,7 +100,9 @@ class UnariesModel(Model):
     def fit(self, case: Case, store: Fits, device: str, progress: Progress) -> Fitted:
         assert isinstance(case, SceneCase)
         began = time.perf_counter()
-        make = self._boosted if case.level == "boosted" else self._network
+        make: Callable[..., UnaryStore] = boosted_logits
+        if case.level != "boosted":
+            make = partial(network_logits, **self.settings)
         fit, held_out, test = (case.names(part.inputs) for part in (case.fit, case.held_out, case.test))
         # Held-out scenes by what learned from the others, test scenes by what learned from all: both are unseen.
         jobs = {"held_out": (fit, held_out), "test": (fit + held_out, test)}
@@ -108,40 +116,24 @@ class UnariesModel(Model):
             raise InputError(f"{path} holds a {header.get('kind')!r}, expected {FILE_KIND!r}")
         folders = {part: store.cache / folder for part, folder in header["folders"].items()}
         found = SceneUnaries(case, store.cache, folders, {}, 0.0)
-        if found.content() != header["content"]:
-            raise InputError(f"{store.cache} holds other scores than {path} was made of")
+        found.check(path, header["content"])
         return found
 
-    def _boosted(
-        self,
-        case: SceneCase,
-        learn: Sequence[str],
-        predict: Sequence[str],
-        store: Fits,
-        device: str,
-        progress: Progress,
-    ) -> UnaryStore:
-        from locpmap.experiments.scenes.boosted_unaries import boosted_unaries
 
-        return boosted_unaries(
-            case.data.scenes,
-            Split(tuple(learn), tuple(predict)),
-            folder=store.cache / "boosted",
-            seed=case.seed,
-            fast=case.experiment.fast,
-            progress=_Steps(progress),
-        )
+def boosted_logits(
+    case: SceneCase, learn: Sequence[str], predict: Sequence[str], store: Fits, device: str, progress: Progress
+) -> UnaryStore:
+    """What boosting that learned from some scenes says of others, on any device."""
+    from locpmap.experiments.scenes.boosted_unaries import boosted_unaries
 
-    def _network(
-        self,
-        case: SceneCase,
-        learn: Sequence[str],
-        predict: Sequence[str],
-        store: Fits,
-        device: str,
-        progress: Progress,
-    ) -> UnaryStore:
-        return network_logits(case, learn, predict, store, device, progress, **self.settings)
+    return boosted_unaries(
+        case.data.scenes,
+        Split(tuple(learn), tuple(predict)),
+        folder=store.cache / "boosted",
+        seed=case.seed,
+        fast=case.experiment.fast,
+        progress=_Steps(progress),
+    )
 
 
 def network_logits(

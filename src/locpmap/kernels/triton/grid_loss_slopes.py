@@ -19,6 +19,7 @@ from locpmap.kernels.triton.grid_losses import (
     in_lines,
     launch,
     load_tile,
+    local_scores,
     log_conditionals,
     log_mean_true,
     terms_of,
@@ -158,7 +159,7 @@ def _grid_loss_slopes(
             own += (tl.zeros([ITEMS], dtype),)
         m = 0
         while m < n_samples:
-            log_p = log_conditionals(
+            scores = local_scores(
                 alone,
                 terms,
                 around + m * sample_size,
@@ -174,6 +175,7 @@ def _grid_loss_slopes(
                 N_LABELS,
                 LABELS,
             )
+            log_p = log_conditionals(scores)
             share = upstream
             if not ONE_SAMPLE:
                 share *= tl.exp(tl.sum(tl.where(is_true, log_p, 0.0), axis=1) - log_sum)

@@ -154,27 +154,8 @@ def local_scores(
 
 
 @triton.jit
-def log_conditionals(
-    alone,
-    terms,
-    around_ptr,
-    n,
-    row,
-    column,
-    inside,
-    height,
-    width,
-    STEPS: tl.constexpr,
-    TABLES: tl.constexpr,
-    N_STEPS: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
-):
-    """``log p(k | neighbours)``, (ITEMS, LABELS), from scores alone (-inf beyond K) and the image's labels around."""
-    scores = local_scores(
-        *(alone, terms, around_ptr, n, row, column, inside, height, width),
-        *(STEPS, TABLES, N_STEPS, N_LABELS, LABELS),
-    )
+def log_conditionals(scores):
+    """``log p(k | neighbours)``, (ITEMS, LABELS), from local scores, -inf beyond K."""
     scores -= tl.max(scores, axis=1, keep_dims=True)
     return scores - tl.log(tl.sum(tl.exp(scores), axis=1, keep_dims=True))
 
@@ -213,7 +194,7 @@ def log_mean_true(
     m = 0
     while m < n_samples:
         around = samples_ptr + m * sample_size
-        log_p = log_conditionals(
+        scores = local_scores(
             alone,
             terms,
             around,
@@ -229,6 +210,7 @@ def log_mean_true(
             N_LABELS,
             LABELS,
         )
+        log_p = log_conditionals(scores)
         peak, mass = _log_sum(peak, mass, tl.sum(tl.where(is_true, log_p, 0.0), axis=1))
         m += 1
     return tl.where(peak > float("-inf"), peak, 0.0) + tl.log(mass)
