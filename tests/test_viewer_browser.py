@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -146,6 +147,32 @@ def test_it_loads_without_errors_or_requests_elsewhere(visit: Visit, address: st
     assert [url for url in visit.requests if not url.startswith((own, f"blob:{own}"))] == []
     assert visit.page.title() == "square · locpmap viewer"
     assert visit.page.locator("#areas .area").count() == 3
+
+
+def test_progress_that_comes_after_the_result_does_not_cover_it(visit: Visit) -> None:
+    samples: list[Any] = []
+    progress: list[Any] = []
+
+    def hold(run: Any) -> None:
+        if "locpmap" in run.request.post_data:
+            samples.append(run)
+        else:
+            run.continue_()
+
+    visit.page.route(re.compile("api/decode"), hold)
+    visit.page.route(re.compile("api/progress"), lambda asked: progress.append(asked))
+    visit.page.locator("#n_samples").fill("7")
+    while not (samples and progress):
+        visit.page.wait_for_timeout(50)
+    samples.pop().continue_()
+    visit.ready()
+    with visit.page.expect_response(re.compile("api/progress")):
+        progress.pop().continue_()
+    visit.page.wait_for_timeout(100)
+    assert "7 samples" in visit.status()
+    assert visit.page.locator("#progress").is_hidden()
+    for late in progress:
+        late.abort()
 
 
 def test_a_slider_changes_the_result(visit: Visit) -> None:

@@ -65,7 +65,8 @@ async function run() {
   if (comparing()) for (const name of wanted) if (!state.results.has(name)) panels.caption(name, `<b>${info.methods[name]}</b><span class="stats">waiting</span>`);
   for (const name of state.results.keys()) if (!wanted.includes(name)) state.results.delete(name);
   const began = performance.now();
-  const watch = setInterval(() => showProgress(turn, began), 200);
+  let over = false;
+  const watch = setInterval(() => showProgress(() => !over && turn === state.turn, began), 200);
   try {
     for (const method of wanted) {
       for (const n_samples of rounds(method)) {
@@ -82,6 +83,7 @@ async function run() {
   } catch (error) {
     if (turn === state.turn) complain(error);
   } finally {
+    over = true;
     clearInterval(watch);
     if (turn === state.turn) busy(false);
   }
@@ -94,10 +96,10 @@ function rounds(method) {
   return slow ? [PREVIEW, n_samples] : [n_samples];
 }
 
-async function showProgress(turn, began) {
-  if (turn !== state.turn || performance.now() - began < 350) return;
+async function showProgress(going, began) {
+  if (!going() || performance.now() - began < 350) return;
   const found = await api.progress().catch(() => null);
-  if (turn !== state.turn) return;
+  if (!going()) return; // an answer that comes after the result must not cover it
   const bar = $("progress");
   const share = found && found.total ? found.done / found.total : 0;
   bar.hidden = false;
