@@ -15,6 +15,7 @@ from locpmap.graphs.grid import Grid
 from locpmap.inference.climbers import direction_weights
 from locpmap.kernels.perturbation import DROP, GIVEN, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.reference.climb_blocks import climb_blocks as reference
+from locpmap.kernels.triton import climb_lines as lines
 from locpmap.kernels.triton import keeping
 from locpmap.kernels.triton.climb_lines import climb_lines
 from locpmap.potentials import Potentials
@@ -89,9 +90,10 @@ def test_schemes(scheme: int, start: int) -> None:
     check(odd_model((2, 3), 2, "either sign", 1), "rows+columns", scheme=scheme, start=start)
 
 
-@pytest.mark.slow
-def test_more_samples_than_a_program_takes() -> None:
-    check(odd_model((3, 2), 2, "either sign", 3), "columns", n_samples=70)
+@pytest.mark.parametrize("start", [RANDOM, PERTURBED])
+def test_more_samples_than_a_program_takes(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "ITEMS", 2)
+    check(odd_model((3, 2), 3, "either sign", 3), "columns", start=start, n_samples=5)
 
 
 @pytest.mark.parametrize("max_sweeps", [1, 2])

@@ -21,8 +21,8 @@ from locpmap.kernels import Backend
 from locpmap.potentials import Potentials
 
 
-def compare(pot: Potentials, method: str, **how: Any) -> None:
-    mine, truth = (infer(pot, method, backend=backend, **how) for backend in ("triton", "reference"))
+def compare(pot: Potentials, method: str, other: str = "reference", **how: Any) -> None:
+    mine, truth = (infer(pot, method, backend=backend, **how) for backend in ("triton", other))
     np.testing.assert_array_equal(mine.labels, truth.labels)
     if truth.probability is not None:
         np.testing.assert_allclose(mine.probability, truth.probability, rtol=0, atol=1e-9)
@@ -37,6 +37,15 @@ def test_locpmap(turn: int) -> None:
     forms = ["weight", "negative weight", "weights", "either sign", "table", "hard tables"]
     pot = odd_model([(1, 1), (2, 3), (5, 7)][turn % 3], (2, 3, 2, 5)[turn % 4], forms[turn % 6], turn)
     compare(pot, "locpmap", **options(pot, turn), n_samples=10, seed=turn, keep_samples=turn % 2 == 0)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="the interpreter has one program")
+@pytest.mark.parametrize(("blocks", "n_labels"), [(b, n) for b in ("sites", "rows+columns") for n in (2, 8, 21)])
+def test_many_programs_share_an_image(blocks: str, n_labels: int) -> None:
+    rng = np.random.default_rng(n_labels)
+    weights = (rng.uniform(0, 1.5, (3, 150, 152)), rng.uniform(0, 1.5, (149, 153)))
+    pot = Potentials.grid(rng.normal(size=(3, 150, 153, n_labels)), weights)
+    compare(pot, "locpmap", "numba", n_samples=20, blocks=blocks, keep_samples=True)
 
 
 @pytest.mark.parametrize("start", ["random", "unary"])

@@ -12,14 +12,15 @@ import triton.language as tl
 
 from locpmap.kernels.perturbation import PLAIN, Perturbation
 from locpmap.kernels.reference.climb_blocks import ROUNDING
-from locpmap.kernels.triton.grid_lines import Lines, Near, Site, best_labels, is_open, trace
+from locpmap.kernels.triton.grid_lines import Lines, Near, Site, best_labels, index_bits, is_open, trace
 from locpmap.kernels.triton.keeping import kept_with
 from locpmap.kernels.triton.perturb import begin, perturb
 from locpmap.kernels.triton.potts_grid import images_apart
-from locpmap.kernels.triton.turns import BARRIER, resident_programs, wait_for_all
+from locpmap.kernels.triton.turns import BARRIER, MOST, at_once, resident_programs, wait_for_all
 
-ITEMS = 32
-FEW = 8  # labels up to which a warp reads twice as many sites ahead, for half as many samples
+WARP = 32
+ITEMS = 32  # samples that a program takes at most
+FEW = 8  # labels up to which a program, which is one warp, has few scores
 BACK = tl.constexpr(8)  # sites that are read at once on the way back
 PARTS = {"rows": (0, 2), "columns": (2, 4), "rows+columns": (0, 4)}  # even rows, odd rows, even columns, odd columns
 
@@ -44,7 +45,7 @@ def climb_lines(
     """Climb for every image and sample by "rows", "columns" or "rows+columns"; fills ``labels`` (n, S, R).
 
     Returns the last sweep that changed anything, (n, R).  A sweep over a family reads the perturbed scores
-    (n, S, L, R) once.
+    once, which lie in chunks of as many samples as a program takes.
 
     Args:
         unary: (n, S, L) with at most ``MAX_LINE_LABELS`` labels (`locpmap.kernels.block_plan`).
@@ -69,16 +70,17 @@ def climb_lines(
     # Kept as long as the weights are, which belong to the potentials where all images share them.
     site_id = kept_with((right, down), ("sites", *window), lambda: _site_ids(height, width, *window, device))
     key = (first_image, first_sample)
-    noisy = perturb(unary, site_id, perturbation, *key, n_samples)
-    begin(unary, noisy, site_id, perturbation, start, given, *key, labels)
     lanes, wide = (1 << (count - 1).bit_length() for count in (n_labels, n_samples))
-    # Scores of a site that a warp holds, and sites that are read at once, before their turn comes: what registers hold.
-    scores, ahead = (128, 8) if lanes <= FEW else (256, 4)
+    # Scores of a site that a program holds, sites that are read at once, before their turn comes, and registers for it:
+    # with many labels rather more programs.
+    scores, ahead, registers = (128, 8, MOST) if lanes <= FEW else (256, 2, MOST if unary.itemsize == 8 else 128)
     items = min(wide, ITEMS, max(scores // lanes, 1))
+    noisy = perturb(unary, site_id, perturbation, *key, n_samples, items)
+    begin(unary, noisy, site_id, perturbation, start, given, *key, labels)
     length = max(height, width)
     n_tiles = n_images * ((length + 1) // 2) * -(-n_samples // items)
-    n_programs = min(n_tiles, 2 * resident_programs(device) if device.type == "cuda" else 1)
-    word = torch.int32 if lanes <= 16 else torch.int64
+    n_programs = min(n_tiles, resident_programs(device, registers, warps=1))
+    word = torch.int32 if n_labels + 2 * index_bits(n_labels) < 32 else torch.int64
     choices = torch.empty((n_programs, length, items), dtype=word, device=device)
     # What `wait_for_all` needs and the last sweep with changes; the last sweep that changed each sample; and the last
     # turn in which each row and column changed.
@@ -91,11 +93,10 @@ def climb_lines(
         TIES=perturbation.scheme != PLAIN,  # which leaves none
         ROUNDING=ROUNDING if unary.dtype == torch.float64 else 1e-6,
         N_LABELS=n_labels,
-        LABELS=lanes,
+        PART=min(WARP // items, lanes),  # a label and sample in every lane
         ITEMS=items,
         AHEAD=ahead,
-        num_warps=1,
-        launch_cooperative_grid=True,
+        **at_once(registers, warps=1),
     )
     return changed.view(n_images, n_samples)
 
@@ -133,7 +134,7 @@ def _climb_lines(
     TIES: tl.constexpr,
     ROUNDING: tl.constexpr,
     N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
+    PART: tl.constexpr,
     ITEMS: tl.constexpr,
     AHEAD: tl.constexpr,
 ):
@@ -169,15 +170,17 @@ def _climb_lines(
                     else:
                         near = Near(down + n * down_apart, 1, width, right + n * right_apart, 1, width - 1)
                     place = n * height * width + line.to(tl.int64) * lines.line
-                    scores = noisy + place * N_LABELS * n_samples + tl.arange(0, LABELS)[:, None] * n_samples + r
+                    chunked = (n * (n_chunks - 1) + chunk) * height * width + place
+                    cells = tl.arange(0, PART)[:, None] * ITEMS + tl.arange(0, ITEMS)[None, :]
+                    scores = noisy + chunked * N_LABELS * ITEMS + cells
                     site = Site(scores, labels + place * n_samples + r, r < n_samples)
                     better = going & best_labels(
                         *(site, near, choices, lines, line, n_samples),
-                        *(ATTRACTIVE, TIES, ROUNDING, N_LABELS, LABELS, ITEMS, AHEAD),
+                        *(ATTRACTIVE, TIES, ROUNDING, N_LABELS, PART, ITEMS, AHEAD),
                     )
                     if tl.max(better.to(tl.int32)) > 0:
                         tl.debug_barrier()  # the choices were stored by other threads
-                        trace(site, choices, stamp, turn, lines, line, better, n_samples, LABELS, ITEMS, BACK)
+                        trace(site, choices, stamp, turn, lines, line, better, n_samples, N_LABELS, ITEMS, BACK)
                         tl.store(ends, tl.zeros([1, ITEMS], tl.int32) + sweep, mask=better)
                         tl.store(counts + BARRIER, sweep)
                     tl.debug_barrier()  # before the next tile's choices

@@ -4,7 +4,7 @@ Scores of the labels at a site, with the best of all sites behind it, are kept l
 single precision lasts for any length.  Where the site before has label k, at weight w, this one takes k too (v[k] + w)
 or its own best label, the crest (0), or, for w < 0 and k the crest, the runner-up.  A word per site notes which.
 
-Functions take blocks (1, ITEMS) of samples; scores are blocks (LABELS, ITEMS).
+Functions take blocks (1, ITEMS) of samples; scores are several blocks (PART, ITEMS), part after part of the labels.
 """
 
 from __future__ import annotations
@@ -38,11 +38,23 @@ class Near(NamedTuple):
 
 
 class Site(NamedTuple):
-    """Where a line's first site has its scores (LABELS, ITEMS) and its labels (1, ITEMS), and which samples exist."""
+    """Where a line's first site has its first scores (PART, ITEMS), its labels (1, ITEMS), and which samples exist."""
 
     scores: Any
     labels: Any
     real: Any
+
+
+@triton.constexpr_function
+def index_bits(n_labels: int) -> int:
+    """Bits of a label's number: a choice holds a bit for every label, and two such numbers."""
+    return (n_labels - 1).bit_length()
+
+
+@triton.jit
+def _labels(WHICH: tl.constexpr, PART: tl.constexpr):
+    """The labels of a part, (PART, 1)."""
+    return WHICH * PART + tl.arange(0, PART)[:, None]
 
 
 @triton.jit
@@ -71,7 +83,7 @@ def best_labels(
     TIES: tl.constexpr,
     ROUNDING: tl.constexpr,
     N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
+    PART: tl.constexpr,
     ITEMS: tl.constexpr,
     AHEAD: tl.constexpr,
 ):
@@ -81,19 +93,22 @@ def best_labels(
     """
     dtype: tl.constexpr = site.scores.dtype.element_ty
     none = tl.zeros([1, ITEMS], dtype)
+    nothing = ()
+    for _ in tl.static_range((N_LABELS + PART - 1) // PART):
+        nothing += (tl.zeros([PART, ITEMS], dtype),)
     # The scores v of the site after, as seen from here; what the current labels from there on lack; the first of them;
     # what equal and what different labels add here; how large scores are.
-    passed = (tl.zeros([LABELS, ITEMS], dtype), none, none.to(tl.int32), tl.zeros([], dtype), tl.zeros([], dtype), none)
+    passed = (nothing, none, none.to(tl.int32), tl.zeros([], dtype), tl.zeros([], dtype), none)
     t = lines.length - 1
     while (t + 1) % AHEAD > 0:
-        now = _read(site, near, lines, line, t, n_samples, N_LABELS, LABELS)
-        passed = _choose(now, passed, choices_ptr, t, ATTRACTIVE, TIES, LABELS, ITEMS)
+        now = _read(site, near, lines, line, t, n_samples, N_LABELS, PART, ITEMS)
+        passed = _choose(now, passed, choices_ptr, t, ATTRACTIVE, TIES, N_LABELS, PART, ITEMS)
         t -= 1
-    batch = _read_batch(site, near, lines, line, t, n_samples, N_LABELS, LABELS, AHEAD)
+    batch = _read_batch(site, near, lines, line, t, n_samples, N_LABELS, PART, ITEMS, AHEAD)
     while t >= 0:
-        coming = _read_batch(site, near, lines, line, t - AHEAD, n_samples, N_LABELS, LABELS, AHEAD)
+        coming = _read_batch(site, near, lines, line, t - AHEAD, n_samples, N_LABELS, PART, ITEMS, AHEAD)
         for which in tl.static_range(AHEAD):
-            passed = _choose(batch[which], passed, choices_ptr, t - which, ATTRACTIVE, TIES, LABELS, ITEMS)
+            passed = _choose(batch[which], passed, choices_ptr, t - which, ATTRACTIVE, TIES, N_LABELS, PART, ITEMS)
         batch = coming
         t -= AHEAD
     return -passed[1] > ROUNDING * (1 + passed[5])
@@ -108,33 +123,37 @@ def _read_batch(
     t,
     n_samples,
     N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
+    PART: tl.constexpr,
+    ITEMS: tl.constexpr,
     AHEAD: tl.constexpr,
 ):
     """What is known of sites t, t - 1, ... of a line.  Nothing waits for these loads before their batch comes up."""
     batch = ()
     for which in tl.static_range(AHEAD):
-        batch += (_read(site, near, lines, line, t - which, n_samples, N_LABELS, LABELS),)
+        batch += (_read(site, near, lines, line, t - which, n_samples, N_LABELS, PART, ITEMS),)
     tl.debug_barrier()  # or the compiler would put the loads off
     return batch
 
 
 @triton.jit
-def _read(site, near, lines, line, t, n_samples, N_LABELS: tl.constexpr, LABELS: tl.constexpr):
+def _read(site, near, lines, line, t, n_samples, N_LABELS: tl.constexpr, PART: tl.constexpr, ITEMS: tl.constexpr):
     """What is known of site t of a line: scores, labels here and in the lines before and after, weights.
 
     Before the line's start that of its first site, to no use.
     """
     t = tl.maximum(t, 0)
-    k = tl.arange(0, LABELS)[:, None]
     first, last = line > 0, line + 1 < lines.n_lines
-    place = t.to(tl.int64) * lines.step * n_samples
-    if LABELS > N_LABELS:
-        none = tl.where(k < N_LABELS, 0.0, float("-inf")) + tl.zeros(site.scores.shape, site.scores.dtype.element_ty)
-        scores = tl.load(site.scores + place * N_LABELS, mask=site.real & (k < N_LABELS), other=none)
-    else:
-        scores = tl.load(site.scores + place * N_LABELS, mask=site.real)
-    apart = lines.line * n_samples
+    at_site = t.to(tl.int64) * lines.step
+    scores_ptr = site.scores + at_site * (N_LABELS * ITEMS)
+    scores = ()
+    for part in tl.static_range((N_LABELS + PART - 1) // PART):
+        if (part + 1) * PART > N_LABELS:
+            is_label = _labels(part, PART) < N_LABELS
+            none = tl.where(is_label, 0.0, float("-inf")) + tl.zeros([PART, ITEMS], site.scores.dtype.element_ty)
+            scores += (tl.load(scores_ptr + part * PART * ITEMS, mask=site.real & is_label, other=none),)
+        else:
+            scores += (tl.load(scores_ptr + part * PART * ITEMS, mask=site.real),)
+    place, apart = at_site * n_samples, lines.line * n_samples
     here = tl.load(site.labels + place, mask=site.real, cache_modifier=".cg").to(tl.int32)
     place_before, place_after = place - tl.where(first, apart, 0), place + tl.where(last, apart, 0)
     before = tl.load(site.labels + place_before, mask=site.real, cache_modifier=".cg").to(tl.int32)
@@ -148,40 +167,72 @@ def _read(site, near, lines, line, t, n_samples, N_LABELS: tl.constexpr, LABELS:
 
 @triton.jit
 def _choose(
-    now, passed, choices_ptr, t, ATTRACTIVE: tl.constexpr, TIES: tl.constexpr, LABELS: tl.constexpr, ITEMS: tl.constexpr
+    now,
+    passed,
+    choices_ptr,
+    t,
+    ATTRACTIVE: tl.constexpr,
+    TIES: tl.constexpr,
+    N_LABELS: tl.constexpr,
+    PART: tl.constexpr,
+    ITEMS: tl.constexpr,
 ):
     """One site on: note its choices, and what to pass."""
     scores, here, before, after, w_before, w_after, w_start = now
     sent, lack, label_after, equal, different, size = passed
+    dtype: tl.constexpr = scores[0].dtype
     word: tl.constexpr = choices_ptr.dtype.element_ty
-    k = tl.arange(0, LABELS)[:, None]
-    scores = tl.where(k == before, scores + w_before, scores)
-    scores = tl.where(k == after, scores + w_after, scores)
-    mine = tl.sum(tl.where(k == here, scores, 0.0), axis=0, keep_dims=True)
-    v = scores + sent
-    top = tl.max(v, axis=0, keep_dims=True)
+    PARTS: tl.constexpr = (N_LABELS + PART - 1) // PART
+    INDEX: tl.constexpr = index_bits(N_LABELS)
+    mine, top = tl.zeros([PART, ITEMS], dtype), tl.full([PART, ITEMS], float("-inf"), dtype)
+    v = ()
+    for part in tl.static_range(PARTS):
+        k = _labels(part, PART)
+        own = tl.where(k == before, scores[part] + w_before, scores[part])
+        own = tl.where(k == after, own + w_after, own)
+        mine = tl.where(k == here, own, mine)
+        v += (own + sent[part],)
+        top = tl.maximum(top, v[part])
+    # Parts are put together before lanes are, which takes longer.
+    mine, top = tl.sum(mine, axis=0, keep_dims=True), tl.max(top, axis=0, keep_dims=True)
     lack = mine + (lack + tl.where(here == label_after, equal, different)) - top
     size = tl.maximum(size, tl.abs(top))
-    v -= top
-    crest = tl.min(tl.where(v == 0.0, k, LABELS), axis=0, keep_dims=True)
     equal, different = tl.minimum(w_start, 0.0), -tl.maximum(w_start, 0.0)
-    if ATTRACTIVE:
-        runner, other, stay, leave = crest, crest, v, different
-    else:
-        rest = tl.where(k == crest, float("-inf"), v)
+    crest = tl.full([PART, ITEMS], N_LABELS, tl.int32)
+    for part in tl.static_range(PARTS):
+        k = _labels(part, PART)
+        crest = tl.minimum(crest, tl.where(v[part] == top, k, N_LABELS))
+    crest = tl.min(crest, axis=0, keep_dims=True)
+    runner, second = crest, tl.zeros([1, ITEMS], dtype)
+    if not ATTRACTIVE:
+        rest = tl.full([PART, ITEMS], float("-inf"), dtype)
+        for part in tl.static_range(PARTS):
+            k = _labels(part, PART)
+            rest = tl.maximum(rest, tl.where(k == crest, float("-inf"), v[part]))
         second = tl.max(rest, axis=0, keep_dims=True)
-        runner = tl.min(tl.where(rest == second, k, LABELS), axis=0, keep_dims=True)
-        other, stay = tl.where(k == crest, runner, crest), v + equal
-        leave = different + tl.where(k == crest, second, 0.0)
-    sent = tl.maximum(stay, leave)
-    stays = stay > leave
-    if TIES:
-        stays = stays | ((stay == leave) & (k < other))
-    bit = tl.full([1, 1], 1, word) << k.to(word)
-    choice = tl.sum(tl.where(stays, bit, 0), axis=0, keep_dims=True).to(word)
-    choice = choice | (crest.to(word) << LABELS) | (runner.to(word) << (LABELS + 8))
+        runner = tl.full([PART, ITEMS], N_LABELS, tl.int32)
+        for part in tl.static_range(PARTS):
+            k = _labels(part, PART)
+            runner = tl.minimum(runner, tl.where((v[part] == second) & (k != crest), k, N_LABELS))
+        runner = tl.min(runner, axis=0, keep_dims=True)
+        second -= top
+    choice = tl.zeros([PART, ITEMS], word)
+    sends = ()
+    for part in tl.static_range(PARTS):
+        k = _labels(part, PART)
+        stay, leave, other = v[part] - top, different, crest
+        if not ATTRACTIVE:
+            stay += equal
+            leave, other = different + tl.where(k == crest, second, 0.0), tl.where(k == crest, runner, crest)
+        sends += (tl.maximum(stay, leave),)
+        stays = stay > leave
+        if TIES:
+            stays = stays | ((stay == leave) & (k < other))
+        choice |= tl.where(stays, tl.full([1, 1], 1, word) << k.to(word), 0)
+    choice = tl.sum(choice, axis=0, keep_dims=True).to(word)
+    choice = choice | (crest.to(word) << N_LABELS) | (runner.to(word) << (N_LABELS + INDEX))
     tl.store(choices_ptr + t * ITEMS + tl.arange(0, ITEMS)[None, :], choice)
-    return sent, lack, here, equal, different, size
+    return sends, lack, here, equal, different, size
 
 
 @triton.jit
@@ -194,7 +245,7 @@ def trace(
     line,
     real,
     n_samples,
-    LABELS: tl.constexpr,
+    N_LABELS: tl.constexpr,
     ITEMS: tl.constexpr,
     AHEAD: tl.constexpr,
 ):
@@ -202,6 +253,8 @@ def trace(
 
     Stamps this line and those across at the sites that change.
     """
+    INDEX: tl.constexpr = index_bits(N_LABELS)
+    LAST: tl.constexpr = (1 << INDEX) - 1
     now = tl.zeros([1, ITEMS], tl.int32) + turn
     tl.store(stamp + (lines.stamps + line) * n_samples, now, mask=real)
     stamp += lines.crossing * n_samples
@@ -213,7 +266,7 @@ def trace(
         coming = _recall(site, choices_ptr, lines, t + AHEAD, n_samples, ITEMS, AHEAD)
         for which in tl.static_range(AHEAD):
             choice, old = batch[which]
-            crest, runner = (choice >> LABELS) & 255, (choice >> (LABELS + 8)) & 255
+            crest, runner = (choice >> N_LABELS) & LAST, (choice >> (N_LABELS + INDEX)) & LAST
             stays = (choice >> label.to(choice.dtype)) & 1
             label = tl.where(stays > 0, label, tl.where(label == crest, runner, crest).to(tl.int32))
             changes = real & (label != old) & (t + which < lines.length)

@@ -1,6 +1,7 @@
 """What the samples of a climb start with: perturbed unaries, and first labels; see `locpmap.kernels.reference.noise`.
 
-Scores are laid out (n, S, L, R), labels (n, S, R): neighbouring lanes take neighbouring samples of a site.
+Scores are laid out (n, S, L, R), labels (n, S, R): neighbouring lanes take neighbouring samples of a site.  A kernel
+that takes T samples at a time may have the scores of one such chunk after those of another, so that it reads in a row.
 """
 
 from __future__ import annotations
@@ -27,18 +28,25 @@ def perturb(
     first_image: int,
     first_sample: int,
     n_samples: int,
+    together: int | None = None,
 ) -> torch.Tensor:
     """The unaries (n, S, L) that samples ``first_sample ..`` climb on, (n, S, L, R) in the same type.
 
-    The images are numbers ``first_image ..`` in the noise's keys.
+    The images are numbers ``first_image ..`` in the noise's keys.  With so many samples ``together``, (n, S, L, C, T):
+    a view of chunks (n, C, S, L, T), of which the last may hold less than it has room for.
     """
     n_images, n_sites, n_labels = unary.shape
     scheme, amount, k0, k1 = perturbation
-    scores = torch.empty((n_images, n_sites, n_labels, n_samples), dtype=unary.dtype, device=unary.device)
+    kind = {"dtype": unary.dtype, "device": unary.device}
+    if together is None:
+        memory = scores = torch.empty((n_images, n_sites, n_labels, n_samples), **kind)
+    else:
+        memory = torch.empty((n_images, -(-n_samples // together), n_sites, n_labels, together), **kind)
+        scores = memory.permute(0, 2, 3, 1, 4)
     grid = (n_images * triton.cdiv(n_sites * n_samples, BLOCK),)
     key = (amount, k0, k1, first_image, first_sample)
-    how = (n_labels, scheme, is_wide(n_sites, n_samples), BLOCK)
-    _perturb[grid](unary, site_id, scores, *key, n_sites, n_samples, *how)
+    how = (n_labels, scheme, is_wide(n_sites, n_samples), together, BLOCK)
+    _perturb[grid](unary, site_id, memory, *key, n_sites, n_samples, *how)
     return scores
 
 
@@ -53,10 +61,10 @@ def begin(
     first_sample: int,
     labels: torch.Tensor,
 ) -> None:
-    """Fill ``labels`` (n, S, R) with what the climbs on ``scores`` (n, S, L, R) begin at; ``given`` is (n, S)."""
-    n_images, n_sites, n_labels, n_samples = scores.shape
+    """Fill ``labels`` (n, S, R) with what the climbs on the ``scores`` of `perturb` begin at; ``given`` is (n, S)."""
+    (n_images, n_sites, n_samples), n_labels = labels.shape, unary.shape[2]
     if start == schemes.PERTURBED:
-        labels.copy_(scores.argmax(dim=2))
+        labels.copy_(scores.argmax(dim=2).flatten(2)[:, :, :n_samples])
     elif start == schemes.GIVEN:
         labels.copy_(given[:, :, None].expand(labels.shape))
     else:
@@ -99,13 +107,20 @@ def _perturb(
     N_LABELS: tl.constexpr,
     SCHEME: tl.constexpr,
     WIDE: tl.constexpr,
+    TOGETHER: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     n, i, r, inside = items(n_sites, n_samples, WIDE, BLOCK)
     image, sample = first_image + n, (first_sample + r).to(tl.int64)
     site = tl.load(site_ptr + i, mask=inside, other=0)
     row = (n * n_sites + i) * N_LABELS
-    out = scores_ptr + row * n_samples + r
+    if TOGETHER is None:
+        apart = n_samples
+        out = scores_ptr + row * n_samples + r
+    else:
+        apart = TOGETHER
+        chunk = n * tl.cdiv(n_samples, TOGETHER) + r // TOGETHER
+        out = scores_ptr + (chunk * n_sites + i) * N_LABELS * TOGETHER + r % TOGETHER
     dtype: tl.constexpr = scores_ptr.dtype.element_ty
     scale = tl.full([1], amount, dtype)
     if SCHEME == _PLAIN:
@@ -116,14 +131,12 @@ def _perturb(
                 there = inside & (k < N_LABELS)
                 gumbel = -tl.log(-tl.log(uniform(pick(w0, w1, w2, w3, j)).to(dtype)))
                 score = tl.load(unary_ptr + row + k, mask=there, other=0.0)
-                tl.store(out + k * n_samples, (score + scale * gumbel).to(dtype), mask=there)
+                tl.store(out + k * apart, (score + scale * gumbel).to(dtype), mask=there)
     elif SCHEME == _LOGISTIC:
         first = tl.load(unary_ptr + row, mask=inside, other=0.0)
         second = tl.load(unary_ptr + row + 1, mask=inside, other=0.0)
         tl.store(out, first, mask=inside)
-        tl.store(
-            out + n_samples, (second - scale * logistic(k0, k1, image, sample, site, dtype)).to(dtype), mask=inside
-        )
+        tl.store(out + apart, (second - scale * logistic(k0, k1, image, sample, site, dtype)).to(dtype), mask=inside)
     else:
         dropped = inside & False
         if SCHEME == _DROP:
@@ -131,7 +144,7 @@ def _perturb(
             dropped = uniform(w0).to(tl.float64) < amount
         for k in range(N_LABELS):
             score = tl.load(unary_ptr + row + k, mask=inside, other=0.0)
-            tl.store(out + k * n_samples, tl.where(dropped & (score > float("-inf")), 0.0, score), mask=inside)
+            tl.store(out + k * apart, tl.where(dropped & (score > float("-inf")), 0.0, score), mask=inside)
 
 
 @triton.jit

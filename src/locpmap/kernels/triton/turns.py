@@ -13,24 +13,25 @@ import triton
 import triton.language as tl
 
 WARPS = 4
-REGISTERS = 128  # of a thread, unless a kernel says otherwise
+REGISTERS, MOST = 128, 255  # of a thread: unless a kernel says otherwise, and at most
 BARRIER = tl.constexpr(64)  # numbers that `wait_for_all` needs: two lines of a cache
 
 
-def at_once(registers: int = REGISTERS) -> dict[str, Any]:
+def at_once(registers: int = REGISTERS, warps: int = WARPS) -> dict[str, Any]:
     """Options of a launch of at most :func:`resident_programs` programs: they all run at once, or the launch fails."""
-    return {"num_warps": WARPS, "maxnreg": registers, "launch_cooperative_grid": True}
+    return {"num_warps": warps, "maxnreg": registers, "launch_cooperative_grid": True}
 
 
 @cache
-def resident_programs(device: torch.device, registers: int = REGISTERS) -> int:
+def resident_programs(device: torch.device, registers: int = REGISTERS, warps: int = WARPS) -> int:
     """How many programs of such a launch run at the same time; Triton's interpreter runs just one.
 
-    A processor has 2^16 registers for all the threads that it holds.
+    A processor has four parts, each with 2^14 registers for the warps that it holds, given out by eight to a thread.
     """
     if device.type != "cuda":
         return 1
-    return 2**16 // (32 * WARPS * registers) * torch.cuda.get_device_properties(device).multi_processor_count
+    per_warp = 32 * (-(-registers // 8) * 8)
+    return 4 * (2**14 // per_warp) // warps * torch.cuda.get_device_properties(device).multi_processor_count
 
 
 # Thread 0 counts its program in; the last one says so at another place, where the others look for it, since polling
