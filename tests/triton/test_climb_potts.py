@@ -30,6 +30,7 @@ def test_many_labels(n_labels: int) -> None:
 @pytest.mark.parametrize("n_labels", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_images_of_several_tiles_and_teams(n_labels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_potts, "TILES_EACH", 1)
+    monkeypatch.setattr(triton_potts, "ALONE", 4)
     compare(2, (5, 33), n_labels, RANDOM)
 
 

@@ -2,8 +2,9 @@
 
 One launch does it all.  Teams of programs take one image after another, all its samples at once, in phases: a phase is
 one colour of a sweep, and all wait for one another between them.  The first two visit everybody and draw the noise, the
-next two find those whose label may change, and from then on only pairs whose neighbours moved stand in a queue.
-Scratch is of one image per team, so that memory does not grow with the batch.
+next two find those whose label may change, and from then on only pairs whose neighbours moved stand in a queue.  Once
+that is short, one program goes on by itself, since to wait for the others would take longer than the work.  Scratch is
+of one image per team, so that memory does not grow with the batch.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from locpmap.kernels.triton.turns import BARRIER, at_once, resident_programs, wa
 
 TILE, VISIT = 128, 128  # lanes of a tile; pairs visited at a time
 MAX_PAIRS = 2**31 - 2**20  # of a site of a colour and a sample, which are numbered in 32 bits, and some visits more
+ALONE = 512  # pairs up to which one program goes on without the others
 TILES_EACH = 32  # tiles of a colour that a program has at least: smaller images have fewer programs
 
 PERTURBED = tl.constexpr(perturbation.PERTURBED)
@@ -146,6 +148,7 @@ def climb_with_scores(
         BITS=bits,
         TILE=TILE,
         VISIT=VISIT,
+        ALONE=ALONE,
         **at_once(registers),
     )
     if words is not labels:
@@ -174,6 +177,7 @@ def _climb(
     BITS: tl.constexpr,
     TILE: tl.constexpr,
     VISIT: tl.constexpr,
+    ALONE: tl.constexpr,
 ):
     dtype: tl.constexpr = unary_ptr.dtype.element_ty
     word_type: tl.constexpr = tl.int64 if BITS * PACK > 32 else tl.int32
@@ -187,7 +191,7 @@ def _climb(
     own_list = queues + room.queue_apart + member.to(tl.int64) * room.list_apart
     changed = notes_ptr + COUNTERS * teams.n_teams
     arrivals = notes_ptr + COUNTERS * team
-    waiting = arrivals + BARRIER  # lengths of queues, by phase modulo 3
+    common = arrivals + BARRIER  # lengths of queues, by phase modulo 3
     turn = 0
     n = team.to(tl.int64)
     while n < n_images:
@@ -201,7 +205,7 @@ def _climb(
         turn += 1
         wait_for_all(arrivals, turn, teams.team)
         if member == 0:
-            tl.store(waiting + tl.arange(0, 4), 0, mask=tl.arange(0, 4) < 3)
+            tl.store(common + tl.arange(0, 8), 0)
         if START != PERTURBED:  # the second colour, which the first visits of the first one look at
             tile = member
             while tile * TILE < n_lanes:
@@ -214,6 +218,9 @@ def _climb(
             wait_for_all(arrivals, turn, teams.team)
         phase = 0
         going = n >= 0
+        # Whether the first program goes on by itself, and the others have ended; it has lengths of its own then, since
+        # the others may be slow to read that which says so.
+        alone, waiting = n < 0, common
         left = 0
         while going:
             colour = phase % 2
@@ -239,7 +246,7 @@ def _climb(
                 tl.debug_barrier()  # the list was written by other threads
             else:
                 pairs = queues + colour * room.queue_apart
-                first, step = member * VISIT, teams.team * VISIT
+                first, step = member * VISIT, tl.where(alone, 1, teams.team) * VISIT
                 if member == 0:
                     tl.store(waiting + (phase + 2) % 3, 0)
             while first < left:
@@ -249,19 +256,27 @@ def _climb(
                     *(phase >= QUEUE - 1, N_LABELS, ROOM, PACK, VISIT),
                 )
                 first += step
-            turn += 1
-            wait_for_all(arrivals, turn, teams.team)
+            if alone:
+                tl.debug_barrier()  # what its threads stored is seen by all of them
+            else:
+                turn += 1
+                wait_for_all(arrivals, turn, teams.team)
             phase += 1
             if phase >= QUEUE:
                 left = tl.load(waiting + phase % 3, volatile=True)
+                alone = alone | (left <= ALONE)
+                waiting = common + tl.where(alone, 4, 0)
             more = phase // 2 + (0 if START == PERTURBED else 1) <= max_sweeps
-            going = ((phase % 2 == 1) | more) & ((phase < QUEUE) | (left > 0))
-        if phase >= QUEUE:  # cut short: marks are left
-            first = member * VISIT
+            going = ((phase % 2 == 1) | more) & ((phase < QUEUE) | (left > 0)) & ((member == 0) | (not alone))
+        if (phase >= QUEUE) & ((member == 0) | (not alone)):  # cut short: marks are left
+            first, step = member * VISIT, tl.where(alone, 1, teams.team) * VISIT
             while first < left:
                 clear_marks(queues, field, single, first, left, 0, PACK, VISIT)
-                first += teams.team * VISIT
+                first += step
         n += teams.n_teams
+        if alone & (n < n_images):  # the others wait before they describe the next image
+            turn += 1
+            wait_for_all(arrivals, turn, teams.team)
 
 
 @triton.jit
