@@ -76,13 +76,14 @@ def in_a_row(call: Callable[[], Any]) -> float:
 def queued(call: Callable[[], Any], cold: bool = False) -> float:
     """Median milliseconds of a call that never waits for the device, without Python's part in it.
 
-    The device is held until everything is queued.  ``cold`` empties its cache before.
+    The device is held until everything is queued.  ``cold`` empties its cache before, by reading something else: what
+    is written would have to go to memory first, in the time of the call.
     """
-    sweeper = torch.empty(2**26 if cold else 0, device="cuda")  # 256 MB, several times the cache
+    sweeper = torch.zeros(2**26 if cold else 0, device="cuda")  # 256 MB, several times the cache
     times = []
-    for turn in range(REPEATS + 2):
+    for _ in range(REPEATS + 2):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        sweeper.fill_(turn)
+        sweeper.sum()
         torch.cuda._sleep(HOLD)
         begin.record()
         call()
