@@ -6,6 +6,8 @@ once, and wait for one another before they go on to the next.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -20,8 +22,19 @@ from locpmap.kernels.triton.turns import BARRIER, MOST, at_once, resident_progra
 
 WARP = 32
 ITEMS = 32  # samples that a program takes at most
-FEW = 8  # labels up to which a program, which is one warp, has few scores
+FEW_LABELS = 8
 BACK = tl.constexpr(8)  # sites that are read at once on the way back
+
+
+class Share(NamedTuple):
+    """What a program, which is one warp, holds."""
+
+    scores: int  # of a site
+    ahead: int  # sites that are read at once, before their turn comes
+    registers: int  # of a thread: the fewer, the more programs
+
+
+FEW, MANY = Share(128, 8, MOST), Share(256, 2, 128)
 PARTS = {"rows": (0, 2), "columns": (2, 4), "rows+columns": (0, 4)}  # even rows, odd rows, even columns, odd columns
 
 
@@ -71,10 +84,9 @@ def climb_lines(
     site_id = kept_with((right, down), ("sites", *window), lambda: _site_ids(height, width, *window, device))
     key = (first_image, first_sample)
     lanes, wide = (1 << (count - 1).bit_length() for count in (n_labels, n_samples))
-    # Scores of a site that a program holds, sites that are read at once, before their turn comes, and registers for it:
-    # with many labels rather more programs.
-    scores, ahead, registers = (128, 8, MOST) if lanes <= FEW else (256, 2, MOST if unary.itemsize == 8 else 128)
-    items = min(wide, ITEMS, max(scores // lanes, 1))
+    share = FEW if lanes <= FEW_LABELS else MANY
+    registers = share.registers if unary.itemsize == 4 else MOST
+    items = min(wide, ITEMS, max(share.scores // lanes, 1))
     noisy = perturb(unary, site_id, perturbation, *key, n_samples, items)
     begin(unary, noisy, site_id, perturbation, start, given, *key, labels)
     length = max(height, width)
@@ -95,7 +107,7 @@ def climb_lines(
         N_LABELS=n_labels,
         PART=min(WARP // items, lanes),  # a label and sample in every lane
         ITEMS=items,
-        AHEAD=ahead,
+        AHEAD=share.ahead,
         **at_once(registers, warps=1),
     )
     return changed.view(n_images, n_samples)

@@ -143,8 +143,8 @@ def _read(site, near, lines, line, t, n_samples, N_LABELS: tl.constexpr, PART: t
     """
     t = tl.maximum(t, 0)
     first, last = line > 0, line + 1 < lines.n_lines
-    at_site = t.to(tl.int64) * lines.step
-    scores_ptr = site.scores + at_site * (N_LABELS * ITEMS)
+    # Steps in 32 bits, so that products with them take one instruction.
+    scores_ptr = site.scores + t.to(tl.int64) * (lines.step * N_LABELS * ITEMS)
     scores = ()
     for part in tl.static_range((N_LABELS + PART - 1) // PART):
         if (part + 1) * PART > N_LABELS:
@@ -153,7 +153,7 @@ def _read(site, near, lines, line, t, n_samples, N_LABELS: tl.constexpr, PART: t
             scores += (tl.load(scores_ptr + part * PART * ITEMS, mask=site.real & is_label, other=none),)
         else:
             scores += (tl.load(scores_ptr + part * PART * ITEMS, mask=site.real),)
-    place, apart = at_site * n_samples, lines.line * n_samples
+    place, apart = t.to(tl.int64) * (lines.step * n_samples), lines.line * n_samples
     here = tl.load(site.labels + place, mask=site.real, cache_modifier=".cg").to(tl.int32)
     place_before, place_after = place - tl.where(first, apart, 0), place + tl.where(last, apart, 0)
     before = tl.load(site.labels + place_before, mask=site.real, cache_modifier=".cg").to(tl.int32)
