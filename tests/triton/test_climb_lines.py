@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.test_backends import odd_model
 from tests.triton.placing import DEVICE, place
+from tests.triton.together import run_together
 
 from locpmap.graphs.blocks import plan_blocks
 from locpmap.graphs.grid import Grid
@@ -94,6 +95,11 @@ def test_schemes(scheme: int, start: int) -> None:
 def test_more_samples_than_a_program_takes(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "ITEMS", 2)
     check(odd_model((3, 2), 3, "either sign", 3), "columns", start=start, n_samples=5)
+
+
+def test_programs_share_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    run_together(monkeypatch, 3, lines)
+    check(odd_model((4, 3), 2, "weights", 3), "rows+columns")
 
 
 @pytest.mark.parametrize("max_sweeps", [1, 2])

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 from tests.triton.placing import place
+from tests.triton.together import run_together
 
 from locpmap.kernels.perturbation import GIVEN, PERTURBED, RANDOM
 from locpmap.kernels.reference import climb_potts as reference_potts
 from locpmap.kernels.triton import climb_potts as triton_potts
 from locpmap.kernels.triton.climb_potts import climb_potts
 
+Array = npt.NDArray[Any]
 KEY = (12345, 2**32 - 3)
 R = 9
 
@@ -18,28 +23,51 @@ R = 9
 @pytest.mark.parametrize(("n_labels", "start"), [(2, RANDOM), (2, PERTURBED), (3, GIVEN), (5, RANDOM)])
 @pytest.mark.parametrize("shape", [(1, 1), (1, 7), (7, 1), (5, 7)], ids=str)
 def test_climbs(shape: tuple[int, int], n_labels: int, start: int) -> None:
-    compare(2, shape, n_labels, start, max_sweeps=(100, 2, 1)[(shape[1] + n_labels) % 3])
+    check(2, shape, n_labels, start, max_sweeps=(100, 2, 1)[(shape[1] + n_labels) % 3])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_labels", [21, 130])
 def test_many_labels(n_labels: int) -> None:
-    compare(1, (1, 2), n_labels, PERTURBED)
+    check(1, (1, 2), n_labels, PERTURBED)
 
 
 @pytest.mark.parametrize("n_labels", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_images_of_several_tiles_and_teams(n_labels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_potts, "TILES_EACH", 1)
-    monkeypatch.setattr(triton_potts, "ALONE", 4)
-    compare(2, (5, 33), n_labels, RANDOM)
+    monkeypatch.setattr(triton_potts, "ALONE", 8)
+    monkeypatch.setattr(triton_potts, "CROWD", 12)
+    check(2, (5, 33), n_labels, RANDOM)
+
+
+@pytest.mark.parametrize("n_labels", [2, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("alone", "crowd", "max_sweeps"),
+    [
+        (60, 100, 100),
+        (10**6, 10**6, 5),
+        *(pytest.param(*more, marks=pytest.mark.slow) for more in ((-1, 0, 5), (60, 100, 6), (90, 10**6, 100))),
+    ],
+)
+def test_a_program_that_goes_on_alone(
+    n_labels: int, alone: int, crowd: int, max_sweeps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A team of three takes one image after another; a new label comes from the corners, at more and more sites."""
+    run_together(monkeypatch, 3, triton_potts)
+    for name, value in {"TILES_EACH": 1, "ALONE": alone, "CROWD": crowd}.items():
+        monkeypatch.setattr(triton_potts, name, value)
+    unary = np.zeros((2, 9 * 33, n_labels))
+    unary[0, :, 1] = unary[1, 33:, 1] = 2.5  # enough beside one neighbour of four, or none of two
+    right, down = np.ones((1, 9, 32)), np.ones((1, 8, 33))
+    compare(unary, right, down, np.zeros((2, 9 * 33), np.uint8), GIVEN, max_sweeps, temperature=0.05)
 
 
 @pytest.mark.parametrize("n_labels", [2, 5])
 def test_negative_weights_and_forbidden_labels(n_labels: int) -> None:
-    compare(2, (4, 5), n_labels, RANDOM, forbid=0.3, least=-1.0 if n_labels == 2 else 0.0)
+    check(2, (4, 5), n_labels, RANDOM, forbid=0.3, least=-1.0 if n_labels == 2 else 0.0)
 
 
-def compare(
+def check(
     n_images: int,
     shape: tuple[int, int],
     n_labels: int,
@@ -48,7 +76,7 @@ def compare(
     forbid: float = 0.0,
     least: float = 0.0,
 ) -> None:
-    """Labels and sweeps are the reference's, in a window of a larger grid and with samples from the middle."""
+    """Compare on a model by chance."""
     rng = np.random.default_rng(n_labels)
     height, width = shape
     n_sites = height * width
@@ -57,8 +85,15 @@ def compare(
     right = rng.uniform(least, 1, (n_images, height, width - 1))
     down = rng.uniform(least, 1, (1, height - 1, width))
     given = rng.integers(0, n_labels, (n_images, n_sites)).astype(np.uint8)
-    how, window = (0.5, *KEY, 3, 8, start), (3, 2, 2**33, max_sweeps)
-    labels = np.zeros((n_images, n_sites, R), np.uint8 if n_labels <= 127 else np.int16)
+    compare(unary, right, down, given, start, max_sweeps)
+
+
+def compare(
+    unary: Array, right: Array, down: Array, given: Array, start: int, max_sweeps: int, temperature: float = 0.5
+) -> None:
+    """Labels and sweeps are the reference's, in a window of a larger grid and with samples from the middle."""
+    how, window = (temperature, *KEY, 3, 8, start), (3, 2, 2**33, max_sweeps)
+    labels = np.zeros((*unary.shape[:2], R), np.uint8 if unary.shape[2] <= 127 else np.int16)
     sweeps = reference_potts.climb_potts(unary, right, down, *how, given, *window, labels)
     found = place(np.zeros_like(labels))
     model = (place(unary), place(right), place(down))

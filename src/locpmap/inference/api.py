@@ -10,7 +10,7 @@ from typing import Any
 
 from locpmap.arrays import Stopwatch, cast, current_device, namespace
 from locpmap.errors import InputError, InputTypeError, unknown, whole_number
-from locpmap.inference.decoder import Climbs, Decoder, Outcome, Problem, Progress, at_least, check_flags, within
+from locpmap.inference.decoder import Climbs, Decoder, Outcome, Problem, Progress, at_least, checked, within
 from locpmap.inference.memory import drive_in_memory, is_forbidden
 from locpmap.inference.placement import place
 from locpmap.inference.registry import DECODERS, options_of
@@ -99,26 +99,19 @@ def configure(method: str | Decoder, options: dict[str, Any], arguments: Sequenc
     if isinstance(method, Decoder):
         if options:
             raise InputError(f"method is already configured, so {', '.join(options)} cannot be given beside it")
-        check_flags(method)
-        return method
+        return checked(method)
     known = options_of(known_method(method))
     for option in options:
         if option not in known:
             raise unknown(f"option of {method}", option, [*known, *arguments])
     if all(value is None or type(value) in PLAIN for value in options.values()):
         return _configured(DECODERS[method], **options)
-    return _checked(DECODERS[method], options)
+    return checked(DECODERS[method](**options))
 
 
 @lru_cache(maxsize=64, typed=True)  # a decoder never changes, and checking its options takes as long as a launch
 def _configured(kind: type[Decoder], **options: Any) -> Decoder:
-    return _checked(kind, options)
-
-
-def _checked(kind: type[Decoder], options: dict[str, Any]) -> Decoder:
-    decoder = kind(**options)
-    check_flags(decoder)
-    return decoder
+    return checked(kind(**options))
 
 
 def known_method(method: Any) -> str:

@@ -161,7 +161,7 @@ def direction_weights(potentials: Potentials, dtype: Any) -> tuple[Array, ...]:
 
 def weights_of(weights: Array, lo: int, hi: int) -> Array:
     """The weights of images lo..hi, or of all images."""
-    return of_images(weights, lo, hi) if len(weights) > 1 else weights
+    return of_images(weights, lo, hi) if weights.shape[0] > 1 else weights
 
 
 class BandCounter:

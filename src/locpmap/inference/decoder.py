@@ -143,7 +143,6 @@ def drive(
 ) -> tuple[Outcome, Status]:
     """Run to convergence, to the end or to the time limit; at least one step is made."""
     began = time.perf_counter()
-    decoder = _plain(decoder)
     state = decoder.init(problem)
     status: Status | None = None
     while status is None:
@@ -164,23 +163,22 @@ def drive(
     return outcome, status
 
 
-def _plain(decoder: Decoder) -> Decoder:
-    """The decoder with Python's own integers: sums with NumPy's overflow, those of int8 beyond 127."""
-    whole = {name: int(value) for name, value in vars(decoder).items() if isinstance(value, np.integer)}
-    return dataclasses.replace(decoder, **whole) if whole else decoder  # type: ignore[type-var]
-
-
 def at_least(name: str, value: Any, least: int, most: int = 2**31 - 1) -> None:
     """Refuse what is not a whole number of at least ``least``, or beyond what kernels count to."""
     whole_number(name, value, least, most)
 
 
-def check_flags(decoder: Decoder) -> None:
-    """Refuse what is neither true nor false where an option, judged by its default, is the one or the other."""
+def checked(decoder: Decoder) -> Decoder:
+    """The decoder with Python's own integers, for sums with NumPy's overflow (those of int8 beyond 127).
+
+    Refuses what is neither true nor false where an option, judged by its default, is the one or the other.
+    """
     for name in _flags(type(decoder)):
         value = getattr(decoder, name)
         if not isinstance(value, bool | np.bool_):
             raise InputTypeError(f"{name} is {value!r}, expected True or False")
+    whole = {name: int(value) for name, value in vars(decoder).items() if isinstance(value, np.integer)}
+    return dataclasses.replace(decoder, **whole) if whole else decoder  # type: ignore[type-var]
 
 
 @cache

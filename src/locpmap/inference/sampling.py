@@ -181,7 +181,7 @@ class Tally:
 
 def of_images(array: Any, lo: int, hi: int) -> Any:
     """The part of images lo..hi, as it is where that is all: a slice of a tensor takes time."""
-    return array if (lo, hi) == (0, len(array)) else array[lo:hi]
+    return array if (lo, hi) == (0, array.shape[0]) else array[lo:hi]
 
 
 def round_sizes(problem: Problem, most: int, held: int) -> tuple[int, int]:

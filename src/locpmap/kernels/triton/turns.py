@@ -27,11 +27,13 @@ def resident_programs(device: torch.device, registers: int = REGISTERS, warps: i
     """How many programs of such a launch run at the same time; Triton's interpreter runs just one.
 
     A processor has four parts, each with 2^14 registers for the warps that it holds, given out by eight to a thread.
+    Some hold no more than 16 programs.
     """
     if device.type != "cuda":
         return 1
     per_warp = 32 * (-(-registers // 8) * 8)
-    return 4 * (2**14 // per_warp) // warps * torch.cuda.get_device_properties(device).multi_processor_count
+    per_processor = min(16, 4 * (2**14 // per_warp) // warps)
+    return per_processor * torch.cuda.get_device_properties(device).multi_processor_count
 
 
 # Thread 0 counts its program in; the last one says so at another place, where the others look for it, since polling

@@ -1,0 +1,116 @@
+"""Programs of a launch that wait for one another, also in Triton's interpreter, which runs one after another."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+from tests.triton.placing import DEVICE
+from triton.runtime import interpreter
+
+PATIENCE = 60.0  # seconds until a program that never waits nor ends counts as lost
+
+
+def run_together(monkeypatch: pytest.MonkeyPatch, n_programs: int, *modules: ModuleType) -> None:
+    """Let the launches of these modules have so many programs.
+
+    In the interpreter they take turns: each goes on until it waits, and nobody does before all others do, too.
+    """
+    turns = Turns()
+    for module in modules:
+        monkeypatch.setattr(module, "resident_programs", lambda *_, **__: n_programs, raising=False)
+        if DEVICE == "cpu":
+            monkeypatch.setattr(module, "wait_for_all", turns.wait)
+    if DEVICE == "cpu":
+        start = interpreter.GridExecutor.__init__
+
+        def with_turns(executor: Any, *arguments: Any, **options: Any) -> None:
+            start(executor, *arguments, **options)
+            executor.fn = Launch(executor.fn, turns)
+
+        monkeypatch.setattr(interpreter.GridExecutor, "__init__", with_turns)
+
+
+class Turns:
+    """Programs as threads, of which one runs at a time."""
+
+    def __init__(self) -> None:
+        self.back = threading.Semaphore(0)
+        self.running: Program | None = None
+
+    def wait(self, barrier: Any, turn: Any, n_programs: Any) -> None:
+        """In place of ``wait_for_all``."""
+        assert self.running is not None
+        self.running.pause((number_of(barrier), number_of(turn)), number_of(n_programs))
+
+    def run(self, programs: list[Program]) -> None:
+        ready, meetings = deque(programs), defaultdict(list)
+        while ready:
+            self.running = program = ready.popleft()
+            interpreter.interpreter_builder.set_grid_idx(*program.place)
+            program.resume()
+            assert self.back.acquire(timeout=PATIENCE), f"program {program.place} neither waits nor ends"
+            if program.error is not None:
+                raise program.error
+            if program.waits is not None:
+                meeting, count = program.waits
+                meetings[meeting].append(program)
+                if len(meetings[meeting]) == count:
+                    ready.extend(reversed(meetings.pop(meeting)))
+        assert not meetings, f"programs wait for others that have ended: {sorted(meetings)}"
+
+
+class Program:
+    """One program."""
+
+    def __init__(self, place: tuple[int, ...], run: Callable[[], None], turns: Turns) -> None:
+        self.place, self.turns = place, turns
+        self.waits: tuple[tuple[int, int], int] | None = None
+        self.error: BaseException | None = None
+        self._go = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._work, args=(run,), daemon=True)
+        self._thread.start()
+
+    def resume(self) -> None:
+        self.waits = None
+        self._go.release()
+
+    def pause(self, meeting: tuple[int, int], count: int) -> None:
+        self.waits = meeting, count
+        self.turns.back.release()
+        self._go.acquire()
+
+    def _work(self, run: Callable[[], None]) -> None:
+        self._go.acquire()
+        try:
+            run()
+        except BaseException as error:
+            self.error = error
+        self.turns.back.release()
+
+
+class Launch:
+    """A kernel that the interpreter calls for one program after another: they begin when the last one is called."""
+
+    def __init__(self, kernel: Any, turns: Turns) -> None:
+        self.kernel, self.turns = kernel, turns
+        self.programs: list[Program] = []
+        self.__signature__ = inspect.signature(kernel)
+        for name in ("__name__", "__globals__", "__annotations__"):  # which the interpreter asks of a function
+            setattr(self, name, getattr(kernel, name))
+
+    def __call__(self, **arguments: Any) -> None:
+        builder = interpreter.interpreter_builder
+        self.programs.append(Program(builder.grid_idx, lambda: self.kernel(**arguments), self.turns))
+        if all(at == size - 1 for at, size in zip(builder.grid_idx, builder.grid_dim, strict=True)):
+            self.turns.run(self.programs)
+
+
+def number_of(value: Any) -> int:
+    """A whole number, which the interpreter may have put into a tensor."""
+    return int(value.handle.data.item()) if hasattr(value, "handle") else int(getattr(value, "value", value))
