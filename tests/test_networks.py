@@ -200,7 +200,7 @@ def trained(
         return net, None
 
 
-@pytest.mark.parametrize("optimiser", ["adamw", "sgd"])
+@pytest.mark.parametrize("optimiser", ["adamw", pytest.param("sgd", marks=pytest.mark.slow)])
 def test_an_interrupted_training_ends_as_one_that_was_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimiser: str
 ) -> None:

@@ -379,6 +379,7 @@ def test_a_window_has_the_scores_and_edges_of_its_place(tmp_path: Path, monkeypa
             np.testing.assert_array_equal(of_edge[tuple(place[edge])], values)
 
 
+@pytest.mark.slow
 def test_scenes_are_decoded_the_same_however_many_go_together(tmp_path: Path) -> None:
     kept = fits_of(tmp_path, "boosted")
     decoded = []

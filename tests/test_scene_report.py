@@ -376,6 +376,7 @@ def test_every_figure_is_there(run: Path) -> None:
     assert int.from_bytes(teaser[16:20]) > 1000  # as wide as the page
 
 
+@pytest.mark.slow
 def test_the_same_record_gives_the_same_bytes(run: Path, tmp_path: Path) -> None:
     again = write_report(write_scenes(tmp_path / "stanford", invented_scenes()))
     assert again.read_bytes() == (run / "report.html").read_bytes()

@@ -44,7 +44,9 @@ def test_values(case: str) -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-9)
 
 
-@pytest.mark.parametrize("case", ["primes", "factored", "forbidden pairs", "several tiles"])
+@pytest.mark.parametrize(
+    "case", ["primes", "factored", "forbidden pairs", pytest.param("several tiles", marks=pytest.mark.slow)]
+)
 def test_single_precision(case: str) -> None:
     pot = replace(CASES[case], unary=CASES[case].unary.astype(np.float32))
     np.testing.assert_allclose(*both(pot), rtol=1e-5, atol=1e-5)

@@ -89,6 +89,7 @@ def test_memory_that_runs_out_changes_nothing(monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_array_equal(mine.probability, truth.probability)
 
 
+@pytest.mark.slow
 def test_memory_that_runs_out_leaves_the_band(monkeypatch: pytest.MonkeyPatch) -> None:
     pot = Potentials.grid(np.random.default_rng(0).normal(size=(3, 4, 2)), 1.0)
     how: dict[str, Any] = {"n_samples": 16, "band": True, "backend": "triton"}
@@ -117,7 +118,8 @@ def test_memory_that_runs_out_leaves_the_band(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("backend", "probability"), [("triton", "votes"), ("torch", "votes"), ("torch", "conditional")]
+    ("backend", "probability"),
+    [pytest.param("triton", "votes", marks=pytest.mark.slow), ("torch", "votes"), ("torch", "conditional")],
 )
 def test_memory_that_runs_out_when_samples_are_counted(
     backend: str, probability: str, monkeypatch: pytest.MonkeyPatch

@@ -37,8 +37,15 @@ def fits(n_labels: int, objective: str, **how: Any) -> tuple[Any, Any]:
     return mine, truth
 
 
-@pytest.mark.parametrize("n_labels", [2, 3])
-@pytest.mark.parametrize(("objective", "how"), [("pseudolikelihood", {}), ("composite", {"blocks": "rows"})])
+@pytest.mark.parametrize(
+    ("n_labels", "objective", "how"),
+    [
+        (2, "pseudolikelihood", {}),
+        (3, "pseudolikelihood", {}),
+        (2, "composite", {"blocks": "rows"}),
+        pytest.param(3, "composite", {"blocks": "rows"}, marks=pytest.mark.slow),
+    ],
+)
 def test_the_same_fit(n_labels: int, objective: str, how: dict[str, Any]) -> None:
     mine, truth = fits(n_labels, objective, **how)
     assert (mine.n_iterations, mine.status) == (truth.n_iterations, truth.status)

@@ -102,7 +102,9 @@ def test_any_other_order_is_visited_one_by_one(case: str) -> None:
     check(*both(pot, [(0, pot.n_images, 1, len(order))], *options, order=order), rounding=1e-12)
 
 
-@pytest.mark.parametrize("case", ["1x1", "primes", "batch", "no edges", "forbidden labels"])
+@pytest.mark.parametrize(
+    "case", ["1x1", "primes", pytest.param("batch", marks=pytest.mark.slow), "no edges", "forbidden labels"]
+)
 def test_many_sweeps_in_one_launch_until_no_site_is_marked(case: str) -> None:
     """As many sweeps as the reference makes, and no more than asked for."""
     pot = CASES[case]

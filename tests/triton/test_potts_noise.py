@@ -38,7 +38,9 @@ def test_noise_of_two_labels(dtype: Any) -> None:
         np.testing.assert_allclose(found[colour, s % 8, lane], expected, rtol=1e-6, atol=tolerance)
 
 
-@pytest.mark.parametrize(("n_labels", "dtype"), [(3, np.float64), (7, np.float32), (21, np.float32)])
+@pytest.mark.parametrize(
+    ("n_labels", "dtype"), [(3, np.float64), pytest.param(7, np.float32, marks=pytest.mark.slow), (21, np.float32)]
+)
 def test_who_wins_a_site(n_labels: int, dtype: Any) -> None:
     """First visits to the first colour: the reference's scores say who wins, but where two are within rounding."""
     rng = np.random.default_rng(n_labels)

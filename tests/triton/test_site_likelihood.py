@@ -83,7 +83,7 @@ TWO_LABELS = {name: SITES[name] for name in ("3x5", "three features", "one for a
 }
 
 
-@pytest.mark.parametrize("many", [1, 100])
+@pytest.mark.parametrize("many", [pytest.param(1, marks=pytest.mark.slow), 100])
 @pytest.mark.parametrize("case", TWO_LABELS.values(), ids=TWO_LABELS.keys())
 def test_two_labels_in_small_tiles(case: Case, many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs go from tile to tile, add up before they are done, and stop within a group of images."""
@@ -183,7 +183,7 @@ def test_as_many_rows_as_a_code_holds(n_rows: int) -> None:
     check_same(evaluate(problem), expected(problem))
 
 
-@pytest.mark.parametrize("n_programs", [4, 5])
+@pytest.mark.parametrize("n_programs", [4, pytest.param(5, marks=pytest.mark.slow)])
 def test_more_programs_than_the_last_one_reads_at_a_time(n_programs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for constant, value in {"LANES": 4, "WARPS": 1, "ROUND": 2, "resident": lambda *_: n_programs}.items():
         monkeypatch.setattr(binary_sites, constant, value)
@@ -199,6 +199,7 @@ def test_counters_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
         check_same(evaluate(problem), expected(problem))
 
 
+@pytest.mark.slow
 def test_products_of_many_images_stay_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where all labels are equally likely, each of the steps between two logarithms doubles a product, four times."""
     for constant, value in {"LANES": 16, "WARPS": 1, "resident": lambda *_: 1}.items():

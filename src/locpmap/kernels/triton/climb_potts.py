@@ -267,6 +267,7 @@ def _climb(
                 left = tl.load(coming, volatile=True)
                 on = _has_more(phase, max_sweeps, START) & (left > 0) & (left <= CROWD)
                 if not on:
+                    tl.debug_barrier()  # all its threads know the length, which is forgotten here
                     tl.store(back, phase)
                     tl.store(back + 1, left)
                     tl.store(own + tl.arange(0, 4), 0, mask=tl.arange(0, 4) < 3)
