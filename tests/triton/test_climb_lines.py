@@ -97,6 +97,11 @@ def test_more_samples_than_a_program_takes(start: int, monkeypatch: pytest.Monke
     check(odd_model((3, 2), 3, "either sign", 3), "columns", start=start, n_samples=5)
 
 
+@pytest.mark.slow
+def test_more_samples_than_any_program_takes() -> None:
+    check(odd_model((3, 2), 2, "either sign", 3), "columns", n_samples=70)
+
+
 def test_programs_share_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     run_together(monkeypatch, 3, lines)
     check(odd_model((4, 3), 2, "weights", 3), "rows+columns")
@@ -126,7 +131,13 @@ def test_nothing_stays_on_the_device() -> None:
     assert not kept()
 
 
-@pytest.mark.parametrize(("weight", "blocks"), [(0.0, "columns"), (1.0, "rows"), (-1.0, "rows+columns")])
+TIES = list(zip((0.0, 1.0, -1.0), LINES, strict=True))
+OTHER_TIES = [(weight, blocks) for weight, _ in TIES for blocks in LINES if (weight, blocks) not in TIES]
+
+
+@pytest.mark.parametrize(
+    ("weight", "blocks"), [*TIES, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in OTHER_TIES)]
+)
 def test_ties_go_to_the_smallest_labels(weight: float, blocks: str) -> None:
     unary = np.random.default_rng(5).integers(0, 2, size=(3, 6, 3)).astype(np.float64)
     check(Potentials.grid(unary, weight), blocks, scheme=NONE, n_samples=5)

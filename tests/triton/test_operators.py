@@ -71,7 +71,14 @@ def test_site_losses(form: str, shape: Any, n_samples: int) -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 2, 1, 1), (1, 4, 9, 2)])
-@pytest.mark.parametrize(("form", "max_sweeps"), [("weights", 1), *((form, 50) for form in FORMS)])
+@pytest.mark.parametrize(
+    ("form", "max_sweeps"),
+    [
+        ("weights", 1),
+        *((form, 50) for form in FORMS),
+        *(pytest.param(form, 1, marks=pytest.mark.slow) for form in FORMS if form != "weights"),
+    ],
+)
 def test_climbs(form: str, shape: Any, max_sweeps: int) -> None:
     logits, terms, labels = draw(form, shape, STEPS["far"])
     field = make_field(logits.detach(), [term.detach() for term in terms], labels, -1, STEPS["far"])

@@ -21,19 +21,19 @@ def run_together(monkeypatch: pytest.MonkeyPatch, n_programs: int, *modules: Mod
 
     In the interpreter they take turns: each goes on until it waits, and nobody does before all others do, too.
     """
-    turns = Turns()
     for module in modules:
-        monkeypatch.setattr(module, "resident_programs", lambda *_, **__: n_programs, raising=False)
-        if DEVICE == "cpu":
-            monkeypatch.setattr(module, "wait_for_all", turns.wait)
-    if DEVICE == "cpu":
-        start = interpreter.GridExecutor.__init__
+        monkeypatch.setattr(module, "resident_programs", lambda *_, **__: n_programs)
+    if DEVICE != "cpu":
+        return
+    turns, start = Turns(), interpreter.GridExecutor.__init__
 
-        def with_turns(executor: Any, *arguments: Any, **options: Any) -> None:
-            start(executor, *arguments, **options)
-            executor.fn = Launch(executor.fn, turns)
+    def with_turns(executor: Any, *arguments: Any, **options: Any) -> None:
+        start(executor, *arguments, **options)
+        executor.fn = Launch(executor.fn, turns)
 
-        monkeypatch.setattr(interpreter.GridExecutor, "__init__", with_turns)
+    monkeypatch.setattr(interpreter.GridExecutor, "__init__", with_turns)
+    for module in modules:
+        monkeypatch.setattr(module, "wait_for_all", turns.wait)
 
 
 class Turns:
@@ -73,8 +73,7 @@ class Program:
         self.waits: tuple[tuple[int, int], int] | None = None
         self.error: BaseException | None = None
         self._go = threading.Semaphore(0)
-        self._thread = threading.Thread(target=self._work, args=(run,), daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._work, args=(run,), daemon=True).start()
 
     def resume(self) -> None:
         self.waits = None

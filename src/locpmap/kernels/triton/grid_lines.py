@@ -51,6 +51,12 @@ def index_bits(n_labels: int) -> int:
     return (n_labels - 1).bit_length()
 
 
+@triton.constexpr_function
+def n_parts(n_labels: int, part: int) -> int:
+    """Parts of so many labels that hold all."""
+    return -(-n_labels // part)
+
+
 @triton.jit
 def _labels(WHICH: tl.constexpr, PART: tl.constexpr):
     """The labels of a part, (PART, 1)."""
@@ -94,7 +100,7 @@ def best_labels(
     dtype: tl.constexpr = site.scores.dtype.element_ty
     none = tl.zeros([1, ITEMS], dtype)
     nothing = ()
-    for _ in tl.static_range((N_LABELS + PART - 1) // PART):
+    for _ in tl.static_range(n_parts(N_LABELS, PART)):
         nothing += (tl.zeros([PART, ITEMS], dtype),)
     # The scores v of the site after, as seen from here; what the current labels from there on lack; the first of them;
     # what equal and what different labels add here; how large scores are.
@@ -146,7 +152,7 @@ def _read(site, near, lines, line, t, n_samples, N_LABELS: tl.constexpr, PART: t
     # Steps in 32 bits, so that products with them take one instruction.
     scores_ptr = site.scores + t.to(tl.int64) * (lines.step * N_LABELS * ITEMS)
     scores = ()
-    for part in tl.static_range((N_LABELS + PART - 1) // PART):
+    for part in tl.static_range(n_parts(N_LABELS, PART)):
         if (part + 1) * PART > N_LABELS:
             is_label = _labels(part, PART) < N_LABELS
             none = tl.where(is_label, 0.0, float("-inf")) + tl.zeros([PART, ITEMS], site.scores.dtype.element_ty)
@@ -182,7 +188,7 @@ def _choose(
     sent, lack, label_after, equal, different, size = passed
     dtype: tl.constexpr = scores[0].dtype
     word: tl.constexpr = choices_ptr.dtype.element_ty
-    PARTS: tl.constexpr = (N_LABELS + PART - 1) // PART
+    PARTS: tl.constexpr = n_parts(N_LABELS, PART)
     INDEX: tl.constexpr = index_bits(N_LABELS)
     mine, top = tl.zeros([PART, ITEMS], dtype), tl.full([PART, ITEMS], float("-inf"), dtype)
     v = ()
