@@ -140,7 +140,8 @@ OTHER_TIES = [(weight, blocks) for weight, _ in TIES for blocks in LINES if (wei
 )
 def test_ties_go_to_the_smallest_labels(weight: float, blocks: str) -> None:
     unary = np.random.default_rng(5).integers(0, 2, size=(3, 6, 3)).astype(np.float64)
-    check(Potentials.grid(unary, weight), blocks, scheme=NONE, n_samples=5)
+    for n_samples in (5, 20):  # so few and so many that all labels are in one part, and each in its own
+        check(Potentials.grid(unary, weight), blocks, scheme=NONE, n_samples=n_samples)
 
 
 @pytest.mark.slow
