@@ -35,27 +35,15 @@ def test_many_labels(n_labels: int) -> None:
 @pytest.mark.parametrize("n_labels", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_images_of_several_tiles_and_teams(n_labels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_potts, "TILES_EACH", 1)
-    monkeypatch.setattr(triton_potts, "ALONE", 8)
-    monkeypatch.setattr(triton_potts, "CROWD", 12)
     check(2, (5, 33), n_labels, RANDOM)
 
 
 @pytest.mark.parametrize("n_labels", [2, pytest.param(5, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    ("alone", "crowd", "max_sweeps"),
-    [
-        (60, 100, 100),
-        (10**6, 10**6, 5),
-        *(pytest.param(*more, marks=pytest.mark.slow) for more in ((-1, 0, 5), (60, 100, 6), (90, 10**6, 100))),
-    ],
-)
-def test_a_program_that_goes_on_alone(
-    n_labels: int, alone: int, crowd: int, max_sweeps: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("max_sweeps", [100, *(pytest.param(few, marks=pytest.mark.slow) for few in (2, 3, 5))])
+def test_programs_share_an_image(n_labels: int, max_sweeps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A team of two takes one image after another; a new label comes from the corners, at more and more sites."""
     run_together(monkeypatch, 2, triton_potts)
-    for name, value in {"TILES_EACH": 1, "ALONE": alone, "CROWD": crowd}.items():
-        monkeypatch.setattr(triton_potts, name, value)
+    monkeypatch.setattr(triton_potts, "TILES_EACH", 1)
     unary = np.zeros((2, 9 * 17, n_labels))
     unary[0, :, 1] = unary[1, 17:, 1] = 2.5  # enough beside one neighbour of four, or none of two
     right, down = np.ones((1, 9, 16)), np.ones((1, 8, 17))

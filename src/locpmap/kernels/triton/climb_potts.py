@@ -2,9 +2,10 @@
 
 One launch does it all.  Teams of programs take one image after another, all its samples at once, in phases: a phase is
 one colour of a sweep, and all wait for one another between them.  The first two visit everybody and draw the noise, the
-next two find those whose label may change, and from then on only pairs whose neighbours moved stand in a queue.  While
-that is short, one program goes on by itself, since to wait for the others would take longer than the work.  Scratch is
-of one image per team, so that memory does not grow with the batch.
+next two find those whose label may change, and from then on only pairs whose neighbours moved stand in a queue.
+Scratch is of one image per team, so that memory does not grow with the batch.
+
+Phases call functions that are not inlined, since the compiler's time grows much faster than a function's size.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from locpmap.kernels.triton.turns import BARRIER, at_once, resident_programs, wa
 
 TILE, VISIT = 128, 128  # lanes of a tile; pairs visited at a time
 MAX_PAIRS = 2**31 - 2**20  # of a site of a colour and a sample, which are numbered in 32 bits, and some visits more
-ALONE, CROWD = 512, 4096  # pairs up to which one program goes on without the others, and with which they come back
 TILES_EACH = 32  # tiles of a colour that a program has at least: smaller images have fewer programs
 
 PERTURBED = tl.constexpr(perturbation.PERTURBED)
@@ -148,8 +148,6 @@ def climb_with_scores(
         BITS=bits,
         TILE=TILE,
         VISIT=VISIT,
-        ALONE=ALONE,
-        CROWD=CROWD,
         **at_once(registers),
     )
     if words is not labels:
@@ -178,13 +176,11 @@ def _climb(
     BITS: tl.constexpr,
     TILE: tl.constexpr,
     VISIT: tl.constexpr,
-    ALONE: tl.constexpr,
-    CROWD: tl.constexpr,
 ):
     dtype: tl.constexpr = unary_ptr.dtype.element_ty
     word_type: tl.constexpr = tl.int64 if BITS * PACK > 32 else tl.int32
     words_ptr = labels_ptr.to(tl.pointer_type(word_type), bitcast=True)
-    scale = tl.full([1], temperature, dtype)
+    scale = tl.cast(temperature, dtype)
     team, member = tl.program_id(0) // teams.team, tl.program_id(0) % teams.team
     n_sites = field.height * field.width
     n_lanes = field.height * ((field.width + 1) // 2) * field.n_words
@@ -193,10 +189,7 @@ def _climb(
     own_list = queues + room.queue_apart + member.to(tl.int64) * room.list_apart
     changed = notes_ptr + COUNTERS * teams.n_teams
     arrivals = notes_ptr + COUNTERS * team
-    # Lengths of queues, by the number of meetings modulo 3; the phase and the length with which a program comes back
-    # that was alone; and the lengths that it had meanwhile, by phase modulo 3.
-    common = arrivals + BARRIER
-    back, own = common + 3, common + 5
+    waiting = arrivals + BARRIER  # lengths of queues, by phase modulo 3
     turn = 0
     n = team.to(tl.int64)
     while n < n_images:
@@ -210,7 +203,7 @@ def _climb(
         turn += 1
         wait_for_all(arrivals, turn, teams.team)
         if member == 0:
-            tl.store(common + tl.arange(0, 8), 0)
+            tl.store(waiting + tl.arange(0, 4), 0, mask=tl.arange(0, 4) < 3)
         if START != PERTURBED:  # the second colour, which the first visits of the first one look at
             tile = member
             while tile * TILE < n_lanes:
@@ -221,11 +214,12 @@ def _climb(
                 tile += teams.team
             turn += 1
             wait_for_all(arrivals, turn, teams.team)
-        phase, meeting, left = 0, 0, 0
-        going, alone = n >= 0, n < 0  # whether this image is, and whether the team's first program is by itself
+        phase = 0
+        going = n >= 0
+        left = 0
         while going:
             colour = phase % 2
-            sweep = _sweep_of(phase, START)
+            sweep = phase // 2 + (0 if START == PERTURBED else 1)
             kept = Drawn(
                 drawn.scores + colour * items * PACK, drawn.firsts + colour * items, drawn.ticks + colour * items
             )
@@ -247,59 +241,29 @@ def _climb(
                 tl.debug_barrier()  # the list was written by other threads
             else:
                 pairs = queues + colour * room.queue_apart
-                first, step = member * VISIT, tl.where(alone, 1, teams.team) * VISIT
+                first, step = member * VISIT, teams.team * VISIT
                 if member == 0:
-                    tl.store(tl.where(alone, own + (phase + 2) % 3, common + (meeting + 2) % 3), 0)
-                elif alone:
-                    left = 0
-            coming = tl.where(alone, own + (phase + 1) % 3, common + (meeting + 1) % 3)
+                    tl.store(waiting + (phase + 2) % 3, 0)
             while first < left:
                 visit(
-                    *(terms, kept, pairs, queues + (1 - colour) * room.queue_apart, coming),
+                    *(terms, kept, pairs, queues + (1 - colour) * room.queue_apart, waiting + (phase + 1) % 3),
                     *(draw, field, single, changed, n_samples, n, first, left, colour, items, sweep, scale),
                     *(phase >= QUEUE - 1, N_LABELS, ROOM, PACK, VISIT),
                 )
                 first += step
+            turn += 1
+            wait_for_all(arrivals, turn, teams.team)
             phase += 1
-            on = alone & (member == 0)
-            if on:
-                tl.debug_barrier()  # what its threads stored is seen by all of them
-                left = tl.load(coming, volatile=True)
-                on = _has_more(phase, max_sweeps, START) & (left > 0) & (left <= CROWD)
-                if not on:
-                    tl.debug_barrier()  # all its threads know the length, which is forgotten here
-                    tl.store(back, phase)
-                    tl.store(back + 1, left)
-                    tl.store(own + tl.arange(0, 4), 0, mask=tl.arange(0, 4) < 3)
-            if not on:
-                turn += 1
-                wait_for_all(arrivals, turn, teams.team)
-                if alone:
-                    phase, left = tl.load(back, volatile=True), tl.load(back + 1, volatile=True)
-                else:
-                    meeting += 1
-                    if phase >= QUEUE:
-                        left = tl.load(common + meeting % 3, volatile=True)
-                going = _has_more(phase, max_sweeps, START) & ((phase < QUEUE) | (left > 0))
-                alone = (phase >= QUEUE) & (left <= ALONE)
+            if phase >= QUEUE:
+                left = tl.load(waiting + phase % 3, volatile=True)
+            more = phase // 2 + (0 if START == PERTURBED else 1) <= max_sweeps
+            going = ((phase % 2 == 1) | more) & ((phase < QUEUE) | (left > 0))
         if phase >= QUEUE:  # cut short: marks are left
             first = member * VISIT
             while first < left:
                 clear_marks(queues, field, single, first, left, 0, PACK, VISIT)
                 first += teams.team * VISIT
         n += teams.n_teams
-
-
-@triton.jit
-def _sweep_of(phase, START: tl.constexpr):
-    """Sweeps count from 1; perturbed starts are the first visits' own, and count as none."""
-    return phase // 2 + (0 if START == PERTURBED else 1)
-
-
-@triton.jit
-def _has_more(phase, max_sweeps, START: tl.constexpr):
-    """Whether the phase is still within the sweeps allowed: one that has begun goes on to its second colour."""
-    return (phase % 2 == 1) | (_sweep_of(phase, START) <= max_sweeps)
 
 
 @triton.jit

@@ -22,6 +22,16 @@ def fast_log(x):
 
 
 @triton.jit
+def fast_exp(x):
+    """``e^x``; in single precision the hardware's, which takes what would be below 2^-126 for 0."""
+    if _INTERPRETED or x.dtype != tl.float32:
+        result = tl.exp(x)
+    else:
+        result = libdevice.fast_expf(x)
+    return result
+
+
+@triton.jit
 def waiting_time(bits, dtype: tl.constexpr):
     """``-log u`` of ``u = (bits + 1/2) / 2^32``, accurate at both ends."""
     near: tl.constexpr = 1.0 / 16 if dtype == tl.float32 else 1.0 / 256  # where a few terms of the series will do
@@ -69,3 +79,13 @@ def bytes_of_sample(w0, w1, w2, w3, nth, ROOM: tl.constexpr):
     elif ROOM == 8:
         w0, w1 = tl.where(nth == 1, w2, w0), tl.where(nth == 1, w3, w1)
     return w0, w1, w2, w3
+
+
+@triton.jit
+def one_byte(low, high, k):
+    """Byte k, 0 to 7, of two words."""
+    if _INTERPRETED:
+        result = (tl.where(k < 4, low, high) >> (k % 4 * 8).to(tl.uint32)).to(tl.int32)
+    else:
+        result = libdevice.byte_perm(low.to(tl.int32, bitcast=True), high.to(tl.int32, bitcast=True), k)
+    return result & 255

@@ -10,12 +10,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from locpmap.kernels.triton.lazy_noise import fast_log, leading_bytes, waiting_time
+from locpmap.kernels.triton.lazy_noise import fast_exp, fast_log, leading_bytes, one_byte, waiting_time
 from locpmap.kernels.triton.philox import LAZY_FINE, pick, words
 from locpmap.kernels.triton.potts_grid import support
 
-MARGIN = tl.constexpr(1.001)  # of bounds, for what rounding in single precision may take
-FAR = tl.constexpr(30.0)  # where 1 is nothing beside the exponential
+MARGIN = tl.constexpr(1.01)  # of bounds, for what rounding in single precision may take
 
 
 @triton.jit
@@ -31,21 +30,22 @@ def could_win(gain, leading, log_p, late):
     It is where ``E < t p (e^gain - 1)``; E is bounded from below by its leading byte, t from above.
     """
     least = -fast_log((leading + 1).to(gain.dtype) * (1.0 / 256))
-    near = tl.exp(log_p) * tl.maximum(tl.exp(tl.minimum(gain, FAR)) - 1.0, gain)
-    bar = tl.where(gain > FAR, tl.exp(tl.minimum(log_p + gain, 80.0)), near)
-    return (gain > 0.0) & (least < bar * late * MARGIN)
+    p = fast_exp(log_p)
+    # The difference loses digits where the gain is small, and the second bound is as good.
+    bar = tl.maximum(fast_exp(log_p + gain) - p, p * gain)
+    return least < bar * late
 
 
 @triton.jit
 def byte_of(b0, b1, b2, b3, k, ROOM: tl.constexpr):
     """The leading byte of label k among those of ROOM labels, four to a word."""
     if ROOM == 4:
-        word = b0
+        found = one_byte(b0, b0, k)
     elif ROOM == 8:
-        word = tl.where(k & 4 == 0, b0, b1)
+        found = one_byte(b0, b1, k)
     else:
-        word = pick(b0, b1, b2, b3, (k >> 2) & 3)
-    return ((word >> ((k & 3) * 8).to(tl.uint32)) & 255).to(tl.int32)
+        found = tl.where(k & 8 == 0, one_byte(b0, b1, k & 7), one_byte(b2, b3, k & 7))
+    return found
 
 
 @triton.jit
@@ -63,16 +63,31 @@ def bytes_near(draw, image, sample, site, near, b0, b1, b2, b3, N_LABELS: tl.con
 
 
 @triton.jit
-def rivals(first, near, weight, leading, tick, log_p_ptr, inside, scale):
+def pulls(weight, scale):
+    """What `rivals` takes for the neighbours' weights: in units of noise."""
+    unit = 1.0 / scale
+    return weight[0] * unit, weight[1] * unit, weight[2] * unit, weight[3] * unit
+
+
+@triton.jit
+def rivals(first, near, pull, leading, tick, log_p_ptr, inside):
     """A bit for each neighbour whose label may be ahead of the first label."""
-    own = support(first, near, weight)
-    late = latest(tick, own.dtype)
+    own = support(first, near, pull)
+    late = latest(tick, own.dtype) * MARGIN
     result = tl.zeros(first.shape, tl.int32)
     for side in tl.static_range(4):
         log_p = tl.load(log_p_ptr + near[side], mask=inside, other=float("-inf"))
-        gain = (support(near[side], near, weight) - own) / scale
+        gain = support(near[side], near, pull) - own
         result |= could_win(gain, leading[side], log_p, late).to(tl.int32) << side
     return result
+
+
+@triton.jit
+def repeated(near):
+    """A bit for each neighbour whose label one before it holds, too."""
+    up = (near[2] == near[0]) | (near[2] == near[1])
+    down = (near[3] == near[0]) | (near[3] == near[1]) | (near[3] == near[2])
+    return ((near[1] == near[0]).to(tl.int32) << 1) | (up.to(tl.int32) << 2) | (down.to(tl.int32) << 3)
 
 
 @triton.jit
@@ -96,7 +111,8 @@ def contest(
     dtype: tl.constexpr = weight[0].dtype
     b0, b1, b2, b3 = leading_bytes(draw.k0, draw.k1, image, sample, site, 0, ROOM)
     leading = bytes_near(draw, image, sample, site, near, b0, b1, b2, b3, N_LABELS, ROOM)
-    left = tl.where(inside, rivals(first, near, weight, leading, tick, log_p_ptr, inside, scale), 0)
+    ahead = rivals(first, near, pulls(weight, scale), leading, tick, log_p_ptr, inside)
+    left = tl.where(inside, ahead & ~repeated(near), 0)
     w0, w1, w2, w3 = words(draw.k0, draw.k1, LAZY_FINE, image, sample, site, 0)
     rings = waiting_time((tick.to(tl.uint32) << 24) | (w0 >> 8), dtype)
     label = first

@@ -10,7 +10,7 @@ import triton.language as tl
 from locpmap.kernels import perturbation
 from locpmap.kernels.triton.lazy_noise import bytes_of_sample, log_odds, start_bits
 from locpmap.kernels.triton.philox import LAZY_CLOCK, LAZY_SITE, LOGISTIC, LOGISTIC_FINE, START, pick, uniform, words
-from locpmap.kernels.triton.potts_contest import bytes_near, rivals
+from locpmap.kernels.triton.potts_contest import bytes_near, pulls, rivals
 from locpmap.kernels.triton.potts_grid import around, field_of, fields_of, lanes, lead, weights
 
 RANDOM, PERTURBED = tl.constexpr(perturbation.RANDOM), tl.constexpr(perturbation.PERTURBED)
@@ -102,7 +102,7 @@ def first_labels(s0, s1, s2, s3, terms, at, N_LABELS: tl.constexpr, BITS: tl.con
     return low | (a2.to(word_type) << (2 * BITS)) | (a3.to(word_type) << (3 * BITS))
 
 
-@triton.jit
+@triton.jit(noinline=True)
 def first_visit(
     unary_ptr,
     given_ptr,
@@ -163,6 +163,7 @@ def first_visit(
         tl.store(drawn.firsts + at.number, result, mask=at.inside)
         tl.store(drawn.ticks + at.number, ticks.to(tl.int32, bitcast=True), mask=at.inside)
         if START_FROM != PERTURBED:
+            pull = pulls(weight, scale)
             for call in range(PACK // SHARED):  # not unrolled: the code is long, and has enough to do at a time
                 w0, w1, w2, w3 = words(draw.k0, draw.k1, LAZY_CLOCK, image, sample // SHARED + call, site, 0)
                 for nth in tl.static_range(SHARED):
@@ -172,7 +173,7 @@ def first_visit(
                     leading = bytes_near(draw, image, sample + j, site, near, b0, b1, b2, b3, N_LABELS, ROOM)
                     tick = ((ticks >> (j * 8)) & 255).to(tl.int32)
                     first = field_of(result, j, BITS)
-                    ahead = rivals(first, near, weight, leading, tick, terms.log_p + place, at.inside, scale)
+                    ahead = rivals(first, near, pull, leading, tick, terms.log_p + place, at.inside)
                     undecided |= (at.inside & (ahead > 0)).to(tl.int32) << j
     if START_FROM != PERTURBED:
         # What the first colour started from leaves no trace but the note that a sample has changed.

@@ -141,7 +141,7 @@ def lead(near, weight):
     return beside + tl.where(near[2] > 0, weight[2], -weight[2]) + tl.where(near[3] > 0, weight[3], -weight[3])
 
 
-@triton.jit
+@triton.jit(noinline=True)
 def describe_sites(unary_ptr, terms, first, n_sites, scale, N_LABELS: tl.constexpr, BLOCK: tl.constexpr):
     """Fill the terms of sites first .. first + BLOCK of an image; pointers are at those of its first site."""
     dtype: tl.constexpr = unary_ptr.dtype.element_ty

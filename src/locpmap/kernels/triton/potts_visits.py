@@ -24,7 +24,7 @@ from locpmap.kernels.triton.potts_grid import (
 )
 
 
-@triton.jit
+@triton.jit(noinline=True)
 def list_open(
     drawn,
     field,
@@ -63,7 +63,7 @@ def list_open(
     return append(list_ptr, count, which, at.number, PACK)
 
 
-@triton.jit
+@triton.jit(noinline=True)
 def visit(
     terms,
     drawn,
@@ -173,7 +173,7 @@ def _beside(at, SIDE: tl.constexpr):
     return row, column
 
 
-@triton.jit
+@triton.jit(noinline=True)
 def clear_marks(list_ptr, field, labels_ptr, first, count, colour, PACK: tl.constexpr, BLOCK: tl.constexpr):
     """Take the marks from BLOCK pairs of a queue that nobody will visit."""
     kept: tl.constexpr = labels_ptr.dtype.element_ty
