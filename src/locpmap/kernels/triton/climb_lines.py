@@ -23,18 +23,17 @@ from locpmap.kernels.triton.turns import BARRIER, MOST, at_once, resident_progra
 WARP = 32
 ITEMS = 32  # samples that a program takes at most
 FEW_LABELS = 8
-BACK = tl.constexpr(8)  # sites that are read at once on the way back
+AHEAD, BACK = tl.constexpr(4), tl.constexpr(8)  # sites that are read at once, before their turn comes: there, and back
 
 
 class Share(NamedTuple):
     """What a program, which is one warp, holds."""
 
     scores: int  # of a site
-    ahead: int  # sites that are read at once, before their turn comes
     registers: int  # of a thread: the fewer, the more programs
 
 
-FEW, MANY = Share(128, 8, MOST), Share(256, 2, 128)
+FEW, MANY = Share(64, 128), Share(256, 168)
 PARTS = {"rows": (0, 2), "columns": (2, 4), "rows+columns": (0, 4)}  # even rows, odd rows, even columns, odd columns
 
 
@@ -93,21 +92,21 @@ def climb_lines(
     n_tiles = n_images * ((length + 1) // 2) * -(-n_samples // items)
     n_programs = min(n_tiles, resident_programs(device, registers, warps=1))
     word = torch.int32 if n_labels + 2 * index_bits(n_labels) < 32 else torch.int64
-    choices = torch.empty((n_programs, length, items), dtype=word, device=device)
+    room = length + AHEAD.value  # for the choices of a line, and of a blank batch before
+    choices = torch.empty((n_programs, room, items), dtype=word, device=device)
     # What `wait_for_all` needs and the last sweep with changes; the last sweep that changed each sample; and the last
     # turn in which each row and column changed.
     sizes = (BARRIER.value + 1, n_images * n_samples, n_images * (height + width) * n_samples)
     counts, changed, stamps = torch.zeros(sum(sizes), dtype=torch.int32, device=device).split(sizes)
     _climb_lines[(n_programs,)](
         *(noisy, right, images_apart(right), down, images_apart(down), labels, choices, changed, stamps, counts),
-        *(n_images, height, width, n_samples, row, column, max_sweeps, *PARTS[blocks], length),
+        *(n_images, height, width, n_samples, row, column, max_sweeps, *PARTS[blocks], room),
         ATTRACTIVE=attractive,
         TIES=perturbation.scheme != PLAIN,  # which leaves none
         ROUNDING=ROUNDING if unary.dtype == torch.float64 else 1e-6,
         N_LABELS=n_labels,
         PART=min(WARP // items, lanes),  # a label and sample in every lane
         ITEMS=items,
-        AHEAD=share.ahead,
         **at_once(registers, warps=1),
     )
     return changed.view(n_images, n_samples)
@@ -141,17 +140,16 @@ def _climb_lines(
     max_sweeps,
     first_part,
     last_part,
-    longest,
+    room,
     ATTRACTIVE: tl.constexpr,
     TIES: tl.constexpr,
     ROUNDING: tl.constexpr,
     N_LABELS: tl.constexpr,
     PART: tl.constexpr,
     ITEMS: tl.constexpr,
-    AHEAD: tl.constexpr,
 ):
     program, n_programs = tl.program_id(0), tl.num_programs(0)
-    choices += program.to(tl.int64) * longest * ITEMS
+    choices += program.to(tl.int64) * room * ITEMS
     n_chunks = (n_samples + ITEMS - 1) // ITEMS
     turn, sweep, latest = 1, 1, 0
     while (sweep <= max_sweeps) & (latest >= sweep - 1):

@@ -104,19 +104,24 @@ def best_labels(
         nothing += (tl.zeros([PART, ITEMS], dtype),)
     # The scores v of the site after, as seen from here; what the current labels from there on lack; the first of them;
     # what equal and what different labels add here; how large scores are.
-    passed = (nothing, none, none.to(tl.int32), tl.zeros([], dtype), tl.zeros([], dtype), none)
-    t = lines.length - 1
-    while (t + 1) % AHEAD > 0:
-        now = _read(site, near, lines, line, t, n_samples, N_LABELS, PART, ITEMS)
-        passed = _choose(now, passed, choices_ptr, t, ATTRACTIVE, TIES, N_LABELS, PART, ITEMS)
-        t -= 1
-    batch = _read_batch(site, near, lines, line, t, n_samples, N_LABELS, PART, ITEMS, AHEAD)
-    while t >= 0:
+    nobody, zero = none.to(tl.int32), tl.zeros([], dtype)
+    passed = (nothing, none, nobody, zero, zero, none)
+    # A batch is read while the one before is worked on.  The first comes after a blank one, which changes nothing: so
+    # loads stand here once, and the compiler takes long over each.
+    batch = ()
+    for _ in tl.static_range(AHEAD):
+        batch += ((nothing, nobody, nobody, nobody, zero, zero, zero),)
+    t = lines.length - 1 + AHEAD
+    while t >= AHEAD - 1:
         coming = _read_batch(site, near, lines, line, t - AHEAD, n_samples, N_LABELS, PART, ITEMS, AHEAD)
         for which in tl.static_range(AHEAD):
             passed = _choose(batch[which], passed, choices_ptr, t - which, ATTRACTIVE, TIES, N_LABELS, PART, ITEMS)
         batch = coming
         t -= AHEAD
+    while t >= 0:
+        now = _read(site, near, lines, line, t, n_samples, N_LABELS, PART, ITEMS)
+        passed = _choose(now, passed, choices_ptr, t, ATTRACTIVE, TIES, N_LABELS, PART, ITEMS)
+        t -= 1
     return -passed[1] > ROUNDING * (1 + passed[5])
 
 
@@ -203,7 +208,10 @@ def _choose(
     mine, top = tl.sum(mine, axis=0, keep_dims=True), tl.max(top, axis=0, keep_dims=True)
     lack = mine + (lack + tl.where(here == label_after, equal, different)) - top
     size = tl.maximum(size, tl.abs(top))
-    equal, different = tl.minimum(w_start, 0.0), -tl.maximum(w_start, 0.0)
+    if ATTRACTIVE:
+        equal, different = tl.zeros([], dtype), -w_start
+    else:
+        equal, different = tl.minimum(w_start, 0.0), -tl.maximum(w_start, 0.0)
     crest = tl.full([PART, ITEMS], N_LABELS, tl.int32)
     for part in tl.static_range(PARTS):
         k = _labels(part, PART)
@@ -266,8 +274,10 @@ def trace(
     stamp += lines.crossing * n_samples
     choices_ptr += tl.arange(0, ITEMS)[None, :]
     label = tl.zeros([1, ITEMS], tl.int32)  # before the first site, where nothing depends on it
-    t = tl.zeros([], tl.int32)
-    batch = _recall(site, choices_ptr, lines, t, n_samples, ITEMS, AHEAD)
+    batch = ()
+    for _ in tl.static_range(AHEAD):
+        batch += ((tl.zeros([1, ITEMS], choices_ptr.dtype.element_ty), label),)  # blank: label 0 stays as it is
+    t = tl.full([], -AHEAD, tl.int32)
     while t < lines.length:
         coming = _recall(site, choices_ptr, lines, t + AHEAD, n_samples, ITEMS, AHEAD)
         for which in tl.static_range(AHEAD):
@@ -276,7 +286,7 @@ def trace(
             stays = (choice >> label.to(choice.dtype)) & 1
             label = tl.where(stays > 0, label, tl.where(label == crest, runner, crest).to(tl.int32))
             changes = real & (label != old) & (t + which < lines.length)
-            place = site.labels + (t + which).to(tl.int64) * lines.step * n_samples
+            place = site.labels + (t + which).to(tl.int64) * (lines.step * n_samples)
             tl.store(place, label.to(site.labels.dtype.element_ty), mask=changes)
             tl.store(stamp + (t + which) * n_samples, now, mask=changes)
         batch = coming
@@ -289,7 +299,7 @@ def _recall(site, choices_ptr, lines, t, n_samples, ITEMS: tl.constexpr, AHEAD: 
     batch = ()
     for which in tl.static_range(AHEAD):
         at = tl.minimum(t + which, lines.length - 1)
-        place = site.labels + at.to(tl.int64) * lines.step * n_samples
+        place = site.labels + at.to(tl.int64) * (lines.step * n_samples)
         old = tl.load(place, mask=site.real, cache_modifier=".cg").to(tl.int32)
         batch += ((tl.load(choices_ptr + at * ITEMS), old),)
     tl.debug_barrier()

@@ -12,7 +12,7 @@ import triton.language as tl
 
 from locpmap.kernels import perturbation as schemes
 from locpmap.kernels.perturbation import Perturbation
-from locpmap.kernels.triton.lazy_noise import logistic, start_bits
+from locpmap.kernels.triton.lazy_noise import fast_log, logistic, start_bits
 from locpmap.kernels.triton.philox import DROP, PLAIN, START, pick, uniform, words
 
 BLOCK = 256
@@ -129,7 +129,7 @@ def _perturb(
             for j in tl.static_range(4):
                 k = 4 * g + j
                 there = inside & (k < N_LABELS)
-                gumbel = -tl.log(-tl.log(uniform(pick(w0, w1, w2, w3, j)).to(dtype)))
+                gumbel = -fast_log(-tl.log(uniform(pick(w0, w1, w2, w3, j)).to(dtype)))
                 score = tl.load(unary_ptr + row + k, mask=there, other=0.0)
                 tl.store(out + k * apart, (score + scale * gumbel).to(dtype), mask=there)
     elif SCHEME == _LOGISTIC:
