@@ -24,12 +24,12 @@ def print_task(console: Console, label: str, rows: dict[str, dict[str, Any]]) ->
 def print_learning(console: Console, rows: dict[str, dict[str, Any]]) -> None:
     """The gradients."""
     table = Table("pseudolikelihood's gradient", title="learning", title_justify="left")
-    for heading in ("ms", "wall ms", "MB to read", "GB/s", "× a copy", "a sum"):
+    for heading in ("ms", "wall ms", "MB to read", "GB/s", "× a copy", "× full speed"):
         table.add_column(heading, justify="right")
     for name, row in rows.items():
         if "refused" in row:
             continue
-        keys = ("milliseconds", "wall", "megabytes_moved", "gb_per_s", "times_a_copy", "sum_times_a_copy")
+        keys = ("milliseconds", "wall", "megabytes_moved", "gb_per_s", "times_a_copy", "times_full_speed")
         cells = [row[key] for key in keys]
         table.add_row(name, *(f"{cell:.3g}" for cell in cells))
     console.print(table)

@@ -1,4 +1,4 @@
-"""Run the tests of the kernels on a GPU, several modules at a time, and record what passed.
+"""Run the tests of the kernels on a GPU, several shares of a module at a time, and record what passed.
 
 `python -m benchmarks.gpu_tests`; further arguments name modules (all of tests/triton by default).
 """
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,11 +23,12 @@ from benchmarks.report import write_record
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
 COUNTS = ("tests", "failures", "errors", "skipped")
+SHARE = 12  # tests of a process: many, for each takes seconds to start; few, for the longest should not run last
 
 
 def main(
     module: Annotated[list[Path] | None, typer.Argument(help="Test modules.")] = None,
-    jobs: Annotated[int, typer.Option(help="Modules at a time: compiling keeps a core busy.")] = os.cpu_count() or 1,
+    jobs: Annotated[int, typer.Option(help="Processes at a time: compiling keeps a core busy.")] = os.cpu_count() or 1,
     output: Annotated[Path | None, typer.Option(help="Where to write the JSON.")] = None,
 ) -> None:
     """Run, print what failed, and record the counts."""
@@ -37,28 +39,50 @@ def main(
     modules = module or sorted((ROOT / "tests/triton").glob("test_*.py"))
     provenance = machine.provenance("benchmarks.gpu_tests", 0, here)
     output = output or RESULTS / f"gpu-tests-{card_name()}.json"
-    rows: dict[str, dict[str, Any]] = {}
-    total: dict[str, int] = {}
+    shares = [(name, part) for name, tests in tests_of(modules).items() for part in shared(tests)]
+    rows: dict[str, Counter[str]] = {}
     with ThreadPoolExecutor(jobs) as pool:
-        running = {pool.submit(run, path): path.stem for path in modules}
+        running = {pool.submit(run, tests): name for name, tests in shares}
         for done in as_completed(running):  # recorded as they end, so that an interrupted run leaves what it has
-            rows[running.pop(done)] = done.result()
+            rows.setdefault(running.pop(done), Counter()).update(done.result())
             total = {count: sum(row[count] for row in rows.values()) for count in COUNTS}
-            left = sorted(running.values())
+            left = sorted(set(running.values()))
             write_record(output, {**provenance, "total": total, "modules": rows, "not_run": left}, [])
     typer.echo(f"{here['gpu']}: " + ", ".join(f"{number} {count}" for count, number in total.items()))
     typer.echo(f"recorded in {output}")
     raise typer.Exit(1 if total["failures"] or total["errors"] else 0)
 
 
-def run(module: Path) -> dict[str, Any]:
-    """One module in a process of its own."""
+def tests_of(modules: list[Path]) -> dict[str, list[str]]:
+    """The tests of every module."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only", *map(str, modules)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    tests: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines():
+        path, found, _ = line.partition("::")
+        if found:
+            tests.setdefault(Path(path).stem, []).append(line)
+    return tests
+
+
+def shared(tests: list[str]) -> list[list[str]]:
+    """The tests in shares of about one size.
+
+    >>> [len(share) for share in shared(["test"] * 30)]
+    [10, 10, 10]
+    """
+    n_shares = -(-len(tests) // SHARE)
+    return [tests[part::n_shares] for part in range(n_shares)]
+
+
+def run(tests: list[str]) -> dict[str, Any]:
+    """Some tests in a process of their own."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "junit.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(module), f"--junitxml={report}"]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, f"--junitxml={report}"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
-            typer.echo(f"{module.stem}: pytest ended with status {done.returncode}\n{done.stdout[-3000:]}{done.stderr}")
+            typer.echo(f"pytest ended with status {done.returncode}\n{done.stdout[-3000:]}{done.stderr}")
         return counts(report.read_text() if report.exists() else None)
 
 

@@ -39,7 +39,7 @@ from locpmap.kernels.triton.slot_rows import slot_rows
 
 MAX_READ = 16  # features of edges that a site needs
 LANES, WARPS, PER_PROCESSOR, REGISTERS = 256, 8, 2, 128
-MAX_AHEAD, OTHER_REGISTERS = 4, 48  # sites that a thread asks for at once, in registers that nothing else needs
+MAX_AHEAD, OTHER_REGISTERS = 3, 48  # sites that a thread asks for at once, in registers that nothing else needs
 MAX_TOGETHER = 2**20  # sites
 MANY_IMAGES = 100
 STEPS_PER_SUM = 64  # after which the sums go to double precision
