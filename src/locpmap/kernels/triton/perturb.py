@@ -167,19 +167,20 @@ def _start(
     image, sample = first_image + n, (first_sample + r).to(tl.int64)
     site = tl.load(site_ptr + i, mask=inside, other=0)
     row = (n * n_sites + i) * N_LABELS
-    allowed = tl.zeros([BLOCK], tl.int64)
+    allowed = tl.zeros([BLOCK], tl.int32)
     for k in range(N_LABELS):
-        allowed += (tl.load(unary_ptr + row + k, mask=inside, other=0.0) > float("-inf")).to(tl.int64)
+        allowed += (tl.load(unary_ptr + row + k, mask=inside, other=0.0) > float("-inf")).to(tl.int32)
     if SCHEME == _LOGISTIC:
-        nth = tl.where(allowed == 2, (start_bits(k0, k1, image, sample, site) & 1).to(tl.int64), 0)
+        nth = tl.where(allowed == 2, (start_bits(k0, k1, image, sample, site) & 1).to(tl.int32), 0)
     else:
         w0, _, _, _ = words(k0, k1, START, image, sample, site, 0)
-        nth = (w0.to(tl.int64) * allowed) >> 32
-    label = tl.zeros([BLOCK], tl.int64)
-    seen = tl.zeros([BLOCK], tl.int64)
-    for k in range(N_LABELS):
-        free = tl.load(unary_ptr + row + k, mask=inside, other=0.0) > float("-inf")
-        label = tl.where(free & (seen == nth), k, label)
-        seen += free.to(tl.int64)
+        nth = ((w0.to(tl.int64) * allowed) >> 32).to(tl.int32)
+    label = nth
+    if tl.min(tl.where(inside, allowed, N_LABELS)) < N_LABELS:  # some are forbidden: the nth of the others
+        seen = tl.zeros([BLOCK], tl.int32)
+        for k in range(N_LABELS):
+            free = tl.load(unary_ptr + row + k, mask=inside, other=0.0) > float("-inf")
+            label = tl.where(free & (seen == nth), k, label)
+            seen += free.to(tl.int32)
     place = labels_ptr + (n * n_sites + i) * n_samples + r
     tl.store(place, label.to(labels_ptr.dtype.element_ty), mask=inside)
