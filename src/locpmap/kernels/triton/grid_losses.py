@@ -140,9 +140,9 @@ def local_scores(
         for end in tl.static_range(2):
             there, pixel, at_row, at_column = along(row, column, inside, height, width, STEPS[s][0], STEPS[s][1], end)
             other = tl.load(around_ptr + pixel, mask=there, other=-1).to(tl.int32)
-            there = there & (other >= 0) & (other < N_LABELS)
             at = edge_at(terms[s], n, at_row, at_column)
             if TABLES[s]:
+                there = there & (other >= 0) & (other < N_LABELS)
                 own_label = terms[s].first if end == 0 else terms[s].second
                 other_label = terms[s].second if end == 0 else terms[s].first
                 cell = (at + other * other_label)[:, None] + k * own_label
