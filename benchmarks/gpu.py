@@ -220,7 +220,7 @@ def judge(results: dict[str, dict[str, dict[str, Any]]], learning: dict[str, dic
     verdicts += [
         Verdict(f"gradient of {name}: time ÷ that of {what}", GRADIENT_LIMIT, row[which])
         for name, row in learning.items()
-        for what, which in (("a copy of its bytes", "times_a_copy"), ("the same at full speed", "times_full_speed"))
+        for what, which in (("a copy of as much", "times_a_copy"), ("as much at full speed", "times_full_speed"))
         if which in row
     ]
     return verdicts

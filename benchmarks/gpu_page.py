@@ -35,14 +35,14 @@ def sections(record: dict[str, Any], tests: dict[str, Any] | None) -> list[str]:
     """Paragraphs and tables in Markdown."""
     results, ceilings = record["results"], record["ceilings"]
     peers, measured = record["peers"], record.get("peers_of")
-    when = f", measured at commit {measured['git']}, {measured['date']}" if measured else ""
+    when = f"; from the third row on measured at commit {measured['git']}, {measured['date']}" if measured else ""
     ours = dict.fromkeys(name for rows in results.values() for name in rows if name not in peers)
     parts = [
         f"{record['machine']['gpu']}, commit {record['git']}, {record['date']}, torch {record['versions']['torch']},"
         f" Triton {record['versions'].get('triton', '?')}. Milliseconds between CUDA events around a call, medians:",
         _table(["", *results], ([name, *(_ms(results[task].get(name)) for task in results)] for name in ours)),
-        f"The same inputs on the same card with something else{when} (accuracy is the share of pixels labelled as in"
-        " the truth; the network's logits alone give .93):",
+        "The same inputs on the same card with something else (accuracy is the share of pixels labelled as in the"
+        f" truth; the network's logits alone give .93{when}):",
         _peers(results, peers),
         "The targets:",
         _table(["target", "at most", "measured", ""], (_verdict(verdict) for verdict in record["targets"])),

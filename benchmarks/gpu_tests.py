@@ -39,7 +39,7 @@ def main(
     modules = module or sorted((ROOT / "tests/triton").glob("test_*.py"))
     provenance = machine.provenance("benchmarks.gpu_tests", 0, here)
     output = output or RESULTS / f"gpu-tests-{card_name()}.json"
-    shares = [(name, part) for name, tests in tests_of(modules).items() for part in shared(tests)]
+    shares = [(name, part) for name, tests in collected(modules).items() for part in shared(tests)]
     rows: dict[str, Counter[str]] = {}
     with ThreadPoolExecutor(jobs) as pool:
         running = {pool.submit(run, tests): name for name, tests in shares}
@@ -53,10 +53,13 @@ def main(
     raise typer.Exit(1 if total["failures"] or total["errors"] else 0)
 
 
-def tests_of(modules: list[Path]) -> dict[str, list[str]]:
+def collected(modules: list[Path]) -> dict[str, list[str]]:
     """The tests of every module."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only", *map(str, modules)]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        typer.echo(f"pytest cannot collect the tests:\n{done.stdout[-3000:]}", err=True)
+        raise typer.Exit(1)
     tests: dict[str, list[str]] = {}
     for line in done.stdout.splitlines():
         path, found, _ = line.partition("::")
@@ -83,19 +86,20 @@ def run(tests: list[str]) -> dict[str, Any]:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
             typer.echo(f"pytest ended with status {done.returncode}\n{done.stdout[-3000:]}{done.stderr}")
-        return counts(report.read_text() if report.exists() else None)
+        return counts(report.read_text() if report.exists() else None, len(tests))
 
 
-def counts(report: str | None) -> dict[str, Any]:
-    """What a report in JUnit's format says; a process that left none is one error.
+def counts(report: str | None, n_tests: int) -> dict[str, Any]:
+    """What a report in JUnit's format says of so many tests; those that it does not speak of are errors.
 
-    >>> counts('<testsuites><testsuite tests="3" failures="1" errors="0" skipped="1" time="2.5"/></testsuites>')
-    {'tests': 3, 'failures': 1, 'errors': 0, 'skipped': 1, 'seconds': 2.5}
+    >>> counts('<testsuites><testsuite tests="3" failures="1" errors="0" skipped="1" time="2.5"/></testsuites>', 4)
+    {'tests': 3, 'failures': 1, 'errors': 1, 'skipped': 1, 'seconds': 2.5}
+    >>> counts(None, 2)
+    {'tests': 0, 'failures': 0, 'errors': 2, 'skipped': 0, 'seconds': 0}
     """
-    if report is None:
-        return {"tests": 0, "failures": 0, "errors": 1, "skipped": 0, "seconds": 0.0}
-    suites = list(ET.fromstring(report).iter("testsuite"))
+    suites = [] if report is None else list(ET.fromstring(report).iter("testsuite"))
     found = {count: sum(int(suite.get(count, 0)) for suite in suites) for count in COUNTS}
+    found["errors"] += n_tests - found["tests"]
     return found | {"seconds": sum(float(suite.get("time", 0)) for suite in suites)}
 
 

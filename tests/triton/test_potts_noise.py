@@ -39,7 +39,12 @@ def test_noise_of_two_labels(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n_labels", "dtype"), [(3, np.float64), pytest.param(7, np.float32, marks=pytest.mark.slow), (21, np.float32)]
+    ("n_labels", "dtype"),
+    [
+        (3, np.float64),
+        (21, np.float32),
+        *(pytest.param(many, np.float32, marks=pytest.mark.slow) for many in (4, 7, 8, 16, 33)),
+    ],
 )
 def test_who_wins_a_site(n_labels: int, dtype: Any) -> None:
     """First visits to the first colour: the reference's scores say who wins, but where two are within rounding."""

@@ -107,7 +107,7 @@ def best_labels(
     nobody, zero = none.to(tl.int32), tl.zeros([], dtype)
     passed = (nothing, none, nobody, zero, zero, none)
     # A batch is read while the one before is worked on.  The first comes after a blank one, which changes nothing: so
-    # loads stand here once, and the compiler takes long over each.
+    # these loads stand once, and the compiler takes long over each.
     batch = ()
     for _ in tl.static_range(AHEAD):
         batch += ((nothing, nobody, nobody, nobody, zero, zero, zero),)

@@ -15,6 +15,7 @@ from locpmap.kernels.triton.philox import LAZY_FINE, pick, words
 from locpmap.kernels.triton.potts_grid import support
 
 MARGIN = tl.constexpr(1.01)  # of bounds, for what rounding in single precision may take
+ENOUGH = tl.constexpr(80.0)  # e^80 times any clock is more than any other
 
 
 @triton.jit
@@ -32,7 +33,7 @@ def could_win(gain, leading, log_p, late):
     least = -fast_log((leading + 1).to(gain.dtype) * (1.0 / 256))
     p = fast_exp(log_p)
     # The difference loses digits where the gain is small, and the second bound is as good.
-    bar = tl.maximum(fast_exp(log_p + gain) - p, p * gain)
+    bar = tl.maximum(fast_exp(tl.minimum(log_p + gain, ENOUGH)) - p, p * gain)
     return least < bar * late
 
 
@@ -65,8 +66,7 @@ def bytes_near(draw, image, sample, site, near, b0, b1, b2, b3, N_LABELS: tl.con
 @triton.jit
 def pulls(weight, scale):
     """What `rivals` takes for the neighbours' weights: in units of noise."""
-    unit = 1.0 / scale
-    return weight[0] * unit, weight[1] * unit, weight[2] * unit, weight[3] * unit
+    return weight[0] / scale, weight[1] / scale, weight[2] / scale, weight[3] / scale
 
 
 @triton.jit
