@@ -27,6 +27,14 @@ FORMS = ["weight", "negative weight", "weights", "either sign"]
 LINES = ("columns", "rows", "rows+columns")
 
 
+@pytest.fixture(autouse=True)
+def few_sites_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter takes long over batches that are mostly beyond the lines here: whole ones are for slow tests."""
+    if DEVICE == "cpu" and not request.node.get_closest_marker("slow"):
+        monkeypatch.setattr(lines, "AHEAD", 2)
+        monkeypatch.setattr(lines, "BACK", 2)
+
+
 def climb(
     potentials: Potentials,
     blocks: str,

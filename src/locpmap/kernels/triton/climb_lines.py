@@ -23,7 +23,7 @@ from locpmap.kernels.triton.turns import BARRIER, MOST, at_once, resident_progra
 WARP = 32
 ITEMS = 32  # samples that a program takes at most
 FEW_LABELS = 8
-AHEAD, BACK = tl.constexpr(4), tl.constexpr(8)  # sites that are read at once, before their turn comes: there, and back
+AHEAD, BACK = 4, 8  # sites that are read at once, before their turn comes: there, and on the way back
 
 
 class Share(NamedTuple):
@@ -92,7 +92,7 @@ def climb_lines(
     n_tiles = n_images * ((length + 1) // 2) * -(-n_samples // items)
     n_programs = min(n_tiles, resident_programs(device, registers, warps=1))
     word = torch.int32 if n_labels + 2 * index_bits(n_labels) < 32 else torch.int64
-    room = length + AHEAD.value  # for the choices of a line, and of a blank batch before
+    room = length + AHEAD  # for the choices of a line, and of a blank batch before
     choices = torch.empty((n_programs, room, items), dtype=word, device=device)
     # What `wait_for_all` needs and the last sweep with changes; the last sweep that changed each sample; and the last
     # turn in which each row and column changed.
@@ -107,6 +107,8 @@ def climb_lines(
         N_LABELS=n_labels,
         PART=min(WARP // items, lanes),  # a label and sample in every lane
         ITEMS=items,
+        AHEAD=AHEAD,
+        BACK=BACK,
         **at_once(registers, warps=1),
     )
     return changed.view(n_images, n_samples)
@@ -147,6 +149,8 @@ def _climb_lines(
     N_LABELS: tl.constexpr,
     PART: tl.constexpr,
     ITEMS: tl.constexpr,
+    AHEAD: tl.constexpr,
+    BACK: tl.constexpr,
 ):
     program, n_programs = tl.program_id(0), tl.num_programs(0)
     choices += program.to(tl.int64) * room * ITEMS
