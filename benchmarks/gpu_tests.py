@@ -22,6 +22,7 @@ from benchmarks.report import write_record
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 COUNTS = ("tests", "failures", "errors", "skipped")
 SHARE = 12  # tests of a process: many, for each takes seconds to start; few, for the longest should not run last
 
@@ -55,8 +56,7 @@ def main(
 
 def collected(modules: list[Path]) -> dict[str, list[str]]:
     """The tests of every module."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only", *map(str, modules)]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run([*PYTEST, "--collect-only", *map(str, modules)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         typer.echo(f"pytest cannot collect the tests:\n{done.stdout[-3000:]}", err=True)
         raise typer.Exit(1)
@@ -82,8 +82,7 @@ def run(tests: list[str]) -> dict[str, Any]:
     """Some tests in a process of their own."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "junit.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, f"--junitxml={report}"]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        done = subprocess.run([*PYTEST, *tests, f"--junitxml={report}"], cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
             typer.echo(f"pytest ended with status {done.returncode}\n{done.stdout[-3000:]}{done.stderr}")
         return counts(report.read_text() if report.exists() else None, len(tests))

@@ -219,7 +219,7 @@ def _climb(
         left = 0
         while going:
             colour = phase % 2
-            sweep = phase // 2 + (0 if START == PERTURBED else 1)
+            sweep = _sweep_of(phase, START)
             kept = Drawn(
                 drawn.scores + colour * items * PACK, drawn.firsts + colour * items, drawn.ticks + colour * items
             )
@@ -256,14 +256,19 @@ def _climb(
             phase += 1
             if phase >= QUEUE:
                 left = tl.load(waiting + phase % 3, volatile=True)
-            more = phase // 2 + (0 if START == PERTURBED else 1) <= max_sweeps
-            going = ((phase % 2 == 1) | more) & ((phase < QUEUE) | (left > 0))
+            going = ((phase % 2 == 1) | (_sweep_of(phase, START) <= max_sweeps)) & ((phase < QUEUE) | (left > 0))
         if phase >= QUEUE:  # cut short: marks are left
             first = member * VISIT
             while first < left:
                 clear_marks(queues, field, single, first, left, 0, PACK, VISIT)
                 first += teams.team * VISIT
         n += teams.n_teams
+
+
+@triton.jit
+def _sweep_of(phase, START: tl.constexpr):
+    """Sweeps count from 1; perturbed starts are the first visits' own, and count as none."""
+    return phase // 2 + (0 if START == PERTURBED else 1)
 
 
 @triton.jit

@@ -80,6 +80,18 @@ def is_wide(n_sites: int, n_samples: int) -> bool:
 
 
 @triton.jit
+def nth_allowed(scores_ptr, nth, inside, N_LABELS: tl.constexpr):
+    """The nth of the labels that are not forbidden (the nth of all where there are not so many), by sites' scores."""
+    label = nth
+    seen = tl.zeros_like(nth)
+    for k in range(N_LABELS):
+        free = tl.load(scores_ptr + k, mask=inside, other=0.0) > float("-inf")
+        label = tl.where(free & (seen == nth), k, label)
+        seen += free.to(tl.int32)
+    return label
+
+
+@triton.jit
 def items(n_sites, n_samples, WIDE: tl.constexpr, BLOCK: tl.constexpr):
     """Image, site and sample of every lane, and whether there is such an item: samples go fastest."""
     if WIDE:
@@ -177,10 +189,6 @@ def _start(
         nth = ((w0.to(tl.int64) * allowed) >> 32).to(tl.int32)
     label = nth
     if tl.min(tl.where(inside, allowed, N_LABELS)) < N_LABELS:  # some are forbidden: the nth of the others
-        seen = tl.zeros([BLOCK], tl.int32)
-        for k in range(N_LABELS):
-            free = tl.load(unary_ptr + row + k, mask=inside, other=0.0) > float("-inf")
-            label = tl.where(free & (seen == nth), k, label)
-            seen += free.to(tl.int32)
+        label = nth_allowed(unary_ptr + row, nth, inside, N_LABELS)
     place = labels_ptr + (n * n_sites + i) * n_samples + r
     tl.store(place, label.to(labels_ptr.dtype.element_ty), mask=inside)

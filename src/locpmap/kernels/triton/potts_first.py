@@ -9,6 +9,7 @@ import triton.language as tl
 
 from locpmap.kernels import perturbation
 from locpmap.kernels.triton.lazy_noise import bytes_of_sample, log_odds, start_bits
+from locpmap.kernels.triton.perturb import nth_allowed
 from locpmap.kernels.triton.philox import LAZY_CLOCK, LAZY_SITE, LOGISTIC, LOGISTIC_FINE, START, pick, uniform, words
 from locpmap.kernels.triton.potts_contest import bytes_near, pulls, rivals
 from locpmap.kernels.triton.potts_grid import around, field_of, fields_of, lanes, lead, weights
@@ -67,12 +68,7 @@ def start_words(
                 nth = ((pick(w0, w1, w2, w3, j).to(tl.int64) * allowed) >> 32).to(tl.int32)
                 label = nth
                 if some_forbidden:
-                    seen = tl.zeros_like(nth)
-                    for k in range(N_LABELS):
-                        place = unary_ptr + at.site.to(tl.int64) * N_LABELS + k
-                        free = tl.load(place, mask=at.inside, other=0.0) > float("-inf")
-                        label = tl.where(free & (seen == nth), k, label)
-                        seen += free.to(tl.int32)
+                    label = nth_allowed(unary_ptr + at.site.to(tl.int64) * N_LABELS, nth, at.inside, N_LABELS)
                 result |= label.to(word_type) << (j * BITS)
     else:
         label = tl.load(given_ptr + n * field.height * field.width + at.site, mask=at.inside, other=0).to(word_type)
