@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import triton.language as tl
 from tests.test_backends import odd_model
 from tests.triton.placing import DEVICE, place
 from tests.triton.together import run_together
@@ -17,7 +18,7 @@ from locpmap.inference.climbers import direction_weights
 from locpmap.kernels.perturbation import DROP, GIVEN, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.reference.climb_blocks import climb_blocks as reference
 from locpmap.kernels.triton import climb_lines as lines
-from locpmap.kernels.triton import keeping
+from locpmap.kernels.triton import grid_lines, keeping, line_parts
 from locpmap.kernels.triton.climb_lines import climb_lines
 from locpmap.potentials import Potentials
 
@@ -87,6 +88,55 @@ def test_lines_open_again_when_lines_across_change() -> None:
     weights = (2 * rng.normal(size=(8, 8)), 2 * rng.normal(size=(7, 9)))
     potentials = Potentials.grid(rng.normal(size=(8, 9, 2)), weights)
     check(potentials, "rows+columns", n_samples=64)
+
+
+def rough(shape: tuple[int, int], n_labels: int, strength: float, seed: int, sign: bool = False) -> Potentials:
+    """Weights matter as much as scores do, so that lines have to be improved several times."""
+    rng, (height, width) = np.random.default_rng(seed), shape
+    weights = [strength * rng.normal(size=(1, *of)) for of in ((height, width - 1), (height - 1, width))]
+    scores = rng.normal(size=(1, *shape, n_labels)) / 2
+    return Potentials.grid(scores, tuple(weight if sign else abs(weight) for weight in weights))
+
+
+# Models that show where a run has to end, that walls change, and that a run may go on, or the next begin, in another
+# word; where a wall for weights below 0 is another.
+PARTS = [((9, 10), 3, 1.0, 277, False, "rows+columns"), ((5, 4), 2, 1.0, 3, True, "rows+columns")]
+LONG = [((3, 70), 3), ((37, 4), 5), ((65, 3), 2), ((1, 33), 3), ((33, 1), 3), ((6, 7), 9), ((40, 50), 4)]
+ALL_PARTS = [
+    *PARTS,
+    *(
+        pytest.param(*model, 1.5, 1, sign, "rows+columns", marks=pytest.mark.slow)
+        for model in LONG
+        for sign in (False, True)
+    ),
+]
+
+
+@pytest.mark.parametrize(("shape", "n_labels", "strength", "seed", "sign", "blocks"), ALL_PARTS)
+def test_lines_in_parts(
+    shape: tuple[int, int],
+    n_labels: int,
+    strength: float,
+    seed: int,
+    sign: bool,
+    blocks: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From the second sweep on, what nothing has reached is left alone, however long lines are."""
+    monkeypatch.setattr(lines, "SHORT", 0)
+    if DEVICE == "cpu":  # so that quick models have several words
+        for module in (lines, line_parts):
+            monkeypatch.setattr(module, "SITES", tl.constexpr(8))
+    check(rough(shape, n_labels, strength, seed, sign), blocks, n_samples=5)
+
+
+def test_parts_after_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns are kept in a byte: the last that fits stands for all after it."""
+    monkeypatch.setattr(lines, "SHORT", 0)
+    if DEVICE == "cpu":  # or a model would have to climb for 64 sweeps
+        for module in (grid_lines, line_parts):
+            monkeypatch.setattr(module, "LAST_TURN", tl.constexpr(3))
+    check(rough((5, 6), 2, 1.0, 5, sign=True), "rows", n_samples=6)
 
 
 @pytest.mark.parametrize(("n_labels", "form"), [(9, "either sign"), (32, "weights")])

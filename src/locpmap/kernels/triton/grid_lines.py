@@ -3,6 +3,7 @@
 Scores of the labels at a site, with the best of all sites behind it, are kept less their maximum: v <= 0, so that
 single precision lasts for any length.  Where the site before has label k, at weight w, this one takes k too (v[k] + w)
 or its own best label, the crest (0), or, for w < 0 and k the crest, the runner-up.  A word per site notes which.
+A site that takes its crest whatever k is, as most do, is a wall: see `line_parts`.
 
 Functions take blocks (1, ITEMS) of samples; scores are several blocks (PART, ITEMS), part after part of the labels.
 """
@@ -13,6 +14,8 @@ from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
+
+LAST_TURN = tl.constexpr(255)  # that is told from those after it
 
 
 class Lines(NamedTuple):
@@ -38,11 +41,13 @@ class Near(NamedTuple):
 
 
 class Site(NamedTuple):
-    """Where a line's first site has its first scores (PART, ITEMS), its labels (1, ITEMS), and which samples exist."""
+    """What is kept of a line's first site: pointers (1, ITEMS), but for its first scores (PART, ITEMS)."""
 
     scores: Any
     labels: Any
-    real: Any
+    turns: Any  # in which the label last changed, at most LAST_TURN
+    walls: Any  # whether it is one, as these lines run
+    real: Any  # which samples exist
 
 
 @triton.constexpr_function
@@ -58,7 +63,7 @@ def n_parts(n_labels: int, part: int) -> int:
 
 
 @triton.jit
-def _labels(WHICH: tl.constexpr, PART: tl.constexpr):
+def labels_of(WHICH: tl.constexpr, PART: tl.constexpr):
     """The labels of a part, (PART, 1)."""
     return WHICH * PART + tl.arange(0, PART)[:, None]
 
@@ -87,6 +92,7 @@ def best_labels(
     n_samples,
     ATTRACTIVE: tl.constexpr,
     TIES: tl.constexpr,
+    NOTES: tl.constexpr,
     ROUNDING: tl.constexpr,
     N_LABELS: tl.constexpr,
     PART: tl.constexpr,
@@ -95,7 +101,8 @@ def best_labels(
 ):
     """Note the choices of a line; returns in which samples it can be improved by more than rounding, (1, ITEMS).
 
-    ATTRACTIVE says that no weight is below 0, TIES that of equal scores the smallest label shall win.
+    ATTRACTIVE says that no weight is below 0, TIES that of equal scores the smallest label shall win, and NOTES that
+    walls are noted.
     """
     dtype: tl.constexpr = site.scores.dtype.element_ty
     none = tl.zeros([1, ITEMS], dtype)
@@ -113,20 +120,26 @@ def best_labels(
         batch += ((nothing, nobody, nobody, nobody, zero, zero, zero),)
     t = lines.length - 1 + AHEAD
     while t >= AHEAD - 1:
-        coming = _read_batch(site, near, lines, line, t - AHEAD, n_samples, N_LABELS, PART, ITEMS, AHEAD)
+        coming = read_batch(site, near, lines, line, t - AHEAD, n_samples, N_LABELS, PART, ITEMS, AHEAD)
         for which in tl.static_range(AHEAD):
-            passed = _choose(batch[which], passed, choices_ptr, t - which, ATTRACTIVE, TIES, N_LABELS, PART, ITEMS)
+            passed, _crest, wall = choose(
+                batch[which], passed, choices_ptr, t - which, ATTRACTIVE, TIES, N_LABELS, PART, ITEMS
+            )
+            if NOTES:
+                note_walls(site, lines, t - which, n_samples, wall, site.real & (t - which < lines.length))
         batch = coming
         t -= AHEAD
     while t >= 0:
         now = _read(site, near, lines, line, t, n_samples, N_LABELS, PART, ITEMS)
-        passed = _choose(now, passed, choices_ptr, t, ATTRACTIVE, TIES, N_LABELS, PART, ITEMS)
+        passed, _crest, wall = choose(now, passed, choices_ptr, t, ATTRACTIVE, TIES, N_LABELS, PART, ITEMS)
+        if NOTES:
+            note_walls(site, lines, t, n_samples, wall, site.real)
         t -= 1
     return -passed[1] > ROUNDING * (1 + passed[5])
 
 
 @triton.jit
-def _read_batch(
+def read_batch(
     site,
     near,
     lines,
@@ -159,7 +172,7 @@ def _read(site, near, lines, line, t, n_samples, N_LABELS: tl.constexpr, PART: t
     scores = ()
     for part in tl.static_range(n_parts(N_LABELS, PART)):
         if (part + 1) * PART > N_LABELS:
-            is_label = _labels(part, PART) < N_LABELS
+            is_label = labels_of(part, PART) < N_LABELS
             none = tl.where(is_label, 0.0, float("-inf")) + tl.zeros([PART, ITEMS], site.scores.dtype.element_ty)
             scores += (tl.load(scores_ptr + part * PART * ITEMS, mask=site.real & is_label, other=none),)
         else:
@@ -177,7 +190,7 @@ def _read(site, near, lines, line, t, n_samples, N_LABELS: tl.constexpr, PART: t
 
 
 @triton.jit
-def _choose(
+def choose(
     now,
     passed,
     choices_ptr,
@@ -188,7 +201,7 @@ def _choose(
     PART: tl.constexpr,
     ITEMS: tl.constexpr,
 ):
-    """One site on: note its choices, and what to pass."""
+    """One site on: note its choices; returns what to pass, the crest, and whether the site is a wall."""
     scores, here, before, after, w_before, w_after, w_start = now
     sent, lack, label_after, equal, different, size = passed
     dtype: tl.constexpr = scores[0].dtype
@@ -198,7 +211,7 @@ def _choose(
     mine, top = tl.zeros([PART, ITEMS], dtype), tl.full([PART, ITEMS], float("-inf"), dtype)
     v = ()
     for part in tl.static_range(PARTS):
-        k = _labels(part, PART)
+        k = labels_of(part, PART)
         own = tl.where(k == before, scores[part] + w_before, scores[part])
         own = tl.where(k == after, own + w_after, own)
         mine = tl.where(k == here, own, mine)
@@ -208,32 +221,29 @@ def _choose(
     mine, top = tl.sum(mine, axis=0, keep_dims=True), tl.max(top, axis=0, keep_dims=True)
     lack = mine + (lack + tl.where(here == label_after, equal, different)) - top
     size = tl.maximum(size, tl.abs(top))
-    if ATTRACTIVE:
-        equal, different = tl.zeros([], dtype), -w_start
-    else:
-        equal, different = tl.minimum(w_start, 0.0), -tl.maximum(w_start, 0.0)
+    equal, different = of_edge(w_start, ATTRACTIVE)
     crest = tl.full([PART, ITEMS], N_LABELS, tl.int32)
     for part in tl.static_range(PARTS):
-        k = _labels(part, PART)
+        k = labels_of(part, PART)
         crest = tl.minimum(crest, tl.where(v[part] == top, k, N_LABELS))
     crest = tl.min(crest, axis=0, keep_dims=True)
     runner, second = crest, tl.zeros([1, ITEMS], dtype)
     if not ATTRACTIVE:
         rest = tl.full([PART, ITEMS], float("-inf"), dtype)
         for part in tl.static_range(PARTS):
-            k = _labels(part, PART)
+            k = labels_of(part, PART)
             rest = tl.maximum(rest, tl.where(k == crest, float("-inf"), v[part]))
         second = tl.max(rest, axis=0, keep_dims=True)
         runner = tl.full([PART, ITEMS], N_LABELS, tl.int32)
         for part in tl.static_range(PARTS):
-            k = _labels(part, PART)
+            k = labels_of(part, PART)
             runner = tl.minimum(runner, tl.where((v[part] == second) & (k != crest), k, N_LABELS))
         runner = tl.min(runner, axis=0, keep_dims=True)
         second -= top
     choice = tl.zeros([PART, ITEMS], word)
     sends = ()
     for part in tl.static_range(PARTS):
-        k = _labels(part, PART)
+        k = labels_of(part, PART)
         stay, leave, other = v[part] - top, different, crest
         if not ATTRACTIVE:
             stay += equal
@@ -244,9 +254,29 @@ def _choose(
             stays = stays | ((stay == leave) & (k < other))
         choice |= tl.where(stays, tl.full([1, 1], 1, word) << k.to(word), 0)
     choice = tl.sum(choice, axis=0, keep_dims=True).to(word)
+    at_crest = tl.full([1, 1], 1, word) << crest.to(word)
+    if ATTRACTIVE:
+        wall = (choice & ~at_crest) == 0
+    else:
+        wall = choice == at_crest
     choice = choice | (crest.to(word) << N_LABELS) | (runner.to(word) << (N_LABELS + INDEX))
     tl.store(choices_ptr + t * ITEMS + tl.arange(0, ITEMS)[None, :], choice)
-    return sends, lack, here, equal, different, size
+    return (sends, lack, here, equal, different, size), crest, wall
+
+
+@triton.jit
+def of_edge(w, ATTRACTIVE: tl.constexpr):
+    """What equal and what different labels at the ends of an edge add, less the larger of the two."""
+    if ATTRACTIVE:
+        return tl.zeros_like(w), -w
+    else:
+        return tl.minimum(w, 0.0), -tl.maximum(w, 0.0)
+
+
+@triton.jit
+def note_walls(site, lines, t, n_samples, wall, where):
+    """Whether site t of a line is a wall, in these samples."""
+    tl.store(site.walls + t.to(tl.int64) * (lines.step * n_samples), wall.to(tl.uint8), mask=where)
 
 
 @triton.jit
@@ -259,6 +289,7 @@ def trace(
     line,
     real,
     n_samples,
+    NOTES: tl.constexpr,
     N_LABELS: tl.constexpr,
     ITEMS: tl.constexpr,
     AHEAD: tl.constexpr,
@@ -267,10 +298,7 @@ def trace(
 
     Stamps this line and those across at the sites that change.
     """
-    INDEX: tl.constexpr = index_bits(N_LABELS)
-    LAST: tl.constexpr = (1 << INDEX) - 1
-    now = tl.zeros([1, ITEMS], tl.int32) + turn
-    tl.store(stamp + (lines.stamps + line) * n_samples, now, mask=real)
+    stamp_line(stamp, turn, lines, line, real, n_samples, ITEMS)
     stamp += lines.crossing * n_samples
     choices_ptr += tl.arange(0, ITEMS)[None, :]
     label = tl.zeros([1, ITEMS], tl.int32)  # before the first site, where nothing depends on it
@@ -279,26 +307,51 @@ def trace(
         batch += ((tl.zeros([1, ITEMS], choices_ptr.dtype.element_ty), label),)  # blank: label 0 stays as it is
     t = tl.full([], -AHEAD, tl.int32)
     while t < lines.length:
-        coming = _recall(site, choices_ptr, lines, t + AHEAD, n_samples, ITEMS, AHEAD)
+        coming = recall(site, choices_ptr, lines, t + AHEAD, n_samples, ITEMS, AHEAD)
         for which in tl.static_range(AHEAD):
             choice, old = batch[which]
-            crest, runner = (choice >> N_LABELS) & LAST, (choice >> (N_LABELS + INDEX)) & LAST
-            stays = (choice >> label.to(choice.dtype)) & 1
-            label = tl.where(stays > 0, label, tl.where(label == crest, runner, crest).to(tl.int32))
+            label = follow(choice, label, N_LABELS)
             changes = real & (label != old) & (t + which < lines.length)
-            place = site.labels + (t + which).to(tl.int64) * (lines.step * n_samples)
-            tl.store(place, label.to(site.labels.dtype.element_ty), mask=changes)
-            tl.store(stamp + (t + which) * n_samples, now, mask=changes)
+            change(site, stamp, turn, lines, t + which, label, changes, n_samples, NOTES)
         batch = coming
         t += AHEAD
 
 
 @triton.jit
-def _recall(site, choices_ptr, lines, t, n_samples, ITEMS: tl.constexpr, AHEAD: tl.constexpr):
-    """The choices noted at sites t, t + 1, ... of a line and their current labels; beyond its end those of the last."""
+def stamp_line(stamp, turn, lines, line, real, n_samples, ITEMS: tl.constexpr):
+    """Note the turn in which a line changed, in the samples that are ``real``."""
+    tl.store(stamp + (lines.stamps + line) * n_samples, tl.zeros([1, ITEMS], tl.int32) + turn, mask=real)
+
+
+@triton.jit
+def follow(choice, label, N_LABELS: tl.constexpr):
+    """The label that a site takes after this one."""
+    INDEX: tl.constexpr = index_bits(N_LABELS)
+    LAST: tl.constexpr = (1 << INDEX) - 1
+    crest, runner = (choice >> N_LABELS) & LAST, (choice >> (N_LABELS + INDEX)) & LAST
+    stays = (choice >> label.to(choice.dtype)) & 1
+    return tl.where(stays > 0, label, tl.where(label == crest, runner, crest).to(tl.int32))
+
+
+@triton.jit
+def change(site, stamp, turn, lines, t, label, where, n_samples, NOTES: tl.constexpr):
+    """Store the label of site t of a line, and the turn, here and for the line across."""
+    place = t.to(tl.int64) * (lines.step * n_samples)
+    now = tl.zeros_like(label) + turn
+    tl.store(site.labels + place, label.to(site.labels.dtype.element_ty), mask=where)
+    if NOTES:
+        tl.store(site.turns + place, tl.minimum(now, LAST_TURN).to(tl.uint8), mask=where)
+    tl.store(stamp + t * n_samples, now, mask=where)
+
+
+@triton.jit
+def recall(site, choices_ptr, lines, t, n_samples, ITEMS: tl.constexpr, AHEAD: tl.constexpr):
+    """The choices noted at sites t, t + 1, ... of a line and their current labels; beyond its ends those of the
+    first and last.
+    """
     batch = ()
     for which in tl.static_range(AHEAD):
-        at = tl.minimum(t + which, lines.length - 1)
+        at = tl.maximum(tl.minimum(t + which, lines.length - 1), 0)
         place = site.labels + at.to(tl.int64) * (lines.step * n_samples)
         old = tl.load(place, mask=site.real, cache_modifier=".cg").to(tl.int32)
         batch += ((tl.load(choices_ptr + at * ITEMS), old),)
