@@ -98,15 +98,21 @@ def rough(shape: tuple[int, int], n_labels: int, strength: float, seed: int, sig
     return Potentials.grid(scores, tuple(weight if sign else abs(weight) for weight in weights))
 
 
+def take_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all lines, not only of long ones with many labels."""
+    for limit in ("LONG", "MANY_LABELS"):
+        monkeypatch.setattr(lines, limit, 0)
+
+
 # Models that show where a run has to end, that walls change, and that a run may go on, or the next begin, in another
 # word; where a wall for weights below 0 is another.
 PARTS = [((9, 10), 3, 1.0, 277, False, "rows+columns"), ((5, 4), 2, 1.0, 3, True, "rows+columns")]
-LONG = [((3, 70), 3), ((37, 4), 5), ((65, 3), 2), ((1, 33), 3), ((33, 1), 3), ((6, 7), 9), ((40, 50), 4)]
+OTHERS = [((3, 70), 3), ((37, 4), 5), ((65, 3), 2), ((1, 33), 3), ((33, 1), 3), ((6, 7), 9), ((40, 50), 4)]
 ALL_PARTS = [
     *PARTS,
     *(
         pytest.param(*model, 1.5, 1, sign, "rows+columns", marks=pytest.mark.slow)
-        for model in LONG
+        for model in OTHERS
         for sign in (False, True)
     ),
 ]
@@ -123,7 +129,7 @@ def test_lines_in_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """From the second sweep on, what nothing has reached is left alone, however long lines are."""
-    monkeypatch.setattr(lines, "SHORT", 0)
+    take_parts(monkeypatch)
     if DEVICE == "cpu":  # so that quick models have several words
         for module in (lines, line_parts):
             monkeypatch.setattr(module, "SITES", tl.constexpr(8))
@@ -132,7 +138,7 @@ def test_lines_in_parts(
 
 def test_parts_after_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Turns are kept in a byte: the last that fits stands for all after it."""
-    monkeypatch.setattr(lines, "SHORT", 0)
+    take_parts(monkeypatch)
     if DEVICE == "cpu":  # or a model would have to climb for 64 sweeps
         for module in (grid_lines, line_parts):
             monkeypatch.setattr(module, "LAST_TURN", tl.constexpr(3))

@@ -22,6 +22,7 @@ from locpmap.kernels.triton.climb_potts import climb_potts
 from locpmap.kernels.triton.climb_sites import climb_sites
 from locpmap.kernels.triton.conditionals import conditionals
 from locpmap.kernels.triton.perturb import begin, items, perturb
+from locpmap.kernels.triton.shares import shares
 from locpmap.kernels.triton.votes import votes
 from locpmap.potentials import Potentials
 
@@ -139,3 +140,20 @@ def test_votes_of_more_samples_than_a_program_reads_at_a_time() -> None:
     reference_votes(labels, counts, 1, 4)
     votes(place(labels), found, 1, 4)
     np.testing.assert_array_equal(found.cpu().numpy(), counts)
+
+
+@pytest.mark.parametrize(("n_labels", "dtype"), [(1, np.float32), (3, np.float64), (8, np.float32), (20, np.float32)])
+def test_shares(n_labels: int, dtype: type) -> None:
+    """To the last bit, whether or not there are gaps between sites, with as many samples as a byte counts."""
+    rng = np.random.default_rng(n_labels)
+    for n_samples, room, kind in ((255, 255, np.int16), (7, 8, np.uint8)):
+        labels = rng.integers(0, n_labels, (2, 131, room)).astype(kind)[:, :, :n_samples]
+        labels[0, :, :6] = np.repeat(rng.permutation([0, n_labels - 1]), 3)  # ties
+        labels[:, 7] = n_labels - 1  # all of one
+        counts = np.zeros((2, 131, n_labels), np.int64)
+        reference_votes(labels, counts, 0, 131)
+        shape = (2, 131, n_labels)
+        probability, best = (place(np.full(of, 9, kind)) for of, kind in ((shape, dtype), (shape[:2], np.int64)))
+        shares(place(labels), probability, best)
+        np.testing.assert_array_equal(probability.cpu().numpy(), counts.astype(dtype) / dtype(n_samples))
+        np.testing.assert_array_equal(best.cpu().numpy(), counts.argmax(axis=2))

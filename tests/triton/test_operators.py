@@ -233,6 +233,7 @@ def calls() -> dict[str, tuple[Any, ...]]:
         "pass_messages": (model, model.order, messages, marks, nowhere, None, *limits, 0, 0, 1, last.int()),
         "perturb_and_max_product": (model, noise, *[model.order] * 2, 0.0, 9, 0.0, 3, 0, 0, 1, 0, fresh.short()),
         "score_terms": (model, given.long(), terms, *whole),
+        "shares": (labels, zeros, given.long()),
         "site_likelihood": learning("3x5"),
         "votes": (labels, zeros.int(), 0, 4),
     }

@@ -87,8 +87,8 @@ def potts_climber(problem: Problem, climb: Climb) -> Draw:
     dtype = "int16" if problem.kernels.device and problem.potentials.n_labels > 127 else "uint8"
 
     def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
-        room = problem.empty((hi - lo, problem.potentials.n_sites, -(-count // unit) * unit), dtype)
-        labels, unary = room[:, :, :count], of_images(problem.potentials.unary, lo, hi)
+        labels = problem.empty((hi - lo, problem.potentials.n_sites, count), dtype, -(-count // unit) * unit)
+        unary = of_images(problem.potentials.unary, lo, hi)
         near = (weights_of(weight, lo, hi) for weight in (right, down))
         noise = (*climb.perturbation[1:], problem.first_image + lo, first)
         where = (climb.start, of_images(given, lo, hi) if climb.start == GIVEN else given, *window, climb.max_sweeps)

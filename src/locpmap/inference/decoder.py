@@ -51,9 +51,12 @@ class Problem:
         """Sweeps before a decoder asks whether it has converged: on a GPU that question makes everything wait."""
         return max(1, min(64, 2**33 // self.potentials.unary.numel())) if self.kernels.device else 1
 
-    def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """A new array beside the unaries, with anything in it."""
+    def empty(self, shape: tuple[int, ...], dtype: Any, room: int | None = None) -> Any:
+        """A new array beside the unaries, with anything in it; of three axes, the last may have more room."""
         unary = self.potentials.unary
+        if room is not None and room > shape[2]:
+            strides = (shape[1] * room, room, 1)
+            return namespace(unary).empty_strided(shape, strides, dtype=dtype_beside(unary, dtype), device=unary.device)
         return namespace(unary).empty(shape, dtype=dtype_beside(unary, dtype), device=unary.device)
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:

@@ -130,7 +130,8 @@ class LocPMAP(Decoder):
             draw = BandCounter(problem, climb, draw)
         conditional = self.probability == "conditional"
         most = self.n_samples if self.tolerance is None else max(self.max_samples, self.n_samples)
-        return Tally.start(problem, draw, self.max_sweeps, most, conditional=conditional, keep=self.keep_samples)
+        how = {"conditional": conditional, "keep": self.keep_samples, "watched": self.tolerance is not None}
+        return Tally.start(problem, draw, self.max_sweeps, most, **how)
 
     def step(self, problem: Problem, state: Tally) -> Step:
         if self.tolerance is None:

@@ -16,6 +16,7 @@ from locpmap.arrays import cast, namespace, place_beside
 from locpmap.errors import InputError
 from locpmap.inference.decoder import Climbs, Outcome, Problem
 from locpmap.inference.memory import out_of_memory
+from locpmap.kernels import ON_GPU
 from locpmap.kernels.perturbation import GIVEN
 from locpmap.kernels.reference.conditionals import UNIT
 from locpmap.kernels.threads import ranges
@@ -34,6 +35,7 @@ ROUND_BYTES = 48 << 20
 ROUND_WORK = 1 << 28
 ROUND_SAMPLES = 64
 MAX_ITEMS = 2**31 - 2**16  # sites times samples of an image, beyond which kernels on a GPU count in 64 bits, slower
+MAX_AT_ONCE = 255  # samples that a kernel on a GPU makes shares of without totals
 QUANTUM = 8  # samples are split at multiples of this, since up to eight of them share a call of Philox
 
 
@@ -66,8 +68,11 @@ class Tally:
     draw: Draw
     max_sweeps: int
     conditional: bool  # whether `totals` adds up conditional probabilities or votes
-    totals: Any  # (N, S, L): votes, in as few bytes as the samples allow, or int64 in units of 2^-40
+    unit: str  # the type of `totals`
     kept: list[Any] | None  # (N, S, R) per round
+    at_once: int  # samples that need no totals if they are drawn together, or 0
+    totals: Any = None  # (N, S, L): votes, in as few bytes as the samples allow, or int64 in units of 2^-40
+    drawn: Any = None  # (N, S, R): all samples, in place of totals
     n_samples: int = 0
     sweeps: list[Any] = field(default_factory=list)  # of every climb, per draw
 
@@ -81,16 +86,18 @@ class Tally:
         *,
         conditional: bool = False,
         keep: bool = False,
+        watched: bool = False,
     ) -> Tally:
-        """Nothing drawn yet, and never more than ``max_samples``."""
+        """Nothing drawn yet, and never more than ``max_samples``; ``watched``: `standard_error` will be asked for."""
         votes = "int32" if problem.kernels.device else np.min_scalar_type(max_samples).name
-        totals = problem.zeros(problem.potentials.unary.shape, "int64" if conditional else votes)
-        return cls(draw, max_sweeps, conditional, totals, [] if keep else None)
+        few = problem.kernels.name == ON_GPU and not (conditional or watched) and max_samples <= MAX_AT_ONCE
+        unit, at_once = "int64" if conditional else votes, max_samples if few else 0
+        return cls(draw, max_sweeps, conditional, unit, [] if keep else None, at_once)
 
     def advance(self, problem: Problem, most: int) -> None:
         """Draw the next samples of every image, at most so many and no more than memory allows, and add them up."""
         n_images, n_sites, _ = problem.potentials.unary.shape
-        count, per_chunk = round_sizes(problem, most, self.totals.nbytes)
+        count, per_chunk = round_sizes(problem, most, self.unit)
         if self.kept is not None:
             self.kept.append(problem.empty((n_images, n_sites, count), "int16"))
         for lo in range(0, n_images, per_chunk):
@@ -100,7 +107,9 @@ class Tally:
     def _chunk(self, problem: Problem, lo: int, hi: int, first: int, count: int) -> None:
         """Images lo..hi: the threads share the images or, where these are too few, the samples."""
         n_threads = problem.threads.n_threads
-        if hi - lo >= n_threads:
+        if n_threads == 1:
+            jobs = [(lo, hi, first, count)]
+        elif hi - lo >= n_threads:
             jobs = [(lo + a, lo + b, first, count) for a, b in ranges(hi - lo, n_threads)]
         else:
             parts = [(QUANTUM * a, min(QUANTUM * b, count)) for a, b in ranges(-(-count // QUANTUM), n_threads)]
@@ -121,7 +130,12 @@ class Tally:
             for job, (labels, _) in zip(jobs, drawn, strict=True):
                 self._add(problem, labels, job, begin, stop)
 
-        problem.threads.map(add, ranges(problem.potentials.n_sites, n_threads))
+        if (lo, hi, first, count) == (0, problem.potentials.n_images, 0, self.at_once):
+            self.drawn = drawn[0][0]
+        else:
+            if self.totals is None:
+                self.totals = problem.zeros(problem.potentials.unary.shape, self.unit)
+            problem.threads.map(add, ranges(problem.potentials.n_sites, n_threads))
         for job, (labels, sweeps) in zip(jobs, drawn, strict=True):
             self.sweeps.append(sweeps)
             if self.kept is not None:
@@ -161,7 +175,12 @@ class Tally:
     def outcome(self, problem: Problem, **more: Any) -> Outcome:
         """Labels by majority (the smallest label of a tie) and shares of the samples."""
         dtype = problem.potentials.unary.dtype
-        if self.conditional:
+        labels = None
+        if self.drawn is not None:
+            shape = problem.potentials.unary.shape
+            probability, labels = problem.empty(shape, dtype), problem.empty(shape[:2], "int64")
+            problem.kernels.shares(self.drawn, probability, labels)
+        elif self.conditional:
             probability = cast(cast(self.totals, "float64") / (UNIT * self.n_samples), dtype)
         elif str(dtype) == "torch.float32":  # what torch divides whole numbers to, in one pass
             probability = self.totals / self.n_samples
@@ -170,7 +189,7 @@ class Tally:
             probability /= self.n_samples
         xp = namespace(probability)
         return Outcome(
-            labels=probability.argmax(axis=2),
+            labels=probability.argmax(axis=2) if labels is None else labels,
             probability=probability,
             climbs=Climbs(self.sweeps, self.max_sweeps),
             n_samples=self.n_samples,
@@ -184,8 +203,8 @@ def of_images(array: Any, lo: int, hi: int) -> Any:
     return array if (lo, hi) == (0, array.shape[0]) else array[lo:hi]
 
 
-def round_sizes(problem: Problem, most: int, held: int) -> tuple[int, int]:
-    """How many samples a round draws, at most so many, and of how many images at a time."""
+def round_sizes(problem: Problem, most: int, unit: str) -> tuple[int, int]:
+    """How many samples a round draws, at most so many, and of how many images at a time, beside totals of a type."""
     unary = problem.potentials.unary
     n_images, n_sites, n_labels = unary.shape
     if problem.kernels.device:
@@ -194,6 +213,7 @@ def round_sizes(problem: Problem, most: int, held: int) -> tuple[int, int]:
         per_site = (n_labels + 2) * unary.itemsize
     else:
         # A climb holds a label in every sample and, in each thread, a word of marks.
+        held = unary.size * np.dtype(unit).itemsize
         room, marks = max(ROUND_BYTES + 2 * unary.nbytes - held, ROUND_BYTES), 8 * problem.threads.n_threads
         per_site, limit = 1, min(ROUND_WORK // (n_images * n_sites), ROUND_SAMPLES)
     affordable = min(room // (n_sites * per_site) - marks, limit)

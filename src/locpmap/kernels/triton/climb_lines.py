@@ -25,7 +25,9 @@ from locpmap.kernels.triton.turns import BARRIER, MOST, at_once, resident_progra
 WARP = 32
 ITEMS = 32  # samples that a program takes at most
 FEW_LABELS = 8
-SHORT = 64  # sites up to which lines are worked through whole, time after time
+# Lines of more sites and labels than this are worked through in parts: where labels are few, a program takes so many
+# samples that one or the other changes nearly everywhere.
+LONG, MANY_LABELS = 64, 4
 AHEAD, BACK = 4, 8  # sites that are read at once, before their turn comes: there, and on the way back
 STEP = 2  # the same in parts of lines, which are short; twice as many take twice as long to compile
 
@@ -108,7 +110,7 @@ def climb_lines(
     share = FEW if lanes <= FEW_LABELS else MANY
     length = max(height, width)
     # Where scores may tie, a line that is improved takes the smallest labels everywhere.
-    by_parts = perturbation.scheme == PLAIN and length > SHORT
+    by_parts = perturbation.scheme == PLAIN and length > LONG and n_labels > MANY_LABELS
     registers = MOST if unary.itemsize > 4 else max(share.registers, FOR_PARTS if by_parts else 0)
     items = min(wide, ITEMS, max(share.scores // lanes, 1))
     noisy = perturb(unary, site_id, perturbation, *key, n_samples, items)

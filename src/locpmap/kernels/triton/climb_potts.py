@@ -10,6 +10,7 @@ Phases call functions that are not inlined, since the compiler's time grows much
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -27,9 +28,10 @@ TILE, VISIT = 128, 128  # lanes of a tile; pairs visited at a time
 MAX_PAIRS = 2**31 - 2**20  # of a site of a colour and a sample, which are numbered in 32 bits, and some visits more
 TILES_EACH = 32  # tiles of a colour that a program has at least: smaller images have fewer programs
 
+COUNTERS = BARRIER.value + 32  # of a team: what `wait_for_all` needs, and a line of a cache
+SEARCH, QUEUE = 2, 4  # the first phases that look for pairs, and that find them in a queue
+
 PERTURBED = tl.constexpr(perturbation.PERTURBED)
-COUNTERS = tl.constexpr(BARRIER.value + 32)  # of a team: what `wait_for_all` needs, and a line of a cache
-SEARCH, QUEUE = tl.constexpr(2), tl.constexpr(4)  # the first phases that look for pairs, and that find them in a queue
 
 
 class Teams(NamedTuple):
@@ -94,34 +96,17 @@ def climb_with_scores(
     """
     n_images, n_sites, n_labels = unary.shape
     height, width, n_samples, device = right.shape[1], down.shape[2], labels.shape[2], unary.device
-    bits = 8 * labels.element_size()
-    pack = 8 if n_labels == 2 else 4  # samples that share calls of Philox
-    n_words = -(-n_samples // pack)  # triton.cdiv would cost as much as an allocation
-    words, apart = labels, labels.stride(1)  # where this is a number of whole words, the labels are filled in place
-    if apart % pack or labels.stride(0) != n_sites * apart or labels.data_ptr() % 8:
-        words = torch.empty((n_images, n_sites, n_words * pack), dtype=labels.dtype, device=device)
-    n_tiles = -(-height * ((width + 1) // 2) * n_words // TILE)
-    if n_tiles * TILE * pack > MAX_PAIRS:
-        raise InputError(
-            f"an image has {n_sites} sites, expected fewer than 2^29 for lazy noise on a GPU: use device='cpu'"
-        )
+    bits, apart = 8 * labels.element_size(), labels.stride(1)
     registers = 64 if n_labels == 2 else 96
-    programs = resident_programs(device, registers)
-    team = max(1, min(programs, n_tiles // TILES_EACH))
-    n_teams = min(n_images, programs // team)
-    team = max(1, min(programs // n_teams, n_tiles))
-    two_colours = 2 * n_tiles * TILE
-    list_apart = -(-n_tiles // team) * TILE * pack
-    queue_apart = team * list_apart
-    wholes_apart = 2 * queue_apart + n_sites + n_sites % 2
-    if n_labels == 2:
-        reals_apart = two_colours * pack
-    else:
-        reals_apart = 2 * n_sites * n_labels
-        wholes_apart += two_colours * (1 + bits // 8)
-    scores = torch.empty((n_teams, reals_apart), dtype=unary.dtype, device=device)
-    wholes = torch.empty((n_teams, wholes_apart), dtype=torch.int32, device=device)
-    notes = torch.zeros(COUNTERS.value * n_teams + n_images * n_samples, dtype=torch.int32, device=device)
+    plan = _plan(n_images, height, width, n_labels, n_samples, bits, resident_programs(device, registers))
+    pack, n_teams = plan.pack, plan.teams.n_teams
+    words = labels  # where a site has a number of whole words, the labels are filled in place
+    if apart % pack or labels.stride(0) != n_sites * apart or labels.data_ptr() % 8:
+        words = torch.empty((n_images, n_sites, plan.n_words * pack), dtype=labels.dtype, device=device)
+        apart = plan.n_words * pack
+    scores = torch.empty((n_teams, plan.reals_apart), dtype=unary.dtype, device=device)
+    wholes = torch.empty((n_teams, plan.wholes_apart), dtype=torch.int32, device=device)
+    notes = torch.zeros(COUNTERS * n_teams + n_images * n_samples, dtype=torch.int32, device=device)
     row, column, full_width = window
     field = Field(
         right,
@@ -130,16 +115,15 @@ def climb_with_scores(
         images_apart(down),
         height,
         width,
-        n_words,
-        words.stride(1) // pack,
+        plan.n_words,
+        apart // pack,
         (row + column) % 2,
         row * full_width + column,
         full_width,
     )
-    _climb[(n_teams * team,)](
-        *(unary, given, Room(scores, reals_apart, wholes, wholes_apart, queue_apart, list_apart), draw, field),
-        *(words, notes),
-        Teams(n_teams, team),
+    room = Room(scores, plan.reals_apart, wholes, plan.wholes_apart, plan.queue_apart, plan.list_apart)
+    _climb[(n_teams * plan.teams.team,)](
+        *(unary, given, room, draw, field, words, notes, plan.teams),
         *(temperature, n_images, n_samples, max_sweeps),
         START=start,
         N_LABELS=n_labels,
@@ -148,11 +132,52 @@ def climb_with_scores(
         BITS=bits,
         TILE=TILE,
         VISIT=VISIT,
+        # Triton compares every constant that it finds outside with what it was, at every launch.
+        COUNTERS=COUNTERS,
+        SEARCH=SEARCH,
+        QUEUE=QUEUE,
         **at_once(registers),
     )
     if words is not labels:
         labels.copy_(words[:, :, :n_samples])
-    return notes.as_strided((n_images, n_samples), (n_samples, 1), COUNTERS.value * n_teams), scores
+    return notes.as_strided((n_images, n_samples), (n_samples, 1), COUNTERS * n_teams), scores
+
+
+class Plan(NamedTuple):
+    """What follows from the size of a climb."""
+
+    pack: int  # samples that share calls of Philox
+    n_words: int
+    teams: Teams
+    reals_apart: int  # of `Room`, as the others
+    wholes_apart: int
+    queue_apart: int
+    list_apart: int
+
+
+@lru_cache(maxsize=64)  # this takes Python as long as a launch, and sizes come again
+def _plan(n_images: int, height: int, width: int, n_labels: int, n_samples: int, bits: int, programs: int) -> Plan:
+    n_sites = height * width
+    pack = 8 if n_labels == 2 else 4
+    n_words = triton.cdiv(n_samples, pack)
+    n_tiles = triton.cdiv(height * ((width + 1) // 2) * n_words, TILE)
+    if n_tiles * TILE * pack > MAX_PAIRS:
+        raise InputError(
+            f"an image has {n_sites} sites, expected fewer than 2^29 for lazy noise on a GPU: use device='cpu'"
+        )
+    team = max(1, min(programs, n_tiles // TILES_EACH))
+    n_teams = min(n_images, programs // team)
+    team = max(1, min(programs // n_teams, n_tiles))
+    two_colours = 2 * n_tiles * TILE
+    list_apart = triton.cdiv(n_tiles, team) * TILE * pack
+    queue_apart = team * list_apart
+    wholes_apart = 2 * queue_apart + n_sites + n_sites % 2
+    if n_labels == 2:
+        reals_apart = two_colours * pack
+    else:
+        reals_apart = 2 * n_sites * n_labels
+        wholes_apart += two_colours * (1 + bits // 8)
+    return Plan(pack, n_words, Teams(n_teams, team), reals_apart, wholes_apart, queue_apart, list_apart)
 
 
 @triton.jit(do_not_specialize=["n_images", "n_samples", "max_sweeps"])
@@ -176,6 +201,9 @@ def _climb(
     BITS: tl.constexpr,
     TILE: tl.constexpr,
     VISIT: tl.constexpr,
+    COUNTERS: tl.constexpr,
+    SEARCH: tl.constexpr,
+    QUEUE: tl.constexpr,
 ):
     dtype: tl.constexpr = unary_ptr.dtype.element_ty
     word_type: tl.constexpr = tl.int64 if BITS * PACK > 32 else tl.int32

@@ -67,6 +67,7 @@ OPERATIONS = {
     "pass_messages": Operation(("messages", "dirty", "last"), _visited),
     "perturb_and_max_product": Operation(("labels",), _last_sweeps),
     "score_terms": Operation(("terms",)),
+    "shares": Operation(("probability", "best")),
     "site_likelihood": Operation(("value", "slope", "table_slope")),
     "votes": Operation(("totals",)),
 }

@@ -50,7 +50,7 @@ class Lanes(NamedTuple):
 
 def images_apart(weights: torch.Tensor) -> int:
     """From one image's weights to the next's; 0 where all share them."""
-    return int(weights.stride(0)) if len(weights) > 1 else 0
+    return int(weights.stride(0)) if weights.shape[0] > 1 else 0
 
 
 @triton.jit
