@@ -98,7 +98,8 @@ def climb_with_scores(
     height, width, n_samples, device = right.shape[1], down.shape[2], labels.shape[2], unary.device
     bits, apart = 8 * labels.element_size(), labels.stride(1)
     registers = 64 if n_labels == 2 else 96
-    plan = _plan(n_images, height, width, n_labels, n_samples, bits, resident_programs(device, registers))
+    programs = resident_programs(device, registers)
+    plan = _plan(n_images, height, width, n_labels, n_samples, bits, programs, TILES_EACH)
     pack, n_teams = plan.pack, plan.teams.n_teams
     words = labels  # where a site has a number of whole words, the labels are filled in place
     if apart % pack or labels.stride(0) != n_sites * apart or labels.data_ptr() % 8:
@@ -156,7 +157,9 @@ class Plan(NamedTuple):
 
 
 @lru_cache(maxsize=64)  # this takes Python as long as a launch, and sizes come again
-def _plan(n_images: int, height: int, width: int, n_labels: int, n_samples: int, bits: int, programs: int) -> Plan:
+def _plan(
+    n_images: int, height: int, width: int, n_labels: int, n_samples: int, bits: int, programs: int, tiles_each: int
+) -> Plan:
     n_sites = height * width
     pack = 8 if n_labels == 2 else 4
     n_words = triton.cdiv(n_samples, pack)
@@ -165,7 +168,7 @@ def _plan(n_images: int, height: int, width: int, n_labels: int, n_samples: int,
         raise InputError(
             f"an image has {n_sites} sites, expected fewer than 2^29 for lazy noise on a GPU: use device='cpu'"
         )
-    team = max(1, min(programs, n_tiles // TILES_EACH))
+    team = max(1, min(programs, n_tiles // tiles_each))
     n_teams = min(n_images, programs // team)
     team = max(1, min(programs // n_teams, n_tiles))
     two_colours = 2 * n_tiles * TILE

@@ -12,8 +12,8 @@ SITES = 128  # of a program
 def shares(labels: torch.Tensor, probability: torch.Tensor, best: torch.Tensor) -> None:
     """Fill ``probability`` (n, S, L) with the shares of the labels (n, S, R), ``best`` (n, S) with the largest one's.
 
-    That is the smallest label of a tie.  At most 255 samples, which are counted in bytes and lie side by side; sites may
-    have gaps between them.
+    That is the smallest label of a tie.  At most 255 samples, which are counted in bytes and lie side by side; there
+    may be gaps between sites.
     """
     n_images, n_sites, n_samples = labels.shape
     grid = (n_images * -(-n_sites // SITES),)
