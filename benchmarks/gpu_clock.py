@@ -12,12 +12,13 @@ import torch
 
 REPEATS = 15
 SECONDS = 1.5  # after which a slow call is not repeated
+WARM_UP = 0.3  # seconds of calls before one counts: the host takes as long to come up to speed
 HOLD = 2_000_000  # cycles, about a millisecond: longer than Python takes to queue a few launches
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Several calls, after one that warms up; milliseconds."""
+    """Several calls, after some that warm up; milliseconds."""
 
     milliseconds: float  # median, from a CUDA event before the call to one after it
     spread: list[float]  # least and most
@@ -35,10 +36,19 @@ def card_name() -> str:
     return re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower()).strip("-")
 
 
-def measure(call: Callable[[], Any]) -> Timing:
-    """Time a call whose work is done once the device has nothing left to do; its result is dropped at once."""
+def warm_up(call: Callable[[], Any]) -> None:
+    """Call once, and then for a while."""
+    began = time.perf_counter()
     call()
     torch.cuda.synchronize()
+    while time.perf_counter() - began < WARM_UP:
+        call()
+        torch.cuda.synchronize()
+
+
+def measure(call: Callable[[], Any]) -> Timing:
+    """Time a call whose work is done once the device has nothing left to do; its result is dropped at once."""
+    warm_up(call)
     torch.cuda.reset_peak_memory_stats()
     held = torch.cuda.memory_allocated()
     events: list[float] = []
@@ -61,8 +71,7 @@ def in_a_row(call: Callable[[], Any]) -> float:
 
     Where a call waits for the device, Python's part and the device's add up; else the longer of the two counts.
     """
-    call()
-    torch.cuda.synchronize()
+    warm_up(call)
     ends: list[torch.cuda.Event] = []
     began = time.perf_counter()
     while len(ends) < 4 * REPEATS and time.perf_counter() - began < SECONDS:
