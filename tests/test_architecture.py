@@ -225,7 +225,11 @@ def test_decoders_call_operations_that_exist() -> None:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "kernels"
     }
     assert "climb_sites" in called
-    assert called - {"name", "device"} <= operations("reference").keys() | {"climb_lines", "shares"}  # of GPUs alone
+    assert called - {"name", "device"} <= operations("reference").keys() | {
+        "climb_lines",
+        "grid_conditionals",
+        "shares",
+    }  # of GPUs
 
 
 # rules

@@ -26,6 +26,7 @@ from locpmap.kernels.perturbation import GIVEN, NONE, Perturbation
 from locpmap.kernels.reference import noise
 from locpmap.kernels.reference.scores import local_scores, total_scores
 from locpmap.noise import key_of
+from locpmap.pairwise import Factored
 from locpmap.potentials import Potentials
 from locpmap.result import Result, Status
 
@@ -336,6 +337,23 @@ def test_ties(backend: str) -> None:
             assert result.n_sweeps == 0
         tie = infer(Potentials.grid(np.tile([0.0, 1.0, 1.0], (3, 4, 1)), pairwise), ICM(start=start), backend=backend)
         np.testing.assert_array_equal(tie.labels, np.where(start == 0, 1, start))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("probability", ["votes", "conditional"])
+def test_nothing_to_climb(backend: str, probability: str) -> None:
+    """Neighbours without a say, best labels to begin with, no noise: as where the climb has to find that out."""
+    unary = np.random.default_rng(3).integers(-2, 2, (2, 3, 5, 4)).astype(float)  # with ties
+    unary[unary == -2] = -np.inf
+    unary[..., 2] = 0.5
+    how: dict[str, Any] = {"start": "perturbed", "temperature": 0, "probability": probability, "keep_samples": True}
+    still, climbed = (
+        infer(Potentials.grid(unary, pairwise), LocPMAP(3, **how), backend=backend)
+        for pairwise in (0.0, Factored((np.zeros((3, 4, 1)), np.zeros((2, 5, 1))), np.zeros((1, 4, 4))))
+    )
+    for name in ("labels", "probability", "samples", "n_sweeps", "status", "n_samples", "noise"):
+        np.testing.assert_array_equal(getattr(still, name), getattr(climbed, name), err_msg=name)
+    np.testing.assert_array_equal(still.labels, unary.argmax(axis=3))
 
 
 def test_icm_starts() -> None:

@@ -215,6 +215,11 @@ def _placed(tensor: Any, device: Any) -> Any:
     return tensor if tensor.dtype == dtype and str(tensor.device) == device else tensor.to(device=device, dtype=dtype)
 
 
+def of_images(array: Any, lo: int, hi: int) -> Any:
+    """The part of images lo..hi, as it is where that is all: a slice of a tensor takes time."""
+    return array if (lo, hi) == (0, array.shape[0]) else array[lo:hi]
+
+
 def frozen(array: Any) -> Any:
     """A contiguous read-only view (a copy only if the memory is not contiguous); a tensor is only made contiguous."""
     if is_tensor(array):

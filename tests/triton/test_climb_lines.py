@@ -14,7 +14,7 @@ from tests.triton.together import run_together
 
 from locpmap.graphs.blocks import plan_blocks
 from locpmap.graphs.grid import Grid
-from locpmap.inference.climbers import direction_weights
+from locpmap.inference.directions import direction_weights
 from locpmap.kernels.perturbation import DROP, GIVEN, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.reference.climb_blocks import climb_blocks as reference
 from locpmap.kernels.triton import climb_lines as lines

@@ -21,6 +21,7 @@ from locpmap.kernels.triton import perturb as perturbing
 from locpmap.kernels.triton.climb_potts import climb_potts
 from locpmap.kernels.triton.climb_sites import climb_sites
 from locpmap.kernels.triton.conditionals import conditionals
+from locpmap.kernels.triton.grid_conditionals import grid_conditionals
 from locpmap.kernels.triton.perturb import begin, items, perturb
 from locpmap.kernels.triton.shares import shares
 from locpmap.kernels.triton.votes import votes
@@ -131,6 +132,28 @@ def test_climbs_of_sites(shape: tuple[int, int], form: str) -> None:
     reference_votes(labels, counts, 0, pot.n_sites)
     votes(found, mine[1], 0, pot.n_sites)
     np.testing.assert_array_equal(mine[1].cpu().numpy(), counts)
+
+
+@pytest.mark.parametrize(("shape", "n_labels", "dtype"), [((1, 5), 3, np.float64), ((12, 11), 2, np.float32)])
+@pytest.mark.parametrize("shared", [False, True])
+def test_conditionals_on_grids(shape: tuple[int, int], n_labels: int, dtype: type, shared: bool) -> None:
+    """Of several images, with weights of either sign, forbidden labels, a part of the sites, and gaps between them."""
+    rng, (height, width), n_sites = np.random.default_rng(n_labels), shape, shape[0] * shape[1]
+    unary: Any = rng.normal(size=(2, *shape, n_labels), scale=2).astype(dtype)
+    unary[rng.random(unary.shape) < 0.2] = -np.inf
+    unary[..., 0] = 1.5
+    weights = [rng.normal(size=(2 - shared, *of), scale=3) for of in ((height, width - 1), (height - 1, width))]
+    weights = [weight.astype(dtype) for weight in weights]
+    pot = Potentials.grid(unary, tuple(np.broadcast_to(weight, (2, *weight.shape[1:])) for weight in weights))
+    labels = rng.integers(0, n_labels, (2, n_sites, 8)).astype(np.uint8)
+    first = rng.integers(0, 2**50, (2, n_sites, n_labels))
+    truth, found, begin, stop = first.copy(), place(first), 1, n_sites - 1
+    reference_conditionals(pot.model, labels[:, :, :R], truth, 0, begin, stop)
+    right, down = (place(weight) for weight in weights)
+    grid_conditionals(place(pot.unary), right, down, place(labels)[:, :, :R], found, begin, stop)
+    rounding = 2**6 if dtype is np.float64 else 2**20  # a few units in the last place of 1, in units of 2^-40
+    assert np.abs(found.cpu().numpy() - truth).max() <= R * rounding
+    np.testing.assert_array_equal(found.cpu().numpy()[:, [0, -1]], first[:, [0, -1]])
 
 
 def test_votes_of_more_samples_than_a_program_reads_at_a_time() -> None:

@@ -60,10 +60,26 @@ def test_icm_iter() -> None:
 def test_masked_sites_and_graphs() -> None:
     rng = np.random.default_rng(0)
     mask = rng.random((4, 5)) < 0.3
-    compare(Potentials.grid(rng.normal(size=(4, 5, 3)), 0.7, mask=mask), "locpmap", n_samples=8, probability="votes")
+    masked = Potentials.grid(rng.normal(size=(4, 5, 3)), 0.7, mask=mask)
+    compare(masked, "locpmap", n_samples=8, probability="votes")
+    compare(masked, "locpmap", n_samples=8, probability="conditional")
     edges = [[0, 1], [1, 2], [2, 0], [2, 3]]
     pot = Potentials.graph(rng.normal(size=(2, 5, 3)), edges, rng.normal(size=4))
     compare(pot, "locpmap", n_samples=8, probability="conditional")
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.7])
+def test_grids_need_no_lists_of_edges(weight: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor a climb where there is nothing to climb: making lists takes longer than all the rest."""
+    pot = Potentials.grid(np.random.default_rng(0).normal(size=(2, 4, 5, 3)), weight)
+    how: dict[str, Any] = {"n_samples": 3, "probability": "conditional", "start": "perturbed"}
+    how |= {} if weight else {"temperature": 0}
+    truth = infer(pot, "locpmap", backend="reference", **how)
+    monkeypatch.delattr(Potentials, "model")
+    mine = infer(pot, "locpmap", backend="triton", **how)
+    np.testing.assert_array_equal(mine.labels, truth.labels)
+    np.testing.assert_allclose(mine.probability, truth.probability, rtol=0, atol=1e-9)
+    assert (mine.n_sweeps, mine.status, mine.noise) == (truth.n_sweeps, truth.status, truth.noise)
 
 
 @pytest.mark.slow

@@ -226,6 +226,7 @@ def calls() -> dict[str, tuple[Any, ...]]:
         "decode_messages": (model, model.order, messages, given.short() + 77, 0, 1),
         "forest_log_partitions": (model, messages, place(rho), orders, parents, terms[:, :1].clone(), 0, 1, 0, 1),
         "gibbs": (model, given.short(), zeros.int(), 1, 1.0, 3, 4, 0, 0, *whole, 2, 1.0, 0, 1, kept),
+        "grid_conditionals": (model.unary, right, down, labels, zeros, 0, 4),
         "log_beliefs": (model, messages, None, zeros, terms, *whole),
         "mean_field": (model, beliefs, marks, 1e-3, *whole),
         "mean_field_bound": (model, beliefs, terms, *whole),
@@ -233,7 +234,7 @@ def calls() -> dict[str, tuple[Any, ...]]:
         "pass_messages": (model, model.order, messages, marks, nowhere, None, *limits, 0, 0, 1, last.int()),
         "perturb_and_max_product": (model, noise, *[model.order] * 2, 0.0, 9, 0.0, 3, 0, 0, 1, 0, fresh.short()),
         "score_terms": (model, given.long(), terms, *whole),
-        "shares": (labels, zeros, given.long()),
+        "shares": (labels, zeros, given.long() + 77),
         "site_likelihood": learning("3x5"),
         "votes": (labels, zeros.int(), 0, 4),
     }

@@ -5,15 +5,15 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.arrays import cast, frozen, namespace
+from locpmap.arrays import cast, of_images
 from locpmap.graphs import Grid
 from locpmap.inference.decoder import Problem
-from locpmap.inference.sampling import Draw, of_images
+from locpmap.inference.directions import direction_weights, takes_directions, weights_of
+from locpmap.inference.sampling import Draw
 from locpmap.kernels import ON_GPU
 from locpmap.kernels.block_plan import MAX_LINE_LABELS, BlockPlan
 from locpmap.kernels.perturbation import GIVEN, Perturbation
@@ -21,8 +21,6 @@ from locpmap.potentials import Potentials
 
 Array = npt.NDArray[Any]
 MAX_BIT_SITES = 1 << 19
-
-_directions: WeakKeyDictionary[Potentials, dict[Any, tuple[Array, ...]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -42,6 +40,17 @@ def site_climber(problem: Problem, climb: Climb) -> Draw:
         labels = problem.empty((hi - lo, problem.potentials.n_sites, count), "int16")
         how = (climb.perturbation, climb.start, climb.given, climb.max_sweeps)
         return labels, problem.kernels.climb_sites(problem.model, *how, problem.first_image, lo, hi, first, labels)
+
+    return draw
+
+
+def still_climber(problem: Problem) -> Draw:
+    """No noise, neighbours without a say, and a start at the best labels: nothing is left to climb."""
+
+    def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
+        labels = problem.empty((hi - lo, problem.potentials.n_sites, count), "int16")
+        labels[...] = of_images(problem.potentials.unary, lo, hi).argmax(axis=2)[:, :, None]
+        return labels, problem.zeros((hi - lo, count), "int32")
 
     return draw
 
@@ -118,12 +127,6 @@ def bits_climber(problem: Problem, climb: Climb, *, packed: bool) -> Draw:
     return draw
 
 
-def takes_directions(potentials: Potentials) -> bool:
-    """Whether edges run right and down only and have Potts weights, as :func:`direction_weights` wants them."""
-    grid = potentials.structure
-    return isinstance(grid, Grid) and grid.connectivity == 4 and potentials.pairwise.potts
-
-
 def takes_lines(problem: Problem, blocks: Any) -> bool:
     """Whether :func:`line_climber` can serve."""
     few = problem.potentials.n_labels <= MAX_LINE_LABELS
@@ -140,28 +143,6 @@ def takes_bits(potentials: Potentials) -> bool:
     if not isinstance(grid, Grid) or not takes_directions(potentials) or potentials.n_labels != 2:
         return False
     return grid.whole_sites <= MAX_BIT_SITES
-
-
-def direction_weights(potentials: Potentials, dtype: Any) -> tuple[Array, ...]:
-    """Potts weights to the right (1|N, H, W-1) and down (1|N, H-1, W), in one precision and one layout.
-
-    So a kernel compiles for them once.  They are kept for as long as the potentials live.
-    """
-    kept = _directions.setdefault(potentials, {})
-    if dtype not in kept:
-        grid, weights = potentials.structure, potentials.pairwise.weights
-        assert isinstance(grid, Grid) and weights is not None
-        xp = namespace(weights[0])
-        kept[dtype] = tuple(
-            frozen(cast(xp.broadcast_to(weight, (len(weight), h * w)).reshape(len(weight), h, w), dtype))
-            for weight, (h, w) in zip(weights, grid.direction_shapes, strict=True)
-        )
-    return kept[dtype]
-
-
-def weights_of(weights: Array, lo: int, hi: int) -> Array:
-    """The weights of images lo..hi, or of all images."""
-    return of_images(weights, lo, hi) if weights.shape[0] > 1 else weights
 
 
 class BandCounter:

@@ -20,11 +20,12 @@ from locpmap.inference.climbers import (
     line_climber,
     potts_climber,
     site_climber,
+    still_climber,
     takes_bits,
-    takes_directions,
     takes_lines,
 )
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least, within
+from locpmap.inference.directions import takes_directions
 from locpmap.inference.sampling import Draw, Tally, parse_start
 from locpmap.kernels.perturbation import LOGISTIC, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.potentials import Potentials
@@ -122,6 +123,8 @@ class LocPMAP(Decoder):
             draw = potts_climber(problem, climb)
         elif lazy and not on_gpu and takes_bits(problem.potentials):
             draw = bits_climber(problem, climb, packed=not self.keep_samples)
+        elif scheme == NONE and start == PERTURBED and not problem.potentials.pairwise.coupled:
+            draw = still_climber(problem)
         else:
             draw = site_climber(problem, climb)
         if self.band:

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.arrays import cast, namespace, place_beside
+from locpmap.arrays import cast, namespace, of_images, place_beside
 from locpmap.errors import InputError
 from locpmap.inference.decoder import Climbs, Outcome, Problem
+from locpmap.inference.directions import direction_weights, takes_directions, weights_of
 from locpmap.inference.memory import out_of_memory
 from locpmap.kernels import ON_GPU
 from locpmap.kernels.perturbation import GIVEN
@@ -36,6 +37,7 @@ ROUND_WORK = 1 << 28
 ROUND_SAMPLES = 64
 MAX_ITEMS = 2**31 - 2**16  # sites times samples of an image, beyond which kernels on a GPU count in 64 bits, slower
 MAX_AT_ONCE = 255  # samples that a kernel on a GPU makes shares of without totals
+MAX_GRID_LABELS = 32  # of conditional probabilities on a GPU, a lane of which holds those of a site
 QUANTUM = 8  # samples are split at multiples of this, since up to eight of them share a call of Philox
 
 
@@ -154,6 +156,11 @@ class Tally:
                 problem.kernels.bit_conditionals(problem.model, labels, count, totals, lo, begin, stop)
             elif labels.ndim == 2:
                 problem.kernels.bit_votes(labels, count, totals, begin, stop)
+            elif self.conditional and _by_grid(problem):
+                unary = problem.potentials.unary
+                weights = direction_weights(problem.potentials, unary.dtype)
+                parts = (of_images(unary, lo, hi), *(weights_of(weight, lo, hi) for weight in weights))
+                problem.kernels.grid_conditionals(*parts, labels, totals, begin, stop)
             elif self.conditional:
                 problem.kernels.conditionals(problem.model, labels, totals, lo, begin, stop)
             else:
@@ -198,9 +205,10 @@ class Tally:
         )
 
 
-def of_images(array: Any, lo: int, hi: int) -> Any:
-    """The part of images lo..hi, as it is where that is all: a slice of a tensor takes time."""
-    return array if (lo, hi) == (0, array.shape[0]) else array[lo:hi]
+def _by_grid(problem: Problem) -> bool:
+    """Whether the kernel for grids can serve, which needs no list of edges."""
+    few = problem.potentials.n_labels <= MAX_GRID_LABELS
+    return few and problem.kernels.name == ON_GPU and takes_directions(problem.potentials)
 
 
 def round_sizes(problem: Problem, most: int, unit: str) -> tuple[int, int]:

@@ -60,6 +60,7 @@ OPERATIONS = {
     "decode_messages": Operation(("labels",)),
     "forest_log_partitions": Operation(("values",)),
     "gibbs": Operation(("labels", "totals", "kept")),
+    "grid_conditionals": Operation(("sums",)),
     "log_beliefs": Operation(("beliefs", "normalisers")),
     "mean_field": Operation(("beliefs", "dirty"), lambda given: given["beliefs"].new_empty((), dtype=torch.int32)),
     "mean_field_bound": Operation(("terms",)),

@@ -93,12 +93,15 @@ def around(field, labels_ptr, at):
 
 
 @triton.jit
-def loads_around(field, y, at, across, along):
-    """What lies to the left, to the right, above and below of these places (0 where nothing is)."""
-    left = tl.load(y - across, mask=at.inside & (at.column > 0), other=0, cache_modifier=".cg")
-    right = tl.load(y + across, mask=at.inside & (at.column + 1 < field.width), other=0, cache_modifier=".cg")
-    up = tl.load(y - along, mask=at.inside & (at.row > 0), other=0, cache_modifier=".cg")
-    down = tl.load(y + along, mask=at.inside & (at.row + 1 < field.height), other=0, cache_modifier=".cg")
+def loads_around(field, y, at, across, along, CACHE: tl.constexpr = ".cg"):
+    """What lies to the left, to the right, above and below of these places (0 where nothing is).
+
+    Around the first cache, unless nobody writes there meanwhile.
+    """
+    left = tl.load(y - across, mask=at.inside & (at.column > 0), other=0, cache_modifier=CACHE)
+    right = tl.load(y + across, mask=at.inside & (at.column + 1 < field.width), other=0, cache_modifier=CACHE)
+    up = tl.load(y - along, mask=at.inside & (at.row > 0), other=0, cache_modifier=CACHE)
+    down = tl.load(y + along, mask=at.inside & (at.row + 1 < field.height), other=0, cache_modifier=CACHE)
     return left, right, up, down
 
 
