@@ -208,16 +208,28 @@ def test_ties_go_to_the_smallest_labels(weight: float, blocks: str) -> None:
         check(Potentials.grid(unary, weight), blocks, scheme=NONE, n_samples=n_samples)
 
 
-@pytest.mark.slow
-def test_single_precision_ends_at_line_wise_maxima() -> None:
-    """Rounding may lead a climb elsewhere, but not to labels that the reference would improve."""
-    rng = np.random.default_rng(2)
-    potentials = Potentials.grid(rng.normal(size=(7, 11, 3)).astype(np.float32), 0.7)
-    plan = plan_blocks("rows+columns", potentials.structure, 3)
-    perturbation = Perturbation(PLAIN, 0.7, *KEY)
-    found = torch.empty((1, 77, 3), dtype=torch.uint8, device=DEVICE)
-    climb(potentials, "rows+columns", perturbation, RANDOM, np.zeros((1, 77), np.int64), 50, found)
-    for s in range(3):
-        again = np.empty((1, 77, 1), np.int16)
+def check_maxima(potentials: Potentials, temperature: float, n_samples: int) -> None:
+    """Climbs do not end at labels that the reference would improve."""
+    n_sites, n_labels = potentials.unary.shape[1:]
+    plan = plan_blocks("rows+columns", potentials.structure, n_labels)
+    perturbation = Perturbation(PLAIN, temperature, *KEY)
+    found = torch.empty((1, n_sites, n_samples), dtype=torch.uint8, device=DEVICE)
+    climb(potentials, "rows+columns", perturbation, RANDOM, np.zeros((1, n_sites), np.int64), 50, found)
+    for s in range(n_samples):
+        again = np.empty((1, n_sites, 1), np.int16)
         y = found[:, :, s].cpu().numpy().astype(np.int64)
         assert reference(potentials.model, plan, perturbation, GIVEN, y, 50, 4, 0, 1, 2 + s, again) == 0
+
+
+@pytest.mark.slow
+def test_single_precision_ends_at_line_wise_maxima() -> None:
+    """Rounding may lead a climb elsewhere, but not to worse labels."""
+    rng = np.random.default_rng(2)
+    check_maxima(Potentials.grid(rng.normal(size=(7, 11, 3)).astype(np.float32), 0.7), 0.7, 3)
+
+
+def test_labels_that_rounding_keeps_are_no_walls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but ties: a line that would gain next to nothing stays, also where its labels are not those of its walls."""
+    take_parts(monkeypatch)
+    unary = np.random.default_rng(10).integers(0, 3, (1, 4, 6, 3)).astype(np.float64)
+    check_maxima(Potentials.grid(unary, 1.0), 1e-12, 2)

@@ -46,7 +46,7 @@ class Site(NamedTuple):
     scores: Any
     labels: Any
     turns: Any  # in which the label last changed, at most LAST_TURN
-    walls: Any  # whether it is one, as these lines run
+    walls: Any  # as these lines run: 1 more than the label of which it is one, else 0
     real: Any  # which samples exist
 
 
@@ -122,18 +122,18 @@ def best_labels(
     while t >= AHEAD - 1:
         coming = read_batch(site, near, lines, line, t - AHEAD, n_samples, N_LABELS, PART, ITEMS, AHEAD)
         for which in tl.static_range(AHEAD):
-            passed, _crest, wall = choose(
+            passed, crest, wall = choose(
                 batch[which], passed, choices_ptr, t - which, ATTRACTIVE, TIES, N_LABELS, PART, ITEMS
             )
             if NOTES:
-                note_walls(site, lines, t - which, n_samples, wall, site.real & (t - which < lines.length))
+                note_walls(site, lines, t - which, n_samples, wall, crest, site.real & (t - which < lines.length))
         batch = coming
         t -= AHEAD
     while t >= 0:
         now = _read(site, near, lines, line, t, n_samples, N_LABELS, PART, ITEMS)
-        passed, _crest, wall = choose(now, passed, choices_ptr, t, ATTRACTIVE, TIES, N_LABELS, PART, ITEMS)
+        passed, crest, wall = choose(now, passed, choices_ptr, t, ATTRACTIVE, TIES, N_LABELS, PART, ITEMS)
         if NOTES:
-            note_walls(site, lines, t, n_samples, wall, site.real)
+            note_walls(site, lines, t, n_samples, wall, crest, site.real)
         t -= 1
     return -passed[1] > ROUNDING * (1 + passed[5])
 
@@ -274,9 +274,10 @@ def of_edge(w, ATTRACTIVE: tl.constexpr):
 
 
 @triton.jit
-def note_walls(site, lines, t, n_samples, wall, where):
-    """Whether site t of a line is a wall, in these samples."""
-    tl.store(site.walls + t.to(tl.int64) * (lines.step * n_samples), wall.to(tl.uint8), mask=where)
+def note_walls(site, lines, t, n_samples, wall, crest, where):
+    """Of which label site t of a line is a wall, in these samples."""
+    place = site.walls + t.to(tl.int64) * (lines.step * n_samples)
+    tl.store(place, tl.where(wall, crest + 1, 0).to(tl.uint8), mask=where)
 
 
 @triton.jit

@@ -1,9 +1,10 @@
 """The parts of a line that changes around it can reach: labels elsewhere, and what is passed there, stay as they are.
 
 Whoever is behind a wall (a site that takes one label whatever the one before it has) is passed the same for good, until
-something changes at the wall or after it.  So a line is worked through from the first wall after a change to the first
-one before it that keeps its label, which those before it go on as they are with: to have another label there has become
-worse for them, or is as it was.  Most changes come to an end after a few sites; such a part is a run.
+something changes at the wall or after it.  (A line is left as it is where it would gain no more than rounding: a site
+that has not taken that label then is no wall.)  So a line is worked through from the first wall after a change to the
+first one before it that keeps its label, which those before it go on as they are with: to have another label there has
+become worse for them, or is as it was.  Most changes come to an end after a few sites; such a part is a run.
 
 Each sample is at a place of its own.  Places are counted from the line's end, in the order in which sites are worked
 through; words have a bit for each of 32.
@@ -64,10 +65,11 @@ def find_parts(site, notes, lines, line, going, before, n_samples, ITEMS: tl.con
         latest = tl.maximum(latest, tl.load(turns - apart, mask=inside & up, other=0, cache_modifier=".cg"))
         latest = tl.maximum(latest, tl.load(turns + apart, mask=inside & down, other=0, cache_modifier=".cg"))
         is_open = inside & (latest.to(tl.int32) > since)
-        wall = tl.load(site.walls + place, mask=inside, other=1, cache_modifier=".cg") > 0
+        wall = tl.load(site.walls + place, mask=inside, other=1, cache_modifier=".cg").to(tl.int32)
+        label = tl.load(site.labels + place, mask=inside, other=0, cache_modifier=".cg").to(tl.int32)
         flag = tl.full([1, 1], 1, tl.uint32) << bit.to(tl.uint32)
         parts = tl.sum(tl.where(is_open, flag, 0), axis=0, keep_dims=True)
-        through = tl.sum(tl.where(wall, 0, flag), axis=0, keep_dims=True)
+        through = tl.sum(tl.where(wall == label + 1, 0, flag), axis=0, keep_dims=True)
         # A site is reached from the one before it, whose bit is the next higher: by doubling steps.
         parts |= through & (carry << (SITES - 1))
         for doubling in tl.static_range(5):
@@ -141,7 +143,7 @@ def best_labels_in_parts(
             passes, crest, wall = choose(
                 batch[which], behind, choices_ptr, slot, ATTRACTIVE, False, N_LABELS, PART, ITEMS
             )
-            note_walls(site, lines, t - which, n_samples, wall, works & site.real)
+            note_walls(site, lines, t - which, n_samples, wall, crest, works & site.real)
             begun = tl.where(begins, place + which, begun)
             settles = works & wall & (is_wanted == 0) & (crest == batch[which][1])
             at_start = works & (place + which == lines.length - 1)
