@@ -38,9 +38,9 @@ def card_name() -> str:
 
 def warm_up(call: Callable[[], Any]) -> None:
     """Call once, and then for a while."""
-    began = time.perf_counter()
     call()
     torch.cuda.synchronize()
+    began = time.perf_counter()
     while time.perf_counter() - began < WARM_UP:
         call()
         torch.cuda.synchronize()

@@ -105,8 +105,13 @@ def take_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Models that show where a run has to end, that walls change, and that a run may go on, or the next begin, in another
-# word; where a wall for weights below 0 is another.
-PARTS = [((9, 10), 3, 1.0, 277, False, "rows+columns"), ((5, 4), 2, 1.0, 3, True, "rows+columns")]
+# word; where a wall for weights below 0 is another; that a line's own changes count; that changes reach far.
+PARTS = [
+    ((9, 10), 3, 1.0, 277, False, "rows+columns"),
+    ((5, 4), 2, 1.0, 3, True, "rows+columns"),
+    ((7, 9), 3, 3.0, 11, False, "rows+columns"),
+    ((4, 12), 2, 1.5, 15, False, "rows+columns"),
+]
 OTHERS = [((3, 70), 3), ((37, 4), 5), ((65, 3), 2), ((1, 33), 3), ((33, 1), 3), ((6, 7), 9), ((40, 50), 4)]
 ALL_PARTS = [
     *PARTS,
@@ -145,6 +150,17 @@ def test_parts_after_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     check(rough((5, 6), 2, 1.0, 5, sign=True), "rows", n_samples=6)
 
 
+@pytest.mark.skipif(DEVICE == "cpu", reason="the interpreter takes long over so many sweeps")
+def test_more_turns_than_a_byte_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row follows the one above it, in the turn after that."""
+    take_parts(monkeypatch)
+    n_rows = 300
+    unary = np.zeros((1, n_rows, 2, 2))
+    unary[:, 0, :, 1] = 1e5
+    above = np.broadcast_to(np.arange(n_rows - 1, 0.0, -1)[:, None] * 50, (1, n_rows - 1, 2))
+    check(Potentials.grid(unary, (np.ones((1, n_rows, 1)), above)), "rows", max_sweeps=200, n_samples=1)
+
+
 @pytest.mark.parametrize(("n_labels", "form"), [(9, "either sign"), (32, "weights")])
 def test_many_labels(n_labels: int, form: str) -> None:
     check(odd_model((3, 5), n_labels, form, 4), "rows+columns")
@@ -166,8 +182,11 @@ def test_more_samples_than_any_program_takes() -> None:
     check(odd_model((3, 2), 2, "either sign", 3), "columns", n_samples=70)
 
 
-def test_programs_share_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("parts", [False, True])
+def test_programs_share_the_lines(parts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     run_together(monkeypatch, 3, lines)
+    if parts:
+        take_parts(monkeypatch)
     check(odd_model((4, 3), 2, "weights", 3), "rows+columns")
 
 

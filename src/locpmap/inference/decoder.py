@@ -52,7 +52,7 @@ class Problem:
         return max(1, min(64, 2**33 // self.potentials.unary.numel())) if self.kernels.device else 1
 
     def empty(self, shape: tuple[int, ...], dtype: Any, room: int | None = None) -> Any:
-        """A new array beside the unaries, with anything in it; of three axes, the last may have more room."""
+        """A new array beside the unaries, with anything in it; a tensor's last of three axes may have more room."""
         unary = self.potentials.unary
         if room is not None and room > shape[2]:
             strides = (shape[1] * room, room, 1)

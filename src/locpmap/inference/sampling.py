@@ -116,6 +116,9 @@ class Tally:
         else:
             parts = [(QUANTUM * a, min(QUANTUM * b, count)) for a, b in ranges(-(-count // QUANTUM), n_threads)]
             jobs = [(lo, hi, first + a, b - a) for a, b in parts]
+        without_totals = (lo, hi, first, count) == (0, problem.potentials.n_images, 0, self.at_once)
+        if self.totals is None and not without_totals:
+            self.totals = problem.zeros(problem.potentials.unary.shape, self.unit)
         drawn = None
         try:
             drawn = problem.threads.map(self.draw, jobs)
@@ -132,11 +135,9 @@ class Tally:
             for job, (labels, _) in zip(jobs, drawn, strict=True):
                 self._add(problem, labels, job, begin, stop)
 
-        if (lo, hi, first, count) == (0, problem.potentials.n_images, 0, self.at_once):
-            self.drawn = drawn[0][0]
+        if without_totals:
+            ((self.drawn, _),) = drawn  # a GPU has one thread
         else:
-            if self.totals is None:
-                self.totals = problem.zeros(problem.potentials.unary.shape, self.unit)
             problem.threads.map(add, ranges(problem.potentials.n_sites, n_threads))
         for job, (labels, sweeps) in zip(jobs, drawn, strict=True):
             self.sweeps.append(sweeps)

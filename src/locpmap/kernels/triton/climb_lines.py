@@ -141,7 +141,7 @@ def climb_lines(
         *(climb, choices, Notes(words, following, runs), counts, n_images, n_samples, row, column, max_sweeps),
         *(*PARTS[blocks], room, n_words, n_runs),
         ATTRACTIVE=attractive,
-        TIES=perturbation.scheme != PLAIN,  # which leaves none
+        TIES=perturbation.scheme != PLAIN,  # which leaves next to none
         BY_PARTS=by_parts,
         ROUNDING=ROUNDING if unary.dtype == torch.float64 else 1e-6,
         N_LABELS=n_labels,
@@ -203,7 +203,7 @@ def _climb_lines(
             else:
                 first, n_lines = (part + column) % 2, climb.width
             n_lines = (n_lines - first + 1) // 2
-            # All is new to the lines that come first, twice, but not to others.
+            # For speed: to the lines that come first nearly all is new twice, to others once.
             whole = True
             if BY_PARTS:
                 whole = (sweep == 1) | ((sweep == 2) & (part == first_part))
@@ -336,7 +336,9 @@ def _improve_parts(
     ITEMS: tl.constexpr,
     STEP: tl.constexpr,
 ):
+    """As `_improve`, in parts: not inlined, which would take the registers of whole lines."""
     _improve(
         *(climb, choices, notes, latest_ptr, n_images, n_samples, sweep, turn, before, family, n, line, chunk),
+        # Neither whole nor with ties, but with notes.
         *(False, ATTRACTIVE, False, True, ROUNDING, N_LABELS, PART, ITEMS, STEP, STEP),
     )

@@ -5,6 +5,7 @@ something changes at the wall or after it.  (A line is left as it is where it wo
 that has not taken that label then is no wall.)  So a line is worked through from the first wall after a change to the
 first one before it that keeps its label, which those before it go on as they are with: to have another label there has
 become worse for them, or is as it was.  Most changes come to an end after a few sites; such a part is a run.
+What counts as rounding is judged by the scores of runs alone.
 
 Each sample is at a place of its own.  Places are counted from the line's end, in the order in which sites are worked
 through; words have a bit for each of 32.
@@ -54,7 +55,7 @@ def find_parts(site, notes, lines, line, going, before, n_samples, ITEMS: tl.con
     carry, following = tl.zeros([1, ITEMS], tl.uint32), tl.zeros([1, ITEMS], tl.int32) + word
     tl.store(notes.following + word * ITEMS + item, following)
     tl.store(notes.words + word * ITEMS + item, carry)
-    tl.store(notes.words + (word + 1) * ITEMS + item, carry)
+    tl.store(notes.words + (word + 1) * ITEMS + item, carry)  # which is read beside the last word
     while word > 0:
         word -= 1
         t = lines.length - 1 - word * SITES - bit
