@@ -89,14 +89,14 @@ def around(field, labels_ptr, at):
     """Where the lanes' words of labels are, and the words to the left, to the right, above and below (or 0)."""
     across, along = field.site_apart, field.width * field.site_apart
     y = labels_ptr + at.site.to(tl.int64) * across + at.word
-    return y, loads_around(field, y, at, across, along)
+    return y, loads_around(field, y, at, across, along, ".cg")
 
 
 @triton.jit
-def loads_around(field, y, at, across, along, CACHE: tl.constexpr = ".cg"):
+def loads_around(field, y, at, across, along, CACHE: tl.constexpr):
     """What lies to the left, to the right, above and below of these places (0 where nothing is).
 
-    Around the first cache, unless nobody writes there meanwhile.
+    By way of the second cache (CACHE is ".cg"), unless nobody writes there meanwhile.
     """
     left = tl.load(y - across, mask=at.inside & (at.column > 0), other=0, cache_modifier=CACHE)
     right = tl.load(y + across, mask=at.inside & (at.column + 1 < field.width), other=0, cache_modifier=CACHE)

@@ -105,7 +105,7 @@ def visit(
     r = at.word * PACK + j
     y = labels_ptr + at.site.to(tl.int64) * across + r
     mine = tl.load(y, mask=inside, other=0, cache_modifier=".cg").to(tl.int32) & PLAIN
-    left, right, up, down = loads_around(field, y, at, across, along)
+    left, right, up, down = loads_around(field, y, at, across, along, ".cg")
     near = (
         left.to(tl.int32) & PLAIN,
         right.to(tl.int32) & PLAIN,
