@@ -1,0 +1,15 @@
+"""Kernels compile, which their interpreter does not tell."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_every_kernel_compiles(tmp_path: Path) -> None:
+    environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "tests.triton.compiling"]
+    done = subprocess.run(command, env=environment, cwd=Path(__file__).parents[2], stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr
