@@ -20,7 +20,6 @@ from triton.runtime import driver
 from locpmap.kernels.perturbation import PLAIN, RANDOM, Perturbation
 from locpmap.kernels.triton import climb_lines, operators
 from locpmap.kernels.triton.climb_potts import climb_potts
-from locpmap.kernels.triton.grid_conditionals import grid_conditionals
 
 SHAPE = (climb_lines.LONG + 1, 3)  # a column is worked through in parts
 
@@ -58,19 +57,15 @@ def every_operation() -> Iterator[tuple[str, Any, Any]]:
 
 
 def common() -> Iterator[tuple[str, Any, Any]]:
-    """What most people run: grids in single precision."""
+    """What most people run, in single precision: single sites with two labels, rows and columns with more."""
     height, width = SHAPE
     right, down = torch.ones(1, height, width - 1), torch.ones(1, height - 1, width)
     labels, none = torch.zeros(1, height * width, 8, dtype=torch.uint8), torch.zeros(0, 0, dtype=torch.int64)
-    window = (0, 0, width)
-    for n_labels in (2, 8):
-        model = (torch.zeros(1, height * width, n_labels), right, down)
-        totals = torch.zeros(model[0].shape, dtype=torch.int64)
-        yield f"climb_potts, {n_labels}", climb_potts, (*model, 1.0, 1, 2, 0, 0, RANDOM, none, *window, 9, labels)
-        yield f"grid_conditionals, {n_labels}", grid_conditionals, (*model, labels, totals, 0, height * width)
-        noise = (Perturbation(PLAIN, 1.0, 1, 2), 0, 0)
-        how = (True, "rows+columns", *noise, RANDOM, none, *window, 9, labels)
-        yield f"climb_lines, {n_labels}", climb_lines.climb_lines, (*model, *how)
+    start = (RANDOM, none, 0, 0, width, 9, labels)
+    two, more = (torch.zeros(1, height * width, n_labels) for n_labels in (2, climb_lines.MANY_LABELS + 1))
+    yield "climb_potts, two labels", climb_potts, (two, right, down, 1.0, 1, 2, 0, 0, *start)
+    lines = (True, "rows+columns", Perturbation(PLAIN, 1.0, 1, 2), 0, 0)
+    yield "climb_lines in parts", climb_lines.climb_lines, (more, right, down, *lines, *start)
 
 
 if __name__ == "__main__":
