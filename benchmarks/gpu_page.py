@@ -48,17 +48,19 @@ def sections(record: dict[str, Any], tests: dict[str, Any] | None) -> list[str]:
         _table(["target", "at most", "measured", ""], (_verdict(verdict) for verdict in record["targets"])),
         "What LocPMAP takes, beside the least it could: the card copies"
         f" {ceilings['copy_gb_per_s']:.0f} GB/s, reads its cache at {ceilings['cache_gb_per_s']:.0f} GB/s and makes"
-        f" {ceilings['philox_per_s'] / 1e9:.0f} thousand million Philox calls a second.",
+        f" {ceilings['philox_per_s'] / 1e9:.0f} billion Philox calls a second. Milliseconds:",
         _floors(results),
-        "Value and gradient of pseudolikelihood, from memory, beside a copy of as many bytes as it has to read:",
+        "Value and gradient of pseudolikelihood, from memory, beside a copy that moves (reads and writes) as many bytes"
+        " as it has to read:",
         _learning(record["learning"]),
     ]
     if tests is not None:
         total, where = tests["total"], tests["machine"]["gpu"]
         bad = total["failures"] + total["errors"]
+        without = f"; not run: {', '.join(tests['not_run'])}" if tests["not_run"] else ""
         parts.append(
             f"Tests of the kernels on {where}, commit {tests['git']}, {tests['date']}: {total['tests']} run,"
-            f" {bad} failed, {total['skipped']} skipped."
+            f" {bad} failed, {total['skipped']} skipped{without}."
         )
     return parts
 

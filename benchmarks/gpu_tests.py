@@ -40,14 +40,16 @@ def main(
     modules = module or sorted((ROOT / "tests/triton").glob("test_*.py"))
     provenance = machine.provenance("benchmarks.gpu_tests", 0, here)
     output = output or RESULTS / f"gpu-tests-{card_name()}.json"
-    shares = [(name, part) for name, tests in collected(modules).items() for part in shared(tests)]
+    found = collected(modules)
+    shares = [(name, part) for name, tests in found.items() for part in shared(tests)]
+    without = [path.stem for path in modules if path.stem not in found]  # for want of a package
     rows: dict[str, Counter[str]] = {}
     with ThreadPoolExecutor(jobs) as pool:
         running = {pool.submit(run, tests): name for name, tests in shares}
         for done in as_completed(running):  # recorded as they end, so that an interrupted run leaves what it has
             rows.setdefault(running.pop(done), Counter()).update(done.result())
             total = {count: sum(row[count] for row in rows.values()) for count in COUNTS}
-            left = sorted(set(running.values()))
+            left = sorted({*running.values(), *without})
             write_record(output, {**provenance, "total": total, "modules": rows, "not_run": left}, [])
     typer.echo(f"{here['gpu']}: " + ", ".join(f"{number} {count}" for count, number in total.items()))
     typer.echo(f"recorded in {output}")

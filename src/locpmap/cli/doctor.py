@@ -25,7 +25,7 @@ def doctor(
 
 def _report() -> dict[str, Any]:
     from locpmap.inference import DECODERS
-    from locpmap.kernels import ANYWHERE, BACKENDS, ON_GPU, choose_backend
+    from locpmap.kernels import ANYWHERE, BACKENDS, ON_GPU, choose_backend, why_no_gpu
     from locpmap.kernels.threads import available_threads
 
     gpu = _gpu()
@@ -37,6 +37,7 @@ def _report() -> dict[str, Any]:
         "backends": {n: n == "reference" or find_spec(n) is not None for n in (*BACKENDS, ON_GPU, ANYWHERE)},
         "devices": ["cpu", *(["cuda"] if gpu else [])],
         "gpu": gpu,
+        "why_no_gpu": None if gpu else why_no_gpu() if find_spec("torch") else "torch is not installed",
         "threads": available_threads(),
         "numba_cache": _numba_cache(),
         "auto": {"backend": choose_backend("auto", "auto").name, "device": "cpu", "large_jobs": _large_jobs(gpu)},
@@ -91,7 +92,7 @@ def _table(report: dict[str, Any]) -> str:
         "python": f"{report['python']}, {report['platform']}",
         **{name: version or "not installed" for name, version in report["packages"].items()},
         "backends": ", ".join(n if there else f"{n} (not installed)" for n, there in report["backends"].items()),
-        "devices": ", ".join(report["devices"]) + (f" ({report['gpu']})" if report["gpu"] else ""),
+        "devices": ", ".join(report["devices"]) + f" ({report['gpu'] or 'no NVIDIA GPU: ' + report['why_no_gpu']})",
         "threads": report["threads"],
         "numba cache": f"{cache['kernels']} kernels in {cache['folder']}{'' if cache['writable'] else ' (read-only)'}",
         "auto": f"{auto['backend']} on {auto['device']}; large jobs: {auto['large_jobs']}",

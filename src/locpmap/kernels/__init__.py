@@ -105,17 +105,25 @@ def _check_name(device: str) -> None:
     raise unknown("device", device, (*DEVICES, "mps", "xpu"))
 
 
+def why_no_gpu() -> str:
+    """What keeps torch, where it is installed, from an NVIDIA GPU."""
+    cuda = importlib.import_module("torch").version.cuda
+    return "torch finds none" if cuda else "this torch is built without CUDA"
+
+
 @cache
 def _triton_device(device: str) -> str:
     """Where Triton's kernels run: an NVIDIA GPU, or, where it only interprets them, the CPU."""
     otherwise = "use backend='numba' with device='cpu', or 'auto' for both"
     for package in ("torch", "triton"):
         if importlib.util.find_spec(package) is None:
-            raise BackendError(f"backend='triton' needs {package}, which is not installed: {otherwise}")
+            raise BackendError(
+                f"backend='triton' (that of device='cuda') needs {package}, which is not installed: {otherwise}"
+            )
     if importlib.import_module("triton.knobs").runtime.interpret:
         return "cpu"
     if not device.startswith("cuda") or not importlib.import_module("torch").cuda.is_available():
-        why = "torch finds none" if device.startswith("cuda") else f"device={device!r} is not one"
+        why = why_no_gpu() if device.startswith("cuda") else f"device={device!r} is not one"
         raise BackendError(f"backend='triton' (that of device='cuda') needs an NVIDIA GPU, and {why}: {otherwise}")
     return _torch_device(device)
 
