@@ -11,7 +11,7 @@ import triton
 from locpmap.kernels import Model
 from locpmap.potentials import Potentials
 
-DEVICE = "cpu" if triton.knobs.runtime.interpret else "cuda"
+DEVICE = "cuda" if torch.cuda.is_available() and not triton.knobs.runtime.interpret else "cpu"
 
 
 def place(array: Any) -> Any:

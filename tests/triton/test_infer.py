@@ -19,10 +19,14 @@ from locpmap.inference.locpmap import LocPMAP
 from locpmap.inference.sampling import Tally
 from locpmap.kernels import Backend
 from locpmap.potentials import Potentials
+from locpmap.result import Result
 
 
 def compare(pot: Potentials, method: str, other: str = "reference", **how: Any) -> None:
-    mine, truth = (infer(pot, method, backend=backend, **how) for backend in ("triton", other))
+    agree(*(infer(pot, method, backend=backend, **how) for backend in ("triton", other)))
+
+
+def agree(mine: Result, truth: Result) -> None:
     np.testing.assert_array_equal(mine.labels, truth.labels)
     if truth.probability is not None:
         np.testing.assert_allclose(mine.probability, truth.probability, rtol=0, atol=1e-9)
@@ -76,10 +80,7 @@ def test_grids_need_no_lists_of_edges(weight: float, monkeypatch: pytest.MonkeyP
     how |= {} if weight else {"temperature": 0}
     truth = infer(pot, "locpmap", backend="reference", **how)
     monkeypatch.delattr(Potentials, "model")
-    mine = infer(pot, "locpmap", backend="triton", **how)
-    np.testing.assert_array_equal(mine.labels, truth.labels)
-    np.testing.assert_allclose(mine.probability, truth.probability, rtol=0, atol=1e-9)
-    assert (mine.n_sweeps, mine.status, mine.noise) == (truth.n_sweeps, truth.status, truth.noise)
+    agree(infer(pot, "locpmap", backend="triton", **how), truth)
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ def _report() -> dict[str, Any]:
         "backends": {n: n == "reference" or find_spec(n) is not None for n in (*BACKENDS, ON_GPU, ANYWHERE)},
         "devices": ["cpu", *(["cuda"] if gpu else [])],
         "gpu": gpu,
-        "why_no_gpu": None if gpu else why_no_gpu() if find_spec("torch") else "torch is not installed",
+        "why_no_gpu": None if gpu else why_no_gpu(),
         "threads": available_threads(),
         "numba_cache": _numba_cache(),
         "auto": {"backend": choose_backend("auto", "auto").name, "device": "cpu", "large_jobs": _large_jobs(gpu)},

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from locpmap.arrays import cast, of_images
 from locpmap.graphs import Grid
 from locpmap.inference.decoder import Problem
-from locpmap.inference.directions import direction_weights, takes_directions, weights_of
+from locpmap.inference.directions import direction_weights, model_of_images, takes_directions
 from locpmap.inference.sampling import Draw
 from locpmap.kernels import ON_GPU
 from locpmap.kernels.block_plan import MAX_LINE_LABELS, BlockPlan
@@ -70,13 +70,13 @@ def line_climber(problem: Problem, climb: Climb, lines: str) -> Draw:
     """Rows, columns or both of a 4-connected grid with Potts weights, by a kernel that only GPUs have."""
     potentials, grid = problem.potentials, problem.potentials.structure
     assert isinstance(grid, Grid)
-    right, down = direction_weights(potentials, potentials.unary.dtype)
+    weights = direction_weights(potentials, potentials.unary.dtype)
     window = (grid.row, grid.column, grid.whole_width)
     attractive = potentials.pairwise.least_weight >= 0
 
     def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
         labels = problem.empty((hi - lo, potentials.n_sites, count), "uint8")
-        model = (potentials.unary[lo:hi], *(weights_of(weight, lo, hi) for weight in (right, down)), attractive, lines)
+        model = (*model_of_images(potentials, weights, lo, hi), attractive, lines)
         noise = (climb.perturbation, problem.first_image + lo, first)
         where = (climb.start, climb.given[lo:hi], *window, climb.max_sweeps)
         return labels, problem.kernels.climb_lines(*model, *noise, *where, labels)
@@ -88,7 +88,7 @@ def potts_climber(problem: Problem, climb: Climb) -> Draw:
     """Single sites on a 4-connected grid with Potts weights >= 0, lazy noise; with two labels, of any sign."""
     grid = problem.potentials.structure
     assert isinstance(grid, Grid)
-    right, down = direction_weights(problem.potentials, problem.potentials.unary.dtype)
+    weights = direction_weights(problem.potentials, problem.potentials.unary.dtype)
     window = (grid.row, grid.column, grid.whole_width)
     given = cast(climb.given, "uint8") if climb.start == GIVEN else climb.given
     # On a GPU labels are marked in their upper bit, and those of eight samples lie in whole words.
@@ -97,11 +97,10 @@ def potts_climber(problem: Problem, climb: Climb) -> Draw:
 
     def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
         labels = problem.empty((hi - lo, problem.potentials.n_sites, count), dtype, -(-count // unit) * unit)
-        unary = of_images(problem.potentials.unary, lo, hi)
-        near = (weights_of(weight, lo, hi) for weight in (right, down))
+        model = model_of_images(problem.potentials, weights, lo, hi)
         noise = (*climb.perturbation[1:], problem.first_image + lo, first)
         where = (climb.start, of_images(given, lo, hi) if climb.start == GIVEN else given, *window, climb.max_sweeps)
-        return labels, problem.kernels.climb_potts(unary, *near, *noise, *where, labels)
+        return labels, problem.kernels.climb_potts(*model, *noise, *where, labels)
 
     return draw
 
@@ -110,7 +109,7 @@ def bits_climber(problem: Problem, climb: Climb, *, packed: bool) -> Draw:
     """Single sites of a 4-connected grid with two labels and Potts weights; 64 samples to a word."""
     potentials, grid = problem.potentials, problem.potentials.structure
     assert isinstance(grid, Grid)
-    right, down = direction_weights(potentials, np.dtype(np.float64))
+    weights = direction_weights(potentials, np.dtype(np.float64))
     window = (grid.row, grid.column, grid.whole_width)
     given = climb.given.astype(np.uint8)
 
@@ -118,8 +117,8 @@ def bits_climber(problem: Problem, climb: Climb, *, packed: bool) -> Draw:
         words = np.empty((hi - lo, potentials.n_sites), np.uint64)
         noise = (*climb.perturbation[1:], problem.first_image + lo, first, count)
         where = (climb.start, given[lo:hi], *window, climb.max_sweeps)
-        near = (weights_of(weight, lo, hi) for weight in (right, down))
-        sweeps = problem.kernels.climb_bits(potentials.unary[lo:hi], *near, *noise, *where, words)
+        model = model_of_images(potentials, weights, lo, hi)
+        sweeps = problem.kernels.climb_bits(*model, *noise, *where, words)
         if packed:
             return words, sweeps
         return (words[:, :, None] >> np.arange(count, dtype=np.uint64) & np.uint64(1)).astype(np.uint8), sweeps

@@ -39,6 +39,7 @@ def direction_weights(potentials: Potentials, dtype: Any) -> tuple[Array, ...]:
     return kept[dtype]
 
 
-def weights_of(weights: Array, lo: int, hi: int) -> Array:
-    """The weights of images lo..hi, or of all images."""
-    return of_images(weights, lo, hi) if weights.shape[0] > 1 else weights
+def model_of_images(potentials: Potentials, weights: tuple[Array, ...], lo: int, hi: int) -> tuple[Array, ...]:
+    """Unaries and direction weights of images lo..hi, as kernels of grids take them; weights that all share stay."""
+    shared = (weight if weight.shape[0] == 1 else of_images(weight, lo, hi) for weight in weights)
+    return of_images(potentials.unary, lo, hi), *shared

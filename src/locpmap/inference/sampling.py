@@ -15,7 +15,7 @@ import numpy.typing as npt
 from locpmap.arrays import cast, namespace, of_images, place_beside
 from locpmap.errors import InputError
 from locpmap.inference.decoder import Climbs, Outcome, Problem
-from locpmap.inference.directions import direction_weights, takes_directions, weights_of
+from locpmap.inference.directions import direction_weights, model_of_images, takes_directions
 from locpmap.inference.memory import out_of_memory
 from locpmap.kernels import ON_GPU
 from locpmap.kernels.perturbation import GIVEN
@@ -158,10 +158,9 @@ class Tally:
             elif labels.ndim == 2:
                 problem.kernels.bit_votes(labels, count, totals, begin, stop)
             elif self.conditional and _by_grid(problem):
-                unary = problem.potentials.unary
-                weights = direction_weights(problem.potentials, unary.dtype)
-                parts = (of_images(unary, lo, hi), *(weights_of(weight, lo, hi) for weight in weights))
-                problem.kernels.grid_conditionals(*parts, labels, totals, begin, stop)
+                weights = direction_weights(problem.potentials, problem.potentials.unary.dtype)
+                model = model_of_images(problem.potentials, weights, lo, hi)
+                problem.kernels.grid_conditionals(*model, labels, totals, begin, stop)
             elif self.conditional:
                 problem.kernels.conditionals(problem.model, labels, totals, lo, begin, stop)
             else:

@@ -106,7 +106,9 @@ def _check_name(device: str) -> None:
 
 
 def why_no_gpu() -> str:
-    """What keeps torch, where it is installed, from an NVIDIA GPU."""
+    """What is in the way of an NVIDIA GPU."""
+    if importlib.util.find_spec("torch") is None:
+        return "torch is not installed"
     cuda = importlib.import_module("torch").version.cuda
     return "torch finds none" if cuda else "this torch is built without CUDA"
 
