@@ -145,7 +145,7 @@ def test_conditionals_on_grids(shape: tuple[int, int], n_labels: int, dtype: typ
     weights = [rng.normal(size=(2 - shared, *of), scale=3) for of in ((height, width - 1), (height - 1, width))]
     weights = [weight.astype(dtype) for weight in weights]
     pot = Potentials.grid(unary, tuple(np.broadcast_to(weight, (2, *weight.shape[1:])) for weight in weights))
-    labels = rng.integers(0, n_labels, (2, n_sites, 8)).astype(np.uint8)
+    labels = rng.integers(0, n_labels, (2, n_sites, R + 3)).astype(np.uint8)
     first = rng.integers(0, 2**50, (2, n_sites, n_labels))
     truth, found, begin, stop = first.copy(), place(first), 1, n_sites - 1
     reference_conditionals(pot.model, labels[:, :, :R], truth, 0, begin, stop)
