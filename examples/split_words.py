@@ -129,12 +129,12 @@ def learn_and_decode(training: Text, calibration: Text, test: Text, places: int,
         PSEUDO: (edges, "pseudolikelihood", None),
         EXACT: (edges, "composite", WHOLE),  # of one block that holds everything: the likelihood itself
     }
-    conditional = {"probability": "conditional", "seed": seed}
+    seeded = {"seed": seed}
     decoders: dict[str, tuple[str, dict[str, Any]]] = {
         "exact": ("exact", {}),
-        "locpmap": ("locpmap", conditional),
-        "locpmap, whole chain": ("locpmap", conditional | {"blocks": WHOLE}),
-        "locpmap, calibrated": ("locpmap", conditional),
+        "locpmap": ("locpmap", seeded),
+        "locpmap, whole chain": ("locpmap", seeded | {"blocks": WHOLE}),
+        "locpmap, calibrated": ("locpmap", seeded),
     }
     columns = (TextColumn("{task.description:<40}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

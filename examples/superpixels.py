@@ -193,7 +193,7 @@ def marked(boxes: list[tuple[str, int, int, int, int]], of_pixel: np.ndarray) ->
 
 def learn_and_decode(found: Regions, marks: np.ndarray, seed: int) -> Iterator[Row]:
     """No edges, then the graph by pseudolikelihood and consistently; the latter two also with the marks kept."""
-    options: dict[str, Any] = {"probability": "conditional", "seed": seed}
+    options: dict[str, Any] = {"seed": seed}
     for name, connected, objective in (
         ("no edges", False, "pseudolikelihood"),
         ("pseudolikelihood", True, "pseudolikelihood"),

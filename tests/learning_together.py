@@ -44,7 +44,7 @@ def learn(processes: Processes, folder: Path) -> dict[str, np.ndarray]:
 
         return {"checkpoint": state, "progress": progress}
 
-    def fitted(inputs: Any, *given: Any, **options: Any) -> lp.FitResult:
+    def fitted(inputs: Any, *given: Any, **options: Any) -> lp.learning.FitResult:
         return lp.CRF(3, ignore_label=9).fit(inputs, *given, processes=processes, **options)
 
     results = {

@@ -191,7 +191,7 @@ def test_steps_suit_the_grid_and_the_image() -> None:
         assert all(down < shape[0] and abs(right) < shape[1] for down, right in steps)
         assert bool(steps) == (shape != (1, 1))
         if steps:
-            lp.Grid(*shape, tuple(steps))  # refuses even totals and steps to the left
+            lp.graphs.Grid(*shape, tuple(steps))  # refuses even totals and steps to the left
 
 
 def test_weights_of_a_pixel_sum_to_one() -> None:
@@ -278,7 +278,7 @@ def test_the_model_goes_to_every_decoder() -> None:
     ],
 )
 def test_bad_input_is_named(call: Any, parts: tuple[str, ...]) -> None:
-    with pytest.raises((lp.InputError, lp.InputTypeError)) as refusal:
+    with pytest.raises((lp.InputError, lp.errors.InputTypeError)) as refusal:
         call(made())
     for part in parts:
         assert part in str(refusal.value)
@@ -317,5 +317,5 @@ ODD: Any = {"word": "word", "number": 9.5}
     ],
 )
 def test_other_types_are_named(call: Any, says: str) -> None:
-    with pytest.raises((lp.InputError, lp.InputTypeError), match=says):
+    with pytest.raises((lp.InputError, lp.errors.InputTypeError), match=says):
         call(made())

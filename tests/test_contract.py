@@ -188,7 +188,6 @@ def check_result(result: Result, pot: Potentials, name: str) -> None:
         assert images or isinstance(result.log_partition, float)
         assert np.isfinite(result.log_partition).all()
     assert result.samples is None
-    assert result.band is None
     assert repr(result)
 
 

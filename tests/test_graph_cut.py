@@ -41,7 +41,7 @@ def test_two_labels_are_exact(structure: str, kind: str, n_sites: int, forbidden
         model.tables[:] = np.abs(model.tables)
     result = lp.infer(potentials(model), GraphCut())
     assert result.score == pytest.approx(Enumeration(*model).map_score, abs=1e-10)
-    assert result.status is lp.Status.EXACT
+    assert result.status is lp.result.Status.EXACT
     assert result.probability is None
 
 
@@ -203,7 +203,7 @@ def test_expansion_ends_where_no_expansion_helps(structure: str, kind: str) -> N
     for seed in range(5):
         model = metric_model(structure, seed) if kind == "metric" else random_model(structure, kind, 6, 4, seed=seed)
         result = lp.infer(potentials(model), GraphCut())
-        assert result.status is lp.Status.CONVERGED
+        assert result.status is lp.result.Status.CONVERGED
         exact = Enumeration(*model)
         assert result.score <= exact.map_score + 1e-9
         for alpha in range(4):
@@ -252,7 +252,7 @@ def test_what_cannot_be_expanded_is_refused() -> None:
 def test_max_sweeps_stops() -> None:
     unary = np.random.default_rng(6).normal(size=(30, 30, 5))
     result = lp.infer(lp.Potentials.grid(unary, 1.0), GraphCut(max_sweeps=1))
-    assert result.status is lp.Status.MAX_SWEEPS
+    assert result.status is lp.result.Status.MAX_SWEEPS
     assert result.n_sweeps == 1
     assert result.score < lp.infer(lp.Potentials.grid(unary, 1.0), GraphCut()).score
     with pytest.raises(lp.InputError, match="max_sweeps is 0"):

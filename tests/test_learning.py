@@ -286,7 +286,7 @@ def test_non_negative_weights_stay_so() -> None:
     held = potts_crf(non_negative=True).fit(images, labels)
     assert free.w[4] < -1
     assert held.w[4] == 0
-    assert held.status is lp.FitStatus.CONVERGED
+    assert held.status is lp.learning.FitStatus.CONVERGED
     assert held.gradient_norm <= 1e-5
     assert held.standard_errors is not None
     assert held.standard_errors[4] == 0
@@ -337,7 +337,7 @@ def test_a_single_edge_is_no_constant_feature() -> None:
     """An edge axis of length 1 may be a whole graph: images keep features of their own."""
     rng = np.random.default_rng(17)
     unary, edge, labels = rng.normal(size=(30, 2, 1)), rng.normal(size=(30, 1, 1)), rng.integers(0, 2, (30, 2))
-    graph = lp.Graph(2, [[0, 1]])
+    graph = lp.graphs.Graph(2, [[0, 1]])
     crf = lp.CRF(2, features=None)
     batch = crf.fit(Features.graph(unary, graph, edge), labels, tolerance=1e-9).w
     singles = [Features.graph(u, graph, e) for u, e in zip(unary, edge, strict=True)]
@@ -437,7 +437,7 @@ def test_a_fit_that_gains_nothing_says_so_and_keeps_its_start(monkeypatch: pytes
     monkeypatch.setattr(stochastic, "RATES", (50.0,))  # and steps that cannot but do harm
     result = lp.CRF(3).fit(images, labels, batch_size=5)
     assert result.gain == 0
-    assert result.status is lp.FitStatus.NO_GAIN
+    assert result.status is lp.learning.FitStatus.NO_GAIN
     np.testing.assert_array_equal(result.w, 0)
 
 
@@ -641,7 +641,7 @@ def test_decoding_uses_the_calibration() -> None:
     crf = lp.CRF(3)
     crf.fit(images, labels)
     plain = crf.infer(images, temperature=3.0).probability
-    crf.calibration = lp.Calibration(temperature=3.0)
+    crf.calibration = lp.crf.Calibration(temperature=3.0)
     np.testing.assert_array_equal(crf.infer(images).probability, plain)
     assert (crf.infer(images, temperature=1.0).probability != plain).any()
 
@@ -705,7 +705,7 @@ BAD: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("call", "message"), BAD, ids=[message for _, message in BAD])
 def test_bad_input_is_named(call: Any, message: str) -> None:
     images, labels = random_data()
-    with pytest.raises((lp.InputError, lp.InputTypeError, lp.BackendError)) as caught:
+    with pytest.raises((lp.InputError, lp.errors.InputTypeError, lp.BackendError)) as caught:
         call(images, labels)
     assert message in str(caught.value)
 

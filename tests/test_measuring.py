@@ -190,9 +190,9 @@ def brute(quantity: str, labels: Any, n_labels: int, edges: np.ndarray) -> list[
 @pytest.mark.parametrize("shape", [(1, 1), (1, 7), (7, 1), (5, 6), (8, 8)], ids=str)
 def test_quantities_of_random_maps(quantity: str, shape: tuple[int, int], rng: np.random.Generator) -> None:
     """Eight neighbours of the model do not make parts touch at their corners."""
-    on_grid = named_quantity(quantity, lp.Grid(*shape, connectivity=8), 4)
+    on_grid = named_quantity(quantity, lp.graphs.Grid(*shape, connectivity=8), 4)
     edges = grid_edges(*shape)
-    on_graph = named_quantity(quantity, lp.Graph(shape[0] * shape[1], edges), 4)
+    on_graph = named_quantity(quantity, lp.graphs.Graph(shape[0] * shape[1], edges), 4)
     for _ in range(30):
         labels = rng.integers(-1, 3, size=shape)  # -1: masked; 3: never there
         expected = brute(quantity, labels.ravel(), 4, edges)
@@ -372,29 +372,29 @@ SMALL = lp.Potentials.grid(np.zeros((2, 2, 2)), 0.3)
 @pytest.mark.parametrize(
     ("arguments", "options", "kind", "says"),
     [
-        ((np.zeros((2, 2)), "area"), {}, lp.InputTypeError, "what is a ndarray, expected Potentials"),
+        ((np.zeros((2, 2)), "area"), {}, lp.errors.InputTypeError, "what is a ndarray, expected Potentials"),
         ((SMALL, "aera"), {}, lp.InputError, "unknown quantity 'aera': did you mean 'area'"),
-        ((SMALL, 3), {}, lp.InputTypeError, "quantity is 3, expected 'area'"),
+        ((SMALL, 3), {}, lp.errors.InputTypeError, "quantity is 3, expected 'area'"),
         ((SMALL, "area"), {"quantiles": (0.5, 1.5)}, lp.InputError, r"quantiles is \(0.5, 1.5\), expected"),
         ((SMALL, "area"), {"quantiles": 0.5}, lp.InputError, "quantiles is 0.5"),
         ((SMALL, "area"), {"quantiles": ()}, lp.InputError, r"quantiles is \(\)"),
         ((SMALL, "area"), {"quantiles": [float("nan")]}, lp.InputError, r"quantiles is \[nan\]"),
-        ((SMALL, "area"), {"quantiles": "median"}, lp.InputTypeError, "quantiles"),
+        ((SMALL, "area"), {"quantiles": "median"}, lp.errors.InputTypeError, "quantiles"),
         ((SMALL, "area"), {"n_samples": 0}, lp.InputError, "n_samples is 0"),
-        ((SMALL, "area"), {"n_samples": 2.5}, lp.InputTypeError, "n_samples is 2.5"),
+        ((SMALL, "area"), {"n_samples": 2.5}, lp.errors.InputTypeError, "n_samples is 2.5"),
         ((SMALL, "area"), {"seed": -1}, lp.InputError, "seed is -1"),
         ((SMALL, "area"), {"first_image": -1}, lp.InputError, "first_image is -1"),
         ((SMALL, "area"), {"names": ["one"]}, lp.InputError, "names has 1 entries, expected 2"),
         ((SMALL, np.mean), {"names": ["one", "two"]}, lp.InputError, "names has 2 entries, expected 1"),
-        ((SMALL, "area"), {"names": "ab"}, lp.InputTypeError, "names is 'ab'"),
-        ((SMALL, "area"), {"names": [1, 2]}, lp.InputTypeError, r"names is \[1, 2\]"),
+        ((SMALL, "area"), {"names": "ab"}, lp.errors.InputTypeError, "names is 'ab'"),
+        ((SMALL, "area"), {"names": [1, 2]}, lp.errors.InputTypeError, r"names is \[1, 2\]"),
         ((SMALL, "area"), {"temprature": 1}, lp.InputError, "did you mean 'temperature'"),
         ((SMALL, "area"), {"n_sample": 1}, lp.InputError, "did you mean 'n_samples'"),
         ((SMALL, "area"), {"tolerance": 0.1}, lp.InputError, "unknown option of measure 'tolerance'"),
-        ((SMALL, "area"), {"progress": 5}, lp.InputTypeError, "progress is 5"),
+        ((SMALL, "area"), {"progress": 5}, lp.errors.InputTypeError, "progress is 5"),
         ((SMALL, "area"), {"start": np.zeros((3, 3), int)}, lp.InputError, r"start has shape \(3, 3\)"),
-        ((SMALL, lambda y: None), {}, lp.InputTypeError, "what quantity returned is None"),
-        ((SMALL, lambda y: "much"), {}, lp.InputTypeError, "what quantity returned"),
+        ((SMALL, lambda y: None), {}, lp.errors.InputTypeError, "what quantity returned is None"),
+        ((SMALL, lambda y: "much"), {}, lp.errors.InputTypeError, "what quantity returned"),
         ((SMALL, lambda y: y), {}, lp.InputError, r"quantity returned an array of shape \(2, 2\)"),
         ((SMALL, lambda y: []), {}, lp.InputError, r"quantity returned an array of shape \(0,\)"),
         ((SMALL, lambda y: np.nan), {}, lp.InputError, "quantity returned nan, expected finite"),
@@ -423,7 +423,7 @@ def test_what_is_drawn_is_drawn(given: dict[str, Any]) -> None:
 def test_levels_of_intervals(level: float) -> None:
     with pytest.raises(lp.InputError, match="level is"):
         lp.measure(SMALL, "area", n_samples=3).interval(level)
-    with pytest.raises(lp.InputTypeError, match=r"level is '0\.9'"):
+    with pytest.raises(lp.errors.InputTypeError, match=r"level is '0\.9'"):
         lp.measure(SMALL, "area", n_samples=3).interval("0.9")  # type: ignore[arg-type]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.oracles.models import Floats, grid_edges, random_grid
+from tests.support.noise import PlainNoise
 from tests.test_graphs import check_independent, check_window
 from tests.test_invariants import check_tile, domino
 from tests.test_locpmap import check_ascent, check_locally_optimal, perturbed_unaries, sampled
@@ -19,7 +20,6 @@ from tests.test_potentials import check_scores
 from locpmap import potentials
 from locpmap.graphs import Grid
 from locpmap.inference import infer
-from locpmap.inference.locpmap import LocPMAP
 from locpmap.kernels.reference import climb_sites, scores
 from locpmap.potentials import Potentials
 from locpmap.result import Status
@@ -41,7 +41,7 @@ def verify_scores() -> None:
 
 def verify_climbs(backend: str, truth: Potentials, pot: Potentials) -> None:
     """Samples drawn on ``pot`` are local maxima of the true model."""
-    samples = sampled(pot, infer(pot, LocPMAP(12, keep_samples=True, noise="plain"), backend=backend))
+    samples = sampled(pot, infer(pot, PlainNoise(12, keep_samples=True), backend=backend))
     check_locally_optimal(truth, perturbed_unaries(truth, "plain", 12), samples)
 
 
@@ -152,7 +152,7 @@ def test_neighbours_that_change_at_once_never_settle(monkeypatch: pytest.MonkeyP
     """Two sites that repel, both in one class, change their labels together for ever; the status says so."""
     monkeypatch.setattr(Grid, "colours", lambda grid: np.zeros(grid.n_sites, np.int32))
     pot = Potentials.grid(np.zeros((1, 2, 2)), -5.0)
-    decoder = LocPMAP(4, start=np.zeros((1, 2), int), temperature=1e-3, noise="plain")
+    decoder = PlainNoise(4, start=np.zeros((1, 2), int), temperature=1e-3)
     assert infer(pot, decoder, backend="reference").status is Status.CLIMBS_CUT
 
 

@@ -91,7 +91,7 @@ def test_probability_is_the_share_of_the_samples() -> None:
     result = lp.infer(pot, PerturbAndMAP(n_samples=50, keep_samples=True), seed=12)
     np.testing.assert_allclose(result.probability[..., 1], result.samples.mean(axis=0))
     np.testing.assert_array_equal(result.labels, result.probability.argmax(axis=-1))
-    assert result.status is lp.Status.COMPLETE
+    assert result.status is lp.result.Status.COMPLETE
     assert result.noise == "plain"
     assert result.n_samples == 50
 
@@ -113,11 +113,11 @@ def test_threads_and_batches_make_no_difference(shape: tuple[int, ...]) -> None:
 
 def test_what_cannot_be_solved_is_refused() -> None:
     three = lp.Potentials.grid(np.zeros((4, 4, 3)), 1.0)
-    with pytest.raises(lp.TooLargeError, match=r"3 labels and 2\^25\.4 labellings"):
+    with pytest.raises(lp.errors.TooLargeError, match=r"3 labels and 2\^25\.4 labellings"):
         lp.infer(three, PerturbAndMAP())
     with pytest.raises(lp.InputError, match="needs two labels, but the model has 3"):
         lp.infer(three, PerturbAndMAP(perturbation="sites"))
-    with pytest.raises(lp.TooLargeError, match=r"2\^25\.0 labellings"):
+    with pytest.raises(lp.errors.TooLargeError, match=r"2\^25\.0 labellings"):
         lp.infer(lp.Potentials.grid(np.zeros((5, 5, 2)), 1.0), PerturbAndMAP(perturbation="joint"))
     with pytest.raises(lp.InputError, match="attract"):
         lp.infer(lp.Potentials.grid(np.zeros((5, 5, 2)), -1.0), PerturbAndMAP())

@@ -375,5 +375,5 @@ def test_tensors_in_tensors_out() -> None:
     assert isinstance(batch.score(y[None]), torch.Tensor)
     half = Potentials.grid(unary.detach().to(torch.bfloat16), 1.0)
     assert half.unary.dtype == np.float32
-    with pytest.raises(lp.InputTypeError, match="unary has dtype"):
+    with pytest.raises(lp.errors.InputTypeError, match="unary has dtype"):
         Potentials.grid(unary.detach() * 1j, 1.0)

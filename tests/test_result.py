@@ -31,7 +31,7 @@ def test_labels_that_break_a_forbidden_pair_are_no_success() -> None:
     start = [[[0, 0, 1, 1], [0, 0, 1, 1]], np.ones((2, 4), int)]  # one change at a time does not mend the first
     result = infer(pot, "icm", start=np.array(start), backend="reference")
     assert np.isneginf(result.score).tolist() == [True, False]
-    assert result.status is lp.Status.FORBIDDEN
+    assert result.status is lp.result.Status.FORBIDDEN
     assert not result.converged
     assert "forbids" in repr(result)
 
@@ -40,7 +40,7 @@ def test_labels_that_keep_to_the_forbidden_pairs_are() -> None:
     pot = Potentials.grid(noisy(3, 3), APART)
     result = infer(pot, "exact", backend="reference")
     assert np.isfinite(result.score)
-    assert result.status is lp.Status.EXACT
+    assert result.status is lp.result.Status.EXACT
     assert result.converged
 
 
@@ -112,7 +112,7 @@ def models() -> dict[str, Potentials]:
 def arrays_of(pot: Potentials) -> list[np.ndarray]:
     term = pot.pairwise
     found = [pot.unary, pot.masked, term.features, term.tables, *(term.weights or ())]
-    found += [] if isinstance(pot.structure, lp.Grid) else [pot.structure.edges()]
+    found += [] if isinstance(pot.structure, lp.graphs.Grid) else [pot.structure.edges()]
     return [array for array in found if array is not None]
 
 
@@ -147,13 +147,13 @@ def test_results_whose_ending_is_yet_to_be_asked_for_travel() -> None:
 
     def ending() -> Ending:  # as on a GPU, where asking waits
         asked.append(1)
-        return Ending(lp.Status.COMPLETE, 0.5, 3.0)
+        return Ending(lp.result.Status.COMPLETE, 0.5, 3.0)
 
     made = infer(Potentials.grid(noisy(2, 3), 0.5), "locpmap", n_samples=4, backend="reference")
     late = Result(made.labels, made.probability, "locpmap", "triton", "cuda", ending=ending, potentials=made.potentials)
     assert not asked
     again = pickle.loads(pickle.dumps(late))
-    assert (again.status, again.seconds, again.n_sweeps) == (lp.Status.COMPLETE, 0.5, 3.0)
+    assert (again.status, again.seconds, again.n_sweeps) == (lp.result.Status.COMPLETE, 0.5, 3.0)
     assert late.converged
     assert len(asked) == 1
 

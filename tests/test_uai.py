@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.oracles.models import STRUCTURES, random_grid, random_model
 
 import locpmap as lp
+from locpmap.errors import TooLargeError
 from locpmap.formats import atomic, read_uai, write_mar, write_mpe, write_uai
 from locpmap.formats.uai import read_model
 from locpmap.inference.exact import Exact
@@ -195,14 +196,14 @@ def test_scores_too_far_apart_are_refused(tmp_path: Path, scale: float) -> None:
     far = lp.Potentials.graph([[scale, scale]] * 2, [], 0.0)  # a constant only
     both = lp.Potentials.graph([[-scale, scale]], [], 0.0)
     for pot in (apart, far, both):
-        with pytest.raises(lp.TooLargeError, match="more than 4194304 copies of factors, expected smaller scores"):
+        with pytest.raises(TooLargeError, match="more than 4194304 copies of factors, expected smaller scores"):
             write_uai(tmp_path / "model.uai", pot)
     assert not list(tmp_path.iterdir())
 
 
 def test_the_copies_of_all_factors_count(tmp_path: Path) -> None:
     pot = lp.Potentials.graph([[0.0, 700.0 * 2**20]] * 5, [], 0.0)
-    with pytest.raises(lp.TooLargeError, match="copies of factors"):
+    with pytest.raises(TooLargeError, match="copies of factors"):
         write_uai(tmp_path / "model.uai", pot)
 
 
@@ -393,7 +394,7 @@ def test_a_table_that_padding_would_blow_up(tmp_path: Path) -> None:
     path = tmp_path / "bad.uai"
     ones = "1 " * 20_000
     path.write_text(f"MARKOV\n3\n2 2 20000\n2\n2 0 1\n1 2\n4 1 1 1 1\n20000 {ones}")
-    with pytest.raises(lp.TooLargeError, match="padded to 20000 labels"):
+    with pytest.raises(TooLargeError, match="padded to 20000 labels"):
         read_uai(path)
 
 

@@ -28,7 +28,7 @@ noisy = truth + sigma * np.random.default_rng(0).normal(size=truth.shape)
 unary = np.stack([np.zeros_like(noisy), (noisy - 0.5) / sigma**2], axis=-1)
 potentials = lp.Potentials.grid(unary, 1.0)
 
-likely = {"start": "perturbed", "probability": "conditional"}  # these unaries can be trusted by themselves
+likely = {"start": "perturbed"}  # these unaries can be trusted by themselves
 decoders = {
     "locpmap": ("locpmap", likely),
     "locpmap, rows and columns": ("locpmap", {**likely, "blocks": "rows+columns"}),
@@ -43,7 +43,7 @@ results = {title: lp.infer(potentials, name, seed=0, **options) for title, (name
 # ``exact`` is not among them: its tables do not fit on a grid of this width, and it says so.
 try:
     lp.infer(potentials, "exact")
-except lp.TooLargeError as error:
+except lp.errors.TooLargeError as error:
     print(error)
 
 # %%

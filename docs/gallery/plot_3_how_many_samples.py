@@ -8,7 +8,7 @@ Labels settle early, probabilities as :math:`1/\sqrt{M}`.
 
    ``probability="conditional"`` averages :math:`p(y_i \mid \text{neighbours})` over the samples instead of
    counting votes. It starts with less error, so it needs fewer samples for the same answer. Fifty are enough
-   for a label map; ask for more where a probability itself is reported, or let ``tolerance=`` decide.
+   for a label map; ask for more where a probability itself is reported.
 """
 
 import matplotlib.pyplot as plt
@@ -48,16 +48,11 @@ left.legend()
 plt.show()
 
 # %%
-# A tolerance in place of a number: draw until the largest standard error of a probability is below it.
-enough = lp.infer(potentials, "locpmap", probability="conditional", tolerance=0.02, seed=0)
-print(f"{enough.n_samples} samples: {enough.status}")
-
-# %%
 # The same picture from 3, from 50 and from very many.
 fig, axes = plt.subplots(1, 4, figsize=(9.2, 2.6))
 axes[0].imshow(noisy, cmap="gray_r")
 axes[0].set_title("what is seen")
-few = {m: lp.infer(potentials, "locpmap", probability="conditional", n_samples=m, seed=0) for m in (3, 50)}
+few = {m: lp.infer(potentials, "locpmap", n_samples=m, seed=0) for m in (3, 50)}
 for ax, (m, result) in zip(axes[1:], {**few, 10_000: limit["conditional"]}.items(), strict=True):
     ax.imshow(result.probability[..., 1], cmap="viridis", vmin=0, vmax=1)
     ax.set_title(f"probability, M = {m:,}")

@@ -29,7 +29,7 @@ crf = lp.CRF(n_labels=2)
 fast = {"batch_size": 4, "max_iterations": 6, "standard_errors": False}  # leave it out for real work
 crf.fit(seen[:24], maps[:24], "consistent", seed=0, **fast)
 seen, maps = seen[24:], maps[24:]
-result = crf.infer(seen, "locpmap", probability="conditional", n_samples=200, keep_samples=True, seed=0)
+result = crf.infer(seen, "locpmap", n_samples=200, keep_samples=True, seed=0)
 
 # %%
 # The area of label 1 in 200 samples of each image, and in 200 maps of independent pixels of the same probability.

@@ -31,7 +31,7 @@ decoded = {}
 for objective in ("pseudolikelihood", "consistent"):
     fast = {"batch_size": 6, "max_iterations": 5} if objective == "consistent" else {}  # leave it out for real work
     crf.fit(seen, train, objective, seed=0, standard_errors=False, **fast)
-    decoded[objective] = crf.infer(seen_test, "locpmap", probability="conditional", seed=0)
+    decoded[objective] = crf.infer(seen_test, "locpmap", seed=0)
 
 # %%
 fig, axes = plt.subplots(4, 8, figsize=(9.2, 5.2))

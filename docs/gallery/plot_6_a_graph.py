@@ -34,7 +34,7 @@ length = np.linalg.norm(points[edges[:, 0]] - points[edges[:, 1]], axis=1)
 weights = 1.2 * np.exp(-length / 0.1)
 
 potentials = lp.Potentials.graph(unary, edges, weights)
-result = lp.infer(potentials, "locpmap", probability="conditional", n_samples=200, seed=0)
+result = lp.infer(potentials, "locpmap", n_samples=200, seed=0)
 
 # %%
 fig, axes = plt.subplots(1, 3, figsize=(9.6, 3.4))

@@ -16,11 +16,10 @@ Convention: scores are log-potentials and larger is better; the label axis comes
 """
 
 from locpmap import metrics
-from locpmap.crf import CRF, Calibration
-from locpmap.errors import BackendError, InputError, InputTypeError, LocpmapError, TooLargeError
-from locpmap.features import Features, GivenUnary, ImageFeatures
+from locpmap.crf import CRF
+from locpmap.errors import BackendError, InputError, LocpmapError
+from locpmap.features import Features, ImageFeatures
 from locpmap.formats import read_uai, write_uai
-from locpmap.graphs import Graph, Grid
 from locpmap.inference import (
     ICM,
     LBP,
@@ -36,14 +35,14 @@ from locpmap.inference import (
     PerturbAndMAP,
     PerturbAndMaxProduct,
     infer,
+    samples,
 )
-from locpmap.learning import FitResult, FitStatus
 from locpmap.measuring import Measurement, measure
 from locpmap.pairwise import Factored
 from locpmap.potentials import Potentials
 from locpmap.refining import Refiner, refine
-from locpmap.result import Band, BoundKind, Result, Status
-from locpmap.scale import TiledResult, infer_tiled
+from locpmap.result import Result
+from locpmap.scale import infer_tiled
 
 __version__ = "0.1.0"
 
@@ -54,23 +53,14 @@ __all__ = [
     "TRW",
     "Annealing",
     "BackendError",
-    "Band",
-    "BoundKind",
-    "Calibration",
     "Exact",
     "Factored",
     "Features",
-    "FitResult",
-    "FitStatus",
     "Gibbs",
-    "GivenUnary",
-    "Graph",
     "GraphCut",
-    "Grid",
     "ICMIter",
     "ImageFeatures",
     "InputError",
-    "InputTypeError",
     "LocPMAP",
     "LocpmapError",
     "MaxProduct",
@@ -81,14 +71,12 @@ __all__ = [
     "Potentials",
     "Refiner",
     "Result",
-    "Status",
-    "TiledResult",
-    "TooLargeError",
     "infer",
     "infer_tiled",
     "measure",
     "metrics",
     "read_uai",
     "refine",
+    "samples",
     "write_uai",
 ]

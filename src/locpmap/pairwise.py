@@ -51,6 +51,7 @@ class Pairwise:
     weights: tuple[Array, ...] | None = None  # one (1|N, 1|E_d) per direction
     features: Array | None = None  # (1|N, 1|E, F)
     tables: Array | None = None  # (1|N, 1|E, F, L, L)
+    whole_least: float | None = None  # the smallest Potts weight of the raster or batch that this term is a part of
 
     @property
     def potts(self) -> bool:
@@ -59,9 +60,11 @@ class Pairwise:
 
     @cached_property
     def least_weight(self) -> float:
-        """The smallest Potts weight; not a number unless the model is Potts."""
+        """The smallest Potts weight, of the whole where this is a part; not a number unless the model is Potts."""
         if self.weights is None:
             return float("nan")
+        if self.whole_least is not None:
+            return self.whole_least
         return min((float(w.min()) for w in self.weights if 0 not in w.shape), default=np.inf)
 
     @cached_property

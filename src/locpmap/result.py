@@ -25,7 +25,6 @@ class Status(StrEnum):
     COMPLETE = "drew all samples"
     MAX_SWEEPS = "stopped at max_sweeps before converging"
     CLIMBS_CUT = "drew all samples, but some climbs stopped at max_sweeps before a local maximum"
-    MAX_SAMPLES = "drew max_samples before the standard error fell below the tolerance"
     MAX_SECONDS = "stopped at max_seconds"
     FORBIDDEN = "ended with labels that a pairwise table forbids (score -inf)"
 
@@ -37,18 +36,6 @@ class BoundKind(StrEnum):
     LOWER = "lower bound"
     UPPER = "upper bound"
     BETHE = "Bethe approximation"
-
-
-@dataclass(frozen=True)
-class Band:
-    """The least and the greatest local maximum of an attractive binary model, per sample.
-
-    Every local maximum lies between the two, whatever the start and the order of updates; where they agree, the
-    sample is the only local maximum there.
-    """
-
-    width: Any  # (.., sites): share of samples in which the two differ
-    unique: Any  # () or (N,): share of samples whose local maximum is unique
 
 
 @dataclass(frozen=True)
@@ -87,7 +74,6 @@ class Result:
     log_partition: Any = None  # () or (N,)
     log_partition_kind: BoundKind | None = None
     samples: Any = None  # (M, .., sites) int16
-    band: Band | None = None
     ending: Ending | Callable[[], Ending] = field(repr=False, kw_only=True)
     potentials: Potentials = field(repr=False, kw_only=True)
 

@@ -344,7 +344,7 @@ def test_what_differs_is_shown(tmp_path: Path) -> None:
 )
 def test_odd_requests_leave_nothing(tmp_path: Path, given: dict[str, Any], message: str) -> None:
     asked = {"path": "out.zarr", **given}
-    with pytest.raises((InputError, lp.InputTypeError), match=message):
+    with pytest.raises((InputError, lp.errors.InputTypeError), match=message):
         lp.infer_tiled(scores(), 1.0, **OPTIONS).write(tmp_path / asked.pop("path"), **asked)
     assert not list(tmp_path.iterdir())
 

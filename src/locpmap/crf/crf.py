@@ -217,11 +217,7 @@ class CRF:
         return replace(potentials, restore=Restore.like(inputs))
 
     def infer(self, inputs: Any, method: str | Decoder = "locpmap", *, mask: Any = None, **options: Any) -> Any:
-        """Decode an input or a batch (a :class:`Result`), or a list (a list of them); options as in `locpmap.infer`.
-
-        "locpmap" reports ``probability="conditional"``, which consistent learning and calibration fit, unless told
-        otherwise.
-        """
+        """Decode an input or a batch (a :class:`Result`), or a list (a list of them); options as in `locpmap.infer`."""
         if isinstance(inputs, list):
             masks = [None] * len(inputs) if mask is None else mask
             first = options.pop("first_image", 0)
@@ -230,7 +226,7 @@ class CRF:
                 for n, (x, m) in enumerate(zip(inputs, masks, strict=True))
             ]
         if method == "locpmap":
-            options = {"probability": "conditional", "temperature": self.calibration.temperature, **options}
+            options = {"temperature": self.calibration.temperature, **options}
         return infer(self.potentials(inputs, mask=mask), method, **options)
 
     def calibrate(
@@ -257,7 +253,7 @@ class CRF:
             self.parameters.check(batch.features)
 
         def loss(temperature: float, scale: float) -> float:
-            decoder = LocPMAP(n_samples, probability="conditional", temperature=temperature)
+            decoder = LocPMAP(n_samples, temperature=temperature)
             total, count = 0.0, 0
             for batch in source:
                 void = batch.labels == VOID

@@ -18,7 +18,7 @@ from locpmap.crf.store import FileStore
 from locpmap.errors import InputError, InputTypeError
 from locpmap.features import Features, ImageFeatures
 from locpmap.graphs import Grid
-from locpmap.inference import LocPMAP, infer
+from locpmap.inference import LocPMAP, samples
 from locpmap.kernels import Backend
 from locpmap.kernels.threads import Threads
 from locpmap.learning.batches import Batch, Source, split
@@ -145,11 +145,10 @@ def sampler_of(parameters: Parameters, blocks: Any, n_threads: int, device: str 
 
     def sample(batch: Batch, w: Array, n_samples: int, seed: int, first_image: int) -> Array:
         potentials = compose(batch.features, *parameters.expand(w), potts=parameters.potts, mask=batch.mask())
-        decoder = LocPMAP(n_samples, blocks=blocks, keep_samples=True)
         how: dict[str, Any] = {"seed": seed, "first_image": first_image, "n_threads": n_threads, "device": device}
-        samples = infer(potentials, decoder, **how).samples
         # Masked sites come back as -1, as void ones are marked.
-        flat = np.asarray(samples, np.int16).reshape(n_samples, *batch.labels.shape)
+        drawn = list(samples(potentials, LocPMAP(n_samples, blocks=blocks), chunk=n_samples, **how))
+        flat = np.asarray(drawn, np.int16).reshape(n_samples, *batch.labels.shape)
         return np.ascontiguousarray(np.moveaxis(flat, 0, 2))
 
     return sample

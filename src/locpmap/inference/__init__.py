@@ -14,6 +14,7 @@ from locpmap.inference.mean_field import MeanField
 from locpmap.inference.perturb_and_map import PerturbAndMAP
 from locpmap.inference.perturb_and_max_product import PerturbAndMaxProduct
 from locpmap.inference.registry import DECODERS
+from locpmap.inference.samples import samples
 from locpmap.inference.trw import TRW
 
 __all__ = [
@@ -32,4 +33,5 @@ __all__ = [
     "PerturbAndMAP",
     "PerturbAndMaxProduct",
     "infer",
+    "samples",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from functools import lru_cache, partial
 from typing import Any
 
@@ -62,36 +63,42 @@ def infer(
     >>> infer(pot, "exact").labels
     array([[1, 1, 1]])
     """
+    decoder = configure(method, options)
+    if max_seconds is not None:
+        within("max_seconds", max_seconds, 0)
+    if progress is not None and not callable(progress):
+        raise InputTypeError(f"progress is {progress!r}, expected a callable that takes (done, total)")
+    began = time.perf_counter()
+    problem = make_problem(potentials, decoder, seed, first_image, backend, device, n_threads)
+    with closing(problem), current_device(problem.potentials.unary):
+        watch = Stopwatch(problem.potentials.unary, began)
+        outcome, status = drive_in_memory(decoder, problem, max_seconds, progress)
+        return result_of(potentials, problem, decoder, outcome, status, watch)
+
+
+def make_problem(
+    potentials: Potentials,
+    decoder: Decoder,
+    seed: int,
+    first_image: int,
+    backend: str,
+    device: str,
+    n_threads: int | None,
+) -> Problem:
+    """Check the arguments, choose where to run, and return what a decoder works on; the caller closes it."""
     if not isinstance(potentials, Potentials):
         raise InputTypeError(
             f"potentials is a {type(potentials).__name__}, expected what Potentials.grid or Potentials.graph makes"
         )
-    decoder = configure(method, options)
     first_image = whole_number("first_image", first_image, 0, 2**28)
     if first_image + potentials.n_images > 2**28:
         raise InputError(f"first_image is {first_image}, expected first_image + the batch to stay below 2^28")
-    if max_seconds is not None:
-        within("max_seconds", max_seconds, 0)
     if n_threads is not None:
         at_least("n_threads", n_threads, 1)
-    if progress is not None and not callable(progress):
-        raise InputTypeError(f"progress is {progress!r}, expected a callable that takes (done, total)")
     key = key_of(seed)
     kernels = place(potentials, decoder, backend, device)
     threads = Threads((n_threads or available_threads()) if kernels.name == "numba" else 1)
-    began = time.perf_counter()
-    try:
-        problem = Problem(potentials.to(kernels.device), kernels, threads, key, first_image)
-        with current_device(problem.potentials.unary):
-            watch = Stopwatch(problem.potentials.unary, began)
-            outcome, status = drive_in_memory(decoder, problem, max_seconds, progress)
-            watch.stop()
-            outcome.labels = cast(outcome.labels, "int64")
-            if potentials.forbids_pairs and is_forbidden(problem, outcome.labels):
-                status = Status.FORBIDDEN
-    finally:
-        threads.close()
-    return _result(potentials, problem, decoder, outcome, status, watch)
+    return Problem(potentials.to(kernels.device), kernels, threads, key, first_image)
 
 
 def configure(method: str | Decoder, options: dict[str, Any], arguments: Sequence[str] = ARGUMENTS) -> Decoder:
@@ -129,21 +136,24 @@ def known_method(method: Any) -> str:
     raise unknown("method", method, DECODERS)
 
 
-def _result(
+def result_of(
     potentials: Potentials, problem: Problem, decoder: Decoder, outcome: Outcome, status: Status, watch: Stopwatch
 ) -> Result:
-    """Flat arrays back in the caller's shape and kind, with masked sites marked."""
+    """Return flat arrays in the caller's shape and kind, with masked sites marked; stop the watch."""
+    watch.stop()
+    outcome.labels = cast(outcome.labels, "int64")
+    if potentials.forbids_pairs and is_forbidden(problem, outcome.labels):
+        status = Status.FORBIDDEN
     labels, probability, samples = outcome.labels, outcome.probability, outcome.samples
+    if samples is not None:
+        samples = label_maps(potentials, problem, samples)
     ending = partial(_ending, outcome.climbs or outcome.n_sweeps, status, watch)
     masked = problem.potentials.masked
     if masked is not None:
         where = namespace(labels).where
         labels = where(masked, -1, labels)
         probability = None if probability is None else where(masked[:, :, None], 0, probability)
-        samples = None if samples is None else where(masked, -1, samples)
     restore, unflatten = potentials.restore, potentials.unflatten
-    if samples is not None:
-        samples = restore(namespace(samples).stack([unflatten(sample) for sample in samples]))
     log_partition: Any = outcome.log_partition
     if log_partition is not None:
         log_partition = restore(log_partition) if potentials.batched else float(log_partition[0])
@@ -158,10 +168,17 @@ def _result(
         log_partition=log_partition,
         log_partition_kind=outcome.log_partition_kind,
         samples=samples,
-        band=outcome.band,
         ending=ending if problem.kernels.device else ending(),
         potentials=potentials,
     )
+
+
+def label_maps(potentials: Potentials, problem: Problem, samples: Any) -> Any:
+    """Return samples (R, N, S) in the caller's shape and kind, (R, ..), with masked sites -1."""
+    masked, xp = problem.potentials.masked, namespace(samples)
+    if masked is not None:
+        samples = xp.where(masked, -1, samples)
+    return potentials.restore(xp.stack([potentials.unflatten(sample) for sample in samples]))
 
 
 def _ending(sweeps: Climbs | float, status: Status, watch: Stopwatch) -> Ending:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,7 +104,7 @@ def potts_climber(problem: Problem, climb: Climb) -> Draw:
     return draw
 
 
-def bits_climber(problem: Problem, climb: Climb, *, packed: bool) -> Draw:
+def bits_climber(problem: Problem, climb: Climb) -> Draw:
     """Single sites of a 4-connected grid with two labels and Potts weights; 64 samples to a word."""
     potentials, grid = problem.potentials, problem.potentials.structure
     assert isinstance(grid, Grid)
@@ -118,10 +117,7 @@ def bits_climber(problem: Problem, climb: Climb, *, packed: bool) -> Draw:
         noise = (*climb.perturbation[1:], problem.first_image + lo, first, count)
         where = (climb.start, given[lo:hi], *window, climb.max_sweeps)
         model = model_of_images(potentials, weights, lo, hi)
-        sweeps = problem.kernels.climb_bits(*model, *noise, *where, words)
-        if packed:
-            return words, sweeps
-        return (words[:, :, None] >> np.arange(count, dtype=np.uint64) & np.uint64(1)).astype(np.uint8), sweeps
+        return words, problem.kernels.climb_bits(*model, *noise, *where, words)
 
     return draw
 
@@ -142,31 +138,3 @@ def takes_bits(potentials: Potentials) -> bool:
     if not isinstance(grid, Grid) or not takes_directions(potentials) or potentials.n_labels != 2:
         return False
     return grid.whole_sites <= MAX_BIT_SITES
-
-
-class BandCounter:
-    """Wraps a climber of an attractive binary model: climbs from all-0 and from all-1 beside it.
-
-    The two ends reach the least and the greatest local maximum, whatever the order of updates.
-    """
-
-    def __init__(self, problem: Problem, climb: Climb, draw: Draw) -> None:
-        unary = problem.potentials.unary
-        least, greatest = cast(unary[:, :, 0] == -np.inf, "int64"), cast(unary[:, :, 1] > -np.inf, "int64")
-        self.draw = draw
-        ends = (Climb(climb.perturbation, GIVEN, given, climb.max_sweeps) for given in (least, greatest))
-        self.ends = [site_climber(problem, end) for end in ends]
-        self.differ = problem.zeros(unary.shape[:2], "int64")
-        self.unique = problem.zeros((len(unary),), "int64")
-        self._lock = threading.Lock()
-
-    def __call__(self, lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
-        """Draw, and count where the two ends differ: once all is drawn, for a draw that fails is made again."""
-        drawn = self.draw(lo, hi, first, count)
-        (least, _), (greatest, _) = (end(lo, hi, first, count) for end in self.ends)
-        differ = least != greatest
-        width, unique = differ.sum(axis=2), (~differ.any(axis=1)).sum(axis=1)
-        with self._lock:
-            self.differ[lo:hi] += width
-            self.unique[lo:hi] += unique
-        return drawn

@@ -25,7 +25,7 @@ from locpmap.kernels import Backend, Model
 from locpmap.kernels.threads import Threads, ranges
 from locpmap.noise import Key
 from locpmap.potentials import Potentials
-from locpmap.result import Band, BoundKind, Status
+from locpmap.result import BoundKind, Status
 
 Array = npt.NDArray[Any]
 Progress = Callable[[int, int], None]
@@ -45,6 +45,10 @@ class Problem:
     def model(self) -> Model:
         """The flat arrays."""
         return self.potentials.model
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self.threads.close()
 
     @property
     def sweeps_per_step(self) -> int:
@@ -117,7 +121,6 @@ class Outcome:
     log_partition: Any = None  # (N,)
     log_partition_kind: BoundKind | None = None
     samples: Any = None  # (M, N, S)
-    band: Band | None = None
     status: Status | None = None  # where the decoder knows more than the loop
 
 

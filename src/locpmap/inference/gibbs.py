@@ -11,11 +11,10 @@ import numpy.typing as npt
 
 from locpmap.arrays import cast, namespace, place_beside
 from locpmap.errors import InputError
-from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least
-from locpmap.inference.sampling import parse_start
+from locpmap.inference.decoder import Outcome, Problem, Step, at_least
+from locpmap.inference.sampling import Sampler, parse_start
 from locpmap.kernels.perturbation import NONE, RANDOM, Perturbation
 from locpmap.kernels.reference.gibbs import CONDITIONAL, NOTHING, VOTES
-from locpmap.result import Status
 
 Array = npt.NDArray[Any]
 
@@ -29,7 +28,7 @@ class _State:
 
 
 @dataclass(frozen=True, eq=False)
-class Gibbs(Decoder):
+class Gibbs(Sampler):
     """Label shares along one chain per image.
 
     Args:
@@ -44,7 +43,6 @@ class Gibbs(Decoder):
 
     name: ClassVar[str] = "gibbs"
     on_gpu: ClassVar[bool] = True
-    at_end: ClassVar[Status] = Status.COMPLETE
     n_samples: int = 100
     burn_in: int = 100
     thin: int = 1
@@ -64,10 +62,25 @@ class Gibbs(Decoder):
 
     def step(self, problem: Problem, state: _State) -> Step:
         total = self.burn_in + self.n_samples * self.thin
-        n_sweeps = min(problem.sweeps_per_step, total - state.sweeps)
+        kept = self._advance(problem, state, total - state.sweeps, counted=True, keep=self.keep_samples)
+        if self.keep_samples:
+            state.kept.append(kept)
+        return Step(state.sweeps, total)
+
+    def draw(self, problem: Problem, state: _State, most: int, *, counted: bool, keep: bool) -> Any:
+        drawn = self._samples_at(state.sweeps)
+        while True:
+            upto = self.burn_in + (drawn + most) * self.thin
+            samples = self._advance(problem, state, upto - state.sweeps, counted=counted, keep=keep)
+            if self._samples_at(state.sweeps) > drawn:
+                return samples
+
+    def _advance(self, problem: Problem, state: _State, most: int, *, counted: bool, keep: bool) -> Any:
+        """Make the next sweeps, at most so many; return the samples among them, (R, N, S), if they are kept."""
+        n_sweeps = min(problem.sweeps_per_step, most)
         n_samples = self._samples_at(state.sweeps + n_sweeps) - self._samples_at(state.sweeps)
-        adds = VOTES if self.probability == "votes" else CONDITIONAL
-        kept = problem.empty((n_samples * self.keep_samples, *state.labels.shape), "int16")
+        adds = (VOTES if self.probability == "votes" else CONDITIONAL) if counted else NOTHING
+        kept = problem.empty((n_samples * keep, *state.labels.shape), "int16")
         chain = (problem, state.labels, state.totals)
         if problem.kernels.device:
             many = {"n_sweeps": n_sweeps, "first_counted": self.burn_in + self.thin, "thin": self.thin, "kept": kept}
@@ -75,9 +88,8 @@ class Gibbs(Decoder):
         else:
             sweep_chain(*chain, adds if n_samples else NOTHING, 1.0, state.sweeps + 1)
             kept[:] = state.labels
-        state.kept.append(kept)
         state.sweeps += n_sweeps
-        return Step(state.sweeps, total)
+        return kept
 
     def finish(self, problem: Problem, state: _State) -> Outcome:
         n_samples = self._samples_at(state.sweeps)

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from locpmap.inference.climbers import Climb, site_climber
-from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least, within
-from locpmap.inference.sampling import Tally, parse_start
+from locpmap.inference.decoder import Problem, at_least, within
+from locpmap.inference.sampling import Tally, TallySampler, parse_start
 from locpmap.kernels.perturbation import DROP, PERTURBED, RANDOM, Perturbation
-from locpmap.result import Status
+from locpmap.potentials import Potentials
 
 
 @dataclass(frozen=True, eq=False)
-class ICMIter(Decoder):
+class ICMIter(TallySampler):
     """Votes over ICM runs that each ignore some of the data.
 
     Args:
@@ -25,7 +25,6 @@ class ICMIter(Decoder):
 
     name: ClassVar[str] = "icm_iter"
     on_gpu: ClassVar[bool] = True
-    at_end: ClassVar[Status] = Status.COMPLETE
     n_samples: int = 50
     drop: float = 0.1
     start: Any = "random"
@@ -42,9 +41,5 @@ class ICMIter(Decoder):
         draw = site_climber(problem, Climb(perturbation, start, given, self.max_sweeps))
         return Tally.start(problem, draw, self.max_sweeps, self.n_samples)
 
-    def step(self, problem: Problem, state: Tally) -> Step:
-        state.advance(problem, self.n_samples - state.n_samples)
-        return Step(state.n_samples, self.n_samples)
-
-    def finish(self, problem: Problem, state: Tally) -> Outcome:
-        return state.outcome(problem)
+    def _noise(self, potentials: Potentials) -> None:
+        return None

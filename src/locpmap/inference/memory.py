@@ -57,18 +57,19 @@ def is_forbidden(problem: Problem, labels: Array) -> bool:
 def _separable(decoder: Decoder, problem: Problem, max_seconds: float | None) -> bool:
     """Whether there are several images, and the halves would come to what the whole comes to.
 
-    They would not with labels to begin with, which are given for all, nor where the number of samples depends on all
-    images, or on time, nor have bands been joined.
+    They would not with labels to begin with, which are given for all, nor where the number of samples depends on time.
     """
     options = vars(decoder)
-    if problem.potentials.n_images == 1 or not isinstance(options.get("start", ""), str) or options.get("band", False):
+    if problem.potentials.n_images == 1 or not isinstance(options.get("start", ""), str):
         return False
-    return "n_samples" not in options or (options.get("tolerance") is None and max_seconds is None)
+    return "n_samples" not in options or max_seconds is None
 
 
 def _part(problem: Problem, images: slice) -> Problem:
-    first = problem.first_image + images.start
-    return replace(problem, potentials=problem.potentials.part(images), first_image=first)
+    whole, first = problem.potentials, problem.first_image + images.start
+    part = whole.part(images)
+    pairwise = replace(part.pairwise, whole_least=whole.pairwise.least_weight)  # the choice of noise depends on it
+    return replace(problem, potentials=replace(part, pairwise=pairwise), first_image=first)
 
 
 def _joined(outcomes: list[Outcome]) -> Outcome:

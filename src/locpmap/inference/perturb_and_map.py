@@ -14,13 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.errors import InputError, TooLargeError
-from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least
+from locpmap.inference.decoder import Problem, at_least
 from locpmap.inference.graph_cut import SITES_AT_A_TIME, binary_terms
 from locpmap.inference.max_flow import IMPOSSIBLE, best_labels
-from locpmap.inference.sampling import Draw, Tally
+from locpmap.inference.sampling import Draw, Tally, TallySampler
 from locpmap.kernels.reference.noise import PLAIN, gumbel, uniform, words
 from locpmap.kernels.reference.scores import edge_tables
-from locpmap.result import Status
 
 Array = npt.NDArray[Any]
 
@@ -28,7 +27,7 @@ MAX_LABELLINGS = 2**16
 
 
 @dataclass(frozen=True, eq=False)
-class PerturbAndMAP(Decoder):
+class PerturbAndMAP(TallySampler):
     """Votes over global maxima of perturbed scores.
 
     Args:
@@ -39,7 +38,6 @@ class PerturbAndMAP(Decoder):
     """
 
     name: ClassVar[str] = "perturb_and_map"
-    at_end: ClassVar[Status] = Status.COMPLETE
     n_samples: int = 50
     perturbation: str = "auto"
     keep_samples: bool = False
@@ -62,14 +60,7 @@ class PerturbAndMAP(Decoder):
             )
         joint = small and self.perturbation != "sites"
         draw = _joint_sampler(problem) if joint else _site_sampler(problem)
-        return Tally.start(problem, draw, 1, self.n_samples, keep=self.keep_samples)
-
-    def step(self, problem: Problem, state: Tally) -> Step:
-        state.advance(problem, self.n_samples - state.n_samples)
-        return Step(state.n_samples, self.n_samples)
-
-    def finish(self, problem: Problem, state: Tally) -> Outcome:
-        return state.outcome(problem, noise="plain")
+        return Tally.start(problem, draw, 1, self.n_samples)
 
 
 def _joint_sampler(problem: Problem) -> Draw:

@@ -8,15 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least, within
+from locpmap.inference.decoder import Problem, at_least, within
 from locpmap.inference.passing import UNDAMPED_SWEEPS, Array, check_options, layout, make_plan, parents_first
-from locpmap.inference.sampling import Tally
+from locpmap.inference.sampling import Tally, TallySampler
 from locpmap.kernels.perturbation import PLAIN, Perturbation
-from locpmap.result import Status
 
 
 @dataclass(frozen=True, eq=False)
-class PerturbAndMaxProduct(Decoder):
+class PerturbAndMaxProduct(TallySampler):
     """Votes over max-product labellings of perturbed models.
 
     Args:
@@ -31,7 +30,6 @@ class PerturbAndMaxProduct(Decoder):
 
     name: ClassVar[str] = "perturb_and_max_product"
     on_gpu: ClassVar[bool] = True
-    at_end: ClassVar[Status] = Status.COMPLETE
     n_samples: int = 50
     temperature: float = 1.0
     damping: float = 0.3
@@ -59,11 +57,4 @@ class PerturbAndMaxProduct(Decoder):
             return labels, problem.kernels.perturb_and_max_product(problem.model, *how, *limits, *part, **known)
 
         # A sample that takes as many sweeps as the tally is told counts as cut short; an exact one never is.
-        return Tally.start(problem, draw, max_sweeps + plan.exact, self.n_samples, keep=self.keep_samples)
-
-    def step(self, problem: Problem, state: Tally) -> Step:
-        state.advance(problem, self.n_samples - state.n_samples)
-        return Step(state.n_samples, self.n_samples)
-
-    def finish(self, problem: Problem, state: Tally) -> Outcome:
-        return state.outcome(problem, noise="plain")
+        return Tally.start(problem, draw, max_sweeps + plan.exact, self.n_samples)

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from locpmap.arrays import cast, namespace, of_images, place_beside
 from locpmap.errors import InputError
-from locpmap.inference.decoder import Climbs, Outcome, Problem
+from locpmap.inference.decoder import Climbs, Decoder, Outcome, Problem, Step
 from locpmap.inference.directions import direction_weights, model_of_images, takes_directions
 from locpmap.inference.memory import out_of_memory
 from locpmap.kernels import ON_GPU
 from locpmap.kernels.perturbation import GIVEN
 from locpmap.kernels.reference.conditionals import UNIT
 from locpmap.kernels.threads import ranges
+from locpmap.potentials import Potentials
+from locpmap.result import Status
 
 Array = npt.NDArray[Any]
 
@@ -63,6 +65,39 @@ def nothing(device: Any) -> Any:
     return xp.empty((0, 0), dtype=xp.int64, device=device)
 
 
+class Sampler(Decoder):
+    """A decoder that draws ``n_samples`` labellings."""
+
+    at_end: ClassVar[Status] = Status.COMPLETE
+    n_samples: int
+
+    @abstractmethod
+    def draw(self, problem: Problem, state: Any, most: int, *, counted: bool, keep: bool) -> Any:
+        """Draw the next labellings, at most so many; return them, (R, N, S), at least one, if they are to be kept."""
+
+
+class TallySampler(Sampler):
+    """A sampler whose state is a `Tally`."""
+
+    keep_samples: bool = False
+
+    def step(self, problem: Problem, state: Tally) -> Step:
+        kept = self.draw(problem, state, self.n_samples - state.n_samples, counted=True, keep=self.keep_samples)
+        if self.keep_samples:
+            state.kept.append(kept)
+        return Step(state.n_samples, self.n_samples)
+
+    def draw(self, problem: Problem, state: Tally, most: int, *, counted: bool, keep: bool) -> Any:
+        return state.advance(problem, most, counted=counted, keep=keep)
+
+    def finish(self, problem: Problem, state: Tally) -> Outcome:
+        return state.outcome(problem, noise=self._noise(problem.potentials))
+
+    def _noise(self, potentials: Potentials) -> str | None:
+        """Name the noise's scheme: a property of the model, never of the backend."""
+        return "plain"
+
+
 @dataclass
 class Tally:
     """Running totals over samples; nothing here grows with their number except ``kept``."""
@@ -71,12 +106,12 @@ class Tally:
     max_sweeps: int
     conditional: bool  # whether `totals` adds up conditional probabilities or votes
     unit: str  # the type of `totals`
-    kept: list[Any] | None  # (N, S, R) per round
     at_once: int  # samples that need no totals if they are drawn together, or 0
     totals: Any = None  # (N, S, L): votes, in as few bytes as the samples allow, or int64 in units of 2^-40
     drawn: Any = None  # (N, S, R): all samples, in place of totals
     n_samples: int = 0
     sweeps: list[Any] = field(default_factory=list)  # of every climb, per draw
+    kept: list[Any] = field(default_factory=list)  # (R, N, S) per round, where samples are to be returned
 
     @classmethod
     def start(
@@ -87,27 +122,29 @@ class Tally:
         max_samples: int,
         *,
         conditional: bool = False,
-        keep: bool = False,
-        watched: bool = False,
     ) -> Tally:
-        """Nothing drawn yet, and never more than ``max_samples``; ``watched``: `standard_error` will be asked for."""
+        """Start with nothing drawn; ``max_samples`` bounds what will be."""
         votes = "int32" if problem.kernels.device else np.min_scalar_type(max_samples).name
-        few = problem.kernels.name == ON_GPU and not (conditional or watched) and max_samples <= MAX_AT_ONCE
+        few = problem.kernels.name == ON_GPU and not conditional and max_samples <= MAX_AT_ONCE
         unit, at_once = "int64" if conditional else votes, max_samples if few else 0
-        return cls(draw, max_sweeps, conditional, unit, [] if keep else None, at_once)
+        return cls(draw, max_sweeps, conditional, unit, at_once)
 
-    def advance(self, problem: Problem, most: int) -> None:
-        """Draw the next samples of every image, at most so many and no more than memory allows, and add them up."""
+    def advance(self, problem: Problem, most: int, *, counted: bool = True, keep: bool = False) -> Any:
+        """Draw the next samples of every image, at most so many and no more than memory allows.
+
+        Add them up if they are ``counted``, and return them, (R, N, S) int16, if they are to be kept.
+        """
         n_images, n_sites, _ = problem.potentials.unary.shape
         count, per_chunk = round_sizes(problem, most, self.unit)
-        if self.kept is not None:
-            self.kept.append(problem.empty((n_images, n_sites, count), "int16"))
+        kept = problem.empty((n_images, n_sites, count), "int16") if keep else None
         for lo in range(0, n_images, per_chunk):
-            self._chunk(problem, lo, min(lo + per_chunk, n_images), self.n_samples, count)
+            self._chunk(problem, (lo, min(lo + per_chunk, n_images), self.n_samples, count), counted, kept)
         self.n_samples += count
+        return None if kept is None else namespace(kept).moveaxis(kept, 2, 0)
 
-    def _chunk(self, problem: Problem, lo: int, hi: int, first: int, count: int) -> None:
+    def _chunk(self, problem: Problem, part: Job, counted: bool, kept: Any) -> None:
         """Images lo..hi: the threads share the images or, where these are too few, the samples."""
+        lo, hi, first, count = part
         n_threads = problem.threads.n_threads
         if n_threads == 1:
             jobs = [(lo, hi, first, count)]
@@ -116,8 +153,8 @@ class Tally:
         else:
             parts = [(QUANTUM * a, min(QUANTUM * b, count)) for a, b in ranges(-(-count // QUANTUM), n_threads)]
             jobs = [(lo, hi, first + a, b - a) for a, b in parts]
-        without_totals = (lo, hi, first, count) == (0, problem.potentials.n_images, 0, self.at_once)
-        if self.totals is None and not without_totals:
+        without_totals = part == (0, problem.potentials.n_images, 0, self.at_once)
+        if self.totals is None and counted and not without_totals:
             self.totals = problem.zeros(problem.potentials.unary.shape, self.unit)
         drawn = None
         try:
@@ -128,7 +165,7 @@ class Tally:
                 raise
         if drawn is None:  # out of the handler, which keeps what the failed attempt held
             for half in halves:  # noise does not know of chunks, so the samples stay the same
-                self._chunk(problem, *half)
+                self._chunk(problem, half, counted, kept)
             return
 
         def add(begin: int, stop: int) -> None:
@@ -137,13 +174,13 @@ class Tally:
 
         if without_totals:
             ((self.drawn, _),) = drawn  # a GPU has one thread
-        else:
+        elif counted:
             problem.threads.map(add, ranges(problem.potentials.n_sites, n_threads))
         for job, (labels, sweeps) in zip(jobs, drawn, strict=True):
             self.sweeps.append(sweeps)
-            if self.kept is not None:
+            if kept is not None:
                 at = job[2] - self.n_samples
-                self.kept[-1][job[0] : job[1], :, at : at + job[3]] = labels
+                kept[job[0] : job[1], :, at : at + job[3]] = _unpacked(labels, job[3])
 
     def _add(self, problem: Problem, labels: Array, job: Job, begin: int, stop: int) -> None:
         """Add up what a job drew at sites begin..stop: where memory is short, half of them after the other.
@@ -173,12 +210,6 @@ class Tally:
         self._add(problem, labels, job, begin, middle)
         self._add(problem, labels, job, middle, stop)
 
-    def standard_error(self) -> float:
-        """The largest Monte-Carlo standard error of any probability, with one vote each way added for caution."""
-        counts = self.totals / UNIT if self.conditional else self.totals
-        p = (counts + 1) / (self.n_samples + 2)
-        return math.sqrt(float((p * (1 - p)).max()) / self.n_samples)
-
     def outcome(self, problem: Problem, **more: Any) -> Outcome:
         """Labels by majority (the smallest label of a tie) and shares of the samples."""
         dtype = problem.potentials.unary.dtype
@@ -200,9 +231,16 @@ class Tally:
             probability=probability,
             climbs=Climbs(self.sweeps, self.max_sweeps),
             n_samples=self.n_samples,
-            samples=None if self.kept is None else xp.moveaxis(xp.concatenate(self.kept, axis=2), 2, 0),
+            samples=xp.concatenate(self.kept) if self.kept else None,
             **more,
         )
+
+
+def _unpacked(labels: Array, count: int) -> Array:
+    """Return labels (N, S, count), also of words (N, S) with a bit per sample."""
+    if labels.ndim == 3:
+        return labels
+    return (labels[:, :, None] >> np.arange(count, dtype=np.uint64) & np.uint64(1)).astype(np.uint8)
 
 
 def _by_grid(problem: Problem) -> bool:

@@ -7,7 +7,7 @@ f(y^1) .. f(y^M).  Probabilities per pixel do not tell it: they do not say which
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from locpmap.arrays import Restore, frozen, to_numpy
 from locpmap.errors import InputError, InputTypeError, unknown, whole_number
-from locpmap.inference import LocPMAP, infer
-from locpmap.inference.decoder import Outcome, Problem, Step, within
-from locpmap.inference.sampling import Tally
+from locpmap.inference import LocPMAP
+from locpmap.inference.decoder import within
+from locpmap.inference.samples import drawing
 from locpmap.measuring.measurement import Measurement, checked_levels
 from locpmap.measuring.quantities import NAMES, PerLabel, named_quantity
 from locpmap.measuring.shared import shared_samples
@@ -28,7 +28,7 @@ Array = npt.NDArray[Any]
 
 DEFAULT_SAMPLES = 200
 LEAST_PRESENCE = 1e-6
-OF_LOCPMAP = ("blocks", "start", "max_sweeps", "temperature", "noise")
+OF_LOCPMAP = ("blocks", "start", "max_sweeps", "temperature")
 OF_INFER = ("backend", "device", "n_threads")
 ARGUMENTS = ("n_samples", "seed", "quantiles", "names", "first_image", "shared", "presence", "progress")
 
@@ -73,13 +73,13 @@ def measure(
             there but is given some probability everywhere has some area in every sample.  Learned and used like
             ``shared``; scores of -inf and a presence do not go together.
         progress: Called with (samples measured, samples in all), of all images together.
-        **options: Options of :class:`locpmap.LocPMAP` (blocks, start, max_sweeps, temperature, noise) and of
+        **options: Options of :class:`locpmap.LocPMAP` (blocks, start, max_sweeps, temperature) and of
             :func:`locpmap.infer` (backend, device, n_threads).
 
     Samples are drawn image by image, measured as they come and forgotten: memory holds the M numbers per label and one
     round of samples of one image (64 at most on the CPU), and the numbers of an image do not depend on the batch it is
-    in.  They are those of :func:`locpmap.infer` on the batch, but where ``noise="auto"`` would choose otherwise for the
-    image alone: more than two labels, and negative Potts weights in other images only.
+    in.  They are those of :func:`locpmap.infer` on the batch, except where the noise is chosen otherwise for the image
+    alone: more than two labels, and negative Potts weights in other images only.
     Beside drawing, a sample costs O(S), "perimeter" O(S + E), "components" O(S) per label that occurs.
 
     >>> import locpmap as lp
@@ -203,39 +203,8 @@ def _of_potentials(
 
 def _of_image(image: Potentials, meter: Meter, decoder: LocPMAP, settings: dict[str, Any]) -> list[Array]:
     """The quantity in samples of one image."""
-    found: list[Array] = []
-
-    def take(samples: Array) -> None:
-        found.extend(map(meter, samples))
-
-    infer(image, Streaming(**vars(decoder), take=take), **settings)
-    return found
-
-
-def _ignore(samples: Array) -> None:
-    """Take samples and forget them."""
-
-
-@dataclass(frozen=True, eq=False)
-class Streaming(LocPMAP):
-    """LocPMAP on one image that hands every round of samples over instead of keeping them: needs ``keep_samples``.
-
-    Args:
-        take: Called with each round's samples, (R, S), masked sites -1.
-    """
-
-    take: Callable[[Array], None] = field(default=_ignore, kw_only=True)
-
-    def step(self, problem: Problem, state: Tally) -> Step:
-        step = super().step(problem, state)
-        assert state.kept is not None
-        samples, masked = Restore()(state.kept.pop()[0]).T, problem.potentials.masked  # a step is one round
-        self.take(samples if masked is None else np.where(Restore()(masked), -1, samples))
-        return step
-
-    def finish(self, problem: Problem, state: Tally) -> Outcome:
-        state.kept = None
-        return super().finish(problem, state)
+    drawn = drawing(image, decoder, decoder.n_samples, **settings, counted=False)
+    return [meter(labels) for part in drawn for labels in to_numpy(part, "samples")]
 
 
 def _checked_presence(presence: Any, potentials: Potentials) -> Array | None:
@@ -270,7 +239,7 @@ def _configured(n_samples: int, options: dict[str, Any]) -> tuple[LocPMAP, dict[
     of_locpmap, of_infer = (
         {name: options[name] for name in names if name in options} for names in (OF_LOCPMAP, OF_INFER)
     )
-    return LocPMAP(n_samples, **of_locpmap, keep_samples=True), of_infer
+    return LocPMAP(n_samples, **of_locpmap), of_infer
 
 
 def _refuse_drawing(given: Sequence[str], result: Result) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.arrays import frozen, place_beside, to_numpy
-from locpmap.inference import LocPMAP, infer
+from locpmap.inference import LocPMAP, samples
 from locpmap.inference.decoder import at_least
 from locpmap.inference.placement import place
 from locpmap.potentials import Potentials
@@ -119,5 +119,5 @@ def _climbed(
         copies = replace(image, unary=frozen(image.unary + place_beside(image.unary, some)), batched=True)
         if not isinstance(decoder.start, str):
             once = replace(once, start=np.broadcast_to(decoder.start, (len(some), *np.shape(decoder.start))))
-        result = infer(copies, once, seed=seed, first_image=lo, **settings)
-        yield from to_numpy(result.samples, "samples")[0].reshape(len(some), -1)
+        (labels,) = samples(copies, once, seed=seed, first_image=lo, **settings)
+        yield from to_numpy(labels, "samples").reshape(len(some), -1)

@@ -101,9 +101,7 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
             torch.nn.init.zeros_(self.predict.weight)
             torch.nn.init.zeros_(self.predict.bias)
         self.objective = _objective(objective, self.steps)
-        given = options or {}
-        # As it is learned, so it is reported; "votes" if the caller says so.
-        self.decoder = configure(method, {"probability": "conditional", **given} if method == "locpmap" else given)
+        self.decoder = configure(method, options or {})
 
     def forward(
         self,

@@ -141,7 +141,7 @@ def _losses(model: CRF | float, features: list[Features], labels: list[Array]) -
     found = []
     for window, truth in zip(features, labels, strict=True):
         if isinstance(model, CRF):
-            probability = np.asarray(model.infer(window, probability="conditional", seed=0).probability)
+            probability = np.asarray(model.infer(window, seed=0).probability)
         else:
             probability = softmax(model * window.unary[0]).reshape(*truth.shape, -1)
         found.append(score(probability, truth).nll)

@@ -45,7 +45,7 @@ class Prepared:
         progress: Callable[[int, int], None] | None = None,
     ) -> Result:
         """As :func:`locpmap.refine`."""
-        decoder = LocPMAP(n_samples, blocks=blocks, start=start, probability="conditional")
+        decoder = LocPMAP(n_samples, blocks=blocks, start=start)
         if not self.potentials.pairwise.coupled:  # then conditional probabilities are the same for every sample
             decoder = replace(decoder, n_samples=1, temperature=0.0)
         return infer(self.potentials, decoder, seed=seed, device=device, progress=progress)

@@ -199,7 +199,7 @@ class TiledResult:
             raise InputError(f"arrays is {arrays!r}, expected some that {self.decoding.decoder.name} gives")
         with workers(scheduler, n_threads) as crew:
             if self.decoding.device != "cpu":  # which is for the workers to say
-                trial = partial(self.decoding.try_out, self.model.examples()[0])
+                trial = partial(self.decoding.try_out, self.model.example(0.0))
                 for _, future in each(crew, (trial,), lambda job: job):
                     value_of(future)
             store = Store.prepare(path, self.identity(), self.decoding.builder, self.tiling, wanted)

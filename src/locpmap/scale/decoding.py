@@ -38,6 +38,7 @@ class Decoding:
     backend: str
     device: str
     n_threads: int | None = 1  # workers have one tile per core
+    least_weight: float | None = None  # the raster's smallest Potts weight, on which the choice of noise depends
 
     def __call__(self, tile: Tile, *pieces: Any) -> Decoded:
         """Read what is not read yet, and decode."""
@@ -56,7 +57,8 @@ class Decoding:
 
     def _infer(self, potentials: Potentials) -> Result:
         how: dict[str, Any] = {"backend": self.backend, "device": self.device, "n_threads": self.n_threads}
-        return infer(potentials, self.decoder, seed=self.seed, **how)
+        pairwise = replace(potentials.pairwise, whole_least=self.least_weight)
+        return infer(replace(potentials, pairwise=pairwise), self.decoder, seed=self.seed, **how)
 
     def _nothing(self, tile: Tile) -> Decoded:
         """The answer where there are no data."""
@@ -80,20 +82,14 @@ class Decoding:
         self._quick()._infer(example)
 
     def settled(self, model: TiledModel) -> Decoding:
-        """The same with the noise's scheme by its name, which a tile could not know; tries options on tiny models."""
-        examples = model.examples()
-        if getattr(self.decoder, "noise", None) != "auto":
-            del examples[1:]
+        """Return the same with the raster's smallest weight, which a tile cannot know; try the options on tiny models.
+
+        Weights that are not in memory are read only if the choice of noise depends on their sign.
+        """
         here = self._quick()
         if self.device != "cpu":  # which may be where the workers are, and not here
             here = replace(here, backend="auto", device="cpu")
-        found = {here._infer(example).noise for example in examples}
-        if len(found) > 1:
-            raise InputError(
-                "noise is 'auto', which depends on the sign of weights that are not read yet, expected 'lazy' (the"
-                " whole raster's choice if none is negative) or 'plain'"
-            )
-        (noise,) = found
-        if noise not in ("plain", "lazy"):
-            return self
-        return replace(self, decoder=replace(self.decoder, noise=noise))  # type: ignore[type-var]
+        example = model.example(0.0)
+        if here._infer(example).noise != here._infer(model.example(-1.0)).noise:
+            example = model.example(None)
+        return replace(self, least_weight=example.pairwise.least_weight)

@@ -40,8 +40,8 @@ class TiledModel(Protocol):
     def pieces(self, window: Box) -> list[Any]:
         """What the builder needs of the sources, to be read where the work is done; the mask, or None, first."""
 
-    def examples(self) -> list[Potentials]:
-        """Tiny models of the same kind; several, if there is something about the raster that would have to be read."""
+    def example(self, unread: float | None) -> Potentials:
+        """Make a tiny model of the same kind with the least weights; those not in memory are ``unread``, or read."""
 
     def identity(self) -> dict[str, Any]:
         """What tells this raster from another."""
@@ -101,12 +101,12 @@ class GridModel:
         mask = None if self.mask is None else piece_of(self.mask, window.slices)
         return [mask, piece_of(self.unary, window.slices), *self.terms.pieces(window)]
 
-    def examples(self) -> list[Potentials]:
-        """Four sites with the least weights, or, where these would have to be read, with weights of either sign."""
+    def example(self, unread: float | None) -> Potentials:
+        """Make a model of four sites with the least weights."""
         unary = np.zeros((2, 2, self.builder.shape[2]), self.builder.dtype)
         shapes = Grid(2, 2, self.connectivity).direction_shapes
-        pairwise = (self.terms.pairwise(self.terms.least(shapes, otherwise)) for otherwise in (0.0, -1.0))
-        return [Potentials.grid(unary, each, connectivity=self.connectivity) for each in pairwise]
+        pairwise = self.terms.pairwise(self.terms.least(shapes, unread))
+        return Potentials.grid(unary, pairwise, connectivity=self.connectivity)
 
     def identity(self) -> dict[str, Any]:
         """Shapes, and fingerprints of everything."""

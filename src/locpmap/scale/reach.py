@@ -48,7 +48,7 @@ class Reach(NamedTuple):
     def window(self, core: Box) -> Box:
         """All that the labels in a box depend on, as if the raster had no end.
 
-        >>> reach_of(LocPMAP(max_sweeps=4)).window(Box(100, 200, 100, 300))
+        >>> reach_of(LocPMAP(max_sweeps=4, probability="votes")).window(Box(100, 200, 100, 300))
         Box(top=92, bottom=208, left=92, right=308)
         """
         first = self._sweep(core.grown(*self.near))
@@ -76,10 +76,10 @@ def reach_of(decoder: Decoder, connectivity: int | Steps = 4) -> Reach:
     """The reach of a decoder, from its ``max_sweeps``; one whose reach has no bound is refused with the reason.
 
     >>> reach_of(LocPMAP(max_sweeps=16)).halo
-    (32, 32)
-    >>> reach_of(LocPMAP(max_sweeps=16, probability="conditional")).halo
     (33, 33)
-    >>> reach_of(LocPMAP(max_sweeps=5, blocks=(2, 3))).halo
+    >>> reach_of(LocPMAP(max_sweeps=16, probability="votes")).halo
+    (32, 32)
+    >>> reach_of(LocPMAP(max_sweeps=5, blocks=(2, 3), probability="votes")).halo
     (20, 30)
     """
     if not isinstance(decoder, LocPMAP | ICM | MeanField):
@@ -120,8 +120,5 @@ def block_sizes(blocks: object) -> list[tuple[int, int]]:
 
 
 def _check_options(decoder: LocPMAP) -> None:
-    if decoder.tolerance is not None:
-        raise InputError("tolerance is given, by which the whole raster decides when to stop, expected n_samples alone")
-    for option in ("keep_samples", "band"):
-        if getattr(decoder, option):
-            raise InputError(f"{option} is True, expected False for tiles, which give labels and probabilities")
+    if decoder.keep_samples:
+        raise InputError("keep_samples is True, expected False for tiles, which give labels and probabilities")

@@ -96,7 +96,7 @@ def refine_tiled(
     given = {"strength": strength, "smoothing": smoothing, "temperature": temperature, "stride": stride}
     options = {name: float(number) for name, number in given.items()}
     raster = RefinedRaster(pixels, source, mask, as_refiner(model).weights, _kind(source, mask, scores), options)
-    decoder = LocPMAP(n_samples, blocks=blocks, start="perturbed", probability="conditional", max_sweeps=max_sweeps)
+    decoder = LocPMAP(n_samples, blocks=blocks, start="perturbed", max_sweeps=max_sweeps)
     if not raster.coupled:  # then all samples have the same conditional probabilities, and climbs have nothing to do
         decoder = replace(decoder, n_samples=1, max_sweeps=1)
     reach = reach_of(decoder)._replace(margin=(raster.ring_width, raster.ring_width))
@@ -164,9 +164,9 @@ class RefinedRaster:
         image = [] if self.builder.palette is None else [piece_of(self.image, window.slices)]
         return [mask, piece_of(self.logits, window.slices), *image]
 
-    def examples(self) -> list[Potentials]:
-        """Four pixels; weights are never negative."""
-        return [Potentials.grid(np.zeros((2, 2, self.logits.shape[2]), np.float32), (0.0, 0.0))]
+    def example(self, unread: float | None) -> Potentials:
+        """Make a model of four pixels; weights are never negative."""
+        return Potentials.grid(np.zeros((2, 2, self.logits.shape[2]), np.float32), (0.0, 0.0))
 
     def identity(self) -> dict[str, Any]:
         """Sources, weights and options."""

@@ -16,6 +16,8 @@ from locpmap.pairwise import Factored
 from locpmap.scale.box import Box
 from locpmap.scale.sources import as_source, fingerprint, piece_of
 
+BAND = 2**22  # weights that are read at a time
+
 
 @dataclass(frozen=True, eq=False)
 class Terms:
@@ -98,13 +100,14 @@ class Terms:
             return Factored(entries, self.tables)
         return entries[0] if self.shared else entries
 
-    def least(self, shapes: Sequence[tuple[int, int]], otherwise: float) -> list[Any]:
-        """Values for edges of other shapes: the least there is, or another where these would have to be read."""
+    def least(self, shapes: Sequence[tuple[int, int]], unread: float | None) -> list[Any]:
+        """Return values for edges of other shapes: the least weight, or ``unread`` where it would have to be read."""
         found = []
         for entry, shape, cut in zip(self.entries, shapes, self.per_edge, strict=False):
             if cut:
-                known = isinstance(entry, np.ndarray) and entry.ndim == 2
-                value = (float(entry.min()) if entry.size else 0.0) if known else otherwise
+                weights = len(entry.shape) == 2
+                known = weights and (unread is None or isinstance(entry, np.ndarray))
+                value = _least(entry) if known else unread or 0.0
                 found.append(np.full((*shape, *entry.shape[2:]), value, entry.dtype))
         return found
 
@@ -114,3 +117,12 @@ class Terms:
             entry if cut else entry.astype(np.float64) for entry, cut in zip(self.entries, self.per_edge, strict=True)
         )
         return [fingerprint(entry) for entry in (*wide, *(() if self.tables is None else (self.tables,)))]
+
+
+def _least(weights: Any) -> float:
+    """Return the smallest of the weights (H, W), a few rows at a time; 0 if there are none."""
+    height, width = weights.shape
+    if height * width == 0:
+        return 0.0
+    rows = max(1, BAND // width)
+    return min(float(np.asarray(weights[top : top + rows]).min()) for top in range(0, height, rows))

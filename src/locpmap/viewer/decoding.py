@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from locpmap.errors import InputError, unknown, whole_number
-from locpmap.inference import infer
-from locpmap.inference.decoder import Problem, Step
-from locpmap.inference.sampling import QUANTUM, Tally
+from locpmap.inference import LocPMAP, infer
+from locpmap.inference.samples import drawing
+from locpmap.inference.sampling import QUANTUM
+from locpmap.kernels.threads import available_threads
 from locpmap.measuring import Measurement
-from locpmap.measuring.api import Streaming
+from locpmap.potentials import Potentials
 from locpmap.refining.scoring import softmax
 from locpmap.result import Result
 from locpmap.viewer.scenes import Scene
@@ -130,47 +130,27 @@ def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -
         how: dict[str, Any] = {"seed": settings.seed, "max_seconds": RIVAL_SECONDS, "progress": progress}
         result = infer(prepared.potentials, settings.method, **how)
         return _decoding(scene, settings, result)
-    diary = Diary(scene.shape)
-    sampler = Watched(
-        n_samples=settings.n_samples,
-        blocks=settings.blocks,
-        start="perturbed",
-        probability="conditional",
-        keep_samples=True,
-        take=diary.take,
-    )
-    result = infer(prepared.potentials, sampler, seed=settings.seed, progress=progress)
+    decoder = LocPMAP(settings.n_samples, blocks=settings.blocks, start="perturbed")
+    result, maps = _watched(prepared.potentials, decoder, settings.seed, progress)
     how = {"n_samples": settings.n_samples, "blocks": settings.blocks, "seed": settings.seed}
     areas = prepared.measure("area", **how, names=scene.names)  # in samples of their own, which share an error
-    return replace(_decoding(scene, settings, result), samples=diary.samples, areas=areas)
+    return replace(_decoding(scene, settings, result), samples=maps, areas=areas)
 
 
-@dataclass(frozen=True, eq=False)
-class Watched(Streaming):
-    """LocPMAP in short rounds, after each of which it can say how far it is, and be stopped."""
-
-    def step(self, problem: Problem, state: Tally) -> Step:
-        upto = min(state.n_samples + QUANTUM * problem.threads.n_threads, self.n_samples)
-        step = Streaming.step(replace(self, n_samples=upto), problem, state)
-        return Step(step.done, self.n_samples)
-
-
-@dataclass
-class Diary:
-    """What is kept of LocPMAP's samples as they come: the first of them."""
-
-    shape: tuple[int, int]
-    maps: list[Array] = field(default_factory=list)
-
-    def take(self, samples: Array) -> None:
-        """A round of samples (R, S)."""
-        room = max(1, KEPT_BYTES // math.prod(self.shape)) - len(self.maps)
-        self.maps += [sample.astype(np.uint8).reshape(self.shape) for sample in samples[: max(room, 0)]]
-
-    @property
-    def samples(self) -> Array:
-        """(m, H, W)."""
-        return np.stack(self.maps)
+def _watched(potentials: Potentials, decoder: LocPMAP, seed: int, progress: Progress | None) -> tuple[Result, Array]:
+    """Return the result and the first sampled maps (m, H, W); draw in short rounds, so that it can be stopped."""
+    maps: list[Array] = []
+    done, drawn = 0, drawing(potentials, decoder, QUANTUM * available_threads(), seed)
+    while True:
+        try:
+            part = next(drawn)
+        except StopIteration as end:
+            return end.value, np.stack(maps)
+        room = max(1, KEPT_BYTES // part[0].size) - len(maps)
+        maps += list(part[: max(room, 0)].astype(np.uint8))
+        done += len(part)
+        if progress is not None:
+            progress(done, decoder.n_samples)
 
 
 def _decoding(scene: Scene, settings: Settings, result: Result) -> Decoding:

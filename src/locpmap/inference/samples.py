@@ -1,0 +1,112 @@
+"""`samples`: a stream of label maps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from typing import Any
+
+from locpmap.arrays import Stopwatch, current_device
+from locpmap.errors import InputError, whole_number
+from locpmap.inference.api import configure, label_maps, make_problem, result_of
+from locpmap.inference.decoder import Decoder, Problem
+from locpmap.inference.locpmap import LocPMAP
+from locpmap.inference.sampling import QUANTUM, Sampler
+from locpmap.potentials import Potentials
+from locpmap.result import Result
+
+ALL_DEFAULTS = LocPMAP()
+
+
+def samples(
+    potentials: Potentials,
+    decoder: str | Decoder = ALL_DEFAULTS,
+    *,
+    seed: int = 0,
+    chunk: int = 64,
+    first_image: int = 0,
+    backend: str = "auto",
+    device: str = "auto",
+    n_threads: int | None = None,
+) -> Iterator[Any]:
+    """Yield the label maps that a decoder draws, one by one.
+
+    The maps are those of :func:`locpmap.infer` with ``keep_samples=True``, bit for bit, but memory holds only one chunk
+    of them, and nothing is counted.  Each map has the shape of ``result.labels``: a batch yields maps (N, ..).
+
+    Args:
+        potentials: The model to draw from.
+        decoder: A decoder that draws samples, or its name: locpmap, gibbs, icm_iter, perturb_and_map or
+            perturb_and_max_product.  Its ``n_samples`` is the length of the stream.
+        seed: Seed of the noise, 0 to 2^64 - 1.
+        chunk: The most samples to draw at a time, rounded up to a multiple of 8.
+        first_image: Number of the first image in the noise's keys, as in :func:`locpmap.infer`.
+        backend: As in :func:`locpmap.infer`.
+        device: As in :func:`locpmap.infer`.
+        n_threads: As in :func:`locpmap.infer`.
+
+    >>> import numpy as np
+    >>> import locpmap as lp
+    >>> pot = lp.Potentials.grid(np.zeros((4, 5, 3)), 1.0)
+    >>> areas = [(labels == 0).sum() for labels in lp.samples(pot, lp.LocPMAP(n_samples=100), seed=0)]
+    >>> len(areas)
+    100
+    """
+    where = (seed, first_image, backend, device, n_threads)
+    stream = drawing(potentials, _sampler(decoder), chunk, *where, counted=False)
+    return (labels for part in stream for labels in part)
+
+
+def _sampler(decoder: str | Decoder) -> Sampler:
+    """Return the configured sampler, or raise for a decoder that draws no samples."""
+    configured = configure(decoder, {})
+    if not isinstance(configured, Sampler):
+        raise InputError(f"decoder is {configured.name}, which draws no samples: expected one that does, as locpmap")
+    return configured
+
+
+def drawing(
+    potentials: Potentials,
+    decoder: Sampler,
+    chunk: int = 64,
+    seed: int = 0,
+    first_image: int = 0,
+    backend: str = "auto",
+    device: str = "auto",
+    n_threads: int | None = None,
+    *,
+    counted: bool = True,
+) -> Generator[Any, None, Result | None]:
+    """Yield label maps (R, ..), up to a chunk at a time; return the result, without samples, if they are counted.
+
+    >>> import numpy as np
+    >>> stream = drawing(Potentials.grid(np.zeros((4, 5, 3)), 1.0), LocPMAP(n_samples=20), chunk=8)
+    >>> [part.shape for part in stream]
+    [(8, 4, 5), (8, 4, 5), (4, 4, 5)]
+    """
+    chunk = -(-whole_number("chunk", chunk, 1, 2**31 - 1) // QUANTUM) * QUANTUM
+    problem = make_problem(potentials, decoder, seed, first_image, backend, device, n_threads)
+    return _drawing(potentials, decoder, problem, chunk, counted)
+
+
+def _drawing(
+    potentials: Potentials, decoder: Sampler, problem: Problem, chunk: int, counted: bool
+) -> Generator[Any, None, Result | None]:
+    unary = problem.potentials.unary
+    with closing(problem):
+        watch = Stopwatch(unary, time.perf_counter())
+        with current_device(unary):
+            state = decoder.init(problem)
+        done = 0
+        while done < decoder.n_samples:
+            with current_device(unary):  # not while the caller works
+                most = min(chunk, decoder.n_samples - done)
+                part = decoder.draw(problem, state, most, counted=counted, keep=True)
+                maps = label_maps(potentials, problem, part)
+            done += len(part)
+            yield maps
+        if not counted:
+            return None
+        with current_device(unary):
+            return result_of(potentials, problem, decoder, decoder.finish(problem, state), decoder.at_end, watch)
