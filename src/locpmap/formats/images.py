@@ -1,7 +1,7 @@
 """Images and label maps in PNG and JPEG files.
 
-The format is known by a file's content, not by its name.  Of an animated file the first frame is read; a rotation noted
-in a photograph's metadata is not applied, so that pixels stay where the file has them.
+The format is known by a file's content, not by its name.  Of an animated file the first frame is read.  A rotation in a
+photograph's metadata (EXIF) is applied, so that images are upright, as viewers show them.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def _grey(path: PathLike, image: Image) -> Array:
 
 @contextmanager
 def _opened(path: PathLike, formats: tuple[str, ...]) -> Iterator[Image]:
-    """The image with its pixels in memory; the size that the file claims is checked before."""
-    from PIL import Image, UnidentifiedImageError
+    """Open an image upright, with its pixels in memory; the size that the file claims is checked before."""
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     expected = f"an image in {' or '.join(formats)} format"
     size_of(path, expected)
@@ -94,7 +94,8 @@ def _opened(path: PathLike, formats: tuple[str, ...]) -> Iterator[Image]:
             raise InputError(f"{path} has {image.width}×{image.height} pixels, expected at most {MAX_PIXELS}")
         try:
             image.load()
-        except (OSError, SyntaxError, ValueError, EOFError, struct.error) as error:
+            ImageOps.exif_transpose(image, in_place=True)
+        except (OSError, SyntaxError, ValueError, TypeError, EOFError, struct.error) as error:
             raise InputError(f"{path} is damaged: {_reason(error)}") from None
         yield image
 

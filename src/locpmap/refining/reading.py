@@ -1,4 +1,4 @@
-"""From images and scores as people have them to checked arrays of one form."""
+"""Read images and scores of any layout into checked arrays of one layout."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from locpmap.arrays import Restore, cast, is_tensor, namespace, on_gpu, to_float
 from locpmap.errors import InputError, unknown
 from locpmap.refining.adapters import adapt
 
-COLOURS = (1, 3, 4)  # channels of usual images: one row of them is no batch of grey ones
+COLOURS = (1, 3, 4)  # channels of grey, RGB and RGBA images
 LAYOUTS = ("auto", "hwk", "khw")
 SCORES = ("auto", "logits", "probabilities")
-LEAST = 1e-6  # probabilities below it count as this much
-NEAR_ONE = 0.01  # how far from 1 rounded probabilities may sum up
-FEW = 4  # without an image, labels are the axis that is so many times shorter than the others
+LEAST = 1e-6  # smaller probabilities are raised to this one
+NEAR_ONE = 0.01  # by how much the sum of rounded probabilities may differ from 1
+FEW = 4  # without an image, the label axis must be this many times shorter than the others
 
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """An image and scores, checked."""
+    """Hold an image and its scores, checked."""
 
     image: Any  # None or (N, C, H, W) in single precision, from -1 to 1
     scores: Any  # (N, h, w, K) in single precision; h and w may be smaller than H and W
@@ -32,18 +32,22 @@ class Given:
 
     @property
     def stride(self) -> float:
-        """Pixels of the image to one score, along an axis: the geometric mean of the two."""
+        """Return the pixels per score along an axis: the geometric mean of the two axes."""
         return float(np.sqrt(self.height * self.width / (self.scores.shape[1] * self.scores.shape[2])))
 
 
 def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto") -> Given:
-    """The two in one form.
+    """Check an image and scores, and bring both into one layout.
+
+    The image is read by its own shape alone: channels are last in NumPy and first in tensors, or in the other place
+    where only that axis has 1, 3 or 4 entries.  The scores must have the image's size, or that size divided by a
+    stride.
 
     Args:
-        image: None, (H, W), (H, W, C) or, as tensors are, (C, H, W); with a batch axis where the logits have one.
+        image: None, (H, W), (H, W, C) or a tensor (C, H, W); with a batch axis where the logits have one.
         logits: (H, W, K), (K, H, W), a batch of them, or what :func:`locpmap.refining.adapters.adapt` takes.
-        layout: "hwk", "khw", or "auto": the order in which the sizes of the two fit one another.
-        scores: "logits", "probabilities", or "auto": probabilities, if they look like that.
+        layout: "hwk", "khw", or "auto": the one that fits the size of the image.
+        scores: "logits", "probabilities", or "auto": probabilities if the values look like probabilities.
     """
     if layout not in LAYOUTS:
         raise unknown("layout", layout, LAYOUTS)
@@ -59,21 +63,21 @@ def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto") ->
         raise InputError(f"logits is empty: it has shape {tuple(values.shape)}, expected at least one of each")
     values = cast(values, "float32")
     pixels = None
-    if image is not None:  # where the scores are
+    if image is not None:  # on the device of the scores
         pixels = to_float(image, "image", values) if on_gpu(values) else to_float(to_numpy(image, "image"), "image")
     batched = values.ndim == 4
     if batched and pixels is not None and _is_single(pixels, values):
         values, batched = values[0], False
-    pixels = None if pixels is None else _with_channels(pixels, batched)
-    layout, channels_first = _orders(values, pixels, layout, batched, is_tensor(image))
+    if pixels is None:
+        layout = layout if layout != "auto" else _layout_alone(values, tuple(values.shape[batched:]))
+    else:
+        pixels = _channels_first(pixels, batched, is_tensor(image))
+        if batched and len(pixels) != len(values):
+            raise InputError(f"image holds {len(pixels)} images, expected {len(values)}, as many as logits")
+        layout = _layout(tuple(values.shape[batched:]), tuple(pixels.shape[1:]), layout)
+        pixels = _intensities(pixels)
     values = values if batched else values[None]
     values = values if layout == "hwk" else namespace(values).moveaxis(values, 1, -1)
-    if pixels is not None:
-        pixels = pixels if batched else pixels[None]
-        pixels = pixels if channels_first else namespace(pixels).moveaxis(pixels, -1, 1)
-        if len(pixels) != len(values):
-            raise InputError(f"image holds {len(pixels)} images, expected {len(values)}, as many as logits")
-        pixels = _intensities(pixels)
     if values.shape[-1] < 2:
         raise InputError(
             "logits has one label, expected at least two: of a network with one output x per pixel, stack 0 and x"
@@ -84,56 +88,51 @@ def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto") ->
 
 
 def _is_single(pixels: Any, values: Any) -> bool:
-    """Whether scores with a batch axis of one belong to an image without: networks have no other outputs."""
+    """Return whether scores with a batch axis of one belong to an image without: networks always return a batch."""
     coloured = pixels.ndim == 3 and (len(pixels) != 1 or pixels.shape[-1] in COLOURS)
     return len(values) == 1 and (pixels.ndim == 2 or coloured)
 
 
-def _with_channels(pixels: Any, batched: bool) -> Any:
-    """(H, W, 1) for (H, W)."""
+def _channels_first(pixels: Any, batched: bool, tensor: bool) -> Any:
+    """Return images as (N, C, H, W); the sizes of the scores have no influence."""
     if 0 in pixels.shape:
         raise InputError(f"image is empty: it has shape {tuple(pixels.shape)}, expected at least one pixel")
     if pixels.ndim not in (2 + batched, 3 + batched):
         one = "(N, H, W) or (N, H, W, C)" if batched else "(H, W) or (H, W, C)"
-        raise InputError(f"image has shape {tuple(pixels.shape)}, expected {one} beside such logits")
-    return pixels if pixels.ndim == 3 + batched else pixels[..., None]
+        raise InputError(f"image has shape {tuple(pixels.shape)}, expected {one} for such logits")
+    pixels = pixels if batched else pixels[None]
+    if pixels.ndim == 3:
+        return pixels[:, None]
+    first, last = pixels.shape[1] in COLOURS, pixels.shape[3] in COLOURS
+    in_front = tensor if first == last else first
+    return pixels if in_front else namespace(pixels).moveaxis(pixels, -1, 1)
 
 
-def _orders(values: Any, pixels: Any, layout: str, batched: bool, tensor: bool) -> tuple[str, bool]:
-    """The layout of the scores, and whether the image has its channels first."""
-    shape = tuple(int(n) for n in values.shape[batched:])
+def _layout(shape: tuple[int, ...], image: tuple[int, ...], layout: str) -> str:
+    """Return the layout in which scores of a shape fit an image (C, H, W)."""
     sizes = {"hwk": shape[:2], "khw": shape[1:]}
-    asked = [layout] if layout != "auto" else ["hwk", "khw"]
-    if pixels is None:
-        return (layout if layout != "auto" else _layout_alone(values, shape)), False
-    form = tuple(int(n) for n in pixels.shape[batched:])
-    grey = form[2] == 1 and not tensor
-    for channels_first in [False] if grey else [tensor, not tensor]:
-        size = form[1:] if channels_first else form[:2]
-        fitting = [name for name in asked if _fits(sizes[name], size, proportional=layout == "auto")]
-        if len(fitting) == 2:
-            raise InputError(
-                f"logits has shape {tuple(values.shape)}, which may be (H, W, K) or (K, H, W): say layout="
-            )
-        if fitting:
-            return fitting[0], channels_first
-    size = form[1:] if tensor and not grey else form[:2]
-    raise InputError(
-        f"logits has shape {tuple(values.shape)}, expected ({size[0]}, {size[1]}, K) or (K, {size[0]}, {size[1]}) like"
-        " the image, or as many times smaller in both directions"
-    )
+    asked = [layout] if layout != "auto" else list(sizes)
+    fitting = [name for name in asked if _fits(sizes[name], image[1:])]
+    if len(fitting) == 2:
+        raise InputError(f"logits has shape {shape}, which may be (H, W, K) or (K, H, W): say layout=")
+    if not fitting:
+        channels, height, width = image
+        expected = {"hwk": f"({height}, {width}, K)", "khw": f"(K, {height}, {width})"}
+        raise InputError(
+            f"logits has shape {shape} and the image has {height}×{width} pixels with {channels} channels, expected"
+            f" {' or '.join(expected[name] for name in asked)} like the image, or both sides smaller by one stride"
+        )
+    return fitting[0]
 
 
-def _fits(small: tuple[int, ...], large: tuple[int, ...], *, proportional: bool) -> bool:
-    """Whether scores of one size may belong to an image of another: not larger, and of its proportions."""
+def _fits(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
+    """Return whether scores of one size may belong to an image of another: not larger, and of its proportions."""
     (h, w), (height, width) = small, large
-    if h > height or w > width:
-        return False
-    return not proportional or (abs(h * width - w * height) <= max(height, width))  # rounded or padded by one
+    return h <= height and w <= width and abs(h * width - w * height) <= max(height, width)  # rounded, or padded by one
 
 
 def _layout_alone(values: Any, shape: tuple[int, ...]) -> str:
-    """The layout without an image: labels are far fewer than rows and columns."""
+    """Return the layout of scores without an image: labels are far fewer than rows and columns."""
     first, middle, last = shape
     if FEW * last <= min(first, middle):
         return "hwk"
@@ -145,21 +144,21 @@ def _layout_alone(values: Any, shape: tuple[int, ...]) -> str:
 
 
 def _intensities(pixels: Any) -> Any:
-    """Images (N, C, H, W) in single precision from -1 to 1, so that no square overflows; refuses what is not finite.
+    """Scale images (N, C, H, W) to single precision from -1 to 1, so that no square overflows.
 
-    Only differences count, so what the pixels of a channel have in common is taken off before it costs them digits.
+    Only differences count: each channel is centred first, so that a large common offset costs no digits.
     """
     xp = namespace(pixels)
     low, high = xp.amin(pixels, (2, 3)), xp.amax(pixels, (2, 3))  # (N, C)
     if not (xp.isfinite(low) & xp.isfinite(high)).all():
         raise InputError("image contains a number that is not finite, expected finite numbers")
-    reach = xp.amax(high / 2 - low / 2, 1)  # of each image: channels keep their proportions
+    reach = xp.amax(high / 2 - low / 2, 1)  # one per image: channels keep their proportions
     scaled = (pixels - (low / 2 + high / 2)[:, :, None, None]) / xp.where(reach > 0, reach, 1)[:, None, None, None]
     return xp.ascontiguousarray(scaled, np.float32) if xp is np else scaled.float().contiguous()
 
 
 def _as_logits(values: Any, scores: str) -> Any:
-    """Log-probabilities where probabilities came."""
+    """Return the scores, or their logarithms where they are probabilities."""
     xp = namespace(values)
     low, high = float(values.min()), float(values.max())
     if high == np.inf or np.isnan(low):
@@ -176,7 +175,7 @@ def _as_logits(values: Any, scores: str) -> Any:
 
 
 def read_mask(mask: Any, given: Given) -> Any:
-    """Booleans (N | 1, H, W) or None."""
+    """Return a checked mask, (H, W) or (N, H, W), or None."""
     if mask is None:
         return None
     array = to_numpy(mask, "mask")

@@ -1,0 +1,151 @@
+"""Sizes and layouts of images and scores: what fits is read as it was made, what does not is refused by its sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from tests.command import Run
+
+import locpmap as lp
+from locpmap.errors import InputError
+from locpmap.formats.images import read_image
+from locpmap.refining.reading import read
+
+ROTATED = 6  # EXIF: turn by 90 degrees to see the image upright
+
+
+@pytest.mark.parametrize(
+    ("image", "logits", "layout"),
+    [
+        ((480, 640, 3), (512, 512, 2), "auto"),
+        ((480, 640, 3), (512, 640, 3), "auto"),  # three labels, which look like the width of 480 channels of 640×3
+        ((480, 640, 3), (480, 640, 3), "khw"),
+        ((64, 64, 3), (64, 64, 3), "khw"),
+        ((480, 640, 3), (640, 480, 3), "hwk"),
+        ((480, 640, 3), (480, 320, 5), "hwk"),
+        ((2, 48, 64, 3), (2, 51, 51, 2), "auto"),
+        ((2, 48, 64, 3), (2, 51, 64, 3), "auto"),
+        ((3, 48, 64), (3, 48, 60), "auto"),  # channels first: three labels are not three rows
+    ],
+)
+@pytest.mark.parametrize("tensor", [False, True])
+def test_scores_of_another_size_are_refused(image: Any, logits: Any, layout: str, tensor: bool) -> None:
+    pixels, scores = np.zeros(image, np.uint8), np.zeros(logits, np.float32)
+    arguments = (torch.from_numpy(pixels), torch.from_numpy(scores)) if tensor else (pixels, scores)
+    one = image[-3:]
+    height, width = one[1:] if one[0] == 3 else one[:2]
+    with pytest.raises(InputError) as caught:
+        lp.refine(*arguments, layout=layout)
+    sentence = str(caught.value)
+    assert f"logits has shape {logits[-3:]} and the image has {height}×{width} pixels with 3 channels" in sentence
+    assert "\n" not in sentence
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> dict[str, Any]:
+    """An image and scores of a stride, each in a layout, with or without a batch axis."""
+    height, width = draw(st.integers(24, 90)), draw(st.integers(24, 90))
+    stride = draw(st.sampled_from([1, 2, 4]))
+    return {
+        "n": draw(st.sampled_from([None, 2])),
+        "size": (height, width),
+        "scores": (-(-height // stride), -(-width // stride)),
+        "channels": draw(st.sampled_from([None, 1, 3, 4])),
+        "labels": draw(st.integers(2, 5)),
+        "layout": draw(st.sampled_from(["hwk", "khw"])),
+        "named": draw(st.booleans()),
+        "in_front": draw(st.booleans()),
+        "tensor": draw(st.booleans()),
+    }
+
+
+def arrays(made: dict[str, Any]) -> tuple[Any, Any]:
+    """The image and the scores (every label its own number) of drawn shapes."""
+    batch = () if made["n"] is None else (made["n"],)
+    pixels = np.arange(np.prod(made["size"])).reshape(made["size"])
+    pixels = np.broadcast_to(pixels, (*batch, *made["size"]))
+    if made["channels"] is not None:
+        axis = len(batch) if made["in_front"] else -1
+        pixels = np.stack([pixels] * made["channels"], axis=axis)
+    scores = np.broadcast_to(np.arange(made["labels"], dtype=np.float32), (*batch, *made["scores"], made["labels"]))
+    scores = scores if made["layout"] == "hwk" else np.moveaxis(scores, -1, len(batch))
+    if made["tensor"]:
+        return torch.from_numpy(pixels.copy()), torch.from_numpy(scores.copy())
+    return pixels, scores
+
+
+@given(shapes())
+@settings(max_examples=150, deadline=None)
+def test_what_fits_is_read_as_it_was_made(made: dict[str, Any]) -> None:
+    image, logits = arrays(made)
+    try:
+        found = read(image, logits, made["layout"] if made["named"] else "auto", "logits")
+    except InputError as error:
+        assert not made["named"] and "say layout=" in str(error)  # small scores may fit both ways
+        found = read(image, logits, made["layout"], "logits")
+    n = made["n"] or 1
+    assert (found.height, found.width) == made["size"]
+    assert found.batched == (made["n"] is not None)
+    assert found.image.shape == (n, made["channels"] or 1, *made["size"])
+    assert found.scores.shape == (n, *made["scores"], made["labels"])
+    assert (found.scores == np.arange(made["labels"])).all()
+    ramp = np.asarray(found.image)[0, 0].ravel()
+    assert (np.diff(ramp) > 0).all()  # pixels are in the order of the rows
+
+
+@given(shapes(), st.integers(-40, 40), st.integers(-40, 40), st.sampled_from(["auto", "hwk", "khw"]))
+@settings(max_examples=250, deadline=None)
+def test_the_size_of_an_image_never_depends_on_the_scores(
+    made: dict[str, Any], taller: int, wider: int, layout: str
+) -> None:
+    h, w = made["scores"]
+    made = {**made, "scores": (max(2, h + taller), max(2, w + wider))}
+    image, logits = arrays(made)
+    try:
+        found = read(image, logits, layout, "logits")
+    except InputError as error:
+        height, width = made["size"]
+        assert f"{height}×{width} pixels" in str(error) or "say layout=" in str(error)
+    else:
+        assert (found.height, found.width) == made["size"]
+        h, w = found.scores.shape[1:3]
+        assert h <= found.height and w <= found.width
+        assert abs(h * found.width - w * found.height) <= max(made["size"])
+
+
+def rotated(path: Path, height: int, width: int) -> np.ndarray:
+    """Write a JPEG that is stored on its side; returns it upright."""
+    upright = np.zeros((height, width, 3), np.uint8)
+    upright[: height // 2] = 200
+    stored = Image.fromarray(np.rot90(upright))
+    exif = Image.Exif()
+    exif[0x0112] = ROTATED
+    stored.save(path, exif=exif, quality=95)
+    return upright
+
+
+def test_photographs_are_read_upright(tmp_path: Path) -> None:
+    upright = rotated(tmp_path / "a.jpg", 40, 24)
+    pixels = read_image(tmp_path / "a.jpg")
+    assert pixels.shape == upright.shape
+    assert abs(pixels.astype(int) - upright).mean() < 3
+
+
+def test_the_command_refuses_scores_of_another_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    upright = rotated(tmp_path / "a.jpg", 40, 24)
+    out = tmp_path / "out"
+    np.save(tmp_path / "wrong.npy", np.zeros((24, 40, 2), np.float32))
+    Run(capsys, "refine", tmp_path / "a.jpg", tmp_path / "wrong.npy", "-o", out).check_refusal(
+        "logits has shape (24, 40, 2) and the image has 40×24 pixels with 3 channels, expected (40, 24, K)"
+    )
+    assert not list(out.iterdir())
+    np.save(tmp_path / "right.npy", 4 * np.eye(2)[(upright[..., 0] > 100).astype(int)].astype(np.float32))
+    Run(capsys, "refine", tmp_path / "a.jpg", tmp_path / "right.npy", "-o", out)
+    assert np.load(out / "a.entropy.npy").shape == (40, 24)
