@@ -19,6 +19,8 @@ import numpy.typing as npt
 
 from locpmap.errors import InputError, InputTypeError
 
+Array = npt.NDArray[Any]
+
 MAX_COPY = 2**24  # bytes up to which an input is copied rather than shared
 SINGLE_ONLY = ("mps",)  # kinds of devices without double precision
 

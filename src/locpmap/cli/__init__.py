@@ -6,6 +6,7 @@ Commands import what they need when they run, so that help costs nothing.
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
@@ -72,6 +73,8 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit: 0 after success, 2 with one sentence after bad input, 130 after Ctrl-C."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # an output without ± or × gets a question mark, not a traceback
+        sys.stdout.reconfigure(errors="replace")
     try:
         status = app(words or ["--help"], prog_name="locpmap", standalone_mode=False)
     except (LocpmapError, UsageProblem) as error:

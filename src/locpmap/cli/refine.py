@@ -118,7 +118,8 @@ def refine(
     Writes NAME.labels.png (palette entries), NAME.probability.npy and NAME.variance.npy (H, W, labels),
     NAME.entropy.npy (H, W), NAME.overlay.png (colours fade where labels are unsure) and NAME.json (settings, and the
     area of each label with its uncertainty).  With --tiff, and for GeoTIFF images with their georeference, also .tif of
-    the labels, and of their probability, variance and entropy in 16 bits.  Pixels without data get 255.
+    the labels, and of their probability, variance and entropy in 16 bits, each with a nodata tag.  Pixels without data,
+    of the image or of the scores, get 255.  GeoTIFF files of different places are refused.
 
     Inputs that are finished, with the same settings, are passed over when the command is run again: they are known by
     their content, whatever their names and dates.

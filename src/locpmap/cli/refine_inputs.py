@@ -14,7 +14,7 @@ from locpmap.cli.folders import files_by_stem
 from locpmap.errors import InputError
 
 if TYPE_CHECKING:
-    from locpmap.formats.rasters import Raster
+    from locpmap.formats.rasters import Place
 
 Array = npt.NDArray[Any]
 
@@ -27,8 +27,8 @@ class Content(NamedTuple):
 
     image: Array
     scores: Array
-    masked: Array | None  # (H, W), True where a raster has no data
-    place: dict[str, Any] | None  # the georeference of the image
+    masked: Array | None  # (H, W), True where the image or the scores have no data
+    place: Place | None  # the georeference of the image
 
 
 @dataclass(frozen=True)
@@ -54,25 +54,35 @@ class Pair:
         """Both files."""
         from locpmap.formats.arrays import read_array
         from locpmap.formats.images import read_image
-        from locpmap.formats.rasters import is_raster, read_raster
+        from locpmap.formats.rasters import check_same_place, is_raster, read_raster
         from locpmap.formats.scores import read_scores
 
-        raster: Raster | None = None
-        if is_raster(self.image):
-            raster = read_raster(self.image)
+        raster = read_raster(self.image) if is_raster(self.image) else None
+        network = read_raster(self.scores) if is_raster(self.scores) else None
+        if raster is not None and network is not None:
+            check_same_place(raster.place, network.place, self.paths)
+        if raster is not None:
             image = raster.filled()
         else:
             image = read_array(self.image) if self.image.suffix.lower() == ".npy" else read_image(self.image)
         if image.ndim not in (2, 3):
             raise InputError(f"{self.image} has shape {image.shape}, expected one image (H, W) or (H, W, channels)")
-        scores = read_raster(self.scores).pixels if is_raster(self.scores) else read_scores(self.scores)
+        scores = read_scores(self.scores) if network is None else network.filled()
         if scores.ndim == 4 and len(scores) == 1:  # as networks give them
             scores = scores[0]
         if scores.ndim != 3:
             raise InputError(f"{self.scores} has shape {scores.shape}, expected (H, W, labels) or (labels, H, W)")
         if image.dtype == np.bool_:
             image = image.astype(np.uint8)
-        return Content(image, scores, *((None, None) if raster is None else (raster.masked, raster.place)))
+        masks = [found.masked for found in (raster, network) if found is not None and found.masked is not None]
+        masked = np.logical_or.reduce([_enlarged(mask, image.shape[:2]) for mask in masks]) if masks else None
+        return Content(image, scores, masked, None if raster is None else raster.place)
+
+
+def _enlarged(mask: Array, size: tuple[int, ...]) -> Array:
+    """Return a mask of coarse scores at the size of the image, by the nearest."""
+    rows, columns = (np.arange(n) * m // n for n, m in zip(size, mask.shape, strict=True))
+    return mask[np.ix_(rows, columns)]
 
 
 def path_of(word: str) -> Path:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from locpmap.cli.refine_inputs import Content, Pair
 
 if TYPE_CHECKING:
+    from locpmap.formats.rasters import Place
     from locpmap.result import Result
 
 Array = npt.NDArray[Any]
@@ -83,7 +84,7 @@ class Outputs:
         write_array(self.path("entropy.npy"), entropy)
         write_overlay(self.path("overlay.png"), content.image, result.labels, entropy, n_labels)
         if self.tiff or content.place is not None:
-            self._write_tiff(result, n_labels, masked, content.place)
+            self._write_tiff(result, n_labels, ~inside, content.place)
         record = {
             "name": self.pair.name,
             "settings": settings,
@@ -98,16 +99,21 @@ class Outputs:
         write_text(self.record, [json.dumps(record, indent=1), "\n"])
         return record
 
-    def _write_tiff(self, result: Result, n_labels: int, masked: bool, place: dict[str, Any] | None) -> None:
-        """Labels, and of the label chosen its probability and variance, and the entropy, in 16 bits at most."""
+    def _write_tiff(self, result: Result, n_labels: int, masked: Array, place: Place | None) -> None:
+        """Write the labels, their probability and variance, and the entropy, in 16 bits at most, with a nodata tag."""
         from locpmap.formats.rasters import write_map, write_numbers
 
-        kind = np.uint8 if _n_colours(n_labels, masked) <= 256 else np.uint16
-        write_numbers(self.path("labels.tif"), result.labels.astype(kind), "labels", place)
+        kind = np.uint8 if n_labels < 256 else np.uint16  # one number more than labels, for pixels without data
+        void = np.iinfo(kind).max
+        labels = np.where(masked, void, result.labels).astype(kind)
+        write_numbers(self.path("labels.tif"), labels, f"labels: {void} is no data", place, int(void))
         most = result.probability.max(-1)
-        write_map(self.path("probability.tif"), most, 1.0, "probability of the label", place)
-        write_map(self.path("variance.tif"), most * (1 - most), 0.25, "variance p(1 - p) of the label", place)
-        write_map(self.path("entropy.tif"), result.entropy, math.log(n_labels), "entropy", place)
+        for name, values, top, what in (
+            ("probability", most, 1.0, "probability of the label"),
+            ("variance", most * (1 - most), 0.25, "variance p(1 - p) of the label"),
+            ("entropy", result.entropy, math.log(n_labels), "entropy"),
+        ):
+            write_map(self.path(f"{name}.tif"), values, top, what, place, masked)
 
 
 def _n_colours(n_labels: int, masked: bool) -> int:

@@ -63,13 +63,11 @@ def refine_tiled(
 
 def _sources(image: Path, logits: Path | None) -> tuple[Any, Any, Any]:
     """Image, scores and mask: two files, or what one zarr group or array holds."""
-    from locpmap.formats.rasters import is_raster
     from locpmap.scale import open_raster
-    from locpmap.scale.sources import TiffFile, open_zarr
+    from locpmap.scale.sources import open_zarr
 
     if logits is not None:
-        mask = TiffFile.open(image, as_mask=True) if is_raster(image) else None
-        return open_raster(image), open_raster(logits), mask
+        return open_raster(image), open_raster(logits), None
     if image.suffix.lower() != ENDING or not image.is_dir():
         raise InputError(f"LOGITS is missing, expected the scores of {image}, or a zarr group that holds them")
     found = open_zarr(image)

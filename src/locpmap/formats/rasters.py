@@ -1,39 +1,60 @@
-"""TIFF files: maps of 16 bits for any program, and GeoTIFF with its georeference where rasterio is installed."""
+"""Read GeoTIFF files with rasterio; write maps of 8 or 16 bits as TIFF files that any program reads."""
 
 from __future__ import annotations
 
 import importlib
 import io
+import math
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.formats.atomic import PathLike, write_bytes
 from locpmap.formats.images import MAX_PIXELS
 from locpmap.formats.readable import size_of
 
-Array = npt.NDArray[Any]
-
 ENDINGS = (".tif", ".tiff")
-FULL = 2**16 - 1
-DESCRIPTION = 270  # the tag of TIFF that says in words what a picture shows
+FULL = 2**16 - 2  # the largest value of a map of 16 bits; the number after it marks pixels without data
+DESCRIPTION, NODATA = 270, 42113  # TIFF tags: what a picture shows, and GDAL's mark of pixels without data
+
+
+class Place(NamedTuple):
+    """Where the pixels of a raster lie on the earth."""
+
+    crs: Any  # of rasterio, or None
+    transform: Any  # from (column, row) to coordinates
+    height: int
+    width: int
+
+    @property
+    def corners(self) -> Array:
+        """Return the coordinates of three corners, (3, 2)."""
+        a, b, x, d, e, y, *_ = self.transform
+        columns, rows = np.array([0, self.width, 0]), np.array([0, 0, self.height])
+        return np.stack([a * columns + b * rows + x, d * columns + e * rows + y], axis=1)
+
+    @property
+    def diagonal(self) -> float:
+        """Return the length of a pixel's diagonal in the units of the coordinates."""
+        a, b, _, d, e, *_ = self.transform
+        return math.hypot(a + b, d + e)
 
 
 @dataclass(frozen=True, eq=False)
 class Raster:
-    """Pixels (H, W) or (H, W, C), where they lie on the earth, and which of them have no data."""
+    """Hold pixels (H, W) or (H, W, C), where they lie on the earth, and which of them have no data."""
 
     pixels: Array
-    place: dict[str, Any] | None  # ``crs`` and ``transform`` of rasterio, if the file has them
+    place: Place | None  # None where the file has no georeference
     masked: Array | None  # (H, W), True where there are no data
 
     def filled(self) -> Array:
-        """The pixels, with the mean of the others where there are no data: a jump there would outweigh real ones."""
+        """Return the pixels, with the mean of the others where data are missing: a jump would outweigh real ones."""
         if self.masked is None or self.masked.all():
             return self.pixels
         pixels = self.pixels.copy()
@@ -42,66 +63,129 @@ class Raster:
 
 
 def is_raster(path: PathLike) -> bool:
-    """Whether the name of a file ends as TIFF files do."""
+    """Return whether the name of a file ends as those of TIFF files do."""
     return Path(path).suffix.lower() in ENDINGS
 
 
 def read_raster(path: PathLike) -> Raster:
-    """All bands of a TIFF file, with rasterio; values that its ``nodata`` marks are masked, and 0 in the pixels."""
-    size_of(path, "a TIFF file")
-    rasterio = _rasterio(path)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)  # any TIFF file will do
-            file = rasterio.open(Path(path), driver="GTiff")
-        with file:
-            if file.width * file.height * file.count > 4 * MAX_PIXELS:
-                raise InputError(f"{path} has {file.count} bands of {file.width}×{file.height} pixels, expected fewer")
-            bands, valid = file.read(), file.dataset_mask() > 0
-            place = {"crs": file.crs, "transform": file.transform}
-            known = file.crs is not None or not file.transform.is_identity
-    except rasterio.errors.RasterioError as error:
-        reason = (str(error).splitlines() or ["unknown reason"])[0][:100]
-        raise InputError(f"{path} cannot be read as a TIFF file: {reason}") from None
+    """Read all bands of a TIFF file; pixels without data are masked, and 0 in the pixels."""
+    with open_tiff(path) as file:
+        if file.width * file.height * file.count > 4 * MAX_PIXELS:
+            raise InputError(f"{path} has {file.count} bands of {file.width}×{file.height} pixels, expected fewer")
+        try:
+            bands = file.read()
+            valid = ~without_data(file)
+        except rasterio_for(path).errors.RasterioError as error:
+            raise InputError(f"{path} cannot be read as a TIFF file: {_reason(error)}") from None
+        place = place_of(file)
     if bands.dtype.kind not in "fiu":
         raise InputError(f"{path} holds {bands.dtype}, expected real numbers")
     bands[:, ~valid] = 0
     pixels = bands[0] if len(bands) == 1 else np.moveaxis(bands, 0, -1)
-    return Raster(pixels, place if known else None, None if valid.all() else ~valid)
+    return Raster(pixels, place, None if valid.all() else ~valid)
 
 
-def write_map(path: PathLike, values: Array, most: float, what: str, place: dict[str, Any] | None) -> None:
-    """Values (H, W) from 0 to ``most`` as whole numbers from 0 to 65535; the file's description says so."""
+def open_tiff(path: PathLike) -> Any:
+    """Open a TIFF file with rasterio."""
+    size_of(path, "a TIFF file")
+    rasterio = rasterio_for(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)  # any TIFF file will do
+            return rasterio.open(Path(path), driver="GTiff")
+    except rasterio.errors.RasterioError as error:
+        raise InputError(f"{path} cannot be read as a TIFF file: {_reason(error)}") from None
+
+
+def without_data(file: Any, window: Any = None) -> Array:
+    """Return where an open file has no data in any band, or NaN in one where NaN marks missing data: (H, W)."""
+    empty = file.dataset_mask(window=window) == 0
+    if file.nodata is not None and math.isnan(file.nodata):
+        empty |= np.isnan(file.read(window=window)).any(axis=0)
+    return np.asarray(empty)
+
+
+def place_of(file: Any) -> Place | None:
+    """Return where an open file lies, or None where it does not say."""
+    known = file.crs is not None or not file.transform.is_identity
+    return Place(file.crs, file.transform, file.height, file.width) if known else None
+
+
+def check_same_place(image: Place | None, scores: Place | None, names: tuple[object, object]) -> None:
+    """Refuse an image and scores with georeferences of different coordinate systems or places.
+
+    Corners of rasters of one size may differ by half a diagonal of a pixel, those of coarser scores by one of theirs.
+    """
+    if image is None or scores is None:
+        return
+    if image.crs is not None and scores.crs is not None and image.crs != scores.crs:
+        raise InputError(
+            f"{names[1]} is in the coordinate system {scores.crs} and {names[0]} in {image.crs}, expected the same one"
+        )
+    same_size = (image.height, image.width) == (scores.height, scores.width)
+    tolerance = image.diagonal / 2 if same_size else scores.diagonal
+    apart = np.hypot(*(image.corners - scores.corners).T)
+    if not (apart <= tolerance * (1 + 1e-6)).all():
+        raise InputError(
+            f"{names[1]} covers {_bounds(scores)} and {names[0]} {_bounds(image)}, expected scores of the same place"
+        )
+
+
+def _bounds(place: Place) -> str:
+    corners = np.vstack([place.corners, place.corners[1:].sum(0) - place.corners[0]])
+    (left, bottom), (right, top) = corners.min(0), corners.max(0)
+    return f"x {left:.10g} to {right:.10g}, y {bottom:.10g} to {top:.10g}"
+
+
+def write_map(
+    path: PathLike, values: Array, most: float, what: str, place: Place | None, masked: Array | None = None
+) -> None:
+    """Write values (H, W) from 0 to ``most`` as whole numbers from 0 to 65534; 65535 marks pixels without data."""
     whole = np.round(values * (FULL / most)).clip(0, FULL).astype(np.uint16)
-    write_numbers(path, whole, f"{what}: 65535 is {most:.6g}", place)
+    if masked is not None:
+        whole[masked] = FULL + 1
+    write_numbers(path, whole, f"{what}: {FULL} is {most:.6g}", place, FULL + 1)
 
 
-def write_numbers(path: PathLike, values: Array, what: str, place: dict[str, Any] | None) -> None:
-    """Whole numbers (H, W) of 8 or 16 bits as a TIFF file, with a georeference if there is one."""
-    write_bytes(path, [_plain(values, what) if place is None else _georeferenced(path, values, what, place)])
+def write_numbers(path: PathLike, values: Array, what: str, place: Place | None, nodata: int) -> None:
+    """Write whole numbers (H, W) of 8 or 16 bits as a TIFF file, with a georeference if there is one.
+
+    The file's nodata tag names the number of pixels without data.
+    """
+    content = _plain(values, what, nodata) if place is None else _georeferenced(path, values, what, place, nodata)
+    write_bytes(path, [content])
 
 
-def _plain(values: Array, what: str) -> bytes:
+def _plain(values: Array, what: str, nodata: int) -> bytes:
     from PIL import Image
 
     content = io.BytesIO()
-    Image.fromarray(values).save(content, "TIFF", compression="tiff_adobe_deflate", tiffinfo={DESCRIPTION: what})
+    tags = {DESCRIPTION: what, NODATA: str(nodata)}
+    Image.fromarray(values).save(content, "TIFF", compression="tiff_adobe_deflate", tiffinfo=tags)
     return content.getvalue()
 
 
-def _georeferenced(path: PathLike, values: Array, what: str, place: dict[str, Any]) -> bytes:
-    rasterio = _rasterio(path)
+def _georeferenced(path: PathLike, values: Array, what: str, place: Place, nodata: int) -> bytes:
     height, width = values.shape
-    size = {"height": height, "width": width, "count": 1, "dtype": values.dtype.name}
-    with rasterio.MemoryFile() as memory:
-        with memory.open(driver="GTiff", compress="deflate", **size, **place) as file:
+    profile = {"height": height, "width": width, "count": 1, "dtype": values.dtype.name, "nodata": nodata}
+    georeference = {"crs": place.crs, "transform": place.transform}
+    with rasterio_for(path).MemoryFile() as memory:
+        with memory.open(driver="GTiff", compress="deflate", **profile, **georeference) as file:
             file.write(values, 1)
             file.update_tags(TIFFTAG_IMAGEDESCRIPTION=what)
         return bytes(memory.getbuffer())
 
 
-def _rasterio(path: PathLike) -> Any:
+def rasterio_for(path: PathLike) -> Any:
+    """Import rasterio, which a TIFF file needs."""
     try:
         return importlib.import_module("rasterio")
     except ImportError:
-        raise InputError(f"{path} is a TIFF file, which needs rasterio: install it, or use PNG or .npy") from None
+        raise InputError(
+            f"{path} is a TIFF file, which needs rasterio: pip install locpmap[geo], or use PNG or .npy"
+        ) from None
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of another library's message."""
+    return (str(error.__cause__ or error).splitlines() or ["unknown reason"])[0][:100]

@@ -64,7 +64,8 @@ def infer_tiled(
         seed: The seed of all noise.
         connectivity: As in :meth:`locpmap.Potentials.grid`.
         mask: Booleans (H, W), True where a site is ignored; tiles without any other site cost nothing.  One in memory
-            has to leave a site, as in :func:`locpmap.infer`; one that is read tile by tile may leave none.
+            has to leave a site, as in :func:`locpmap.infer`; one that is read tile by tile may leave none.  Pixels
+            without data in a TIFF file of unaries are ignored, too.
         backend: As in :func:`locpmap.infer`.
         device: "cpu" or "cuda" for all tiles, since their last bits differ.
         **options: The decoder's options.

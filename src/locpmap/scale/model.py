@@ -85,7 +85,7 @@ class GridModel:
         if 0 in scores.shape:
             raise InputError(f"unary is empty: it has shape {tuple(scores.shape)}, expected at least one of each")
         height, width, n_labels = (int(n) for n in scores.shape)
-        mask = as_mask(mask, (height, width), "unary")
+        mask = as_mask(mask, (height, width), unary=scores)
         grid = Grid(1, 1, connectivity)
         return cls(scores, Terms.parse(pairwise, (height, width, n_labels), grid.steps), mask, grid.connectivity)
 

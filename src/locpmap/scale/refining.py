@@ -25,7 +25,7 @@ from locpmap.scale.api import TiledResult, tiled
 from locpmap.scale.box import Box
 from locpmap.scale.colours import Palette
 from locpmap.scale.reach import reach_of
-from locpmap.scale.sources import as_mask, as_source, fingerprint, piece_of
+from locpmap.scale.sources import as_mask, as_source, check_places, fingerprint, piece_of
 
 CORNER = 256  # rows and columns by which scores are judged to be logits or probabilities
 
@@ -67,7 +67,7 @@ def refine_tiled(
             look alike have a say.
         seed: See there.
         device: See :func:`locpmap.infer_tiled`.
-        mask: Booleans (H, W), True where a pixel is ignored.
+        mask: Booleans (H, W), True where a pixel is ignored; pixels without data in TIFF files are ignored, too.
         stride: Pixels to one score of the network that the logits were resized from.
         tile: Height and width of the tiles.
 
@@ -92,7 +92,8 @@ def refine_tiled(
         raise InputError(
             f"image has shape {tuple(pixels.shape)}, expected {size} like logits, with or without channels"
         )
-    mask = as_mask(mask, size, "logits")
+    check_places(pixels, source)
+    mask = as_mask(mask, size, logits=source, image=pixels)
     given = {"strength": strength, "smoothing": smoothing, "temperature": temperature, "stride": stride}
     options = {name: float(number) for name, number in given.items()}
     raster = RefinedRaster(pixels, source, mask, as_refiner(model).weights, _kind(source, mask, scores), options)

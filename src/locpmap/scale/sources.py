@@ -11,25 +11,22 @@ import importlib
 import lzma
 import math
 import os
-import warnings
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from numbers import Number
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from locpmap.arrays import is_tensor, to_numpy
+from locpmap.arrays import Array, is_tensor, to_numpy
 from locpmap.errors import InputError, InputTypeError
 from locpmap.formats.arrays import read_header
 from locpmap.formats.atomic import PathLike, checked_path
-from locpmap.formats.rasters import is_raster
+from locpmap.formats.rasters import Place, check_same_place, is_raster, open_tiff, place_of, rasterio_for, without_data
 from locpmap.formats.readable import size_of
 
-Array = npt.NDArray[Any]
 Index = tuple[slice, ...]
 
 # What zarr may do with the bytes of a chunk; there are filters that run what they read.
@@ -82,42 +79,60 @@ class NumpyFile:
 
 @dataclass(frozen=True)
 class TiffFile:
-    """The bands of a TIFF file as (H, W, C), or where it has no data, (H, W); slices are read by rasterio."""
+    """Read slices of the bands of a TIFF file, (H, W, C), with rasterio."""
 
     path: Path
-    shape: tuple[int, ...]
+    shape: tuple[int, int, int]
     dtype: Any
-    as_mask: bool = False
+    place: Place | None
+    has_mask: bool  # whether pixels may have no data
 
     @classmethod
-    def open(cls, path: Path, *, as_mask: bool = False) -> TiffFile:
-        """After a look at the header."""
-        size_of(path, "a TIFF file")
-        with _opened(path) as file:
-            size, kind = (file.height, file.width), np.result_type(*map(np.dtype, file.dtypes))
-            if as_mask:
-                return cls(path.resolve(), size, np.dtype(bool), as_mask)
+    def open(cls, path: Path) -> TiffFile:
+        """Read the header."""
+        with open_tiff(path) as file:
+            kind = np.result_type(*map(np.dtype, file.dtypes))
             if kind.kind not in "fiu":
                 raise InputError(f"{path} holds {kind}, expected real numbers")
-            return cls(path.resolve(), (*size, file.count), kind)
+            has_mask = any([flag.name for flag in flags] != ["all_valid"] for flags in file.mask_flag_enums)
+            return cls(path.resolve(), (file.height, file.width, file.count), kind, place_of(file), has_mask)
 
     @property
     def ndim(self) -> int:
         """Number of axes."""
-        return len(self.shape)
+        return 3
 
     def __getitem__(self, index: Index) -> Array:
         given = index if isinstance(index, tuple) else (index,)
-        rows, columns, *bands = (*given, *[slice(None)] * (2 - len(given)))
-        at = tuple(part.indices(n)[:2] for part, n in zip((rows, columns), self.shape, strict=False))
-        with _opened(self.path) as file:
+        bands = np.moveaxis(self._read(given, lambda file, window: file.read(window=window)), 0, -1)
+        return np.ascontiguousarray(bands[(slice(None), slice(None), *given[2:])])
+
+    def without_data(self, index: Index) -> Array:
+        """Return where a slice of the rows and columns has no data."""
+        return self._read(index if isinstance(index, tuple) else (index,), without_data)
+
+    def _read(self, index: Index, reader: Callable[[Any, Any], Array]) -> Array:
+        rows, columns = (*index[:2], *[slice(None)] * (2 - len(index)))
+        window = tuple(part.indices(n)[:2] for part, n in zip((rows, columns), self.shape, strict=False))
+        with open_tiff(self.path) as file:
             try:
-                read = file.dataset_mask(window=at) == 0 if self.as_mask else file.read(window=at)
-            except needed("rasterio", f"{self.path}").errors.RasterioError as error:
+                return reader(file, window)
+            except rasterio_for(self.path).errors.RasterioError as error:
                 raise InputError(f"{self.path} cannot be read: {_reason(error.__cause__ or error)}") from None
-        if self.as_mask:
-            return np.asarray(read)
-        return np.ascontiguousarray(np.moveaxis(read, 0, -1)[(slice(None), slice(None), *bands)])
+
+
+@dataclass(frozen=True, eq=False)
+class Masks:
+    """Join a mask, or None, and the pixels without data of TIFF files: True where one of them says so."""
+
+    mask: Any
+    files: tuple[TiffFile, ...]
+    shape: tuple[int, int]
+    dtype: ClassVar[Any] = np.dtype(bool)
+
+    def __getitem__(self, index: Index) -> Array:
+        found = [file.without_data(index) for file in self.files]
+        return np.logical_or.reduce(found if self.mask is None else [np.asarray(self.mask[index]), *found])
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,18 +248,27 @@ def as_source(value: Any, name: str) -> Any:
     return value
 
 
-def as_mask(value: Any, size: tuple[int, int], like: str) -> Any:
-    """Booleans (H, W) that can be read in windows, or None; what is in memory has to leave a site."""
-    if value is None:
-        return None
-    mask = as_source(value, "mask")
-    if mask.dtype != np.bool_:
-        raise InputError(f"mask has dtype {mask.dtype}, expected booleans (True where a site is ignored)")
-    if tuple(mask.shape) != size:
-        raise InputError(f"mask has shape {tuple(mask.shape)}, expected {size} like {like}")
-    if isinstance(mask, np.ndarray) and mask.all():
-        raise InputError("mask ignores every site, expected at least one that takes part")
-    return mask
+def as_mask(value: Any, size: tuple[int, int], **sources: Any) -> Any:
+    """Return a mask (H, W) that can be read in windows, or None; TIFF files among the sources add their nodata.
+
+    A mask in memory has to leave a site.
+    """
+    mask = None if value is None else as_source(value, "mask")
+    if mask is not None:
+        if mask.dtype != np.bool_:
+            raise InputError(f"mask has dtype {mask.dtype}, expected booleans (True where a site is ignored)")
+        if tuple(mask.shape) != size:
+            raise InputError(f"mask has shape {tuple(mask.shape)}, expected {size} like {next(iter(sources))}")
+        if isinstance(mask, np.ndarray) and mask.all():
+            raise InputError("mask ignores every site, expected at least one that takes part")
+    files = tuple(source for source in sources.values() if isinstance(source, TiffFile) and source.has_mask)
+    return Masks(mask, files, size) if files else mask
+
+
+def check_places(image: Any, scores: Any) -> None:
+    """Refuse TIFF files of different places."""
+    if isinstance(image, TiffFile) and isinstance(scores, TiffFile):
+        check_same_place(image.place, scores.place, (image.path, scores.path))
 
 
 class Piece:
@@ -275,6 +299,8 @@ def fingerprint(source: Any) -> str:
     if isinstance(source, np.ndarray):
         values = source.astype(np.float64) if source.dtype.kind in "iu" else source  # 1 is 1.0
         return hashlib.sha256(np.ascontiguousarray(values).data).hexdigest()[:32]
+    if isinstance(source, Masks):
+        return " ".join(fingerprint(part) for part in (source.mask, *source.files) if part is not None)
     root = source.path if isinstance(source, NumpyFile | TiffFile | ZarrArray) else None
     if root is None:
         return f"{source!r}"
@@ -291,16 +317,6 @@ def fingerprint(source: Any) -> str:
     return digest.hexdigest()[:32]
 
 
-def _opened(path: Path) -> Any:
-    rasterio = needed("rasterio", f"{path}")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
-            return rasterio.open(path, driver="GTiff")
-    except rasterio.errors.RasterioError as error:
-        raise InputError(f"{path} cannot be read as a TIFF file: {_reason(error)}") from None
-
-
 def _reason(error: BaseException) -> str:
     """What other packages say of a file, in one line."""
     said = getattr(error, "strerror", None) or str(error)
@@ -309,8 +325,7 @@ def _reason(error: BaseException) -> str:
 
 def needed(package: str, what: str) -> Any:
     """An optional package, or what to install."""
-    extra = "geo" if package == "rasterio" else "scale"
     try:
         return importlib.import_module(package)
     except ImportError:
-        raise InputError(f"{what} needs {package}, which is not installed: pip install locpmap[{extra}]") from None
+        raise InputError(f"{what} needs {package}, which is not installed: pip install locpmap[scale]") from None

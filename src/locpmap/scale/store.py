@@ -29,6 +29,7 @@ ARRAYS = ("labels", "probability", "variance", "entropy")
 TILES = "tiles"
 MISSING, CONVERGED, CHANGING = range(3)  # what the array of tiles holds
 NO_LABEL = -2  # where labels are not written yet
+NODATA = -1  # the label of masked pixels
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ class Store:
             dtype, fill = (np.dtype(np.int16), NO_LABEL) if name == "labels" else (builder.dtype, np.nan)
             chunks = (self.tiling.tile_height, self.tiling.tile_width, *tail)
             layout[name] = {"shape": (height, width, *tail), "chunks": chunks, "dtype": dtype, "fill_value": fill}
+        if "labels" in layout:
+            layout["labels"]["attributes"] = {"nodata": NODATA}
         return layout
 
     def _check(self, identity: dict[str, Any], layout: dict[str, dict[str, Any]]) -> None:
