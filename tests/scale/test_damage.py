@@ -201,6 +201,16 @@ def test_a_mask_that_is_read_tile_by_tile_may_leave_nothing(tmp_path: Path) -> N
 # outputs
 
 
+def cut(name: str, n_bytes: int | None = None) -> Callable[[Path], None]:
+    """Truncate a file by that many bytes, or to its half."""
+
+    def damage(out: Path) -> None:
+        whole = (out / name).read_bytes()
+        (out / name).write_bytes(whole[: len(whole) // 2 if n_bytes is None else -n_bytes])
+
+    return damage
+
+
 def lose(name: str) -> Callable[[Path], None]:
     return lambda out: (out / name).unlink()
 
@@ -210,6 +220,8 @@ LOSSES: dict[str, tuple[Callable[[Path], Any], int]] = {
     "a chunk of labels": (lose("labels/c/0/1"), 8),
     "a chunk of probabilities": (lose("probability/c/2/2/0"), 8),
     "a note": (lose("tiles/c/0/0"), 8),
+    "half of a chunk": (cut("probability/c/1/1/0"), 8),
+    "a byte of a chunk": (cut("labels/c/0/0", 1), 8),
     "a row of chunks": (lambda out: shutil.rmtree(out / "entropy" / "c" / "1"), 6),
     "what was in a chunk": (lambda out: (out / "variance/c/0/0/0").write_bytes(b""), 8),
 }

@@ -1,7 +1,8 @@
 """A zarr group that is filled tile by tile, and knows which tiles are done.
 
-Its attributes say what is being written.  Beside the results it has a small array ``tiles``, with a number for each
-tile that is written after all its chunks: 1, or 2 where something was still changing at the last sweep.
+Its attributes say what is being written.  Next to the results it has a small array ``tiles`` with a number for each
+tile, written after all its chunks: twice the bytes of these chunks, plus 1 where a site was still changing at the last
+sweep.  The bytes tell whether a chunk was cut off or lost since.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from locpmap.scale.tiling import Tile, Tiling
 
 ARRAYS = ("labels", "probability", "variance", "entropy")
 TILES = "tiles"
-MISSING, CONVERGED, CHANGING = range(3)  # what the array of tiles holds
+MISSING = 0  # in the array of tiles
 NO_LABEL = -2  # where labels are not written yet
 NODATA = -1  # the label of masked pixels
 
@@ -56,7 +57,7 @@ class Store:
         """How zarr is to make each array.  No tile is full of a fill value, which zarr would not write."""
         height, width, n_labels = builder.shape
         layout = {
-            TILES: {"shape": self.tiling.shape, "chunks": (1, 1), "dtype": np.dtype(np.uint8), "fill_value": MISSING}
+            TILES: {"shape": self.tiling.shape, "chunks": (1, 1), "dtype": np.dtype(np.uint64), "fill_value": MISSING}
         }
         for name in self.arrays:
             tail = (n_labels,) if name in ("probability", "variance") else ()
@@ -125,22 +126,26 @@ class Store:
                 else:
                     values = entropy_of(p) if name == "entropy" else variance_of(p)
                 group[name][tile.core.slices] = values
-            group[TILES][tile.row, tile.column] = CONVERGED if decoded.converged else CHANGING
+            group[TILES][tile.row, tile.column] = 2 * self._bytes_of(group, tile) + (not decoded.converged)
 
     def missing(self) -> list[Tile]:
-        """The tiles that are still to be done, in order: those without the note, and those that have lost a chunk.
+        """Return the tiles that are still to be done: those without the note, or whose chunks are not as noted.
 
-        Chunks are looked for, and not read.
+        The sizes of chunks are compared; chunks are not read.
         """
-        group, noted = self._group("r"), np.isin(self._tiles(), (CONVERGED, CHANGING))
-        arrays = [group[name] for name in self.arrays]
+        group, noted = self._group("r"), self._tiles() // 2
+        return [tile for tile in self.tiling if not 0 < noted[tile.row, tile.column] == self._bytes_of(group, tile)]
 
-        def done(tile: Tile) -> bool:
-            place = (tile.row, tile.column, 0)
-            keys = (f"{each.path}/{each.metadata.encode_chunk_key(place[: each.ndim])}" for each in arrays)
-            return bool(noted[tile.row, tile.column]) and all(_is_there(self.path / key) for key in keys)
-
-        return [tile for tile in self.tiling if not done(tile)]
+    def _bytes_of(self, group: Any, tile: Tile) -> int:
+        """Return the bytes of a tile's chunks, 0 where one is missing."""
+        place, sizes = (tile.row, tile.column, 0), []
+        for array in (group[name] for name in self.arrays):
+            chunk = self.path / array.path / array.metadata.encode_chunk_key(place[: array.ndim])
+            try:
+                sizes.append(chunk.stat().st_size)
+            except OSError:
+                return 0
+        return sum(sizes)
 
     def begin(self) -> None:
         """Say in the attributes that something is missing, if only what an earlier run had finished and was lost."""
@@ -148,7 +153,7 @@ class Store:
 
     def finish(self) -> int:
         """Say in the attributes that all is there; returns the number of tiles that have not converged."""
-        n_changing = int((self._tiles() == CHANGING).sum())
+        n_changing = int((self._tiles() % 2).sum())
         self._say(finished=True, not_converged=n_changing)
         return n_changing
 
@@ -175,14 +180,6 @@ class Store:
             yield
         except OSError as error:
             raise InputError(f"{self.path} cannot be written: {error.strerror or error}") from None
-
-
-def _is_there(chunk: Path) -> bool:
-    """Whether it is a file with something in it: a crash may leave an empty one."""
-    try:
-        return chunk.stat().st_size > 0
-    except OSError:
-        return False
 
 
 def _plain(value: Any) -> Any:
