@@ -9,7 +9,8 @@ USER_ENV  := $(VENV)/.installed-all
 DEV_ENV   := $(VENV)/.installed-dev
 DOCS_ENV  := $(VENV)/.installed-docs
 BENCH_ENV := $(BENCH)/.installed
-LISTS     := pyproject.toml constraints.txt
+LISTS     := pyproject.toml paper/pyproject.toml constraints.txt
+PARALLEL  := --numprocesses auto --dist worksteal
 PIP       := -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
@@ -21,11 +22,11 @@ help: ## list the targets
 demo: $(USER_ENV) ## install, denoise real digits with every decoder, write out/digits/report.html
 	$(VENV)/bin/locpmap reproduce digits --output out/digits
 
-test: $(DEV_ENV) ## install, run the whole suite
-	$(VENV)/bin/python -m pytest $(ARGS)
+test: $(DEV_ENV) ## install, run the whole suite on all cores
+	$(VENV)/bin/python -m pytest $(PARALLEL) $(ARGS)
 
 test-triton: $(DEV_ENV) ## the kernels for GPUs in Triton's interpreter, on the CPU
-	TRITON_INTERPRET=1 $(VENV)/bin/python -m pytest --numprocesses auto --dist worksteal tests/triton $(ARGS)
+	TRITON_INTERPRET=1 $(VENV)/bin/python -m pytest $(PARALLEL) tests/triton $(ARGS)
 
 test-gpu: ## the same on a GPU, recorded, with whatever Python has torch and triton: make test-gpu PYTHON=python3
 	PYTHONPATH=src:. $(PYTHON) -m benchmarks.gpu_tests $(ARGS)
@@ -48,8 +49,10 @@ bench: $(BENCH_ENV) ## time against other libraries in their own environment (FA
 bench-gpu: ## time decoding and learning on a GPU, recorded, likewise (PEERS=folder: see benchmarks/gpu_peers.py)
 	PYTHONPATH=src:. $(PYTHON) -m benchmarks.gpu $(if $(PEERS),--peers $(PEERS)) $(ARGS)
 
-results: $(USER_ENV) ## docs/results.md from the runs recorded under results/
-	$(VENV)/bin/locpmap report results/mnist results/caltech results/stanford --markdown docs/results.md
+results: $(USER_ENV) ## the full report of the runs recorded under results/: out/results/results.md; and docs/results.md
+	mkdir -p out/results
+	$(VENV)/bin/locpmap report results/mnist results/caltech results/stanford --markdown out/results/results.md
+	$(VENV)/bin/python docs/result_tables.py
 
 docs: $(DOCS_ENV) ## the pages and their gallery: docs/_build/html/index.html
 	rm -rf docs/generated/api  # pages of names that are gone would stay
@@ -58,7 +61,7 @@ docs: $(DOCS_ENV) ## the pages and their gallery: docs/_build/html/index.html
 
 clean: ## remove environments, caches and results of the demo
 	rm -rf $(VENV) $(BENCH) out build dist docs/_build docs/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	find src paper tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/bin/python $(BENCH)/bin/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and neither python3.11 nor python3 was found."; exit 1; }
@@ -68,15 +71,15 @@ $(VENV)/bin/python $(BENCH)/bin/python:
 
 # The interpreter is an order-only prerequisite: its date changes with every package that touches bin/.
 $(USER_ENV): $(LISTS) | $(VENV)/bin/python
-	$(VENV)/bin/python $(PIP) --editable '.[all]'
+	$(VENV)/bin/python $(PIP) --editable '.[all]' --editable paper
 	@touch $@
 
 $(DEV_ENV): $(LISTS) | $(VENV)/bin/python
-	$(VENV)/bin/python $(PIP) --editable '.[all,dev]'
+	$(VENV)/bin/python $(PIP) --editable '.[all,dev]' --editable paper
 	@touch $@ $(USER_ENV)
 
 $(DOCS_ENV): $(LISTS) | $(VENV)/bin/python
-	$(VENV)/bin/python $(PIP) --editable '.[docs]'
+	$(VENV)/bin/python $(PIP) --editable '.[docs]' --editable paper
 	@touch $@ $(USER_ENV)
 
 $(BENCH_ENV): $(LISTS) benchmarks/install_peers.py | $(BENCH)/bin/python

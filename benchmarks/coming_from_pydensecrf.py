@@ -154,7 +154,7 @@ class Scene(NamedTuple):
 
 def scenes_of(folder: Path, data: Path | None, names: list[str], theirs: Any) -> Iterator[Scene]:
     """Of each name, sharp and coarse logits under both settings."""
-    from locpmap.data import scenes
+    from locpmap_paper.data import scenes
 
     known = scenes(data)
     for name in names:

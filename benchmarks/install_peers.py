@@ -18,7 +18,7 @@ PEERS = {
 
 def main() -> None:
     """Install everything; only locpmap itself must succeed."""
-    failure = _pip(["--editable", f"{ROOT}[demo,estimators]"])
+    failure = _pip(["--editable", f"{ROOT}[estimators]", "--editable", str(ROOT / "paper")])
     if failure:
         sys.exit(f"locpmap does not install: {failure}")
     for peer, commands in PEERS.items():

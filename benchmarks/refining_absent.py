@@ -50,9 +50,9 @@ def _seen(part: str, data: Path, cache: Path | None) -> Iterator[Seen]:
     import torch
     import torch.nn.functional as F
 
-    from locpmap.data.scenes import TWINS
-    from locpmap.experiments.scenes.experiment import STANFORD
-    from locpmap.nn.efficientnet import EfficientNetLite0
+    from locpmap_paper.data.scenes import TWINS
+    from locpmap_paper.experiments.scenes.experiment import STANFORD
+    from locpmap_paper.networks.efficientnet import EfficientNetLite0
 
     encoder = EfficientNetLite0.published(folder=cache).eval()
     loaded, twice = STANFORD.load(data), {name for pair in TWINS for name in pair}

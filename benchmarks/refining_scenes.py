@@ -43,12 +43,12 @@ def scenes_of(part: str, data: Path, network: Path, cache: Path, limit: int | No
     Args:
         part: The part.
         data: The folder with the data.
-        network: A network that learned from the part "fit", as `locpmap.experiments.scenes.networks` saves it.
+        network: A network that learned from the part "fit", as `locpmap_paper.experiments.scenes.networks` saves it.
         cache: Where its logits are kept, in half precision, under the network's hash.
         limit: Only so many.
     """
-    from locpmap.data.scenes import TWINS
-    from locpmap.experiments.scenes.experiment import STANFORD
+    from locpmap_paper.data.scenes import TWINS
+    from locpmap_paper.experiments.scenes.experiment import STANFORD
 
     loaded = STANFORD.load(data)
     case = STANFORD.case(loaded, "pretrained", 0)
@@ -76,7 +76,7 @@ def _scene(
 
 def _asking(path: Path) -> Callable[[npt.NDArray[np.uint8]], Array]:
     """The network as a function, loaded when it is first asked."""
-    from locpmap.experiments.scenes.networks import load_network, predict_logits
+    from locpmap_paper.experiments.scenes.networks import load_network, predict_logits
 
     loaded: list[Any] = []
 

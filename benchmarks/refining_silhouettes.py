@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.refining_measures import areas_of
-from locpmap.data import silhouettes
 from locpmap.refining.examples import Example, gather
 from locpmap.refining.fitting import fit_scale, learn
 from locpmap.refining.weights import Weights
+from locpmap_paper.data import silhouettes
 
 Array = npt.NDArray[Any]
 NOISE = (0.70, 1.41)  # standard deviations, those of `locpmap reproduce caltech`

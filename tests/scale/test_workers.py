@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -278,17 +277,3 @@ def test_nobody_is_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> No
     assert sorted(value_of(future) for _, future in each(Late(0), range(2), lambda n: partial(int, n))) == [0, 1]
     with workers(None, 1) as crew:  # a job that takes longer than that is waited for
         assert [value_of(future) for _, future in each(crew, [0.05], lambda s: partial(time.sleep, s))] == [None]
-
-
-def test_cases_of_an_experiment_on_workers(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from locpmap import experiments
-    from locpmap.experiments import runner
-
-    how: dict[str, Any] = {"fast": True, "models": ["raw-pl-constant"], "device": "cpu"}
-    results = [experiments.run("digits", tmp_path / "alone", **how)]
-    monkeypatch.setattr(runner, "make_row", None)  # all rows are made by workers
-    with distributed.Client(cluster) as client:
-        results.append(experiments.run("digits", tmp_path / "shared", scheduler=client, **how))
-    rows = [json.loads(path.read_text("utf-8"))["rows"] for path in results]
-    alone, shared = ([{k: v for k, v in row.items() if k != "seconds"} for row in each] for each in rows)
-    assert shared == alone

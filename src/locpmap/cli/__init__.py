@@ -13,18 +13,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from locpmap.cli.data import app as data
-from locpmap.cli.doctor import doctor
-from locpmap.cli.fit import fit
-from locpmap.cli.infer import infer
-from locpmap.cli.methods import methods
-from locpmap.cli.predict import predict
-from locpmap.cli.refine import refine
-from locpmap.cli.report import report
-from locpmap.cli.reproduce import reproduce
-from locpmap.cli.view import view
+from locpmap.cli.commands import Commands
 from locpmap.errors import LocpmapError
-from locpmap.inference import DECODERS
 
 __all__ = ["app", "main"]
 
@@ -36,22 +26,12 @@ UsageProblem: type[Exception] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     name="locpmap",
+    cls=Commands,
     help="Structured prediction with an honest uncertainty: learn and decode pairwise models.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-METHODS = f"Methods: {', '.join(DECODERS)}.  `locpmap methods NAME` describes a method and its options."
-app.command(epilog=METHODS)(infer)
-app.command()(fit)
-app.command(epilog=METHODS)(predict)
-app.command()(refine)
-app.command()(methods)
-app.command()(reproduce)
-app.command()(report)
-app.add_typer(data, name="data")
-app.command()(view)
-app.command()(doctor)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,5 +1,23 @@
-"""Files of other systems."""
+"""Read and write files: models, arrays and UAI networks.  Files are written completely or not at all."""
 
+from locpmap.formats.arrays import read_array, write_array
+from locpmap.formats.atomic import PathLike, checked_path, checked_target, write_bytes
+from locpmap.formats.model_file import read_model, write_model
+from locpmap.formats.readable import size_of
 from locpmap.formats.uai import read_uai, write_mar, write_mpe, write_uai
 
-__all__ = ["read_uai", "write_mar", "write_mpe", "write_uai"]
+__all__ = [
+    "PathLike",
+    "checked_path",
+    "checked_target",
+    "read_array",
+    "read_model",
+    "read_uai",
+    "size_of",
+    "write_array",
+    "write_bytes",
+    "write_mar",
+    "write_model",
+    "write_mpe",
+    "write_uai",
+]

@@ -1,6 +1,6 @@
 """Sites, edges, colour classes and blocks: structure without numbers."""
 
 from locpmap.graphs.graph import Graph
-from locpmap.graphs.grid import Grid, Steps
+from locpmap.graphs.grid import Grid, Steps, ends_of
 
-__all__ = ["Graph", "Grid", "Steps"]
+__all__ = ["Graph", "Grid", "Steps", "ends_of"]

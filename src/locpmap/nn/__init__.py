@@ -22,7 +22,7 @@ from locpmap.nn.fcn import FCN
 from locpmap.nn.head import CRFHead
 from locpmap.nn.network import CRFNetwork
 from locpmap.nn.pseudolikelihood import PseudolikelihoodLoss
-from locpmap.nn.training import Recipe, train
+from locpmap.nn.training import Recipe, choose_device, train
 
 __all__ = [
     "FCN",
@@ -32,6 +32,7 @@ __all__ = [
     "ConsistentLoss",
     "PseudolikelihoodLoss",
     "Recipe",
+    "choose_device",
     "consistent_loss",
     "train",
 ]

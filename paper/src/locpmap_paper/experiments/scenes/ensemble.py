@@ -1,0 +1,102 @@
+"""Two networks asked together: the mean of their logits, with and without the couplings that one of them learned.
+
+A test scene is unseen by both networks of a case, that which scores held-out scenes and that which scores test scenes.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scipy.special import softmax
+
+from locpmap.errors import InputError
+from locpmap.formats import read_model, write_model
+from locpmap_paper.experiments.experiment import Array, Case
+from locpmap_paper.experiments.model import Fits, Fitted, Model, Progress
+from locpmap_paper.experiments.scenes.feature_cache import hash_of
+from locpmap_paper.experiments.scenes.joint import FittedJoint
+from locpmap_paper.experiments.scenes.store import UnaryStore
+from locpmap_paper.experiments.scenes.unaries import ScaledUnaries, SceneUnaries, network_logits, unaries_of
+from locpmap_paper.experiments.stages import digest
+from locpmap_paper.networks.weights import to_arrays
+
+
+class TwoNetworks(SceneUnaries):
+    """Test scenes by both networks, times the number that held-out scenes like best of the one that they have."""
+
+    def __init__(self, base: SceneUnaries, scale: float, seconds: float) -> None:
+        super().__init__(base.case, base.cache, base.stores, {"scale": scale}, seconds)
+        self.scale, self._other = scale, UnaryStore(base.stores["held_out"])
+        self._by_both = frozenset(base.case.names(base.case.test.inputs))
+
+    def scores(self, name: str) -> Array:
+        """Of one scene, (H, W, 8)."""
+        own = super().scores(name)
+        if name not in self._by_both:
+            return own
+        if name not in self._other:
+            raise InputError(f"{self._other.folder} has no scores of scene {name}, expected those of every test scene")
+        return (own + self._other[name]) / 2
+
+    def probability(self, inputs: Array) -> Array:
+        return softmax(self.scale * self.logits(inputs), axis=-1)
+
+    def save(self, path: Path) -> None:
+        write_model(path, {}, {"scale": self.scale, "content": self.content()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoNetworksModel(Model):
+    """Nothing is learned: it needs the networks, and their temperature."""
+
+    features: str = "scene"
+
+    def fit(self, case: Case, store: Fits, device: str, progress: Progress) -> Fitted:
+        began, base = time.perf_counter(), unaries_of(self, store)
+        fit, test = (base.case.names(part.inputs) for part in (case.fit, case.test))
+        network_logits(base.case, fit, test, store, device, progress)
+        return TwoNetworks(base, self._scale(store), time.perf_counter() - began)
+
+    def load(self, path: Path, case: Case, store: Fits, device: str) -> Fitted:
+        found = TwoNetworks(unaries_of(self, store), self._scale(store), 0.0)
+        found.check(path, read_model(path)[1].get("content"))
+        return found
+
+    def _scale(self, store: Fits) -> float:
+        scaled = store.fitted(self.needs[1])
+        assert isinstance(scaled, ScaledUnaries)
+        return scaled.scale
+
+
+class JointBeside(FittedJoint):
+    """The couplings of a network, on the mean of its logits and those of the network alone."""
+
+    def __init__(self, joint: FittedJoint, base: SceneUnaries) -> None:
+        super().__init__(joint.case, joint.coupled, {}, 0.0)
+        self.joint, self.base = joint, base
+
+    def terms(self, number: int) -> tuple[Array, list[Array]]:
+        """Logits and weights of a scene."""
+        logits, weights = self.joint.terms(number)
+        return (logits + self.base.scores(self.case.data.scenes.names[number])) / 2, weights
+
+    def save(self, path: Path) -> None:
+        weights = {name: hash_of(array) for name, array in to_arrays(self.coupled, half=True).items()}
+        write_model(path, {}, {"base": self.base.content(), "joint": digest(weights)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointBesideModel(Model):
+    """Nothing is learned: it needs the joint model, and the unaries."""
+
+    features: str = "scene"
+
+    def fit(self, case: Case, store: Fits, device: str, progress: Progress) -> Fitted:
+        joint: Any = store.fitted(self.needs[1])
+        return JointBeside(joint, unaries_of(self, store))
+
+    def load(self, path: Path, case: Case, store: Fits, device: str) -> Fitted:
+        return self.fit(case, store, device, lambda done, total: None)

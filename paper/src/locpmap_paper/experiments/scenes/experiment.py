@@ -1,0 +1,162 @@
+"""Scene labeling: photographs of any size, eight classes, void pixels.  The paper's third experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from locpmap.errors import InputError
+from locpmap_paper.data.cache import PathLike
+from locpmap_paper.data.scenes import CLASSES, TWINS, VOID, Scenes, thumbnails
+from locpmap_paper.experiments import paper
+from locpmap_paper.experiments.decoders import Listed
+from locpmap_paper.experiments.experiment import Array, Case, Experiment, Part
+from locpmap_paper.experiments.scenes.canvas import on_canvas
+from locpmap_paper.experiments.scenes.split import numbers_of, split_scenes
+
+N_TUNING = 20
+SHRINK = 4  # of the scenes of a smoke run
+GREY = 127  # what lies outside a scene
+UNARIES = {
+    "boosted": "Unaries by gradient boosting on colour, texture, position and context.",
+    "deeplab": "Unaries by a network of 19 convolutions with dilation, as in the paper, trained from scratch.",
+    "pretrained": "Unaries by a feature pyramid on an encoder that was trained on ImageNet.",
+}
+# Scenes that decoders are given which take seconds for one; the others get all.
+LIMITS = {"graph-cut": 10, "perturb-and-max-product": 10}
+
+
+@dataclass(frozen=True)
+class SceneData:
+    """The scenes, and the folder where published weights are, or will be."""
+
+    scenes: Scenes
+    folder: PathLike | None
+
+    @property
+    def files(self) -> tuple[tuple[str, str, int], ...]:
+        """(name, sha256, bytes) of what was read."""
+        return self.scenes.files
+
+
+def _twins(scenes: Scenes, numbers: Array) -> list[int]:
+    """The numbers of scenes that show the same photograph as one of these."""
+    names = {scenes.names[number] for number in numbers}
+    others = {b if a in names else a for a, b in TWINS if a in names or b in names}
+    return [number for number, name in enumerate(scenes.names) if name in others - names]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SceneCase(Case):
+    """One split.  Scenes lie in the upper left corner of a canvas that holds the largest; inputs are their numbers."""
+
+    data: SceneData
+
+    @property
+    def tuning(self) -> Part:
+        """The last held-out scenes: pairwise weights are learned on the first."""
+        some = slice(-N_TUNING, None)
+        return Part(self.held_out.truth[some], self.held_out.inputs[some])
+
+    def names(self, inputs: Array) -> list[str]:
+        """Of scenes by number."""
+        return [self.data.scenes.names[number] for number in inputs]
+
+    def images(self, part: Part) -> Array:
+        """The photographs on canvases (N, H, W, 3), grey outside."""
+        return self.canvas([self.data.scenes[number][1] for number in part.inputs], GREY)
+
+    def outside(self, part: Part) -> Array:
+        """What of the canvases lies beside the scenes."""
+        return self.canvas([np.zeros(self.data.scenes.labels[number].shape, bool) for number in part.inputs], True)
+
+    def canvas(self, arrays: Sequence[Array], fill: Any) -> Array:
+        """Arrays (h, w, ..) of scenes as one (N, H, W, ..), completed with ``fill``."""
+        return on_canvas(arrays, self.experiment.size(self.data), fill)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SceneLabeling(Experiment):
+    """A level is a kind of unaries; a seed decides the split as well."""
+
+    labels: tuple[str, ...] = CLASSES
+    pictured: tuple[int, ...] = (1, 7)  # tree and object, as in the paper's figure
+
+    @property
+    def n_held_out(self) -> int:
+        """A fifth: pairwise weights are learned on what a network says of scenes that it never saw."""
+        return self.n_train // 5
+
+    @property
+    def known_levels(self) -> dict[str, str]:
+        """The kinds of unaries."""
+        return UNARIES
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        """Nothing beside the numbers of scenes."""
+        return {}
+
+    def load(self, folder: Any = None) -> SceneData:
+        """All scenes."""
+        from locpmap_paper import data
+
+        scenes = data.scenes(folder)
+        return SceneData(
+            thumbnails(scenes[: self.n_train + self.n_test], SHRINK, scenes.files) if self.fast else scenes, folder
+        )
+
+    def size(self, data: SceneData) -> tuple[int, int]:
+        """Of the canvas."""
+        height, width = np.max([labels.shape for labels in data.scenes.labels], axis=0).tolist()
+        return height, width
+
+    def case(self, data: SceneData, level: str, seed: int) -> SceneCase:
+        """A seeded split, the same for every kind of unaries, without scenes whose photograph is in a later part."""
+        wanted = self.n_train + self.n_test
+        if len(data.scenes) < wanted:
+            raise InputError(f"the data of {self.name} have {len(data.scenes)} scenes, expected at least {wanted}")
+        split = split_scenes(data.scenes.names, self.n_train, seed=seed)
+        train, test = (np.array(numbers_of(data.scenes, names)) for names in (split.train, split.test[: self.n_test]))
+        held_out = train[self.n_fit :]
+        held_out = held_out[~np.isin(held_out, _twins(data.scenes, test))]
+        fit = train[: self.n_fit]
+        fit = fit[~np.isin(fit, _twins(data.scenes, np.concatenate([held_out, test])))]
+        labels, size = data.scenes.labels, self.size(data)
+
+        def part(numbers: Array) -> Part:
+            return Part(on_canvas([labels[number] for number in numbers], size, VOID), numbers)
+
+        parts = (part(numbers) for numbers in (fit, held_out, test))
+        return SceneCase(self, level, seed, None, *parts, data=data)
+
+    def n_given(self, decoder: Listed, n_test: int) -> int:
+        """All scenes, but for slow decoders."""
+        return min(LIMITS.get(decoder.name, n_test), n_test)
+
+    def smoke(self) -> SceneLabeling:
+        """A few scenes."""
+        return replace(self, n_train=15, n_test=2, n_ablation=1, n_seeds=1, n_at_once=1, fast=True)
+
+
+STANFORD = SceneLabeling(
+    name="stanford",
+    title="Labeling the scenes of Stanford Background",
+    dataset="scenes",
+    n_train=600,
+    n_test=115,
+    n_ablation=20,
+    levels=tuple(UNARIES),
+    n_seeds=3,
+    models=(
+        *("unaries", "scaled", "pl-edges", "pl-colour", "consistent-edges", "consistent-colour", "consistent-far"),
+        *("alike", "alike-edges", "pl-network", "pl-network-edges", "joint", "two-networks", "joint-beside"),
+    ),
+    ablated=(),
+    paper=paper.SCENES,
+    shown=("argmax", "icm", "locpmap", "locpmap-perturbed-conditional", "locpmap-tuned-sites"),
+    n_at_once=8,
+)

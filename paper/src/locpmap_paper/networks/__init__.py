@@ -1,0 +1,1 @@
+"""Networks that only the experiments use, with their published weights."""

@@ -1,0 +1,119 @@
+"""EfficientNet-Lite0: a small image encoder that was trained on ImageNet (Tan and Le, 2019)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from locpmap_paper.data.cache import PathLike
+from locpmap_paper.data.fetch import Progress
+from locpmap_paper.networks.published import published_weights
+from locpmap_paper.networks.weights import take_weights
+
+MEAN, SCALE = 127.0, 128.0  # how the published weights expect their pixels: about -1 to 1
+EPSILON = 1e-3  # of their batch normalisations
+STEM = 32
+
+# Repeats, kernel size, stride, expansion and channels of the blocks of a stage.
+STAGES = (
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
+)
+CHANNELS = (16, 24, 40, 112, 320)  # of the last block at each stride
+STRIDES = (2, 4, 8, 16, 32)
+
+
+class EfficientNetLite0(torch.nn.Module):  # type: ignore[misc]
+    """Feature maps of images at strides 2, 4, 8, 16 and 32; random weights unless :meth:`published` made it.
+
+    Args:
+        drop: How often the last block's residual is left out in training (stochastic depth); earlier ones less often.
+
+    >>> import torch
+    >>> [tuple(level.shape) for level in EfficientNetLite0()(torch.zeros(1, 3, 64, 96))][::2]
+    [(1, 16, 32, 48), (1, 40, 8, 12), (1, 320, 2, 3)]
+    """
+
+    def __init__(self, drop: float = 0.0) -> None:
+        super().__init__()
+        self.stem = _normalised(SameConv(3, STEM, 3, 2))
+        blocks: list[Block] = []
+        before, n_blocks = STEM, sum(stage[0] for stage in STAGES)
+        for repeats, kernel, stride, expansion, channels in STAGES:
+            for repeat in range(repeats):
+                share = drop * len(blocks) / n_blocks
+                blocks.append(Block(before, channels, kernel, stride if repeat == 0 else 1, expansion, share))
+                before = channels
+        self.blocks = torch.nn.ModuleList(blocks)
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """Five maps (N, C, H / stride, W / stride) of images (N, 3, H, W), red, green, blue from 0 to 255.
+
+        Heights and widths are multiples of 32, so that every level covers the same ground.
+        """
+        level = self.stem((images - MEAN) / SCALE)
+        levels = []
+        for block in self.blocks:
+            if block.stride == 2:
+                levels.append(level)
+            level = block(level)
+        return [*levels, level]
+
+    @classmethod
+    def published(
+        cls, *, drop: float = 0.0, folder: PathLike | None = None, progress: Progress | None = None
+    ) -> EfficientNetLite0:
+        """With the weights that were learned on ImageNet, from the cache or fetched (17 MB)."""
+        encoder = cls(drop)
+        weights = published_weights("efficientnet_lite0", folder=folder, progress=progress)
+        take_weights(encoder, weights)
+        return encoder
+
+
+class Block(torch.nn.Module):  # type: ignore[misc]
+    """An inverted residual: widen, convolve every channel by itself, narrow; plus the input where shapes agree."""
+
+    def __init__(self, before: int, after: int, kernel: int, stride: int, expansion: int, drop: float) -> None:
+        super().__init__()
+        inside = before * expansion
+        self.stride, self.drop = stride, drop
+        self.residual = stride == 1 and before == after
+        self.widen = _normalised(SameConv(before, inside, 1)) if expansion > 1 else torch.nn.Identity()
+        self.spread = _normalised(SameConv(inside, inside, kernel, stride, groups=inside))
+        self.narrow = _normalised(SameConv(inside, after, 1), active=False)
+
+    def forward(self, level: Tensor) -> Tensor:
+        change: Tensor = self.narrow(self.spread(self.widen(level)))
+        if not self.residual:
+            return change
+        if self.training and self.drop > 0:
+            kept = torch.rand(len(change), 1, 1, 1, device=change.device) >= self.drop
+            change = change * kept / (1 - self.drop)
+        return level + change
+
+
+class SameConv(torch.nn.Conv2d):  # type: ignore[misc]
+    """A convolution padded as TensorFlow pads even sizes, where the published weights come from: more at the end."""
+
+    def __init__(self, before: int, after: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
+        super().__init__(before, after, kernel, stride, groups=groups, bias=False)
+        total = kernel - stride
+        self.around: tuple[int, ...] = (total // 2, total - total // 2) * 2
+        if stride == 1:  # the same on both sides: then the convolution can do it
+            self.padding, self.around = (total // 2, total // 2), ()
+
+    def forward(self, image: Tensor) -> Tensor:
+        padded = F.pad(image, self.around) if self.around else image
+        result: Tensor = super().forward(padded)
+        return result
+
+
+def _normalised(convolution: SameConv, active: bool = True) -> torch.nn.Sequential:
+    norm = torch.nn.BatchNorm2d(convolution.out_channels, eps=EPSILON)
+    return torch.nn.Sequential(convolution, norm, *([torch.nn.ReLU6()] if active else []))

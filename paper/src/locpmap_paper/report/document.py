@@ -1,0 +1,117 @@
+"""The report as a list of blocks, in the order in which someone who has not read the paper can follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from locpmap_paper.report import duels, findings, sections, strips, tables
+from locpmap_paper.report.blocks import Block, Bullets, Document, Heading, Paragraph, Picture, Section
+from locpmap_paper.report.measures import MEASURES, NLL
+from locpmap_paper.report.pictures import Pictures
+from locpmap_paper.report.record import Level, Model, Record
+
+SUBJECTS = {"digits": "a handwritten digit", "mnist": "a handwritten digit", "caltech": "the silhouette of an object"}
+
+
+def compose(record: Record, pictures: Pictures) -> Document:
+    """Everything that the record says, figures drawn."""
+    protocol = record.protocol
+    seeds = sections.seeds_in_words(record)
+    subtitle = f"{protocol.n_train:,} training and {sections.n_decoded(record):,} test images of "
+    subtitle += f"{protocol.height}×{protocol.width} pixels, {str(protocol.noise).capitalize()} noise, {seeds}"
+    parts = (
+        Section("What was done, and what came out", tuple(_overview(record, pictures))),
+        Section("Beside the paper", tuple(_paper(record))),
+        Section("Every decoder, every way of learning", tuple(sections.decoder_blocks(record, MEASURES))),
+        Section("What it looks like", tuple(_examples(record, pictures))),
+        Section("How far the probabilities can be trusted, and why it works", tuple(sections.curve_blocks(record))),
+        Section("Settings and provenance", tuple(sections.settings_blocks(record))),
+    )
+    return Document(record.title, subtitle, parts)
+
+
+def _overview(record: Record, pictures: Pictures) -> Iterator[Block]:
+    yield from sections.smoke_notice(record)
+    subject = SUBJECTS.get(record.experiment, "an object")
+    yield Paragraph(
+        f"Each picture shows {subject} under so much noise that single pixels say little, and every pixel has to be "
+        f"labelled {' or '.join(record.protocol.labels)}. A conditional random field scores whole labellings, by what "
+        "each pixel shows and by which labels neighbours have; a decoder turns that score into labels. "
+        + sections.LOCPMAP_IN_WORDS
+    )
+    if record.levels and (made := strips.teaser(record, pictures, record.levels[0])) is not None:
+        png, by = made
+        yield Picture(
+            "teaser.png",
+            png,
+            "Noisy input, labels, probability, variance and truth of a few test images",
+            f"{by}: noisy input, decoded labels, probability of {record.protocol.labels[-1]}, its variance, and the "
+            f"truth ({record.levels[0].name} level, {tables.sigma(record.levels[0])}).",
+        )
+    yield Heading("Findings")
+    yield from _findings(record)
+
+
+def _findings(record: Record) -> Iterator[Block]:
+    by_iou, by_nll = findings.verdicts(record), findings.verdicts(record, NLL)
+    yield Paragraph(findings.summary(by_iou))
+    prize = duels.prize_in_words(record)
+    network = "a network of the same kind trained by plain cross-entropy on freshly drawn noise, without any CRF"
+    if prize:
+        yield Paragraph(f"Does LocPMAP, learned jointly with its network, beat {network}?")
+        yield Bullets(tuple(prize))
+    else:
+        yield Paragraph(f"Not in this run: the comparison on the same images with {network}.")
+    if found := duels.duels(record):
+        yield tables.duel_table(found)
+    yield from sections.ranking_blocks(record, by_iou, by_nll)
+
+
+def _paper(record: Record) -> Iterator[Block]:
+    paper = record.protocol.paper
+    if paper is None:
+        yield Paragraph(
+            f"The paper ({sections.CITATION}) has no table for these data; here are our numbers in its form."
+        )
+    else:
+        yield Paragraph(f"The paper ({sections.CITATION}): {paper.setting}.".replace("..", "."))
+    yield Paragraph(
+        "Intersection over union of background (bg), foreground (fg) and their mean, with weights learned by "
+        "pseudolikelihood, as the paper learns them. Raw features are the intensities; deep features come from a small "
+        "fully convolutional network. The best of each column is bold; a dash stands for what the paper does not have."
+    )
+    yield Bullets(tuple((f"{level.name} ({tables.sigma(level)})", level.says) for level in record.levels))
+    if beside := findings.beside_paper(record):
+        yield Paragraph("In short:")
+        yield Bullets(tuple(beside))
+    made = [
+        tables.paper_table(record, level, features) for level in record.levels for features in findings.PAPER_MODELS
+    ]
+    yield from (table for table in made if table is not None)
+    for features, model in findings.PAPER_MODELS.items():
+        if not any(row.model == model for row in record.rows):
+            yield Paragraph(f"The {features} model ({model}) was not run.")
+
+
+def _examples(record: Record, pictures: Pictures) -> Iterator[Block]:
+    for level in record.levels:
+        shown = strips.figure_model(record, pictures, level)
+        if shown is None:
+            yield Paragraph(f"There are no pictures of LocPMAP at the {level.name} level.")
+            continue
+        yield _figure_one(record, pictures, level, shown, "The paper's Figure 1")
+        joint = f"{level.name}/{duels.PRIZE}/locpmap/labels"
+        if joint in pictures and shown.name != duels.PRIZE:
+            yield _figure_one(record, pictures, level, record.model(duels.PRIZE), "The same images, learned jointly")
+
+
+def _figure_one(record: Record, pictures: Pictures, level: Level, shown: Model, title: str) -> Picture:
+    return Picture(
+        f"figure-1-{sections.slug(level.name)}-{sections.slug(shown.name)}.png",
+        strips.figure_one(record, pictures, level, shown),
+        f"Input, network, ICM, LocPMAP, true mask, probability and variance, {level.name} level, {shown.title}",
+        f"{title}, {level.name} level ({tables.sigma(level)}), seed {record.protocol.seeds[0]}: ICM "
+        f"and LocPMAP on the model “{shown.title}”, then the probability of {record.protocol.labels[-1]} and its "
+        "variance, p(1 − p). FCN is a network trained by itself, another model. IoU is that of the tables above, the"
+        " mean over seeds.",
+    )

@@ -1,0 +1,87 @@
+"""LocPMAP on deep models against a plain network: is the random field worth having?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from locpmap_paper.report.findings import SURE, spoken, standard_errors
+from locpmap_paper.report.measures import MEAN_IOU, NLL, THIN, Measure, share, signed
+from locpmap_paper.report.record import Decoder, Level, Model, Record
+from locpmap_paper.report.statistics import Estimate
+
+NETWORK = ("ce-fresh", "argmax")  # plain cross-entropy on freshly drawn noise, each pixel by itself
+PRIZE = "deep-consistent"  # learned jointly; its variants begin with the same name
+FORM = "locpmap-conditional"  # what consistent learning fits: one form for all, not the best on the test images
+
+
+@dataclass(frozen=True)
+class Duel:
+    """One form of LocPMAP on one model against the network at one level: paired differences, LocPMAP - network."""
+
+    level: Level
+    model: Model
+    form: Decoder
+    iou: Estimate | None
+    nll: Estimate | None
+
+
+def duels(record: Record) -> list[Duel]:
+    """Every deep model's LocPMAP against the plain network, where both were given the same images."""
+    found = []
+    for model in record.models:
+        for level in record.levels:
+            if model.features == "deep" and _comparable(record, level, model):
+                ours = (model.name, FORM)
+                iou, nll = (record.difference(level.name, ours, NETWORK, m.value) for m in (MEAN_IOU, NLL))
+                found.append(Duel(level, model, record.decoder(FORM), iou, nll))
+    return found
+
+
+def _comparable(record: Record, level: Level, model: Model) -> bool:
+    if all(decoder.name != FORM for decoder in record.decoders_of(level.name, model.name)):
+        return False
+    return record.n_images(level.name, model.name, FORM) == record.n_images(level.name, *NETWORK)
+
+
+def prize_in_words(record: Record) -> list[tuple[str, str]]:
+    """Per level, whether the jointly and consistently learned LocPMAP beats the plain network, and how surely."""
+    return [
+        (f"{duel.model.title}, {duel.level.name} level", _in_words(duel, record))
+        for duel in duels(record)
+        if duel.model.name.startswith(PRIZE)
+    ]
+
+
+def _in_words(duel: Duel, record: Record) -> str:
+    if duel.iou is None or duel.nll is None:
+        return f"no seed has both {spoken(duel.form)} and the network, so they cannot be compared."
+    higher, lower = duel.iou.mean > 0, duel.nll.mean < 0
+    sure = all(each.is_beyond(SURE) for each in (duel.iou, duel.nll))
+    if higher and lower:
+        answer = "yes, in both" if sure else f"yes, in both, {_doubt(duel)}"
+    elif higher or lower:
+        answer = f"only in {'mean IoU, not in NLL' if higher else 'NLL, not in mean IoU'}"
+    else:
+        answer = "no, in neither"
+    iou = _against(duel, record, MEAN_IOU, duel.iou)
+    nll = _against(duel, record, NLL, duel.nll)
+    return f"{answer}. {spoken(duel.form)} has a mean IoU of {iou} and a negative log-likelihood of {nll}."
+
+
+def _doubt(duel: Duel) -> str:
+    if duel.iou is not None and duel.iou.error is None:
+        return "but on one seed, so that nobody knows how surely"
+    return "but not in both by more than two standard errors"
+
+
+def _against(duel: Duel, record: Record, measure: Measure, change: Estimate) -> str:
+    """Ours against the network's, and the paired difference."""
+    ours = record.estimate(duel.level.name, duel.model.name, duel.form.name, measure.value)
+    theirs = record.estimate(duel.level.name, *NETWORK, measure.value)
+    assert ours is not None  # there is a difference, so both are there
+    assert theirs is not None
+    text = f"{share(ours.mean)} against the network's {share(theirs.mean)} ({signed(change.mean)}"
+    if change.error is None:
+        return f"{text} on one seed)"
+    counted = "" if change.errors is None else f", {standard_errors(change.errors)}"
+    return f"{text}{THIN}±{THIN}{share(change.error)}{counted})"

@@ -1,0 +1,256 @@
+"""Which decoder is first, by how much, and where LocPMAP is not: read off the numbers and said in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from locpmap_paper.report.measures import MEAN_IOU, Measure, plus_minus, share
+from locpmap_paper.report.record import Decoder, Level, Model, Record
+from locpmap_paper.report.statistics import Estimate
+
+OURS = "locpmap"  # the family of LocPMAP's forms
+TUNED = "locpmap-tuned"  # and what begins like it
+SURE = 2.0  # standard errors from which a difference is called one
+MANY = 100.0
+PAPER_MODELS = {"raw": "raw-pl", "deep": "deep-pl"}  # the paper's two kinds of features, our names of the models
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A decoder with its mean over seeds, and on how many images."""
+
+    decoder: Decoder
+    value: Estimate
+    n_images: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The ranking of one model's decoders at one level, by one measure.
+
+    ``place`` names model and level in words.  ``lead`` is the paired difference best - rival, positive where LocPMAP is
+    better; ``ahead`` are the decoders that beat LocPMAP's form, the best of them first; ``partial`` those that would,
+    but on too few images to be ranked.
+    """
+
+    level: Level
+    model: Model
+    place: str
+    best: Contender
+    rival: Contender | None
+    lead: Estimate | None
+    ahead: tuple[Contender, ...]
+    partial: tuple[Contender, ...]
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no other decoder beats LocPMAP."""
+        return not self.ahead
+
+
+def verdicts(record: Record, measure: Measure = MEAN_IOU) -> list[Verdict]:
+    """One per level and model that LocPMAP was given to."""
+    found = (judge(record, level, model, measure) for model in record.models for level in record.levels)
+    return [verdict for verdict in found if verdict is not None]
+
+
+def judge(record: Record, level: Level, model: Model, measure: Measure = MEAN_IOU) -> Verdict | None:
+    """Rank the decoders of one cell; None where LocPMAP has no such measure there."""
+    ranked = sorted(
+        _contenders(record, level, model, measure),
+        key=lambda each: -each.value.mean if measure.larger_is_better else each.value.mean,
+    )
+    whole = [each for each in ranked if record.is_ranked(level.name, model.name, each.decoder.name)]
+    ours = [each for each in whole if _is_ours(each.decoder)]
+    if not ours:
+        return None
+    # The form that held-out images chose, where there is one: no form is to be chosen by the test images.
+    tuned = [each for each in ours if is_tuned(each.decoder)]
+    best = min(tuned or ours[:1], key=lambda each: record.decoders.index(each.decoder))
+    others = [each for each in whole if not _is_ours(each.decoder)]
+    partial = [each for each in ranked if each not in whole and not _is_ours(each.decoder)]
+    rival = others[0] if others else None
+    lead = None
+    if rival is not None:
+        left, right = (model.name, best.decoder.name), (model.name, rival.decoder.name)
+        lead = record.difference(level.name, left, right, measure.value)
+        if lead is not None and not measure.larger_is_better:
+            lead = Estimate(-lead.mean, lead.error, lead.n)
+
+    def beats(each: Contender) -> bool:
+        alike = measure.show(each.value.mean) == measure.show(best.value.mean)  # what prints alike is a tie
+        return measure.better(each.value.mean, best.value.mean) and not alike
+
+    place = f"{model.title}, {record.place(level)}"
+    ahead, unsure = tuple(filter(beats, others)), tuple(filter(beats, partial))
+    return Verdict(level, model, place, best, rival, lead, ahead, unsure)
+
+
+def _contenders(record: Record, level: Level, model: Model, measure: Measure) -> Iterator[Contender]:
+    for decoder in record.decoders_of(level.name, model.name):
+        value = record.estimate(level.name, model.name, decoder.name, measure.value)
+        if value is not None:
+            yield Contender(decoder, value, record.n_images(level.name, model.name, decoder.name))
+
+
+def spoken(decoder: Decoder) -> str:
+    """The title as part of a sentence: what follows a comma goes into brackets."""
+    head, _, rest = decoder.title.partition(", ")
+    return f"{head} ({rest})" if rest else head
+
+
+def capital(text: str) -> str:
+    """The text as the beginning of a sentence."""
+    return text[:1].upper() + text[1:]
+
+
+def listed(names: Sequence[str], last: str = "and") -> str:
+    """One, the other and the third.
+
+    >>> listed(["ICM", "LBP", "Gibbs"]), listed(["ICM", "LBP"], "or"), listed(["ICM"])
+    ('ICM, LBP and Gibbs', 'ICM or LBP', 'ICM')
+    """
+    return f"{', '.join(names[:-1])} {last} {names[-1]}" if len(names) > 1 else "".join(names)
+
+
+def is_tuned(decoder: Decoder) -> bool:
+    """Whether held-out images chose this form of LocPMAP."""
+    return decoder.name.startswith(TUNED)
+
+
+def firsts(found: list[Verdict]) -> list[tuple[str, str]]:
+    """Who is first: every model and level with a sentence."""
+    return [(verdict.place, _in_words(verdict)) for verdict in found]
+
+
+def _in_words(verdict: Verdict) -> str:
+    best, rival = verdict.best, verdict.rival
+    if rival is None:
+        return f"{spoken(best.decoder)} reaches {plus_minus(best.value)}; no other decoder was run."
+    if _level(verdict):
+        names = f"{spoken(best.decoder)} and {spoken(rival.decoder)}"
+        return f"{names} are level with {share(best.value.mean)} ({distance(verdict.lead)}{_images(best, rival)})."
+    first, second = (best, rival) if verdict.is_first else (rival, best)
+    name = spoken(second.decoder) if verdict.is_first else f"LocPMAP's form, {spoken(second.decoder)},"
+    return (
+        f"{spoken(first.decoder)} is first with {plus_minus(first.value)}; {name} follows with "
+        f"{share(second.value.mean)} ({distance(verdict.lead)}{_against(verdict)}{_images(first, second)})."
+    )
+
+
+def _level(verdict: Verdict) -> bool:
+    """Whether LocPMAP and the best of the others print alike."""
+    rival = verdict.rival
+    return rival is not None and share(verdict.best.value.mean) == share(rival.value.mean)
+
+
+def _against(verdict: Verdict) -> str:
+    """A warning where the seeds that both have say the contrary of the means over all seeds of each."""
+    if verdict.lead is None or verdict.lead.mean == 0 or (verdict.lead.mean > 0) == verdict.is_first:
+        return ""
+    return ", but the other way round on the seeds that both have"
+
+
+def _images(left: Contender, right: Contender) -> str:
+    """A warning where two decoders were not given the same images."""
+    if left.n_images == right.n_images:
+        return ""
+    return f"; on the first {left.n_images:,} and {right.n_images:,} images"
+
+
+def unranked(found: list[Verdict]) -> list[tuple[str, str]]:
+    """Decoders that got further than LocPMAP, but were given fewer images: too few to rank them, enough to say so."""
+    items: dict[str, list[str]] = {}
+    for verdict in found:
+        for each in verdict.partial:
+            numbers = f"{share(each.value.mean)} on {each.n_images:,} images"
+            items.setdefault(verdict.place, []).append(
+                f"{spoken(each.decoder)} has {numbers}, LocPMAP {share(verdict.best.value.mean)} on "
+                f"{verdict.best.n_images:,}"
+            )
+    return [(place, f"{'; '.join(cells)}.") for place, cells in items.items()]
+
+
+def distance(lead: Estimate | None) -> str:
+    """A difference and how sure it is."""
+    if lead is None:
+        return "no seed has both"
+    gap = share(abs(lead.mean))
+    size = f"a gap of {gap}" if float(gap) else "a gap of less than .0001"
+    if lead.n == 1:
+        return f"{size} on one seed"
+    if lead.errors is None:
+        return f"{size}, the same on all {lead.n} seeds"
+    return f"{size}, {standard_errors(lead.errors)}{'' if abs(lead.errors) >= SURE else ': no clear difference'}"
+
+
+def standard_errors(count: float) -> str:
+    """How many they are; with a few seeds more digits would mean nothing."""
+    size = abs(count)
+    if size > MANY:
+        return f"more than {MANY:.0f} standard errors"
+    return f"{size:.0f} standard errors" if size >= 10 else f"{size:.1f} standard errors"
+
+
+def summary(found: list[Verdict]) -> str:
+    """How often LocPMAP is first, in one sentence."""
+    if not found:
+        return "LocPMAP was not run, so there is nothing to rank."
+    firsts = [verdict for verdict in found if verdict.is_first]
+    sure = [v for v in firsts if v.lead is not None and v.lead.mean > 0 and v.lead.is_beyond(SURE)]
+    text = f"Of the {len(found)} combinations of a learned model and a noise level, LocPMAP is first in "
+    text += f"mean IoU in {'all' if len(firsts) == len(found) else len(firsts)}"
+    if level := sum(map(_level, firsts)):
+        text += f" ({level} of them level with another to the digits shown)"
+    if firsts and any(v.lead is not None and v.lead.n > 1 for v in firsts):
+        text += f", in {len(sure)} of them by more than two standard errors"
+    unequal = [v for v in found if v.rival is not None and v.rival.n_images != v.best.n_images]
+    if unequal:
+        text += (
+            f". In {len(unequal)} of the {len(found)} the two that are compared were not given the same number of"
+            " images, as said below; the standard errors are over seeds and do not cover that"
+        )
+    return f"{text}."
+
+
+def defeats(found: list[Verdict], measure: Measure) -> list[tuple[str, str]]:
+    """Every cell where another decoder beats LocPMAP: the cell, and who by how much."""
+    return [(verdict.place, _defeat(verdict, measure)) for verdict in found if not verdict.is_first]
+
+
+def _defeat(verdict: Verdict, measure: Measure) -> str:
+    names = [f"{spoken(each.decoder)} with {share(each.value.mean)}" for each in verdict.ahead]
+    verb, best = "beats" if len(names) == 1 else "beat", verdict.best
+    return (
+        f"{listed(names)} {verb} LocPMAP's form, {spoken(best.decoder)} with {share(best.value.mean)}, in "
+        f"{measure.title} (between it and the best {distance(verdict.lead)}{_images(best, verdict.ahead[0])})."
+    )
+
+
+def beside_paper(record: Record) -> list[tuple[str, str]]:
+    """LocPMAP's mean IoU in the paper and here, per level and features."""
+    paper = record.protocol.paper
+    found = {(verdict.level.name, verdict.model.name): verdict for verdict in verdicts(record)}
+    items = []
+    for level in record.levels:
+        for features, model in PAPER_MODELS.items():
+            theirs = {} if paper is None else paper.raw if features == "raw" else paper.deep
+            plain = next(
+                (decoder for decoder in record.decoders if decoder.paper in theirs and _is_ours(decoder)), None
+            )
+            verdict = found.get((level.name, model))
+            if plain is None or verdict is None:
+                continue
+            before = theirs[str(plain.paper)][-1]
+            text = f"the paper's LocPMAP has .{round(before * 1000):03d}"
+            if (value := record.estimate(level.name, model, plain.name, MEAN_IOU.value)) is not None:
+                text += f", ours in the same form {plus_minus(value)}"
+            if verdict.best.decoder != plain:
+                text += f", as {spoken(verdict.best.decoder)} {plus_minus(verdict.best.value)}"
+            items.append((f"{features} features, {level.name} level".capitalize(), f"{text}."))
+    return items
+
+
+def _is_ours(decoder: Decoder) -> bool:
+    return decoder.family == OURS

@@ -1,0 +1,91 @@
+"""Whether doubt is where the errors are: pixels ranked by variance, and the share of errors found on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap_paper.report.drawing import Figure, png, styled
+from locpmap_paper.report.findings import OURS, judge
+from locpmap_paper.report.pictures import Pictures
+from locpmap_paper.report.record import Decoder, Level, Model, Record
+from locpmap_paper.report.scene_images import errors
+
+LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5A5A5A", "#000000")
+DASHES = ("-", (0, (5, 1.5)))
+
+
+@dataclass(frozen=True)
+class Found:
+    """Of one form of LocPMAP: the share of the errors among the most variable share of the pixels."""
+
+    model: Model
+    form: Decoder
+    pixels: npt.NDArray[np.float64]
+    errors: npt.NDArray[np.float64]
+    error_rate: float
+
+    def among(self, share: float) -> float:
+        """The share of the errors among that share of the pixels."""
+        return float(np.interp(share, self.pixels, self.errors))
+
+
+def ranked(
+    variance: npt.NDArray[Any], wrong: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
+    """Shares of pixels and of errors, from the most variable pixels down; None where there is no error.
+
+    Pixels of equal variance are taken together, so that no order among them flatters anyone.
+
+    >>> ranked(np.array([0.0, 0.5, 0.5, 0.0]), np.array([False, True, False, False]))
+    (array([0. , 0.5, 1. ]), array([0., 1., 1.]))
+    """
+    values, place = np.unique(variance, return_inverse=True)
+    pixels = np.cumsum(np.bincount(place.ravel(), minlength=values.size)[::-1])
+    found = np.cumsum(np.bincount(place.ravel(), weights=wrong.ravel(), minlength=values.size)[::-1])
+    if not wrong.any():
+        return None
+    return np.append(0.0, pixels / pixels[-1]), np.append(0.0, found / found[-1])
+
+
+def found_errors(record: Record, pictures: Pictures, level: Level) -> list[Found]:
+    """Of each model, over all pictured scenes: by LocPMAP's form that stands for it, else by the first pictured."""
+    lines = []
+    for model in record.models:
+        form = _pictured_form(record, pictures, level, model)
+        if form is None:
+            continue
+        name = f"{level.name}/{model.name}/{form.name}"
+        wrong, known = errors(pictures[f"{name}/labels"], pictures[f"{level.name}/truth"], len(record.protocol.labels))
+        variance = pictures[f"{name}/variance"]
+        known &= np.isfinite(variance)
+        curve = ranked(variance[known], wrong[known]) if known.any() else None
+        if curve is not None:
+            lines.append(Found(model, form, *curve, float(wrong[known].mean())))
+    return lines
+
+
+def _pictured_form(record: Record, pictures: Pictures, level: Level, model: Model) -> Decoder | None:
+    verdict = judge(record, level, model)
+    forms = [] if verdict is None else [verdict.best.decoder]
+    forms += [decoder for decoder in record.decoders if decoder.family == OURS]
+    names = {form.name: f"{level.name}/{model.name}/{form.name}" for form in forms}
+    there = (form for form in forms if all(f"{names[form.name]}/{kind}" in pictures for kind in ("labels", "variance")))
+    return next(there, None)
+
+
+def draw_found(lines: list[Found]) -> bytes:
+    """A line per model over the diagonal, on which doubt would be blind."""
+    with styled():
+        figure = Figure(figsize=(7.4, 3.6), layout="constrained")
+        axis = figure.subplots()
+        axis.plot([0, 100], [0, 100], color="#52606d", linewidth=1, linestyle=":", label="at random")
+        for n, line in enumerate(lines):
+            (drawn,) = axis.plot(100 * line.pixels, 100 * line.errors, linewidth=1.7, label=line.model.title)
+            drawn.set(color=LINES[n % len(LINES)], linestyle=DASHES[n // len(LINES) % len(DASHES)])
+        axis.set(xlim=(0, 100), ylim=(0, 101), xlabel="most variable pixels, %", ylabel="errors among them, %")
+        figure.legend(loc="outside right upper")
+        return png(figure)

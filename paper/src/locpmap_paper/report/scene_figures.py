@@ -1,0 +1,142 @@
+"""The figures of scenes: the paper's Figures 2 and 3, and where the errors are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from locpmap_paper.report.pictures import Pictures
+from locpmap_paper.report.record import Decoder, Level, Model, Record
+from locpmap_paper.report.scene_duels import UNARIES
+from locpmap_paper.report.scene_grid import GridColumn, draw_grid
+from locpmap_paper.report.scene_images import Image, coloured, errors, legend_of, marked, windows
+from locpmap_paper.report.scene_tables import PAPER_MODEL
+from locpmap_paper.report.strips import VOTE_VARIANCE, best_pictured, overlap
+
+PAPERS = ("icm", "locpmap")  # the decoders of the paper's Figure 2
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """The pictured scenes of one level, and the columns that can be made of them."""
+
+    record: Record
+    pictures: Pictures
+    level: Level
+
+    @cached_property
+    def _windows(self) -> list[tuple[slice, slice]]:
+        return windows(self.pictures, self.level)
+
+    @property
+    def _n_labels(self) -> int:
+        return len(self.record.protocol.labels)
+
+    def _cut(self, images: Image, scenes: list[int]) -> list[Image]:
+        """Some of the scenes, without the canvas around them."""
+        return [images[n][self._windows[n]] for n in scenes]
+
+    def _of(self, name: str) -> Image:
+        return self.pictures[f"{self.level.name}/{name}"]
+
+    def first(self, n_scenes: int) -> list[int]:
+        """So many scenes, or all."""
+        return list(range(min(n_scenes, len(self._windows))))
+
+    def with_pictured(self, n_scenes: int) -> list[int]:
+        """Scenes that show most of the rarest label whose probability is pictured."""
+        truth, pictured = self._of("truth"), self.record.protocol.pictured
+        sizes = np.array([(truth == label).sum(axis=(1, 2)) for label in pictured]).min(axis=0)
+        return sorted(np.argsort(-sizes, kind="stable")[:n_scenes].tolist())
+
+    def photographs(self, scenes: list[int]) -> GridColumn:
+        """What went in."""
+        return GridColumn("Input\n", self._cut(self._of("input"), scenes))
+
+    def labels(self, name: str, title: str, scenes: list[int]) -> list[GridColumn]:
+        """The labels under that name in colours; none where they are not pictured."""
+        labels = self.pictures.get(f"{self.level.name}/{name}")
+        if labels is None:
+            return []
+        shown = [coloured(image, self._n_labels) for image in self._cut(labels, scenes)]
+        return [GridColumn(title, shown, smooth=False)]
+
+    def decoded(self, model: str, decoder: str, title: str, scenes: list[int]) -> list[GridColumn]:
+        """A decoder's labels, with its mean IoU in the title."""
+        value = overlap(self.record, self.level.name, model, decoder)
+        return self.labels(f"{model}/{decoder}/labels", f"{title}\n{value}", scenes)
+
+    def variance(self, name: str, scenes: list[int]) -> list[GridColumn]:
+        """The whole variance of each pixel: the sum over labels of p(1 - p)."""
+        variance = self.pictures.get(f"{self.level.name}/{name}/variance")
+        top = 1 - 1 / self._n_labels
+        title = f"Variance\n0 to {top:.3g}"
+        return [] if variance is None else [_scaled(title, self._cut(variance, scenes), "magma", top)]
+
+    def errors(self, name: str, scenes: list[int]) -> list[GridColumn]:
+        """Photographs with the wrong pixels marked."""
+        labels = self.pictures.get(f"{self.level.name}/{name}/labels")
+        if labels is None:
+            return []
+        wrong, known = errors(labels, self._of("truth"), self._n_labels)
+        parts = (self._cut(images, scenes) for images in (self._of("input"), wrong, known))
+        return [GridColumn("Errors\nin red", [marked(*scene) for scene in zip(*parts, strict=True)], smooth=False)]
+
+    def of_labels(self, name: str, scenes: list[int]) -> list[GridColumn]:
+        """Probability p and variance p(1 - p) of each pictured label."""
+        columns = []
+        for place, label in enumerate(self.record.protocol.pictured):
+            title = self.record.protocol.labels[label].capitalize()
+            shown = [
+                image[..., place].astype(np.float32) for image in self._cut(self._of(f"{name}/probability"), scenes)
+            ]
+            columns.append(_scaled(f"{title}\nprobability, 0 to 1", shown, "viridis", 1.0))
+            spread = [image * (1 - image) for image in shown]
+            columns.append(_scaled(f"{title}\nvariance, 0 to {VOTE_VARIANCE:g}", spread, "magma", VOTE_VARIANCE))
+        return columns
+
+    def best(self) -> tuple[Model, Decoder] | None:
+        """The model and form of LocPMAP that the figures of doubt show."""
+        return best_pictured(self.record, self.pictures, self.level)
+
+    def teaser(self, model: Model, form: Decoder, n_scenes: int = 3) -> bytes:
+        """The whole job in one picture."""
+        scenes, name = self.first(n_scenes), f"{model.name}/{form.name}"
+        columns = [self.photographs(scenes), *self.labels(f"{name}/labels", "Labels\n", scenes)]
+        columns += [*self.variance(name, scenes), *self.labels("truth", "Truth\n", scenes)]
+        return draw_grid(columns, self._legend)
+
+    def figure_two(self, model: Model, form: str, title: str, n_scenes: int = 6) -> bytes:
+        """The paper's Figure 2: input, unaries, ICM, LocPMAP in one form, truth."""
+        scenes = self.first(n_scenes)
+        columns = [self.photographs(scenes), *self.decoded(*UNARIES, "Unaries' argmax", scenes)]
+        columns += self.decoded(model.name, PAPERS[0], "ICM", scenes)
+        columns += [*self.decoded(model.name, form, title, scenes), *self.labels("truth", "Truth\n", scenes)]
+        return draw_grid(columns, self._legend)
+
+    def papers_model(self) -> Model | None:
+        """The model of Figure 2: the paper's where LocPMAP's labels are pictured, else the first that has them."""
+        there = [m for m in self.record.models if f"{self.level.name}/{m.name}/{PAPERS[1]}/labels" in self.pictures]
+        return min(there, key=lambda model: model.name != PAPER_MODEL, default=None)
+
+    def figure_three(self, model: Model, form: Decoder, n_scenes: int = 4) -> bytes:
+        """The paper's Figure 3: probability and variance of some labels beside the input."""
+        scenes = self.with_pictured(n_scenes)
+        return draw_grid([self.photographs(scenes), *self.of_labels(f"{model.name}/{form.name}", scenes)])
+
+    def where_errors_are(self, model: Model, form: Decoder, n_scenes: int = 4) -> bytes:
+        """Input, labels, errors and variance side by side."""
+        scenes, name = self.first(n_scenes), f"{model.name}/{form.name}"
+        columns = [self.photographs(scenes), *self.labels(f"{name}/labels", "Labels\n", scenes)]
+        columns += [*self.labels("truth", "Truth\n", scenes), *self.errors(name, scenes), *self.variance(name, scenes)]
+        return draw_grid(columns, self._legend)
+
+    @property
+    def _legend(self) -> list[tuple[str, str]]:
+        return legend_of(self.record.protocol.labels)
+
+
+def _scaled(title: str, images: list[Image], colours: str, top: float) -> GridColumn:
+    return GridColumn(title, [image.astype(np.float32) for image in images], colours, (0.0, top))

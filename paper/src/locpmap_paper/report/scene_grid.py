@@ -1,0 +1,59 @@
+"""A grid of images of different sizes: a row per scene, a column per way to look at it, a legend of colours below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.patches import Patch
+
+from locpmap_paper.report.drawing import Figure, png, styled
+from locpmap_paper.report.scene_images import Image
+
+WIDTH = 10.0  # inches: the width of the page
+TITLE, LEGEND, GAP = 0.44, 0.34, 0.06  # inches: two lines above, one below, between images
+TALLEST = 1.1  # a row is at most so many times as tall as a column is wide
+LARGEST = 3.0  # inches: a column's width, where there are few
+
+
+@dataclass(frozen=True)
+class GridColumn:
+    """A column: colours (H, W, 3), or numbers (H, W) on a fixed scale; shrunk smoothly, but for colours of labels."""
+
+    title: str
+    images: Sequence[Image]
+    colours: str = "gray"
+    limits: tuple[float, float] = (0.0, 1.0)
+    smooth: bool = True
+
+
+def draw_grid(columns: Sequence[GridColumn], legend: Sequence[tuple[str, str]] = ()) -> bytes:
+    """All columns side by side, as wide as the page."""
+    across = min(LARGEST, (WIDTH - GAP * (len(columns) - 1)) / len(columns))
+    shapes = [image.shape[:2] for image in columns[0].images]
+    tall = [across * min(TALLEST, height / width) for height, width in shapes]
+    wide = across * len(columns) + GAP * (len(columns) - 1)
+    below = LEGEND if legend else 0.0
+    high = TITLE + sum(tall) + GAP * (len(tall) - 1) + below
+    with styled():
+        figure = Figure(figsize=(wide, high))
+        top = high - TITLE
+        for row, height in enumerate(tall):
+            for n, column in enumerate(columns):
+                left = n * (across + GAP)
+                axis = figure.add_axes((left / wide, (top - height) / high, across / wide, height / high))
+                low, upper = column.limits
+                how = "antialiased" if column.smooth else "nearest"
+                axis.imshow(column.images[row], cmap=column.colours, vmin=low, vmax=upper, interpolation=how)
+                axis.set_axis_off()
+                if row == 0:
+                    middle = (left + across / 2) / wide
+                    figure.text(middle, (top + 0.05) / high, column.title, ha="center", va="bottom", fontsize=9)
+            top -= height + GAP
+        if legend:
+            patches = [Patch(facecolor=colour, edgecolor="#9aa5b1", linewidth=0.5) for _, colour in legend]
+            names = [name for name, _ in legend]
+            figure.legend(
+                patches, names, loc="lower center", ncols=len(names), handlelength=1.1, columnspacing=1.3, borderpad=0
+            )
+        return png(figure)

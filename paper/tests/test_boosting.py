@@ -1,0 +1,235 @@
+"""Boosted unaries on made scenes: they learn, are calibrated, never see their own labels, and resume."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("skimage")
+pytest.importorskip("sklearn")
+
+from PIL import Image
+
+from locpmap.errors import InputError
+from locpmap_paper import data
+from locpmap_paper.data.scenes import VOID, Scenes
+from locpmap_paper.experiments.scenes import boosted_unaries as module
+from locpmap_paper.experiments.scenes.boosted_unaries import FAST, boosted_unaries
+from locpmap_paper.experiments.scenes.boosting import LEAST, Boosting, count_labels, draw_pixels, learn
+from locpmap_paper.experiments.scenes.split import Split, split_scenes
+from locpmap_paper.experiments.scenes.store import UnaryStore
+
+threadpoolctl = pytest.importorskip("threadpoolctl")  # comes with scikit-learn
+
+BESIDE = Path(__file__).parents[3] / "shared" / "data"
+COLOURS = {0: (120, 170, 240), 3: (60, 150, 50), 7: (190, 40, 40)}
+SPLIT = Split(tuple("abcdefgh"), tuple("xy"))
+AS_DRAWN = replace(FAST, boosting=replace(FAST.boosting, balance=0.0))
+
+
+def made_scenes(spoiled: str = "") -> Scenes:
+    """Sky over grass with an object between, and some void; the labels of the spoiled scenes are wrong."""
+    photographs, labels = {}, {}
+    for k, name in enumerate((*SPLIT.train, *SPLIT.test)):
+        generator = np.random.default_rng(k)
+        truth = np.zeros((36, 48), np.int8)
+        truth[generator.integers(14, 22) :] = 3
+        left = generator.integers(5, 30)
+        truth[12:26, left : left + 12] = 7
+        image = np.array([COLOURS.get(label, (0, 0, 0)) for label in range(8)])[truth] + generator.normal(
+            0, 8, (36, 48, 3)
+        )
+        stream = io.BytesIO()
+        Image.fromarray(image.clip(0, 255).astype(np.uint8)).save(stream, "JPEG", quality=95)
+        truth[:2, :2] = VOID
+        photographs[name] = stream.getvalue()
+        labels[name] = np.where(truth == VOID, VOID, 7 - truth) if name in spoiled else truth
+    return Scenes(photographs, labels)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Trees this small are grown faster by one thread than by several that wait for each other."""
+    with threadpoolctl.threadpool_limits(1):
+        yield
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, UnaryStore]:
+    folder = tmp_path_factory.mktemp("boosted")
+    return folder, boosted_unaries(made_scenes(), SPLIT, folder=folder, fast=True)
+
+
+class Note:
+    """Notes what it is told, and interrupts at a chosen moment."""
+
+    def __init__(self, stop: str = "") -> None:
+        self.stop, self.titles, self.steps = stop, [""], [(0, 0)]
+        self.stages = [(0, 0)]
+
+    def stage(self, done: int, total: int, title: str) -> None:
+        self.titles.append(title)
+        self.stages.append((done, total))
+
+    def step(self, done: int, total: int) -> None:
+        self.steps.append((done, total))
+        if self.stop == self.titles[-1] and done == 2:
+            raise KeyboardInterrupt
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.npy"))}
+
+
+def with_features_of(finished: Path, folder: Path) -> None:
+    """They depend on no label."""
+    shutil.copytree(finished / "features", folder / "features")
+
+
+# the sample and the classifier
+
+
+def test_void_pixels_are_never_drawn_and_weights_count() -> None:
+    labels = np.array([VOID] * 50 + [0] * 90 + [1] * 10)
+    weights = np.array([1.0, 9.0])
+    drawn = draw_pixels(labels, weights, 4000, np.random.default_rng(0))
+    assert (labels[drawn] != VOID).all()
+    share = np.mean(labels[drawn] == 1)
+    assert abs(share - 0.5) < 5 * np.sqrt(0.25 / 4000)
+    assert len(draw_pixels(np.full(5, VOID), weights, 10, np.random.default_rng(0))) == 0
+
+
+def test_labels_are_counted_without_void() -> None:
+    assert count_labels(np.array([[VOID, 2], [2, 7]], np.int8)).tolist() == [0, 0, 2, 0, 0, 0, 0, 1]
+
+
+def test_probabilities_are_calibrated_to_the_natural_shares() -> None:
+    """Two classes, 9 to 1 in nature and 1 to 1 in the sample: where both occur, nature decides."""
+    generator = np.random.default_rng(0)
+    labels = np.repeat([0, 5], 3000)
+    coins = generator.integers(0, 2, (6000, 2))
+    features = (coins[:, 0] + 2 * coins[:, 1] * (labels == 5))[:, None].astype(float)
+    natural = np.zeros(8)
+    natural[[0, 5]] = 900, 100
+    classifier = learn(features, labels, natural, Boosting(n_rounds=60, least_in_leaf=20, penalty=0.0))
+    seen = classifier(np.array([[0.0], [3.0]]))
+    zeros = [0.9 * np.mean(features[labels == 0] == 0), 0.1 * np.mean(features[labels == 5] == 0)]  # 0.45 and 0.025
+    assert seen[0, 5] == pytest.approx(zeros[1] / sum(zeros), rel=0.05)
+    assert seen[1, 5] > 0.99
+    np.testing.assert_allclose(seen.sum(axis=1), 1, rtol=1e-6)
+    assert seen.min() >= 0.99 * LEAST
+    assert (seen[:, [1, 2, 3, 4, 6, 7]] < 1.01 * LEAST).all()  # classes that the sample does not have
+
+
+def test_one_class_cannot_be_learned() -> None:
+    with pytest.raises(InputError, match=r"labels \[3\], expected at least two"):
+        learn(np.zeros((4, 1)), np.full(4, 3), np.ones(8), Boosting())
+
+
+# the whole
+
+
+def test_it_learns_and_gives_log_probabilities(finished: tuple[Path, UnaryStore]) -> None:
+    _, store = finished
+    assert sorted(store) == sorted((*SPLIT.train, *SPLIT.test))
+    right = []
+    for name, image, labels in made_scenes():
+        unary = store[name]
+        assert unary.shape == (*image.shape[:2], 8)
+        np.testing.assert_allclose(np.exp(unary).sum(axis=-1), 1, atol=0.01)  # half precision
+        right.append((unary.argmax(axis=-1) == labels)[labels != VOID].mean())
+    assert min(right) > 0.85
+    assert np.mean(right) > 0.93
+
+
+def test_the_second_stage_is_told_what_the_first_said(finished: tuple[Path, UnaryStore]) -> None:
+    folder, _ = finished
+    stages = {path.parent.parent.name for path in folder.rglob("fold-*/a.npy")}
+    assert stages == {"stage-1", "stage-2"}
+    assert len(list(folder.rglob("stage-2/*/a.npy"))) == 1  # out of fold
+    assert len(list(folder.rglob("stage-2/*/x.npy"))) == FAST.n_folds  # all chains
+
+
+def test_a_training_scene_is_predicted_by_models_that_never_saw_its_labels(
+    finished: tuple[Path, UnaryStore], tmp_path: Path
+) -> None:
+    """Wrong labels of a whole fold change nothing of what is said of it at first, but what is said of others."""
+    split = Split(SPLIT.train, ())
+    for kind in ("right", "wrong"):
+        with_features_of(finished[0], tmp_path / kind)
+    boosted_unaries(made_scenes(), split, folder=tmp_path / "right", settings=AS_DRAWN)
+    fold = {path.stem for path in (tmp_path / "right").rglob("stage-1/fold-0/*.npy")}
+    assert len(fold) == 4
+    boosted_unaries(made_scenes("".join(fold)), split, folder=tmp_path / "wrong", settings=AS_DRAWN)
+    for name in split.train:
+        (right,), (wrong,) = (list((tmp_path / kind).rglob(f"stage-1/*/{name}.npy")) for kind in ("right", "wrong"))
+        assert (right.read_bytes() == wrong.read_bytes()) == (name in fold)
+
+
+def test_test_labels_are_never_used(finished: tuple[Path, UnaryStore], tmp_path: Path) -> None:
+    with_features_of(finished[0], tmp_path)
+    spoiled = boosted_unaries(made_scenes("xy"), SPLIT, folder=tmp_path, fast=True)
+    np.testing.assert_array_equal(spoiled["x"], finished[1]["x"])
+
+
+@pytest.mark.parametrize("stop", ["features", "stage 1, fold 2", "stage 2, fold 1"])
+def test_an_interrupted_run_goes_on_and_ends_as_one_that_was_not(
+    finished: tuple[Path, UnaryStore], tmp_path: Path, stop: str
+) -> None:
+    if stop != "features":
+        with_features_of(finished[0], tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        boosted_unaries(made_scenes(), SPLIT, folder=tmp_path, fast=True, progress=Note(stop))
+    before = {path: os.stat(path).st_mtime_ns for path in tmp_path.rglob("*.npy")}
+    assert before
+    boosted_unaries(made_scenes(), SPLIT, folder=tmp_path, fast=True)
+    assert files(tmp_path) == files(finished[0])
+    assert all(os.stat(path).st_mtime_ns == time for path, time in before.items())  # nothing was made again
+
+
+def test_a_finished_run_learns_nothing_again(
+    finished: tuple[Path, UnaryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("learned again")
+
+    monkeypatch.setattr(module, "learn", refuse)
+    monkeypatch.setattr("locpmap_paper.experiments.scenes.feature_cache.learn_words", refuse)
+    monkeypatch.setattr("locpmap_paper.experiments.scenes.feature_cache.segment", refuse)
+    note = Note()
+    boosted_unaries(made_scenes(), SPLIT, folder=finished[0], fast=True, progress=note)
+    assert note.titles[1:] == ["features", *(f"stage {s}, fold {f}" for s in (1, 2) for f in (1, 2)), "maps"]
+    assert note.stages[1:] == [(k, 6) for k in range(6)]
+    assert note.steps[-1] == (10, 10)
+    with pytest.raises(AssertionError, match="learned again"):  # another seed is another run
+        boosted_unaries(made_scenes(), SPLIT, folder=finished[0], fast=True, seed=1)
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="n_folds is 2"):
+        boosted_unaries(made_scenes(), Split(("a",), ()), folder=tmp_path, fast=True)
+    with pytest.raises(InputError, match="no scene 'nowhere'"):
+        boosted_unaries(made_scenes(), Split(("a", "b", "nowhere"), ()), folder=tmp_path, fast=True)
+
+
+def test_real_scenes(tmp_path: Path) -> None:
+    for folder in (os.environ.get("LOCPMAP_DATA"), BESIDE):
+        if folder and all(found.state == "ok" for found in data.verify("scenes", folder)):
+            break
+    else:
+        pytest.skip("the files of scenes are neither in $LOCPMAP_DATA nor beside the repository")
+    scenes = data.scenes(folder)
+    names = split_scenes(scenes.names)
+    split = Split(names.train[:3], names.test[:1])
+    store = boosted_unaries(scenes, split, folder=tmp_path, fast=True)
+    _, _, labels = scenes[scenes.names.index(split.test[0])]
+    assert store[split.test[0]].shape == (*labels.shape, 8)
+    assert np.isfinite(store[split.test[0]]).all()

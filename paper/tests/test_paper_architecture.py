@@ -1,0 +1,138 @@
+"""The paper's package uses public names of the library alone, loads nothing heavy for help, and unpickles nothing."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+from tests.command import Run
+
+import locpmap
+import locpmap_paper
+
+SOURCE = Path(locpmap_paper.__file__).parent
+FILES = sorted(SOURCE.rglob("*.py"))
+HEAVY = (
+    *("torch", "numba", "matplotlib", "scipy", "pandas", "PIL", "mlxtend", "safetensors", "sklearn", "skimage"),
+    *("pooch", "requests", "urllib3", "dask", "distributed", "h5py"),
+)
+MAX_LINES = 400
+
+
+def library_imports(code: str) -> Iterator[tuple[str, str]]:
+    """Yield the module and the name of every import from the library; the name of a plain import is empty."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names if alias.name.split(".")[0] == "locpmap")
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "locpmap":
+            yield from ((str(node.module), alias.name) for alias in node.names)
+
+
+def is_public(module: str, name: str) -> bool:
+    """Whether it is in the ``__all__`` of the library or of one of its first-level packages."""
+    if module.count(".") > 1:
+        return False
+    return name in importlib.import_module(module).__all__ or (module, name) == ("locpmap", "__version__")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
+def test_public_names_of_the_library_alone(file: Path) -> None:
+    assert not [found for found in library_imports(file.read_text()) if not is_public(*found)]
+
+
+def test_the_import_test_sees_what_it_should() -> None:
+    code = (
+        "import locpmap.crf\nfrom locpmap.learning.fit import fit\nfrom locpmap import CRF\nfrom locpmap.crf import Any"
+    )
+    assert [is_public(*found) for found in library_imports(code)] == [False, False, True, False]
+
+
+def test_every_public_name_exists() -> None:
+    for module in {module for file in FILES for module, _ in library_imports(file.read_text())}:
+        package = importlib.import_module(module)
+        assert not [name for name in package.__all__ if not hasattr(package, name)], module
+
+
+# commands
+
+
+def test_the_commands_are_installed() -> None:
+    found = {point.name for point in entry_points(group="locpmap.commands")}
+    assert {"data", "report", "reproduce"} <= found, "pip install -e paper"
+
+
+def test_help_lists_the_commands_and_loads_nothing_heavy() -> None:
+    """One process for all commands: whatever one of them loads would be seen in the end."""
+    code = f"""
+import sys
+from locpmap.cli import main
+for words in ([], ["data"], ["data", "fetch"], ["reproduce"], ["report"]):
+    try:
+        main([*words, "--help"])
+    except SystemExit as end:
+        assert not end.code, words
+    if not words:
+        assert not [name for name in sys.modules if name.startswith("locpmap_paper")]
+print("LOADED", *[m for m in {HEAVY!r} if m in sys.modules])"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "LOADED"
+    for line in ("reproduce  Run one of", "report     Write", "data       List", "Usage: locpmap data fetch"):
+        assert line in done.stdout
+
+
+@pytest.mark.parametrize("words", [["reproduce", "digits"], ["report", "--help"], ["data", "list"]], ids=" ".join)
+def test_without_this_package_the_commands_say_what_to_install(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: ())
+    Run(capsys, *words).check_refusal(f"locpmap {words[0]} needs locpmap-paper", "pip install locpmap-paper")
+    assert words[0] in Run(capsys, "--help").out
+
+
+# rules
+
+
+@pytest.mark.parametrize("word", ["pickle", r"torch\.load", "allow_pickle", "yaml", "joblib", r"\beval\(", r"\bexec\("])
+def test_nothing_that_runs_what_it_reads(word: str) -> None:
+    found = [file.relative_to(SOURCE) for file in FILES if re.search(word, file.read_text())]
+    # Published weights in torch's format, whose sha256 is known, are converted there.
+    assert found == ([Path("networks/published.py")] if "load" in word else [])
+
+
+def test_published_weights_are_read_as_weights_only() -> None:
+    code = (SOURCE / "networks" / "published.py").read_text()
+    calls = [
+        node
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Call) and "torch.load" in ast.unparse(node.func)
+    ]
+    assert calls
+    for call in calls:
+        assert "weights_only=True" in ast.unparse(call)
+
+
+@pytest.mark.parametrize("word", [r"np\.random\.seed", r"default_rng\(\)", r"\bTODO\b", r"\bFIXME\b"])
+def test_words_that_have_no_place_in_the_source(word: str) -> None:
+    assert not [file.relative_to(SOURCE) for file in FILES if re.search(word, file.read_text())]
+
+
+def test_files_are_short_and_say_what_they_are() -> None:
+    for file in FILES:
+        text = file.read_text()
+        assert len(text.splitlines()) <= MAX_LINES, file
+        assert ast.get_docstring(ast.parse(text)), file
+
+
+def test_both_packages_have_one_version() -> None:
+    assert locpmap_paper.__version__ == locpmap.__version__
