@@ -530,6 +530,13 @@ def test_cases_on_the_workers_of_a_dask_scheduler(tmp_path: Path, monkeypatch: p
         assert without_times(result_of(path.parent)) == without_times(result_of(alone.parent))
 
 
+def test_a_missing_gpu_is_refused_before_anything_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(lp.BackendError, match="device='cuda' was asked for, but torch finds no GPU"):
+        experiments.run("digits", tmp_path / "run", fast=True, models=["raw-pl-constant"], device="cuda")
+    assert not list(tmp_path.iterdir())
+
+
 def test_digests_follow_the_settings() -> None:
     assert digest({"a": 1}) != digest({"a": 2})
     assert digest({"a": [1, 2]}) != digest({"a": [2, 1]})

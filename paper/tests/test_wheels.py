@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,6 +70,22 @@ def test_an_altered_file_in_the_cache_is_brought_again(index: Path, tmp_path: Pa
     place.mkdir()
     (place / "weights.bin").write_bytes(CONTENT[::-1])
     assert fetch_member("made", folder=tmp_path).read_bytes() == CONTENT
+
+
+def test_a_folder_that_pip_removes_meanwhile_counts_as_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("gone", "stays"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_bytes(bytes(10))
+    scandir = os.scandir
+
+    def removing(path: Any) -> Any:
+        if str(path).endswith("gone"):
+            Path(path, "file").unlink()
+            Path(path).rmdir()
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", removing)
+    assert wheels._bytes_in(tmp_path) == 10
 
 
 @pytest.mark.parametrize("content", [CONTENT[::-1], CONTENT + b"more", b""])

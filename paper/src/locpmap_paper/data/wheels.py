@@ -153,11 +153,12 @@ def _download(wheel: str, scratch: Path, came: Callable[[int], None]) -> None:
 
 
 def _bytes_in(folder: Path) -> int:
-    """Of all files below; pip moves and removes them meanwhile."""
+    """Sum the bytes of all files below.  Meanwhile pip moves and removes files and folders, which count as nothing."""
     total = 0
-    for path in folder.rglob("*"):
-        with suppress(OSError):
-            total += path.stat().st_size
+    for place, _, names in os.walk(folder):  # unlike rglob, it passes over folders that have just gone
+        for name in names:
+            with suppress(OSError):
+                total += os.stat(os.path.join(place, name)).st_size
     return total
 
 

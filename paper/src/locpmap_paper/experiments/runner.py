@@ -75,8 +75,7 @@ def run(
     if shared and processes.size > 1:
         raise InputError(f"jobs or scheduler is given to each of {processes.size} processes, expected one or the other")
     plan = _plan(experiment, fast, train, levels, seeds, models)
-    if device not in DEVICES:
-        raise unknown("device", device, DEVICES)
+    _check_device(device, elsewhere=scheduler is not None)
     loaded = plan.experiment.load(data)
     target = Path(folder)
     stages = Stages(target / "stages")
@@ -95,6 +94,16 @@ def run(
     path = whole.finish()
     processes.tell("")  # there is nothing left to help with
     return path
+
+
+def _check_device(device: str, *, elsewhere: bool) -> None:
+    """Refuse a device that is unknown or missing before anything is learned; workers elsewhere have their own."""
+    if device not in DEVICES:
+        raise unknown("device", device, DEVICES)
+    if device == "cuda" and not elsewhere:
+        from locpmap.nn import choose_device
+
+        choose_device(device)
 
 
 def _plan(
