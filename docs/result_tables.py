@@ -66,7 +66,9 @@ def scenes(record: Record) -> str:
             rows.append((decoder.title, theirs, ours))
     alone = [_value(record, level.name, "unaries", "argmax") for level in record.levels]
     found = verdicts(record)
-    best = [max(verdict.best.value.mean for verdict in found if verdict.level == level) for level in record.levels]
+    best: Numbers = [
+        max(verdict.best.value.mean for verdict in found if verdict.level == level) for level in record.levels
+    ]
     rows += [("unaries alone", [None, None], alone), ("LocPMAP on the best model", [None, None], best)]
     heads = ["paper, boosted", "paper, deep", *(f"ours, {level.name}" for level in record.levels)]
     lines = [f"| decoder | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"]

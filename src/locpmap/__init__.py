@@ -15,34 +15,38 @@ True
 Convention: scores are log-potentials and larger is better; the label axis comes last, a batch axis first.
 """
 
-from locpmap import metrics
-from locpmap.crf import CRF
-from locpmap.errors import BackendError, InputError, LocpmapError
-from locpmap.features import Features, ImageFeatures
-from locpmap.formats import read_uai, write_uai
-from locpmap.inference import (
-    ICM,
-    LBP,
-    TRW,
-    Annealing,
-    Exact,
-    Gibbs,
-    GraphCut,
-    ICMIter,
-    LocPMAP,
-    MaxProduct,
-    MeanField,
-    PerturbAndMAP,
-    PerturbAndMaxProduct,
-    infer,
-    samples,
-)
-from locpmap.measuring import Measurement, measure
-from locpmap.pairwise import Factored
-from locpmap.potentials import Potentials
-from locpmap.refining import Refiner, refine
-from locpmap.result import Result
-from locpmap.scale import infer_tiled
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from locpmap import metrics
+    from locpmap.crf import CRF
+    from locpmap.errors import BackendError, InputError, LocpmapError
+    from locpmap.features import Features, ImageFeatures
+    from locpmap.formats import read_uai, write_uai
+    from locpmap.inference import (
+        ICM,
+        LBP,
+        TRW,
+        Annealing,
+        Exact,
+        Gibbs,
+        GraphCut,
+        ICMIter,
+        LocPMAP,
+        MaxProduct,
+        MeanField,
+        PerturbAndMAP,
+        PerturbAndMaxProduct,
+        infer,
+        samples,
+    )
+    from locpmap.measuring import Measurement, measure
+    from locpmap.pairwise import Factored
+    from locpmap.potentials import Potentials
+    from locpmap.refining import Refiner, refine
+    from locpmap.result import Result
+    from locpmap.scale import infer_tiled
 
 __version__ = "0.1.0"
 
@@ -80,3 +84,35 @@ __all__ = [
     "samples",
     "write_uai",
 ]
+
+# Names are imported when they are first used, so that `locpmap --help` does not wait for NumPy.
+_MODULES = {
+    "crf": ("CRF",),
+    "errors": ("BackendError", "InputError", "LocpmapError"),
+    "features": ("Features", "ImageFeatures"),
+    "formats": ("read_uai", "write_uai"),
+    "measuring": ("Measurement", "measure"),
+    "pairwise": ("Factored",),
+    "potentials": ("Potentials",),
+    "refining": ("Refiner", "refine"),
+    "result": ("Result",),
+    "scale": ("infer_tiled",),
+}
+_PACKAGES = (*_MODULES, "arrays", "estimators", "graphs", "inference", "learning", "metrics", "nn")
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its module; all names without an entry above are from `locpmap.inference`."""
+    if name in __all__ and name != "metrics":
+        value = getattr(import_module(f"locpmap.{_MODULE_OF.get(name, 'inference')}"), name)
+    elif name in _PACKAGES:
+        value = import_module(f"locpmap.{name}")
+    else:
+        raise AttributeError(f"module 'locpmap' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_PACKAGES})
