@@ -129,7 +129,8 @@ def test_standard_output_gets_the_file_and_nothing_else(model: Path, kind: str |
 
 
 def test_numbers_are_as_short_as_they_can_be(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = Run(capsys, "infer", model, "--option", "n_samples=10", "-o", "-").out.split()
+    options = ("--option", "n_samples=10", "--option", "probability=votes")
+    words = Run(capsys, "infer", model, *options, "-o", "-").out.split()
     numbers = [word for word in words if "." in word]
     assert len(numbers) == 7
     assert max(map(len, numbers)) == 3
