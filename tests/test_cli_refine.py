@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -410,23 +411,6 @@ def test_a_folder_without_permission(pair: tuple[Path, Path, Path], capsys: pyte
     Run(capsys, *words(pair)).check_refusal("permission denied")
 
 
-def test_a_failure_while_writing_leaves_no_record(
-    pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever is there afterwards is complete, and the input counts as not done."""
-    assert Run(capsys, *words(pair, "--samples", 5)).status == 0
-
-    def full(*_: object) -> None:
-        raise lp.InputError("a.overlay.png cannot be written: No space left on device")
-
-    monkeypatch.setattr("locpmap.formats.overlay.write_overlay", full)
-    Run(capsys, *words(pair, "--samples", 6)).check_refusal("No space left")
-    monkeypatch.undo()
-    assert names(pair[2]) == {f"a.{ending}" for ending in FILES if ending != "json"}
-    run = Run(capsys, *words(pair, "--samples", 5, "--json"))
-    assert json.loads(run.out)["inputs"][0]["state"] == "done"
-
-
 # rasters
 
 
@@ -514,3 +498,45 @@ def test_outputs_of_any_encoding(pair: tuple[Path, Path, Path], encoding: str) -
     assert (done.returncode, done.stderr) == (0, b"")
     assert ("±".encode() if encoding == "utf-8" else b"std") in done.stdout
     assert {f"a.{ending}" for ending in FILES} == names(pair[2])
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_full_disk_leaves_what_was_there(
+    pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    """Whichever file it is that does not fit: all files of an input are written, or none."""
+    if before:
+        assert Run(capsys, *words(pair)).status == 0
+    there = {name: (pair[2] / name).read_bytes() for name in names(pair[2])} if before else {}
+    write, room = Path.open, 0
+
+    class Full:
+        """A file on a disk that is full after so many files."""
+
+        def __init__(self, file: Any) -> None:
+            self.file = file
+
+        def __enter__(self) -> Full:
+            return self
+
+        def __exit__(self, *_: Any) -> None:
+            self.file.close()
+
+        def writelines(self, pieces: Any) -> None:
+            nonlocal room
+            room -= 1
+            self.file.write(b"half")
+            if room < 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.file.writelines(pieces)
+
+    def opened(path: Path, mode: str = "r", *more: Any, **others: Any) -> Any:
+        file = write(path, mode, *more, **others)
+        return Full(file) if mode == "wb" else file
+
+    monkeypatch.setattr(Path, "open", opened)
+    for n_files in range(len(FILES)):
+        room = n_files
+        run = Run(capsys, *words(pair, "--seed", 1))
+        run.check_refusal("cannot be written: No space left on device", str(pair[2] / "a."))
+        assert {name: (pair[2] / name).read_bytes() for name in names(pair[2])} == there

@@ -74,7 +74,8 @@ def test_scores_that_are_coarse_and_lack_data(tmp_path: Path, capsys: pytest.Cap
     assert Run(capsys, "refine", *paths, "-o", tmp_path / "out").status == 0
     with rasterio.open(tmp_path / "out/a.labels.tif") as file:
         found = file.read_masks(1) == 0
-    assert found[:4, :4].all() and found.sum() == 16
+    assert found[:4, :4].all()
+    assert found.sum() == 16
 
 
 @pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")

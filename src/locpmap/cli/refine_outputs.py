@@ -59,7 +59,7 @@ class Outputs:
     def write(
         self, content: Content, result: Result, areas: Array, settings: dict[str, Any], inputs: list[str]
     ) -> dict[str, Any]:
-        """Each file completely or not at all, the record last; returns the record.
+        """Write all files or none, the record last; returns the record.
 
         Args:
             content: Image and georeference.
@@ -68,23 +68,9 @@ class Outputs:
             settings: Under which it was made.
             inputs: Checksums of what it was made of, taken before that was read.
         """
-        from locpmap.formats.arrays import write_array
-        from locpmap.formats.atomic import write_text
-        from locpmap.formats.overlay import write_overlay
-        from locpmap.formats.pictures import write_label_map
+        from locpmap.formats.atomic import together, write_text
 
-        n_labels, inside = areas.shape[1], result.labels >= 0
-        masked = not inside.all()
-        self.record.unlink(missing_ok=True)  # what is there now is about to be replaced
-        # -1 is written as 255, as is usual, or as 65535; then the palette has to reach so far.
-        write_label_map(self.path("labels.png"), result.labels, _n_colours(n_labels, masked))
-        write_array(self.path("probability.npy"), result.probability.astype(np.float32, copy=False))
-        write_array(self.path("variance.npy"), result.variance.astype(np.float32, copy=False))
-        entropy = result.entropy.astype(np.float32, copy=False)
-        write_array(self.path("entropy.npy"), entropy)
-        write_overlay(self.path("overlay.png"), content.image, result.labels, entropy, n_labels)
-        if self.tiff or content.place is not None:
-            self._write_tiff(result, n_labels, ~inside, content.place)
+        inside = result.labels >= 0
         record = {
             "name": self.pair.name,
             "settings": settings,
@@ -92,12 +78,31 @@ class Outputs:
             "files": [path.name for path in self.targets(content.place is not None)],
             "pixels": int(inside.sum()),
             "labels": _labels(result, areas),
-            "mean_entropy": float(entropy[inside].mean()) if inside.any() else 0.0,
+            "mean_entropy": float(result.entropy.astype(np.float32)[inside].mean()) if inside.any() else 0.0,
             "decoding": str(result.status),
             "decoding_seconds": round(result.seconds, 4),
         }
-        write_text(self.record, [json.dumps(record, indent=1), "\n"])
+        with together(self.record):
+            self._write_maps(content, result, areas.shape[1])
+            write_text(self.record, [json.dumps(record, indent=1), "\n"])
         return record
+
+    def _write_maps(self, content: Content, result: Result, n_labels: int) -> None:
+        """Write everything but the record."""
+        from locpmap.formats.arrays import write_array
+        from locpmap.formats.overlay import write_overlay
+        from locpmap.formats.pictures import write_label_map
+
+        masked = result.labels < 0
+        # -1 is written as 255, as is usual, or as 65535; then the palette has to reach so far.
+        write_label_map(self.path("labels.png"), result.labels, _n_colours(n_labels, bool(masked.any())))
+        write_array(self.path("probability.npy"), result.probability.astype(np.float32, copy=False))
+        write_array(self.path("variance.npy"), result.variance.astype(np.float32, copy=False))
+        entropy = result.entropy.astype(np.float32, copy=False)
+        write_array(self.path("entropy.npy"), entropy)
+        write_overlay(self.path("overlay.png"), content.image, result.labels, entropy, n_labels)
+        if self.tiff or content.place is not None:
+            self._write_tiff(result, n_labels, masked, content.place)
 
     def _write_tiff(self, result: Result, n_labels: int, masked: Array, place: Place | None) -> None:
         """Write the labels, their probability and variance, and the entropy, in 16 bits at most, with a nodata tag."""

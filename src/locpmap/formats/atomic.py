@@ -1,9 +1,11 @@
-"""Files that are either written completely or not at all."""
+"""Write files completely or not at all, one by one or several together."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,6 +14,30 @@ from locpmap.errors import InputError, InputTypeError
 
 PathLike = str | os.PathLike[str]
 
+# Drafts and their targets, inside `together`.
+_waiting: ContextVar[list[tuple[Path, Path]] | None] = ContextVar("_waiting", default=None)
+
+
+@contextmanager
+def together(record: Path) -> Iterator[None]:
+    """Put all files that are written inside into their places at the end, or none of them after an error.
+
+    The record of an earlier run is removed before the first file is replaced.
+    """
+    drafts: list[tuple[Path, Path]] = []
+    token = _waiting.set(drafts)
+    try:
+        yield
+        record.unlink(missing_ok=True)
+        for draft, target in drafts:
+            draft.replace(target)
+    except OSError as error:
+        raise InputError(f"{error.filename or record} cannot be written: {error.strerror}") from None
+    finally:
+        _waiting.reset(token)
+        for draft, _ in drafts:
+            draft.unlink(missing_ok=True)
+
 
 def write_text(path: PathLike, pieces: Iterable[str]) -> None:
     """As :func:`write_bytes`, for ASCII text."""
@@ -19,7 +45,7 @@ def write_text(path: PathLike, pieces: Iterable[str]) -> None:
 
 
 def write_bytes(path: PathLike, pieces: Iterable[bytes]) -> None:
-    """Write to a file beside the target and put it in the target's place when it is complete.
+    """Write to a temporary file in the target's folder and rename it to the target when it is complete.
 
     What cannot be replaced (a device, a pipe, standard output) is written to directly.
     """
@@ -40,12 +66,17 @@ def write_bytes(path: PathLike, pieces: Iterable[bytes]) -> None:
 
 def _replace(target: Path, pieces: Iterable[bytes]) -> None:
     draft = target.with_name(f".{target.name[:40]}.{uuid4().hex[:8]}.part")  # shorter than the longest name allowed
+    waiting = _waiting.get()
     try:
         with draft.open("wb") as file:
             file.writelines(pieces)
-        draft.replace(target)
-    finally:
+        if waiting is None:
+            draft.replace(target)
+        else:
+            waiting.append((draft, target))
+    except BaseException:
         draft.unlink(missing_ok=True)
+        raise
 
 
 def checked_path(path: Any) -> Path:
