@@ -19,7 +19,7 @@ from benchmarks import machine
 from benchmarks.gpu_ceilings import Ceilings, locpmap_floor
 from benchmarks.gpu_clock import card, card_name, in_a_row, kernels, measure
 from benchmarks.gpu_learning import gradient_rows
-from benchmarks.gpu_peers import OWN_PEER, PEERS, Run
+from benchmarks.gpu_peers import PEERS, Run
 from benchmarks.gpu_report import print_floors, print_learning, print_task
 from benchmarks.report import print_verdicts, write_record
 from benchmarks.targets import Verdict
@@ -42,11 +42,12 @@ TARGETS = {
 BLOCKS_LIMIT, LBP_LIMIT, GRADIENT_LIMIT = 4.0, 2.0, 1 / 0.7
 BLOCKS_TASKS = ("T2", "T3", "5,000 digits")  # on which rows and columns are run
 
+VOTES: dict[str, Any] = {"probability": "votes"}  # as in earlier records
 OURS: dict[str, tuple[str, dict[str, Any]]] = {
-    "locpmap": ("locpmap", {}),
-    "locpmap, perturbed start": ("locpmap", {"start": "perturbed"}),
+    "locpmap": ("locpmap", VOTES),
+    "locpmap, perturbed start": ("locpmap", {**VOTES, "start": "perturbed"}),
     "locpmap, conditional": ("locpmap", {"probability": "conditional"}),
-    "locpmap, rows and columns": ("locpmap", {"blocks": "rows+columns"}),
+    "locpmap, rows and columns": ("locpmap", {**VOTES, "blocks": "rows+columns"}),
     "icm": ("icm", {}),
     "gibbs, 100 sweeps": ("gibbs", {"n_samples": 50, "burn_in": 50}),
     "mean field, 50 sweeps": ("mean_field", {"max_sweeps": 50, "tolerance": 0.0}),
@@ -107,12 +108,11 @@ def main(
                 rows[name] = ours(potentials, problem, method, options)
         for name, prepare, tasks in PEERS:
             if label in tasks and name in (row or [name]):
-                found = known.get(label, {}).get(name) if name != OWN_PEER else None
-                rows[name] = found or peer(prepare, problem, peers)
+                rows[name] = known.get(label, {}).get(name) or peer(prepare, problem, peers)
         if "n_sweeps" in (plain := rows.get("locpmap", {})):
             floor = locpmap_floor(potentials, N_SAMPLES, plain["n_sweeps"], ceilings)
             plain["floor"] = floor.record()
-            plain["in_a_row"] = in_a_row(partial(decode, potentials, "locpmap", {}))
+            plain["in_a_row"] = in_a_row(partial(decode, potentials, "locpmap", VOTES))
         profiled = (name for name in PROFILED if "wall" in rows.get(name, {}))
         again |= {(label, name): partial(decode, potentials, *OURS[name]) for name in profiled}
         print_task(console, label, rows)

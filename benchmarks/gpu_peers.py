@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-import locpmap as lp
 from benchmarks.tasks import Task
 
 Run = Callable[[], tuple[Any, ...]]  # labels in the shape of task.truth, and what else one gets
@@ -27,18 +26,6 @@ N_SAMPLES = 50
 
 class Absent(Exception):
     """A peer that cannot run here, and why."""
-
-
-def torch_backend(task: Task) -> Run:
-    """LocPMAP with the library's own operations in plain torch: the same noise and the same answers."""
-    weights = tuple(torch.tensor(part).cuda() for part in task.edge_weights())
-    potentials = lp.Potentials.grid(torch.tensor(task.unary).cuda(), weights)
-
-    def run() -> tuple[Any, ...]:
-        result = lp.infer(potentials, "locpmap", n_samples=N_SAMPLES, backend="torch", device="cuda")
-        return result.labels, result.probability, result.variance
-
-    return run
 
 
 def torch_lines(task: Task, compiled: bool = False) -> Run:
@@ -152,9 +139,7 @@ def _module(folder: Path, name: str) -> Any:
 
 
 # (row, prepare(task, folder of --peers), tasks)
-OWN_PEER = "torch backend"  # which changes with this library
 PEERS: list[tuple[str, Callable[[Task, Path | None], Run], tuple[str, ...]]] = [
-    (OWN_PEER, lambda task, _: torch_backend(task), ("T2", "T3")),
     ("torch, a few lines", lambda task, _: torch_lines(task), ("T2", "T3")),
     ("the same, torch.compile", lambda task, _: torch_lines(task, compiled=True), ("T2", "T3")),
     ("ConvCRF 7×7", lambda task, folder: conv_crf(task, folder, 1), ("T2", "T3")),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import importlib.util
+import inspect
 import os
 import re
 import subprocess
@@ -13,6 +16,8 @@ from pathlib import Path
 import pytest
 
 import locpmap
+from locpmap.kernels.cpu.backend import CpuKernels
+from locpmap.kernels.spec import Kernels
 
 SOURCE = Path(locpmap.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -24,6 +29,7 @@ LAYERS = (
     {"kernels"},
     {"graphs", "noise"},
     {"pairwise"},
+    {"views"},
     {"potentials"},
     {"features", "result"},
     {"formats", "inference", "learning", "metrics"},
@@ -201,13 +207,40 @@ def operations(backend: str) -> dict[str, list[str]]:
 
 def test_every_kernel_has_a_twin_of_the_same_name() -> None:
     assert sorted(operations("numba")) == sorted(operations("reference"))
-    bits = {name for name in operations("reference") if "bit" in name}  # words of samples are the CPU's own
-    assert operations("torch").keys() == operations("reference").keys() - bits
 
 
 @pytest.mark.parametrize("operation", sorted(operations("numba").keys() & operations("reference")))
 def test_twins_have_the_same_arguments(operation: str) -> None:
     assert operations("numba")[operation] == operations("reference")[operation]
+
+
+def contract() -> dict[str, inspect.Signature]:
+    """The operations of the contract, with their signatures."""
+    return {
+        name: inspect.signature(member)
+        for name, member in vars(Kernels).items()
+        if not name.startswith("_") and inspect.isfunction(member)
+    }
+
+
+def backends() -> Iterator[type]:
+    """The class of every backend that can be imported here."""
+    yield CpuKernels
+    if importlib.util.find_spec("torch") and importlib.util.find_spec("triton"):
+        yield importlib.import_module("locpmap.kernels.triton.backend").TritonKernels
+
+
+@pytest.mark.parametrize("operation", contract())
+def test_operations_take_the_same_arguments_on_every_backend(operation: str) -> None:
+    expected = [(p.name, p.kind, p.default) for p in contract()[operation].parameters.values()]
+    for backend in backends():
+        signature = inspect.signature(getattr(backend, operation))
+        assert [(p.name, p.kind, p.default) for p in signature.parameters.values()] == expected, backend.__name__
+
+
+def test_every_backend_is_checked_against_the_contract_by_types() -> None:
+    for package in ("cpu", "triton"):
+        assert ": type[Kernels] = " in (SOURCE / "kernels" / package / "backend.py").read_text()
 
 
 def test_decoders_call_operations_that_exist() -> None:
@@ -217,9 +250,17 @@ def test_decoders_call_operations_that_exist() -> None:
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "kernels"
     }
-    assert "climb_sites" in called
-    of_gpus_alone = {"climb_lines", "grid_conditionals", "shares"}
-    assert called - {"name", "device"} <= operations("reference").keys() | of_gpus_alone
+    assert "climb" in called
+    assert called - {"name", "device"} <= contract().keys()
+    # Nothing is in the contract that nobody asks for.
+    assert contract().keys() <= called
+
+
+def test_inference_hardly_asks_where_it_runs() -> None:
+    """Devices and kinds of arrays are the backends' business."""
+    asks = re.compile(r"\bis_tensor\(|\bon_gpu\(|\bif .*kernels\.device\b|kernels\.name ==|ON_GPU")
+    found = [line for file in (SOURCE / "inference").glob("*.py") for line in file.read_text().splitlines()]
+    assert len([line for line in found if asks.search(line)]) <= 3
 
 
 # rules

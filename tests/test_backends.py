@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from numba import types
 from tests.oracles.models import random_unary
+from tests.support.noise import PlainNoise
 
 from locpmap.inference import infer
 from locpmap.inference.locpmap import LocPMAP
-from locpmap.kernels import choose_backend
+from locpmap.kernels.cpu.twins import twin
 from locpmap.potentials import Potentials
 from locpmap.result import Result, Status
 
@@ -20,12 +21,55 @@ SHAPES = [(1, 1), (1, 7), (7, 1), (2, 2), (5, 7)]
 FORMS = ["weight", "negative weight", "weights", "either sign", "table", "hard tables"]
 
 
-def odd_model(shape: tuple[int, int], n_labels: int, form: str, turn: int) -> Potentials:
-    """A grid of this shape; whether it is a batch, a window, or has forbidden labels goes round with ``turn``."""
-    rng = np.random.default_rng(turn)
-    images: tuple[int, ...] = (3,) if turn % 3 == 0 else ()
+class Case(NamedTuple):
+    """What a run varies besides shape, labels and pairwise form."""
+
+    batch: bool = False
+    window: bool = False
+    forbidden: bool = False
+    start: str = "random"  # or "perturbed", or "given": the argmax of the unaries
+    temperature: float = 1.0
+    plain: bool = False  # plain noise, also where lazy noise would do
+    probability: str = "conditional"
+    max_sweeps: int = 100
+    seed: int = 0
+
+    def decoder(self, pot: Potentials, n_samples: int, **more: Any) -> LocPMAP:
+        """The decoder of the case."""
+        start: Any = pot.unflatten(pot.unary.argmax(axis=2)) if self.start == "given" else self.start
+        how = {"temperature": self.temperature, "probability": self.probability, "max_sweeps": self.max_sweeps}
+        return (PlainNoise if self.plain else LocPMAP)(n_samples, start=start, **how, **more)
+
+
+# Every value of every column, and every pair of a start with a way to count, with lazy noise and with plain.
+CASES = {
+    "defaults": Case(),
+    "votes of a batch": Case(batch=True, probability="votes", seed=1),
+    "a window, perturbed": Case(window=True, start="perturbed", seed=2),
+    "forbidden labels, perturbed votes, cold": Case(
+        forbidden=True, start="perturbed", temperature=0.3, probability="votes", seed=3
+    ),
+    "a batch of windows from given labels, hot": Case(batch=True, window=True, start="given", temperature=2.5, seed=4),
+    "votes from given labels, cut": Case(start="given", probability="votes", max_sweeps=2, seed=5),
+    "plain noise of a batch": Case(batch=True, plain=True, temperature=0.3, seed=6),
+    "plain votes of a window, perturbed": Case(window=True, start="perturbed", plain=True, probability="votes", seed=7),
+    "plain noise, forbidden labels, perturbed, cut": Case(
+        forbidden=True, start="perturbed", plain=True, max_sweeps=2, seed=8
+    ),
+    "plain votes, hot": Case(plain=True, temperature=2.5, probability="votes", seed=9),
+    "plain votes from given labels": Case(forbidden=True, start="given", plain=True, probability="votes", seed=10),
+    "plain noise from given labels, a batch of windows": Case(
+        batch=True, window=True, start="given", plain=True, seed=11
+    ),
+}
+
+
+def model_of(case: Case, shape: tuple[int, int], n_labels: int, form: str) -> Potentials:
+    """A grid of this shape."""
+    rng = np.random.default_rng(case.seed)
+    images: tuple[int, ...] = (3,) if case.batch else ()
     height, width = shape
-    unary = random_unary((*images, *shape), n_labels, 0.2 if turn % 4 == 0 else 0.0, rng)
+    unary = random_unary((*images, *shape), n_labels, 0.2 if case.forbidden else 0.0, rng)
     right, down = rng.normal(size=(*images, height, width - 1)), rng.normal(size=(height - 1, width))
     tables = [rng.normal(size=(*w.shape, n_labels, n_labels)) for w in (right, down)]
     pairwise: Any = {
@@ -36,35 +80,50 @@ def odd_model(shape: tuple[int, int], n_labels: int, form: str, turn: int) -> Po
         "table": rng.normal(size=(n_labels, n_labels)),
         "hard tables": [np.where(rng.random(t.shape) < 0.1, -np.inf, t) for t in tables],
     }[form]
-    return Potentials.grid(unary, pairwise, window=(3, 2, 11) if turn % 2 else None)
+    return Potentials.grid(unary, pairwise, window=(3, 2, 11) if case.window else None)
 
 
-def options(pot: Potentials, turn: int) -> dict[str, Any]:
-    """Starts, temperatures and ways to count, going round at different paces."""
-    given_start = pot.unflatten(pot.unary.argmax(axis=2))
-    start: Any = ("random", "perturbed", given_start)[turn % 3]
-    return {
-        "start": start,
-        "temperature": (1.0, 0.3, 2.5)[turn // 2 % 3],
-        "noise": ("auto", "plain")[turn // 3 % 2],
-        "probability": ("votes", "conditional")[turn // 4 % 2],
-        "max_sweeps": (100, 2)[turn // 5 % 2],
-    }
+def odd_model(shape: tuple[int, int], n_labels: int, form: str, seed: int) -> Potentials:
+    """A grid for a seed: 3 is a batch of windows, 4 has forbidden labels, 1 and 7 are windows."""
+    return model_of(Case(seed % 3 == 0, seed % 2 == 1, seed % 4 == 0, seed=seed), shape, n_labels, form)
+
+
+def check_against_the_reference(pot: Potentials, case: Case) -> None:
+    how: dict[str, Any] = {"seed": case.seed, "first_image": case.seed % 5}
+    decoder = case.decoder(pot, 6, keep_samples=True)
+    mine, truth = (infer(pot, decoder, backend=b, **how) for b in ("numba", "reference"))
+    np.testing.assert_array_equal(mine.samples, truth.samples)
+    np.testing.assert_allclose(mine.probability, truth.probability, rtol=0, atol=1e-9)
+    assert (mine.n_sweeps, mine.status, mine.noise) == (truth.n_sweeps, truth.status, truth.noise)
+    without = infer(pot, case.decoder(pot, 6), backend="numba", **how)
+    np.testing.assert_array_equal(without.probability, mine.probability)
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("n_labels", [1, 2, 3, 5, 21])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_numba_draws_what_the_reference_draws(shape: tuple[int, int], n_labels: int, form: str) -> None:
-    first = 7 * SHAPES.index(shape) + 5 * n_labels + FORMS.index(form)
-    for turn in (first, first + 13):
-        pot = odd_model(shape, n_labels, form, turn)
-        how: dict[str, Any] = options(pot, turn) | {"n_samples": 6, "seed": turn, "first_image": turn % 5}
-        mine, truth = (infer(pot, backend=b, keep_samples=True, **how) for b in ("numba", "reference"))
-        np.testing.assert_array_equal(mine.samples, truth.samples)
-        np.testing.assert_allclose(mine.probability, truth.probability, rtol=0, atol=1e-9)
-        assert (mine.n_sweeps, mine.status, mine.noise) == (truth.n_sweeps, truth.status, truth.noise)
-        np.testing.assert_array_equal(infer(pot, backend="numba", **how).probability, mine.probability)
+def test_every_shape_and_form(shape: tuple[int, int], n_labels: int, form: str) -> None:
+    case = CASES["votes of a batch"]
+    check_against_the_reference(model_of(case, shape, n_labels, form), case)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("n_labels", [2, 3, 5])
+@pytest.mark.parametrize("name", CASES)
+def test_every_case_of_every_form(name: str, n_labels: int, form: str) -> None:
+    check_against_the_reference(model_of(CASES[name], (5, 7), n_labels, form), CASES[name])
+
+
+def test_the_cases_cover_what_they_say() -> None:
+    for field, values in (
+        *((name, {False, True}) for name in ("batch", "window", "forbidden", "plain")),
+        ("temperature", {0.3, 1.0, 2.5}),
+        ("max_sweeps", {2, 100}),
+    ):
+        assert {getattr(case, field) for case in CASES.values()} == values
+    ways = {(case.start, case.probability, case.plain) for case in CASES.values()}
+    starts = ("random", "perturbed", "given")
+    assert ways == set(itertools.product(starts, ("votes", "conditional"), (False, True)))
 
 
 @pytest.mark.parametrize("n_labels", [2, 3])
@@ -117,8 +176,8 @@ def test_rounds_that_do_not_begin_at_a_word(n_samples: int) -> None:
     """Samples 56 to 119 and 96 to 143: the bits of a start then lie in three words, and in two calls of Philox."""
     rng = np.random.default_rng(n_samples)
     pot = Potentials.grid(rng.normal(size=(19, 33, 2)), 0.4)
-    mine = both(pot, LocPMAP(n_samples, keep_samples=True))
-    packed = infer(pot, LocPMAP(n_samples), backend="numba")
+    mine = both(pot, LocPMAP(n_samples, probability="votes", keep_samples=True))
+    packed = infer(pot, LocPMAP(n_samples, probability="votes"), backend="numba")
     np.testing.assert_array_equal(packed.probability, (mine.samples[..., None] == [0, 1]).mean(axis=0))
     np.testing.assert_array_equal(packed.probability, mine.probability)
 
@@ -180,7 +239,6 @@ def test_odd_shapes_and_layouts_compile_nothing_new(n_labels: int) -> None:
         read_only.flags.writeable = False
         decode(model(shape, form, images), read_only)
         decode(model(shape, form, images), np.zeros((*images, *shape), np.uint8).T.copy().T)
-    numba = choose_backend("numba", "cpu")
     for name in KERNELS:
-        compiled: Any = [tuple(kind(argument) for argument in s) for s in getattr(numba, name).signatures]
+        compiled: Any = [tuple(kind(argument) for argument in s) for s in twin("numba", name).signatures]
         assert len(set(compiled)) == len(compiled), f"{name} was compiled for arrays that differ in layout only"

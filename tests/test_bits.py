@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from tests.oracles.models import random_unary
 
-from locpmap.inference import climbers, infer, locpmap
+from locpmap.inference import infer
 from locpmap.inference.locpmap import LocPMAP
+from locpmap.kernels.cpu import sampling
 from locpmap.potentials import Potentials
 from locpmap.result import Result
 
@@ -53,7 +54,7 @@ def edge_weights(kind: str, n_images: int, shape: tuple[int, int], rng: np.rando
 def on_plain_sites(pot: Potentials, decoder: LocPMAP, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Result:
     """The same run by the climb that knows nothing of bits."""
     with monkeypatch.context() as patch:
-        patch.setattr(locpmap, "takes_bits", lambda potentials: False)
+        patch.setattr(sampling, "MAX_BIT_SITES", -1)
         return infer(pot, decoder, backend="numba", **options)
 
 
@@ -122,7 +123,7 @@ def test_masked_sites_have_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mask turns one weight into weights per edge."""
     rng = np.random.default_rng(3)
     pot = Potentials.grid(rng.normal(size=(2, 9, 8, 2)), 0.8, mask=rng.random((2, 9, 8)) < 0.3)
-    assert climbers.takes_bits(pot)
+    assert sampling.takes_bits(pot.view)
     decoder = LocPMAP(66, keep_samples=True)
     mine, truth = infer(pot, decoder, backend="numba"), on_plain_sites(pot, decoder, monkeypatch)
     np.testing.assert_array_equal(mine.samples, truth.samples)
@@ -148,11 +149,11 @@ def test_uniforms_that_leading_bits_leave_open(start: str, equal: bool, monkeypa
 def test_which_models_come_in_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     unary = np.zeros((4, 5, 2))
     weights = (np.ones((4, 4)), -np.ones((3, 5)))
-    assert climbers.takes_bits(Potentials.grid(unary, weights))
-    assert climbers.takes_bits(Potentials.grid(unary, -1.0))
-    assert not climbers.takes_bits(Potentials.grid(unary, np.eye(2)))
-    assert not climbers.takes_bits(Potentials.grid(unary, 1.0, connectivity=8))
-    assert not climbers.takes_bits(Potentials.grid(np.zeros((4, 5, 3)), weights))
-    assert not climbers.takes_bits(Potentials.graph(np.zeros((3, 2)), [[0, 1], [1, 2]], 1.0))
-    monkeypatch.setattr(climbers, "MAX_BIT_SITES", 19)
-    assert not climbers.takes_bits(Potentials.grid(unary, weights))
+    assert sampling.takes_bits(Potentials.grid(unary, weights).view)
+    assert sampling.takes_bits(Potentials.grid(unary, -1.0).view)
+    assert not sampling.takes_bits(Potentials.grid(unary, np.eye(2)).view)
+    assert not sampling.takes_bits(Potentials.grid(unary, 1.0, connectivity=8).view)
+    assert not sampling.takes_bits(Potentials.grid(np.zeros((4, 5, 3)), weights).view)
+    assert not sampling.takes_bits(Potentials.graph(np.zeros((3, 2)), [[0, 1], [1, 2]], 1.0).view)
+    monkeypatch.setattr(sampling, "MAX_BIT_SITES", 19)
+    assert not sampling.takes_bits(Potentials.grid(unary, weights).view)

@@ -18,13 +18,25 @@ from tests.test_messages import NEVER, ODD, normal, problem_of, same
 from locpmap.errors import InputError
 from locpmap.inference import infer
 from locpmap.inference.annealing import Annealing
-from locpmap.inference.gibbs import Gibbs, start_labels, sweep_chain
-from locpmap.kernels import BACKENDS
+from locpmap.inference.decoder import Problem
+from locpmap.inference.gibbs import Gibbs, start_labels
+from locpmap.kernels.cpu.backend import CpuKernels
+from locpmap.kernels.cpu.twins import twin
+from locpmap.kernels.model import CONDITIONAL, NOTHING, VOTES
+from locpmap.kernels.placement import BACKENDS
 from locpmap.kernels.reference import noise
-from locpmap.kernels.reference.gibbs import CONDITIONAL, NOTHING, VOTES
 from locpmap.kernels.reference.scores import local_scores
 from locpmap.potentials import Potentials
 from locpmap.result import Status
+
+
+def sweep_chain(
+    problem: Problem, labels: np.ndarray, totals: np.ndarray, adds: int, temperature: float, sweep: int
+) -> None:
+    """Draw every site's label once, in place."""
+    kernels = CpuKernels(problem.kernels.name)
+    kernels.sweep("gibbs", problem.model, labels, totals, adds, temperature, *problem.key, sweep, problem.first_image)
+
 
 # the operation against the reference
 
@@ -78,7 +90,7 @@ def transition_matrix(model: PairwiseModel, exact: Enumeration, temperature: flo
             p = np.zeros(pot.unary.shape)
             labels = labelling[None].astype(np.int64).copy()
             keys = (*problem.key, 0, 0, 0, 1, position, position + 1)
-            problem.kernels.gibbs(pot.model, labels, p, CONDITIONAL, temperature, *keys)
+            twin("numba", "gibbs")(pot.model, labels, p, CONDITIONAL, temperature, *keys)
             targets = state + (np.arange(exact.n_labels) - labelling[site]) * place[site]
             matrix[state, targets] = p[0, site]
         sweep = sweep @ matrix

@@ -14,9 +14,10 @@ import pytest
 from tests.oracles.models import random_model
 from tests.support.noise import PlainNoise
 
-from locpmap.inference import infer, sampling
+from locpmap.inference import infer
 from locpmap.inference.icm import ICM
 from locpmap.inference.locpmap import LocPMAP
+from locpmap.kernels.cpu import sampling
 from locpmap.potentials import Potentials
 from locpmap.result import Result
 

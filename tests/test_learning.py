@@ -15,7 +15,7 @@ from locpmap.crf.fitting import sampler_of
 from locpmap.features import Features, ImageFeatures
 from locpmap.formats.model_file import read_model, write_model
 from locpmap.graphs import Grid
-from locpmap.kernels import Backend
+from locpmap.kernels.cpu.backend import CpuKernels
 from locpmap.kernels.threads import Threads
 from locpmap.learning import checkpoint, fit, stochastic
 from locpmap.learning.batches import VOID, Batch, split
@@ -255,7 +255,7 @@ def test_the_gauge_changes_no_probability_and_fits_from_anywhere_agree() -> None
     parameters = Parameters(3, ("intensity",), ("constant", "difference"), 2)
     given = labels.reshape(10, -1).astype(np.int16)
     batch = Batch(ImageFeatures()(images), given, np.ones((1, 1)))
-    objective = Objective(parameters, [batch], Backend("numba"), Threads(1), l2=1.0)
+    objective = Objective(parameters, [batch], CpuKernels("numba"), Threads(1), l2=1.0)
     rng = np.random.default_rng(7)
     weights, tables = parameters.expand(rng.normal(size=parameters.size))
     values = []
@@ -414,7 +414,7 @@ def test_consistent_gradients_are_those_of_the_reported_likelihood() -> None:
     images, labels = random_data(3, (4, 4))
     parameters = Parameters(3, ("intensity",), ("constant", "difference"), 2)
     batch = Batch(ImageFeatures()(images), labels.reshape(3, -1).astype(np.int16), np.ones((1, 1)))
-    objective = Objective(parameters, [batch], Backend("numba"), Threads(1), l2=0.0)
+    objective = Objective(parameters, [batch], CpuKernels("numba"), Threads(1), l2=0.0)
     w = np.random.default_rng(12).normal(size=parameters.size)
     samples = sampler_of(parameters, "sites", 1)(batch, w, 5, 0, 0)
     value, slope = objective.total(batch, w, samples)
@@ -499,7 +499,7 @@ def test_every_step_draws_new_samples_and_every_check_the_same() -> None:
     images, labels = random_data(10, (3, 3))
     parameters = Parameters(3, ("intensity",), ("constant", "difference"), 2)
     batches = [Batch(ImageFeatures()(images), labels.reshape(10, -1).astype(np.int16), np.ones((1, 1)))]
-    objective = Objective(parameters, batches, Backend("numba"), Threads(1), l2=0.0)
+    objective = Objective(parameters, batches, CpuKernels("numba"), Threads(1), l2=0.0)
     sampler, seeds = sampler_of(parameters, "sites", 1), []
 
     def watched(batch: Batch, w: np.ndarray, n_samples: int, seed: int, first_image: int) -> np.ndarray:

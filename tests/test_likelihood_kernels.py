@@ -17,7 +17,7 @@ from tests.oracles.enumeration import Enumeration
 from locpmap.arrays import frozen
 from locpmap.graphs import Graph, Grid
 from locpmap.graphs.blocks import plan_blocks
-from locpmap.kernels import Backend
+from locpmap.kernels.cpu.twins import twin
 from locpmap.kernels.observations import Observations
 
 Array = npt.NDArray[Any]
@@ -119,10 +119,10 @@ class Problem:
         parts = (*(images or (0, len(self.labels))), *(window or (0, self.n_windows)))
         if self.case.blocks is None:
             first: tuple[Any, ...] = (self.data, self.labels, self.samples, self.importance)
-            kernel = Backend(backend).site_likelihood
+            kernel = twin(backend, "site_likelihood")
         else:
             first = (self.data, self.plan, self.labels, self.importance)
-            kernel = Backend(backend).block_likelihood
+            kernel = twin(backend, "block_likelihood")
         kernel(*first, weights, tables, value, slope, table_slope, *parts)
         return float(value[0]), slope, table_slope
 
@@ -325,7 +325,7 @@ def test_results_are_added_to_what_is_there(backend: str) -> None:
     problem = draw(SITES["3x5"])
     value, slope, table_slope = np.array([5.0]), np.ones_like(problem.weights), np.ones_like(problem.tables)
     first = (problem.data, problem.labels, problem.samples, problem.importance, problem.weights, problem.tables)
-    Backend(backend).site_likelihood(*first, value, slope, table_slope, 0, 2, 0, 15)
+    twin(backend, "site_likelihood")(*first, value, slope, table_slope, 0, 2, 0, 15)
     found = problem.evaluate(backend, problem.weights, problem.tables)
     check_same((value - 5, slope - 1, table_slope - 1), found)
 

@@ -22,7 +22,7 @@ from locpmap.graphs import Graph
 from locpmap.inference import infer
 from locpmap.inference.icm import ICM
 from locpmap.inference.locpmap import LocPMAP
-from locpmap.kernels import choose_backend
+from locpmap.kernels.cpu.twins import twin
 from locpmap.kernels.perturbation import GIVEN, NONE, Perturbation
 from locpmap.kernels.reference import noise
 from locpmap.kernels.reference.scores import local_scores, total_scores
@@ -158,7 +158,7 @@ def models(draw: st.DrawFn) -> Potentials:
 
 def check_ascent(pot: Potentials, unary: Floats, y: Ints, backend: str) -> None:
     """The score never falls after a colour class, by the backend's own kernel on one class at a time."""
-    climb = choose_backend(backend, "cpu").climb_sites
+    climb = twin(backend, "climb_sites")
     model = pot.model._replace(unary=frozen(unary[None]))
     score = float(total_scores(model, y[None])[0])
     for begin, stop in 3 * list(itertools.pairwise(pot.model.class_ptr)):

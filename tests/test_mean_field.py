@@ -16,8 +16,8 @@ from tests.test_messages import NEVER, ODD, normal, problem_of, same
 from locpmap.errors import InputError
 from locpmap.inference import infer
 from locpmap.inference.mean_field import MeanField
-from locpmap.kernels import BACKENDS
 from locpmap.kernels.numba.softmax_rows import softmax
+from locpmap.kernels.placement import BACKENDS
 from locpmap.kernels.reference.messages import CHANGED
 from locpmap.potentials import Potentials
 from locpmap.result import BoundKind, Status
@@ -52,7 +52,7 @@ def test_operations_agree_with_the_reference(case: str) -> None:
         state = decoder.init(problem)
         for _ in range(3):
             decoder.step(problem, state)
-        outcomes.append((state.beliefs.copy(), state.dirty.copy(), decoder.finish(problem, state)))
+        outcomes.append((state.beliefs.copy(), state.marks.copy(), decoder.finish(problem, state)))
     (truth, dirty, expected), (beliefs, mine, outcome) = outcomes
     assert np.isfinite(truth).all()
     np.testing.assert_allclose(beliefs, truth, rtol=rtol, atol=rtol)

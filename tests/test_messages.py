@@ -14,17 +14,20 @@ from tests.oracles.models import KINDS, STRUCTURES, PairwiseModel, random_model
 from tests.oracles.statistics import chi_square_p_value
 
 from locpmap.errors import InputError
-from locpmap.inference import infer, lbp
+from locpmap.inference import infer
 from locpmap.inference.decoder import Problem
-from locpmap.inference.lbp import LBP, linear_domain
+from locpmap.inference.lbp import LBP
 from locpmap.inference.max_product import MaxProduct
-from locpmap.inference.passing import Passing, Plan, log_beliefs, make_plan
 from locpmap.inference.perturb_and_max_product import PerturbAndMaxProduct
-from locpmap.inference.trees import breadth_first, spanning_forests
 from locpmap.inference.trw import TRW
-from locpmap.kernels import BACKENDS, Backend
+from locpmap.kernels import message_plan
+from locpmap.kernels.cpu.backend import CpuKernels
+from locpmap.kernels.cpu.messages import HostMessages
+from locpmap.kernels.message_plan import MessagePlan, linear_domain
+from locpmap.kernels.model import UNVISITED
+from locpmap.kernels.placement import BACKENDS
 from locpmap.kernels.reference.messages import cavity, send
-from locpmap.kernels.threads import Threads
+from locpmap.kernels.trees import spanning_forests
 from locpmap.noise import gumbel
 from locpmap.pairwise import Factored
 from locpmap.potentials import Potentials
@@ -71,7 +74,7 @@ ODD = {
 
 
 def problem_of(pot: Potentials, backend: str, n_threads: int = 1) -> Problem:
-    return Problem(pot, Backend(backend), Threads(n_threads), (3, 5), first_image=2)
+    return Problem(pot, CpuKernels(backend, n_threads), (3, 5), first_image=2)
 
 
 def on_tables(unary: np.ndarray, edges: np.ndarray, pairwise: Any) -> Potentials:
@@ -83,13 +86,19 @@ def on_tables(unary: np.ndarray, edges: np.ndarray, pairwise: Any) -> Potentials
 
 def states_after(
     pot: Potentials, backend: str, maximise: bool, rho: np.ndarray, damping: float, tolerance: float = 1e-9
-) -> Passing:
-    problem = problem_of(pot, backend)
-    state = Passing.start(problem, Plan(pot.model.order, True, damping, tolerance, exact=False))
-    nowhere = np.zeros(pot.n_images, bool)
+) -> HostMessages:
+    state = fresh(pot, maximise, rho)
     for _ in range(3):
-        state.sweep(problem, problem.kernels.pass_messages, nowhere, rho, maximise, damping, tolerance)
+        CpuKernels(backend)._pass("pass_messages", pot.model, state, rho, maximise, damping, tolerance)
     return state
+
+
+def fresh(pot: Potentials, maximise: bool, rho: np.ndarray) -> HostMessages:
+    """Messages of nothing, in colour classes."""
+    plan = MessagePlan(pot.model.order, True, 0.0, 0.0, exact=False)
+    messages = np.zeros((pot.n_images, 2 * len(pot.model.edges), pot.n_labels))
+    dirty = np.full((pot.n_images, pot.n_sites), UNVISITED, np.uint8)
+    return HostMessages(messages, dirty, plan, maximise, rho, np.zeros(pot.n_images, bool))
 
 
 @pytest.mark.parametrize(
@@ -107,27 +116,19 @@ def test_pass_messages_and_what_reads_them(case: str, maximise: bool, reweighted
         np.testing.assert_allclose(state.messages, truth.messages, rtol=1e-12, atol=1e-13 * scale)
         np.testing.assert_array_equal(state.dirty, truth.dirty)
     for backend in BACKENDS:
-        problem = problem_of(pot, backend)
-        shape = (pot.n_images, pot.n_sites)
+        kernels = CpuKernels(backend)
         if maximise:
-            labels, terms = np.empty(shape, np.int64), np.zeros(shape)
-            problem.kernels.decode_messages(
-                pot.model, breadth_first(pot.model).order, truth.messages, labels, 0, len(labels)
-            )
-            problem.sweep(problem.kernels.score_terms, labels, terms)
+            labels, terms = kernels.decode_messages(pot.view, truth), np.zeros((pot.n_images, pot.n_sites))
+            kernels.sweep("score_terms", pot.model, labels, terms)
             got: tuple[np.ndarray, ...] = (labels, terms)
             np.testing.assert_allclose(terms.sum(axis=1), np.atleast_1d(pot.score(pot.unflatten(labels))), rtol=1e-12)
         elif reweighted:
             orders, parents = (np.stack(arrays) for arrays in zip(*forests, strict=True))
-            values = np.empty((pot.n_images, len(forests)))
-            common = (pot.model, truth.messages, rho, orders, parents, values)
-            problem.kernels.forest_log_partitions(*common, 0, pot.n_images, 0, len(forests))
-            got = (values,)
+            truth.forests = orders, parents
+            got = (kernels.forest_log_partitions(pot.view, truth),)
         else:
-            beliefs, _ = log_beliefs(problem, truth.messages, rho)
-            terms = np.zeros(shape)
-            problem.sweep(problem.kernels.bethe_edges, truth.messages, beliefs, terms)
-            got = (terms,)
+            beliefs, _ = kernels.log_beliefs(pot.view, truth)
+            got = (kernels.bethe_edges(pot.view, truth, beliefs),)
         if backend == "reference":
             expected = got
     for mine, theirs in zip(got, expected, strict=True):
@@ -142,11 +143,10 @@ def test_pass_linear(case: str) -> None:
     weights = np.exp(pot.unary - pot.unary.max(axis=2, keepdims=True))
     states = []
     for backend in BACKENDS:
-        problem = problem_of(pot, backend)
-        state = Passing.start(problem, Plan(pot.model.order, True, 0.2, 1e-9, exact=False))
-        state.messages[:] = 1
+        state = fresh(pot, False, np.ones(len(pot.model.edges)))
+        state.messages[:], state.linear = 1, linear
         for _ in range(3):
-            state.sweep(problem, problem.kernels.pass_linear, linear, weights, couplings, 0.2, 1e-9)
+            CpuKernels(backend)._pass("pass_linear", pot.model, state, weights, couplings, 0.2, 1e-9)
         states.append(state)
     np.testing.assert_allclose(states[1].messages, states[0].messages, rtol=1e-12)
     np.testing.assert_array_equal(states[1].dirty, states[0].dirty)
@@ -314,9 +314,9 @@ def test_settled_messages_make_the_bound_least() -> None:
         return float(value)
 
     best = bound()
-    settled = state.passing.messages.copy()
+    settled = state.messages.copy()
     for seed, size in enumerate((1e-4, 1e-3, 1e-2, 0.1, 1.0)):
-        state.passing.messages[:] = settled + size * np.random.default_rng(seed).normal(size=settled.shape)
+        state.messages[:] = settled + size * np.random.default_rng(seed).normal(size=settled.shape)
         assert bound() > best
 
 
@@ -329,7 +329,7 @@ def test_a_single_cycle() -> None:
     state = decoder.init(problem)
     for _ in range(100):
         decoder.step(problem, state)
-    logs = np.log(state.passing.messages[0])
+    logs = np.log(state.messages[0])
     m = pot.model
     for i in range(6):
         belief = model.unary[i] + logs[m.indptr[i] : m.indptr[i + 1]].sum(axis=0)
@@ -342,7 +342,7 @@ def test_a_single_cycle() -> None:
 def test_log_and_linear_domain_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     pot = ODD["batch"]
     linear = infer(pot, LBP(tolerance=1e-10))
-    monkeypatch.setattr(lbp, "MOST_RANGE", -1.0)
+    monkeypatch.setattr(message_plan, "MOST_RANGE", -1.0)
     logs = infer(pot, LBP(tolerance=1e-10))
     np.testing.assert_allclose(linear.probability, logs.probability, atol=1e-9)
     np.testing.assert_allclose(linear.log_partition, logs.log_partition, rtol=1e-11)
@@ -516,12 +516,16 @@ def test_spanning_forests(case: str) -> None:
 
 def test_plans() -> None:
     chain, ring = ODD["nx1"], ODD["primes"]
-    order, *rest = make_plan(problem_of(chain, "numba"), "auto", 0.5, 1e-3)
+    kernels = CpuKernels("numba")
+    order, *rest = kernels.plan_messages(chain.view, "auto", 0.5, 1e-3)
     assert len(order) == 2 * chain.n_sites
-    assert rest == [False, 0.0, 0.0, True]
-    assert list(make_plan(problem_of(chain, "numba"), "coloured", 0.5, 1e-3)[1:]) == [True, 0.0, 1e-3, False]
-    assert list(make_plan(problem_of(ring, "numba"), "auto", 0.5, 1e-3)[1:]) == [True, 0.5, 1e-3, False]
-    assert list(make_plan(problem_of(ring, "numba"), "sequential", 0.5, 1e-3)[1:]) == [False, 0.5, 1e-3, False]
+    assert rest[:-1] == [False, 0.0, 0.0, True]
+    for pot, schedule, expected in (
+        (chain, "coloured", [True, 0.0, 1e-3, False]),
+        (ring, "auto", [True, 0.5, 1e-3, False]),
+        (ring, "sequential", [False, 0.5, 1e-3, False]),
+    ):
+        assert list(kernels.plan_messages(pot.view, schedule, 0.5, 1e-3)[1:-1]) == expected
 
 
 # perturb and max-product

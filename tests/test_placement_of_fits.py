@@ -14,8 +14,8 @@ import locpmap as lp
 from locpmap.crf import placement
 from locpmap.crf.placement import place_fit
 from locpmap.features import Features
-from locpmap.inference import placement as decoding
-from locpmap.kernels import Backend
+from locpmap.kernels import placement as decoding
+from locpmap.kernels.cpu.backend import CpuKernels
 from locpmap.learning.batches import Batch
 from locpmap.learning.processes import ALONE, Processes
 
@@ -32,19 +32,19 @@ LARGE, SMALL = data(512), data(511)  # of 2^22 and a little fewer scores
 
 
 @pytest.fixture
-def cpu() -> Backend:
-    return Backend("numba")
+def cpu() -> CpuKernels:
+    return CpuKernels("numba")
 
 
 @pytest.fixture
 def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine with a GPU, of which the backend's name says what was chosen, though nothing can run."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(placement, "learning_backend", lambda *names: Backend(" ".join(names)))
+    monkeypatch.setattr(placement, "place_learning", lambda *names: CpuKernels(" ".join(names)))
 
 
 @pytest.mark.usefixtures("_gpu")
-def test_large_fits_go_to_a_gpu_and_small_ones_stay(cpu: Backend) -> None:
+def test_large_fits_go_to_a_gpu_and_small_ones_stay(cpu: CpuKernels) -> None:
     assert place_fit(None, LARGE, 2, cpu, ALONE).name == "auto cuda"
     assert place_fit(None, SMALL, 2, cpu, ALONE) is cpu
     assert place_fit(None, SMALL, 3, cpu, ALONE).name == "auto cuda"
@@ -53,7 +53,7 @@ def test_large_fits_go_to_a_gpu_and_small_ones_stay(cpu: Backend) -> None:
 
 @pytest.mark.usefixtures("_gpu")
 def test_fits_that_do_not_fit_and_those_of_several_processes_stay(
-    cpu: Backend, monkeypatch: pytest.MonkeyPatch
+    cpu: CpuKernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two = Processes()
     two.size = 2
@@ -65,7 +65,7 @@ def test_fits_that_do_not_fit_and_those_of_several_processes_stay(
 
 
 @pytest.mark.usefixtures("_gpu")
-def test_tensors_on_a_gpu_are_learned_from_there(cpu: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensors_on_a_gpu_are_learned_from_there(cpu: CpuKernels, monkeypatch: pytest.MonkeyPatch) -> None:
     on_gpu = SimpleNamespace(device=torch.device("cuda"))
     monkeypatch.setattr(placement, "on_gpu", lambda value: value is on_gpu)
     assert place_fit(on_gpu, SMALL, 2, cpu, ALONE).name == "auto cuda"
@@ -76,9 +76,9 @@ def test_tensors_on_a_gpu_are_learned_from_there(cpu: Backend, monkeypatch: pyte
 def test_a_choice_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def place(*given: Any) -> Backend:
+    def place(*given: Any) -> CpuKernels:
         asked.append(given)
-        kernels: Backend = given[3]
+        kernels: CpuKernels = given[3]
         return kernels
 
     monkeypatch.setattr("locpmap.crf.crf.place_fit", place)

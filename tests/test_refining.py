@@ -14,7 +14,7 @@ import pytest
 import locpmap as lp
 from locpmap.errors import InputError, InputTypeError
 from locpmap.formats.model_file import write_model
-from locpmap.kernels import choose_backend
+from locpmap.kernels.cpu.twins import twin
 from locpmap.kernels.threads import ranges
 from locpmap.refining.adapters import adapt, resized_to
 from locpmap.refining.guiding import STEPS, guided_log_mean
@@ -114,7 +114,7 @@ def test_guided_means_are_the_references(shape: tuple[int, int], n_channels: int
         if name == "torch":
             arrays = [torch.from_numpy(array.copy()) for array in arrays]
         *given, out = arrays
-        fill = choose_backend(name, "cpu").guided_mean
+        fill = twin(name, "guided_mean")
         for begin, stop in ranges(shape[0], 3):
             fill(*given, STEPS, np.float32(2.5), out, begin, stop)
         found[name] = np.asarray(out)

@@ -10,16 +10,16 @@ import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from locpmap.errors import InputError, InputTypeError
 
-Array = npt.NDArray[Any]
+Array: TypeAlias = npt.NDArray[Any]
 
 MAX_COPY = 2**24  # bytes up to which an input is copied rather than shared
 SINGLE_ONLY = ("mps",)  # kinds of devices without double precision
@@ -220,6 +220,17 @@ def _placed(tensor: Any, device: Any) -> Any:
 def of_images(array: Any, lo: int, hi: int) -> Any:
     """The part of images lo..hi, as it is where that is all: a slice of a tensor takes time."""
     return array if (lo, hi) == (0, array.shape[0]) else array[lo:hi]
+
+
+def label_sums(array: Any) -> Any:
+    """Return the sums over the last of three axes, (N, S, 1), of which none depends on a site's place.
+
+    On the CPU one label is added after the other, which is several times as fast for few labels.
+    """
+    if is_tensor(array):
+        return array.sum(axis=2)[:, :, None]
+    total: Array = reduce(np.add, np.moveaxis(array, 2, 0))
+    return total[:, :, None]
 
 
 def frozen(array: Any) -> Any:

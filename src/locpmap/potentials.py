@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from locpmap.arrays import (
     Restore,
-    cast,
     frozen,
     is_tensor,
     namespace,
@@ -28,10 +27,10 @@ from locpmap.arrays import (
 )
 from locpmap.errors import InputError
 from locpmap.graphs import Graph, Grid, Steps
-from locpmap.graphs.adjacency import colour_classes
-from locpmap.kernels import Model
+from locpmap.kernels.model import Model
 from locpmap.kernels.reference.scores import local_scores, total_scores
 from locpmap.pairwise import Pairwise, parse_pairwise
+from locpmap.views import View, direction_sizes
 
 Array = npt.NDArray[Any]
 
@@ -130,7 +129,7 @@ class Potentials:
         if masked is not None and masked.any():
             edges = structure.edges()
             dead = masked[:, edges[:, 0]] | masked[:, edges[:, 1]]
-            term = term.without(dead, _direction_sizes(structure))
+            term = term.without(dead, direction_sizes(structure))
             # An isolated site with one allowed label of score 0 changes no score and no log partition.
             xp = namespace(unary)
             alone = xp.zeros_like(unary[0, 0])
@@ -189,19 +188,14 @@ class Potentials:
         return tables is not None and 0 not in tables.shape and float(tables.min()) == -np.inf
 
     @cached_property
-    def model(self) -> Model:
-        """The flat arrays that general kernels read; built when first needed, O(S + E log E).
+    def view(self) -> View:
+        """The model as kernels see it."""
+        return View(self.unary, self.pairwise, self.structure)
 
-        On a GPU they are tensors in the unaries' precision, but for ``class_ptr``, which says what to launch there.
-        """
-        features, tables = self.pairwise.flat(_direction_sizes(self.structure))
-        if is_tensor(self.unary):
-            features, tables = (cast(array, self.unary.dtype) for array in (features, tables))
-        order, class_ptr = colour_classes(self.structure.colours())
-        parts = (self.structure.edges(), *self.structure.adjacency(), order)
-        placed = [place_beside(self.unary, frozen(part)) for part in (*parts, self.structure.site_ids())]
-        terms = (self.unary, features, tables, self.pairwise.potts)
-        return Model._make((*terms, *placed[:-1], frozen(class_ptr), placed[-1]))
+    @property
+    def model(self) -> Model:
+        """The flat arrays that general kernels read; built when first needed."""
+        return self.view.flat
 
     def to(self, device: str | None) -> Potentials:
         """The same with its arrays on a GPU ("cuda": that they are on, or torch's current one) or in NumPy (None)."""
@@ -251,12 +245,6 @@ class Potentials:
         """(N, S, ...) back to the caller's axes: batch (if any), then sites, then the rest."""
         batch = (self.n_images,) if self.batched else ()
         return values.reshape(*batch, *self.structure.shape, *values.shape[2:])
-
-
-def _direction_sizes(structure: Grid | Graph) -> list[int]:
-    if isinstance(structure, Grid):
-        return [h * w for h, w in structure.direction_shapes]
-    return [len(structure.edges())]
 
 
 def _parse_mask(mask: Any, structure: Grid | Graph, unary: Any) -> Any:

@@ -11,7 +11,8 @@ import pytest
 
 import locpmap as lp
 from locpmap.errors import InputError
-from locpmap.inference import climbers, locpmap
+from locpmap.kernels.cpu import sampling
+from locpmap.kernels.cpu.backend import CpuKernels
 from locpmap.scale import TiledResult
 from locpmap.scale.box import Box
 from locpmap.scale.reach import Reach, Visit, reach_of
@@ -24,27 +25,49 @@ SEED = 11
 PARTS = "rows:3+columns:2"
 FAR = ((0, 1), (1, 0), (0, 3), (3, 0))
 
+VOTES: dict[str, Any] = {"probability": "votes"}  # whose reach is one step shorter
+
 # name: (labels, pairwise, connectivity, method, options)
 CASES: dict[str, tuple[int, str, Any, str, dict[str, Any]]] = {
-    "two labels": (2, "weight", 4, "locpmap", {"max_sweeps": 1, "n_samples": 19}),
-    "two labels, weights of either sign": (2, "signed", 4, "locpmap", {"max_sweeps": 1, "n_samples": 19}),
-    "three labels": (3, "weight", 4, "locpmap", {"max_sweeps": 1, "n_samples": 19}),
-    "weights per edge": (3, "edges", 4, "locpmap", {"max_sweeps": 1, "n_samples": 19, "start": "perturbed"}),
-    "negative weights": (3, "signed", 4, "locpmap", {"max_sweeps": 1, "n_samples": 19}),
+    "two labels": (2, "weight", 4, "locpmap", {"max_sweeps": 1, **VOTES, "n_samples": 19}),
+    "two labels, weights of either sign": (2, "signed", 4, "locpmap", {"max_sweeps": 1, **VOTES, "n_samples": 19}),
+    "three labels": (3, "weight", 4, "locpmap", {"max_sweeps": 1, **VOTES, "n_samples": 19}),
+    "weights per edge": (3, "edges", 4, "locpmap", {"max_sweeps": 1, **VOTES, "n_samples": 19, "start": "perturbed"}),
+    "negative weights": (3, "signed", 4, "locpmap", {"max_sweeps": 1, **VOTES, "n_samples": 19}),
     "conditional": (3, "weight", 4, "locpmap", {"max_sweeps": 1, "n_samples": 3, "probability": "conditional"}),
     "conditional, two labels": (2, "edges", 4, "locpmap", {"max_sweeps": 1, "probability": "conditional"}),
-    "a table": (9, "table", 4, "locpmap", {"max_sweeps": 1, "n_samples": 5}),
-    "tables per edge": (3, "tables", 4, "locpmap", {"max_sweeps": 1, "n_samples": 5}),
+    "a table": (9, "table", 4, "locpmap", {"max_sweeps": 1, **VOTES, "n_samples": 5}),
+    "tables per edge": (3, "tables", 4, "locpmap", {"max_sweeps": 1, **VOTES, "n_samples": 5}),
     "features": (3, "factored", 4, "locpmap", {"max_sweeps": 1, "n_samples": 5, "probability": "conditional"}),
-    "eight neighbours": (3, "weight", 8, "locpmap", {"max_sweeps": 1, "n_samples": 9}),
-    "far neighbours": (2, "weight", FAR, "locpmap", {"max_sweeps": 1, "n_samples": 9}),
-    "blocks": (3, "edges", 4, "locpmap", {"max_sweeps": 1, "n_samples": 5, "blocks": (2, 3)}),
-    "short rows": (2, "weight", 4, "locpmap", {"max_sweeps": 1, "n_samples": 5, "blocks": (1, 4)}),
+    "eight neighbours": (3, "weight", 8, "locpmap", {"max_sweeps": 1, **VOTES, "n_samples": 9}),
+    "far neighbours": (2, "weight", FAR, "locpmap", {"max_sweeps": 1, **VOTES, "n_samples": 9}),
+    "blocks": (3, "edges", 4, "locpmap", {"max_sweeps": 1, **VOTES, "n_samples": 5, "blocks": (2, 3)}),
+    "short rows": (2, "weight", 4, "locpmap", {"max_sweeps": 1, **VOTES, "n_samples": 5, "blocks": (1, 4)}),
     "large blocks": (2, "weight", 4, "locpmap", {"max_sweeps": 1, "blocks": (2, 2), "probability": "conditional"}),
-    "parts of rows": (3, "edges", 4, "locpmap", {"max_sweeps": 1, "n_samples": 9, "blocks": "rows:4"}),
-    "parts of rows and columns": (2, "weight", 4, "locpmap", {"max_sweeps": 1, "n_samples": 99, "blocks": PARTS}),
-    "parts, eight neighbours": (2, "weight", 8, "locpmap", {"max_sweeps": 1, "n_samples": 99, "blocks": "columns:3"}),
-    "blocks, eight neighbours": (2, "weight", 8, "locpmap", {"max_sweeps": 1, "n_samples": 99, "blocks": (2, 2)}),
+    "parts of rows": (3, "edges", 4, "locpmap", {"max_sweeps": 1, **VOTES, "n_samples": 9, "blocks": "rows:4"}),
+    "parts of rows and columns": (
+        2,
+        "weight",
+        4,
+        "locpmap",
+        {"max_sweeps": 1, **VOTES, "n_samples": 99, "blocks": PARTS},
+    ),
+    "parts, eight neighbours": (
+        2,
+        "weight",
+        8,
+        "locpmap",
+        {"max_sweeps": 1, **VOTES, "n_samples": 99, "blocks": "columns:3"},
+    ),
+    "blocks, eight neighbours": (
+        2,
+        "weight",
+        8,
+        "locpmap",
+        {"max_sweeps": 1, **VOTES, "n_samples": 99, "blocks": (2, 2)},
+    ),
+    "icm_iter": (3, "edges", 4, "icm_iter", {"max_sweeps": 1, "n_samples": 19}),
+    "icm_iter of a table": (3, "table", 8, "icm_iter", {"max_sweeps": 1, "n_samples": 9, "drop": 0.4}),
     "icm": (4, "edges", 4, "icm", {"max_sweeps": 1}),
     "mean field": (4, "edges", 4, "mean_field", {"max_sweeps": 1}),
     "mean field of seven labels": (7, "edges", 4, "mean_field", {"max_sweeps": 1, "start": "unary"}),
@@ -202,11 +225,11 @@ def test_windows_cover_blocks_and_stay_inside() -> None:
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("lbp", {}, "method is lbp, expected locpmap, icm or mean_field for tiles: its messages stop when"),
+    ("lbp", {}, "method is lbp, expected locpmap, icm, icm_iter or mean_field for tiles: its messages stop when"),
     ("gibbs", {}, "method is gibbs, .* every sample goes on from the last"),
     ("exact", {}, "method is exact, .* solves the whole raster at once"),
     ("graph_cut", {}, "method is graph_cut"),
-    ("icm_iter", {}, "method is icm_iter, .* by the score of the whole raster"),
+    ("icm_iter", {"start": np.zeros((4, 4), int)}, "start is an array"),
     ("locpmap", {"blocks": "rows"}, "blocks is 'rows', which reach across the whole raster .* such as 'rows:16'"),
     ("locpmap", {"blocks": "rows:4+columns"}, "which reach across the whole raster .* such as 'columns:16'"),
     ("locpmap", {"blocks": "rows:0"}, "blocks is 'rows:0', expected"),
@@ -270,35 +293,31 @@ def test_the_kernel_is_chosen_by_the_size_of_the_whole(whole_fits: bool, monkeyp
     unary, pairwise = raster(2, "weight")
     used: list[str] = []
 
-    def noting(name: str) -> Any:
-        climber = getattr(locpmap, name)
+    twin = CpuKernels.twin
 
-        def noted(*arguments: Any, **options: Any) -> Any:
-            used.append(name)
-            return climber(*arguments, **options)
+    def noted(kernels: CpuKernels, operation: str) -> Any:
+        used.extend([operation] if operation.startswith("climb") else [])
+        return twin(kernels, operation)
 
-        return noted
-
-    for name in ("bits_climber", "site_climber"):
-        monkeypatch.setattr(locpmap, name, noting(name))
-    monkeypatch.setattr(climbers, "MAX_BIT_SITES", 26 * 31 if whole_fits else 26 * 31 - 1)
+    monkeypatch.setattr(CpuKernels, "twin", noted)
+    monkeypatch.setattr(sampling, "MAX_BIT_SITES", 26 * 31 if whole_fits else 26 * 31 - 1)
     whole = lp.infer(lp.Potentials.grid(unary, pairwise), seed=SEED, max_sweeps=1)
     tiled = lp.infer_tiled(unary, pairwise, tile=8, seed=SEED, max_sweeps=1)
-    del used[1:]  # the tiny example that was tried
+    del used[:]  # what the whole took, and the tiny example that was tried
     assert differences(tiled, whole) == 0
-    assert set(used) == {"bits_climber" if whole_fits else "site_climber"}
+    assert set(used) == {"climb_bits" if whole_fits else "climb_sites"}
 
 
 def test_a_gpu_is_the_workers_business() -> None:
-    assert lp.infer_tiled(np.zeros((4, 4, 3)), 1.0, device="cuda").decoding.decoder.noise == "lazy"  # type: ignore[attr-defined]
+    assert lp.infer_tiled(np.zeros((4, 4, 3)), 1.0, device="cuda").decoding.least_weight == 1.0
 
 
 def test_reach_grows_with_what_it_depends_on() -> None:
     assert reach_of(lp.ICM(max_sweeps=3)).halo == (6, 6)
     assert reach_of(lp.MeanField(max_sweeps=3), 8).halo == (6, 12)
-    assert reach_of(lp.LocPMAP(max_sweeps=3), ((0, 1), (1, 0), (0, 5), (3, -2))).halo == (18, 30)
+    assert reach_of(lp.LocPMAP(max_sweeps=3, **VOTES), ((0, 1), (1, 0), (0, 5), (3, -2))).halo == (18, 30)
     assert reach_of(lp.LocPMAP(max_sweeps=3, blocks=(1, 8), probability="conditional")).halo == (7, 49)
-    assert reach_of(lp.LocPMAP(max_sweeps=1, blocks="rows:8+columns:5")).halo == (12, 18)
+    assert reach_of(lp.LocPMAP(max_sweeps=1, blocks="rows:8+columns:5", **VOTES)).halo == (12, 18)
 
 
 @pytest.mark.parametrize("blocks", ["sites", (2, 3), (5, 1), "rows:7", "columns:4", "rows:3+columns:5"])

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.test_messages import ODD, normal, problem_of, states_after
+from tests.test_messages import ODD, normal, states_after
 from tests.triton.placing import place, place_model
 
-from locpmap.inference.passing import log_beliefs
-from locpmap.kernels import Backend
+from locpmap.kernels.cpu.backend import CpuKernels
+from locpmap.kernels.cpu.twins import twin
 from locpmap.potentials import Potentials
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy warns of log 0
 
-REFERENCE, TRITON = Backend("reference").bethe_edges, Backend("triton").bethe_edges
+REFERENCE, TRITON = twin("reference", "bethe_edges"), twin("triton", "bethe_edges")
 
 CASES = ODD | {
     "several programs": Potentials.grid(normal(13, 11, 5), (normal(13, 10), normal(12, 11))),
@@ -26,8 +26,8 @@ CASES = ODD | {
 def both(pot: Potentials, part: tuple[int, int, int, int]) -> tuple[np.ndarray, np.ndarray]:
     """The terms of the reference and of Triton; 7 where nothing was filled in."""
     rho = np.ones(len(pot.model.edges))
-    messages = states_after(pot, "numba", False, rho, 0.0).messages
-    beliefs, _ = log_beliefs(problem_of(pot, "numba"), messages, rho)
+    state = states_after(pot, "numba", False, rho, 0.0)
+    messages, (beliefs, _) = state.messages, CpuKernels("numba").log_beliefs(pot.view, state)
     expected = np.full((pot.n_images, pot.n_sites), 7.0)
     dtype = pot.unary.dtype
     got = place(expected.astype(dtype))

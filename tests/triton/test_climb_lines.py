@@ -14,7 +14,6 @@ from tests.triton.together import run_together
 
 from locpmap.graphs.blocks import plan_blocks
 from locpmap.graphs.grid import Grid
-from locpmap.inference.directions import direction_weights
 from locpmap.kernels.perturbation import DROP, GIVEN, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.reference.climb_blocks import climb_blocks as reference
 from locpmap.kernels.triton import climb_lines as lines
@@ -48,7 +47,7 @@ def climb(
     """Climb on all images with samples from 2 on, images counted from 4."""
     grid = potentials.structure
     assert isinstance(grid, Grid)
-    right, down = (place(weight) for weight in direction_weights(potentials, potentials.unary.dtype))
+    right, down = (place(weight) for weight in potentials.view.direction_weights(potentials.unary.dtype))
     attractive = potentials.pairwise.least_weight >= 0
     window = (grid.row, grid.column, grid.whole_width)
     model = (place(potentials.unary), right, down, attractive)

@@ -10,11 +10,11 @@ from tests.oracles.models import random_model
 from tests.test_messages import ODD, normal, states_after
 from tests.triton.placing import place, place_model
 
-from locpmap.inference.trees import breadth_first
-from locpmap.kernels import Backend
+from locpmap.kernels.cpu.twins import twin
+from locpmap.kernels.trees import breadth_first
 from locpmap.potentials import Potentials
 
-REFERENCE, TRITON = Backend("reference").decode_messages, Backend("triton").decode_messages
+REFERENCE, TRITON = twin("reference", "decode_messages"), twin("triton", "decode_messages")
 
 CASES = ODD | {
     "several blocks": Potentials.grid(normal(13, 11, 5), (normal(13, 10), normal(12, 11))),

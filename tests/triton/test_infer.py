@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.test_backends import odd_model, options
+from tests.test_backends import CASES, FORMS, model_of, odd_model
 from tests.triton.placing import DEVICE
 
 from locpmap import arrays
 from locpmap.errors import BackendError
-from locpmap.inference import infer, placement, sampling
+from locpmap.inference import infer
+from locpmap.inference.api import bytes_needed
 from locpmap.inference.locpmap import LocPMAP
 from locpmap.inference.sampling import Tally
-from locpmap.kernels import Backend
+from locpmap.kernels import placement
+from locpmap.kernels.spec import Span
+from locpmap.kernels.triton import backend as launches
+from locpmap.kernels.triton import message_state, sampling
 from locpmap.potentials import Potentials
 from locpmap.result import Result
+from locpmap.views import View
 
 
 def compare(pot: Potentials, method: str, other: str = "reference", **how: Any) -> None:
@@ -35,11 +39,19 @@ def agree(mine: Result, truth: Result) -> None:
     assert (mine.backend, mine.device) == ("triton", DEVICE)
 
 
-@pytest.mark.parametrize("turn", range(12))
-def test_locpmap(turn: int) -> None:
-    forms = ["weight", "negative weight", "weights", "either sign", "table", "hard tables"]
-    pot = odd_model([(1, 1), (2, 3), (5, 7)][turn % 3], (2, 3, 2, 5)[turn % 4], forms[turn % 6], turn)
-    compare(pot, "locpmap", **options(pot, turn), n_samples=10, seed=turn, keep_samples=turn % 2 == 0)
+@pytest.mark.parametrize(("name", "n_labels", "form"), zip(CASES, 4 * (2, 3, 5), 2 * FORMS, strict=True))
+def test_locpmap(name: str, n_labels: int, form: str) -> None:
+    """Every case once, every form with two of them, every number of labels with four."""
+    case = CASES[name]
+    pot = model_of(case, (5, 7), n_labels, form)
+    decoder = case.decoder(pot, 10, keep_samples=case.batch)
+    agree(*(infer(pot, decoder, backend=backend, seed=case.seed) for backend in ("triton", "reference")))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3)])
+@pytest.mark.parametrize(("n_labels", "form"), [(2, "weight"), (2, "table"), (3, "weights"), (5, "hard tables")])
+def test_locpmap_on_few_sites(shape: tuple[int, int], n_labels: int, form: str) -> None:
+    compare(model_of(CASES["defaults"], shape, n_labels, form), "locpmap", n_samples=10, keep_samples=True)
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="the interpreter has one program")
@@ -78,7 +90,7 @@ def test_grids_need_no_lists_of_edges(weight: float, monkeypatch: pytest.MonkeyP
     how: dict[str, Any] = {"n_samples": 3, "probability": "conditional", "start": "perturbed"}
     how |= {} if weight else {"temperature": 0}
     truth = infer(pot, "locpmap", backend="reference", **how)
-    monkeypatch.delattr(Potentials, "model")
+    monkeypatch.delattr(View, "flat")
     agree(infer(pot, "locpmap", backend="triton", **how), truth)
 
 
@@ -90,11 +102,11 @@ def test_memory_that_runs_out_changes_nothing(monkeypatch: pytest.MonkeyPatch) -
     start, asked = Tally.start, []
 
     def in_little_memory(problem: Any, draw: Any, *limits: Any, **counted: Any) -> Tally:
-        def draw_little(lo: int, hi: int, first: int, count: int) -> Any:
-            asked.append((hi - lo, count))
-            if hi - lo > 1 or count > 8:
+        def draw_little(span: Span) -> Any:
+            asked.append((span.hi - span.lo, span.count))
+            if span.hi - span.lo > 1 or span.count > 8:
                 raise torch.OutOfMemoryError("no room")
-            return draw(lo, hi, first, count)
+            return draw(span)
 
         return start(problem, draw_little, *limits, **counted)
 
@@ -105,24 +117,17 @@ def test_memory_that_runs_out_changes_nothing(monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_array_equal(mine.probability, truth.probability)
 
 
-@pytest.mark.parametrize(
-    ("backend", "probability"),
-    [pytest.param("triton", "votes", marks=pytest.mark.slow), ("torch", "votes"), ("torch", "conditional")],
-)
-def test_memory_that_runs_out_when_samples_are_counted(
-    backend: str, probability: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("probability", ["votes", "conditional"])
+def test_memory_that_runs_out_when_samples_are_counted(probability: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is lost or counted twice, and nothing is drawn again."""
     pot = Potentials.grid(np.random.default_rng(0).normal(size=(2, 3, 4, 2)), 1.0)
-    how: dict[str, Any] = {"n_samples": 10, "probability": probability, "backend": backend}
+    how: dict[str, Any] = {"n_samples": 10, "probability": probability, "backend": "triton"}
     monkeypatch.setattr(sampling, "MAX_AT_ONCE", 0)  # or there would be nothing to count
     truth = infer(pot, **how)
-    draws: list[Any] = []
-    advance = Tally.advance
-    monkeypatch.setattr(Tally, "advance", lambda *given: (draws.append(given), advance(*given))[1])
-    monkeypatch.setattr("locpmap.kernels._backend", Backend)  # the usual ones keep the operations that they found
-    operation = "votes" if probability == "votes" else "conditionals"
-    module = import_module(f"locpmap.kernels.{backend}.{operation}")
+    climbs: list[Any] = []
+    climb = sampling.climb_potts
+    monkeypatch.setattr(sampling, "climb_potts", lambda *given: (climbs.append(given), climb(*given))[1])
+    module, operation = sampling, "votes" if probability == "votes" else "grid_conditionals"
     count, refused = getattr(module, operation), []
 
     def count_few(*given: Any) -> None:
@@ -135,7 +140,7 @@ def test_memory_that_runs_out_when_samples_are_counted(
     mine = infer(pot, **how)
     assert refused == [(0, 12), (0, 6), (6, 12)]
     np.testing.assert_array_equal(mine.probability, truth.probability)
-    assert len(draws) == 1
+    assert len(climbs) == 1
 
     def count_none(*given: Any) -> None:
         raise torch.OutOfMemoryError("no room at all")
@@ -167,8 +172,9 @@ def test_memory_that_runs_out_without_samples(method: str, operation: str, monke
     few = {"annealing": {"n_sweeps": 2}, "gibbs": {"n_samples": 2, "burn_in": 1, "keep_samples": True}}
     how: dict[str, Any] = {"backend": "triton"} | few.get(method, {"max_sweeps": 2})
     truth = infer(pot, method, first_image=7, **how)
-    monkeypatch.setattr("locpmap.kernels._backend", Backend)
-    module = import_module(f"locpmap.kernels.triton.{operation}")
+    module = {"climb_sites": sampling, "pass_linear": message_state, "pass_messages": message_state}.get(
+        operation, launches
+    )
     kernel, asked = getattr(module, operation), []
 
     def with_little_memory(model: Any, *given: Any, **named: Any) -> Any:
@@ -192,40 +198,17 @@ def test_memory_that_runs_out_without_samples(method: str, operation: str, monke
             infer(pot, method, start=np.zeros((3, 2, 3), int), **how)
 
 
-def test_conditionals_are_added_all_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch's operations take sites with many neighbours apart from others, and each part needs memory."""
-    module = import_module("locpmap.kernels.torch.conditionals")
-    pot = Potentials.graph(np.random.default_rng(0).normal(size=(12, 2)), [[0, j] for j in range(1, 12)], 1.0)
-    labels = torch.zeros((1, 12, 3), dtype=torch.int16)
-    sums = torch.zeros((1, 12, 2), dtype=torch.int64)
-    scores, calls = module.local_scores, []
-
-    def first_only(*given: Any) -> Any:
-        calls.append(given)
-        if len(calls) > 1:
-            raise torch.OutOfMemoryError("no room")
-        return scores(*given)
-
-    monkeypatch.setattr(module, "local_scores", first_only)
-    model = pot.model._replace(
-        **{name: torch.from_numpy(np.array(getattr(pot.model, name))) for name in pot.model._fields if name != "potts"}
-    )
-    with pytest.raises(torch.OutOfMemoryError):
-        module.conditionals(model, labels, sums, 0, 0, 12)
-    assert len(calls) == 2
-    assert not sums.any()
-
-
 @pytest.mark.parametrize(("free", "goes"), [(1 << 30, True), (1 << 20, False)])
 def test_models_that_do_not_fit_stay_on_the_cpu(free: int, goes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     pot = Potentials.grid(np.zeros((512, 512, 4), np.float32), 1.0)  # 4 MiB
+    job = placement.Job(None, LocPMAP().work(pot.unary.size), bytes_needed(pot))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, 1 << 40))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 0)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 0)
-    assert placement.gpu_pays(pot, LocPMAP()) == goes
+    assert placement.gpu_pays(job) == goes
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 1 << 30)  # which torch holds, but does not use
-    assert placement.gpu_pays(pot, LocPMAP())
+    assert placement.gpu_pays(job)
 
 
 def test_tensors_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,14 +12,16 @@ from tests.test_messages import ODD, normal
 from tests.triton.placing import DEVICE
 
 from locpmap import arrays
-from locpmap.inference import infer, lbp, passing
+from locpmap.inference import infer
 from locpmap.inference.decoder import Decoder, Problem
 from locpmap.inference.lbp import LBP
 from locpmap.inference.max_product import MaxProduct
 from locpmap.inference.perturb_and_max_product import PerturbAndMaxProduct
 from locpmap.inference.trw import TRW
-from locpmap.kernels import Backend
-from locpmap.kernels.threads import Threads
+from locpmap.kernels import message_plan
+from locpmap.kernels.triton import backend as launches
+from locpmap.kernels.triton.backend import TritonKernels
+from locpmap.kernels.triton.message_state import _domain
 from locpmap.potentials import Potentials
 from locpmap.result import Status
 
@@ -93,7 +95,7 @@ def test_the_linear_domain_is_smaller_in_single_precision(monkeypatch: pytest.Mo
     mine = infer(pot, "lbp", backend="triton")
     np.testing.assert_allclose(mine.probability, truth.probability, rtol=0, atol=1e-5)
     with monkeypatch.context() as patch:
-        patch.setattr(lbp, "MOST_RANGE_SINGLE", -1.0)
+        patch.setattr(message_plan, "MOST_RANGE_SINGLE", -1.0)
         logs = infer(pot, "lbp", backend="triton")
     np.testing.assert_array_equal(mine.probability, logs.probability)
 
@@ -106,7 +108,7 @@ def test_it_does_not_matter_how_many_sweeps_a_launch_makes(
 ) -> None:
     pot = ODD["batch"]
     whole = infer(pot, decoder, backend="triton")
-    monkeypatch.setattr(passing, "SWEEPS_PER_LAUNCH", per_launch)
+    monkeypatch.setattr(launches, "MOST_SWEEPS", per_launch)
     parts = infer(pot, decoder, backend="triton")
     assert (parts.n_sweeps, parts.status) == (whole.n_sweeps, whole.status)
     np.testing.assert_array_equal(parts.probability, whole.probability)
@@ -116,25 +118,22 @@ def test_it_does_not_matter_how_many_sweeps_a_launch_makes(
 def test_nobody_waits_for_the_last_launch_before_the_answer_is_under_way(max_sweeps: int, status: Status) -> None:
     pot = Potentials.grid(normal(2, 3, 2), 0.3)
     decoder = LBP(max_sweeps=max_sweeps)
-    problem = Problem(pot.to(DEVICE), Backend("triton", DEVICE), Threads(1), (0, 0))
+    problem = Problem(pot.to(DEVICE), TritonKernels(DEVICE), (0, 0))
     state = decoder.init(problem)
     assert decoder.step(problem, state) == (max_sweeps, max_sweeps, False)
-    assert state.passing.unread
+    assert state.unread
     decoder.finish(problem, state)
-    assert not state.passing.unread
+    assert not state.unread
     truth = infer(pot, decoder, backend="reference")
     mine = infer(pot, decoder, backend="triton")
-    assert (mine.status, mine.n_sweeps) == (truth.status, truth.n_sweeps) == (status, state.passing.made)
+    assert (mine.status, mine.n_sweeps) == (truth.status, truth.n_sweeps) == (status, state.made)
 
 
 def test_the_domain_of_potts_weights_is_found_once() -> None:
     pot = Potentials.grid(normal(2, 3, 2), 0.3).to(DEVICE)
-    assert lbp.domain_of(pot) is lbp.domain_of(pot)
+    assert _domain(pot.view) is _domain(pot.view)
     tables = Potentials.grid(normal(2, 3, 2), normal(2, 2)).to(DEVICE)
-    assert lbp.domain_of(tables) is not lbp.domain_of(tables)
-    kept = len(lbp._domains)
-    del pot
-    assert len(lbp._domains) == kept - 1
+    assert _domain(tables.view) is not _domain(tables.view)
 
 
 @pytest.mark.parametrize("decoder", [LBP(), TRW(), MaxProduct(), PerturbAndMaxProduct(3)], ids=lambda d: d.name)

@@ -12,7 +12,7 @@ from tests.triton.placing import DEVICE
 import locpmap as lp
 from locpmap.crf import fitting
 from locpmap.errors import BackendError
-from locpmap.kernels import learning_backend
+from locpmap.kernels.placement import place_learning
 from locpmap.kernels.threads import Threads
 from locpmap.kernels.triton import keeping
 from locpmap.learning.batches import Batch
@@ -117,7 +117,7 @@ def test_samples_as_neighbours() -> None:
     rng = np.random.default_rng(0)
     w, samples = rng.normal(size=parameters.size), rng.integers(2, size=(*batch.labels.shape, 3)).astype(np.int16)
     mine, truth = (
-        Objective(parameters, [batch], learning_backend(backend, "auto"), Threads(1), l2=1.0).total(batch, w, samples)
+        Objective(parameters, [batch], place_learning(backend, "auto"), Threads(1), l2=1.0).total(batch, w, samples)
         for backend in ("triton", "numba")
     )
     assert mine[0] == pytest.approx(truth[0], rel=1e-12)
@@ -136,8 +136,8 @@ def test_what_is_kept_is_let_go() -> None:
 
 
 def test_which_backend() -> None:
-    assert learning_backend("auto", "auto").name == "numba"
-    assert learning_backend("triton", "auto").device == DEVICE
-    assert learning_backend("auto", "cuda").name == "triton"
+    assert place_learning("auto", "auto").name == "numba"
+    assert place_learning("triton", "auto").device == DEVICE
+    assert place_learning("auto", "cuda").name == "triton"
     with pytest.raises(BackendError, match="runs on the CPU: use 'triton'"):
-        learning_backend("numba", "cuda")
+        place_learning("numba", "cuda")

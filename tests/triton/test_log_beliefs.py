@@ -9,13 +9,13 @@ import pytest
 from tests.test_messages import ODD, normal, states_after
 from tests.triton.placing import place, place_model
 
-from locpmap.inference.trees import spanning_forests
-from locpmap.kernels import Backend
+from locpmap.kernels.cpu.twins import twin
+from locpmap.kernels.trees import spanning_forests
 from locpmap.potentials import Potentials
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy warns of log 0
 
-REFERENCE, TRITON = Backend("reference").log_beliefs, Backend("triton").log_beliefs
+REFERENCE, TRITON = twin("reference", "log_beliefs"), twin("triton", "log_beliefs")
 
 CASES = ODD | {
     "several programs": Potentials.grid(normal(13, 11, 5), (normal(13, 10), normal(12, 11))),

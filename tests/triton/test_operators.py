@@ -15,11 +15,11 @@ from tests.triton.placing import DEVICE, place, place_model
 
 from locpmap import nn
 from locpmap.graphs.blocks import plan_blocks
-from locpmap.inference.trees import spanning_forests
-from locpmap.kernels import Backend
+from locpmap.kernels.cpu.twins import twin
 from locpmap.kernels.observations import Observations
 from locpmap.kernels.perturbation import PLAIN, RANDOM, Perturbation
 from locpmap.kernels.reference.messages import UNVISITED
+from locpmap.kernels.trees import spanning_forests
 from locpmap.kernels.triton import operators
 from locpmap.nn import fused
 from locpmap.nn.composite import _one_label_if_void
@@ -267,7 +267,7 @@ def test_operators_of_kernels(name: str) -> None:
     """The schema tells what is written to, shapes are right, and the whole can be compiled."""
     operator, parameters = getattr(torch.ops.locpmap, name).default, inspect.signature(operators._kernel(name))
     direct, through, before = (calls()[name] for _ in range(3))
-    truth = getattr(Backend("triton"), name)(*direct)
+    truth = twin("triton", name)(*direct)
     torch.compiler.reset()  # else one operator after another is the same function, compiled too often
     whole = torch.compile(lambda *flat: operator(*flat), fullgraph=True, backend="aot_eager")
     mine = whole(*operators._flat(parameters.bind(*through).args))

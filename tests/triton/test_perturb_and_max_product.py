@@ -9,14 +9,14 @@ import pytest
 from tests.test_messages import ODD, normal
 from tests.triton.placing import place, place_model
 
-from locpmap.inference.trees import breadth_first, there_and_back
-from locpmap.kernels import Backend
+from locpmap.kernels.cpu.twins import twin
 from locpmap.kernels.perturbation import PLAIN, Perturbation
+from locpmap.kernels.trees import breadth_first, there_and_back
 from locpmap.potentials import Potentials
 
 pytestmark = pytest.mark.slow
 
-REFERENCE, TRITON = Backend("reference").perturb_and_max_product, Backend("triton").perturb_and_max_product
+REFERENCE, TRITON = twin("reference", "perturb_and_max_product"), twin("triton", "perturb_and_max_product")
 
 CASES = {case: pot for case, pot in ODD.items() if not case.startswith("far")} | {
     "several programs": Potentials.grid(normal(13, 11, 5), (normal(13, 10), normal(12, 11))),

@@ -9,10 +9,10 @@ import pytest
 from tests.test_messages import ODD, normal
 from tests.triton.placing import place, place_model
 
-from locpmap.kernels import Backend
+from locpmap.kernels.cpu.twins import twin
 from locpmap.potentials import Potentials
 
-REFERENCE, TRITON = Backend("reference").score_terms, Backend("triton").score_terms
+REFERENCE, TRITON = twin("reference", "score_terms"), twin("triton", "score_terms")
 
 CASES = ODD | {"several programs": Potentials.grid(normal(23, 31, 5), (normal(23, 30), normal(22, 31)))}
 

@@ -25,7 +25,7 @@ def doctor(
 
 def _report() -> dict[str, Any]:
     from locpmap.inference import DECODERS
-    from locpmap.kernels import ANYWHERE, BACKENDS, ON_GPU, choose_backend, why_no_gpu
+    from locpmap.kernels.placement import BACKENDS, ON_GPU, choose, why_no_gpu
     from locpmap.kernels.threads import available_threads
 
     gpu = _gpu()
@@ -34,13 +34,13 @@ def _report() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "packages": {name: _version(name) for name in PACKAGES},
-        "backends": {n: n == "reference" or find_spec(n) is not None for n in (*BACKENDS, ON_GPU, ANYWHERE)},
+        "backends": {n: n == "reference" or find_spec(n) is not None for n in (*BACKENDS, ON_GPU)},
         "devices": ["cpu", *(["cuda"] if gpu else [])],
         "gpu": gpu,
         "why_no_gpu": None if gpu else why_no_gpu(),
         "threads": available_threads(),
         "numba_cache": _numba_cache(),
-        "auto": {"backend": choose_backend("auto", "auto").name, "device": "cpu", "large_jobs": _large_jobs(gpu)},
+        "auto": {"backend": choose("auto", "auto")[0], "device": "cpu", "large_jobs": _large_jobs(gpu)},
         "decoders": sorted(DECODERS),
     }
 

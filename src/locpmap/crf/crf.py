@@ -22,7 +22,7 @@ from locpmap.errors import InputError, InputTypeError, unknown
 from locpmap.features import Features, ImageFeatures
 from locpmap.inference import LocPMAP, infer
 from locpmap.inference.decoder import Decoder, at_least, within
-from locpmap.kernels import learning_backend
+from locpmap.kernels.placement import place_learning
 from locpmap.kernels.threads import Threads, available_threads
 from locpmap.learning.batches import VOID, about
 from locpmap.learning.parameters import Parameters, check_kind
@@ -177,7 +177,7 @@ class CRF:
         at_least("seed", seed, 0)
         if validation is not None and not (isinstance(validation, tuple | list) and len(validation) == 2):
             raise InputTypeError(f"validation is a {type(validation).__name__}, expected a pair (inputs, labels)")
-        kernels = learning_backend(backend, device)
+        kernels = place_learning(backend, device)
         extract, read = Extractor(self.features), Labelling(self.n_labels, self.ignore_label)
         source = gather(inputs, labels, site_weights, extract, read)
         if (backend, device) == ("auto", "auto"):

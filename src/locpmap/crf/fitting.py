@@ -19,7 +19,6 @@ from locpmap.errors import InputError, InputTypeError
 from locpmap.features import Features, ImageFeatures
 from locpmap.graphs import Grid
 from locpmap.inference import LocPMAP, samples
-from locpmap.kernels import Backend
 from locpmap.kernels.threads import Threads
 from locpmap.learning.batches import Batch, Source, split
 from locpmap.learning.checkpoint import Checkpoint, digest_of
@@ -84,7 +83,7 @@ def fit(
     source: Source,
     validation: Source | None,
     options: Options,
-    kernels: Backend,
+    kernels: Any,
     threads: Threads,
 ) -> tuple[Parameters, FitResult]:
     """Fit the weights of whatever shape the first batch asks for."""

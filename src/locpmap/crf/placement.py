@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from locpmap.arrays import on_gpu
-from locpmap.inference.placement import gpu_has_room
-from locpmap.kernels import Backend, learning_backend
+from locpmap.kernels.placement import FITTING, Job, gpu_pays, place_learning
 from locpmap.learning.batches import Source
 from locpmap.learning.processes import Processes
 
-# Scores of sites from which a GPU pays: a fit of about a second of two cores and more, or, where torch has yet to be
-# imported and the GPU to be woken, ten seconds.
-WORTH_A_TRANSFER = 2**22
-WORTH_AN_IMPORT = 2**26
 ROOM = 3  # memory on the device, as multiples of the data: themselves, and what samples are drawn with
 
 
-def place_fit(inputs: Any, source: Source, n_labels: int, kernels: Backend, processes: Processes) -> Backend:
+def place_fit(inputs: Any, source: Source, n_labels: int, kernels: Any, processes: Processes) -> Any:
     """The GPU's kernels for inputs that lie there, or whose fit is long enough; else the CPU's, which are given.
 
     What is read anew in every pass stays on the CPU, and so do several processes, which must all choose the same.
@@ -27,7 +21,7 @@ def place_fit(inputs: Any, source: Source, n_labels: int, kernels: Backend, proc
         return kernels
     first = inputs[0] if isinstance(inputs, list) and inputs else inputs
     home = first.device.type if on_gpu(first) else None
-    return learning_backend("auto", "cuda") if home == "cuda" or fit_pays(source, n_labels) else kernels
+    return place_learning("auto", "cuda") if home == "cuda" or fit_pays(source, n_labels) else kernels
 
 
 def fit_pays(source: Source, n_labels: int) -> bool:
@@ -35,7 +29,5 @@ def fit_pays(source: Source, n_labels: int) -> bool:
     if not isinstance(source, list):
         return False
     scores = n_labels * sum(batch.labels.size for batch in source)
-    if scores < (WORTH_A_TRANSFER if "torch" in sys.modules else WORTH_AN_IMPORT):
-        return False
     arrays = (a for b in source for a in (b.features.unary, b.features.pairwise, b.labels, b.site_weights))
-    return gpu_has_room(ROOM * sum(array.nbytes for array in arrays))
+    return gpu_pays(Job(None, scores, ROOM * sum(array.nbytes for array in arrays), FITTING))

@@ -5,27 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy.typing as npt
-
-from locpmap.arrays import namespace
 from locpmap.errors import InputError
 from locpmap.inference.best import Best
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least, within
-from locpmap.inference.gibbs import start_labels, sweep_chain
-from locpmap.kernels.perturbation import GIVEN, NONE, Perturbation
-from locpmap.kernels.reference.gibbs import NOTHING
-from locpmap.kernels.threads import ranges
+from locpmap.inference.gibbs import start_labels
+from locpmap.inference.icm import climb_once
+from locpmap.kernels.perturbation import GIVEN
+from locpmap.kernels.spec import Chain
 from locpmap.result import Status
 
-Array = npt.NDArray[Any]
-SWEEPS_PER_STEP = 8  # on a GPU: all their labellings are kept until they have been scored
+MOST_SWEEPS = 8  # in one step: all their labellings are kept until they have been scored
 
 
 @dataclass
 class _State:
-    labels: Array  # (N, S)
+    chain: Chain
     best: Best
-    sweeps: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +36,8 @@ class Annealing(Decoder):
     """
 
     name: ClassVar[str] = "annealing"
+    unbounded: ClassVar[str] = "every sample goes on from the last, so that all sweeps add up"
+    has_probability: ClassVar[bool] = False
     on_gpu: ClassVar[bool] = True
     at_end: ClassVar[Status] = Status.COMPLETE
     n_sweeps: int = 100
@@ -61,39 +58,20 @@ class Annealing(Decoder):
             )
 
     def init(self, problem: Problem) -> _State:
-        return _State(start_labels(self.start, problem), Best.start(problem))
+        labels = start_labels(self.start, problem)
+        cooling = (self.end_temperature / self.start_temperature) ** (1 / max(self.n_sweeps - 1, 1))
+        temperature = {"start_temperature": self.start_temperature, "cooling": cooling}
+        return _State(Chain(labels, problem.key, problem.first_image, **temperature), Best.start(problem))
 
     def step(self, problem: Problem, state: _State) -> Step:
-        cooling = (self.end_temperature / self.start_temperature) ** (1 / max(self.n_sweeps - 1, 1))
-        how = (problem.zeros((0, 0, 0), "float64"), NOTHING, self.start_temperature * cooling**state.sweeps)
-        n_sweeps = 1
-        if problem.kernels.device:
-            n_sweeps = min(SWEEPS_PER_STEP, self.n_sweeps - state.sweeps)
-            met = problem.empty((n_sweeps, *state.labels.shape), "int16")
-            sweep_chain(problem, state.labels, *how, state.sweeps + 1, n_sweeps=n_sweeps, cooling=cooling, kept=met)
-            state.best.offer(problem, _best_of(problem, met))
-        else:
-            sweep_chain(problem, state.labels, *how, state.sweeps + 1)
-            state.best.offer(problem, state.labels)
-        state.sweeps += n_sweeps
-        return Step(state.sweeps, self.n_sweeps)
+        n_sweeps = min(problem.sweeps_per_step, MOST_SWEEPS, self.n_sweeps - state.chain.sweeps)
+        for labels in problem.kernels.gibbs(problem.view, state.chain, n_sweeps, keep=True):
+            state.best.offer(problem, labels)
+        return Step(state.chain.sweeps, self.n_sweeps)
 
     def finish(self, problem: Problem, state: _State) -> Outcome:
-        climbed = problem.empty((*state.labels.shape, 1), "int16")
-        how = (Perturbation(NONE, 0.0, *problem.key), GIVEN, state.best.labels, self.max_sweeps, problem.first_image)
+        labels, _ = climb_once(problem, GIVEN, state.best.labels, self.max_sweeps)
+        return Outcome(labels, n_sweeps=state.chain.sweeps)
 
-        def climb(lo: int, hi: int) -> Array:
-            return problem.kernels.climb_sites(problem.model, *how, lo, hi, 0, climbed[lo:hi])
-
-        problem.threads.map(climb, ranges(len(climbed), problem.threads.n_threads))
-        return Outcome(climbed[:, :, 0], n_sweeps=state.sweeps)
-
-
-def _best_of(problem: Problem, labellings: Any) -> Any:
-    """For each image the first of the labellings (K, N, S) that scores highest, (N, S)."""
-    terms = problem.zeros(tuple(labellings.shape), "float64")
-    for labels, parts in zip(labellings, terms, strict=True):
-        problem.sweep(problem.kernels.score_terms, labels, parts)
-    xp = namespace(terms)
-    best = terms.sum(axis=2).argmax(axis=0)
-    return labellings[best, xp.arange(len(best), device=best.device)]
+    def separable(self, *, timed: bool) -> bool:
+        return isinstance(self.start, str) and super().separable(timed=timed)

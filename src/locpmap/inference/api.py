@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Sequence
@@ -9,18 +10,21 @@ from contextlib import closing
 from functools import lru_cache, partial
 from typing import Any
 
-from locpmap.arrays import Stopwatch, cast, current_device, namespace
-from locpmap.errors import InputError, InputTypeError, unknown, whole_number
+from locpmap.arrays import Stopwatch, cast, current_device, is_tensor, namespace
+from locpmap.errors import BackendError, InputError, InputTypeError, unknown, whole_number
 from locpmap.inference.decoder import Climbs, Decoder, Outcome, Problem, Progress, at_least, checked, within
 from locpmap.inference.memory import drive_in_memory, is_forbidden
-from locpmap.inference.placement import place
 from locpmap.inference.registry import DECODERS, options_of
-from locpmap.kernels.threads import Threads, available_threads
+from locpmap.kernels.placement import Job, place
+from locpmap.kernels.spec import Kernels
 from locpmap.noise import key_of
 from locpmap.potentials import Potentials
 from locpmap.result import Ending, Result, Status
 
 PLAIN = (bool, int, float, str)
+# Memory on a GPU, as multiples of the unaries: of all images (themselves, totals, probabilities, messages both ways
+# along two edges a site), and of the one whose samples are drawn at a time (perturbed scores of eight, and lists).
+FOR_ALL, FOR_ONE = 8, 16
 # What `infer` itself takes by name: a misspelt one ends up among the decoder's options.
 ARGUMENTS = ("seed", "backend", "device", "first_image", "max_seconds", "n_threads", "progress")
 
@@ -44,10 +48,9 @@ def infer(
         potentials: What to decode.
         method: A decoder's name, with its options as further arguments, or a configured decoder.
         seed: The seed of all noise, 0 to 2^64 - 1.  The same seed gives the same bits for any number of threads.
-        backend: "auto", "reference", "numba" (CPU), "triton" (NVIDIA GPU) or "torch" (any device that torch has, in its
-            own operations); a named one runs or raises.
-        device: "cpu", "cuda", another that torch knows, or "auto": potentials on a GPU are decoded there where the
-            method can; large ones in NumPy arrays are taken to an NVIDIA GPU if there is one; others stay on the CPU.
+        backend: "auto", "reference", "numba" (CPU) or "triton" (NVIDIA GPU); a named one runs or raises.
+        device: "cpu", "cuda" or "auto": potentials on an NVIDIA GPU are decoded there where the method can; large ones
+            in NumPy arrays are taken to one if there is one; all others are decoded on the CPU.
         first_image: The number of the first image in the noise's keys: images 100 and on of a batch, decoded by
             themselves with ``first_image=100``, come out as they do in the whole batch.
         max_seconds: Stop after the step that passes this time and return what there is.
@@ -96,9 +99,32 @@ def make_problem(
     if n_threads is not None:
         at_least("n_threads", n_threads, 1)
     key = key_of(seed)
-    kernels = place(potentials, decoder, backend, device)
-    threads = Threads((n_threads or available_threads()) if kernels.name == "numba" else 1)
-    return Problem(potentials.to(kernels.device), kernels, threads, key, first_image)
+    kernels = place_decoding(potentials, decoder, backend, device, n_threads)
+    return Problem(potentials.to(kernels.device), kernels, key, first_image)
+
+
+def place_decoding(
+    potentials: Potentials, decoder: Decoder, backend: str, device: str, n_threads: int | None = None
+) -> Kernels:
+    """Choose where to decode; a decoder of the CPU stays there."""
+    unary = potentials.unary
+    job = Job()
+    if decoder.on_gpu:
+        lies_on = str(unary.device) if is_tensor(unary) else None
+        job = Job(lies_on, decoder.work(math.prod(unary.shape)), bytes_needed(potentials))
+    kernels = place(backend, device, job, n_threads)
+    if kernels.device is not None and not decoder.on_gpu:
+        raise BackendError(f"method {decoder.name} runs on the CPU: use device='cpu' or 'auto'")
+    return kernels
+
+
+def bytes_needed(potentials: Potentials) -> int:
+    """Return what decoding takes on a GPU at least, roughly: rounds of samples are made smaller, but not for ever."""
+    unary, pairwise = potentials.unary, potentials.pairwise
+    terms = (*(pairwise.weights or ()), pairwise.features, pairwise.tables)
+    # On the device terms may come twice, as they are and as kernels take them.
+    of_terms = 2 * sum(term.nbytes for term in terms if term is not None)
+    return int(of_terms + FOR_ALL * unary.nbytes + FOR_ONE * unary.nbytes // len(unary))
 
 
 def configure(method: str | Decoder, options: dict[str, Any], arguments: Sequence[str] = ARGUMENTS) -> Decoder:

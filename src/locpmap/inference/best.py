@@ -1,17 +1,13 @@
-"""The score of labellings, and the best one met so far, image by image."""
+"""The best labelling met so far, image by image."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from locpmap.arrays import namespace
+from locpmap.arrays import Array, namespace
 from locpmap.inference.decoder import Problem
-
-Array = npt.NDArray[Any]
 
 
 @dataclass
@@ -29,15 +25,8 @@ class Best:
 
     def offer(self, problem: Problem, labels: Array) -> None:
         """Keep what scores higher than all before; the labels may change afterwards.  O(S + E)."""
-        score = scores_of(problem, labels)
+        score = problem.kernels.score(problem.view, labels)
         better = score > self.score
         where = namespace(score).where
         self.score = where(better, score, self.score)
         self.labels = where(better[:, None], labels, self.labels)
-
-
-def scores_of(problem: Problem, labels: Array) -> Array:
-    """θ(y) of labels (N, S), (N,), where the potentials are.  O(S + E)."""
-    terms = problem.zeros(tuple(labels.shape), "float64")
-    problem.sweep(problem.kernels.score_terms, labels, terms)
-    return terms.sum(axis=1)

@@ -17,17 +17,16 @@ from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from locpmap.arrays import Restore, dtype_beside, namespace, wait_for_device
 from locpmap.errors import InputError, InputTypeError, whole_number
-from locpmap.kernels import Backend, Model
-from locpmap.kernels.threads import Threads, ranges
+from locpmap.kernels.model import Model
+from locpmap.kernels.spec import Kernels
 from locpmap.noise import Key
 from locpmap.potentials import Potentials
 from locpmap.result import BoundKind, Status
+from locpmap.views import View
 
-Array = npt.NDArray[Any]
 Progress = Callable[[int, int], None]
 
 
@@ -36,55 +35,38 @@ class Problem:
     """What a decoder works on."""
 
     potentials: Potentials
-    kernels: Backend
-    threads: Threads
+    kernels: Kernels
     key: Key
     first_image: int = 0
 
     @property
-    def model(self) -> Model:
-        """The flat arrays."""
-        return self.potentials.model
+    def view(self) -> View:
+        """The model as kernels take it."""
+        return self.potentials.view
 
-    def close(self) -> None:
-        """Let the threads end."""
-        self.threads.close()
+    @property
+    def model(self) -> Model:
+        """The flat arrays, for decoders that read them on the host."""
+        return self.potentials.model
 
     @property
     def sweeps_per_step(self) -> int:
-        """Sweeps before a decoder asks whether it has converged: on a GPU that question makes everything wait."""
-        return max(1, min(64, 2**33 // self.potentials.unary.numel())) if self.kernels.device else 1
+        """Sweeps before a decoder asks whether it has converged."""
+        return self.kernels.sweeps_per_step(self.view)
 
-    def empty(self, shape: tuple[int, ...], dtype: Any, room: int | None = None) -> Any:
-        """A new array beside the unaries, with anything in it; a tensor's last of three axes may have more room."""
+    def close(self) -> None:
+        """End the backend's threads."""
+        self.kernels.close()
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Return a new array beside the unaries, with anything in it."""
         unary = self.potentials.unary
-        if room is not None and room > shape[2]:
-            strides = (shape[1] * room, room, 1)
-            return namespace(unary).empty_strided(shape, strides, dtype=dtype_beside(unary, dtype), device=unary.device)
         return namespace(unary).empty(shape, dtype=dtype_beside(unary, dtype), device=unary.device)
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """A new array beside the unaries, of zeros."""
+        """Return a new array beside the unaries, of zeros."""
         unary = self.potentials.unary
         return namespace(unary).zeros(shape, dtype=dtype_beside(unary, dtype), device=unary.device)
-
-    def sweep(self, kernel: Callable[..., Any], *state: Any) -> list[Any]:
-        """Run ``kernel(model, *state, lo, hi, begin, stop)`` once over every image and site.
-
-        Images lo..hi and positions begin..stop of ``model.order``.  Many images: each thread takes some of them
-        and all sites.  Few: the threads share the sites of one colour class after another.
-        """
-        model, n_images = self.model, self.potentials.n_images
-        classes = list(zip(model.class_ptr[:-1].tolist(), model.class_ptr[1:].tolist(), strict=True))
-        if n_images >= self.threads.n_threads:
-            whole = (0, self.potentials.n_sites)
-            jobs = [(model, *state, lo, hi, *whole) for lo, hi in ranges(n_images, self.threads.n_threads)]
-            return self.threads.map(kernel, jobs)
-        answers = []
-        for begin, stop in classes:
-            parts = [(begin + a, begin + b) for a, b in ranges(stop - begin, self.threads.n_threads)]
-            answers += self.threads.map(kernel, [(model, *state, 0, n_images, a, b) for a, b in parts])
-        return answers
 
 
 class Step(NamedTuple):
@@ -124,12 +106,22 @@ class Outcome:
     status: Status | None = None  # where the decoder knows more than the loop
 
 
+class Locality(NamedTuple):
+    """How far a site's answer can depend on others: what tiles need to know."""
+
+    n_sweeps: int
+    block_sizes: tuple[tuple[int, int], ...] = ((1, 1),)  # rows and columns of the blocks that a sweep visits in turn
+    reads_neighbours: bool = False  # whether the answer also depends on the final labels of the neighbours
+
+
 class Decoder(ABC):
     """Options of one method; see the module's docstring."""
 
     name: ClassVar[str]
-    on_gpu: ClassVar[bool] = False  # whether there are kernels for it in Triton
+    on_gpu: ClassVar[bool] = False  # whether it runs by kernels alone
+    has_probability: ClassVar[bool] = True
     at_end: ClassVar[Status] = Status.MAX_SWEEPS  # what it means that `done` reached `total`
+    unbounded: ClassVar[str] = "it solves the whole raster at once"  # why tiles are refused, if they are
 
     @abstractmethod
     def init(self, problem: Problem) -> Any:
@@ -142,6 +134,18 @@ class Decoder(ABC):
     @abstractmethod
     def finish(self, problem: Problem, state: Any) -> Outcome:
         """The answer so far."""
+
+    def work(self, n_scores: int) -> int:
+        """Return how often scores are visited in sweeps, for a model of so many: what decides whether a GPU pays."""
+        return n_scores
+
+    def locality(self) -> Locality | None:
+        """Return how far a site's answer depends on others, or None where that has no bound."""
+        return None
+
+    def separable(self, *, timed: bool) -> bool:
+        """Whether halves of a batch come to what the whole comes to, with a time limit or without one."""
+        return True
 
 
 def drive(

@@ -43,6 +43,7 @@ class GraphCut(Decoder):
     """
 
     name: ClassVar[str] = "graph_cut"
+    has_probability: ClassVar[bool] = False
     max_sweeps: int = 100
 
     def __post_init__(self) -> None:

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from locpmap.arrays import cast
-from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least
-from locpmap.inference.sampling import parse_start
+from locpmap.inference.decoder import Decoder, Locality, Outcome, Problem, Step, at_least
+from locpmap.inference.sampling import check_start_of_tiles, parse_start
 from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, RANDOM, Perturbation
-from locpmap.kernels.threads import ranges
+from locpmap.kernels.spec import Climb, Span
 
 SWEEPS_PER_STEP = 10  # at least
 
 
 @dataclass
 class _State:
-    labels: Any  # (N, S, 1) int16
+    labels: Any  # (N, S) int16, None before the first step
     start: int
     given: Any
     sweeps: int = 0
@@ -32,6 +32,7 @@ class ICM(Decoder):
     """
 
     name: ClassVar[str] = "icm"
+    has_probability: ClassVar[bool] = False
     on_gpu: ClassVar[bool] = True
     start: Any = "random"
     max_sweeps: int = 100
@@ -41,23 +42,29 @@ class ICM(Decoder):
 
     def init(self, problem: Problem) -> _State:
         start, given = parse_start(self.start, problem, {"random": RANDOM, "unary": PERTURBED})
-        potentials = problem.potentials
-        return _State(problem.zeros((potentials.n_images, potentials.n_sites, 1), "int16"), start, given)
+        return _State(None, start, given)
 
     def step(self, problem: Problem, state: _State) -> Step:
         sweeps = min(max(SWEEPS_PER_STEP, problem.sweeps_per_step), self.max_sweeps - state.sweeps)
-        perturbation = Perturbation(NONE, 0.0, *problem.key)
-
-        def climb(lo: int, hi: int) -> int:
-            part = state.labels[lo:hi]
-            common = (problem.model, perturbation, state.start, state.given, sweeps, problem.first_image, lo, hi, 0)
-            return int(problem.kernels.climb_sites(*common, part).max())
-
-        made = max(problem.threads.map(climb, ranges(problem.potentials.n_images, problem.threads.n_threads)))
+        state.labels, made = climb_once(problem, state.start, state.given, sweeps)
         state.sweeps += made
         if made == sweeps:
-            state.start, state.given = GIVEN, cast(state.labels[:, :, 0], "int64")
+            state.start, state.given = GIVEN, cast(state.labels, "int64")
         return Step(state.sweeps, self.max_sweeps, converged=made < sweeps)
 
     def finish(self, problem: Problem, state: _State) -> Outcome:
-        return Outcome(state.labels[:, :, 0], n_sweeps=state.sweeps)
+        return Outcome(state.labels, n_sweeps=state.sweeps)
+
+    def locality(self) -> Locality:
+        check_start_of_tiles(self.start)
+        return Locality(int(self.max_sweeps))
+
+    def separable(self, *, timed: bool) -> bool:
+        return isinstance(self.start, str) and super().separable(timed=timed)
+
+
+def climb_once(problem: Problem, start: int, given: Any, max_sweeps: int) -> tuple[Any, int]:
+    """Climb without noise; return the labels (N, S) and the sweeps of the image that took the most."""
+    climb = Climb(Perturbation(NONE, 0.0, *problem.key), start, given, max_sweeps, problem.first_image)
+    drawn = problem.kernels.climb(problem.view, climb, Span(0, problem.potentials.n_images, 0, 1))
+    return drawn.labels()[:, :, 0], max(int(part.max()) for part in drawn.sweeps)

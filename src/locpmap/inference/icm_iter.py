@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
-from locpmap.inference.climbers import Climb, site_climber
-from locpmap.inference.decoder import Problem, at_least, within
-from locpmap.inference.sampling import Tally, TallySampler, parse_start
+from locpmap.inference.decoder import Locality, Problem, at_least, within
+from locpmap.inference.sampling import Tally, TallySampler, check_start_of_tiles, parse_start
 from locpmap.kernels.perturbation import DROP, PERTURBED, RANDOM, Perturbation
+from locpmap.kernels.spec import Climb
 from locpmap.potentials import Potentials
 
 
@@ -38,8 +39,16 @@ class ICMIter(TallySampler):
     def init(self, problem: Problem) -> Tally:
         start, given = parse_start(self.start, problem, {"random": RANDOM, "perturbed": PERTURBED})
         perturbation = Perturbation(DROP, float(self.drop), *problem.key)
-        draw = site_climber(problem, Climb(perturbation, start, given, self.max_sweeps))
+        climb = Climb(perturbation, start, given, self.max_sweeps, problem.first_image)
+        draw = partial(problem.kernels.climb, problem.view, climb)
         return Tally.start(problem, draw, self.max_sweeps, self.n_samples)
 
     def _noise(self, potentials: Potentials) -> None:
         return None
+
+    def locality(self) -> Locality:
+        check_start_of_tiles(self.start)
+        return Locality(int(self.max_sweeps))
+
+    def separable(self, *, timed: bool) -> bool:
+        return isinstance(self.start, str) and super().separable(timed=timed)

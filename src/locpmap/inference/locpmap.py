@@ -8,25 +8,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
+
+import numpy as np
 
 from locpmap.errors import InputError
 from locpmap.graphs.blocks import LENGTH, plan_blocks
-from locpmap.inference.climbers import (
-    Climb,
-    bits_climber,
-    block_climber,
-    line_climber,
-    potts_climber,
-    site_climber,
-    still_climber,
-    takes_bits,
-    takes_lines,
-)
-from locpmap.inference.decoder import Problem, at_least, within
-from locpmap.inference.directions import takes_directions
-from locpmap.inference.sampling import Draw, Tally, TallySampler, parse_start
+from locpmap.inference.decoder import Locality, Problem, at_least, within
+from locpmap.inference.sampling import Tally, TallySampler, check_start_of_tiles, parse_start
 from locpmap.kernels.perturbation import LOGISTIC, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
+from locpmap.kernels.spec import Blocks, Climb
 from locpmap.potentials import Potentials
 
 BLOCKS = re.compile(rf"sites|rows{LENGTH}|columns{LENGTH}|rows{LENGTH}\+columns{LENGTH}")
@@ -94,26 +86,24 @@ class LocPMAP(TallySampler):
 
     def init(self, problem: Problem) -> Tally:
         start, given = parse_start(self.start, problem, {"random": RANDOM, "perturbed": PERTURBED})
-        lazy = self._noise(problem.potentials) == "lazy"
-        scheme = NONE if self.temperature == 0 else LOGISTIC if lazy and problem.potentials.n_labels == 2 else PLAIN
-        climb = Climb(Perturbation(scheme, float(self.temperature), *problem.key), start, given, self.max_sweeps)
-        draw: Draw
-        on_gpu = problem.kernels.device is not None
-        if not self._single_sites() and takes_lines(problem, self.blocks):
-            draw = line_climber(problem, climb, self.blocks)
-        elif not self._single_sites():
-            plan = plan_blocks(self.blocks, problem.potentials.structure, problem.potentials.n_labels)
-            draw = block_climber(problem, climb, plan)
-        elif lazy and (problem.potentials.n_labels > 2 or (on_gpu and takes_directions(problem.potentials))):
-            draw = potts_climber(problem, climb)
-        elif lazy and not on_gpu and takes_bits(problem.potentials):
-            draw = bits_climber(problem, climb)
-        elif scheme == NONE and start == PERTURBED and not problem.potentials.pairwise.coupled:
-            draw = still_climber(problem)
-        else:
-            draw = site_climber(problem, climb)
-        conditional = self.probability == "conditional"
-        return Tally.start(problem, draw, self.max_sweeps, self.n_samples, conditional=conditional)
+        lazy, potentials = self._noise(problem.potentials) == "lazy", problem.potentials
+        scheme = NONE if self.temperature == 0 else LOGISTIC if lazy and potentials.n_labels == 2 else PLAIN
+        blocks = None
+        if not self._single_sites():
+            blocks = Blocks(self.blocks, partial(plan_blocks, self.blocks, potentials.structure, potentials.n_labels))
+        perturbation = Perturbation(scheme, float(self.temperature), *problem.key)
+        climb = Climb(perturbation, start, given, self.max_sweeps, problem.first_image, lazy, blocks)
+        draw = partial(problem.kernels.climb, problem.view, climb)
+        return Tally.start(problem, draw, self.max_sweeps, self.n_samples, self.probability)
+
+    def locality(self) -> Locality:
+        check_start_of_tiles(self.start)
+        if self.keep_samples:
+            raise InputError("keep_samples is True, expected False for tiles, which give labels and probabilities")
+        return Locality(int(self.max_sweeps), block_sizes(self.blocks), self.probability == "conditional")
+
+    def separable(self, *, timed: bool) -> bool:
+        return isinstance(self.start, str) and super().separable(timed=timed)
 
     def _single_sites(self) -> bool:
         return isinstance(self.blocks, str) and self.blocks == "sites"
@@ -121,7 +111,26 @@ class LocPMAP(TallySampler):
     def _noise(self, potentials: Potentials) -> str:
         if self.temperature == 0:
             return "none"
-        few_candidates = (
-            takes_directions(potentials) and potentials.pairwise.least_weight >= 0 and 2 < potentials.n_labels <= 255
-        )
+        attractive = potentials.pairwise.least_weight >= 0  # false unless the model is Potts
+        few_candidates = potentials.view.grid is not None and attractive and 2 < potentials.n_labels <= 255
         return "lazy" if self._single_sites() and (potentials.n_labels == 2 or few_candidates) else "plain"
+
+
+def block_sizes(blocks: object) -> tuple[tuple[int, int], ...]:
+    """Return the rows and columns of the blocks of each family, or raise where they are not bounded."""
+    if isinstance(blocks, str) and blocks == "sites":
+        return ((1, 1),)
+    if isinstance(blocks, tuple) and len(blocks) == 2 and all(isinstance(side, int | np.integer) for side in blocks):
+        return ((int(blocks[0]), int(blocks[1])),)
+    if not isinstance(blocks, str):
+        raise InputError("blocks is a list of sites, expected 'sites' or a tile (h, w) for tiles")
+    sizes = []
+    for name in blocks.split("+"):
+        line, _, length = name.partition(":")
+        if not re.fullmatch("[0-9]+", length):
+            raise InputError(
+                f"blocks is {blocks!r}, which reach across the whole raster in a single step, expected 'sites', a tile"
+                f" (h, w), or parts of bounded length such as '{line}:16'"
+            )
+        sizes.append((1, int(length)) if line == "rows" else (int(length), 1))
+    return tuple(sizes)

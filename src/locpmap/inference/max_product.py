@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import numpy.typing as npt
+from typing import ClassVar
 
 from locpmap.inference.best import Best
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step
-from locpmap.inference.passing import Passing, check_options, make_plan, parents_first, plain
-from locpmap.kernels.threads import ranges
-
-Array = npt.NDArray[Any]
+from locpmap.inference.message_options import check_options
+from locpmap.kernels.spec import Messages
 
 SWEEPS_PER_DECODING = 10
 
 
 @dataclass
 class _State:
-    passing: Passing
-    decode_order: Array  # (S,) parents before children
-    nowhere: Array  # (N,) False: no image is kept in the linear domain
+    messages: Messages
     best: Best
 
 
@@ -41,6 +35,8 @@ class MaxProduct(Decoder):
     """
 
     name: ClassVar[str] = "max_product"
+    unbounded: ClassVar[str] = "its messages stop when those of the whole raster have converged"
+    has_probability: ClassVar[bool] = False
     on_gpu: ClassVar[bool] = True
     damping: float = 0.3
     max_sweeps: int = 100
@@ -51,25 +47,20 @@ class MaxProduct(Decoder):
         check_options(self.damping, self.max_sweeps, self.tolerance, self.schedule)
 
     def init(self, problem: Problem) -> _State:
-        passing = Passing.start(problem, make_plan(problem, self.schedule, self.damping, self.tolerance))
-        nowhere = problem.zeros((problem.potentials.n_images,), "bool")
-        return _State(passing, parents_first(problem), nowhere, Best.start(problem))
+        plan = problem.kernels.plan_messages(problem.view, self.schedule, self.damping, self.tolerance)
+        return _State(problem.kernels.start_messages(problem.view, plan, maximise=True), Best.start(problem))
 
     def step(self, problem: Problem, state: _State) -> Step:
-        passing = state.passing
-        most = min(self.max_sweeps - passing.sweeps, SWEEPS_PER_DECODING - passing.sweeps % SWEEPS_PER_DECODING)
-        passing.advance(problem, most, (problem.kernels.pass_messages, state.nowhere, plain(problem), True))
-        if passing.sweeps % SWEEPS_PER_DECODING == 0:
+        messages = state.messages
+        left = min(self.max_sweeps - messages.sweeps, SWEEPS_PER_DECODING - messages.sweeps % SWEEPS_PER_DECODING)
+        problem.kernels.send(problem.view, messages, min(left, problem.sweeps_per_step))
+        if messages.sweeps % SWEEPS_PER_DECODING == 0:
             self._decode(problem, state)
-        return Step(passing.sweeps, self.max_sweeps, passing.converged)
+        return Step(messages.sweeps, self.max_sweeps, messages.converged)
 
     def finish(self, problem: Problem, state: _State) -> Outcome:
         self._decode(problem, state)
-        return Outcome(state.best.labels, n_sweeps=state.passing.sweeps)
+        return Outcome(state.best.labels, n_sweeps=state.messages.sweeps)
 
     def _decode(self, problem: Problem, state: _State) -> None:
-        labels = problem.empty(tuple(problem.potentials.unary.shape[:2]), "int64")
-        common = (problem.model, state.decode_order, state.passing.messages, labels)
-        images = ranges(len(labels), problem.threads.n_threads)
-        problem.threads.map(problem.kernels.decode_messages, [(*common, lo, hi) for lo, hi in images])
-        state.best.offer(problem, labels)
+        state.best.offer(problem, problem.kernels.decode_messages(problem.view, state.messages))

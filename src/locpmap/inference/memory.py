@@ -1,24 +1,24 @@
-"""A batch that a GPU has no memory for: half of the images after the other, with the same answers.
+"""What a GPU has no memory for: one half after the other, with the same answers.
 
-Decoders that climb for many samples make their own rounds smaller (`locpmap.inference.sampling`) before it comes to
-this.  The images of a batch know nothing of one another.
+Images of a batch, samples of a round and sites of a count know nothing of one another.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from locpmap.arrays import Restore, namespace
-from locpmap.inference.best import scores_of
-from locpmap.inference.decoder import Array, Climbs, Decoder, Outcome, Problem, Progress, drive
+from locpmap.arrays import Array, Restore, namespace
+from locpmap.inference.decoder import Climbs, Decoder, Outcome, Problem, Progress, drive
 from locpmap.kernels.reference.scores import total_scores
 from locpmap.result import Status
 
 ENDED_WELL = (Status.CONVERGED, Status.COMPLETE)
+Part, Answer = TypeVar("Part"), TypeVar("Answer")
 
 
 def out_of_memory(error: RuntimeError) -> bool:
@@ -26,43 +26,60 @@ def out_of_memory(error: RuntimeError) -> bool:
     return type(error).__name__ == "OutOfMemoryError"
 
 
+def in_parts(work: Callable[[Part], Answer], whole: Part, halves: Callable[[Part], list[Part]]) -> Iterator[Answer]:
+    """Yield the answer of the whole or, where a device has no memory for it, those of its halves, in order.
+
+    ``halves`` returns nothing for a part that cannot be split; then the error stands.
+    """
+    try:
+        answer = work(whole)
+    except RuntimeError as error:
+        parts = halves(whole) if out_of_memory(error) else []
+        if not parts:
+            raise
+    else:
+        yield answer
+        return
+    for part in parts:  # out of the handler, which keeps what the failed attempt held
+        yield from in_parts(work, part, halves)
+
+
 def drive_in_memory(
     decoder: Decoder, problem: Problem, max_seconds: float | None, progress: Progress | None
 ) -> tuple[Outcome, Status]:
     """As :func:`drive`, on as many images at a time as there is memory for; ``progress`` begins anew with each part."""
-    began = time.perf_counter()
-    try:
-        return drive(decoder, problem, max_seconds, progress)
-    except RuntimeError as error:
-        if not out_of_memory(error) or not _separable(decoder, problem, max_seconds):
-            raise
-    # Out of the handler, which keeps what the failed attempt held.
-    middle, halves = problem.potentials.n_images // 2, []
-    for images, share in ((slice(0, middle), 0.5), (slice(middle, None), 1.0)):
-        left = None if max_seconds is None else max(0.0, max_seconds - (time.perf_counter() - began)) * share
-        halves.append(drive_in_memory(decoder, _part(problem, images), left, progress))
-    return _joined([outcome for outcome, _ in halves]), _worse(*(status for _, status in halves))
+    began, to_do = time.perf_counter(), problem.potentials.n_images
+    outcomes: list[Outcome] = []
+    status: Status | None = None
+
+    def work(part: Problem) -> tuple[Outcome, Status]:
+        left = max_seconds
+        if left is not None and part is not problem:  # a share of the time that is left, by images
+            left = max(0.0, left - (time.perf_counter() - began)) * part.potentials.n_images / to_do
+        return drive(decoder, part, left, progress)
+
+    def halves(part: Problem) -> list[Problem]:
+        n_images = part.potentials.n_images
+        if n_images == 1 or not decoder.separable(timed=max_seconds is not None):
+            return []
+        return [_part(part, slice(0, n_images // 2)), _part(part, slice(n_images // 2, n_images))]
+
+    for outcome, ending in in_parts(work, problem, halves):
+        outcomes.append(outcome)
+        to_do -= len(outcome.labels)
+        status = ending if status is None else _worse(status, ending)
+    assert status is not None
+    return (outcomes[0] if len(outcomes) == 1 else _joined(outcomes)), status
 
 
 def is_forbidden(problem: Problem, labels: Array) -> bool:
     """Whether the labels (N, S) of some image have pairs that a table forbids; found on the host if need be."""
     try:
-        return bool((scores_of(problem, labels) == -np.inf).any())
+        return bool((problem.kernels.score(problem.view, labels) == -np.inf).any())
     except RuntimeError as error:
         if not out_of_memory(error):
             raise
     return bool(np.isneginf(total_scores(problem.potentials.to(None).model, Restore()(labels))).any())
-
-
-def _separable(decoder: Decoder, problem: Problem, max_seconds: float | None) -> bool:
-    """Whether there are several images, and the halves would come to what the whole comes to.
-
-    They would not with labels to begin with, which are given for all, nor where the number of samples depends on time.
-    """
-    options = vars(decoder)
-    if problem.potentials.n_images == 1 or not isinstance(options.get("start", ""), str):
-        return False
-    return "n_samples" not in options or max_seconds is None
 
 
 def _part(problem: Problem, images: slice) -> Problem:

@@ -8,6 +8,7 @@ as there are labellings; with noise on the labels of single sites instead (Papan
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,9 +18,10 @@ from locpmap.errors import InputError, TooLargeError
 from locpmap.inference.decoder import Problem, at_least
 from locpmap.inference.graph_cut import SITES_AT_A_TIME, binary_terms
 from locpmap.inference.max_flow import IMPOSSIBLE, best_labels
-from locpmap.inference.sampling import Draw, Tally, TallySampler
+from locpmap.inference.sampling import Tally, TallySampler
 from locpmap.kernels.reference.noise import PLAIN, gumbel, uniform, words
 from locpmap.kernels.reference.scores import edge_tables
+from locpmap.kernels.spec import Span, Work
 
 Array = npt.NDArray[Any]
 
@@ -59,15 +61,16 @@ class PerturbAndMAP(TallySampler):
                 f" on the sites, but the model has {problem.potentials.n_labels} labels and 2^{bits:.1f} labellings"
             )
         joint = small and self.perturbation != "sites"
-        draw = _joint_sampler(problem) if joint else _site_sampler(problem)
-        return Tally.start(problem, draw, 1, self.n_samples)
+        work = _joint_sampler(problem) if joint else _site_sampler(problem)
+        return Tally.start(problem, partial(problem.kernels.draw_by, work), 1, self.n_samples)
 
 
-def _joint_sampler(problem: Problem) -> Draw:
+def _joint_sampler(problem: Problem) -> Work:
     """Enumerate the allowed labellings, numbered with the last site fastest; the noise is that of the first site."""
     site = int(problem.model.site_id[0])
 
-    def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
+    def draw(part: Span) -> tuple[Array, Array]:
+        lo, hi, first, count = part
         labels = np.empty((hi - lo, problem.potentials.n_sites, count), np.int16)
         for n in range(lo, hi):
             scores, every = _joint_scores(problem, n)
@@ -109,7 +112,7 @@ def _joint_scores(problem: Problem, image: int) -> tuple[Array, list[Array]]:
     return scores, every
 
 
-def _site_sampler(problem: Problem) -> Draw:
+def _site_sampler(problem: Problem) -> Work:
     """Graph cuts with noise on the two labels of each site, many images and samples at a time."""
     model, n_sites = problem.model, problem.potentials.n_sites
     per_cut = max(1, SITES_AT_A_TIME // n_sites)
@@ -120,7 +123,8 @@ def _site_sampler(problem: Problem) -> Draw:
         bias, ahead, back = (np.concatenate([terms[n][part] for n, _ in jobs]) for part in range(3))
         return best_labels(bias + noise[:, :, 1] - noise[:, :, 0], model.edges, ahead, back)
 
-    def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
+    def draw(part: Span) -> tuple[Array, Array]:
+        lo, hi, first, count = part
         jobs = [(n, s) for n in range(lo, hi) for s in range(first, first + count)]
         labels = np.concatenate([cut(jobs[k : k + per_cut]) for k in range(0, len(jobs), per_cut)])
         samples = labels.reshape(hi - lo, count, n_sites).astype(np.int16).swapaxes(1, 2)

@@ -6,10 +6,11 @@ As Perturb-and-MAP with low-order noise, but for models whose maximum cannot be 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from locpmap.inference.decoder import Problem, at_least, within
-from locpmap.inference.passing import UNDAMPED_SWEEPS, Array, check_options, layout, make_plan, parents_first
+from locpmap.inference.message_options import check_options
 from locpmap.inference.sampling import Tally, TallySampler
 from locpmap.kernels.perturbation import PLAIN, Perturbation
 
@@ -29,6 +30,7 @@ class PerturbAndMaxProduct(TallySampler):
     """
 
     name: ClassVar[str] = "perturb_and_max_product"
+    unbounded: ClassVar[str] = "its messages stop when those of the whole raster have converged"
     on_gpu: ClassVar[bool] = True
     n_samples: int = 50
     temperature: float = 1.0
@@ -45,16 +47,9 @@ class PerturbAndMaxProduct(TallySampler):
 
     def init(self, problem: Problem) -> Tally:
         perturbation = Perturbation(PLAIN, float(self.temperature), *problem.key)
-        plan = make_plan(problem, self.schedule, self.damping, self.tolerance)
-        how = (perturbation, plan.order, parents_first(problem))
+        plan = problem.kernels.plan_messages(problem.view, self.schedule, self.damping, self.tolerance)
         max_sweeps = 1 if plan.exact else self.max_sweeps
-        known = layout(problem, plan) if problem.kernels.device else {}
-        limits = (plan.damping, UNDAMPED_SWEEPS, plan.tolerance, max_sweeps)
-
-        def draw(lo: int, hi: int, first: int, count: int) -> tuple[Array, Array]:
-            labels = problem.empty((hi - lo, problem.potentials.n_sites, count), "int16")
-            part = (problem.first_image, lo, hi, first, labels)
-            return labels, problem.kernels.perturb_and_max_product(problem.model, *how, *limits, *part, **known)
-
+        how = (problem.view, plan, perturbation, max_sweeps, problem.first_image)
+        draw = partial(problem.kernels.perturb_and_max_product, *how)
         # A sample that takes as many sweeps as the tally is told counts as cut short; an exact one never is.
         return Tally.start(problem, draw, max_sweeps + plan.exact, self.n_samples)

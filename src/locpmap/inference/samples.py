@@ -12,7 +12,8 @@ from locpmap.errors import InputError, whole_number
 from locpmap.inference.api import configure, label_maps, make_problem, result_of
 from locpmap.inference.decoder import Decoder, Problem
 from locpmap.inference.locpmap import LocPMAP
-from locpmap.inference.sampling import QUANTUM, Sampler
+from locpmap.inference.sampling import Sampler
+from locpmap.kernels.model import QUANTUM
 from locpmap.potentials import Potentials
 from locpmap.result import Result
 

@@ -8,28 +8,13 @@ forest, exactly, so it is a bound for the messages as they are, converged or not
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import numpy as np
-import numpy.typing as npt
+from typing import ClassVar
 
 from locpmap.arrays import cast, namespace
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least
-from locpmap.inference.passing import Passing, check_options, log_beliefs, make_plan
-from locpmap.inference.trees import shared_out, spanning_forests
-from locpmap.kernels.threads import ranges
+from locpmap.inference.message_options import check_options, send, status_of
+from locpmap.kernels.spec import Messages
 from locpmap.result import BoundKind
-
-Array = npt.NDArray[Any]
-
-
-@dataclass
-class _State:
-    passing: Passing
-    rho: Array  # (E,) share of the forests that hold an edge
-    orders: Array  # (K, S)
-    parents: Array  # (K, S)
-    nowhere: Array  # (N,) False: no image is kept in the linear domain
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +34,7 @@ class TRW(Decoder):
     """
 
     name: ClassVar[str] = "trw"
+    unbounded: ClassVar[str] = "its messages stop when those of the whole raster have converged"
     on_gpu: ClassVar[bool] = True
     damping: float = 0.3
     max_sweeps: int = 200
@@ -60,41 +46,22 @@ class TRW(Decoder):
         at_least("n_forests", self.n_forests, 1)
         check_options(self.damping, self.max_sweeps, self.tolerance, self.schedule)
 
-    def init(self, problem: Problem) -> _State:
-        passing = Passing.start(problem, make_plan(problem, self.schedule, self.damping, self.tolerance))
-        unary = problem.potentials.unary
-        if problem.kernels.device:
-            given = shared_out(problem.potentials.structure, self.n_forests, str(unary.device))
-            orders, parents, rho = given[0], given[1], cast(given[2], passing.messages.dtype)
-        else:
-            forests, rho = spanning_forests(problem.model, self.n_forests)
-            orders, parents = (np.stack(arrays) for arrays in zip(*forests, strict=True))
-        return _State(passing, rho, orders, parents, problem.zeros((len(unary),), "bool"))
+    def init(self, problem: Problem) -> Messages:
+        plan = problem.kernels.plan_messages(problem.view, self.schedule, self.damping, self.tolerance)
+        return problem.kernels.start_messages(problem.view, plan, n_forests=self.n_forests)
 
-    def step(self, problem: Problem, state: _State) -> Step:
-        passing = state.passing
-        most = self.max_sweeps - passing.sweeps
-        passing.advance(problem, most, (problem.kernels.pass_messages, state.nowhere, state.rho, False))
-        return passing.step(self.max_sweeps)
+    def step(self, problem: Problem, state: Messages) -> Step:
+        return send(problem, state, self.max_sweeps)
 
-    def finish(self, problem: Problem, state: _State) -> Outcome:
-        messages = state.passing.messages
-        beliefs, _ = log_beliefs(problem, messages, state.rho)
-        n_images, n_forests = len(messages), len(state.orders)
-        values = problem.empty((n_images, n_forests), "float64")
-        common = (problem.model, messages, state.rho, state.orders, state.parents, values)
-        if problem.kernels.device:
-            jobs = [(*common, 0, n_images, 0, n_forests)]
-        else:
-            parts = ranges(n_images, problem.threads.n_threads)
-            jobs = [(*common, lo, hi, t, t + 1) for lo, hi in parts for t in range(n_forests)]
-        problem.threads.map(problem.kernels.forest_log_partitions, jobs)
+    def finish(self, problem: Problem, state: Messages) -> Outcome:
+        beliefs, _ = problem.kernels.log_beliefs(problem.view, state)
+        values = problem.kernels.forest_log_partitions(problem.view, state)
         probability = cast(namespace(beliefs).exp(beliefs, out=beliefs), problem.potentials.unary.dtype)
         return Outcome(
             labels=probability.argmax(axis=2),
             probability=probability,
             log_partition=values.mean(axis=1),
             log_partition_kind=BoundKind.UPPER,
-            n_sweeps=state.passing.sweeps,  # last: on a GPU this waits for all that was launched before
-            status=state.passing.status,
+            n_sweeps=state.sweeps,  # last: on a GPU this waits for all that was launched before
+            status=status_of(state),
         )

@@ -14,6 +14,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 Array: TypeAlias = Any  # of NumPy or, in Triton's kernels, a tensor; `class_ptr` is of NumPy there, too
 
+# What a sweep of Gibbs sampling adds to the totals.
+NOTHING, VOTES, CONDITIONAL = range(3)
+# Marks of sites: bit 0 where something that the site reads has changed since its last visit, bit 1 before its first
+# visit, which stores its results whatever the tolerance.
+CHANGED, UNVISITED = 1, 3
+UNIT = 2.0**40  # conditional probabilities are added up in whole numbers of 1 / UNIT, so that no order of adding counts
+QUANTUM = 8  # samples are split at multiples of this, since up to eight of them share a call of Philox
+
 
 class Model(NamedTuple):
     """Flat arrays (N images, S sites, E edges, L labels, F features); contiguous and read-only."""
@@ -31,3 +39,14 @@ class Model(NamedTuple):
     order: Array  # (S,) int32: the sites, colour class by colour class
     class_ptr: Array  # (C + 1,) int64: where each class begins in `order`
     site_id: Array  # (S,) int64: the global site, which keys the noise
+
+
+class GridWindow(NamedTuple):
+    """A grid with 4 neighbours, and where it lies in a larger one that it may be a window of."""
+
+    height: int
+    width: int
+    row: int
+    column: int
+    whole_width: int
+    whole_sites: int

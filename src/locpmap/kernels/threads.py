@@ -32,16 +32,19 @@ class Threads:
 
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
-        self._pool = ThreadPoolExecutor(n_threads) if n_threads > 1 else None
+        self._pool: ThreadPoolExecutor | None = None  # made when first needed
 
     def map(self, function: Callable[..., T], jobs: Iterable[tuple[object, ...]]) -> list[T]:
         """``[function(*job) for job in jobs]``, in parallel and in order."""
         jobs = list(jobs)
-        if self._pool is None or len(jobs) < 2:
+        if self.n_threads == 1 or len(jobs) < 2:
             return [function(*job) for job in jobs]
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.n_threads)
         return list(self._pool.map(lambda job: function(*job), jobs))
 
     def close(self) -> None:
         """Let the threads end."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None

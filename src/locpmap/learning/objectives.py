@@ -19,7 +19,6 @@ from locpmap.arrays import namespace
 from locpmap.errors import InputError, TooLargeError
 from locpmap.graphs import Graph, Grid
 from locpmap.graphs.blocks import plan_blocks
-from locpmap.kernels import Backend
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.observations import Observations
 from locpmap.kernels.threads import Threads
@@ -47,7 +46,7 @@ class Objective:
         self,
         parameters: Parameters,
         source: Source,
-        kernels: Backend,
+        kernels: Any,
         threads: Threads,
         *,
         l2: float,

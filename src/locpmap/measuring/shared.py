@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from locpmap.arrays import frozen, place_beside, to_numpy
 from locpmap.inference import LocPMAP, samples
+from locpmap.inference.api import place_decoding
 from locpmap.inference.decoder import at_least
-from locpmap.inference.placement import place
 from locpmap.potentials import Potentials
 
 Array = npt.NDArray[Any]
@@ -74,7 +74,7 @@ def _check(
     image: Potentials, decoder: LocPMAP, backend: str = "auto", device: str = "auto", n_threads: int | None = None
 ) -> None:
     """Refuse what `infer` would refuse, though nothing depends on it."""
-    place(image, decoder, backend, device)
+    place_decoding(image, decoder, backend, device)
     if n_threads is not None:
         at_least("n_threads", n_threads, 1)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import is_tensor, namespace
-from locpmap.kernels import choose_backend
+from locpmap.kernels.cpu.twins import twin
 from locpmap.kernels.threads import Threads, available_threads, ranges
 from locpmap.refining.scoring import softmax
 
@@ -57,7 +57,7 @@ def _fill_array(scores: Any, image: Any, counted: Any, sharpness: float, out: An
     threads, dtype, values = Threads(available_threads()), scores.dtype, np.empty_like(scores)
     rows = ranges(len(scores), threads.n_threads)
     given = (values, np.ascontiguousarray(image, dtype), counted, STEPS, dtype.type(sharpness), out)
-    mean = choose_backend("numba", "cpu").guided_mean
+    mean = twin("numba", "guided_mean")
 
     def spread(begin: int, stop: int) -> None:
         values[begin:stop] = softmax(scores[begin:stop])
@@ -72,8 +72,8 @@ def _fill_array(scores: Any, image: Any, counted: Any, sharpness: float, out: An
 
 
 def _fill_tensor(scores: Any, image: Any, counted: Any, sharpness: float, out: Any) -> None:
-    kernels = choose_backend("torch", "auto", str(scores.device))
-    kernels.guided_mean(softmax(scores), image, counted, STEPS, sharpness, out, 0, len(scores))
+    mean = twin("torch", "guided_mean")
+    mean(softmax(scores), image, counted, STEPS, sharpness, out, 0, len(scores))
     out.clip_(LEAST).log_()
 
 

@@ -58,8 +58,8 @@ def infer_tiled(
         unary: Scores (H, W, L): an array of dask, xarray, zarr or NumPy (also memory-mapped), a tensor of torch, or
             what :func:`locpmap.scale.open_raster` opens.
         pairwise: As in :meth:`locpmap.Potentials.grid`; values per edge come in arrays like the unaries'.
-        method: "locpmap", with "sites" or tiles as blocks, "icm" or "mean_field", with options as further arguments;
-            or such a decoder.  Others are refused with the reason.
+        method: "locpmap", with "sites" or tiles as blocks, "icm", "icm_iter" or "mean_field", with options as further
+            arguments; or such a decoder.  Others are refused with the reason.
         tile: Height and width of the tiles, or one number for both; these are the chunks of the result.
         seed: The seed of all noise.
         connectivity: As in :meth:`locpmap.Potentials.grid`.

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.errors import InputError, LocpmapError
-from locpmap.inference import LocPMAP, infer
+from locpmap.inference import infer
 from locpmap.inference.decoder import Decoder
+from locpmap.inference.sampling import Sampler
 from locpmap.potentials import Potentials
 from locpmap.result import Result
 from locpmap.scale.model import Builder, TiledModel
@@ -70,11 +71,11 @@ class Decoding:
     @property
     def has_probability(self) -> bool:
         """Whether the decoder gives probabilities."""
-        return self.decoder.name != "icm"
+        return self.decoder.has_probability
 
     def _quick(self) -> Decoding:
         """The same for one sweep."""
-        once = {"max_sweeps": 1, **({"n_samples": 1} if isinstance(self.decoder, LocPMAP) else {})}
+        once = {"max_sweeps": 1, **({"n_samples": 1} if isinstance(self.decoder, Sampler) else {})}
         return replace(self, decoder=replace(self.decoder, **once))  # type: ignore[type-var]
 
     def try_out(self, example: Potentials) -> None:

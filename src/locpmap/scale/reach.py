@@ -9,23 +9,13 @@ Conditional probabilities look one step further, at the neighbours' final labels
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
-
-import numpy as np
 
 from locpmap.errors import InputError
 from locpmap.graphs import Grid, Steps
-from locpmap.inference import ICM, LocPMAP, MeanField
+from locpmap.inference import DECODERS
 from locpmap.inference.decoder import Decoder
 from locpmap.scale.box import Box
-
-WITHOUT_BOUND = {
-    **dict.fromkeys(("gibbs", "annealing"), "every sample goes on from the last, so that all sweeps add up"),
-    **dict.fromkeys(("lbp", "max_product", "trw"), "its messages stop when those of the whole raster have converged"),
-    "perturb_and_max_product": "its messages stop when those of the whole raster have converged",
-    "icm_iter": "the best of its climbs is chosen by the score of the whole raster",
-}
 
 
 class Visit(NamedTuple):
@@ -46,8 +36,9 @@ class Reach(NamedTuple):
     margin: tuple[int, int] = (0, 0)  # that the potentials themselves depend on
 
     def window(self, core: Box) -> Box:
-        """All that the labels in a box depend on, as if the raster had no end.
+        """Return all that the labels in a box depend on, as if the raster had no end.
 
+        >>> from locpmap.inference import LocPMAP
         >>> reach_of(LocPMAP(max_sweeps=4, probability="votes")).window(Box(100, 200, 100, 300))
         Box(top=92, bottom=208, left=92, right=308)
         """
@@ -73,8 +64,9 @@ class Reach(NamedTuple):
 
 
 def reach_of(decoder: Decoder, connectivity: int | Steps = 4) -> Reach:
-    """The reach of a decoder, from its ``max_sweeps``; one whose reach has no bound is refused with the reason.
+    """Return the reach of a decoder; refuse one whose reach has no bound, with the reason.
 
+    >>> from locpmap.inference import LocPMAP
     >>> reach_of(LocPMAP(max_sweeps=16)).halo
     (33, 33)
     >>> reach_of(LocPMAP(max_sweeps=16, probability="votes")).halo
@@ -82,43 +74,14 @@ def reach_of(decoder: Decoder, connectivity: int | Steps = 4) -> Reach:
     >>> reach_of(LocPMAP(max_sweeps=5, blocks=(2, 3), probability="votes")).halo
     (20, 30)
     """
-    if not isinstance(decoder, LocPMAP | ICM | MeanField):
-        why = WITHOUT_BOUND.get(decoder.name, "it solves the whole raster at once")
-        raise InputError(f"method is {decoder.name}, expected locpmap, icm or mean_field for tiles: {why}")
-    if not isinstance(decoder.start, str):
-        raise InputError("start is an array, expected the name of a start for tiles")
-    sizes, conditional = [(1, 1)], False
-    if isinstance(decoder, LocPMAP):
-        _check_options(decoder)
-        sizes, conditional = block_sizes(decoder.blocks), decoder.probability == "conditional"
+    locality = decoder.locality()
+    if locality is None:
+        local = [name for name, kind in DECODERS.items() if kind().locality() is not None]
+        known = f"{', '.join(local[:-1])} or {local[-1]}"
+        raise InputError(f"method is {decoder.name}, expected {known} for tiles: {decoder.unbounded}")
     steps = Grid(1, 1, connectivity).steps
     down, across = max(dr for dr, _ in steps), max(abs(dc) for _, dc in steps)
     # Of four classes two share their rows, so that the second of them sees no row that the first did not see.
     of_classes = [(down, across), (0, across)] * 2 if connectivity == 8 else [(down, across)] * 2
-    visits = [Visit(*size, *beside) for size in reversed(sizes) for beside in of_classes]
-    return Reach(tuple(visits), int(decoder.max_sweeps), (down, across) if conditional else (0, 0))
-
-
-def block_sizes(blocks: object) -> list[tuple[int, int]]:
-    """Rows and columns of the blocks of each family, where they are bounded."""
-    if isinstance(blocks, str) and blocks == "sites":
-        return [(1, 1)]
-    if isinstance(blocks, tuple) and len(blocks) == 2 and all(isinstance(side, int | np.integer) for side in blocks):
-        return [(int(blocks[0]), int(blocks[1]))]
-    if not isinstance(blocks, str):
-        raise InputError("blocks is a list of sites, expected 'sites' or a tile (h, w) for tiles")
-    sizes = []
-    for name in blocks.split("+"):
-        line, _, length = name.partition(":")
-        if not re.fullmatch("[0-9]+", length):
-            raise InputError(
-                f"blocks is {blocks!r}, which reach across the whole raster in a single step, expected 'sites', a tile"
-                f" (h, w), or parts of bounded length such as '{line}:16'"
-            )
-        sizes.append((1, int(length)) if line == "rows" else (int(length), 1))
-    return sizes
-
-
-def _check_options(decoder: LocPMAP) -> None:
-    if decoder.keep_samples:
-        raise InputError("keep_samples is True, expected False for tiles, which give labels and probabilities")
+    visits = [Visit(*size, *beside) for size in reversed(locality.block_sizes) for beside in of_classes]
+    return Reach(tuple(visits), locality.n_sweeps, (down, across) if locality.reads_neighbours else (0, 0))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from locpmap.errors import InputError, unknown, whole_number
 from locpmap.inference import LocPMAP, infer
 from locpmap.inference.samples import drawing
-from locpmap.inference.sampling import QUANTUM
+from locpmap.kernels.model import QUANTUM
 from locpmap.kernels.threads import available_threads
 from locpmap.measuring import Measurement
 from locpmap.potentials import Potentials
@@ -33,6 +33,12 @@ METHODS = {
     "trw": "Tree-reweighted BP",
     "graph_cut": "Graph cut",
     "gibbs": "Gibbs sampling",
+}
+# What a method looks at, where that is not smoothing and temperature alone.
+USED: dict[str, tuple[str, ...]] = {
+    "network": (),
+    "locpmap": ("smoothing", "temperature", "n_samples", "blocks", "seed"),
+    "gibbs": ("smoothing", "temperature", "seed"),
 }
 BLOCKS = ("sites", "rows+columns")
 SMOOTHINGS, TEMPERATURES, SAMPLES = (0.0, 4.0), (0.1, 3.0), (1, 400)  # from, to
@@ -74,12 +80,8 @@ class Settings:
     @property
     def relevant(self) -> Settings:
         """The same, with what the method does not look at as it is by default: what one result is known by."""
-        if self.method == "locpmap":
-            return self
-        if self.method == "network":
-            return Settings("network")
-        seed = self.seed if self.method == "gibbs" else 0
-        return Settings(self.method, self.smoothing, self.temperature, seed=seed)
+        used = USED.get(self.method, ("smoothing", "temperature"))
+        return Settings(self.method, **{name: getattr(self, name) for name in used})
 
 
 @dataclass(frozen=True, eq=False)

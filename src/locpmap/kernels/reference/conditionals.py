@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.kernels.model import UNIT as UNIT
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference.scores import local_scores
 
 Array = npt.NDArray[Any]
-UNIT = 2.0**40
 
 
 def conditionals(model: Model, labels: Array, sums: Array, lo: int, begin: int, stop: int) -> None:

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.kernels.model import CONDITIONAL as CONDITIONAL
+from locpmap.kernels.model import VOTES as VOTES
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference import noise
 from locpmap.kernels.reference.scores import local_scores
 
 Array = npt.NDArray[Any]
-
-# What a sweep adds to the totals.
-NOTHING, VOTES, CONDITIONAL = range(3)
 
 
 def gibbs(

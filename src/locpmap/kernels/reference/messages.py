@@ -23,14 +23,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.kernels.model import CHANGED as CHANGED
+from locpmap.kernels.model import UNVISITED as UNVISITED
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference.scores import edge_tables
 
 Array = npt.NDArray[Any]
-
-# Marks of sites: bit 0 where something that the site reads has changed since its last visit (or mean field update),
-# bit 1 before its first visit, which stores its results whatever the tolerance.
-CHANGED, UNVISITED = 1, 3
 
 
 def log_sum(values: Array, axis: int = -1) -> Array:

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.arrays import Restore, frozen
-from locpmap.graphs import Graph, Grid
-from locpmap.kernels import Model
+from locpmap.kernels.model import Model
+from locpmap.kernels.spec import Structure
 
 Array = npt.NDArray[Any]
 
@@ -36,20 +36,20 @@ class Forest(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def lists_of(structure: Grid | Graph) -> Lists:
-    """The lists of a grid or a graph; kept, since decoders ask again and again."""
+def lists_of(structure: Structure) -> Lists:
+    """Return the lists of a grid or a graph; kept, since decoders ask again and again."""
     lists = structure.adjacency()
     return Lists(structure.edges(), lists.indptr, lists.neighbour)
 
 
 @lru_cache(maxsize=4)
-def outward(structure: Grid | Graph, device: str | None) -> Any:
+def outward(structure: Structure, device: str | None) -> Any:
     """The sites in breadth-first order, parents before children, (S,), on the device; kept."""
     return Restore(device)(breadth_first(lists_of(structure)).order)
 
 
 @lru_cache(maxsize=4)
-def shared_out(structure: Grid | Graph, least: int, device: str | None) -> tuple[Any, Any, Any]:
+def shared_out(structure: Structure, least: int, device: str | None) -> tuple[Any, Any, Any]:
     """`spanning_forests` on the device: their orders and parents, (K, S), and the share that holds each edge; kept."""
     forests, share = spanning_forests(lists_of(structure), least)
     orders, parents = (np.stack(arrays) for arrays in zip(*forests, strict=True))
@@ -58,7 +58,7 @@ def shared_out(structure: Grid | Graph, least: int, device: str | None) -> tuple
 
 
 @lru_cache(maxsize=4)
-def there_and_back(structure: Grid | Graph) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+def there_and_back(structure: Structure) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
     """`outward` from its end to its beginning and back, level by level: (2S,), and where each level begins; kept.
 
     The sites of a level are no neighbours of each other, and each of them comes after all neighbours that precede it in

@@ -1,0 +1,154 @@
+"""Message passing on the CPU: sum-product, max-product and tree-reweighted, one sweep after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from locpmap.arrays import frozen
+from locpmap.kernels.cpu.twins import Twins
+from locpmap.kernels.message_plan import Domain, MessagePlan, find_domain, linear_weights
+from locpmap.kernels.model import UNVISITED, Array, Model
+from locpmap.kernels.spec import ModelView
+from locpmap.kernels.threads import ranges
+from locpmap.kernels.trees import breadth_first, is_forest, spanning_forests
+
+
+@dataclass
+class HostMessages:
+    """Messages on the way.  An image without a dirty site has converged and is left alone."""
+
+    messages: Array  # (N, 2E, L) float64
+    dirty: Array  # (N, S) marks of the sites that have something new to say
+    plan: MessagePlan
+    maximise: bool
+    rho: Array  # (E,) share of the forests that hold an edge; 1 without forests
+    linear: Array  # (N,) images kept without logarithms
+    domain: Domain | None = None  # of sum-product
+    weights: Array | None = None  # (N, S, L) `linear_weights`, where an image is linear
+    forests: tuple[Array, Array] | None = None  # orders and parents, (K, S)
+    sweeps: int = 0
+    settled: bool = False
+
+    @property
+    def launched(self) -> int:
+        """The sweeps made."""
+        return self.sweeps
+
+    @property
+    def converged(self) -> bool:
+        """Whether no site has anything new to say."""
+        return (self.sweeps > 0 and self.plan.exact) or self.settled
+
+    @property
+    def damping(self) -> float:
+        """What the next sweep damps by."""
+        return self.plan.damping if self.sweeps >= self.plan.undamped else 0.0
+
+
+def parents_first(model: ModelView) -> Array:
+    """Return the sites in breadth-first order, (S,); kept for as long as the model lives."""
+    if "parents_first" not in model.cache:
+        model.cache["parents_first"] = frozen(breadth_first(model.flat).order)
+    return model.cache["parents_first"]
+
+
+class Passing(Twins):
+    """The message-passing operations of the contract."""
+
+    def plan_messages(self, model: ModelView, schedule: str, damping: float, tolerance: float) -> MessagePlan:
+        """Plan by colour classes, or by a breadth-first forest from the leaves to the roots and back.
+
+        On a graph without cycles one sweep of the latter is exact: "auto" takes it.
+        """
+        flat = model.flat
+        forest = is_forest(flat)
+        damping = 0.0 if forest else float(damping)
+        if schedule == "coloured" or (schedule == "auto" and not forest):
+            return MessagePlan(flat.order, True, damping, float(tolerance), exact=False)
+        onward = parents_first(model)
+        order = frozen(np.concatenate([onward[::-1], onward]))
+        return MessagePlan(order, False, damping, 0.0 if forest else float(tolerance), exact=forest)
+
+    def start_messages(
+        self, model: ModelView, plan: MessagePlan, *, maximise: bool = False, n_forests: int = 0
+    ) -> HostMessages:
+        """Start with messages that say nothing."""
+        flat = model.flat
+        n_images, n_sites, n_labels = flat.unary.shape
+        shape, rho = (n_images, 2 * len(flat.edges), n_labels), np.ones(len(flat.edges))
+        dirty, nowhere = np.full((n_images, n_sites), UNVISITED, np.uint8), np.zeros(n_images, bool)
+        if n_forests:
+            forests, rho = spanning_forests(flat, n_forests)
+            orders, parents = (np.stack(arrays) for arrays in zip(*forests, strict=True))
+            state = HostMessages(np.zeros(shape), dirty, plan, maximise, rho, nowhere)
+            state.forests = orders, parents
+            return state
+        if maximise:
+            return HostMessages(np.zeros(shape), dirty, plan, maximise, rho, nowhere)
+        domain = find_domain(flat)
+        messages = np.full(shape, 1.0 if domain.all_linear else 0.0)
+        if domain.n_linear and not domain.all_linear:
+            messages += domain.linear[:, None, None]
+        weights = linear_weights(flat.unary) if domain.n_linear else None
+        return HostMessages(messages, dirty, plan, maximise, rho, domain.linear, domain, weights)
+
+    def send(self, model: ModelView, messages: HostMessages, n_sweeps: int) -> None:
+        """Sweep until no site is dirty, at most so many times."""
+        domain = messages.domain
+        for _ in range(n_sweeps):
+            limits = (messages.damping, messages.plan.tolerance)
+            if domain is not None and domain.n_linear:
+                self._pass("pass_linear", model.flat, messages, messages.weights, domain.couplings, *limits)
+            if domain is None or not domain.all_linear:
+                self._pass("pass_messages", model.flat, messages, messages.rho, messages.maximise, *limits)
+            messages.sweeps += 1
+            messages.settled = not messages.dirty.any()
+            if messages.converged:
+                return
+
+    def _pass(self, operation: str, model: Model, messages: HostMessages, *options: Any) -> None:
+        """Let all sites send once, in the order of the plan."""
+        plan = messages.plan
+        state = (plan.order, messages.messages, messages.dirty, messages.linear, *options)
+        if plan.coloured:
+            self.sweep(operation, model, *state)
+        else:
+            self.by_images(operation, model, *state, more=(0, len(plan.order)))
+
+    def log_beliefs(self, model: ModelView, messages: HostMessages) -> tuple[Array, Array]:
+        """Return log beliefs and normalisers; messages that were kept without logarithms become logarithms."""
+        domain, values = messages.domain, messages.messages
+        if domain is not None and domain.all_linear:
+            np.log(values, out=values)
+        elif domain is not None:
+            for n in np.flatnonzero(domain.linear):
+                np.log(values[n], out=values[n])
+        beliefs, normalisers = np.empty(model.unary.shape), np.empty(model.unary.shape[:2])
+        self.sweep("log_beliefs", model.flat, values, messages.rho, beliefs, normalisers)
+        return beliefs, normalisers
+
+    def bethe_edges(self, model: ModelView, messages: HostMessages, beliefs: Array) -> Array:
+        """Return what the edges add to the Bethe log partition, by the site where they begin."""
+        terms = np.empty(model.unary.shape[:2])
+        self.sweep("bethe_edges", model.flat, messages.messages, beliefs, terms)
+        return terms
+
+    def decode_messages(self, model: ModelView, messages: HostMessages) -> Array:
+        """Return labels (N, S)."""
+        labels = np.empty(model.unary.shape[:2], np.int64)
+        self.by_images("decode_messages", model.flat, parents_first(model), messages.messages, labels)
+        return labels
+
+    def forest_log_partitions(self, model: ModelView, messages: HostMessages) -> Array:
+        """Return log partitions (N, K)."""
+        assert messages.forests is not None
+        orders, parents = messages.forests
+        values = np.empty((len(model.unary), len(orders)))
+        common = (model.flat, messages.messages, messages.rho, orders, parents, values)
+        parts = ranges(len(values), self.threads.n_threads)
+        jobs = [(*common, lo, hi, t, t + 1) for lo, hi in parts for t in range(len(orders))]
+        self.threads.map(self.twin("forest_log_partitions"), jobs)
+        return values

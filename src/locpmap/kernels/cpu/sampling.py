@@ -1,0 +1,220 @@
+"""Samples on the CPU: climbs, rounds of them, and what is counted.
+
+A climb takes the fastest path that its model allows: 64 samples to a word for two labels on a grid, contests of few
+candidates for Potts weights on a grid, single sites or blocks on any graph.  All paths of a scheme draw the same noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from locpmap.arrays import of_images
+from locpmap.kernels.cpu.messages import parents_first
+from locpmap.kernels.cpu.twins import Twins
+from locpmap.kernels.model import QUANTUM, UNIT, Array
+from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, Perturbation
+from locpmap.kernels.spec import Climb, ModelView, Span, Work
+from locpmap.kernels.threads import ranges
+
+# A round of samples holds no more than this beside twice the unaries, so that memory does not grow with the number of
+# samples; no more work than this, so that progress and time limits have a say; and no more samples than a machine word
+# has bits.
+ROUND_BYTES = 48 << 20
+ROUND_WORK = 1 << 28
+ROUND_SAMPLES = 64
+MAX_BIT_SITES = 1 << 19  # up to 22 words of scratch per site and thread stay small
+
+
+@dataclass(frozen=True, eq=False)
+class HostDrawn:
+    """Samples of a span in parts: labels (n, S, count), or words (n, S) with a bit per sample."""
+
+    span: Span
+    parts: list[Span]
+    arrays: list[Array]
+    sweeps: list[Array]
+
+    def labels(self) -> Array:
+        """Return the labels (hi - lo, S, count)."""
+        if len(self.parts) == 1:
+            return _unpacked(self.arrays[0], self.span.count)
+        lo, hi, first, count = self.span
+        labels = np.empty((hi - lo, self.arrays[0].shape[1], count), np.int16)
+        for part, array in zip(self.parts, self.arrays, strict=True):
+            at = part.first - first
+            labels[part.lo - lo : part.hi - lo, :, at : at + part.count] = _unpacked(array, part.count)
+        return labels
+
+
+def _unpacked(array: Array, count: int) -> Array:
+    if array.ndim == 3:
+        return array
+    return (array[:, :, None] >> np.arange(count, dtype=np.uint64) & np.uint64(1)).astype(np.uint8)
+
+
+@dataclass
+class HostTotals:
+    """Totals (N, S, L): votes, in as few bytes as the samples allow, or int64 in units of 1 / UNIT."""
+
+    conditional: bool
+    dtype: np.dtype[Any]
+    counts: Array | None = None  # made with the first samples
+
+
+class Sampling(Twins):
+    """The sampling operations of the contract."""
+
+    def climb(self, model: ModelView, climb: Climb, span: Span) -> HostDrawn:
+        """Climb by the fastest path that the model allows."""
+        n_labels = model.unary.shape[2]
+        if climb.blocks is not None:
+            plan, flat = climb.blocks.plan, model.flat  # before threads would make them
+            return self._general("climb_blocks", model, span, (flat, plan, *_how(climb)), climb.first_image)
+        if climb.lazy and n_labels > 2:
+            return self.draw_by(lambda part: self._potts(model, climb, part), span)
+        if climb.lazy and takes_bits(model):
+            return self.draw_by(lambda part: self._bits(model, climb, part), span)
+        if climb.perturbation.scheme == NONE and climb.start == PERTURBED and not model.coupled:
+            return self.draw_by(lambda part: _still(model, part), span)
+        return self._general("climb_sites", model, span, (model.flat, *_how(climb)), climb.first_image)
+
+    def perturb_and_max_product(
+        self, model: ModelView, plan: Any, perturbation: Perturbation, max_sweeps: int, first_image: int, span: Span
+    ) -> HostDrawn:
+        """Perturb the unaries and decode max-product messages."""
+        limits = (plan.damping, plan.undamped, plan.tolerance, max_sweeps)
+        given = (model.flat, perturbation, plan.order, parents_first(model), *limits)
+        return self._general("perturb_and_max_product", model, span, given, first_image)
+
+    def draw_by(self, work: Work, span: Span) -> HostDrawn:
+        """Draw by a function of parts of a span: threads share the images or, where these are too few, the samples."""
+        lo, hi, first, count = span
+        n_threads = self.threads.n_threads
+        if hi - lo >= n_threads or count <= QUANTUM:
+            parts = [Span(lo + a, lo + b, first, count) for a, b in ranges(hi - lo, n_threads)]
+        else:
+            bounds = [(QUANTUM * a, min(QUANTUM * b, count)) for a, b in ranges(-(-count // QUANTUM), n_threads)]
+            parts = [Span(lo, hi, first + a, b - a) for a, b in bounds]
+        arrays, sweeps = zip(*self.threads.map(work, [(part,) for part in parts]), strict=True)
+        return HostDrawn(span, parts, list(arrays), list(sweeps))
+
+    def start_totals(self, model: ModelView, kind: str, max_samples: int) -> HostTotals:
+        """Return totals without counts."""
+        conditional = kind == "conditional"
+        return HostTotals(conditional, np.dtype(np.int64) if conditional else np.min_scalar_type(max_samples))
+
+    def round_size(self, model: ModelView, totals: HostTotals, most: int) -> tuple[int, int]:
+        """Return the samples of a round and the images that take part at a time."""
+        n_images, n_sites, _ = model.unary.shape
+        # A climb holds a label in every sample and, in each thread, a word of marks.
+        held = model.unary.size * totals.dtype.itemsize
+        room, marks = max(ROUND_BYTES + 2 * model.unary.nbytes - held, ROUND_BYTES), 8 * self.threads.n_threads
+        affordable = min(room // n_sites - marks, ROUND_WORK // (n_images * n_sites), ROUND_SAMPLES)
+        return round_of(most, affordable, room // n_sites, marks)
+
+    def tally(self, model: ModelView, drawn: HostDrawn, totals: HostTotals, begin: int, stop: int) -> None:
+        """Add up votes or conditional probabilities; the threads share the sites."""
+        if totals.counts is None:
+            totals.counts = np.zeros(model.unary.shape, totals.dtype)
+        counts = totals.counts
+        packed, flat = drawn.arrays[0].ndim == 2, model.flat if totals.conditional else None
+        kernel = self.twin(("bit_" if packed else "") + ("conditionals" if totals.conditional else "votes"))
+
+        def add(begin: int, stop: int) -> None:
+            for part, array in zip(drawn.parts, drawn.arrays, strict=True):
+                given: tuple[Any, ...] = (array, part.count) if packed else (array,)
+                mine = of_images(counts, part.lo, part.hi)
+                if totals.conditional:
+                    kernel(flat, *given, mine, part.lo, begin, stop)
+                else:
+                    kernel(*given, mine, begin, stop)
+
+        parts = ranges(stop - begin, self.threads.n_threads)
+        self.threads.map(add, [(begin + a, begin + b) for a, b in parts])
+
+    def read_totals(self, model: ModelView, totals: HostTotals, n_samples: int) -> tuple[Array, Array]:
+        """Return probabilities and labels."""
+        assert totals.counts is not None
+        dtype = model.unary.dtype
+        if totals.conditional:
+            probability = (totals.counts.astype(np.float64) / (UNIT * n_samples)).astype(dtype, copy=False)
+        else:
+            probability = totals.counts.astype(dtype)
+            probability /= n_samples
+        return probability, probability.argmax(axis=2)
+
+    def _general(
+        self, operation: str, model: ModelView, span: Span, given: tuple[Any, ...], first_image: int
+    ) -> HostDrawn:
+        """Draw by an operation ``(*given, first_image, lo, hi, first, labels)`` that returns sweeps."""
+        kernel, n_sites = self.twin(operation), model.unary.shape[1]
+
+        def work(part: Span) -> tuple[Array, Array]:
+            labels = np.empty((part.hi - part.lo, n_sites, part.count), np.int16)
+            return labels, kernel(*given, first_image, part.lo, part.hi, part.first, labels)
+
+        return self.draw_by(work, span)
+
+    def _potts(self, model: ModelView, climb: Climb, part: Span) -> tuple[Array, Array]:
+        """Single sites on a 4-connected grid with Potts weights >= 0, lazy noise."""
+        labels = np.empty((part.hi - part.lo, model.unary.shape[1], part.count), np.uint8)
+        weights = model.direction_weights(model.unary.dtype)
+        noise = (*climb.perturbation[1:], climb.first_image + part.lo, part.first)
+        given = (*_of_grid(model, weights, part), *noise, climb.start, *_from_grid(model, climb, part))
+        return labels, self.twin("climb_potts")(*given, climb.max_sweeps, labels)
+
+    def _bits(self, model: ModelView, climb: Climb, part: Span) -> tuple[Array, Array]:
+        """Single sites of a 4-connected grid with two labels and Potts weights; 64 samples to a word.
+
+        Sums are rounded otherwise than in other climbs, so that a window is treated as the whole would be.
+        """
+        words = np.empty((part.hi - part.lo, model.unary.shape[1]), np.uint64)
+        weights = model.direction_weights(np.dtype(np.float64))
+        noise = (*climb.perturbation[1:], climb.first_image + part.lo, part.first, part.count)
+        given = (*_of_grid(model, weights, part), *noise, climb.start, *_from_grid(model, climb, part))
+        return words, self.twin("climb_bits")(*given, climb.max_sweeps, words)
+
+
+def takes_bits(model: ModelView) -> bool:
+    """Whether 64 samples of a site fit into a word, and the scratch of such climbs stays small."""
+    two_labels = model.potts and model.unary.shape[2] == 2
+    return two_labels and model.grid is not None and model.grid.whole_sites <= MAX_BIT_SITES
+
+
+def round_of(most: int, affordable: int, room: int, marks: int) -> tuple[int, int]:
+    """Return the samples of a round, at most so many, and the images; ``room`` holds samples of one image."""
+    rounds = 1 if affordable >= most else -(-most // max(QUANTUM, affordable // QUANTUM * QUANTUM))
+    # Rounds of about one size: a last one of a few samples would cost nearly as much as a full one.
+    count = most if rounds == 1 else max(QUANTUM, most // (QUANTUM * rounds) * QUANTUM)
+    return count, max(1, room // (count + marks))
+
+
+def _how(climb: Climb) -> tuple[Any, ...]:
+    given = np.empty((0, 0), np.int64) if climb.given is None else climb.given
+    return climb.perturbation, climb.start, given, climb.max_sweeps
+
+
+def _still(model: ModelView, part: Span) -> tuple[Array, Array]:
+    """No noise, neighbours without a say, and a start at the best labels: nothing is left to climb."""
+    labels = np.empty((part.hi - part.lo, model.unary.shape[1], part.count), np.int16)
+    labels[...] = of_images(model.unary, part.lo, part.hi).argmax(axis=2)[:, :, None]
+    return labels, np.zeros((part.hi - part.lo, part.count), np.int32)
+
+
+def _of_grid(model: ModelView, weights: tuple[Array, Array], part: Span) -> tuple[Array, ...]:
+    """Return unaries and weights of the images; weights that all images share stay."""
+    own = (weight if len(weight) == 1 else of_images(weight, part.lo, part.hi) for weight in weights)
+    return of_images(model.unary, part.lo, part.hi), *own
+
+
+def _from_grid(model: ModelView, climb: Climb, part: Span) -> tuple[Any, ...]:
+    """Return the labels to start from, and where the window lies."""
+    assert model.grid is not None
+    window = (model.grid.row, model.grid.column, model.grid.whole_width)
+    if climb.start != GIVEN:
+        return np.empty((0, 0), np.uint8), *window
+    assert climb.given is not None
+    return climb.given[part.lo : part.hi].astype(np.uint8), *window

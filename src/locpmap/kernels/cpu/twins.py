@@ -1,0 +1,63 @@
+"""Per-range functions by name, and how threads share their ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from locpmap.kernels.model import Model
+from locpmap.kernels.threads import Threads, ranges
+
+
+@cache
+def twin(backend: str, operation: str) -> Callable[..., Any]:
+    """Return ``kernels/<backend>/<operation>.py``'s function of that name; imported when first used."""
+    function: Callable[..., Any] = getattr(import_module(f"locpmap.kernels.{backend}.{operation}"), operation)
+    return function
+
+
+class Twins:
+    """The per-range functions of one backend, and the threads that share their ranges."""
+
+    device: str | None = None
+
+    def __init__(self, name: str, n_threads: int = 1) -> None:
+        self.name, self.threads = name, Threads(n_threads)
+
+    def twin(self, operation: str) -> Callable[..., Any]:
+        """Return the per-range function of an operation."""
+        return twin(self.name, operation)
+
+    def site_likelihood(self, *given: Any) -> Any:
+        """Run the per-range likelihood of sites."""
+        return self.twin("site_likelihood")(*given)
+
+    def block_likelihood(self, *given: Any) -> Any:
+        """Run the per-range likelihood of blocks."""
+        return self.twin("block_likelihood")(*given)
+
+    def close(self) -> None:
+        """End the threads."""
+        self.threads.close()
+
+    def sweep(self, operation: str, model: Model, *state: Any) -> None:
+        """Run an operation ``(model, *state, lo, hi, begin, stop)`` once over every image and site.
+
+        Images lo..hi and positions begin..stop of ``model.order``.  Many images: each thread takes some of them and
+        all sites.  Few: the threads share the sites of one colour class after another.
+        """
+        kernel, n_threads = self.twin(operation), self.threads.n_threads
+        n_images, n_sites, _ = model.unary.shape
+        if n_images >= n_threads:
+            self.threads.map(kernel, [(model, *state, lo, hi, 0, n_sites) for lo, hi in ranges(n_images, n_threads)])
+            return
+        for begin, stop in zip(model.class_ptr[:-1].tolist(), model.class_ptr[1:].tolist(), strict=True):
+            parts = [(begin + a, begin + b) for a, b in ranges(stop - begin, n_threads)]
+            self.threads.map(kernel, [(model, *state, 0, n_images, a, b) for a, b in parts])
+
+    def by_images(self, operation: str, model: Model, *state: Any, more: tuple[Any, ...] = ()) -> None:
+        """Run an operation ``(model, *state, lo, hi, *more)`` over all images, which the threads share."""
+        parts = ranges(len(model.unary), self.threads.n_threads)
+        self.threads.map(self.twin(operation), [(model, *state, lo, hi, *more) for lo, hi in parts])

@@ -1,0 +1,210 @@
+"""Samples on a GPU: climbs, rounds of them, and what is counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from locpmap.arrays import of_images
+from locpmap.errors import BackendError
+from locpmap.kernels.block_plan import MAX_LINE_LABELS
+from locpmap.kernels.cpu.sampling import ROUND_BYTES, round_of
+from locpmap.kernels.model import UNIT, Array
+from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, Perturbation
+from locpmap.kernels.spec import Climb, ModelView, Span, Work
+from locpmap.kernels.triton.climb_blocks import climb_blocks
+from locpmap.kernels.triton.climb_lines import climb_lines
+from locpmap.kernels.triton.climb_potts import climb_potts
+from locpmap.kernels.triton.climb_sites import climb_sites
+from locpmap.kernels.triton.conditionals import conditionals
+from locpmap.kernels.triton.grid_conditionals import grid_conditionals
+from locpmap.kernels.triton.message_state import DevicePlan, decode_order
+from locpmap.kernels.triton.perturb_and_max_product import perturb_and_max_product
+from locpmap.kernels.triton.shares import shares
+from locpmap.kernels.triton.votes import votes
+
+MAX_ITEMS = 2**31 - 2**16  # sites times samples of an image, beyond which kernels count in 64 bits, slower
+MAX_AT_ONCE = 255  # samples that `shares` counts without totals
+MAX_GRID_LABELS = 32  # of conditional probabilities on grids, a lane of which holds those of a site
+MARKED = 8  # samples whose labels lie in whole words of `climb_potts`, which marks labels in their upper bit
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceDrawn:
+    """Samples of a span: labels (n, S, count), which may have more room in memory."""
+
+    span: Span
+    array: Array
+    sweeps: list[Array]
+
+    def labels(self) -> Array:
+        """Return the labels."""
+        return self.array
+
+
+@dataclass
+class DeviceTotals:
+    """Totals (N, S, L), or all samples in place of them where few are drawn together."""
+
+    conditional: bool
+    at_once: int  # samples that need no totals if they are drawn together, or 0
+    counts: Array | None = None
+    drawn: Array | None = None
+
+
+class Sampling:
+    """The sampling operations of the contract."""
+
+    def climb(self, model: ModelView, climb: Climb, span: Span) -> DeviceDrawn:
+        """Climb by the fastest path that the model allows."""
+        on_grid = model.potts and model.grid is not None
+        if climb.blocks is not None and on_grid and _is_lines(climb.blocks.named, model):
+            return self._lines(model, climb, span)
+        if climb.blocks is None and climb.lazy and on_grid:
+            return self._potts(model, climb, span)
+        lo, hi, first, count = span
+        labels = _empty(model, span, torch.int16)
+        greedy = climb.blocks is None and climb.perturbation.scheme == NONE and climb.start == PERTURBED
+        if greedy and not model.coupled:
+            # No noise, neighbours without a say, and a start at the best labels: nothing is left to climb.
+            labels[...] = of_images(model.unary, lo, hi).argmax(dim=2)[:, :, None]
+            return DeviceDrawn(span, labels, [torch.zeros((hi - lo, count), dtype=torch.int32, device=labels.device)])
+        given = _nothing(labels.device) if climb.given is None else climb.given
+        how = (climb.perturbation, climb.start, given, climb.max_sweeps, climb.first_image, lo, hi, first, labels)
+        if climb.blocks is None:
+            return DeviceDrawn(span, labels, [climb_sites(model.flat, *how)])
+        return DeviceDrawn(span, labels, [climb_blocks(model.flat, climb.blocks.plan, *how)])
+
+    def _potts(self, model: ModelView, climb: Climb, span: Span) -> DeviceDrawn:
+        lo, hi, first, count = span
+        dtype = torch.int16 if model.unary.shape[2] > 127 else torch.uint8
+        labels = _empty(model, span, dtype, -(-count // MARKED) * MARKED)
+        given = _nothing(labels.device) if climb.start != GIVEN else of_images(climb.given, lo, hi).to(torch.uint8)
+        noise = (*climb.perturbation[1:], climb.first_image + lo, first)
+        where = (climb.start, given, *_window(model), climb.max_sweeps, labels)
+        return DeviceDrawn(span, labels, [climb_potts(*_of_grid(model, lo, hi), *noise, *where)])
+
+    def _lines(self, model: ModelView, climb: Climb, span: Span) -> DeviceDrawn:
+        lo, hi, first, _ = span
+        assert climb.blocks is not None
+        labels = _empty(model, span, torch.uint8)
+        given = _nothing(labels.device) if climb.given is None else climb.given[lo:hi]
+        how = (model.least_weight >= 0, climb.blocks.named, climb.perturbation, climb.first_image + lo, first)
+        where = (climb.start, given, *_window(model), climb.max_sweeps, labels)
+        return DeviceDrawn(span, labels, [climb_lines(*_of_grid(model, lo, hi), *how, *where)])
+
+    def perturb_and_max_product(
+        self,
+        model: ModelView,
+        plan: DevicePlan,
+        perturbation: Perturbation,
+        max_sweeps: int,
+        first_image: int,
+        span: Span,
+    ) -> DeviceDrawn:
+        """Perturb the unaries and decode max-product messages."""
+        lo, hi, first, _ = span
+        labels = _empty(model, span, torch.int16)
+        limits = (plan.damping, plan.undamped, plan.tolerance, max_sweeps)
+        given = (model.flat, perturbation, plan.order, decode_order(model), *limits)
+        sweeps = perturb_and_max_product(*given, first_image, lo, hi, first, labels, **plan.layout)
+        return DeviceDrawn(span, labels, [sweeps])
+
+    def draw_by(self, work: Work, span: Span) -> DeviceDrawn:
+        """Refuse: there is no host work here."""
+        raise BackendError("backend 'triton' draws by kernels only: use backend='numba' for draws by the host")
+
+    def start_totals(self, model: ModelView, kind: str, max_samples: int) -> DeviceTotals:
+        """Return totals, with counts unless few votes are drawn together."""
+        conditional = kind == "conditional"
+        totals = DeviceTotals(conditional, max_samples if not conditional and max_samples <= MAX_AT_ONCE else 0)
+        if not totals.at_once:
+            totals.counts = _zeros(model, totals)
+        return totals
+
+    def round_size(self, model: ModelView, totals: DeviceTotals, most: int) -> tuple[int, int]:
+        """Return the samples of a round and the images: a climb holds perturbed scores, and what they were made of."""
+        _, n_sites, n_labels = model.unary.shape
+        room = gpu_room(model.unary.device) // (n_sites * (n_labels + 2) * model.unary.itemsize)
+        return round_of(most, min(room, MAX_ITEMS // n_sites), room, 0)
+
+    def tally(self, model: ModelView, drawn: DeviceDrawn, totals: DeviceTotals, begin: int, stop: int) -> None:
+        """Add up votes or conditional probabilities, or keep the samples to count them all at once."""
+        lo, hi, first, count = drawn.span
+        if totals.counts is None:
+            if (lo, hi, first, count) == (0, len(model.unary), 0, totals.at_once):
+                totals.drawn = drawn.array
+                return
+            totals.counts = _zeros(model, totals)
+        mine = of_images(totals.counts, lo, hi)
+        if not totals.conditional:
+            votes(drawn.array, mine, begin, stop)
+        elif model.potts and model.grid is not None and model.unary.shape[2] <= MAX_GRID_LABELS:
+            grid_conditionals(*_of_grid(model, lo, hi), drawn.array, mine, begin, stop)
+        else:
+            conditionals(model.flat, drawn.array, mine, lo, begin, stop)
+
+    def read_totals(self, model: ModelView, totals: DeviceTotals, n_samples: int) -> tuple[Array, Array]:
+        """Return probabilities and labels."""
+        unary = model.unary
+        if totals.drawn is not None:
+            probability = torch.empty_like(unary)
+            labels = torch.empty(tuple(unary.shape[:2]), dtype=torch.int64, device=unary.device)
+            shares(totals.drawn, probability, labels)
+            return probability, labels
+        assert totals.counts is not None
+        if totals.conditional:
+            probability = (totals.counts.to(torch.float64) / (UNIT * n_samples)).to(unary.dtype)
+        else:  # in single precision torch divides whole numbers in one pass
+            counts = totals.counts if unary.dtype == torch.float32 else totals.counts.to(unary.dtype)
+            probability = counts / n_samples
+        return probability, probability.argmax(dim=2)
+
+
+def _zeros(model: ModelView, totals: DeviceTotals) -> Array:
+    dtype = torch.int64 if totals.conditional else torch.int32
+    return torch.zeros(tuple(model.unary.shape), dtype=dtype, device=model.unary.device)
+
+
+def _empty(model: ModelView, span: Span, dtype: Any, room: int = 0) -> Array:
+    """Return labels (n, S, count), with anything in them; the last axis may have more room in memory."""
+    n_sites, device = model.unary.shape[1], model.unary.device
+    shape = (span.hi - span.lo, n_sites, span.count)
+    if room > span.count:
+        return torch.empty_strided(shape, (n_sites * room, room, 1), dtype=dtype, device=device)
+    return torch.empty(shape, dtype=dtype, device=device)
+
+
+@cache
+def _nothing(device: torch.device) -> torch.Tensor:
+    """Return no labels, in the type of given ones: for climbs that begin elsewhere."""
+    return torch.empty((0, 0), dtype=torch.int64, device=device)
+
+
+def _is_lines(blocks: Any, model: ModelView) -> bool:
+    """Whether blocks are whole rows or columns that the kernel for lines can take."""
+    return isinstance(blocks, str) and ":" not in blocks and model.unary.shape[2] <= MAX_LINE_LABELS
+
+
+def _of_grid(model: ModelView, lo: int, hi: int) -> tuple[Array, ...]:
+    """Return unaries and weights of the images; weights that all images share stay."""
+    weights = model.direction_weights(model.unary.dtype)
+    return of_images(model.unary, lo, hi), *(w if w.shape[0] == 1 else of_images(w, lo, hi) for w in weights)
+
+
+def _window(model: ModelView) -> tuple[int, int, int]:
+    assert model.grid is not None
+    return model.grid.row, model.grid.column, model.grid.whole_width
+
+
+def gpu_room(device: Any) -> int:
+    """Return the bytes that a round may take: a quarter of the GPU's memory."""
+    return ROUND_BYTES if device.type != "cuda" else _memory_of(device) // 4
+
+
+@cache
+def _memory_of(device: Any) -> int:
+    return int(torch.cuda.get_device_properties(device).total_memory)

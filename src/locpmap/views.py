@@ -1,0 +1,84 @@
+"""A pairwise model as kernels see it: scores at once, flat lists of edges only when a kernel asks for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from locpmap.arrays import Array, cast, frozen, is_tensor, namespace, place_beside
+from locpmap.graphs import Graph, Grid
+from locpmap.graphs.adjacency import colour_classes
+from locpmap.kernels.model import GridWindow, Model
+from locpmap.pairwise import Pairwise
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Implements `locpmap.kernels.spec.ModelView`."""
+
+    unary: Any  # (N, S, L)
+    pairwise: Pairwise
+    structure: Grid | Graph
+    cache: dict[Any, Any] = field(default_factory=dict)  # what a backend keeps for as long as the model lives
+
+    @cached_property
+    def flat(self) -> Model:
+        """The flat arrays that general kernels read; built when first needed, O(S + E log E).
+
+        On a GPU they are tensors in the unaries' precision, except for ``class_ptr``, which says what to launch there.
+        """
+        features, tables = self.pairwise.flat(direction_sizes(self.structure))
+        if is_tensor(self.unary):
+            features, tables = (cast(array, self.unary.dtype) for array in (features, tables))
+        order, class_ptr = colour_classes(self.structure.colours())
+        parts = (self.structure.edges(), *self.structure.adjacency(), order)
+        placed = [place_beside(self.unary, frozen(part)) for part in (*parts, self.structure.site_ids())]
+        terms = (self.unary, features, tables, self.pairwise.potts)
+        return Model._make((*terms, *placed[:-1], frozen(class_ptr), placed[-1]))
+
+    @property
+    def potts(self) -> bool:
+        """Whether the pairwise score is a weight where labels agree."""
+        return self.pairwise.potts
+
+    @property
+    def coupled(self) -> bool:
+        """Whether neighbours have a say."""
+        return self.pairwise.coupled
+
+    @property
+    def least_weight(self) -> float:
+        """The smallest Potts weight; not a number unless the model is Potts."""
+        return self.pairwise.least_weight
+
+    @cached_property
+    def grid(self) -> GridWindow | None:
+        """The grid, where the graph is one with 4 neighbours."""
+        grid = self.structure
+        if not isinstance(grid, Grid) or grid.connectivity != 4:
+            return None
+        return GridWindow(grid.height, grid.width, grid.row, grid.column, grid.whole_width, grid.whole_sites)
+
+    def direction_weights(self, dtype: Any) -> tuple[Array, Array]:
+        """Return the Potts weights of a 4-connected grid to the right (1|N, H, W-1) and down (1|N, H-1, W).
+
+        They come in one precision and one layout, so that a kernel compiles for them once, and are kept.
+        """
+        key = ("direction_weights", dtype)
+        if key not in self.cache:
+            assert isinstance(self.structure, Grid) and self.pairwise.weights is not None
+            xp, shapes = namespace(self.unary), self.structure.direction_shapes
+            self.cache[key] = tuple(
+                frozen(cast(xp.broadcast_to(weight, (len(weight), h * w)).reshape(len(weight), h, w), dtype))
+                for weight, (h, w) in zip(self.pairwise.weights, shapes, strict=True)
+            )
+        right, down = self.cache[key]
+        return right, down
+
+
+def direction_sizes(structure: Grid | Graph) -> list[int]:
+    """Return the number of edges in each direction of a grid, or of all edges of a graph."""
+    if isinstance(structure, Grid):
+        return [h * w for h, w in structure.direction_shapes]
+    return [len(structure.edges())]
