@@ -17,7 +17,7 @@ import numpy as np
 import typer
 
 from benchmarks import machine
-from benchmarks.refining_page import page_of
+from benchmarks.refining_page import filled, tables_of
 from benchmarks.refining_scenes import STRIDES, scenes_of
 from benchmarks.report import write_record
 
@@ -136,10 +136,11 @@ def absent(
 
 @app.command()
 def page(record: Path = RECORD, output: Path = PAGE) -> None:
-    """docs/refining.md from the record."""
+    """Render the tables of docs/refining.md from the record."""
     from locpmap.refining.refiner import Refiner
 
-    output.write_text(page_of(json.loads(record.read_text()), Refiner.load().weights))
+    tables = tables_of(json.loads(record.read_text()), Refiner.load().weights)
+    output.write_text(filled(output.read_text(), tables))
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def test_outputs_are_those_of_refine(pair: tuple[Path, Path, Path], capsys: pyte
     assert run.status == 0, run.err
     out = pair[2]
     assert names(out) == {f"a.{ending}" for ending in FILES}
-    expected = lp.refine(*example(), n_samples=20, seed=3, strength=1.5, temperature=1.2)
+    expected = lp.refine(*example(), lp.Refiner.load().adjusted(strength=1.5, temperature=1.2), seed=3)
     np.testing.assert_array_equal(read_label_map(out / "a.labels.png"), expected.labels)
     np.testing.assert_array_equal(np.load(out / "a.probability.npy"), expected.probability)
     np.testing.assert_allclose(np.load(out / "a.variance.npy"), expected.variance, atol=1e-7)
@@ -93,7 +93,7 @@ def test_outputs_are_those_of_refine(pair: tuple[Path, Path, Path], capsys: pyte
 def test_areas_are_those_of_measure(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(capsys, *words(pair, "--samples", 40, "--json"))
     (found,) = json.loads(run.out)["inputs"]
-    area = lp.Refiner.load().measure(*example(), "area", n_samples=40, seed=0)
+    area = lp.Refiner.load().measure(*example(), "area", lp.LocPMAP(40, start="perturbed"), seed=0)
     low, high = area.interval(0.9)
     for row in found["labels"]:
         k = row["label"]
@@ -171,7 +171,7 @@ def test_a_model_of_ones_own(pair: tuple[Path, Path, Path], capsys: pytest.Captu
     lp.Refiner(replace(weights, pairwise=np.full_like(weights.pairwise, 1.2))).save(path)
     assert Run(capsys, *words(pair, "--model", path, "--blocks", "rows")).status == 0
     expected = {
-        (blocks, start): lp.refine(*example(), path, blocks=blocks, start=start).probability
+        (blocks, start): lp.refine(*example(), path, decoder=lp.LocPMAP(blocks=blocks, start=start)).probability
         for blocks in ("rows", "sites")
         for start in ("perturbed", "random")
     }
@@ -204,7 +204,7 @@ def test_folders_are_matched_by_name(folders: tuple[Path, Path, Path], capsys: p
     assert report["errors"] == []
     assert names(folders[2]) == {f"{name}.{ending}" for name in "abc" for ending in FILES}
     for seed, name in enumerate("abc"):  # as if alone, whatever else is in the folder
-        expected = lp.refine(*example(seed), n_samples=10)
+        expected = lp.refine(*example(seed))
         np.testing.assert_array_equal(np.load(folders[2] / f"{name}.probability.npy"), expected.probability)
 
 
@@ -229,7 +229,7 @@ def test_finished_inputs_are_passed_over(folders: tuple[Path, Path, Path], capsy
     (out / "c.entropy.npy").unlink()  # an output is gone
     assert states() == {"a": "kept", "b": "done", "c": "done"}
     np.testing.assert_array_equal(
-        np.load(out / "b.probability.npy"), lp.refine(example(1)[0], example(9)[1], n_samples=5).probability
+        np.load(out / "b.probability.npy"), lp.refine(example(1)[0], example(9)[1]).probability
     )
     (out / "a.json").write_text("{")  # a damaged record
     assert states() == {"a": "done", "b": "kept", "c": "kept"}

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import locpmap as lp
+from locpmap.kernels.reference import noise
 from locpmap.measuring import shared as module
 
 SITES, SAMPLES = (20, 30), 400
@@ -29,7 +31,7 @@ def test_moments_of_the_area_of_sites_that_are_not_coupled(shared: float, coupli
     p = 1 / (1 + np.exp(-np.sqrt(2) * shared * points))
     variance = n**2 * (weights @ p**2 - 0.25) + n * (weights @ (p * (1 - p)))
     fourth = weights @ (n * (p - 0.5)) ** 4
-    area = lp.measure(flat(2, coupling), "area", n_samples=SAMPLES, seed=1, shared=shared)
+    area = lp.measure(flat(2, coupling), "area", lp.LocPMAP(n_samples=SAMPLES), seed=1, shared=shared)
     assert abs(area.mean[1] - n / 2) < 4 * np.sqrt(variance / SAMPLES)
     error = np.sqrt((fourth - variance**2) / SAMPLES)  # of the variance; that of single sites is small beside it
     assert abs(area.std[1] ** 2 - variance) < 4 * error
@@ -37,7 +39,7 @@ def test_moments_of_the_area_of_sites_that_are_not_coupled(shared: float, coupli
 
 @pytest.mark.parametrize("coupling", [0.0, HARDLY])
 def test_offsets_are_of_labels_and_new_in_every_sample(coupling: float) -> None:
-    area = lp.measure(flat(3, coupling), "area", n_samples=SAMPLES, seed=0, shared=3.0).values
+    area = lp.measure(flat(3, coupling), "area", lp.LocPMAP(n_samples=SAMPLES), seed=0, shared=3.0).values
     correlation = np.corrcoef(area.T)[np.triu_indices(3, 1)]
     np.testing.assert_allclose(correlation, -0.5, atol=4 * 0.75 / np.sqrt(SAMPLES))  # what one gains, the others lose
     lags = np.corrcoef(area[:-1, 0], area[1:, 0])[0, 1]
@@ -46,8 +48,10 @@ def test_offsets_are_of_labels_and_new_in_every_sample(coupling: float) -> None:
 
 def test_without_it_samples_are_those_of_infer() -> None:
     potentials = flat()
-    plain = lp.measure(potentials, "area", n_samples=20, seed=3).values
-    np.testing.assert_array_equal(lp.measure(potentials, "area", n_samples=20, seed=3, shared=0.0).values, plain)
+    plain = lp.measure(potentials, "area", lp.LocPMAP(n_samples=20), seed=3).values
+    np.testing.assert_array_equal(
+        lp.measure(potentials, "area", lp.LocPMAP(n_samples=20), seed=3, shared=0.0).values, plain
+    )
 
 
 @pytest.mark.parametrize("temperature", [1.0, 1.7])
@@ -63,7 +67,7 @@ def test_labels_of_sites_that_are_not_coupled_follow_the_softmax(temperature: fl
         maps.append(labels)
         return 0
 
-    lp.measure(potentials, keep, n_samples=n, shared=1e-9, temperature=temperature)
+    lp.measure(potentials, keep, lp.LocPMAP(n_samples=n, temperature=temperature), shared=1e-9)
     p = np.exp(unary / temperature) / np.exp(unary / temperature).sum(-1, keepdims=True)
     drawn = np.eye(4)[np.array(maps)]  # (n, H, W, L)
     pairs = np.einsum("mhwk,mhwl->hwkl", drawn[:, :, 1:], drawn[:, :, :-1])
@@ -78,23 +82,55 @@ def test_labels_of_sites_that_are_not_coupled_follow_the_softmax(temperature: fl
 
 
 def test_how_they_are_drawn_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither sites at a time, nor a backend, threads, blocks or a start."""
+    """Neither sites at a time, nor blocks or a start."""
     potentials = lp.Potentials.grid(np.random.default_rng(0).normal(size=(9, 11, 3)), 0.0)
-    expected = lp.measure(potentials, "perimeter", n_samples=6, seed=2, shared=1.0).values
-    for how in ({"backend": "reference"}, {"n_threads": 1}, {"blocks": "rows"}, {"start": "perturbed"}):
-        np.testing.assert_array_equal(
-            lp.measure(potentials, "perimeter", n_samples=6, seed=2, shared=1.0, **how).values, expected
-        )
+    expected = lp.measure(potentials, "perimeter", lp.LocPMAP(n_samples=6), seed=2, shared=1.0).values
+    for how in ({"blocks": "rows"}, {"start": "perturbed"}):
+        decoder = lp.LocPMAP(n_samples=6, **how)
+        np.testing.assert_array_equal(lp.measure(potentials, "perimeter", decoder, seed=2, shared=1.0).values, expected)
     monkeypatch.setattr(module, "SITES_AT_ONCE", 7)
-    np.testing.assert_array_equal(lp.measure(potentials, "perimeter", n_samples=6, seed=2, shared=1.0).values, expected)
+    np.testing.assert_array_equal(
+        lp.measure(potentials, "perimeter", lp.LocPMAP(n_samples=6), seed=2, shared=1.0).values, expected
+    )
 
 
-@pytest.mark.parametrize(
-    ("option", "value"), [("backend", "cobol"), ("device", "tpu"), ("n_threads", 0), ("start", "no"), ("blocks", "no")]
-)
-def test_odd_options_are_refused_though_they_change_nothing(option: str, value: Any) -> None:
-    with pytest.raises((lp.InputError, lp.BackendError), match=str(value)):
-        lp.measure(flat(), "area", n_samples=2, shared=1.0, **{option: value})
+def test_a_device_that_is_not_there_is_refused_though_nothing_depends_on_it() -> None:
+    with pytest.raises((lp.InputError, lp.BackendError), match="tpu"):
+        lp.measure(flat(), "area", lp.LocPMAP(n_samples=2), shared=1.0, device="tpu")
+
+
+@pytest.mark.parametrize("coupling", [0.0, 0.5])
+def test_noise_is_a_function_of_seed_image_sample_and_label(coupling: float) -> None:
+    """So a shorter run is the beginning of a longer one, and images and seeds have noise of their own."""
+    potentials = lp.Potentials.grid(np.random.default_rng(1).normal(size=(9, 11, 5)), coupling)
+
+    def areas(n_samples: int, **keys: int) -> np.ndarray:
+        how: dict[str, Any] = {"shared": 0.7, "presence": [1.0, 0.5, 1.0, 0.5, 1.0], **keys}
+        return lp.measure(potentials, "area", lp.LocPMAP(n_samples=n_samples), **how).values
+
+    long = areas(21)
+    for n_samples in (1, 6, 20):
+        np.testing.assert_array_equal(areas(n_samples), long[:n_samples])
+    for other in ({"seed": 1}, {"seed": 2**40}, {"first_image": 1}):
+        assert (areas(21, **other) != long).any(axis=1).mean() > 0.5
+
+
+def test_labels_of_independent_sites_are_those_of_the_noise() -> None:
+    """By the definition: offsets and uniforms from Philox, and a uniform number in cumulative sums."""
+    unary = np.random.default_rng(2).normal(size=(7, 9, 3))
+    maps: list[np.ndarray] = []
+    lp.measure(
+        lp.Potentials.grid(unary, 0.0), lambda y: maps.append(y) or 0, lp.LocPMAP(n_samples=6), seed=9, shared=0.8
+    )
+    key, sites = (9, 0), np.arange(unary[..., 0].size)
+    for m, labels in enumerate(maps):
+        offsets = 0.8 * norm.ppf(noise.label_uniforms(key, noise.SHARED, 0, m, np.zeros(1, np.int64), 3)[0])
+        p = np.exp(unary + offsets)
+        sums = np.cumsum(p / p.sum(-1, keepdims=True), axis=-1).reshape(-1, 3)
+        u = noise.uniform(noise.words(key, noise.SHARED_SITE, 0, m // 4, sites)[m % 4])
+        clear = np.abs(sums - u[:, None]).min(axis=1) > 1e-6
+        np.testing.assert_array_equal(labels.ravel()[clear], (sums[:, :2] <= u[:, None]).sum(1)[clear])
+        assert clear.mean() > 0.99
 
 
 # labels that may not be there
@@ -104,7 +140,9 @@ def test_odd_options_are_refused_though_they_change_nothing(option: str, value: 
 def test_a_label_is_left_out_as_often_as_it_is_absent(coupling: float) -> None:
     """And where it is there, its weight is that much larger: of two labels ``1/π : 1``, a share of ``1 / (1 + π)``."""
     n, presence = int(np.prod(SITES)), 0.25
-    area = lp.measure(flat(2, coupling), "area", n_samples=SAMPLES, seed=4, presence=[1.0, presence]).values[:, 1]
+    area = lp.measure(
+        flat(2, coupling), "area", lp.LocPMAP(n_samples=SAMPLES), seed=4, presence=[1.0, presence]
+    ).values[:, 1]
     there = area > 0
     assert abs(there.sum() - SAMPLES * presence) < 4 * np.sqrt(SAMPLES * presence * (1 - presence))
     p = 1 / (1 + presence)
@@ -114,7 +152,9 @@ def test_a_label_is_left_out_as_often_as_it_is_absent(coupling: float) -> None:
 
 
 def test_labels_are_left_out_one_by_one() -> None:
-    area = lp.measure(flat(3), "area", n_samples=SAMPLES, presence=[0.5, 1.0, 0.5], shared=1.0).values
+    area = lp.measure(
+        flat(3), "area", lp.LocPMAP(n_samples=SAMPLES), seed=1, presence=[0.5, 1.0, 0.5], shared=1.0
+    ).values
     assert (area[:, 1] > 0).all()
     both = ((area[:, 0] > 0) & (area[:, 2] > 0)).mean()
     assert abs(both - 0.25) < 4 * np.sqrt(0.25 * 0.75 / SAMPLES)
@@ -128,12 +168,14 @@ def test_presence_and_masks_and_batches(coupling: float) -> None:
     mask[0] = True
     potentials = lp.Potentials.grid(np.zeros((2, 5, 6, 3)), coupling, mask=mask)
     presence = np.array([[1e-6, 1.0, 1e-6], [1.0, 1e-6, 1.0]])
-    area = lp.measure(potentials, "area", n_samples=9, presence=presence).values
+    area = lp.measure(potentials, "area", lp.LocPMAP(n_samples=9), presence=presence).values
     np.testing.assert_array_equal(area[:, 0], np.broadcast_to([0, 24, 0], (9, 3)))
     assert (area[:, 1, 1] == 0).all()
     assert (area.sum(axis=-1) == 24).all()
     two = lp.Potentials.grid(np.zeros((5, 6, 2)), coupling, mask=mask)
-    np.testing.assert_array_equal(lp.measure(two, "area", n_samples=9, presence=[1e-6, 1.0]).values[:, 1], 24)
+    np.testing.assert_array_equal(
+        lp.measure(two, "area", lp.LocPMAP(n_samples=9), presence=[1e-6, 1.0]).values[:, 1], 24
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,28 +191,30 @@ def test_presence_and_masks_and_batches(coupling: float) -> None:
 )
 def test_odd_presences_are_refused(presence: Any, says: str) -> None:
     with pytest.raises((ValueError, TypeError), match=says):
-        lp.measure(flat(), "area", n_samples=2, presence=presence)
+        lp.measure(flat(), "area", lp.LocPMAP(n_samples=2), presence=presence)
 
 
 def test_presence_does_not_go_with_forbidden_labels() -> None:
     unary = np.zeros((2, 2, 2))
     unary[0, 0, 0] = -np.inf
     with pytest.raises(lp.InputError, match="beside scores of -inf"):
-        lp.measure(lp.Potentials.grid(unary, 0.0), "area", n_samples=2, presence=[1.0, 0.5])
+        lp.measure(lp.Potentials.grid(unary, 0.0), "area", lp.LocPMAP(n_samples=2), presence=[1.0, 0.5])
 
 
 @pytest.mark.parametrize("coupling", [0.0, 0.7])
 def test_neither_rounds_nor_the_batch_matter(coupling: float, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     unary = rng.normal(size=(2, 6, 7, 3))
-    both = lp.measure(lp.Potentials.grid(unary, coupling), "perimeter", n_samples=11, seed=5, shared=1.0).values
+    both = lp.measure(
+        lp.Potentials.grid(unary, coupling), "perimeter", lp.LocPMAP(n_samples=11), seed=5, shared=1.0
+    ).values
     second = lp.Potentials.grid(unary[1], coupling)
     np.testing.assert_array_equal(
-        lp.measure(second, "perimeter", n_samples=11, seed=5, shared=1.0, first_image=1).values, both[:, 1]
+        lp.measure(second, "perimeter", lp.LocPMAP(n_samples=11), seed=5, shared=1.0, first_image=1).values, both[:, 1]
     )
     monkeypatch.setattr(module, "MOST", 4 * unary[0].size)  # four samples at a time
     np.testing.assert_array_equal(
-        lp.measure(second, "perimeter", n_samples=11, seed=5, shared=1.0, first_image=1).values, both[:, 1]
+        lp.measure(second, "perimeter", lp.LocPMAP(n_samples=11), seed=5, shared=1.0, first_image=1).values, both[:, 1]
     )
 
 
@@ -183,7 +227,7 @@ def test_masks_starts_and_forbidden_labels(coupling: float, shared: float) -> No
     mask[0] = True
     potentials = lp.Potentials.grid(unary, coupling, mask=mask)
     for start in ("random", np.zeros((5, 6), int)):
-        area = lp.measure(potentials, "area", n_samples=9, shared=shared, start=start).values
+        area = lp.measure(potentials, "area", lp.LocPMAP(n_samples=9, start=start), shared=shared).values
         assert (area.sum(axis=1) == 24).all()
         assert (area[:, 2] == 0).all()
 
@@ -191,7 +235,7 @@ def test_masks_starts_and_forbidden_labels(coupling: float, shared: float) -> No
 @pytest.mark.parametrize("shared", [-1.0, np.nan, np.inf, "much", None])
 def test_odd_numbers_are_refused(shared: Any) -> None:
     with pytest.raises((ValueError, TypeError), match="shared is"):
-        lp.measure(flat(), "area", n_samples=2, shared=shared)
+        lp.measure(flat(), "area", lp.LocPMAP(n_samples=2), shared=shared)
 
 
 def test_a_result_has_drawn_its_samples() -> None:

@@ -157,18 +157,18 @@ def test_weights_between_strides_are_interpolated_in_the_logarithm() -> None:
 
 def test_strength_zero_is_the_scaled_softmax() -> None:
     image, logits = scene()
-    result = coupled().refine(image, logits, strength=0, temperature=2.0)
+    result = coupled().adjusted(strength=0, temperature=2.0).refine(image, logits)
     np.testing.assert_allclose(result.probability, softmax(0.8 / 2.0 * logits), atol=1e-6)
 
 
 def test_potentials_follow_the_formula() -> None:
     image, logits = scene()
-    potentials = coupled().potentials(image, logits, strength=1.5, smoothing=0.3, temperature=2.0, stride=8)
+    potentials = coupled().adjusted(strength=1.5, smoothing=0.3, temperature=2.0).potentials(image, logits, stride=8)
     planes = np.moveaxis(image, -1, 0)[None] / 255.0
     g = guided_log_mean(0.8 * logits[None].astype(float), planes)[0]
     expected = ((1 + 1.5 * (0.7 - 1)) * 0.8 * logits + 1.5 * 0.4 * g) / 2.0
     np.testing.assert_allclose(potentials.unflatten(potentials.unary), expected, rtol=1e-4, atol=1e-5)
-    strong = coupled().potentials(image, logits, strength=10.0, stride=8)
+    strong = coupled().adjusted(strength=10.0).potentials(image, logits, stride=8)
     np.testing.assert_allclose(strong.unflatten(strong.unary), 10 * 0.4 * g, rtol=1e-4, atol=1e-5)  # not below 0
     weights = potentials.pairwise.weights
     assert weights is not None
@@ -413,11 +413,10 @@ BAD_IMAGE = np.full((H, W), np.nan)
         (IMAGE, LOGITS, {"scores": "probabilities"}, "no probabilities"),
         (IMAGE, LOGITS, {"layout": "hkw"}, "unknown layout 'hkw': did you mean '"),
         (IMAGE, LOGITS, {"scores": "logit"}, "did you mean 'logits'"),
-        (IMAGE, LOGITS, {"strength": -1}, "strength"),
-        (IMAGE, LOGITS, {"smoothing": -1}, "smoothing"),
-        (IMAGE, LOGITS, {"temperature": 0}, "temperature"),
         (IMAGE, LOGITS, {"stride": 0.5}, "stride"),
-        (IMAGE, LOGITS, {"n_samples": 0}, "n_samples"),
+        (IMAGE, LOGITS, {"decoder": "locpamp"}, "did you mean 'locpmap'"),
+        (np.ma.masked_equal(np.round(IMAGE), 0), LOGITS, {}, "image is a masked array.* pass a mask as mask="),
+        (IMAGE, np.ma.masked_less(LOGITS, 0), {}, "logits is a masked array.* pass a mask as mask="),
         (IMAGE, LOGITS, {"seed": -1}, "seed"),
         (IMAGE, LOGITS, {"mask": np.zeros((H, W))}, "mask has dtype"),
         (IMAGE, LOGITS, {"mask": np.zeros((W, H), bool)}, "mask has shape"),
@@ -481,21 +480,58 @@ def test_integer_scores_and_grey_rgba_images() -> None:
         assert lp.refine(image, whole).labels.shape == (H, W)
 
 
+PERTURBED = lp.LocPMAP(n_samples=12, start="perturbed")
+
+
 def test_measuring_adds_what_pixels_err_by_together() -> None:
     rng = np.random.default_rng(0)
     image, logits = rng.random((64, 96, 3)), rng.normal(size=(8, 12, 5))
     plain = coupled((1.0, 16.0))
     shared = lp.Refiner(replace(plain.weights, shared=np.array([0.0, 2.0])))
-    how: dict[str, Any] = {"n_samples": 12, "seed": 4}
-    found = shared.measure(image, logits, "area", temperature=2.0, **how)
-    potentials = plain.potentials(image, logits, temperature=2.0)
+    found = shared.adjusted(temperature=2.0).measure(image, logits, "area", PERTURBED, seed=3)
+    potentials = plain.adjusted(temperature=2.0).potentials(image, logits)
     at_stride_8 = 2.0 * np.log(8) / np.log(16)
-    expected = lp.measure(potentials, "area", start="perturbed", shared=at_stride_8 / 2, **how)
+    expected = lp.measure(potentials, "area", PERTURBED, seed=3, shared=at_stride_8 / 2)
     np.testing.assert_array_equal(found.values, expected.values)
     np.testing.assert_array_equal(
-        plain.measure(image, logits, "area", **how).values,
-        lp.measure(plain.potentials(image, logits), "area", start="perturbed", **how).values,
+        plain.measure(image, logits, "area", PERTURBED, seed=3).values,
+        lp.measure(plain.potentials(image, logits), "area", PERTURBED, seed=3).values,
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("strength", -1), ("smoothing", -1), ("temperature", 0), ("strength", "much")]
+)
+def test_odd_adjustments_are_refused(name: str, value: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match=f"{name} is {value!r}"):
+        lp.Refiner.load().adjusted(**{name: value})
+
+
+def test_an_adjustment_is_of_a_new_refiner_and_is_saved(tmp_path: Path) -> None:
+    image, logits = scene()
+    plain = coupled()
+    smooth = plain.adjusted(smoothing=0.5, temperature=2)
+    assert plain.adjustment == plain.adjusted().adjustment != smooth.adjustment
+    assert "smoothing=0.5" in repr(smooth)
+    smooth.save(tmp_path / "smooth.safetensors")
+    again = lp.Refiner.load(tmp_path / "smooth.safetensors")
+    assert (again.adjustment, again.details) == (smooth.adjustment, smooth.details)
+    np.testing.assert_array_equal(again(image, logits).probability, smooth(image, logits).probability)
+    assert (smooth(image, logits).probability != plain(image, logits).probability).any()
+
+
+def test_any_decoder_refines() -> None:
+    """By its name or configured; LocPMAP from a perturbed start by default."""
+    image, logits = scene()
+    prepared = coupled().prepare(image, logits)
+    expected = lp.infer(prepared.potentials, lp.LocPMAP(start="perturbed")).probability
+    np.testing.assert_array_equal(lp.refine(image, logits, coupled()).probability, expected)
+    fields = lp.infer(prepared.potentials, "mean_field").probability
+    np.testing.assert_array_equal(lp.refine(image, logits, coupled(), decoder="mean_field").probability, fields)
+    votes = lp.LocPMAP(n_samples=7, probability="votes")
+    uncoupled = lp.refine(image, logits, decoder=votes)
+    assert uncoupled.n_samples == 7
+    assert (np.mod(7 * uncoupled.probability + 0.01, 1) < 0.02).all()
 
 
 def test_the_shipped_refiner_is_nobody_s_own() -> None:
@@ -516,8 +552,8 @@ def test_what_is_forbidden_in_one_image_changes_no_other() -> None:
     both = np.stack([logits, logits])
     both[1, 0, 0, 0] = -np.inf
     refiner = coupled((1.0, 16.0))
-    alone = refiner(image, logits, stride=8, layout="hwk", strength=1.0)
-    together = refiner(np.stack([image, image]), both, stride=8, layout="hwk", strength=1.0)
+    alone = refiner(image, logits, stride=8, layout="hwk")
+    together = refiner(np.stack([image, image]), both, stride=8, layout="hwk")
     np.testing.assert_array_equal(together.probability[0], alone.probability)
     assert together.probability[1, 0, 0, 0] == 0
 
@@ -541,8 +577,9 @@ def test_masked_pixels_have_no_say(strength: float) -> None:
     other[mask] = np.where(np.arange(K) == 1, 1e30, -np.inf)
     other[0, 5] = -np.inf
     other_image[mask] = np.random.default_rng(5).integers(0, 256, (int(mask.sum()), 3))
-    how: dict[str, Any] = {"mask": mask, "strength": strength, "smoothing": 0.3, "seed": 1}
-    for refiner in (coupled(), lp.Refiner.load()):
+    how: dict[str, Any] = {"mask": mask, "seed": 1}
+    for learned in (coupled(), lp.Refiner.load()):
+        refiner = learned.adjusted(strength=strength, smoothing=0.3)
         first, second = (refiner.refine(*given, **how).probability for given in ((image, logits), (other_image, other)))
         np.testing.assert_allclose(second[~mask], first[~mask], atol=1e-4)
         assert not first[::3, :, 2][~mask[::3]].any()
@@ -554,8 +591,8 @@ def test_masked_colours_set_no_standard() -> None:
     mask = np.zeros((H, W), bool)
     mask[:, 20:] = True
     image = np.where(mask[..., None], -9999.0, image)
-    whole = coupled().potentials(image, logits, mask=mask, smoothing=0.3)
-    part = coupled().potentials(image[:, :20], logits[:, :20], smoothing=0.3)
+    whole = coupled().adjusted(smoothing=0.3).potentials(image, logits, mask=mask)
+    part = coupled().adjusted(smoothing=0.3).potentials(image[:, :20], logits[:, :20])
     unary = whole.unflatten(whole.unary)[:, :20]
     np.testing.assert_allclose(unary, part.unflatten(part.unary), rtol=1e-3, atol=1e-4)
     assert whole.pairwise.weights is not None
@@ -568,6 +605,8 @@ def test_scores_count_fully_where_nothing_is_said_of_others() -> None:
     image, logits = scene()
     half = lp.Refiner(replace(Weights.scaling(1.0, 2.0), own=np.array([0.5])))
     np.testing.assert_allclose(half.refine(image, logits).probability, softmax(2 * logits), atol=1e-6)
-    np.testing.assert_allclose(coupled().refine(None, logits, strength=0).probability, softmax(0.8 * logits), atol=1e-6)
+    np.testing.assert_allclose(
+        coupled().adjusted(strength=0).refine(None, logits).probability, softmax(0.8 * logits), atol=1e-6
+    )
     alone = replace(coupled().weights, pairwise=np.zeros((1, 2, 2)))
     np.testing.assert_allclose(lp.Refiner(alone).refine(None, logits).probability, softmax(0.8 * logits), atol=1e-6)

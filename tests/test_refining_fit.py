@@ -300,7 +300,17 @@ def test_without_images_the_scale_is_all_that_scores_have() -> None:
 
 def test_images_of_one_row_can_be_learned_from() -> None:
     labels = np.tile(np.repeat([0, 1], 20), (6, 1, 1))
-    learn(examples(labels * 9.0, noisy(labels, 1.0), labels), "likelihood", 0)
+    logits = noisy(labels, 1.0)
+    refiner = lp.Refiner(learn(examples(labels * 9.0, logits, labels), "likelihood", 0))
+    assert refiner.weights.scales[0] > 0
+    right, alone = (
+        np.mean([(found == truth).mean() for found, truth in zip(maps, labels, strict=True)])
+        for maps in (
+            [refiner(row, scores, layout="hwk").labels for row, scores in zip(labels * 9.0, logits, strict=True)],
+            logits.argmax(-1),
+        )
+    )
+    assert right > alone
 
 
 def test_a_missing_image_is_named() -> None:

@@ -17,4 +17,29 @@ def test_the_page_is_made_from_the_record() -> None:
     page = pytest.importorskip("benchmarks.refining_page")
     if not PAGE.exists():
         pytest.skip("the docs are not here")
-    assert page.page_of(json.loads(RECORD.read_text()), Refiner.load().weights) == PAGE.read_text()
+    record, prose = json.loads(RECORD.read_text()), PAGE.read_text()
+    assert page.filled(prose, page.tables_of(record, Refiner.load().weights)) == prose
+    absent, counts = record["absent"], record["silhouettes"]["images"]
+    half, steepness = absent["presence"]
+    for said in (
+        f"{record['scenes']['test']} test scenes",
+        f"{record['scenes']['held_out']} held-out scenes",
+        f"pydensecrf2 with {record['speed']['iterations']} iterations",
+        f"{absent['accuracy']:.0%}".replace("%", " % of the pixels"),
+        f"(share / {half:.3f})^{steepness:.2f} and a shared error of {absent['shared']:g}",
+        f"{counts['test']:,} Caltech silhouettes",
+        *(f"{level['shared']:g} (σ = {noise})" for noise, level in record["silhouettes"]["noise"].items()),
+    ):
+        assert said in prose.replace("\n", " ")
+    ahead = [
+        t["rows"]["pydensecrf2, tuned"]["IoU"]["value"] > t["rows"]["lp.refine"]["IoU"]["value"]
+        for t in record["strides"].values()
+    ]
+    assert ahead == [True] * 3  # as the page says
+
+
+def test_every_table_has_its_place() -> None:
+    page = pytest.importorskip("benchmarks.refining_page")
+    assert page.filled("a\n<!-- table: x -->\nold\n<!-- end -->\nb", {"x": "new"}).splitlines()[3] == "new"
+    with pytest.raises(ValueError, match="places for"):
+        page.filled("a", {"x": "new"})

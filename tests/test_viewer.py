@@ -210,7 +210,10 @@ def test_results_are_those_of_refine(
     client: TestClient, image: np.ndarray, logits: np.ndarray, settings: dict[str, Any]
 ) -> None:
     found = decode(client, **settings)
-    expected = lp.refine(image, logits, n_samples=20, **settings)
+    how = {"smoothing": 0.0, "temperature": 1.0, "blocks": "sites", "seed": 0, **settings}
+    refiner = REFINER.adjusted(smoothing=how["smoothing"], temperature=how["temperature"])
+    decoder = lp.LocPMAP(20, blocks=how["blocks"], start="perturbed")
+    expected = lp.refine(image, logits, refiner, decoder=decoder, seed=how["seed"])
     np.testing.assert_array_equal(probability_of(client, found["key"]), expected.probability)
     np.testing.assert_array_equal(picture(client, found["key"], kind="labels"), expected.labels)
     np.testing.assert_allclose(
@@ -228,8 +231,10 @@ def test_results_are_those_of_refine(
 
 def test_samples_and_areas_are_those_of_measure(client: TestClient, image: np.ndarray, logits: np.ndarray) -> None:
     found = decode(client, n_samples=45, seed=3, smoothing=0.5)
-    potentials = REFINER.potentials(image, logits, smoothing=0.5)
-    area = REFINER.measure(image, logits, "area", n_samples=45, seed=3, smoothing=0.5)
+    potentials = REFINER.adjusted(smoothing=0.5).potentials(image, logits)
+    area = REFINER.adjusted(smoothing=0.5).measure(
+        image, logits, "area", lp.LocPMAP(n_samples=45, start="perturbed"), seed=3
+    )
     low, high = area.interval(0.9)
     assert [each["mean"] for each in found["areas"]] == area.mean.tolist()
     assert [each["low"] for each in found["areas"]] == low.tolist()
@@ -247,7 +252,7 @@ def test_other_decoders_are_those_of_infer(
     client: TestClient, image: np.ndarray, logits: np.ndarray, method: str
 ) -> None:
     found = decode(client, method=method, smoothing=1.5, seed=2)
-    potentials = REFINER.potentials(image, logits, smoothing=1.5)
+    potentials = REFINER.adjusted(smoothing=1.5).potentials(image, logits)
     expected = lp.infer(potentials, method, seed=2 if method == "gibbs" else 0)
     np.testing.assert_array_equal(picture(client, found["key"], kind="labels"), expected.labels)
     assert found["score"] == pytest.approx(expected.score)
@@ -271,7 +276,7 @@ def test_the_network_by_itself(client: TestClient, logits: np.ndarray) -> None:
 def test_a_pixel(client: TestClient, image: np.ndarray, logits: np.ndarray) -> None:
     found = decode(client)
     pixel = client.get(f"/api/decodings/{found['key']}/pixel", params={"x": 5, "y": 11}).json()
-    expected = lp.refine(image, logits, n_samples=20)
+    expected = lp.refine(image, logits, decoder=lp.LocPMAP(20, start="perturbed"))
     assert pixel["probability"] == expected.probability[11, 5].tolist()
     assert pixel["label"] == expected.labels[11, 5]
     np.testing.assert_allclose(
@@ -457,7 +462,7 @@ def test_uploads_in_all_forms_give_the_same(
     answer = upload(client, png(image), form(logits), ("box.png", f"box.{ending}"))
     assert answer.status_code == 200, answer.text
     found = decode(client, scene=answer.json()["id"])
-    expected = lp.refine(image, logits, n_samples=20)
+    expected = lp.refine(image, logits, decoder=lp.LocPMAP(20, start="perturbed"))
     np.testing.assert_allclose(probability_of(client, found["key"]), expected.probability, atol=2e-4)
     np.testing.assert_array_equal(picture(client, found["key"], kind="labels"), expected.labels)
 
@@ -469,7 +474,7 @@ def test_coarse_logits_and_ambiguous_ones(client: TestClient) -> None:
     for layout in ("hwk", "khw"):
         id = upload(client, png(grey), npy(scores), layout=layout).json()["id"]
         found = decode(client, scene=id)
-        expected = lp.refine(grey, scores, layout=layout, n_samples=20)
+        expected = lp.refine(grey, scores, layout=layout, decoder=lp.LocPMAP(20, start="perturbed"))
         np.testing.assert_array_equal(probability_of(client, found["key"]), expected.probability)
 
 

@@ -186,7 +186,7 @@ def test_a_slider_changes_the_result(visit: Visit) -> None:
     visit.layer("1", "Labels")
     for smoothing in (1.0, 3.0):
         visit.move("smoothing", smoothing)
-        expected = lp.refine(image, logits, smoothing=smoothing, temperature=3.0)
+        expected = lp.refine(image, logits, lp.Refiner.load().adjusted(smoothing=smoothing, temperature=3.0))
         np.testing.assert_array_equal(visit.overlay()[..., :3], shown(expected.labels))
     visit.move("n_samples", 7)
     assert "7 samples" in visit.status()

@@ -99,6 +99,8 @@ def to_numpy(value: object, name: str) -> npt.NDArray[Any]:
     if is_tensor(value):
         tensor = _dense(value, name).detach().cpu()
         value = tensor.float() if tensor.dtype == sys.modules["torch"].bfloat16 else tensor  # NumPy has no bfloat16
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise InputError(f"{name} is a masked array with masked entries, expected a plain array: pass a mask as mask=")
     try:
         array = np.asarray(value)
     except ValueError:

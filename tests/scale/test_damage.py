@@ -329,11 +329,10 @@ def test_a_run_is_known_by_its_values(tmp_path: Path, first: dict[str, Any], sec
 
 
 def test_refining_is_known_by_its_values(tmp_path: Path) -> None:
-    alike: list[dict[str, Any]] = [{"strength": np.float32(1)}, {"strength": 1, "n_samples": np.int32(50)}]
-    for options in alike:
-        refine_tiled(None, scores(), **options).write(tmp_path / "out.zarr")
+    for strength in (np.float32(1), 1):
+        refine_tiled(None, scores(), lp.Refiner.load().adjusted(strength=strength)).write(tmp_path / "out.zarr")
     with pytest.raises(InputError, match=r"its refining is \{'strength': 1.0\}, expected \{'strength': 0.5\};"):
-        refine_tiled(None, scores(), strength=0.5).write(tmp_path / "out.zarr")
+        refine_tiled(None, scores(), lp.Refiner.load().adjusted(strength=0.5)).write(tmp_path / "out.zarr")
 
 
 def test_what_differs_is_shown(tmp_path: Path) -> None:

@@ -41,7 +41,8 @@ def refiner(guided: float = 0.5) -> lp.Refiner:
 @pytest.mark.parametrize("stride", [1.0, 7.0])
 def test_tiles_of_any_size_give_the_same_bytes(guided: float, stride: float) -> None:
     image, logits = example()
-    options: dict[str, Any] = {"max_sweeps": 2, "n_samples": 9, "seed": 4, "stride": stride}
+    decoder = lp.LocPMAP(n_samples=9, start="perturbed", max_sweeps=2)
+    options: dict[str, Any] = {"decoder": decoder, "seed": 4, "stride": stride}
     whole = refine_tiled(image, logits, refiner(guided), tile=1000, **options).probability.compute()
     for tile in (11, (16, 60)):
         tiled = refine_tiled(da.from_array(image, 17), logits, refiner(guided), tile=tile, **options)
@@ -51,8 +52,9 @@ def test_tiles_of_any_size_give_the_same_bytes(guided: float, stride: float) -> 
 def test_it_is_what_refine_gives() -> None:
     """Up to the rounding of the mean contrast; climbs of 32 sweeps end by themselves, as those of 100 do."""
     image, logits = example()
-    expected = lp.refine(image, logits, refiner(), stride=5.0, n_samples=20, seed=2)
-    tiled = refine_tiled(image, logits, refiner(), stride=5.0, n_samples=20, seed=2, tile=30)
+    decoder = lp.LocPMAP(n_samples=20, start="perturbed", max_sweeps=32)
+    expected = lp.refine(image, logits, refiner(), stride=5.0, decoder=decoder, seed=2)
+    tiled = refine_tiled(image, logits, refiner(), stride=5.0, decoder=decoder, seed=2, tile=30)
     assert bool(tiled.converged.all())
     np.testing.assert_allclose(tiled.probability.compute(), expected.probability, atol=2e-4)
     assert (tiled.labels.compute() == expected.labels).mean() > 0.999
@@ -75,7 +77,7 @@ def test_pixels_without_data_count_for_nothing() -> None:
     mask[:30, 20:] = True
     bad_image, bad_logits = image.astype(np.float64), logits.copy()
     bad_image[mask], bad_logits[mask] = np.nan, np.nan
-    options: dict[str, Any] = {"max_sweeps": 2, "tile": 15, "mask": mask}
+    options: dict[str, Any] = {"decoder": lp.LocPMAP(start="perturbed", max_sweeps=2), "tile": 15, "mask": mask}
     found = refine_tiled(bad_image, bad_logits, refiner(0.0), **options)
     other = refine_tiled(np.where(mask[..., None], 250, image), logits, refiner(0.0), **options)
     np.testing.assert_array_equal(found.probability.compute(), other.probability.compute())
@@ -112,11 +114,9 @@ def test_a_palette_is_the_images_own_whatever_the_bands(monkeypatch: pytest.Monk
         ({"logits": np.zeros((45, 52, 1))}, "logits has one label"),
         ({"mask": np.zeros((45, 52))}, "mask has dtype float64, expected booleans"),
         ({"mask": np.zeros((52, 45), bool)}, r"mask has shape \(52, 45\), expected \(45, 52\) like logits"),
-        ({"strength": -1.0}, "strength is -1.0"),
-        ({"temperature": 0.0}, "temperature is 0"),
         ({"stride": 0.5}, "stride is 0.5"),
         ({"scores": "logit"}, "unknown scores 'logit': did you mean 'logits'"),
-        ({"blocks": "rows"}, "blocks is 'rows', which reach across the whole raster"),
+        ({"decoder": lp.LocPMAP(blocks="rows")}, "blocks is 'rows', which reach across the whole raster"),
         ({"image": np.full((45, 52), np.nan)}, "image contains a number that is not finite"),
     ],
 )
@@ -146,7 +146,7 @@ def test_the_command_refines_a_group(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert run.status == 0, run.err
     assert "12 tiles in" in run.out
     image, logits = example()
-    expected = refine_tiled(image, logits, model, n_samples=5, stride=3.0)
+    expected = refine_tiled(image, logits, model, decoder=lp.LocPMAP(5, start="perturbed", max_sweeps=32), stride=3.0)
     np.testing.assert_array_equal(zarr.open_group(out, mode="r")["labels"][:], expected.labels.compute())
     again = json.loads(Run(capsys, *words, "--json").out)
     assert (again["kept"], again["pixels"]) == (12, 0)
@@ -187,8 +187,9 @@ def test_windows_hold_all_that_looks_alike() -> None:
     """On a raster that is larger than the rings."""
     rng = np.random.default_rng(0)
     image, logits = rng.integers(0, 9, (150, 170)), rng.normal(size=(150, 170, 2)).astype(np.float32)
+    decoder = lp.LocPMAP(n_samples=2, start="perturbed", max_sweeps=1)
     whole, tiled = (
-        refine_tiled(image, logits, refiner(0.5), tile=tile, max_sweeps=1, n_samples=2).probability.compute()
+        refine_tiled(image, logits, refiner(0.5), tile=tile, decoder=decoder).probability.compute()
         for tile in (1000, 20)
     )
     np.testing.assert_array_equal(tiled, whole)
@@ -199,7 +200,7 @@ def test_a_mask_hides_scores_and_colours_as_in_refine() -> None:
     mask = np.zeros((HEIGHT, WIDTH), bool)
     mask[:20, 30:] = True
     image = np.where(mask[..., None], -9999.0, image)
-    how: dict[str, Any] = {"mask": mask, "n_samples": 20, "seed": 2}
+    how: dict[str, Any] = {"mask": mask, "decoder": lp.LocPMAP(20, start="perturbed", max_sweeps=32), "seed": 2}
     expected = lp.refine(image, logits, refiner(), **how).probability
     found = refine_tiled(image, logits, refiner(), **how).probability.compute()
     np.testing.assert_allclose(found[~mask], expected[~mask], atol=2e-3)

@@ -1,4 +1,4 @@
-"""``locpmap refine``: a network's scores and the image, to clean labels with an honest uncertainty."""
+"""``locpmap refine``: refined labels with calibrated uncertainty, from an image and a network's scores."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,18 +20,18 @@ from locpmap.cli.refine_tiled import is_tiled, refine_tiled
 from locpmap.errors import InputError, LocpmapError
 
 if TYPE_CHECKING:
+    from locpmap.inference import LocPMAP
     from locpmap.refining import Refiner
     from locpmap.result import Result
 
 BAD_INPUT = 2
-OF_DECODING = ("n_samples", "blocks", "seed", "device")  # settings; the others are the model's
 Progress = Callable[[int, int], None]
 Summary = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that the results depend on beside the inputs; names as in :func:`locpmap.refine`."""
+    """Hold everything that the results depend on besides the inputs."""
 
     layout: str
     scores: str
@@ -48,12 +48,24 @@ class Settings:
         """Try them on a tiny image, so that a wrong one is named once, and before anything is read or written."""
         import numpy as np
 
+        shape = (20, 8, 8) if self.layout == "khw" else (8, 8, 20)
+        prepared = self.adjusted(refiner).prepare(np.zeros((8, 8)), np.full(shape, 0.05, np.float32), **self.reading)
+        prepared.refine(replace(self.decoder(), n_samples=1), seed=self.seed, device=self.device)
+
+    def adjusted(self, refiner: Refiner) -> Refiner:
+        """Return the refiner with the settings of its model."""
+        return refiner.adjusted(strength=self.strength, smoothing=self.smoothing, temperature=self.temperature)
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """Return the options of :meth:`locpmap.Refiner.prepare`."""
+        return {"layout": self.layout, "scores": self.scores, "stride": self.stride}
+
+    def decoder(self, **options: Any) -> LocPMAP:
+        """Return the decoder of labels and of areas."""
         from locpmap.inference import LocPMAP
 
-        LocPMAP(self.n_samples)
-        shape = (20, 8, 8) if self.layout == "khw" else (8, 8, 20)
-        options = {**asdict(self), "n_samples": 1}
-        refiner.refine(np.zeros((8, 8)), np.full(shape, 0.05, np.float32), **options)
+        return LocPMAP(self.n_samples, blocks=self.blocks, start="perturbed", **options)
 
 
 def refine(
@@ -136,7 +148,7 @@ def refine(
     if is_tiled(image, output):
         if tiff or force:
             raise InputError(f"{'--tiff' if tiff else '--force'} is given, expected none for {output} of tiles")
-        refine_tiled(image, logits, output, refiner, asdict(settings), tile, max_sweeps, scheduler, as_json=as_json)
+        refine_tiled(image, logits, output, refiner, settings, tile, max_sweeps, scheduler, as_json=as_json)
         return
     if logits is None:
         raise InputError(f"LOGITS is missing, expected the scores of {image}")
@@ -216,9 +228,9 @@ class Run:
 
     def _decode(self, content: Content, progress: Progress | None) -> tuple[Result, Any]:
         """What `lp.refine` gives, and the pixels of each label in as many samples of `lp.Refiner.measure`, (M, L)."""
-        options = asdict(self.settings)
-        how = {name: options.pop(name) for name in OF_DECODING}
-        prepared = self.refiner.prepare(content.image, content.scores, **options, mask=content.masked)
+        settings, refiner = self.settings, self.settings.adjusted(self.refiner)
+        prepared = refiner.prepare(content.image, content.scores, **settings.reading, mask=content.masked)
+        how: dict[str, Any] = {"decoder": settings.decoder(), "seed": settings.seed, "device": settings.device}
         result = prepared.refine(**how, progress=_half(progress, 0))
         return result, prepared.measure("area", **how, progress=_half(progress, 1)).values
 

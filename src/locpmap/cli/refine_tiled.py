@@ -12,6 +12,7 @@ from locpmap.cli.scheduling import announced
 from locpmap.errors import InputError
 
 if TYPE_CHECKING:
+    from locpmap.cli.refine import Settings
     from locpmap.refining import Refiner
     from locpmap.scale import Summary
 
@@ -32,26 +33,31 @@ def refine_tiled(
     logits: Path | None,
     output: Path,
     refiner: Refiner,
-    settings: dict[str, Any],
+    settings: Settings,
     tile: int,
     max_sweeps: int,
     scheduler: str | None,
     *,
     as_json: bool,
 ) -> None:
-    """Refine one raster; ``settings`` are those of the command, by the names of :func:`locpmap.refine`."""
+    """Refine one raster with the settings of the command."""
     from locpmap.cli.progress import ProgressBar
     from locpmap.scale import refine_tiled
 
-    options = {**settings, "tile": tile, "max_sweeps": max_sweeps}
-    if options.pop("layout") not in ("auto", "hwk"):
-        raise InputError(f"--layout is {settings['layout']}, expected hwk for {output} of tiles")
-    options["stride"] = 1.0 if settings["stride"] is None else settings["stride"]
-    options["device"] = "cpu" if settings["device"] == "auto" else settings["device"]  # one for all workers
+    if settings.layout not in ("auto", "hwk"):
+        raise InputError(f"--layout is {settings.layout}, expected hwk for {output} of tiles")
+    options: dict[str, Any] = {
+        "scores": settings.scores,
+        "stride": 1.0 if settings.stride is None else settings.stride,
+        "decoder": settings.decoder(max_sweeps=max_sweeps),
+        "tile": tile,
+        "seed": settings.seed,
+        "device": "cpu" if settings.device == "auto" else settings.device,  # one for all workers
+    }
     pixels, scores, mask = _sources(image, logits)
     if any(output.resolve().is_relative_to(source.resolve()) for source in (image, logits) if source):
         raise InputError(f"{output} is also read from, or lies inside what is, expected another name for the results")
-    result = refine_tiled(pixels, scores, refiner, mask=mask, **options)
+    result = refine_tiled(pixels, scores, settings.adjusted(refiner), mask=mask, **options)
     with announced(scheduler) as crew, ProgressBar("refining", hidden=as_json) as bar:
 
         def progress(done: int, total: int, rate: float) -> None:

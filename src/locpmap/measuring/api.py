@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from locpmap.arrays import Restore, frozen, to_numpy
-from locpmap.errors import InputError, InputTypeError, unknown, whole_number
+from locpmap.arrays import Array, Restore, frozen, to_numpy
+from locpmap.errors import InputError, InputTypeError, whole_number
 from locpmap.inference import LocPMAP
 from locpmap.inference.decoder import within
 from locpmap.inference.samples import drawing
@@ -24,28 +23,24 @@ from locpmap.measuring.shared import shared_samples
 from locpmap.potentials import Potentials
 from locpmap.result import Result
 
-Array = npt.NDArray[Any]
-
-DEFAULT_SAMPLES = 200
+MEASURING = LocPMAP(n_samples=200)
+MOST_VALUES = 2**27  # numbers that a measurement holds: 1 GB
 LEAST_PRESENCE = 1e-6
-OF_LOCPMAP = ("blocks", "start", "max_sweeps", "temperature")
-OF_INFER = ("backend", "device", "n_threads")
-ARGUMENTS = ("n_samples", "seed", "quantiles", "names", "first_image", "shared", "presence", "progress")
 
 
 def measure(
     what: Result | Potentials,
     quantity: str | Callable[[Array], Any],
+    decoder: LocPMAP = MEASURING,
     *,
-    n_samples: int | None = None,
     seed: int = 0,
     quantiles: Sequence[float] = (0.05, 0.5, 0.95),
     names: Sequence[str] | None = None,
-    first_image: int = 0,
     shared: float = 0.0,
     presence: Any = None,
+    first_image: int = 0,
+    device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
-    **options: Any,
 ) -> Measurement:
     """Measure a quantity in sampled label maps: per image and label its mean, spread, quantiles and histogram.
 
@@ -58,23 +53,23 @@ def measure(
             (H, W) or on a graph (S,), and returns a number or a vector, always of one length.  Neighbours are four on
             a grid, whatever the model's connectivity, and on a graph those of its edges.  Masked sites have label -1
             and count for nothing, also as neighbours.
-        n_samples: Samples to draw from potentials, 200 unless told.
-        seed: The seed of LocPMAP's noise.
+        decoder: A :class:`locpmap.LocPMAP`, which draws the samples from potentials; 200 of them by default.
+        seed: Seed of the noise.
         quantiles: Levels of ``quantiles``, numbers from 0 to 1.
-        names: What the printed table calls the labels (or entries of the callable's vector); their numbers by default.
-        first_image: The number of the first image in the noise's keys, as in :func:`locpmap.infer`.
-        shared: Standard deviation of what every sample adds to the scores of each label, the same at all sites of an
-            image: what all of them err by together, and without which areas look too sure.  Learned by
+        names: Names of the labels (or of the entries of the callable's vector) in the printed table; numbers by
+            default.
+        shared: Standard deviation of an offset that every sample adds to the scores of each label, the same at all
+            sites of an image: the error that they share, and without which areas look too certain.  Learned by
             :meth:`locpmap.Refiner.fit` with ``objective="area"``, and used by :meth:`locpmap.Refiner.measure`.
-            Where no neighbours are coupled, labels are drawn independently given these, rather than by climbing.
-        presence: None, or for each label, (L,) or (N, L), how likely it is to be in the image at all: a number from
-            1e-6 to 1, and 1 for at least one label.  A label is left out of that share of the samples, and its
-            scores are raised in the others by as much as keeps its weight on average.  Without it, a label that is not
-            there but is given some probability everywhere has some area in every sample.  Learned and used like
-            ``shared``; scores of -inf and a presence do not go together.
+            Where no neighbours are coupled, labels are drawn independently given these offsets, without climbing.
+        presence: None, or for each label, (L,) or (N, L), the probability that it is in the image at all: a number
+            from 1e-6 to 1, and 1 for at least one label.  A label is left out of that share of the samples, and its
+            scores are raised in the others so that its mean weight stays the same.  Without it, an absent label that
+            has some probability everywhere has some area in every sample.  Learned and used like ``shared``; refused
+            together with scores of -inf.
+        first_image: Number of the first image in the noise's keys, as in :func:`locpmap.infer`.
+        device: As in :func:`locpmap.infer`.
         progress: Called with (samples measured, samples in all), of all images together.
-        **options: Options of :class:`locpmap.LocPMAP` (blocks, start, max_sweeps, temperature) and of
-            :func:`locpmap.infer` (backend, device, n_threads).
 
     Samples are drawn image by image, measured as they come and forgotten: memory holds the M numbers per label and one
     round of samples of one image (64 at most on the CPU), and the numbers of an image do not depend on the batch it is
@@ -87,14 +82,14 @@ def measure(
     >>> unary[2:6, 2:6, 1] = 3.0
     >>> unary[..., 0] += 1.0
     >>> pot = lp.Potentials.grid(unary, 0.5)
-    >>> area = lp.measure(pot, "area", n_samples=400, seed=0)
+    >>> area = lp.measure(pot, "area", lp.LocPMAP(n_samples=400), seed=0)
     >>> low, high = area.interval(0.9)
     >>> bool(low[1] < area.mean[1] < high[1])
     True
     >>> result = lp.infer(pot, "locpmap", n_samples=400, seed=0, keep_samples=True)
     >>> bool((lp.measure(result, "area").mean == area.mean).all())
     True
-    >>> lp.measure(pot, lambda labels: (labels[:, :4] == 1).sum(), n_samples=50).mean.shape
+    >>> lp.measure(pot, lambda labels: (labels[:, :4] == 1).sum()).mean.shape
     (1,)
     """
     if not isinstance(what, Result | Potentials):
@@ -106,18 +101,26 @@ def measure(
     meter.progress = progress
     _check_names(names, meter.length)
     if isinstance(what, Result):
-        drawing = {"n_samples": n_samples is not None, "seed": seed != 0, "first_image": first_image != 0}
-        drawing |= {"shared": shared != 0, "presence": presence is not None}
-        _refuse_drawing([*(name for name, given in drawing.items() if given), *options], what)
+        drawn = {"decoder": decoder is not MEASURING, "seed": seed != 0, "first_image": first_image != 0}
+        drawn |= {"shared": shared != 0, "presence": presence is not None, "device": device != "auto"}
+        _refuse_drawing([name for name, given in drawn.items() if given], what)
         found = _of_result(what, meter)
     else:
-        decoder, settings = _configured(DEFAULT_SAMPLES if n_samples is None else n_samples, options)
-        first = whole_number("first_image", first_image, 0, 2**28)
+        if not isinstance(decoder, LocPMAP):
+            raise InputTypeError(
+                f"decoder is {decoder!r}, expected a LocPMAP: samples of others are measured in a Result with them"
+            )
+        noise = whole_number("seed", seed, 0, 2**64), whole_number("first_image", first_image, 0, 2**28)
         within("shared", shared, 0)
-        seed = whole_number("seed", seed, 0, 2**64)
         meter.total = decoder.n_samples * what.n_images
+        n_values = meter.total * (meter.length or 1)
+        if n_values > MOST_VALUES:
+            raise InputError(
+                f"n_samples is {decoder.n_samples}, which makes {n_values} numbers of {what.n_images} images, expected"
+                f" at most {MOST_VALUES}"
+            )
         errors = float(shared), _checked_presence(presence, what)
-        found = _of_potentials(what, meter, decoder, (seed, first), errors, settings)
+        found = _of_potentials(what, meter, decoder, noise, errors, device)
     values = np.stack([np.stack(image) for image in found], axis=1)  # (M, N, K)
     _check_names(names, meter.length)
     return Measurement(
@@ -142,7 +145,7 @@ class Meter:
 
     @classmethod
     def of(cls, quantity: object, potentials: Potentials) -> Meter:
-        """The meter of a named quantity or of a callable, or the error for what is neither."""
+        """Return the meter of a named quantity or of a callable."""
         structure = potentials.structure
         if isinstance(quantity, str):
             n_labels = potentials.n_labels
@@ -153,7 +156,7 @@ class Meter:
         return cls(getattr(quantity, "__name__", type(quantity).__name__), quantity, structure.shape)
 
     def __call__(self, sample: Array) -> Array:
-        """The quantity of one labelling (S,) as a vector (K,); the map is a copy, which a callable may change."""
+        """Return the quantity of one labelling (S,) as a vector (K,); a callable gets a copy of the map."""
         answer = to_numpy(self.quantity(sample.astype(np.int64).reshape(self.shape)), "what quantity returned")
         if answer.ndim > 1 or not answer.size:
             raise InputError(f"quantity returned an array of shape {answer.shape}, expected a number or a vector")
@@ -170,7 +173,7 @@ class Meter:
 
 
 def _of_result(result: Result, meter: Meter) -> list[list[Array]]:
-    """The quantity in the samples that a result holds: per image and sample, (K,)."""
+    """Measure in the samples that a result holds: per image and sample, (K,)."""
     if result.samples is None:
         raise InputError(f"what is a Result of {result.method} without samples, expected one with keep_samples=True")
     potentials, n_samples = result.potentials, len(result.samples)
@@ -185,9 +188,9 @@ def _of_potentials(
     decoder: LocPMAP,
     noise: tuple[int, int],
     errors: tuple[float, Array | None],
-    settings: dict[str, Any],
+    device: str,
 ) -> list[list[Array]]:
-    """The quantity in samples that LocPMAP draws, image by image: per image and sample, (K,)."""
+    """Measure in samples that LocPMAP draws, image by image: per image and sample, (K,)."""
     start, (seed, first_image), (shared, presence) = _start(decoder.start, potentials), noise, errors
     found: list[list[Array]] = []
     for n in range(potentials.n_images):
@@ -195,16 +198,12 @@ def _of_potentials(
         image, number = replace(potentials.part(slice(n, n + 1)), batched=False), first_image + n
         if shared > 0 or presence is not None:
             there = None if presence is None else presence[n]
-            found.append(list(map(meter, shared_samples(image, own, shared, there, number, seed, settings))))
+            drawn = shared_samples(image, own, shared, there, number, seed, device)
         else:
-            found.append(_of_image(image, meter, own, {**settings, "seed": seed, "first_image": number}))
+            parts = drawing(image, own, own.n_samples, seed, number, device=device, counted=False)
+            drawn = (labels for part in parts for labels in to_numpy(part, "samples"))
+        found.append(list(map(meter, drawn)))
     return found
-
-
-def _of_image(image: Potentials, meter: Meter, decoder: LocPMAP, settings: dict[str, Any]) -> list[Array]:
-    """The quantity in samples of one image."""
-    drawn = drawing(image, decoder, decoder.n_samples, **settings, counted=False)
-    return [meter(labels) for part in drawn for labels in to_numpy(part, "samples")]
 
 
 def _checked_presence(presence: Any, potentials: Potentials) -> Array | None:
@@ -225,21 +224,10 @@ def _checked_presence(presence: Any, potentials: Potentials) -> Array | None:
 
 
 def _start(start: Any, potentials: Potentials) -> Any:
-    """A start's name, or labels (N, ..)."""
+    """Return a start's name, or labels (N, ..)."""
     if isinstance(start, str):
         return start
     return potentials.flat_labels(start, "start").reshape(-1, *potentials.structure.shape)
-
-
-def _configured(n_samples: int, options: dict[str, Any]) -> tuple[LocPMAP, dict[str, Any]]:
-    """LocPMAP and what `infer` takes besides."""
-    for option in options:
-        if option not in (*OF_LOCPMAP, *OF_INFER):
-            raise unknown("option of measure", option, (*OF_LOCPMAP, *OF_INFER, *ARGUMENTS))
-    of_locpmap, of_infer = (
-        {name: options[name] for name in names if name in options} for names in (OF_LOCPMAP, OF_INFER)
-    )
-    return LocPMAP(n_samples, **of_locpmap), of_infer
 
 
 def _refuse_drawing(given: Sequence[str], result: Result) -> None:

@@ -1,28 +1,31 @@
-"""Errors that all sites share.
+"""Draw samples with errors that all sites of an image share.
 
-Whoever takes a meadow for a field does so everywhere in an image.  Noise of its own for every site knows nothing of
-that: over an image it averages out, and an area looks far surer than it is.
+A network that takes a meadow for a field does so everywhere in an image.  Independent noise per site averages out over
+an image, so that areas look far more certain than they are.
+
+All noise is Philox: a function of (seed, image, sample, label) for offsets and presence, and of (seed, image, sample,
+site) for labels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from scipy.special import ndtri
 
-from locpmap.arrays import frozen, place_beside, to_numpy
+from locpmap.arrays import Array, frozen, place_beside, to_numpy
 from locpmap.inference import LocPMAP, samples
 from locpmap.inference.api import place_decoding
-from locpmap.inference.decoder import at_least
+from locpmap.kernels.reference import noise
+from locpmap.noise import Key, key_of
 from locpmap.potentials import Potentials
 
-Array = npt.NDArray[Any]
 MOST = 1 << 24  # scores that copies of an image hold at a time
 SITES_AT_ONCE = 1 << 14  # whose sums stay in a core's cache
 LARGEST = 4.0  # standard deviation up to which exponentials of offsets stay far inside single precision
+BELOW_ONE = np.float32(1 - 2.0**-23)  # keeps products of uniforms and sums below the sums after rounding
 
 
 def shared_samples(
@@ -32,58 +35,67 @@ def shared_samples(
     presence: Array | None,
     number: int,
     seed: int,
-    settings: dict[str, Any],
+    device: str,
 ) -> Iterator[Array]:
-    """Samples (S,) of one image, each of potentials of its own: with N(0, shared²) added to the scores of each label.
+    """Yield samples (S,) of one image, with N(0, shared²) added to the scores of each label, new in every sample.
 
     With ``presence``, label k is left out of a sample with probability ``1 - presence[k]``, and gains
-    ``-log presence[k]`` in the others, so that on average its weight stays as it is.
+    ``-log presence[k]`` in the others, so that its mean weight stays the same.
 
     Where no neighbours are coupled, labels are independent given the offsets, and are drawn as such, in O(S·L) each
-    with a small factor: the distribution is the same whatever climbs, and whichever way.  Elsewhere LocPMAP draws them.
+    with a small factor.  Elsewhere LocPMAP draws them.
 
     Args:
         image: Potentials without a batch axis.
         decoder: LocPMAP, with the number of samples to draw.
         shared: The standard deviation.
         presence: None, or (L,) of at least 1e-6 and at most 1, at least one of them 1.
-        number: Of the image; with the seed it keys all noise.
-        seed: The seed.
-        settings: Others of :func:`locpmap.infer`.
+        number: Number of the image in the noise's keys.
+        seed: Seed of the noise.
+        device: As in :func:`locpmap.infer`.
     """
-    rng = np.random.default_rng([seed, number])
-    offsets = shared * rng.normal(size=(decoder.n_samples, image.n_labels))
-    own_seed = int(rng.integers(2**62))
+    key, shape = key_of(seed), (decoder.n_samples, image.n_labels)
+    offsets = shared * ndtri(_label_uniforms(key, noise.SHARED, number, *shape))
     if presence is not None:
-        there = rng.random(offsets.shape) < presence
+        there = _label_uniforms(key, noise.PRESENCE, number, *shape) < presence
         offsets = np.where(there, offsets - np.log(presence), -np.inf)
     if _is_independent(image, decoder) and shared <= LARGEST * decoder.temperature:
-        _check(image, decoder, **settings)
-        yield from _independent(image, offsets / decoder.temperature, decoder.temperature, own_seed)
+        place_decoding(image, decoder, "auto", device)  # refuse what `infer` would refuse
+        yield from _independent(image, offsets / decoder.temperature, decoder.temperature, key, number)
     else:
-        yield from _climbed(image, decoder, offsets, own_seed, settings)
+        low, high, *_ = noise.words(key, noise.SHARED_SEED, number, 0, np.zeros(1, np.int64))[:, 0].tolist()
+        yield from _climbed(image, decoder, offsets, low + (high << 32), device)
+
+
+def _label_uniforms(key: Key, stream: int, image: int, n_samples: int, n_labels: int) -> Array:
+    """Return one uniform per sample and label, (M, L)."""
+    samples = np.arange(n_samples, dtype=np.uint64)
+    zero = np.zeros_like(samples)
+    last = zero + np.uint64(image + (stream << 28))
+    groups = [noise.philox((zero, zero + np.uint64(g << 16), samples, last), key) for g in range(-(-n_labels // 4))]
+    return noise.uniform(np.concatenate(groups)[:n_labels].T)
+
+
+def _site_uniforms(key: Key, image: int, four: int, n_sites: int) -> Array:
+    """Return one uniform per sample and site of four samples that share calls of Philox, (4, S) in single precision."""
+    found = np.empty((4, n_sites), np.float32)
+    for lo in range(0, n_sites, SITES_AT_ONCE):
+        sites = np.arange(lo, min(lo + SITES_AT_ONCE, n_sites))
+        found[:, sites[0] : sites[-1] + 1] = noise.uniform(noise.words(key, noise.SHARED_SITE, image, four, sites))
+    return found * BELOW_ONE
 
 
 def _is_independent(image: Potentials, decoder: LocPMAP) -> bool:
-    """Whether nothing but the scores of a site decides on its label, and that with noise."""
+    """Return whether only the scores of a site and noise decide on its label."""
     plain = isinstance(decoder.blocks, str) and isinstance(decoder.start, str)
     return plain and decoder.start in ("random", "perturbed") and decoder.temperature > 0 and not image.pairwise.coupled
 
 
-def _check(
-    image: Potentials, decoder: LocPMAP, backend: str = "auto", device: str = "auto", n_threads: int | None = None
-) -> None:
-    """Refuse what `infer` would refuse, though nothing depends on it."""
-    place_decoding(image, decoder, backend, device)
-    if n_threads is not None:
-        at_least("n_threads", n_threads, 1)
+def _independent(image: Potentials, offsets: Array, temperature: float, key: Key, number: int) -> Iterator[Array]:
+    """Yield samples of ``p(y_i) ∝ exp(unary[i, y_i] / temperature + offset[y_i])`` by inverting cumulative sums.
 
-
-def _independent(image: Potentials, offsets: Array, temperature: float, seed: int) -> Iterator[Array]:
-    """Samples of ``p(y_i) ∝ exp(unary[i, y_i] / temperature + offset[y_i])``: where a uniform number falls in its sums.
-
-    Sums are in single precision, so a probability is off by some 1e-7.  A label that is forbidden adds nothing to
-    them, and the number lies below the last, so it is never drawn.
+    Sums are in single precision, so a probability has an error of about 1e-7.  A forbidden label adds nothing to the
+    sums, and the uniform number times the last sum lies below it, so a forbidden label is never drawn.
     """
     scores = to_numpy(image.unary, "unary")[0].T.astype(np.float32, order="C")  # (L, S)
     scores -= scores.max(axis=0)
@@ -92,7 +104,8 @@ def _independent(image: Potentials, offsets: Array, temperature: float, seed: in
     masked = None if image.masked is None else to_numpy(image.masked, "mask")[0]
     n_labels, n_sites = weights.shape
     for m, offset in enumerate(offsets):
-        rng = np.random.default_rng([seed, m])
+        if m % 4 == 0:
+            uniforms = _site_uniforms(key, number, m // 4, n_sites)
         factors = np.exp(offset - offset.max()).astype(np.float32)
         labels = np.zeros(n_sites, np.min_scalar_type(-n_labels))
         for lo in range(0, n_sites, SITES_AT_ONCE):
@@ -100,16 +113,14 @@ def _independent(image: Potentials, offsets: Array, temperature: float, seed: in
             for k in range(1, n_labels):
                 sums[k] += sums[k - 1]
             some = labels[lo : lo + SITES_AT_ONCE]
-            place_of = rng.random(len(some), np.float32) * sums[-1]
+            place_of = uniforms[m % 4, lo : lo + SITES_AT_ONCE] * sums[-1]
             for k in range(n_labels - 1):
                 some += sums[k] <= place_of
         yield labels if masked is None else np.where(masked, -1, labels)
 
 
-def _climbed(
-    image: Potentials, decoder: LocPMAP, offsets: Array, seed: int, settings: dict[str, Any]
-) -> Iterator[Array]:
-    """Samples of LocPMAP, each on a copy of the image."""
+def _climbed(image: Potentials, decoder: LocPMAP, offsets: Array, seed: int, device: str) -> Iterator[Array]:
+    """Yield samples of LocPMAP, each on a copy of the image."""
     once = replace(decoder, n_samples=1)
     at_once = max(1, MOST // (image.n_sites * image.n_labels))
     for lo in range(0, decoder.n_samples, at_once):
@@ -119,5 +130,5 @@ def _climbed(
         copies = replace(image, unary=frozen(image.unary + place_beside(image.unary, some)), batched=True)
         if not isinstance(decoder.start, str):
             once = replace(once, start=np.broadcast_to(decoder.start, (len(some), *np.shape(decoder.start))))
-        (labels,) = samples(copies, once, seed=seed, first_image=lo, **settings)
+        (labels,) = samples(copies, once, seed=seed, first_image=lo, device=device)
         yield from to_numpy(labels, "samples").reshape(len(some), -1)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.inference import LocPMAP
 from locpmap.refining.examples import VOID, Example
 from locpmap.refining.prepared import Prepared
 from locpmap.refining.presence import fit_presence, shares_of
@@ -99,5 +100,5 @@ def _prepared(example: Example, weights: Weights) -> tuple[Prepared, Array]:
 
 def _shares(prepared: Prepared, n_samples: int, seed: int) -> Array:
     """Areas of the labels in samples (M, K), as shares of what is not masked."""
-    values = prepared.measure("area", n_samples=n_samples, seed=seed).values
+    values = prepared.measure("area", LocPMAP(n_samples, start="perturbed"), seed=seed).values
     return values / values.sum(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""From what was read and the weights to potentials."""
+"""Build potentials from an image, scores and weights."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from locpmap.refining.guiding import guided_log_mean
 from locpmap.refining.likeness import likeness
 from locpmap.refining.reading import Given, read_mask
 from locpmap.refining.resizing import resize
-from locpmap.refining.weights import STEPS, Weights
+from locpmap.refining.weights import STEPS, Adjustment, Weights
+
+AS_LEARNED = Adjustment()
 
 
 class Colours(NamedTuple):
-    """What those who see a part of an image have to know of the whole."""
+    """Statistics of a whole image that its windows need."""
 
     squares: tuple[float, ...]  # the mean squared distance of neighbours, per direction
     variance: float
 
 
 def full_size(given: Given) -> Any:
-    """The scores at the size of the image, (N, H, W, K)."""
+    """Resize the scores to the size of the image, (N, H, W, K)."""
     small = given.scores.shape[1:3] != (given.height, given.width)
     if small and float(given.scores.min()) == -np.inf:
         raise InputError("logits holds -inf and is smaller than the image, expected finite numbers to resize")
@@ -36,9 +38,9 @@ def full_size(given: Given) -> Any:
 def pooled(
     scores: Any, image: Any, own: float, guided: float, masked: Any = None, variance: float | None = None
 ) -> Any:
-    """``own · scores + guided · g``, g being what is said of places that look alike; labels stay forbidden.
+    """Return ``own · scores + guided · g``, g being the log mean softmax at similar pixels; labels stay forbidden.
 
-    Where nothing is said, ``guided`` being 0, scores are left alone.
+    Scores are returned unchanged where ``guided`` is 0.
     """
     if guided == 0:
         return scores
@@ -53,18 +55,14 @@ def pooled(
 def compose(
     given: Given,
     weights: Weights,
+    adjustment: Adjustment = AS_LEARNED,
     *,
-    strength: float = 1.0,
-    smoothing: float = 0.0,
-    temperature: float = 1.0,
     mask: Any = None,
     stride: float | None = None,
     colours: Colours | None = None,
 ) -> Potentials:
-    """The Potts model of a :class:`locpmap.Refiner`; see there."""
-    within("strength", strength, 0)
-    within("smoothing", smoothing, 0)
-    within("temperature", temperature, 0, open_low=True)
+    """Return the Potts model that :class:`locpmap.Refiner` describes."""
+    strength, smoothing, temperature = adjustment.strength, adjustment.smoothing, adjustment.temperature
     if stride is not None:
         within("stride", stride, 1)
     ignored = read_mask(mask, given)
@@ -91,7 +89,7 @@ def compose(
 
 
 def _edges(given: Given, step: tuple[int, int], weights: Any, typical: float, hidden: Any, mean: float | None) -> Any:
-    """Potts weights of one direction, (N, h, w), or one for all."""
+    """Return the Potts weights of one direction, (N, h, w), or one number for all."""
     constant, coloured = (float(weight) for weight in weights)
     if given.image is None or coloured == 0:
         return constant + coloured * typical

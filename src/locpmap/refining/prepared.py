@@ -8,57 +8,69 @@ from functools import cached_property
 from typing import Any
 
 from locpmap.inference import LocPMAP, infer
+from locpmap.inference.decoder import Decoder
 from locpmap.measuring import Measurement, measure
 from locpmap.potentials import Potentials
-from locpmap.refining.model import compose
+from locpmap.refining.model import AS_LEARNED, compose
 from locpmap.refining.presence import ALWAYS, presence_of, shares_of
 from locpmap.refining.reading import Given
-from locpmap.refining.weights import Weights
+from locpmap.refining.weights import Adjustment, Weights
 from locpmap.result import Result
+
+REFINING = LocPMAP(start="perturbed")
+MEASURING = LocPMAP(n_samples=200, start="perturbed")
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """What :meth:`locpmap.Refiner.prepare` makes: decode it, measure in it, or hand its potentials to any decoder."""
+    """Hold the model of an image: decode it, measure in it, or hand its potentials to any decoder.
+
+    Returned by :meth:`locpmap.Refiner.prepare`.
+    """
 
     potentials: Potentials
-    shared: float  # the standard deviation of what all pixels err by together, as in :func:`locpmap.measure`
+    shared: float  # standard deviation of the error that all pixels share, as in :func:`locpmap.measure`
     rare: tuple[float, float] = ALWAYS  # half and steepness of `presence_of`; half 0: labels are always there
 
     @classmethod
     def of(
-        cls, given: Given, weights: Weights, *, temperature: float = 1.0, stride: float | None = None, **how: Any
+        cls,
+        given: Given,
+        weights: Weights,
+        adjustment: Adjustment = AS_LEARNED,
+        *,
+        mask: Any = None,
+        stride: float | None = None,
     ) -> Prepared:
-        """The model that weights make of what was read; see :func:`locpmap.refining.model.compose`."""
-        potentials = compose(given, weights, temperature=temperature, stride=stride, **how)
+        """Build the model; see :func:`locpmap.refining.model.compose`."""
+        potentials = compose(given, weights, adjustment, mask=mask, stride=stride)
         stride = given.stride if stride is None else stride
-        return cls(potentials, weights.shared_at(stride) / temperature, weights.presence_at(stride))
+        return cls(potentials, weights.shared_at(stride) / adjustment.temperature, weights.presence_at(stride))
 
     def refine(
         self,
+        decoder: str | Decoder | None = None,
         *,
-        n_samples: int = 50,
-        blocks: Any = "sites",
-        start: Any = "perturbed",
         seed: int = 0,
         device: str = "auto",
         progress: Callable[[int, int], None] | None = None,
     ) -> Result:
-        """As :func:`locpmap.refine`."""
-        decoder = LocPMAP(n_samples, blocks=blocks, start=start)
-        if not self.potentials.pairwise.coupled:  # then conditional probabilities are the same for every sample
-            decoder = replace(decoder, n_samples=1, temperature=0.0)
-        return infer(self.potentials, decoder, seed=seed, device=device, progress=progress)
+        """Decode the model, as :func:`locpmap.refine`."""
+        chosen = REFINING if decoder is None else decoder
+        whole = isinstance(chosen, LocPMAP) and chosen.probability == "conditional" and not chosen.keep_samples
+        if whole and not self.potentials.pairwise.coupled:  # then every sample has the same conditional probabilities
+            chosen = replace(chosen, n_samples=1, temperature=0.0)
+        return infer(self.potentials, chosen, seed=seed, device=device, progress=progress)
 
     @cached_property
     def presence(self) -> Any:
-        """How likely each label is to be in the image, as :func:`locpmap.measure` takes it; None: labels always are."""
+        """Return the probability of each label to be in the image, as `locpmap.measure` takes it; None: always."""
         shares = shares_of(self.potentials) if self.rare[0] > 0 else None
         return None if shares is None else presence_of(shares, *self.rare)
 
     def measure(
-        self, quantity: str | Callable[[Any], Any], *, n_samples: int = 200, seed: int = 0, **options: Any
+        self, quantity: str | Callable[[Any], Any], decoder: LocPMAP | None = None, *, seed: int = 0, **options: Any
     ) -> Measurement:
-        """As :meth:`locpmap.Refiner.measure`."""
-        options = {"start": "perturbed", "shared": self.shared, "presence": self.presence, **options}
-        return measure(self.potentials, quantity, n_samples=n_samples, seed=seed, **options)
+        """Measure a quantity in samples that share errors as learned; options as in :func:`locpmap.measure`."""
+        options = {"shared": self.shared, "presence": self.presence, **options}
+        return measure(self.potentials, quantity, decoder or MEASURING, seed=seed, **options)

@@ -1,65 +1,100 @@
-"""`Refiner` and `refine`: a network's logits and the image, to clean labels with an honest uncertainty."""
+"""`Refiner` and `refine`: refined labels with calibrated uncertainty, from an image and a network's logits."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import asdict
 from functools import cache
 from importlib.resources import as_file, files
 from typing import Any
 
 from locpmap.crf.progress import listener
-from locpmap.errors import InputTypeError
+from locpmap.errors import InputError, InputTypeError
 from locpmap.formats.atomic import PathLike
+from locpmap.inference import LocPMAP
+from locpmap.inference.decoder import Decoder
 from locpmap.measuring import Measurement
 from locpmap.potentials import Potentials
 from locpmap.refining.crossvalidation import cross_validated
 from locpmap.refining.examples import gather
+from locpmap.refining.model import AS_LEARNED
 from locpmap.refining.prepared import Prepared
 from locpmap.refining.reading import read
 from locpmap.refining.report import Report
-from locpmap.refining.weights import Weights
+from locpmap.refining.weights import Adjustment, Weights
 from locpmap.result import Result
 
 SHIPPED = "scenes.safetensors"
+ADJUSTED = "adjusted"  # the key of an adjustment in a file's details
 
 
 class Refiner:
-    """Refines segmentations: scores, what is said of places that look alike, and a Potts model of the pixels.
+    """Refine segmentations by a Potts model of scores, of scores at similar pixels, and of neighbours.
 
     With the network's scores z, resized to the image and scaled as learned, and g, the logarithm of the mean softmax of
-    pixels around that have a like colour (:func:`locpmap.refining.guiding.guided_log_mean`)::
+    nearby pixels of similar colour (:func:`locpmap.refining.guiding.guided_log_mean`)::
 
         u = max(0, 1 + strength · (own - 1)) · z + strength · guided · g   (without an image: u = z)
         θ(y) = Σ_i u[i, y_i] + Σ_(i,j) (strength · (a + b · likeness(i, j)) + smoothing · likeness(i, j)) · [y_i = y_j]
 
-    over pixels i and their four neighbours, and all of it divided by ``temperature``.  The numbers were learned, for
-    sharp logits and for coarse ones; see :attr:`weights` and :attr:`details`.  A refiner is a callable,
-    ``refiner(image, logits)``, for use at the end of a pipeline.  Made by :meth:`load` and :meth:`fit`.
+    over pixels i and their four neighbours, and all of it divided by ``temperature``.  The weights were learned, for
+    sharp logits and for coarse ones; see :attr:`weights` and :attr:`details`.  ``strength``, ``smoothing`` and
+    ``temperature`` are set by :meth:`adjusted`.  A refiner is a callable, ``refiner(image, logits)``, for use at the
+    end of a pipeline.  :meth:`load` and :meth:`fit` return refiners.
 
     >>> Refiner.load().details["data"]
     'Stanford Background'
     """
 
-    def __init__(self, weights: Weights, details: dict[str, Any] | None = None, report: Report | None = None) -> None:
+    def __init__(
+        self,
+        weights: Weights,
+        details: dict[str, Any] | None = None,
+        report: Report | None = None,
+        adjustment: Adjustment = AS_LEARNED,
+    ) -> None:
         self.weights = weights
         self.details = dict(details or {})
         self.report = report
+        self.adjustment = adjustment
 
     def __repr__(self) -> str:
         strides = ", ".join(f"{stride:g}" for stride in self.weights.strides)
-        return f"<Refiner: strides {strides}, learned from {self.details.get('data', 'data unknown')}>"
+        changed = "" if self.adjustment == AS_LEARNED else f", {self.adjustment}"
+        return f"<Refiner: strides {strides}, learned from {self.details.get('data', 'data unknown')}{changed}>"
 
     @classmethod
     def load(cls, path: PathLike | None = None) -> Refiner:
-        """From a file, or, without one, the refiner that comes with the library."""
+        """Load a refiner from a file, or, without one, the bundled refiner."""
         weights, details = _shipped() if path is None else Weights.read(path)
-        return cls(weights, deepcopy(details))  # a caller may change his own
+        details = deepcopy(details)  # the caller may change them
+        try:
+            adjustment = Adjustment(**details.pop(ADJUSTED, {}))
+        except (TypeError, InputError) as error:
+            raise InputError(f"{path} is not a refiner of this version: it is malformed ({error})") from None
+        return cls(weights, details, adjustment=adjustment)
 
     def save(self, path: PathLike) -> None:
-        """Write the weights and :attr:`details` into one file, completely or not at all."""
-        self.weights.write(path, self.details)
+        """Write the weights, their adjustment and :attr:`details` into one file, completely or not at all."""
+        adjusted = {} if self.adjustment == AS_LEARNED else {ADJUSTED: asdict(self.adjustment)}
+        self.weights.write(path, {**self.details, **adjusted})
+
+    def adjusted(self, *, strength: float = 1.0, smoothing: float = 0.0, temperature: float = 1.0) -> Refiner:
+        """Return a refiner with the same weights whose model is changed by hand; defaults are as learned.
+
+        Args:
+            strength: Factor of the learned weights of similar pixels and of neighbours.  0 leaves the softmax of the
+                scores, scaled as learned.  It has no effect without an image and without coupled neighbours.
+            smoothing: Added to the weight of neighbours of similar colour: 1 is much smoother.  It was not learned,
+                so no data say that it helps.
+            temperature: Divides all scores: above 1 less certain, below 1 more certain.
+
+        >>> Refiner.load().adjusted(smoothing=0.5).adjustment
+        Adjustment(strength=1.0, smoothing=0.5, temperature=1.0)
+        """
+        return Refiner(self.weights, self.details, self.report, Adjustment(strength, smoothing, temperature))
 
     @classmethod
     def fit(
@@ -122,84 +157,68 @@ class Refiner:
         *,
         layout: str = "auto",
         scores: str = "auto",
-        strength: float = 1.0,
-        smoothing: float = 0.0,
-        temperature: float = 1.0,
-        mask: Any = None,
         stride: float | None = None,
+        mask: Any = None,
     ) -> Prepared:
-        """The model of an image, made once to be refined, and measured in as often as you like.
+        """Build the model of an image once, to refine it and to measure in it as often as needed.
 
-        Arguments are those of :func:`refine` that the model depends on; the others go to the two methods.
+        Arguments are those of :func:`refine` that say how to read the image and the logits.
 
         >>> import numpy as np
         >>> prepared = Refiner.load().prepare(None, 3 * np.eye(2)[np.tri(32, dtype=int)])
-        >>> prepared.refine().labels.shape, prepared.measure("area", n_samples=50).mean.shape
+        >>> prepared.refine().labels.shape, prepared.measure("area").mean.shape
         ((32, 32), (2,))
         """
-        how: dict[str, Any] = {"strength": strength, "smoothing": smoothing, "temperature": temperature}
-        return Prepared.of(read(image, logits, layout, scores), self.weights, **how, mask=mask, stride=stride)
+        given = read(image, logits, layout, scores)
+        return Prepared.of(given, self.weights, self.adjustment, mask=mask, stride=stride)
 
-    def potentials(self, image: Any, logits: Any, **options: Any) -> Potentials:
-        """The model itself, which any decoder of :func:`locpmap.infer` takes; arguments as in :meth:`prepare`."""
-        return self.prepare(image, logits, **options).potentials
+    def potentials(self, image: Any, logits: Any, **reading: Any) -> Potentials:
+        """Return the model, which any decoder of :func:`locpmap.infer` takes; arguments as in :meth:`prepare`."""
+        return self.prepare(image, logits, **reading).potentials
 
     def measure(
         self,
         image: Any,
         logits: Any,
         quantity: str | Callable[[Any], Any],
+        decoder: LocPMAP | None = None,
         *,
-        layout: str = "auto",
-        scores: str = "auto",
-        strength: float = 1.0,
-        smoothing: float = 0.0,
-        temperature: float = 1.0,
-        mask: Any = None,
-        stride: float | None = None,
-        n_samples: int = 200,
         seed: int = 0,
-        **options: Any,
+        **reading: Any,
     ) -> Measurement:
-        """What is computed from label maps, with error bars that know of errors which pixels share.
+        """Measure a quantity of label maps, with error bars that include errors shared by all pixels.
+
+        For the other options of :func:`locpmap.measure`, call ``prepare(image, logits).measure(quantity, ..)``.
 
         Args:
-            image: As in :func:`refine`, like all arguments but these:
-            logits: The scores.
+            image: As in :func:`refine`.
+            logits: As in :func:`refine`.
             quantity: "area", "presence", "components", "perimeter" or a function, as in :func:`locpmap.measure`.
-            layout: See there.
-            scores: See there.
-            strength: See there.
-            smoothing: See there.
-            temperature: See there.
-            mask: See there.
-            stride: See there.
-            n_samples: Label maps to measure in.
-            seed: Of all noise.
-            **options: Others of :func:`locpmap.measure`.
+            decoder: LocPMAP with 200 samples from a perturbed start by default.
+            seed: Seed of the noise.
+            **reading: Options of :meth:`prepare`.
 
         >>> import numpy as np
         >>> logits = 3 * np.eye(2)[np.tri(32, dtype=int)]
-        >>> area = Refiner.load().measure(None, logits, "area", n_samples=50)
+        >>> area = Refiner.load().measure(None, logits, "area")
         >>> area.values.shape
-        (50, 2)
+        (200, 2)
         """
-        prepared = self.prepare(
-            image,
-            logits,
-            layout=layout,
-            scores=scores,
-            strength=strength,
-            smoothing=smoothing,
-            temperature=temperature,
-            mask=mask,
-            stride=stride,
-        )
-        return prepared.measure(quantity, n_samples=n_samples, seed=seed, **options)
+        return self.prepare(image, logits, **reading).measure(quantity, decoder, seed=seed)
 
-    def refine(self, image: Any, logits: Any, **options: Any) -> Result:
-        """:func:`refine` with this refiner."""
-        return refine(image, logits, self, **options)
+    def refine(
+        self,
+        image: Any,
+        logits: Any,
+        *,
+        decoder: str | Decoder | None = None,
+        seed: int = 0,
+        device: str = "auto",
+        progress: Callable[[int, int], None] | None = None,
+        **reading: Any,
+    ) -> Result:
+        """Refine a segmentation with this refiner; arguments as in :func:`refine`."""
+        return self.prepare(image, logits, **reading).refine(decoder, seed=seed, device=device, progress=progress)
 
     __call__ = refine
 
@@ -217,49 +236,38 @@ def refine(
     *,
     layout: str = "auto",
     scores: str = "auto",
-    strength: float = 1.0,
-    smoothing: float = 0.0,
-    temperature: float = 1.0,
-    n_samples: int = 50,
-    blocks: Any = "sites",
-    start: Any = "perturbed",
+    stride: float | None = None,
+    mask: Any = None,
+    decoder: str | Decoder | None = None,
     seed: int = 0,
     device: str = "auto",
-    mask: Any = None,
-    stride: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Result:
-    """Clean labels, and how sure they are, from an image and a network's scores of it.
+    """Return refined labels with calibrated uncertainty, from an image and a network's scores.
 
     Args:
-        image: (H, W), (H, W, C) or a tensor (C, H, W), with any number of channels, of any type and range; None if
-            there is none.  With a batch axis first where the logits have one.
+        image: (H, W) or (H, W, C) in NumPy, (C, H, W) as a tensor, with any number of channels, of any type and range;
+            None if there is none.  With a batch axis first where the logits have one.
         logits: A network's scores (H, W, K) or (K, H, W), logits or probabilities, or a batch of them; also what
-            networks of Hugging Face (``.logits``) and torchvision (``["out"]``) return.  Smaller than the image, they
-            are resized.  ``-inf`` forbids a label.
-        model: A :class:`Refiner` or its file; the one that comes with the library by default.
-        layout: "hwk", "khw", or "auto": found by the sizes of image and logits; what is ambiguous is refused.
-        scores: "logits", "probabilities", or "auto": probabilities, if they look like that.
-        strength: A factor of what was learned of surroundings and neighbours.  0 leaves the softmax of the scores,
-            scaled as learned; without an image and without coupled neighbours it is idle.
-        smoothing: What neighbours of like colours gain by agreeing, on top of what was learned: 0 is as learned, 1 much
-            smoother.  It was not learned, so no data say that it helps.
-        temperature: Divides all scores: above 1 less sure, below 1 surer.
-        n_samples: Of :class:`locpmap.LocPMAP`, like the next two; where no neighbours are coupled, one is enough.
-        blocks: What is improved at a time.
-        start: Where climbs start.
-        seed: Of all noise.
-        device: As in :func:`locpmap.infer`.
+            networks of Hugging Face (``.logits``) and torchvision (``["out"]``) return.  They have the image's size,
+            or that size divided by a stride, and are resized.  ``-inf`` forbids a label.
+        model: A :class:`Refiner` or its file; the bundled one by default.  :meth:`Refiner.adjusted` changes one.
+        layout: "hwk", "khw", or "auto": the one that fits the image; what is ambiguous is refused.
+        scores: "logits", "probabilities", or "auto": probabilities if the values look like probabilities.
+        stride: Pixels of the image per score of the network, along an axis; by default the ratio of the sizes.  Give
+            it if you have resized coarse logits yourself.
         mask: Booleans (H, W), True where a pixel is ignored: it gets label -1.
-        stride: How many pixels of the image one score of the network stands for, along an axis; by default what the
-            sizes say.  Say it if you have resized coarse logits yourself.
+        decoder: A decoder of :func:`locpmap.infer`, or its name; by default ``LocPMAP(start="perturbed")``, which draws
+            one sample where no neighbours are coupled, since more would not change the probabilities.
+        seed: Seed of the noise.
+        device: As in :func:`locpmap.infer`.
         progress: Called with (samples done, samples in all).
 
     Returns:
         A result with ``labels`` (H, W), ``probability`` and ``variance`` (H, W, K) and ``entropy`` (H, W): in NumPy, or
-        tensors where the logits are tensors.  For decoders other than LocPMAP see :meth:`Refiner.potentials`.
+        tensors where the logits are tensors.
 
-    Cost: that of :func:`locpmap.infer` on the same grid, and O(33 · H · W · K) for what looks alike.
+    Cost: that of :func:`locpmap.infer` on the same grid, and O(33 · H · W · K) for similar pixels.
 
     >>> import numpy as np
     >>> import locpmap as lp
@@ -271,22 +279,12 @@ def refine(
     >>> result.labels.shape, bool((result.labels == truth).all())
     ((64, 64), True)
     """
-    prepared = as_refiner(model).prepare(
-        image,
-        logits,
-        layout=layout,
-        scores=scores,
-        strength=strength,
-        smoothing=smoothing,
-        temperature=temperature,
-        mask=mask,
-        stride=stride,
-    )
-    return prepared.refine(n_samples=n_samples, blocks=blocks, start=start, seed=seed, device=device, progress=progress)
+    prepared = as_refiner(model).prepare(image, logits, layout=layout, scores=scores, stride=stride, mask=mask)
+    return prepared.refine(decoder, seed=seed, device=device, progress=progress)
 
 
 def as_refiner(model: Refiner | PathLike | None) -> Refiner:
-    """The refiner itself, of that file, or the shipped one."""
+    """Return the refiner itself, that of a file, or the bundled one."""
     if isinstance(model, Refiner):
         return model
     if model is not None and not isinstance(model, str | os.PathLike):

@@ -1,4 +1,4 @@
-"""What a refiner has learned: how much a score counts, its surroundings, and its neighbours' labels."""
+"""The learned weights of a refiner, and adjustments of them."""
 
 from __future__ import annotations
 
@@ -6,21 +6,37 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.formats.atomic import PathLike
 from locpmap.formats.model_file import read_model, write_model
+from locpmap.inference.decoder import within
 
-Array = npt.NDArray[Any]
 KIND = "refiner"
 STEPS = ((0, 1), (1, 0))
 FEATURES = ("constant", "likeness")
 
 
+@dataclass(frozen=True)
+class Adjustment:
+    """Changes of a refiner's model that were not learned; see :meth:`locpmap.Refiner.adjusted`."""
+
+    strength: float = 1.0
+    smoothing: float = 0.0
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        within("strength", self.strength, 0)
+        within("smoothing", self.smoothing, 0)
+        within("temperature", self.temperature, 0, open_low=True)
+        for name in self.__dataclass_fields__:
+            object.__setattr__(self, name, float(getattr(self, name)))
+
+
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """One set of weights for each stride that was learned from; between them, weights are interpolated."""
+    """Hold one set of weights for each stride that was learned from; between strides, weights are interpolated."""
 
     strides: Array  # (R,) increasing: pixels of the image to one score of the network
     scales: Array  # (R,) factors of the scores, which make them as sure as they should be by themselves
@@ -52,12 +68,12 @@ class Weights:
 
     @classmethod
     def scaling(cls, stride: float, scale: float) -> Weights:
-        """That do nothing but scale the scores."""
+        """Return weights that only scale the scores."""
         one, none = np.ones(1), np.zeros((1, len(STEPS), len(FEATURES)))
         return cls(stride * one, scale * one, one, 0 * one, none, np.zeros(len(STEPS)))
 
     def at(self, stride: float) -> tuple[float, float, float, Array]:
-        """Scale, own, guided and pairwise (2, 2) at a stride: linear in its logarithm, constant beyond the ends."""
+        """Return scale, own, guided and pairwise (2, 2) at a stride: linear in its logarithm, constant beyond."""
         place = float(np.interp(np.log(stride), np.log(self.strides), np.arange(len(self.strides))))
         low = min(int(place), max(len(self.strides) - 2, 0))
         high, part = min(low + 1, len(self.strides) - 1), place - low

@@ -1,16 +1,16 @@
-"""Refining rasters of any size: the model of :class:`locpmap.Refiner`, made window by window."""
+"""Refine rasters of any size: the model of :class:`locpmap.Refiner`, built window by window."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from locpmap.arrays import Restore
-from locpmap.errors import InputError, unknown
+from locpmap.errors import InputError, InputTypeError, unknown
 from locpmap.formats.atomic import PathLike
 from locpmap.graphs import Grid
 from locpmap.inference import LocPMAP
@@ -20,13 +20,14 @@ from locpmap.refining.guiding import RADII
 from locpmap.refining.model import compose
 from locpmap.refining.reading import SCORES, Given, read
 from locpmap.refining.refiner import Refiner, as_refiner
-from locpmap.refining.weights import Weights
+from locpmap.refining.weights import Adjustment, Weights
 from locpmap.scale.api import TiledResult, tiled
 from locpmap.scale.box import Box
 from locpmap.scale.colours import Palette
 from locpmap.scale.reach import reach_of
 from locpmap.scale.sources import as_mask, as_source, check_places, fingerprint, piece_of
 
+TILES = LocPMAP(start="perturbed", max_sweeps=32)
 CORNER = 256  # rows and columns by which scores are judged to be logits or probabilities
 
 
@@ -36,52 +37,42 @@ def refine_tiled(
     model: Refiner | PathLike | None = None,
     *,
     scores: str = "auto",
-    strength: float = 1.0,
-    smoothing: float = 0.0,
-    temperature: float = 1.0,
-    n_samples: int = 50,
-    blocks: Any = "sites",
-    max_sweeps: int = 32,
+    stride: float = 1.0,
+    mask: Any = None,
+    decoder: LocPMAP = TILES,
+    tile: int | tuple[int, int] = 1024,
     seed: int = 0,
     device: str = "cpu",
-    mask: Any = None,
-    stride: float = 1.0,
-    tile: int | tuple[int, int] = 1024,
 ) -> TiledResult:
-    """:func:`locpmap.refine` for rasters that do not fit into memory.
+    """Refine a raster that does not fit into memory, as :func:`locpmap.refine` does.
 
-    Tiles of any size give the same bytes.  Beside :func:`locpmap.refine` with the same ``max_sweeps`` only the image's
+    Tiles of any size give the same bytes.  Compared with :func:`locpmap.refine` with the same decoder, only the image's
     mean contrast may round otherwise: it is summed up in one pass over the image, band by band, where colours count.
 
     Args:
         image: (H, W) or (H, W, C), in anything that :func:`locpmap.infer_tiled` takes; None if there is none.
         logits: Scores (H, W, K) of the image's size.
-        model: As in :func:`locpmap.refine`, like all arguments but these:
-        scores: "auto" judges by the raster's first corner.
-        strength: See there.
-        smoothing: See there.
-        temperature: See there.
-        n_samples: See there.
-        blocks: "sites" or a tile (h, w).
-        max_sweeps: Sweeps after which a climb stops; halos are twice as wide, and 64 pixels wider where places that
-            look alike have a say.
-        seed: See there.
-        device: See :func:`locpmap.infer_tiled`.
+        model: As in :func:`locpmap.refine`.
+        scores: As in :func:`locpmap.refine`; "auto" judges by the raster's first corner.
+        stride: Pixels per score of the network that the logits were resized from.
         mask: Booleans (H, W), True where a pixel is ignored; pixels without data in TIFF files are ignored, too.
-        stride: Pixels to one score of the network that the logits were resized from.
+        decoder: LocPMAP with "sites" or a tile (h, w) as blocks.  Halos are twice its ``max_sweeps`` wide, and 64
+            pixels wider where similar pixels count.
         tile: Height and width of the tiles.
+        seed: Seed of the noise.
+        device: See :func:`locpmap.infer_tiled`.
 
     >>> import numpy as np
+    >>> import locpmap as lp
     >>> truth = np.arange(90) // 30 * np.ones((60, 1), int)
     >>> logits = 2 * np.eye(3)[truth] + np.random.default_rng(0).normal(size=(60, 90, 3))
-    >>> result = refine_tiled(truth * 100, logits, smoothing=1.0, tile=40)
+    >>> result = refine_tiled(truth * 100, logits, lp.Refiner.load().adjusted(smoothing=1.0), tile=40)
     >>> bool((result.labels.compute() == truth).mean() > 0.99)
     True
     """
-    within("strength", strength, 0)
-    within("smoothing", smoothing, 0)
-    within("temperature", temperature, 0, open_low=True)
     within("stride", stride, 1)
+    if not isinstance(decoder, LocPMAP):
+        raise InputTypeError(f"decoder is {decoder!r}, expected a LocPMAP")
     source, pixels = as_source(logits, "logits"), None if image is None else as_source(image, "image")
     if len(source.shape) != 3 or 0 in source.shape:
         raise InputError(f"logits has shape {tuple(source.shape)}, expected (H, W, K)")
@@ -94,10 +85,9 @@ def refine_tiled(
         )
     check_places(pixels, source)
     mask = as_mask(mask, size, logits=source, image=pixels)
-    given = {"strength": strength, "smoothing": smoothing, "temperature": temperature, "stride": stride}
-    options = {name: float(number) for name, number in given.items()}
-    raster = RefinedRaster(pixels, source, mask, as_refiner(model).weights, _kind(source, mask, scores), options)
-    decoder = LocPMAP(n_samples, blocks=blocks, start="perturbed", max_sweeps=max_sweeps)
+    refiner = as_refiner(model)
+    learned = (refiner.weights, refiner.adjustment, float(stride))
+    raster = RefinedRaster(pixels, source, mask, _kind(source, mask, scores), *learned)
     if not raster.coupled:  # then all samples have the same conditional probabilities, and climbs have nothing to do
         decoder = replace(decoder, n_samples=1, max_sweeps=1)
     reach = reach_of(decoder)._replace(margin=(raster.ring_width, raster.ring_width))
@@ -105,7 +95,7 @@ def refine_tiled(
 
 
 def _kind(source: Any, mask: Any, scores: str) -> str:
-    """Logits or probabilities: as told, or by the look of a corner."""
+    """Return "logits" or "probabilities": as specified, or by the values of a corner."""
     if scores not in SCORES:
         raise unknown("scores", scores, SCORES)
     if scores != "auto":
@@ -126,27 +116,29 @@ class RefinedRaster:
     image: Any
     logits: Any
     mask: Any
-    weights: Weights
     scores: str
-    options: dict[str, float]
+    weights: Weights
+    adjustment: Adjustment
+    stride: float
 
     @cached_property
     def builder(self) -> RefinedWindow:
         """With the palette of the whole image, if colours count."""
         height, width, n_labels = (int(n) for n in self.logits.shape)
         palette = Palette.of(self.image, self.mask) if self.image is not None and self._sees_colours else None
-        return RefinedWindow((height, width, n_labels), palette, self.weights, self.scores, self.options)
+        learned = (self.weights, self.adjustment, self.stride)
+        return RefinedWindow((height, width, n_labels), palette, self.scores, *learned)
 
     @property
     def _learned(self) -> tuple[float, Any]:
-        """What places that look alike count for, and the pairwise weights."""
-        _, _, guided, pairwise = self.weights.at(self.options["stride"])
-        strength = self.options["strength"]
-        return strength * guided, strength * pairwise + [0.0, self.options["smoothing"]]
+        """Return the weight of similar pixels, and the pairwise weights."""
+        _, _, guided, pairwise = self.weights.at(self.stride)
+        strength = self.adjustment.strength
+        return strength * guided, strength * pairwise + [0.0, self.adjustment.smoothing]
 
     @property
     def coupled(self) -> bool:
-        """Whether neighbours have a say."""
+        """Return whether neighbours are coupled."""
         return bool((self._learned[1] != 0).any())
 
     @property
@@ -156,7 +148,7 @@ class RefinedRaster:
 
     @property
     def ring_width(self) -> int:
-        """How far places that look alike are searched for."""
+        """Return how far away similar pixels are searched for."""
         return max(RADII) if self._learned[0] > 0 and self.image is not None else 0
 
     def pieces(self, window: Box) -> list[Any]:
@@ -180,7 +172,7 @@ class RefinedRaster:
             "image": None if self.image is None else fingerprint(self.image),
             "mask": None if self.mask is None else fingerprint(self.mask),
             "model": digest.hexdigest()[:32],
-            "refining": {**self.options, "scores": self.scores},
+            "refining": {**asdict(self.adjustment), "stride": self.stride, "scores": self.scores},
         }
 
 
@@ -190,9 +182,10 @@ class RefinedWindow:
 
     shape: tuple[int, int, int]
     palette: Palette | None
-    weights: Weights
     scores: str
-    options: dict[str, float]
+    weights: Weights
+    adjustment: Adjustment
+    stride: float
 
     @property
     def dtype(self) -> Any:
@@ -208,6 +201,6 @@ class RefinedWindow:
         pixels = None if self.palette is None else self.palette.scaled(image[0], mask)
         given = Given(pixels, scores, *window.shape, batched=False, restore=Restore())
         colours = None if self.palette is None else self.palette.colours
-        made = compose(given, self.weights, **self.options, mask=mask, colours=colours)
+        made = compose(given, self.weights, self.adjustment, mask=mask, stride=self.stride, colours=colours)
         height, width, _ = self.shape
         return replace(made, structure=Grid(*window.shape, 4, window.top, window.left, width, height))

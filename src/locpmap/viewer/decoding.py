@@ -134,8 +134,8 @@ def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -
         return _decoding(scene, settings, result)
     decoder = LocPMAP(settings.n_samples, blocks=settings.blocks, start="perturbed")
     result, maps = _watched(prepared.potentials, decoder, settings.seed, progress)
-    how = {"n_samples": settings.n_samples, "blocks": settings.blocks, "seed": settings.seed}
-    areas = prepared.measure("area", **how, names=scene.names)  # in samples of their own, which share an error
+    # In samples of their own, which share an error.
+    areas = prepared.measure("area", decoder, seed=settings.seed, names=scene.names)
     return replace(_decoding(scene, settings, result), samples=maps, areas=areas)
 
 

@@ -57,9 +57,9 @@ class Scene:
         return self.logits.argmax(axis=2).astype(np.uint8)
 
     def prepared(self, smoothing: float = 0.0, temperature: float = 1.0) -> Prepared:
-        """The model that `locpmap.refine` decodes."""
-        how: dict[str, Any] = {"smoothing": smoothing, "temperature": temperature}
-        return Refiner.load().prepare(self.image, self.scores, layout="hwk", scores="logits", **how)
+        """Return the model that `locpmap.refine` decodes."""
+        refiner = Refiner.load().adjusted(smoothing=smoothing, temperature=temperature)
+        return refiner.prepare(self.image, self.scores, layout="hwk", scores="logits")
 
 
 def example_scene(name: str) -> Scene:

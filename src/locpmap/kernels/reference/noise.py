@@ -36,6 +36,7 @@ Key = tuple[int, int]
 
 # Streams keep uses of the same (image, sample, site) apart.
 PLAIN, LAZY_SITE, LAZY_CLOCK, LOGISTIC, START, START_BITS, CHAIN, DROP, LAZY_FINE, LOGISTIC_FINE = range(10)
+SHARED, PRESENCE, SHARED_SITE, SHARED_SEED = range(10, 14)  # of errors that all sites share
 
 BITS = 23  # of a word that make a uniform
 
