@@ -7,17 +7,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import InputError, LocpmapError
 
 if TYPE_CHECKING:
     from locpmap.features import Features, GivenUnary, ImageFeatures
 
-Array = npt.NDArray[Any]
 
 MAX_LABELS = 2**15 - 1  # as many as learning can tell apart
 ENDINGS = {

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import typer
 
+from locpmap.arrays import Array
 from locpmap.cli.folders import files_by_stem
 from locpmap.errors import InputError
 
 if TYPE_CHECKING:
     from locpmap.formats.rasters import Place
 
-Array = npt.NDArray[Any]
 
 IMAGES = (".png", ".jpg", ".jpeg", ".npy", ".tif", ".tiff")
 SCORES = (".npy", ".npz", ".safetensors", ".tif", ".tiff")

@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.cli.refine_inputs import Content, Pair
 
 if TYPE_CHECKING:
     from locpmap.formats.rasters import Place
     from locpmap.result import Result
 
-Array = npt.NDArray[Any]
 
 INTERVAL = 0.9  # share of the samples inside a label's interval
 

@@ -19,9 +19,8 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from locpmap.arrays import to_numpy
+from locpmap.arrays import Array, to_numpy
 from locpmap.compat.kernels import Kernel, Step
 from locpmap.compat.utils import create_pairwise_bilateral, spread_of
 from locpmap.errors import InputError, InputTypeError, whole_number
@@ -29,8 +28,6 @@ from locpmap.graphs import Grid
 from locpmap.inference import infer
 from locpmap.pairwise import Factored
 from locpmap.potentials import Potentials
-
-Array = npt.NDArray[Any]
 
 
 class KernelType(IntEnum):

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.graphs.grid import ends_of
 
-Array = npt.NDArray[Any]
 Step = tuple[int, int]
 
 GOLDEN = 0.618033988749895  # of half a turn, between one step of the spiral and the next

@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from locpmap.arrays import to_numpy
+from locpmap.arrays import Array, to_numpy
 from locpmap.compat.kernels import Kernel
 from locpmap.errors import InputError, whole_number
 from locpmap.inference.decoder import within
-
-Array = npt.NDArray[Any]
 
 
 def unary_from_softmax(sm: Any, scale: float | None = None, clip: float | None = 1e-5) -> Array:

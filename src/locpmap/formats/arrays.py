@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.formats.atomic import PathLike, write_bytes
 from locpmap.formats.readable import size_of
-
-Array = npt.NDArray[Any]
 
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 

@@ -11,11 +11,11 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.formats.atomic import PathLike
 from locpmap.formats.readable import size_of
@@ -23,7 +23,6 @@ from locpmap.formats.readable import size_of
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-Array = npt.NDArray[Any]
 
 MAX_PIXELS = 2**27  # 400 MB in colour; a small file can claim far more
 GREY = ("1", "L", "I", "I;16", "I;16B", "I;16L")  # one bit, 8 bits, and what 16 bits are in versions of Pillow

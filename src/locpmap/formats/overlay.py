@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import io
 import math
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.formats.atomic import PathLike, write_bytes
 from locpmap.formats.pictures import label_colours
-
-Array = npt.NDArray[Any]
 
 OPACITY = 0.55  # of a label that is certain
 

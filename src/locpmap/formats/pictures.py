@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import colorsys
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.formats.atomic import PathLike, write_bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-Array = npt.NDArray[Any]
 
 LEAST_SIDE = 160  # pixels that a panel takes at least; smaller results are enlarged
 GAP, CAPTION = 8, 18  # pixels between panels, and above them

@@ -9,17 +9,14 @@ import os
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.formats.arrays import read_array, read_header
 from locpmap.formats.atomic import PathLike
 from locpmap.formats.readable import size_of
-
-Array = npt.NDArray[Any]
 
 ENDINGS = (".npy", ".npz", ".safetensors")
 OBJECTS = (".pt", ".pth", ".pkl", ".ckpt", ".bin")  # of Python, which would have to be run to be read

@@ -16,16 +16,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from locpmap.arrays import to_labels, to_numpy
+from locpmap.arrays import Array, to_labels, to_numpy
 from locpmap.errors import InputError, InputTypeError, TooLargeError
 from locpmap.formats.atomic import PathLike, write_text
 from locpmap.formats.tokens import Tokens
 from locpmap.kernels.reference.scores import edge_tables
 from locpmap.potentials import Potentials
-
-Array = npt.NDArray[Any]
 
 MAX_LABELS = 2**15 - 1  # of one variable
 MAX_ENTRIES = 2**28  # of all tables after padding (2 GB)

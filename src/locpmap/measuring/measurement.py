@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from locpmap.arrays import to_numpy
+from locpmap.arrays import Array, to_numpy
 from locpmap.errors import InputError, InputTypeError, whole_number
 from locpmap.measuring.quantities import NAMES
 
-Array = npt.NDArray[Any]
 MAX_ROWS = 24  # of the table that is printed
 
 

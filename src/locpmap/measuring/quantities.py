@@ -11,12 +11,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import unknown
 from locpmap.graphs import Graph, Grid
 
-Array = npt.NDArray[Any]
 PerLabel = Callable[[Array], Any]  # of one label map
 
 NAMES = ("area", "presence", "components", "perimeter")

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.inference import LocPMAP
 from locpmap.refining.examples import VOID, Example
 from locpmap.refining.prepared import Prepared
 from locpmap.refining.presence import fit_presence, shares_of
 from locpmap.refining.weights import Weights
 
-Array = npt.NDArray[Any]
 SHARED = (0.0, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.75, 0.9, 1.1, 1.3, 1.6, 2.0, 3.0)
 N_SAMPLES = 40
 MOST_IMAGES, MOST_SCORES = 60, 1 << 26  # of the images that it is chosen by, and of all their scores

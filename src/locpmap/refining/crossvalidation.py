@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import InputError, whole_number
 from locpmap.refining.examples import VOID, Example
 from locpmap.refining.fitting import fit_scale, learn
@@ -15,8 +15,6 @@ from locpmap.refining.prepared import Prepared
 from locpmap.refining.report import NETWORK, REFINED, SCALED, Report
 from locpmap.refining.scoring import score, softmax, total
 from locpmap.refining.weights import Weights
-
-Array = npt.NDArray[Any]
 
 
 def cross_validated(

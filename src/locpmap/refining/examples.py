@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from locpmap.arrays import Restore, to_labels
+from locpmap.arrays import Array, Restore, to_labels
 from locpmap.errors import InputError, InputTypeError, whole_number
 from locpmap.inference.decoder import within
 from locpmap.refining.model import full_size
 from locpmap.refining.reading import Given, read
 
-Array = npt.NDArray[Any]
 VOID = -1
 SAME_STRIDE = 1.2  # ratio up to which strides count as one
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from locpmap.arrays import Restore
+from locpmap.arrays import Array, Restore
 from locpmap.crf import CRF
 from locpmap.errors import unknown
 from locpmap.features import Features
@@ -21,7 +20,6 @@ from locpmap.refining.model import pooled
 from locpmap.refining.scoring import score, softmax
 from locpmap.refining.weights import FEATURES, STEPS, Weights
 
-Array = npt.NDArray[Any]
 OBJECTIVES = ("likelihood", "area")
 PIXELS = 2000  # of an image, that scale and surroundings are learned from
 LEAST_SCALE = 1e-6  # of scores that say nothing

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-from locpmap.arrays import Restore
+from locpmap.arrays import Array, Restore
 from locpmap.potentials import Potentials
 from locpmap.refining.scoring import softmax
 
-Array = npt.NDArray[Any]
 LEAST = 1e-3  # labels that are less likely to be there are as likely as this
 ALWAYS = (0.0, 0.0)
 BOUNDS = ((-20.0, 0.0), (0.0, 5.0))  # of the logarithm of the half, and of the steepness

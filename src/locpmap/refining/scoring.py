@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from locpmap.arrays import namespace
+from locpmap.arrays import Array, namespace
 from locpmap.metrics import LEAST
 
-Array = npt.NDArray[Any]
 LOWEST = -1e38  # scores below it are as good as -inf
 N_BINS = 15  # as in metrics.expected_calibration_error
 

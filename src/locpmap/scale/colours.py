@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.graphs.grid import ends_of
 from locpmap.refining.model import Colours
 from locpmap.refining.weights import STEPS
 
-Array = npt.NDArray[Any]
 LEAST_RANGE = 1e-100  # of colours whose squares are still numbers
 BAND = 512  # rows that are read at a time, whatever the tiles, so that sums round alike for all of them
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import InputError, LocpmapError
 from locpmap.inference import infer
 from locpmap.inference.decoder import Decoder
@@ -17,8 +17,6 @@ from locpmap.result import Result
 from locpmap.scale.model import Builder, TiledModel
 from locpmap.scale.sources import Piece
 from locpmap.scale.tiling import Tile
-
-Array = npt.NDArray[Any]
 
 
 class Decoded(NamedTuple):

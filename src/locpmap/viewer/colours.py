@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from locpmap.arrays import Array
 
 # Hues that stay apart beside one another, on photographs, and for most colour-blind people by their lightness.
 CHOSEN = (

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import InputError, unknown, whole_number
 from locpmap.inference import LocPMAP, infer
 from locpmap.inference.samples import drawing
@@ -20,7 +20,6 @@ from locpmap.refining.scoring import softmax
 from locpmap.result import Result
 from locpmap.viewer.scenes import Scene
 
-Array = npt.NDArray[Any]
 Progress = Callable[[int, int], None]
 
 # What is compared, and what the page calls it.

@@ -7,12 +7,10 @@ of itself inside regions, wrong here and there, and blind to thin things.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from locpmap.arrays import Array
 
 HEIGHT, WIDTH = 288, 384
 STRIDE = 8  # of the invented network

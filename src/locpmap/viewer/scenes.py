@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import InputError, LocpmapError
 from locpmap.refining import Refiner
 from locpmap.refining.prepared import Prepared
@@ -20,8 +19,6 @@ from locpmap.refining.reading import read
 from locpmap.refining.resizing import resize
 from locpmap.viewer.colours import label_colours, parsed
 from locpmap.viewer.examples import made_scene
-
-Array = npt.NDArray[Any]
 
 MAX_PIXELS = 2048 * 2048
 MAX_NUMBERS = 2048 * 2048 * 24  # pixels times labels: 400 MB of them at a time
