@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,56 +16,17 @@ import typer
 
 from locpmap.cli.refine_inputs import Content, pairs_of, path_of
 from locpmap.cli.refine_outputs import INTERVAL, Outputs
+from locpmap.cli.refine_settings import Settings
 from locpmap.cli.refine_tiled import is_tiled, refine_tiled
 from locpmap.errors import InputError, LocpmapError
 
 if TYPE_CHECKING:
-    from locpmap.inference import LocPMAP
     from locpmap.refining import Refiner
     from locpmap.result import Result
 
 BAD_INPUT = 2
 Progress = Callable[[int, int], None]
 Summary = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Hold everything that the results depend on besides the inputs."""
-
-    layout: str
-    scores: str
-    stride: float | None
-    strength: float
-    smoothing: float
-    temperature: float
-    n_samples: int
-    blocks: str
-    seed: int
-    device: str
-
-    def check(self, refiner: Refiner) -> None:
-        """Try them on a tiny image, so that a wrong one is named once, and before anything is read or written."""
-        import numpy as np
-
-        shape = (20, 8, 8) if self.layout == "khw" else (8, 8, 20)
-        prepared = self.adjusted(refiner).prepare(np.zeros((8, 8)), np.full(shape, 0.05, np.float32), **self.reading)
-        prepared.refine(replace(self.decoder(), n_samples=1), seed=self.seed, device=self.device)
-
-    def adjusted(self, refiner: Refiner) -> Refiner:
-        """Return the refiner with the settings of its model."""
-        return refiner.adjusted(strength=self.strength, smoothing=self.smoothing, temperature=self.temperature)
-
-    @property
-    def reading(self) -> dict[str, Any]:
-        """Return the options of :meth:`locpmap.Refiner.prepare`."""
-        return {"layout": self.layout, "scores": self.scores, "stride": self.stride}
-
-    def decoder(self, **options: Any) -> LocPMAP:
-        """Return the decoder of labels and of areas."""
-        from locpmap.inference import LocPMAP
-
-        return LocPMAP(self.n_samples, blocks=self.blocks, start="perturbed", **options)
 
 
 def refine(

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import ndtri
 
 from locpmap.arrays import Array, frozen, place_beside, to_numpy
 from locpmap.inference import LocPMAP, samples
@@ -54,6 +53,8 @@ def shared_samples(
         seed: Seed of the noise.
         device: As in :func:`locpmap.infer`.
     """
+    from scipy.special import ndtri
+
     key, shape = key_of(seed), (decoder.n_samples, image.n_labels)
     offsets = shared * ndtri(_label_uniforms(key, noise.SHARED, number, *shape))
     if presence is not None:
