@@ -1,9 +1,11 @@
-"""Doctests of parts whose package is not installed are left out; tiny problems get no threads from OpenBLAS."""
+"""Leave out doctests of parts whose package is not installed; give tiny problems one thread of OpenBLAS and OpenMP."""
 
 import os
 from importlib.util import find_spec
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded: its threads slow small fits tenfold
+# Before NumPy and torch are loaded: threads that wait for each other slow small fits tenfold and networks fourfold.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 OPTIONAL = {
     **dict.fromkeys(("src/locpmap/nn", "src/locpmap/kernels/torch", "paper/src", "paper/tests"), "torch"),
