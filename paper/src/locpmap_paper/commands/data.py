@@ -1,4 +1,4 @@
-"""``locpmap data``: what data there is, getting it, and whether it is as published."""
+"""``locpmap data``: list, download and verify the data sets."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def verify(names: Names = None, folder: Folder = None, as_json: AsJson = False) 
 
 
 def fetch_with_bar(name: str, folder: Path | None, offline: bool | None, *, hidden: bool) -> list[Path]:
-    """The files of a data set, downloaded where they are missing, with a progress bar."""
+    """Return the files of a data set; download missing ones and show a progress bar."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -99,7 +99,7 @@ def fetch_with_bar(name: str, folder: Path | None, offline: bool | None, *, hidd
 
 
 def _summary(checks: list[Check]) -> str:
-    """One word for all files."""
+    """Return one word for the state of all files."""
     states = {check.state for check in checks}
     return next(state for state in ("altered", "missing", "ok") if state in states)
 

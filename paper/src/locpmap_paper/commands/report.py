@@ -1,4 +1,4 @@
-"""``locpmap report``: the record of a run, for people."""
+"""``locpmap report``: write the report of recorded runs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ def report(
     folders: Annotated[list[Path], typer.Argument(metavar="FOLDER..", help="Folders that `locpmap reproduce` wrote.")],
     markdown: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write one page of markdown on all of them instead, figures beside it."),
+        typer.Option(metavar="FILE", help="Write one markdown page about all runs instead, figures beside it."),
     ] = None,
 ) -> None:
-    """Write report.html and figures into the folder of each run, from the numbers recorded there."""
+    """Write report.html and its figures into the folder of each recorded run."""
     from locpmap_paper.report import write_markdown, write_report
 
     if markdown is not None:

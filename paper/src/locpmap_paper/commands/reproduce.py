@@ -21,16 +21,16 @@ FOR_DECODERS = timedelta(days=7)  # while the first of several processes decodes
 
 
 def reproduce(
-    experiment: Annotated[str, typer.Argument(metavar="digits|mnist|caltech|stanford", help="The experiment.")],
+    experiment: Annotated[str, typer.Argument(metavar="digits|mnist|caltech|stanford", help="Name of the experiment.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where everything goes; out/NAME by default.")
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Output folder; out/NAME by default.")
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, max=MAX_SEEDS, help="How many seeds; 3 by default, 1 for digits.")
+        int | None, typer.Option(min=1, max=MAX_SEEDS, help="Number of seeds; 3 by default, 1 for digits.")
     ] = None,
     fast: Annotated[bool, typer.Option("--fast", help="A smoke run: few images and samples, in a minute.")] = False,
     train: Annotated[
-        bool, typer.Option("--train", help="Train the networks of digits, too; by default they come along.")
+        bool, typer.Option("--train", help="Train the networks of digits; by default their weights are bundled.")
     ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda, for networks and decoders.")] = "auto",
     data: Annotated[
@@ -56,10 +56,10 @@ def reproduce(
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html and the figures.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Learn, decode by every decoder, and write result.json, pictures.npz and report.html.
+    """Run one of the paper's experiments; write result.json, pictures.npz and report.html.
 
-    Stop it at any time: the same command goes on where it was.  Under ``torchrun --nproc-per-node N -m locpmap
-    reproduce ..`` N processes train the networks that learn together with a CRF; the first one does all else.
+    A run can be stopped at any time; the same command resumes it.  Under ``torchrun --nproc-per-node N -m locpmap
+    reproduce ..`` N processes train the networks that learn together with a CRF; the first does everything else.
     """
     from locpmap.learning import joined_processes
     from locpmap_paper.experiments import run
@@ -112,7 +112,7 @@ def reproduce(
 
 
 def _levels(experiment: str, levels: list[str] | None, unary: str | None) -> list[str] | None:
-    """For scenes the kinds of unaries are the levels."""
+    """Return the levels; for scenes they are the kinds of unaries."""
     if unary is None:
         return levels
     if experiment != "stanford" or levels:
@@ -125,7 +125,7 @@ def _levels(experiment: str, levels: list[str] | None, unary: str | None) -> lis
 
 
 class RunBars:
-    """Two bars on a terminal's standard error, all stages and the one under way; elsewhere a line for every model."""
+    """Show progress on standard error: two bars on a terminal (all stages, current stage), else one line per model."""
 
     def __init__(self, *, hidden: bool) -> None:
         from rich.console import Console
@@ -149,7 +149,7 @@ class RunBars:
         self._bars.stop()
 
     def stage(self, done: int, total: int, title: str) -> None:
-        """A stage begins."""
+        """Begin a stage."""
         model = title.partition(":")[0]
         if self._plain is not None and model != self._title:  # no bars there: a line for every model
             self._plain.print(f"{done}/{total} {model}", highlight=False)
@@ -158,12 +158,12 @@ class RunBars:
         self._bars.reset(self._now, description=title, total=None)
 
     def step(self, done: int, total: int) -> None:
-        """How far it is."""
+        """Show how far the stage is."""
         self._bars.update(self._now, completed=done, total=total)
 
 
 def best_decoders(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """Per level and model the ranked decoders with the highest mean IoU, averaged over seeds, the best first."""
+    """Return the ranked decoders with the highest mean IoU over seeds, per level and model, best first."""
     from locpmap_paper.report.record import RANKED
 
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
