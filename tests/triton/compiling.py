@@ -11,17 +11,21 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
-from tests.triton import test_operators
+from tests import test_likelihood_kernels as likelihoods
+from tests.triton.placing import place, place_model
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import CompiledKernel
 from triton.runtime import driver
 
+from locpmap.graphs.blocks import plan_blocks
+from locpmap.inference.trees import spanning_forests
+from locpmap.kernels import Backend
+from locpmap.kernels.observations import Observations
 from locpmap.kernels.perturbation import PLAIN, RANDOM, Perturbation
-from locpmap.kernels.triton import climb_lines, operators
-from locpmap.kernels.triton.climb_potts import climb_potts
-
-SHAPE = (climb_lines.LONG + 1, 3)  # a column is worked through in parts
+from locpmap.kernels.reference.messages import UNVISITED
+from locpmap.potentials import Potentials
 
 
 class NoGPU:
@@ -38,32 +42,80 @@ def main() -> int:
     CompiledKernel._init_handles = lambda kernel: None
     CompiledKernel.launch_metadata = lambda kernel, *given: None
     CompiledKernel.run = property(lambda kernel: lambda *given: None)
-    failed = 0
-    for name, kernel, given in (*every_operation(), *common()):
+    kernels, failed = Backend("triton"), 0
+    for name, given in (*decoding(), *common(), *learning()):
         try:
-            kernel(*given)
+            getattr(kernels, name)(*given)
         except Exception as error:
             failed += 1
             sys.stderr.write(f"{name}: {''.join(traceback.format_exception(error))[-2000:]}\n")
     return failed
 
 
-def every_operation() -> Iterator[tuple[str, Any, Any]]:
-    """Each once, for a small model in double precision."""
-    for name, given in test_operators.calls().items():
-        yield name, operators._kernel(name), given
+def decoding() -> Iterator[tuple[str, Any]]:
+    """Call each operation once, for a small model in double precision."""
+    rng = np.random.default_rng(0)
+    grid = Potentials.grid(rng.normal(size=(1, 2, 2, 3)), rng.normal(size=(3, 3)))
+    model = place_model(grid)
+    right, down = (place(rng.random(shape)) for shape in ((1, 2, 1), (1, 1, 2)))
+    labels, given = torch.zeros(1, 4, 2, dtype=torch.uint8), torch.zeros(1, 4, dtype=torch.uint8)
+    terms, zeros = (torch.zeros(*shape, dtype=torch.float64) for shape in ((1, 4), (1, 4, 3)))
+    marks = torch.full((1, 4), UNVISITED, dtype=torch.uint8)
+    beliefs, messages = zeros + 1 / 3, torch.full((1, 8, 3), 0.5, dtype=torch.float64)
+    couplings = torch.ones(1, 1, 1, 2, dtype=torch.float64)  # where labels differ, and where they agree
+    nowhere, everywhere = torch.tensor([False]), torch.tensor([True])
+    forests, rho = spanning_forests(grid.model, 1)
+    orders, parents = (place(np.stack(arrays)) for arrays in zip(*forests, strict=True))
+    whole, noise = (0, 1, 0, 4), Perturbation(PLAIN, 1.0, 3, 4)
+    kept = torch.zeros(2, 1, 4, dtype=torch.int16)
+    limits = (True, 0.0, 0.0, *whole, 2, grid.model.class_ptr, (2, 2, 0))
+    potts = place_model(Potentials.grid(grid.unary.reshape(1, 2, 2, 3), 1.0))
+    climb = (noise, RANDOM, given.long(), 2, 0, 0, 1, 0, labels)
+    start = (RANDOM, given, 0, 0, 2, 2, labels)
+    yield "bethe_edges", (model, messages, beliefs.log(), terms, *whole)
+    yield "climb_blocks", (model, plan_blocks((1, 2), grid.structure, 3), *climb)
+    yield "climb_blocks", (model, plan_blocks("rows", grid.structure, 3), *climb)
+    yield "climb_lines", (model.unary, right, down, True, "rows", noise, 0, 0, *start)
+    yield "climb_potts", (model.unary, right, down, 1.0, 3, 4, 0, 0, *start)
+    yield "climb_sites", (model, *climb)
+    yield "conditionals", (model, labels, zeros, 0, 0, 4)
+    yield "decode_messages", (model, model.order, messages, given.short(), 0, 1)
+    yield "forest_log_partitions", (model, messages, place(rho), orders, parents, terms[:, :1].clone(), 0, 1, 0, 1)
+    yield "gibbs", (model, given.short(), zeros.int(), 1, 1.0, 3, 4, 0, 0, *whole, 2, 1.0, 0, 1, kept)
+    yield "grid_conditionals", (model.unary, right, down, labels, zeros, 0, 4)
+    yield "log_beliefs", (model, messages, None, zeros, terms, *whole)
+    yield "mean_field", (model, beliefs, marks, 1e-3, *whole)
+    yield "mean_field_bound", (model, beliefs, terms, *whole)
+    yield "pass_linear", (potts, potts.order, messages, marks, everywhere, zeros + 1, couplings, *limits[1:])
+    last = torch.zeros(1, dtype=torch.int32)
+    yield "pass_messages", (model, model.order, messages, marks, nowhere, None, *limits, 0, 0, 1, last)
+    max_product = (0.0, 9, 0.0, 3, 0, 0, 1, 0, labels.short())
+    yield "perturb_and_max_product", (model, noise, model.order, model.order, *max_product)
+    yield "score_terms", (model, given.long(), terms, *whole)
+    yield "shares", (labels, zeros, given.long())
+    yield "votes", (labels, zeros.int(), 0, 4)
 
 
-def common() -> Iterator[tuple[str, Any, Any]]:
-    """What most people run, in single precision: single sites with two labels, rows and columns with more."""
-    height, width = SHAPE
-    right, down = torch.ones(1, height, width - 1), torch.ones(1, height - 1, width)
-    labels, none = torch.zeros(1, height * width, 8, dtype=torch.uint8), torch.zeros(0, 0, dtype=torch.int64)
-    start = (RANDOM, none, 0, 0, width, 9, labels)
-    two, more = (torch.zeros(1, height * width, n_labels) for n_labels in (2, climb_lines.MANY_LABELS + 1))
-    yield "climb_potts, two labels", climb_potts, (two, right, down, 1.0, 1, 2, 0, 0, *start)
-    lines = (True, "rows+columns", Perturbation(PLAIN, 1.0, 1, 2), 0, 0)
-    yield "climb_lines in parts", climb_lines.climb_lines, (more, right, down, *lines, *start)
+def common() -> Iterator[tuple[str, Any]]:
+    """Call what most people run, in single precision: single sites with two labels, rows and columns with more."""
+    right, down = torch.ones(1, 5, 2), torch.ones(1, 4, 3)
+    labels, none = torch.zeros(1, 15, 8, dtype=torch.uint8), torch.zeros(0, 0, dtype=torch.int64)
+    start = (RANDOM, none, 0, 0, 3, 9, labels)
+    two, more = (torch.zeros(1, 15, n_labels) for n_labels in (2, 5))
+    yield "climb_potts", (two, right, down, 1.0, 1, 2, 0, 0, *start)
+    yield "climb_lines", (more, right, down, True, "rows+columns", Perturbation(PLAIN, 1.0, 1, 2), 0, 0, *start)
+
+
+def learning() -> Iterator[tuple[str, Any]]:
+    """Call the likelihoods."""
+    for name, case in (("block_likelihood", "tiles"), ("site_likelihood", "3x5")):
+        problem = likelihoods.draw((likelihoods.SITES | likelihoods.BLOCKS)[case])
+        data = Observations(*(place(array) for array in problem.data))
+        labels = place(problem.labels)
+        around = (labels, place(problem.samples)) if problem.case.blocks is None else (problem.plan, labels)
+        parts = (problem.importance, problem.weights, problem.tables)
+        sums = (np.zeros(1), np.zeros_like(problem.weights), np.zeros_like(problem.tables))
+        yield name, (data, *around, *map(place, (*parts, *sums)), 0, 1, 0, problem.n_windows)
 
 
 if __name__ == "__main__":

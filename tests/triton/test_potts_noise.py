@@ -11,7 +11,7 @@ from tests.triton.placing import place
 from locpmap.kernels.perturbation import GIVEN, PERTURBED
 from locpmap.kernels.reference import noise
 from locpmap.kernels.triton.climb_potts import climb_potts, climb_with_scores
-from locpmap.kernels.triton.potts_first import Draw
+from locpmap.kernels.triton.potts_grid import Draw
 
 KEY = (12345, 2**32 - 3)
 R = 9

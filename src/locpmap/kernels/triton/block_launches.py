@@ -40,6 +40,17 @@ class PlacedPlan(NamedTuple):
     worth: torch.Tensor  # (P, S) int32: what a step of the site's label adds to the number of a joint labelling
 
 
+class Climb(NamedTuple):
+    """The state of a climb by blocks, as kernels take it: one argument."""
+
+    labels: torch.Tensor  # (n, S, R)
+    changed: torch.Tensor  # (n, R): the last sweep that changed a sample
+    stamps: torch.Tensor  # (n, B, R): the last turn in which a block changed
+    n_sites: int
+    n_samples: int
+    n_blocks: int
+
+
 Launches = tuple[PlacedPlan, list[Run]]
 
 

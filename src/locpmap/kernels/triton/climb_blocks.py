@@ -12,12 +12,12 @@ from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.model import Model
 from locpmap.kernels.perturbation import Perturbation
 from locpmap.kernels.reference import climb_blocks as reference
-from locpmap.kernels.triton.block_launches import FOREST, JOINT, launches
+from locpmap.kernels.triton.block_launches import FOREST, JOINT, Climb, launches
 from locpmap.kernels.triton.forest_blocks import improve_forests
 from locpmap.kernels.triton.joint_blocks import improve_joint
 from locpmap.kernels.triton.perturb import begin, perturb
-from locpmap.kernels.triton.sweeping import sweep_until_still
 
+SWEEPS_PER_CHECK = 8  # sweeps are launched without waiting: a climb on an image takes 5 to 9
 ROUNDING = {torch.float64: reference.ROUNDING, torch.float32: 1e-6}
 
 
@@ -47,12 +47,16 @@ def climb_blocks(
     changed = torch.zeros((hi - lo, n_samples), dtype=torch.int32, device=noisy.device)
     stamps = torch.zeros((hi - lo, len(plan.joint), n_samples), dtype=torch.int32, device=noisy.device)
 
-    def sweep(number: int) -> None:
+    climb = Climb(labels, changed, stamps, labels.shape[1], n_samples, len(plan.joint))
+    rounding = ROUNDING[noisy.dtype]
+    for number in range(1, max_sweeps + 1):
         for turn, run in enumerate(runs, len(runs) * (number - 1) + 1):
-            result = (lo, labels, changed, number, stamps, turn, ROUNDING[noisy.dtype])
+            when = (lo, number, turn, rounding)
             if run.how == JOINT:
-                improve_joint(model, placed, run, len(runs), perturbation, first_image, first_sample, *result)
+                improve_joint(model, placed, run, len(runs), perturbation, first_image, first_sample, climb, *when)
             else:
-                improve_forests(model, placed, run, noisy, choice, message, *result)
-
-    return sweep_until_still(sweep, changed, max_sweeps)
+                improve_forests(model, placed, run, noisy, choice, message, climb, *when)
+        # Sweeps after the last that changed anything do nothing, so that asking late changes no result.
+        if number % SWEEPS_PER_CHECK == 0 and bool((changed < number).all()):
+            break
+    return changed

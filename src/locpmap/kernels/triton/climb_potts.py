@@ -19,17 +19,27 @@ import triton.language as tl
 
 from locpmap.errors import InputError
 from locpmap.kernels import perturbation
-from locpmap.kernels.triton.potts_first import Draw, Drawn, first_visit, start_words
-from locpmap.kernels.triton.potts_grid import Field, Terms, describe_sites, images_apart, lanes
+from locpmap.kernels.triton.grid_barrier import BARRIER, at_once, resident_programs, wait_for_all
+from locpmap.kernels.triton.potts_first import first_visit, start_words
+from locpmap.kernels.triton.potts_grid import (
+    Draw,
+    Drawn,
+    Field,
+    Image,
+    Sizes,
+    Terms,
+    describe_sites,
+    images_apart,
+    lanes,
+)
 from locpmap.kernels.triton.potts_visits import clear_marks, list_open, visit
-from locpmap.kernels.triton.turns import BARRIER, at_once, resident_programs, wait_for_all
 
 TILE, VISIT = 128, 128  # lanes of a tile; pairs visited at a time
 MAX_PAIRS = 2**31 - 2**20  # of a site of a colour and a sample, which are numbered in 32 bits, and some visits more
 TILES_EACH = 32  # tiles of a colour that a program has at least: smaller images have fewer programs
 
 COUNTERS = BARRIER.value + 32  # of a team: what `wait_for_all` needs, and a line of a cache
-SEARCH, QUEUE = 2, 4  # the first phases that look for pairs, and that find them in a queue
+SEARCH, QUEUE = tl.constexpr(2), tl.constexpr(4)  # the first phases that look for pairs, and that find them in a queue
 
 PERTURBED = tl.constexpr(perturbation.PERTURBED)
 
@@ -109,34 +119,29 @@ def climb_with_scores(
     wholes = torch.empty((n_teams, plan.wholes_apart), dtype=torch.int32, device=device)
     notes = torch.zeros(COUNTERS * n_teams + n_images * n_samples, dtype=torch.int32, device=device)
     row, column, full_width = window
-    field = Field(
-        right,
-        images_apart(right),
-        down,
-        images_apart(down),
-        height,
-        width,
-        plan.n_words,
-        apart // pack,
-        (row + column) % 2,
-        row * full_width + column,
-        full_width,
-    )
+    grid = (right, images_apart(right), down, images_apart(down), height, width, plan.n_words, apart // pack)
+    field = Field(*grid, (row + column) % 2, row * full_width + column, full_width)
     room = Room(scores, plan.reals_apart, wholes, plan.wholes_apart, plan.queue_apart, plan.list_apart)
+    # The number of counters is a constant of the launch: Triton compares global constants at every launch.
+    sizes = Sizes(
+        start, n_labels, 4 if n_labels <= 4 else 8 if n_labels <= 8 else 16, pack, bits, TILE, VISIT, COUNTERS
+    )
     _climb[(n_teams * plan.teams.team,)](
-        *(unary, given, room, draw, field, words, notes, plan.teams),
-        *(temperature, n_images, n_samples, max_sweeps),
-        START=start,
-        N_LABELS=n_labels,
-        ROOM=4 if n_labels <= 4 else 8 if n_labels <= 8 else 16,
-        PACK=pack,
-        BITS=bits,
-        TILE=TILE,
-        VISIT=VISIT,
-        # Triton compares every constant that it finds outside with what it was, at every launch.
-        COUNTERS=COUNTERS,
-        SEARCH=SEARCH,
-        QUEUE=QUEUE,
+        *(
+            unary,
+            given,
+            room,
+            draw,
+            field,
+            words,
+            notes,
+            plan.teams,
+            temperature,
+            n_images,
+            n_samples,
+            max_sweeps,
+            sizes,
+        ),
         **at_once(registers),
     )
     if words is not labels:
@@ -197,39 +202,35 @@ def _climb(
     n_images,
     n_samples,
     max_sweeps,
-    START: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    ROOM: tl.constexpr,
-    PACK: tl.constexpr,
-    BITS: tl.constexpr,
-    TILE: tl.constexpr,
-    VISIT: tl.constexpr,
-    COUNTERS: tl.constexpr,
-    SEARCH: tl.constexpr,
-    QUEUE: tl.constexpr,
+    SIZES: tl.constexpr,
 ):
+    N_LABELS: tl.constexpr = SIZES.n_labels
+    PACK: tl.constexpr = SIZES.pack
+    TILE: tl.constexpr = SIZES.tile
+    START: tl.constexpr = SIZES.start
     dtype: tl.constexpr = unary_ptr.dtype.element_ty
-    word_type: tl.constexpr = tl.int64 if BITS * PACK > 32 else tl.int32
+    word_type: tl.constexpr = tl.int64 if SIZES.bits * PACK > 32 else tl.int32
     words_ptr = labels_ptr.to(tl.pointer_type(word_type), bitcast=True)
     scale = tl.cast(temperature, dtype)
     team, member = tl.program_id(0) // teams.team, tl.program_id(0) % teams.team
     n_sites = field.height * field.width
     n_lanes = field.height * ((field.width + 1) // 2) * field.n_words
     items = (tl.cdiv(n_lanes, TILE) * TILE).to(tl.int64)
-    terms, drawn, queues = _rooms(room, team, n_sites, items, N_LABELS, BITS, word_type)
+    terms, drawn, queues = _rooms(room, team, n_sites, items, SIZES, word_type)
     own_list = queues + room.queue_apart + member.to(tl.int64) * room.list_apart
-    changed = notes_ptr + COUNTERS * teams.n_teams
-    arrivals = notes_ptr + COUNTERS * team
+    changed = notes_ptr + SIZES.counters * teams.n_teams
+    arrivals = notes_ptr + SIZES.counters * team
     waiting = arrivals + BARRIER  # lengths of queues, by phase modulo 3
     turn = 0
     n = team.to(tl.int64)
     while n < n_images:
         unary = unary_ptr + n * n_sites * N_LABELS
-        labels = words_ptr + n * n_sites * field.site_apart
-        single = labels_ptr + n * n_sites * field.site_apart * PACK
+        words = words_ptr + n * n_sites * field.site_apart
+        labels = labels_ptr + n * n_sites * field.site_apart * PACK
+        image = Image(terms, draw, field, words, labels, changed + n * n_samples, n_samples, n, items, scale)
         tile = member
         while tile * TILE < n_sites:
-            describe_sites(unary, terms, tile * TILE, n_sites, scale, N_LABELS, TILE)
+            describe_sites(unary, terms, tile * TILE, n_sites, scale, SIZES)
             tile += teams.team
         turn += 1
         wait_for_all(arrivals, turn, teams.team)
@@ -239,9 +240,8 @@ def _climb(
             tile = member
             while tile * TILE < n_lanes:
                 at = lanes(field, tile, 1, TILE)
-                how = (unary, given_ptr, terms, draw, field, n, at)
-                begin = start_words(*how, START, N_LABELS, PACK, BITS, word_type)
-                tl.store(labels + at.site.to(tl.int64) * field.site_apart + at.word, begin, mask=at.inside)
+                begin = start_words(unary, given_ptr, image, at, SIZES)
+                tl.store(words + at.site.to(tl.int64) * field.site_apart + at.word, begin, mask=at.inside)
                 tile += teams.team
             turn += 1
             wait_for_all(arrivals, turn, teams.team)
@@ -251,36 +251,31 @@ def _climb(
         while going:
             colour = phase % 2
             sweep = _sweep_of(phase, START)
-            kept = Drawn(
-                drawn.scores + colour * items * PACK, drawn.firsts + colour * items, drawn.ticks + colour * items
+            at_colour = (
+                drawn.scores + colour * items * PACK,
+                drawn.firsts + colour * items,
+                drawn.ticks + colour * items,
             )
+            kept = Drawn(*at_colour)
             pairs = own_list
-            first, step = 0, VISIT
+            first, step = 0, SIZES.visit
             if phase < QUEUE:
                 left, tile = 0, member
                 while tile * TILE < n_lanes:
                     if phase < SEARCH:
-                        left = first_visit(
-                            *(unary, given_ptr, terms, kept, pairs, left, draw, field, labels, changed, n_samples),
-                            *(n, tile, colour, items, scale, START, N_LABELS, ROOM, PACK, BITS, TILE),
-                        )
+                        left = first_visit(unary, given_ptr, image, kept, pairs, left, tile, colour, SIZES)
                     else:
-                        left = list_open(
-                            *(kept, field, labels, pairs, left, n, tile, colour, items, N_LABELS, PACK, BITS, TILE)
-                        )
+                        left = list_open(image, kept, pairs, left, tile, colour, SIZES)
                     tile += teams.team
                 tl.debug_barrier()  # the list was written by other threads
             else:
                 pairs = queues + colour * room.queue_apart
-                first, step = member * VISIT, teams.team * VISIT
+                first, step = member * SIZES.visit, teams.team * SIZES.visit
                 if member == 0:
                     tl.store(waiting + (phase + 2) % 3, 0)
             while first < left:
-                visit(
-                    *(terms, kept, pairs, queues + (1 - colour) * room.queue_apart, waiting + (phase + 1) % 3),
-                    *(draw, field, single, changed, n_samples, n, first, left, colour, items, sweep, scale),
-                    *(phase >= QUEUE - 1, N_LABELS, ROOM, PACK, VISIT),
-                )
+                other, waits = queues + (1 - colour) * room.queue_apart, waiting + (phase + 1) % 3
+                visit(image, kept, pairs, other, waits, first, left, colour, sweep, phase >= QUEUE - 1, SIZES)
                 first += step
             turn += 1
             wait_for_all(arrivals, turn, teams.team)
@@ -289,10 +284,10 @@ def _climb(
                 left = tl.load(waiting + phase % 3, volatile=True)
             going = ((phase % 2 == 1) | (_sweep_of(phase, START) <= max_sweeps)) & ((phase < QUEUE) | (left > 0))
         if phase >= QUEUE:  # cut short: marks are left
-            first = member * VISIT
+            first = member * SIZES.visit
             while first < left:
-                clear_marks(queues, field, single, first, left, 0, PACK, VISIT)
-                first += teams.team * VISIT
+                clear_marks(image, queues, first, left, 0, SIZES)
+                first += teams.team * SIZES.visit
         n += teams.n_teams
 
 
@@ -303,15 +298,15 @@ def _sweep_of(phase, START: tl.constexpr):
 
 
 @triton.jit
-def _rooms(room, team, n_sites, items, N_LABELS: tl.constexpr, BITS: tl.constexpr, word_type: tl.constexpr):
-    """The scratch of a team: what describes sites, what first visits leave, and the queues."""
+def _rooms(room, team, n_sites, items, SIZES: tl.constexpr, word_type: tl.constexpr):
+    """Return the scratch of a team: what describes sites, what first visits leave, and the queues."""
     reals = room.reals + team.to(tl.int64) * room.reals_apart
     wholes = room.wholes + team.to(tl.int64) * room.wholes_apart
     facts = wholes + room.wholes_apart - n_sites
     firsts = wholes.to(tl.pointer_type(word_type), bitcast=True)
-    if N_LABELS == 2:
+    if SIZES.n_labels == 2:
         return Terms(reals, reals, facts), Drawn(reals, firsts, wholes), wholes
     else:
-        ticks = wholes + 2 * items * (BITS // 8)
+        ticks = wholes + 2 * items * (SIZES.bits // 8)
         terms = Terms(reals, reals + room.reals_apart // 2, facts)
         return terms, Drawn(reals, firsts, ticks), ticks + 2 * items

@@ -1,10 +1,12 @@
 """Coloured ICM on perturbed unaries: any graph, any table; see the reference.
 
-One launch makes all sweeps.  A site of a sample is visited again only where a neighbour has changed since: a mark says
-so, which whoever changes sets.  Nothing else could change it, so the labels are those of full sweeps.
+One launch makes all sweeps.  A site of a sample is visited again only where a neighbour has changed since, which a mark
+says: whoever changes sets it.  Nothing else could change the site, so the labels are those of full sweeps.
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -12,12 +14,25 @@ import triton.language as tl
 
 from locpmap.kernels.model import Model
 from locpmap.kernels.perturbation import NONE, Perturbation
+from locpmap.kernels.triton.grid_barrier import ARRIVALS, BOUNDS, LATEST, at_once, is_still, launch_of, wait_for_all
 from locpmap.kernels.triton.local_scores import add_local_scores, load_labels, neighbours, pairs_of, sizes_of, slots_at
 from locpmap.kernels.triton.perturb import begin, perturb
-from locpmap.kernels.triton.sweeping import ARRIVALS, BOUNDS, LATEST, is_still, launch_of
-from locpmap.kernels.triton.turns import at_once, wait_for_all
 
 ITEMS = 256  # that a program takes at a time; fewer of many labels or of tables
+
+
+class Climb(NamedTuple):
+    """The state of a climb; ``scores`` has the strides that follow it."""
+
+    scores: Any  # (n, S, L, R)
+    site_stride: int
+    label_stride: int
+    sample_stride: int
+    labels: Any  # (n, S, R), as the next
+    marks: Any
+    changed: Any  # (n, R): the last sweep that changed a sample
+    n_sites: int
+    n_samples: int
 
 
 def climb_sites(
@@ -46,80 +61,39 @@ def climb_sites(
     changed = torch.zeros((hi - lo, n_samples), dtype=torch.int32, device=labels.device)
     if max_sweeps > 0:
         sizes = sizes_of(model, 4096 if model.potts else 1024, ITEMS)
-        grid, notes, n_classes = launch_of(model, hi - lo, n_samples, 0, unary.shape[1], sizes["ITEMS"])
-        where = (n_classes, max_sweeps, lo, hi, unary.shape[1], n_samples, *scores.stride()[1:])
+        grid, notes, n_classes = launch_of(model, hi - lo, n_samples, 0, unary.shape[1], sizes.items)
         marks = torch.ones(labels.shape, dtype=torch.uint8, device=labels.device)
-        arrays = (scores, labels, marks, changed, model.order, pairs_of(model), notes)
-        _climb[grid](*arrays, *where, **sizes, **at_once())
+        climb = Climb(scores, *scores.stride()[1:], labels, marks, changed, unary.shape[1], n_samples)
+        _climb[grid](climb, model.order, pairs_of(model), notes, n_classes, max_sweeps, lo, hi, sizes, **at_once())
     return changed
 
 
 @triton.jit(do_not_specialize=["n_classes", "max_sweeps", "lo", "hi"])
-def _climb(
-    scores_ptr,
-    labels_ptr,
-    marks_ptr,
-    changed_ptr,
-    order,
-    pairs,
-    notes,
-    n_classes,
-    max_sweeps,
-    lo,
-    hi,
-    n_sites,
-    n_samples,
-    site_stride,
-    label_stride,
-    sample_stride,
-    POTTS: tl.constexpr,
-    N_FEATURES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
-    ITEMS: tl.constexpr,
-):
-    """Items are samples of sites, samples fastest; ``marks`` (n, S, R)."""
+def _climb(climb, order, pairs, notes, n_classes, max_sweeps, lo, hi, SIZES: tl.constexpr):
+    """Items are samples of sites, samples fastest."""
+    ITEMS: tl.constexpr = SIZES.items
     sweep, turn, noted = 1, 0, 0
     while sweep <= max_sweeps:
         number = 0
         while number < n_classes:
             first, last = tl.load(notes + BOUNDS + number), tl.load(notes + BOUNDS + number + 1)
-            count = (last - first).to(tl.int64) * n_samples
+            count = (last - first).to(tl.int64) * climb.n_samples
             per_image = tl.cdiv(count, ITEMS)
             tile, n_tiles = tl.program_id(0).to(tl.int64), (hi - lo) * per_image
             while tile < n_tiles:
                 n, begin = tile // per_image, tile % per_image * ITEMS
                 # Sites times samples of an image may be more than 32 bits count to; from the block's first site on not.
-                lane = (begin % n_samples).to(tl.int32) + tl.arange(0, ITEMS)
-                r = lane % n_samples
+                lane = (begin % climb.n_samples).to(tl.int32) + tl.arange(0, ITEMS)
+                r = lane % climb.n_samples
                 inside = begin + tl.arange(0, ITEMS) < count
-                position = first + begin // n_samples + lane // n_samples
+                position = first + begin // climb.n_samples + lane // climb.n_samples
                 site = tl.load(order + position, mask=inside, other=0).to(tl.int64)
-                own = (n * n_sites + site) * n_samples + r
-                mark = tl.load(marks_ptr + own, mask=inside, other=0, cache_modifier=".cg").to(tl.int32)
+                own = climb.marks + (n * climb.n_sites + site) * climb.n_samples + r
+                mark = tl.load(own, mask=inside, other=0, cache_modifier=".cg").to(tl.int32)
                 if tl.max(mark, axis=0) > 0:
                     tl.debug_barrier()  # several warps may hold the same mark: all have read it before one clears it
-                    tl.store(marks_ptr + own, tl.zeros_like(mark).to(tl.uint8), mask=mark > 0)
-                    changes = _improve(
-                        scores_ptr + n * n_sites * site_stride,
-                        labels_ptr + n * n_sites * n_samples,
-                        marks_ptr + n * n_sites * n_samples,
-                        changed_ptr + n * n_samples,
-                        pairs,
-                        lo + n,
-                        site,
-                        r,
-                        mark > 0,
-                        sweep,
-                        n_samples,
-                        site_stride,
-                        label_stride,
-                        sample_stride,
-                        POTTS,
-                        N_FEATURES,
-                        N_LABELS,
-                        LABELS,
-                    )
+                    tl.store(own, tl.zeros_like(mark).to(tl.uint8), mask=mark > 0)
+                    changes = _improve(climb, pairs, n, lo + n, site, r, mark > 0, sweep, SIZES)
                     noted = tl.where(changes > 0, sweep, noted)
                 tile += tl.num_programs(0)
             if noted == sweep:
@@ -131,65 +105,36 @@ def _climb(
 
 
 @triton.jit
-def _improve(
-    scores_ptr,
-    labels_ptr,
-    marks_ptr,
-    changed_ptr,
-    pairs,
-    image,
-    site,
-    r,
-    inside,
-    sweep,
-    n_samples,
-    site_stride,
-    label_stride,
-    sample_stride,
-    POTTS: tl.constexpr,
-    N_FEATURES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
-):
-    """Give items of an image, samples ``r`` of sites, their best labels; pointers are to the image's.
+def _improve(climb, pairs, n, image, site, r, inside, sweep, SIZES: tl.constexpr):
+    """Give samples ``r`` of sites of the n-th image their best labels and mark the neighbours of those that change.
 
-    Returns whether any changed; their neighbours are marked.
+    Returns whether any changed.
     """
-    label = tl.arange(0, LABELS)[:, None]
-    place = scores_ptr + site * site_stride + r * sample_stride
-    scores = load_labels(place, label_stride, inside, N_LABELS, LABELS)
-    own = labels_ptr + site * n_samples + r
+    label = tl.arange(0, SIZES.labels)[:, None]
+    labels, marks = climb.labels + n * climb.n_sites * climb.n_samples, climb.marks
+    marks += n * climb.n_sites * climb.n_samples
+    place = climb.scores + n * climb.n_sites * climb.site_stride + site * climb.site_stride + r * climb.sample_stride
+    scores = load_labels(place, climb.label_stride, inside, SIZES)
+    own = labels + site * climb.n_samples + r
     mine = tl.load(own, mask=inside, other=0).to(tl.int32)
-    scores = add_local_scores(
-        scores,
-        labels_ptr + r,
-        n_samples,
-        pairs,
-        image,
-        site,
-        inside,
-        POTTS,
-        N_FEATURES,
-        N_LABELS,
-        LABELS,
-        AXIS=0,
-        FRESH=True,
-    )
+    around = labels + r
+    scores = add_local_scores(scores, around, climb.n_samples, pairs, image, site, inside, SIZES, AXIS=0, FRESH=True)
     top = tl.max(scores, axis=0)
-    best = tl.min(tl.where(scores == top[None, :], label, LABELS), axis=0)
+    best = tl.min(tl.where(scores == top[None, :], label, SIZES.labels), axis=0)
     kept = tl.max(tl.where(label == mine[None, :], scores, float("-inf")), axis=0)
     better = inside & (top > kept)
     changes = tl.max(better.to(tl.int32), axis=0)
     if changes > 0:
-        tl.store(own, best.to(labels_ptr.dtype.element_ty), mask=better)
-        # Where another program has noted the sweep already there is no need to: all would write there.
-        latest = tl.load(changed_ptr + r, mask=better, other=sweep, cache_modifier=".cg")
-        tl.store(changed_ptr + r, tl.zeros_like(latest) + sweep, mask=latest < sweep)
+        tl.store(own, best.to(labels.dtype.element_ty), mask=better)
+        # Programs write only where none has noted the sweep yet: else all would write there.
+        changed = climb.changed + n * climb.n_samples + r
+        latest = tl.load(changed, mask=better, other=sweep, cache_modifier=".cg")
+        tl.store(changed, tl.zeros_like(latest) + sweep, mask=latest < sweep)
         begin, degree = neighbours(pairs, site, better)
         step, most = 0, tl.max(degree, axis=0)
         while step < most:
             there, slot = slots_at(begin, degree, step)
-            theirs = tl.load(pairs.neighbour + slot).to(tl.int64) * n_samples + r
-            tl.store(marks_ptr + theirs, tl.full(theirs.shape, 1, tl.uint8), mask=there)
+            theirs = tl.load(pairs.neighbour + slot).to(tl.int64) * climb.n_samples + r
+            tl.store(marks + theirs, tl.full(theirs.shape, 1, tl.uint8), mask=there)
             step += 1
     return changes

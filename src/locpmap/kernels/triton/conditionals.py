@@ -9,7 +9,9 @@ import triton.language as tl
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference import conditionals as reference
 from locpmap.kernels.triton.local_scores import add_local_scores, pairs_of, sizes_of
+from locpmap.kernels.triton.potts_grid import Field, Lanes, images_apart, loads_around, support, weights
 
+SITES = 128  # of a program on grids
 UNIT = tl.constexpr(reference.UNIT)
 
 
@@ -20,55 +22,102 @@ def conditionals(model: Model, labels: torch.Tensor, sums: torch.Tensor, lo: int
     """
     n_images, n_sites, n_samples = labels.shape
     sizes = sizes_of(model)
-    grid = (n_images * triton.cdiv(stop - begin, sizes["ITEMS"]),)
+    grid = (n_images * triton.cdiv(stop - begin, sizes.items),)
     where = (lo, begin, stop, n_sites, n_samples, labels.stride(0), labels.stride(1))
-    _conditionals[grid](model.unary, labels, sums, pairs_of(model), *where, **sizes)
+    _conditionals[grid](model.unary, labels, sums, pairs_of(model), *where, sizes)
+
+
+def grid_conditionals(
+    unary: torch.Tensor,
+    right: torch.Tensor,
+    down: torch.Tensor,
+    labels: torch.Tensor,
+    sums: torch.Tensor,
+    begin: int,
+    stop: int,
+) -> None:
+    """Add the same on a 4-connected grid with Potts weights, without lists of edges; unary (n, S, L).
+
+    Potts weights are (1|n, H, W-1) to the right and (1|n, H-1, W) down.  A lane holds all labels of a site: 32 at most.
+    """
+    (n_images, _, n_labels), n_samples = unary.shape, labels.shape[2]
+    height, width = right.shape[1], down.shape[2]
+    apart = labels.stride(1)
+    field = Field(right, images_apart(right), down, images_apart(down), height, width, 1, apart, 0, 0, width)
+    grid = (n_images * -(-(stop - begin) // SITES),)
+    _grid_conditionals[grid](unary, field, labels, sums, begin, stop, n_samples, labels.stride(0), n_labels, SITES)
 
 
 @triton.jit(do_not_specialize=["lo", "begin", "stop"])
 def _conditionals(
-    unary_ptr,
-    labels_ptr,
-    sums_ptr,
-    pairs,
-    lo,
-    begin,
-    stop,
-    n_sites,
-    n_samples,
-    image_apart,
-    site_apart,
-    POTTS: tl.constexpr,
-    N_FEATURES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
-    ITEMS: tl.constexpr,
+    unary, labels, sums, pairs, lo, begin, stop, n_sites, n_samples, image_apart, site_apart, SIZES: tl.constexpr
 ):
     """A block of sites; the samples of a site lie side by side, so that one after another comes from the cache."""
+    ITEMS: tl.constexpr = SIZES.items
+    LABELS: tl.constexpr = SIZES.labels
     per_image = (stop - begin + ITEMS - 1) // ITEMS
     n = (tl.program_id(0) // per_image).to(tl.int64)
     site = (begin + (tl.program_id(0) % per_image) * ITEMS + tl.arange(0, ITEMS)).to(tl.int64)
     inside = site < stop
     label = tl.arange(0, LABELS)[None, :]
-    held = inside[:, None] & (label < N_LABELS)
+    held = inside[:, None] & (label < SIZES.n_labels)
     image = lo + n
-    own = n * n_sites + site
-    unary = tl.load(unary_ptr + (image * n_sites + site)[:, None] * N_LABELS + label, mask=held, other=float("-inf"))
+    row = unary + (image * n_sites + site)[:, None] * SIZES.n_labels + label
+    own = tl.load(row, mask=held, other=float("-inf"))
     total = tl.zeros([ITEMS, LABELS], tl.int64)
     r = 0
     while r < n_samples:
-        around = labels_ptr + n * image_apart + r
-        scores = add_local_scores(
-            unary, around, site_apart, pairs, image, site, inside, POTTS, N_FEATURES, N_LABELS, LABELS
-        )
+        around = labels + n * image_apart + r
+        scores = add_local_scores(own, around, site_apart, pairs, image, site, inside, SIZES, AXIS=1, FRESH=False)
         top = tl.max(scores, axis=1)
         # Where hard pairs leave a site no label, the sample's own has to do.
         stuck = top == float("-inf")
         mine = tl.load(around + site * site_apart, mask=inside, other=0).to(tl.int32)
-        weights = tl.exp(scores - tl.where(stuck, 0.0, top)[:, None])
-        weights = tl.where(stuck[:, None] & (label == mine[:, None]), 1.0, weights)
-        p = (weights / tl.sum(weights, axis=1)[:, None]).to(tl.float64)
+        mass = tl.exp(scores - tl.where(stuck, 0.0, top)[:, None])
+        mass = tl.where(stuck[:, None] & (label == mine[:, None]), 1.0, mass)
+        p = (mass / tl.sum(mass, axis=1)[:, None]).to(tl.float64)
         total += (p * UNIT + 0.5).to(tl.int64)
         r += 1
-    place = sums_ptr + own[:, None] * N_LABELS + label
+    place = sums + (n * n_sites + site)[:, None] * SIZES.n_labels + label
     tl.store(place, tl.load(place, mask=held, other=0) + total, mask=held)
+
+
+@triton.jit(do_not_specialize=["begin", "stop", "n_samples"])
+def _grid_conditionals(
+    unary_ptr, field, labels, sums, begin, stop, n_samples, image_apart, N_LABELS: tl.constexpr, SITES: tl.constexpr
+):
+    dtype: tl.constexpr = unary_ptr.dtype.element_ty
+    per_image = (stop - begin + SITES - 1) // SITES
+    n = (tl.program_id(0) // per_image).to(tl.int64)
+    site = begin + (tl.program_id(0) % per_image) * SITES + tl.arange(0, SITES)
+    row = site // field.width
+    at = Lanes(site < stop, site, row, site - row * field.width, site, site)
+    weight = weights(field, n, at, dtype)
+    own = (n * field.height * field.width + site) * N_LABELS
+    unary, total = (), ()
+    for k in tl.static_range(N_LABELS):
+        unary += (tl.load(unary_ptr + own + k, mask=at.inside, other=0.0),)
+        total += (tl.zeros([SITES], tl.int64),)
+    across, along = field.site_apart, field.width * field.site_apart
+    y = labels + n * image_apart + site.to(tl.int64) * across
+    r = 0
+    while r < n_samples:
+        near = loads_around(field, y + r, at, across, along, "")
+        scores = ()
+        top = tl.full([SITES], float("-inf"), dtype)
+        for k in tl.static_range(N_LABELS):
+            scores += (unary[k] + support(k, near, weight),)
+            top = tl.maximum(top, scores[k])
+        shares = ()
+        mass = tl.zeros([SITES], dtype)
+        for k in tl.static_range(N_LABELS):
+            shares += (tl.exp(scores[k] - top),)
+            mass += shares[k]
+        more = ()
+        for k in tl.static_range(N_LABELS):
+            more += (total[k] + ((shares[k] / mass).to(tl.float64) * UNIT + 0.5).to(tl.int64),)
+        total = more
+        r += 1
+    for k in tl.static_range(N_LABELS):
+        place = sums + own + k
+        tl.store(place, tl.load(place, mask=at.inside, other=0) + total[k], mask=at.inside)

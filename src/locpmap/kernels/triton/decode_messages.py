@@ -14,7 +14,8 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels.model import Model
-from locpmap.kernels.triton.messages import lanes, rows, slots_of, steps, table_row
+from locpmap.kernels.triton.local_scores import pairs_of
+from locpmap.kernels.triton.messages import lists_of, rows, slots_of, table_row, tile_of
 
 _WARPS = 16  # with 16 lanes a thread: large blocks make few rounds
 
@@ -24,126 +25,72 @@ def decode_messages(model: Model, order: Any, messages: Any, labels: Any, lo: in
 
     Beyond the reference: image n has the pairwise terms of n // ``copies``.
     """
-    n_sites, n_labels = model.unary.shape[1:]
     labels[lo:hi] = -1
-    rank = torch.full((n_sites,), len(order), dtype=torch.int32, device=order.device)
+    rank = torch.full(labels.shape[1:], len(order), dtype=torch.int32, device=order.device)
     rank[order.long()] = torch.arange(len(order), dtype=torch.int32, device=order.device)
-    _walk[(hi - lo,)](
-        model.unary,
-        model.features,
-        model.tables,
-        model.indptr,
-        model.neighbour,
-        model.edge,
-        model.end,
-        order,
-        rank,
-        messages,
-        labels,
-        n_sites,
-        messages.shape[1],
-        *steps(model.features),
-        *steps(model.tables),
-        copies,
-        lo,
-        len(order),
-        POTTS=bool(model.potts),
-        N_FEATURES=model.features.shape[2],
-        **lanes(n_labels, 4 * _WARPS),
-        num_warps=_WARPS,
-    )
+    arrays = (model.unary, pairs_of(model), order, rank, messages, labels)
+    sizes = (labels.shape[1], messages.shape[1], copies, lo, len(order))
+    _walk[(hi - lo,)](*arrays, *sizes, tile_of(model, 4 * _WARPS), num_warps=_WARPS)
 
 
 @triton.jit(do_not_specialize=["lo", "stop"])
-def _walk(
-    unary,
-    features,
-    tables,
-    indptr,
-    neighbour,
-    edge,
-    end,
-    order,
-    rank,
-    messages,
-    labels,
-    n_sites,
-    n_slots,
-    feature_image,
-    feature_edge,
-    table_image,
-    table_edge,
-    copies,
-    lo,
-    stop,
-    POTTS: tl.constexpr,
-    N_FEATURES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
-    DEGREES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+def _walk(unary, pairs, order, rank, messages, labels, n_sites, n_slots, copies, lo, stop, TILE: tl.constexpr):
     """All positions of one image; ``rank`` (S,) is each site's position."""
     image = (lo + tl.program_id(0)).to(tl.int64)
-    unary += image * n_sites * N_LABELS
-    messages += image * n_slots * N_LABELS
+    unary += image * n_sites * TILE.n_labels
+    messages += image * n_slots * TILE.n_labels
     labels += image * n_sites
-    features += image // copies * feature_image
-    tables += image // copies * table_image
-    label = tl.arange(0, LABELS)[None, None, :]
+    features = pairs.features + image // copies * pairs.feature_image
+    tables = pairs.tables + image // copies * pairs.table_image
+    label = tl.arange(0, TILE.labels)[None, None, :]
     next_position = 0
     while next_position < stop:
-        position = next_position + tl.arange(0, BLOCK)
-        waiting = position < stop
-        site = tl.load(order + position, mask=waiting, other=0).to(tl.int64)
-        start = tl.load(indptr + site, mask=waiting, other=0)
-        degree = (tl.load(indptr + site + 1, mask=waiting, other=0) - start).to(tl.int32)
+        position = next_position + tl.arange(0, TILE.block)
+        site, waiting, start, degree = lists_of(pairs, order, position, stop)
         widest = tl.max(degree, axis=0)
-        own = rows(unary, site[:, None], waiting[:, None], -float("inf"), N_LABELS, LABELS)
-        around = (neighbour, edge, rank, messages, position)
-        slot, other_end, between, earlier, said = _around(around, start, degree, 0, N_LABELS, LABELS, DEGREES)
+        own = rows(unary, site[:, None], waiting[:, None], -float("inf"), TILE)
+        slot, other_end, edge, earlier, said = _around(pairs, rank, messages, position, start, degree, 0, TILE)
         left = tl.sum(waiting.to(tl.int32))
         while left > 0:
             ready = waiting
             scores = own
             first = 0
             while first < widest:
-                if widest > DEGREES:
-                    slot, other_end, between, earlier, said = _around(
-                        around, start, degree, first, N_LABELS, LABELS, DEGREES
+                if widest > TILE.degrees:
+                    slot, other_end, edge, earlier, said = _around(
+                        pairs, rank, messages, position, start, degree, first, TILE
                     )
                 theirs = tl.load(labels + other_end, mask=earlier & waiting[:, None], other=0).to(tl.int32)
                 ready &= tl.min(theirs, axis=1) >= 0
                 theirs = tl.maximum(theirs, 0)[:, :, None]
-                weights = features + between * feature_edge
-                if POTTS:
+                weights = features + edge * pairs.feature_edge
+                if TILE.potts:
                     weight = tl.load(weights, mask=earlier, other=0.0)[:, :, None]
                     actual = tl.where(label == theirs, weight, 0.0)
                 else:
-                    turned = 1 - tl.load(end + slot, mask=earlier, other=0).to(tl.int32)
-                    table = tables + between * table_edge
-                    actual = table_row(weights, table, turned, earlier, theirs, N_FEATURES, N_LABELS, LABELS)
+                    turned = 1 - tl.load(pairs.end + slot, mask=earlier, other=0).to(tl.int32)
+                    table = tables + edge * pairs.table_edge
+                    actual = table_row(weights, table, turned, earlier, theirs, TILE)
                 scores += tl.sum(tl.where(earlier[:, :, None], actual, said), axis=1, keep_dims=True)
-                first += DEGREES
+                first += TILE.degrees
             top = tl.max(scores, axis=2, keep_dims=True)
             scores = tl.where(top == -float("inf"), own, scores)
             top = tl.max(scores, axis=2, keep_dims=True)
-            best = tl.min(tl.where(scores == top, label, LABELS), axis=2)
+            best = tl.min(tl.where(scores == top, label, TILE.labels), axis=2)
             tl.debug_barrier()  # threads may hold copies of a lane: all have read before any writes
             tl.store(labels + site[:, None], best, mask=ready[:, None])
             tl.debug_barrier()
             waiting &= ~ready
             left = tl.sum(waiting.to(tl.int32))
-        next_position += BLOCK
+        next_position += TILE.block
 
 
 @triton.jit
-def _around(around, start, degree, first, N_LABELS: tl.constexpr, LABELS: tl.constexpr, DEGREES: tl.constexpr):
-    """Slots ``first..``, the sites and edges there, which of them come earlier, and what the others say."""
-    neighbour, edge, rank, messages, position = around
-    slot, real = slots_of(start, degree, first, DEGREES)
-    other_end = tl.load(neighbour + slot, mask=real, other=0)
-    between = tl.load(edge + slot, mask=real, other=0).to(tl.int64)
+def _around(pairs, rank, messages, position, start, degree, first, TILE: tl.constexpr):
+    """Return slots ``first..``, the sites and edges there, which of them come earlier, and what the others say."""
+    slot, real = slots_of(start, degree, first, TILE)
+    other_end = tl.load(pairs.neighbour + slot, mask=real, other=0)
+    edge = tl.load(pairs.edge + slot, mask=real, other=0).to(tl.int64)
     earlier = real & (tl.load(rank + other_end, mask=real, other=0) < position[:, None])
-    said = rows(messages, slot, real & ~earlier, 0.0, N_LABELS, LABELS)
-    return slot, other_end, between, earlier, said
+    said = rows(messages, slot, real & ~earlier, 0.0, TILE)
+    return slot, other_end, edge, earlier, said

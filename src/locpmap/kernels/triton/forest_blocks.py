@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels.model import Model
-from locpmap.kernels.triton.block_launches import CHAIN, PlacedPlan, Run
-from locpmap.kernels.triton.local_scores import pairs_of
+from locpmap.kernels.triton.block_launches import CHAIN, Climb, PlacedPlan, Run
+from locpmap.kernels.triton.local_scores import pairs_of, sizes_of
 from locpmap.kernels.triton.pair_scores import improves, pair_scores
 
 
@@ -24,71 +24,56 @@ def improve_forests(
     noisy: torch.Tensor,
     choice: torch.Tensor,
     message: torch.Tensor,
+    climb: Climb,
     lo: int,
-    labels: torch.Tensor,
-    changed: torch.Tensor,
     sweep: int,
-    stamps: torch.Tensor,
     turn: int,
     rounding: float,
 ) -> None:
     """Give the blocks of a run their best labels.
 
-    Notes the sweep in ``changed`` (n, R) and the turn in ``stamps`` (n, B, R) where that changed any.  Images are
-    numbers ``lo ..`` of the model.  ``choice`` and, unless blocks are chains, ``message`` are scratch of the shape of
+    Notes the sweep and the turn where that changed any.  Images are numbers ``lo ..`` of the model.  ``choice`` and,
+    unless blocks are chains, ``message`` are scratch of the shape of
     ``noisy``, (n, S, L, R).
     """
-    n_images, n_sites, n_labels, n_samples = noisy.shape
-    n_blocks, lanes = run.stop - run.begin, triton.next_power_of_2(n_labels)
-    samples = min(triton.next_power_of_2(n_samples), 32, max(512 // lanes, 1))
+    n_images, n_samples, n_blocks, sizes = len(noisy), climb.n_samples, run.stop - run.begin, sizes_of(model)
+    samples = min(triton.next_power_of_2(n_samples), 32, max(512 // sizes.labels, 1))
     _improve_forests[(n_images * n_blocks * triton.cdiv(n_samples, samples),)](
-        *(plan, pairs_of(model), noisy, choice, message, labels, changed, stamps, sweep, turn, lo, run.begin, n_blocks),
-        *(n_sites, n_samples, stamps.shape[1]),
-        N_FEATURES=model.features.shape[2],
-        N_LABELS=n_labels,
-        POTTS=bool(model.potts),
-        IS_CHAIN=run.how == CHAIN,
-        ROUNDING=rounding,
-        LABELS=lanes,
-        SAMPLES=samples,
+        *(plan, pairs_of(model), noisy, choice, message, climb, sweep, turn, lo, run.begin, n_blocks),
+        *(run.how == CHAIN, rounding, sizes._replace(items=samples)),
         num_warps=1,
     )
 
 
-@triton.jit(do_not_specialize=["sweep", "turn", "lo", "first_block", "n_blocks", "all_blocks"])
+@triton.jit(do_not_specialize=["sweep", "turn", "lo", "first_block", "n_blocks"])
 def _improve_forests(
     plan,
     pairs,
     noisy_ptr,
     choice_ptr,
     message_ptr,
-    labels_ptr,
-    changed_ptr,
-    stamps_ptr,
+    climb,
     sweep,
     turn,
     lo,
     first_block,
     n_blocks,
-    n_sites,
-    n_samples,
-    all_blocks,
-    N_FEATURES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    POTTS: tl.constexpr,
     IS_CHAIN: tl.constexpr,
     ROUNDING: tl.constexpr,
-    LABELS: tl.constexpr,
-    SAMPLES: tl.constexpr,
+    SIZES: tl.constexpr,
 ):
+    N_LABELS: tl.constexpr = SIZES.n_labels
+    LABELS: tl.constexpr = SIZES.labels
+    SAMPLES: tl.constexpr = SIZES.items
+    n_sites, n_samples = climb.n_sites, climb.n_samples
     n_chunks = tl.cdiv(n_samples, SAMPLES)
     item = tl.program_id(0) // n_chunks
     r = (tl.program_id(0) % n_chunks) * SAMPLES + tl.arange(0, SAMPLES)[None, :]
     b = tl.load(plan.order + first_block + item % n_blocks)
     n = (item // n_blocks).to(tl.int64)
     real = r < n_samples
-    changed_ptr += n * n_samples + r
-    labels_ptr += n * n_sites * n_samples + r
+    changed_ptr = climb.changed + n * n_samples + r
+    labels_ptr = climb.labels + n * n_sites * n_samples + r
     # A sample that no block changed in the last sweep has ended.
     if tl.max(tl.load(changed_ptr, mask=real, other=-1)) >= sweep - 1:
         dtype: tl.constexpr = noisy_ptr.dtype.element_ty
@@ -112,7 +97,7 @@ def _improve_forests(
                 near = tl.load(pairs.neighbour + slot).to(tl.int64)
                 if tl.load(home + near) != b:
                     label = tl.load(labels_ptr + near * n_samples, mask=real, other=0).to(tl.int32)
-                    belief += pair_scores(pairs, lo + n, slot, k, label, there, N_FEATURES, N_LABELS, POTTS)
+                    belief += pair_scores(pairs, lo + n, slot, k, label, there, SIZES)
                 elif not IS_CHAIN:
                     below = message_ptr + first + (near * N_LABELS + k) * n_samples
                     belief += tl.load(below, mask=there & (slot != upward), other=0.0)
@@ -121,8 +106,8 @@ def _improve_forests(
                 belief += carry
             # The message to the parent; a root sends it along no edge, which scores 0.
             top, crest = tl.max(belief, axis=0, return_indices=True, keep_dims=True)
-            if POTTS:
-                weight = pair_scores(pairs, lo + n, upward, 0, 0, real, N_FEATURES, N_LABELS, POTTS)
+            if SIZES.potts:
+                weight = pair_scores(pairs, lo + n, upward, 0, 0, real, SIZES)
                 # Beside the parent's own label only the best one can win, or the second where that is the parent's.
                 rest = tl.where(k == crest, float("-inf"), belief)
                 second, runner = tl.max(rest, axis=0, return_indices=True, keep_dims=True)
@@ -135,7 +120,7 @@ def _improve_forests(
                 picked = tl.zeros([LABELS, SAMPLES], tl.int32)
                 for a in range(N_LABELS):
                     trial = tl.max(tl.where(k == a, belief, float("-inf")), axis=0, keep_dims=True)
-                    trial += pair_scores(pairs, lo + n, upward, a, k, k < N_LABELS, N_FEATURES, N_LABELS, POTTS)
+                    trial += pair_scores(pairs, lo + n, upward, a, k, k < N_LABELS, SIZES)
                     picked = tl.where(trial > sent, a, picked)
                     sent = tl.maximum(sent, trial)
             tl.store(choice_ptr + row, picked.to(choice_ptr.dtype.element_ty), mask=there)
@@ -143,7 +128,7 @@ def _improve_forests(
             above = tl.load(labels_ptr + site_above * n_samples, mask=real, other=0).to(tl.int32)
             best = tl.max(tl.where(k == above, sent, float("-inf")), axis=0, keep_dims=True)
             now = tl.max(tl.where(k == here, belief, float("-inf")), axis=0, keep_dims=True)
-            now += pair_scores(pairs, lo + n, upward, here, above, real, N_FEATURES, N_LABELS, POTTS)
+            now += pair_scores(pairs, lo + n, upward, here, above, real, SIZES)
             better = better | improves(best, now, ROUNDING).to(tl.int32)
             possible = possible & ((upward >= 0) | (top > float("-inf"))).to(tl.int32)
             peak = tl.max(sent, axis=0, keep_dims=True)
@@ -169,5 +154,5 @@ def _improve_forests(
                     tl.debug_barrier()
                 t += 1
             tl.store(changed_ptr, tl.zeros([1, SAMPLES], tl.int32) + sweep, mask=changes)
-            stamp = stamps_ptr + (n * all_blocks + b) * n_samples + r
+            stamp = climb.stamps + (n * climb.n_blocks + b) * n_samples + r
             tl.store(stamp, tl.zeros([1, SAMPLES], tl.int32) + turn, mask=changes)

@@ -14,7 +14,7 @@ import triton.language as tl
 
 from locpmap.kernels.model import Model
 from locpmap.kernels.triton.local_scores import pairs_of
-from locpmap.kernels.triton.messages import belief, cavity, lanes, log_sum, rows, send_potts, send_table, slots_of
+from locpmap.kernels.triton.messages import belief, cavity, lists_of, log_sum, rows, send, slots_of, tile_of
 
 _WARPS = 8  # with 16 lanes a thread: most levels fit into one tile
 
@@ -35,33 +35,14 @@ def forest_log_partitions(
 
     ``orders`` (K, S) is not read: ``parents`` (K, S), the slot of each site's parent or -1 at a root, says it all.
     """
-    n_sites, n_labels = model.unary.shape[1:]
     if hi <= lo or stop <= begin:
         return
     parents = parents[begin:stop]
     order, ends = _by_depth(model, parents)
-    sent = torch.empty((hi - lo, stop - begin, n_sites, n_labels), dtype=messages.dtype, device=messages.device)
-    _ascend[(hi - lo, stop - begin)](
-        model.unary,
-        pairs_of(model),
-        model.reverse,
-        messages,
-        rho,
-        parents,
-        order,
-        ends,
-        sent,
-        values[lo:hi, begin:stop],
-        values.stride(0),
-        n_sites,
-        messages.shape[1],
-        ends.shape[1] - 1,
-        lo,
-        POTTS=bool(model.potts),
-        N_FEATURES=model.features.shape[2],
-        **lanes(n_labels, 4 * _WARPS),
-        num_warps=_WARPS,
-    )
+    sent = torch.empty((hi - lo, *parents.shape, model.unary.shape[2]), dtype=messages.dtype, device=messages.device)
+    arrays = (model.unary, pairs_of(model), messages, rho, parents, order, ends, sent, values[lo:hi, begin:stop])
+    sizes = (values.stride(0), parents.shape[1], messages.shape[1], ends.shape[1] - 1, lo)
+    _ascend[(hi - lo, stop - begin)](*arrays, *sizes, tile_of(model, 4 * _WARPS), num_warps=_WARPS)
 
 
 def _by_depth(model: Model, parents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -87,7 +68,6 @@ def _by_depth(model: Model, parents: torch.Tensor) -> tuple[torch.Tensor, torch.
 def _ascend(
     unary,
     pairs,
-    reverse,
     messages,
     rho,
     parents,
@@ -100,14 +80,11 @@ def _ascend(
     n_slots,
     n_levels,
     lo,
-    POTTS: tl.constexpr,
-    N_FEATURES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
-    DEGREES: tl.constexpr,
-    BLOCK: tl.constexpr,
+    TILE: tl.constexpr,
 ):
     """One image and one forest; ``ends`` (K, levels + 1)."""
+    N_LABELS: tl.constexpr = TILE.n_labels
+    BLOCK: tl.constexpr = TILE.block
     forest = tl.program_id(1)
     image = (lo + tl.program_id(0)).to(tl.int64)
     unary += image * n_sites * N_LABELS
@@ -116,42 +93,34 @@ def _ascend(
     parents += forest * n_sites
     order += forest * n_sites
     ends += forest * (n_levels + 1)
+    features, tables = pairs.features + image * pairs.feature_image, pairs.tables + image * pairs.table_image
     dtype = messages.dtype.element_ty
-    label = tl.arange(0, LABELS)[None, None, :]
+    label = tl.arange(0, TILE.labels)[None, None, :]
     total = tl.zeros([BLOCK, 1, 1], tl.float64)
     level = n_levels - 1
     while level >= 0:
         position, stop = tl.load(ends + level), tl.load(ends + level + 1)
         while position < stop:
-            inside = position + tl.arange(0, BLOCK) < stop
-            site = tl.load(order + position + tl.arange(0, BLOCK), mask=inside, other=0).to(tl.int64)
-            start = tl.load(pairs.indptr + site, mask=inside, other=0)
-            degree = (tl.load(pairs.indptr + site + 1, mask=inside, other=0) - start).to(tl.int32)
+            site, inside, start, degree = lists_of(pairs, order, position + tl.arange(0, BLOCK), stop)
             most = tl.max(degree, axis=0)
-            whole = rows(unary, site[:, None], inside[:, None], -float("inf"), N_LABELS, LABELS).to(dtype)
-            whole = belief(whole, messages, rho, pairs.edge, start, degree, most, N_LABELS, LABELS, DEGREES)
+            whole = rows(unary, site[:, None], inside[:, None], -float("inf"), TILE).to(dtype)
+            whole = belief(whole, messages, rho, pairs, start, degree, most, TILE)
             first = 0
             while first < most:
-                slot, real = slots_of(start, degree, first, DEGREES)
+                slot, real = slots_of(start, degree, first, TILE)
                 other_end = tl.load(pairs.neighbour + slot, mask=real, other=0)
-                back = tl.load(reverse + slot, mask=real, other=0)
+                back = tl.load(pairs.reverse + slot, mask=real, other=0)
                 child = real & (tl.load(parents + other_end, mask=real, other=-1) == back)
-                said = rows(sent, other_end, child, 0.0, N_LABELS, LABELS, ".cg")
-                whole += tl.sum(cavity(said, rows(messages, slot, child, 0.0, N_LABELS, LABELS)), 1, keep_dims=True)
-                first += DEGREES
+                said = rows(sent, other_end, child, 0.0, TILE, ".cg")
+                whole += tl.sum(cavity(said, rows(messages, slot, child, 0.0, TILE)), 1, keep_dims=True)
+                first += TILE.degrees
             up = tl.load(parents + site, mask=inside, other=-1)[:, None]
             real = up >= 0
             edge = tl.load(pairs.edge + up, mask=real, other=0).to(tl.int64)
-            here = cavity(whole, rows(messages, up, real, 0.0, N_LABELS, LABELS))
+            here = cavity(whole, rows(messages, up, real, 0.0, TILE))
             scale = 1.0 / tl.load(rho + edge, mask=real, other=1.0).to(dtype)[:, :, None]
-            features = pairs.features + image * pairs.feature_image + edge * pairs.feature_edge
-            if POTTS:
-                weight = tl.load(features, mask=real, other=0.0)[:, :, None]
-                fresh, taken = send_potts(here, weight * scale, False, LABELS)
-            else:
-                tables = pairs.tables + image * pairs.table_image + edge * pairs.table_edge
-                end = tl.load(pairs.end + up, mask=real, other=0)
-                fresh, taken = send_table(here, features, tables, end, real, scale, False, N_FEATURES, N_LABELS, LABELS)
+            end = tl.load(pairs.end + up, mask=real, other=0)
+            fresh, taken = send(here, pairs, features, tables, edge, end, real, scale, False, TILE)
             gain = tl.where(real[:, :, None], taken, log_sum(whole))
             total += tl.where(inside[:, None, None], gain, 0.0).to(tl.float64)
             target = sent + site[:, None, None] * N_LABELS + label

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import torch
 import triton
 import triton.language as tl
 
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference import gibbs as reference
+from locpmap.kernels.triton.grid_barrier import ARRIVALS, BOUNDS, at_once, launch_of, wait_for_all
 from locpmap.kernels.triton.local_scores import add_local_scores, items_of, load_labels, pairs_of, sizes_of
 from locpmap.kernels.triton.philox import CHAIN, uniform, words
-from locpmap.kernels.triton.sweeping import ARRIVALS, BOUNDS, launch_of
-from locpmap.kernels.triton.turns import at_once, wait_for_all
 
 VOTES, CONDITIONAL = tl.constexpr(reference.VOTES), tl.constexpr(reference.CONDITIONAL)
 ITEMS = 128  # that a program takes at a time, one to a thread; fewer of many labels or of tables
+
+
+class Chains(NamedTuple):
+    """One chain per image."""
+
+    unary: Any  # (N, S, L)
+    labels: Any  # (N, S)
+    totals: Any  # (N, S, L)
+    order: Any  # (S,), as the next
+    site_id: Any
+    n_sites: int
 
 
 def gibbs(
@@ -43,27 +55,26 @@ def gibbs(
     as hot as the last.  Of these, numbers ``first_counted``, ``first_counted + thin``, .. add to the totals, and what
     they end with is stored in ``kept`` (K, N, S), first come first.
     """
-    pairs, sizes = pairs_of(model), sizes_of(model, 4096 if model.potts else 1024, ITEMS)
-    arrays = (model.unary, labels, totals, labels if kept is None else kept, model.order, model.site_id, pairs)
-    key = (float(temperature), float(cooling), int(k0), int(k1), first_image)
-    numbers = (sweep, sweep + n_sweeps, first_counted, thin)
-    grid, notes, n_classes = launch_of(model, hi - lo, 1, begin, stop, sizes["ITEMS"])
-    where = (notes, n_classes, lo, hi, *labels.shape)
+    sizes = sizes_of(model, 4096 if model.potts else 1024, ITEMS)
+    grid, notes, n_classes = launch_of(model, hi - lo, 1, begin, stop, sizes.items)
+    chains = Chains(model.unary, labels, totals, model.order, model.site_id, labels.shape[1])
     keeps = kept is not None and len(kept) > 0
-    _gibbs[grid](*arrays, *key, *numbers, *where, ADDS=adds, KEEPS=keeps, **sizes, **at_once())
+    _gibbs[grid](
+        *(chains, labels if kept is None else kept, pairs_of(model), notes, float(temperature), float(cooling)),
+        *(int(k0), int(k1), first_image, sweep, sweep + n_sweeps, first_counted, thin, n_classes, lo, hi, len(labels)),
+        *(adds, keeps, sizes),
+        **at_once(),
+    )
 
 
 @triton.jit(
     do_not_specialize=["first_image", "sweep", "end", "first_counted", "thin", "n_classes", "lo", "hi", "n_images"]
 )
 def _gibbs(
-    unary,
-    labels,
-    totals,
+    chains,
     kept,
-    order,
-    site_id,
     pairs,
+    notes,
     temperature: tl.float64,
     cooling: tl.float64,
     k0: tl.uint32,
@@ -73,22 +84,19 @@ def _gibbs(
     end,
     first_counted,
     thin,
-    notes,
     n_classes,
     lo,
     hi,
     n_images,
-    n_sites,
     ADDS: tl.constexpr,
     KEEPS: tl.constexpr,
-    POTTS: tl.constexpr,
-    N_FEATURES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
-    ITEMS: tl.constexpr,
+    SIZES: tl.constexpr,
 ):
+    LABELS: tl.constexpr = SIZES.labels
+    N_LABELS: tl.constexpr = SIZES.n_labels
+    labels, n_sites = chains.labels, chains.n_sites
     label = tl.arange(0, LABELS)[:, None]
-    dtype: tl.constexpr = unary.dtype.element_ty
+    dtype: tl.constexpr = chains.unary.dtype.element_ty
     turn = 0
     while sweep < end:
         # Not so cold that single precision takes it for 0: a gap of 0 stays one.
@@ -97,32 +105,18 @@ def _gibbs(
         number = 0
         while number < n_classes:
             first, last = tl.load(notes + BOUNDS + number), tl.load(notes + BOUNDS + number + 1)
-            tile, n_tiles = tl.program_id(0), (hi - lo) * tl.cdiv(last - first, ITEMS)
+            tile, n_tiles = tl.program_id(0), (hi - lo) * tl.cdiv(last - first, SIZES.items)
             while tile < n_tiles:
-                image, site, inside = items_of(tile, order, lo, first, last, ITEMS)
+                image, site, inside = items_of(tile, chains.order, lo, first, last, SIZES.items)
                 own = image * n_sites + site
-                scores = load_labels(unary + own * N_LABELS, 1, inside, N_LABELS, LABELS)
-                scores = add_local_scores(
-                    scores,
-                    labels + image * n_sites,
-                    1,
-                    pairs,
-                    image,
-                    site,
-                    inside,
-                    POTTS,
-                    N_FEATURES,
-                    N_LABELS,
-                    LABELS,
-                    AXIS=0,
-                    FRESH=True,
-                )
-
+                scores = load_labels(chains.unary + own * N_LABELS, 1, inside, SIZES)
+                around = labels + image * n_sites
+                scores = add_local_scores(scores, around, 1, pairs, image, site, inside, SIZES, AXIS=0, FRESH=True)
                 top = tl.max(scores, axis=0)
                 possible = top > float("-inf")
                 weights = tl.exp((scores - tl.where(possible, top, 0.0)[None, :]) / heat)
                 total = tl.where(possible, tl.sum(weights, axis=0), 1.0)
-                where = tl.load(site_id + site, mask=inside, other=0)
+                where = tl.load(chains.site_id + site, mask=inside, other=0)
                 word, _, _, _ = words(k0, k1, CHAIN, first_image + image, sweep, where, 0)
                 threshold = uniform(word).to(dtype) * total
                 # Sums of a scan are rounded each in its own way, so they may grow where a weight is 0, or not reach
@@ -135,11 +129,11 @@ def _gibbs(
                 tl.store(labels + own, drawn.to(labels.dtype.element_ty), mask=inside)
 
                 if ADDS == VOTES:
-                    place = totals + own * N_LABELS + drawn
+                    place = chains.totals + own * N_LABELS + drawn
                     tl.store(place, tl.load(place, mask=inside & counts, other=0.0) + 1, mask=inside & counts)
                 elif ADDS == CONDITIONAL:
                     p = tl.where(possible[None, :], weights / total[None, :], (label == drawn[None, :]).to(dtype))
-                    place = totals + own[None, :] * N_LABELS + label
+                    place = chains.totals + own[None, :] * N_LABELS + label
                     held = (inside & counts)[None, :] & (label < N_LABELS)
                     sums = tl.load(place, mask=held, other=0.0)
                     tl.store(place, sums + p.to(sums.dtype), mask=held)

@@ -3,7 +3,10 @@
 Scores of the labels at a site, with the best of all sites behind it, are kept less their maximum: v <= 0, so that
 single precision lasts for any length.  Where the site before has label k, at weight w, this one takes k too (v[k] + w)
 or its own best label, the crest (0), or, for w < 0 and k the crest, the runner-up.  A word per site notes which.
-A site that takes its crest whatever k is, as most do, is a wall: see `line_parts`.
+
+A site that takes its crest whatever k is, as most do, is a wall.  A line that was visited before is worked through only
+up to the first site before all changes that is a wall and has its crest already: for the sites before it, another label
+there has become worse, or is as it was, so that they keep theirs.
 
 Functions take blocks (1, ITEMS) of samples; scores are several blocks (PART, ITEMS), part after part of the labels.
 """
@@ -15,7 +18,21 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-LAST_TURN = tl.constexpr(255)  # that is told from those after it
+LAST_TURN = tl.constexpr(255)  # later turns are not told apart
+SITES = tl.constexpr(32)  # at which changes are looked for at a time
+
+
+class Kind(NamedTuple):
+    """What a climb by lines is compiled for: one constant."""
+
+    attractive: bool  # no weight is below 0
+    ties: bool  # of equal scores the smallest label shall win
+    rounding: float
+    n_labels: int
+    part: int
+    items: int
+    ahead: int
+    back: int
 
 
 class Lines(NamedTuple):
@@ -46,7 +63,6 @@ class Site(NamedTuple):
     scores: Any
     labels: Any
     turns: Any  # in which the label last changed, at most LAST_TURN
-    walls: Any  # as these lines run: 1 more than the label of which it is one, else 0
     real: Any  # which samples exist
 
 
@@ -83,31 +99,38 @@ def is_open(stamp, lines, line, real, before, n_samples):
 
 
 @triton.jit
-def best_labels(
-    site,
-    near,
-    choices_ptr,
-    lines,
-    line,
-    n_samples,
-    ATTRACTIVE: tl.constexpr,
-    TIES: tl.constexpr,
-    NOTES: tl.constexpr,
-    ROUNDING: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    PART: tl.constexpr,
-    ITEMS: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
-    """Note the choices of a line; returns in which samples it can be improved by more than rounding, (1, ITEMS).
+def first_change(site, lines, line, going, before, n_samples, KIND: tl.constexpr):
+    """Return the first site of a line at which it or a line beside it changed after turn ``before``, (1, ITEMS)."""
+    since = tl.minimum(before, LAST_TURN - 1)
+    up, down, apart = line > 0, line + 1 < lines.n_lines, lines.line * n_samples
+    found = tl.zeros([1, KIND.items * 1], tl.int32) + lines.length
+    first = tl.zeros([], tl.int32)
+    while (first < lines.length) & (tl.max(tl.where(going, found, 0)) == lines.length):
+        t = first + tl.arange(0, SITES)[:, None]
+        inside = going & (t < lines.length)
+        turns = site.turns + t.to(tl.int64) * (lines.step * n_samples)
+        latest = tl.load(turns, mask=inside, other=0, cache_modifier=".cg")
+        latest = tl.maximum(latest, tl.load(turns - apart, mask=inside & up, other=0, cache_modifier=".cg"))
+        latest = tl.maximum(latest, tl.load(turns + apart, mask=inside & down, other=0, cache_modifier=".cg"))
+        where = tl.where(inside & (latest.to(tl.int32) > since), t, lines.length)
+        found = tl.minimum(found, tl.min(where, axis=0, keep_dims=True))
+        first += SITES
+    return found
 
-    ATTRACTIVE says that no weight is below 0, TIES that of equal scores the smallest label shall win, and NOTES that
-    walls are noted.
+
+@triton.jit
+def best_labels(site, near, choices_ptr, lines, line, going, earliest, n_samples, KIND: tl.constexpr):
+    """Note the choices of a line, from its end back to a site before ``earliest`` where all samples have settled.
+
+    Returns in which samples the line can be improved by more than rounding, (1, ITEMS), and that site, or -1.
     """
+    AHEAD: tl.constexpr = KIND.ahead
+    ITEMS: tl.constexpr = KIND.items
+    PART: tl.constexpr = KIND.part
     dtype: tl.constexpr = site.scores.dtype.element_ty
     none = tl.zeros([1, ITEMS], dtype)
     nothing = ()
-    for _ in tl.static_range(n_parts(N_LABELS, PART)):
+    for _ in tl.static_range(n_parts(KIND.n_labels, PART)):
         nothing += (tl.zeros([PART, ITEMS], dtype),)
     # The scores v of the site after, as seen from here; what the current labels from there on lack; the first of them;
     # what equal and what different labels add here; how large scores are.
@@ -119,52 +142,44 @@ def best_labels(
     for _ in tl.static_range(AHEAD):
         batch += ((nothing, nobody, nobody, nobody, zero, zero, zero),)
     t = lines.length - 1 + AHEAD
-    while t >= AHEAD - 1:
-        coming = read_batch(site, near, lines, line, t - AHEAD, n_samples, N_LABELS, PART, ITEMS, AHEAD)
+    settled = tl.full([], -1, tl.int32)
+    while (t >= AHEAD - 1) & (settled < 0):
+        coming = _read_batch(site, near, lines, line, t - AHEAD, n_samples, KIND)
+        is_settled = going
         for which in tl.static_range(AHEAD):
-            passed, crest, wall = choose(
-                batch[which], passed, choices_ptr, t - which, ATTRACTIVE, TIES, N_LABELS, PART, ITEMS
-            )
-            if NOTES:
-                note_walls(site, lines, t - which, n_samples, wall, crest, site.real & (t - which < lines.length))
+            passed, crest, wall = _choose(batch[which], passed, choices_ptr, t - which, KIND)
+            is_settled = wall & (crest == batch[which][1]) & (t - which < earliest)
+        if not KIND.ties:
+            is_open = (going & (is_settled == 0)).to(tl.int32)
+            settled = tl.where(tl.max(is_open) > 0, -1, t - AHEAD + 1)
         batch = coming
         t -= AHEAD
-    while t >= 0:
-        now = _read(site, near, lines, line, t, n_samples, N_LABELS, PART, ITEMS)
-        passed, crest, wall = choose(now, passed, choices_ptr, t, ATTRACTIVE, TIES, N_LABELS, PART, ITEMS)
-        if NOTES:
-            note_walls(site, lines, t, n_samples, wall, crest, site.real)
+    while (t >= 0) & (settled < 0):
+        now = _read(site, near, lines, line, t, n_samples, KIND)
+        passed, crest, wall = _choose(now, passed, choices_ptr, t, KIND)
         t -= 1
-    return -passed[1] > ROUNDING * (1 + passed[5])
+    return -passed[1] > KIND.rounding * (1 + passed[5]), settled
 
 
 @triton.jit
-def read_batch(
-    site,
-    near,
-    lines,
-    line,
-    t,
-    n_samples,
-    N_LABELS: tl.constexpr,
-    PART: tl.constexpr,
-    ITEMS: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
-    """What is known of sites t, t - 1, ... of a line.  Nothing waits for these loads before their batch comes up."""
+def _read_batch(site, near, lines, line, t, n_samples, KIND: tl.constexpr):
+    """Read what is known of sites t, t - 1, ...  Nothing waits for these loads before their batch is used."""
     batch = ()
-    for which in tl.static_range(AHEAD):
-        batch += (_read(site, near, lines, line, t - which, n_samples, N_LABELS, PART, ITEMS),)
+    for which in tl.static_range(KIND.ahead * 1):
+        batch += (_read(site, near, lines, line, t - which, n_samples, KIND),)
     tl.debug_barrier()  # or the compiler would put the loads off
     return batch
 
 
 @triton.jit
-def _read(site, near, lines, line, t, n_samples, N_LABELS: tl.constexpr, PART: tl.constexpr, ITEMS: tl.constexpr):
-    """What is known of site t of a line: scores, labels here and in the lines before and after, weights.
+def _read(site, near, lines, line, t, n_samples, KIND: tl.constexpr):
+    """Read what is known of site t of a line: scores, labels here and in the lines before and after, weights.
 
-    Before the line's start that of its first site, to no use.
+    Before the line's start that is of its first site, and not used.
     """
+    N_LABELS: tl.constexpr = KIND.n_labels
+    PART: tl.constexpr = KIND.part
+    ITEMS: tl.constexpr = KIND.items
     t = tl.maximum(t, 0)
     first, last = line > 0, line + 1 < lines.n_lines
     # Steps in 32 bits, so that products with them take one instruction.
@@ -190,18 +205,11 @@ def _read(site, near, lines, line, t, n_samples, N_LABELS: tl.constexpr, PART: t
 
 
 @triton.jit
-def choose(
-    now,
-    passed,
-    choices_ptr,
-    t,
-    ATTRACTIVE: tl.constexpr,
-    TIES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    PART: tl.constexpr,
-    ITEMS: tl.constexpr,
-):
-    """One site on: note its choices; returns what to pass, the crest, and whether the site is a wall."""
+def _choose(now, passed, choices_ptr, t, KIND: tl.constexpr):
+    """Note the choices of one more site; returns what to pass, the crest, and whether the site is a wall."""
+    N_LABELS: tl.constexpr = KIND.n_labels
+    PART: tl.constexpr = KIND.part
+    ITEMS: tl.constexpr = KIND.items
     scores, here, before, after, w_before, w_after, w_start = now
     sent, lack, label_after, equal, different, size = passed
     dtype: tl.constexpr = scores[0].dtype
@@ -221,14 +229,14 @@ def choose(
     mine, top = tl.sum(mine, axis=0, keep_dims=True), tl.max(top, axis=0, keep_dims=True)
     lack = mine + (lack + tl.where(here == label_after, equal, different)) - top
     size = tl.maximum(size, tl.abs(top))
-    equal, different = of_edge(w_start, ATTRACTIVE)
+    equal, different = _of_edge(w_start, KIND.attractive)
     crest = tl.full([PART, ITEMS], N_LABELS, tl.int32)
     for part in tl.static_range(PARTS):
         k = labels_of(part, PART)
         crest = tl.minimum(crest, tl.where(v[part] == top, k, N_LABELS))
     crest = tl.min(crest, axis=0, keep_dims=True)
     runner, second = crest, tl.zeros([1, ITEMS], dtype)
-    if not ATTRACTIVE:
+    if not KIND.attractive:
         rest = tl.full([PART, ITEMS], float("-inf"), dtype)
         for part in tl.static_range(PARTS):
             k = labels_of(part, PART)
@@ -245,17 +253,17 @@ def choose(
     for part in tl.static_range(PARTS):
         k = labels_of(part, PART)
         stay, leave, other = v[part] - top, different, crest
-        if not ATTRACTIVE:
+        if not KIND.attractive:
             stay += equal
             leave, other = different + tl.where(k == crest, second, 0.0), tl.where(k == crest, runner, crest)
         sends += (tl.maximum(stay, leave),)
         stays = stay > leave
-        if TIES:
+        if KIND.ties:
             stays = stays | ((stay == leave) & (k < other))
         choice |= tl.where(stays, tl.full([1, 1], 1, word) << k.to(word), 0)
     choice = tl.sum(choice, axis=0, keep_dims=True).to(word)
     at_crest = tl.full([1, 1], 1, word) << crest.to(word)
-    if ATTRACTIVE:
+    if KIND.attractive:
         wall = (choice & ~at_crest) == 0
     else:
         wall = choice == at_crest
@@ -265,7 +273,7 @@ def choose(
 
 
 @triton.jit
-def of_edge(w, ATTRACTIVE: tl.constexpr):
+def _of_edge(w, ATTRACTIVE: tl.constexpr):
     """What equal and what different labels at the ends of an edge add, less the larger of the two."""
     if ATTRACTIVE:
         return tl.zeros_like(w), -w
@@ -274,59 +282,41 @@ def of_edge(w, ATTRACTIVE: tl.constexpr):
 
 
 @triton.jit
-def note_walls(site, lines, t, n_samples, wall, crest, where):
-    """Of which label site t of a line is a wall, in these samples."""
-    place = site.walls + t.to(tl.int64) * (lines.step * n_samples)
-    tl.store(place, tl.where(wall, crest + 1, 0).to(tl.uint8), mask=where)
-
-
-@triton.jit
-def trace(
-    site,
-    choices_ptr,
-    stamp,
-    turn,
-    lines,
-    line,
-    real,
-    n_samples,
-    NOTES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    ITEMS: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
-    """Store the best labels of a line in the samples that are ``real``, by the choices that `best_labels` noted.
+def trace(site, choices_ptr, stamp, turn, lines, line, real, settled, n_samples, KIND: tl.constexpr):
+    """Store the best labels of a line after site ``settled``, in the samples that are ``real``, by the noted choices.
 
     Stamps this line and those across at the sites that change.
     """
-    stamp_line(stamp, turn, lines, line, real, n_samples, ITEMS)
+    ITEMS: tl.constexpr = KIND.items
+    BACK: tl.constexpr = KIND.back
+    now = tl.zeros([1, ITEMS], tl.int32) + turn
+    tl.store(stamp + (lines.stamps + line) * n_samples, now, mask=real)
     stamp += lines.crossing * n_samples
     choices_ptr += tl.arange(0, ITEMS)[None, :]
-    label = tl.zeros([1, ITEMS], tl.int32)  # before the first site, where nothing depends on it
+    # The label before the first site, on which nothing depends at the line's start.
+    before = site.labels + settled.to(tl.int64) * (lines.step * n_samples)
+    label = tl.load(before, mask=site.real & (settled >= 0), other=0, cache_modifier=".cg").to(tl.int32)
     batch = ()
-    for _ in tl.static_range(AHEAD):
-        batch += ((tl.zeros([1, ITEMS], choices_ptr.dtype.element_ty), label),)  # blank: label 0 stays as it is
-    t = tl.full([], -AHEAD, tl.int32)
+    for _ in tl.static_range(BACK):
+        batch += ((tl.zeros([1, ITEMS], choices_ptr.dtype.element_ty), label),)  # blank
+    t = settled + 1 - BACK
     while t < lines.length:
-        coming = recall(site, choices_ptr, lines, t + AHEAD, n_samples, ITEMS, AHEAD)
-        for which in tl.static_range(AHEAD):
+        coming = _recall(site, choices_ptr, lines, t + BACK, n_samples, KIND)
+        for which in tl.static_range(BACK):
             choice, old = batch[which]
-            label = follow(choice, label, N_LABELS)
-            changes = real & (label != old) & (t + which < lines.length)
-            change(site, stamp, turn, lines, t + which, label, changes, n_samples, NOTES)
+            label = tl.where(t + which > settled, _follow(choice, label, KIND.n_labels), label)
+            changes = real & (label != old) & (t + which > settled) & (t + which < lines.length)
+            place = (t + which).to(tl.int64) * (lines.step * n_samples)
+            tl.store(site.labels + place, label.to(site.labels.dtype.element_ty), mask=changes)
+            tl.store(site.turns + place, tl.minimum(now, LAST_TURN).to(tl.uint8), mask=changes)
+            tl.store(stamp + (t + which) * n_samples, now, mask=changes)
         batch = coming
-        t += AHEAD
+        t += BACK
 
 
 @triton.jit
-def stamp_line(stamp, turn, lines, line, real, n_samples, ITEMS: tl.constexpr):
-    """Note the turn in which a line changed, in the samples that are ``real``."""
-    tl.store(stamp + (lines.stamps + line) * n_samples, tl.zeros([1, ITEMS], tl.int32) + turn, mask=real)
-
-
-@triton.jit
-def follow(choice, label, N_LABELS: tl.constexpr):
-    """The label that a site takes after this one."""
+def _follow(choice, label, N_LABELS: tl.constexpr):
+    """Return the label that a site takes after this one."""
     INDEX: tl.constexpr = index_bits(N_LABELS)
     LAST: tl.constexpr = (1 << INDEX) - 1
     crest, runner = (choice >> N_LABELS) & LAST, (choice >> (N_LABELS + INDEX)) & LAST
@@ -335,26 +325,13 @@ def follow(choice, label, N_LABELS: tl.constexpr):
 
 
 @triton.jit
-def change(site, stamp, turn, lines, t, label, where, n_samples, NOTES: tl.constexpr):
-    """Store the label of site t of a line, and the turn, here and for the line across."""
-    place = t.to(tl.int64) * (lines.step * n_samples)
-    now = tl.zeros_like(label) + turn
-    tl.store(site.labels + place, label.to(site.labels.dtype.element_ty), mask=where)
-    if NOTES:
-        tl.store(site.turns + place, tl.minimum(now, LAST_TURN).to(tl.uint8), mask=where)
-    tl.store(stamp + t * n_samples, now, mask=where)
-
-
-@triton.jit
-def recall(site, choices_ptr, lines, t, n_samples, ITEMS: tl.constexpr, AHEAD: tl.constexpr):
-    """The choices noted at sites t, t + 1, ... of a line and their current labels; beyond its ends those of the
-    first and last.
-    """
+def _recall(site, choices_ptr, lines, t, n_samples, KIND: tl.constexpr):
+    """Load the choices noted at sites t, t + 1, ... and their current labels; beyond its end the last."""
     batch = ()
-    for which in tl.static_range(AHEAD):
-        at = tl.maximum(tl.minimum(t + which, lines.length - 1), 0)
+    for which in tl.static_range(KIND.back * 1):
+        at = tl.minimum(t + which, lines.length - 1)
         place = site.labels + at.to(tl.int64) * (lines.step * n_samples)
         old = tl.load(place, mask=site.real, cache_modifier=".cg").to(tl.int32)
-        batch += ((tl.load(choices_ptr + at * ITEMS), old),)
+        batch += ((tl.load(choices_ptr + at * KIND.items), old),)
     tl.debug_barrier()
     return batch

@@ -8,6 +8,7 @@ behind to win with any noise, or with theirs by a rough estimate: only the rest 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 import triton
@@ -16,8 +17,8 @@ import triton.language as tl
 from locpmap.kernels import perturbation as schemes
 from locpmap.kernels.model import Model
 from locpmap.kernels.perturbation import Perturbation
-from locpmap.kernels.triton.block_launches import PlacedPlan, Run
-from locpmap.kernels.triton.local_scores import pairs_of
+from locpmap.kernels.triton.block_launches import Climb, PlacedPlan, Run
+from locpmap.kernels.triton.local_scores import pairs_of, sizes_of
 from locpmap.kernels.triton.pair_scores import improves, pair_scores
 from locpmap.kernels.triton.philox import PLAIN, pick, uniform, words
 
@@ -32,6 +33,19 @@ LOG_2 = tl.constexpr(math.log(2))
 SLACK = tl.constexpr(1e-3)  # of rough estimates
 
 
+class Joint(NamedTuple):
+    """What a launch is compiled for, beyond the sizes of the model: one constant."""
+
+    noise: bool
+    rounding: float
+    most_states: int
+    together: int
+    low: int  # labellings of a block's last sites
+    high: int  # of its first sites
+    groups: int
+    samples: int
+
+
 def improve_joint(
     model: Model,
     plan: PlacedPlan,
@@ -40,21 +54,19 @@ def improve_joint(
     perturbation: Perturbation,
     first_image: int,
     first_sample: int,
+    climb: Climb,
     lo: int,
-    labels: torch.Tensor,
-    changed: torch.Tensor,
     sweep: int,
-    stamps: torch.Tensor,
     turn: int,
     rounding: float,
 ) -> None:
     """Give the blocks of a run, one of ``n_runs`` in a sweep, their best labels.
 
-    Notes the sweep in ``changed`` (n, R) and the turn in ``stamps`` (n, B, R) where that changed any.  A block that
-    nothing around changed since its last turn is as good as it was then.  Images are numbers ``lo ..`` of the model.
+    Notes the sweep and the turn where that changed any.  A block that nothing around changed since its last turn is as
+    good as it was then.  Images are numbers ``lo ..`` of the model.
     """
-    n_images, n_sites, n_samples = labels.shape
-    n_blocks, n_labels, device = run.stop - run.begin, model.unary.shape[2], labels.device
+    n_images, n_samples, device = len(climb.labels), climb.n_samples, climb.labels.device
+    n_blocks, n_labels = run.stop - run.begin, model.unary.shape[2]
     samples = min(triton.next_power_of_2(n_samples), SAMPLES)
     n_tiles = n_images * n_blocks * triton.cdiv(n_samples, samples)
     n_programs = n_tiles
@@ -67,21 +79,12 @@ def improve_joint(
     scratch = torch.empty((n_programs, size), dtype=model.unary.dtype, device=device)
     # A float that is passed as such loses half of its digits.
     amount = torch.full((1,), perturbation.amount, dtype=model.unary.dtype, device=device)
+    noise = perturbation.scheme == schemes.PLAIN
+    joint = Joint(noise, rounding, most_states, TOGETHER, n_low, n_high, GROUPS, samples)
     _improve_joint[(n_programs,)](
-        *(plan, pairs_of(model), model.unary, model.site_id, labels, changed, stamps, scratch),
-        *(amount, perturbation.k0, perturbation.k1, first_image + lo, first_sample),
-        *(turn, n_runs, sweep, lo, run.begin, n_blocks, n_images, n_sites, n_samples, stamps.shape[1], size),
-        N_FEATURES=model.features.shape[2],
-        N_LABELS=n_labels,
-        POTTS=bool(model.potts),
-        NOISE=perturbation.scheme == schemes.PLAIN,
-        ROUNDING=rounding,
-        MOST_STATES=most_states,
-        TOGETHER=TOGETHER,
-        LOW=n_low,
-        HIGH=n_high,
-        GROUPS=GROUPS,
-        SAMPLES=samples,
+        *(plan, pairs_of(model), model.unary, model.site_id, climb, scratch, amount, perturbation.k0, perturbation.k1),
+        *(first_image + lo, first_sample, turn, n_runs, sweep, lo, run.begin, n_blocks, n_images, size),
+        *(sizes_of(model), joint),
         num_warps=1,
     )
 
@@ -89,7 +92,7 @@ def improve_joint(
 @triton.jit(
     do_not_specialize=[
         *("k0", "k1", "first_image", "first_sample", "turn", "n_runs", "sweep", "lo", "first_block", "n_blocks"),
-        *("n_images", "n_samples", "all_blocks"),
+        "n_images",
     ]
 )
 def _improve_joint(
@@ -97,9 +100,7 @@ def _improve_joint(
     pairs,
     unary,
     site_id,
-    labels,
-    changed,
-    stamps,
+    climb,
     scratch,
     amount_ptr,
     k0,
@@ -113,25 +114,17 @@ def _improve_joint(
     first_block,
     n_blocks,
     n_images,
-    n_sites,
-    n_samples,
-    all_blocks,
     size,
-    N_FEATURES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    POTTS: tl.constexpr,
-    NOISE: tl.constexpr,
-    ROUNDING: tl.constexpr,
-    MOST_STATES: tl.constexpr,
-    TOGETHER: tl.constexpr,
-    LOW: tl.constexpr,
-    HIGH: tl.constexpr,
-    GROUPS: tl.constexpr,
-    SAMPLES: tl.constexpr,
+    SIZES: tl.constexpr,
+    JOINT: tl.constexpr,
 ):
+    SAMPLES: tl.constexpr = JOINT.samples
+    LOW: tl.constexpr = JOINT.low
+    HIGH: tl.constexpr = JOINT.high
+    n_sites, n_samples = climb.n_sites, climb.n_samples
     n_chunks = (n_samples + SAMPLES - 1) // SAMPLES
     inside = scratch + tl.program_id(0).to(tl.int64) * size
-    high, low = inside + MOST_STATES, inside + MOST_STATES + HIGH * SAMPLES
+    high, low = inside + JOINT.most_states, inside + JOINT.most_states + HIGH * SAMPLES
     amount = tl.load(amount_ptr)
     lane = tl.arange(0, SAMPLES)[None, :]
     tile = tl.program_id(0)
@@ -139,23 +132,23 @@ def _improve_joint(
         item, r = tile // n_chunks, (tile % n_chunks) * SAMPLES + lane
         b = tl.load(plan.order + first_block + item % n_blocks)
         n = (item // n_blocks).to(tl.int64)
-        y = labels + n * n_sites * n_samples + r
-        stamp = stamps + n * all_blocks * n_samples + r
+        y = climb.labels + n * n_sites * n_samples + r
+        stamp = climb.stamps + n * climb.n_blocks * n_samples + r
         # A sample that no block changed in the last sweep has ended.
-        going = tl.load(changed + n * n_samples + r, mask=r < n_samples, other=-1) >= sweep - 1
+        going = tl.load(climb.changed + n * n_samples + r, mask=r < n_samples, other=-1) >= sweep - 1
         going = going & _is_open(plan, pairs, b, stamp, r < n_samples, turn - n_runs, n_sites, n_samples, SAMPLES)
         if tl.max(going.to(tl.int32)) > 0:
             image = lo + n
-            sizes = (N_FEATURES, N_LABELS, POTTS)
-            _score_inside(plan, pairs, unary + image * n_sites * N_LABELS, image, b, inside, n_sites, *sizes, TOGETHER)
+            own = unary + image * n_sites * SIZES.n_labels
+            _score_inside(plan, pairs, own, image, b, inside, n_sites, JOINT.together, SIZES)
             args = (plan, pairs, image, b, y, r < n_samples)
-            _score_around(*args, high, LOW, LOW * HIGH, HIGH, n_sites, n_samples, *sizes, SAMPLES)
-            _score_around(*args, low, 1, LOW, LOW, n_sites, n_samples, *sizes, SAMPLES)
+            _score_around(*args, high, LOW, LOW * HIGH, HIGH, n_sites, n_samples, SAMPLES, SIZES)
+            _score_around(*args, low, 1, LOW, LOW, n_sites, n_samples, SAMPLES, SIZES)
             tl.debug_barrier()  # other threads stored these
             begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
             worths = plan.worth + tl.load(plan.family + b).to(tl.int64) * n_sites
             lead = tl.load(plan.site + begin).to(tl.int64)
-            n_states = tl.load(worths + lead) * N_LABELS
+            n_states = tl.load(worths + lead) * SIZES.n_labels
             key = (k0, k1, first_image + n, (first_sample + r).to(tl.int64), tl.load(site_id + lead))
             current = tl.zeros([1, SAMPLES], tl.int32)
             t = begin
@@ -165,46 +158,31 @@ def _improve_joint(
                 t += 1
             held = tl.load(inside + current) + tl.load(high + current // LOW * SAMPLES + lane)
             held += tl.load(low + current % LOW * SAMPLES + lane)
-            if NOISE:
+            if JOINT.noise:
                 w0, w1, w2, w3 = words(k0, k1, PLAIN, key[2], key[3], key[4], current // 4)
                 held += amount * _gumbel(pick(w0, w1, w2, w3, current % 4), held.dtype)
             best, winner = held, current
             first = tl.zeros([], tl.int32)
             while first < n_states:
-                best, winner = _take_best(
-                    best,
-                    winner,
-                    first,
-                    n_states,
-                    key,
-                    amount,
-                    going,
-                    inside,
-                    high,
-                    low,
-                    NOISE,
-                    LOW,
-                    HIGH,
-                    GROUPS,
-                    SAMPLES,
-                )
-                first += 4 * GROUPS
-            changes = going & improves(best, held, ROUNDING)
+                tables = (inside, high, low)
+                best, winner = _take_best(best, winner, first, n_states, key, amount, going, tables, JOINT)
+                first += 4 * JOINT.groups
+            changes = going & improves(best, held, JOINT.rounding)
             tl.debug_barrier()  # other threads may still read the labels
             t = begin
             while t < stop:
                 i = tl.load(plan.site + t).to(tl.int64)
-                label = (winner // tl.load(worths + i)) % N_LABELS
-                tl.store(y + i * n_samples, label.to(labels.dtype.element_ty), mask=changes)
+                label = (winner // tl.load(worths + i)) % SIZES.n_labels
+                tl.store(y + i * n_samples, label.to(climb.labels.dtype.element_ty), mask=changes)
                 t += 1
-            tl.store(changed + n * n_samples + r, tl.zeros([1, SAMPLES], tl.int32) + sweep, mask=changes)
+            tl.store(climb.changed + n * n_samples + r, tl.zeros([1, SAMPLES], tl.int32) + sweep, mask=changes)
             tl.store(stamp + b.to(tl.int64) * n_samples, tl.zeros([1, SAMPLES], tl.int32) + turn, mask=changes)
         tile += tl.num_programs(0)
 
 
 @triton.jit
 def _is_open(plan, pairs, b, stamp, real, before, n_sites, n_samples, SAMPLES: tl.constexpr):
-    """In which samples a block around this one changed after turn ``before``; all in the first sweep."""
+    """Return in which samples a block around this one changed after turn ``before``; all in the first sweep."""
     home = plan.block_of + tl.load(plan.family + b).to(tl.int64) * n_sites
     latest = tl.where(before <= 0, before + 1, tl.zeros([1, SAMPLES], tl.int32))
     t, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
@@ -220,20 +198,9 @@ def _is_open(plan, pairs, b, stamp, real, before, n_sites, n_samples, SAMPLES: t
 
 
 @triton.jit
-def _score_inside(
-    plan,
-    pairs,
-    unary,
-    image,
-    b,
-    table,
-    n_sites,
-    N_FEATURES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    POTTS: tl.constexpr,
-    TOGETHER: tl.constexpr,
-):
+def _score_inside(plan, pairs, unary, image, b, table, n_sites, TOGETHER: tl.constexpr, SIZES: tl.constexpr):
     """Fill ``table`` with what every labelling of a block scores by itself, -inf beyond the last."""
+    N_LABELS: tl.constexpr = SIZES.n_labels
     family = tl.load(plan.family + b).to(tl.int64)
     home, worths = plan.block_of + family * n_sites, plan.worth + family * n_sites
     begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
@@ -256,7 +223,7 @@ def _score_inside(
                 # An edge counts at its later site.
                 if (near_worth > worth) & (tl.load(home + near) == b):
                     other = (state // near_worth) % N_LABELS
-                    total += pair_scores(pairs, image, slot, own, other, known, N_FEATURES, N_LABELS, POTTS)
+                    total += pair_scores(pairs, image, slot, own, other, known, SIZES)
                 slot += 1
             t += 1
         tl.store(table + state, tl.where(known, total, float("-inf")))
@@ -277,10 +244,8 @@ def _score_around(
     ROWS: tl.constexpr,
     n_sites,
     n_samples,
-    N_FEATURES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    POTTS: tl.constexpr,
     SAMPLES: tl.constexpr,
+    SIZES: tl.constexpr,
 ):
     """Fill ``table`` (ROWS, SAMPLES) with what the labels around a block add to those of some of its sites.
 
@@ -300,13 +265,13 @@ def _score_around(
             i = tl.load(plan.site + t).to(tl.int64)
             worth = tl.load(worths + i)
             if (worth >= least) & (worth < beyond):
-                own = (row // (worth // least)) % N_LABELS
+                own = (row // (worth // least)) % SIZES.n_labels
                 slot, last = tl.load(pairs.indptr + i), tl.load(pairs.indptr + i + 1)
                 while slot < last:
                     near = tl.load(pairs.neighbour + slot).to(tl.int64)
                     if tl.load(home + near) != b:
                         label = tl.load(y + near * n_samples, mask=real, other=0).to(tl.int32)
-                        total += pair_scores(pairs, image, slot, own, label, known, N_FEATURES, N_LABELS, POTTS)
+                        total += pair_scores(pairs, image, slot, own, label, known, SIZES)
                     slot += 1
             t += 1
         tl.store(table + row * SAMPLES + tl.arange(0, SAMPLES)[None, :], total, mask=row < ROWS)
@@ -314,24 +279,13 @@ def _score_around(
 
 
 @triton.jit
-def _take_best(
-    best,
-    winner,
-    first,
-    n_states,
-    key,
-    amount,
-    going,
-    inside,
-    high,
-    low,
-    NOISE: tl.constexpr,
-    LOW: tl.constexpr,
-    HIGH: tl.constexpr,
-    GROUPS: tl.constexpr,
-    SAMPLES: tl.constexpr,
-):
-    """The best score of labellings so far and its labelling, (1, SAMPLES), with those from number ``first`` on."""
+def _take_best(best, winner, first, n_states, key, amount, going, tables, JOINT: tl.constexpr):
+    """Return the best score so far and its labelling, (1, SAMPLES), with the labellings from number ``first`` on."""
+    LOW: tl.constexpr = JOINT.low
+    HIGH: tl.constexpr = JOINT.high
+    GROUPS: tl.constexpr = JOINT.groups
+    SAMPLES: tl.constexpr = JOINT.samples
+    inside, high, low = tables
     dtype: tl.constexpr = best.dtype
     lane = tl.arange(0, SAMPLES)[None, :]
     group = first // 4 + tl.arange(0, GROUPS)[:, None]
@@ -347,11 +301,11 @@ def _take_best(
         scores += (score,)
         peak = tl.maximum(peak, score)
     reach = tl.max(peak, axis=0, keep_dims=True)
-    if NOISE:
+    if JOINT.noise:
         reach += amount * MOST
     if tl.max((going & (reach > best)).to(tl.int32)) > 0:
         close, drawn = going, (group, group, group, group)
-        if NOISE:
+        if JOINT.noise:
             drawn = words(key[0], key[1], PLAIN, key[2], key[3], key[4], group)
             # -log(-log u) <= -log(1 - u), and a float's bits as a whole number are near its logarithm, from below.
             rough = tl.full([GROUPS, SAMPLES], float("-inf"), tl.float32)
@@ -368,7 +322,7 @@ def _take_best(
             top = tl.full([GROUPS, SAMPLES], float("-inf"), dtype)
             for which in tl.static_range(4):
                 total = scores[which]
-                if NOISE:
+                if JOINT.noise:
                     total += amount * _gumbel(drawn[which], dtype)
                 totals += (total,)
                 top = tl.maximum(top, total)

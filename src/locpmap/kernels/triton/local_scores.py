@@ -31,30 +31,35 @@ class Pairs(NamedTuple):
     neighbour: Any  # (2E,)
     edge: Any  # (2E,)
     end: Any  # (2E,)
+    reverse: Any  # (2E,)
 
 
 def pairs_of(model: Model) -> Pairs:
-    """A model's pairwise terms and lists."""
-    lists = (model.indptr, model.neighbour, model.edge, model.end)
-    return Pairs(model.features, *_strides(model.features), model.tables, *_strides(model.tables), *lists)
+    """Return a model's pairwise terms and lists."""
+    lists = (model.indptr, model.neighbour, model.edge, model.end, model.reverse)
+    return Pairs(model.features, *strides_of(model.features), model.tables, *strides_of(model.tables), *lists)
 
 
-def sizes_of(model: Model, block: int = 512, most: int = 512) -> dict[str, int]:
-    """The constants that kernels over items are compiled for: at most so many at a time, and ``block`` with labels."""
+class Sizes(NamedTuple):
+    """What kernels over items are compiled for: one constant."""
+
+    potts: bool  # whether tables are the identity
+    n_features: int
+    n_labels: int
+    labels: int  # the power of two that holds them
+    items: int  # that a program takes at a time
+
+
+def sizes_of(model: Model, block: int = 512, most: int = 512) -> Sizes:
+    """Return the sizes for at most so many items at a time, and at most ``block`` items times labels."""
     n_labels = model.unary.shape[2]
     labels = 1 << (n_labels - 1).bit_length()
-    sizes = {"N_FEATURES": model.features.shape[2], "N_LABELS": n_labels, "LABELS": labels}
-    return sizes | {"POTTS": bool(model.potts), "ITEMS": max(1, min(block // labels, most))}
-
-
-def grid_of(sizes: dict[str, int], lo: int, hi: int, first: int, last: int) -> tuple[int]:
-    """The programs of a launch over images lo..hi and positions first..last, for :func:`items_of`."""
-    return ((hi - lo) * triton.cdiv(last - first, sizes["ITEMS"]),)
+    return Sizes(bool(model.potts), model.features.shape[2], n_labels, labels, max(1, min(block // labels, most)))
 
 
 @triton.jit
 def items_of(tile, order, lo, first, last, ITEMS: tl.constexpr):
-    """A tile's image, its sites (ITEMS,) from positions first..last of the order, and which of them there are."""
+    """Return a tile's image, its sites (ITEMS,) from positions first..last of the order, and which of them exist."""
     per_image = (last - first + ITEMS - 1) // ITEMS
     image = lo + (tile // per_image).to(tl.int64)
     position = first + (tile % per_image) * ITEMS + tl.arange(0, ITEMS)
@@ -63,15 +68,16 @@ def items_of(tile, order, lo, first, last, ITEMS: tl.constexpr):
 
 
 @triton.jit
-def load_labels(place, stride, inside, N_LABELS: tl.constexpr, LABELS: tl.constexpr):
-    """What lies at ``place`` (ITEMS,) and on from there label by label, (LABELS, ITEMS); -inf where nothing does.
+def load_labels(place, stride, inside, SIZES: tl.constexpr):
+    """Load what lies at ``place`` (ITEMS,) for each label, ``stride`` apart, as (LABELS, ITEMS); -inf if masked.
 
-    Few labels are loaded one by one, so that all of an item's stay in one thread: else the compiler spreads them and
-    moves blocks between threads again and again.
+    Up to 32 labels are loaded one by one, so that all of an item's stay in one thread: else the compiler spreads them
+    over threads and moves blocks between layouts.
     """
-    label = tl.arange(0, LABELS)[:, None]
+    N_LABELS: tl.constexpr = SIZES.n_labels
+    label = tl.arange(0, SIZES.labels)[:, None]
     if N_LABELS <= 32:
-        scores = tl.full((LABELS, place.shape[0]), float("-inf"), place.dtype.element_ty)
+        scores = tl.full((SIZES.labels, place.shape[0]), float("-inf"), place.dtype.element_ty)
         for k in tl.static_range(N_LABELS):
             score = tl.load(place + k * stride, mask=inside, other=float("-inf"))
             scores = tl.where(label == k, score[None, :], scores)
@@ -107,30 +113,22 @@ def potts_weights(pairs, image, slot):
 
 
 @triton.jit
-def table_scores(
-    pairs,
-    image,
-    slot,
-    other,
-    N_FEATURES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
-    AXIS: tl.constexpr = 1,
-):
-    """``Σ_f features[f] · tables[f]`` of every label of a site with label ``other`` of its neighbour, (ITEMS, LABELS).
+def table_scores(pairs, image, slot, other, SIZES: tl.constexpr, AXIS: tl.constexpr = 1):
+    """Return ``Σ_f features[f] · tables[f]`` of every label of a site with its neighbour's label, (ITEMS, LABELS).
 
     ``slot`` (ITEMS,) says which neighbour: the tables of its edge have the site's label first where the site is the
     edge's first end, else second.  ``image`` and ``other`` are scalars or (ITEMS,).  AXIS is that of the labels.
     """
     edge = tl.load(pairs.edge + slot).to(tl.int64)
     is_first = tl.load(pairs.end + slot) == 0
-    label = tl.expand_dims(tl.arange(0, LABELS), 1 - AXIS)
+    label = tl.expand_dims(tl.arange(0, SIZES.labels), 1 - AXIS)
     feature = pairs.features + image * pairs.feature_image + edge * pairs.feature_edge
-    entry = image * pairs.table_image + edge * pairs.table_edge + other * tl.where(is_first, 1, N_LABELS)
-    place = tl.expand_dims(entry, AXIS) + label * tl.expand_dims(tl.where(is_first, N_LABELS, 1), AXIS)
+    entry = image * pairs.table_image + edge * pairs.table_edge + other * tl.where(is_first, 1, SIZES.n_labels)
+    place = tl.expand_dims(entry, AXIS) + label * tl.expand_dims(tl.where(is_first, SIZES.n_labels, 1), AXIS)
     total = tl.zeros(place.shape, pairs.tables.dtype.element_ty)
-    for f in range(N_FEATURES):
-        score = tl.load(pairs.tables + place + f * N_LABELS * N_LABELS, mask=label < N_LABELS, other=0.0)
+    for f in range(SIZES.n_features):
+        table = pairs.tables + place + f * SIZES.n_labels * SIZES.n_labels
+        score = tl.load(table, mask=label < SIZES.n_labels, other=0.0)
         total += tl.expand_dims(tl.load(feature + f), AXIS) * score
     return total
 
@@ -144,17 +142,14 @@ def add_local_scores(
     image,
     site,
     inside,
-    POTTS: tl.constexpr,
-    N_FEATURES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
-    AXIS: tl.constexpr = 1,
-    FRESH: tl.constexpr = False,
+    SIZES: tl.constexpr,
+    AXIS: tl.constexpr,
+    FRESH: tl.constexpr,
 ):
-    """``scores`` (ITEMS, LABELS) plus the pairwise scores of each label with the labels of the site's neighbours.
+    """Add to ``scores`` the pairwise scores of each label with the labels of the site's neighbours.
 
     Args:
-        scores: The unaries, perturbed or not, say; in whose type sums are made.
+        scores: (ITEMS, LABELS), or (LABELS, ITEMS) where AXIS is 0: perturbed or plain unaries.
         labels: Pointers, scalar or (ITEMS,), to the label of site 0 in the item's image (and sample).
         site_stride: From the label of one site to that of the next: 1 for labels (N, S), R for (N, S, R).
         pairs: :class:`Pairs`.
@@ -162,34 +157,31 @@ def add_local_scores(
         site: (ITEMS,) int64.
         inside: (ITEMS,) whether there is such an item.  Others keep their scores, but ``labels`` and ``image`` must
             be those of some image (and sample) that exists for them too: reads are not masked.
-        POTTS: Whether tables are the identity.
-        N_FEATURES: F.
-        N_LABELS: L.
-        LABELS: The length of the scores' axis of labels.
-        AXIS: The scores' axis of labels: 0 for scores (LABELS, ITEMS).
-        FRESH: Whether other programs of the same launch write labels: then they are read past the first cache.
+        SIZES: :class:`Sizes`.
+        AXIS: The scores' axis of labels.
+        FRESH: Whether other programs of the same launch write labels: then reads bypass the first cache.
     """
     begin, degree = neighbours(pairs, site, inside)
-    label = tl.expand_dims(tl.arange(0, LABELS), 1 - AXIS)
+    label = tl.expand_dims(tl.arange(0, SIZES.labels), 1 - AXIS)
     step, most = 0, tl.max(degree, axis=0)
     while step < most:
-        # Of Potts weights several at a time: their loads wait together.
-        for ahead in tl.static_range(4 if POTTS else 1):
+        # Potts weights are read four at a time, so that their loads overlap.
+        for ahead in tl.static_range(4 if SIZES.potts else 1):
             there, slot = slots_at(begin, degree, step + ahead)
             place = labels + tl.load(pairs.neighbour + slot).to(tl.int64) * site_stride
             other = tl.load(place, cache_modifier=".cg" if FRESH else "")
-            if POTTS:
+            if SIZES.potts:
                 weight = tl.where(there, potts_weights(pairs, image, slot), 0.0).to(scores.dtype)
                 equal = label == tl.expand_dims(other.to(tl.int32), AXIS)
                 scores += tl.where(equal, tl.expand_dims(weight, AXIS), 0.0)
             else:
-                gain = table_scores(pairs, image, slot, other.to(tl.int64), N_FEATURES, N_LABELS, LABELS, AXIS)
+                gain = table_scores(pairs, image, slot, other.to(tl.int64), SIZES, AXIS)
                 scores += tl.where(tl.expand_dims(there, AXIS), gain.to(scores.dtype), 0.0)
-        step += 4 if POTTS else 1
+        step += 4 if SIZES.potts else 1
     return scores
 
 
-def _strides(terms: Any) -> tuple[int, int]:
-    """From image to image and from edge to edge; 0 along an axis of length 1."""
+def strides_of(terms: Any) -> tuple[int, int]:
+    """Return the strides from image to image and from edge to edge; 0 along an axis of length 1."""
     image, edge = (terms.stride(axis) if terms.shape[axis] > 1 else 0 for axis in (0, 1))
     return image, edge

@@ -1,4 +1,7 @@
-"""What each site believes, given the messages; see the reference.  Sums are made in the beliefs' type."""
+"""What each site believes, given the messages, and the edges' part of the Bethe approximation of log Z.
+
+See the reference.  Sums are made in the beliefs' type; an edge of a Potts model takes O(L).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels.model import Model
-from locpmap.kernels.triton.messages import belief, lanes, rows
+from locpmap.kernels.triton.local_scores import pairs_of
+from locpmap.kernels.triton.messages import belief, cavity, lists_of, log_sum, rows, send, slots_of, tile_of
 
 
 def log_beliefs(
@@ -27,18 +31,26 @@ def log_beliefs(
 
     ``rho`` may be None where it is 1 everywhere.
     """
-    n_sites, n_labels = beliefs.shape[1:]
-    sizes = lanes(n_labels)
-    blocks = -(-(stop - begin) // sizes["BLOCK"])
-    arrays = (model.unary, model.indptr, model.edge, model.order, messages, rho, beliefs, normalisers)
-    _believe[((hi - lo) * blocks,)](*arrays, n_sites, messages.shape[1], lo, begin, stop, blocks, **sizes)
+    tile = tile_of(model)
+    blocks = -(-(stop - begin) // tile.block)
+    arrays = (model.unary, pairs_of(model), model.order, messages, rho, beliefs, normalisers)
+    sizes = (beliefs.shape[1], messages.shape[1], lo, begin, stop, blocks)
+    _believe[((hi - lo) * blocks,)](*arrays, *sizes, tile)
+
+
+def bethe_edges(model: Model, messages: Any, beliefs: Any, terms: Any, lo: int, hi: int, begin: int, stop: int) -> None:
+    """Fill ``terms`` (N, S) with the sum over the edges that begin at each site."""
+    tile = tile_of(model)
+    blocks = -(-(stop - begin) // tile.block)
+    arrays = (pairs_of(model), model.order, messages, beliefs, terms)
+    sizes = (beliefs.shape[1], messages.shape[1], lo, begin, stop, blocks)
+    _add_edges[((hi - lo) * blocks,)](*arrays, *sizes, tile)
 
 
 @triton.jit(do_not_specialize=["lo", "begin", "stop", "blocks"])
 def _believe(
     unary,
-    indptr,
-    edge,
+    pairs,
     order,
     messages,
     rho,
@@ -50,31 +62,54 @@ def _believe(
     begin,
     stop,
     blocks,
-    N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
-    DEGREES: tl.constexpr,
-    BLOCK: tl.constexpr,
+    TILE: tl.constexpr,
 ):
-    """BLOCK positions of one image."""
+    """A block of positions of one image."""
     image = (lo + tl.program_id(0) // blocks).to(tl.int64)
-    messages += image * n_slots * N_LABELS
-    position = begin + tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
-    active = position < stop
-    site = tl.load(order + position, mask=active, other=0).to(tl.int64)
-    start = tl.load(indptr + site, mask=active, other=0)
-    degree = (tl.load(indptr + site + 1, mask=active, other=0) - start).to(tl.int32)
+    messages += image * n_slots * TILE.n_labels
+    position = begin + tl.program_id(0) % blocks * TILE.block + tl.arange(0, TILE.block)
+    site, active, start, degree = lists_of(pairs, order, position, stop)
     row = image * n_sites + site
-    own = rows(unary, row[:, None], active[:, None], -float("inf"), N_LABELS, LABELS).to(beliefs.dtype.element_ty)
-    most = tl.max(degree, axis=0)
-    whole = belief(own, messages, rho, edge, start, degree, most, N_LABELS, LABELS, DEGREES)
+    own = rows(unary, row[:, None], active[:, None], -float("inf"), TILE).to(beliefs.dtype.element_ty)
+    whole = belief(own, messages, rho, pairs, start, degree, tl.max(degree, axis=0), TILE)
     stuck = tl.max(whole, axis=2, keep_dims=True) == -float("inf")
     whole = tl.where(stuck, own, whole)
     # The largest goes first: next to large scores, the logarithm of a sum is lost in rounding.
     top = tl.max(whole, axis=2, keep_dims=True)
     whole -= tl.where(active[:, None, None], top, 0.0)
-    log_sum = tl.log(tl.sum(tl.exp(whole), axis=2, keep_dims=True))
-    label = tl.arange(0, LABELS)[None, None, :]
-    target = beliefs + row[:, None, None] * N_LABELS + label
-    tl.store(target, whole - log_sum, mask=active[:, None, None] & (label < N_LABELS))
-    taken = tl.where(stuck, -float("inf"), top + log_sum)
+    log_total = tl.log(tl.sum(tl.exp(whole), axis=2, keep_dims=True))
+    label = tl.arange(0, TILE.labels)[None, None, :]
+    target = beliefs + row[:, None, None] * TILE.n_labels + label
+    tl.store(target, whole - log_total, mask=active[:, None, None] & (label < TILE.n_labels))
+    taken = tl.where(stuck, -float("inf"), top + log_total)
     tl.store(normalisers + row[:, None, None], taken, mask=active[:, None, None])
+
+
+@triton.jit(do_not_specialize=["lo", "begin", "stop", "blocks"])
+def _add_edges(pairs, order, messages, beliefs, terms, n_sites, n_slots, lo, begin, stop, blocks, TILE: tl.constexpr):
+    """A block of positions of one image."""
+    BLOCK: tl.constexpr = TILE.block
+    image = (lo + tl.program_id(0) // blocks).to(tl.int64)
+    messages += image * n_slots * TILE.n_labels
+    beliefs += image * n_sites * TILE.n_labels
+    features, tables = pairs.features + image * pairs.feature_image, pairs.tables + image * pairs.table_image
+    position = begin + tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    site, active, start, degree = lists_of(pairs, order, position, stop)
+    own = rows(beliefs, site[:, None], active[:, None], -float("inf"), TILE)
+    sums = tl.zeros([BLOCK], beliefs.dtype.element_ty)
+    first, widest = 0, tl.max(degree, axis=0)
+    while first < widest:
+        slot, real = slots_of(start, degree, first, TILE)
+        end = tl.load(pairs.end + slot, mask=real, other=1)
+        real &= end == 0  # each edge once
+        edge = tl.load(pairs.edge + slot, mask=real, other=0).to(tl.int64)
+        back = tl.load(pairs.reverse + slot, mask=real, other=0)
+        other_end = tl.load(pairs.neighbour + slot, mask=real, other=0)
+        here = cavity(own, rows(messages, slot, real, 0.0, TILE))
+        there = rows(beliefs, other_end, real, -float("inf"), TILE)
+        there = cavity(there, rows(messages, back, real, 0.0, TILE))
+        sent, taken = send(here, pairs, features, tables, edge, end, real, 1.0, False, TILE)
+        added = tl.where(real[:, :, None], taken + log_sum(sent + there), 0.0)
+        sums += tl.sum(tl.sum(added, axis=2), axis=1)
+        first += TILE.degrees
+    tl.store(terms + image * n_sites + site, sums, mask=active)

@@ -12,6 +12,7 @@ import triton.language as tl
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference import mean_field as reference
 from locpmap.kernels.reference import messages
+from locpmap.kernels.triton.grid_barrier import ARRIVALS, BOUNDS, LATEST, at_once, is_still, launch_of, wait_for_all
 from locpmap.kernels.triton.local_scores import (
     items_of,
     neighbours,
@@ -21,8 +22,6 @@ from locpmap.kernels.triton.local_scores import (
     slots_at,
     table_scores,
 )
-from locpmap.kernels.triton.sweeping import ARRIVALS, BOUNDS, LATEST, is_still, launch_of
-from locpmap.kernels.triton.turns import at_once, wait_for_all
 
 CHANGED, FORBIDDEN = tl.constexpr(messages.CHANGED), tl.constexpr(reference.FORBIDDEN)
 BLOCK = 2048  # items times labels that a program takes at a time; fewer with tables
@@ -44,11 +43,10 @@ def mean_field(
     Beyond the reference: up to ``n_sweeps`` sweeps are made, and one that finds no mark is the last.  Returns how many
     found any, a tensor of one number.
     """
-    pairs, sizes = pairs_of(model), sizes_of(model, BLOCK if model.potts else 512)
-    grid, notes, n_classes = launch_of(model, hi - lo, 1, begin, stop, sizes["ITEMS"])
-    arrays = (model.unary, beliefs, dirty, model.order, pairs, notes)
-    where = (n_classes, n_sweeps, lo, hi, dirty.shape[1])
-    _mean_field[grid](*arrays, float(tolerance), *where, **sizes, **at_once())
+    sizes = sizes_of(model, BLOCK if model.potts else 512)
+    grid, notes, n_classes = launch_of(model, hi - lo, 1, begin, stop, sizes.items)
+    arrays = (model.unary, beliefs, dirty, model.order, pairs_of(model), notes)
+    _mean_field[grid](*arrays, float(tolerance), dirty.shape[1], n_classes, n_sweeps, lo, hi, sizes, **at_once())
     return notes[LATEST.value]
 
 
@@ -61,25 +59,22 @@ def _mean_field(
     pairs,
     notes,
     tolerance: tl.float64,
+    n_sites,
     n_classes,
     n_sweeps,
     lo,
     hi,
-    n_sites,
-    POTTS: tl.constexpr,
-    N_FEATURES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
-    ITEMS: tl.constexpr,
+    SIZES: tl.constexpr,
 ):
+    N_LABELS: tl.constexpr = SIZES.n_labels
     sweep, turn, noted = 1, 0, 0
     while sweep <= n_sweeps:
         number = 0
         while number < n_classes:
             first, last = tl.load(notes + BOUNDS + number), tl.load(notes + BOUNDS + number + 1)
-            tile, n_tiles = tl.program_id(0), (hi - lo) * tl.cdiv(last - first, ITEMS)
+            tile, n_tiles = tl.program_id(0), (hi - lo) * tl.cdiv(last - first, SIZES.items)
             while tile < n_tiles:
-                image, site, inside = items_of(tile, order, lo, first, last, ITEMS)
+                image, site, inside = items_of(tile, order, lo, first, last, SIZES.items)
                 place = dirty + image * n_sites + site
                 mark = tl.load(place, mask=inside, other=0, cache_modifier=".cg").to(tl.int32)
                 if tl.max(mark, axis=0) > 0:
@@ -87,21 +82,8 @@ def _mean_field(
                     # Several warps hold the same mark: all have read it, for its maximum, before one clears it.
                     tl.debug_barrier()
                     tl.store(place, tl.zeros_like(mark).to(dirty.dtype.element_ty), mask=mark > 0)
-                    _update(
-                        unary,
-                        beliefs + image * n_sites * N_LABELS,
-                        dirty + image * n_sites,
-                        pairs,
-                        tolerance,
-                        image,
-                        site,
-                        mark,
-                        n_sites,
-                        POTTS,
-                        N_FEATURES,
-                        N_LABELS,
-                        LABELS,
-                    )
+                    around = (beliefs + image * n_sites * N_LABELS, dirty + image * n_sites)
+                    _update(unary + image * n_sites * N_LABELS, *around, pairs, tolerance, image, site, mark, SIZES)
                 tile += tl.num_programs(0)
             if noted == sweep:
                 tl.store(notes + LATEST, sweep)
@@ -112,48 +94,35 @@ def _mean_field(
 
 
 @triton.jit
-def _update(
-    unary,
-    beliefs,
-    dirty,
-    pairs,
-    tolerance,
-    image,
-    site,
-    mark,
-    n_sites,
-    POTTS: tl.constexpr,
-    N_FEATURES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
-):
-    """New beliefs of the marked sites; ``beliefs`` and ``dirty`` point at their image's."""
+def _update(unary, beliefs, dirty, pairs, tolerance, image, site, mark, SIZES: tl.constexpr):
+    """Update the beliefs of the marked sites; pointers are to their image's."""
+    N_LABELS: tl.constexpr = SIZES.n_labels
     dtype: tl.constexpr = beliefs.dtype.element_ty
-    label = tl.arange(0, LABELS)[None, :]
+    label = tl.arange(0, SIZES.labels)[None, :]
     visited = mark > 0
     held = visited[:, None] & (label < N_LABELS)
     row = site[:, None] * N_LABELS + label
-    scores = tl.load(unary + image * n_sites * N_LABELS + row, mask=held, other=0.0).to(dtype)
+    scores = tl.load(unary + row, mask=held, other=0.0).to(dtype)
     before = tl.load(beliefs + row, mask=held, other=0.0, cache_modifier=".cg")
     begin, degree = neighbours(pairs, site, visited)
     step, most = 0, tl.max(degree, axis=0)
     while step < most:
-        # Of Potts weights several at a time: their loads wait together.
-        for ahead in tl.static_range(4 if POTTS else 1):
+        # Potts weights are read four at a time, so that their loads overlap.
+        for ahead in tl.static_range(4 if SIZES.potts else 1):
             there, slot = slots_at(begin, degree, step + ahead)
             theirs = beliefs + tl.load(pairs.neighbour + slot).to(tl.int64) * N_LABELS
             gain = tl.zeros_like(scores)
-            if POTTS:
+            if SIZES.potts:
                 weight = potts_weights(pairs, image, slot).to(dtype)
                 belief = tl.load(theirs[:, None] + label, mask=label < N_LABELS, other=0.0, cache_modifier=".cg")
                 gain += weight[:, None] * belief
             else:
                 for other in range(N_LABELS):
-                    score = table_scores(pairs, image, slot, other, N_FEATURES, N_LABELS, LABELS).to(dtype)
+                    score = table_scores(pairs, image, slot, other, SIZES).to(dtype)
                     belief = tl.load(theirs + other, cache_modifier=".cg")
                     gain += belief[:, None] * tl.where(score > float("-inf"), score, FORBIDDEN)
             scores += tl.where(there[:, None], gain, 0.0)
-        step += 4 if POTTS else 1
+        step += 4 if SIZES.potts else 1
 
     scores = tl.where(label < N_LABELS, scores, float("-inf"))
     weights = tl.exp(scores - tl.max(scores, axis=1)[:, None])

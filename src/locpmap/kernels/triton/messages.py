@@ -2,15 +2,17 @@
 
 Tensors are (B, D, K): B sites, D slots of each one's neighbour list at a time, K labels, the next power of two.
 What has no slots or no labels of its own has an axis of length 1 there.  Lanes beyond a list or beyond the labels are
-masked: a cavity is -inf there, so they take no part.
+masked: a cavity is -inf there, so they take no part.  ``TILE`` is a :class:`Tile`, ``pairs`` a `local_scores.Pairs`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
+
+from locpmap.kernels.model import Model
 
 _INF = tl.constexpr(float("inf"))
 _FAR = tl.constexpr(40.0)  # Potts weights beyond this leave 1 - exp(-weight) at 1
@@ -20,83 +22,81 @@ _LANES = 128  # of a tile for each warp: 4 for each thread, which one load of 16
 _SLOTS = 4  # of a neighbour list at a time: all of them on a grid of 4 neighbours
 
 
-def lanes(n_labels: int, n_warps: int = 4) -> dict[str, int]:
-    """Sizes of a tile of sites, slots and labels: at least `_LANES` lanes for each warp that shares it."""
+class Tile(NamedTuple):
+    """What kernels over messages are compiled for: one constant."""
+
+    potts: bool
+    n_features: int
+    n_labels: int
+    labels: int  # K
+    degrees: int  # D
+    block: int  # B
+
+
+def tile_of(model: Model, n_warps: int = 4) -> Tile:
+    """Return a tile with at least `_LANES` lanes for each warp that shares it."""
+    n_labels = model.unary.shape[2]
     labels = 1 << (n_labels - 1).bit_length()  # triton.next_power_of_2 would cost as much as an allocation
     degrees = max(1, min(_SLOTS, _LANES * n_warps // labels))
     block = max(1, _LANES * n_warps // (labels * degrees))
-    return {"N_LABELS": n_labels, "LABELS": labels, "DEGREES": degrees, "BLOCK": block}
-
-
-def steps(array: Any) -> tuple[int, int]:
-    """How far apart images and edges lie in an array (1|N, 1|E, ..): 0 where all share one."""
-    return (array.stride(0) if array.shape[0] > 1 else 0), (array.stride(1) if array.shape[1] > 1 else 0)
+    return Tile(bool(model.potts), model.features.shape[2], n_labels, labels, degrees, block)
 
 
 @triton.jit
-def slots_of(start, degree, first, DEGREES: tl.constexpr):
-    """Slots ``first..first + D`` of neighbour lists (B,) as (B, D), and which of them there are."""
-    offset = first + tl.arange(0, DEGREES)[None, :]
+def lists_of(pairs, order, position, stop):
+    """Return the sites (B,) at positions of an order, which of them exist, and the begin and length of their lists."""
+    inside = position < stop
+    site = tl.load(order + position, mask=inside, other=0).to(tl.int64)
+    start = tl.load(pairs.indptr + site, mask=inside, other=0)
+    degree = (tl.load(pairs.indptr + site + 1, mask=inside, other=0) - start).to(tl.int32)
+    return site, inside, start, degree
+
+
+@triton.jit
+def slots_of(start, degree, first, TILE: tl.constexpr):
+    """Return slots ``first..first + D`` of neighbour lists (B,) as (B, D), and which of them exist."""
+    offset = first + tl.arange(0, TILE.degrees)[None, :]
     return start[:, None] + offset, offset < degree[:, None]
 
 
 @triton.jit
-def rows(
-    array,
-    row,
-    real,
-    other: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
-    FRESH: tl.constexpr = _CACHED,
-):
-    """Rows (B, D) of an array (.., L) as (B, D, K); FRESH is ".cg" where other programs write it in this launch."""
-    label = tl.arange(0, LABELS)[None, None, :]
-    mask = real[:, :, None] & (label < N_LABELS)
-    place = array + row.to(tl.int64)[:, :, None] * N_LABELS + label
+def rows(array, row, real, other: tl.constexpr, TILE: tl.constexpr, FRESH: tl.constexpr = _CACHED):
+    """Load rows (B, D) of an array (.., L) as (B, D, K); FRESH is ".cg" where programs of this launch write it."""
+    label = tl.arange(0, TILE.labels)[None, None, :]
+    mask = real[:, :, None] & (label < TILE.n_labels)
+    place = array + row.to(tl.int64)[:, :, None] * TILE.n_labels + label
     return tl.load(place, mask=mask, other=other, cache_modifier=FRESH)
 
 
 @triton.jit
 def log_add(a, b):
-    """``log(exp a + exp b)``."""
+    """Return ``log(exp a + exp b)``."""
     high, low = tl.maximum(a, b), tl.minimum(a, b)
     return high + tl.log(1.0 + tl.exp(low - tl.where(high == -_INF, 0.0, high)))
 
 
 @triton.jit
 def log_sum(values):
-    """``log Σ exp`` over labels, (B, D, 1); -inf where every entry is."""
+    """Return ``log Σ exp`` over labels, (B, D, 1); -inf where every entry is."""
     top = tl.max(values, axis=2, keep_dims=True)
     return top + tl.log(tl.sum(tl.exp(values - tl.where(top == -_INF, 0.0, top)), axis=2, keep_dims=True))
 
 
 @triton.jit
-def belief(
-    scores,
-    messages,
-    rho,
-    edge,
-    start,
-    degree,
-    widest,
-    N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
-    DEGREES: tl.constexpr,
-):
-    """The unaries (B, 1, K) and what all neighbours say, each with its edge's ``rho``; None is 1 everywhere."""
+def belief(scores, messages, rho, pairs, start, degree, widest, TILE: tl.constexpr):
+    """Add to the unaries (B, 1, K) what all neighbours say, each with its edge's ``rho``; None is 1 everywhere."""
     first = 0
     while first < widest:
-        slot, real = slots_of(start, degree, first, DEGREES)
-        received = rows(messages, slot, real, 0.0, N_LABELS, LABELS).to(scores.dtype)
-        scores += heard(received, rho, tl.load(edge + slot, mask=real, other=0), real)
-        first += DEGREES
+        slot, real = slots_of(start, degree, first, TILE)
+        received = rows(messages, slot, real, 0.0, TILE).to(scores.dtype)
+        scores += heard(received, rho, tl.load(pairs.edge + slot, mask=real, other=0), real)
+        first += TILE.degrees
     return scores
 
 
 @triton.jit
 def heard(received, rho, edge, real):
-    """What some neighbours say together, (B, 1, K), over edges (B, D)."""
+    """Return what some neighbours say together, (B, 1, K), over edges (B, D)."""
     if rho is not None:
         share = tl.load(rho + edge, mask=real, other=0.0)
         received *= share.to(received.dtype)[:, :, None]
@@ -105,22 +105,23 @@ def heard(received, rho, edge, real):
 
 @triton.jit
 def cavity(belief, message):
-    """A belief without what one neighbour said."""
+    """Return a belief without what one neighbour said."""
     forbidden = message == -_INF
     return tl.where(forbidden, -_INF, belief - tl.where(forbidden, 0.0, message))
 
 
 @triton.jit
-def table_row(features, tables, end, real, a, N_FEATURES: tl.constexpr, N_LABELS: tl.constexpr, LABELS: tl.constexpr):
-    """Scores of label ``a`` at the sender with every label of the receiver, (B, D, K).
+def table_row(features, tables, end, real, a, TILE: tl.constexpr):
+    """Return the scores of label ``a`` at the sender with every label of the receiver, (B, D, K).
 
     ``features`` and ``tables`` (B, D) point to the edges' own; ``a`` is a number or broadcasts.
     """
-    label = tl.arange(0, LABELS)[None, None, :]
+    N_LABELS: tl.constexpr = TILE.n_labels
+    label = tl.arange(0, TILE.labels)[None, None, :]
     mask = real[:, :, None] & (label < N_LABELS)
     entry = tl.where(end[:, :, None] == 0, a * N_LABELS + label, label * N_LABELS + a)
     scores = tl.zeros(mask.shape, features.dtype.element_ty)
-    for f in range(N_FEATURES):
+    for f in range(TILE.n_features):
         weight = tl.load(features + f, mask=real, other=0.0)
         table = tl.load(tables[:, :, None] + (f * N_LABELS * N_LABELS + entry), mask=mask, other=0.0)
         scores += weight[:, :, None] * table
@@ -128,33 +129,37 @@ def table_row(features, tables, end, real, a, N_FEATURES: tl.constexpr, N_LABELS
 
 
 @triton.jit
-def of_label(values, a, LABELS: tl.constexpr):
-    """The values of label ``a``, (B, D, 1)."""
-    label = tl.arange(0, LABELS)[None, None, :]
+def of_label(values, a, TILE: tl.constexpr):
+    """Return the values of label ``a``, (B, D, 1)."""
+    label = tl.arange(0, TILE.labels)[None, None, :]
     return tl.max(tl.where(label == a, values, -_INF), axis=2, keep_dims=True)
 
 
 @triton.jit
-def send_table(
-    cavity,
-    features,
-    tables,
-    end,
-    real,
-    scale,
-    MAXIMISE: tl.constexpr,
-    N_FEATURES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
-):
-    """The message of a cavity through a table times ``scale`` (B, D, 1), and what normalising took from it."""
-    inside = tl.arange(0, LABELS)[None, None, :] < N_LABELS
+def send(cavity, pairs, features, tables, edge, end, real, scale, MAXIMISE: tl.constexpr, TILE: tl.constexpr):
+    """Return the message of a cavity through edges (B, D) times ``scale``, and what normalising took from it.
+
+    ``features`` and ``tables`` point to those of the image; ``end`` is read only where the model is not Potts.
+    """
+    weights = features + edge * pairs.feature_edge
+    if TILE.potts:
+        weight = tl.load(weights, mask=real, other=0.0)[:, :, None]
+        return _send_potts(cavity, weight * scale, MAXIMISE, TILE)
+    else:
+        return _send_table(cavity, weights, tables + edge * pairs.table_edge, end, real, scale, MAXIMISE, TILE)
+
+
+@triton.jit
+def _send_table(cavity, features, tables, end, real, scale, MAXIMISE: tl.constexpr, TILE: tl.constexpr):
+    """Send through tables that ``features`` and ``tables`` (B, D) point to."""
+    N_LABELS: tl.constexpr = TILE.n_labels
+    inside = tl.arange(0, TILE.labels)[None, None, :] < N_LABELS
     top = tl.full(cavity.shape, -_INF, cavity.dtype)
     highest = tl.full(cavity.shape, -_INF, cavity.dtype)
     for a in range(N_LABELS):
-        scores = scale * table_row(features, tables, end, real, a, N_FEATURES, N_LABELS, LABELS)
+        scores = scale * table_row(features, tables, end, real, a, TILE)
         highest = tl.maximum(highest, tl.where(inside, scores, -_INF))
-        top = tl.maximum(top, of_label(cavity, a, LABELS) + scores)
+        top = tl.maximum(top, of_label(cavity, a, TILE) + scores)
     shift = tl.max(highest, axis=2, keep_dims=True)
     shift = tl.where(shift == -_INF, 0.0, shift)
     if MAXIMISE:
@@ -164,19 +169,19 @@ def send_table(
         terms = tl.zeros(cavity.shape, cavity.dtype)
         base = tl.where(top == -_INF, 0.0, top)
         for a in range(N_LABELS):
-            scores = scale * table_row(features, tables, end, real, a, N_FEATURES, N_LABELS, LABELS)
-            terms += tl.exp(of_label(cavity, a, LABELS) + scores - base)
+            scores = scale * table_row(features, tables, end, real, a, TILE)
+            terms += tl.exp(of_label(cavity, a, TILE) + scores - base)
         top += tl.log(terms)
     fresh = tl.where(total == -_INF, 0.0, top - tl.where(total == -_INF, 0.0, total) - shift)
     return fresh, total + shift
 
 
 @triton.jit
-def send_potts(cavity, weight, MAXIMISE: tl.constexpr, LABELS: tl.constexpr):
-    """The same through ``weight`` (B, D, 1) times the identity, in O(L)."""
-    label = tl.arange(0, LABELS)[None, None, :]
+def _send_potts(cavity, weight, MAXIMISE: tl.constexpr, TILE: tl.constexpr):
+    """Send through ``weight`` (B, D, 1) times the identity, in O(L)."""
+    label = tl.arange(0, TILE.labels)[None, None, :]
     top = tl.max(cavity, axis=2, keep_dims=True)
-    best = label == tl.min(tl.where(cavity == top, label, LABELS), axis=2, keep_dims=True)
+    best = label == tl.min(tl.where(cavity == top, label, TILE.labels), axis=2, keep_dims=True)
     away = cavity - tl.where(top == -_INF, 0.0, top)
     attraction = tl.maximum(weight, 0.0)
     if MAXIMISE:
@@ -206,7 +211,7 @@ def send_potts(cavity, weight, MAXIMISE: tl.constexpr, LABELS: tl.constexpr):
 
 @triton.jit
 def mix(old, fresh, damping, MAXIMISE: tl.constexpr):
-    """A damped message; what is forbidden is so at once."""
+    """Return a damped message; what is forbidden is so at once."""
     free = (fresh > -_INF) & (old > -_INF)
     if MAXIMISE:
         mixed = damping * tl.where(free, old, 0.0) + (1.0 - damping) * tl.where(free, fresh, 0.0)

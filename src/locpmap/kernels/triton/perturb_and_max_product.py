@@ -15,8 +15,8 @@ from locpmap.kernels.model import Model
 from locpmap.kernels.perturbation import Perturbation
 from locpmap.kernels.reference.messages import UNVISITED
 from locpmap.kernels.triton.decode_messages import decode_messages
-from locpmap.kernels.triton.pass_messages import pass_messages
 from locpmap.kernels.triton.perturb import perturb
+from locpmap.kernels.triton.sweep_messages import pass_messages
 
 
 def perturb_and_max_product(

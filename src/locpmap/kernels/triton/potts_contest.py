@@ -20,13 +20,13 @@ ENOUGH = tl.constexpr(80.0)  # e^80 times any clock is more than any other
 
 @triton.jit
 def latest(tick, dtype: tl.constexpr):
-    """The most that the first label's clock can be, from the leading byte of its uniform."""
+    """Return the most that the first label's clock can be, from the leading byte of its uniform."""
     return tl.where(tick == 0, 23.0, -fast_log(tl.maximum(tick, 1).to(dtype) * (1.0 / 256)))
 
 
 @triton.jit
 def could_win(gain, leading, log_p, late):
-    """Whether a label may be ahead of the first one if its neighbours add that much more, in units of noise.
+    """Return whether a label may be ahead of the first one if its neighbours add that much more, in units of noise.
 
     It is where ``E < t p (e^gain - 1)``; E is bounded from below by its leading byte, t from above.
     """
@@ -39,7 +39,7 @@ def could_win(gain, leading, log_p, late):
 
 @triton.jit
 def byte_of(b0, b1, b2, b3, k, ROOM: tl.constexpr):
-    """The leading byte of label k among those of ROOM labels, four to a word."""
+    """Return the leading byte of label k among those of ROOM labels, four to a word."""
     if ROOM == 4:
         found = one_byte(b0, b0, k)
     elif ROOM == 8:
@@ -51,7 +51,7 @@ def byte_of(b0, b1, b2, b3, k, ROOM: tl.constexpr):
 
 @triton.jit
 def bytes_near(draw, image, sample, site, near, b0, b1, b2, b3, N_LABELS: tl.constexpr, ROOM: tl.constexpr):
-    """The leading bytes of the four neighbours' labels, of which the words are those of the first ROOM labels."""
+    """Return the leading bytes of the four neighbours' labels; the words are those of the first ROOM labels."""
     left, right = byte_of(b0, b1, b2, b3, near[0], ROOM), byte_of(b0, b1, b2, b3, near[1], ROOM)
     up, down = byte_of(b0, b1, b2, b3, near[2], ROOM), byte_of(b0, b1, b2, b3, near[3], ROOM)
     for g in range(1, (N_LABELS + ROOM - 1) // ROOM):
@@ -65,13 +65,13 @@ def bytes_near(draw, image, sample, site, near, b0, b1, b2, b3, N_LABELS: tl.con
 
 @triton.jit
 def pulls(weight, scale):
-    """What `rivals` takes for the neighbours' weights: in units of noise."""
+    """Return the neighbours' weights in units of noise."""
     return weight[0] / scale, weight[1] / scale, weight[2] / scale, weight[3] / scale
 
 
 @triton.jit
 def rivals(first, near, pull, leading, tick, log_p_ptr, inside):
-    """A bit for each neighbour whose label may be ahead of the first label."""
+    """Return a bit for each neighbour whose label may be ahead of the first label."""
     own = support(first, near, pull)
     late = latest(tick, own.dtype) * MARGIN
     result = tl.zeros(first.shape, tl.int32)
@@ -84,7 +84,7 @@ def rivals(first, near, pull, leading, tick, log_p_ptr, inside):
 
 @triton.jit
 def repeated(near):
-    """A bit for each neighbour whose label one before it holds, too."""
+    """Return a bit for each neighbour whose label one before it holds, too."""
     up = (near[2] == near[0]) | (near[2] == near[1])
     down = (near[3] == near[0]) | (near[3] == near[1]) | (near[3] == near[2])
     return ((near[1] == near[0]).to(tl.int32) << 1) | (up.to(tl.int32) << 2) | (down.to(tl.int32) << 3)
@@ -107,7 +107,7 @@ def contest(
     N_LABELS: tl.constexpr,
     ROOM: tl.constexpr,
 ):
-    """The best labels, from all bits of those clocks that may be ahead; of equals the present one."""
+    """Return the best labels, from all bits of those clocks that may be ahead; of equals the present one."""
     dtype: tl.constexpr = weight[0].dtype
     b0, b1, b2, b3 = leading_bytes(draw.k0, draw.k1, image, sample, site, 0, ROOM)
     leading = bytes_near(draw, image, sample, site, near, b0, b1, b2, b3, N_LABELS, ROOM)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import triton
 import triton.language as tl
 
@@ -12,57 +10,31 @@ from locpmap.kernels.triton.lazy_noise import bytes_of_sample, log_odds, start_b
 from locpmap.kernels.triton.perturb import nth_allowed
 from locpmap.kernels.triton.philox import LAZY_CLOCK, LAZY_SITE, LOGISTIC, LOGISTIC_FINE, START, pick, uniform, words
 from locpmap.kernels.triton.potts_contest import bytes_near, pulls, rivals
-from locpmap.kernels.triton.potts_grid import around, field_of, fields_of, lanes, lead, weights
+from locpmap.kernels.triton.potts_grid import around, field_of, fields_of, keys_of, lanes, lead, weights
 
 RANDOM, PERTURBED = tl.constexpr(perturbation.RANDOM), tl.constexpr(perturbation.PERTURBED)
 
 
-class Draw(NamedTuple):
-    """The key and the counters of the noise."""
-
-    k0: int
-    k1: int
-    first_image: int
-    first_sample: int
-
-
-class Drawn(NamedTuple):
-    """What first visits leave for later ones: scratch, (T, 2, ..) by colour, numbered as lanes."""
-
-    scores: Any  # two labels: (T, 2, PACK, lanes) by how much label 1 is ahead without its neighbours
-    firsts: Any  # more: (T, 2, lanes) words of the labels whose clocks ring first
-    ticks: Any  # (T, 2, lanes) words of the leading bytes of these clocks' uniforms
-
-
 @triton.jit
-def start_words(
-    unary_ptr,
-    given_ptr,
-    terms,
-    draw,
-    field,
-    n,
-    at,
-    START_FROM: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    PACK: tl.constexpr,
-    BITS: tl.constexpr,
-    word_type: tl.constexpr,
-):
-    """The labels that the lanes start from, random or given."""
-    if START_FROM == RANDOM:
-        facts = tl.load(terms.facts + at.site, mask=at.inside, other=0)
+def start_words(unary_ptr, given_ptr, image, at, SIZES: tl.constexpr):
+    """Return the labels that the lanes start from, random or given."""
+    N_LABELS: tl.constexpr = SIZES.n_labels
+    PACK: tl.constexpr = SIZES.pack
+    BITS: tl.constexpr = SIZES.bits
+    word_type: tl.constexpr = image.words.dtype.element_ty
+    if SIZES.start == RANDOM:
+        draw = image.draw
+        facts = tl.load(image.terms.facts + at.site, mask=at.inside, other=0)
         allowed = facts >> 16
-        image, sample = draw.first_image + n, draw.first_sample + at.word.to(tl.int64) * PACK
-        site = field.first_site + at.row.to(tl.int64) * field.full_width + at.column
+        number, sample, site = keys_of(image, at, PACK)
         result = tl.zeros(at.site.shape, word_type)
         if N_LABELS == 2:
-            bits = start_bits(draw.k0, draw.k1, image, sample, site)
+            bits = start_bits(draw.k0, draw.k1, number, sample, site)
             for j in tl.static_range(PACK):
                 label = tl.where(allowed == 2, ((bits >> j) & 1).to(tl.int32), facts & 65535)
                 result |= label.to(word_type) << (j * BITS)
         else:
-            w0, w1, w2, w3 = words(draw.k0, draw.k1, START, image, sample >> 2, site, 0)
+            w0, w1, w2, w3 = words(draw.k0, draw.k1, START, number, sample >> 2, site, 0)
             some_forbidden = tl.min(tl.where(at.inside, allowed, N_LABELS)) < N_LABELS
             for j in tl.static_range(PACK):
                 nth = ((pick(w0, w1, w2, w3, j).to(tl.int64) * allowed) >> 32).to(tl.int32)
@@ -71,7 +43,8 @@ def start_words(
                     label = nth_allowed(unary_ptr + at.site.to(tl.int64) * N_LABELS, nth, at.inside, N_LABELS)
                 result |= label.to(word_type) << (j * BITS)
     else:
-        label = tl.load(given_ptr + n * field.height * field.width + at.site, mask=at.inside, other=0).to(word_type)
+        place = given_ptr + image.n * image.field.height * image.field.width + at.site
+        label = tl.load(place, mask=at.inside, other=0).to(word_type)
         result = label
         for j in tl.static_range(1, PACK):
             result |= label << (j * BITS)
@@ -79,8 +52,12 @@ def start_words(
 
 
 @triton.jit
-def first_labels(s0, s1, s2, s3, terms, at, N_LABELS: tl.constexpr, BITS: tl.constexpr, word_type: tl.constexpr):
-    """The labels that the lazy scheme's first words pick, of four samples, as a word."""
+def first_labels(s0, s1, s2, s3, image, at, SIZES: tl.constexpr):
+    """Return the labels that the lazy scheme's first words pick, of four samples, as a word."""
+    N_LABELS: tl.constexpr = SIZES.n_labels
+    BITS: tl.constexpr = SIZES.bits
+    terms = image.terms
+    word_type: tl.constexpr = image.words.dtype.element_ty
     dtype: tl.constexpr = terms.cumulative.dtype.element_ty
     likeliest = tl.load(terms.facts + at.site, mask=at.inside, other=0) & 65535
     bars = terms.cumulative + at.site.to(tl.int64) * N_LABELS
@@ -99,92 +76,73 @@ def first_labels(s0, s1, s2, s3, terms, at, N_LABELS: tl.constexpr, BITS: tl.con
 
 
 @triton.jit(noinline=True)
-def first_visit(
-    unary_ptr,
-    given_ptr,
-    terms,
-    drawn,
-    list_ptr,
-    count,
-    draw,
-    field,
-    labels_ptr,
-    changed_ptr,
-    n_samples,
-    n,
-    tile,
-    colour,
-    items,
-    scale,
-    START_FROM: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    ROOM: tl.constexpr,
-    PACK: tl.constexpr,
-    BITS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+def first_visit(unary_ptr, given_ptr, image, drawn, list_ptr, count, tile, colour, SIZES: tl.constexpr):
     """Draw a tile's noise, keep what later visits need of it, and give the tile its best labels.
 
     Pairs that need more of the noise are left as they are and appended to the list; returns its new length.  Where
     climbs start at the perturbed maximum, that is all the labels there are so far, whatever the neighbours say.
     """
+    N_LABELS: tl.constexpr = SIZES.n_labels
+    PACK: tl.constexpr = SIZES.pack
+    BITS: tl.constexpr = SIZES.bits
+    ROOM: tl.constexpr = SIZES.room
+    START_FROM: tl.constexpr = SIZES.start
     dtype: tl.constexpr = unary_ptr.dtype.element_ty
-    word_type: tl.constexpr = labels_ptr.dtype.element_ty
-    at = lanes(field, tile, colour, BLOCK)
-    image, sample = draw.first_image + n, draw.first_sample + at.word.to(tl.int64) * PACK
-    site = field.first_site + at.row.to(tl.int64) * field.full_width + at.column
-    y, around_words = around(field, labels_ptr, at)
-    weight = weights(field, n, at, dtype)
+    word_type: tl.constexpr = image.words.dtype.element_ty
+    terms, draw, field, scale = image.terms, image.draw, image.field, image.scale
+    at = lanes(field, tile, colour, SIZES.tile)
+    number, sample, site = keys_of(image, at, PACK)
+    y, around_words = around(field, image.words, at)
+    weight = weights(field, image.n, at, dtype)
     place = at.site.to(tl.int64) * N_LABELS
     result = tl.zeros(at.site.shape, word_type)
     undecided = tl.zeros(at.site.shape, tl.int32)
     if N_LABELS == 2:
         gap = tl.load(unary_ptr + place + 1, mask=at.inside, other=0.0)
         gap -= tl.load(unary_ptr + place, mask=at.inside, other=0.0)
-        c0, c1, c2, c3 = words(draw.k0, draw.k1, LOGISTIC, image, sample >> 3, site, 0)
-        f0, f1, f2, f3 = words(draw.k0, draw.k1, LOGISTIC_FINE, image, sample >> 3, site, 0)
+        c0, c1, c2, c3 = words(draw.k0, draw.k1, LOGISTIC, number, sample >> 3, site, 0)
+        f0, f1, f2, f3 = words(draw.k0, draw.k1, LOGISTIC_FINE, number, sample >> 3, site, 0)
         for j in tl.static_range(PACK):
             coarse = pick(c0, c1, c2, c3, j // 2) >> (j % 2 * 16)
             fine = pick(f0, f1, f2, f3, j // 2) >> (j % 2 * 16)
             ahead = (gap - scale * log_odds(coarse, fine, dtype)).to(dtype)
-            tl.store(drawn.scores + at.number + j * items, ahead, mask=at.inside)
+            tl.store(drawn.scores + at.number + j * image.items, ahead, mask=at.inside)
             if START_FROM != PERTURBED:
                 ahead += lead(fields_of(around_words, j, BITS), weight)
             result |= (ahead > 0).to(word_type) << (j * BITS)
     else:
         SHARED: tl.constexpr = 16 // ROOM  # samples whose leading bytes come from one call
-        s0, s1, s2, s3 = words(draw.k0, draw.k1, LAZY_SITE, image, sample >> 2, site, 0)
-        result = first_labels(s0, s1, s2, s3, terms, at, N_LABELS, BITS, word_type)
+        s0, s1, s2, s3 = words(draw.k0, draw.k1, LAZY_SITE, number, sample >> 2, site, 0)
+        result = first_labels(s0, s1, s2, s3, image, at, SIZES)
         ticks = (s0 & 255) | ((s1 & 255) << 8) | ((s2 & 255) << 16) | ((s3 & 255) << 24)
         tl.store(drawn.firsts + at.number, result, mask=at.inside)
         tl.store(drawn.ticks + at.number, ticks.to(tl.int32, bitcast=True), mask=at.inside)
         if START_FROM != PERTURBED:
             pull = pulls(weight, scale)
             for call in range(PACK // SHARED):  # not unrolled: the code is long, and has enough to do at a time
-                w0, w1, w2, w3 = words(draw.k0, draw.k1, LAZY_CLOCK, image, sample // SHARED + call, site, 0)
+                w0, w1, w2, w3 = words(draw.k0, draw.k1, LAZY_CLOCK, number, sample // SHARED + call, site, 0)
                 for nth in tl.static_range(SHARED):
                     j = call * SHARED + nth
                     near = fields_of(around_words, j, BITS)
                     b0, b1, b2, b3 = bytes_of_sample(w0, w1, w2, w3, nth, ROOM)
-                    leading = bytes_near(draw, image, sample + j, site, near, b0, b1, b2, b3, N_LABELS, ROOM)
+                    leading = bytes_near(draw, number, sample + j, site, near, b0, b1, b2, b3, N_LABELS, ROOM)
                     tick = ((ticks >> (j * 8)) & 255).to(tl.int32)
                     first = field_of(result, j, BITS)
                     ahead = rivals(first, near, pull, leading, tick, terms.log_p + place, at.inside)
                     undecided |= (at.inside & (ahead > 0)).to(tl.int32) << j
     if START_FROM != PERTURBED:
         # What the first colour started from leaves no trace but the note that a sample has changed.
-        note = changed_ptr + n * n_samples + at.word * PACK
+        note = image.changed + at.word * PACK
         before = result
         if colour == 1:
             before = tl.load(y, mask=at.inside, other=0)
         else:
             unmoved = tl.zeros(at.site.shape, tl.int1)
             for s in tl.static_range(PACK):
-                real = at.inside & (at.word * PACK + s < n_samples)
+                real = at.inside & (at.word * PACK + s < image.n_samples)
                 unmoved = unmoved | (tl.load(note + s, mask=real, other=1) < 1)
             if tl.max(unmoved.to(tl.int32)) > 0:
-                how = (unary_ptr, given_ptr, terms, draw, field, n, at)
-                before = start_words(*how, START_FROM, N_LABELS, PACK, BITS, word_type)
+                before = start_words(unary_ptr, given_ptr, image, at, SIZES)
         FIELD: tl.constexpr = (1 << BITS) - 1
         for j in tl.static_range(PACK):
             whole = tl.full(result.shape, FIELD, word_type) << (j * BITS)
@@ -193,7 +151,7 @@ def first_visit(
         if tl.max((at.inside & (differ != 0)).to(tl.int32)) > 0:
             for j in tl.static_range(PACK):
                 moved = at.inside & (((differ >> (j * BITS)) & FIELD) != 0)
-                real = moved & (at.word * PACK + j < n_samples)
+                real = moved & (at.word * PACK + j < image.n_samples)
                 stale = real & (tl.load(note + j, mask=real, other=1) < 1)
                 tl.store(note + j, tl.full(at.site.shape, 1, tl.int32), mask=stale)
     tl.store(y, result, mask=at.inside)

@@ -13,6 +13,19 @@ import triton
 import triton.language as tl
 
 
+class Sizes(NamedTuple):
+    """What a climb is compiled for: one constant."""
+
+    start: int  # where climbs begin
+    n_labels: int
+    room: int  # labels whose leading bytes of noise come from one call of Philox, with those of other samples
+    pack: int  # samples in a word
+    bits: int  # of a label
+    tile: int  # lanes of a tile
+    visit: int  # pairs visited at a time
+    counters: int  # numbers that a team counts with
+
+
 class Field(NamedTuple):
     """The grid of one climb and its weights, as kernels take them: one argument."""
 
@@ -27,6 +40,38 @@ class Field(NamedTuple):
     parity: int  # of row + column at the grid's corner, in the whole image
     first_site: int  # the corner's number in the whole image
     full_width: int
+
+
+class Draw(NamedTuple):
+    """The key and the counters of the noise."""
+
+    k0: int
+    k1: int
+    first_image: int
+    first_sample: int
+
+
+class Drawn(NamedTuple):
+    """What first visits leave for later ones: scratch, (T, 2, ..) by colour, numbered as lanes."""
+
+    scores: Any  # two labels: (T, 2, PACK, lanes) by how much label 1 is ahead without its neighbours
+    firsts: Any  # more: (T, 2, lanes) words of the labels whose clocks ring first
+    ticks: Any  # (T, 2, lanes) words of the leading bytes of these clocks' uniforms
+
+
+class Image(NamedTuple):
+    """The climbs on one image."""
+
+    terms: Any  # `Terms`
+    draw: Any  # `Draw`
+    field: Any  # `Field`
+    words: Any  # its labels in words
+    labels: Any  # the same one by one
+    changed: Any  # (R,) the last sweep that changed each sample
+    n_samples: Any
+    n: Any  # its number
+    items: Any  # lanes of a colour
+    scale: Any  # the temperature
 
 
 class Terms(NamedTuple):
@@ -76,12 +121,20 @@ def lanes(field, tile, colour, BLOCK: tl.constexpr):
 
 @triton.jit
 def lanes_at(field, number, inside, colour):
-    """The lanes with these numbers, anywhere."""
+    """Return the lanes with these numbers, anywhere."""
     per_row = (field.width + 1) // 2
     place = number // field.n_words
     row = place // per_row
     column = 2 * (place - row * per_row) + ((row + colour + field.parity) & 1)
     return Lanes(inside, number, row, column, row * field.width + column, number - place * field.n_words)
+
+
+@triton.jit
+def keys_of(image, at, PACK: tl.constexpr):
+    """Return what keys the noise of lanes: the image, the first sample of each word, and the site."""
+    draw, field = image.draw, image.field
+    site = field.first_site + at.row.to(tl.int64) * field.full_width + at.column
+    return draw.first_image + image.n, draw.first_sample + at.word.to(tl.int64) * PACK, site
 
 
 @triton.jit
@@ -145,8 +198,10 @@ def lead(near, weight):
 
 
 @triton.jit(noinline=True)
-def describe_sites(unary_ptr, terms, first, n_sites, scale, N_LABELS: tl.constexpr, BLOCK: tl.constexpr):
+def describe_sites(unary_ptr, terms, first, n_sites, scale, SIZES: tl.constexpr):
     """Fill the terms of sites first .. first + BLOCK of an image; pointers are at those of its first site."""
+    N_LABELS: tl.constexpr = SIZES.n_labels
+    BLOCK: tl.constexpr = SIZES.tile
     dtype: tl.constexpr = unary_ptr.dtype.element_ty
     site = first + tl.arange(0, BLOCK)
     inside = site < n_sites

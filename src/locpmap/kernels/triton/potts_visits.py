@@ -15,6 +15,7 @@ from locpmap.kernels.triton.potts_grid import (
     around,
     field_of,
     fields_of,
+    keys_of,
     lanes,
     lanes_at,
     lead,
@@ -25,34 +26,21 @@ from locpmap.kernels.triton.potts_grid import (
 
 
 @triton.jit(noinline=True)
-def list_open(
-    drawn,
-    field,
-    labels_ptr,
-    list_ptr,
-    count,
-    n,
-    tile,
-    colour,
-    items,
-    N_LABELS: tl.constexpr,
-    PACK: tl.constexpr,
-    BITS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+def list_open(image, drawn, list_ptr, count, tile, colour, SIZES: tl.constexpr):
     """Append the pairs of a tile whose label may change to a list; returns its new length."""
-    dtype: tl.constexpr = drawn.scores.dtype.element_ty
-    at = lanes(field, tile, colour, BLOCK)
-    y, around_words = around(field, labels_ptr, at)
+    PACK: tl.constexpr = SIZES.pack
+    BITS: tl.constexpr = SIZES.bits
+    at = lanes(image.field, tile, colour, SIZES.tile)
+    y, around_words = around(image.field, image.words, at)
     before = tl.load(y, mask=at.inside, other=0, cache_modifier=".cg")
-    weight = weights(field, n, at, dtype)
+    weight = weights(image.field, image.n, at, drawn.scores.dtype.element_ty)
     which = tl.zeros(at.site.shape, tl.int32)
-    if N_LABELS > 2:
+    if SIZES.n_labels > 2:
         firsts = tl.load(drawn.firsts + at.number, mask=at.inside, other=0)
     for j in tl.static_range(PACK):
         near, mine = fields_of(around_words, j, BITS), field_of(before, j, BITS)
-        if N_LABELS == 2:
-            ahead = tl.load(drawn.scores + at.number + j * items, mask=at.inside, other=0.0) + lead(near, weight)
+        if SIZES.n_labels == 2:
+            ahead = tl.load(drawn.scores + at.number + j * image.items, mask=at.inside, other=0.0) + lead(near, weight)
             movable = tl.where(mine > 0, ahead < 0, ahead > 0)
         else:
             first = field_of(firsts, j, BITS)
@@ -64,73 +52,47 @@ def list_open(
 
 
 @triton.jit(noinline=True)
-def visit(
-    terms,
-    drawn,
-    list_ptr,
-    queue_ptr,
-    waiting_ptr,
-    draw,
-    field,
-    labels_ptr,
-    changed_ptr,
-    n_samples,
-    n,
-    first,
-    count,
-    colour,
-    items,
-    sweep,
-    scale,
-    pushing,
-    N_LABELS: tl.constexpr,
-    ROOM: tl.constexpr,
-    PACK: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Give BLOCK pairs of the list, from the first on, their best labels, unmarked.  Labels are single ones here.
+def visit(image, drawn, list_ptr, queue_ptr, waiting_ptr, first, count, colour, sweep, pushing, SIZES: tl.constexpr):
+    """Give pairs of the list, from the first on, their best labels, unmarked.
 
     If pushing, the neighbours of those that move go to the queue, whose length is at ``waiting_ptr``.
     """
+    N_LABELS: tl.constexpr = SIZES.n_labels
+    PACK: tl.constexpr = SIZES.pack
+    BLOCK: tl.constexpr = SIZES.visit
+    field, labels_ptr = image.field, image.labels
     dtype: tl.constexpr = drawn.scores.dtype.element_ty
     kept: tl.constexpr = labels_ptr.dtype.element_ty
     PLAIN: tl.constexpr = 127 if kept == tl.uint8 else 32767
     entry = first + tl.arange(0, BLOCK)
     inside = entry < count
     pair = tl.load(list_ptr + entry, mask=inside, other=0, cache_modifier=".cg")
-    number = pair // PACK
     j = pair % PACK
-    at = lanes_at(field, number, inside, colour)
+    at = lanes_at(field, pair // PACK, inside, colour)
     across, along = field.site_apart * PACK, field.width * field.site_apart * PACK
     r = at.word * PACK + j
     y = labels_ptr + at.site.to(tl.int64) * across + r
     mine = tl.load(y, mask=inside, other=0, cache_modifier=".cg").to(tl.int32) & PLAIN
     left, right, up, down = loads_around(field, y, at, across, along, ".cg")
-    near = (
-        left.to(tl.int32) & PLAIN,
-        right.to(tl.int32) & PLAIN,
-        up.to(tl.int32) & PLAIN,
-        down.to(tl.int32) & PLAIN,
-    )
-    weight = weights(field, n, at, dtype)
+    near = (left.to(tl.int32) & PLAIN, right.to(tl.int32) & PLAIN, up.to(tl.int32) & PLAIN, down.to(tl.int32) & PLAIN)
+    weight = weights(field, image.n, at, dtype)
     if N_LABELS == 2:
-        ahead = tl.load(drawn.scores + number + j * items, mask=inside, other=0.0) + lead(near, weight)
+        ahead = tl.load(drawn.scores + at.number + j * image.items, mask=inside, other=0.0) + lead(near, weight)
         label = tl.where(ahead > 0, 1, tl.where(ahead < 0, 0, mine))
     else:
         firsts = drawn.firsts.to(tl.pointer_type(kept), bitcast=True)
         ticks = drawn.ticks.to(tl.pointer_type(tl.uint8), bitcast=True)
         earliest = tl.load(firsts + pair, mask=inside, other=0).to(tl.int32)
         tick = tl.load(ticks + pair, mask=inside, other=0).to(tl.int32)
-        site = field.first_site + at.row.to(tl.int64) * field.full_width + at.column
-        label = contest(
-            *(draw, draw.first_image + n, draw.first_sample + r.to(tl.int64), site, earliest, tick, mine, near, weight),
-            *(terms.log_p + at.site.to(tl.int64) * N_LABELS, inside, scale, N_LABELS, ROOM),
-        )
+        number, sample, site = keys_of(image, at, PACK)
+        key = (image.draw, number, sample + j, site)
+        log_p = image.terms.log_p + at.site.to(tl.int64) * N_LABELS
+        label = contest(*key, earliest, tick, mine, near, weight, log_p, inside, image.scale, N_LABELS, SIZES.room)
     tl.store(y, label.to(kept), mask=inside)
     moved = inside & (label != mine)
     if tl.max(moved.to(tl.int32)) > 0:
-        note = changed_ptr + n * n_samples + r
-        real = moved & (r < n_samples)
+        note = image.changed + r
+        real = moved & (r < image.n_samples)
         stale = real & (tl.load(note, mask=real, other=sweep) < sweep)
         tl.store(note, sweep + tl.zeros([BLOCK], tl.int32), mask=stale)
         if pushing:
@@ -167,18 +129,20 @@ def push(queue_ptr, waiting_ptr, field, labels_ptr, at, r, moved, PACK: tl.const
 
 @triton.jit
 def _beside(at, SIDE: tl.constexpr):
-    """Row and column of the neighbour to the left, to the right, above or below."""
+    """Return row and column of the neighbour to the left, to the right, above or below."""
     row = at.row + (SIDE == 3) - (SIDE == 2)
     column = at.column + (SIDE == 1) - (SIDE == 0)
     return row, column
 
 
 @triton.jit(noinline=True)
-def clear_marks(list_ptr, field, labels_ptr, first, count, colour, PACK: tl.constexpr, BLOCK: tl.constexpr):
-    """Take the marks from BLOCK pairs of a queue that nobody will visit."""
+def clear_marks(image, list_ptr, first, count, colour, SIZES: tl.constexpr):
+    """Take the marks from pairs of a queue that nobody will visit."""
+    PACK: tl.constexpr = SIZES.pack
+    field, labels_ptr = image.field, image.labels
     kept: tl.constexpr = labels_ptr.dtype.element_ty
     PLAIN: tl.constexpr = 127 if kept == tl.uint8 else 32767
-    entry = first + tl.arange(0, BLOCK)
+    entry = first + tl.arange(0, SIZES.visit)
     inside = entry < count
     pair = tl.load(list_ptr + entry, mask=inside, other=0, cache_modifier=".cg")
     at = lanes_at(field, pair // PACK, inside, colour)

@@ -1,111 +1,125 @@
 """What sites send to some of their neighbours, in either algebra: the pieces of `sweep_messages`.
 
 Blocks are (B, 1, K) for each way, a slot number of the lists or a direction of a grid, by itself: so a thread has the
-same site and labels in all of them, and nothing changes hands between threads but sums over labels.  Two tuples go
-through these functions: ``what`` is the model and the messages, ``where`` is the sites.
+same site and labels in all of them, and threads exchange nothing but sums over labels.
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 
 from locpmap.kernels.triton.grid_slots import edge_to, slot_to
-from locpmap.kernels.triton.messages import cavity, heard, mix, of_label, rows, send_potts, send_table
+from locpmap.kernels.triton.messages import cavity, heard, mix, of_label, rows, send
+
+
+class Image(NamedTuple):
+    """The messages of one image, and the model that they are of."""
+
+    pairs: Any
+    shape: Any  # of a grid of 4 neighbours, else None
+    messages: Any
+    dirty: Any
+    rho: Any
+    features: Any  # of the image
+    tables: Any
+    damping: Any
+    tolerance: Any
+
+
+class Senders(NamedTuple):
+    """Sites (B,): by their lists, or on a grid by rows and columns."""
+
+    row: Any
+    column: Any
+    start: Any
+    degree: Any
+    active: Any
+    first_visit: Any
+
+
+class Algebra(NamedTuple):
+    """What a sweep is compiled for, beyond its tile."""
+
+    linear: bool
+    maximise: bool
+    damped: bool
+    ways: int  # neighbours that a site sends to at a time
 
 
 @triton.jit
-def slots_to(what, where, first, WAY: tl.constexpr):
-    """The slots (B, 1) of neighbours number ``first + WAY``, and which of them there are."""
-    _, _, shape, _, _, _, _, _, _, _ = what
-    row, column, start, degree, active, _ = where
-    if shape is None:
-        slot, real = start + first + WAY, first + WAY < degree
+def slots_to(image, sites, first, WAY: tl.constexpr):
+    """Return the slots (B, 1) of neighbours number ``first + WAY``, and which of them exist."""
+    if image.shape is None:
+        slot, real = sites.start + first + WAY, first + WAY < sites.degree
     else:
-        slot, real = slot_to(shape, row, column, WAY)
-    return slot[:, None], (real & active)[:, None]
+        slot, real = slot_to(image.shape, sites.row, sites.column, WAY)
+    return slot[:, None], (real & sites.active)[:, None]
 
 
 @triton.jit
-def send(
-    what,
-    where,
-    whole,
-    first,
-    LINEAR: tl.constexpr,
-    MAXIMISE: tl.constexpr,
-    POTTS: tl.constexpr,
-    DAMPED: tl.constexpr,
-    N_FEATURES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
-    WAYS: tl.constexpr,
-):
-    """Messages to neighbours ``first..first + WAYS``; returns which sites changed any of them, (B, 1).
+def send_ways(image, sites, whole, first, ALGEBRA: tl.constexpr, TILE: tl.constexpr):
+    """Send to neighbours ``first..first + WAYS``; returns which sites changed any message, (B, 1).
 
     On a grid these are all, and ``whole`` is only the sites' own.  What is loaded is loaded before any of it is used,
     and all of it is used before anything is stored: so loads wait together.
     """
-    pairs, reverse, shape, messages, dirty, rho, features, tables, damped, most = what
-    row, column, _, _, _, first_visit = where
-    silence: tl.constexpr = 1.0 if LINEAR else 0.0
-    label = tl.arange(0, LABELS)[None, None, :]
+    WAYS: tl.constexpr = ALGEBRA.ways
+    silence: tl.constexpr = 1.0 if ALGEBRA.linear else 0.0
+    pairs, dirty, rho = image.pairs, image.dirty, image.rho
+    label = tl.arange(0, TILE.labels)[None, None, :]
     dtype: tl.constexpr = whole.dtype
     reals, backs, others, edges, ends, received, olds, theirs = (), (), (), (), (), (), (), ()
     for way in tl.static_range(WAYS):
-        slot, real = slots_to(what, where, first, way)
-        if shape is None:
-            back = tl.load(reverse + slot, mask=real, other=0)
+        slot, real = slots_to(image, sites, first, way)
+        if image.shape is None:
+            back = tl.load(pairs.reverse + slot, mask=real, other=0)
             other_end = tl.load(pairs.neighbour + slot, mask=real, other=0)
             edge = tl.load(pairs.edge + slot, mask=real, other=0)
             end = tl.load(pairs.end + slot, mask=real, other=0).to(tl.int32)
         else:
-            back, other_end, edge = edge_to(shape, row, column, way)
+            back, other_end, edge = edge_to(image.shape, sites.row, sites.column, way)
             back, other_end, edge = back[:, None], other_end[:, None], tl.where(real, edge[:, None], 0)
-            end = edge  # nobody asks: a grid is walked by its shape only where the model is Potts
+            end = edge  # not read: a grid is walked by its shape only where the model is Potts
         reals += (real,)
         backs += (back,)
         others += (other_end,)
         edges += (edge.to(tl.int64),)
         ends += (end,)
-        received += (rows(messages, slot, real, silence, N_LABELS, LABELS, ".cg"),)
-        olds += (rows(messages, back, real, silence, N_LABELS, LABELS, ".cg"),)
+        received += (rows(image.messages, slot, real, silence, TILE, ".cg"),)
+        olds += (rows(image.messages, back, real, silence, TILE, ".cg"),)
         theirs += (tl.load(dirty + other_end, mask=real, other=0, cache_modifier=".cg"),)
-    if shape is not None:
+    if image.shape is not None:
         for way in tl.static_range(WAYS):
-            whole = add(whole, received[way], rho, edges[way], reals[way], LINEAR)
+            whole = add(whole, received[way], rho, edges[way], reals[way], ALGEBRA.linear)
     sent, changes = (), ()
     for way in tl.static_range(WAYS):
         real, old, edge = reals[way], olds[way], edges[way]
-        feature, table = features + edge * pairs.feature_edge, tables + edge * pairs.table_edge
-        if LINEAR:
-            fresh = _send_linear(whole / received[way], feature, ends[way], real, POTTS, N_LABELS, LABELS)
-            fresh += damped * (old - fresh)
-            moved = tl.abs(fresh - old) > most * fresh
+        if ALGEBRA.linear:
+            couplings = image.features + edge * pairs.feature_edge
+            fresh = _send_linear(whole / received[way], couplings, ends[way], real, TILE)
+            fresh += image.damping * (old - fresh)
+            moved = tl.abs(fresh - old) > image.tolerance * fresh
         else:
-            said = cavity(whole, received[way])
             scale = tl.full([1, 1, 1], 1.0, dtype)
             if rho is not None:
                 scale = 1.0 / tl.load(rho + edge, mask=real, other=1.0).to(dtype)[:, :, None]
-            if POTTS:
-                weight = tl.load(feature, mask=real, other=0.0)[:, :, None]
-                fresh, _ = send_potts(said, weight * scale, MAXIMISE, LABELS)
-            else:
-                fresh, _ = send_table(
-                    said, feature, table, ends[way], real, scale, MAXIMISE, N_FEATURES, N_LABELS, LABELS
-                )
-            if DAMPED:
-                fresh = mix(old, fresh, damped, MAXIMISE)
+            terms = (pairs, image.features, image.tables, edge, ends[way], real, scale)
+            fresh, _ = send(cavity(whole, received[way]), *terms, ALGEBRA.maximise, TILE)
+            if ALGEBRA.damped:
+                fresh = mix(old, fresh, image.damping, ALGEBRA.maximise)
             same = fresh == old  # both -inf included
-            moved = tl.abs(tl.where(same, 0.0, fresh) - tl.where(same, 0.0, old)) > most
-        changed = tl.max((moved & (label < N_LABELS)).to(tl.int32), axis=2) > 0
+            moved = tl.abs(tl.where(same, 0.0, fresh) - tl.where(same, 0.0, old)) > image.tolerance
+        changed = tl.max((moved & (label < TILE.n_labels)).to(tl.int32), axis=2) > 0
         sent += (fresh,)
-        changes += ((changed | first_visit[:, None]) & real,)
+        changes += ((changed | sites.first_visit[:, None]) & real,)
     any_changed = reals[0] & False
     for way in tl.static_range(WAYS):
         changed = changes[way]
-        target = messages + backs[way].to(tl.int64)[:, :, None] * N_LABELS + label
-        tl.store(target, sent[way], mask=changed[:, :, None] & (label < N_LABELS))
+        target = image.messages + backs[way].to(tl.int64)[:, :, None] * TILE.n_labels + label
+        tl.store(target, sent[way], mask=changed[:, :, None] & (label < TILE.n_labels))
         tl.store(dirty + others[way], theirs[way] | 1, mask=changed)
         any_changed |= changed
     return any_changed
@@ -113,17 +127,17 @@ def send(
 
 @triton.jit
 def add(whole, received, rho, edge, real, LINEAR: tl.constexpr):
-    """A belief and what a neighbour says."""
+    """Return a belief and what a neighbour says."""
     return whole * received if LINEAR else whole + heard(received, rho, edge, real)
 
 
 @triton.jit
-def _send_linear(cavity, couplings, end, real, POTTS: tl.constexpr, N_LABELS: tl.constexpr, LABELS: tl.constexpr):
-    """The message of a cavity through the ``couplings`` that (B, 1) points to."""
-    label = tl.arange(0, LABELS)[None, None, :]
+def _send_linear(cavity, couplings, end, real, TILE: tl.constexpr):
+    """Return the message of a cavity through the ``couplings`` that (B, 1) points to."""
+    label = tl.arange(0, TILE.labels)[None, None, :]
     total = tl.sum(cavity, axis=2, keep_dims=True)
     share = cavity / tl.where(real[:, :, None], total, 1.0)
-    if POTTS:
+    if TILE.potts:
         differ = tl.load(couplings, mask=real, other=0.0).to(cavity.dtype)[:, :, None]
         agree = tl.load(couplings + 1, mask=real, other=0.0).to(cavity.dtype)[:, :, None]
         # Repulsion: where one label has nearly all the mass, 1 minus its share cancels; add up what others have.
@@ -133,8 +147,9 @@ def _send_linear(cavity, couplings, end, real, POTTS: tl.constexpr, N_LABELS: tl
         fresh = tl.where(repelled, differ * rest + agree * share, differ + (agree - differ) * share)
     else:
         fresh = tl.zeros(share.shape, cavity.dtype)
-        for a in range(N_LABELS):
-            entry = tl.where(end[:, :, None] != 0, label * N_LABELS + a, a * N_LABELS + label)
-            table = tl.load(couplings[:, :, None] + entry, mask=real[:, :, None] & (label < N_LABELS), other=0.0)
-            fresh += of_label(share, a, LABELS) * table.to(cavity.dtype)
+        for a in range(TILE.n_labels):
+            entry = tl.where(end[:, :, None] != 0, label * TILE.n_labels + a, a * TILE.n_labels + label)
+            mask = real[:, :, None] & (label < TILE.n_labels)
+            table = tl.load(couplings[:, :, None] + entry, mask=mask, other=0.0)
+            fresh += of_label(share, a, TILE) * table.to(cavity.dtype)
     return fresh
