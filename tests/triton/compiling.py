@@ -20,11 +20,26 @@ from triton.compiler.compiler import CompiledKernel
 from triton.runtime import driver
 
 from locpmap.graphs.blocks import plan_blocks
-from locpmap.inference.trees import spanning_forests
-from locpmap.kernels import Backend
+from locpmap.kernels.model import UNVISITED
 from locpmap.kernels.observations import Observations
 from locpmap.kernels.perturbation import PLAIN, RANDOM, Perturbation
-from locpmap.kernels.reference.messages import UNVISITED
+from locpmap.kernels.trees import spanning_forests
+from locpmap.kernels.triton.block_likelihood import block_likelihood
+from locpmap.kernels.triton.climb.climb_blocks import climb_blocks
+from locpmap.kernels.triton.climb.climb_lines import climb_lines
+from locpmap.kernels.triton.climb.climb_potts import climb_potts
+from locpmap.kernels.triton.climb.climb_sites import climb_sites
+from locpmap.kernels.triton.climb.gibbs import gibbs
+from locpmap.kernels.triton.climb.mean_field import mean_field, mean_field_bound
+from locpmap.kernels.triton.count.conditionals import conditionals, grid_conditionals
+from locpmap.kernels.triton.count.score_terms import score_terms
+from locpmap.kernels.triton.count.votes import shares, votes
+from locpmap.kernels.triton.messages.decode_messages import decode_messages
+from locpmap.kernels.triton.messages.forest_log_partitions import forest_log_partitions
+from locpmap.kernels.triton.messages.log_beliefs import bethe_edges, log_beliefs
+from locpmap.kernels.triton.messages.perturb_and_max_product import perturb_and_max_product
+from locpmap.kernels.triton.messages.sweep_messages import pass_linear, pass_messages
+from locpmap.kernels.triton.site_likelihood import site_likelihood
 from locpmap.potentials import Potentials
 
 
@@ -42,17 +57,17 @@ def main() -> int:
     CompiledKernel._init_handles = lambda kernel: None
     CompiledKernel.launch_metadata = lambda kernel, *given: None
     CompiledKernel.run = property(lambda kernel: lambda *given: None)
-    kernels, failed = Backend("triton"), 0
-    for name, given in (*decoding(), *common(), *learning()):
+    failed = 0
+    for kernel, given in (*decoding(), *common(), *learning()):
         try:
-            getattr(kernels, name)(*given)
+            kernel(*given)
         except Exception as error:
             failed += 1
-            sys.stderr.write(f"{name}: {''.join(traceback.format_exception(error))[-2000:]}\n")
+            sys.stderr.write(f"{kernel.__name__}: {''.join(traceback.format_exception(error))[-2000:]}\n")
     return failed
 
 
-def decoding() -> Iterator[tuple[str, Any]]:
+def decoding() -> Iterator[tuple[Any, Any]]:
     """Call each operation once, for a small model in double precision."""
     rng = np.random.default_rng(0)
     grid = Potentials.grid(rng.normal(size=(1, 2, 2, 3)), rng.normal(size=(3, 3)))
@@ -72,50 +87,50 @@ def decoding() -> Iterator[tuple[str, Any]]:
     potts = place_model(Potentials.grid(grid.unary.reshape(1, 2, 2, 3), 1.0))
     climb = (noise, RANDOM, given.long(), 2, 0, 0, 1, 0, labels)
     start = (RANDOM, given, 0, 0, 2, 2, labels)
-    yield "bethe_edges", (model, messages, beliefs.log(), terms, *whole)
-    yield "climb_blocks", (model, plan_blocks((1, 2), grid.structure, 3), *climb)
-    yield "climb_blocks", (model, plan_blocks("rows", grid.structure, 3), *climb)
-    yield "climb_lines", (model.unary, right, down, True, "rows", noise, 0, 0, *start)
-    yield "climb_potts", (model.unary, right, down, 1.0, 3, 4, 0, 0, *start)
-    yield "climb_sites", (model, *climb)
-    yield "conditionals", (model, labels, zeros, 0, 0, 4)
-    yield "decode_messages", (model, model.order, messages, given.short(), 0, 1)
-    yield "forest_log_partitions", (model, messages, place(rho), orders, parents, terms[:, :1].clone(), 0, 1, 0, 1)
-    yield "gibbs", (model, given.short(), zeros.int(), 1, 1.0, 3, 4, 0, 0, *whole, 2, 1.0, 0, 1, kept)
-    yield "grid_conditionals", (model.unary, right, down, labels, zeros, 0, 4)
-    yield "log_beliefs", (model, messages, None, zeros, terms, *whole)
-    yield "mean_field", (model, beliefs, marks, 1e-3, *whole)
-    yield "mean_field_bound", (model, beliefs, terms, *whole)
-    yield "pass_linear", (potts, potts.order, messages, marks, everywhere, zeros + 1, couplings, *limits[1:])
+    yield bethe_edges, (model, messages, beliefs.log(), terms, *whole)
+    yield climb_blocks, (model, plan_blocks((1, 2), grid.structure, 3), *climb)
+    yield climb_blocks, (model, plan_blocks("rows", grid.structure, 3), *climb)
+    yield climb_lines, (model.unary, right, down, True, "rows", noise, 0, 0, *start)
+    yield climb_potts, (model.unary, right, down, 1.0, 3, 4, 0, 0, *start)
+    yield climb_sites, (model, *climb)
+    yield conditionals, (model, labels, zeros, 0, 0, 4)
+    yield decode_messages, (model, model.order, messages, given.short(), 0, 1)
+    yield forest_log_partitions, (model, messages, place(rho), orders, parents, terms[:, :1].clone(), 0, 1, 0, 1)
+    yield gibbs, (model, given.short(), zeros.int(), 1, 1.0, 3, 4, 0, 0, *whole, 2, 1.0, 0, 1, kept)
+    yield grid_conditionals, (model.unary, right, down, labels, zeros, 0, 4)
+    yield log_beliefs, (model, messages, None, zeros, terms, *whole)
+    yield mean_field, (model, beliefs, marks, 1e-3, *whole)
+    yield mean_field_bound, (model, beliefs, terms, *whole)
+    yield pass_linear, (potts, potts.order, messages, marks, everywhere, zeros + 1, couplings, *limits[1:])
     last = torch.zeros(1, dtype=torch.int32)
-    yield "pass_messages", (model, model.order, messages, marks, nowhere, None, *limits, 0, 0, 1, last)
+    yield pass_messages, (model, model.order, messages, marks, nowhere, None, *limits, 0, 0, 1, last)
     max_product = (0.0, 9, 0.0, 3, 0, 0, 1, 0, labels.short())
-    yield "perturb_and_max_product", (model, noise, model.order, model.order, *max_product)
-    yield "score_terms", (model, given.long(), terms, *whole)
-    yield "shares", (labels, zeros, given.long())
-    yield "votes", (labels, zeros.int(), 0, 4)
+    yield perturb_and_max_product, (model, noise, model.order, model.order, *max_product)
+    yield score_terms, (model, given.long(), terms, *whole)
+    yield shares, (labels, zeros, given.long())
+    yield votes, (labels, zeros.int(), 0, 4)
 
 
-def common() -> Iterator[tuple[str, Any]]:
+def common() -> Iterator[tuple[Any, Any]]:
     """Call what most people run, in single precision: single sites with two labels, rows and columns with more."""
     right, down = torch.ones(1, 5, 2), torch.ones(1, 4, 3)
     labels, none = torch.zeros(1, 15, 8, dtype=torch.uint8), torch.zeros(0, 0, dtype=torch.int64)
     start = (RANDOM, none, 0, 0, 3, 9, labels)
     two, more = (torch.zeros(1, 15, n_labels) for n_labels in (2, 5))
-    yield "climb_potts", (two, right, down, 1.0, 1, 2, 0, 0, *start)
-    yield "climb_lines", (more, right, down, True, "rows+columns", Perturbation(PLAIN, 1.0, 1, 2), 0, 0, *start)
+    yield climb_potts, (two, right, down, 1.0, 1, 2, 0, 0, *start)
+    yield climb_lines, (more, right, down, True, "rows+columns", Perturbation(PLAIN, 1.0, 1, 2), 0, 0, *start)
 
 
-def learning() -> Iterator[tuple[str, Any]]:
+def learning() -> Iterator[tuple[Any, Any]]:
     """Call the likelihoods."""
-    for name, case in (("block_likelihood", "tiles"), ("site_likelihood", "3x5")):
+    for kernel, case in ((block_likelihood, "tiles"), (site_likelihood, "3x5")):
         problem = likelihoods.draw((likelihoods.SITES | likelihoods.BLOCKS)[case])
         data = Observations(*(place(array) for array in problem.data))
         labels = place(problem.labels)
         around = (labels, place(problem.samples)) if problem.case.blocks is None else (problem.plan, labels)
         parts = (problem.importance, problem.weights, problem.tables)
         sums = (np.zeros(1), np.zeros_like(problem.weights), np.zeros_like(problem.tables))
-        yield name, (data, *around, *map(place, (*parts, *sums)), 0, 1, 0, problem.n_windows)
+        yield kernel, (data, *around, *map(place, (*parts, *sums)), 0, 1, 0, problem.n_windows)
 
 
 if __name__ == "__main__":

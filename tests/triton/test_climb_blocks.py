@@ -15,7 +15,7 @@ from locpmap.graphs.blocks import plan_blocks
 from locpmap.kernels.perturbation import DROP, GIVEN, LOGISTIC, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.reference.climb_blocks import climb_blocks as reference
 from locpmap.kernels.triton.block_launches import CHAIN, FOREST, JOINT, launches
-from locpmap.kernels.triton.climb_blocks import climb_blocks
+from locpmap.kernels.triton.climb.climb_blocks import climb_blocks
 from locpmap.potentials import Potentials
 
 KEY = (0xFEDCBA98, 0x01234567)

@@ -16,9 +16,10 @@ from locpmap.graphs.blocks import plan_blocks
 from locpmap.graphs.grid import Grid
 from locpmap.kernels.perturbation import DROP, GIVEN, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.reference.climb_blocks import climb_blocks as reference
-from locpmap.kernels.triton import climb_lines as lines
-from locpmap.kernels.triton import grid_lines, keeping
-from locpmap.kernels.triton.climb_lines import climb_lines
+from locpmap.kernels.triton import keeping
+from locpmap.kernels.triton.climb import climb_lines as lines
+from locpmap.kernels.triton.climb import grid_lines
+from locpmap.kernels.triton.climb.climb_lines import climb_lines
 from locpmap.potentials import Potentials
 
 KEY = (0xFEDCBA98, 0x01234567)

@@ -12,8 +12,8 @@ from tests.triton.together import run_together
 
 from locpmap.kernels.perturbation import GIVEN, PERTURBED, RANDOM
 from locpmap.kernels.reference import climb_potts as reference_potts
-from locpmap.kernels.triton import climb_potts as triton_potts
-from locpmap.kernels.triton.climb_potts import climb_potts
+from locpmap.kernels.triton.climb import climb_potts as triton_potts
+from locpmap.kernels.triton.climb.climb_potts import climb_potts
 
 Array = npt.NDArray[Any]
 KEY = (12345, 2**32 - 3)

@@ -18,13 +18,11 @@ from locpmap.kernels.reference import climb_sites as reference_sites
 from locpmap.kernels.reference.conditionals import conditionals as reference_conditionals
 from locpmap.kernels.reference.votes import votes as reference_votes
 from locpmap.kernels.triton import perturb as perturbing
-from locpmap.kernels.triton.climb_potts import climb_potts
-from locpmap.kernels.triton.climb_sites import climb_sites
-from locpmap.kernels.triton.conditionals import conditionals
-from locpmap.kernels.triton.grid_conditionals import grid_conditionals
+from locpmap.kernels.triton.climb.climb_potts import climb_potts
+from locpmap.kernels.triton.climb.climb_sites import climb_sites
+from locpmap.kernels.triton.count.conditionals import conditionals, grid_conditionals
+from locpmap.kernels.triton.count.votes import shares, votes
 from locpmap.kernels.triton.perturb import begin, items, perturb
-from locpmap.kernels.triton.shares import shares
-from locpmap.kernels.triton.votes import votes
 from locpmap.potentials import Potentials
 
 KEY = (12345, 2**32 - 3)

@@ -11,11 +11,12 @@ from tests.triton.placing import place, place_model
 
 from locpmap.kernels.cpu.twins import twin
 from locpmap.kernels.trees import spanning_forests
+from locpmap.kernels.triton.messages.log_beliefs import log_beliefs
 from locpmap.potentials import Potentials
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy warns of log 0
 
-REFERENCE, TRITON = twin("reference", "log_beliefs"), twin("triton", "log_beliefs")
+REFERENCE, TRITON = twin("reference", "log_beliefs"), log_beliefs
 
 CASES = ODD | {
     "several programs": Potentials.grid(normal(13, 11, 5), (normal(13, 10), normal(12, 11))),

@@ -11,7 +11,7 @@ from tests.triton.test_gibbs import FORMS, GRAPHS, odd_graph, odd_grid
 
 from locpmap.kernels.reference.mean_field import mean_field as truth
 from locpmap.kernels.reference.messages import CHANGED, UNVISITED
-from locpmap.kernels.triton.mean_field import mean_field
+from locpmap.kernels.triton.climb.mean_field import mean_field
 from locpmap.potentials import Potentials
 
 Array = Any

@@ -11,7 +11,7 @@ from tests.triton.test_gibbs import FORMS, GRAPHS, odd_graph, odd_grid
 from tests.triton.test_mean_field import some_beliefs
 
 from locpmap.kernels.reference.mean_field_bound import mean_field_bound as truth
-from locpmap.kernels.triton.mean_field_bound import mean_field_bound
+from locpmap.kernels.triton.climb.mean_field import mean_field_bound
 from locpmap.potentials import Potentials
 
 Array = Any

@@ -14,9 +14,10 @@ from locpmap.kernels.cpu.twins import twin
 from locpmap.kernels.message_plan import linear_domain
 from locpmap.kernels.reference.messages import UNVISITED
 from locpmap.kernels.trees import breadth_first
+from locpmap.kernels.triton.messages.sweep_messages import pass_linear
 from locpmap.potentials import Potentials
 
-REFERENCE, TRITON = twin("reference", "pass_linear"), twin("triton", "pass_linear")
+REFERENCE, TRITON = twin("reference", "pass_linear"), pass_linear
 
 CASES = {case: pot for case, pot in ODD.items() if linear_domain(pot.model)[1].all()} | {
     "several programs": Potentials.grid(normal(13, 11, 5), (normal(13, 10), normal(12, 11))),

@@ -13,11 +13,12 @@ from tests.triton.placing import place, place_model
 from locpmap.kernels.cpu.twins import twin
 from locpmap.kernels.reference.messages import UNVISITED, send
 from locpmap.kernels.trees import breadth_first, spanning_forests
+from locpmap.kernels.triton.messages.sweep_messages import pass_messages
 from locpmap.potentials import Potentials
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy warns of log 0
 
-REFERENCE, TRITON = twin("reference", "pass_messages"), twin("triton", "pass_messages")
+REFERENCE, TRITON = twin("reference", "pass_messages"), pass_messages
 
 CASES = {case: pot for case, pot in ODD.items() if pot.n_labels > 1} | {  # of one label, a message is only a constant
     "several programs": Potentials.grid(normal(13, 11, 5), (normal(13, 10), normal(12, 11))),

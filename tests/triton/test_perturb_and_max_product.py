@@ -12,11 +12,12 @@ from tests.triton.placing import place, place_model
 from locpmap.kernels.cpu.twins import twin
 from locpmap.kernels.perturbation import PLAIN, Perturbation
 from locpmap.kernels.trees import breadth_first, there_and_back
+from locpmap.kernels.triton.messages.perturb_and_max_product import perturb_and_max_product
 from locpmap.potentials import Potentials
 
 pytestmark = pytest.mark.slow
 
-REFERENCE, TRITON = twin("reference", "perturb_and_max_product"), twin("triton", "perturb_and_max_product")
+REFERENCE, TRITON = twin("reference", "perturb_and_max_product"), perturb_and_max_product
 
 CASES = {case: pot for case, pot in ODD.items() if not case.startswith("far")} | {
     "several programs": Potentials.grid(normal(13, 11, 5), (normal(13, 10), normal(12, 11))),

@@ -10,8 +10,8 @@ from tests.triton.placing import place
 
 from locpmap.kernels.perturbation import GIVEN, PERTURBED
 from locpmap.kernels.reference import noise
-from locpmap.kernels.triton.climb_potts import climb_potts, climb_with_scores
-from locpmap.kernels.triton.potts_grid import Draw
+from locpmap.kernels.triton.climb.climb_potts import climb_potts, climb_with_scores
+from locpmap.kernels.triton.climb.potts_grid import Draw
 
 KEY = (12345, 2**32 - 3)
 R = 9

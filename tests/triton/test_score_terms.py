@@ -10,9 +10,10 @@ from tests.test_messages import ODD, normal
 from tests.triton.placing import place, place_model
 
 from locpmap.kernels.cpu.twins import twin
+from locpmap.kernels.triton.count.score_terms import score_terms
 from locpmap.potentials import Potentials
 
-REFERENCE, TRITON = twin("reference", "score_terms"), twin("triton", "score_terms")
+REFERENCE, TRITON = twin("reference", "score_terms"), score_terms
 
 CASES = ODD | {"several programs": Potentials.grid(normal(23, 31, 5), (normal(23, 30), normal(22, 31)))}
 

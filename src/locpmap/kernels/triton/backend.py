@@ -10,12 +10,11 @@ import torch
 from locpmap.kernels.cpu.twins import twin
 from locpmap.kernels.model import NOTHING, Array
 from locpmap.kernels.spec import Advanced, Chain, ModelView
-from locpmap.kernels.triton.gibbs import gibbs
-from locpmap.kernels.triton.mean_field import mean_field
-from locpmap.kernels.triton.mean_field_bound import mean_field_bound
+from locpmap.kernels.triton.climb.gibbs import gibbs
+from locpmap.kernels.triton.climb.mean_field import mean_field, mean_field_bound
+from locpmap.kernels.triton.count.score_terms import score_terms
 from locpmap.kernels.triton.message_state import Passing
 from locpmap.kernels.triton.sampling import Sampling
-from locpmap.kernels.triton.score_terms import score_terms
 
 if TYPE_CHECKING:
     from locpmap.kernels.spec import Kernels

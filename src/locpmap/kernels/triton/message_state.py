@@ -12,12 +12,10 @@ from locpmap.kernels.message_plan import UNDAMPED_SWEEPS, Domain, find_domain, l
 from locpmap.kernels.model import UNVISITED, Array
 from locpmap.kernels.spec import ModelView
 from locpmap.kernels.trees import is_forest, lists_of, outward, shared_out, there_and_back
-from locpmap.kernels.triton.bethe_edges import bethe_edges
-from locpmap.kernels.triton.decode_messages import decode_messages
-from locpmap.kernels.triton.forest_log_partitions import forest_log_partitions
-from locpmap.kernels.triton.log_beliefs import log_beliefs
-from locpmap.kernels.triton.pass_linear import pass_linear
-from locpmap.kernels.triton.pass_messages import pass_messages
+from locpmap.kernels.triton.messages.decode_messages import decode_messages
+from locpmap.kernels.triton.messages.forest_log_partitions import forest_log_partitions
+from locpmap.kernels.triton.messages.log_beliefs import bethe_edges, log_beliefs
+from locpmap.kernels.triton.messages.sweep_messages import pass_linear, pass_messages
 
 
 class DevicePlan(NamedTuple):

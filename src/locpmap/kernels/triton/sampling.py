@@ -15,16 +15,14 @@ from locpmap.kernels.cpu.sampling import ROUND_BYTES, round_of
 from locpmap.kernels.model import UNIT, Array
 from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, Perturbation
 from locpmap.kernels.spec import Climb, ModelView, Span, Work
-from locpmap.kernels.triton.climb_blocks import climb_blocks
-from locpmap.kernels.triton.climb_lines import climb_lines
-from locpmap.kernels.triton.climb_potts import climb_potts
-from locpmap.kernels.triton.climb_sites import climb_sites
-from locpmap.kernels.triton.conditionals import conditionals
-from locpmap.kernels.triton.grid_conditionals import grid_conditionals
+from locpmap.kernels.triton.climb.climb_blocks import climb_blocks
+from locpmap.kernels.triton.climb.climb_lines import climb_lines
+from locpmap.kernels.triton.climb.climb_potts import climb_potts
+from locpmap.kernels.triton.climb.climb_sites import climb_sites
+from locpmap.kernels.triton.count.conditionals import conditionals, grid_conditionals
+from locpmap.kernels.triton.count.votes import shares, votes
 from locpmap.kernels.triton.message_state import DevicePlan, decode_order
-from locpmap.kernels.triton.perturb_and_max_product import perturb_and_max_product
-from locpmap.kernels.triton.shares import shares
-from locpmap.kernels.triton.votes import votes
+from locpmap.kernels.triton.messages.perturb_and_max_product import perturb_and_max_product
 
 MAX_ITEMS = 2**31 - 2**16  # sites times samples of an image, beyond which kernels count in 64 bits, slower
 MAX_AT_ONCE = 255  # samples that `shares` counts without totals

@@ -14,7 +14,7 @@ import triton.language as tl
 
 from locpmap.kernels.model import Model
 from locpmap.kernels.triton.local_scores import pairs_of
-from locpmap.kernels.triton.messages import belief, cavity, lists_of, log_sum, rows, send, slots_of, tile_of
+from locpmap.kernels.triton.messages.messages import belief, cavity, lists_of, log_sum, rows, send, slots_of, tile_of
 
 _WARPS = 8  # with 16 lanes a thread: most levels fit into one tile
 

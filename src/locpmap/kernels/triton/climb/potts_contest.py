@@ -10,9 +10,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from locpmap.kernels.triton.climb.potts_grid import support
 from locpmap.kernels.triton.lazy_noise import fast_exp, fast_log, leading_bytes, one_byte, waiting_time
 from locpmap.kernels.triton.philox import LAZY_FINE, pick, words
-from locpmap.kernels.triton.potts_grid import support
 
 MARGIN = tl.constexpr(1.01)  # of bounds, for what rounding in single precision may take
 ENOUGH = tl.constexpr(80.0)  # e^80 times any clock is more than any other

@@ -13,8 +13,7 @@ import triton.language as tl
 
 from locpmap.kernels.model import Model
 from locpmap.kernels.triton.block_launches import CHAIN, Climb, PlacedPlan, Run
-from locpmap.kernels.triton.local_scores import pairs_of, sizes_of
-from locpmap.kernels.triton.pair_scores import improves, pair_scores
+from locpmap.kernels.triton.local_scores import improves, pair_scores, pairs_of, sizes_of
 
 
 def improve_forests(

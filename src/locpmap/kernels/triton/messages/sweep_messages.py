@@ -19,10 +19,10 @@ import triton.language as tl
 
 from locpmap.kernels.model import Model
 from locpmap.kernels.triton.grid_barrier import BARRIER, at_once, resident_programs, wait_for_all
-from locpmap.kernels.triton.grid_slots import cells_of, shape_of
 from locpmap.kernels.triton.local_scores import pairs_of, strides_of
-from locpmap.kernels.triton.messages import rows, tile_of
-from locpmap.kernels.triton.send_messages import Algebra, Image, Senders, add, send_ways, slots_to
+from locpmap.kernels.triton.messages.grid_slots import cells_of, shape_of
+from locpmap.kernels.triton.messages.messages import rows, tile_of
+from locpmap.kernels.triton.messages.send_messages import Algebra, Image, Senders, add, send_ways, slots_to
 
 _LANES = 512  # sites times labels of a tile: 4 for each thread, which one load of 16 bytes brings
 

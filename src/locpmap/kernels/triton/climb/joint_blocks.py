@@ -18,8 +18,7 @@ from locpmap.kernels import perturbation as schemes
 from locpmap.kernels.model import Model
 from locpmap.kernels.perturbation import Perturbation
 from locpmap.kernels.triton.block_launches import Climb, PlacedPlan, Run
-from locpmap.kernels.triton.local_scores import pairs_of, sizes_of
-from locpmap.kernels.triton.pair_scores import improves, pair_scores
+from locpmap.kernels.triton.local_scores import improves, pair_scores, pairs_of, sizes_of
 from locpmap.kernels.triton.philox import PLAIN, pick, uniform, words
 
 GROUPS = 8  # of four labellings that a program looks at together

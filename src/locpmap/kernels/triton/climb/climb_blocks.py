@@ -13,8 +13,8 @@ from locpmap.kernels.model import Model
 from locpmap.kernels.perturbation import Perturbation
 from locpmap.kernels.reference import climb_blocks as reference
 from locpmap.kernels.triton.block_launches import FOREST, JOINT, Climb, launches
-from locpmap.kernels.triton.forest_blocks import improve_forests
-from locpmap.kernels.triton.joint_blocks import improve_joint
+from locpmap.kernels.triton.climb.forest_blocks import improve_forests
+from locpmap.kernels.triton.climb.joint_blocks import improve_joint
 from locpmap.kernels.triton.perturb import begin, perturb
 
 SWEEPS_PER_CHECK = 8  # sweeps are launched without waiting: a climb on an image takes 5 to 9

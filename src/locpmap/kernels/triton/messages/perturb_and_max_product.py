@@ -11,12 +11,11 @@ from typing import Any
 
 import torch
 
-from locpmap.kernels.model import Model
+from locpmap.kernels.model import UNVISITED, Model
 from locpmap.kernels.perturbation import Perturbation
-from locpmap.kernels.reference.messages import UNVISITED
-from locpmap.kernels.triton.decode_messages import decode_messages
+from locpmap.kernels.triton.messages.decode_messages import decode_messages
+from locpmap.kernels.triton.messages.sweep_messages import pass_messages
 from locpmap.kernels.triton.perturb import perturb
-from locpmap.kernels.triton.sweep_messages import pass_messages
 
 
 def perturb_and_max_product(

@@ -14,8 +14,7 @@ import triton.language as tl
 
 from locpmap.kernels.perturbation import PLAIN, Perturbation
 from locpmap.kernels.reference.climb_blocks import ROUNDING
-from locpmap.kernels.triton.grid_barrier import BARRIER, MOST, at_once, resident_programs, wait_for_all
-from locpmap.kernels.triton.grid_lines import (
+from locpmap.kernels.triton.climb.grid_lines import (
     Kind,
     Lines,
     Near,
@@ -26,9 +25,10 @@ from locpmap.kernels.triton.grid_lines import (
     is_open,
     trace,
 )
+from locpmap.kernels.triton.climb.potts_grid import images_apart
+from locpmap.kernels.triton.grid_barrier import BARRIER, MOST, at_once, resident_programs, wait_for_all
 from locpmap.kernels.triton.keeping import kept_with
 from locpmap.kernels.triton.perturb import begin, perturb
-from locpmap.kernels.triton.potts_grid import images_apart
 
 WARP = 32
 ITEMS = 32  # samples that a program takes at most

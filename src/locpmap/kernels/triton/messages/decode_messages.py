@@ -15,7 +15,7 @@ import triton.language as tl
 
 from locpmap.kernels.model import Model
 from locpmap.kernels.triton.local_scores import pairs_of
-from locpmap.kernels.triton.messages import lists_of, rows, slots_of, table_row, tile_of
+from locpmap.kernels.triton.messages.messages import lists_of, rows, slots_of, table_row, tile_of
 
 _WARPS = 16  # with 16 lanes a thread: large blocks make few rounds
 

@@ -13,7 +13,7 @@ import triton.language as tl
 
 from locpmap.kernels.model import Model
 from locpmap.kernels.triton.local_scores import pairs_of
-from locpmap.kernels.triton.messages import belief, cavity, lists_of, log_sum, rows, send, slots_of, tile_of
+from locpmap.kernels.triton.messages.messages import belief, cavity, lists_of, log_sum, rows, send, slots_of, tile_of
 
 
 def log_beliefs(

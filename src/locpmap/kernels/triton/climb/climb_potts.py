@@ -19,9 +19,8 @@ import triton.language as tl
 
 from locpmap.errors import InputError
 from locpmap.kernels import perturbation
-from locpmap.kernels.triton.grid_barrier import BARRIER, at_once, resident_programs, wait_for_all
-from locpmap.kernels.triton.potts_first import first_visit, start_words
-from locpmap.kernels.triton.potts_grid import (
+from locpmap.kernels.triton.climb.potts_first import first_visit, start_words
+from locpmap.kernels.triton.climb.potts_grid import (
     Draw,
     Drawn,
     Field,
@@ -32,7 +31,8 @@ from locpmap.kernels.triton.potts_grid import (
     images_apart,
     lanes,
 )
-from locpmap.kernels.triton.potts_visits import clear_marks, list_open, visit
+from locpmap.kernels.triton.climb.potts_visits import clear_marks, list_open, visit
+from locpmap.kernels.triton.grid_barrier import BARRIER, at_once, resident_programs, wait_for_all
 
 TILE, VISIT = 128, 128  # lanes of a tile; pairs visited at a time
 MAX_PAIRS = 2**31 - 2**20  # of a site of a colour and a sample, which are numbered in 32 bits, and some visits more

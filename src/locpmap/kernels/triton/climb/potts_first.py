@@ -6,11 +6,11 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels import perturbation
+from locpmap.kernels.triton.climb.potts_contest import bytes_near, pulls, rivals
+from locpmap.kernels.triton.climb.potts_grid import around, field_of, fields_of, keys_of, lanes, lead, weights
 from locpmap.kernels.triton.lazy_noise import bytes_of_sample, log_odds, start_bits
 from locpmap.kernels.triton.perturb import nth_allowed
 from locpmap.kernels.triton.philox import LAZY_CLOCK, LAZY_SITE, LOGISTIC, LOGISTIC_FINE, START, pick, uniform, words
-from locpmap.kernels.triton.potts_contest import bytes_near, pulls, rivals
-from locpmap.kernels.triton.potts_grid import around, field_of, fields_of, keys_of, lanes, lead, weights
 
 RANDOM, PERTURBED = tl.constexpr(perturbation.RANDOM), tl.constexpr(perturbation.PERTURBED)
 

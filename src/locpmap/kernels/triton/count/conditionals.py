@@ -6,13 +6,13 @@ import torch
 import triton
 import triton.language as tl
 
+from locpmap.kernels import model as constants
 from locpmap.kernels.model import Model
-from locpmap.kernels.reference import conditionals as reference
+from locpmap.kernels.triton.climb.potts_grid import Field, Lanes, images_apart, loads_around, support, weights
 from locpmap.kernels.triton.local_scores import add_local_scores, pairs_of, sizes_of
-from locpmap.kernels.triton.potts_grid import Field, Lanes, images_apart, loads_around, support, weights
 
 SITES = 128  # of a program on grids
-UNIT = tl.constexpr(reference.UNIT)
+UNIT = tl.constexpr(constants.UNIT)
 
 
 def conditionals(model: Model, labels: torch.Tensor, sums: torch.Tensor, lo: int, begin: int, stop: int) -> None:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from locpmap.kernels.triton.grid_slots import edge_to, slot_to
-from locpmap.kernels.triton.messages import cavity, heard, mix, of_label, rows, send
+from locpmap.kernels.triton.messages.grid_slots import edge_to, slot_to
+from locpmap.kernels.triton.messages.messages import cavity, heard, mix, of_label, rows, send
 
 
 class Image(NamedTuple):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from locpmap.kernels.triton.potts_contest import contest
-from locpmap.kernels.triton.potts_first import append
-from locpmap.kernels.triton.potts_grid import (
+from locpmap.kernels.triton.climb.potts_contest import contest
+from locpmap.kernels.triton.climb.potts_first import append
+from locpmap.kernels.triton.climb.potts_grid import (
     around,
     field_of,
     fields_of,

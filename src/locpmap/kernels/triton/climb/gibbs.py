@@ -8,13 +8,13 @@ import torch
 import triton
 import triton.language as tl
 
+from locpmap.kernels import model as constants
 from locpmap.kernels.model import Model
-from locpmap.kernels.reference import gibbs as reference
 from locpmap.kernels.triton.grid_barrier import ARRIVALS, BOUNDS, at_once, launch_of, wait_for_all
 from locpmap.kernels.triton.local_scores import add_local_scores, items_of, load_labels, pairs_of, sizes_of
 from locpmap.kernels.triton.philox import CHAIN, uniform, words
 
-VOTES, CONDITIONAL = tl.constexpr(reference.VOTES), tl.constexpr(reference.CONDITIONAL)
+VOTES, CONDITIONAL = tl.constexpr(constants.VOTES), tl.constexpr(constants.CONDITIONAL)
 ITEMS = 128  # that a program takes at a time, one to a thread; fewer of many labels or of tables
 
 

@@ -1,0 +1,1 @@
+"""Message passing: sweeps, and what is read off the messages."""

@@ -1,3 +1,0 @@
-"""Placeholder until files move to folders."""
-
-from locpmap.kernels.triton.votes import shares  # noqa: F401
