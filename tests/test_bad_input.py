@@ -22,6 +22,7 @@ BATCH = np.zeros((2, H, W, L))
 SITES = np.zeros((4, L))
 EDGES = [[0, 1], [1, 2], [2, 3]]
 TABLE = np.zeros((L, L))
+HIDDEN = np.ma.MaskedArray(UNARY, mask=np.arange(L) == 1)
 
 
 def changed(array: np.ndarray, where: Any, value: Any) -> np.ndarray:
@@ -231,6 +232,9 @@ OPTIONS: list[Case] = [
     ("no samples", lambda: decode(n_samples=0), InputError, ("n_samples", "0", "at least 1")),
     ("half a sample", lambda: decode(n_samples=0.5), InputTypeError, ("n_samples", "0.5", "whole number")),
     ("samples are not true", lambda: decode(n_samples=True), InputTypeError, ("n_samples", "True", "whole number")),
+    ("masked unary", lambda: Potentials.grid(HIDDEN, 1.0), InputError, ("unary", "masked array", "mask=")),
+    ("masked unaries", lambda: Potentials.grid([HIDDEN, HIDDEN], 1.0), InputError, ("unary", "masked array", "mask=")),
+    ("masked weights", lambda: Potentials.grid(UNARY, np.ma.masked_equal(TABLE, 0)), InputError, ("masked",)),
     ("max_sweeps", lambda: decode(max_sweeps=0), InputError, ("max_sweeps", "0", "at least 1")),
     ("max_sweeps beyond all", lambda: decode(max_sweeps=2**63), InputError, ("max_sweeps", str(2**63), "2147483647")),
     ("max_sweeps of lbp", lambda: decode("lbp", max_sweeps=2**31), InputError, ("max_sweeps", str(2**31))),

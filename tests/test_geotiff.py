@@ -66,6 +66,17 @@ def test_pixels_without_scores_get_no_label(
                 np.testing.assert_array_equal(file.read(1), np.where(void, 255, expected))
 
 
+def test_channels_first_and_scores_that_lack_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    image, logits = example()
+    np.save(tmp_path / "a.npy", np.moveaxis(image, -1, 0))
+    logits[5, 6] = -9999
+    write(tmp_path / "scores.tif", logits, nodata=-9999)
+    assert Run(capsys, "refine", tmp_path / "a.npy", tmp_path / "scores.tif", "-o", tmp_path / "out").status == 0
+    found = np.asarray(Image.open(tmp_path / "out/a.labels.png"))
+    assert found.shape == (HEIGHT, WIDTH)
+    assert np.argwhere(found == 255).tolist() == [[5, 6]]
+
+
 def test_scores_that_are_coarse_and_lack_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     image, logits = example()
     coarse = logits.reshape(HEIGHT // 4, 4, WIDTH // 4, 4, K).mean(axis=(1, 3))

@@ -99,7 +99,7 @@ def to_numpy(value: object, name: str) -> npt.NDArray[Any]:
     if is_tensor(value):
         tensor = _dense(value, name).detach().cpu()
         value = tensor.float() if tensor.dtype == sys.modules["torch"].bfloat16 else tensor  # NumPy has no bfloat16
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+    if _has_masked(value):
         raise InputError(f"{name} is a masked array with masked entries, expected a plain array: pass a mask as mask=")
     try:
         array = np.asarray(value)
@@ -110,6 +110,13 @@ def to_numpy(value: object, name: str) -> npt.NDArray[Any]:
         came = "is None" if value is None else kind
         raise InputTypeError(f"{name} {came}, expected real numbers")
     return array
+
+
+def _has_masked(value: object) -> bool:
+    """Return whether a masked array, or one in a list, has a masked entry."""
+    if isinstance(value, list | tuple) and value and isinstance(value[0], np.ndarray):
+        return any(map(_has_masked, value))
+    return isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))
 
 
 def _dense(tensor: Any, name: str) -> Any:

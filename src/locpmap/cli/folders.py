@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.errors import InputError, LocpmapError
+from locpmap.errors import InputError
 
 if TYPE_CHECKING:
     from locpmap.features import Features, GivenUnary, ImageFeatures
@@ -83,6 +82,8 @@ class Example:
 
     def features(self, extract: ImageFeatures | GivenUnary) -> Features:
         """What the model sees of this input."""
+        from locpmap.formats.readable import naming
+
         image = self.read_image()
         with naming(self.unary or self.image):
             features = extract(image if self.unary is None else (self.read_unary(), image))  # type: ignore[arg-type]
@@ -157,15 +158,6 @@ def files_by_stem(folder: Path, endings: Sequence[str], called: str) -> dict[str
 
 def _ending(path: Path) -> str:
     return path.suffix.lower()
-
-
-@contextmanager
-def naming(path: Path | None) -> Iterator[None]:
-    """Put a file's name before an error about its content."""
-    try:
-        yield
-    except LocpmapError as error:
-        raise error if str(path) in str(error) else InputError(f"{path}: {error}") from None
 
 
 def count_labels(examples: Sequence[Example], n_labels: int | None, ignore_label: int | None) -> int:

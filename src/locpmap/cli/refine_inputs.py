@@ -55,6 +55,7 @@ class Pair:
         from locpmap.formats.images import read_image
         from locpmap.formats.rasters import check_same_place, is_raster, read_raster
         from locpmap.formats.scores import read_scores
+        from locpmap.refining.reading import channels_in_front
 
         raster = read_raster(self.image) if is_raster(self.image) else None
         network = read_raster(self.scores) if is_raster(self.scores) else None
@@ -66,6 +67,8 @@ class Pair:
             image = read_array(self.image) if self.image.suffix.lower() == ".npy" else read_image(self.image)
         if image.ndim not in (2, 3):
             raise InputError(f"{self.image} has shape {image.shape}, expected one image (H, W) or (H, W, channels)")
+        if image.ndim == 3 and channels_in_front(image.shape):
+            image = np.moveaxis(image, 0, -1)
         scores = read_scores(self.scores) if network is None else network.filled()
         if scores.ndim == 4 and len(scores) == 1:  # as networks give them
             scores = scores[0]

@@ -4,7 +4,7 @@ from locpmap.formats.arrays import read_array, write_array
 from locpmap.formats.atomic import PathLike, checked_path, checked_target, write_bytes
 from locpmap.formats.model_file import read_model, write_model
 from locpmap.formats.readable import size_of
-from locpmap.formats.uai import read_uai, write_mar, write_mpe, write_uai
+from locpmap.formats.uai import read_uai, write_uai
 
 __all__ = [
     "PathLike",
@@ -16,8 +16,6 @@ __all__ = [
     "size_of",
     "write_array",
     "write_bytes",
-    "write_mar",
     "write_model",
-    "write_mpe",
     "write_uai",
 ]

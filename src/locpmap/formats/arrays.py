@@ -24,20 +24,30 @@ def read_array(path: PathLike) -> Array:
     Everything else is refused by name: other files, arrays of Python objects, and headers that claim another size
     than the file has, before memory is taken for them.
     """
+    shape, transposed, dtype, offset = describe(path)
+    try:
+        flat = np.fromfile(path, dtype, math.prod(shape), offset=offset)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    return flat.reshape(shape[::-1]).T if transposed else flat.reshape(shape)
+
+
+def describe(path: PathLike) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Return shape, whether it is in Fortran's order, type and offset of a file whose size is as its header claims."""
     size = size_of(path, "a .npy file")
     try:
         with Path(path).open("rb") as file:
             shape, transposed, dtype = read_header(path, file)
-            count, rest = math.prod(shape), size - file.tell()
-            if count * dtype.itemsize != rest:
-                raise InputError(
-                    f"{path} is damaged: its header claims shape {shape} of {dtype}, {count * dtype.itemsize} bytes,"
-                    f" but {rest} follow"
-                )
-            flat = np.fromfile(file, dtype, count)
+            offset = file.tell()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    return flat.reshape(shape[::-1]).T if transposed else flat.reshape(shape)
+    claimed = math.prod(shape) * dtype.itemsize
+    if claimed != size - offset:
+        raise InputError(
+            f"{path} is damaged: its header claims shape {shape} of {dtype}, {claimed} bytes,"
+            f" but {size - offset} follow"
+        )
+    return shape, transposed, dtype, offset
 
 
 def read_header(path: PathLike, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

@@ -18,7 +18,7 @@ import numpy as np
 from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.formats.atomic import PathLike
-from locpmap.formats.readable import size_of
+from locpmap.formats.readable import reason, size_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -87,7 +87,7 @@ def _opened(path: PathLike, formats: tuple[str, ...]) -> Iterator[Image]:
     except UnidentifiedImageError:
         raise InputError(f"{path} is damaged or of another format, expected {expected}") from None
     except (OSError, SyntaxError, ValueError, struct.error) as error:
-        raise InputError(f"{path} cannot be read as an image: {_reason(error)}") from None
+        raise InputError(f"{path} cannot be read as an image: {reason(error)}") from None
     with image:
         if image.width * image.height > MAX_PIXELS:
             raise InputError(f"{path} has {image.width}×{image.height} pixels, expected at most {MAX_PIXELS}")
@@ -95,11 +95,5 @@ def _opened(path: PathLike, formats: tuple[str, ...]) -> Iterator[Image]:
             image.load()
             ImageOps.exif_transpose(image, in_place=True)
         except (OSError, SyntaxError, ValueError, TypeError, EOFError, struct.error) as error:
-            raise InputError(f"{path} is damaged: {_reason(error)}") from None
+            raise InputError(f"{path} is damaged: {reason(error)}") from None
         yield image
-
-
-def _reason(error: Exception) -> str:
-    """The first line of another library's message."""
-    words = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return str(words).splitlines()[0][:100]

@@ -19,7 +19,7 @@ def write_overlay(path: PathLike, image: Array | None, labels: Array, entropy: A
 
     Args:
         path: The file.
-        image: (H, W), (H, W, C) or (C, H, W) of any type, or None for black.
+        image: (H, W) or (H, W, C) of any type, or None for black.
         labels: (H, W); -1 is left without colour.
         entropy: (H, W), from 0 to log ``n_labels``.
         n_labels: How many colours.
@@ -33,8 +33,6 @@ def write_overlay(path: PathLike, image: Array | None, labels: Array, entropy: A
 
 def _overlay(image: Array | None, labels: Array, entropy: Array, n_labels: int) -> Array:
     """(H, W, 3) uint8."""
-    if image is not None and image.shape[:2] != labels.shape:
-        image = np.moveaxis(image, 0, -1)
     grey = np.zeros(labels.shape, np.float32) if image is None else _in_grey(image)
     sure = 1 - entropy.astype(np.float32) / math.log(n_labels)
     opacity = np.where(labels >= 0, OPACITY * sure, 0)[..., None]

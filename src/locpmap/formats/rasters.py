@@ -16,7 +16,7 @@ from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.formats.atomic import PathLike, write_bytes
 from locpmap.formats.images import MAX_PIXELS
-from locpmap.formats.readable import size_of
+from locpmap.formats.readable import reason, size_of
 
 ENDINGS = (".tif", ".tiff")
 FULL = 2**16 - 2  # the largest value of a map of 16 bits; the number after it marks pixels without data
@@ -76,7 +76,7 @@ def read_raster(path: PathLike) -> Raster:
             bands = file.read()
             valid = ~without_data(file)
         except rasterio_for(path).errors.RasterioError as error:
-            raise InputError(f"{path} cannot be read as a TIFF file: {_reason(error)}") from None
+            raise InputError(f"{path} cannot be read as a TIFF file: {reason(error.__cause__ or error)}") from None
         place = place_of(file)
     if bands.dtype.kind not in "fiu":
         raise InputError(f"{path} holds {bands.dtype}, expected real numbers")
@@ -94,7 +94,7 @@ def open_tiff(path: PathLike) -> Any:
             warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)  # any TIFF file will do
             return rasterio.open(Path(path), driver="GTiff")
     except rasterio.errors.RasterioError as error:
-        raise InputError(f"{path} cannot be read as a TIFF file: {_reason(error)}") from None
+        raise InputError(f"{path} cannot be read as a TIFF file: {reason(error.__cause__ or error)}") from None
 
 
 def without_data(file: Any, window: Any = None) -> Array:
@@ -184,8 +184,3 @@ def rasterio_for(path: PathLike) -> Any:
         raise InputError(
             f"{path} is a TIFF file, which needs rasterio: pip install locpmap[geo], or use PNG or .npy"
         ) from None
-
-
-def _reason(error: BaseException) -> str:
-    """Return the first line of another library's message."""
-    return (str(error.__cause__ or error).splitlines() or ["unknown reason"])[0][:100]

@@ -1,17 +1,19 @@
-"""Files that can be read at all."""
+"""Check that files can be read, and name them in errors."""
 
 from __future__ import annotations
 
 import hashlib
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from locpmap.errors import InputError
+from locpmap.errors import InputError, LocpmapError
 from locpmap.formats.atomic import PathLike, checked_path
 
 
 def size_of(path: PathLike, expected: str) -> int:
-    """The bytes of a regular file; whatever is none, or is empty, is refused by name."""
+    """Return the bytes of a regular file; other and empty files are refused by name."""
     try:
         status = checked_path(path).stat()
     except OSError as error:
@@ -25,10 +27,25 @@ def size_of(path: PathLike, expected: str) -> int:
 
 
 def checksum(path: PathLike) -> str:
-    """The sha256 of a regular file's content, by which it is known again whatever it is called; a second per GB."""
+    """Return the sha256 of a regular file's content; takes about a second per GB."""
     size_of(path, "a file with content")
     try:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def reason(error: BaseException) -> str:
+    """Return the first line of what another package says of a file."""
+    said = getattr(error, "strerror", None) or str(error)
+    return str((said.splitlines() or [type(error).__name__])[0][:100])
+
+
+@contextmanager
+def naming(path: Path | None) -> Iterator[None]:
+    """Put a file's name before errors about its content."""
+    try:
+        yield
+    except LocpmapError as error:
+        raise error if str(path) in str(error) else InputError(f"{path}: {error}") from None

@@ -209,13 +209,8 @@ def _numbers(values: Array) -> str:
     return " ".join(str(value) for value in values.ravel())
 
 
-def write_mar(path: PathLike, probability: Any, cardinalities: Sequence[int]) -> None:
-    """Write marginals (S, L) in the competition's MAR format, each variable with its own number of labels."""
-    write_text(path, [format_mar(probability, cardinalities)])
-
-
 def format_mar(probability: Any, cardinalities: Sequence[int]) -> str:
-    """What :func:`write_mar` writes."""
+    """Return marginals (S, L) in the competition's MAR format, each variable with its own number of labels."""
     marginals = to_numpy(probability, "probability")
     if marginals.ndim != 2 or len(marginals) != len(cardinalities) or marginals.shape[1] < max(cardinalities):
         expected = (len(cardinalities), max(cardinalities))
@@ -224,13 +219,8 @@ def format_mar(probability: Any, cardinalities: Sequence[int]) -> str:
     return f"MAR\n{len(marginals)} {' '.join(rows)}\n"
 
 
-def write_mpe(path: PathLike, labels: Any) -> None:
-    """Write labels (S,) in the competition's MPE format."""
-    write_text(path, [format_mpe(labels)])
-
-
 def format_mpe(labels: Any) -> str:
-    """What :func:`write_mpe` writes."""
+    """Return labels (S,) in the competition's MPE format."""
     flat = to_labels(labels, "labels")
     if flat.ndim != 1:
         raise InputError(f"labels has shape {flat.shape}, expected (S,)")

@@ -57,10 +57,14 @@ class Prepared:
     ) -> Result:
         """Decode the model, as :func:`locpmap.refine`."""
         chosen = REFINING if decoder is None else decoder
-        whole = isinstance(chosen, LocPMAP) and chosen.probability == "conditional" and not chosen.keep_samples
-        if whole and not self.potentials.pairwise.coupled:  # then every sample has the same conditional probabilities
+        if isinstance(chosen, LocPMAP) and self._same_for_all_samples(chosen):
             chosen = replace(chosen, n_samples=1, temperature=0.0)
         return infer(self.potentials, chosen, seed=seed, device=device, progress=progress)
+
+    def _same_for_all_samples(self, decoder: LocPMAP) -> bool:
+        """Return whether every sample has the same conditional probabilities, and nothing else is asked for."""
+        conditional = decoder.probability == "conditional" and not decoder.keep_samples
+        return conditional and not self.potentials.pairwise.coupled
 
     @cached_property
     def presence(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,9 +104,18 @@ def _channels_first(pixels: Any, batched: bool, tensor: bool) -> Any:
     pixels = pixels if batched else pixels[None]
     if pixels.ndim == 3:
         return pixels[:, None]
-    first, last = pixels.shape[1] in COLOURS, pixels.shape[3] in COLOURS
-    in_front = tensor if first == last else first
+    in_front = channels_in_front(pixels.shape[1:], tensor)
     return pixels if in_front else namespace(pixels).moveaxis(pixels, -1, 1)
+
+
+def channels_in_front(shape: Sequence[int], tensor: bool = False) -> bool:
+    """Return whether an image of three axes has its channels first: as usual, unless only the other axis can be.
+
+    >>> [channels_in_front(shape) for shape in ((480, 640, 3), (3, 480, 640), (480, 640, 9))]
+    [False, True, False]
+    """
+    first, last = shape[0] in COLOURS, shape[2] in COLOURS
+    return tensor if first == last else first
 
 
 def _layout(shape: tuple[int, ...], image: tuple[int, ...], layout: str) -> str:

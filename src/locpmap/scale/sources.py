@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import lzma
-import math
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -22,10 +21,10 @@ import numpy as np
 
 from locpmap.arrays import Array, is_tensor, to_numpy
 from locpmap.errors import InputError, InputTypeError
-from locpmap.formats.arrays import read_header
+from locpmap.formats.arrays import describe
 from locpmap.formats.atomic import PathLike, checked_path
 from locpmap.formats.rasters import Place, check_same_place, is_raster, open_tiff, place_of, rasterio_for, without_data
-from locpmap.formats.readable import size_of
+from locpmap.formats.readable import reason
 
 Index = tuple[slice, ...]
 
@@ -50,17 +49,8 @@ class NumpyFile:
 
     @classmethod
     def open(cls, path: Path) -> NumpyFile:
-        """After a look at the header."""
-        size = size_of(path, "a .npy file")
-        with path.open("rb") as file:
-            shape, transposed, dtype = read_header(path, file)
-            offset = file.tell()
-        claimed = math.prod(shape) * dtype.itemsize
-        if claimed != size - offset:
-            raise InputError(
-                f"{path} is damaged: its header claims shape {shape} of {dtype}, {claimed} bytes,"
-                f" but {size - offset} follow"
-            )
+        """Read the header."""
+        shape, transposed, dtype, offset = describe(path)
         return cls(path.resolve(), shape, dtype, offset, transposed)
 
     @property
@@ -73,7 +63,7 @@ class NumpyFile:
         try:
             mapped = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order)
         except (OSError, ValueError) as error:  # it has gone, or is shorter than it was
-            raise InputError(f"{self.path} cannot be read any more: {_reason(error)}") from None
+            raise InputError(f"{self.path} cannot be read any more: {reason(error)}") from None
         return np.array(mapped[index])
 
 
@@ -118,7 +108,7 @@ class TiffFile:
             try:
                 return reader(file, window)
             except rasterio_for(self.path).errors.RasterioError as error:
-                raise InputError(f"{self.path} cannot be read: {_reason(error.__cause__ or error)}") from None
+                raise InputError(f"{self.path} cannot be read: {reason(error.__cause__ or error)}") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +151,7 @@ class ZarrArray:
         try:
             return np.asarray(self.array[index])
         except BAD_CHUNK as error:
-            raise InputError(f"{self.path or self.array} cannot be read: {_reason(error)}") from None
+            raise InputError(f"{self.path or self.array} cannot be read: {reason(error)}") from None
 
 
 def open_raster(path: PathLike) -> Any:
@@ -190,7 +180,7 @@ def open_zarr(path: Path) -> Any:
         found = zarr.open(path, mode="r")
     except BAD_METADATA as error:
         raise InputError(
-            f"{path} is damaged or of another kind, expected .npy, GeoTIFF or zarr: {_reason(error)}"
+            f"{path} is damaged or of another kind, expected .npy, GeoTIFF or zarr: {reason(error)}"
         ) from None
     if hasattr(found, "dtype"):
         check_codecs(found, path)
@@ -313,14 +303,8 @@ def fingerprint(source: Any) -> str:
             status = file.stat()
             digest.update(f"{file.relative_to(root)} {status.st_size} {status.st_mtime_ns}\n".encode())
     except OSError as error:
-        raise InputError(f"{root} cannot be read any more: {_reason(error)}") from None
+        raise InputError(f"{root} cannot be read any more: {reason(error)}") from None
     return digest.hexdigest()[:32]
-
-
-def _reason(error: BaseException) -> str:
-    """What other packages say of a file, in one line."""
-    said = getattr(error, "strerror", None) or str(error)
-    return (said.splitlines() or [type(error).__name__])[0][:100]
 
 
 def needed(package: str, what: str) -> Any:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.errors import InputError, LocpmapError
+from locpmap.errors import InputError
+from locpmap.formats.readable import naming
 from locpmap.refining import Refiner
 from locpmap.refining.prepared import Prepared
 from locpmap.refining.reading import read
@@ -79,7 +78,7 @@ def read_scene(title: str, image_file: Path, scores_file: Path, layout: str = "a
             f"{image_file} has {width}×{height} pixels, which is too large for the viewer: expected at most"
             f" {MAX_PIXELS / 1e6:.1f} million; `locpmap refine` takes it"
         )
-    with _naming(scores_file):
+    with naming(scores_file):
         scores = read(image, read_scores(scores_file), layout).scores[0]
     n_labels = scores.shape[2]
     if not 2 <= n_labels <= MAX_LABELS:
@@ -91,7 +90,7 @@ def read_scene(title: str, image_file: Path, scores_file: Path, layout: str = "a
         )
     names = tuple(f"label {k}" for k in range(n_labels))
     scene = Scene(title, image, scores, names, label_colours(n_labels))
-    with _naming(scores_file):
+    with naming(scores_file):
         scene.prepared()  # whatever `locpmap.refine` would refuse, now
     return scene
 
@@ -109,15 +108,6 @@ def _check_size(path: Path) -> None:
         raise InputError(
             f"{path} takes {size >> 20} MB, which is too large for the viewer: expected {MAX_FILE >> 20} MB"
         )
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Put a file's name before errors about its content."""
-    try:
-        yield
-    except LocpmapError as error:
-        raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
 
 
 def pairs(folder: Path) -> dict[str, tuple[Path, Path]]:
