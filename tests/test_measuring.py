@@ -59,9 +59,8 @@ def test_mean_and_variance_of_the_area() -> None:
 def test_histogram_and_quantiles_of_the_area() -> None:
     found = independent("area")
     n_sites = HEIGHT * WIDTH
-    counts, edges = found.histogram(np.arange(n_sites + 2) - 0.5)
+    counts = np.stack([np.histogram(values, np.arange(n_sites + 2) - 0.5)[0] for values in found.values.T])
     assert counts.shape == (LABELS, n_sites + 1)
-    assert edges.shape == (LABELS, n_sites + 2)
     for label in range(LABELS):
         pmf = poisson_binomial(P[..., label].ravel())
         assert counts[label].sum() == SAMPLES
@@ -237,7 +236,6 @@ def test_an_image_by_itself_and_in_a_batch(kind: str, rng: np.random.Generator) 
     together = lp.measure(cases[f"{kind} {slice(None)}"], "perimeter", lp.LocPMAP(n_samples=80), seed=2, first_image=10)
     assert together.mean.shape == together.std.shape == (3, 3)
     assert together.quantiles.shape == (3, 3, 3)
-    assert together.histogram(4).counts.shape == (3, 3, 4)
     for n in range(3):
         alone = lp.measure(cases[f"{kind} {n}"], "perimeter", lp.LocPMAP(n_samples=80), seed=2, first_image=10 + n)
         np.testing.assert_array_equal(alone.values, together.values[:, n])
@@ -332,17 +330,6 @@ def test_one_sample_has_no_spread() -> None:
     assert "nan" in repr(found)
 
 
-def test_histograms() -> None:
-    values = np.array([[0.0, 10.0], [1.0, 10.0], [4.0, 30.0], [4.0, 20.0]])
-    found = lp.Measurement("area", values, ("0", "1"), (0.5,))
-    counts, edges = found.histogram(2)
-    assert counts.tolist() == [[2, 2], [2, 2]]
-    assert edges.tolist() == [[0, 2, 4], [10, 20, 30]]
-    assert found.histogram([0, 1, 4]).counts.tolist() == [[1, 3], [0, 0]]
-    same = lp.Measurement("area", np.ones((5, 1)), ("0",), (0.5,)).histogram()
-    assert same.counts.sum() == 5
-
-
 def test_the_table() -> None:
     pot = lp.Potentials.grid(np.zeros((2, 3, 3, 2)), 0.3)
     lines = repr(lp.measure(pot, "area", lp.LocPMAP(n_samples=10), names=["sky", "a long name"])).splitlines()
@@ -426,9 +413,3 @@ def test_levels_of_intervals(level: float) -> None:
         lp.measure(SMALL, "area", lp.LocPMAP(n_samples=3)).interval(level)
     with pytest.raises(lp.errors.InputTypeError, match=r"level is '0\.9'"):
         lp.measure(SMALL, "area", lp.LocPMAP(n_samples=3)).interval("0.9")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("bins", [0, [1], [2, 1], [[1, 2]], [0, np.inf]])
-def test_bins(bins: Any) -> None:
-    with pytest.raises(lp.InputError, match="bins is"):
-        lp.measure(SMALL, "area", lp.LocPMAP(n_samples=3)).histogram(bins)

@@ -16,7 +16,7 @@ from locpmap.errors import InputError, InputTypeError
 from locpmap.formats.model_file import write_model
 from locpmap.kernels.cpu.twins import twin
 from locpmap.kernels.threads import ranges
-from locpmap.refining.adapters import adapt, resized_to
+from locpmap.refining.adapters import adapt
 from locpmap.refining.guiding import STEPS, guided_log_mean
 from locpmap.refining.likeness import likeness
 from locpmap.refining.reading import read
@@ -377,10 +377,6 @@ def test_outputs_of_other_libraries() -> None:
     ):
         np.testing.assert_array_equal(np.asarray(coupled()(image, output).labels), expected)
     assert adapt({"out": first}).layout == "khw"
-    small = SimpleNamespace(logits=np.zeros((2, K, 5, 7)))
-    assert [x.shape for x in resized_to(small, [(10, 14), (20, 21)])] == [(10, 14, K), (20, 21, K)]
-    with pytest.raises(InputError, match="target_sizes holds 1"):
-        resized_to(small, [(10, 14)])
 
 
 # bad input, one sentence each

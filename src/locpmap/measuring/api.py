@@ -42,7 +42,7 @@ def measure(
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
 ) -> Measurement:
-    """Measure a quantity in sampled label maps: per image and label its mean, spread, quantiles and histogram.
+    """Measure a quantity in sampled label maps: per image and label its mean, spread and quantiles.
 
     Args:
         what: Potentials, from which LocPMAP draws samples; or a result that holds samples (``keep_samples=True``), of

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 
 from locpmap.arrays import Array, to_numpy
-from locpmap.errors import InputError, InputTypeError, whole_number
+from locpmap.errors import InputError, InputTypeError
 from locpmap.measuring.quantities import NAMES
 
 MAX_ROWS = 24  # of the table that is printed
-
-
-class Histogram(NamedTuple):
-    """How many samples lie in each bin: from its left edge to below its right one, which the last bin includes."""
-
-    counts: Array  # (.., K, B)
-    edges: Array  # (.., K, B + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,23 +80,6 @@ class Measurement:
         low, high = np.quantile(self.values, [(1 - inside) / 2, (1 + inside) / 2], axis=0)
         return low, high
 
-    def histogram(self, bins: int | Sequence[float] | Array = 10) -> Histogram:
-        """How the samples are distributed.
-
-        Args:
-            bins: A number of bins of equal width, for each label from its least value to its greatest; or increasing
-                edges for all labels: values outside them are not counted.
-
-        >>> values = np.array([[0.0], [1.0], [1.0], [3.0]])
-        >>> Measurement("area", values, ("0",), (0.5,)).histogram([0, 1, 2, 3]).counts.tolist()
-        [[1, 2, 1]]
-        """
-        checked = whole_number("bins", bins, 1, 2**24) if np.ndim(bins) == 0 else _edges(bins)
-        columns = self.values.reshape(self.n_samples, -1).T
-        found = [np.histogram(column, checked) for column in columns]
-        counts, edges = (np.stack(part).reshape(*self.values.shape[1:], -1) for part in zip(*found, strict=True))
-        return Histogram(counts, edges)
-
     def __repr__(self) -> str:
         images = f" in {self.values.shape[1]} images" if self.values.ndim == 3 else ""
         title = f"{self.quantity}{images}, {self.n_samples} samples"
@@ -135,13 +109,6 @@ def _share(name: str, value: object) -> float:
     if not 0 < value < 1:
         raise InputError(f"{name} is {value}, expected a number between 0 and 1")
     return float(value)
-
-
-def _edges(bins: object) -> Array:
-    edges = to_numpy(bins, "bins")
-    if edges.ndim != 1 or len(edges) < 2 or not np.isfinite(edges).all() or not (np.diff(edges) > 0).all():
-        raise InputError(f"bins is {bins!r}, expected a number of bins, or at least two edges that increase")
-    return edges.astype(np.float64)
 
 
 def _short(number: float) -> str:

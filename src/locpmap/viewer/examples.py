@@ -83,52 +83,6 @@ def _cells(rng: np.random.Generator) -> tuple[Array, Array]:
     return image + grain, truth
 
 
-def _valley(rng: np.random.Generator) -> tuple[Array, Array]:
-    """A landscape: ridges behind one another, a lake, trees, a house."""
-    rows, columns = _coordinates()
-    truth = np.zeros((HEIGHT, WIDTH), np.int64)
-    glow = np.exp(-((columns - 0.74) ** 2 / 0.16 + (rows - 0.42) ** 2 / 0.05))[..., None]
-    sky = np.array([0.56, 0.70, 0.86]) * (1 - rows[..., None] * 0.25) + 0.16 * rows[..., None]
-    veil = np.clip(_clouds(rng, 2.4, 5, stretch=2.6) + 0.05, 0, 0.5)[..., None]
-    image = sky + glow * np.array([0.42, 0.20, -0.06]) + veil * 0.75
-    for level, rough, colour in (
-        (0.40, 0.20, (0.55, 0.60, 0.70)),
-        (0.52, 0.15, (0.40, 0.47, 0.53)),
-    ):
-        line = level + rough * _clouds(rng, 2.2, 6)[HEIGHT // 2]
-        below = rows > line
-        relief = 0.10 * _clouds(rng, 9.0, 4)[..., None]
-        image = np.where(below[..., None], np.array(colour) + relief + 0.12 * (rows - line)[..., None], image)
-        truth = np.where(below, 1, truth)
-    field_line = 0.63 + 0.05 * np.sin(3 * columns + 1.0) + 0.012 * _clouds(rng, 5.0, 3)[0]
-    field = rows > field_line
-    stripes = 0.035 * np.sin(90 * (rows - field_line) / (0.35 + rows) + 8 * columns)[..., None]
-    grass = np.array([0.56, 0.60, 0.30]) + stripes + 0.09 * _clouds(rng, 24.0, 3)[..., None]
-    image, truth = np.where(field[..., None], grass * (1.12 - 0.35 * rows[..., None]), image), np.where(field, 2, truth)
-    bank = ((columns - 0.30) / 0.34) ** 2 + ((rows - 0.86) / 0.095) ** 2 + 0.25 * _clouds(rng, 4.0, 3)
-    ripples = 0.05 * _clouds(rng, 10.0, 3, stretch=7.0)[..., None]
-    water = np.array([0.46, 0.58, 0.70]) + ripples + 0.18 * (rows - 0.8)[..., None]
-    lake = bank < 1
-    image, truth = np.where(lake[..., None], water, image), np.where(lake, 3, truth)
-    for _ in range(26):
-        x, foot = rng.uniform(0, 1.33), rng.uniform(0.66, 0.80)
-        tall = (foot - 0.52) * rng.uniform(0.75, 1.1)
-        inside = (np.abs(columns * 1.333 - x) < 0.24 * (rows - foot + tall) * (0.75 + 0.35 * rng.random())) & (
-            rows < foot
-        )
-        inside &= _clouds(rng, 34.0, 2) > -0.32
-        needles = np.array([0.16, 0.27, 0.19]) + 0.10 * _clouds(rng, 42.0, 2)[..., None]
-        inside &= truth != 3
-        image, truth = np.where(inside[..., None], needles, image), np.where(inside, 4, truth)
-    wall = (np.abs(columns - 0.795) < 0.055) & (np.abs(rows - 0.745) < 0.045)
-    roof = (np.abs(columns - 0.795) < 0.075 - 0.9 * (0.70 - rows)) & (rows > 0.625) & (rows <= 0.70)
-    window = (np.abs(np.abs(columns - 0.795) - 0.025) < 0.009) & (np.abs(rows - 0.74) < 0.016)
-    for part, colour in ((wall, (0.86, 0.82, 0.75)), (roof, (0.60, 0.27, 0.22)), (window, (0.24, 0.27, 0.32))):
-        image = np.where(part[..., None], np.array(colour) + 0.03 * rng.normal(size=image.shape), image)
-    truth = np.where(wall | roof, 5, truth)
-    return image + 0.02 * rng.normal(size=image.shape), truth
-
-
 EXAMPLES = {
     "islands": (
         "Islands",
@@ -142,18 +96,6 @@ EXAMPLES = {
             "road": "#d9573f",
         },
     ),
-    "valley": (
-        "Valley",
-        _valley,
-        {
-            "sky": "#6aa5dc",
-            "mountain": "#8f7fb5",
-            "field": "#c3c65a",
-            "water": "#2fb0ae",
-            "trees": "#2c7a5a",
-            "house": "#d9573f",
-        },
-    ),
     "cells": ("Cells", _cells, {"ground": "#7d9cc0", "cell": "#f0a65b", "nucleus": "#8c3b86"}),
 }
 
@@ -164,12 +106,12 @@ def _coordinates() -> tuple[Array, Array]:
     return rows / HEIGHT, columns / WIDTH
 
 
-def _clouds(rng: np.random.Generator, frequency: float, octaves: int, stretch: float = 1.0) -> Array:
+def _clouds(rng: np.random.Generator, frequency: float, octaves: int) -> Array:
     """Fractal noise (H, W) with mean about 0 and values mostly within ±0.5: each octave half as coarse and strong."""
     total = np.zeros((HEIGHT, WIDTH))
     for octave in range(octaves):
         down = max(2, round(frequency * 2**octave)) + 1
-        across = max(2, round(frequency * 2**octave * WIDTH / HEIGHT / stretch)) + 1
+        across = max(2, round(frequency * 2**octave * WIDTH / HEIGHT)) + 1
         total += 0.5**octave * resized(rng.normal(size=(down, across, 1)), HEIGHT, WIDTH, smooth=True)[..., 0]
     return total / 3.2
 
