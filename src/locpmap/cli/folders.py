@@ -1,4 +1,4 @@
-"""Inputs and labels in folders, matched by name and read one at a time."""
+"""Match inputs and labels in folders by name, and read them one at a time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENDINGS = {
 
 @dataclass(frozen=True)
 class Example:
-    """The files of one input; those that were not asked for are None."""
+    """The files of one input; None for files that are not used."""
 
     stem: str
     unary: Path | None
@@ -36,16 +36,16 @@ class Example:
 
     @property
     def paths(self) -> list[Path]:
-        """All files there are."""
+        """Return all files."""
         return [path for path in (self.unary, self.image, self.labels) if path is not None]
 
     def resolved(self) -> Example:
-        """The same from any working directory."""
+        """Return the example with absolute paths."""
         parts = (self.unary, self.image, self.labels)
         return Example(self.stem, *(None if path is None else path.resolve() for path in parts))
 
     def read_unary(self) -> Array | None:
-        """(H, W, D); a file of shape (H, W) has one feature."""
+        """Read features (H, W, D); a file of shape (H, W) has one feature."""
         from locpmap.formats.arrays import read_array
 
         if self.unary is None:
@@ -56,7 +56,7 @@ class Example:
         return array if array.ndim == 3 else array[:, :, None]
 
     def read_image(self) -> Array | None:
-        """(H, W) or (H, W, C)."""
+        """Read an image (H, W) or (H, W, C)."""
         from locpmap.formats.arrays import read_array
         from locpmap.formats.images import read_image
 
@@ -68,7 +68,7 @@ class Example:
         return array
 
     def read_labels(self) -> Array:
-        """(H, W), whole numbers."""
+        """Read labels (H, W), whole numbers."""
         from locpmap.formats.arrays import read_array
         from locpmap.formats.images import read_label_map
 
@@ -81,7 +81,7 @@ class Example:
         return array
 
     def features(self, extract: ImageFeatures | GivenUnary) -> Features:
-        """What the model sees of this input."""
+        """Extract the model's features of this input."""
         from locpmap.formats.readable import naming
 
         image = self.read_image()
@@ -96,7 +96,7 @@ class Example:
 
 @dataclass(frozen=True)
 class LabelledFolder:
-    """Pairs (features, labels) for `CRF.fit`, read anew in every pass and never held together."""
+    """Pairs (features, labels) for `CRF.fit`, read again in every pass and never all in memory."""
 
     examples: Sequence[Example]
     extract: ImageFeatures | GivenUnary
@@ -119,7 +119,7 @@ class LabelledFolder:
 
 
 def match(unary: Path | None, images: Path | None, labels: Path | None = None) -> list[Example]:
-    """The inputs in the folders, in the order of their names; one that a folder lacks is refused."""
+    """Return the inputs in the folders by name; one that is missing in a folder is refused."""
     if unary is None and images is None:
         raise InputError("no inputs are given, expected --unary or --images")
     given = {"unary": unary, "images": images, "labels": labels}
@@ -135,7 +135,7 @@ def match(unary: Path | None, images: Path | None, labels: Path | None = None) -
 
 
 def _files(folder: Path, name: str) -> dict[str, Path]:
-    """The files of an option's folder by their stems."""
+    """Return the files of an option's folder by their stems."""
     if not folder.is_dir():
         what = "not a folder" if folder.exists() else "not there"
         raise InputError(f"--{name} {folder} is {what}, expected a folder")
@@ -143,7 +143,7 @@ def _files(folder: Path, name: str) -> dict[str, Path]:
 
 
 def files_by_stem(folder: Path, endings: Sequence[str], called: str) -> dict[str, Path]:
-    """The files of a folder by their stems; hidden ones and those with other endings are passed over."""
+    """Return the files of a folder by their stems; hidden files and other endings are skipped."""
     files: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".") or _ending(path) not in endings:
@@ -161,7 +161,7 @@ def _ending(path: Path) -> str:
 
 
 def count_labels(examples: Sequence[Example], n_labels: int | None, ignore_label: int | None) -> int:
-    """How many labels there are, if not given, from all label files; those out of range are refused by file."""
+    """Return the number of labels, if not given from all label files; labels out of range are refused by file."""
     seen: dict[int, Path] = {}  # each label, and where it first occurs
     for example in examples:
         assert example.labels is not None

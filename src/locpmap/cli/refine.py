@@ -149,7 +149,7 @@ class Run:
     def all(
         self, outputs: Sequence[Outputs], jobs: int, progress: Progress, scheduler: str | None = None
     ) -> tuple[list[Summary], dict[str, str]]:
-        """Summaries in the order of the inputs, and one sentence for each input that failed."""
+        """Return summaries in the order of the inputs, and one sentence for each input that failed."""
         from locpmap.cli.scheduling import announced
         from locpmap.scale.workers import each, value_of
 
@@ -188,7 +188,7 @@ class Run:
         return {**record, "state": "done", "seconds": time.perf_counter() - began}
 
     def _decode(self, content: Content, progress: Progress | None) -> tuple[Result, Any]:
-        """What `lp.refine` gives, and the pixels of each label in as many samples of `lp.Refiner.measure`, (M, L)."""
+        """Return the result of `lp.refine`, and the pixels of each label in as many samples, (M, L)."""
         settings, refiner = self.settings, self.settings.adjusted(self.refiner)
         prepared = refiner.prepare(content.image, content.scores, **settings.reading, mask=content.masked)
         how: dict[str, Any] = {"decoder": settings.decoder(), "seed": settings.seed, "device": settings.device}
@@ -197,7 +197,7 @@ class Run:
 
 
 def _half(progress: Progress | None, which: int) -> Progress | None:
-    """Who hears of the first or the second half, which take about as long, as of the whole."""
+    """Return a listener for the first or the second half of the work, which take about as long."""
     if progress is None:
         return None
     return lambda done, total: progress(which * total + done, 2 * total)
@@ -225,7 +225,7 @@ def _prepare(output: Path, outputs: Sequence[Outputs], *, alone: bool, model: Pa
 
 
 def _checksum(model: Path | None) -> str:
-    """Of the model's file, to know it again."""
+    """Return the checksum of the model's file."""
     from importlib.resources import as_file, files
 
     from locpmap.formats.readable import checksum
@@ -236,7 +236,7 @@ def _checksum(model: Path | None) -> str:
 
 
 def _print(done: Sequence[Summary], output: Path) -> None:
-    """Tables for people."""
+    """Print the summaries as tables."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table

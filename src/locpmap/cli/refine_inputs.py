@@ -22,7 +22,7 @@ SCORES = (".npy", ".npz", ".safetensors", ".tif", ".tiff")
 
 
 class Content(NamedTuple):
-    """What the two files of an input hold."""
+    """The content of the two files of an input."""
 
     image: Array
     scores: Array
@@ -40,17 +40,17 @@ class Pair:
 
     @property
     def paths(self) -> tuple[Path, Path]:
-        """Both."""
+        """Return both files."""
         return self.image, self.scores
 
     def checksums(self) -> list[str]:
-        """Of both, to know them again."""
+        """Return the checksums of both files."""
         from locpmap.formats.readable import checksum
 
         return [checksum(path) for path in self.paths]
 
     def read(self) -> Content:
-        """Both files."""
+        """Read both files."""
         from locpmap.formats.arrays import read_array
         from locpmap.formats.images import read_image
         from locpmap.formats.rasters import check_same_place, is_raster, read_raster
@@ -88,14 +88,14 @@ def _enlarged(mask: Array, size: tuple[int, ...]) -> Array:
 
 
 def path_of(word: str) -> Path:
-    """A path as the command line has it: an empty one would be this folder."""
+    """Return a path of the command line; an empty one, which would be this folder, is refused."""
     if not word:
         raise typer.BadParameter("it is empty, expected the name of a file or a folder")
     return Path(word)
 
 
 def pairs_of(image: Path, scores: Path) -> list[Pair]:
-    """One pair of files, or those of two folders, in the order of their names; one without a partner is refused."""
+    """Return one pair of files, or those of two folders by name; a file without a partner is refused."""
     for name, path in (("IMAGE", image), ("LOGITS", scores)):
         if not path.exists():
             raise InputError(f"{name} {path} is not there, expected a file or a folder")

@@ -1,4 +1,4 @@
-"""What ``locpmap refine`` writes for an input, and the record by which a later run knows what is done."""
+"""Write the files of ``locpmap refine``, and the record that lets a later run skip finished inputs."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ class Outputs:
     tiff: bool
 
     def path(self, ending: str) -> Path:
-        """NAME.ending."""
+        """Return the path of NAME.ending."""
         return self.folder / f"{self.pair.name}.{ending}"
 
     @property
     def record(self) -> Path:
-        """Settings, inputs and summary; written last, so that what has it is complete."""
+        """Return the path of the record: settings, inputs and summary."""
         return self.path("json")
 
     def targets(self, georeferenced: bool) -> list[Path]:
-        """All files that will be written."""
+        """Return all files that will be written."""
         endings = ["labels.png", "probability.npy", "variance.npy", "entropy.npy", "overlay.png"]
         if self.tiff or georeferenced:
             endings += ["labels.tif", "probability.tif", "variance.tif", "entropy.tif"]
         return [*map(self.path, endings), self.record]
 
     def finished(self, settings: dict[str, Any], inputs: list[str]) -> dict[str, Any] | None:
-        """The record of an earlier run with these settings on inputs of these checksums, if all its files are there."""
+        """Return the record of an earlier run with these settings and inputs, if all its files are there."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             record = json.loads(self.record.read_text("utf-8"))
             same = record["settings"] == settings and record["inputs"] == inputs
@@ -127,7 +127,7 @@ def _n_colours(n_labels: int, masked: bool) -> int:
 
 
 def _labels(result: Result, areas: Array) -> list[dict[str, Any]]:
-    """Of each label that occurs: its pixels in the label map, and their distribution over the samples."""
+    """Return, for each label that occurs, its pixels in the label map and their distribution over the samples."""
     tail = (1 - INTERVAL) / 2
     low, high = np.quantile(areas, [tail, 1 - tail], axis=0)
     mean = areas.mean(0)

@@ -20,7 +20,7 @@ ENDING = ".zarr"
 
 
 def is_tiled(image: Path, output: Path) -> bool:
-    """Whether the paths ask for tiles: the output is a zarr group."""
+    """Return whether the output is a zarr group, which is written in tiles."""
     if output.suffix.lower() == ENDING:
         return True
     if image.suffix.lower() == ENDING:
@@ -68,7 +68,7 @@ def refine_tiled(
 
 
 def _sources(image: Path, logits: Path | None) -> tuple[Any, Any, Any]:
-    """Image, scores and mask: two files, or what one zarr group or array holds."""
+    """Open image, scores and mask: two files, or the content of one zarr group or array."""
     from locpmap.scale import open_raster
     from locpmap.scale.sources import open_zarr
 
@@ -92,7 +92,7 @@ def _record(output: Path, summary: Summary) -> dict[str, Any]:
 
 
 def _sentence(output: Path, summary: Summary) -> str:
-    """The same for people."""
+    """Return the summary as a sentence."""
     parts = [f"{summary.tiles} tiles in {output}"]
     if summary.kept:
         parts.append(f"{summary.kept} were finished before")

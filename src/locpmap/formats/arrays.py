@@ -1,4 +1,4 @@
-"""Arrays of numbers in NumPy's ``.npy`` files."""
+"""Read and write arrays of numbers in NumPy's ``.npy`` files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.re
 
 
 def read_array(path: PathLike) -> Array:
-    """The array of real numbers in a file.
+    """Read the array of real numbers in a file.
 
     Everything else is refused by name: other files, arrays of Python objects, and headers that claim another size
     than the file has, before memory is taken for them.
@@ -51,7 +51,7 @@ def describe(path: PathLike) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]
 
 
 def read_header(path: PathLike, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether it is in Fortran's order, and the type, which is one of plain numbers."""
+    """Return the shape, whether it is in Fortran's order, and the type, which is one of plain numbers."""
     try:
         version = np.lib.format.read_magic(file)
         shape, transposed, dtype = HEADERS[version](file)

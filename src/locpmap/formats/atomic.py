@@ -40,7 +40,7 @@ def together(record: Path) -> Iterator[None]:
 
 
 def write_text(path: PathLike, pieces: Iterable[str]) -> None:
-    """As :func:`write_bytes`, for ASCII text."""
+    """Write ASCII text as :func:`write_bytes` does."""
     write_bytes(path, (piece.encode("ascii") for piece in pieces))
 
 
@@ -80,7 +80,7 @@ def _replace(target: Path, pieces: Iterable[bytes]) -> None:
 
 
 def checked_path(path: Any) -> Path:
-    """The path, refused where it cannot name a file."""
+    """Return the path; refuse one that cannot name a file."""
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str):
         raise InputTypeError(f"path is {path!r}, expected the name of a file")
@@ -90,7 +90,7 @@ def checked_path(path: Any) -> Path:
 
 
 def checked_target(path: PathLike, *inputs: PathLike | None) -> Path:
-    """The file that a path stands for, refused where it cannot be written or is one of the inputs."""
+    """Return the file that a path stands for; refuse one that cannot be written or is one of the inputs."""
     given = checked_path(path)
     try:
         return _writable(given, inputs)
@@ -115,12 +115,12 @@ def _writable(path: Path, inputs: Iterable[PathLike | None]) -> Path:
 
 
 def _is_special(path: Path) -> bool:
-    """Whether it is there and neither a file nor a folder: a device, a pipe."""
+    """Return whether the path is there and neither a file nor a folder: a device, a pipe."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _descriptor(path: Path) -> int | None:
-    """The number of the open file that a path such as /dev/stdout leads to."""
+    """Return the descriptor of the open file that a path such as /dev/stdout leads to."""
     if not path.exists():
         return None
     own = (f"/proc/{os.getpid()}/fd", "/dev/fd")

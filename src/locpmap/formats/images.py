@@ -1,4 +1,4 @@
-"""Images and label maps in PNG and JPEG files.
+"""Read images and label maps in PNG and JPEG files.
 
 The format is known by a file's content, not by its name.  Of an animated file the first frame is read.  A rotation in a
 photograph's metadata (EXIF) is applied, so that images are upright, as viewers show them.
@@ -30,7 +30,7 @@ KINDS = {"LA": "L", "RGB": "RGB", "RGBA": "RGB", "P": "RGB", "PA": "RGB"}  # mod
 
 
 def read_image(path: PathLike) -> Array:
-    """The pixels: (H, W) of a grey image, bool, uint8 or uint16; (H, W, 3) uint8 of a colour image.
+    """Read the pixels: (H, W) of a grey image, bool, uint8 or uint16; (H, W, 3) uint8 of a colour image.
 
     An alpha channel is dropped, a palette is replaced by its colours, and colours of 16 bits are read with 8.
     """
@@ -43,7 +43,7 @@ def read_image(path: PathLike) -> Array:
 
 
 def read_label_map(path: PathLike) -> Array:
-    """Labels (H, W) from a PNG file: grey values of 1 to 16 bits, or the numbers of palette entries."""
+    """Read labels (H, W) from a PNG file: grey values of 1 to 16 bits, or the numbers of palette entries."""
     with _opened(path, ("PNG",)) as image:
         if image.mode == "P":
             return np.asarray(image)
@@ -54,7 +54,7 @@ def read_label_map(path: PathLike) -> Array:
 
 
 def _stretch(path: PathLike, image: Image) -> int:
-    """By what Pillow multiplies grey values of 2 or 4 bits, to fill the range of 8."""
+    """Return the factor by which Pillow multiplies grey values of 2 or 4 bits, to fill the range of 8."""
     if image.mode != "L":
         return 1
     with Path(path).open("rb") as file:

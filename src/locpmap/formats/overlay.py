@@ -1,4 +1,4 @@
-"""A picture of labels on top of the image that they belong to."""
+"""Draw labels over their image."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPACITY = 0.55  # of a label that is certain
 
 
 def write_overlay(path: PathLike, image: Array | None, labels: Array, entropy: Array, n_labels: int) -> None:
-    """PNG: the image in grey under the labels' colours, which fade where they are unsure; outlines in white.
+    """Write a PNG: the image in grey under the labels' colours, which fade with uncertainty; outlines in white.
 
     Args:
         path: The file.
@@ -32,7 +32,7 @@ def write_overlay(path: PathLike, image: Array | None, labels: Array, entropy: A
 
 
 def _overlay(image: Array | None, labels: Array, entropy: Array, n_labels: int) -> Array:
-    """(H, W, 3) uint8."""
+    """Return the picture, (H, W, 3) uint8."""
     grey = np.zeros(labels.shape, np.float32) if image is None else _in_grey(image)
     sure = 1 - entropy.astype(np.float32) / math.log(n_labels)
     opacity = np.where(labels >= 0, OPACITY * sure, 0)[..., None]
@@ -43,7 +43,7 @@ def _overlay(image: Array | None, labels: Array, entropy: Array, n_labels: int) 
 
 
 def _in_grey(image: Array) -> Array:
-    """The mean of up to three channels, (H, W) float32 from 0 to 255; stretched unless it is of 8 bits."""
+    """Return the mean of up to three channels, (H, W) float32 from 0 to 255; stretched unless it has 8 bits."""
     values = image.astype(np.float32)
     grey = values if image.ndim == 2 else values[..., :3].mean(-1)
     if image.dtype == np.uint8:
@@ -53,7 +53,7 @@ def _in_grey(image: Array) -> Array:
 
 
 def _outline(labels: Array) -> Array:
-    """Where the pixel to the right or below has another label, (H, W)."""
+    """Return where the pixel to the right or below has another label, (H, W)."""
     border = np.zeros(labels.shape, bool)
     border[:, :-1] |= labels[:, 1:] != labels[:, :-1]
     border[:-1] |= labels[1:] != labels[:-1]

@@ -31,7 +31,7 @@ MAX_COPIES = 2**22  # factors to write beyond one for each term (about 100 MB)
 
 
 def read_uai(path: PathLike, evidence: PathLike | None = None) -> Potentials:
-    """The model in a UAI file, with the labels that an evidence file contradicts forbidden.
+    """Read the model in a UAI file; labels that an evidence file contradicts are forbidden.
 
     Factors of up to two variables are read; one of more is refused by its number.
 
@@ -53,7 +53,7 @@ def read_uai(path: PathLike, evidence: PathLike | None = None) -> Potentials:
 
 
 def read_model(path: PathLike, evidence: PathLike | None = None) -> tuple[Potentials, list[int]]:
-    """As :func:`read_uai`, with the number of labels that each variable has before padding."""
+    """Read a model as :func:`read_uai`, and the number of labels of each variable before padding."""
     tokens = Tokens(path)
     cardinalities = _read_header(tokens)
     scopes = _read_scopes(tokens, len(cardinalities))
@@ -111,7 +111,7 @@ def _read_scopes(tokens: Tokens, n_variables: int) -> list[tuple[int, ...]]:
 
 
 def _read_scores(tokens: Tokens, factor: int, shape: tuple[int, ...]) -> Array:
-    """The logarithms of a factor's table."""
+    """Read a factor's table and return its logarithms."""
     size = math.prod(shape)
     came = tokens.whole(f"the table size of factor {factor}", 0, tokens.size)
     if came != size:
@@ -124,7 +124,7 @@ def _read_scores(tokens: Tokens, factor: int, shape: tuple[int, ...]) -> Array:
 
 
 def _read_evidence(path: PathLike | None, cardinalities: list[int]) -> Iterator[tuple[int, int]]:
-    """Pairs of variable and label.
+    """Yield pairs of variable and label.
 
     Either ``n v1 l1 v2 l2 ...`` or the same after the number of evidence sets, which has to be 1: the first has
     an odd number of tokens, the second an even one.  Two sets are odd again: they are known by having a line each.
@@ -144,7 +144,7 @@ def _read_evidence(path: PathLike | None, cardinalities: list[int]) -> Iterator[
 
 
 def _is_sets(lines: list[list[str]]) -> bool:
-    """Whether a number of evidence sets is followed by a line for each, ``n v1 l1 v2 l2 ...``."""
+    """Return whether a number of evidence sets is followed by a line for each, ``n v1 l1 v2 l2 ...``."""
     (first, *more), *sets = lines
     whole = all(words[0] == str(len(words) // 2) and len(words) % 2 for words in sets)
     return not more and len(sets) > 1 and first == str(len(sets)) and whole
@@ -205,7 +205,7 @@ def _model_pieces(potentials: Potentials) -> Iterator[str]:
 
 
 def _numbers(values: Array) -> str:
-    """In the shortest form that reads back as the same number."""
+    """Format numbers in the shortest form that reads back as the same number."""
     return " ".join(str(value) for value in values.ravel())
 
 

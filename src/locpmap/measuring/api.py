@@ -207,7 +207,7 @@ def _of_potentials(
 
 
 def _checked_presence(presence: Any, potentials: Potentials) -> Array | None:
-    """(N, L), or None."""
+    """Return the checked presence, (N, L), or None."""
     if presence is None:
         return None
     array, shape = to_numpy(presence, "presence").astype(np.float64), (potentials.n_images, potentials.n_labels)

@@ -43,7 +43,7 @@ class Measurement:
 
     @property
     def n_samples(self) -> int:
-        """Samples that were measured."""
+        """Return the number of samples."""
         return len(self.values)
 
     @cached_property
@@ -60,16 +60,16 @@ class Measurement:
 
     @property
     def standard_error(self) -> Array:
-        """Of the mean, (.., K)."""
+        """Return the standard error of the mean, (.., K)."""
         return self.std / math.sqrt(self.n_samples)
 
     @cached_property
     def quantiles(self) -> Array:
-        """(Q, .., K), in the order of ``levels``."""
+        """Return the quantiles (Q, .., K), in the order of ``levels``."""
         return np.quantile(self.values, self.levels, axis=0)
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
-        """The ends (.., K) of the central interval: (1 - level) / 2 of the samples lie below it, as many above.
+        """Return the ends (.., K) of the central interval: (1 - level) / 2 of the samples lie below it, as many above.
 
         >>> values = np.arange(101.0)[:, None]
         >>> low, high = Measurement("area", values, ("0",), (0.5,)).interval(0.9)
@@ -96,7 +96,7 @@ class Measurement:
 
 
 def checked_levels(quantiles: object) -> tuple[float, ...]:
-    """The levels of quantiles as numbers from 0 to 1."""
+    """Return the levels of quantiles as numbers from 0 to 1."""
     array = to_numpy(quantiles, "quantiles")
     if array.ndim != 1 or not array.size or array.dtype == np.bool_ or not ((array >= 0) & (array <= 1)).all():
         raise InputError(f"quantiles is {quantiles!r}, expected a sequence of numbers from 0 to 1")

@@ -22,7 +22,7 @@ NAMES = ("area", "presence", "components", "perimeter")
 
 
 def named_quantity(quantity: str, structure: Grid | Graph, n_labels: int) -> PerLabel:
-    """The quantity of that name as a function of a label map, or the error that suggests the nearest name."""
+    """Return the quantity of a name as a function of a label map; an unknown name is refused."""
     if quantity not in NAMES:
         raise unknown("quantity", quantity, NAMES)
     if quantity == "area":
@@ -37,7 +37,7 @@ def named_quantity(quantity: str, structure: Grid | Graph, n_labels: int) -> Per
 
 
 def area(labels: Array, n_labels: int) -> Array:
-    """Sites per label; O(S).
+    """Count the sites of each label; O(S).
 
     >>> area(np.array([[0, 0, 2], [-1, 2, 2]]), 4).tolist()
     [2, 0, 3, 0]
@@ -46,7 +46,7 @@ def area(labels: Array, n_labels: int) -> Array:
 
 
 def presence(labels: Array, n_labels: int) -> Array:
-    """1 for labels that occur, 0 for others; O(S).
+    """Return 1 for labels that occur, 0 for others; O(S).
 
     >>> presence(np.array([[0, 0, 2], [-1, 2, 2]]), 4).tolist()
     [1, 0, 1, 0]
@@ -55,7 +55,7 @@ def presence(labels: Array, n_labels: int) -> Array:
 
 
 def perimeter(labels: Array, n_labels: int, edges: Array) -> Array:
-    """Per label, the edges from a site with it to one with another: each counts for both; O(S + E).
+    """Count, per label, the edges from its sites to sites of other labels; O(S + E).
 
     >>> perimeter(np.array([[0, 0, 2], [-1, 2, 2]]), 3, Grid(2, 3).edges()).tolist()
     [2, 0, 2]
@@ -66,7 +66,7 @@ def perimeter(labels: Array, n_labels: int, edges: Array) -> Array:
 
 
 def components(labels: Array, n_labels: int) -> Array:
-    """Connected parts per label of an image, with four neighbours; O(S) for every label that occurs.
+    """Count the connected parts per label of an image, with four neighbours; O(S) for every label that occurs.
 
     >>> components(np.array([[0, 2, 0], [2, 0, -1]]), 3).tolist()
     [3, 0, 2]
@@ -80,7 +80,7 @@ def components(labels: Array, n_labels: int) -> Array:
 
 
 def components_of_graph(labels: Array, n_labels: int, edges: Array) -> Array:
-    """Connected parts per label of a graph; O(S + E).
+    """Count the connected parts per label of a graph; O(S + E).
 
     >>> components_of_graph(np.array([0, 0, 1, 0]), 2, Graph(4, [[0, 1], [1, 2], [2, 3]]).edges()).tolist()
     [2, 1]

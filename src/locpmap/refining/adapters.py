@@ -1,4 +1,4 @@
-"""Outputs of segmentation networks, as their libraries hand them out, without importing these libraries."""
+"""Read the outputs of segmentation networks without importing their libraries."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ NAMES = ("logits", "out")  # Hugging Face's and torchvision's
 
 
 class Output(NamedTuple):
-    """Scores, and the order of their axes where the library says it."""
+    """Scores, and their layout where the library defines it."""
 
     scores: Any
     layout: str
 
 
 def adapt(logits: Any, layout: str = "auto") -> Output:
-    """The scores in what a network returned, labels first where the library puts them first.
+    """Return the scores in a network's output, labels first where the library puts them first.
 
     Takes an object with ``.logits`` or a dictionary with the key "logits" (Hugging Face's semantic segmentation,
     (N, K, h, w)), torchvision's dictionary with the key "out" (N, K, H, W), and anything else as it is.

@@ -1,4 +1,4 @@
-"""Areas of labels as random numbers: how good their distribution is, and weights that make it good."""
+"""Score the distribution of label areas, and fit the weights that it depends on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_COUPLED = 15  # images, where samples have to climb
 
 
 def crps(values: Array, truth: Array) -> Array:
-    """The continuous ranked probability score of samples (M, ..) of a number and its true value (..); less is better.
+    """Return the continuous ranked probability score of samples (M, ..) and true values (..); less is better.
 
     ``E|X - y| - E|X - X'| / 2`` with independent X and X', estimated without bias from M >= 2 samples.
 
@@ -36,13 +36,13 @@ def crps(values: Array, truth: Array) -> Array:
 
 
 def sampled_areas(example: Example, weights: Weights, n_samples: int, seed: int) -> tuple[Array, Array]:
-    """Areas of the labels in samples (M, K) and in truth (K,), as shares of the pixels that count."""
+    """Return the areas of the labels in samples (M, K) and in truth (K,), as shares of the labelled pixels."""
     prepared, truth = _prepared(example, weights)
     return _shares(prepared, n_samples, seed), truth
 
 
 def fit_areas(weights: Weights, examples: Sequence[Example], seed: int) -> Weights:
-    """The same with what makes the labels' areas likely: their presence, and an error in common to all pixels.
+    """Return the weights with presence and shared error fitted to the labels' areas.
 
     The presence by maximum likelihood of which labels are there, then the size of the error that gives the areas the
     least CRPS.  Cost: 40 samples of some images for each of the seven or so sizes that are tried.
@@ -67,7 +67,7 @@ def fit_areas(weights: Weights, examples: Sequence[Example], seed: int) -> Weigh
 
 
 def lowest(loss: Callable[[int], float], n: int) -> int:
-    """The place of the least of n losses that fall and then rise, few of which are asked for.
+    """Return the index of the least of n losses that fall and then rise, with few evaluations.
 
     >>> lowest(lambda k: (k - 11) ** 2, 17)
     11
@@ -81,7 +81,7 @@ def lowest(loss: Callable[[int], float], n: int) -> int:
 
 
 def _seen(example: Example, weights: Weights) -> tuple[Array, Array]:
-    """What the scores see of each label, as a share of the image, and whether it is there: (K,) each."""
+    """Return each label's share of the image by the scores, and whether it is there: (K,) each."""
     prepared, truth = _prepared(example, weights)
     shares = shares_of(prepared.potentials)
     assert shares is not None  # scores to learn from are finite
@@ -89,7 +89,7 @@ def _seen(example: Example, weights: Weights) -> tuple[Array, Array]:
 
 
 def _prepared(example: Example, weights: Weights) -> tuple[Prepared, Array]:
-    """The model of an example, and the areas of its labels as shares of the pixels that count."""
+    """Return the model of an example, and the areas of its labels as shares of the labelled pixels."""
     counted = example.labels != VOID
     truth = np.bincount(example.labels[counted], minlength=example.scores.shape[-1])
     mask = None if counted.all() else ~counted
@@ -97,6 +97,6 @@ def _prepared(example: Example, weights: Weights) -> tuple[Prepared, Array]:
 
 
 def _shares(prepared: Prepared, n_samples: int, seed: int) -> Array:
-    """Areas of the labels in samples (M, K), as shares of what is not masked."""
+    """Return the areas of the labels in samples (M, K), as shares of the pixels that are not masked."""
     values = prepared.measure("area", LocPMAP(n_samples, start="perturbed"), seed=seed).values
     return values / values.sum(axis=1, keepdims=True)

@@ -84,22 +84,22 @@ class Weights:
         return float(scale), float(own), float(guided), pairwise
 
     def shared_at(self, stride: float) -> float:
-        """What pixels err by together at a stride, in units of the scores that were scaled."""
+        """Return the standard deviation of the shared error at a stride, in units of the scaled scores."""
         return float(np.interp(np.log(stride), np.log(self.strides), self.shared))
 
     def presence_at(self, stride: float) -> tuple[float, float]:
-        """Half and steepness of :func:`locpmap.refining.presence.presence_of` at a stride."""
+        """Return half and steepness of :func:`locpmap.refining.presence.presence_of` at a stride."""
         half, steepness = (np.interp(np.log(stride), np.log(self.strides), row) for row in self.presence.T)
         return float(half), float(steepness)
 
     def write(self, path: PathLike, details: dict[str, Any]) -> None:
-        """Into a file, with how they were learned."""
+        """Write the weights into a file, with how they were learned."""
         arrays = {name: getattr(self, name) for name in self.__dataclass_fields__}
         write_model(path, arrays, {"kind": KIND, "details": details})
 
     @classmethod
     def read(cls, path: PathLike) -> tuple[Weights, dict[str, Any]]:
-        """From a file that :meth:`write` wrote."""
+        """Read weights and details from a file that :meth:`write` wrote."""
         arrays, header = read_model(path)
         if header.get("kind") != KIND:
             raise InputError(f"{path} holds a {header.get('kind')!r}, expected a {KIND!r}")

@@ -123,7 +123,7 @@ class RefinedRaster:
 
     @cached_property
     def builder(self) -> RefinedWindow:
-        """With the palette of the whole image, if colours count."""
+        """Return the builder, with the palette of the whole image where colours count."""
         height, width, n_labels = (int(n) for n in self.logits.shape)
         palette = Palette.of(self.image, self.mask) if self.image is not None and self._sees_colours else None
         learned = (self.weights, self.adjustment, self.stride)
@@ -152,7 +152,7 @@ class RefinedRaster:
         return max(RADII) if self._learned[0] > 0 and self.image is not None else 0
 
     def pieces(self, window: Box) -> list[Any]:
-        """The mask, the scores, and the image where it counts."""
+        """Return the mask, the scores, and the image where it counts."""
         mask = None if self.mask is None else piece_of(self.mask, window.slices)
         image = [] if self.builder.palette is None else [piece_of(self.image, window.slices)]
         return [mask, piece_of(self.logits, window.slices), *image]
@@ -162,7 +162,7 @@ class RefinedRaster:
         return Potentials.grid(np.zeros((2, 2, self.logits.shape[2]), np.float32), (0.0, 0.0))
 
     def identity(self) -> dict[str, Any]:
-        """Sources, weights and options."""
+        """Return what identifies sources, weights and options."""
         digest = hashlib.sha256()
         for name in self.weights.__dataclass_fields__:
             digest.update(np.ascontiguousarray(getattr(self.weights, name)).data)
@@ -193,7 +193,7 @@ class RefinedWindow:
         return np.dtype(np.float32)
 
     def __call__(self, window: Box, mask: Any, *pieces: Any) -> Potentials:
-        """From the scores and, where there is a palette, the image."""
+        """Build the potentials from the scores and, where there is a palette, the image."""
         logits, *image = pieces
         if mask is not None:  # where there may be anything
             logits = np.where(mask[..., None], 1 / self.shape[2], logits)

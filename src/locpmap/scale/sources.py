@@ -1,4 +1,4 @@
-"""Large arrays that are read a window at a time, wherever the work is done.
+"""Read large arrays a window at a time, where the work is done.
 
 A source is anything with ``shape``, ``dtype`` and slices: a NumPy array, a dask array, a zarr array, or a file opened
 by :func:`open_raster`.  Files are opened anew by whoever reads them, so that a source travels to a worker as a name.
@@ -39,7 +39,7 @@ BAD_CHUNK = (OSError, ValueError, RuntimeError, EOFError, SystemError, zlib.erro
 
 @dataclass(frozen=True)
 class NumpyFile:
-    """An array in a ``.npy`` file, of which slices are read."""
+    """Read slices of an array in a ``.npy`` file."""
 
     path: Path
     shape: tuple[int, ...]
@@ -127,23 +127,23 @@ class Masks:
 
 @dataclass(frozen=True, eq=False)
 class ZarrArray:
-    """An array of zarr, whose damages are told in one sentence."""
+    """Read slices of a zarr array; damaged chunks are named in one sentence."""
 
     array: Any
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the array."""
+        """Return the array's shape."""
         return tuple(int(n) for n in self.array.shape)
 
     @property
     def dtype(self) -> Any:
-        """Of its numbers."""
+        """Return the array's type."""
         return self.array.dtype
 
     @property
     def path(self) -> Path | None:
-        """Where it lies, if that is a folder."""
+        """Return the array's folder, or None where it has none."""
         root = getattr(self.array.store, "root", None)
         return None if root is None else Path(root) / self.array.path
 
@@ -155,7 +155,7 @@ class ZarrArray:
 
 
 def open_raster(path: PathLike) -> Any:
-    """A large array in a file, of which only what is needed will be read: ``.npy``, GeoTIFF, or a zarr array.
+    """Open a large array in a file to read only what is needed: ``.npy``, GeoTIFF, or a zarr array.
 
     Returns something with ``shape``, ``dtype`` and slices: for :func:`locpmap.infer_tiled`, or for dask's
     ``from_array``.
@@ -174,7 +174,7 @@ def open_raster(path: PathLike) -> Any:
 
 
 def open_zarr(path: Path) -> Any:
-    """A zarr array, or a group of them, to read."""
+    """Open a zarr array, or a group of arrays, to read."""
     zarr = needed("zarr", f"{path}")
     try:
         found = zarr.open(path, mode="r")
@@ -204,7 +204,7 @@ def check_codecs(array: Any, name: object) -> None:
 
 
 def _names(codecs: Iterable[Any]) -> Iterator[str]:
-    """Of codecs, and of those that work inside shards."""
+    """Yield the names of codecs, and of those inside shards."""
     for codec in codecs:
         yield codec["name"]
         inside = codec.get("configuration", {})
@@ -212,7 +212,7 @@ def _names(codecs: Iterable[Any]) -> Iterator[str]:
 
 
 def as_source(value: Any, name: str) -> Any:
-    """The value where it can be read in windows: what is in memory as a NumPy array, a memory-mapped file by name."""
+    """Return the value as something to read in windows: a NumPy array in memory, or a memory-mapped file by name."""
     if hasattr(value, "dims") and hasattr(value, "data"):  # of xarray, whose names and places do not count here
         value = value.data
     # A copy-on-write map may differ from its file.
@@ -262,28 +262,28 @@ def check_places(image: Any, scores: Any) -> None:
 
 
 class Piece:
-    """A part of a source that is read where it is needed."""  # no dataclass: dask would look into it for arrays
+    """A part of a source, read where it is needed."""  # no dataclass: dask would look into it for arrays
 
     def __init__(self, source: Any, index: Index) -> None:
         self.source, self.index = source, index
 
     def read(self) -> Array:
-        """The numbers."""
+        """Read the numbers."""
         return np.asarray(self.source[self.index])
 
 
 def piece_of(source: Any, index: Index) -> Any:
-    """A part of a source: of memory now, of a dask array as another, of a file when it is read."""
+    """Return a part of a source: a slice of memory or of a dask array, or a `Piece` of a file."""
     return source[index] if is_dask(source) or isinstance(source, np.ndarray) else Piece(source, index)
 
 
 def is_dask(value: object) -> bool:
-    """Whether the value is an array or another object of dask, still to be computed."""
+    """Return whether the value is a dask object that is still to be computed."""
     return hasattr(value, "__dask_graph__")
 
 
 def fingerprint(source: Any) -> str:
-    """What tells one source from another: content in memory, names and times of files, a dask array's name."""
+    """Identify a source: by its content in memory, by sizes and times of files, or by a dask array's name."""
     if is_dask(source):
         return str(source.name)
     if isinstance(source, np.ndarray):
@@ -308,7 +308,7 @@ def fingerprint(source: Any) -> str:
 
 
 def needed(package: str, what: str) -> Any:
-    """An optional package, or what to install."""
+    """Import an optional package, or say what to install."""
     try:
         return importlib.import_module(package)
     except ImportError:

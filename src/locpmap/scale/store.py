@@ -54,7 +54,7 @@ class Store:
         return store
 
     def _layout(self, builder: Builder) -> dict[str, dict[str, Any]]:
-        """How zarr is to make each array.  No tile is full of a fill value, which zarr would not write."""
+        """Return the arguments of each zarr array.  No tile is full of a fill value, which zarr would not write."""
         height, width, n_labels = builder.shape
         layout = {
             TILES: {"shape": self.tiling.shape, "chunks": (1, 1), "dtype": np.dtype(np.uint64), "fill_value": MISSING}
@@ -96,7 +96,7 @@ class Store:
         )
 
     def _make(self, identity: dict[str, Any], layout: dict[str, dict[str, Any]]) -> None:
-        """All of it beside its place, and then there, so that nothing half-made is ever found."""
+        """Make the group under a temporary name and rename it, so that an incomplete group is never found."""
         zarr = needed("zarr", f"{self.path}")
         if not os.path.isdir(self.path.parent):
             raise InputError(f"{self.path} cannot be written: there is no folder {self.path.parent}")
@@ -114,7 +114,7 @@ class Store:
                 shutil.rmtree(draft, ignore_errors=True)
 
     def write(self, tile: Tile, decoded: Decoded) -> None:
-        """The chunks of a tile, and then the note that they are there; called by workers."""
+        """Write the chunks of a tile, and then the note that they are there; called by workers."""
         p = decoded.probability
         with self._writing():
             group = self._group("r+")
@@ -175,7 +175,7 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A full disk and the like, in one sentence."""
+        """Turn a full disk and the like into one sentence."""
         try:
             yield
         except OSError as error:
@@ -183,7 +183,7 @@ class Store:
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON gives it back, by which runs are compared: 8 for `np.int64(8)`, a list for a tuple."""
+    """Return the value as JSON returns it, to compare runs: 8 for `np.int64(8)`, a list for a tuple."""
     if isinstance(value, dict):
         return {name: _plain(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -194,7 +194,7 @@ def _plain(value: Any) -> Any:
 
 
 def _apart(came: Any, wanted: Any) -> tuple[Any, Any]:
-    """Two entries that differ; of options by name, those that do."""
+    """Return two entries that differ; of dictionaries, only the keys that differ."""
     if not (isinstance(came, dict) and isinstance(wanted, dict)):
         return came, wanted
     names = [name for name in {**came, **wanted} if came.get(name) != wanted.get(name)]

@@ -1,4 +1,4 @@
-"""Scenes made by code, so that there is something to look at before a user brings files.
+"""Synthetic scenes, to look at before a user brings files.
 
 Each has a picture, the true labels, and logits as a network gives them that looks at every eighth pixel: smooth, sure
 of itself inside regions, wrong here and there, and blind to thin things.
@@ -18,7 +18,7 @@ STRIDE = 8  # of the invented network
 
 @dataclass(frozen=True)
 class Made:
-    """A scene made by code."""
+    """A synthetic scene."""
 
     title: str
     image: Array  # (H, W, 3) uint8
@@ -28,7 +28,7 @@ class Made:
 
 
 def made_scene(name: str) -> Made:
-    """One of ``EXAMPLES``, the same in every call.
+    """Return one of ``EXAMPLES``, the same in every call.
 
     >>> scene = made_scene("cells")
     >>> scene.image.shape, scene.logits.shape, list(scene.colours)
@@ -101,13 +101,13 @@ EXAMPLES = {
 
 
 def _coordinates() -> tuple[Array, Array]:
-    """Row and column of every pixel, from 0 to 1."""
+    """Return row and column of every pixel, from 0 to 1."""
     rows, columns = np.mgrid[:HEIGHT, :WIDTH]
     return rows / HEIGHT, columns / WIDTH
 
 
 def _clouds(rng: np.random.Generator, frequency: float, octaves: int) -> Array:
-    """Fractal noise (H, W) with mean about 0 and values mostly within ±0.5: each octave half as coarse and strong."""
+    """Return fractal noise (H, W) with mean about 0, mostly within ±0.5: each octave half as coarse and strong."""
     total = np.zeros((HEIGHT, WIDTH))
     for octave in range(octaves):
         down = max(2, round(frequency * 2**octave)) + 1
@@ -117,7 +117,7 @@ def _clouds(rng: np.random.Generator, frequency: float, octaves: int) -> Array:
 
 
 def resized(values: Array, height: int, width: int, *, smooth: bool = False) -> Array:
-    """Values (h, w, K) between the centres of their pixels, (H, W, K); linear, or with level tangents at them."""
+    """Interpolate values (h, w, K) between pixel centres to (H, W, K): linearly, or smoothly with level tangents."""
     for axis, size in ((0, height), (1, width)):
         old = values.shape[axis]
         at = np.clip((np.arange(size) + 0.5) * old / size - 0.5, 0, old - 1)
@@ -131,7 +131,7 @@ def resized(values: Array, height: int, width: int, *, smooth: bool = False) -> 
 
 
 def _coarse(rng: np.random.Generator, truth: Array, n_labels: int) -> Array:
-    """What the invented network says: shares of labels around each eighth pixel, as logits, with smooth errors."""
+    """Return logits as of a network of stride 8: shares of labels around each cell, with smooth errors."""
     shares = np.eye(n_labels)[truth].reshape(HEIGHT // STRIDE, STRIDE, WIDTH // STRIDE, STRIDE, n_labels).mean((1, 3))
     padded = np.pad(shares, ((1, 1), (1, 1), (0, 0)), mode="edge")
     around = sum(padded[i : i + shares.shape[0], j : j + shares.shape[1]] for i in range(3) for j in range(3)) / 9

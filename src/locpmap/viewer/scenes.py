@@ -1,4 +1,4 @@
-"""An image with a network's logits, from a user's files or made by code."""
+"""Scenes of the viewer: an image with a network's logits, from a user's files or synthetic."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IMAGES, SCORES = (".png", ".jpg", ".jpeg"), (".npy", ".npz", ".safetensors")
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """What the viewer works on."""
+    """An image with scores, as the viewer shows it."""
 
     title: str
     image: Array  # (H, W) or (H, W, 3), of whole numbers
@@ -39,17 +39,17 @@ class Scene:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns of the image."""
+        """Return the rows and columns of the image."""
         return self.image.shape[0], self.image.shape[1]
 
     @cached_property
     def logits(self) -> Array:
-        """At the size of the image, (H, W, K) float32."""
+        """Return the logits at the size of the image, (H, W, K) float32."""
         return resize(self.scores[None], *self.shape)[0]
 
     @cached_property
     def network_labels(self) -> Array:
-        """(H, W) uint8."""
+        """Return the network's labels, (H, W) uint8."""
         return self.logits.argmax(axis=2).astype(np.uint8)
 
     def prepared(self, smoothing: float = 0.0, temperature: float = 1.0) -> Prepared:
@@ -59,13 +59,13 @@ class Scene:
 
 
 def example_scene(name: str) -> Scene:
-    """A scene made by code."""
+    """A synthetic scene."""
     made = made_scene(name)
     return Scene(made.title, made.image, made.logits, tuple(made.colours), parsed(made.colours.values()), made.truth)
 
 
 def read_scene(title: str, image_file: Path, scores_file: Path, layout: str = "auto") -> Scene:
-    """The scene in two files; what is too large for the viewer is refused."""
+    """Read a scene from two files; one too large for the viewer is refused."""
     from locpmap.formats.images import read_image
     from locpmap.formats.scores import read_scores
 
@@ -111,9 +111,9 @@ def _check_size(path: Path) -> None:
 
 
 def pairs(folder: Path) -> dict[str, tuple[Path, Path]]:
-    """The images of a folder that have logits of the same name, by that name, but for links that lead out of it.
+    """Return the images of a folder with logits of the same name, by that name; links out of the folder are skipped.
 
-    What is no text in a name is escaped.
+    Bytes of names that are no text are escaped.
     """
     home = folder.resolve()
     found: dict[str, dict[str, Path]] = {}
@@ -128,5 +128,5 @@ def pairs(folder: Path) -> dict[str, tuple[Path, Path]]:
 
 
 def printable(text: str) -> str:
-    """The text with what no page can show escaped: names of files may be any bytes."""
+    """Escape what no page can show: names of files may be any bytes."""
     return text.encode("utf-8", "backslashreplace").decode()
