@@ -79,11 +79,13 @@ def fit(system: str, n_images: int, seed: int) -> dict[str, Any]:
     else:
         import locpmap as lp
 
-        lp.CRF(2).fit(images[:20], labels[:20], system, standard_errors=False)  # compiles
+        lp.CRF(2).fit(
+            images[:20], labels[:20], system, options=lp.learning.FitOptions(standard_errors=False)
+        )  # compiles
         crf = lp.CRF(2)
         before = restart_peak()
         began = time.perf_counter()
-        crf.fit(images, labels, system, standard_errors=False)
+        crf.fit(images, labels, system, options=lp.learning.FitOptions(standard_errors=False))
         seconds = time.perf_counter() - began
         # The log-odds of a site change by 2 t per neighbour that holds label 1 rather than 0 in a table ±t.
         found = 2 * crf.tables[:, 0, 0, 0]

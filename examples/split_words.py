@@ -144,7 +144,13 @@ def learn_and_decode(training: Text, calibration: Text, test: Text, places: int,
             crf = lp.CRF(n_labels=places, features=None)
             labels = np.minimum(training.place, places - 1)
             features = lp.Features.graph(training.unary, wires)
-            crf.fit(features, labels, objective, blocks=blocks, tolerance=1e-4, standard_errors=False)
+            crf.fit(
+                features,
+                labels,
+                objective,
+                blocks=blocks,
+                options=lp.learning.FitOptions(tolerance=1e-4, standard_errors=False),
+            )
             for decoder, (method, options) in decoders.items():
                 bar.update(task, advance=1, description=f"{model}: {decoder}")
                 if decoder.endswith("calibrated"):  # the last: every decoder after it would see the new scale

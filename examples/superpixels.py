@@ -202,7 +202,7 @@ def learn_and_decode(found: Regions, marks: np.ndarray, seed: int) -> Iterator[R
         features = found.features(connected)
         # One weight per pairwise feature: the few borders between marks cannot fill a table of 36.
         crf = lp.CRF(len(NAMES), features=None, potts=True, non_negative=True, label_names=NAMES, ignore_label=VOID)
-        crf.fit(features, marks, objective, seed=seed, standard_errors=False)
+        crf.fit(features, marks, objective, seed=seed, options=lp.learning.FitOptions(standard_errors=False))
         yield row(name, crf.infer(features, "locpmap", **options))
         if connected:
             weights = found.pairwise @ crf.tables[0, :, 0, 0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from locpmap.learning import Processes, checkpoint, fit, godambe, joined_process
 
 N = 23  # enough for fits to begin on a part of them
 OPTIMISERS = ("adamw", "sgd")
+
+OPTIONS = {field.name for field in fields(lp.learning.FitOptions)}
 
 
 def examples() -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -45,7 +48,9 @@ def learn(processes: Processes, folder: Path) -> dict[str, np.ndarray]:
         return {"checkpoint": state, "progress": progress}
 
     def fitted(inputs: Any, *given: Any, **options: Any) -> lp.learning.FitResult:
-        return lp.CRF(3, ignore_label=9).fit(inputs, *given, processes=processes, **options)
+        own = {name: options.pop(name) for name in OPTIONS if name in options}
+        how = lp.learning.FitOptions(processes=processes, **own)
+        return lp.CRF(3, ignore_label=9).fit(inputs, *given, options=how, **options)
 
     results = {
         "pseudolikelihood": fitted(images, labels, tolerance=1e-9, **keep("pseudolikelihood")),
@@ -75,7 +80,8 @@ def resume(processes: Processes, folder: Path, size: int) -> dict[str, np.ndarra
             shutil.copy(folder / f"{objective}.{size}.kept", state)
         processes.agree(0, "")  # now all see it
         crf = lp.CRF(3, ignore_label=9)
-        result = crf.fit(images, labels, objective, checkpoint=state, processes=processes, **options)
+        how = lp.learning.FitOptions(checkpoint=state, processes=processes, **options)
+        result = crf.fit(images, labels, objective, options=how)
         found[f"{objective}, resumed"] = result.w
         found[f"{objective}, iterations"] = np.array(result.n_iterations)
     return found

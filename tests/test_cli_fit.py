@@ -63,7 +63,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     paths = {}
     for name, (extract, inputs) in kinds.items():
         crf = lp.CRF(3, features=extract, potts=True)
-        crf.fit(list(zip(inputs, labels, strict=True)), standard_errors=False)
+        crf.fit(list(zip(inputs, labels, strict=True)), options=lp.learning.FitOptions(standard_errors=False))
         paths[name] = folder / f"{name}.safetensors"
         crf.save(paths[name])
     return paths
@@ -322,7 +322,7 @@ def test_bad_words_of_a_prediction(data: Path, models: dict[str, Path], capsys: 
 def test_a_model_of_features_of_ones_own(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels, logits, _ = examples()
     crf = lp.CRF(3, features=None, potts=True)
-    crf.fit(Features.grid(logits), labels, max_iterations=1, standard_errors=False)
+    crf.fit(Features.grid(logits), labels, options=lp.learning.FitOptions(max_iterations=1, standard_errors=False))
     crf.save(data / "m.safetensors")
     run = Run(capsys, "predict", data / "m.safetensors", "--unary", data / "unary", "-o", data / "out")
     run.check_refusal("features of your own")

@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import locpmap as lp
 from locpmap.estimators import CRFClassifier, ImageCRF
 from locpmap.inference.registry import DECODERS
+from locpmap.learning import FitOptions
 
 LABELLINGS_ONLY = {"icm", "annealing", "graph_cut", "max_product"}
 
@@ -57,22 +58,22 @@ def test_scikit_learn_agrees_that_it_is_an_estimator(estimator, check):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize(("C", "weighted"), [(1.0, False), (0.1, True)])
-def test_without_edges_it_is_logistic_regression(C, n_classes, weighted):
+@pytest.mark.parametrize(("l2", "weighted"), [(1.0, False), (10.0, True)])
+def test_without_edges_it_is_logistic_regression(l2, n_classes, weighted):
     X, y = load_iris(return_X_y=True)
     X, y = X[y >= 3 - n_classes], y[y >= 3 - n_classes]
     weights = np.random.default_rng(0).integers(0, 3, len(y)) if weighted else None
-    ours = CRFClassifier(C=C).fit(X, y, sample_weight=weights)
-    theirs = LogisticRegression(C=C, tol=1e-10, max_iter=10_000).fit(X, y, sample_weight=weights)
+    ours = CRFClassifier(l2=l2).fit(X, y, sample_weight=weights)
+    theirs = LogisticRegression(C=1 / l2, tol=1e-10, max_iter=10_000).fit(X, y, sample_weight=weights)
     np.testing.assert_allclose(ours.coef_, centred(theirs.coef_), rtol=0, atol=1e-4)
     np.testing.assert_allclose(ours.intercept_, centred(theirs.intercept_[:, None])[:, 0], rtol=0, atol=1e-4)
     np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-4)
     assert not ours.tables_.any()
 
 
-def test_an_infinite_C_is_no_penalty():
+def test_no_penalty_is_none():
     X, y, _ = weather(noise=2.0)
-    ours = CRFClassifier(C=np.inf).fit(X, y)
+    ours = CRFClassifier(l2=0).fit(X, y)
     np.testing.assert_allclose(ours.coef_, centred(LogisticRegression(C=1e9, tol=1e-10).fit(X, y).coef_), atol=1e-4)
 
 
@@ -111,11 +112,16 @@ def test_probabilities_on_a_graph_are_those_of_the_documented_score():
 def test_with_edges_it_is_the_crf_of_that_objective(objective):
     X, y, edges = weather()
     blocks = np.arange(60).reshape(10, 6).tolist() if objective == "composite" else None
-    model = CRFClassifier(4.0, objective=objective, blocks=blocks, random_state=5, n_samples=7, max_iter=20, tol=1e-6)
+    model = CRFClassifier(0.25, objective=objective, blocks=blocks, random_state=5, n_samples=7, max_iter=20, tol=1e-6)
     model.fit(X, y, edges)
     crf, features = lp.CRF(2, features=None), lp.Features.graph(X, edges)
     # Two classes: their difference is penalised, as in scikit-learn.
-    how: dict[str, Any] = {"blocks": blocks, "l2": 2 / 4.0, "seed": 5, "max_iterations": 20, "tolerance": 1e-6}
+    how: dict[str, Any] = {
+        "blocks": blocks,
+        "l2": 2 * 0.25,
+        "seed": 5,
+        "options": FitOptions(max_iterations=20, tolerance=1e-6),
+    }
     crf.fit(features, (y == "rain").astype(int), objective, **how)
     np.testing.assert_array_equal(model.coef_.T, crf.weights[:-1])
     np.testing.assert_array_equal(model.tables_, crf.tables[0])
@@ -177,7 +183,7 @@ def test_predictions_repeat_and_do_not_depend_on_threads():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"C": 0}, "C is 0, expected a number above 0"),
+        ({"l2": -1}, "l2 is -1, expected a number at least 0"),
         ({"n_jobs": 0}, "n_jobs is 0"),
         ({"max_iter": 0}, "max_iter is 0"),
         ({"tol": -1.0}, "tol is -1"),
@@ -219,9 +225,9 @@ def test_a_fit_cut_short_warns():
 
 def test_images_are_learned_and_decoded_as_by_the_crf():
     images, label_maps = pictures()
-    model = ImageCRF(C=2.0, potts=True, tied=True, n_samples=4, random_state=3).fit(images, label_maps)
+    model = ImageCRF(l2=0.5, potts=True, tied=True, n_samples=4, random_state=3).fit(images, label_maps)
     crf = lp.CRF(2, potts=True, tied=True)
-    crf.fit(images, (label_maps == "sky").astype(int), l2=0.5, standard_errors=False)
+    crf.fit(images, (label_maps == "sky").astype(int), l2=0.5, options=lp.learning.FitOptions(standard_errors=False))
     np.testing.assert_array_equal(model.crf_.weights, crf.weights)
     np.testing.assert_array_equal(model.crf_.tables, crf.tables)
     result = crf.infer(images, n_samples=4, probability="conditional", seed=3)
@@ -236,7 +242,13 @@ def test_images_are_learned_by_the_objective_asked_for():
     images, label_maps = pictures()
     model = ImageCRF(objective="composite", blocks="columns", symmetric=True).fit(images, label_maps)
     crf = lp.CRF(2, symmetric=True)
-    crf.fit(images, (label_maps == "sky").astype(int), "composite", blocks="columns", standard_errors=False)
+    crf.fit(
+        images,
+        (label_maps == "sky").astype(int),
+        "composite",
+        blocks="columns",
+        options=lp.learning.FitOptions(standard_errors=False),
+    )
     np.testing.assert_array_equal(model.crf_.tables, crf.tables)
     bounded = ImageCRF(potts=True, non_negative=True, options={"blocks": "rows"}).fit(images, label_maps)
     assert bounded.crf_.tables.min() >= 0 > ImageCRF(potts=True).fit(images, label_maps).crf_.tables.min()
@@ -311,10 +323,10 @@ def test_an_image_of_weight_two_is_two_images():
 @pytest.mark.parametrize("kind", [np.asarray, list])
 def test_grid_search_over_images(kind):
     images, label_maps = (kind(values) for values in pictures())
-    grid = {"C": [1e-6, 1.0]}
+    grid = {"l2": [1e6, 1.0]}
     search = GridSearchCV(ImageCRF(n_samples=4, random_state=0, tol=1e-3), grid, cv=2, error_score="raise")
     search.fit(images, label_maps, sample_weight=np.ones(len(images)))
-    assert search.best_params_["C"] == 1.0
+    assert search.best_params_["l2"] == 1.0
     assert search.best_score_ > 0.8
     assert search.predict(images)[0].shape == label_maps[0].shape
 
@@ -374,7 +386,7 @@ def test_constructors_store_and_clones_are_equal(estimator):
     made = type(estimator)(**given)
     assert vars(made) == given
     assert made.get_params() == given
-    copy = clone(estimator.set_params(C=3.0, options={"blocks": "rows"}))
+    copy = clone(estimator.set_params(l2=3.0, options={"blocks": "rows"}))
     assert repr(copy) == repr(estimator)
     assert copy.get_params() == estimator.get_params()
 

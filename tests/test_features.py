@@ -82,37 +82,36 @@ def test_eight_neighbours_have_four_directions() -> None:
     features = Features.grid(numbers(3, 4, 1), parts, connectivity=8)
     np.testing.assert_array_equal(features.pairwise[0], np.concatenate([part.reshape(-1, 1) for part in parts]))
     directions = [direction for direction, _, _ in neighbours(3, 4, 8)]
-    assert features.observations(tied=False).group.tolist() == directions
+    assert features.wiring(tied=False).group.tolist() == directions
     assert features.directions == DIRECTIONS
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("connectivity", [4, 8])
-def test_observations_of_a_grid(shape: tuple[int, int], connectivity: int) -> None:
+def test_wiring_of_a_grid(shape: tuple[int, int], connectivity: int) -> None:
     features = Features.grid(numbers(*shape, 2), connectivity=connectivity)
-    found = features.observations(tied=False)
+    found = features.wiring(tied=False)
     wanted = list(neighbours(*shape, connectivity))
     flat = [(first[0] * shape[1] + first[1], second[0] * shape[1] + second[1]) for _, first, second in wanted]
     assert found.edges.tolist() == [list(pair) for pair in flat]
     assert found.group.tolist() == [direction for direction, _, _ in wanted]
-    assert not features.observations(tied=True).group.any()
-    assert len(features.observations(tied=True).group) == len(flat)
+    assert not features.wiring(tied=True).group.any()
+    assert len(features.wiring(tied=True).group) == len(flat)
     for site in range(features.n_sites):
         slots = range(found.indptr[site], found.indptr[site + 1])
         near = {(int(found.neighbour[s]), int(found.edge[s]), int(found.end[s])) for s in slots}
         mine = {(j, e, 0) for e, (i, j) in enumerate(flat) if i == site}
         assert near == mine | {(i, e, 1) for e, (i, j) in enumerate(flat) if j == site}
     dtypes = [found.group, found.edges, found.indptr, found.neighbour, found.edge, found.end]
-    assert [array.dtype.name for array in dtypes] == ["uint8", "int32", "int64", "int32", "int32", "uint8"]
+    assert [array.dtype.name for array in dtypes] == ["int32", "int32", "int64", "int32", "int32", "uint8"]
     assert all(array.flags.c_contiguous and not array.flags.writeable for array in found)
 
 
-def test_observations_are_kept_and_a_graph_has_one_direction() -> None:
+def test_wiring_are_kept_and_a_graph_has_one_direction() -> None:
     features = Features.graph(numbers(3, 2), [[0, 1], [2, 1]])
     assert len(features.directions) == 1
-    assert features.observations(tied=False).group.tolist() == [0, 0]
-    assert features.observations(tied=False) is features.observations(tied=False)
-    assert features.observations(tied=True).unary is features.unary
+    assert features.wiring(tied=False).group.tolist() == [0, 0]
+    assert features.wiring(tied=False) is features.wiring(tied=False)
 
 
 def test_a_slice_is_a_view_of_the_same_inputs() -> None:
@@ -122,10 +121,8 @@ def test_a_slice_is_a_view_of_the_same_inputs() -> None:
     np.testing.assert_array_equal(part.unary, features.unary[1:3])
     np.testing.assert_array_equal(part.pairwise, features.pairwise[1:3])
     for tied in (False, True):
-        found, whole = part.observations(tied), features.observations(tied)
-        assert found.unary is part.unary
-        assert found.pairwise is part.pairwise
-        assert all(mine is theirs for mine, theirs in zip(found[2:], whole[2:], strict=True))
+        found, whole = part.wiring(tied), features.wiring(tied)
+        assert all(mine is theirs for mine, theirs in zip(found, whole, strict=True))
     assert np.shares_memory(part.unary, features.unary)
     shared = Features.grid(numbers(5, 2, 3, 4)).take(slice(4, 5))
     assert shared.pairwise.shape == (1, 1, 1)

@@ -15,7 +15,6 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 F = torch.nn.functional
 nn = pytest.importorskip("locpmap.nn")
 make_field = pytest.importorskip("locpmap.nn.potentials").make_field
-sample_local_maxima = pytest.importorskip("locpmap.nn.sampling").sample_local_maxima
 
 STEPS = ((0, 1), (1, 0), (0, 3), (3, 0), (2, -1))
 
@@ -121,7 +120,7 @@ def test_samples_are_local_maxima_along_every_step() -> None:
     """With a coupling stronger than any noise, sites joined by steps of three end up alike, and only those."""
     logits, labels = torch.zeros(1, 2, 1, 9), torch.zeros(1, 1, 9, dtype=torch.int64)
     field = make_field(logits, [1000.0], labels, -100, ((0, 3),))
-    samples = sample_local_maxima(field, 200, 20, torch.Generator().manual_seed(0))[:, 0, 0]
+    samples = nn.ConsistentLoss(200, 20, steps=((0, 3),))._draw(field)[:, 0, 0]
     threes = samples.reshape(200, 3, 3)
     assert (threes == threes[:, :1]).all()
     assert (samples[:, 0] != samples[:, 1]).any()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
 
@@ -17,14 +16,12 @@ from tests.oracles.enumeration import Enumeration
 from locpmap.arrays import frozen
 from locpmap.graphs import Graph, Grid
 from locpmap.graphs.blocks import plan_blocks
-from locpmap.kernels.cpu.twins import twin
-from locpmap.kernels.observations import Observations
+from locpmap.kernels import likelihood
+from locpmap.kernels.cpu.backend import CpuKernels
+from locpmap.kernels.likelihood import Losses, Scores
 
 Array = npt.NDArray[Any]
-FAST = [
-    "numba",
-    pytest.param("torch", marks=pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")),
-]
+FAST = ["numba"]
 
 
 @dataclass(frozen=True)
@@ -92,15 +89,17 @@ every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
 @dataclass(frozen=True)
 class Problem:
-    """What a case draws."""
+    """What a case draws: features, and the parameters that turn them into scores."""
 
     case: Case
-    data: Observations
+    unary: Array  # (N, S, D)
+    features: Array  # (1|N, 1|E, F)
+    group: Array
     labels: Array
     samples: Array
     importance: Array
-    weights: Array
-    tables: Array
+    weights: Array  # (D + 1, L), the last row being a bias
+    tables: Array  # (G, F, L, L)
 
     @property
     def n_windows(self) -> int:
@@ -111,34 +110,49 @@ class Problem:
     def plan(self) -> Any:
         return plan_blocks(self.case.blocks, self.case.structure, self.case.n_labels)
 
+    @property
+    def edges(self) -> Array:
+        return self.case.structure.edges()
+
+    def scores(self, weights: Array, tables: Array) -> Scores:
+        """The scores of the log-linear model."""
+        near = self.case.structure.adjacency()
+        unary = self.unary.astype(float) @ weights[:-1] + weights[-1]
+        lists = (near.indptr, near.neighbour, near.edge, near.end)
+        arrays = (unary.astype(self.case.dtype), self.features, tables[None].astype(self.case.dtype))
+        return Scores(*arrays, False, False, self.group, self.edges, *lists)
+
+    def losses(self, backend: Any, scores: Scores, place: Callable[[Any], Any] = lambda array: array) -> Losses:
+        """Losses and their derivatives, by the kernels of a backend."""
+        kernels = CpuKernels(backend) if isinstance(backend, str) else backend
+        labels, samples, importance = (place(array) for array in (self.labels, self.samples, self.importance))
+        scores = Scores(*(part if isinstance(part, bool) else place(part) for part in scores))
+        if self.case.blocks is not None:
+            return kernels.block_losses(scores, self.plan, labels, importance)
+        found = kernels.site_losses(scores, labels, samples, importance)
+        return found._replace(slope=kernels.pair_slope(scores, samples, found.residual))
+
     def evaluate(
-        self, backend: str, weights: Array, tables: Array, images: Any = None, window: Any = None
+        self, backend: Any, weights: Array, tables: Array, place: Callable[[Any], Any] = lambda array: array
     ) -> tuple[float, Array, Array]:
-        """Value and slopes, by a kernel."""
-        value, slope, table_slope = np.zeros(1), np.zeros_like(weights), np.zeros_like(tables)
-        parts = (*(images or (0, len(self.labels))), *(window or (0, self.n_windows)))
-        if self.case.blocks is None:
-            first: tuple[Any, ...] = (self.data, self.labels, self.samples, self.importance)
-            kernel = twin(backend, "site_likelihood")
-        else:
-            first = (self.data, self.plan, self.labels, self.importance)
-            kernel = twin(backend, "block_likelihood")
-        kernel(*first, weights, tables, value, slope, table_slope, *parts)
-        return float(value[0]), slope, table_slope
+        """Value and slopes by the weights and tables: two matrix products around the kernels."""
+        found = self.losses(backend, self.scores(weights, tables), place)
+        value, residual, slope = (np.asarray(part.cpu() if hasattr(part, "cpu") else part) for part in found)
+        by_unary = residual.sum(axis=2, dtype=float).reshape(-1, residual.shape[3])
+        rows = np.concatenate([self.unary, np.ones((*self.unary.shape[:2], 1))], axis=2)
+        return float(value.sum(dtype=float)), rows.reshape(len(by_unary), -1).T @ by_unary, slope.sum(axis=0)
 
 
 def draw(case: Case, seed: int = 0) -> Problem:
     rng = np.random.default_rng(seed)
     structure, n, n_sites = case.structure, case.n_images, case.structure.n_sites
-    edges, near = structure.edges(), structure.adjacency()
+    edges = structure.edges()
     directions = [h * w for h, w in structure.direction_shapes] if isinstance(structure, Grid) else [len(edges)]
     unary = rng.normal(size=(n, n_sites, case.n_unary)).astype(case.dtype)
     n_rows = 1 if "images" in case.shared else n
     n_columns = 1 if "edges" in case.shared else len(edges)
     features = rng.normal(size=(n_rows, n_columns, case.n_pairwise)).astype(case.dtype)
-    group = np.repeat(np.arange(len(directions), dtype=np.uint8), directions)
-    lists = (near.indptr, near.neighbour, near.edge, near.end)
-    data = Observations(*(frozen(array) for array in (unary, features, group, edges, *lists)))
+    group = np.repeat(np.arange(len(directions), dtype=np.int32), directions)
     labels = rng.integers(case.n_labels, size=(n, n_sites)).astype(np.int16)
     labels[rng.random(labels.shape) < case.void] = -1
     samples = labels[:, :, None]
@@ -148,7 +162,7 @@ def draw(case: Case, seed: int = 0) -> Problem:
     importance = rng.uniform(0.5, 2, shape if case.weighted else (1,) * len(shape))
     weights = case.scale * rng.normal(size=(case.n_unary + 1, case.n_labels))
     tables = case.scale * rng.normal(size=(len(directions), case.n_pairwise, case.n_labels, case.n_labels))
-    return Problem(case, data, labels, samples, importance, weights, tables)
+    return Problem(case, unary, frozen(features), group, labels, samples, importance, weights, tables)
 
 
 # the definition
@@ -156,10 +170,10 @@ def draw(case: Case, seed: int = 0) -> Problem:
 
 def potentials(problem: Problem, n: int, weights: Array, tables: Array) -> tuple[Array, Array]:
     """The scores of an image from the formula: (S, L) and (E, L, L)."""
-    data = problem.data
-    unary = data.unary[n].astype(float) @ weights[:-1] + weights[-1]
-    features = np.broadcast_to(data.pairwise, (len(data.unary), len(data.edges), data.pairwise.shape[2]))[n]
-    return unary, np.einsum("ef,efab->eab", features.astype(float), tables[data.group])
+    unary = problem.unary[n].astype(float) @ weights[:-1] + weights[-1]
+    shape = (len(problem.unary), len(problem.edges), problem.features.shape[2])
+    features = np.broadcast_to(problem.features, shape)[n]
+    return unary, np.einsum("ef,efab->eab", features.astype(float), tables[problem.group])
 
 
 def surprise(unary: Array, edges: Array, tables: Array, labels: Array, block: Sequence[int]) -> float:
@@ -186,12 +200,12 @@ def by_definition(problem: Problem, weights: Array, tables: Array) -> float:
             for i in np.flatnonzero(labels >= 0):
                 given = problem.samples[n].T.copy()
                 given[:, i] = labels[i]
-                log_p = [-surprise(unary, problem.data.edges, table, y, [int(i)]) for y in given]
+                log_p = [-surprise(unary, problem.edges, table, y, [int(i)]) for y in given]
                 total += importance[i] * (np.log(len(given)) - np.logaddexp.reduce(log_p))
         else:
             plan = problem.plan
             for first, last in pairwise(plan.ptr):
-                loss = surprise(unary, problem.data.edges, table, labels, plan.site[first:last].tolist())
+                loss = surprise(unary, problem.edges, table, labels, plan.site[first:last].tolist())
                 total += np.broadcast_to(problem.importance, len(problem.labels))[n] * loss
     return total
 
@@ -211,7 +225,7 @@ def test_a_block_of_everything_is_the_exact_likelihood() -> None:
     exact = 0.0
     for n, labels in enumerate(problem.labels):
         unary, tables = potentials(problem, n, problem.weights, problem.tables)
-        model = Enumeration(unary, problem.data.edges.astype(np.int64), tables)
+        model = Enumeration(unary, problem.edges.astype(np.int64), tables)
         score = model.scores[(model.labellings == labels).all(axis=1)][0]
         exact += problem.importance[n] * (model.log_partition - score)
     value, _, _ = problem.evaluate("reference", problem.weights, problem.tables)
@@ -293,41 +307,102 @@ def test_backends_agree(case: Case, backend: str) -> None:
 
 @pytest.mark.parametrize("backend", FAST)
 @pytest.mark.parametrize("case", [SITES["3x5"], SITES["eight"], BLOCKS["rows"], BLOCKS["both, two labels"]])
-def test_single_precision_features_are_summed_in_double(case: Case, backend: str) -> None:
+def test_single_precision_scores_are_computed_with_in_double(case: Case, backend: str) -> None:
     single = draw(replace(case, dtype=np.float32))
-    double = replace(
-        single,
-        data=single.data._replace(
-            **{name: frozen(getattr(single.data, name).astype(np.float64)) for name in ("unary", "pairwise")}
-        ),
-    )
-    expected = double.evaluate("reference", double.weights, double.tables)
-    check_same(single.evaluate("reference", single.weights, single.tables), expected)
-    check_same(single.evaluate(backend, single.weights, single.tables), expected)
+    scores = single.scores(single.weights, single.tables)
+    double = Scores(*(part.astype(float) if k < 3 else part for k, part in enumerate(scores)))
+    expected = single.losses("reference", double)
+    for name in ("reference", backend):
+        found = single.losses(name, scores)
+        assert found.value.dtype == found.residual.dtype == np.float32
+        for one, other in zip(found[:2], expected[:2], strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(found.slope, expected.slope, rtol=1e-5, atol=1e-5)  # of residuals that were rounded
 
 
 @pytest.mark.parametrize("backend", ["reference", *FAST])
 @pytest.mark.parametrize("case", [SITES["3x5"], SITES["samples"], SITES["graph"], BLOCKS["both"], BLOCKS["tiles"]])
-def test_parts_add_up_to_the_whole(case: Case, backend: str) -> None:
+def test_jobs_add_up_to_the_whole(case: Case, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = draw(replace(case, n_images=3))
     whole = problem.evaluate(backend, problem.weights, problem.tables)
-    cuts = [0, 1, problem.n_windows // 2, problem.n_windows]
-    parts = [
-        problem.evaluate(backend, problem.weights, problem.tables, images, window)
-        for images in [(0, 1), (1, 1), (1, 3)]
-        for window in pairwise(cuts)
-    ]
-    check_same(tuple(sum(part[k] for part in parts) for k in range(3)), whole)
+    for sites in (4, problem.labels.shape[1]):
+        monkeypatch.setattr(likelihood, "JOB_SITES", sites)
+        check_same(problem.evaluate(backend, problem.weights, problem.tables), whole)
 
 
-@pytest.mark.parametrize("backend", ["reference", *FAST])
-def test_results_are_added_to_what_is_there(backend: str) -> None:
-    problem = draw(SITES["3x5"])
-    value, slope, table_slope = np.array([5.0]), np.ones_like(problem.weights), np.ones_like(problem.tables)
-    first = (problem.data, problem.labels, problem.samples, problem.importance, problem.weights, problem.tables)
-    twin(backend, "site_likelihood")(*first, value, slope, table_slope, 0, 2, 0, 15)
-    found = problem.evaluate(backend, problem.weights, problem.tables)
-    check_same((value - 5, slope - 1, table_slope - 1), found)
+def forms(problem: Problem) -> dict[str, Scores]:
+    """The other forms of pairwise scores: per edge, of each image or of all, and Potts weights."""
+    scores, rng, n_labels = problem.scores(problem.weights, problem.tables), np.random.default_rng(3), 3
+    n_images, n_edges = len(problem.labels), len(problem.edges)
+    per_edge = scores._replace(group=np.arange(n_edges, dtype=np.int32), features=np.ones((1, 1, 1)), own_tables=True)
+    none = np.empty((0, 0, 0, n_labels, n_labels))
+    potts = scores._replace(potts=True, tables=none)
+    return {
+        "a table per edge and image": per_edge._replace(tables=rng.normal(size=(n_images, n_edges, 1, 3, 3))),
+        "a table per edge": per_edge._replace(tables=rng.normal(size=(1, n_edges, 1, 3, 3))),
+        "a weight per edge and image": potts._replace(features=rng.normal(size=(n_images, n_edges, 1))),
+        "a weight per edge": potts._replace(features=rng.normal(size=(1, n_edges, 1))),
+        "a weight for all": potts._replace(features=rng.normal(size=(1, 1, 1))),
+    }
+
+
+FORMS = (
+    "a table per edge and image",
+    "a table per edge",
+    "a weight per edge and image",
+    "a weight per edge",
+    "a weight for all",
+)
+FORMED = {
+    "sites": Case(Grid(3, 4), 3, n_samples=3, void=0.2, weighted=True),
+    "one sample": Case(Grid(3, 4), 3, void=0.2),
+    "rows and columns": Case(Grid(3, 4), 3, "rows+columns", void=0.2, weighted=True),
+    "tiles": Case(Grid(3, 4), 3, (2, 2), void=0.2),
+}
+
+
+def check_forms(case: Case, form: str, backend: Any, place: Callable[[Any], Any] = lambda array: array) -> None:
+    """Compare a backend with the reference, and the reference with difference quotients by single scores."""
+    problem = draw(case)
+    scores = forms(problem)[form]
+    expected = problem.losses("reference", scores)
+    found = problem.losses(backend, scores, place)
+    check_same(tuple(np.asarray(part.cpu() if hasattr(part, "cpu") else part) for part in found), expected)
+    name = "features" if scores.potts else "tables"
+    given, rng = getattr(scores, name), np.random.default_rng(4)
+    for index in rng.permutation(given.size)[:5]:
+        sides = []
+        for sign in (1, -1):
+            moved = given.copy()
+            moved.reshape(-1)[index] += sign * 1e-5
+            sides.append(problem.losses("numba", scores._replace(**{name: moved})).value.sum())
+        assert expected.slope is not None
+        slope = expected.slope[..., None] if scores.potts else expected.slope
+        while (extra := [a for a in range(given.ndim) if slope.shape[a] > given.shape[a]]) != []:
+            slope = slope.sum(axis=extra[0], keepdims=True)
+        assert slope.reshape(-1)[index] == pytest.approx((sides[0] - sides[1]) / 2e-5, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("case", FORMED.values(), ids=FORMED.keys())
+def test_forms_of_pairwise_scores(case: Case, form: str) -> None:
+    check_forms(case, form, "numba")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("case", FORMED.values(), ids=FORMED.keys())
+def test_two_labels_in_every_form(case: Case, form: str) -> None:
+    """As two of three labels, the third being forbidden."""
+    problem = draw(case)
+    scores = forms(problem)[form]
+    unary = scores.unary.copy()
+    unary[..., 2] = -np.inf
+    problem = replace(problem, labels=np.minimum(problem.labels, 1), samples=np.minimum(problem.samples, 1))
+    tables = np.ascontiguousarray(scores.tables[..., :2, :2])
+    two = scores._replace(unary=np.ascontiguousarray(unary[..., :2]), tables=tables)
+    three, found = problem.losses("numba", scores._replace(unary=unary)), problem.losses("numba", two)
+    check_same((found.value, found.residual), (three.value, three.residual[..., :2]))
+    check_same((found.slope,), (three.slope if scores.potts else three.slope[..., :2, :2],))
 
 
 @pytest.mark.parametrize("backend", ["reference", *FAST])
@@ -355,27 +430,3 @@ def test_all_void_is_nothing(case: Case, backend: str) -> None:
     problem = draw(replace(case, void=1.0))
     for part in problem.evaluate(backend, problem.weights, problem.tables):
         np.testing.assert_array_equal(part, 0)
-
-
-def test_arrays_on_the_device_are_contiguous() -> None:
-    """Kernels there read memory as it lies."""
-    pytest.importorskip("torch")
-    from locpmap.kernels.torch.placement import kept_on_device, on_device
-
-    array = np.asfortranarray(np.arange(6).reshape(2, 3))
-    for placed in (on_device(array), kept_on_device(array)):
-        assert placed.is_contiguous()
-        np.testing.assert_array_equal(placed.cpu().numpy(), array)
-
-
-def test_observations_are_moved_to_the_device_once_and_let_go() -> None:
-    pytest.importorskip("torch", reason="torch is not installed")
-    from locpmap.kernels.torch import placement
-
-    before = len(placement._kept)
-    array = np.arange(3.0)
-    moved = placement.kept_on_device(array)
-    assert placement.kept_on_device(array) is moved
-    assert placement.kept_on_device(array.copy()) is not moved
-    del array
-    assert len(placement._kept) == before

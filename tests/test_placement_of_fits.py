@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
 import locpmap as lp
-from locpmap.crf import placement
-from locpmap.crf.placement import place_fit
+from locpmap.crf import fitting
+from locpmap.crf.fitting import job_of
 from locpmap.features import Features
-from locpmap.kernels import placement as decoding
-from locpmap.kernels.cpu.backend import CpuKernels
+from locpmap.kernels import placement
+from locpmap.kernels.placement import Job, gpu_pays
 from locpmap.learning.batches import Batch
 from locpmap.learning.processes import ALONE, Processes
 
@@ -31,75 +31,67 @@ def data(n_images: int) -> list[Batch]:
 LARGE, SMALL = data(512), data(511)  # of 2^22 and a little fewer scores
 
 
-@pytest.fixture
-def cpu() -> CpuKernels:
-    return CpuKernels("numba")
+def where(job: Job) -> str:
+    """The device that is chosen for a job when nobody says so."""
+    return "cuda" if job.lies_on == "cuda" or gpu_pays(job) else "cpu"
 
 
 @pytest.fixture
 def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine with a GPU, of which the backend's name says what was chosen, though nothing can run."""
+    """As on a machine with a GPU, though nothing can run."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(placement, "place_learning", lambda *names: CpuKernels(" ".join(names)))
+    monkeypatch.setattr(placement, "free_bytes", lambda cuda: math.inf)
 
 
 @pytest.mark.usefixtures("_gpu")
-def test_large_fits_go_to_a_gpu_and_small_ones_stay(cpu: CpuKernels) -> None:
-    assert place_fit(None, LARGE, 2, cpu, ALONE).name == "auto cuda"
-    assert place_fit(None, SMALL, 2, cpu, ALONE) is cpu
-    assert place_fit(None, SMALL, 3, cpu, ALONE).name == "auto cuda"
-    assert place_fit(None, iter(LARGE), 2, cpu, ALONE) is cpu
+def test_large_fits_go_to_a_gpu_and_small_ones_stay() -> None:
+    assert where(job_of(None, LARGE, 2, ALONE)) == "cuda"
+    assert where(job_of(None, SMALL, 2, ALONE)) == "cpu"
+    assert where(job_of(None, SMALL, 3, ALONE)) == "cuda"
 
 
 @pytest.mark.usefixtures("_gpu")
-def test_fits_that_do_not_fit_and_those_of_several_processes_stay(
-    cpu: CpuKernels, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fits_that_do_not_fit_and_those_of_several_processes_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     two = Processes()
     two.size = 2
-    assert place_fit(None, LARGE, 2, cpu, two) is cpu
-    sizes = [LARGE[0].features.unary.nbytes, LARGE[0].labels.nbytes]
-    for share, chosen in ((4.0, "auto cuda"), (2.0, "numba")):
-        monkeypatch.setattr(decoding, "free_bytes", lambda cuda, share=share: share * sum(sizes))
-        assert place_fit(None, LARGE, 2, cpu, ALONE).name == chosen
+    assert where(job_of(None, LARGE, 2, two)) == "cpu"
+    features = LARGE[0].features
+    sizes = (features.unary.nbytes, features.pairwise.nbytes, LARGE[0].labels.nbytes, LARGE[0].site_weights.nbytes)
+    for share, chosen in ((4.0, "cuda"), (2.0, "cpu")):
+        monkeypatch.setattr(placement, "free_bytes", lambda cuda, share=share: share * sum(sizes))
+        assert where(job_of(None, LARGE, 2, ALONE)) == chosen
 
 
 @pytest.mark.usefixtures("_gpu")
-def test_tensors_on_a_gpu_are_learned_from_there(cpu: CpuKernels, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_lies_on_disk_stays(tmp_path: Path) -> None:
+    np.save(tmp_path / "labels.npy", LARGE[0].labels)
+    on_disk = Batch(LARGE[0].features, np.load(tmp_path / "labels.npy", mmap_mode="r"), LARGE[0].site_weights)
+    assert where(job_of(None, [on_disk], 2, ALONE)) == "cpu"
+
+
+def test_tensors_on_a_gpu_are_learned_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
     on_gpu = SimpleNamespace(device=torch.device("cuda"))
-    monkeypatch.setattr(placement, "on_gpu", lambda value: value is on_gpu)
-    assert place_fit(on_gpu, SMALL, 2, cpu, ALONE).name == "auto cuda"
-    assert place_fit([on_gpu], SMALL, 2, cpu, ALONE).name == "auto cuda"
-    assert place_fit([np.zeros(2)], SMALL, 2, cpu, ALONE) is cpu
+    monkeypatch.setattr(fitting, "on_gpu", lambda value: value is on_gpu)
+    assert where(job_of(on_gpu, SMALL, 2, ALONE)) == "cuda"
+    assert where(job_of([on_gpu], SMALL, 2, ALONE)) == "cuda"
+    assert where(job_of([None], SMALL, 2, ALONE)) == "cpu"
 
 
-def test_a_choice_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def place(*given: Any) -> CpuKernels:
-        asked.append(given)
-        kernels: CpuKernels = given[3]
-        return kernels
-
-    monkeypatch.setattr("locpmap.crf.crf.place_fit", place)
+def test_a_choice_stands() -> None:
     images, labels = np.arange(12.0).reshape(3, 2, 2), np.arange(12).reshape(3, 2, 2) % 2
-    choices: list[dict[str, Any]] = [{"device": "cpu"}, {"backend": "numba"}, {"backend": "reference"}]
-    for options in choices:
-        lp.CRF(2).fit(images, labels, max_iterations=1, **options)
-    assert not asked
-    lp.CRF(2).fit(images, labels, max_iterations=1)
-    assert len(asked) == 1
+    for options in ({"device": "cpu"}, {"backend": "numba"}, {"backend": "reference"}):
+        lp.CRF(2).fit(images, labels, options=lp.learning.FitOptions(max_iterations=1), **options)
 
 
 def test_torch_is_not_imported_for_a_fit_of_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch")
-    monkeypatch.setattr(decoding, "DRIVER", Path("/"))
-    monkeypatch.setattr(decoding, "import_module", lambda name: pytest.fail(f"{name} was imported"))
-    assert not placement.fit_pays(LARGE, 2)
+    monkeypatch.setattr(placement, "DRIVER", Path("/"))
+    monkeypatch.setattr(placement, "import_module", lambda name: pytest.fail(f"{name} was imported"))
+    assert not gpu_pays(job_of(None, LARGE, 2, ALONE))
 
 
 def test_torch_is_not_imported_where_there_is_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch")
-    monkeypatch.setattr(decoding, "DRIVER", Path("/nowhere"))
-    monkeypatch.setattr(decoding, "import_module", lambda name: pytest.fail(f"{name} was imported"))
-    assert not decoding.gpu_has_room(0)
+    monkeypatch.setattr(placement, "DRIVER", Path("/nowhere"))
+    monkeypatch.setattr(placement, "import_module", lambda name: pytest.fail(f"{name} was imported"))
+    assert not placement.gpu_has_room(0)

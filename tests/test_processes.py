@@ -16,16 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 from tests import learning_together
-from tests.learning_together import N, examples
+from tests.learning_together import examples
 
 import locpmap as lp
 from locpmap.cli import main
-from locpmap.cli.folders import LabelledFolder, match
-from locpmap.crf.inputs import Labelling, Stream
 from locpmap.errors import InputError
-from locpmap.features import Features, GivenUnary
+from locpmap.features import Features
 from locpmap.learning import Processes, checkpoint, fit, godambe, joined_processes
-from locpmap.learning.batches import Batch, Share, share
+from locpmap.learning.batches import Batch, share
 from locpmap.learning.processes import ALONE, LostProcessError
 
 pytest.importorskip("torch")
@@ -276,7 +274,6 @@ def test_every_image_has_one_process(counts: list[int], size: int) -> None:
     parts = [[n for batch in share(batches, Fixed(rank, size)) for n in batch.labels[:, 0]] for rank in range(size)]
     assert sorted(n for part in parts for n in part) == list(range(first))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
-    assert [n for batch in Share(batches, 0, size) for n in batch.labels[:, 0]] == parts[0]
 
 
 @pytest.mark.parametrize("turn", [0, 1, 4])
@@ -287,16 +284,6 @@ def test_every_place_of_a_batch_has_one_process(turn: int) -> None:
             assert sorted(places) == list(range(count))
 
 
-def test_a_process_reads_its_own_inputs_alone(data: Path) -> None:
-    folder = LabelledFolder(match(data / "unary", None, data / "labels"), GivenUnary(1))
-    stream = Stream(folder, lambda features, labels: features, Labelling(3, 9))
-    for n in set(range(N)) - set(range(1, N, 3)):
-        (data / "unary" / f"{n:02}.npy").write_bytes(b"")
-    assert sum(batch.n_images for batch in stream.share(1, 3)) == len(range(1, N, 3)) - 1  # one is void
-    with pytest.raises(InputError, match=r"00\.npy"):
-        list(stream.share(0, 3))
-
-
 @pytest.mark.parametrize("once", [True, False])
 def test_errors_count_inputs_among_all(once: bool) -> None:
     images, labels = examples()
@@ -304,14 +291,14 @@ def test_errors_count_inputs_among_all(once: bool) -> None:
     pairs = list(zip(images, labels, strict=True))
     given: Any = (lambda: iter(pairs)) if once else pairs
     with pytest.raises(InputError, match="the labels of item 7 contain"):
-        lp.CRF(3, ignore_label=9).fit(given, processes=Fixed(1, 3), max_iterations=1)
+        lp.CRF(3, ignore_label=9).fit(given, options=lp.learning.FitOptions(processes=Fixed(1, 3), max_iterations=1))
 
 
 def test_more_processes_than_labelled_inputs() -> None:
     images, labels = examples()
     sentence = "there are 2 processes for 1 labelled inputs, expected no more processes than inputs"
     with pytest.raises(InputError, match=sentence):
-        lp.CRF(3, ignore_label=9).fit(images[3:5], labels[3:5], processes=Fixed(0, 2))
+        lp.CRF(3, ignore_label=9).fit(images[3:5], labels[3:5], options=lp.learning.FitOptions(processes=Fixed(0, 2)))
 
 
 # networks of experiments

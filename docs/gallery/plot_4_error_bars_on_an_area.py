@@ -26,8 +26,8 @@ seen = maps + 0.8 * rng.normal(size=maps.shape)
 # %%
 # A CRF, learned for LocPMAP from the first 24 images; the other 32 are new to it.
 crf = lp.CRF(n_labels=2)
-fast = {"batch_size": 4, "max_iterations": 6, "standard_errors": False}  # leave it out for real work
-crf.fit(seen[:24], maps[:24], "consistent", seed=0, **fast)
+fast = lp.learning.FitOptions(batch_size=4, max_iterations=6, standard_errors=False)  # leave it out for real work
+crf.fit(seen[:24], maps[:24], "consistent", seed=0, options=fast)
 seen, maps = seen[24:], maps[24:]
 result = crf.infer(seen, "locpmap", n_samples=200, keep_samples=True, seed=0)
 

@@ -30,7 +30,7 @@ crf = lp.CRF(n_labels=2)
 decoded = {}
 for objective in ("pseudolikelihood", "consistent"):
     fast = {"batch_size": 6, "max_iterations": 5} if objective == "consistent" else {}  # leave it out for real work
-    crf.fit(seen, train, objective, seed=0, standard_errors=False, **fast)
+    crf.fit(seen, train, objective, seed=0, options=lp.learning.FitOptions(standard_errors=False, **fast))
     decoded[objective] = crf.infer(seen_test, "locpmap", seed=0)
 
 # %%

@@ -101,7 +101,7 @@ def test_folders_are_shared_by_the_workers(
         np.save(f"logits/{stem}.npy", rng.normal(size=(12, 15, 3)))
     scores = [np.load(f"logits/{stem}.npy") for stem in "abc"]
     crf = lp.CRF(3, features=lp.features.GivenUnary(3), potts=True)
-    crf.fit([((one, None), one.argmax(-1)) for one in scores], standard_errors=False)
+    crf.fit([((one, None), one.argmax(-1)) for one in scores], options=lp.learning.FitOptions(standard_errors=False))
     crf.save("crf.safetensors")
     for command in (("refine", "images", "logits"), ("predict", "crf.safetensors", "--unary", "logits")):
         alone = Run(capsys, *command, "-o", "alone")

@@ -20,11 +20,10 @@ from triton.compiler.compiler import CompiledKernel
 from triton.runtime import driver
 
 from locpmap.graphs.blocks import plan_blocks
+from locpmap.kernels.likelihood import Scores
 from locpmap.kernels.model import UNVISITED
-from locpmap.kernels.observations import Observations
 from locpmap.kernels.perturbation import PLAIN, RANDOM, Perturbation
 from locpmap.kernels.trees import spanning_forests
-from locpmap.kernels.triton.block_likelihood import block_likelihood
 from locpmap.kernels.triton.climb.climb_blocks import climb_blocks
 from locpmap.kernels.triton.climb.climb_lines import climb_lines
 from locpmap.kernels.triton.climb.climb_potts import climb_potts
@@ -34,12 +33,13 @@ from locpmap.kernels.triton.climb.mean_field import mean_field, mean_field_bound
 from locpmap.kernels.triton.count.conditionals import conditionals, grid_conditionals
 from locpmap.kernels.triton.count.score_terms import score_terms
 from locpmap.kernels.triton.count.votes import shares, votes
+from locpmap.kernels.triton.likelihood.block_likelihood import block_likelihood
+from locpmap.kernels.triton.likelihood.site_likelihood import site_likelihood
 from locpmap.kernels.triton.messages.decode_messages import decode_messages
 from locpmap.kernels.triton.messages.forest_log_partitions import forest_log_partitions
 from locpmap.kernels.triton.messages.log_beliefs import bethe_edges, log_beliefs
 from locpmap.kernels.triton.messages.perturb_and_max_product import perturb_and_max_product
 from locpmap.kernels.triton.messages.sweep_messages import pass_linear, pass_messages
-from locpmap.kernels.triton.site_likelihood import site_likelihood
 from locpmap.potentials import Potentials
 
 
@@ -122,15 +122,22 @@ def common() -> Iterator[tuple[Any, Any]]:
 
 
 def learning() -> Iterator[tuple[Any, Any]]:
-    """Call the likelihoods."""
-    for kernel, case in ((block_likelihood, "tiles"), (site_likelihood, "3x5")):
+    """Call the likelihoods, with tables and with Potts weights."""
+    for kernel, case in ((block_likelihood, "tiles"), (block_likelihood, "rows"), (site_likelihood, "samples")):
         problem = likelihoods.draw((likelihoods.SITES | likelihoods.BLOCKS)[case])
-        data = Observations(*(place(array) for array in problem.data))
-        labels = place(problem.labels)
-        around = (labels, place(problem.samples)) if problem.case.blocks is None else (problem.plan, labels)
-        parts = (problem.importance, problem.weights, problem.tables)
-        sums = (np.zeros(1), np.zeros_like(problem.weights), np.zeros_like(problem.tables))
-        yield kernel, (data, *around, *map(place, (*parts, *sums)), 0, 1, 0, problem.n_windows)
+        tables = problem.scores(problem.weights, problem.tables)
+        weights = np.ones((1, len(problem.edges), 1))
+        potts = tables._replace(potts=True, features=weights, tables=np.empty((0, 0, 0, 1, 1)))
+        for scores in (tables, potts):
+            placed = Scores(*(part if isinstance(part, bool) else place(part) for part in scores))
+            labels, samples, importance = map(place, (problem.labels, problem.samples, problem.importance))
+            value = torch.zeros(2, problem.n_windows, dtype=torch.float64)
+            residual = torch.zeros(*samples.shape, problem.case.n_labels, dtype=torch.float64)
+            part = (0, 2, 0, problem.n_windows)
+            if kernel is site_likelihood:
+                yield kernel, (placed, labels, samples, importance, value, residual, *part)
+            else:
+                yield kernel, (placed, problem.plan, labels, importance, value, residual, placed.new_slope(), *part)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ def learn(processes: Processes) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     labels = np.stack([np.roll([[0, 0, 1, 1, 2, 2, 2]] * 6, k, axis=1) for k in range(12)])
     images = (labels + rng.normal(size=labels.shape)).astype(np.float32)
-    how: dict[str, Any] = {"device": "cuda", "processes": processes, "max_iterations": 8}
+    options = lp.learning.FitOptions(processes=processes, max_iterations=8)
+    how: dict[str, Any] = {"device": "cuda", "options": options}
     return {name: lp.CRF(3).fit(images, labels, name, **how).w for name in OBJECTIVES}
 
 

@@ -12,11 +12,10 @@ from tests.triton.placing import DEVICE
 import locpmap as lp
 from locpmap.crf import fitting
 from locpmap.errors import BackendError
-from locpmap.kernels.placement import place_learning
-from locpmap.kernels.threads import Threads
+from locpmap.kernels.placement import place
 from locpmap.kernels.triton import keeping
 from locpmap.learning.batches import Batch
-from locpmap.learning.objectives import Objective
+from locpmap.learning.objectives import make_objective
 from locpmap.learning.parameters import Parameters
 
 
@@ -26,10 +25,14 @@ def images_and_labels(n_labels: int, n_images: int = 2, shape: tuple[int, int] =
     return labels + rng.normal(size=labels.shape), labels
 
 
+LIMITS = {"max_iterations", "tolerance", "standard_errors"}
+
+
 def fits(n_labels: int, objective: str, **how: Any) -> tuple[Any, Any]:
     images, labels = images_and_labels(n_labels)
     labels[0, 1, 2] = -1
-    options: dict[str, Any] = {"objective": objective, "max_iterations": 3, "standard_errors": False} | how
+    limits = {"max_iterations": 3, "standard_errors": False} | {k: how.pop(k) for k in LIMITS & set(how)}
+    options: dict[str, Any] = {"objective": objective, "options": lp.learning.FitOptions(**limits)} | how
     crfs = [lp.CRF(n_labels, ignore_label=-1) for _ in range(2)]
     mine, truth = (
         crf.fit(images, labels, backend=b, **options) for crf, b in zip(crfs, ("triton", "numba"), strict=True)
@@ -64,7 +67,10 @@ def test_tiles() -> None:
 def test_labels_in_any_order_of_memory(n_labels: int, objective: str) -> None:
     images, labels = images_and_labels(n_labels, n_images=3)
     stacked = np.moveaxis(np.ascontiguousarray(np.moveaxis(labels, 0, -1)), -1, 0)
-    how: dict[str, Any] = {"backend": "triton", "max_iterations": 1, "standard_errors": False}
+    how: dict[str, Any] = {
+        "backend": "triton",
+        "options": lp.learning.FitOptions(max_iterations=1, standard_errors=False),
+    }
     mine, truth = (
         lp.CRF(n_labels, ignore_label=-1).fit(images, given, objective, **how) for given in (stacked, labels)
     )
@@ -86,23 +92,23 @@ def test_consistent_learning_draws_its_samples_there(monkeypatch: pytest.MonkeyP
     devices: dict[str, set[str]] = {"triton": set(), "numba": set()}
 
     def fitted(backend: str) -> Any:
-        def watched(*given: Any, **options: Any) -> lp.Result:
-            result = lp.infer(*given, **options)
-            devices[backend].add(result.device)
-            return result
+        def watched(*given: Any, **options: Any) -> Any:
+            devices[backend].add(options["device"])
+            return lp.samples(*given, **options)
 
-        monkeypatch.setattr(fitting, "infer", watched)
-        return lp.CRF(2).fit(images, labels, "consistent", backend=backend, max_iterations=1)
+        monkeypatch.setattr(fitting, "samples", watched)
+        how = lp.learning.FitOptions(max_iterations=1)
+        return lp.CRF(2).fit(images, labels, "consistent", backend=backend, options=how)
 
     mine, truth = (fitted(backend) for backend in devices)
     np.testing.assert_allclose(mine.w, truth.w, rtol=1e-7, atol=1e-7)
-    assert devices == {"triton": {DEVICE}, "numba": {"cpu"}}
+    assert devices == {"triton": {DEVICE}, "numba": {"auto"}}
 
 
 @pytest.mark.slow
 def test_weights_of_images_and_standard_errors() -> None:
     images, labels = images_and_labels(2, n_images=10)
-    how: dict[str, Any] = {"site_weights": np.linspace(0.5, 2, 10), "max_iterations": 1}
+    how: dict[str, Any] = {"site_weights": np.linspace(0.5, 2, 10), "options": lp.learning.FitOptions(max_iterations=1)}
     mine, truth = (lp.CRF(2).fit(images, labels, backend=backend, **how) for backend in ("triton", "numba"))
     np.testing.assert_allclose(mine.w, truth.w, rtol=1e-7, atol=1e-7)
     assert mine.standard_errors is not None
@@ -117,7 +123,7 @@ def test_samples_as_neighbours() -> None:
     rng = np.random.default_rng(0)
     w, samples = rng.normal(size=parameters.size), rng.integers(2, size=(*batch.labels.shape, 3)).astype(np.int16)
     mine, truth = (
-        Objective(parameters, [batch], place_learning(backend, "auto"), Threads(1), l2=1.0).total(batch, w, samples)
+        make_objective(parameters, [batch], place(backend, "auto"), l2=1.0).total(batch, w, samples)
         for backend in ("triton", "numba")
     )
     assert mine[0] == pytest.approx(truth[0], rel=1e-12)
@@ -136,8 +142,8 @@ def test_what_is_kept_is_let_go() -> None:
 
 
 def test_which_backend() -> None:
-    assert place_learning("auto", "auto").name == "numba"
-    assert place_learning("triton", "auto").device == DEVICE
-    assert place_learning("auto", "cuda").name == "triton"
+    assert place("auto", "auto").name == "numba"
+    assert place("triton", "auto").device == DEVICE
+    assert place("auto", "cuda").name == "triton"
     with pytest.raises(BackendError, match="runs on the CPU: use 'triton'"):
-        place_learning("numba", "cuda")
+        place("numba", "cuda")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from locpmap.cli.folders import MAX_LABELS, Example, LabelledFolder, count_labels, match
-from locpmap.errors import InputError, unknown
+from locpmap.errors import InputError, LocpmapError, unknown
 
 if TYPE_CHECKING:
     from locpmap.features import GivenUnary, ImageFeatures
@@ -79,18 +79,19 @@ def fit(
 ) -> None:
     """Learn the weights of a CRF from folders whose files are matched by name, and write a model file.
 
-    Files are read one at a time, again in every pass, so the data need not fit into memory.  Under ``torchrun
-    --nproc-per-node N -m locpmap fit ..`` N processes learn the same weights, each from its share of the inputs.
+    Files are read once, and their features kept in temporary files, so the data need not fit into memory.  Under
+    ``torchrun --nproc-per-node N -m locpmap fit ..`` N processes learn the same weights, each from its share.
     """
     from locpmap.cli.progress import ProgressBar
     from locpmap.crf import CRF
     from locpmap.formats.atomic import checked_target
-    from locpmap.learning import joined_processes
+    from locpmap.learning import FitOptions, joined_processes
 
     with joined_processes() as processes:
         examples = match(unary, images, labels)
         inputs = [path for example in examples for path in example.paths]
         target = checked_target(output, *inputs)
+        _check_replaceable(output, target)
         if checkpoint is not None and checked_target(checkpoint, *inputs) == target:
             raise InputError(f"--checkpoint is {checkpoint}, the file of the model, expected another file")
         tiles = _parse_blocks(blocks)
@@ -111,18 +112,31 @@ def fit(
                 objective=objective,
                 blocks=tiles,
                 l2=l2,
-                batch_size=batch_size,
-                max_iterations=max_iterations,
+                options=FitOptions(
+                    batch_size=batch_size, max_iterations=max_iterations, checkpoint=checkpoint, processes=processes
+                ),
                 seed=seed,
-                checkpoint=checkpoint,
                 progress=lambda done, most, value: bar.update(done, most),
                 device=device,
-                processes=processes,
             )
         if processes.first:
             crf.save(output)
             report = _report(result, crf.n_labels, output)
             typer.echo(json.dumps(report, allow_nan=False) if as_json else _table(report))
+
+
+def _check_replaceable(output: Path, target: Path) -> None:
+    """Refuse to overwrite what is not a model file of this library."""
+    from locpmap.formats.model_file import read_model
+
+    if not target.is_file() or target.stat().st_size == 0:
+        return
+    try:
+        read_model(target)
+    except LocpmapError:
+        raise InputError(
+            f"{output} is not a model file of locpmap, expected a new file or a model to replace"
+        ) from None
 
 
 def _features(first: Example, pairwise: str | None, connectivity: int) -> ImageFeatures | GivenUnary:

@@ -8,30 +8,27 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from locpmap.arrays import Restore
+from locpmap.arrays import Array, Restore
 from locpmap.crf.calibration import Calibration, calibrate
 from locpmap.crf.compose import compose
-from locpmap.crf.fitting import OBJECTIVES, Extractor, Options, fit
-from locpmap.crf.inputs import Labelling, gather
+from locpmap.crf.fitting import OBJECTIVES, Extractor, Task, fit, job_of
+from locpmap.crf.inputs import Labelling, read_batches
 from locpmap.crf.model_file import ModelFile
-from locpmap.crf.placement import place_fit
 from locpmap.crf.progress import listener
-from locpmap.errors import InputError, InputTypeError, unknown
+from locpmap.errors import InputError, InputTypeError, unknown, whole_number
 from locpmap.features import Features, ImageFeatures
 from locpmap.inference import LocPMAP, infer
-from locpmap.inference.decoder import Decoder, at_least, within
-from locpmap.kernels.placement import place_learning
-from locpmap.kernels.threads import Threads, available_threads
+from locpmap.inference.decoder import Decoder, within
+from locpmap.kernels.placement import choose, place
+from locpmap.kernels.threads import available_threads
+from locpmap.learning import FitOptions, FitResult
 from locpmap.learning.batches import VOID, about
 from locpmap.learning.parameters import Parameters, check_kind
-from locpmap.learning.processes import ALONE, Processes
-from locpmap.learning.result import FitResult
 from locpmap.potentials import Potentials
 
-Array = npt.NDArray[Any]
 CALIBRATION_SITES = 100_000
+MAX_LABELS = 2**15 - 1  # label maps are int16
 
 
 class CRF:
@@ -81,7 +78,7 @@ class CRF:
         label_names: Sequence[str] | None = None,
         ignore_label: int | None = None,
     ) -> None:
-        at_least("n_labels", n_labels, 2)
+        whole_number("n_labels", n_labels, 2, MAX_LABELS)
         if label_names is not None and len(label_names) != n_labels:
             raise InputError(f"label_names holds {len(label_names)} names, expected {n_labels}")
         if ignore_label is not None and 0 <= ignore_label < n_labels:
@@ -118,24 +115,18 @@ class CRF:
         l2: float = 1.0,
         site_weights: Any = None,
         validation: tuple[Any, Any] | None = None,
-        max_iterations: int = 200,
-        tolerance: float = 1e-5,
-        batch_size: int | None = None,
         seed: int = 0,
-        checkpoint: str | os.PathLike[str] | None = None,
         progress: bool | Callable[[int, int, float], None] = False,
-        n_threads: int | None = None,
         backend: str = "auto",
         device: str = "auto",
-        standard_errors: bool = True,
-        processes: Processes = ALONE,
+        options: FitOptions = FitOptions(),  # noqa: B008 (frozen)
     ) -> FitResult:
         """Learn the weights.
 
         Args:
             inputs: An image, a batch, a list of images (sizes may differ), `Features` or a list of them; or, without
-                ``labels``, anything that yields pairs (input, labels): what can be gone through again is read anew in
-                every pass and never held whole, what cannot is kept in a temporary folder.
+                ``labels``, anything that yields pairs (input, labels), whose features are kept in temporary files.
+                The input is read once.
             labels: Whole numbers, one per site; ``ignore_label`` marks void sites.
             objective: "pseudolikelihood"; "composite" over ``blocks``; "likelihood", exact, for tiny models and trees;
                 "consistent": the likelihood of the probabilities that LocPMAP reports, begun at the pseudolikelihood's
@@ -145,19 +136,12 @@ class CRF:
             l2: Penalty ``l2/2 · |w|²`` on the summed negative log-likelihood, biases excepted.
             site_weights: How much each input, or each site, counts.
             validation: Held-out (inputs, labels) for "consistent" and mini-batches; a fifth of the data by default.
-            max_iterations: Iterations of L-BFGS; held-out checks otherwise.
-            tolerance: Converged when no entry of the gradient (per site, in units of the features) exceeds this.
-            batch_size: Descend stochastically, on so many inputs a step, instead of by L-BFGS on all of them.
-            seed: Of everything that is drawn.
-            checkpoint: A file to keep the state in every few seconds; a fit that was interrupted goes on from there.
+            seed: Seed of everything that is drawn, 0 to 2^64 - 1.
             progress: True for a bar, or a function of (iteration, most, value).
-            n_threads: Threads to use; the result does not depend on it.
-            backend: "auto", "numba", "triton", "torch" or "reference".
+            backend: "auto", "numba", "triton" or "reference".
             device: "cpu", "cuda" (Triton, also for the samples of "consistent") or "auto": the GPU for tensors that lie
                 there and, where there is one, for large data in memory.
-            standard_errors: Whether to compute Godambe standard errors (needs at least ten inputs).
-            processes: Those that learn together, of `locpmap.learning.joined_processes`: all are given the same data,
-                work on a share of the inputs each, and come to the same weights, those of one process but for rounding.
+            options: Limits, checkpoints, threads and processes; see :class:`locpmap.learning.FitOptions`.
 
         Cost of a pass: O(S · L · (D + degree · F)) for "pseudolikelihood", O(S · L² · ..) for rows and columns.
         """
@@ -167,42 +151,28 @@ class CRF:
             raise InputError(
                 f"blocks is given with objective={objective!r}, expected it with 'composite' or 'consistent'"
             )
-        at_least("max_iterations", max_iterations, 1)
+        if not isinstance(options, FitOptions):
+            raise InputTypeError(f"options is a {type(options).__name__}, expected locpmap.learning.FitOptions")
         within("l2", l2, 0)
-        within("tolerance", tolerance, 0)
-        if batch_size is not None:
-            at_least("batch_size", batch_size, 1)
-        if n_threads is not None:
-            at_least("n_threads", n_threads, 1)
-        at_least("seed", seed, 0)
+        seed = whole_number("seed", seed, 0, 2**64 - 1)
         if validation is not None and not (isinstance(validation, tuple | list) and len(validation) == 2):
             raise InputTypeError(f"validation is a {type(validation).__name__}, expected a pair (inputs, labels)")
-        kernels = place_learning(backend, device)
+        choose(backend, device)  # refuses what cannot be before anything is read
         extract, read = Extractor(self.features), Labelling(self.n_labels, self.ignore_label)
-        source = gather(inputs, labels, site_weights, extract, read)
-        if (backend, device) == ("auto", "auto"):
-            kernels = place_fit(inputs, source, self.n_labels, kernels, processes)
-        held_out = None if validation is None else gather(*validation, None, extract, read)
-        options = Options(
-            objective,
-            blocks,
-            float(l2),
-            max_iterations,
-            tolerance,
-            batch_size,
-            seed,
-            checkpoint,
-            progress,
-            standard_errors,
-            kernels.device or device,
-            processes,
-        )
-        own_threads = n_threads or max(1, available_threads() // processes.per_machine)
-        threads = Threads(own_threads) if kernels.name == "numba" else Threads(1)
+        batches = read_batches(inputs, labels, site_weights, extract, read)
+        if not batches:
+            raise InputError("inputs is empty, expected at least one input")
+        held_out = None if validation is None else read_batches(*validation, None, extract, read)
+        processes = options.processes
+        n_threads = options.n_threads or max(1, available_threads() // processes.per_machine)
+        kernels = place(backend, device, job_of(inputs, batches, self.n_labels, processes), n_threads)
+        parameters = self._parameters(batches[0].features)
+        task = Task(objective, blocks, float(l2), seed, progress, kernels.device or device, options)
         try:
-            self.parameters, self.fit_result = fit(self._parameters, source, held_out, options, kernels, threads)
+            self.fit_result = fit(parameters, batches, held_out, task, kernels)
         finally:
-            threads.close()
+            kernels.close()
+        self.parameters = parameters
         self._learned = self.parameters.expand(self.fit_result.w)
         self.features, self.calibration = extract.features, Calibration()
         return self.fit_result
@@ -247,8 +217,8 @@ class CRF:
         """
         weights, tables = self._weights_and_tables()
         assert self.parameters is not None
-        source = gather(inputs, labels, None, Extractor(self.features), Labelling(self.n_labels, self.ignore_label))
-        source = about(source, CALIBRATION_SITES)
+        read = Labelling(self.n_labels, self.ignore_label)
+        source = about(read_batches(inputs, labels, None, Extractor(self.features), read), CALIBRATION_SITES)
         for batch in source:
             self.parameters.check(batch.features)
 

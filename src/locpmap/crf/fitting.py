@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array, on_gpu
 from locpmap.crf.compose import compose
-from locpmap.crf.inputs import Spool
 from locpmap.crf.progress import listener
 from locpmap.crf.store import FileStore
 from locpmap.errors import InputError, InputTypeError
 from locpmap.features import Features, ImageFeatures
 from locpmap.graphs import Grid
 from locpmap.inference import LocPMAP, samples
-from locpmap.kernels.threads import Threads
-from locpmap.learning.batches import Batch, Source, split
+from locpmap.kernels.placement import FITTING, Job
+from locpmap.learning import FitOptions, FitResult, Processes
+from locpmap.learning.batches import Batch, split
 from locpmap.learning.checkpoint import Checkpoint, digest_of
 from locpmap.learning.fit import Control, Sampler, fit_all, fit_stochastic
-from locpmap.learning.objectives import Objective
+from locpmap.learning.objectives import Objective, make_objective
 from locpmap.learning.parameters import Parameters
-from locpmap.learning.processes import ALONE, Processes
-from locpmap.learning.result import FitResult
 
-Array = npt.NDArray[Any]
+ROOM = 3  # memory on the device, as multiples of the data: themselves, and what samples are drawn with
 OBJECTIVES = ("pseudolikelihood", "composite", "consistent", "likelihood")
 HELD_OUT_SHARE = 0.2
 
@@ -61,86 +58,82 @@ class Extractor:
 
 
 @dataclass(frozen=True)
-class Options:
+class Task:
     """What `CRF.fit` was asked for, validated there."""
 
     objective: str
     blocks: Any
     l2: float
-    max_iterations: int
-    tolerance: float
-    batch_size: int | None
     seed: int
-    checkpoint: str | os.PathLike[str] | None
     progress: bool | Callable[[int, int, float], None]
-    standard_errors: bool
     device: str  # where samples are drawn
-    processes: Processes = ALONE
+    options: FitOptions
+
+
+def job_of(inputs: Any, batches: list[Batch], n_labels: int, processes: Processes) -> Job:
+    """Return what matters for where to learn: a GPU is for large data in memory, and for tensors that lie there.
+
+    Several processes stay on the CPU unless asked otherwise, since they must all choose the same.
+    """
+    arrays = [a for b in batches for a in (b.features.unary, b.features.pairwise, b.labels, b.site_weights)]
+    first = inputs[0] if isinstance(inputs, list) and inputs else inputs
+    lies_on = str(first.device) if on_gpu(first) else None
+    if processes.size > 1 or any(isinstance(array, np.memmap) for array in arrays):
+        return Job(None if processes.size > 1 else lies_on, worth=FITTING)
+    scores = n_labels * sum(batch.labels.size for batch in batches)
+    return Job(lies_on, scores, ROOM * sum(array.nbytes for array in arrays), FITTING)
 
 
 def fit(
-    make_parameters: Callable[[Features], Parameters],
-    source: Source,
-    validation: Source | None,
-    options: Options,
-    kernels: Any,
-    threads: Threads,
-) -> tuple[Parameters, FitResult]:
-    """Fit the weights of whatever shape the first batch asks for."""
-    first = next(iter(source), None)
-    if first is None:
-        raise InputError("inputs is empty, expected at least one input")
-    parameters = make_parameters(first.features)
-    blocks = {"composite": options.blocks or "rows+columns", "likelihood": "all"}.get(options.objective)
-    if options.objective == "composite" and options.blocks is None and not isinstance(first.features.structure, Grid):
+    parameters: Parameters, batches: list[Batch], validation: list[Batch] | None, task: Task, kernels: Any
+) -> FitResult:
+    """Fit the weights to batches."""
+    options, processes = task.options, task.options.processes
+    on_grid = isinstance(batches[0].features.structure, Grid)
+    if task.objective == "composite" and task.blocks is None and not on_grid:
         raise InputError("blocks is missing, expected a list of site lists for objective='composite' on a graph")
-    processes = options.processes
-    objective = Objective(parameters, source, kernels, threads, l2=options.l2, blocks=blocks, processes=processes)
+    blocks = {"composite": task.blocks or "rows+columns", "likelihood": "all"}.get(task.objective)
+    objective = make_objective(parameters, batches, kernels, l2=task.l2, blocks=blocks, processes=processes)
     if objective.n_images < processes.size:
         raise InputError(
             f"there are {processes.size} processes for {objective.n_images} labelled inputs, expected no more processes"
             " than inputs"
         )
-    store = (
-        None
-        if options.checkpoint is None
-        else FileStore(options.checkpoint, _fingerprint(objective, validation, options))
-    )
-    with listener(processes.first and options.progress, options.objective) as progress:
-        checkpoint = Checkpoint(store, processes)
-        control = Control(
-            options.max_iterations, options.tolerance, options.seed, progress, checkpoint, options.batch_size
-        )
+    store = None
+    if options.checkpoint is not None:
+        store = FileStore(options.checkpoint, _fingerprint(objective, validation, task))
+    with listener(processes.first and task.progress, task.objective) as progress:
+        limits = (options.max_iterations, options.tolerance, task.seed, progress)
+        control = Control(*limits, Checkpoint(store, processes), options.batch_size)
         start = np.zeros(parameters.size)
-        if options.objective != "consistent" and options.batch_size is None:
-            result = fit_all(options.objective, objective, start, control, with_errors=options.standard_errors)
+        if task.objective != "consistent" and options.batch_size is None:
+            result = fit_all(task.objective, objective, start, control, with_errors=options.standard_errors)
         else:
-            sampler = independent = None
             if blocks is not None and validation is None and objective.n_images < 5:
                 raise InputError(
-                    f"batch_size needs five inputs or validation=.. with objective={options.objective!r},"
+                    f"batch_size needs five inputs or validation=.. with objective={task.objective!r},"
                     f" got {objective.n_images} inputs"
                 )
-            training, held_out = _held_out(source, validation, options.seed)
+            training, held_out = _held_out(batches, validation, task.seed)
             objective = objective.on(training)  # the starts, too, know nothing of the data that are held out
-            if options.objective == "consistent":
-                sampler = sampler_of(parameters, options.blocks or "sites", threads.n_threads, options.device)
+            sampler = independent = None
+            if task.objective == "consistent":
+                sampler = sampler_of(parameters, task.blocks or "sites", kernels.threads.n_threads, task.device)
                 calm = replace(control, checkpoint=Checkpoint(None))
                 # Where true neighbours say nearly everything, pseudolikelihood forgets the unaries and is a bad place
                 # to begin: weights learned as if sites had no neighbours stand by.
-                how = (parameters, training, kernels, threads)
-                alone = Objective(*how, l2=options.l2, alone=True, processes=processes)
+                alone = objective.on(training, alone=True)
                 independent = fit_all("independent sites", alone, start, calm, with_errors=False).w
                 start = fit_all("pseudolikelihood", objective, start, calm, with_errors=False).w
             begin = (start, control, sampler, independent)
-            result = fit_stochastic(options.objective, objective, training, held_out, *begin)
+            result = fit_stochastic(task.objective, objective, training, held_out, *begin)
     if store is not None and processes.first:
         store.remove()
-    return parameters, result
+    return result
 
 
 def sampler_of(parameters: Parameters, blocks: Any, n_threads: int, device: str = "auto") -> Sampler:
-    """LocPMAP as the learner sees it; the same samples on any device, but for rounding."""
+    """Return LocPMAP as the learner sees it; the same samples on any device, but for rounding."""
 
     def sample(batch: Batch, w: Array, n_samples: int, seed: int, first_image: int) -> Array:
         potentials = compose(batch.features, *parameters.expand(w), potts=parameters.potts, mask=batch.mask())
@@ -153,25 +146,25 @@ def sampler_of(parameters: Parameters, blocks: Any, n_threads: int, device: str 
     return sample
 
 
-def _held_out(source: Source, validation: Source | None, seed: int) -> tuple[list[Batch], list[Batch]]:
-    training = list(source if isinstance(source, list) else Spool(iter(source)))
-    training, held_out = split(training, HELD_OUT_SHARE, seed) if validation is None else (training, list(validation))
+def _held_out(batches: list[Batch], validation: list[Batch] | None, seed: int) -> tuple[list[Batch], list[Batch]]:
+    training, held_out = split(batches, HELD_OUT_SHARE, seed) if validation is None else (batches, validation)
     if not all(sum(batch.weight() for batch in part) > 0 for part in (training, held_out)):
         raise InputError("there are too few labelled sites to hold some out, expected more data or validation=..")
     return training, held_out
 
 
-def _fingerprint(objective: Objective, validation: Source | None, options: Options) -> dict[str, Any]:
-    """What two fits must share for one to go on where the other stopped."""
+def _fingerprint(objective: Objective, validation: list[Batch] | None, task: Task) -> dict[str, Any]:
+    """Return what two fits must share for one to resume where the other stopped."""
+    processes = task.options.processes
     return {
-        "objective": options.objective,
-        "blocks": repr(options.blocks),
-        "l2": options.l2,
-        "seed": options.seed,
-        "batch_size": options.batch_size,
-        "tolerance": options.tolerance,
+        "objective": task.objective,
+        "blocks": repr(task.blocks),
+        "l2": task.l2,
+        "seed": task.seed,
+        "batch_size": task.options.batch_size,
+        "tolerance": task.options.tolerance,
         "parameters": json.loads(json.dumps(asdict(objective.parameters))),  # as it comes back from a file
-        "labels": digest_of(objective.source, options.processes),
+        "labels": digest_of(objective.batches, processes),
         "scales": [float(f"{scale:.6g}") for scale in objective.scales],  # rounding differs by number of processes
-        "validation": None if validation is None else digest_of(validation, options.processes),
+        "validation": None if validation is None else digest_of(validation, processes),
     }

@@ -1,25 +1,20 @@
-"""From what users hand in (arrays, lists, pairs, iterators) to batches of features and labels."""
+"""Read what users hand in (arrays, lists, pairs, iterators) into batches of features and labels."""
 
 from __future__ import annotations
 
-import shutil
 import tempfile
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from locpmap.arrays import frozen, to_labels, to_numpy
+from locpmap.arrays import Array, frozen, to_labels, to_numpy
 from locpmap.errors import InputError, InputTypeError
 from locpmap.features import Features
-from locpmap.learning.batches import VOID, Batch, Source
+from locpmap.learning.batches import VOID, Batch
 
-Array = npt.NDArray[Any]
 Extract = Callable[[Any, Any], Features]  # from an input and its labels
 BATCH_SITES = 1 << 20  # of a batch that is read from a stream
 
@@ -48,42 +43,41 @@ class Labelling:
         return np.where(void, VOID, flat).astype(np.int16, order="C")
 
 
-def gather(inputs: Any, labels: Any, site_weights: Any, extract: Extract, read: Labelling) -> Source:
-    """Batches of everything, in memory, or of a stream, read again in every pass."""
+def read_batches(inputs: Any, labels: Any, site_weights: Any, extract: Extract, read: Labelling) -> list[Batch]:
+    """Read everything once: arrays and lists into memory, pairs (input, labels) into files that are memory-mapped."""
     if labels is None:
-        if isinstance(inputs, Features) or hasattr(inputs, "shape"):
-            raise InputError("labels is missing, expected labels beside the inputs, or pairs (input, labels)")
         if site_weights is not None:
             raise InputError("site_weights cannot be given with pairs (input, labels): hand in lists instead")
-        if isinstance(inputs, Iterator):
-            return Spool(_stream(inputs, extract, read))
-        if not isinstance(inputs, Iterable):
-            if hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__"):  # torch's data sets can do no more
-                inputs = Items(inputs)
-            elif callable(inputs):
-                inputs = Calls(inputs)
-            else:
-                raise InputTypeError(
-                    f"inputs is a {type(inputs).__name__}, expected arrays, Features or pairs (input, labels)"
-                )
-        return Stream(inputs, extract, read)
-    if isinstance(inputs, list):
-        weights = [None] * len(inputs) if site_weights is None else site_weights
-        for name, values in (("labels", labels), ("site_weights", site_weights)):
-            if values is not None and not hasattr(values, "__len__"):
-                raise InputTypeError(f"{name} is a {type(values).__name__}, expected a list like inputs")
-            if values is not None and len(values) != len(inputs):
-                raise InputError(
-                    f"{name} holds {len(values)} entries, expected one for each of the {len(inputs)} inputs"
-                )
-        if not inputs:
-            raise InputError("inputs is empty, expected at least one input")
-        singles = [
-            _batch(extract(x, y), y, w, read, f"labels[{n}]")
-            for n, (x, y, w) in enumerate(zip(inputs, labels, weights, strict=True))
-        ]
-        return _grouped([part for single in singles for part in _labelled(single)])
-    return _labelled(_batch(extract(inputs, labels), labels, site_weights, read, "labels"))
+        return _on_disk(_grouped_pairs(_pairs(inputs), extract, read))
+    if not isinstance(inputs, list):
+        return _labelled(_batch(extract(inputs, labels), labels, site_weights, read, "labels"))
+    if not inputs:
+        raise InputError("inputs is empty, expected at least one input")
+    for name, values in (("labels", labels), ("site_weights", site_weights)):
+        if values is not None and not hasattr(values, "__len__"):
+            raise InputTypeError(f"{name} is a {type(values).__name__}, expected a list like inputs")
+        if values is not None and len(values) != len(inputs):
+            raise InputError(f"{name} holds {len(values)} entries, expected one for each of the {len(inputs)} inputs")
+    weights = [None] * len(inputs) if site_weights is None else site_weights
+    singles = [
+        _batch(extract(x, y), y, w, read, f"labels[{n}]")
+        for n, (x, y, w) in enumerate(zip(inputs, labels, weights, strict=True))
+    ]
+    return _grouped([part for single in singles for part in _labelled(single)])
+
+
+def _pairs(inputs: Any) -> Iterable[Any]:
+    """Return what yields pairs: an iterable, a data set that can be asked by number, or a function."""
+    if isinstance(inputs, Features) or hasattr(inputs, "shape"):
+        raise InputError("labels is missing, expected labels beside the inputs, or pairs (input, labels)")
+    if isinstance(inputs, Iterable):
+        return inputs
+    if hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__"):  # torch's data sets can do no more
+        return (inputs[n] for n in range(len(inputs)))
+    if callable(inputs):
+        pairs: Iterable[Any] = inputs()
+        return pairs
+    raise InputTypeError(f"inputs is a {type(inputs).__name__}, expected arrays, Features or pairs (input, labels)")
 
 
 def _batch(features: Features, labels: Any, weights: Any, read: Labelling, name: str) -> Batch:
@@ -137,10 +131,10 @@ def _joined(group: list[Batch]) -> Batch:
     return Batch(features, np.concatenate([batch.labels for batch in group]), np.concatenate(weights))
 
 
-def _stream(pairs: Iterable[Any], extract: Extract, read: Labelling, first: int = 0, step: int = 1) -> Iterator[Batch]:
-    """Consecutive inputs of one shape, put together up to some size; ``first``, ``step``: of every so many-th input."""
+def _grouped_pairs(pairs: Iterable[Any], extract: Extract, read: Labelling) -> Iterator[Batch]:
+    """Yield consecutive inputs of one shape, put together up to some size."""
     waiting: list[Batch] = []
-    for n, pair in _every(pairs, first, step):
+    for n, pair in enumerate(pairs):
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise InputError(f"item {n} of the inputs is a {type(pair).__name__}, expected a pair (input, labels)")
         batch = _batch(extract(*pair), pair[1], None, read, f"the labels of item {n}")
@@ -155,67 +149,20 @@ def _stream(pairs: Iterable[Any], extract: Extract, read: Labelling, first: int 
         yield _joined(waiting)
 
 
-def _every(pairs: Any, first: int, step: int) -> Iterable[tuple[int, Any]]:
-    """Every so many-th pair with its number; where pairs can be asked for by number, no others are read."""
-    if step > 1 and hasattr(pairs, "__getitem__") and hasattr(pairs, "__len__"):
-        return ((n, pairs[n]) for n in range(first, len(pairs), step))
-    return islice(enumerate(pairs), first, None, step)
+def _on_disk(batches: Iterable[Batch]) -> list[Batch]:
+    """Return the batches with their arrays in files that vanish with them: they are mapped, and have no name."""
+    kept: list[Batch] = []
+    with tempfile.TemporaryDirectory(prefix="locpmap-") as folder:
 
+        def on_disk(array: Array) -> Array:
+            path = Path(folder) / "array.npy"
+            np.save(path, array)
+            mapped: Array = np.load(path, mmap_mode="r")
+            path.unlink()
+            return mapped
 
-@dataclass(frozen=True)
-class Calls:
-    """Goes through what a function yields, anew every time."""
-
-    function: Callable[[], Iterable[Any]]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.function())
-
-
-@dataclass(frozen=True)
-class Items:
-    """Goes through what can be asked for by number."""
-
-    items: Any
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self.items[n] for n in range(len(self.items)))
-
-
-class Stream:
-    """A source that goes through the caller's pairs anew in every pass, holding one batch at a time."""
-
-    def __init__(self, pairs: Iterable[Any], extract: Extract, read: Labelling, first: int = 0, step: int = 1) -> None:
-        self._how = (pairs, extract, read)
-        self._first, self._step = first, step
-
-    def share(self, rank: int, size: int) -> Stream:
-        """The inputs of one of several processes."""
-        return Stream(*self._how, rank, size)
-
-    def __iter__(self) -> Iterator[Batch]:
-        return _stream(*self._how, self._first, self._step)
-
-
-class Spool:
-    """A source for pairs that can be gone through only once: batches are kept in a temporary folder."""
-
-    def __init__(self, batches: Iterator[Batch]) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="locpmap-"))
-        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._kept: list[Batch] = []
-        for n, batch in enumerate(batches):
-            arrays = (batch.features.unary, batch.features.pairwise, batch.labels)
-            on_disk = (self._keep(f"{n}-{k}.npy", array) for k, array in enumerate(arrays))
-            unary, pairwise, labels = on_disk
-            self._kept.append(
-                Batch(replace(batch.features, unary=unary, pairwise=pairwise), labels, batch.site_weights)
-            )
-
-    def _keep(self, name: str, array: Array) -> Array:
-        path = self._folder / name
-        np.save(path, array)
-        return np.load(path, mmap_mode="r")
-
-    def __iter__(self) -> Iterator[Batch]:
-        return iter(self._kept)
+        for batch in batches:
+            unary, pairwise = on_disk(batch.features.unary), on_disk(batch.features.pairwise)
+            features = replace(batch.features, unary=unary, pairwise=pairwise)
+            kept.append(Batch(features, on_disk(batch.labels), batch.site_weights))
+    return kept

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from locpmap.inference.api import ARGUMENTS, configure, known_method
 from locpmap.inference.decoder import Decoder, at_least, within
 from locpmap.inference.registry import options_of
 from locpmap.kernels.threads import available_threads
+from locpmap.learning import FitOptions
 from locpmap.result import Result
 
 Array = npt.NDArray[Any]
@@ -28,7 +29,7 @@ class CRFEstimator(BaseEstimator):  # type: ignore[misc]
 
     objective: str
     blocks: Any
-    C: float
+    l2: float
     max_iter: int
     tol: float
     method: str | Decoder
@@ -38,8 +39,12 @@ class CRFEstimator(BaseEstimator):  # type: ignore[misc]
     random_state: Any
     n_jobs: int | None
 
-    def _learn(self, crf: CRF, inputs: Any, labels: Any, weights: Any, l2: float, **changes: Any) -> None:
-        """Fit the CRF and keep it; what the decoder would refuse is refused before the long part."""
+    def _learn(self, crf: CRF, inputs: Any, labels: Any, weights: Any, factor: int = 1, **changes: Any) -> None:
+        """Fit the CRF and keep it; what the decoder would refuse is refused before the long part.
+
+        ``factor`` multiplies the penalty.
+        """
+        within("l2", self.l2, 0)
         at_least("max_iter", self.max_iter, 1)
         within("tol", self.tol, 0)
         method, options = self._decoder()
@@ -51,13 +56,12 @@ class CRFEstimator(BaseEstimator):  # type: ignore[misc]
             inputs,
             labels,
             **how,
-            l2=l2,
+            l2=factor * self.l2,
             site_weights=weights,
-            max_iterations=self.max_iter,
-            tolerance=self.tol,
+            options=FitOptions(
+                max_iterations=self.max_iter, tolerance=self.tol, n_threads=n_threads, standard_errors=False
+            ),
             seed=seed,
-            n_threads=n_threads,
-            standard_errors=False,
         )
         if not result.converged:
             warnings.warn(
@@ -93,16 +97,6 @@ def probability_of(result: Result) -> Array:
 def variance_of(probability: Array) -> Array:
     """p(1 - p) per label."""
     return probability * (1 - probability)
-
-
-def penalty(C: Any) -> float:
-    """The l2 penalty of an inverse strength C; none for an infinite C."""
-    if isinstance(C, bool) or not isinstance(C, Real):
-        raise InputTypeError(f"C is {C!r}, expected a number above 0")
-    strength = float(C)
-    if not strength > 0:
-        raise InputError(f"C is {C}, expected a number above 0")
-    return 1.0 / strength
 
 
 def _seed(random_state: Any) -> int:

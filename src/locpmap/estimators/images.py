@@ -11,7 +11,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from locpmap.crf import CRF
 from locpmap.errors import InputError
-from locpmap.estimators.base import CRFEstimator, penalty, probability_of, variance_of
+from locpmap.estimators.base import CRFEstimator, probability_of, variance_of
 from locpmap.estimators.label_maps import classes_of, encode, labelled
 from locpmap.features import Features, ImageFeatures
 from locpmap.inference.decoder import Decoder
@@ -40,7 +40,7 @@ class ImageCRF(CRFEstimator):
         ignore_label: The label of void pixels, of the labels' own kind.
         objective: "pseudolikelihood", "composite", "consistent" or "likelihood"; see :meth:`locpmap.CRF.fit`.
         blocks: Of "composite" and "consistent" learning; blocks of decoding are one of the ``options``.
-        C: Inverse strength of the penalty: ``|w|² / (2C)`` on the sum over pixels, biases excepted.
+        l2: Strength of the penalty ``l2/2 · |w|²`` on the sum over pixels, biases excepted.
         method: The decoder: any by name, as in :func:`locpmap.infer`, or a configured one.
         n_samples: Samples of a decoder by name that draws some.
         probability: "conditional" or "votes", for a decoder by name that knows both.
@@ -82,7 +82,7 @@ class ImageCRF(CRFEstimator):
         ignore_label: Any = None,
         objective: str = "pseudolikelihood",
         blocks: Any = None,
-        C: float = 1.0,
+        l2: float = 1.0,
         method: str | Decoder = "locpmap",
         n_samples: int = 50,
         probability: str = "conditional",
@@ -94,7 +94,7 @@ class ImageCRF(CRFEstimator):
     ) -> None:
         self.features, self.unary, self.tied, self.symmetric = features, unary, tied, symmetric
         self.potts, self.non_negative, self.ignore_label = potts, non_negative, ignore_label
-        self.objective, self.blocks, self.C = objective, blocks, C
+        self.objective, self.blocks, self.l2 = objective, blocks, l2
         self.method, self.n_samples, self.probability, self.options = method, n_samples, probability, options
         self.max_iter, self.tol = max_iter, tol
         self.random_state, self.n_jobs = random_state, n_jobs
@@ -130,7 +130,7 @@ class ImageCRF(CRFEstimator):
             ignore_label=VOID,
         )
         together = labels if isinstance(images, list) else np.stack(labels)
-        self._learn(crf, images, together, weights, penalty(self.C))
+        self._learn(crf, images, together, weights)
         self.classes_ = classes
         return self
 

@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from locpmap.crf import CRF
 from locpmap.errors import InputError
-from locpmap.estimators.base import CRFEstimator, penalty, probability_of, variance_of
+from locpmap.estimators.base import CRFEstimator, probability_of, variance_of
 from locpmap.features import Features
 from locpmap.inference.decoder import Decoder
 
@@ -29,8 +29,8 @@ class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
     labels, learned by ``objective`` and decoded by ``method``.  Several graphs are one graph in several parts.
 
     Args:
-        C: Inverse strength of the penalty, as in scikit-learn's `LogisticRegression`: ``|w|² / (2C)`` on the sum over
-            sites, biases excepted; with two classes, as there, w is the difference between their weights.
+        l2: Strength of the penalty ``l2/2 · |w|²`` on the sum over sites, biases excepted: 1 / C of scikit-learn's
+            `LogisticRegression`.  With two classes, as there, w is the difference between their weights.
         objective: How to learn with edges: "pseudolikelihood", "composite", "consistent" or "likelihood"; see
             :meth:`locpmap.CRF.fit`.
         blocks: For "composite": a list of site lists.  For "consistent": how LocPMAP climbs.
@@ -74,7 +74,7 @@ class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        C: float = 1.0,
+        l2: float = 1.0,
         *,
         objective: str = "pseudolikelihood",
         blocks: Any = None,
@@ -90,7 +90,7 @@ class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
         random_state: Any = None,
         n_jobs: int | None = None,
     ) -> None:
-        self.C = C
+        self.l2 = l2
         self.objective, self.blocks = objective, blocks
         self.symmetric, self.potts, self.non_negative = symmetric, potts, non_negative
         self.method, self.n_samples, self.probability, self.options = method, n_samples, probability, options
@@ -127,9 +127,9 @@ class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
             label_names=[str(name) for name in classes],
         )
         # In the zero-sum gauge two opposite weights, each half the difference, share the penalty of that difference.
-        l2 = penalty(self.C) * (2 if len(classes) == 2 else 1)
+        factor = 2 if len(classes) == 2 else 1
         changes = {"objective": "pseudolikelihood", "blocks": None} if edges is None else {}
-        self._learn(crf, _features(X, edges, edge_features), labels, weights, l2, **changes)
+        self._learn(crf, _features(X, edges, edge_features), labels, weights, factor, **changes)
         self.classes_, self.joined_ = classes, edges is not None
         self.coef_, self.intercept_ = crf.weights[:-1].T.copy(), crf.weights[-1].copy()
         self.tables_ = crf.tables[0]

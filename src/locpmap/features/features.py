@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ from locpmap.arrays import frozen, to_float, to_numpy
 from locpmap.errors import InputError, InputTypeError
 from locpmap.graphs import Graph, Grid, Steps
 from locpmap.graphs.grid import name_of
-from locpmap.kernels.observations import Observations
 
 Array = npt.NDArray[Any]
 
@@ -173,22 +172,16 @@ class Features:
         """Names of the groups of edges with tables of their own, where these are not tied; a graph has one group."""
         return tuple(map(name_of, self.structure.steps)) if isinstance(self.structure, Grid) else ("any",)
 
-    def observations(self, tied: bool) -> Observations:
-        """The flat arrays that kernels read; an edge's group is 0 if tied, otherwise its direction.
+    def wiring(self, tied: bool) -> Wiring:
+        """Return the graph as flat arrays; an edge's group is 0 if tied, otherwise its direction.
 
-        Built when first asked for, O(E log E), and kept: 28 bytes per edge and 8 per site.
+        Built when first asked for, O(E log E), and cached: 28 bytes per edge and 8 per site.
         """
-        return self._observations[tied]
+        return self._wirings[tied]
 
     @cached_property
-    def _observations(self) -> dict[bool, Observations]:
-        sizes = direction_sizes(self.structure)
-        shared = _wiring(self.structure)
-        groups = {
-            False: np.repeat(np.arange(len(sizes), dtype=np.uint8), sizes),
-            True: np.zeros(sum(sizes), np.uint8),
-        }
-        return {tied: Observations(self.unary, self.pairwise, frozen(g), *shared) for tied, g in groups.items()}
+    def _wirings(self) -> tuple[Wiring, Wiring]:
+        return wiring_of(self.structure, False), wiring_of(self.structure, True)
 
     def take(self, images: slice | Array) -> Features:
         """Some of the inputs, by a slice (a view) or by their numbers; the flat arrays are shared.
@@ -202,17 +195,28 @@ class Features:
         unary = frozen(self.unary[images])
         pairwise = self.pairwise if len(self.pairwise) == 1 else frozen(self.pairwise[images])
         some = replace(self, unary=unary, pairwise=pairwise)
-        some.__dict__["_observations"] = {
-            tied: whole._replace(unary=unary, pairwise=pairwise) for tied, whole in self._observations.items()
-        }
+        some.__dict__["_wirings"] = self._wirings
         return some
 
 
-@lru_cache(maxsize=4)
-def _wiring(structure: Grid | Graph) -> tuple[Array, ...]:
-    """Edges and neighbour lists; kept, since a stream of images asks for the same ones again and again."""
-    near = structure.adjacency()
-    return tuple(frozen(array) for array in (structure.edges(), near.indptr, near.neighbour, near.edge, near.end))
+class Wiring(NamedTuple):
+    """The graph of inputs as kernels read it: the last fields of `locpmap.kernels.likelihood.Scores`."""
+
+    group: Array  # (E,) int32
+    edges: Array
+    indptr: Array
+    neighbour: Array
+    edge: Array
+    end: Array
+
+
+@lru_cache(maxsize=8)
+def wiring_of(structure: Grid | Graph, tied: bool) -> Wiring:
+    """Return a structure as flat arrays; cached, since a stream of images asks for the same one again and again."""
+    near, sizes = structure.adjacency(), direction_sizes(structure)
+    group = np.zeros(sum(sizes), np.int32) if tied else np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    arrays = (group, structure.edges(), near.indptr, near.neighbour, near.edge, near.end)
+    return Wiring(*(frozen(array) for array in arrays))
 
 
 def direction_sizes(structure: Grid | Graph) -> list[int]:

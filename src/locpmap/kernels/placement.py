@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, cast
 
 from locpmap.errors import BackendError, InputError, unknown
 from locpmap.kernels.cpu.backend import CpuKernels
-from locpmap.kernels.cpu.twins import Twins
 from locpmap.kernels.spec import Kernels
 from locpmap.kernels.threads import available_threads
 
@@ -78,22 +77,6 @@ def choose(backend: str, device: str, lies_on: str | None = None) -> tuple[str, 
     if where != "cpu":
         raise BackendError(f"device={device!r} was asked for, but backend={backend!r} runs on the CPU: use {ON_GPU!r}")
     return backend, None
-
-
-def place_learning(backend: str, device: str) -> Any:
-    """Return the kernels of likelihoods: Numba on the CPU, Triton on a GPU, or the named backend."""
-    known = (*BACKENDS, "torch", ON_GPU)
-    if device not in DEVICES:
-        raise unknown("device", device, DEVICES)
-    if backend not in ("auto", *known):
-        raise unknown("backend", backend, ("auto", *known))
-    if backend != "torch":
-        return place(backend, device)
-    if find_spec("torch") is None:
-        raise BackendError("backend='torch' was asked for, but torch is not installed: pip install locpmap[torch]")
-    if device == "cuda" and not import_module("torch").cuda.is_available():
-        raise BackendError("device='cuda' was asked for, but torch finds no GPU: use 'cpu' or 'auto'")
-    return Twins(backend)
 
 
 def gpu_pays(job: Job) -> bool:

@@ -5,8 +5,6 @@ serves (bits, Potts contests, lines, blocks), how the work is shared among threa
 is waited for: all of that is the backend's own business.  What a backend returns as its own (`Drawn`, `Totals`, `Plan`,
 `Messages`) goes back to the same backend and is never looked into.  An operation that a backend lacks raises a
 `BackendError` of one sentence.
-
-Likelihoods belong here, too: they act on observations and are described in `kernels.observations`.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from locpmap.kernels.block_plan import BlockPlan
+from locpmap.kernels.likelihood import Losses, Scores
 from locpmap.kernels.model import NOTHING, Array, GridWindow, Model
 from locpmap.kernels.perturbation import Perturbation
 
@@ -258,3 +257,14 @@ class Kernels(Protocol):
 
     def forest_log_partitions(self, model: ModelView, messages: Any) -> Array:
         """Return the log partition of every spanning forest under reweighted messages, (N, K) float64."""
+
+    # Likelihoods.
+
+    def site_losses(self, scores: Scores, labels: Array, samples: Array, weights: Array) -> Losses:
+        """Return the losses of sites given samples of their neighbours' labels, and their residuals."""
+
+    def pair_slope(self, scores: Scores, samples: Array, residual: Array, block_of: Array | None = None) -> Array:
+        """Return the derivative of losses by the pairwise scores."""
+
+    def block_losses(self, scores: Scores, plan: BlockPlan, labels: Array, weights: Array) -> Losses:
+        """Return the losses of blocks given the labels around them, their residuals, and the slope."""

@@ -3,7 +3,8 @@
 Nothing here knows about decoders: the consistent objective is handed a sampler.
 """
 
+from locpmap.learning.options import FitOptions
 from locpmap.learning.processes import Processes, joined_processes
 from locpmap.learning.result import FitResult, FitStatus
 
-__all__ = ["FitResult", "FitStatus", "Processes", "joined_processes"]
+__all__ = ["FitOptions", "FitResult", "FitStatus", "Processes", "joined_processes"]

@@ -1,19 +1,17 @@
-"""Labelled data: batches of inputs of one shape.  A *source* is anything that can be gone through again and again."""
+"""Labelled data: batches of inputs of one shape, in memory or on disk, shared out among processes and subsets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.features import Features
 from locpmap.learning.processes import Processes
 
-Array = npt.NDArray[Any]
 VOID = -1
 
 
@@ -31,22 +29,22 @@ class Batch:
         return len(self.labels)
 
     def part(self, images: slice | Array) -> Batch:
-        """Some of the inputs."""
+        """Return some of the inputs."""
         weights = self.site_weights if len(self.site_weights) == 1 else self.site_weights[images]
         return Batch(self.features.take(images), np.ascontiguousarray(self.labels[images]), weights)
 
     def like(self, flat: Array) -> Array:
-        """Values per site (N, S) in the shape of the input."""
+        """Return values per site (N, S) in the shape of the input."""
         batch = (len(flat),) if self.features.batched else ()
         return flat.reshape(*batch, *self.features.structure.shape, *flat.shape[2:])
 
     def mask(self) -> Array | None:
-        """The void sites in the shape of the input; None where there are none."""
+        """Return the void sites in the shape of the input; None where there are none."""
         void = self.labels == VOID
         return self.like(void) if void.any() else None
 
     def only(self, keep: Array) -> Batch:
-        """The same graph, where only the sites marked in ``keep`` (N, S) count; the others stay as neighbours."""
+        """Return the same graph where only sites marked in ``keep`` (N, S) count; the others stay as neighbours."""
         weights = np.broadcast_to(self.site_weights, self.labels.shape) * keep
         return Batch(self.features, self.labels, weights)
 
@@ -56,43 +54,25 @@ class Batch:
         return int(((self.site_weights > 0) & (self.labels != VOID)).sum())
 
     def weight(self) -> float:
-        """The weights of labelled sites, added up."""
+        """Return the sum of the weights of labelled sites."""
         return float((np.broadcast_to(self.site_weights, self.labels.shape) * (self.labels != VOID)).sum())
 
 
-Source = Iterable[Batch]
-
-
-@dataclass(frozen=True)
-class Share:
-    """The images of one of several processes: those at places rank, rank + size, .. of all."""
-
-    source: Source
-    rank: int
-    size: int
-
-    def __iter__(self) -> Iterator[Batch]:
-        first = 0
-        for batch in self.source:
-            own = np.arange((self.rank - first) % self.size, batch.n_images, self.size)
-            first += batch.n_images
-            if len(own):
-                yield batch.part(own)
-
-
-def share(source: Source, processes: Processes) -> Source:
-    """What this process works on; a source that can leave out the others' images without reading them does."""
+def share(batches: Sequence[Batch], processes: Processes) -> Sequence[Batch]:
+    """Return the images of this process: those at places rank, rank + size, .. of all."""
     if processes.size == 1:
-        return source
-    if hasattr(source, "share"):
-        own: Source = source.share(processes.rank, processes.size)
-        return own
-    own = Share(source, processes.rank, processes.size)
-    return list(own) if isinstance(source, list) else own
+        return batches
+    own, first = [], 0
+    for batch in batches:
+        places = np.arange((processes.rank - first) % processes.size, batch.n_images, processes.size)
+        first += batch.n_images
+        if len(places):
+            own.append(batch.part(places))
+    return own
 
 
 def split(batches: Sequence[Batch], share: float, seed: int) -> tuple[list[Batch], list[Batch]]:
-    """Training and held-out data: images at random or, where there are fewer than five, sites at random."""
+    """Return training and held-out data: images at random or, where there are fewer than five, sites at random."""
     generator = np.random.default_rng([seed, 0x5EED])
     n_images = sum(batch.n_images for batch in batches)
     training, held_out = [], []
@@ -119,8 +99,8 @@ def split(batches: Sequence[Batch], share: float, seed: int) -> tuple[list[Batch
     return training, held_out
 
 
-def thinned(batches: Iterable[Batch], every: int) -> list[Batch]:
-    """About one image in so many, at random but always the same ones; all of them if none is left that counts."""
+def thinned(batches: Sequence[Batch], every: int) -> list[Batch]:
+    """Return about one image in so many, at random but always the same ones; all if none is left that counts."""
     generator = np.random.default_rng(every)
     kept: list[Batch] = []
     for batch in batches if every > 1 else ():
@@ -130,13 +110,13 @@ def thinned(batches: Iterable[Batch], every: int) -> list[Batch]:
     return kept or list(batches)
 
 
-def about(batches: Iterable[Batch], sites: int) -> list[Batch]:
-    """As many images as have about so many sites, or all of them."""
+def about(batches: Sequence[Batch], sites: int) -> list[Batch]:
+    """Return as many images as have about so many sites, or all of them."""
     return thinned(batches, max(1, sum(batch.n_sites for batch in batches) // sites))
 
 
 def draw(batches: Sequence[Batch], size: Callable[[Batch], int], seed: int, step: int) -> Batch:
-    """A random mini-batch of at most ``size(batch)`` inputs of one shape: a pure function of (seed, step)."""
+    """Return a random mini-batch of at most ``size(batch)`` inputs of one shape: a pure function of (seed, step)."""
     generator = np.random.default_rng([seed, step])
     counts = np.array([batch.n_images for batch in batches])
     batch = batches[generator.choice(len(batches), p=counts / counts.sum())]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.learning.batches import Source, share
+from locpmap.learning.batches import Batch, share
 from locpmap.learning.processes import ALONE, Processes
 
 State = dict[str, npt.NDArray[Any]]
@@ -52,10 +53,10 @@ class Checkpoint:
             self._saved = time.monotonic()
 
 
-def digest_of(source: Source, processes: Processes) -> str:
+def digest_of(batches: Sequence[Batch], processes: Processes) -> str:
     """Of labels and weights, whoever goes through which images: their checksums added up, word by word; one pass."""
     words = np.zeros(WORDS)
-    for batch in share(source, processes):
+    for batch in share(batches, processes):
         for n, labels in enumerate(batch.labels):
             checksum = sha256(labels.tobytes() + batch.site_weights[n % len(batch.site_weights)].tobytes())
             words = (words + np.frombuffer(checksum.digest(), ">u4")) % WORD

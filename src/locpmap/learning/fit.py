@@ -27,7 +27,7 @@ Sampler = Callable[[Batch, Array, int, int, int], Array]
 SITES_PER_STEP = 50_000  # of a mini-batch, unless the caller says how many images
 HELD_OUT_SITES = 100_000  # a fixed subset, if there are more
 SAMPLES, HELD_OUT_SAMPLES = 4, 8
-HELD_OUT_SEED = 1 << 30
+HELD_OUT_SEED, SEEDS = 1 << 30, 1 << 64
 WARM_UP_SITES, WARM_UP_TOLERANCE = 400_000, 1e-4
 
 
@@ -51,9 +51,9 @@ def fit_all(name: str, objective: Objective, start: Array, control: Control, *, 
     curve: list[float] = []
     if saved is not None:
         start, curve = saved["w"], saved["curve"].tolist()
-    elif isinstance(objective.source, list) and (every := objective.thinning(_warm_up_sites(objective))) > 1:
+    elif (every := objective.thinning(_warm_up_sites(objective))) > 1:
         # Most iterations only find the neighbourhood of the optimum, for which a part of the data will do.
-        part = objective.on(thinned(objective.source, every), l2=objective.l2 / every)
+        part = objective.on(thinned(objective.batches, every), objective.l2 / every, alone=objective.alone)
         loose = (control.max_iterations, max(WARM_UP_TOLERANCE, control.tolerance), lambda point, value: None)
         start = minimise(part.value_and_gradient, start, objective.scales, bounds, *loose)[0]
 
@@ -127,7 +127,7 @@ def fit_stochastic(
         if own.start == own.stop:
             return np.zeros(1 + len(w))
         part = batch if processes.size == 1 else batch.part(own)
-        samples = None if sampler is None else sampler(part, w, n_samples, seed, own.start)
+        samples = None if sampler is None else sampler(part, w, n_samples, seed % SEEDS, own.start)
         return np.append(*objective.total(part, w, samples))
 
     def gradient(point: Array, step: int) -> tuple[float, Array]:

@@ -58,5 +58,4 @@ def _curvature(objective: Objective, w: Array) -> Array:
 
 def _subset(objective: Objective) -> Objective:
     """The same objective, without its penalty, on some of the images."""
-    source = thinned(objective.source, objective.thinning(CURVATURE_SITES))
-    return objective.on(source, l2=0.0)
+    return objective.on(thinned(objective.batches, objective.thinning(CURVATURE_SITES)), l2=0.0)

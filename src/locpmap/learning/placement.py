@@ -2,51 +2,83 @@
 
 from __future__ import annotations
 
+import weakref
 from importlib import import_module
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from locpmap.arrays import Array
+
+_cached: dict[tuple[int, str], tuple[weakref.ref[Any], Any]] = {}  # by the array's id and the device
 
 
 class Host:
     """NumPy arrays, as they are."""
 
     def place(self, array: Array) -> Any:
-        """The array as kernels take it."""
+        """Return the array as kernels take it."""
         return array
 
     def keep(self, array: Array) -> Any:
-        """The same of an array that nobody writes to and that comes again in every pass."""
+        """Return the same of an array that nobody writes to and that comes again in every pass."""
         return array
 
-    def zeros(self, count: int) -> Any:
-        """So many zeros in double precision."""
-        return np.zeros(count)
+    def double(self, array: Any) -> Any:
+        """Return the array in double precision."""
+        return array.astype(np.float64, copy=False)
+
+    def like(self, array: Any, other: Any) -> Any:
+        """Return the array in the precision of another."""
+        return array
+
+    def with_ones(self, features: Any) -> Any:
+        """Return features (n, S, D) as a matrix (n · S, D + 1) in double precision; the last column is 1."""
+        rows = np.ones((features.shape[0] * features.shape[1], features.shape[2] + 1))
+        rows[:, :-1] = features.reshape(len(rows), -1)
+        return rows
 
     def read(self, rows: list[Any]) -> list[Array]:
-        """What kernels have made of zeros."""
+        """Return sums as NumPy arrays."""
         return rows
 
 
 class Device(Host):
-    """Tensors.  What is kept is moved once and stays as long as the array lives; what lies on disk is moved anew."""
+    """Tensors on a device.  What is kept is moved once and cached for as long as the array lives."""
 
-    def __init__(self) -> None:
-        self._torch = import_module("torch")
-        self._placement = import_module("locpmap.kernels.torch.placement")
+    def __init__(self, device: str) -> None:
+        self._torch, self._device = import_module("torch"), device
 
     def place(self, array: Array) -> Any:
-        return self._placement.on_device(array)
+        return self._torch.tensor(array, device=self._device).contiguous()  # kernels read memory as it lies
 
     def keep(self, array: Array) -> Any:
-        return self.place(array) if isinstance(array, np.memmap) else self._placement.kept_on_device(array)
+        if isinstance(array, np.memmap):  # may be larger than the device's memory
+            return self.place(array)
+        key = (id(array), self._device)
+        known = _cached.get(key)
+        if known is not None and known[0]() is array:  # an id may be given anew
+            return known[1]
+        tensor = self.place(array)
+        _cached[key] = weakref.ref(array, lambda gone: _forget(key, gone)), tensor
+        return tensor
 
-    def zeros(self, count: int) -> Any:
-        return self._torch.zeros(count, dtype=self._torch.float64, device=self._placement.device())
+    def double(self, array: Any) -> Any:
+        return array.double()
+
+    def like(self, array: Any, other: Any) -> Any:
+        return array.to(other.dtype)
+
+    def with_ones(self, features: Any) -> Any:
+        """In the precision of the features, which is what the kernels compute in."""
+        rows = features.flatten(0, 1)
+        return self._torch.cat([rows, rows.new_ones(len(rows), 1)], 1)
 
     def read(self, rows: list[Any]) -> list[Array]:
         """Wait for the device once for all."""
         return list(self._torch.stack(rows).cpu().numpy())
+
+
+def _forget(key: tuple[int, str], gone: weakref.ref[Any]) -> None:
+    if key in _cached and _cached[key][0] is gone:
+        del _cached[key]

@@ -9,9 +9,18 @@ from torch import Tensor
 from locpmap.errors import InputError, InputTypeError
 from locpmap.graphs import Steps
 from locpmap.graphs.grid import check_steps
-from locpmap.nn.fused import site_losses
-from locpmap.nn.potentials import NEAREST, VOID, Field, PairwiseForm, check_reduction, make_field, reduce
-from locpmap.nn.sampling import sample_local_maxima
+from locpmap.inference import LocPMAP, infer
+from locpmap.nn.operators import site_losses
+from locpmap.nn.potentials import (
+    NEAREST,
+    VOID,
+    Field,
+    PairwiseForm,
+    check_reduction,
+    make_field,
+    potentials_of,
+    reduce,
+)
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -53,9 +62,13 @@ def consistent_loss(
 
 
 def _reduced_loss(field: Field, samples: Tensor, reduction: str) -> Tensor:
+    """Return the loss given samples (M, N, H, W); what is not a label is nobody's neighbour, nor are void sites."""
     with torch.autocast(samples.device.type, enabled=False):
-        neighbours = samples.long().masked_fill(field.labels == VOID, VOID)
-        return reduce(site_losses(field, neighbours), field.labels, reduction)
+        flat = samples.flatten(2).permute(1, 2, 0)
+        none = (flat < 0) | (flat >= field.unary.shape[2]) | (field.labels == VOID)[:, :, None]
+        near = flat.to(torch.int16).masked_fill(none, VOID).contiguous()
+        loss, _ = site_losses(field.unary, field.pairwise, field.labels, near, field.shape, field.form)
+        return reduce(loss, field, reduction)
 
 
 class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]
@@ -65,10 +78,10 @@ class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]
     the neighbours that decoding will see.  The samples are drawn anew in every call and carry no gradient; the gradient
     flows through the conditionals, as in :class:`PseudolikelihoodLoss`.  Precision as there.
 
-    Noise comes from a generator of its own, seeded with ``seed`` and the number of calls in training mode, which is the
-    buffer ``step`` in the ``state_dict``: a resumed training draws what the interrupted one would have drawn.  In
-    evaluation mode ``step`` stands still, so that validation losses are compared under the same noise.  Of several
-    processes that train together each has noise of its own.
+    The samples are those of :func:`locpmap.infer`, under a seed made of ``seed`` and the number of calls in training
+    mode, which is the buffer ``step`` in the ``state_dict``: a resumed training draws what the interrupted one would
+    have drawn.  In evaluation mode ``step`` stands still, so that validation losses are compared under the same noise.
+    Each of several processes that train together has noise of its own.
 
     Args:
         n_samples: M.  Costs O(M·N·H·W·K) memory and that times the sweeps in time.
@@ -116,8 +129,8 @@ class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]
     def _draw(self, field: Field) -> Tensor:
         group = torch.distributed
         rank = group.get_rank() if group.is_available() and group.is_initialized() else 0
-        mixed = np.random.SeedSequence((self.seed, int(self.step), rank)).generate_state(1, np.uint64)
-        generator = torch.Generator(field.scores.device).manual_seed(int(mixed[0]))
+        seed = int(np.random.SeedSequence((self.seed, int(self.step), rank)).generate_state(1, np.uint64)[0])
         if self.training:
             self.step += 1
-        return sample_local_maxima(field, self.n_samples, self.max_sweeps, generator)
+        decoder = LocPMAP(self.n_samples, probability="votes", max_sweeps=self.max_sweeps, keep_samples=True)
+        return torch.as_tensor(infer(potentials_of(field), decoder, seed=seed).samples)

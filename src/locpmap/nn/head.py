@@ -16,9 +16,8 @@ from locpmap.inference.api import configure
 from locpmap.inference.decoder import Decoder
 from locpmap.nn.composite import CompositeLikelihoodLoss
 from locpmap.nn.consistent import ConsistentLoss
-from locpmap.nn.potentials import NEAREST
+from locpmap.nn.potentials import NEAREST, grid_potentials
 from locpmap.nn.pseudolikelihood import PseudolikelihoodLoss
-from locpmap.potentials import Potentials
 from locpmap.result import Result
 
 OBJECTIVES = {
@@ -175,9 +174,7 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
     @torch.compiler.disable
     @torch.no_grad()
     def _decode(self, logits: Tensor, terms: tuple[Tensor, ...]) -> Result:
-        # Potentials take values per edge for all images or for each; terms may have a batch axis of 1.
-        shared = tuple(t[0] if t.dim() in (3, 5) and len(t) == 1 < len(logits) else t for t in terms)
-        potentials = Potentials.grid(logits.movedim(1, -1), shared, connectivity=self.steps)
+        potentials = grid_potentials(logits.movedim(1, -1), terms, self.steps)
         return infer(potentials, self.decoder, seed=self.seed)
 
 

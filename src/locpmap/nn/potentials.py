@@ -1,8 +1,4 @@
-"""What the losses share: logits, pairwise terms and labels made into one form, and scores given the neighbours' labels.
-
-Inside, the label axis comes last, -1 marks a void site, and the labels around a site are one-hot vectors ("seen"): that
-of a void site is zero everywhere, so that it is nobody's neighbour.
-"""
+"""What the losses share: logits, pairwise terms and labels validated and put into the form that likelihoods take."""
 
 from __future__ import annotations
 
@@ -10,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from locpmap.errors import InputError, InputTypeError, unknown
 from locpmap.graphs import Steps
-from locpmap.graphs.grid import ends_of, name_of
+from locpmap.graphs.grid import name_of
+from locpmap.potentials import Potentials
 
 VOID = -1
 NEAREST: Steps = ((0, 1), (1, 0))
@@ -24,59 +20,20 @@ NEAREST: Steps = ((0, 1), (1, 0))
 PairwiseForm: TypeAlias = float | Tensor | Sequence[Any]
 
 
-class Edges(NamedTuple):
-    """Pairwise scores of one direction: Potts weights (1|N, 1|H, 1|W) or tables (1|N, 1|H, 1|W, K, K).
-
-    A table's first axis is the label of the first end, the left or upper one.
-    """
-
-    values: Tensor
-
-    def to_first(self, seen: Tensor) -> Tensor:
-        """What the second ends' labels, (.., N, H, W, K), add to the scores of the first ends; the same shape."""
-        if self.values.dim() == 3:
-            return self.values[..., None] * seen
-        return torch.einsum("...ab,...b->...a", self.values, seen)
-
-    def to_second(self, seen: Tensor) -> Tensor:
-        """What the first ends' labels add to the scores of the second ends."""
-        if self.values.dim() == 3:
-            return self.values[..., None] * seen
-        return torch.einsum("...ab,...a->...b", self.values, seen)
-
-    def where(self, kept: Tensor) -> Edges:
-        """The same, but 0 where ``kept``, broadcastable to (N, H, W), is false."""
-        return Edges(self.values * (kept if self.values.dim() == 3 else kept[..., None, None]))
-
-    def tables(self, n_labels: int) -> Tensor:
-        """Tables (1|N, 1|H, 1|W, K, K), also of Potts weights."""
-        if self.values.dim() == 5:
-            return self.values
-        eye = torch.eye(n_labels, dtype=self.values.dtype, device=self.values.device)
-        return self.values[..., None, None] * eye
-
-    def transpose(self) -> Edges:
-        """The edges of the image with rows and columns swapped."""
-        return Edges(self.values.transpose(1, 2))
-
-
 class Field(NamedTuple):
-    """A model and its true labels."""
+    """A model and its true labels, flat: S = H · W sites, E edges, D steps."""
 
-    scores: Tensor  # (N, H, W, K)
-    edges: tuple[Edges, ...]  # one per step; of the first two, to the right (N, H, W-1) and down (N, H-1, W)
-    labels: Tensor  # (N, H, W) int64, VOID where there is none
-    steps: Steps = NEAREST
+    unary: Tensor  # (N, S, K)
+    pairwise: Tensor  # see `locpmap.nn.operators.site_losses`
+    form: str  # of the pairwise scores
+    labels: Tensor  # (N, S) int16, VOID where there is none
+    shape: list[int]  # height, width, and the steps one after another
+    terms: tuple[Tensor, ...]  # the pairwise terms as they came, one per step
 
     @property
-    def n_labels(self) -> int:
-        """Number of labels."""
-        return int(self.scores.shape[-1])
-
-    def transpose(self) -> Field:
-        """The same with rows and columns swapped, for nearest neighbours."""
-        horizontal, vertical = (edges.transpose() for edges in self.edges)
-        return Field(self.scores.transpose(1, 2), (vertical, horizontal), self.labels.transpose(1, 2))
+    def steps(self) -> Steps:
+        """Where a site's neighbours are."""
+        return tuple(zip(self.shape[2::2], self.shape[3::2], strict=True))
 
 
 def make_field(
@@ -102,56 +59,69 @@ def make_field(
     labels = labels.long()
     void = labels == ignore_index
     outside = ~void & ((labels < 0) | (labels >= n_labels))
-    if not torch.compiler.is_compiling() and bool(outside.any()):
-        came = int(labels[outside][0])
-        raise InputError(f"labels contains {came}, expected 0 to {n_labels - 1} or ignore_index {ignore_index}")
-    labels = torch.where(void | outside, VOID, labels)
-
     given = _directions(pairwise, logits, steps)
     dtype = torch.float64 if any(v.dtype == torch.float64 for v in (logits, *given)) else torch.float32
     shapes = [(n_images, max(0, height - down), max(0, width - abs(right))) for down, right in steps]
-    edges = tuple(
-        Edges(_per_edge(value, shape, n_labels, name_of(step)).to(dtype))
-        for value, shape, step in zip(given, shapes, steps, strict=True)
-    )
-    return Field(logits.movedim(1, -1).to(dtype), edges, labels, steps)
+    for value, shape, step in zip(given, shapes, steps, strict=True):
+        _check_term(value, shape, n_labels, name_of(step))
+    if not torch.compiler.is_compiling():
+        _check_numbers(outside, given, labels, n_labels, ignore_index)
+    labels = torch.where(void | outside, VOID, labels)
+    form, values = _stacked([value.to(dtype) for value in given], shapes, n_labels)
+    unary = logits.movedim(1, -1).flatten(1, 2).to(dtype).contiguous()
+    flat = [height, width, *(by for step in steps for by in step)]
+    return Field(unary, values, form, labels.flatten(1).to(torch.int16), flat, given)
 
 
-def local_scores(field: Field, labels: Tensor) -> Tensor:
-    """The score of every label at every site given the neighbours' labels (.., N, H, W): (.., N, H, W, K).
-
-    Costs O(N·H·W·K) per direction for Potts weights and shared tables, times K for a table per edge.
-    """
-    seen = one_hot(labels, field.n_labels, field.scores.dtype)
-    scores = field.scores
-    for edges, step in zip(field.edges, field.steps, strict=True):
-        scores = scores + from_neighbours(edges, step, seen)
-    return scores
+def potentials_of(field: Field) -> Potentials:
+    """Return the potentials that LocPMAP draws samples from: detached, without the void sites."""
+    height, width = field.shape[:2]
+    image = (len(field.unary), height, width)
+    void = field.labels == VOID
+    void = void & ~void.all(1, keepdim=True)  # an image without any label has no loss, whatever its samples are
+    mask = void.reshape(image) if bool(void.any()) else None
+    return grid_potentials(field.unary.detach().reshape(*image, -1), field.terms, field.steps, mask)
 
 
-def one_hot(labels: Tensor, n_labels: int, dtype: torch.dtype) -> Tensor:
-    """(.., K), 1 at the label; all 0 for a void site."""
-    return (labels[..., None] == torch.arange(n_labels, device=labels.device)).to(dtype)
+def grid_potentials(scores: Tensor, terms: Sequence[Tensor], steps: Steps, mask: Tensor | None = None) -> Potentials:
+    """Return the potentials of scores (N, H, W, K) and pairwise terms, one per step, in the forms that losses take."""
+    # Potentials take values per edge for all images or for each; terms may have a batch axis of 1.
+    several = len(scores) > 1
+    shared = tuple(t.detach()[0] if t.dim() in (3, 5) and len(t) == 1 and several else t.detach() for t in terms)
+    return Potentials.grid(scores.detach(), shared, connectivity=steps, mask=mask)
 
 
-def from_neighbours(edges: Edges, step: tuple[int, int], seen: Tensor) -> Tensor:
-    """What the neighbours along one step, there and back, add to the scores, (.., N, H, W, K)."""
-    height, width = seen.shape[-3:-1]
-    first, second = ends_of(step, height, width)
-    to_first = _put_back(edges.to_first(seen[..., second[0], second[1], :]), first, height, width)
-    return to_first + _put_back(edges.to_second(seen[..., first[0], first[1], :]), second, height, width)
+def _check_numbers(outside: Tensor, terms: Sequence[Tensor], labels: Tensor, n_labels: int, ignore_index: int) -> None:
+    """Refuse labels that are out of range and terms that are not finite, asking the device once."""
+    # A sum is not finite where a number is not; the few that overflow are looked at one by one.
+    wrong = torch.stack([outside.any(), *(~torch.isfinite(term.detach().sum()) for term in terms)])
+    if not bool(wrong.any()):
+        return
+    if bool(wrong[0]):
+        came = int(labels[outside][0])
+        raise InputError(f"labels contains {came}, expected 0 to {n_labels - 1} or ignore_index {ignore_index}")
+    for term in terms:
+        if not bool(torch.isfinite(term).all()):
+            number = float(term.detach()[~torch.isfinite(term)][0])
+            raise InputError(f"pairwise contains {number}, expected finite numbers")
 
 
-def _put_back(part: Tensor, place: tuple[slice, slice], height: int, width: int) -> Tensor:
-    """Values (.., H', W', K) of some rows and columns in the whole image, 0 elsewhere."""
-    rows, columns = place
-    return F.pad(part, (0, 0, columns.start, width - columns.stop, rows.start, height - rows.stop))
-
-
-def negative_log_probability(scores: Tensor, labels: Tensor) -> Tensor:
-    """``-log softmax(scores)`` (.., K) at the labels (..); 0 at void sites."""
-    flat = F.cross_entropy(scores.flatten(0, -2), labels.flatten(), ignore_index=VOID, reduction="none")
-    return flat.reshape(labels.shape)
+def _stacked(terms: list[Tensor], shapes: list[tuple[int, int, int]], n_labels: int) -> tuple[str, Tensor]:
+    """Return terms of all steps as one tensor, and its form: weights and tables for all edges are kept small."""
+    if all(term.dim() in (0, 3) for term in terms):
+        images = max(len(term) if term.dim() else 1 for term in terms)
+        parts = [term.expand(images, *shape[1:]).flatten(1) for term, shape in zip(terms, shapes, strict=True)]
+        return "weights", torch.cat(parts, 1)
+    eye = torch.eye(n_labels, dtype=terms[0].dtype, device=terms[0].device)
+    tables = [term[..., None, None] * eye if term.dim() in (0, 3) else term for term in terms]
+    if all(table.dim() == 2 for table in tables):
+        return "tables", torch.stack(tables)[None]
+    images = max(len(table) if table.dim() == 5 else 1 for table in tables)
+    parts = [
+        table.expand(images, *shape[1:], n_labels, n_labels).flatten(1, 2)
+        for table, shape in zip(tables, shapes, strict=True)
+    ]
+    return "edge tables", torch.cat(parts, 1)
 
 
 def check_reduction(reduction: str, known: tuple[str, ...]) -> str:
@@ -161,12 +131,12 @@ def check_reduction(reduction: str, known: tuple[str, ...]) -> str:
     return reduction
 
 
-def reduce(loss: Tensor, labels: Tensor, reduction: str) -> Tensor:
-    """Losses of sites, or of anything else, into their sum or their mean over labelled sites (0 if there are none)."""
+def reduce(loss: Tensor, field: Field, reduction: str) -> Tensor:
+    """Return losses (N, S) as images, their sum, or their mean over labelled sites (0 if there are none)."""
     if reduction == "none":
-        return loss
+        return loss.reshape(-1, *field.shape[:2])
     total = loss.sum()
-    return total / (labels != VOID).sum().clamp(min=1) if reduction == "mean" else total
+    return total / (field.labels != VOID).sum().clamp(min=1) if reduction == "mean" else total
 
 
 def _directions(pairwise: Any, logits: Tensor, steps: Steps) -> tuple[Tensor, ...]:
@@ -197,15 +167,13 @@ def _tensor(value: Any, name: str, logits: Tensor) -> Tensor:
         raise InputTypeError(f"{name} is a {type(value).__name__}, expected numbers or a tensor") from None
 
 
-def _per_edge(value: Tensor, shape: tuple[int, int, int], n_labels: int, name: str) -> Tensor:
-    """A weight, a table, weights per edge or tables per edge as :class:`Edges` holds them."""
+def _check_term(value: Tensor, shape: tuple[int, int, int], n_labels: int, name: str) -> None:
+    """Refuse what is not a weight, a table, weights per edge or tables per edge."""
     table = (n_labels, n_labels)
-    if value.shape == ():
-        return value.reshape(1, 1, 1)
-    if value.shape == table:
-        return value.reshape(1, 1, 1, *table)
+    if value.shape in ((), table):
+        return
     if value.shape[1:] in (shape[1:], (*shape[1:], *table)) and value.shape[0] in (1, shape[0]):
-        return value
+        return
     raise InputError(
         f"pairwise ({name}) has shape {tuple(value.shape)}, expected (), {table}, {shape} or {(*shape, *table)}"
     )

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from locpmap.graphs import Steps
 from locpmap.graphs.grid import check_steps
-from locpmap.nn.fused import site_losses
+from locpmap.nn.operators import site_losses
 from locpmap.nn.potentials import NEAREST, PairwiseForm, check_reduction, make_field, reduce
 
 
@@ -46,4 +46,6 @@ class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
         """The loss: a scalar, or (N, H, W) without reduction."""
         field = make_field(logits, pairwise, labels, self.ignore_index, self.steps)
         with torch.autocast(logits.device.type, enabled=False):
-            return reduce(site_losses(field, field.labels[None]), field.labels, self.reduction)
+            samples = field.labels[:, :, None]
+            loss, _ = site_losses(field.unary, field.pairwise, field.labels, samples, field.shape, field.form)
+            return reduce(loss, field, self.reduction)

@@ -12,6 +12,7 @@ from locpmap.crf import CRF
 from locpmap.errors import unknown
 from locpmap.features import Features
 from locpmap.graphs.grid import ends_of
+from locpmap.learning import FitOptions
 from locpmap.refining.areas import fit_areas
 from locpmap.refining.examples import VOID, Example
 from locpmap.refining.guiding import guided_log_mean
@@ -114,7 +115,11 @@ def _fit_neighbours(
     held_out = (features[:n_stop], truth[:n_stop])
     training = (features[n_stop:], truth[n_stop:]) if len(seen) > 1 else held_out
     result = crf.fit(
-        *training, "consistent", validation=held_out, max_iterations=MOST_CHECKS, seed=seed, standard_errors=False
+        *training,
+        "consistent",
+        validation=held_out,
+        options=FitOptions(max_iterations=MOST_CHECKS, standard_errors=False),
+        seed=seed,
     )
     factor, *others = (float(w) for w in result.w)
     pairwise = np.zeros((len(STEPS), len(FEATURES)))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from locpmap import CRF, Potentials
 from locpmap.errors import InputError
 from locpmap.features import Features
+from locpmap.learning import FitOptions
 from locpmap_paper.experiments.denoising import LABELS
 from locpmap_paper.experiments.experiment import Case
 from locpmap_paper.experiments.model import Fits, Fitted, Model, Progress
@@ -154,8 +155,7 @@ class RefittedModel(Model):
             self.settings["objective"],
             seed=case.seed_of(f"training of {self.name}"),
             progress=lambda done, most, value: progress(done, most),
-            max_iterations=max_iterations(case),
-            standard_errors=False,
+            options=FitOptions(max_iterations=max_iterations(case), standard_errors=False),
         )
         return RefittedCRF(base, crf, {"weights": named_weights(result)}, result.seconds)
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from locpmap import CRF, Potentials
 from locpmap.features import ImageFeatures
-from locpmap.learning import FitResult
+from locpmap.learning import FitOptions, FitResult
 from locpmap_paper.experiments.decoders import CRF_DECODERS, FEW_DECODERS, MAIN_DECODERS
 from locpmap_paper.experiments.denoising import LABELS
 from locpmap_paper.experiments.experiment import Case
@@ -54,11 +54,10 @@ class RawModel(Model):
             case.fit.truth,
             self.learning,
             validation=held_out if self.learning == "consistent" else None,
-            max_iterations=max_iterations(case),
+            options=FitOptions(max_iterations=max_iterations(case), standard_errors=False),
             seed=case.seed_of("learning"),
             progress=lambda done, most, value: progress(done, most),
             backend="numba",
-            standard_errors=False,
         )
         summary = result.summary()
         del summary["seconds"]

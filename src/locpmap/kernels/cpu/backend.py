@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from locpmap.kernels.cpu.messages import Passing
 from locpmap.kernels.cpu.sampling import Sampling
 from locpmap.kernels.cpu.sweeps import Sweeps
+from locpmap.kernels.likelihood import Likelihoods
 
 if TYPE_CHECKING:
     from locpmap.kernels.spec import Kernels
 
 
-class CpuKernels(Sampling, Sweeps, Passing):
+class CpuKernels(Sampling, Sweeps, Passing, Likelihoods):
     """NumPy arrays; ``name`` says whose per-range functions are used."""
 
     def __reduce__(self) -> tuple[type[CpuKernels], tuple[str, int]]:

@@ -30,14 +30,6 @@ class Twins:
         """Return the per-range function of an operation."""
         return twin(self.name, operation)
 
-    def site_likelihood(self, *given: Any) -> Any:
-        """Run the per-range likelihood of sites."""
-        return self.twin("site_likelihood")(*given)
-
-    def block_likelihood(self, *given: Any) -> Any:
-        """Run the per-range likelihood of blocks."""
-        return self.twin("block_likelihood")(*given)
-
     def close(self) -> None:
         """End the threads."""
         self.threads.close()

@@ -1,8 +1,9 @@
-"""Negative log conditionals of blocks and their slopes, compiled; see the reference for the definition.
+"""Negative log conditionals of blocks and their derivatives, compiled; see the reference for the definition.
 
 A block at a time: gather its sites' scores given the labels around, solve it (probabilities of labels and of pairs of
-labels), scatter residuals into the slopes.  Cost per site of a forest: what :mod:`site_likelihood` does, L² · F for the
-edge to the parent and L² exponentials; of an enumerated block: its joint labellings times its sites and inner edges.
+labels), write residuals and add the slopes of the edges inside.  Cost per site of a forest: what :mod:`site_likelihood`
+does, L² · F for the edge to the parent and L² exponentials; of an enumerated block: its joint labellings times its
+sites and inner edges.
 """
 
 from __future__ import annotations
@@ -12,17 +13,15 @@ import math
 import numpy as np
 from numba import njit
 
-from locpmap.kernels.numba.directed_tables import direct, fold
 from locpmap.kernels.numba.known_lengths import axes
+from locpmap.kernels.numba.table_rows import table_rows
+
+NO_TABLES = (np.empty(0), (0, 0, 0))
 
 
-def block_likelihood(
-    data, plan, labels, image_weights, weights, tables, value, slope, table_slope, lo, hi, begin, stop
-):
-    """Add to ``value``, ``slope`` and ``table_slope`` for images lo..hi and blocks begin..stop."""
-    n_labels = weights.shape[1]
-    directed = direct(tables)
-    pull = np.zeros_like(directed)
+def block_likelihood(scores, plan, labels, weights, value, residual, slope, lo, hi, begin, stop):
+    """Write losses and residuals, and add to ``slope``, for images lo..hi and blocks begin..stop."""
+    n_labels = scores.unary.shape[2]
     length = np.diff(plan.ptr[begin : stop + 1])
     most_sites, most_joint = int(length.max(initial=0)), int(length[plan.joint[begin:stop]].max(initial=0))
     most_inner = max(most_sites, most_joint * (most_joint - 1) // 2)
@@ -36,31 +35,35 @@ def block_likelihood(
         np.empty(n_labels**most_joint),  # scores of joint labellings
         np.empty(most_sites, np.int32),  # a labelling
     )
-    observed = (data.unary, data.pairwise, labels, image_weights)
-    graph = (data.indptr, data.neighbour, data.edge, data.end, data.group)
+    given = (scores.unary, scores.features, labels, weights)
+    graph = (scores.indptr, scores.neighbour, scores.edge, scores.end, scores.group)
     blocks = (plan.ptr, plan.site, plan.parent_slot, plan.joint, plan.block_of)
-    sizes = axes(data.unary.shape[2], data.pairwise.shape[2], n_labels)
-    window = (lo, hi, begin, stop)
-    value += add_blocks(sizes, observed, graph, blocks, scratch, weights, directed, slope, pull, window)
-    fold(pull, table_slope)
+    rows, strides = NO_TABLES if scores.potts else table_rows(scores, lo, hi)
+    # The precision of the rows is that of the scores, so that there is one compiled kernel for each.
+    rows = rows.astype(scores.unary.dtype, copy=False)
+    sizes = axes(scores.features.shape[2], n_labels)
+    out = (value, residual, slope.reshape(len(slope), -1))
+    add_blocks(sizes, given, graph, blocks, scratch, scores.potts, rows, strides, out, (lo, hi, begin, stop))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def add_blocks(sizes, observed, graph, blocks, scratch, weights, directed, slope, pull, window):
-    """Add to ``slope`` and ``pull`` (the slope of directed tables); returns the sum of the losses."""
-    unary, pairwise, labels, image_weights = observed
+def add_blocks(sizes, given, graph, blocks, scratch, potts, rows, strides, out, window):
+    """Solve blocks one after another."""
+    unary, features, labels, weights = given
     indptr, neighbour, edge, end, group = graph
     ptr, sites, parent_slot, joint, block_of = blocks
     place, true, local, inner, inner_ends, inner_slot, chance, labelling = scratch
+    ends, images, first_image = strides
+    value, residual, slope = out
     lo, hi, begin, stop = window
-    n_groups = len(directed) // 2
-    n_unary, n_pairwise, n_labels = len(sizes[0]), len(sizes[1]), len(sizes[2])
-    z = pairwise.reshape(-1)
-    images = pairwise.shape[1] * n_pairwise if len(pairwise) > 1 else 0  # from an image's features to the next one's
-    edges = n_pairwise if pairwise.shape[1] > 1 else 0  # from an edge's features to the next one's
-    one, value = np.uint64(1), 0.0  # unsigned indices spare the test for negative ones
+    n_features, n_labels = len(sizes[0]), len(sizes[1])
+    z = features.reshape(-1)
+    z_images = features.shape[1] * n_features if len(features) > 1 else 0  # from an image's features to the next one's
+    z_edges = n_features if features.shape[1] > 1 else 0  # from an edge's features to the next one's
+    many_slopes = int(len(slope) > 1)
+    one = np.uint64(1)  # unsigned indices spare the test for negative ones
     for n in range(lo, hi):
-        weight = image_weights[n if len(image_weights) > 1 else 0]
+        weight = weights[n if len(weights) > 1 else 0]
         for b in range(begin, stop):
             first, length, family = ptr[b], ptr[b + 1] - ptr[b], 0
             while block_of[family, sites[first]] != b:
@@ -70,22 +73,26 @@ def add_blocks(sizes, observed, graph, blocks, scratch, weights, directed, slope
                 i = np.uint64(sites[first + j])
                 place[i] = j
                 true[j] = labels[n, i]
+                for k in range(n_labels):
+                    local[j, k] = unary[n, i, k]
+                    residual[n, i, 0, k] = 0.0
                 if true[j] < 0:
                     continue
-                for k in range(n_labels):
-                    local[j, k] = weights[n_unary, k]
-                for d in range(n_unary):
-                    for k in range(n_labels):
-                        local[j, k] += unary[n, i, d] * weights[d, k]
                 for slot in range(np.uint64(indptr[i]), np.uint64(indptr[i + one])):
-                    other, features = np.uint64(neighbour[slot]), n * images + edge[slot] * edges
-                    c = np.uint64(group[edge[slot]] + n_groups * end[slot])
+                    other, at = np.uint64(neighbour[slot]), n * z_images + edge[slot] * z_edges
+                    table = ends * end[slot] + images * (n - first_image)
+                    table += group[edge[slot]] * n_features * n_labels * n_labels
                     label = labels[n, other]
-                    if block_of[family, other] != b or label < 0:
-                        for f in range(n_pairwise):
-                            feature = z[np.uint64(features + f)]
-                            for k in range(n_labels):
-                                local[j, k] += feature * directed[c, np.uint64(label + 1), f, k]
+                    if label < 0:
+                        continue
+                    if block_of[family, other] != b:
+                        if potts:
+                            local[j, label] += z[np.uint64(at)]
+                        else:
+                            for f in range(n_features):
+                                feature, row = z[np.uint64(at + f)], table + (f * n_labels + label) * n_labels
+                                for k in range(n_labels):
+                                    local[j, k] += feature * rows[np.uint64(row + k)]
                     elif np.int64(slot) == parent_slot[first + j] or (
                         joint[b] and other < i
                     ):  # a joint block's sites are in order
@@ -93,46 +100,42 @@ def add_blocks(sizes, observed, graph, blocks, scratch, weights, directed, slope
                         for m in range(n_labels):
                             for k in range(n_labels):
                                 inner[n_inner * n_labels + m, k] = 0.0
-                            for f in range(n_pairwise):
-                                feature = z[np.uint64(features + f)]
+                            if potts:
+                                inner[n_inner * n_labels + m, m] = z[np.uint64(at)]
+                                continue
+                            for f in range(n_features):
+                                feature, row = z[np.uint64(at + f)], table + (f * n_labels + m) * n_labels
                                 for k in range(n_labels):
-                                    inner[n_inner * n_labels + m, k] += feature * directed[c, m + 1, f, k]
+                                    inner[n_inner * n_labels + m, k] += feature * rows[np.uint64(row + k)]
                         n_inner += 1
             if joint[b]:
                 loss = enumerate_block(local, inner, inner_ends, n_inner, true, length, chance, labelling)
             else:
-                loss = eliminate(sizes[2], local, inner, inner_ends, n_inner, true, length)
-            value += weight * loss
-            for e in range(n_inner):
-                at = np.uint64(inner_slot[e])
-                c, features = np.uint64(group[edge[at]] + n_groups * end[at]), n * images + edge[at] * edges
-                inner[e * n_labels + true[inner_ends[e, 1]], true[inner_ends[e, 0]]] -= 1.0
-                for f in range(n_pairwise):
-                    feature = weight * z[np.uint64(features + f)]
+                loss = eliminate(sizes[1], local, inner, inner_ends, n_inner, true, length)
+            value[n, b] = weight * loss
+            for c in range(n_inner):
+                slot = np.uint64(inner_slot[c])
+                e = edge[slot]
+                inner[c * n_labels + true[inner_ends[c, 1]], true[inner_ends[c, 0]]] -= 1.0
+                if potts:
+                    total = 0.0
+                    for k in range(n_labels):
+                        total += inner[c * n_labels + k, k]
+                    slope[n, e] += weight * total
+                    continue
+                here, there = (n_labels, 1) if end[slot] == 0 else (1, n_labels)  # strides of labels in a table
+                for f in range(n_features):
+                    feature = weight * z[np.uint64(n * z_images + e * z_edges + f)]
+                    at = (group[e] * n_features + f) * n_labels * n_labels
                     for m in range(n_labels):
                         for k in range(n_labels):
-                            pull[c, m + 1, f, k] += feature * inner[e * n_labels + m, k]
+                            place_of_pair = np.uint64(at + here * k + there * m)
+                            slope[n * many_slopes, place_of_pair] += feature * inner[c * n_labels + m, k]
             for j in range(length):
-                if true[j] < 0:
-                    continue
-                i = np.uint64(sites[first + j])
-                local[j, true[j]] -= 1.0
-                for k in range(n_labels):
-                    local[j, k] *= weight
-                    slope[n_unary, k] += local[j, k]
-                for d in range(n_unary):
+                if true[j] >= 0:
+                    local[j, true[j]] -= 1.0
                     for k in range(n_labels):
-                        slope[d, k] += unary[n, i, d] * local[j, k]
-                for slot in range(np.uint64(indptr[i]), np.uint64(indptr[i + one])):
-                    other, features = np.uint64(neighbour[slot]), n * images + edge[slot] * edges
-                    c = np.uint64(group[edge[slot]] + n_groups * end[slot])
-                    label = labels[n, other]
-                    if block_of[family, other] != b or label < 0:
-                        for f in range(n_pairwise):
-                            feature = z[np.uint64(features + f)]
-                            for k in range(n_labels):
-                                pull[c, np.uint64(label + 1), f, k] += feature * local[j, k]
-    return value
+                        residual[n, sites[first + j], 0, k] = weight * local[j, k]
 
 
 @njit(error_model="numpy")

@@ -1,7 +1,6 @@
-"""Negative log conditionals of sites and their slopes, compiled; see the reference for the definition.
+"""Negative log conditionals of sites and their residuals, compiled; see the reference for the definition.
 
-Scores are never stored: a site's are made from its features, turned into residuals, and added to the slopes.  Cost per
-site: ``M · degree · F · L`` twice, ``D · L`` twice and ``M · L`` exponentials.
+Cost per site: ``M · degree · F · L`` multiplications and ``M · L`` exponentials.
 """
 
 from __future__ import annotations
@@ -11,179 +10,192 @@ import math
 import numpy as np
 from numba import njit
 
-from locpmap.kernels.numba.directed_tables import direct, fold
 from locpmap.kernels.numba.known_lengths import axes
+from locpmap.kernels.numba.table_rows import table_rows
 
 
-def site_likelihood(
-    data, labels, samples, site_weights, weights, tables, value, slope, table_slope, lo, hi, begin, stop
-):
-    """Add to ``value``, ``slope`` and ``table_slope`` for images lo..hi and sites begin..stop."""
-    directed = direct(tables)
-    pull = np.zeros_like(directed)
-    observed = (data.unary, data.pairwise, labels, samples, site_weights)
-    graph = (data.indptr, data.neighbour, data.edge, data.end, data.group)
+def site_likelihood(scores, labels, samples, weights, value, residual, lo, hi, begin, stop):
+    """Write losses and residuals for images lo..hi and sites begin..stop."""
+    graph = (scores.indptr, scores.neighbour, scores.edge, scores.end, scores.group)
+    given = (scores.unary, scores.features, labels, samples, weights)
     window = (lo, hi, begin, stop)
-    if weights.shape[1] == 2 and samples.shape[2] == 1:
-        sizes = axes(data.unary.shape[2], data.pairwise.shape[2], 2)
-        value += two_labels(sizes, observed, graph, weights, directed, slope, pull, window)
+    if scores.potts:
+        potts_sites(given, graph, value, residual, window)
+        return
+    tables = table_rows(scores, lo, hi)
+    n_features, n_labels = scores.tables.shape[2:4]
+    if n_labels == 2 and samples.shape[2] == 1:
+        ends = (scores.edges, scores.group, edges_of(scores, begin, stop))
+        two_labels(axes(n_features, 2)[0], given, ends, *tables, value, residual, window)
     else:
-        value += any_labels(observed, graph, weights, directed, slope, pull, window)
-    fold(pull, table_slope)
+        table_sites(n_features, given, graph, *tables, value, residual, window)
+
+
+def edges_of(scores, begin, stop):
+    """Return the edges with an end among sites begin..stop, each once."""
+    if (begin, stop) == (0, scores.unary.shape[1]):
+        return np.arange(len(scores.edges))
+    slots = slice(scores.indptr[begin], scores.indptr[stop])
+    near = scores.neighbour[slots]
+    once = (scores.end[slots] == 0) | (near < begin) | (near >= stop)
+    return scores.edge[slots][once].astype(np.int64)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def two_labels(sizes, observed, graph, weights, directed, slope, pull, window):
-    """Two labels, one sample: a logistic regression on the features of a site and its edges.
+def two_labels(features_axis, given, ends_of_edges, rows, strides, value, residual, window):
+    """Handle two labels and one sample: a logistic regression on the difference of the two labels' scores.
 
-    Written for speed: flat arrays, products taken out of the loops, unsigned indices (which spare the test for
-    negative ones).
+    Written for speed: an edge's features are read once for both ends, arrays are flat, differences of table entries are
+    taken out of the loops, and indices are unsigned (which spares the test for negative ones).
     """
-    unary, pairwise, labels, samples, site_weights = observed
-    indptr, neighbour, edge, end, group = graph
+    unary, features, labels, samples, weights = given
+    edges, group, here_edges = ends_of_edges
+    ends, images, first_image = strides
     lo, hi, begin, stop = window
-    n_groups = len(directed) // 2
-    n_sites, n_unary, n_pairwise = unary.shape[1], len(sizes[0]), len(sizes[1])
-    images = pairwise.shape[1] * n_pairwise if len(pairwise) > 1 else 0  # from an image's features to the next one's
-    weight_images, weight_sites = int(len(site_weights) > 1), int(site_weights.shape[1] > 1)
-    x, z, near = unary.reshape(-1), pairwise.reshape(-1), samples.reshape(-1)
-    first_slot, n_slots = indptr[begin], indptr[stop] - indptr[begin]
-    start = np.empty(n_slots, np.int64)  # of an edge's features in an image's
-    zero = np.empty(n_slots, np.int64)  # of the row for a neighbour of label 0 in `push`
-    longest = 0
-    for s in range(n_slots):
-        start[s] = edge[first_slot + s] * n_pairwise if pairwise.shape[1] > 1 else 0
-        kind = group[edge[first_slot + s]] + n_groups * end[first_slot + s]
-        zero[s] = (kind * 3 + 1) * n_pairwise
-    for i in range(begin, stop):
-        longest = max(longest, indptr[i + 1] - indptr[i])
-    row = np.empty(longest, np.int64)
-    # Only differences of the two labels' scores matter.
-    tilt, tilt_slope = np.empty(n_unary), np.zeros(n_unary)
-    push, push_slope = np.empty(directed.size // 2), np.zeros(directed.size // 2)
-    both = directed.reshape(-1)
-    for d in range(n_unary):
-        tilt[d] = weights[d, 1] - weights[d, 0]
-    for entry in range(len(push)):
-        push[entry] = both[2 * entry + 1] - both[2 * entry]
-    bias, bias_slope = weights[n_unary, 1] - weights[n_unary, 0], 0.0
-    value = 0.0
+    n_sites, n_features, n_edges = unary.shape[1], len(features_axis), len(here_edges)
+    z, near, own, true_labels = features.reshape(-1), samples.reshape(-1), unary.reshape(-1), labels.reshape(-1)
+    z_images = features.shape[1] * n_features if len(features) > 1 else 0
+    z_edges = n_features if features.shape[1] > 1 else 0
+    weight_images, weight_sites = int(len(weights) > 1), int(weights.shape[1] > 1)
+    # A void neighbour (-1) meets a row of zeros, which stands before those of labels 0 and 1.
+    n_tables = len(rows) // (4 * n_features) if n_features > 0 else 0
+    push = np.zeros((n_tables * 3 + 1) * n_features)
+    for table in range(n_tables):
+        for f in range(n_features):
+            for label in range(2):
+                at = (table * n_features + f) * 4 + 2 * label
+                push[(table * 3 + 1 + label) * n_features + f] = rows[at + 1] - rows[at]
+    from_first_to_second = ends // 4 * 3
+    score = np.empty(stop - begin)
+    values, pulls = value.reshape(-1), residual.reshape(-1)
+    one, two = np.uint64(1), np.uint64(2)
     for n in range(lo, hi):
+        tables, start, image = (n - first_image) * images // 4 * 3, n * z_images, n * n_sites
         for i in range(begin, stop):
-            true = labels[n, i]
+            at = np.uint64(2 * (image + i))
+            score[np.uint64(i - begin)] = np.float64(own[at + one]) - np.float64(own[at])
+        for c in range(n_edges if n_features > 0 else 0):
+            e = np.uint64(here_edges[c])
+            i, j = edges[e, 0], edges[e, 1]
+            row = tables + (group[e] * 3 + 1) * n_features
+            first = np.uint64(row + near[np.uint64(image + j)] * n_features)
+            second = np.uint64(row + from_first_to_second + near[np.uint64(image + i)] * n_features)
+            at = np.uint64(start + np.int64(e) * z_edges)
+            forth, back = 0.0, 0.0
+            for f in range(n_features):
+                feature = z[at + np.uint64(f)]
+                forth += feature * push[first + np.uint64(f)]
+                back += feature * push[second + np.uint64(f)]
+            if begin <= i < stop:
+                score[np.uint64(i - begin)] += forth
+            if begin <= j < stop:
+                score[np.uint64(j - begin)] += back
+        for i in range(begin, stop):
+            here = np.uint64(image + i)
+            true = true_labels[here]
             if true < 0:
+                values[here] = 0.0
+                pulls[two * here] = 0.0
+                pulls[two * here + one] = 0.0
                 continue
-            score, here = bias, (n * n_sites + i) * n_unary
-            for d in range(n_unary):
-                score += x[np.uint64(here + d)] * tilt[d]
-            slots = indptr[i] - first_slot
-            degree = indptr[i + 1] - indptr[i]
-            for s in range(degree):
-                slot = np.uint64(slots + s)
-                label = near[np.uint64(n * n_sites + neighbour[np.uint64(first_slot + slots + s)])]
-                e, r = np.uint64(n * images + start[slot]), np.uint64(zero[slot] + label * n_pairwise)
-                row[s] = r
-                for f in range(n_pairwise):
-                    score += z[e + np.uint64(f)] * push[r + np.uint64(f)]
             sign = 1.0 - 2.0 * true
-            wrong = sign * score  # the log odds of the label that is not true
+            wrong = sign * score[np.uint64(i - begin)]  # the log odds of the label that is not true
             small = math.exp(-abs(wrong))
-            weight = site_weights[n * weight_images, i * weight_sites]
-            value += weight * (max(wrong, 0.0) + math.log1p(small))
-            residual = weight * sign * (1.0 if wrong > 0 else small) / (1.0 + small)
-            bias_slope += residual
-            for d in range(n_unary):
-                tilt_slope[d] += residual * x[np.uint64(here + d)]
-            for s in range(degree):
-                e, r = np.uint64(n * images + start[np.uint64(slots + s)]), np.uint64(row[s])
-                for f in range(n_pairwise):
-                    push_slope[r + np.uint64(f)] += residual * z[e + np.uint64(f)]
-    slope[n_unary, 0] -= bias_slope
-    slope[n_unary, 1] += bias_slope
-    for d in range(n_unary):
-        slope[d, 0] -= tilt_slope[d]
-        slope[d, 1] += tilt_slope[d]
-    both = pull.reshape(-1)
-    for entry in range(len(push)):
-        both[2 * entry] -= push_slope[entry]
-        both[2 * entry + 1] += push_slope[entry]
-    return value
+            weight = weights[n * weight_images, i * weight_sites]
+            values[here] = weight * (max(wrong, 0.0) + math.log1p(small))
+            pull = weight * sign * (1.0 if wrong > 0 else small) / (1.0 + small)
+            pulls[two * here] = -pull
+            pulls[two * here + one] = pull
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def any_labels(observed, graph, weights, directed, slope, pull, window):
-    """Any number of labels and samples."""
-    unary, pairwise, labels, samples, site_weights = observed
+def table_sites(n_features, given, graph, rows, strides, value, residual, window):
+    """Handle label tables, any number of labels and samples."""
+    unary, features, labels, samples, weights = given
     indptr, neighbour, edge, end, group = graph
+    ends, images, first_image = strides
     lo, hi, begin, stop = window
-    n_groups = len(directed) // 2
-    n_unary, n_pairwise, n_labels, n_samples = unary.shape[2], pairwise.shape[2], weights.shape[1], samples.shape[2]
-    many_images, many_edges = int(len(pairwise) > 1), int(pairwise.shape[1] > 1)
-    weight_images, weight_sites = int(len(site_weights) > 1), int(site_weights.shape[1] > 1)
-    scores = np.empty((n_samples, n_labels))  # then probabilities, then residuals
-    log_true = np.empty(n_samples)  # log p(true label | sample)
-    alone = np.empty(n_labels)
-    value = 0.0
+    n_labels, n_samples = unary.shape[2], samples.shape[2]
+    many_images, many_edges = int(len(features) > 1), int(features.shape[1] > 1)
+    local, log_true = np.empty((n_samples, n_labels)), np.empty(n_samples)
+    weight_images, weight_sites = int(len(weights) > 1), int(weights.shape[1] > 1)
     for n in range(lo, hi):
         for i in range(begin, stop):
-            true = labels[n, i]
-            if true < 0:
-                continue
-            for k in range(n_labels):
-                alone[k] = weights[n_unary, k]
-            for d in range(n_unary):
-                feature = unary[n, i, d]
-                for k in range(n_labels):
-                    alone[k] += feature * weights[d, k]
-            for m in range(n_samples):
-                for k in range(n_labels):
-                    scores[m, k] = alone[k]
+            if labels[n, i] >= 0:
+                for m in range(n_samples):
+                    for k in range(n_labels):
+                        local[m, k] = unary[n, i, k]
                 for slot in range(indptr[i], indptr[i + 1]):
-                    c = group[edge[slot]] + n_groups * end[slot]
-                    label = samples[n, neighbour[slot], m] + 1
-                    for f in range(n_pairwise):
-                        feature = pairwise[n * many_images, edge[slot] * many_edges, f]
-                        for k in range(n_labels):
-                            scores[m, k] += feature * directed[c, label, f, k]
-                top = scores[m, 0]
-                for k in range(1, n_labels):
-                    top = max(top, scores[m, k])
-                log_true[m] = scores[m, true] - top
-                total = 0.0
-                for k in range(n_labels):
-                    scores[m, k] = math.exp(scores[m, k] - top)
-                    total += scores[m, k]
-                log_true[m] -= math.log(total)
-                for k in range(n_labels):
-                    scores[m, k] /= total
-            top = log_true[0]
-            for m in range(1, n_samples):
-                top = max(top, log_true[m])
-            total = 0.0
-            for m in range(n_samples):
-                log_true[m] = math.exp(log_true[m] - top)
-                total += log_true[m]
-            weight = site_weights[n * weight_images, i * weight_sites]
-            value -= weight * (top + math.log(total / n_samples))
-            for k in range(n_labels):
-                alone[k] = 0.0
-            for m in range(n_samples):
-                share = weight * log_true[m] / total
-                scores[m, true] -= 1.0
-                for k in range(n_labels):
-                    scores[m, k] *= share
-                    alone[k] += scores[m, k]
+                    e, j = edge[slot], neighbour[slot]
+                    table = ends * end[slot] + images * (n - first_image) + group[e] * n_features * n_labels * n_labels
+                    for m in range(n_samples):
+                        label = samples[n, j, m]
+                        if label < 0:
+                            continue
+                        for f in range(n_features):
+                            feature = features[n * many_images, e * many_edges, f]
+                            row = np.uint64(table + (f * n_labels + label) * n_labels)
+                            for k in range(n_labels):
+                                local[m, k] += feature * rows[row + np.uint64(k)]
+            weight = weights[n * weight_images, i * weight_sites]
+            value[n, i] = conditional(local, labels[n, i], weight, log_true, residual, n, i)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def potts_sites(given, graph, value, residual, window):
+    """Handle Potts weights: a neighbour adds to the score of its own label alone."""
+    unary, features, labels, samples, weights = given
+    indptr, neighbour, edge, _, _ = graph
+    lo, hi, begin, stop = window
+    n_labels, n_samples = unary.shape[2], samples.shape[2]
+    many_images, many_edges = int(len(features) > 1), int(features.shape[1] > 1)
+    local, log_true = np.empty((n_samples, n_labels)), np.empty(n_samples)
+    weight_images, weight_sites = int(len(weights) > 1), int(weights.shape[1] > 1)
+    for n in range(lo, hi):
+        for i in range(begin, stop):
+            if labels[n, i] >= 0:
+                for m in range(n_samples):
+                    for k in range(n_labels):
+                        local[m, k] = unary[n, i, k]
                 for slot in range(indptr[i], indptr[i + 1]):
-                    c = group[edge[slot]] + n_groups * end[slot]
-                    label = samples[n, neighbour[slot], m] + 1
-                    for f in range(n_pairwise):
-                        feature = pairwise[n * many_images, edge[slot] * many_edges, f]
-                        for k in range(n_labels):
-                            pull[c, label, f, k] += feature * scores[m, k]
+                    agree, j = features[n * many_images, edge[slot] * many_edges, 0], neighbour[slot]
+                    for m in range(n_samples):
+                        if samples[n, j, m] >= 0:
+                            local[m, samples[n, j, m]] += agree
+            weight = weights[n * weight_images, i * weight_sites]
+            value[n, i] = conditional(local, labels[n, i], weight, log_true, residual, n, i)
+
+
+@njit(error_model="numpy")
+def conditional(local, true, weight, log_true, residual, n, i):
+    """Return the loss of a site from its local scores (M, L), which are not kept; write its residual."""
+    n_samples, n_labels = local.shape
+    if true < 0:
+        for m in range(n_samples):
             for k in range(n_labels):
-                slope[n_unary, k] += alone[k]
-            for d in range(n_unary):
-                feature = unary[n, i, d]
-                for k in range(n_labels):
-                    slope[d, k] += feature * alone[k]
-    return value
+                residual[n, i, m, k] = 0.0
+        return 0.0
+    for m in range(n_samples):
+        top = local[m, 0]
+        for k in range(1, n_labels):
+            top = max(top, local[m, k])
+        log_true[m] = local[m, true] - top
+        total = 0.0
+        for k in range(n_labels):
+            local[m, k] = math.exp(local[m, k] - top)
+            total += local[m, k]
+        log_true[m] -= math.log(total)
+        for k in range(n_labels):
+            local[m, k] /= total
+    top = log_true[0]
+    for m in range(1, n_samples):
+        top = max(top, log_true[m])
+    total = 0.0
+    for m in range(n_samples):
+        total += math.exp(log_true[m] - top)
+    for m in range(n_samples):
+        share = weight * math.exp(log_true[m] - top) / total
+        local[m, true] -= 1.0
+        for k in range(n_labels):
+            residual[n, i, m, k] = share * local[m, k]
+    return -weight * (top + math.log(total / n_samples))

@@ -1,4 +1,4 @@
-"""Negative log of the conditionals ``p(y_β | y_¬β)`` of blocks, and its slopes.
+"""Negative log of the conditionals ``p(y_β | y_¬β)`` of blocks, and its derivatives.
 
 The derivative by a score inside the block is the probability of its labels given y_¬β, less 1 where they are the true
 ones.  Enumerated blocks sum over their labellings.  In a forest, sums from the leaves up turn the scores into
@@ -15,65 +15,60 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.kernels.block_plan import BlockPlan
-from locpmap.kernels.observations import Observations
-from locpmap.kernels.reference.linear_scores import add_pair_slope, add_site_slope, pair_table, site_features
+from locpmap.kernels.likelihood import Scores
+from locpmap.kernels.reference.pair_slope import add_edge_slope, pair_table
 
 Array = npt.NDArray[Any]
 Pairs = dict[tuple[int, int], Array]  # (j, k) -> (L, L), the edges inside a block by the positions of their ends
 
 
 def block_likelihood(
-    data: Observations,
+    scores: Scores,
     plan: BlockPlan,
     labels: Array,
-    image_weights: Array,
     weights: Array,
-    tables: Array,
     value: Array,
+    residual: Array,
     slope: Array,
-    table_slope: Array,
     lo: int,
     hi: int,
     begin: int,
     stop: int,
 ) -> None:
-    """Add the loss and its slopes for images lo..hi and blocks begin..stop.
+    """Write the losses (N, B) and residuals (N, S, 1, L) for images lo..hi and blocks begin..stop of one family.
 
-    ``value`` is (1,), ``slope`` (D + 1, L), ``table_slope`` (G, F, L, L).  ``labels`` (N, S) are -1 where
-    void; ``image_weights`` is (1|N,).
+    Add the derivative by the pairwise scores of edges inside the blocks to ``slope``.  ``labels`` (N, S) are -1 where
+    void; ``weights`` (1|N,) multiply everything.
     """
-    each = np.eye(weights.shape[1])
+    each = np.eye(scores.unary.shape[2])
     for n in range(lo, hi):
-        weight = image_weights[n if len(image_weights) > 1 else 0]
+        weight = weights[n if len(weights) > 1 else 0]
         for b in range(begin, stop):
-            block = slice(plan.ptr[b], plan.ptr[b + 1])
-            present = [j for j, site in enumerate(plan.site[block]) if labels[n, site] >= 0]
-            place = {int(plan.site[block][j]): j for j in present}
-            local = {j: site_features(data, n, i) @ weights for i, j in place.items()}
+            block = plan.site[plan.ptr[b] : plan.ptr[b + 1]]
+            residual[n, block] = 0
+            place = {int(site): j for j, site in enumerate(block) if labels[n, site] >= 0}
+            local = {j: scores.unary[n, i].astype(np.float64) for i, j in place.items()}
             pairs: Pairs = {}
-            inner, outer = [], []  # (j, k, slot) and (j, label, slot)
+            inner = []  # (j, k, slot)
             for i, j in place.items():
-                for slot in range(data.indptr[i], data.indptr[i + 1]):
-                    other = int(data.neighbour[slot])
-                    table = pair_table(data, tables, n, slot)
+                for slot in range(scores.indptr[i], scores.indptr[i + 1]):
+                    other = int(scores.neighbour[slot])
+                    table = pair_table(scores, n, slot)
                     if other not in place:
                         if labels[n, other] >= 0:
                             local[j] += table[:, labels[n, other]]
-                            outer.append((j, labels[n, other], slot))
                     elif place[other] < j:
                         pairs[j, place[other]] = table
                         inner.append((j, place[other], slot))
             true = {j: int(labels[n, i]) for i, j in place.items()}
             loss, nodes, edges = (by_enumeration if plan.joint[b] else by_elimination)(local, pairs, true)
-            value[0] += weight * loss
-            residual = {j: weight * (nodes[j] - each[true[j]]) for j in present}
+            value[n, b] = weight * loss
             for i, j in place.items():
-                add_site_slope(data, n, i, residual[j], slope)
-            for j, label, slot in outer:
-                add_pair_slope(data, n, slot, np.outer(residual[j], each[label]), table_slope)
+                residual[n, i, 0] = weight * (nodes[j] - each[true[j]])
             for j, k, slot in inner:
-                difference = weight * (edges[j, k] - np.outer(each[true[j]], each[true[k]]))
-                add_pair_slope(data, n, slot, difference, table_slope)
+                derivative = weight * (edges[j, k] - np.outer(each[true[j]], each[true[k]]))
+                derivative = derivative if scores.end[slot] == 0 else derivative.T
+                add_edge_slope(scores, n, scores.edge[slot], derivative, slope)
 
 
 def by_enumeration(

@@ -1,8 +1,8 @@
-"""Negative log of the conditionals ``p(y_i | neighbours)`` of sites, and its slopes.
+"""Negative log of the conditionals ``p(y_i | neighbours)`` of sites, and its derivatives by the local scores.
 
-With M samples y^1..y^M of the neighbours, a site adds ``-log of the mean over m of p(y_i | y^m)``.  One sample, the
-true labels, is pseudolikelihood; several drawn by a decoder are the consistent objective.  The derivative by the local
-score of label k given sample m is::
+With M samples y^1..y^M of the neighbours, the loss of a site is ``-log of the mean over m of p(y_i | y^m)``.  One
+sample, the true labels, is pseudolikelihood; several drawn by a decoder are the consistent objective.  The derivative
+by the local score of label k given sample m is::
 
     share_m · (p(k | y^m) - 1{k = y_i}),    share_m = p(y_i | y^m) / Σ_m' p(y_i | y^m')
 """
@@ -14,53 +14,45 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.kernels.observations import Observations
-from locpmap.kernels.reference.linear_scores import add_pair_slope, add_site_slope, pair_table, site_features
+from locpmap.kernels.likelihood import Scores
+from locpmap.kernels.reference.pair_slope import pair_table
 
 Array = npt.NDArray[Any]
 
 
 def site_likelihood(
-    data: Observations,
+    scores: Scores,
     labels: Array,
     samples: Array,
-    site_weights: Array,
     weights: Array,
-    tables: Array,
     value: Array,
-    slope: Array,
-    table_slope: Array,
+    residual: Array,
     lo: int,
     hi: int,
     begin: int,
     stop: int,
 ) -> None:
-    """Add the loss and its slopes for images lo..hi and sites begin..stop.
+    """Write the losses (N, S) and residuals (N, S, M, L) of images lo..hi and sites begin..stop.
 
-    ``value`` is (1,), ``slope`` (D + 1, L), ``table_slope`` (G, F, L, L).  ``labels`` (N, S) and ``samples`` (N, S, M)
-    are -1 where void: such a site adds nothing and is nobody's neighbour.  ``site_weights`` is (1|N, 1|S).
+    ``labels`` (N, S) and ``samples`` (N, S, M) are -1 where void: such a site has loss 0 and is nobody's neighbour.
+    ``weights`` (1|N, 1|S) multiply losses and residuals.
     """
-    n_samples, n_labels = samples.shape[2], weights.shape[1]
-    everywhere = np.broadcast_to(site_weights, labels.shape)
+    n_samples, n_labels = samples.shape[2], scores.unary.shape[2]
+    weights = np.broadcast_to(weights, labels.shape)
     for n in range(lo, hi):
         for i in range(begin, stop):
             true = labels[n, i]
+            value[n, i], residual[n, i] = 0, 0
             if true < 0:
                 continue
-            neighbours = [  # (slot, sample, label)
-                (slot, m, samples[n, data.neighbour[slot], m])
-                for slot in range(data.indptr[i], data.indptr[i + 1])
-                for m in range(n_samples)
-                if samples[n, data.neighbour[slot], m] >= 0
-            ]
-            scores = np.tile(site_features(data, n, i) @ weights, (n_samples, 1))
-            for slot, m, label in neighbours:
-                scores[m] += pair_table(data, tables, n, slot)[:, label]
-            log_p = scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
+            local = np.tile(scores.unary[n, i].astype(np.float64), (n_samples, 1))
+            for slot in range(scores.indptr[i], scores.indptr[i + 1]):
+                table = pair_table(scores, n, slot)
+                for m, label in enumerate(samples[n, scores.neighbour[slot]]):
+                    if label >= 0:
+                        local[m] += table[:, label]
+            log_p = local - np.logaddexp.reduce(local, axis=1, keepdims=True)
             log_sum = np.logaddexp.reduce(log_p[:, true])
             share = np.exp(log_p[:, true] - log_sum)
-            value[0] += everywhere[n, i] * (np.log(n_samples) - log_sum)
-            residual = everywhere[n, i] * share[:, None] * (np.exp(log_p) - (np.arange(n_labels) == true))
-            add_site_slope(data, n, i, residual.sum(axis=0), slope)
-            for slot, m, label in neighbours:
-                add_pair_slope(data, n, slot, np.outer(residual[m], np.arange(n_labels) == label), table_slope)
+            value[n, i] = weights[n, i] * (np.log(n_samples) - log_sum)
+            residual[n, i] = weights[n, i] * share[:, None] * (np.exp(log_p) - (np.arange(n_labels) == true))

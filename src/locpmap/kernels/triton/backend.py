@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from locpmap.kernels.cpu.twins import twin
+from locpmap.kernels.likelihood import Likelihoods
 from locpmap.kernels.model import NOTHING, Array
 from locpmap.kernels.spec import Advanced, Chain, ModelView
 from locpmap.kernels.triton.climb.gibbs import gibbs
@@ -23,24 +23,16 @@ MOST_SWEEPS = 64  # before a decoder asks whether it has converged, which makes 
 LAUNCH_WORK = 2**33  # scores times sweeps, after which it asks in any case
 
 
-class TritonKernels(Sampling, Passing):
+class TritonKernels(Sampling, Passing, Likelihoods):
     """Tensors on one device."""
 
-    name = "triton"
+    name, likelihoods = "triton", "triton.likelihood"
 
     def __init__(self, device: str) -> None:
         self.device = device
 
     def __reduce__(self) -> tuple[type[TritonKernels], tuple[str]]:
         return TritonKernels, (self.device,)
-
-    def site_likelihood(self, *given: Any) -> Any:
-        """Launch the likelihood of sites."""
-        return twin("triton", "site_likelihood")(*given)
-
-    def block_likelihood(self, *given: Any) -> Any:
-        """Launch the likelihood of blocks."""
-        return twin("triton", "block_likelihood")(*given)
 
     def close(self) -> None:
         """Do nothing: there are no threads."""

@@ -13,6 +13,7 @@ import numpy as np
 from locpmap import CRF, Potentials
 from locpmap.features import Features
 from locpmap.graphs import Grid
+from locpmap.learning import FitOptions
 from locpmap_paper.data.scenes import CLASSES, VOID
 from locpmap_paper.experiments.experiment import Array, Case
 from locpmap_paper.experiments.model import Fits, Fitted, Model, Progress
@@ -146,11 +147,13 @@ class SceneCRFModel(Model):
             truth[:n_fit],
             self.learning,
             validation=(features[n_fit:], truth[n_fit:]) if consistent else None,
-            max_iterations=min(max_iterations(case), MOST_CHECKS) if consistent else max_iterations(case),
+            options=FitOptions(
+                max_iterations=min(max_iterations(case), MOST_CHECKS) if consistent else max_iterations(case),
+                standard_errors=False,
+            ),
             seed=seed,
             progress=lambda done, most, value: progress(done, most),
             device=device,
-            standard_errors=False,
         )
         return SceneCRF(crf, couplings, {"weights": named_weights(result)}, time.perf_counter() - began)
 

@@ -1,0 +1,105 @@
+"""Derivatives of losses by pairwise scores, compiled; see the reference for the definition.
+
+Cost per edge and sample: two numbers for Potts weights, ``2 · F · L`` multiplications for tables.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from locpmap.kernels.numba.known_lengths import axes
+
+NO_BLOCKS = np.empty(0, np.int32)
+
+
+def pair_slope(scores, samples, residual, block_of, slope, lo, hi, begin, stop):
+    """Add to ``slope`` for images lo..hi and edges begin..stop."""
+    blocks = NO_BLOCKS if block_of is None else block_of
+    window = (lo, hi, begin, stop)
+    if scores.potts:
+        potts_edges(scores.edges, samples, residual, blocks, slope, window)
+        return
+    n_features, n_labels = scores.tables.shape[2:4]
+    given = (scores.edges, scores.group, scores.features, samples, residual, blocks)
+    if n_labels == 2 and samples.shape[2] == 1 and len(slope) == 1:
+        two_labels(axes(n_features, 2)[0], given, slope, window)
+    else:
+        table_edges(given, slope, window)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def potts_edges(edges, samples, residual, blocks, slope, window):
+    """Add what Potts weights get: an edge's ends each add to the score of the other's label."""
+    lo, hi, begin, stop = window
+    for n in range(lo, hi):
+        for e in range(begin, stop):
+            i, j = edges[e, 0], edges[e, 1]
+            if len(blocks) and blocks[i] == blocks[j]:
+                continue
+            total = 0.0
+            for m in range(samples.shape[2]):
+                if samples[n, j, m] >= 0:
+                    total += residual[n, i, m, samples[n, j, m]]
+                if samples[n, i, m] >= 0:
+                    total += residual[n, j, m, samples[n, i, m]]
+            slope[n, e] += total
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def two_labels(features_axis, given, slope, window):
+    """Add what shared tables get with two labels and one sample, whose residuals are opposite numbers."""
+    edges, group, features, samples, residual, blocks = given
+    lo, hi, begin, stop = window
+    n_features, n_groups, n_sites = len(features_axis), slope.shape[1], samples.shape[1]
+    z, near, pull = features.reshape(-1), samples.reshape(-1), residual.reshape(-1)
+    z_images = features.shape[1] * n_features if len(features) > 1 else 0
+    z_edges = n_features if features.shape[1] > 1 else 0
+    # By group, end and the neighbour's label, void ones first.
+    sums = np.zeros((n_groups * 6 + 1) * n_features)
+    for n in range(lo, hi):
+        for e in range(begin, stop):
+            i, j = edges[e, 0], edges[e, 1]
+            if len(blocks) and blocks[i] == blocks[j]:
+                continue
+            first, second = np.uint64(n * n_sites + i), np.uint64(n * n_sites + j)
+            here, there = pull[np.uint64(2) * first + np.uint64(1)], pull[np.uint64(2) * second + np.uint64(1)]
+            at = np.uint64((group[e] * 6 + 1 + near[second]) * n_features)
+            back = np.uint64((group[e] * 6 + 4 + near[first]) * n_features)
+            where = np.uint64(n * z_images + e * z_edges)
+            for f in range(n_features):
+                feature = z[where + np.uint64(f)]
+                sums[at + np.uint64(f)] += feature * here
+                sums[back + np.uint64(f)] += feature * there
+    for g in range(n_groups):
+        for f in range(n_features):
+            for label in range(2):
+                at, back = sums[(g * 6 + 1 + label) * n_features + f], sums[(g * 6 + 4 + label) * n_features + f]
+                slope[0, g, f, 0, label] -= at
+                slope[0, g, f, 1, label] += at
+                slope[0, g, f, label, 0] -= back
+                slope[0, g, f, label, 1] += back
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def table_edges(given, slope, window):
+    """Add what tables get, with any number of labels and samples."""
+    edges, group, features, samples, residual, blocks = given
+    lo, hi, begin, stop = window
+    n_features, n_labels, n_samples = features.shape[2], residual.shape[3], samples.shape[2]
+    many_images, many_edges, many_slopes = int(len(features) > 1), int(features.shape[1] > 1), int(len(slope) > 1)
+    for n in range(lo, hi):
+        for e in range(begin, stop):
+            i, j, g = edges[e, 0], edges[e, 1], group[e]
+            if len(blocks) and blocks[i] == blocks[j]:
+                continue
+            for m in range(n_samples):
+                here, there = samples[n, i, m], samples[n, j, m]
+                for f in range(n_features):
+                    feature = features[n * many_images, e * many_edges, f]
+                    if there >= 0:
+                        for k in range(n_labels):
+                            slope[n * many_slopes, g, f, k, there] += feature * residual[n, i, m, k]
+                    if here >= 0:
+                        for k in range(n_labels):
+                            slope[n * many_slopes, g, f, here, k] += feature * residual[n, j, m, k]

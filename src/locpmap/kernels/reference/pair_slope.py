@@ -1,0 +1,71 @@
+"""Derivatives of losses by pairwise scores, from the derivatives by local scores (residuals).
+
+A neighbour's label b adds ``pairwise[a, b]`` to the local score of label a, so the derivative by the pairwise scores of
+an edge is ``residual · 1{neighbour's label = b}``, summed over both ends and all samples.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from locpmap.kernels.likelihood import Scores
+
+Array = npt.NDArray[Any]
+
+
+def pair_slope(
+    scores: Scores,
+    samples: Array,
+    residual: Array,
+    block_of: Array | None,
+    slope: Array,
+    lo: int,
+    hi: int,
+    begin: int,
+    stop: int,
+) -> None:
+    """Add to ``slope`` for images lo..hi and edges begin..stop.
+
+    ``samples`` are (N, S, M), -1 where void; ``residual`` is (N, S, M, L), 0 at sites that do not count.  With
+    ``block_of`` (S,), edges inside a block are left out.
+    """
+    for n in range(lo, hi):
+        for e in range(begin, stop):
+            i, j = scores.edges[e]
+            if block_of is not None and block_of[i] == block_of[j]:
+                continue
+            derivative = np.zeros((scores.unary.shape[2],) * 2)
+            for m in range(samples.shape[2]):
+                if samples[n, j, m] >= 0:
+                    derivative[:, samples[n, j, m]] += residual[n, i, m]
+                if samples[n, i, m] >= 0:
+                    derivative[samples[n, i, m]] += residual[n, j, m]
+            add_edge_slope(scores, n, e, derivative, slope)
+
+
+def pair_table(scores: Scores, n: int, slot: int) -> Array:
+    """Return the scores on the edge at a slot, (L, L): the label at the slot's site first, then the neighbour's."""
+    e = scores.edge[slot]
+    if scores.potts:
+        return edge_features(scores, n, e)[0] * np.eye(scores.unary.shape[2])
+    tables = scores.tables[n if len(scores.tables) > 1 else 0]
+    table = np.einsum("f,fab->ab", edge_features(scores, n, e), tables[scores.group[e]])
+    return table if scores.end[slot] == 0 else table.T
+
+
+def edge_features(scores: Scores, n: int, e: int) -> Array:
+    """Return the features of an edge, (F,)."""
+    features = scores.features[n if len(scores.features) > 1 else 0]
+    return features[e if len(features) > 1 else 0].astype(np.float64)
+
+
+def add_edge_slope(scores: Scores, n: int, e: int, derivative: Array, slope: Array) -> None:
+    """Add the derivative by the scores of an edge, (L, L), first end first, to the slope."""
+    if scores.potts:
+        slope[n, e] += np.trace(derivative)
+    else:
+        place = slope[n if len(slope) > 1 else 0, scores.group[e]]
+        place += np.multiply.outer(edge_features(scores, n, e), derivative)

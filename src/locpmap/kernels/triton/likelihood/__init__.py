@@ -1,0 +1,1 @@
+"""Likelihoods of sites and blocks, with their derivatives by the scores."""

@@ -1,0 +1,102 @@
+"""Negative log conditionals of blocks and their derivatives; see the reference for the definition.
+
+Three steps: scores given the labels around the blocks, then each block by itself (a forest by sums and products along
+it, a small one by enumeration), then the slopes of the edges inside.  ``plan`` holds NumPy arrays: it says what to
+launch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+
+from locpmap.kernels.block_plan import BlockPlan
+from locpmap.kernels.likelihood import Scores
+from locpmap.kernels.triton.block_launches import place_plan
+from locpmap.kernels.triton.keeping import kept_with
+from locpmap.kernels.triton.likelihood.forest_likelihood import solve_forests
+from locpmap.kernels.triton.likelihood.joint_likelihood import solve_joint
+from locpmap.kernels.triton.likelihood.likelihood_scores import constants_of, graph_of, local_scores, strides_of
+from locpmap.kernels.triton.likelihood.pair_slope import add_edge_slopes
+
+MAX_PAIRS = 1 << 27  # scores of pairs that are held at a time
+MAX_PROGRAMS = 4096
+
+
+def block_likelihood(
+    scores: Scores,
+    plan: BlockPlan,
+    labels: torch.Tensor,
+    weights: torch.Tensor,
+    value: torch.Tensor,
+    residual: torch.Tensor,
+    slope: torch.Tensor,
+    lo: int,
+    hi: int,
+    begin: int,
+    stop: int,
+) -> None:
+    """Write losses and residuals, and add to ``slope``, for images lo..hi and blocks begin..stop of one family."""
+    if lo >= hi or begin >= stop:
+        return
+    n_sites, n_labels = scores.unary.shape[1:]
+    n_edges, device = len(scores.edges), labels.device
+    order = begin + np.argsort(plan.joint[begin:stop], kind="stable")
+    purpose = ("likelihood", begin, stop, n_labels, device)
+    placed = kept_with((plan.ptr,), purpose, lambda: place_plan(plan, order, n_labels, device))
+    n_forests = int((~plan.joint[begin:stop]).sum())
+    lengths, constants, strides = np.diff(plan.ptr)[order], constants_of(scores), strides_of(scores)
+    family = int(np.flatnonzero((plan.block_of == begin).any(axis=1))[0])
+    block_of, worth = placed.block_of[family], placed.worth[family]
+    labels, graph = labels.contiguous(), graph_of(scores)
+    per_image = n_edges * (1 if scores.potts else n_labels**2)
+    images = max(1, MAX_PAIRS // max(per_image, 1))
+    for first in range(lo, hi, images):
+        last = min(first + images, hi)
+        local = torch.zeros((last - first, n_sites, n_labels), dtype=scores.unary.dtype, device=device)
+        items = max(1, min(128, 1024 // constants["LABELS"]))
+        n_tiles = (last - first) * triton.cdiv(n_sites, items)
+        grid = (min(n_tiles, MAX_PROGRAMS),)
+        _local_scores[grid](graph, labels, block_of, local, strides, first, n_tiles, n_sites, ITEMS=items, **constants)
+        shape = (last - first, n_edges, *(() if scores.potts else (n_labels, n_labels)))
+        pairs = torch.zeros(shape, dtype=scores.unary.dtype, device=device)
+        arrays = (graph, placed, block_of, worth, labels, weights, local, value, residual, pairs, strides)
+        sizes = (n_sites, n_edges, len(plan.joint), int(len(weights) > 1))
+        for solve, a, b in ((solve_forests, 0, n_forests), (solve_joint, n_forests, len(order))):
+            if a < b:
+                solve(arrays, sizes, constants, (first, last), (a, b), int(lengths[a:b].max()))
+        add_edge_slopes(scores, pairs, slope, first, last, 0, n_edges)
+
+
+@triton.jit(do_not_specialize=["lo", "n_tiles"])
+def _local_scores(
+    graph,
+    labels_ptr,
+    block_of,
+    local_ptr,
+    strides,
+    lo,
+    n_tiles,
+    n_sites,
+    ITEMS: tl.constexpr,
+    POTTS: tl.constexpr,
+    N_FEATURES: tl.constexpr,
+    N_LABELS: tl.constexpr,
+    LABELS: tl.constexpr,
+):
+    """Write the scores of sites given the labels around their blocks, (n, S, L)."""
+    k = tl.arange(0, LABELS)[None, :]
+    per_image = tl.cdiv(n_sites, ITEMS)
+    tile = tl.program_id(0)
+    while tile < n_tiles:
+        n = lo + (tile // per_image).to(tl.int64)
+        i = (tile % per_image) * ITEMS + tl.arange(0, ITEMS).to(tl.int64)
+        scores = local_scores(
+            *(graph, labels_ptr + n * n_sites, 1, block_of, n, strides, i, i < n_sites, n_sites),
+            *(POTTS, N_FEATURES, N_LABELS, LABELS),
+        )
+        place = local_ptr + ((n - lo) * n_sites + i)[:, None] * N_LABELS + k
+        tl.store(place, scores, mask=(i < n_sites)[:, None] & (k < N_LABELS))
+        tile += tl.num_programs(0)

@@ -1,0 +1,200 @@
+"""Likelihoods of small blocks: all joint labellings, a block of an image at a time.
+
+The derivative by the score of a joint labelling is its probability, less 1 where it is the true one; residuals and
+slopes are sums of these over the labellings.  A void site has label 0 in each labelling that counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from locpmap.kernels.triton.likelihood.likelihood_scores import pair_columns
+
+MAX_PROGRAMS = 4096
+
+
+def solve_joint(
+    arrays: tuple[Any, ...],
+    sizes: tuple[int, ...],
+    constants: dict[str, int],
+    images: tuple[int, int],
+    blocks: tuple[int, int],
+    longest: int,
+) -> None:
+    """Solve blocks ``order[blocks]``, of at most so many sites; writes losses, residuals and pairs."""
+    n_blocks = blocks[1] - blocks[0]
+    n_tiles = (images[1] - images[0]) * n_blocks
+    states = min(triton.next_power_of_2(constants["N_LABELS"] ** longest), max(1, 1024 // constants["LABELS"]))
+    window = (images[0], blocks[0], n_blocks, n_tiles)
+    _solve_joint[(min(n_tiles, MAX_PROGRAMS),)](*arrays, *window, *sizes, **constants, STATES=states)
+
+
+@triton.jit
+def _inner(graph, plan, block_of, worth, b, own_worth, labels, slot):
+    """Return whether the edge at a slot is inside the block and counted at this site, its later one; and the worth."""
+    near = tl.load(graph.neighbour + slot).to(tl.int64)
+    near_worth = tl.load(worth + near)
+    counts = (tl.load(block_of + near) == b) & (tl.load(labels + near) >= 0) & (near_worth > own_worth)
+    return counts, near_worth
+
+
+@triton.jit
+def _totals(
+    graph,
+    plan,
+    block_of,
+    worth,
+    b,
+    begin,
+    stop,
+    state,
+    labels,
+    local,
+    n,
+    strides,
+    POTTS: tl.constexpr,
+    N_FEATURES: tl.constexpr,
+    N_LABELS: tl.constexpr,
+    LABELS: tl.constexpr,
+):
+    """Return scores of joint labellings, (STATES,); -inf where a void site has another label than 0."""
+    k = tl.arange(0, LABELS)[None, :]
+    totals = tl.zeros(state.shape, graph.unary.dtype.element_ty)
+    t = begin
+    while t < stop:
+        i = tl.load(plan.site + t).to(tl.int64)
+        own_worth = tl.load(worth + i)
+        own = (state // own_worth) % N_LABELS
+        if tl.load(labels + i) >= 0:
+            totals += tl.load(local + i * N_LABELS + own)
+            slot, last = tl.load(graph.indptr + i), tl.load(graph.indptr + i + 1)
+            while slot < last:
+                counts, near_worth = _inner(graph, plan, block_of, worth, b, own_worth, labels, slot)
+                if counts:
+                    other = (state // near_worth) % N_LABELS
+                    slots = slot + tl.zeros(state.shape, tl.int64)
+                    columns = pair_columns(
+                        *(graph, n, strides, slots, other, state >= 0, POTTS, N_FEATURES, N_LABELS, LABELS)
+                    )
+                    totals += tl.sum(tl.where(k == own[:, None], columns, 0.0), axis=1)
+                slot += 1
+        else:
+            totals += tl.where(own > 0, float("-inf"), 0.0)
+        t += 1
+    return totals
+
+
+@triton.jit
+def _add(at, parts, known):
+    """Add to what the program has at these places."""
+    total = tl.load(at, mask=known, other=0.0) + parts
+    tl.debug_barrier()
+    tl.store(at, total, mask=known)
+    tl.debug_barrier()  # another thread may be the next to read it
+
+
+@triton.jit(do_not_specialize=["lo", "first", "n_joint", "n_tiles"])
+def _solve_joint(
+    graph,
+    plan,
+    block_of,
+    worth,
+    labels_ptr,
+    weights_ptr,
+    local_ptr,
+    value_ptr,
+    residual_ptr,
+    pairs_ptr,
+    strides,
+    lo,
+    first,
+    n_joint,
+    n_tiles,
+    n_sites,
+    n_edges,
+    n_blocks,
+    weight_image,
+    POTTS: tl.constexpr,
+    N_FEATURES: tl.constexpr,
+    N_LABELS: tl.constexpr,
+    LABELS: tl.constexpr,
+    STATES: tl.constexpr,
+):
+    dtype: tl.constexpr = graph.unary.dtype.element_ty
+    k = tl.arange(0, LABELS)[None, :]
+    tile = tl.program_id(0)
+    while tile < n_tiles:
+        n = lo + (tile // n_joint).to(tl.int64)
+        b = tl.load(plan.order + first + tile % n_joint)
+        weight = tl.load(weights_ptr + n * weight_image).to(dtype)
+        labels, local = labels_ptr + n * n_sites, local_ptr + (n - lo) * n_sites * N_LABELS
+        begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
+        n_states = tl.load(worth + tl.load(plan.site + begin)) * N_LABELS
+        true_state = tl.zeros([], tl.int32)
+        t = begin
+        while t < stop:
+            i = tl.load(plan.site + t).to(tl.int64)
+            true_state += tl.maximum(tl.load(labels + i).to(tl.int32), 0) * tl.load(worth + i)
+            t += 1
+        # The log partition, with the largest term taken out; some labelling is never forbidden, so the peak is finite.
+        peak = tl.full([1], float("-inf"), dtype)
+        mass, true_total = tl.zeros([1], dtype), tl.zeros([1], dtype)
+        first_state = tl.zeros([], tl.int32)
+        while first_state < n_states:
+            state = first_state + tl.arange(0, STATES)
+            totals = _totals(
+                *(graph, plan, block_of, worth, b, begin, stop, state % n_states, labels, local, n, strides),
+                *(POTTS, N_FEATURES, N_LABELS, LABELS),
+            )
+            totals = tl.where(state < n_states, totals, float("-inf"))
+            true_total += tl.sum(tl.where(state == true_state, totals, 0.0), axis=0)
+            higher = tl.maximum(peak, tl.max(totals, axis=0))
+            finite = tl.where(higher > float("-inf"), higher, 0.0)
+            mass = mass * tl.exp(peak - finite) + tl.sum(tl.exp(totals - finite), axis=0)
+            peak = higher
+            first_state += STATES
+        log_partition = peak + tl.log(mass)
+        loss = weight * (log_partition - true_total)
+        tl.store(value_ptr + n * n_blocks + b + tl.zeros([1], tl.int32), loss)
+        first_state = tl.zeros([], tl.int32)
+        while first_state < n_states:
+            state = first_state + tl.arange(0, STATES)
+            totals = _totals(
+                *(graph, plan, block_of, worth, b, begin, stop, state % n_states, labels, local, n, strides),
+                *(POTTS, N_FEATURES, N_LABELS, LABELS),
+            )
+            totals = tl.where(state < n_states, totals, float("-inf"))
+            derivative = weight * (tl.exp(totals - log_partition) - (state == true_state).to(dtype))
+            t = begin
+            while t < stop:
+                i = tl.load(plan.site + t).to(tl.int64)
+                own_worth = tl.load(worth + i)
+                own = (state // own_worth) % N_LABELS
+                if tl.load(labels + i) >= 0:
+                    each = tl.where(own[:, None] == k, derivative[:, None], 0.0)  # (STATES, LABELS)
+                    at = residual_ptr + (n * n_sites + i) * N_LABELS + k
+                    _add(at, tl.sum(each, axis=0, keep_dims=True), k < N_LABELS)
+                    slot, last = tl.load(graph.indptr + i), tl.load(graph.indptr + i + 1)
+                    while slot < last:
+                        counts, near_worth = _inner(graph, plan, block_of, worth, b, own_worth, labels, slot)
+                        if counts:
+                            other = (state // near_worth) % N_LABELS
+                            pair = (n - lo) * n_edges + tl.load(graph.edge + slot).to(tl.int64)
+                            if POTTS:
+                                agree = tl.sum(tl.where(own == other, derivative, 0.0), axis=0)
+                                _add(pairs_ptr + pair + tl.zeros([1], tl.int32), agree, True)
+                            else:
+                                is_first = tl.load(graph.end + slot) == 0
+                                own_stride = tl.where(is_first, N_LABELS, 1)
+                                other_stride = tl.where(is_first, 1, N_LABELS)
+                                for a in range(N_LABELS):
+                                    part = tl.sum(tl.where((other == a)[:, None], each, 0.0), axis=0, keep_dims=True)
+                                    cell = pair * N_LABELS * N_LABELS + a * other_stride + k * own_stride
+                                    _add(pairs_ptr + cell, part, k < N_LABELS)
+                        slot += 1
+                t += 1
+            first_state += STATES
+        tile += tl.num_programs(0)

@@ -1,0 +1,67 @@
+"""Derivatives of losses by pairwise scores, by torch's operations; see the reference for the definition.
+
+All sums are matrix products or sums along an axis, so that results do not depend on the order of threads.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from locpmap.kernels.likelihood import Scores
+
+
+def pair_slope(
+    scores: Scores,
+    samples: torch.Tensor,
+    residual: torch.Tensor,
+    block_of: torch.Tensor | None,
+    slope: torch.Tensor,
+    lo: int,
+    hi: int,
+    begin: int,
+    stop: int,
+) -> None:
+    """Add to ``slope`` for images lo..hi and edges begin..stop; holds a table per edge unless the model is Potts."""
+    first, second = (scores.edges[begin:stop, end].long() for end in (0, 1))
+    if block_of is not None:
+        place = torch.as_tensor(block_of, device=first.device)
+        inside = place[first] == place[second]
+    parts = []
+    for m in range(samples.shape[2]):
+        here, there = samples[lo:hi, first, m].long()[..., None], samples[lo:hi, second, m].long()[..., None]
+        at_first, at_second = residual[lo:hi, first, m], residual[lo:hi, second, m]
+        if scores.potts:
+            forth, back = (
+                torch.where(label >= 0, part.gather(2, label.clamp(min=0)), 0)[..., 0]
+                for part, label in ((at_first, there), (at_second, here))
+            )
+        else:
+            each = torch.arange(residual.shape[3], device=residual.device)
+            forth = at_first[..., :, None] * (there == each)[..., None, :]
+            back = (here == each)[..., :, None] * at_second[..., None, :]
+        parts.append(forth + back)
+    derivative = sum(parts[1:], parts[0])
+    if block_of is not None:
+        derivative[:, inside] = 0
+    add_edge_slopes(scores, derivative, slope, lo, hi, begin, stop)
+
+
+def add_edge_slopes(
+    scores: Scores, derivative: torch.Tensor, slope: torch.Tensor, lo: int, hi: int, begin: int, stop: int
+) -> None:
+    """Add derivatives by the scores of edges, (n, e) of Potts weights or (n, e, L, L), first end first."""
+    if scores.potts:
+        slope[lo:hi, begin:stop] += derivative
+        return
+    n_images, n_edges, n_labels, _ = derivative.shape
+    features = scores.features[lo:hi] if len(scores.features) > 1 else scores.features
+    features = features[:, begin:stop] if features.shape[1] > 1 else features
+    features = features.expand(n_images, n_edges, -1)
+    if scores.own_tables:
+        slope[lo:hi, begin:stop] += features[..., None, None] * derivative[:, :, None]
+        return
+    for group in range(slope.shape[1]):
+        chosen = scores.group[begin:stop] == group
+        flat = features[:, chosen].flatten(0, 1).double()
+        total = flat.T @ derivative[:, chosen].reshape(len(flat), n_labels**2).double()
+        slope[0, group] += total.reshape(-1, n_labels, n_labels)

@@ -1,0 +1,131 @@
+"""Negative log conditionals of sites and their residuals; see the reference for the definition.
+
+A program takes tiles of sites in turn.  With several samples it reads them twice: for the logarithm of the mean
+probability, then for the residuals.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+from locpmap.kernels.likelihood import Scores
+from locpmap.kernels.triton.likelihood.likelihood_scores import constants_of, graph_of, local_scores, strides_of
+
+MAX_PROGRAMS = 4096
+
+
+def site_likelihood(
+    scores: Scores,
+    labels: torch.Tensor,
+    samples: torch.Tensor,
+    weights: torch.Tensor,
+    value: torch.Tensor,
+    residual: torch.Tensor,
+    lo: int,
+    hi: int,
+    begin: int,
+    stop: int,
+) -> None:
+    """Write losses and residuals for images lo..hi and sites begin..stop."""
+    constants = constants_of(scores)
+    items = max(1, min(128, 1024 // constants["LABELS"]))
+    n_tiles = (hi - lo) * triton.cdiv(stop - begin, items)
+    if n_tiles == 0:
+        return
+    n_samples = samples.shape[2]
+    weight_strides = (weights.stride(axis) if weights.shape[axis] > 1 else 0 for axis in (0, 1))
+    _site_likelihood[(min(n_tiles, MAX_PROGRAMS),)](
+        *(graph_of(scores), labels.contiguous(), samples.contiguous(), weights, value, residual, strides_of(scores)),
+        *(lo, begin, stop, n_tiles, *weight_strides, labels.shape[1], n_samples),
+        LOG_SAMPLES=math.log(n_samples),
+        ONE_SAMPLE=n_samples == 1,
+        ITEMS=items,
+        **constants,
+    )
+
+
+@triton.jit
+def _log_softmax(scores):
+    scores -= tl.max(scores, axis=1, keep_dims=True)
+    return scores - tl.log(tl.sum(tl.exp(scores), axis=1, keep_dims=True))
+
+
+@triton.jit(do_not_specialize=["lo", "begin", "stop", "n_tiles"])
+def _site_likelihood(
+    graph,
+    labels_ptr,
+    samples_ptr,
+    weights_ptr,
+    value_ptr,
+    residual_ptr,
+    strides,
+    lo,
+    begin,
+    stop,
+    n_tiles,
+    weight_image,
+    weight_site,
+    n_sites,
+    n_samples,
+    LOG_SAMPLES: tl.constexpr,
+    ONE_SAMPLE: tl.constexpr,
+    ITEMS: tl.constexpr,
+    POTTS: tl.constexpr,
+    N_FEATURES: tl.constexpr,
+    N_LABELS: tl.constexpr,
+    LABELS: tl.constexpr,
+):
+    dtype: tl.constexpr = graph.unary.dtype.element_ty
+    k = tl.arange(0, LABELS)[None, :]
+    per_image = tl.cdiv(stop - begin, ITEMS)
+    tile = tl.program_id(0)
+    while tile < n_tiles:
+        n = lo + (tile // per_image).to(tl.int64)
+        i = begin + (tile % per_image) * ITEMS + tl.arange(0, ITEMS).to(tl.int64)
+        inside = i < stop
+        true = tl.load(labels_ptr + n * n_sites + i, mask=inside, other=-1).to(tl.int32)
+        valid = true >= 0
+        is_true = k == true[:, None]
+        weight = tl.load(weights_ptr + n * weight_image + i * weight_site, mask=valid, other=0.0).to(dtype)
+        around = samples_ptr + n * n_sites * n_samples
+        log_sum = tl.zeros([ITEMS], dtype)
+        if not ONE_SAMPLE:
+            # The logarithm of Σ_m p(y_i | y^m), with the largest term taken out; terms may be -inf.
+            peak = tl.full([ITEMS], float("-inf"), dtype)
+            mass = tl.zeros([ITEMS], dtype)
+            m = 0
+            while m < n_samples:
+                scores = local_scores(
+                    *(graph, around + m, n_samples, None, n, strides, i, valid, n_sites),
+                    *(POTTS, N_FEATURES, N_LABELS, LABELS),
+                )
+                log_true = tl.sum(tl.where(is_true, _log_softmax(scores), 0.0), axis=1)
+                higher = tl.maximum(peak, log_true)
+                finite = tl.where(higher > float("-inf"), higher, 0.0)
+                mass = mass * tl.exp(peak - finite) + tl.exp(log_true - finite)
+                peak = higher
+                m += 1
+            log_sum = peak + tl.log(mass)
+        place = residual_ptr + ((n * n_sites + i) * n_samples)[:, None] * N_LABELS + k
+        m = 0
+        while m < n_samples:
+            scores = local_scores(
+                *(graph, around + m, n_samples, None, n, strides, i, valid, n_sites),
+                *(POTTS, N_FEATURES, N_LABELS, LABELS),
+            )
+            log_p = _log_softmax(scores)
+            log_true = tl.sum(tl.where(is_true, log_p, 0.0), axis=1)
+            if ONE_SAMPLE:
+                log_sum = log_true
+            share = weight * tl.exp(log_true - log_sum)
+            residual = share[:, None] * (tl.exp(log_p) - is_true.to(dtype))
+            residual = tl.where(valid[:, None], residual, 0.0)
+            tl.store(place + m * N_LABELS, residual, mask=inside[:, None] & (k < N_LABELS))
+            m += 1
+        loss = tl.where(valid, weight * (LOG_SAMPLES - log_sum), 0.0)
+        tl.store(value_ptr + n * n_sites + i, loss, mask=inside)
+        tile += tl.num_programs(0)

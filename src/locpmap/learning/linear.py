@@ -1,0 +1,116 @@
+"""The log-linear model: two matrix products around the likelihoods of scores.
+
+Scores of sites are ``features · weights``; the derivative by the weights is the features' transpose times that by the
+scores.  Images are worked on in groups, so that memory stays bounded, and groups are cut by the data alone and added up
+in one order: results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from locpmap.arrays import Array, namespace
+from locpmap.kernels.block_plan import BlockPlan
+from locpmap.kernels.cpu.backend import CpuKernels
+from locpmap.kernels.likelihood import JOB_SITES, Scores
+from locpmap.kernels.threads import Threads
+from locpmap.learning.batches import Batch
+from locpmap.learning.placement import Device, Host
+
+GPU_SCORES = 1 << 26  # of pairs that one group holds on a GPU
+CPU_GROUPS, GPU_GROUPS = 16, 1 << 12  # whose sums are held at a time, by thread
+ONE_THREAD = Threads(1)
+
+
+class Sums(NamedTuple):
+    """Sums over sites and images."""
+
+    value: float
+    by_weights: Array  # (D + 1, L)
+    by_tables: Array  # (G, F, L, L)
+
+
+def sums_of_groups(
+    batch: Batch,
+    weights: Array,
+    tables: Array,
+    kernels: Any,
+    *,
+    plan: BlockPlan | None = None,
+    samples: Array | None = None,
+    one_by_one: bool = False,
+) -> Iterator[Sums]:
+    """Yield the loss of each group of images, or of each image, and its derivatives by weights and tables, in order.
+
+    With a plan, the loss is that of its blocks; otherwise that of sites given ``samples`` (N, S, M) of their
+    neighbours, by default the true labels.
+    """
+    on_cpu = kernels.device is None
+    where = Host() if on_cpu else Device(kernels.device)
+    n_images, n_sites = batch.labels.shape
+    rows, features = where.keep(batch.features.unary), where.keep(batch.features.pairwise)
+    wiring = tuple(where.keep(array) for array in batch.features.wiring(len(tables) == 1))
+    labels, site_weights = where.keep(batch.labels), where.keep(batch.site_weights)
+    near = labels[:, :, None] if samples is None else where.place(samples)
+    placed_weights, placed_tables = where.place(weights), where.place(tables)
+    # Many small images share out the threads; a large one takes all of them.
+    by_groups = on_cpu and n_sites <= JOB_SITES
+    inner = CpuKernels(kernels.name) if by_groups else kernels
+    outer = kernels.threads if by_groups else ONE_THREAD
+
+    def group(lo: int, hi: int) -> Any:
+        x = where.with_ones(rows[lo:hi])
+        unary = (x @ where.like(placed_weights, x)).reshape(hi - lo, n_sites, -1)
+        z = features[lo:hi] if len(features) > 1 else features
+        scores = Scores(unary, z, where.like(placed_tables, x)[None], False, False, *wiring)
+        importance = site_weights[lo:hi] if len(site_weights) > 1 else site_weights
+        if plan is not None:
+            value, residual, slope = inner.block_losses(scores, plan, labels[lo:hi], importance[:, 0])
+        else:
+            value, residual, _ = inner.site_losses(scores, labels[lo:hi], near[lo:hi], importance)
+            slope = inner.pair_slope(scores, near[lo:hi], residual)
+        by_unary = residual[:, :, 0] if residual.shape[2] == 1 else residual.sum(2)
+        by_weights = where.double(x).T @ where.double(by_unary).reshape(len(x), -1)
+        sums = (where.double(value).sum()[None], by_weights.ravel(), slope.ravel())
+        return namespace(value).concatenate(sums)
+
+    most = JOB_SITES if on_cpu else max(1, GPU_SCORES // weights.shape[1] ** 2)
+    images = 1 if one_by_one else max(1, most // n_sites)
+    groups = [(lo, min(lo + images, n_images)) for lo in range(0, n_images, images)]
+    at_a_time = (CPU_GROUPS if on_cpu else GPU_GROUPS) * outer.n_threads
+    cut = 1 + weights.size
+    for first in range(0, len(groups), at_a_time):
+        for row in where.read(outer.map(group, groups[first : first + at_a_time])):
+            yield Sums(float(row[0]), row[1:cut].reshape(weights.shape), row[cut:].reshape(tables.shape))
+
+
+def total(groups: Iterator[Sums]) -> Sums:
+    """Return the sums over all groups."""
+    first = next(groups)
+    value, by_weights, by_tables = first.value, first.by_weights.copy(), first.by_tables.copy()
+    for part in groups:
+        value += part.value
+        by_weights += part.by_weights
+        by_tables += part.by_tables
+    return Sums(value, by_weights, by_tables)
+
+
+def mean_square(features: Array, weights: Array) -> Array:
+    """Return the weighted mean square, (D,), of features (1|N, 1|S, D) with weights (1|N, 1|S)."""
+    # In double precision: the steps of a fit depend on it, and must not on how the images are shared out.
+    if weights.size == 1:
+        flat, squares = features.reshape(-1, features.shape[2]), np.zeros(features.shape[2])
+        with np.errstate(over="ignore"):  # an infinite scale is refused
+            for first in range(0, len(flat), ROWS):
+                some = flat[first : first + ROWS].astype(np.float64)
+                squares += np.einsum("nd,nd->d", some, some)
+        squares *= weights[0, 0]
+    else:
+        squares = np.einsum("ns,nsd,nsd->d", weights, features, features, dtype=np.float64)
+    return squares / (max(len(weights), len(features)) * max(weights.shape[1], features.shape[1], 1))
+
+
+ROWS = 1 << 15  # of features that are squared at a time

@@ -1,0 +1,43 @@
+"""How to fit: limits, checkpoints and who takes part."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from locpmap.errors import InputError, InputTypeError, whole_number
+from locpmap.learning.processes import ALONE, Processes
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """Settings of a fit that rarely need a change.
+
+    Args:
+        max_iterations: Iterations of L-BFGS; held-out checks otherwise.
+        tolerance: Converged when no entry of the gradient (per site, in units of the features) exceeds this.
+        batch_size: Descend stochastically, on so many inputs a step, instead of by L-BFGS on all of them.
+        checkpoint: A file that keeps the state every few seconds; an interrupted fit resumes from it.
+        standard_errors: Whether to compute Godambe standard errors (needs at least ten inputs).
+        n_threads: Threads to use, by default all cores; the result does not depend on it.
+        processes: Those that learn together, of `locpmap.learning.joined_processes`.  All are given the same data, work
+            on a share of the inputs each, and arrive at the same weights, those of one process but for rounding.
+    """
+
+    max_iterations: int = 200
+    tolerance: float = 1e-5
+    batch_size: int | None = None
+    checkpoint: str | os.PathLike[str] | None = None
+    standard_errors: bool = True
+    n_threads: int | None = None
+    processes: Processes = ALONE
+
+    def __post_init__(self) -> None:
+        for name in ("max_iterations", "batch_size", "n_threads"):
+            value = getattr(self, name)
+            if value is not None or name == "max_iterations":
+                whole_number(name, value, 1, 2**31 - 1)
+        if isinstance(self.tolerance, bool) or not isinstance(self.tolerance, int | float):
+            raise InputTypeError(f"tolerance is {self.tolerance!r}, expected a number")
+        if not 0 <= self.tolerance < float("inf"):
+            raise InputError(f"tolerance is {self.tolerance}, expected a number of at least 0")

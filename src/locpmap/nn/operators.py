@@ -1,0 +1,176 @@
+"""The likelihood operations of the library as operators of torch, with gradients.
+
+Tensors on an NVIDIA GPU go to Triton's kernels, all others to Numba's (without a copy where they lie on the CPU).
+Second derivatives are not available.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from locpmap.features.features import wiring_of
+from locpmap.graphs import Grid
+from locpmap.graphs.blocks import plan_blocks
+from locpmap.kernels.cpu.backend import CpuKernels
+from locpmap.kernels.likelihood import JOB_SITES, Scores
+from locpmap.kernels.spec import Kernels
+
+
+@torch.library.custom_op("locpmap::site_losses", mutates_args=())
+def site_losses(
+    unary: Tensor, pairwise: Tensor, labels: Tensor, samples: Tensor, shape: Sequence[int], form: str
+) -> tuple[Tensor, Tensor]:
+    """Return ``-log mean_m p(y_i | y^m)``, (N, S), and its derivative by the local scores, (N, S, M, K).
+
+    Args:
+        unary: (N, S, K).
+        pairwise: By ``form``, "weights" (1|N, E); "tables" (1, D, K, K), one per step; "edge tables" (1|N, E, K, K).
+        labels: (N, S) int16, -1 where void.
+        samples: (N, S, M) int16, -1 where a site is nobody's neighbour.
+        shape: Height, width, and the steps to neighbours, rows and columns one after another.
+        form: See ``pairwise``.
+    """
+    with _backend(unary, labels.numel()) as kernels:
+        place = _place(kernels)
+        scores = _scores(kernels, unary, pairwise, shape, form)
+        found = kernels.site_losses(scores, place(labels), place(samples), place(_one(unary)))
+    return _tensor(found.value, unary), _tensor(found.residual, unary)
+
+
+@torch.library.custom_op("locpmap::pair_slope", mutates_args=())
+def pair_slope(pairwise: Tensor, samples: Tensor, residual: Tensor, shape: Sequence[int], form: str) -> Tensor:
+    """Return the derivative by the pairwise scores, from that by the local scores given each sample."""
+    with _backend(residual, residual[..., 0, 0].numel()) as kernels:
+        place = _place(kernels)
+        scores = _scores(kernels, residual[:, :, 0], pairwise, shape, form)
+        slope = kernels.pair_slope(scores, place(samples), place(residual))
+    return _as_pairwise(slope, pairwise)
+
+
+@torch.library.custom_op("locpmap::block_losses", mutates_args=())
+def block_losses(
+    unary: Tensor, pairwise: Tensor, labels: Tensor, shape: Sequence[int], form: str, blocks: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ``-Σ log p(y_β | y_¬β)`` over blocks, a scalar, and its derivatives by unary and pairwise scores.
+
+    ``blocks`` are "rows", "columns", "rows+columns", or "h,w" for tiles.
+    """
+    height, width, *_ = shape
+    of_tile = tuple(int(side) for side in blocks.split(",")) if "," in blocks else blocks
+    plan = plan_blocks(of_tile, Grid(height, width), unary.shape[2])
+    with _backend(unary, labels.numel()) as kernels:
+        place = _place(kernels)
+        scores = _scores(kernels, unary, pairwise, shape, form)
+        found = kernels.block_losses(scores, plan, place(labels), place(_one(unary))[0])
+    total = _tensor(found.value, unary).sum(dtype=torch.float64).to(unary.dtype)
+    return total, _tensor(found.residual, unary)[:, :, 0].clone(), _as_pairwise(found.slope, pairwise)
+
+
+@site_losses.register_fake
+def _(unary: Tensor, pairwise: Tensor, labels: Tensor, samples: Tensor, shape: Any, form: str) -> tuple[Tensor, Tensor]:
+    n_images, n_sites, n_labels = unary.shape
+    return unary.new_empty(n_images, n_sites), unary.new_empty(n_images, n_sites, samples.shape[2], n_labels)
+
+
+@pair_slope.register_fake
+def _(pairwise: Tensor, samples: Tensor, residual: Tensor, shape: Any, form: str) -> Tensor:
+    return torch.empty_like(pairwise)
+
+
+@block_losses.register_fake
+def _(
+    unary: Tensor, pairwise: Tensor, labels: Tensor, shape: Any, form: str, blocks: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    return unary.new_empty(()), unary.new_empty(unary.shape), pairwise.new_empty(pairwise.shape)
+
+
+def _save_sites(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    _, pairwise, _, samples, ctx.shape, ctx.form = inputs
+    ctx.save_for_backward(pairwise, samples, output[1])
+    ctx.mark_non_differentiable(output[1])
+
+
+def _site_gradients(ctx: Any, upstream: Tensor, *_: Any) -> tuple[Any, ...]:
+    pairwise, samples, residual = ctx.saved_tensors
+    residual = residual * upstream[:, :, None, None]
+    slope = pair_slope(pairwise, samples, residual, ctx.shape, ctx.form) if ctx.needs_input_grad[1] else None
+    return residual.sum(2), slope, None, None, None, None
+
+
+def _save_blocks(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*output[1:])
+    ctx.mark_non_differentiable(*output[1:])
+
+
+def _block_gradients(ctx: Any, upstream: Tensor, *_: Any) -> tuple[Any, ...]:
+    by_unary, by_pairwise = ctx.saved_tensors
+    return upstream * by_unary, upstream * by_pairwise, None, None, None, None
+
+
+site_losses.register_autograd(_site_gradients, setup_context=_save_sites)
+block_losses.register_autograd(_block_gradients, setup_context=_save_blocks)
+
+
+@contextmanager
+def _backend(tensor: Tensor, n_sites: int) -> Iterator[Kernels]:
+    """Give the kernels for a tensor; on the CPU with as many threads as torch uses, where there is work for them."""
+    interpreted = find_spec("triton") is not None and import_module("triton").knobs.runtime.interpret
+    if tensor.is_cuda or (interpreted and tensor.device.type == "cpu"):
+        yield import_module("locpmap.kernels.triton.backend").TritonKernels(str(tensor.device))
+        return
+    kernels = CpuKernels("numba", torch.get_num_threads() if n_sites > JOB_SITES else 1)
+    try:
+        yield kernels
+    finally:
+        kernels.close()
+
+
+def _place(kernels: Kernels) -> Callable[[Tensor], Any]:
+    """Return the function that hands tensors to kernels."""
+    if kernels.device is None:
+        return lambda tensor: tensor.detach().cpu().contiguous().numpy()
+    return lambda tensor: tensor.detach().contiguous()
+
+
+def _scores(kernels: Kernels, unary: Tensor, pairwise: Tensor, shape: Sequence[int], form: str) -> Scores:
+    """Return the scores as kernels take them."""
+    place, wiring = _place(kernels), _wiring(tuple(shape), form, kernels.device)
+    potts = form == "weights"
+    one, none = unary.new_ones(1, 1, 1), unary.new_empty(0, 0, 0, 1, 1)
+    features, tables = (pairwise[..., None], none) if potts else (one, pairwise[:, :, None])
+    return Scores(place(unary), place(features), place(tables), potts, form == "edge tables", *wiring)
+
+
+@lru_cache(maxsize=16)
+def _wiring(shape: tuple[int, ...], form: str, device: str | None) -> tuple[Any, ...]:
+    """Return the graph of a grid as arrays, or as tensors on a device; cached."""
+    height, width, *steps = shape
+    group, *lists = wiring_of(Grid(height, width, tuple(zip(steps[::2], steps[1::2], strict=True))), False)
+    if form == "edge tables":
+        group = np.arange(len(group), dtype=np.int32)
+    return tuple(torch.tensor(array, device=device) if device else array for array in (group, *lists))
+
+
+def _one(like: Tensor) -> Tensor:
+    """Return the weight of every site."""
+    return like.new_ones(1, 1)
+
+
+def _tensor(array: Any, like: Tensor) -> Tensor:
+    return torch.as_tensor(array).to(like.device, like.dtype)
+
+
+def _as_pairwise(slope: Any, pairwise: Tensor) -> Tensor:
+    """Sum the slope, (N, E) or (1|N, G, 1, K, K), to the shape of the pairwise scores."""
+    found = _tensor(slope, pairwise)
+    found = found if pairwise.dim() == 2 else found[:, :, 0]
+    return found.sum_to_size(pairwise.shape).clone()
