@@ -283,7 +283,7 @@ def test_annealing_returns_the_best_it_met() -> None:
     met = []
     for _ in range(50):
         decoder.step(problem, state)
-        met.append(pot.score(pot.unflatten(state.labels)))
+        met.append(pot.score(pot.unflatten(state.chain.labels)))
     assert state.best.score[0] == pytest.approx(max(met), rel=1e-12)
     assert max(met) > met[-1]
     assert pot.score(pot.unflatten(state.best.labels)) == pytest.approx(max(met), rel=1e-12)
@@ -300,7 +300,7 @@ def test_the_temperature_falls_by_the_same_factor() -> None:
     for temperature in (8, 4, 2, 1):
         decoder.step(problem, state)
         p = 1 / (1 + np.exp(-1 / temperature))
-        z.append((state.labels.mean() - p) / np.sqrt(p * (1 - p) / 20_000))
+        z.append((state.chain.labels.mean() - p) / np.sqrt(p * (1 - p) / 20_000))
     check_z(z)
 
 

@@ -198,10 +198,10 @@ def test_skipped_sites_are_those_that_would_not_move() -> None:
     lazy, full = decoder.init(problem), decoder.init(problem)
     for _ in range(30):
         decoder.step(problem, lazy)
-        full.dirty[:] |= CHANGED
+        full.marks[:] |= CHANGED
         decoder.step(problem, full)
         assert lazy.beliefs.tobytes() == full.beliefs.tobytes()
-    assert 0 < lazy.dirty.sum() < lazy.dirty.size
+    assert 0 < lazy.marks.sum() < lazy.marks.size
 
 
 def test_single_precision_unaries_with_a_table() -> None:

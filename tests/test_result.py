@@ -13,6 +13,7 @@ from tests.oracles.models import random_model
 import locpmap as lp
 from locpmap.arrays import MAX_COPY
 from locpmap.inference import DECODERS, infer
+from locpmap.kernels.cpu.backend import CpuKernels
 from locpmap.potentials import Potentials
 from locpmap.result import Ending, Result
 
@@ -49,7 +50,7 @@ def test_models_that_forbid_no_pairs_pay_nothing(pairwise: Any, monkeypatch: pyt
     def refuse(*_: Any) -> None:
         raise AssertionError("scores were computed")
 
-    monkeypatch.setattr("locpmap.inference.memory.scores_of", refuse)
+    monkeypatch.setattr(CpuKernels, "score", refuse)
     assert infer(Potentials.grid(noisy(3, 3), pairwise), "icm", backend="reference").converged
     with pytest.raises(AssertionError, match="scores were computed"):
         infer(Potentials.grid(noisy(3, 3), APART), "icm", backend="reference")

@@ -39,7 +39,7 @@ def agree(mine: Result, truth: Result) -> None:
     assert (mine.backend, mine.device) == ("triton", DEVICE)
 
 
-@pytest.mark.parametrize(("name", "n_labels", "form"), zip(CASES, 4 * (2, 3, 5), 2 * FORMS, strict=True))
+@pytest.mark.parametrize(("name", "n_labels", "form"), [*zip(CASES, 4 * (2, 3, 5), 2 * FORMS, strict=True)])
 def test_locpmap(name: str, n_labels: int, form: str) -> None:
     """Every case once, every form with two of them, every number of labels with four."""
     case = CASES[name]
@@ -103,8 +103,8 @@ def test_memory_that_runs_out_changes_nothing(monkeypatch: pytest.MonkeyPatch) -
 
     def in_little_memory(problem: Any, draw: Any, *limits: Any, **counted: Any) -> Tally:
         def draw_little(span: Span) -> Any:
-            asked.append((span.hi - span.lo, span.count))
-            if span.hi - span.lo > 1 or span.count > 8:
+            asked.append((span.hi - span.lo, span.n_samples))
+            if span.hi - span.lo > 1 or span.n_samples > 8:
                 raise torch.OutOfMemoryError("no room")
             return draw(span)
 

@@ -18,7 +18,8 @@ from locpmap.kernels.reference.scores import total_scores
 from locpmap.result import Status
 
 ENDED_WELL = (Status.CONVERGED, Status.COMPLETE)
-Part, Answer = TypeVar("Part"), TypeVar("Answer")
+Part = TypeVar("Part")
+Answer = TypeVar("Answer")
 
 
 def out_of_memory(error: RuntimeError) -> bool:

@@ -124,7 +124,7 @@ class Tally:
                 pass
         if kept is not None:
             at = part.first - self.n_samples
-            kept[part.lo : part.hi, :, at : at + part.count] = drawn.labels()
+            kept[part.lo : part.hi, :, at : at + part.n_samples] = drawn.labels()
 
     def outcome(self, problem: Problem, noise: str | None) -> Outcome:
         """Return labels of the largest probability (the smallest label of a tie) and the probabilities."""

@@ -72,12 +72,12 @@ class ModelView(Protocol):
 
 
 class Span(NamedTuple):
-    """Samples first .. first + count of images lo .. hi."""
+    """Samples first .. first + n_samples of images lo .. hi."""
 
     lo: int
     hi: int
     first: int
-    count: int
+    n_samples: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ class Drawn(Protocol):
         """The sweeps of every climb, in arrays of any shape."""
 
     def labels(self) -> Array:
-        """Return the labels (hi - lo, S, count) of the span."""
+        """Return the labels (hi - lo, S, n_samples) of the span."""
 
 
 class Plan(Protocol):
@@ -210,7 +210,7 @@ class Kernels(Protocol):
         """Perturb the unaries and decode max-product messages."""
 
     def draw_by(self, work: Work, span: Span) -> Drawn:
-        """Draw by a function of the host that returns labels (n, S, count) and sweeps (n, count) of parts of a span."""
+        """Draw by a function of the host that returns labels (n, S, R) and sweeps (n, R) of parts of a span."""
 
     def start_totals(self, model: ModelView, kind: str, max_samples: int) -> Any:
         """Return totals of "votes" or of "conditional" probabilities, for at most so many samples."""

@@ -40,12 +40,12 @@ class HostDrawn:
     def labels(self) -> Array:
         """Return the labels (hi - lo, S, count)."""
         if len(self.parts) == 1:
-            return _unpacked(self.arrays[0], self.span.count)
+            return _unpacked(self.arrays[0], self.span.n_samples)
         lo, hi, first, count = self.span
         labels = np.empty((hi - lo, self.arrays[0].shape[1], count), np.int16)
         for part, array in zip(self.parts, self.arrays, strict=True):
             at = part.first - first
-            labels[part.lo - lo : part.hi - lo, :, at : at + part.count] = _unpacked(array, part.count)
+            labels[part.lo - lo : part.hi - lo, :, at : at + part.n_samples] = _unpacked(array, part.n_samples)
         return labels
 
 
@@ -125,7 +125,7 @@ class Sampling(Twins):
 
         def add(begin: int, stop: int) -> None:
             for part, array in zip(drawn.parts, drawn.arrays, strict=True):
-                given: tuple[Any, ...] = (array, part.count) if packed else (array,)
+                given: tuple[Any, ...] = (array, part.n_samples) if packed else (array,)
                 mine = of_images(counts, part.lo, part.hi)
                 if totals.conditional:
                     kernel(flat, *given, mine, part.lo, begin, stop)
@@ -153,14 +153,14 @@ class Sampling(Twins):
         kernel, n_sites = self.twin(operation), model.unary.shape[1]
 
         def work(part: Span) -> tuple[Array, Array]:
-            labels = np.empty((part.hi - part.lo, n_sites, part.count), np.int16)
+            labels = np.empty((part.hi - part.lo, n_sites, part.n_samples), np.int16)
             return labels, kernel(*given, first_image, part.lo, part.hi, part.first, labels)
 
         return self.draw_by(work, span)
 
     def _potts(self, model: ModelView, climb: Climb, part: Span) -> tuple[Array, Array]:
         """Single sites on a 4-connected grid with Potts weights >= 0, lazy noise."""
-        labels = np.empty((part.hi - part.lo, model.unary.shape[1], part.count), np.uint8)
+        labels = np.empty((part.hi - part.lo, model.unary.shape[1], part.n_samples), np.uint8)
         weights = model.direction_weights(model.unary.dtype)
         noise = (*climb.perturbation[1:], climb.first_image + part.lo, part.first)
         given = (*_of_grid(model, weights, part), *noise, climb.start, *_from_grid(model, climb, part))
@@ -173,7 +173,7 @@ class Sampling(Twins):
         """
         words = np.empty((part.hi - part.lo, model.unary.shape[1]), np.uint64)
         weights = model.direction_weights(np.dtype(np.float64))
-        noise = (*climb.perturbation[1:], climb.first_image + part.lo, part.first, part.count)
+        noise = (*climb.perturbation[1:], climb.first_image + part.lo, part.first, part.n_samples)
         given = (*_of_grid(model, weights, part), *noise, climb.start, *_from_grid(model, climb, part))
         return words, self.twin("climb_bits")(*given, climb.max_sweeps, words)
 
@@ -199,9 +199,9 @@ def _how(climb: Climb) -> tuple[Any, ...]:
 
 def _still(model: ModelView, part: Span) -> tuple[Array, Array]:
     """No noise, neighbours without a say, and a start at the best labels: nothing is left to climb."""
-    labels = np.empty((part.hi - part.lo, model.unary.shape[1], part.count), np.int16)
+    labels = np.empty((part.hi - part.lo, model.unary.shape[1], part.n_samples), np.int16)
     labels[...] = of_images(model.unary, part.lo, part.hi).argmax(axis=2)[:, :, None]
-    return labels, np.zeros((part.hi - part.lo, part.count), np.int32)
+    return labels, np.zeros((part.hi - part.lo, part.n_samples), np.int32)
 
 
 def _of_grid(model: ModelView, weights: tuple[Array, Array], part: Span) -> tuple[Array, ...]:

@@ -58,7 +58,7 @@ class TritonKernels(Sampling, Passing, Likelihoods):
         totals = _no_totals(chain.labels.device) if chain.totals is None else chain.totals
         adds = NOTHING if chain.totals is None else chain.adds
         how = (adds, chain.temperature, *chain.key, chain.sweeps + 1, chain.first_image)
-        counted = (n_sweeps, chain.cooling, chain.first_counted, chain.thin, kept)
+        counted: tuple[Any, ...] = (n_sweeps, chain.cooling, chain.first_counted, chain.thin, kept)
         gibbs(model.flat, chain.labels, totals, *how, *_everything(model), *counted)
         chain.sweeps += n_sweeps
         return kept

@@ -105,8 +105,8 @@ class Passing:
         """Sweep in one launch until no site is dirty, at most so many times."""
         plan, domain = messages.plan, messages.domain
         n_sweeps = 1 if plan.exact else n_sweeps
-        state = (model.flat, plan.order, messages.messages, messages.dirty, messages.linear)
-        how = (plan.damping, plan.tolerance, 0, len(messages.dirty), 0, len(plan.order))
+        state: tuple[Any, ...] = (model.flat, plan.order, messages.messages, messages.dirty, messages.linear)
+        how: tuple[Any, ...] = (plan.damping, plan.tolerance, 0, len(messages.dirty), 0, len(plan.order))
         limits = {"n_sweeps": n_sweeps, "undamped": plan.undamped, "made": messages.sweeps, **plan.layout}
         answers = []
         if domain is not None and domain.n_linear:

@@ -170,8 +170,8 @@ def _zeros(model: ModelView, totals: DeviceTotals) -> Array:
 def _empty(model: ModelView, span: Span, dtype: Any, room: int = 0) -> Array:
     """Return labels (n, S, count), with anything in them; the last axis may have more room in memory."""
     n_sites, device = model.unary.shape[1], model.unary.device
-    shape = (span.hi - span.lo, n_sites, span.count)
-    if room > span.count:
+    shape = (span.hi - span.lo, n_sites, span.n_samples)
+    if room > span.n_samples:
         return torch.empty_strided(shape, (n_sites * room, room, 1), dtype=dtype, device=device)
     return torch.empty(shape, dtype=dtype, device=device)
 
@@ -187,10 +187,10 @@ def _is_lines(blocks: Any, model: ModelView) -> bool:
     return isinstance(blocks, str) and ":" not in blocks and model.unary.shape[2] <= MAX_LINE_LABELS
 
 
-def _of_grid(model: ModelView, lo: int, hi: int) -> tuple[Array, ...]:
+def _of_grid(model: ModelView, lo: int, hi: int) -> tuple[Array, Array, Array]:
     """Return unaries and weights of the images; weights that all images share stay."""
-    weights = model.direction_weights(model.unary.dtype)
-    return of_images(model.unary, lo, hi), *(w if w.shape[0] == 1 else of_images(w, lo, hi) for w in weights)
+    right, down = (w if w.shape[0] == 1 else of_images(w, lo, hi) for w in model.direction_weights(model.unary.dtype))
+    return of_images(model.unary, lo, hi), right, down
 
 
 def _window(model: ModelView) -> tuple[int, int, int]:
