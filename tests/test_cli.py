@@ -166,7 +166,7 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     assert report["packages"]["numpy"] == np.__version__
     assert report["auto"]["backend"] == lp.infer(lp.Potentials.grid(np.zeros((2, 2, 2)), 1.0), "icm").backend
     assert report["decoders"] == sorted(lp.inference.DECODERS)
-    assert set(report["backends"]) == {"reference", "numba", "triton", "torch"}
+    assert set(report["backends"]) == {"reference", "numba", "triton"}
     assert ("cuda" in report["devices"]) == (report["gpu"] is not None)
     text = Run(capsys, "doctor").out
     for word in ("python", "numba cache", "threads", "devices", report["auto"]["backend"]):

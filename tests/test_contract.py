@@ -227,6 +227,11 @@ def test_every_field_of_the_result(name: str, case: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_decoders_declare_whether_they_give_probabilities(name: str) -> None:
+    assert DECODERS[name].has_probability == PROMISES[name].probability
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_hard_pairs_give_no_nan(name: str) -> None:
     """Label 0 may not stand beside label 1; two labels that never meet the same site's third."""
     table = np.array([[0.5, -np.inf, 0.0], [-np.inf, 0.5, 0.0], [0.0, 0.0, 0.5]])

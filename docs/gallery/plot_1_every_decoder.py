@@ -33,9 +33,7 @@ decoders = {
     "locpmap": ("locpmap", likely),
     "locpmap, rows and columns": ("locpmap", {**likely, "blocks": "rows+columns"}),
     "icm": ("icm", {"start": "unary"}),
-    **{name: (name, {}) for name in ("annealing", "max_product", "graph_cut")},
-    **{name: (name, {}) for name in ("icm_iter", "gibbs", "perturb_and_map", "perturb_and_max_product")},
-    **{name: (name, {}) for name in ("mean_field", "lbp", "trw")},
+    **{name: (name, {}) for name in lp.inference.DECODERS if name not in ("locpmap", "icm", "exact")},
 }
 results = {title: lp.infer(potentials, name, seed=0, **options) for title, (name, options) in decoders.items()}
 

@@ -110,9 +110,11 @@ class Passing:
         limits = {"n_sweeps": n_sweeps, "undamped": plan.undamped, "made": messages.sweeps, **plan.layout}
         answers = []
         if domain is not None and domain.n_linear:
-            answers.append(pass_linear(*state, messages.weights, domain.couplings, *how, **limits))
+            given = (*state, messages.weights, domain.couplings, *how)
+            answers.append(pass_linear(*given, **limits))
         if domain is None or not domain.all_linear:
-            answers.append(pass_messages(*state, messages.rho, messages.maximise, *how, **limits))
+            given = (*state, messages.rho, messages.maximise, *how)
+            answers.append(pass_messages(*given, **limits))
         messages.launched = messages.made + n_sweeps
         if plan.exact:
             messages.made = 1  # there is nothing to ask

@@ -83,16 +83,18 @@ class Sampling:
         given = _nothing(labels.device) if climb.start != GIVEN else of_images(climb.given, lo, hi).to(torch.uint8)
         noise = (*climb.perturbation[1:], climb.first_image + lo, first)
         where = (climb.start, given, *_window(model), climb.max_sweeps, labels)
-        return DeviceDrawn(span, labels, [climb_potts(*_of_grid(model, lo, hi), *noise, *where)])
+        how: tuple[Any, ...] = (*_of_grid(model, lo, hi), *noise, *where)
+        return DeviceDrawn(span, labels, [climb_potts(*how)])
 
     def _lines(self, model: ModelView, climb: Climb, span: Span) -> DeviceDrawn:
         lo, hi, first, _ = span
         assert climb.blocks is not None
         labels = _empty(model, span, torch.uint8)
         given = _nothing(labels.device) if climb.given is None else climb.given[lo:hi]
-        how = (model.least_weight >= 0, climb.blocks.named, climb.perturbation, climb.first_image + lo, first)
+        noise = (climb.perturbation, climb.first_image + lo, first)
         where = (climb.start, given, *_window(model), climb.max_sweeps, labels)
-        return DeviceDrawn(span, labels, [climb_lines(*_of_grid(model, lo, hi), *how, *where)])
+        how: tuple[Any, ...] = (*_of_grid(model, lo, hi), model.least_weight >= 0, climb.blocks.named, *noise, *where)
+        return DeviceDrawn(span, labels, [climb_lines(*how)])
 
     def perturb_and_max_product(
         self,

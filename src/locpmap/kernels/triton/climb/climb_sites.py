@@ -63,7 +63,7 @@ def climb_sites(
         sizes = sizes_of(model, 4096 if model.potts else 1024, ITEMS)
         grid, notes, n_classes = launch_of(model, hi - lo, n_samples, 0, unary.shape[1], sizes.items)
         marks = torch.ones(labels.shape, dtype=torch.uint8, device=labels.device)
-        climb = Climb(scores, *scores.stride()[1:], labels, marks, changed, unary.shape[1], n_samples)
+        climb = Climb._make((scores, *scores.stride()[1:], labels, marks, changed, unary.shape[1], n_samples))
         _climb[grid](climb, model.order, pairs_of(model), notes, n_classes, max_sweeps, lo, hi, sizes, **at_once())
     return changed
 
