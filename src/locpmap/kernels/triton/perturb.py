@@ -6,6 +6,8 @@ that takes T samples at a time may have the scores of one such chunk after those
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -21,6 +23,28 @@ MOST_ITEMS = 2**31 - 2**16  # that an image has in 32 bits, and a block more
 _PLAIN, _LOGISTIC, _DROP = (tl.constexpr(scheme) for scheme in (schemes.PLAIN, schemes.LOGISTIC, schemes.DROP))
 
 
+class Noise(NamedTuple):
+    """The images and samples of a launch, and the key and counters of their noise."""
+
+    site_id: Any  # (S,)
+    k0: int
+    k1: int
+    first_image: int
+    first_sample: int
+    n_sites: int
+    n_samples: int
+
+
+class How(NamedTuple):
+    """What a launch is compiled for: one constant."""
+
+    n_labels: int
+    scheme: int
+    wide: bool  # items of an image are more than 32 bits count
+    together: int | None
+    block: int
+
+
 def perturb(
     unary: torch.Tensor,
     site_id: torch.Tensor,
@@ -30,7 +54,7 @@ def perturb(
     n_samples: int,
     together: int | None = None,
 ) -> torch.Tensor:
-    """The unaries (n, S, L) that samples ``first_sample ..`` climb on, (n, S, L, R) in the same type.
+    """Return the unaries (n, S, L) that samples ``first_sample ..`` climb on, (n, S, L, R) in the same type.
 
     The images are numbers ``first_image ..`` in the noise's keys.  With so many samples ``together``, (n, S, L, C, T):
     a view of chunks (n, C, S, L, T), of which the last may hold less than it has room for.
@@ -44,9 +68,9 @@ def perturb(
         memory = torch.empty((n_images, -(-n_samples // together), n_sites, n_labels, together), **kind)
         scores = memory.permute(0, 2, 3, 1, 4)
     grid = (n_images * triton.cdiv(n_sites * n_samples, BLOCK),)
-    key = (amount, k0, k1, first_image, first_sample)
-    how = (n_labels, scheme, is_wide(n_sites, n_samples), together, BLOCK)
-    _perturb[grid](unary, site_id, memory, *key, n_sites, n_samples, *how)
+    noise = Noise(site_id, k0, k1, first_image, first_sample, n_sites, n_samples)
+    how = How(n_labels, scheme, is_wide(n_sites, n_samples), together, BLOCK)
+    _perturb[grid](unary, memory, amount, noise, how)
     return scores
 
 
@@ -70,18 +94,18 @@ def begin(
     else:
         grid = (n_images * triton.cdiv(n_sites * n_samples, BLOCK),)
         key = (perturbation.k0, perturbation.k1, first_image, first_sample)
-        how = (n_labels, perturbation.scheme, is_wide(n_sites, n_samples), BLOCK)
-        _start[grid](unary, site_id, labels, *key, n_sites, n_samples, *how)
+        how = How(n_labels, perturbation.scheme, is_wide(n_sites, n_samples), None, BLOCK)
+        _start[grid](unary, labels, Noise(site_id, *key, n_sites, n_samples), how)
 
 
 def is_wide(n_sites: int, n_samples: int) -> bool:
-    """Whether the items of an image are more than 32 bits count: then kernels are compiled anew, and divide slower."""
+    """Return whether the items of an image are more than 32 bits count, which takes a slower kernel."""
     return n_sites * n_samples > MOST_ITEMS
 
 
 @triton.jit
 def nth_allowed(scores_ptr, nth, inside, N_LABELS: tl.constexpr):
-    """The nth of the labels that are not forbidden (the nth of all where there are not so many), by sites' scores."""
+    """Return the nth of the labels that are not forbidden, or of all where there are not so many."""
     label = nth
     seen = tl.zeros_like(nth)
     for k in range(N_LABELS):
@@ -93,7 +117,7 @@ def nth_allowed(scores_ptr, nth, inside, N_LABELS: tl.constexpr):
 
 @triton.jit
 def items(n_sites, n_samples, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """Image, site and sample of every lane, and whether there is such an item: samples go fastest."""
+    """Return image, site and sample of every lane, and whether there is such an item: samples go fastest."""
     if WIDE:
         count = tl.cast(n_sites, tl.int64) * n_samples
     else:
@@ -105,26 +129,13 @@ def items(n_sites, n_samples, WIDE: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _perturb(
-    unary_ptr,
-    site_ptr,
-    scores_ptr,
-    amount: tl.float64,
-    k0,
-    k1,
-    first_image,
-    first_sample,
-    n_sites,
-    n_samples,
-    N_LABELS: tl.constexpr,
-    SCHEME: tl.constexpr,
-    WIDE: tl.constexpr,
-    TOGETHER: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    n, i, r, inside = items(n_sites, n_samples, WIDE, BLOCK)
-    image, sample = first_image + n, (first_sample + r).to(tl.int64)
-    site = tl.load(site_ptr + i, mask=inside, other=0)
+def _perturb(unary_ptr, scores_ptr, amount: tl.float64, noise, HOW: tl.constexpr):
+    N_LABELS: tl.constexpr = HOW.n_labels
+    TOGETHER: tl.constexpr = HOW.together
+    k0, k1, n_sites, n_samples = noise.k0, noise.k1, noise.n_sites, noise.n_samples
+    n, i, r, inside = items(n_sites, n_samples, HOW.wide, HOW.block)
+    image, sample = noise.first_image + n, (noise.first_sample + r).to(tl.int64)
+    site = tl.load(noise.site_id + i, mask=inside, other=0)
     row = (n * n_sites + i) * N_LABELS
     if TOGETHER is None:
         apart = n_samples
@@ -135,7 +146,7 @@ def _perturb(
         out = scores_ptr + (chunk * n_sites + i) * N_LABELS * TOGETHER + r % TOGETHER
     dtype: tl.constexpr = scores_ptr.dtype.element_ty
     scale = tl.full([1], amount, dtype)
-    if SCHEME == _PLAIN:
+    if HOW.scheme == _PLAIN:
         for g in range((N_LABELS + 3) // 4):
             w0, w1, w2, w3 = words(k0, k1, PLAIN, image, sample, site, g)
             for j in tl.static_range(4):
@@ -144,14 +155,14 @@ def _perturb(
                 gumbel = -fast_log(-tl.log(uniform(pick(w0, w1, w2, w3, j)).to(dtype)))
                 score = tl.load(unary_ptr + row + k, mask=there, other=0.0)
                 tl.store(out + k * apart, (score + scale * gumbel).to(dtype), mask=there)
-    elif SCHEME == _LOGISTIC:
+    elif HOW.scheme == _LOGISTIC:
         first = tl.load(unary_ptr + row, mask=inside, other=0.0)
         second = tl.load(unary_ptr + row + 1, mask=inside, other=0.0)
         tl.store(out, first, mask=inside)
         tl.store(out + apart, (second - scale * logistic(k0, k1, image, sample, site, dtype)).to(dtype), mask=inside)
     else:
         dropped = inside & False
-        if SCHEME == _DROP:
+        if HOW.scheme == _DROP:
             w0, w1, w2, w3 = words(k0, k1, DROP, image, sample, site, 0)
             dropped = uniform(w0).to(tl.float64) < amount
         for k in range(N_LABELS):
@@ -160,29 +171,18 @@ def _perturb(
 
 
 @triton.jit
-def _start(
-    unary_ptr,
-    site_ptr,
-    labels_ptr,
-    k0,
-    k1,
-    first_image,
-    first_sample,
-    n_sites,
-    n_samples,
-    N_LABELS: tl.constexpr,
-    SCHEME: tl.constexpr,
-    WIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    n, i, r, inside = items(n_sites, n_samples, WIDE, BLOCK)
-    image, sample = first_image + n, (first_sample + r).to(tl.int64)
-    site = tl.load(site_ptr + i, mask=inside, other=0)
+def _start(unary_ptr, labels_ptr, noise, HOW: tl.constexpr):
+    N_LABELS: tl.constexpr = HOW.n_labels
+    BLOCK: tl.constexpr = HOW.block
+    k0, k1, n_sites, n_samples = noise.k0, noise.k1, noise.n_sites, noise.n_samples
+    n, i, r, inside = items(n_sites, n_samples, HOW.wide, BLOCK)
+    image, sample = noise.first_image + n, (noise.first_sample + r).to(tl.int64)
+    site = tl.load(noise.site_id + i, mask=inside, other=0)
     row = (n * n_sites + i) * N_LABELS
     allowed = tl.zeros([BLOCK], tl.int32)
     for k in range(N_LABELS):
         allowed += (tl.load(unary_ptr + row + k, mask=inside, other=0.0) > float("-inf")).to(tl.int32)
-    if SCHEME == _LOGISTIC:
+    if HOW.scheme == _LOGISTIC:
         nth = tl.where(allowed == 2, (start_bits(k0, k1, image, sample, site) & 1).to(tl.int32), 0)
     else:
         w0, _, _, _ = words(k0, k1, START, image, sample, site, 0)

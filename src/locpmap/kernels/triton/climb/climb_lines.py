@@ -86,22 +86,9 @@ def climb_lines(
     Returns the last sweep that changed anything, (n, R).  A sweep over a family reads the perturbed scores
     once, which lie in chunks of as many samples as a program takes.
 
-    Args:
-        unary: (n, S, L) with at most ``MAX_LINE_LABELS`` labels (`locpmap.kernels.block_plan`).
-        right: Potts weights (1|n, H, W-1).
-        down: (1|n, H-1, W).
-        attractive: That no weight is below 0, which saves time.
-        blocks: The lines.
-        perturbation: Of the sites.
-        first_image: The number of the first image in the noise's keys.
-        first_sample: The same of samples.
-        start: Where climbs begin.
-        given: Labels (n, S) for those that begin there.
-        row: The row of the grid's corner in the whole grid, whose even lines come first.
-        column: The corner's column.
-        full_width: The width of the whole grid.
-        max_sweeps: Where climbs end at the latest.
-        labels: The result.
+    ``unary`` (n, S, L) has at most ``MAX_LINE_LABELS`` labels (`locpmap.kernels.block_plan`).  Potts weights are
+    ``right`` (1|n, H, W-1) and ``down`` (1|n, H-1, W); none of them is below 0 where they are ``attractive``, which
+    saves time.  ``row`` and ``column`` are those of the grid's corner in the whole grid, whose even lines come first.
     """
     n_images, _, n_labels = unary.shape
     n_samples, height, width, device = labels.shape[2], right.shape[1], down.shape[2], unary.device
