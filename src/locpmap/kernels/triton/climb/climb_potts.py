@@ -83,27 +83,6 @@ def climb_potts(
 
     ``first_sample`` is a multiple of 8.  Returns the last sweep that changed anything, (n, R).
     """
-    window = (row, column, full_width)
-    draw = Draw(k0, k1, first_image, first_sample)
-    return climb_with_scores(unary, right, down, temperature, draw, start, given, window, max_sweeps, labels)[0]
-
-
-def climb_with_scores(
-    unary: torch.Tensor,
-    right: torch.Tensor,
-    down: torch.Tensor,
-    temperature: float,
-    draw: Draw,
-    start: int,
-    given: torch.Tensor,
-    window: tuple[int, int, int],
-    max_sweeps: int,
-    labels: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same, and two labels' scores of the teams' last images, (T, 2 · P · lanes): colour, sample in a word, lane.
-
-    A score is by how much label 1 is ahead without its neighbours.
-    """
     n_images, n_sites, n_labels = unary.shape
     height, width, n_samples, device = right.shape[1], down.shape[2], labels.shape[2], unary.device
     bits, apart = 8 * labels.element_size(), labels.stride(1)
@@ -118,35 +97,19 @@ def climb_with_scores(
     scores = torch.empty((n_teams, plan.reals_apart), dtype=unary.dtype, device=device)
     wholes = torch.empty((n_teams, plan.wholes_apart), dtype=torch.int32, device=device)
     notes = torch.zeros(COUNTERS * n_teams + n_images * n_samples, dtype=torch.int32, device=device)
-    row, column, full_width = window
     grid = (right, images_apart(right), down, images_apart(down), height, width, plan.n_words, apart // pack)
     field = Field(*grid, (row + column) % 2, row * full_width + column, full_width)
     room = Room(scores, plan.reals_apart, wholes, plan.wholes_apart, plan.queue_apart, plan.list_apart)
     # The number of counters is a constant of the launch: Triton compares global constants at every launch.
-    sizes = Sizes(
-        start, n_labels, 4 if n_labels <= 4 else 8 if n_labels <= 8 else 16, pack, bits, TILE, VISIT, COUNTERS
-    )
-    _climb[(n_teams * plan.teams.team,)](
-        *(
-            unary,
-            given,
-            room,
-            draw,
-            field,
-            words,
-            notes,
-            plan.teams,
-            temperature,
-            n_images,
-            n_samples,
-            max_sweeps,
-            sizes,
-        ),
-        **at_once(registers),
-    )
+    bytes_of = 4 if n_labels <= 4 else 8 if n_labels <= 8 else 16
+    sizes = Sizes(start, n_labels, bytes_of, pack, bits, TILE, VISIT, COUNTERS)
+    draw = Draw(k0, k1, first_image, first_sample)
+    arrays = (unary, given, room, draw, field, words, notes, plan.teams)
+    numbers = (temperature, n_images, n_samples, max_sweeps)
+    _climb[(n_teams * plan.teams.team,)](*arrays, *numbers, sizes, **at_once(registers))
     if words is not labels:
         labels.copy_(words[:, :, :n_samples])
-    return notes.as_strided((n_images, n_samples), (n_samples, 1), COUNTERS * n_teams), scores
+    return notes.as_strided((n_images, n_samples), (n_samples, 1), COUNTERS * n_teams)
 
 
 class Plan(NamedTuple):

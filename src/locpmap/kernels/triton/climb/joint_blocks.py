@@ -140,9 +140,9 @@ def _improve_joint(
             image = lo + n
             own = unary + image * n_sites * SIZES.n_labels
             _score_inside(plan, pairs, own, image, b, inside, n_sites, JOINT.together, SIZES)
-            args = (plan, pairs, image, b, y, r < n_samples)
-            _score_around(*args, high, LOW, LOW * HIGH, HIGH, n_sites, n_samples, SAMPLES, SIZES)
-            _score_around(*args, low, 1, LOW, LOW, n_sites, n_samples, SAMPLES, SIZES)
+            args = (plan, pairs, climb, image, b, y, r < n_samples)
+            _score_around(*args, high, LOW, LOW * HIGH, HIGH, SAMPLES, SIZES)
+            _score_around(*args, low, 1, LOW, LOW, SAMPLES, SIZES)
             tl.debug_barrier()  # other threads stored these
             begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
             worths = plan.worth + tl.load(plan.family + b).to(tl.int64) * n_sites
@@ -233,6 +233,7 @@ def _score_inside(plan, pairs, unary, image, b, table, n_sites, TOGETHER: tl.con
 def _score_around(
     plan,
     pairs,
+    climb,
     image,
     b,
     y,
@@ -241,8 +242,6 @@ def _score_around(
     least,
     beyond,
     ROWS: tl.constexpr,
-    n_sites,
-    n_samples,
     SAMPLES: tl.constexpr,
     SIZES: tl.constexpr,
 ):
@@ -252,7 +251,7 @@ def _score_around(
     ``least``.
     """
     family = tl.load(plan.family + b).to(tl.int64)
-    home, worths = plan.block_of + family * n_sites, plan.worth + family * n_sites
+    home, worths = plan.block_of + family * climb.n_sites, plan.worth + family * climb.n_sites
     begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
     first = tl.zeros([], tl.int32)
     while first < ROWS:
@@ -269,7 +268,7 @@ def _score_around(
                 while slot < last:
                     near = tl.load(pairs.neighbour + slot).to(tl.int64)
                     if tl.load(home + near) != b:
-                        label = tl.load(y + near * n_samples, mask=real, other=0).to(tl.int32)
+                        label = tl.load(y + near * climb.n_samples, mask=real, other=0).to(tl.int32)
                         total += pair_scores(pairs, image, slot, own, label, known, SIZES)
                     slot += 1
             t += 1
