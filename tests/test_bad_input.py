@@ -22,7 +22,7 @@ BATCH = np.zeros((2, H, W, L))
 SITES = np.zeros((4, L))
 EDGES = [[0, 1], [1, 2], [2, 3]]
 TABLE = np.zeros((L, L))
-HIDDEN = np.ma.MaskedArray(UNARY, mask=np.arange(L) == 1)
+HIDDEN = np.ma.masked_array(UNARY, np.broadcast_to(np.arange(L) == 1, UNARY.shape))
 
 
 def changed(array: np.ndarray, where: Any, value: Any) -> np.ndarray:
