@@ -214,7 +214,7 @@ INFER: list[Case] = [
     ("backend", lambda: decode(backend="nunba"), InputError, ("backend", "'nunba'", "did you mean 'numba'?")),
     ("a GPU's backend", lambda: decode(backend="triton"), BackendError, ("triton", "GPU", "backend='numba'")),
     ("a GPU's backend, here", lambda: decode(backend="triton", device="cpu"), BackendError, ("triton", "'cpu'", "GPU")),
-    ("backend is nothing", lambda: decode(backend=7), InputError, ("backend", "7", "auto, numba, reference, torch")),
+    ("backend is nothing", lambda: decode(backend=7), InputError, ("backend", "7", "auto, numba, reference, triton")),
     ("device", lambda: decode(device="gpu"), InputError, ("device", "'gpu'", "did you mean 'cuda'?")),
     ("device without a driver", lambda: decode(device="cuda"), BackendError, ("device='cuda'", "CPU")),
     ("first_image", lambda: decode(first_image=-1), InputError, ("first_image", "-1", "at least 0")),
