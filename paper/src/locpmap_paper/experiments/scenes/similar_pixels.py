@@ -18,8 +18,10 @@ LEAST_SCALE = 1e-6  # for scores that say nothing
 
 def around(scores: Array, image: Array) -> Array:
     """Return the log of the mean softmax of scores (H, W, K) at nearby pixels of similar colour."""
-    colours = np.moveaxis(image.astype(np.float32) / 255, -1, 0)
-    found: Array = guided_log_mean(scores[None], colours[None])[0]
+    colours = image.astype(np.float32)
+    low, high = colours.min((0, 1)), colours.max((0, 1))
+    colours = (colours - (low + high) / 2) / max((high - low).max() / 2, 1)  # only differences count: keep their digits
+    found: Array = guided_log_mean(scores[None], np.ascontiguousarray(np.moveaxis(colours, -1, 0))[None])[0]
     return found
 
 
