@@ -8,7 +8,8 @@ import torch
 from benchmarks.gpu_clock import measure, queued
 from benchmarks.learning import data
 from locpmap.features import ImageFeatures
-from locpmap.kernels.triton.site_likelihood import site_likelihood
+from locpmap.kernels.likelihood import Scores
+from locpmap.kernels.triton.backend import TritonKernels
 
 COPIES = {"5,000 digits": 1, "50,000 digits": 10}  # the second is far larger than any cache
 
@@ -44,17 +45,18 @@ def _copy(n_bytes: int) -> float:
 
 
 def _gradient(images: np.ndarray, labels: np.ndarray) -> tuple[Any, int]:
-    """A call that computes it, and the bytes it has to read."""
-    observations = ImageFeatures()(images).observations(False)
-    on_gpu = observations._replace(**{name: torch.tensor(part).cuda() for name, part in observations._asdict().items()})
+    """A call that computes it from scores, and the bytes it has to read."""
+    features = ImageFeatures()(images)
     true = torch.tensor(labels.reshape(len(labels), -1).astype(np.int16)).cuda()
     rng = np.random.default_rng(0)
-    weights, tables = (torch.tensor(rng.normal(size=shape)).cuda() for shape in ((2, 2), (2, 2, 2, 2)))
-    of_sites = torch.ones((1, 1), dtype=torch.float64, device="cuda")
-    sums = (torch.zeros(1, dtype=torch.float64, device="cuda"), torch.zeros_like(weights), torch.zeros_like(tables))
+    unary, pairwise = torch.tensor(features.unary).cuda(), torch.tensor(features.pairwise).cuda()
+    weights, tables = (torch.tensor(rng.normal(size=size)).cuda().to(unary.dtype) for size in ((1, 2), (1, 2, 2, 2, 2)))
+    wiring = tuple(torch.tensor(part).cuda() for part in features.wiring(False))
+    of_sites, kernels = unary.new_ones(1, 1), TritonKernels("cuda")
 
     def call() -> None:
-        part = (0, len(true), 0, true.shape[1])
-        site_likelihood(on_gpu, true, true[:, :, None], of_sites, weights, tables, *sums, *part)
+        scores = Scores(unary @ weights, pairwise, tables, False, False, *wiring)
+        found = kernels.site_losses(scores, true, true[:, :, None], of_sites)
+        kernels.pair_slope(scores, true[:, :, None], found.residual)
 
-    return call, on_gpu.unary.nbytes + on_gpu.pairwise.nbytes + true.nbytes
+    return call, unary.nbytes + pairwise.nbytes + true.nbytes

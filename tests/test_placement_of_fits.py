@@ -79,7 +79,8 @@ def test_tensors_on_a_gpu_are_learned_from_there(monkeypatch: pytest.MonkeyPatch
 
 def test_a_choice_stands() -> None:
     images, labels = np.arange(12.0).reshape(3, 2, 2), np.arange(12).reshape(3, 2, 2) % 2
-    for options in ({"device": "cpu"}, {"backend": "numba"}, {"backend": "reference"}):
+    choices: tuple[dict[str, Any], ...] = ({"device": "cpu"}, {"backend": "numba"}, {"backend": "reference"})
+    for options in choices:
         lp.CRF(2).fit(images, labels, options=lp.learning.FitOptions(max_iterations=1), **options)
 
 

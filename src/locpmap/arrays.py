@@ -96,8 +96,6 @@ def namespace(array: object) -> Any:
 
 def to_numpy(value: object, name: str) -> npt.NDArray[Any]:
     """The value as a NumPy array, without a copy where that is possible."""
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        raise InputError(f"{name} is a masked array, whose mask would be lost: fill it, and pass the mask as mask=")
     if is_tensor(value):
         tensor = _dense(value, name).detach().cpu()
         value = tensor.float() if tensor.dtype == sys.modules["torch"].bfloat16 else tensor  # NumPy has no bfloat16

@@ -60,7 +60,8 @@ def test_part_of_the_images_and_sites(name: str) -> None:
     twin("reference", "site_likelihood")(scores, *given, *truth, *part)
     placed = scores._replace(**{k: place(v) for k, v in scores._asdict().items() if not isinstance(v, bool)})
     out = tuple(place(array) for array in mine)
-    sites.site_likelihood(placed, *(place(array) for array in given), *out, *part)
+    placed_labels, samples, weights = (place(array) for array in given)
+    sites.site_likelihood(placed, placed_labels, samples, weights, out[0], out[1], *part)
     check_same(tuple(tensor.cpu().numpy() for tensor in out), truth)
 
 

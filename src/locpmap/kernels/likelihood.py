@@ -64,7 +64,7 @@ class Losses(NamedTuple):
 
     value: Array  # (N, S) of sites, or (N, B) of blocks
     residual: Array  # (N, S, M, L) by the local scores given each sample; over m they add up to those by the unary
-    slope: Array | None  # as of `Scores.new_slope`, summed in double precision where it is shared
+    slope: Any  # None, or as of `Scores.new_slope`, summed in double precision where it is shared
 
 
 class Likelihoods:

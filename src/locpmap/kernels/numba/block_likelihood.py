@@ -114,8 +114,8 @@ def add_blocks(sizes, given, graph, blocks, scratch, potts, rows, strides, out, 
                 loss = eliminate(sizes[1], local, inner, inner_ends, n_inner, true, length)
             value[n, b] = weight * loss
             for c in range(n_inner):
-                slot = np.uint64(inner_slot[c])
-                e = edge[slot]
+                up = np.uint64(inner_slot[c])
+                e = edge[up]
                 inner[c * n_labels + true[inner_ends[c, 1]], true[inner_ends[c, 0]]] -= 1.0
                 if potts:
                     total = 0.0
@@ -123,7 +123,7 @@ def add_blocks(sizes, given, graph, blocks, scratch, potts, rows, strides, out, 
                         total += inner[c * n_labels + k, k]
                     slope[n, e] += weight * total
                     continue
-                here, there = (n_labels, 1) if end[slot] == 0 else (1, n_labels)  # strides of labels in a table
+                here, there = (n_labels, 1) if end[up] == 0 else (1, n_labels)  # strides of labels in a table
                 for f in range(n_features):
                     feature = weight * z[np.uint64(n * z_images + e * z_edges + f)]
                     at = (group[e] * n_features + f) * n_labels * n_labels

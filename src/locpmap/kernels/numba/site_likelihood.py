@@ -63,8 +63,8 @@ def two_labels(features_axis, given, ends_of_edges, rows, strides, value, residu
     for table in range(n_tables):
         for f in range(n_features):
             for label in range(2):
-                at = (table * n_features + f) * 4 + 2 * label
-                push[(table * 3 + 1 + label) * n_features + f] = rows[at + 1] - rows[at]
+                entry = (table * n_features + f) * 4 + 2 * label
+                push[(table * 3 + 1 + label) * n_features + f] = rows[entry + 1] - rows[entry]
     from_first_to_second = ends // 4 * 3
     score = np.empty(stop - begin)
     values, pulls = value.reshape(-1), residual.reshape(-1)
@@ -80,10 +80,10 @@ def two_labels(features_axis, given, ends_of_edges, rows, strides, value, residu
             row = tables + (group[e] * 3 + 1) * n_features
             first = np.uint64(row + near[np.uint64(image + j)] * n_features)
             second = np.uint64(row + from_first_to_second + near[np.uint64(image + i)] * n_features)
-            at = np.uint64(start + np.int64(e) * z_edges)
+            edge_at = np.uint64(start + np.int64(e) * z_edges)
             forth, back = 0.0, 0.0
             for f in range(n_features):
-                feature = z[at + np.uint64(f)]
+                feature = z[edge_at + np.uint64(f)]
                 forth += feature * push[first + np.uint64(f)]
                 back += feature * push[second + np.uint64(f)]
             if begin <= i < stop:

@@ -34,8 +34,8 @@ def graph_of(scores: Scores) -> ScoredGraph:
 
 def strides_of(scores: Scores) -> tuple[int, int, int]:
     """Return the strides of features by image and edge, and of tables by image; 0 for axes of length 1."""
-    features = (scores.features.stride(axis) if scores.features.shape[axis] > 1 else 0 for axis in (0, 1))
-    return *features, scores.tables.stride(0) if len(scores.tables) > 1 else 0
+    image, edge = (scores.features.stride(axis) if scores.features.shape[axis] > 1 else 0 for axis in (0, 1))
+    return image, edge, scores.tables.stride(0) if len(scores.tables) > 1 else 0
 
 
 def constants_of(scores: Scores) -> dict[str, Any]:
