@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -291,6 +292,18 @@ def test_a_refused_run_leaves_no_file(model: Path, tmp_path: Path, capsys: pytes
     out.write_text("old")
     Run(capsys, "infer", model, "--method", "exact", "--option", "max_table=2", "-o", out).check_refusal("max_table")
     assert out.read_text() == "old"
+
+
+def test_other_packages_add_commands(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def shout(word: str) -> None:
+        """Print a word in capitals."""
+        print(word.upper())
+
+    point = SimpleNamespace(name="shout", load=lambda: shout)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point] if group == "locpmap.commands" else [])
+    assert re.search(r"shout +Print a word in capitals", Run(capsys, "--help").out)
+    assert Run(capsys, "shout", "hello").out == "HELLO\n"
+    Run(capsys, "shot").check_refusal("unknown command 'shot': did you mean 'shout'?")
 
 
 # as processes
