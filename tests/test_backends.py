@@ -37,7 +37,11 @@ class Case(NamedTuple):
     def decoder(self, pot: Potentials, n_samples: int, **more: Any) -> LocPMAP:
         """The decoder of the case."""
         start: Any = pot.unflatten(pot.unary.argmax(axis=2)) if self.start == "given" else self.start
-        how = {"temperature": self.temperature, "probability": self.probability, "max_sweeps": self.max_sweeps}
+        how: dict[str, Any] = {
+            "temperature": self.temperature,
+            "probability": self.probability,
+            "max_sweeps": self.max_sweeps,
+        }
         return (PlainNoise if self.plain else LocPMAP)(n_samples, start=start, **how, **more)
 
 
@@ -240,5 +244,6 @@ def test_odd_shapes_and_layouts_compile_nothing_new(n_labels: int) -> None:
         decode(model(shape, form, images), read_only)
         decode(model(shape, form, images), np.zeros((*images, *shape), np.uint8).T.copy().T)
     for name in KERNELS:
-        compiled: Any = [tuple(kind(argument) for argument in s) for s in twin("numba", name).signatures]
+        kernel: Any = twin("numba", name)
+        compiled = [tuple(kind(argument) for argument in s) for s in kernel.signatures]
         assert len(set(compiled)) == len(compiled), f"{name} was compiled for arrays that differ in layout only"

@@ -305,7 +305,7 @@ def test_settled_messages_make_the_bound_least() -> None:
     pot = ODD["primes"]
     problem = problem_of(pot, "numba")
     decoder = TRW(tolerance=1e-12, max_sweeps=2_000)
-    state = decoder.init(problem)
+    state: Any = decoder.init(problem)
     while not decoder.step(problem, state).converged:
         pass
 
@@ -326,7 +326,7 @@ def test_a_single_cycle() -> None:
     pot = Potentials.graph(*model)
     problem = problem_of(pot, "numba")
     decoder = LBP(tolerance=0, max_sweeps=200)
-    state = decoder.init(problem)
+    state: Any = decoder.init(problem)
     for _ in range(100):
         decoder.step(problem, state)
     logs = np.log(state.messages[0])

@@ -10,7 +10,7 @@ from tests.oracles.models import random_unary, structure_edges
 from tests.triton.placing import DEVICE, place, place_model
 
 from locpmap import Factored
-from locpmap.kernels.reference.gibbs import CONDITIONAL, NOTHING, VOTES
+from locpmap.kernels.model import CONDITIONAL, NOTHING, VOTES
 from locpmap.kernels.reference.gibbs import gibbs as truth
 from locpmap.kernels.triton.climb.gibbs import gibbs
 from locpmap.potentials import Potentials

@@ -124,10 +124,16 @@ def test_memory_that_runs_out_when_samples_are_counted(probability: str, monkeyp
     how: dict[str, Any] = {"n_samples": 10, "probability": probability, "backend": "triton"}
     monkeypatch.setattr(sampling, "MAX_AT_ONCE", 0)  # or there would be nothing to count
     truth = infer(pot, **how)
+    module: Any = sampling
     climbs: list[Any] = []
-    climb = sampling.climb_potts
-    monkeypatch.setattr(sampling, "climb_potts", lambda *given: (climbs.append(given), climb(*given))[1])
-    module, operation = sampling, "votes" if probability == "votes" else "grid_conditionals"
+    climb = module.climb_potts
+
+    def noted(*given: Any) -> Any:
+        climbs.append(given)
+        return climb(*given)
+
+    monkeypatch.setattr(module, "climb_potts", noted)
+    operation = "votes" if probability == "votes" else "grid_conditionals"
     count, refused = getattr(module, operation), []
 
     def count_few(*given: Any) -> None:

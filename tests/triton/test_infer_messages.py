@@ -119,7 +119,7 @@ def test_nobody_waits_for_the_last_launch_before_the_answer_is_under_way(max_swe
     pot = Potentials.grid(normal(2, 3, 2), 0.3)
     decoder = LBP(max_sweeps=max_sweeps)
     problem = Problem(pot.to(DEVICE), TritonKernels(DEVICE), (0, 0))
-    state = decoder.init(problem)
+    state: Any = decoder.init(problem)
     assert decoder.step(problem, state) == (max_sweeps, max_sweeps, False)
     assert state.unread
     decoder.finish(problem, state)

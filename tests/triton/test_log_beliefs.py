@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,8 @@ def check(pot: Potentials, part: tuple[int, int, int, int], rounding: float, rew
     got = tuple(place(array.astype(dtype)) for array in expected)
     REFERENCE(pot.model, messages, rho, *expected, *part)
     appearance = place(rho.astype(dtype)) if reweighted else None
-    TRITON(place_model(pot), place(messages.astype(dtype)), appearance, *got, *part)
+    everything: tuple[Any, ...] = (place_model(pot), place(messages.astype(dtype)), appearance, *got, *part)
+    TRITON(*everything)
     for mine, truth in zip(got, expected, strict=True):
         assert not np.isnan(truth).any()
         np.testing.assert_allclose(mine.cpu().numpy(), truth, rtol=rounding, atol=rounding)

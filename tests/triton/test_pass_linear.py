@@ -41,7 +41,8 @@ def both(
     placed = model.order if order is None else place(order)
     for part in parts:
         REFERENCE(pot.model, chosen, messages, dirty, linear, weights, couplings, *how, *part)
-        TRITON(model, placed, mine, my_dirty, *given, *how, *part)
+        everything: tuple[Any, ...] = (model, placed, mine, my_dirty, *given, *how, *part)
+        TRITON(*everything)
     return (messages, dirty), (mine.cpu().numpy(), my_dirty.cpu().numpy())
 
 

@@ -45,7 +45,17 @@ def both(
     placed = model.order if order is None else place(order)
     for part in parts:
         REFERENCE(pot.model, chosen, messages, dirty, linear, rho, *how, *part)
-        TRITON(model, placed, mine, my_dirty, place(linear), place(rho.astype(pot.unary.dtype)), *how, *part)
+        everything: tuple[Any, ...] = (
+            model,
+            placed,
+            mine,
+            my_dirty,
+            place(linear),
+            place(rho.astype(pot.unary.dtype)),
+            *how,
+            *part,
+        )
+        TRITON(*everything)
     return (messages, dirty), (mine.cpu().numpy(), my_dirty.cpu().numpy())
 
 
