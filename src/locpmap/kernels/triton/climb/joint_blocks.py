@@ -141,8 +141,8 @@ def _improve_joint(
             own = unary + image * n_sites * SIZES.n_labels
             _score_inside(plan, pairs, own, image, b, inside, n_sites, JOINT.together, SIZES)
             args = (plan, pairs, climb, image, b, y, r < n_samples)
-            _score_around(*args, high, LOW, LOW * HIGH, HIGH, SAMPLES, SIZES)
-            _score_around(*args, low, 1, LOW, LOW, SAMPLES, SIZES)
+            _score_around(*args, high, LOW, LOW * HIGH, HIGH, SIZES)
+            _score_around(*args, low, 1, LOW, LOW, SIZES)
             tl.debug_barrier()  # other threads stored these
             begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
             worths = plan.worth + tl.load(plan.family + b).to(tl.int64) * n_sites
@@ -230,26 +230,13 @@ def _score_inside(plan, pairs, unary, image, b, table, n_sites, TOGETHER: tl.con
 
 
 @triton.jit
-def _score_around(
-    plan,
-    pairs,
-    climb,
-    image,
-    b,
-    y,
-    real,
-    table,
-    least,
-    beyond,
-    ROWS: tl.constexpr,
-    SAMPLES: tl.constexpr,
-    SIZES: tl.constexpr,
-):
+def _score_around(plan, pairs, climb, image, b, y, real, table, least, beyond, ROWS: tl.constexpr, SIZES: tl.constexpr):
     """Fill ``table`` (ROWS, SAMPLES) with what the labels around a block add to those of some of its sites.
 
     Those sites are worth ``least`` up to less than ``beyond``, and a labelling of theirs is numbered in units of
     ``least``.
     """
+    SAMPLES: tl.constexpr = real.shape[1]
     family = tl.load(plan.family + b).to(tl.int64)
     home, worths = plan.block_of + family * climb.n_sites, plan.worth + family * climb.n_sites
     begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)

@@ -46,8 +46,9 @@ def mean_field(
     """
     sizes = sizes_of(model, BLOCK if model.potts else 512)
     grid, notes, n_classes = launch_of(model, hi - lo, 1, begin, stop, sizes.items)
-    arrays = (model.unary, beliefs, dirty, model.order, pairs_of(model), notes)
-    _mean_field[grid](*arrays, float(tolerance), dirty.shape[1], n_classes, n_sweeps, lo, hi, sizes, **at_once())
+    arrays = (model.unary, beliefs, dirty, model.order, dirty.shape[1])
+    numbers = (float(tolerance), n_classes, n_sweeps, lo, hi)
+    _mean_field[grid](arrays, pairs_of(model), notes, *numbers, sizes, **at_once())
     return notes[LATEST.value]
 
 
@@ -62,21 +63,8 @@ def mean_field_bound(
 
 
 @triton.jit(do_not_specialize=["n_classes", "n_sweeps", "lo", "hi"])
-def _mean_field(
-    unary,
-    beliefs,
-    dirty,
-    order,
-    pairs,
-    notes,
-    tolerance: tl.float64,
-    n_sites,
-    n_classes,
-    n_sweeps,
-    lo,
-    hi,
-    SIZES: tl.constexpr,
-):
+def _mean_field(arrays, pairs, notes, tolerance: tl.float64, n_classes, n_sweeps, lo, hi, SIZES: tl.constexpr):
+    unary, beliefs, dirty, order, n_sites = arrays
     N_LABELS: tl.constexpr = SIZES.n_labels
     sweep, turn, noted = 1, 0, 0
     while sweep <= n_sweeps:

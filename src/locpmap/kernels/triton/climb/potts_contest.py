@@ -91,23 +91,9 @@ def repeated(near):
 
 
 @triton.jit
-def contest(
-    draw,
-    image,
-    sample,
-    site,
-    first,
-    tick,
-    mine,
-    near,
-    weight,
-    log_p_ptr,
-    inside,
-    scale,
-    N_LABELS: tl.constexpr,
-    ROOM: tl.constexpr,
-):
+def contest(key, first, tick, mine, near, weight, log_p_ptr, inside, scale, N_LABELS: tl.constexpr, ROOM: tl.constexpr):
     """Return the best labels, from all bits of those clocks that may be ahead; of equals the present one."""
+    draw, image, sample, site = key
     dtype: tl.constexpr = weight[0].dtype
     b0, b1, b2, b3 = leading_bytes(draw.k0, draw.k1, image, sample, site, 0, ROOM)
     leading = bytes_near(draw, image, sample, site, near, b0, b1, b2, b3, N_LABELS, ROOM)

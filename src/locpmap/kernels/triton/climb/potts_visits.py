@@ -87,7 +87,7 @@ def visit(image, drawn, list_ptr, queue_ptr, waiting_ptr, first, count, colour, 
         number, sample, site = keys_of(image, at, PACK)
         key = (image.draw, number, sample + j, site)
         log_p = image.terms.log_p + at.site.to(tl.int64) * N_LABELS
-        label = contest(*key, earliest, tick, mine, near, weight, log_p, inside, image.scale, N_LABELS, SIZES.room)
+        label = contest(key, earliest, tick, mine, near, weight, log_p, inside, image.scale, N_LABELS, SIZES.room)
     tl.store(y, label.to(kept), mask=inside)
     moved = inside & (label != mine)
     if tl.max(moved.to(tl.int32)) > 0:

@@ -40,9 +40,9 @@ def forest_log_partitions(
     parents = parents[begin:stop]
     order, ends = _by_depth(model, parents)
     sent = torch.empty((hi - lo, *parents.shape, model.unary.shape[2]), dtype=messages.dtype, device=messages.device)
-    arrays = (model.unary, pairs_of(model), messages, rho, parents, order, ends, sent, values[lo:hi, begin:stop])
-    sizes = (values.stride(0), parents.shape[1], messages.shape[1], ends.shape[1] - 1, lo)
-    _ascend[(hi - lo, stop - begin)](*arrays, *sizes, tile_of(model, 4 * _WARPS), num_warps=_WARPS)
+    state = (model.unary, pairs_of(model), messages, rho, (parents, order, ends), sent, values[lo:hi, begin:stop])
+    sizes = (values.stride(0), parents.shape[1], messages.shape[1])
+    _ascend[(hi - lo, stop - begin)](*state, sizes, ends.shape[1] - 1, lo, tile_of(model, 4 * _WARPS), num_warps=_WARPS)
 
 
 def _by_depth(model: Model, parents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -65,26 +65,12 @@ def _by_depth(model: Model, parents: torch.Tensor) -> tuple[torch.Tensor, torch.
 
 
 @triton.jit(do_not_specialize=["n_levels", "lo"])
-def _ascend(
-    unary,
-    pairs,
-    messages,
-    rho,
-    parents,
-    order,
-    ends,
-    sent,
-    values,
-    value_stride,
-    n_sites,
-    n_slots,
-    n_levels,
-    lo,
-    TILE: tl.constexpr,
-):
+def _ascend(unary, pairs, messages, rho, forests, sent, values, sizes, n_levels, lo, TILE: tl.constexpr):
     """One image and one forest; ``ends`` (K, levels + 1)."""
     N_LABELS: tl.constexpr = TILE.n_labels
     BLOCK: tl.constexpr = TILE.block
+    value_stride, n_sites, n_slots = sizes
+    parents, order, ends = forests
     forest = tl.program_id(1)
     image = (lo + tl.program_id(0)).to(tl.int64)
     unary += image * n_sites * N_LABELS

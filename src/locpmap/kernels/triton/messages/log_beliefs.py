@@ -34,8 +34,8 @@ def log_beliefs(
     tile = tile_of(model)
     blocks = -(-(stop - begin) // tile.block)
     arrays = (model.unary, pairs_of(model), model.order, messages, rho, beliefs, normalisers)
-    sizes = (beliefs.shape[1], messages.shape[1], lo, begin, stop, blocks)
-    _believe[((hi - lo) * blocks,)](*arrays, *sizes, tile)
+    sizes = (beliefs.shape[1], messages.shape[1])
+    _believe[((hi - lo) * blocks,)](*arrays, sizes, lo, begin, stop, blocks, tile)
 
 
 def bethe_edges(model: Model, messages: Any, beliefs: Any, terms: Any, lo: int, hi: int, begin: int, stop: int) -> None:
@@ -49,22 +49,10 @@ def bethe_edges(model: Model, messages: Any, beliefs: Any, terms: Any, lo: int, 
 
 @triton.jit(do_not_specialize=["lo", "begin", "stop", "blocks"])
 def _believe(
-    unary,
-    pairs,
-    order,
-    messages,
-    rho,
-    beliefs,
-    normalisers,
-    n_sites,
-    n_slots,
-    lo,
-    begin,
-    stop,
-    blocks,
-    TILE: tl.constexpr,
+    unary, pairs, order, messages, rho, beliefs, normalisers, sizes, lo, begin, stop, blocks, TILE: tl.constexpr
 ):
     """A block of positions of one image."""
+    n_sites, n_slots = sizes
     image = (lo + tl.program_id(0) // blocks).to(tl.int64)
     messages += image * n_slots * TILE.n_labels
     position = begin + tl.program_id(0) % blocks * TILE.block + tl.arange(0, TILE.block)

@@ -210,10 +210,8 @@ def _sweep(
                 n = (lo + tile // per_image).to(tl.int64)
                 position = first + tile % per_image * BLOCK
                 number, only_look = made + sweep + 1, sweep == n_sweeps
-                found = _visit(
-                    *(state, shape, damping, tolerance, n, position, first, stop, level, number, undamped, only_look),
-                    *(ALGEBRA, TILE),
-                )
+                limits = (damping, tolerance, undamped)
+                found = _visit(state, shape, limits, n, position, first, stop, level, number, only_look, ALGEBRA, TILE)
                 if (found > 0) & (busy == 0):
                     tl.store(visited + sweep, 1)  # once is enough: others write there, too
                 busy = tl.maximum(busy, found)
@@ -227,23 +225,11 @@ def _sweep(
 
 @triton.jit
 def _visit(
-    state,
-    shape,
-    damping,
-    tolerance,
-    n,
-    position,
-    begin,
-    stop,
-    colour,
-    number,
-    undamped,
-    only_look,
-    ALGEBRA: tl.constexpr,
-    TILE: tl.constexpr,
+    state, shape, limits, n, position, begin, stop, level, number, only_look, ALGEBRA: tl.constexpr, TILE: tl.constexpr
 ):
     """Let the marked sites among TILE.block positions send, or only look; returns 0 where none is marked."""
     WAYS: tl.constexpr = ALGEBRA.ways
+    damping, tolerance, undamped = limits
     pairs = state.pairs
     messages, dirty = state.messages + n * state.n_slots * TILE.n_labels, state.dirty + n * state.n_sites
     position += tl.arange(0, TILE.block)
@@ -252,7 +238,7 @@ def _visit(
         site = tl.load(state.order + position, mask=inside, other=0)
         row, column = site, site  # not read
     else:
-        row, column = cells_of(shape, position - begin, colour)
+        row, column = cells_of(shape, position - begin, level)
         inside &= (row < shape.height) & (column < shape.width)
         site = tl.where(inside, row * shape.width + column, 0)
     site = site.to(tl.int64)
