@@ -290,6 +290,15 @@ def test_no_input_is_written_over(data: Path, models: dict[str, Path], capsys: p
     assert {path: path.read_bytes() for path in data.rglob("*.*")} == before
 
 
+def test_nothing_but_a_model_is_written_over(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    notes, model = data / "notes.txt", data / "model.safetensors"
+    notes.write_text("dear diary")
+    Run(capsys, *fit(data, "-o", notes)).check_refusal("notes.txt is not a model file of locpmap, expected a new file")
+    assert notes.read_text() == "dear diary"
+    for _ in range(2):  # a model may be replaced
+        assert Run(capsys, *fit(data, "-o", model)).status == 0
+
+
 def test_two_inputs_do_not_share_an_output(data: Path, models: dict[str, Path], capsys: Any) -> None:
     shutil.copy(data / "images" / "03.png", data / "images" / "03.labels.png")
     run = Run(capsys, "predict", models["images"], "--images", data / "images", "-o", data / "out")
