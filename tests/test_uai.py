@@ -17,8 +17,9 @@ from tests.oracles.models import STRUCTURES, random_grid, random_model
 
 import locpmap as lp
 from locpmap.errors import TooLargeError
-from locpmap.formats import atomic, read_uai, write_mar, write_mpe, write_uai
-from locpmap.formats.uai import read_model
+from locpmap.formats import atomic, read_uai, write_uai
+from locpmap.formats.atomic import write_text
+from locpmap.formats.uai import format_mar, format_mpe, read_model
 from locpmap.inference.exact import Exact
 
 # Two variables of 2 and 3 labels; the pair twice, once reversed; a constant; a potential of 0.
@@ -233,7 +234,7 @@ def test_a_full_device_is_named() -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("needs /dev/full")
     with pytest.raises(lp.InputError, match="/dev/full cannot be written: No space left on device"):
-        write_mpe("/dev/full", np.zeros(3, int))
+        write_text("/dev/full", [format_mpe(np.zeros(3, int))])
 
 
 def test_a_draft_that_cannot_be_removed_is_named(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +243,7 @@ def test_a_draft_that_cannot_be_removed_is_named(small: Path, monkeypatch: pytes
 
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(lp.InputError, match=r"small\.uai cannot be written: Operation not permitted"):
-        write_mpe(small, np.zeros(3, int))
+        write_text(small, [format_mpe(np.zeros(3, int))])
 
 
 PRINT = """
@@ -310,7 +311,7 @@ def test_a_link_stays_a_link(small: Path) -> None:
 def test_marginals_have_the_variables_own_labels(small: Path, tmp_path: Path) -> None:
     pot, cardinalities = read_model(small)
     result = lp.infer(pot, Exact())
-    write_mar(tmp_path / "out.MAR", result.probability, cardinalities)
+    write_text(tmp_path / "out.MAR", [format_mar(result.probability, cardinalities)])
     kind, line = (tmp_path / "out.MAR").read_text().splitlines()
     assert kind == "MAR"
     numbers = line.split()
@@ -322,15 +323,15 @@ def test_marginals_have_the_variables_own_labels(small: Path, tmp_path: Path) ->
 
 
 def test_labels(tmp_path: Path) -> None:
-    write_mpe(tmp_path / "out.MPE", np.array([1, 0, 2]))
+    write_text(tmp_path / "out.MPE", [format_mpe(np.array([1, 0, 2]))])
     assert (tmp_path / "out.MPE").read_text() == "MPE\n3 1 0 2\n"
 
 
 def test_answers_of_the_wrong_shape(tmp_path: Path) -> None:
     with pytest.raises(lp.InputError, match=r"shape \(2, 2\), expected \(3, 3\)"):
-        write_mar(tmp_path / "out", np.zeros((2, 2)), [2, 3, 2])
+        format_mar(np.zeros((2, 2)), [2, 3, 2])
     with pytest.raises(lp.InputError, match=r"shape \(2, 2\)"):
-        write_mpe(tmp_path / "out", np.zeros((2, 2), int))
+        format_mpe(np.zeros((2, 2), int))
 
 
 # refusals

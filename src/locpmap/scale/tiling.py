@@ -30,7 +30,7 @@ class Tiling:
     >>> tiling.shape
     (2, 2)
     >>> tiling.tile(1, 0).window
-    Box(top=56, bottom=100, left=0, right=70)
+    Box(top=55, bottom=100, left=0, right=70)
     """
 
     height: int
