@@ -327,7 +327,7 @@ def test_labels(tmp_path: Path) -> None:
     assert (tmp_path / "out.MPE").read_text() == "MPE\n3 1 0 2\n"
 
 
-def test_answers_of_the_wrong_shape(tmp_path: Path) -> None:
+def test_answers_of_the_wrong_shape() -> None:
     with pytest.raises(lp.InputError, match=r"shape \(2, 2\), expected \(3, 3\)"):
         format_mar(np.zeros((2, 2)), [2, 3, 2])
     with pytest.raises(lp.InputError, match=r"shape \(2, 2\)"):
