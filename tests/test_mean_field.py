@@ -16,9 +16,9 @@ from tests.test_messages import NEVER, ODD, normal, problem_of, same
 from locpmap.errors import InputError
 from locpmap.inference import infer
 from locpmap.inference.mean_field import MeanField
+from locpmap.kernels.model import CHANGED
 from locpmap.kernels.numba.softmax_rows import softmax
 from locpmap.kernels.placement import BACKENDS
-from locpmap.kernels.reference.messages import CHANGED
 from locpmap.potentials import Potentials
 from locpmap.result import BoundKind, Status
 

@@ -9,8 +9,8 @@ import pytest
 from tests.triton.placing import place, place_model
 from tests.triton.test_gibbs import FORMS, GRAPHS, odd_graph, odd_grid
 
+from locpmap.kernels.model import CHANGED, UNVISITED
 from locpmap.kernels.reference.mean_field import mean_field as truth
-from locpmap.kernels.reference.messages import CHANGED, UNVISITED
 from locpmap.kernels.triton.climb.mean_field import mean_field
 from locpmap.potentials import Potentials
 

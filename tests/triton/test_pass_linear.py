@@ -12,7 +12,7 @@ from tests.triton.placing import place, place_model
 
 from locpmap.kernels.cpu.twins import twin
 from locpmap.kernels.message_plan import linear_domain
-from locpmap.kernels.reference.messages import UNVISITED
+from locpmap.kernels.model import UNVISITED
 from locpmap.kernels.trees import breadth_first
 from locpmap.kernels.triton.messages.sweep_messages import pass_linear
 from locpmap.potentials import Potentials

@@ -11,7 +11,8 @@ from tests.test_messages import GRAPH, ODD, normal
 from tests.triton.placing import place, place_model
 
 from locpmap.kernels.cpu.twins import twin
-from locpmap.kernels.reference.messages import UNVISITED, send
+from locpmap.kernels.model import UNVISITED
+from locpmap.kernels.reference.messages import send
 from locpmap.kernels.trees import breadth_first, spanning_forests
 from locpmap.kernels.triton.messages.sweep_messages import pass_messages
 from locpmap.potentials import Potentials

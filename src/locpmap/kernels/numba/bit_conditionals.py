@@ -10,9 +10,9 @@ import math
 import numpy as np
 from numba import njit
 
+from locpmap.kernels.model import UNIT
 from locpmap.kernels.numba.bits import count_bits
 from locpmap.kernels.numba.edge_scores import potts_weight
-from locpmap.kernels.reference.conditionals import UNIT
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numba import njit
 
+from locpmap.kernels.model import UNIT
 from locpmap.kernels.numba.edge_scores import potts_weight, table_score
-from locpmap.kernels.reference.conditionals import UNIT
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

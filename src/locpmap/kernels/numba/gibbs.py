@@ -7,9 +7,9 @@ import math
 import numpy as np
 from numba import njit
 
+from locpmap.kernels.model import CONDITIONAL, VOTES
 from locpmap.kernels.numba.edge_scores import potts_weight, table_score
 from locpmap.kernels.numba.noise import site_words, uniform
-from locpmap.kernels.reference.gibbs import CONDITIONAL, VOTES
 from locpmap.kernels.reference.noise import CHAIN
 
 

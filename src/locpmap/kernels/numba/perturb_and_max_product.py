@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from locpmap.kernels.model import UNVISITED
 from locpmap.kernels.numba.decode_messages import decode
 from locpmap.kernels.numba.pass_messages import visit
 from locpmap.kernels.numba.perturbing import perturb_unaries
-from locpmap.kernels.reference.messages import UNVISITED
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

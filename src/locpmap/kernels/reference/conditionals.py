@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.kernels.model import UNIT as UNIT
-from locpmap.kernels.model import Model
+from locpmap.kernels.model import UNIT, Model
 from locpmap.kernels.reference.scores import local_scores
 
 Array = npt.NDArray[Any]

@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.kernels.model import CONDITIONAL as CONDITIONAL
-from locpmap.kernels.model import VOTES as VOTES
-from locpmap.kernels.model import Model
+from locpmap.kernels.model import CONDITIONAL, VOTES, Model
 from locpmap.kernels.reference import noise
 from locpmap.kernels.reference.scores import local_scores
 

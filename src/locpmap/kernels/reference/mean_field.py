@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.kernels.model import Model
-from locpmap.kernels.reference.messages import CHANGED
+from locpmap.kernels.model import CHANGED, Model
 from locpmap.kernels.reference.scores import edge_tables
 
 Array = npt.NDArray[Any]

@@ -23,8 +23,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.kernels.model import CHANGED as CHANGED
-from locpmap.kernels.model import UNVISITED as UNVISITED
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference.scores import edge_tables
 

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.kernels.model import Model
-from locpmap.kernels.reference.messages import CHANGED
+from locpmap.kernels.model import CHANGED, Model
 
 Array = npt.NDArray[Any]
 

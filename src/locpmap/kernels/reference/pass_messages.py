@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.kernels.model import Model
-from locpmap.kernels.reference.messages import CHANGED, belief, cavity, directed_table, mix, send
+from locpmap.kernels.model import CHANGED, Model
+from locpmap.kernels.reference.messages import belief, cavity, directed_table, mix, send
 
 Array = npt.NDArray[Any]
 

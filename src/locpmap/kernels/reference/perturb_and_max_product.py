@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.kernels.model import Model
+from locpmap.kernels.model import UNVISITED, Model
 from locpmap.kernels.perturbation import Perturbation
 from locpmap.kernels.reference.climb_sites import perturbed
 from locpmap.kernels.reference.decode_messages import decode
-from locpmap.kernels.reference.messages import UNVISITED
 from locpmap.kernels.reference.pass_messages import visit
 
 Array = npt.NDArray[Any]
