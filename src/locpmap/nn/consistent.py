@@ -9,7 +9,8 @@ from torch import Tensor
 from locpmap.errors import InputError, InputTypeError
 from locpmap.graphs import Steps
 from locpmap.graphs.grid import check_steps
-from locpmap.inference import LocPMAP, infer
+from locpmap.inference import LocPMAP
+from locpmap.inference import samples as drawn_samples
 from locpmap.nn.operators import site_losses
 from locpmap.nn.potentials import (
     NEAREST,
@@ -78,7 +79,7 @@ class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]
     the neighbours that decoding will see.  The samples are drawn anew in every call and carry no gradient; the gradient
     flows through the conditionals, as in :class:`PseudolikelihoodLoss`.  Precision as there.
 
-    The samples are those of :func:`locpmap.infer`, under a seed made of ``seed`` and the number of calls in training
+    The samples are those of :func:`locpmap.samples`, under a seed made of ``seed`` and the number of calls in training
     mode, which is the buffer ``step`` in the ``state_dict``: a resumed training draws what the interrupted one would
     have drawn.  In evaluation mode ``step`` stands still, so that validation losses are compared under the same noise.
     Each of several processes that train together has noise of its own.
@@ -132,5 +133,6 @@ class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]
         seed = int(np.random.SeedSequence((self.seed, int(self.step), rank)).generate_state(1, np.uint64)[0])
         if self.training:
             self.step += 1
-        decoder = LocPMAP(self.n_samples, probability="votes", max_sweeps=self.max_sweeps, keep_samples=True)
-        return torch.as_tensor(infer(potentials_of(field), decoder, seed=seed).samples)
+        decoder = LocPMAP(self.n_samples, max_sweeps=self.max_sweeps)
+        drawn = drawn_samples(potentials_of(field), decoder, seed=seed, chunk=self.n_samples)
+        return torch.stack([torch.as_tensor(labels) for labels in drawn])
