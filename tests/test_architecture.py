@@ -244,15 +244,17 @@ def test_every_backend_is_checked_against_the_contract_by_types() -> None:
         assert ": type[Kernels] = " in (SOURCE / "kernels" / package / "backend.py").read_text()
 
 
-def test_decoders_call_operations_that_exist() -> None:
+def test_callers_of_kernels_call_operations_that_exist() -> None:
+    """Decoders hold kernels as an attribute, learning as a variable."""
+    files = [*(SOURCE / "inference").glob("*.py"), SOURCE / "learning" / "linear.py"]
     called = {
         node.attr
-        for file in (SOURCE / "inference").glob("*.py")
+        for file in files
         for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "kernels"
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value).rpartition(".")[2] in ("kernels", "inner")
     }
-    assert "climb" in called
-    assert called - {"name", "device"} <= contract().keys()
+    assert {"climb", "site_losses"} <= called
+    assert called - {"name", "device", "threads"} <= contract().keys()
     # Nothing is in the contract that nobody asks for.
     assert contract().keys() <= called
 

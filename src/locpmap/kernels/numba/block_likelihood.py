@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from locpmap.kernels.numba.known_lengths import axes
-from locpmap.kernels.numba.table_rows import table_rows
+from locpmap.kernels.numba.table_rows import rows_of_tables
 
 NO_TABLES = (np.empty(0), (0, 0, 0))
 
@@ -38,7 +38,7 @@ def block_likelihood(scores, plan, labels, weights, value, residual, slope, lo, 
     given = (scores.unary, scores.features, labels, weights)
     graph = (scores.indptr, scores.neighbour, scores.edge, scores.end, scores.group)
     blocks = (plan.ptr, plan.site, plan.parent_slot, plan.joint, plan.block_of)
-    rows, strides = NO_TABLES if scores.potts else table_rows(scores, lo, hi)
+    rows, strides = NO_TABLES if scores.potts else rows_of_tables(scores, lo, hi)
     # The precision of the rows is that of the scores, so that there is one compiled kernel for each.
     rows = rows.astype(scores.unary.dtype, copy=False)
     sizes = axes(scores.features.shape[2], n_labels)

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from locpmap.kernels.numba.known_lengths import axes
-from locpmap.kernels.numba.table_rows import table_rows
+from locpmap.kernels.numba.table_rows import rows_of_tables
 
 
 def site_likelihood(scores, labels, samples, weights, value, residual, lo, hi, begin, stop):
@@ -22,7 +22,7 @@ def site_likelihood(scores, labels, samples, weights, value, residual, lo, hi, b
     if scores.potts:
         potts_sites(given, graph, value, residual, window)
         return
-    tables = table_rows(scores, lo, hi)
+    tables = rows_of_tables(scores, lo, hi)
     n_features, n_labels = scores.tables.shape[2:4]
     if n_labels == 2 and samples.shape[2] == 1:
         ends = (scores.edges, scores.group, edges_of(scores, begin, stop))

@@ -12,7 +12,7 @@ import numpy as np
 from locpmap.kernels.likelihood import Scores
 
 
-def table_rows(scores: Scores, lo: int, hi: int) -> tuple[Any, tuple[int, int, int]]:
+def rows_of_tables(scores: Scores, lo: int, hi: int) -> tuple[Any, tuple[int, int, int]]:
     """Return the rows of tables (1|N, G, F, L, L) as one flat array, and what to add per end, image and group.
 
     The row of label b at the neighbour begins at ``end · ends + n · images + (group · F + f) · L² + b · L``.  Only
