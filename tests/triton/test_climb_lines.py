@@ -18,7 +18,7 @@ from locpmap.kernels.perturbation import DROP, GIVEN, NONE, PERTURBED, PLAIN, RA
 from locpmap.kernels.reference.climb_blocks import climb_blocks as reference
 from locpmap.kernels.triton import keeping
 from locpmap.kernels.triton.climb import climb_lines as lines
-from locpmap.kernels.triton.climb import grid_lines
+from locpmap.kernels.triton.climb import grid_lines, line_parts
 from locpmap.kernels.triton.climb.climb_lines import climb_lines
 from locpmap.potentials import Potentials
 
@@ -98,17 +98,23 @@ def rough(shape: tuple[int, int], n_labels: int, strength: float, seed: int, sig
     return Potentials.grid(scores, tuple(weight if sign else abs(weight) for weight in weights))
 
 
-# Models that show where a line has to be worked through to, that walls change, where a wall for weights below 0 is
-# another, that a line's own changes count, and that changes reach far.
-ROUGH = [
+def take_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all lines, not only of long ones with many labels."""
+    for limit in ("LONG", "MANY_LABELS"):
+        monkeypatch.setattr(lines, limit, 0)
+
+
+# Models that show where a run has to end, that walls change, and that a run may go on, or the next begin, in another
+# word; where a wall for weights below 0 is another; that a line's own changes count; that changes reach far.
+PARTS = [
     ((9, 10), 3, 1.0, 277, False, "rows+columns"),
     ((5, 4), 2, 1.0, 3, True, "rows+columns"),
     ((7, 9), 3, 3.0, 11, False, "rows+columns"),
     ((4, 12), 2, 1.5, 15, False, "rows+columns"),
 ]
 OTHERS = [((3, 70), 3), ((37, 4), 5), ((65, 3), 2), ((1, 33), 3), ((33, 1), 3), ((6, 7), 9), ((40, 50), 4)]
-ALL_ROUGH = [
-    *ROUGH,
+ALL_PARTS = [
+    *PARTS,
     *(
         pytest.param(*model, 1.5, 1, sign, "rows+columns", marks=pytest.mark.slow)
         for model in OTHERS
@@ -117,8 +123,8 @@ ALL_ROUGH = [
 ]
 
 
-@pytest.mark.parametrize(("shape", "n_labels", "strength", "seed", "sign", "blocks"), ALL_ROUGH)
-def test_lines_end_where_nothing_changes(
+@pytest.mark.parametrize(("shape", "n_labels", "strength", "seed", "sign", "blocks"), ALL_PARTS)
+def test_lines_in_parts(
     shape: tuple[int, int],
     n_labels: int,
     strength: float,
@@ -127,22 +133,27 @@ def test_lines_end_where_nothing_changes(
     blocks: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """From the second sweep on, what no change has reached is left alone, however long lines are."""
-    if DEVICE == "cpu":  # so that changes in quick models are looked for several times
-        monkeypatch.setattr(grid_lines, "SITES", tl.constexpr(2))
+    """From the second sweep on, what nothing has reached is left alone, however long lines are."""
+    take_parts(monkeypatch)
+    if DEVICE == "cpu":  # so that quick models have several words
+        for module in (lines, line_parts):
+            monkeypatch.setattr(module, "SITES", tl.constexpr(8))
     check(rough(shape, n_labels, strength, seed, sign), blocks, n_samples=5)
 
 
-def test_lines_after_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_after_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Turns are kept in a byte: the last that fits stands for all after it."""
+    take_parts(monkeypatch)
     if DEVICE == "cpu":  # or a model would have to climb for 64 sweeps
-        monkeypatch.setattr(grid_lines, "LAST_TURN", tl.constexpr(3))
+        for module in (grid_lines, line_parts):
+            monkeypatch.setattr(module, "LAST_TURN", tl.constexpr(3))
     check(rough((5, 6), 2, 1.0, 5, sign=True), "rows", n_samples=6)
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="the interpreter takes long over so many sweeps")
-def test_more_turns_than_a_byte_counts() -> None:
+def test_more_turns_than_a_byte_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row follows the one above it, in the turn after that."""
+    take_parts(monkeypatch)
     n_rows = 300
     unary = np.zeros((1, n_rows, 2, 2))
     unary[:, 0, :, 1] = 1e5
@@ -171,8 +182,11 @@ def test_more_samples_than_any_program_takes() -> None:
     check(odd_model((3, 2), 2, "either sign", 3), "columns", n_samples=70)
 
 
-def test_programs_share_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("parts", [False, True])
+def test_programs_share_the_lines(parts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     run_together(monkeypatch, 3, lines)
+    if parts:
+        take_parts(monkeypatch)
     check(odd_model((4, 3), 2, "weights", 3), "rows+columns")
 
 
@@ -233,7 +247,8 @@ def test_single_precision_ends_at_line_wise_maxima() -> None:
     check_maxima(Potentials.grid(rng.normal(size=(7, 11, 3)).astype(np.float32), 0.7), 0.7, 3)
 
 
-def test_labels_that_rounding_keeps_are_no_walls() -> None:
+def test_labels_that_rounding_keeps_are_no_walls(monkeypatch: pytest.MonkeyPatch) -> None:
     """All but ties: a line that would gain next to nothing stays, also where its labels are not those of its walls."""
+    take_parts(monkeypatch)
     unary = np.random.default_rng(10).integers(0, 3, (1, 4, 6, 3)).astype(np.float64)
     check_maxima(Potentials.grid(unary, 1.0), 1e-12, 2)

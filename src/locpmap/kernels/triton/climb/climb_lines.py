@@ -1,7 +1,8 @@
 """Ascent by whole rows and columns of a 4-connected grid with Potts weights: `climb_blocks` without its lists.
 
-Lines of one parity do not touch.  One launch does all sweeps: its programs share the lines of a parity, all samples at
-once, and wait for one another before they go on to the next.
+Lines of one parity do not touch.  One launch makes all sweeps: its programs share the lines of a parity, all samples at
+once, and a barrier separates one parity from the next.  At first whole lines are updated.  Later sweeps update only the
+parts of long lines that a change can reach (`line_parts`).
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from locpmap.kernels.perturbation import PLAIN, Perturbation
 from locpmap.kernels.reference.climb_blocks import ROUNDING
 from locpmap.kernels.triton.climb.grid_lines import (
     Kind,
-    Lines,
+    Line,
     Near,
+    Notes,
     Site,
     best_labels,
-    first_change,
+    has_changed,
     index_bits,
-    is_open,
     trace,
 )
+from locpmap.kernels.triton.climb.line_parts import SITES, best_labels_in_parts, find_parts, trace_parts
 from locpmap.kernels.triton.climb.potts_grid import images_apart
 from locpmap.kernels.triton.grid_barrier import BARRIER, MOST, at_once, resident_programs, wait_for_all
 from locpmap.kernels.triton.keeping import kept_with
@@ -33,11 +35,15 @@ from locpmap.kernels.triton.perturb import begin, perturb
 WARP = 32
 ITEMS = 32  # samples that a program takes at most
 FEW_LABELS = 8
-AHEAD, BACK = 4, 8  # sites that are read at once, before their turn comes: there, and on the way back
+# Lines with more sites and labels than this are updated in parts.  With few labels a program takes so many samples that
+# some sample changes nearly everywhere.
+LONG, MANY_LABELS = 64, 4
+AHEAD, BACK = 4, 8  # sites that are loaded at once, ahead of their use: in the backward pass, and in the traceback
+STEP = 2  # the same in parts of lines, which are short; twice as many take twice as long to compile
 
 
 class Share(NamedTuple):
-    """What a program, which is one warp, holds."""
+    """The resources of a program, which is one warp."""
 
     scores: int  # of a site
     registers: int  # of a thread: the fewer, the more programs
@@ -53,14 +59,31 @@ class Climb(NamedTuple):
     down_apart: int
     labels: Any  # (n, S, R), as the next
     turns: Any  # see `Site`
+    walls: Any  # (2, n, S, R): of rows, of columns
     changed: Any  # (n, R): the last sweep that changed a sample
     stamps: Any  # (n, H + W, R): the last turn in which a row or column changed
-    choices: Any  # of the line that each program is at
     height: int
     width: int
 
 
+class Room(NamedTuple):
+    """The size of each of a program's `Notes`, in places of ITEMS numbers."""
+
+    choices: int
+    words: int
+    runs: int
+
+
+class Now(NamedTuple):
+    """The time, in sweeps and turns; each parity of rows or columns is one turn of a sweep."""
+
+    sweep: Any
+    turn: Any
+    before: Any  # the turn of the same lines in the sweep before
+
+
 FEW, MANY = Share(64, 128), Share(256, 168)
+FOR_PARTS = 144  # registers at least where lines are updated in parts
 PARTS = {"rows": (0, 2), "columns": (2, 4), "rows+columns": (0, 4)}  # even rows, odd rows, even columns, odd columns
 
 
@@ -81,9 +104,9 @@ def climb_lines(
     max_sweeps: int,
     labels: torch.Tensor,
 ) -> torch.Tensor:
-    """Climb for every image and sample by "rows", "columns" or "rows+columns"; fills ``labels`` (n, S, R).
+    """Climb for every image and sample by "rows", "columns" or "rows+columns"; fill ``labels`` (n, S, R).
 
-    Returns the last sweep that changed anything, (n, R).  A sweep over a family reads the perturbed scores
+    Return the last sweep that changed anything, (n, R).  A sweep over rows or columns reads the perturbed scores
     once, which lie in chunks of as many samples as a program takes.
 
     ``unary`` (n, S, L) has at most ``MAX_LINE_LABELS`` labels (`locpmap.kernels.block_plan`).  Potts weights are
@@ -98,29 +121,39 @@ def climb_lines(
     key = (first_image, first_sample)
     lanes, wide = (1 << (count - 1).bit_length() for count in (n_labels, n_samples))
     share = FEW if lanes <= FEW_LABELS else MANY
-    registers = MOST if unary.itemsize > 4 else share.registers
+    length = max(height, width)
+    ties = perturbation.scheme != PLAIN  # plain noise leaves next to none
+    # Where scores may tie, an improved line takes the smallest of the best labels everywhere.
+    by_parts = not ties and length > LONG and n_labels > MANY_LABELS
+    registers = MOST if unary.itemsize > 4 else max(share.registers, FOR_PARTS if by_parts else 0)
     items = min(wide, ITEMS, max(share.scores // lanes, 1))
     noisy = perturb(unary, site_id, perturbation, *key, n_samples, items)
     begin(unary, noisy, site_id, perturbation, start, given, *key, labels)
-    length = max(height, width)
     n_tiles = n_images * ((length + 1) // 2) * -(-n_samples // items)
     n_programs = min(n_tiles, resident_programs(device, registers, warps=1))
+    room = Room(
+        length + AHEAD,  # a line, and a blank batch before it
+        -(-length // SITES.value) + 2 if by_parts else 0,
+        length // 2 + 1 if by_parts else 0,
+    )
     word = torch.int32 if n_labels + 2 * index_bits(n_labels) < 32 else torch.int64
-    room = length + AHEAD  # for the choices of a line, and of a blank batch before
-    choices = torch.empty((n_programs, room, items), dtype=word, device=device)
-    turns = torch.zeros(labels.shape, dtype=torch.uint8, device=device)
+    kinds = ((room.choices, word), (room.words, torch.uint32), (room.words, torch.int32), (room.runs, torch.int64))
+    notes = Notes(*(torch.empty((n_programs, size, items), dtype=dtype, device=device) for size, dtype in kinds))
+    noted = labels.shape if by_parts else (0,)
+    turns = torch.zeros(noted, dtype=torch.uint8, device=device)
+    walls = torch.empty((2, *noted), dtype=torch.uint8, device=device)
     # What `wait_for_all` needs and the last sweep with changes; the last sweep that changed each sample; and the last
     # turn in which each row and column changed.
     sizes = (BARRIER.value + 1, n_images * n_samples, n_images * (height + width) * n_samples)
     counts, changed, stamps = torch.zeros(sum(sizes), dtype=torch.int32, device=device).split(sizes)
     weights = (right, images_apart(right), down, images_apart(down))
-    climb = Climb(noisy, *weights, labels, turns, changed, stamps, choices, height, width)
-    ties = perturbation.scheme != PLAIN  # which leaves next to none
+    climb = Climb(noisy, *weights, labels, turns, walls, changed, stamps, height, width)
     rounding = ROUNDING if unary.dtype == torch.float64 else 1e-6
     part = min(WARP // items, lanes)  # a label and sample in every lane
-    kind = Kind(bool(attractive), ties, rounding, n_labels, part, items, AHEAD, BACK)
-    numbers = (n_images, n_samples, row, column, max_sweeps, *PARTS[blocks], room)
-    _climb_lines[(n_programs,)](climb, counts, *numbers, kind, **at_once(registers, warps=1))
+    kind = Kind(bool(attractive), ties, by_parts, True, rounding, n_labels, part, items, AHEAD, BACK)
+    in_parts = kind._replace(whole=False, ahead=STEP, back=STEP)
+    numbers = (n_images, n_samples, row, column, max_sweeps, *PARTS[blocks])
+    _climb_lines[(n_programs,)](climb, notes, room, counts, *numbers, kind, in_parts, **at_once(registers, warps=1))
     return changed.view(n_images, n_samples)
 
 
@@ -133,10 +166,27 @@ def _site_ids(height: int, width: int, row: int, column: int, full_width: int, d
 
 @triton.jit(do_not_specialize=["n_images", "n_samples", "row", "column", "max_sweeps", "first_part", "last_part"])
 def _climb_lines(
-    climb, counts, n_images, n_samples, row, column, max_sweeps, first_part, last_part, room, KIND: tl.constexpr
+    climb,
+    notes,
+    room,
+    counts,
+    n_images,
+    n_samples,
+    row,
+    column,
+    max_sweeps,
+    first_part,
+    last_part,
+    KIND: tl.constexpr,
+    IN_PARTS: tl.constexpr,
 ):
     program, n_programs = tl.program_id(0), tl.num_programs(0)
-    choices = climb.choices + program.to(tl.int64) * room * KIND.items
+    own = program.to(tl.int64)
+    own_choices, own_words = own * room.choices * KIND.items, own * room.words * KIND.items
+    own_runs = own * room.runs * KIND.items
+    notes = Notes(
+        notes.choices + own_choices, notes.words + own_words, notes.following + own_words, notes.runs + own_runs
+    )
     n_chunks = (n_samples + KIND.items - 1) // KIND.items
     turn, sweep, latest = 1, 1, 0
     while (sweep <= max_sweeps) & (latest >= sweep - 1):
@@ -147,57 +197,76 @@ def _climb_lines(
             else:
                 first, n_lines = (part + column) % 2, climb.width
             n_lines = (n_lines - first + 1) // 2
+            # For speed: nearly everything is new to the lines of the first turn twice, to others once.
+            whole = True
+            if KIND.by_parts:
+                whole = (sweep == 1) | ((sweep == 2) & (part == first_part))
             tile = program
             while tile < n_images * n_lines * n_chunks:
                 chunk, item = tile % n_chunks, tile // n_chunks
                 line, n = first + 2 * (item % n_lines), (item // n_lines).to(tl.int64)
-                before = turn - (last_part - first_part)
-                _improve(climb, choices, counts, n_samples, sweep, turn, before, part // 2, n, line, chunk, KIND)
+                now = Now(sweep, turn, turn - (last_part - first_part))
+                if whole:
+                    _improve(climb, notes, counts, n_images, n_samples, now, part // 2, n, line, chunk, KIND)
+                else:
+                    _improve_parts(climb, notes, counts, n_images, n_samples, now, part // 2, n, line, chunk, IN_PARTS)
                 tile += n_programs
             wait_for_all(counts, turn, n_programs)
             turn += 1
             part += 1
-        # A program that went on may have noted the next sweep by now: it saw that this one changed something.
+        # A faster program may have noted the next sweep by now: it saw that this one changed something.
         latest = tl.load(counts + BARRIER, volatile=True)
         sweep += 1
 
 
 @triton.jit
-def _improve(climb, choices, counts, n_samples, sweep, turn, before, family, n, line, chunk, KIND: tl.constexpr):
-    """Give a line, whose last turn was ``before``, its best labels in a chunk of samples."""
+def _improve(climb, notes, counts, n_images, n_samples, now, family, n, number, chunk, KIND: tl.constexpr):
+    """Give a line its best labels in a chunk of samples: as a whole, or only the parts that may change."""
     ITEMS: tl.constexpr = KIND.items
     height, width, n_chunks = climb.height, climb.width, (n_samples + ITEMS - 1) // ITEMS
     if family == 0:
-        lines = Lines(height, width, width, 1, 0, height)
+        line = Line(number, height, width, width, 1, 0, height, n_samples)
         along, beside = climb.right + n * climb.right_apart, climb.down + n * climb.down_apart
         near = Near(along, width - 1, 1, beside, width, 1)
     else:
-        lines = Lines(width, height, 1, width, height, 0)
+        line = Line(number, width, height, 1, width, height, 0, n_samples)
         along, beside = climb.down + n * climb.down_apart, climb.right + n * climb.right_apart
         near = Near(along, 1, width, beside, 1, width - 1)
     r = chunk * ITEMS + tl.arange(0, ITEMS)[None, :]
     ends, real = climb.changed + n * n_samples + r, r < n_samples
-    # A sample that nothing changed in the last sweep has ended.  A line around which nothing changed since its last
-    # turn is as good as it was.
-    going = tl.load(ends, mask=real, other=-1, cache_modifier=".cg") >= sweep - 1
+    # A sample that did not change in the last sweep has converged.  A line needs no update unless it or a line beside
+    # it changed since its last turn.
+    going = tl.load(ends, mask=real, other=-1, cache_modifier=".cg") >= now.sweep - 1
     stamp = climb.stamps + n * (height + width) * n_samples + r
-    if sweep > 1:
-        going = is_open(stamp, lines, line, going, before, n_samples)
+    if now.sweep > 1:
+        going = has_changed(stamp, line, going, now.before)
     if tl.max(going.to(tl.int32)) > 0:
-        place = n * height * width + line.to(tl.int64) * lines.line
+        place = n * height * width + number.to(tl.int64) * line.apart
         chunked = (n * (n_chunks - 1) + chunk) * height * width + place
         cells = tl.arange(0, KIND.part)[:, None] * ITEMS + tl.arange(0, ITEMS)[None, :]
         scores = climb.noisy + chunked * KIND.n_labels * ITEMS + cells
         place = place * n_samples + r
-        site = Site(scores, climb.labels + place, climb.turns + place, real)
-        earliest = tl.zeros([1, ITEMS], tl.int32)
-        if (not KIND.ties) & (sweep > 1):
-            earliest = first_change(site, lines, line, going, before, n_samples, KIND)
-        better, settled = best_labels(site, near, choices, lines, line, going, earliest, n_samples, KIND)
-        better &= going
+        walls = climb.walls + place + family * n_images.to(tl.int64) * height * width * n_samples
+        site = Site(scores, climb.labels + place, climb.turns + place, walls, real)
+        if KIND.whole:
+            better = going & best_labels(site, near, notes.choices, line, KIND)
+        else:
+            find_parts(site, notes, line, going, now.before, ITEMS)
+            tl.debug_barrier()  # other threads stored the notes, here and below
+            better, n_runs = best_labels_in_parts(site, near, notes, line, KIND)
+            better &= going
         if tl.max(better.to(tl.int32)) > 0:
-            tl.debug_barrier()  # the choices were stored by other threads
-            trace(site, choices, stamp, turn, lines, line, better, settled, n_samples, KIND)
-            tl.store(ends, tl.zeros([1, ITEMS], tl.int32) + sweep, mask=better)
-            tl.store(counts + BARRIER, sweep)
-        tl.debug_barrier()  # before the next line's choices
+            tl.debug_barrier()
+            if KIND.whole:
+                trace(site, notes.choices, stamp, now.turn, line, better, KIND)
+            else:
+                trace_parts(site, notes, n_runs, stamp, now.turn, line, better, KIND)
+            tl.store(ends, tl.zeros([1, ITEMS], tl.int32) + now.sweep, mask=better)
+            tl.store(counts + BARRIER, now.sweep)
+        tl.debug_barrier()  # before the notes of the next line
+
+
+@triton.jit(noinline=True)
+def _improve_parts(climb, notes, counts, n_images, n_samples, now, family, n, number, chunk, KIND: tl.constexpr):
+    """Call `_improve` without inlining it, which would cost whole lines their registers."""
+    _improve(climb, notes, counts, n_images, n_samples, now, family, n, number, chunk, KIND)
