@@ -28,12 +28,18 @@ noisy = truth + sigma * np.random.default_rng(0).normal(size=truth.shape)
 unary = np.stack([np.zeros_like(noisy), (noisy - 0.5) / sigma**2], axis=-1)
 potentials = lp.Potentials.grid(unary, 1.0)
 
+known = lp.inference.DECODERS
+others = [
+    name
+    for name in sorted(known, key=lambda name: known[name].has_probability)
+    if name not in ("locpmap", "icm", "exact")
+]
 likely = {"start": "perturbed"}  # these unaries can be trusted by themselves
 decoders = {
     "locpmap": ("locpmap", likely),
     "locpmap, rows and columns": ("locpmap", {**likely, "blocks": "rows+columns"}),
     "icm": ("icm", {"start": "unary"}),
-    **{name: (name, {}) for name in lp.inference.DECODERS if name not in ("locpmap", "icm", "exact")},
+    **{name: (name, {}) for name in others},  # first those that give labels alone
 }
 results = {title: lp.infer(potentials, name, seed=0, **options) for title, (name, options) in decoders.items()}
 

@@ -31,7 +31,7 @@ class TritonKernels(Sampling, Passing, Likelihoods):
     def __init__(self, device: str) -> None:
         self.device = device
 
-    def __reduce__(self) -> tuple[type[TritonKernels], tuple[str]]:
+    def __reduce__(self) -> tuple[type[TritonKernels], tuple[str | None]]:
         return TritonKernels, (self.device,)
 
     def close(self) -> None:
