@@ -73,8 +73,25 @@ def test_tensors_are_decoded_where_there_are_kernels() -> None:
     assert choose("auto", "auto", "cuda:1") == ("triton", "cuda:1")
     assert choose("numba", "auto", "cuda") == ("numba", None)
     assert choose("auto", "cpu", "cuda") == ("numba", None)
-    for device in ("mps", "xpu:0"):
+    assert place("auto", "auto", Job("cuda")).name == "triton"
+    for device in ("mps", "xpu"):
         assert place("auto", "auto", Job(device)).name == "numba"
+
+
+@pytest.mark.usefixtures("_gpu")
+def test_tensors_on_a_gpu_are_decoded_on_the_cpu_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "find_spec", lambda name: None if name == "triton" else name)
+    assert place("auto", "auto", Job("cuda")).name == "numba"
+    placement._triton_device.cache_clear()
+    with pytest.raises(BackendError, match="needs triton, which is not installed"):
+        place("auto", "cuda", Job("cuda"))
+
+
+def test_what_lies_where_it_is_decoded_is_taken_as_it_is() -> None:
+    """What a model keeps for its kernels must outlive a call."""
+    pot = Potentials.grid(np.zeros((2, 2, 2)), 1.0)
+    assert pot.to(None) is pot
+    assert pot.view is pot.view
 
 
 def test_without_a_gpu_everything_stays() -> None:

@@ -110,7 +110,7 @@ def place_decoding(
     unary = potentials.unary
     job = Job()
     if decoder.on_gpu:
-        lies_on = str(unary.device) if is_tensor(unary) else None
+        lies_on = unary.device.type if is_tensor(unary) else None
         job = Job(lies_on, decoder.work(math.prod(unary.shape)), bytes_needed(potentials))
     kernels = place(backend, device, job, n_threads)
     if kernels.device is not None and not decoder.on_gpu:

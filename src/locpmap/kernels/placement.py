@@ -40,7 +40,7 @@ FITTING = Worth(2**22, 2**26)  # scores of sites: a fit of about a second of two
 class Job(NamedTuple):
     """What is to be computed, as far as it matters where."""
 
-    lies_on: str | None = None  # the device of its tensors; None for NumPy arrays
+    lies_on: str | None = None  # the device of its tensors, or its kind; None for NumPy arrays
     work: int = 0  # visits of scores, in the units of `worth`
     n_bytes: int = 0  # memory that it takes on a GPU
     worth: Worth = DECODING
@@ -48,7 +48,8 @@ class Job(NamedTuple):
 
 def place(backend: str, device: str, job: Job = Job(), n_threads: int | None = None) -> Kernels:  # noqa: B008
     """Return the kernels of the named backend on the named device, or of those that suit the job."""
-    lies_on = job.lies_on if job.lies_on is not None and job.lies_on.startswith("cuda") else None
+    kernels_there = str(job.lies_on).startswith("cuda") and find_spec(ON_GPU) is not None
+    lies_on = job.lies_on if kernels_there else None
     if (backend, device) == ("auto", "auto") and lies_on is None and gpu_pays(job):
         lies_on = "cuda"
     name, where = choose(backend, device, lies_on)
