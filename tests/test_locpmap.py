@@ -289,7 +289,7 @@ def test_ties(backend: str) -> None:
     start = np.arange(12).reshape(3, 4) % 3
     for pairwise in (0.0, np.zeros((3, 3))):
         pot = Potentials.grid(np.zeros((3, 4, 3)), pairwise)
-        for decoder in (ICM(start=start), LocPMAP(1, start=start, temperature=0)):
+        for decoder in (ICM(start=start), LocPMAP(1, start=start, probability="votes", temperature=0)):
             result = infer(pot, decoder, backend=backend)
             np.testing.assert_array_equal(result.labels, start)
             assert result.n_sweeps == 0
