@@ -24,7 +24,7 @@ def pair_slope(
     """Add to ``slope`` for images lo..hi and edges begin..stop; holds a table per edge unless the model is Potts."""
     first, second = (scores.edges[begin:stop, end].long() for end in (0, 1))
     if block_of is not None:
-        place = torch.as_tensor(block_of, device=first.device)
+        place = torch.tensor(block_of, device=first.device)
         inside = place[first] == place[second]
     parts = []
     for m in range(samples.shape[2]):
