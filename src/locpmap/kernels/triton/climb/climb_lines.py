@@ -80,6 +80,7 @@ class Now(NamedTuple):
     sweep: Any
     turn: Any
     before: Any  # the turn of the same lines in the sweep before
+    latest: Any  # where to store the last sweep that changed anything
 
 
 FEW, MANY = Share(64, 128), Share(256, 168)
@@ -205,11 +206,11 @@ def _climb_lines(
             while tile < n_images * n_lines * n_chunks:
                 chunk, item = tile % n_chunks, tile // n_chunks
                 line, n = first + 2 * (item % n_lines), (item // n_lines).to(tl.int64)
-                now = Now(sweep, turn, turn - (last_part - first_part))
+                now = Now(sweep, turn, turn - (last_part - first_part), counts + BARRIER)
                 if whole:
-                    _improve(climb, notes, counts, n_images, n_samples, now, part // 2, n, line, chunk, KIND)
+                    _improve(climb, notes, n_images, n_samples, now, part // 2, n, line, chunk, KIND)
                 else:
-                    _improve_parts(climb, notes, counts, n_images, n_samples, now, part // 2, n, line, chunk, IN_PARTS)
+                    _improve_parts(climb, notes, n_images, n_samples, now, part // 2, n, line, chunk, IN_PARTS)
                 tile += n_programs
             wait_for_all(counts, turn, n_programs)
             turn += 1
@@ -220,7 +221,7 @@ def _climb_lines(
 
 
 @triton.jit
-def _improve(climb, notes, counts, n_images, n_samples, now, family, n, number, chunk, KIND: tl.constexpr):
+def _improve(climb, notes, n_images, n_samples, now, family, n, number, chunk, KIND: tl.constexpr):
     """Give a line its best labels in a chunk of samples: as a whole, or only the parts that may change."""
     ITEMS: tl.constexpr = KIND.items
     height, width, n_chunks = climb.height, climb.width, (n_samples + ITEMS - 1) // ITEMS
@@ -262,11 +263,11 @@ def _improve(climb, notes, counts, n_images, n_samples, now, family, n, number, 
             else:
                 trace_parts(site, notes, n_runs, stamp, now.turn, line, better, KIND)
             tl.store(ends, tl.zeros([1, ITEMS], tl.int32) + now.sweep, mask=better)
-            tl.store(counts + BARRIER, now.sweep)
+            tl.store(now.latest, now.sweep)
         tl.debug_barrier()  # before the notes of the next line
 
 
 @triton.jit(noinline=True)
-def _improve_parts(climb, notes, counts, n_images, n_samples, now, family, n, number, chunk, KIND: tl.constexpr):
+def _improve_parts(climb, notes, n_images, n_samples, now, family, n, number, chunk, KIND: tl.constexpr):
     """Call `_improve` without inlining it, which would cost whole lines their registers."""
-    _improve(climb, notes, counts, n_images, n_samples, now, family, n, number, chunk, KIND)
+    _improve(climb, notes, n_images, n_samples, now, family, n, number, chunk, KIND)

@@ -5,9 +5,9 @@ mean towards the start and towards the end.
 
 The backward pass keeps the scores v of a site's labels, with the best labels of all sites after it, relative to their
 maximum: v <= 0, so that single precision suffices for lines of any length.  Given label k of the site before and the
-weight w between them, a site takes k too (v[k] + w) or its best label (0).  If w < 0 and k is the best label, it may take
-the second best instead.  A *choice*, one word per site, stores which.  A site that takes its best label whatever k is, as
-most do, is a *wall*: see `line_parts`.
+weight w between them, a site takes k too (v[k] + w) or its best label (0).  If w < 0 and k is the best label, it may
+take the second best instead.  A *choice*, one word per site, stores which.  A site that takes its best label whatever k
+is, as most do, is a *wall*: see `line_parts`.
 
 Functions take blocks (1, ITEMS) of samples.  Scores are several blocks (PART, ITEMS), one for each part of the labels.
 """
