@@ -70,8 +70,8 @@ class Annealing(Decoder):
         return Step(state.chain.sweeps, self.n_sweeps)
 
     def finish(self, problem: Problem, state: _State) -> Outcome:
-        labels, _ = climb_once(problem, GIVEN, state.best.labels, self.max_sweeps)
-        return Outcome(labels, n_sweeps=state.chain.sweeps)
+        drawn = climb_once(problem, GIVEN, state.best.labels, self.max_sweeps)
+        return Outcome(drawn.labels()[:, :, 0], n_sweeps=state.chain.sweeps)
 
     def separable(self, *, timed: bool) -> bool:
         return isinstance(self.start, str) and super().separable(timed=timed)

@@ -105,5 +105,5 @@ class Gibbs(Sampler):
 def start_labels(start: Any, problem: Problem) -> Array:
     """Return the chain's first labelling, (N, S)."""
     code, given = parse_start(start, problem, {"random": RANDOM})
-    labels, _ = climb_once(problem, code, given, 0)  # a climb that ends where it starts
-    return cast(labels, "int64")
+    drawn = climb_once(problem, code, given, 0)  # a climb that ends where it starts
+    return cast(drawn.labels()[:, :, 0], "int64")

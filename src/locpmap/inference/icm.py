@@ -9,7 +9,7 @@ from locpmap.arrays import cast
 from locpmap.inference.decoder import Decoder, Locality, Outcome, Problem, Step, at_least
 from locpmap.inference.sampling import check_start_of_tiles, parse_start
 from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, RANDOM, Perturbation
-from locpmap.kernels.spec import Climb, Span
+from locpmap.kernels.spec import Climb, Drawn, Span
 
 SWEEPS_PER_STEP = 10  # at least
 
@@ -46,7 +46,8 @@ class ICM(Decoder):
 
     def step(self, problem: Problem, state: _State) -> Step:
         sweeps = min(max(SWEEPS_PER_STEP, problem.sweeps_per_step), self.max_sweeps - state.sweeps)
-        state.labels, made = climb_once(problem, state.start, state.given, sweeps)
+        drawn = climb_once(problem, state.start, state.given, sweeps)
+        state.labels, made = drawn.labels()[:, :, 0], max(int(part.max()) for part in drawn.sweeps)
         state.sweeps += made
         if made == sweeps:
             state.start, state.given = GIVEN, cast(state.labels, "int64")
@@ -63,8 +64,7 @@ class ICM(Decoder):
         return isinstance(self.start, str) and super().separable(timed=timed)
 
 
-def climb_once(problem: Problem, start: int, given: Any, max_sweeps: int) -> tuple[Any, int]:
-    """Climb without noise; return the labels (N, S) and the sweeps of the image that took the most."""
+def climb_once(problem: Problem, start: int, given: Any, max_sweeps: int) -> Drawn:
+    """Climb without noise, one sample of each image."""
     climb = Climb(Perturbation(NONE, 0.0, *problem.key), start, given, max_sweeps, problem.first_image)
-    drawn = problem.kernels.climb(problem.view, climb, Span(0, problem.potentials.n_images, 0, 1))
-    return drawn.labels()[:, :, 0], max(int(part.max()) for part in drawn.sweeps)
+    return problem.kernels.climb(problem.view, climb, Span(0, problem.potentials.n_images, 0, 1))
