@@ -17,12 +17,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from locpmap.arrays import to_labels, to_numpy
+from locpmap.arrays import Array, to_labels, to_numpy
 from locpmap.errors import InputError, whole_number
 
-Array = npt.NDArray[Any]
 LEAST = 1e-12  # a probability of 0 that came true would cost infinitely much
 
 

@@ -8,14 +8,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from locpmap.arrays import frozen, is_tensor, namespace, place_beside, to_float
+from locpmap.arrays import Array, frozen, is_tensor, namespace, place_beside, to_float
 from locpmap.errors import InputError
 from locpmap.graphs import Graph, Grid
 from locpmap.graphs.grid import name_of
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.arrays import (
+    Array,
     Restore,
     frozen,
     is_tensor,
@@ -31,8 +32,6 @@ from locpmap.kernels.model import Model
 from locpmap.kernels.reference.scores import local_scores, total_scores
 from locpmap.pairwise import Pairwise, parse_pairwise
 from locpmap.views import View, direction_sizes
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)

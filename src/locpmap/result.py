@@ -9,12 +9,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from locpmap.arrays import namespace, on_gpu
 from locpmap.potentials import Potentials
-
-Array = npt.NDArray[Any]
 
 
 class Status(StrEnum):

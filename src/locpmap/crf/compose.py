@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.features import Features
 from locpmap.graphs import Grid
 from locpmap.pairwise import Factored
 from locpmap.potentials import Potentials
-
-Array = npt.NDArray[Any]
 
 
 def compose(

@@ -8,15 +8,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.crf.calibration import Calibration
 from locpmap.errors import InputError, LocpmapError
 from locpmap.features import Features, GivenUnary, ImageFeatures, features_from_dict
 from locpmap.formats.model_file import read_model, write_model
 from locpmap.learning.parameters import Parameters
 
-Array = npt.NDArray[Any]
 KIND, GAUGE = "crf", "zero-sum"
 NAMES = ("unary_names", "pairwise_names", "directions")
 

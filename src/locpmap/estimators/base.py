@@ -7,11 +7,11 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from locpmap.arrays import Array
 from locpmap.crf import CRF
 from locpmap.errors import InputError, InputTypeError
 from locpmap.inference.api import ARGUMENTS, configure, known_method
@@ -20,8 +20,6 @@ from locpmap.inference.registry import options_of
 from locpmap.kernels.threads import available_threads
 from locpmap.learning import FitOptions
 from locpmap.result import Result
-
-Array = npt.NDArray[Any]
 
 
 class CRFEstimator(BaseEstimator):  # type: ignore[misc]

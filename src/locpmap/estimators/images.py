@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
+from locpmap.arrays import Array
 from locpmap.crf import CRF
 from locpmap.errors import InputError
 from locpmap.estimators.base import CRFEstimator, probability_of, variance_of
@@ -17,8 +17,6 @@ from locpmap.features import Features, ImageFeatures
 from locpmap.inference.decoder import Decoder
 from locpmap.learning.batches import VOID
 from locpmap.result import Result
-
-Array = npt.NDArray[Any]
 
 
 class ImageCRF(CRFEstimator):

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import InputError, InputTypeError
 from locpmap.learning.batches import VOID
-
-Array = npt.NDArray[Any]
 
 
 def labelled(labels: Array, ignore_label: Any) -> Array:

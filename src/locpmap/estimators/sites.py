@@ -5,20 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from locpmap.arrays import Array
 from locpmap.crf import CRF
 from locpmap.errors import InputError
 from locpmap.estimators.base import CRFEstimator, probability_of, variance_of
 from locpmap.features import Features
 from locpmap.inference.decoder import Decoder
-
-Array = npt.NDArray[Any]
 
 
 class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]

@@ -14,14 +14,11 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from locpmap.arrays import frozen, to_float, to_numpy
+from locpmap.arrays import Array, frozen, to_float, to_numpy
 from locpmap.errors import InputError, InputTypeError
 from locpmap.graphs import Graph, Grid, Steps
 from locpmap.graphs.grid import name_of
-
-Array = npt.NDArray[Any]
 
 CONSTANT = "constant"  # the pairwise feature that is 1 on every edge
 DIRECTIONS = ("horizontal", "vertical", "diagonal", "antidiagonal")  # of up to 8 neighbours

@@ -7,14 +7,11 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from locpmap.arrays import frozen, to_keep, to_numpy
+from locpmap.arrays import Array, frozen, to_keep, to_numpy
 from locpmap.errors import InputError, InputTypeError, unknown
 from locpmap.features.features import CONSTANT, Features, check_finite
 from locpmap.graphs import Grid
-
-Array = npt.NDArray[Any]
 
 UNARY = ("intensity", "position")
 PAIRWISE = (CONSTANT, "ends", "difference", "contrast")

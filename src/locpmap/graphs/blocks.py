@@ -13,16 +13,14 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from locpmap.arrays import frozen, to_numpy
+from locpmap.arrays import Array, frozen, to_numpy
 from locpmap.errors import InputError, InputTypeError, TooLargeError, unknown, whole_number
 from locpmap.graphs.adjacency import Adjacency, adjacency, greedy_colours
 from locpmap.graphs.graph import Graph
 from locpmap.graphs.grid import Grid
 from locpmap.kernels.block_plan import BlockPlan
 
-Array = npt.NDArray[Any]
 MAX_JOINT = 4096  # joint labellings of an enumerated block
 
 LENGTH = "(:[1-9][0-9]{0,8})?"  # lines may come in parts that are so long

@@ -14,15 +14,13 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import TooLargeError
 from locpmap.graphs import Graph, Grid
 
-Array = npt.NDArray[Any]
 Neighbours = dict[int, set[int]]
 
 EASY = 2**18  # entries in all: below this the first order found is good enough

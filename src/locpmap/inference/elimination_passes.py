@@ -15,14 +15,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.inference.elimination import Plan
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference.scores import edge_tables
-
-Array = npt.NDArray[Any]
 
 KEPT_ENTRIES = 2**26  # of tables kept for the way back (512 MB); beyond this they are made twice
 IMPOSSIBLE = "pairwise forbids (-inf) every labelling, expected a model with at least one that is allowed"

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least
 from locpmap.inference.elimination import Plan, plan_elimination
 from locpmap.inference.elimination_passes import Tables, max_out, sum_out, there_and_back
 from locpmap.result import BoundKind, Status
-
-Array = npt.NDArray[Any]
 
 STEP_ENTRIES = 2**24  # table entries dealt with between two looks at the clock
 CHUNK_ENTRIES = 2**20  # in the tables of images that are eliminated together

@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least
 from locpmap.inference.max_flow import best_labels
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference.scores import edge_tables, pair_scores
 from locpmap.result import Status
-
-Array = npt.NDArray[Any]
 
 SITES_AT_A_TIME = 2**14  # of images that share a flow network: more would wait for the slowest
 ENTRIES_AT_A_TIME = 2**22  # of tables that are checked together

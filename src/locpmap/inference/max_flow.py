@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import InputError
-
-Array = npt.NDArray[Any]
 
 CAPACITY = 2.0**30 - 1  # SciPy counts in 32 bits, and a residual capacity may be the sum of two
 TINY = 1e-280  # what is smaller cannot be scaled up to whole numbers

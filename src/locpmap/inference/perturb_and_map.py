@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import InputError, TooLargeError
 from locpmap.inference.decoder import Problem, at_least
 from locpmap.inference.graph_cut import SITES_AT_A_TIME, binary_terms
@@ -22,8 +22,6 @@ from locpmap.inference.sampling import Tally, TallySampler
 from locpmap.kernels.reference.noise import PLAIN, gumbel, uniform, words
 from locpmap.kernels.reference.scores import edge_tables
 from locpmap.kernels.spec import Span, Work
-
-Array = npt.NDArray[Any]
 
 MAX_LABELLINGS = 2**16
 

@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.arrays import Restore, frozen
+from locpmap.arrays import Array, Restore, frozen
 from locpmap.kernels.model import Model
 from locpmap.kernels.spec import Structure
-
-Array = npt.NDArray[Any]
 
 
 class Lists(NamedTuple):

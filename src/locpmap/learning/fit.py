@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.learning.batches import Batch, about, draw, thinned
 from locpmap.learning.checkpoint import Checkpoint
 from locpmap.learning.godambe import standard_errors
@@ -18,7 +17,6 @@ from locpmap.learning.objectives import Objective
 from locpmap.learning.result import FitResult, FitStatus
 from locpmap.learning.stochastic import STEPS_PER_CHECK, Descent, descend
 
-Array = npt.NDArray[Any]
 Progress = Callable[[int, int, float], None]  # iteration, of at most, value
 
 # Labels (N, S, M) of M samples for a batch under weights w; the last arguments, a seed and the place of the batch's

@@ -6,15 +6,12 @@ maximum varies; Godambe's sandwich ``H⁻¹ J H⁻¹`` does, J being the varianc
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.learning.batches import thinned
 from locpmap.learning.objectives import Objective
 
-Array = npt.NDArray[Any]
 MIN_IMAGES = 10  # fewer gradients say too little about their variance
 MAX_WEIGHTS = 256
 CURVATURE_SITES = 200_000  # enough for a curvature to three digits

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.learning.result import FitStatus
 
-Array = npt.NDArray[Any]
 Bounds = list[tuple[float | None, float | None]] | None
 
 

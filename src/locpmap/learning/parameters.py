@@ -17,15 +17,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.features import CONSTANT, DIRECTIONS, Features
-
-Array = npt.NDArray[Any]
 
 BIASED = ("tables", "scale")  # with a bias per label
 UNARIES = (*BIASED, "temperature", "given")

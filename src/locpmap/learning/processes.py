@@ -15,11 +15,10 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import BackendError, InputError, LocpmapError
 
-Array = npt.NDArray[Any]
 PATIENCE = timedelta(minutes=30)  # with a process that neither answers nor ends
 FAILED = "locpmap/failed"  # how many processes have failed, in the store that all share
 BAD_INPUT = 2  # exit status

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.learning.lbfgs import Bounds
 
-Array = npt.NDArray[Any]
 RATES = (0.05, 0.015, 0.005)
 PATIENCE = 3  # checks without a better held-out value before the rate falls
 STEPS_PER_CHECK = 15

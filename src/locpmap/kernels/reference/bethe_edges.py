@@ -9,15 +9,10 @@ Scaling a message changes nothing; at a fixed point on a tree it is log Z itself
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy.typing as npt
-
+from locpmap.arrays import Array
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference.messages import cavity, log_sum
 from locpmap.kernels.reference.scores import edge_tables
-
-Array = npt.NDArray[Any]
 
 
 def bethe_edges(

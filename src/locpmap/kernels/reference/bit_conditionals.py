@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference.conditionals import conditionals
-
-Array = npt.NDArray[Any]
 
 
 def bit_conditionals(model: Model, words: Array, n_samples: int, sums: Array, lo: int, begin: int, stop: int) -> None:

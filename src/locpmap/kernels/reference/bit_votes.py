@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from locpmap.arrays import Array
 
 
 def bit_votes(words: Array, n_samples: int, totals: Array, begin: int, stop: int) -> None:

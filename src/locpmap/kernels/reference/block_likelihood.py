@@ -9,16 +9,14 @@ block, which splits a chain there.
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.likelihood import Scores
 from locpmap.kernels.reference.pair_slope import add_edge_slope, pair_table
 
-Array = npt.NDArray[Any]
 Pairs = dict[tuple[int, int], Array]  # (j, k) -> (L, L), the edges inside a block by the positions of their ends
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.kernels.reference.climb_potts import climb_potts
-
-Array = npt.NDArray[Any]
 
 
 def climb_bits(

@@ -7,19 +7,16 @@ first site and the labelling's number, last site fastest.  Forests carry the noi
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.model import Model
 from locpmap.kernels.perturbation import PLAIN, Perturbation
 from locpmap.kernels.reference import noise
 from locpmap.kernels.reference.climb_sites import begin
 from locpmap.kernels.reference.scores import edge_tables
-
-Array = npt.NDArray[Any]
 
 # A block changes only for a better labelling: by more than rounding, relative to the size of the scores.
 ROUNDING = 1e-9

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.kernels.perturbation import PERTURBED, RANDOM
 from locpmap.kernels.reference import noise
-
-Array = npt.NDArray[Any]
 
 
 def climb_potts(

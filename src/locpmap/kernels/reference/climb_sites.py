@@ -6,17 +6,13 @@ changes nothing.  A site keeps its label where that attains the maximum; otherwi
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.kernels.model import Model
 from locpmap.kernels.perturbation import DROP, LOGISTIC, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.reference import noise
 from locpmap.kernels.reference.scores import local_scores
-
-Array = npt.NDArray[Any]
 
 
 def climb_sites(

@@ -5,15 +5,11 @@ Sums are kept as whole numbers of 2^-40, so that they do not depend on the order
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.kernels.model import UNIT, Model
 from locpmap.kernels.reference.scores import local_scores
-
-Array = npt.NDArray[Any]
 
 
 def conditionals(model: Model, labels: Array, sums: Array, lo: int, begin: int, stop: int) -> None:

@@ -6,15 +6,11 @@ children, this is a labelling of largest score even where max-marginals tie.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference.messages import directed_table
-
-Array = npt.NDArray[Any]
 
 
 def decode_messages(model: Model, order: Array, messages: Array, labels: Array, lo: int, hi: int) -> None:

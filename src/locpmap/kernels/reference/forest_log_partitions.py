@@ -11,15 +11,11 @@ converged or not.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference.messages import belief, cavity, directed_table, log_sum, send
-
-Array = npt.NDArray[Any]
 
 
 def forest_log_partitions(

@@ -7,16 +7,13 @@ The label is the inverse of the cumulative distribution, in natural order, at on
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.kernels.model import CONDITIONAL, VOTES, Model
 from locpmap.kernels.reference import noise
 from locpmap.kernels.reference.scores import local_scores
-
-Array = npt.NDArray[Any]
 
 
 def gibbs(

@@ -6,15 +6,11 @@ touch, so every update is an exact coordinate ascent on the lower bound of log Z
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.kernels.model import CHANGED, Model
 from locpmap.kernels.reference.scores import edge_tables
-
-Array = npt.NDArray[Any]
 
 # The score that stands in for -inf in a table.  With -inf itself, a site each of whose labels meets a little forbidden
 # mass would have nothing left to choose; so it takes what is least forbidden.

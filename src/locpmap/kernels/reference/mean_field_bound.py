@@ -5,15 +5,11 @@ Probability 0 times a score of -inf is 0; positive probability of something forb
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference.scores import edge_tables
-
-Array = npt.NDArray[Any]
 
 
 def mean_field_bound(model: Model, beliefs: Array, terms: Array, lo: int, hi: int, begin: int, stop: int) -> None:

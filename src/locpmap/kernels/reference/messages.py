@@ -18,15 +18,11 @@ allows no labelling) says nothing: its message is 0.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference.scores import edge_tables
-
-Array = npt.NDArray[Any]
 
 
 def log_sum(values: Array, axis: int = -1) -> Array:

@@ -26,12 +26,10 @@ leading 16 bits, which nearly always decide, come eight samples to a call, the o
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from locpmap.arrays import Array
+
 Key = tuple[int, int]
 
 # Streams keep uses of the same (image, sample, site) apart.

@@ -6,14 +6,10 @@ an edge is ``residual · 1{neighbour's label = b}``, summed over both ends and a
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.kernels.likelihood import Scores
-
-Array = npt.NDArray[Any]
 
 
 def pair_slope(

@@ -7,14 +7,10 @@ this is far from underflow and that no table forbids a pair.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.kernels.model import CHANGED, Model
-
-Array = npt.NDArray[Any]
 
 
 def pass_linear(

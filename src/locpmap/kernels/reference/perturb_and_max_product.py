@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.kernels.model import UNVISITED, Model
 from locpmap.kernels.perturbation import Perturbation
 from locpmap.kernels.reference.climb_sites import perturbed
 from locpmap.kernels.reference.decode_messages import decode
 from locpmap.kernels.reference.pass_messages import visit
-
-Array = npt.NDArray[Any]
 
 
 def perturb_and_max_product(

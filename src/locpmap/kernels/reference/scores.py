@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.kernels.model import Model
-
-Array = npt.NDArray[Any]
 
 
 def edge_tables(model: Model, image: int, edges: Array) -> Array:

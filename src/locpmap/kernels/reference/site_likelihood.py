@@ -9,15 +9,11 @@ by the local score of label k given sample m is::
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.kernels.likelihood import Scores
 from locpmap.kernels.reference.pair_slope import pair_table
-
-Array = npt.NDArray[Any]
 
 
 def site_likelihood(

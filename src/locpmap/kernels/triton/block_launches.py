@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from locpmap.arrays import Array
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.model import Model
 from locpmap.kernels.triton.keeping import kept_with
 
 JOINT, CHAIN, FOREST = range(3)
-
-Array = npt.NDArray[Any]
 
 
 class Run(NamedTuple):
