@@ -71,7 +71,7 @@ class Likelihoods:
     """The likelihood operations of a backend: the same for all, over the three functions of ranges."""
 
     name: str
-    device: str | None
+    device: Any  # None for NumPy arrays
     threads: Threads = Threads(1)
 
     @property
