@@ -12,16 +12,7 @@ from locpmap.graphs.grid import check_steps
 from locpmap.inference import LocPMAP
 from locpmap.inference import samples as drawn_samples
 from locpmap.nn.operators import site_losses
-from locpmap.nn.potentials import (
-    NEAREST,
-    VOID,
-    Field,
-    PairwiseForm,
-    check_reduction,
-    make_field,
-    potentials_of,
-    reduce,
-)
+from locpmap.nn.potentials import NEAREST, VOID, Field, PairwiseForm, check_reduction, make_field, potentials_of, reduce
 
 REDUCTIONS = ("mean", "sum", "none")
 

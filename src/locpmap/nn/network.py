@@ -18,7 +18,6 @@ from locpmap.graphs import Steps
 from locpmap.graphs.grid import ends_of
 from locpmap.nn.fcn import FCN
 from locpmap.nn.head import CRFHead
-from locpmap.nn.weights import lasting, to_arrays
 from locpmap.potentials import Potentials
 from locpmap.result import Result
 
@@ -98,7 +97,9 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
             },
             "head": None if head is None else _describe(head),
         }
-        write_model(path, to_arrays(self, half=half), header)
+        dtype = np.float16 if half else np.float32
+        arrays = {name: value.cpu().numpy().astype(dtype) for name, value in _lasting(self).items()}
+        write_model(path, arrays, header)
 
     @classmethod
     def load(cls, path: PathLike) -> CRFNetwork:
@@ -108,7 +109,7 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
             raise InputError(f"{path} holds a {header.get('kind', 'CRF')}, expected a network")
         try:
             with torch.device("meta"):  # without memory: the file may lie about sizes
-                expected = {name: tuple(value.shape) for name, value in lasting(cls._described(header)).items()}
+                expected = {name: tuple(value.shape) for name, value in _lasting(cls._described(header)).items()}
             if {name: array.shape for name, array in arrays.items()} != expected:
                 raise InputError(f"its weights are {sorted(arrays)} of other names or shapes")
             network = cls._described(header)
@@ -123,7 +124,8 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
         backbone, head = header["backbone"], header["head"]
         if len(backbone["widths"]) > MAX_LAYERS:
             raise InputError(f"it has {len(backbone['widths'])} layers, expected at most {MAX_LAYERS}")
-        return cls(FCN(**backbone), None if head is None else CRFHead(**_parsed(head)))
+        steps = None if head is None else tuple(tuple(step) for step in head["steps"])
+        return cls(FCN(**backbone), None if head is None else CRFHead(**head | {"steps": steps}))
 
     def _inputs_of_terms(self, images: Tensor, feature_map: Tensor) -> dict[str, Any]:
         """What the head makes its pairwise terms of, besides logits."""
@@ -158,6 +160,11 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
             self.train(training)
 
 
+def _lasting(network: CRFNetwork) -> dict[str, Tensor]:
+    """Return the tensors that a file keeps: all but counters of batches."""
+    return {name: value for name, value in network.state_dict().items() if value.is_floating_point()}
+
+
 def intensities_of_ends(images: Tensor, steps: Steps) -> list[Tensor]:
     """Features (N, h, w, 1 + 2C) of the edges along each step: 1, the first end's channels, the second end's."""
     features = []
@@ -177,7 +184,3 @@ def _describe(head: CRFHead) -> dict[str, Any]:
         "steps": [list(step) for step in head.steps],
         "learn": head.feature_channels is not None or "weights" in dict(head.named_parameters()),
     }
-
-
-def _parsed(head: dict[str, Any]) -> dict[str, Any]:
-    return head | {"steps": tuple(tuple(step) for step in head["steps"])}

@@ -42,7 +42,7 @@ def site_losses(
     with _backend(unary, labels.numel()) as kernels:
         place = _place(kernels)
         scores = _scores(kernels, unary, pairwise, shape, form)
-        found = kernels.site_losses(scores, place(labels), place(samples), place(_one(unary)))
+        found = kernels.site_losses(scores, place(labels), place(samples), place(unary.new_ones(1, 1)))
     return _tensor(found.value, unary), _tensor(found.residual, unary)
 
 
@@ -70,7 +70,7 @@ def block_losses(
     with _backend(unary, labels.numel()) as kernels:
         place = _place(kernels)
         scores = _scores(kernels, unary, pairwise, shape, form)
-        found = kernels.block_losses(scores, plan, place(labels), place(_one(unary))[0])
+        found = kernels.block_losses(scores, plan, place(labels), place(unary.new_ones(1)))
     total = _tensor(found.value, unary).sum(dtype=torch.float64).to(unary.dtype)
     return total, _tensor(found.residual, unary)[:, :, 0].clone(), _as_pairwise(found.slope, pairwise)
 
@@ -158,11 +158,6 @@ def _wiring(shape: tuple[int, ...], form: str, device: str | None) -> tuple[Any,
     if form == "edge tables":
         group = np.arange(len(group), dtype=np.int32)
     return tuple(torch.tensor(array, device=device) if device else array for array in (group, *lists))
-
-
-def _one(like: Tensor) -> Tensor:
-    """Return the weight of every site."""
-    return like.new_ones(1, 1)
 
 
 def _tensor(array: Any, like: Tensor) -> Tensor:

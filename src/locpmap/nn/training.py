@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from locpmap.errors import BackendError, InputError, LocpmapError, unknown, whole_number
 from locpmap.formats.atomic import PathLike
 from locpmap.formats.model_file import read_model, write_model
-from locpmap.learning.processes import ALONE, Processes
-from locpmap.nn.together import loss_together
+from locpmap.learning.processes import ALONE, JoinedProcesses, Processes
 
 Draw = Callable[[torch.Generator], tuple[Tensor, Tensor]]  # images (N, C, H, W) and labels (N, H, W) of one step
 
@@ -108,8 +108,8 @@ def train(
         checkpoint: A file that keeps the state every few seconds; a training of the same recipe and seed goes on there.
         progress: Called with (steps done, steps in all).
         processes: Those that train together, of `locpmap.learning.joined_processes`: all draw the same batches, put a
-            share of the images each through the network (see `locpmap.nn.together`), and hold the same weights.  The
-            first one keeps the state, from which any number of processes goes on.
+            share of the images each through the network, and hold the same weights.  The first one keeps the state,
+            from which any number of processes goes on.
 
     On a GPU convolutions run in bfloat16, losses in single precision.
     """
@@ -154,6 +154,30 @@ def train(
     return Training(means, before + time.perf_counter() - began)
 
 
+def loss_together(network: torch.nn.Module, processes: Processes) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return the loss of a batch that all processes hold, each putting its part of the images through the network.
+
+    Value and gradient are the means over the parts, weighted by their images.  Batch normalisation sees one part alone.
+    """
+    if not isinstance(processes, JoinedProcesses):
+        return network
+    parallel = DistributedDataParallel(network)
+
+    def loss(images: Tensor, labels: Tensor) -> Tensor:
+        if len(images) < processes.size:
+            raise InputError(
+                f"there are {processes.size} processes for the {len(images)} images of a batch, expected no more"
+            )
+        part = processes.part(len(images))
+        share = (part.stop - part.start) / len(images)
+        own = parallel(images[part], labels[part]) * (share * processes.size)  # gradients become their mean
+        value = own.detach() / processes.size
+        torch.distributed.all_reduce(value)
+        return own + (value - own).detach()
+
+    return loss
+
+
 def _check(losses: Tensor, step: int) -> None:
     """Asked for now and then only, since the answer makes a GPU wait."""
     if not bool(torch.isfinite(losses).all()):
@@ -177,11 +201,7 @@ def _optimiser(network: torch.nn.Module, recipe: Recipe) -> torch.optim.Optimize
 
 
 def _keep(
-    path: Path,
-    network: torch.nn.Module,
-    optimiser: torch.optim.Optimizer,
-    losses: Tensor,
-    header: dict[str, Any],
+    path: Path, network: torch.nn.Module, optimiser: torch.optim.Optimizer, losses: Tensor, header: dict[str, Any]
 ) -> None:
     arrays = {f"network/{name}": value for name, value in network.state_dict().items()}
     for number, state in optimiser.state_dict()["state"].items():
@@ -196,12 +216,7 @@ def _keep(
 
 
 def _resume(
-    path: Path,
-    network: torch.nn.Module,
-    optimiser: torch.optim.Optimizer,
-    losses: Tensor,
-    recipe: Recipe,
-    seed: int,
+    path: Path, network: torch.nn.Module, optimiser: torch.optim.Optimizer, losses: Tensor, recipe: Recipe, seed: int
 ) -> tuple[int, float]:
     """The step to go on with and the seconds spent so far: 0 where there is no file."""
     if not path.exists():
