@@ -18,8 +18,9 @@ from locpmap.kernels.triton.block_launches import place_plan
 from locpmap.kernels.triton.keeping import kept_with
 from locpmap.kernels.triton.likelihood.forest_likelihood import solve_forests
 from locpmap.kernels.triton.likelihood.joint_likelihood import solve_joint
-from locpmap.kernels.triton.likelihood.likelihood_scores import constants_of, graph_of, local_scores, strides_of
+from locpmap.kernels.triton.likelihood.likelihood_scores import Task, graph_of, local_scores
 from locpmap.kernels.triton.likelihood.pair_slope import add_edge_slopes
+from locpmap.kernels.triton.local_scores import sizes_of
 
 MAX_PAIRS = 1 << 27  # scores of pairs that are held at a time
 MAX_PROGRAMS = 4096
@@ -47,7 +48,7 @@ def block_likelihood(
     purpose = ("likelihood", begin, stop, n_labels, device)
     placed = kept_with((plan.ptr,), purpose, lambda: place_plan(plan, order, n_labels, device))
     n_forests = int((~plan.joint[begin:stop]).sum())
-    lengths, constants, strides = np.diff(plan.ptr)[order], constants_of(scores), strides_of(scores)
+    lengths, sizes = np.diff(plan.ptr)[order], sizes_of(scores, 1024, 128)
     family = int(np.flatnonzero((plan.block_of == begin).any(axis=1))[0])
     block_of, worth = placed.block_of[family], placed.worth[family]
     labels, graph = labels.contiguous(), graph_of(scores)
@@ -56,47 +57,31 @@ def block_likelihood(
     for first in range(lo, hi, images):
         last = min(first + images, hi)
         local = torch.zeros((last - first, n_sites, n_labels), dtype=scores.unary.dtype, device=device)
-        items = max(1, min(128, 1024 // constants["LABELS"]))
-        n_tiles = (last - first) * triton.cdiv(n_sites, items)
+        n_tiles = (last - first) * triton.cdiv(n_sites, sizes.items)
         grid = (min(n_tiles, MAX_PROGRAMS),)
-        _local_scores[grid](graph, labels, block_of, local, strides, first, n_tiles, n_sites, ITEMS=items, **constants)
+        _local_scores[grid](graph, labels, block_of, local, first, n_tiles, sizes)
         shape = (last - first, n_edges, *(() if scores.potts else (n_labels, n_labels)))
         pairs = torch.zeros(shape, dtype=scores.unary.dtype, device=device)
-        arrays = (graph, placed, block_of, worth, labels, weights, local, value, residual, pairs, strides)
-        sizes = (n_sites, n_edges, len(plan.joint), int(len(weights) > 1))
+        arrays = (block_of, worth, labels, weights, local, value, residual, pairs)
+        task = Task(*arrays, n_edges, len(plan.joint), int(len(weights) > 1))
         for solve, a, b in ((solve_forests, 0, n_forests), (solve_joint, n_forests, len(order))):
             if a < b:
-                solve(arrays, sizes, constants, (first, last), (a, b), int(lengths[a:b].max()))
+                solve(scores, graph, placed, task, (first, last), (a, b), int(lengths[a:b].max()))
         add_edge_slopes(scores, pairs, slope, first, last, 0, n_edges)
 
 
 @triton.jit(do_not_specialize=["lo", "n_tiles"])
-def _local_scores(
-    graph,
-    labels_ptr,
-    block_of,
-    local_ptr,
-    strides,
-    lo,
-    n_tiles,
-    n_sites,
-    ITEMS: tl.constexpr,
-    POTTS: tl.constexpr,
-    N_FEATURES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
-):
+def _local_scores(graph, labels_ptr, block_of, local_ptr, lo, n_tiles, SIZES: tl.constexpr):
     """Write the scores of sites given the labels around their blocks, (n, S, L)."""
-    k = tl.arange(0, LABELS)[None, :]
-    per_image = tl.cdiv(n_sites, ITEMS)
+    N_LABELS: tl.constexpr = SIZES.n_labels
+    n_sites = graph.n_sites
+    k = tl.arange(0, SIZES.labels)[None, :]
+    per_image = tl.cdiv(n_sites, SIZES.items)
     tile = tl.program_id(0)
     while tile < n_tiles:
         n = lo + (tile // per_image).to(tl.int64)
-        i = (tile % per_image) * ITEMS + tl.arange(0, ITEMS).to(tl.int64)
-        scores = local_scores(
-            *(graph, labels_ptr + n * n_sites, 1, block_of, n, strides, i, i < n_sites, n_sites),
-            *(POTTS, N_FEATURES, N_LABELS, LABELS),
-        )
+        i = (tile % per_image) * SIZES.items + tl.arange(0, SIZES.items).to(tl.int64)
+        scores = local_scores(graph, labels_ptr + n * n_sites, 1, block_of, n, i, i < n_sites, SIZES)
         place = local_ptr + ((n - lo) * n_sites + i)[:, None] * N_LABELS + k
         tl.store(place, scores, mask=(i < n_sites)[:, None] & (k < N_LABELS))
         tile += tl.num_programs(0)

@@ -6,29 +6,24 @@ leaves in ``local``, the site's beliefs: scores with all below summed out.
 
 from __future__ import annotations
 
-from typing import Any
-
 import triton
 import triton.language as tl
 
-from locpmap.kernels.triton.likelihood.likelihood_scores import pair_columns
+from locpmap.kernels.likelihood import Scores
+from locpmap.kernels.triton.block_launches import PlacedPlan
+from locpmap.kernels.triton.likelihood.likelihood_scores import Range, ScoredGraph, Task, pair_columns
+from locpmap.kernels.triton.local_scores import sizes_of
 
 MAX_PROGRAMS = 4096
 
 
 def solve_forests(
-    arrays: tuple[Any, ...],
-    sizes: tuple[int, ...],
-    constants: dict[str, int],
-    images: tuple[int, int],
-    blocks: tuple[int, int],
-    longest: int,
+    scores: Scores, graph: ScoredGraph, plan: PlacedPlan, task: Task, images: Range, blocks: Range, longest: int
 ) -> None:
     """Solve blocks ``order[blocks]``, of at most so many sites; writes losses, residuals and pairs."""
-    items = max(1, min(16, 512 // constants["LABELS"]))
-    n_tiles = (images[1] - images[0]) * triton.cdiv(blocks[1] - blocks[0], items)
-    window = (images[0], *blocks, n_tiles, longest)
-    _solve_forests[(min(n_tiles, MAX_PROGRAMS),)](*arrays, *window, *sizes, **constants, ITEMS=items)
+    sizes = sizes_of(scores, 512, 16)
+    n_tiles = (images[1] - images[0]) * triton.cdiv(blocks[1] - blocks[0], sizes.items)
+    _solve_forests[(min(n_tiles, MAX_PROGRAMS),)](graph, plan, task, images[0], *blocks, n_tiles, longest, sizes)
 
 
 @triton.jit
@@ -41,33 +36,11 @@ def _parents(plan, labels, t, begin, valid):
 
 
 @triton.jit(do_not_specialize=["lo", "first", "last", "n_tiles", "longest"])
-def _solve_forests(
-    graph,
-    plan,
-    block_of,
-    worth,
-    labels_ptr,
-    weights_ptr,
-    local_ptr,
-    value_ptr,
-    residual_ptr,
-    pairs_ptr,
-    strides,
-    lo,
-    first,
-    last,
-    n_tiles,
-    longest,
-    n_sites,
-    n_edges,
-    n_blocks,
-    weight_image,
-    POTTS: tl.constexpr,
-    N_FEATURES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
-    ITEMS: tl.constexpr,
-):
+def _solve_forests(graph, plan, task, lo, first, last, n_tiles, longest, SIZES: tl.constexpr):
+    N_LABELS: tl.constexpr = SIZES.n_labels
+    LABELS: tl.constexpr = SIZES.labels
+    ITEMS: tl.constexpr = SIZES.items
+    n_sites = graph.n_sites
     dtype: tl.constexpr = graph.unary.dtype.element_ty
     k = tl.arange(0, LABELS)[None, :]
     per_image = tl.cdiv(last - first, ITEMS)
@@ -77,10 +50,10 @@ def _solve_forests(
         item = first + (tile % per_image) * ITEMS + tl.arange(0, ITEMS)
         real = item < last
         b = tl.load(plan.order + item, mask=real, other=0)
-        weight = tl.load(weights_ptr + n * weight_image).to(dtype)
-        known_labels = labels_ptr + n * n_sites
-        local = local_ptr + (n - lo) * n_sites * N_LABELS + k
-        marginals = residual_ptr + n * n_sites * N_LABELS + k
+        weight = tl.load(task.weights + n * task.weight_image).to(dtype)
+        known_labels = task.labels + n * n_sites
+        local = task.local + (n - lo) * n_sites * N_LABELS + k
+        marginals = task.residual + n * n_sites * N_LABELS + k
         begin = tl.load(plan.ptr + b, mask=real, other=0)
         stop = tl.load(plan.ptr + b + 1, mask=real, other=0)
         position = longest - 1
@@ -97,9 +70,7 @@ def _solve_forests(
             message = tl.zeros([ITEMS, LABELS], dtype)
             for a in range(N_LABELS):
                 label = tl.zeros([ITEMS], tl.int32) + a
-                scores = belief + pair_columns(
-                    *(graph, n, strides, upward, label, bound, POTTS, N_FEATURES, N_LABELS, LABELS)
-                )
+                scores = belief + pair_columns(graph, n, upward, label, bound, SIZES)
                 peak = tl.max(scores, axis=1, keep_dims=True)
                 log_sum = peak + tl.log(tl.sum(tl.exp(scores - peak), axis=1, keep_dims=True))
                 message = tl.where(k == a, log_sum, message)
@@ -130,31 +101,29 @@ def _solve_forests(
             edge = tl.load(graph.edge + upward, mask=bound, other=0).to(tl.int64)
             is_first = tl.load(graph.end + upward, mask=bound, other=0) == 0
             own_stride, other_stride = tl.where(is_first, N_LABELS, 1), tl.where(is_first, 1, N_LABELS)
-            pair = (n - lo) * n_edges + edge
+            pair = (n - lo) * task.n_edges + edge
             node, agree = tl.zeros([ITEMS, LABELS], dtype), tl.zeros([ITEMS], dtype)
             for a in range(N_LABELS):
                 label = tl.zeros([ITEMS], tl.int32) + a
-                scores = belief + pair_columns(
-                    *(graph, n, strides, upward, label, bound, POTTS, N_FEATURES, N_LABELS, LABELS)
-                )
+                scores = belief + pair_columns(graph, n, upward, label, bound, SIZES)
                 scores -= tl.max(scores, axis=1, keep_dims=True)
                 log_p = scores - tl.log(tl.sum(tl.exp(scores), axis=1, keep_dims=True))
                 # A root's parent has label 0 for certain.
-                p_above = tl.load(residual_ptr + (n * n_sites + above) * N_LABELS + a, mask=bound, other=0.0)
+                p_above = tl.load(task.residual + (n * n_sites + above) * N_LABELS + a, mask=bound, other=0.0)
                 p_above = tl.where(bound, p_above, (label == 0).to(dtype))
                 given = tl.maximum(true_above, 0) == a
                 value -= tl.where(valid & given, tl.sum(tl.where(is_true, log_p, 0.0), axis=1), 0.0)
                 joint = tl.where(k < N_LABELS, tl.exp(log_p) * p_above[:, None], 0.0)
                 node += joint
                 part = weight * (joint - (is_true & given[:, None]).to(dtype))
-                if POTTS:
+                if SIZES.potts:
                     agree += tl.sum(tl.where(k == a, part, 0.0), axis=1)
                 else:
                     cell = pair * N_LABELS * N_LABELS + a * other_stride
-                    place = pairs_ptr + cell[:, None] + k * own_stride[:, None]
+                    place = task.pairs + cell[:, None] + k * own_stride[:, None]
                     tl.store(place, part, mask=bound[:, None] & (k < N_LABELS))
-            if POTTS:
-                tl.store(pairs_ptr + pair, agree, mask=bound)
+            if SIZES.potts:
+                tl.store(task.pairs + pair, agree, mask=bound)
             tl.store(marginals + i[:, None] * N_LABELS, node, mask=held)
             tl.debug_barrier()  # other threads may read what these stored
             position += 1
@@ -169,5 +138,5 @@ def _solve_forests(
             residual = weight * (node - (k == true[:, None]).to(dtype))
             tl.store(marginals + i[:, None] * N_LABELS, residual, mask=held)
             position += 1
-        tl.store(value_ptr + n * n_blocks + b, weight * value, mask=real)
+        tl.store(task.value + n * task.n_blocks + b, weight * value, mask=real)
         tile += tl.num_programs(0)

@@ -5,109 +5,97 @@ Items are sites of an image; labels go along the second axis of a tile.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
 from locpmap.kernels.likelihood import Scores
+from locpmap.kernels.triton.local_scores import strides_of
+
+Range = tuple[int, int]
 
 
 class ScoredGraph(NamedTuple):
-    """The tensors of scores that kernels read: one argument."""
+    """What kernels read of scores: one argument.  The stride of an axis of length 1 is 0."""
 
     unary: torch.Tensor
     features: torch.Tensor
+    feature_image: int  # stride from one image's features to the next's
+    feature_edge: int
     tables: torch.Tensor
+    table_image: int
     group: torch.Tensor
     indptr: torch.Tensor
     neighbour: torch.Tensor
     edge: torch.Tensor
     end: torch.Tensor
+    n_sites: int
+
+
+class Task(NamedTuple):
+    """Blocks of one family that are solved together, and where results go: one argument."""
+
+    block_of: torch.Tensor  # (S,), as the next
+    worth: torch.Tensor
+    labels: torch.Tensor  # (N, S)
+    weights: torch.Tensor  # (1|N,)
+    local: torch.Tensor  # (n, S, L) scores given the labels around the blocks
+    value: torch.Tensor  # (N, B)
+    residual: torch.Tensor  # (N, S, 1, L)
+    pairs: torch.Tensor  # derivatives by the scores of edges: (n, E), or (n, E, L, L)
+    n_edges: int
+    n_blocks: int
+    weight_image: int  # stride from one image's weight to the next's
 
 
 def graph_of(scores: Scores) -> ScoredGraph:
-    """Return the tensors of scores that kernels read."""
-    return ScoredGraph(*(getattr(scores, name) for name in ScoredGraph._fields))
-
-
-def strides_of(scores: Scores) -> tuple[int, int, int]:
-    """Return the strides of features by image and edge, and of tables by image; 0 for axes of length 1."""
-    image, edge = (scores.features.stride(axis) if scores.features.shape[axis] > 1 else 0 for axis in (0, 1))
-    return image, edge, scores.tables.stride(0) if len(scores.tables) > 1 else 0
-
-
-def constants_of(scores: Scores) -> dict[str, Any]:
-    """Return what kernels are compiled for."""
-    n_labels = scores.unary.shape[2]
-    lanes = triton.next_power_of_2(n_labels)
-    n_features = 0 if scores.potts else scores.tables.shape[2]
-    return {"POTTS": scores.potts, "N_FEATURES": n_features, "N_LABELS": n_labels, "LABELS": lanes}
+    """Return what kernels read of scores."""
+    tables = (scores.tables, scores.tables.stride(0) if len(scores.tables) > 1 else 0)
+    lists = (scores.group, scores.indptr, scores.neighbour, scores.edge, scores.end)
+    features = (scores.features, *strides_of(scores.features))
+    return ScoredGraph(scores.unary, *features, *tables, *lists, scores.unary.shape[1])
 
 
 @triton.jit
-def pair_columns(
-    graph,
-    n,
-    strides,
-    slot,
-    other,
-    there,
-    POTTS: tl.constexpr,
-    N_FEATURES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
-):
-    """Return scores (ITEMS, LABELS) of a site's labels with label ``other`` of the neighbour at a slot.
+def pair_columns(graph, n, slot, other, there, SIZES: tl.constexpr):
+    """Return scores (ITEMS, LABELS) of a site's labels with label ``other`` of the neighbour at a slot of image n.
 
-    They are 0 where not ``there`` (ITEMS,); ``n`` is the image, ``strides`` are those of :func:`strides_of`.
+    They are 0 where not ``there`` (ITEMS,).
     """
-    image_stride, edge_stride, table_stride = strides
-    k = tl.arange(0, LABELS)[None, :]
+    N_LABELS: tl.constexpr = SIZES.n_labels
+    k = tl.arange(0, SIZES.labels)[None, :]
     edge = tl.load(graph.edge + slot, mask=there, other=0).to(tl.int64)
-    features = graph.features + n * image_stride + edge * edge_stride
-    if POTTS:
+    features = graph.features + n * graph.feature_image + edge * graph.feature_edge
+    if SIZES.potts:
         weight = tl.load(features, mask=there, other=0.0)
         return tl.where(k == other[:, None], weight[:, None], 0.0)
     else:
         group = tl.load(graph.group + edge, mask=there, other=0).to(tl.int64)
         is_first = tl.load(graph.end + slot, mask=there, other=0) == 0
-        table = n * table_stride + group * N_FEATURES * N_LABELS * N_LABELS
+        table = n * graph.table_image + group * SIZES.n_features * N_LABELS * N_LABELS
         column = table + other * tl.where(is_first, 1, N_LABELS)
         cell = column[:, None] + k * tl.where(is_first, N_LABELS, 1)[:, None]
         held = there[:, None] & (k < N_LABELS)
         scores = tl.zeros(cell.shape, graph.tables.dtype.element_ty)
-        for f in range(N_FEATURES):
+        for f in range(SIZES.n_features):
             feature = tl.load(features + f, mask=there, other=0.0)
             scores += feature[:, None] * tl.load(graph.tables + cell + f * N_LABELS * N_LABELS, mask=held, other=0.0)
         return scores
 
 
 @triton.jit
-def local_scores(
-    graph,
-    labels,
-    stride,
-    block_of,
-    n,
-    strides,
-    i,
-    valid,
-    n_sites,
-    POTTS: tl.constexpr,
-    N_FEATURES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
-):
+def local_scores(graph, labels, stride, block_of, n, i, valid, SIZES: tl.constexpr):
     """Return the scores (ITEMS, LABELS) of sites with those that the labels of their neighbours add; -inf beyond L.
 
     ``labels`` leads to the label of the image's site 0, the next is ``stride`` further.  Where ``block_of`` is not
     None, it leads to the blocks of sites, and neighbours in a site's own block do not count; nor do those of label -1.
     """
-    k = tl.arange(0, LABELS)[None, :]
+    N_LABELS: tl.constexpr = SIZES.n_labels
+    k = tl.arange(0, SIZES.labels)[None, :]
     held = valid[:, None] & (k < N_LABELS)
-    scores = tl.load(graph.unary + (n * n_sites + i)[:, None] * N_LABELS + k, mask=held, other=0.0)
+    scores = tl.load(graph.unary + (n * graph.n_sites + i)[:, None] * N_LABELS + k, mask=held, other=0.0)
     slot = tl.load(graph.indptr + i, mask=valid, other=0)
     degree = (tl.load(graph.indptr + i + 1, mask=valid, other=0) - slot).to(tl.int32)
     step, most = 0, tl.max(degree, axis=0)
@@ -118,6 +106,6 @@ def local_scores(
             block = tl.load(block_of + i, mask=valid, other=0)
             there = there & (tl.load(block_of + near, mask=there, other=0) != block)
         label = tl.load(labels + near * stride, mask=there, other=-1).to(tl.int32)
-        scores += pair_columns(graph, n, strides, slot + step, label, label >= 0, POTTS, N_FEATURES, N_LABELS, LABELS)
+        scores += pair_columns(graph, n, slot + step, label, label >= 0, SIZES)
         step += 1
     return tl.where(k < N_LABELS, scores, float("-inf"))

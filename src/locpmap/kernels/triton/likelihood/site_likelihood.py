@@ -13,7 +13,8 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels.likelihood import Scores
-from locpmap.kernels.triton.likelihood.likelihood_scores import constants_of, graph_of, local_scores, strides_of
+from locpmap.kernels.triton.likelihood.likelihood_scores import graph_of, local_scores
+from locpmap.kernels.triton.local_scores import sizes_of, strides_of
 
 MAX_PROGRAMS = 4096
 
@@ -31,21 +32,15 @@ def site_likelihood(
     stop: int,
 ) -> None:
     """Write losses and residuals for images lo..hi and sites begin..stop."""
-    constants = constants_of(scores)
-    items = max(1, min(128, 1024 // constants["LABELS"]))
-    n_tiles = (hi - lo) * triton.cdiv(stop - begin, items)
+    sizes = sizes_of(scores, 1024, 128)
+    n_tiles = (hi - lo) * triton.cdiv(stop - begin, sizes.items)
     if n_tiles == 0:
         return
     n_samples = samples.shape[2]
-    weight_strides = (weights.stride(axis) if weights.shape[axis] > 1 else 0 for axis in (0, 1))
-    _site_likelihood[(min(n_tiles, MAX_PROGRAMS),)](
-        *(graph_of(scores), labels.contiguous(), samples.contiguous(), weights, value, residual, strides_of(scores)),
-        *(lo, begin, stop, n_tiles, *weight_strides, labels.shape[1], n_samples),
-        LOG_SAMPLES=math.log(n_samples),
-        ONE_SAMPLE=n_samples == 1,
-        ITEMS=items,
-        **constants,
-    )
+    given = (labels.contiguous(), samples.contiguous(), weights, *strides_of(weights), n_samples)
+    span = (lo, begin, stop, n_tiles)
+    grid = (min(n_tiles, MAX_PROGRAMS),)
+    _site_likelihood[grid](graph_of(scores), given, value, residual, *span, math.log(n_samples), sizes)
 
 
 @triton.jit
@@ -56,31 +51,15 @@ def _log_softmax(scores):
 
 @triton.jit(do_not_specialize=["lo", "begin", "stop", "n_tiles"])
 def _site_likelihood(
-    graph,
-    labels_ptr,
-    samples_ptr,
-    weights_ptr,
-    value_ptr,
-    residual_ptr,
-    strides,
-    lo,
-    begin,
-    stop,
-    n_tiles,
-    weight_image,
-    weight_site,
-    n_sites,
-    n_samples,
-    LOG_SAMPLES: tl.constexpr,
-    ONE_SAMPLE: tl.constexpr,
-    ITEMS: tl.constexpr,
-    POTTS: tl.constexpr,
-    N_FEATURES: tl.constexpr,
-    N_LABELS: tl.constexpr,
-    LABELS: tl.constexpr,
+    graph, given, value_ptr, residual_ptr, lo, begin, stop, n_tiles, LOG_SAMPLES: tl.constexpr, SIZES: tl.constexpr
 ):
+    ONE_SAMPLE: tl.constexpr = LOG_SAMPLES == 0
+    ITEMS: tl.constexpr = SIZES.items
+    N_LABELS: tl.constexpr = SIZES.n_labels
+    labels_ptr, samples_ptr, weights_ptr, weight_image, weight_site, n_samples = given
+    n_sites = graph.n_sites
     dtype: tl.constexpr = graph.unary.dtype.element_ty
-    k = tl.arange(0, LABELS)[None, :]
+    k = tl.arange(0, SIZES.labels)[None, :]
     per_image = tl.cdiv(stop - begin, ITEMS)
     tile = tl.program_id(0)
     while tile < n_tiles:
@@ -99,10 +78,7 @@ def _site_likelihood(
             mass = tl.zeros([ITEMS], dtype)
             m = 0
             while m < n_samples:
-                scores = local_scores(
-                    *(graph, around + m, n_samples, None, n, strides, i, valid, n_sites),
-                    *(POTTS, N_FEATURES, N_LABELS, LABELS),
-                )
+                scores = local_scores(graph, around + m, n_samples, None, n, i, valid, SIZES)
                 log_true = tl.sum(tl.where(is_true, _log_softmax(scores), 0.0), axis=1)
                 higher = tl.maximum(peak, log_true)
                 finite = tl.where(higher > float("-inf"), higher, 0.0)
@@ -113,10 +89,7 @@ def _site_likelihood(
         place = residual_ptr + ((n * n_sites + i) * n_samples)[:, None] * N_LABELS + k
         m = 0
         while m < n_samples:
-            scores = local_scores(
-                *(graph, around + m, n_samples, None, n, strides, i, valid, n_sites),
-                *(POTTS, N_FEATURES, N_LABELS, LABELS),
-            )
+            scores = local_scores(graph, around + m, n_samples, None, n, i, valid, SIZES)
             log_p = _log_softmax(scores)
             log_true = tl.sum(tl.where(is_true, log_p, 0.0), axis=1)
             if ONE_SAMPLE:
