@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from benchmarks.refining_scenes import SceneWithLogits, near_boundaries
 from benchmarks.tasks import make_task
-from locpmap.refining.areas import crps, sampled_areas
+from locpmap.refining.areas import crps, prepare, sampled_shares
 from locpmap.refining.examples import Example, gather
 from locpmap.refining.fitting import fit_scale
 from locpmap.refining.refiner import Refiner, refine
@@ -129,7 +129,7 @@ def areas(
     images, labels = [scene.image for scene in test], [scene.labels for scene in test]
     logits = [scene.coarse(stride) for scene in test]
     judged = gather(images, logits, labels, -1, "hwk", "logits", stride)
-    alone = Weights.scaling(stride, temperature(held_out, stride))
+    alone = Weights([stride], [temperature(held_out, stride)])
     rows = {"pixels by themselves": alone, "Refiner.measure": Refiner.load().weights}
     return {name: areas_of(judged, weights, seed) for name, weights in rows.items()}
 
@@ -138,7 +138,8 @@ def areas_of(judged: Sequence[Example], weights: Weights, seed: int) -> dict[str
     """Of labels that are there: how often intervals hold, how wide they are; of absent ones, how often; the CRPS."""
     there, absent, width, loss = [], [], [], []
     for example in judged:
-        values, truth = sampled_areas(example, weights, N_SAMPLES, seed)
+        prepared, truth = prepare(example, weights)
+        values = sampled_shares(prepared, N_SAMPLES, seed)
         low, high = np.quantile(values, [0.05, 0.95], axis=0)
         large, inside = truth > LEAST_AREA, (low <= truth) & (truth <= high)
         imagined = ~large & (values.mean(axis=0) > LEAST_AREA)

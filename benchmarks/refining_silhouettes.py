@@ -28,7 +28,7 @@ def measured(data: Path, seed: int) -> dict[str, Any]:
         seen, unseen = (labels + noise * rng.normal(size=labels.shape) for labels in (train, test))
         w = _logistic(seen[:N_MODEL], train[:N_MODEL])
         held_out = _examples(seen[N_MODEL:], train[N_MODEL:], w)
-        alone = Weights.scaling(1.0, fit_scale(held_out, seed))
+        alone = Weights([1.0], [fit_scale(held_out, seed)])
         fitted = learn(held_out, "area", seed)
         rows = {"pixels by themselves": alone, "Refiner.measure": fitted}
         judged = _examples(unseen, test, w)

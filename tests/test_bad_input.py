@@ -13,7 +13,7 @@ from locpmap.errors import BackendError, InputError, InputTypeError, LocpmapErro
 from locpmap.inference import DECODERS, infer
 from locpmap.inference.locpmap import LocPMAP
 from locpmap.inference.registry import options_of
-from locpmap.noise import gumbel
+from locpmap.noise import key_of
 from locpmap.potentials import Potentials
 
 H, W, L = 3, 4, 2
@@ -300,18 +300,7 @@ def test_there_are_flags_to_test() -> None:
 @pytest.mark.parametrize("seed", ["x", -1, 1.0, 2**64, True])
 def test_seed_of_the_noise_itself(seed: Any) -> None:
     with pytest.raises(LocpmapError, match="seed is"):
-        gumbel(seed, 2, 2)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"image": -1}, {"image": 2**28}, {"sample": 2**32}, {"sample": 1.0}, {"n_sites": -1}, {"n_labels": True}],
-    ids=str,
-)
-def test_noise_beyond_its_counter(wrong: dict[str, Any]) -> None:
-    (name,) = wrong
-    with pytest.raises(LocpmapError, match=f"{name} is .*, expected a whole number"):
-        gumbel(**{"seed": 0, "n_sites": 2, "n_labels": 2} | wrong)
+        key_of(seed)
 
 
 # odd, but good

@@ -26,9 +26,10 @@ from locpmap.kernels.cpu.messages import HostMessages
 from locpmap.kernels.message_plan import MessagePlan, linear_domain
 from locpmap.kernels.model import UNVISITED
 from locpmap.kernels.placement import BACKENDS
+from locpmap.kernels.reference import noise
 from locpmap.kernels.reference.messages import cavity, send
 from locpmap.kernels.trees import spanning_forests
-from locpmap.noise import gumbel
+from locpmap.noise import key_of
 from locpmap.pairwise import Factored
 from locpmap.potentials import Potentials
 from locpmap.result import BoundKind, Result, Status
@@ -536,7 +537,7 @@ def test_on_trees_each_sample_is_the_best_labelling_under_its_noise() -> None:
     pot = Potentials.graph(*model)
     result = infer(pot, PerturbAndMaxProduct(n_samples=20, keep_samples=True), seed=6, first_image=2)
     for s, labels in enumerate(result.samples):
-        noisy = model.unary + gumbel(6, 7, 3, sample=s, image=2)
+        noisy = model.unary + noise.gumbel(key_of(6), 2, s, np.arange(7), 3)
         np.testing.assert_array_equal(labels, Enumeration(noisy, model.edges, model.tables).map_labels)
     votes = (result.samples[..., None] == np.arange(3)).mean(axis=0)
     np.testing.assert_allclose(result.probability, votes)

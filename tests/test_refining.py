@@ -376,7 +376,7 @@ def test_outputs_of_other_libraries() -> None:
         torch.from_numpy(first),
     ):
         np.testing.assert_array_equal(np.asarray(coupled()(image, output).labels), expected)
-    assert adapt({"out": first}).layout == "khw"
+    assert adapt({"out": first})[1] == "khw"
 
 
 # bad input, one sentence each
@@ -599,7 +599,7 @@ def test_masked_colours_set_no_standard() -> None:
 
 def test_scores_count_fully_where_nothing_is_said_of_others() -> None:
     image, logits = scene()
-    half = lp.Refiner(replace(Weights.scaling(1.0, 2.0), own=np.array([0.5])))
+    half = lp.Refiner(Weights([1.0], [2.0], own=[0.5]))
     np.testing.assert_allclose(half.refine(image, logits).probability, softmax(2 * logits), atol=1e-6)
     np.testing.assert_allclose(
         coupled().adjusted(strength=0).refine(None, logits).probability, softmax(0.8 * logits), atol=1e-6

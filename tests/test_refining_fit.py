@@ -14,7 +14,7 @@ import locpmap as lp
 from locpmap import metrics
 from locpmap.errors import InputError, InputTypeError
 from locpmap.refining import crossvalidation
-from locpmap.refining.areas import crps, fit_areas, sampled_areas
+from locpmap.refining.areas import crps, fit_areas, prepare, sampled_shares
 from locpmap.refining.examples import Example, gather
 from locpmap.refining.fitting import fit_scale, learn
 from locpmap.refining.presence import fit_presence
@@ -119,10 +119,8 @@ def test_the_area_objective_finds_what_pixels_err_by_together() -> None:
     logits = noisy(labels, 1.0) + rng.normal(size=(N, 1, 1, 1)) * [-0.7, 0.7]
     given = examples(labels * 1.0 + rng.normal(size=labels.shape), logits, labels)
     plain, wide = (learn(given, objective, 0) for objective in ("likelihood", "area"))
-    losses = [
-        np.mean([crps(*sampled_areas(example, weights, 60, 7)).mean() for example in given])
-        for weights in (plain, wide)
-    ]
+    prepared = [[prepare(example, weights) for example in given] for weights in (plain, wide)]
+    losses = [np.mean([crps(sampled_shares(each, 60, 7), truth).mean() for each, truth in some]) for some in prepared]
     assert plain.shared == 0
     assert 0.5 <= wide.shared[0] <= 1.5  # a difference of labels of 1.4 is one of √2 · 1
     assert losses[1] < 0.9 * losses[0]
@@ -135,7 +133,7 @@ def test_the_area_objective_learns_when_a_label_is_absent() -> None:
     labels[: n // 2, :6, :8] = 2
     logits = 4 * np.eye(3)[labels] - [0, 0, 0.5] + rng.normal(size=(n, 1, 1, 3)) * 0.3
     given = examples(None, logits, labels)
-    plain = Weights.scaling(1.0, 1.0)
+    plain = Weights([1.0], [1.0])
     weights = fit_areas(plain, given, 0)
     half, steepness = weights.presence_at(1.0)
     assert 0 < half < 6 * 8 / (H * W)
@@ -143,7 +141,7 @@ def test_the_area_objective_learns_when_a_label_is_absent() -> None:
     held: dict[str, list[bool]] = {"plain": [], "learned": []}
     for example in given[n // 2 :]:
         for name, which in (("plain", replace(weights, presence=0.0)), ("learned", weights)):
-            low = np.quantile(sampled_areas(example, which, 60, 5)[0], 0.05, axis=0)
+            low = np.quantile(sampled_shares(prepare(example, which)[0], 60, 5), 0.05, axis=0)
             held[name].append(bool(low[2] == 0))
     assert np.mean(held["plain"]) < 0.2
     assert np.mean(held["learned"]) > 0.9
@@ -176,7 +174,7 @@ def test_ignored_pixels_count_for_nothing() -> None:
 def test_images_are_judged_by_weights_that_never_saw_them(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[set[int]] = []
     judged: list[set[int]] = []
-    zero = Weights.scaling(1.0, 1.0)
+    zero = Weights([1.0], [1.0])
 
     def record_learning(some: list[Example], objective: str, seed: int) -> Weights:
         seen.append({id(example) for example in some})

@@ -45,7 +45,7 @@ def unknown(what: str, came: object, known: Iterable[str]) -> InputError:
     return InputError(f"unknown {what} {came!r}: {hint}")
 
 
-def whole_number(name: str, value: object, least: int, most: int) -> int:
+def whole_number(name: str, value: object, least: int, most: int = 2**31 - 1) -> int:
     """The value as Python's own integer, which never overflows, or the error for what is none or out of range."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise InputTypeError(f"{name} is {value!r}, expected a whole number of at least {least}")

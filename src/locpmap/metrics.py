@@ -32,7 +32,7 @@ def accuracy(labels: Any, truth: Any, *, ignore_label: int | None = None) -> flo
 
 def intersection_over_union(labels: Any, truth: Any, n_labels: int, *, ignore_label: int | None = None) -> Array:
     """Per label, (n_labels,): sites that have it in both by sites that have it in either; NaN where none does."""
-    n_labels = whole_number("n_labels", n_labels, 1, 2**31 - 1)
+    n_labels = whole_number("n_labels", n_labels, 1)
     found, true = _labels(labels, truth, ignore_label)
     if min(found.min(), true.min()) < 0 or max(found.max(), true.max()) >= n_labels:
         raise InputError(
@@ -59,7 +59,7 @@ def expected_calibration_error(
     probability: Any, truth: Any, *, n_bins: int = 15, ignore_label: int | None = None
 ) -> float:
     """How far confidence (the largest probability) is from accuracy: averaged over bins of equal width."""
-    n_bins = whole_number("n_bins", n_bins, 1, 2**31 - 1)
+    n_bins = whole_number("n_bins", n_bins, 1)
     p, true = _probabilities(probability, truth, ignore_label)
     confidence, right = p.max(axis=1), p.argmax(axis=1) == true
     # A bin holds its upper bound, so that certainty lies in the last one.

@@ -120,13 +120,9 @@ class _Parser:
         self.n_images, self.n_labels, self.batched = len(unary), int(unary.shape[2]), batched
         self.like = unary
         self.table = (self.n_labels, self.n_labels)
-        self.shapes: tuple[tuple[int, ...], ...]
-        if isinstance(graph, Grid):
-            self.names = tuple(name_of(step) for step in graph.steps)
-            self.shapes = graph.direction_shapes
-        else:
-            self.names, self.shapes = ("",), ((len(graph.edges()),),)
-        self.sizes = [int(np.prod(shape)) for shape in self.shapes]
+        self.names = tuple(map(name_of, graph.steps)) if isinstance(graph, Grid) else ("",)
+        self.shapes: tuple[tuple[int, ...], ...] = graph.direction_shapes
+        self.sizes = graph.direction_sizes
         self.on_grid = isinstance(graph, Grid)
 
     def single(self, value: Any) -> Pairwise:

@@ -31,7 +31,7 @@ from locpmap.graphs import Graph, Grid, Steps
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference.scores import local_scores, total_scores
 from locpmap.pairwise import Pairwise, parse_pairwise
-from locpmap.views import View, direction_sizes
+from locpmap.views import View
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +128,7 @@ class Potentials:
         if masked is not None and masked.any():
             edges = structure.edges()
             dead = masked[:, edges[:, 0]] | masked[:, edges[:, 1]]
-            term = term.without(dead, direction_sizes(structure))
+            term = term.without(dead, structure.direction_sizes)
             # An isolated site with one allowed label of score 0 changes no score and no log partition.
             xp = namespace(unary)
             alone = xp.zeros_like(unary[0, 0])

@@ -28,7 +28,7 @@ class View:
 
         On a GPU they are tensors in the unaries' precision, except for ``class_ptr``, which says what to launch there.
         """
-        features, tables = self.pairwise.flat(direction_sizes(self.structure))
+        features, tables = self.pairwise.flat(self.structure.direction_sizes)
         if is_tensor(self.unary):
             features, tables = (cast(array, self.unary.dtype) for array in (features, tables))
         order, class_ptr = colour_classes(self.structure.colours())
@@ -75,10 +75,3 @@ class View:
             )
         right, down = self.cache[key]
         return right, down
-
-
-def direction_sizes(structure: Grid | Graph) -> list[int]:
-    """Return the number of edges in each direction of a grid, or of all edges of a graph."""
-    if isinstance(structure, Grid):
-        return [h * w for h, w in structure.direction_shapes]
-    return [len(structure.edges())]

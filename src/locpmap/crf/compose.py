@@ -35,8 +35,7 @@ def _pairwise(features: Features, tables: Array, potts: bool) -> Any:
     if per_edge.shape[:2] == (1, 1) and n_groups == 1:  # the same on all edges of all images
         table = np.tensordot(per_edge[0, 0].astype(np.float64), tables[0], axes=1)
         return float(table[0, 0]) if potts else table
-    shapes = structure.direction_shapes if isinstance(structure, Grid) else ((len(structure.edges()),),)
-    sizes = [int(np.prod(shape)) for shape in shapes]
+    shapes, sizes = structure.direction_shapes, structure.direction_sizes
     every = np.broadcast_to(per_edge, (len(per_edge), sum(sizes), n_features))
     lead = (len(every),) if features.batched and len(every) > 1 else ()
     values = []

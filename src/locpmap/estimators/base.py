@@ -13,9 +13,9 @@ from sklearn.utils import check_random_state
 
 from locpmap.arrays import Array
 from locpmap.crf import CRF
-from locpmap.errors import InputError, InputTypeError
+from locpmap.errors import InputError, InputTypeError, whole_number
 from locpmap.inference.api import ARGUMENTS, configure, known_method
-from locpmap.inference.decoder import Decoder, at_least, within
+from locpmap.inference.decoder import Decoder, within
 from locpmap.inference.registry import options_of
 from locpmap.kernels.threads import available_threads
 from locpmap.learning import FitOptions
@@ -43,7 +43,7 @@ class CRFEstimator(BaseEstimator):  # type: ignore[misc]
         ``factor`` multiplies the penalty.
         """
         within("l2", self.l2, 0)
-        at_least("max_iter", self.max_iter, 1)
+        whole_number("max_iter", self.max_iter, 1)
         within("tol", self.tol, 0)
         method, options = self._decoder()
         configure(method, {name: value for name, value in options.items() if name not in ARGUMENTS})
@@ -90,11 +90,6 @@ def probability_of(result: Result) -> Array:
             f"method={result.method!r} gives labels without probabilities, expected one with both, such as 'locpmap'"
         )
     return np.asarray(result.probability)
-
-
-def variance_of(probability: Array) -> Array:
-    """p(1 - p) per label."""
-    return probability * (1 - probability)
 
 
 def _seed(random_state: Any) -> int:

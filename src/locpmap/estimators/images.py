@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,12 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from locpmap.arrays import Array
 from locpmap.crf import CRF
-from locpmap.errors import InputError
-from locpmap.estimators.base import CRFEstimator, probability_of, variance_of
-from locpmap.estimators.label_maps import classes_of, encode, labelled
+from locpmap.errors import InputError, InputTypeError
+from locpmap.estimators.base import CRFEstimator, probability_of
 from locpmap.features import Features, ImageFeatures
 from locpmap.inference.decoder import Decoder
 from locpmap.learning.batches import VOID
-from locpmap.result import Result
+from locpmap.result import Result, variance_of
 
 
 class ImageCRF(CRFEstimator):
@@ -31,10 +30,7 @@ class ImageCRF(CRFEstimator):
         features: What turns images into features; None if inputs are `locpmap.Features` already.
         unary: "tables": a weight per feature and label; "scale", "temperature", "given": the unary features are scores
             of the labels in sorted order (a network's logits, as channels); see :class:`locpmap.CRF`.
-        tied: Whether horizontal and vertical edges share their tables.
-        symmetric: Whether tables equal their transpose.
-        potts: Whether a pairwise feature has one weight, the score where labels agree, instead of a table.
-        non_negative: Whether those weights stay at least 0.
+        tied, symmetric, potts, non_negative: As for :class:`locpmap.CRF`.
         ignore_label: The label of void pixels, of the labels' own kind.
         objective: "pseudolikelihood", "composite", "consistent" or "likelihood"; see :meth:`locpmap.CRF.fit`.
         blocks: Of "composite" and "consistent" learning; blocks of decoding are one of the ``options``.
@@ -111,8 +107,8 @@ class ImageCRF(CRFEstimator):
             raise InputError(
                 f"label_maps holds the shape {label_maps[0].shape}, expected (H, W) for each of many images"
             )
-        classes = classes_of(label_maps, self.ignore_label)
-        labels = [encode(label_map, classes, self.ignore_label) for label_map in label_maps]
+        classes = _classes(label_maps, self.ignore_label)
+        labels = [_encoded(label_map, classes, self.ignore_label) for label_map in label_maps]
         weights = None
         if sample_weight is not None:
             weights = _check_sample_weight(sample_weight, label_maps, dtype=np.float64, ensure_non_negative=True)
@@ -154,7 +150,7 @@ class ImageCRF(CRFEstimator):
         for weight, truth, found in zip(weights, label_maps, self.predict(images), strict=True):
             if truth.shape != found.shape:
                 raise InputError(f"label_maps holds the shape {truth.shape}, expected {found.shape} like its image")
-            counts = labelled(truth, self.ignore_label)
+            counts = _labelled(truth, self.ignore_label)
             right += weight * np.count_nonzero((truth == found) & counts)
             total += weight * np.count_nonzero(counts)
         if total == 0:
@@ -201,3 +197,28 @@ def _paired(label_maps: Any, images: Any) -> list[Array]:
     if not isinstance(images, list) and len(shapes) > 1:
         raise InputError(f"label_maps holds the shapes {sorted(shapes)}, expected one shape, as images are an array")
     return maps
+
+
+def _labelled(labels: Array, ignore_label: Any) -> Array:
+    """Whether each label is one that counts."""
+    return np.ones(labels.shape, bool) if ignore_label is None else np.asarray(labels != ignore_label)
+
+
+def _classes(label_maps: Sequence[Array], ignore_label: Any) -> Array:
+    """The labels that occur, sorted, without the one to ignore."""
+    try:
+        classes = np.unique(np.concatenate([np.unique(label_map) for label_map in label_maps]))
+    except TypeError:
+        raise InputTypeError("label_maps holds labels of different kinds, expected labels that can be sorted") from None
+    if classes.dtype.kind == "f" and not (np.isfinite(classes) & (classes == np.round(classes))).all():
+        raise InputError("label_maps contains fractions or NaN, expected whole numbers or names")
+    classes = classes[_labelled(classes, ignore_label)]
+    if len(classes) < 2:
+        raise InputError(f"label_maps holds the labels {classes.tolist()}, expected at least two classes")
+    return classes
+
+
+def _encoded(label_map: Array, classes: Array, ignore_label: Any) -> Array:
+    """Places in ``classes`` as int16, VOID for the label to ignore; every other label is one of the classes."""
+    places = np.searchsorted(classes, label_map).astype(np.int16)
+    return np.where(_labelled(label_map, ignore_label), places, np.int16(VOID))

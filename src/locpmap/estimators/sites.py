@@ -14,9 +14,10 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from locpmap.arrays import Array
 from locpmap.crf import CRF
 from locpmap.errors import InputError
-from locpmap.estimators.base import CRFEstimator, probability_of, variance_of
+from locpmap.estimators.base import CRFEstimator, probability_of
 from locpmap.features import Features
 from locpmap.inference.decoder import Decoder
+from locpmap.result import variance_of
 
 
 class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
@@ -32,18 +33,9 @@ class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
         objective: How to learn with edges: "pseudolikelihood", "composite", "consistent" or "likelihood"; see
             :meth:`locpmap.CRF.fit`.
         blocks: For "composite": a list of site lists.  For "consistent": how LocPMAP climbs.
-        symmetric: Whether tables equal their transpose, so that the order of an edge's ends does not matter.
-        potts: Whether a feature of edges has one weight, the score where labels agree, instead of a table.
-        non_negative: Whether those weights stay at least 0.
+        symmetric, potts, non_negative: Of the tables of the edges, as for :class:`locpmap.CRF`.
         method: The decoder with edges: any by name, as in :func:`locpmap.infer`, or a configured one.
-        n_samples: Samples of a decoder by name that draws some.
-        probability: "conditional" or "votes", for a decoder by name that knows both.
-        options: Further options of :func:`locpmap.infer`: a decoder's by name, ``max_seconds``, ``backend``.
-        max_iter: Most iterations of L-BFGS.
-        tol: Converged when no entry of the gradient (per site, in units of the features) exceeds this.
-        random_state: Of decoding and of "consistent".  A whole number is the seed; otherwise a seed is drawn in `fit`
-            and kept, so that predictions of a fitted estimator repeat.
-        n_jobs: Threads; None is 1 and -1 all cores.  Results do not depend on it.
+        n_samples, probability, options, max_iter, tol, random_state, n_jobs: As for :class:`ImageCRF`.
 
     Attributes:
         classes_: The labels, (L,).
@@ -52,9 +44,7 @@ class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
         joined_: Whether it was fitted with edges.
         tables_: Scores of pairs of labels, (F, L, L), one table per feature of edges; zeros without edges.
         crf_: The :class:`locpmap.CRF`; ``crf_.save(path)`` writes a model file.
-        fit_result_: How the fit went.
-        n_iter_: Iterations of the fit.
-        seed_: The seed of decoding.
+        fit_result_, n_iter_, seed_: As for :class:`ImageCRF`.
         n_features_in_, feature_names_in_: As everywhere in scikit-learn.
 
     >>> import numpy as np
@@ -152,7 +142,7 @@ class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
 
     def predict_variance(self, X: Any, edges: Any = None, edge_features: Any = None) -> Array:
         """Variance p(1 - p) of every label, (S, L)."""
-        return variance_of(self.predict_proba(X, edges, edge_features))
+        return np.asarray(variance_of(self.predict_proba(X, edges, edge_features)))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, edges: Any = None, edge_features: Any = None) -> float:
         """The share of sites with the right label."""

@@ -210,17 +210,10 @@ class Wiring(NamedTuple):
 @lru_cache(maxsize=8)
 def wiring_of(structure: Grid | Graph, tied: bool) -> Wiring:
     """Return a structure as flat arrays; cached, since a stream of images asks for the same one again and again."""
-    near, sizes = structure.adjacency(), direction_sizes(structure)
+    near, sizes = structure.adjacency(), structure.direction_sizes
     group = np.zeros(sum(sizes), np.int32) if tied else np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
     arrays = (group, structure.edges(), near.indptr, near.neighbour, near.edge, near.end)
     return Wiring(*(frozen(array) for array in arrays))
-
-
-def direction_sizes(structure: Grid | Graph) -> list[int]:
-    """The number of edges in each direction; a graph has one direction."""
-    if isinstance(structure, Grid):
-        return [height * width for height, width in structure.direction_shapes]
-    return [len(structure.edges())]
 
 
 def _parse_pairwise(value: Any, structure: Grid | Graph, n_images: int, batched: bool) -> Array:

@@ -66,7 +66,8 @@ def read_model(path: PathLike) -> tuple[Arrays, dict[str, Any]]:
     """
     from safetensors import SafetensorError, safe_open
 
-    _check_file(path)
+    if (size := size_of(path, "a model file")) > MAX_BYTES:
+        raise InputError(f"{path} has {size} bytes, expected a model file of at most {MAX_BYTES}")
     try:
         with safe_open(os.fspath(path), framework="numpy") as file:
             checksum, model = _parse_text(path, file.metadata())
@@ -79,12 +80,6 @@ def read_model(path: PathLike) -> tuple[Arrays, dict[str, Any]]:
     if checksum != _checksum(arrays, model):
         raise InputError(f"{path} is damaged: its content does not have the checksum that it was saved with")
     return arrays, model
-
-
-def _check_file(path: PathLike) -> None:
-    size = size_of(path, "a model file")
-    if size > MAX_BYTES:
-        raise InputError(f"{path} has {size} bytes, expected a model file of at most {MAX_BYTES}")
 
 
 def _parse_text(path: PathLike, metadata: Mapping[str, str] | None) -> tuple[str, dict[str, Any]]:

@@ -21,6 +21,7 @@ from locpmap.formats.readable import size_of
 ENDINGS = (".npy", ".npz", ".safetensors")
 OBJECTS = (".pt", ".pth", ".pkl", ".ckpt", ".bin")  # of Python, which would have to be run to be read
 DTYPES = ("F16", "F32", "F64")
+BAD_ARCHIVE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError)
 MOST_TIMES = 1100  # more than DEFLATE can shrink anything by
 
 
@@ -53,17 +54,9 @@ def _read_archive(path: PathLike) -> Array:
             if members[0].file_size > MOST_TIMES * size:
                 raise InputError(f"{path} is damaged: it claims {members[0].file_size} bytes and has {size}")
             content = archive.read(members[0])
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        lzma.LZMAError,
-        EOFError,
-        NotImplementedError,
-        RuntimeError,
-        ValueError,
-    ) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except BAD_ARCHIVE:
         raise InputError(f"{path} is damaged or no .npz file, expected an array of numbers") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None

@@ -51,7 +51,7 @@ def plan_blocks(blocks: Any, structure: Grid | Graph, n_labels: int, max_joint: 
         assert isinstance(structure, Grid)
         return _line_plan(structure, names)
     if isinstance(blocks, tuple) and len(blocks) == 2 and all(isinstance(b, int | np.integer) for b in blocks):
-        height, width = (whole_number("a side of the tile in blocks", side, 1, 2**31 - 1) for side in blocks)
+        height, width = (whole_number("a side of the tile in blocks", side, 1) for side in blocks)
         if not isinstance(structure, Grid):
             raise InputError("blocks given as a tile (h, w) need a grid; on a graph give a list of site lists")
         _check_near(structure, f"blocks=({height}, {width})")

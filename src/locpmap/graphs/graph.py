@@ -28,7 +28,7 @@ class Graph:
     edge_list: npt.ArrayLike
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n_sites", whole_number("n_sites", self.n_sites, 1, 2**31 - 1))
+        object.__setattr__(self, "n_sites", whole_number("n_sites", self.n_sites, 1))
         pairs = to_numpy(self.edge_list, "edges")
         if pairs.dtype == np.bool_:
             raise InputTypeError("edges has dtype bool, expected integers")
@@ -55,6 +55,16 @@ class Graph:
     def shape(self) -> tuple[int, ...]:
         """(n_sites,)."""
         return (self.n_sites,)
+
+    @property
+    def direction_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shape of per-edge values: a graph has one direction."""
+        return ((len(self.edges()),),)
+
+    @property
+    def direction_sizes(self) -> list[int]:
+        """The number of edges, of its one direction."""
+        return [len(self.edges())]
 
     def edges(self) -> npt.NDArray[np.int32]:
         """Both ends of every edge, (E, 2)."""

@@ -104,6 +104,11 @@ class Grid:
         """The shape of per-edge values, one per direction: (H, W-1), (H-1, W) and twice (H-1, W-1)."""
         return tuple((max(0, self.height - dr), max(0, self.width - abs(dc))) for dr, dc in self.steps)
 
+    @property
+    def direction_sizes(self) -> list[int]:
+        """The number of edges in each direction."""
+        return [height * width for height, width in self.direction_shapes]
+
     def edges(self) -> npt.NDArray[np.int32]:
         """Both ends of every edge, (E, 2)."""
         number = np.arange(self.n_sites, dtype=np.int32).reshape(self.shape)

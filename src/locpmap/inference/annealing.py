@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from locpmap.errors import InputError
+from locpmap.errors import InputError, whole_number
 from locpmap.inference.best import Best
-from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least, within
+from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, within
 from locpmap.inference.gibbs import start_labels
 from locpmap.inference.icm import climb_once
 from locpmap.kernels.perturbation import GIVEN
@@ -47,8 +47,8 @@ class Annealing(Decoder):
     max_sweeps: int = 100
 
     def __post_init__(self) -> None:
-        at_least("n_sweeps", self.n_sweeps, 1)
-        at_least("max_sweeps", self.max_sweeps, 1)
+        whole_number("n_sweeps", self.n_sweeps, 1)
+        whole_number("max_sweeps", self.max_sweeps, 1)
         within("start_temperature", self.start_temperature, 0, open_low=True)
         within("end_temperature", self.end_temperature, 0, open_low=True)
         if self.end_temperature > self.start_temperature:
@@ -72,6 +72,3 @@ class Annealing(Decoder):
     def finish(self, problem: Problem, state: _State) -> Outcome:
         drawn = climb_once(problem, GIVEN, state.best.labels, self.max_sweeps)
         return Outcome(drawn.labels()[:, :, 0], n_sweeps=state.chain.sweeps)
-
-    def separable(self, *, timed: bool) -> bool:
-        return isinstance(self.start, str) and super().separable(timed=timed)

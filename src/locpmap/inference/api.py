@@ -12,7 +12,7 @@ from typing import Any
 
 from locpmap.arrays import Stopwatch, cast, current_device, is_tensor, namespace
 from locpmap.errors import BackendError, InputError, InputTypeError, unknown, whole_number
-from locpmap.inference.decoder import Climbs, Decoder, Outcome, Problem, Progress, at_least, checked, within
+from locpmap.inference.decoder import Climbs, Decoder, Outcome, Problem, Progress, checked, within
 from locpmap.inference.memory import drive_in_memory, is_forbidden
 from locpmap.inference.registry import DECODERS, options_of
 from locpmap.kernels.placement import Job, place
@@ -97,7 +97,7 @@ def make_problem(
     if first_image + potentials.n_images > 2**28:
         raise InputError(f"first_image is {first_image}, expected first_image + the batch to stay below 2^28")
     if n_threads is not None:
-        at_least("n_threads", n_threads, 1)
+        whole_number("n_threads", n_threads, 1)
     key = key_of(seed)
     kernels = place_decoding(potentials, decoder, backend, device, n_threads)
     return Problem(potentials.to(kernels.device), kernels, key, first_image)

@@ -13,8 +13,8 @@ from typing import ClassVar
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.errors import InputError
-from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least
+from locpmap.errors import InputError, whole_number
+from locpmap.inference.decoder import Decoder, Outcome, Problem, Step
 from locpmap.inference.elimination import Plan, plan_elimination
 from locpmap.inference.elimination_passes import Tables, max_out, sum_out, there_and_back
 from locpmap.result import BoundKind, Status
@@ -58,7 +58,7 @@ class Exact(Decoder):
     max_table: int = 2**24
 
     def __post_init__(self) -> None:
-        at_least("max_table", self.max_table, 1, 2**62)
+        whole_number("max_table", self.max_table, 1, 2**62)
 
     def init(self, problem: Problem) -> _State:
         potentials = problem.potentials

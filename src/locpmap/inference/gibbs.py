@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from locpmap.arrays import Array, cast, namespace, place_beside
-from locpmap.errors import InputError
-from locpmap.inference.decoder import Outcome, Problem, Step, at_least
+from locpmap.errors import InputError, whole_number
+from locpmap.inference.decoder import Outcome, Problem, Step
 from locpmap.inference.icm import climb_once
 from locpmap.inference.sampling import Sampler, parse_start
 from locpmap.kernels.model import CONDITIONAL, NOTHING, VOTES
@@ -48,9 +48,9 @@ class Gibbs(Sampler):
     keep_samples: bool = False
 
     def __post_init__(self) -> None:
-        at_least("n_samples", self.n_samples, 1)
-        at_least("burn_in", self.burn_in, 0)
-        at_least("thin", self.thin, 1)
+        whole_number("n_samples", self.n_samples, 1)
+        whole_number("burn_in", self.burn_in, 0)
+        whole_number("thin", self.thin, 1)
         if self.probability not in ("votes", "conditional"):
             raise InputError(f"probability is {self.probability!r}, expected 'votes' or 'conditional'")
 
@@ -93,9 +93,6 @@ class Gibbs(Sampler):
             n_samples=n_samples,
             samples=namespace(probability).concatenate(state.kept) if n_samples and self.keep_samples else None,
         )
-
-    def separable(self, *, timed: bool) -> bool:
-        return isinstance(self.start, str) and super().separable(timed=timed)
 
     def _samples_at(self, sweeps: int) -> int:
         """Return how many of so many sweeps count."""

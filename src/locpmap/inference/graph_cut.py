@@ -8,8 +8,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.errors import InputError
-from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least
+from locpmap.errors import InputError, whole_number
+from locpmap.inference.decoder import Decoder, Outcome, Problem, Step
 from locpmap.inference.max_flow import best_labels
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference.scores import edge_tables, pair_scores
@@ -45,7 +45,7 @@ class GraphCut(Decoder):
     max_sweeps: int = 100
 
     def __post_init__(self) -> None:
-        at_least("max_sweeps", self.max_sweeps, 1)
+        whole_number("max_sweeps", self.max_sweeps, 1)
 
     def init(self, problem: Problem) -> _State:
         labels = problem.potentials.unary.argmax(axis=2)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from locpmap.arrays import cast
-from locpmap.inference.decoder import Decoder, Locality, Outcome, Problem, Step, at_least
+from locpmap.errors import whole_number
+from locpmap.inference.decoder import Decoder, Locality, Outcome, Problem, Step
 from locpmap.inference.sampling import check_start_of_tiles, parse_start
 from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, RANDOM, Perturbation
 from locpmap.kernels.spec import Climb, Drawn, Span
@@ -38,7 +39,7 @@ class ICM(Decoder):
     max_sweeps: int = 100
 
     def __post_init__(self) -> None:
-        at_least("max_sweeps", self.max_sweeps, 1)
+        whole_number("max_sweeps", self.max_sweeps, 1)
 
     def init(self, problem: Problem) -> _State:
         start, given = parse_start(self.start, problem, {"random": RANDOM, "unary": PERTURBED})
@@ -59,9 +60,6 @@ class ICM(Decoder):
     def locality(self) -> Locality:
         check_start_of_tiles(self.start)
         return Locality(int(self.max_sweeps))
-
-    def separable(self, *, timed: bool) -> bool:
-        return isinstance(self.start, str) and super().separable(timed=timed)
 
 
 def climb_once(problem: Problem, start: int, given: Any, max_sweeps: int) -> Drawn:

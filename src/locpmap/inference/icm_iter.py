@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from locpmap.inference.decoder import Locality, Problem, at_least, within
+from locpmap.errors import whole_number
+from locpmap.inference.decoder import Locality, Problem, within
 from locpmap.inference.sampling import Tally, TallySampler, check_start_of_tiles, parse_start
 from locpmap.kernels.perturbation import DROP, PERTURBED, RANDOM, Perturbation
 from locpmap.kernels.spec import Climb
@@ -32,8 +33,8 @@ class ICMIter(TallySampler):
     max_sweeps: int = 100
 
     def __post_init__(self) -> None:
-        at_least("n_samples", self.n_samples, 1)
-        at_least("max_sweeps", self.max_sweeps, 1)
+        whole_number("n_samples", self.n_samples, 1)
+        whole_number("max_sweeps", self.max_sweeps, 1)
         within("drop", self.drop, 0, 1)
 
     def init(self, problem: Problem) -> Tally:
@@ -49,6 +50,3 @@ class ICMIter(TallySampler):
     def locality(self) -> Locality:
         check_start_of_tiles(self.start)
         return Locality(int(self.max_sweeps))
-
-    def separable(self, *, timed: bool) -> bool:
-        return isinstance(self.start, str) and super().separable(timed=timed)

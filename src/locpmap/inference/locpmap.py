@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from locpmap.errors import InputError
+from locpmap.errors import InputError, whole_number
 from locpmap.graphs.blocks import LENGTH, plan_blocks
-from locpmap.inference.decoder import Locality, Problem, at_least, within
+from locpmap.inference.decoder import Locality, Problem, within
 from locpmap.inference.sampling import Tally, TallySampler, check_start_of_tiles, parse_start
 from locpmap.kernels.perturbation import LOGISTIC, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.spec import Blocks, Climb
@@ -73,8 +73,8 @@ class LocPMAP(TallySampler):
     keep_samples: bool = False
 
     def __post_init__(self) -> None:
-        at_least("n_samples", self.n_samples, 1)
-        at_least("max_sweeps", self.max_sweeps, 1)
+        whole_number("n_samples", self.n_samples, 1)
+        whole_number("max_sweeps", self.max_sweeps, 1)
         within("temperature", self.temperature, 0)
         if self.probability not in ("votes", "conditional"):
             raise InputError(f"probability is {self.probability!r}, expected 'votes' or 'conditional'")
@@ -101,9 +101,6 @@ class LocPMAP(TallySampler):
         if self.keep_samples:
             raise InputError("keep_samples is True, expected False for tiles, which give labels and probabilities")
         return Locality(int(self.max_sweeps), block_sizes(self.blocks), self.probability == "conditional")
-
-    def separable(self, *, timed: bool) -> bool:
-        return isinstance(self.start, str) and super().separable(timed=timed)
 
     def _single_sites(self) -> bool:
         return isinstance(self.blocks, str) and self.blocks == "sites"

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from locpmap.arrays import Array, cast, label_sums, namespace
-from locpmap.errors import InputError
-from locpmap.inference.decoder import Decoder, Locality, Outcome, Problem, Step, at_least, within
+from locpmap.errors import InputError, whole_number
+from locpmap.inference.decoder import Decoder, Locality, Outcome, Problem, Step, within
 from locpmap.kernels.model import UNVISITED
 from locpmap.result import BoundKind
 
@@ -41,7 +41,7 @@ class MeanField(Decoder):
     start: str = "uniform"
 
     def __post_init__(self) -> None:
-        at_least("max_sweeps", self.max_sweeps, 1)
+        whole_number("max_sweeps", self.max_sweeps, 1)
         within("tolerance", self.tolerance, 0)
         if self.start not in ("uniform", "unary"):
             raise InputError(f"start is {self.start!r}, expected 'uniform' or 'unary'")

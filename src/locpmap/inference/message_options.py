@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from locpmap.errors import InputError
-from locpmap.inference.decoder import Problem, Step, at_least, within
+from locpmap.errors import InputError, whole_number
+from locpmap.inference.decoder import Problem, Step, within
 from locpmap.kernels.spec import Messages
 from locpmap.result import Status
 
@@ -13,7 +13,7 @@ SCHEDULES = ("auto", "coloured", "sequential")
 def check_options(damping: float, max_sweeps: int, tolerance: float, schedule: str) -> None:
     """Refuse what message passing cannot work with."""
     within("damping", damping, 0, 0.99)
-    at_least("max_sweeps", max_sweeps, 1)
+    whole_number("max_sweeps", max_sweeps, 1)
     within("tolerance", tolerance, 0)
     if schedule not in SCHEDULES:
         raise InputError(f"schedule is {schedule!r}, expected {', '.join(map(repr, SCHEDULES))}")

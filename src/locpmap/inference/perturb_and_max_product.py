@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from locpmap.inference.decoder import Problem, at_least, within
+from locpmap.errors import whole_number
+from locpmap.inference.decoder import Problem, within
 from locpmap.inference.message_options import check_options
 from locpmap.inference.sampling import Tally, TallySampler
 from locpmap.kernels.perturbation import PLAIN, Perturbation
@@ -41,7 +42,7 @@ class PerturbAndMaxProduct(TallySampler):
     keep_samples: bool = False
 
     def __post_init__(self) -> None:
-        at_least("n_samples", self.n_samples, 1)
+        whole_number("n_samples", self.n_samples, 1)
         within("temperature", self.temperature, 0)
         check_options(self.damping, self.max_sweeps, self.tolerance, self.schedule)
 

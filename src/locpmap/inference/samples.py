@@ -86,7 +86,7 @@ def drawing(
     >>> [part.shape for part in stream]
     [(8, 4, 5), (8, 4, 5), (4, 4, 5)]
     """
-    chunk = -(-whole_number("chunk", chunk, 1, 2**31 - 1) // QUANTUM) * QUANTUM
+    chunk = -(-whole_number("chunk", chunk, 1) // QUANTUM) * QUANTUM
     problem = make_problem(potentials, decoder, seed, first_image, backend, device, n_threads)
     return _drawing(potentials, decoder, problem, chunk, counted)
 

@@ -54,7 +54,7 @@ class Sampler(Decoder):
         return n_scores * self.n_samples
 
     def separable(self, *, timed: bool) -> bool:
-        return not timed
+        return not timed and super().separable(timed=timed)
 
     @abstractmethod
     def draw(self, problem: Problem, state: Any, most: int, *, counted: bool, keep: bool) -> Any:

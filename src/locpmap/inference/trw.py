@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from locpmap.arrays import cast, namespace
-from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, at_least
+from locpmap.errors import whole_number
+from locpmap.inference.decoder import Decoder, Outcome, Problem, Step
 from locpmap.inference.message_options import check_options, send, status_of
 from locpmap.kernels.spec import Messages
 from locpmap.result import BoundKind
@@ -43,7 +44,7 @@ class TRW(Decoder):
     schedule: str = "auto"
 
     def __post_init__(self) -> None:
-        at_least("n_forests", self.n_forests, 1)
+        whole_number("n_forests", self.n_forests, 1)
         check_options(self.damping, self.max_sweeps, self.tolerance, self.schedule)
 
     def init(self, problem: Problem) -> Messages:

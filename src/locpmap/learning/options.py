@@ -36,7 +36,7 @@ class FitOptions:
         for name in ("max_iterations", "batch_size", "n_threads"):
             value = getattr(self, name)
             if value is not None or name == "max_iterations":
-                whole_number(name, value, 1, 2**31 - 1)
+                whole_number(name, value, 1)
         if isinstance(self.tolerance, bool) or not isinstance(self.tolerance, int | float):
             raise InputTypeError(f"tolerance is {self.tolerance!r}, expected a number")
         if not 0 <= self.tolerance < float("inf"):

@@ -35,12 +35,6 @@ def crps(values: Array, truth: Array) -> Array:
     return np.abs(values - truth).mean(axis=0) - spread / 2
 
 
-def sampled_areas(example: Example, weights: Weights, n_samples: int, seed: int) -> tuple[Array, Array]:
-    """Return the areas of the labels in samples (M, K) and in truth (K,), as shares of the labelled pixels."""
-    prepared, truth = _prepared(example, weights)
-    return _shares(prepared, n_samples, seed), truth
-
-
 def fit_areas(weights: Weights, examples: Sequence[Example], seed: int) -> Weights:
     """Return the weights with presence and shared error fitted to the labels' areas.
 
@@ -56,11 +50,11 @@ def fit_areas(weights: Weights, examples: Sequence[Example], seed: int) -> Weigh
             break
     found = [_seen(example, weights) for example in some]
     rare = fit_presence(*(np.stack(part) for part in zip(*found, strict=True)))
-    prepared = [_prepared(example, weights) for example in some[:most]]
+    prepared = [prepare(example, weights) for example in some[:most]]
 
     def loss(size: int) -> float:
         tried = ((replace(each, shared=SHARED[size], rare=rare), truth) for each, truth in prepared)
-        return float(np.mean([crps(_shares(each, N_SAMPLES, seed), truth).mean() for each, truth in tried]))
+        return float(np.mean([crps(sampled_shares(each, N_SAMPLES, seed), truth).mean() for each, truth in tried]))
 
     best, n = SHARED[lowest(loss, len(SHARED))], len(weights.strides)
     return replace(weights, shared=np.full(n, best), presence=np.tile(rare, (n, 1)))
@@ -82,13 +76,13 @@ def lowest(loss: Callable[[int], float], n: int) -> int:
 
 def _seen(example: Example, weights: Weights) -> tuple[Array, Array]:
     """Return each label's share of the image by the scores, and whether it is there: (K,) each."""
-    prepared, truth = _prepared(example, weights)
+    prepared, truth = prepare(example, weights)
     shares = shares_of(prepared.potentials)
     assert shares is not None  # scores to learn from are finite
     return shares[0], truth > 0
 
 
-def _prepared(example: Example, weights: Weights) -> tuple[Prepared, Array]:
+def prepare(example: Example, weights: Weights) -> tuple[Prepared, Array]:
     """Return the model of an example, and the areas of its labels as shares of the labelled pixels."""
     counted = example.labels != VOID
     truth = np.bincount(example.labels[counted], minlength=example.scores.shape[-1])
@@ -96,7 +90,7 @@ def _prepared(example: Example, weights: Weights) -> tuple[Prepared, Array]:
     return Prepared.of(example.given, weights, mask=mask, stride=example.stride), truth / counted.sum()
 
 
-def _shares(prepared: Prepared, n_samples: int, seed: int) -> Array:
+def sampled_shares(prepared: Prepared, n_samples: int, seed: int) -> Array:
     """Return the areas of the labels in samples (M, K), as shares of the pixels that are not masked."""
     values = prepared.measure("area", LocPMAP(n_samples, start="perturbed"), seed=seed).values
     return values / values.sum(axis=1, keepdims=True)

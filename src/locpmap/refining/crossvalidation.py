@@ -29,7 +29,7 @@ def cross_validated(
     ``progress`` is called after each example with how many have been judged, how many will be, and their negative
     log-likelihood per pixel, refined, so far.
     """
-    n_folds = whole_number("n_folds", n_folds, 2, 2**31 - 1)
+    n_folds = whole_number("n_folds", n_folds, 2)
     seed = whole_number("seed", seed, 0, 2**63)
     labelled = [example for example in examples if (example.labels != VOID).any()]
     if len(labelled) < n_folds:

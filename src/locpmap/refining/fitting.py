@@ -41,10 +41,7 @@ def learn(examples: Sequence[Example], objective: str, seed: int) -> Weights:
     factor, pairwise, typical = _fit_neighbours(examples, scale, own, guided, seed)
     if guided == 0:  # then scores count for what they are, times one number
         scale, own, factor = scale * factor, 1.0, 1.0
-    one = np.ones(1)
-    weights = Weights(
-        max(stride, 1.0) * one, scale * one, factor * own * one, factor * guided * one, pairwise[None], typical
-    )
+    weights = Weights([max(stride, 1.0)], [scale], [factor * own], [factor * guided], pairwise[None], typical)
     return fit_areas(weights, examples, seed) if objective == "area" else weights
 
 

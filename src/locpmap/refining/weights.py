@@ -36,27 +36,26 @@ class Adjustment:
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """Hold one set of weights for each stride that was learned from; between strides, weights are interpolated."""
+    """Hold one set of weights for each stride that was learned from; between strides, weights are interpolated.
 
-    strides: Array  # (R,) increasing: pixels of the image to one score of the network
-    scales: Array  # (R,) factors of the scores, which make them as sure as they should be by themselves
-    own: Array  # (R,) what such scores count for beside those of places that look alike
-    guided: Array  # (R,) and what those count for
-    pairwise: Array  # (R, 2, 2): per direction, of the constant and of the likeness of colours, at least 0
-    typical: Array  # (2,) the mean likeness, which counts where there is no image to ask
+    The defaults only scale the scores.
+    """
+
+    strides: Any  # (R,) increasing: pixels of the image to one score of the network
+    scales: Any  # (R,) factors of the scores, which make them as sure as they should be by themselves
+    own: Any = 1.0  # (R,) what such scores count for beside those of places that look alike
+    guided: Any = 0.0  # (R,) and what those count for
+    pairwise: Any = 0.0  # (R, 2, 2): per direction, of the constant and of the likeness of colours, at least 0
+    typical: Any = 0.0  # (2,) the mean likeness, which counts where there is no image to ask
     shared: Any = 0.0  # (R,) standard deviations of what all pixels of an image err by together, for measuring
-    presence: Any = (
-        0.0  # (R, 2), for measuring too: half and steepness of `presence_of`; half 0: labels are always there
-    )
+    presence: Any = 0.0  # (R, 2), for measuring: half and steepness of `presence_of`; half 0: labels are always there
 
     def __post_init__(self) -> None:
         n = len(np.atleast_1d(self.strides))
         shape_of = {"pairwise": (n, len(STEPS), len(FEATURES)), "typical": (len(STEPS),), "presence": (n, 2)}
-        for name in ("shared", "presence"):
-            given = getattr(self, name)
-            object.__setattr__(self, name, np.broadcast_to(given, np.shape(given) or shape_of.get(name, (n,))))
         for name in self.__dataclass_fields__:
-            array, shape = np.array(getattr(self, name), np.float64), shape_of.get(name, (n,))
+            given, shape = getattr(self, name), shape_of.get(name, (n,))
+            array = np.full(shape, float(given)) if np.ndim(given) == 0 else np.array(given, np.float64)
             if n == 0 or array.shape != shape:
                 raise InputError(f"{name} has shape {array.shape}, expected {shape}")
             if not np.isfinite(array).all() or (array < 0).any():
@@ -65,12 +64,6 @@ class Weights:
             object.__setattr__(self, name, array)
         if (self.strides < 1).any() or (np.diff(self.strides) <= 0).any():
             raise InputError(f"strides is {self.strides.tolist()}, expected increasing numbers of at least 1")
-
-    @classmethod
-    def scaling(cls, stride: float, scale: float) -> Weights:
-        """Return weights that only scale the scores."""
-        one, none = np.ones(1), np.zeros((1, len(STEPS), len(FEATURES)))
-        return cls(stride * one, scale * one, one, 0 * one, none, np.zeros(len(STEPS)))
 
     def at(self, stride: float) -> tuple[float, float, float, Array]:
         """Return scale, own, guided and pairwise (2, 2) at a stride: linear in its logarithm, constant beyond."""

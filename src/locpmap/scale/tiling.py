@@ -44,13 +44,6 @@ class Tiling:
         """Rows and columns of tiles."""
         return -(-self.height // self.tile_height), -(-self.width // self.tile_width)
 
-    @property
-    def chunks(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Heights and widths of the tiles, as dask counts them."""
-        rows, columns = self.shape
-        heights = tuple(self.tile(i, 0).core.shape[0] for i in range(rows))
-        return heights, tuple(self.tile(0, j).core.shape[1] for j in range(columns))
-
     def tile(self, row: int, column: int) -> Tile:
         """One of them."""
         top, left = row * self.tile_height, column * self.tile_width
@@ -68,5 +61,5 @@ def tile_size(tile: Any) -> tuple[int, int]:
     sides = tile if isinstance(tile, tuple | list) else (tile, tile)
     if len(sides) != 2:
         raise InputError(f"tile is {tile!r}, expected one number or two (height, width)")
-    height, width = (whole_number("a side of tile", side, 1, 2**31 - 1) for side in sides)
+    height, width = (whole_number("a side of tile", side, 1) for side in sides)
     return height, width

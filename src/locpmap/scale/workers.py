@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from locpmap.errors import InputError, InputTypeError, whole_number
 from locpmap.kernels.threads import available_threads
@@ -25,32 +25,10 @@ ATTEMPTS = 10  # at a job whose workers were lost while they had it
 CUT_OFF = "the scheduler is gone, or its Client was closed, expected them to last to the end: begin again to go on"
 
 
-class Workers(Protocol):
-    """Those who do the jobs, which are delayed objects of dask, or functions without arguments."""
-
-    @property
-    def dashboard(self) -> str | None:
-        """Where to watch them."""
-
-    @property
-    def at_once(self) -> int:
-        """Jobs that keep them busy."""
-
-    @property
-    def alive(self) -> bool:
-        """Whether there are any."""
-
-    def submit(self, job: Any) -> Any:
-        """Begin a job; returns its future."""
-
-    def drop(self, futures: Iterable[Any]) -> None:
-        """Forget what has not been done."""
-
-
 class Threads:
-    """Of this process, one job each."""
+    """Threads of this process, with one job each: a delayed object of dask, or a function without arguments."""
 
-    dashboard = None
+    dashboard: str | None = None
     alive = True
 
     def __init__(self, n_threads: int) -> None:
@@ -58,16 +36,16 @@ class Threads:
         self._pool = ThreadPoolExecutor(n_threads)
 
     def submit(self, job: Any) -> Any:
-        """Compute it in one of the threads."""
+        """Begin a job in one of the threads; return its future."""
         return self._pool.submit(job.compute, scheduler="synchronous") if is_dask(job) else self._pool.submit(job)
 
     def drop(self, futures: Iterable[Any]) -> None:
-        """Wait for those that have begun."""
+        """Forget jobs that have not begun, and wait for the others."""
         wait([future for future in futures if not future.cancel()])
 
 
 class Cluster:
-    """The workers of a scheduler."""
+    """The workers of a scheduler, used as `Threads` are."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -106,11 +84,14 @@ class Cluster:
             self._client.cancel(list(futures), force=True)
 
 
+Workers: TypeAlias = Threads | Cluster
+
+
 @contextmanager
 def workers(scheduler: Any = None, n_threads: int | None = None) -> Iterator[Workers]:
     """Workers by the address of their scheduler, or by a Client of dask; by default, threads of this process."""
     if n_threads is not None:
-        n_threads = whole_number("n_threads", n_threads, 1, 2**31 - 1)
+        n_threads = whole_number("n_threads", n_threads, 1)
     if isinstance(scheduler, Threads | Cluster):
         yield scheduler
         return

@@ -17,7 +17,7 @@ from locpmap.kernels.threads import available_threads
 from locpmap.measuring import Measurement
 from locpmap.potentials import Potentials
 from locpmap.refining.scoring import softmax
-from locpmap.result import Result
+from locpmap.result import Result, entropy_of
 from locpmap.viewer.scenes import Scene
 
 Progress = Callable[[int, int], None]
@@ -47,16 +47,7 @@ KEPT_BYTES = 64 << 20  # of single samples, for looking at: all of them on most 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user can turn.
-
-    Args:
-        method: One of ``METHODS``.
-        smoothing: As in :func:`locpmap.refine`.
-        temperature: As there.
-        n_samples: Of LocPMAP.
-        blocks: Of LocPMAP.
-        seed: Of all noise.
-    """
+    """What a user can set: one of ``METHODS``, and options of `locpmap.Refiner.adjusted` and of LocPMAP."""
 
     method: str = "locpmap"
     smoothing: float = 0.0
@@ -112,11 +103,7 @@ class Decoding:
     def entropy(self) -> Array:
         """In nats, (H, W)."""
         assert self.probability is not None
-        total = np.zeros(self.labels.shape, np.float32)
-        for k in range(self.probability.shape[2]):
-            p = self.probability[..., k]
-            total -= p * np.log(np.maximum(p, np.finfo(np.float32).tiny))
-        return total
+        return np.asarray(entropy_of(self.probability))
 
 
 def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -> Decoding:
