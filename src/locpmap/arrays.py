@@ -51,11 +51,9 @@ def wait_for_device(array: Any) -> None:
 
 
 class Stopwatch:
-    """Seconds until its stop, where the array is: CUDA is not waited for before they are asked for.
+    """Count seconds from ``began``, by the host's clock, to the stop on the array's device.
 
-    Args:
-        array: Where the time is taken.
-        began: When it all began, by the host's clock.
+    CUDA is not waited for before they are asked for.
     """
 
     def __init__(self, array: Any, began: float) -> None:

@@ -152,18 +152,10 @@ class Potentials:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Arrays arrive writable; they become read-only again, which compiled kernels also rely on."""
-        masked, term, structure = state["masked"], state["pairwise"], state["structure"]
-        state["unary"] = frozen(state["unary"])
-        state["masked"] = None if masked is None else frozen(masked)
-        state["pairwise"] = replace(
-            term,
-            weights=None if term.weights is None else tuple(frozen(weight) for weight in term.weights),
-            features=None if term.features is None else frozen(term.features),
-            tables=None if term.tables is None else frozen(term.tables),
-        )
-        if isinstance(structure, Graph):
-            state["structure"] = Graph(structure.n_sites, structure.edges())
         self.__dict__.update(state)
+        self.__dict__.update(vars(self._changed(lambda array: array)))
+        if isinstance(self.structure, Graph):
+            self.__dict__["structure"] = Graph(self.structure.n_sites, self.structure.edges())
 
     @property
     def n_images(self) -> int:

@@ -29,6 +29,7 @@ def _report() -> dict[str, Any]:
     from locpmap.kernels.threads import available_threads
 
     gpu = _gpu()
+    large_jobs = "triton on cuda" if gpu and find_spec("triton") is not None else "numba on cpu"
     return {
         "locpmap": import_module("locpmap").__version__,
         "python": platform.python_version(),
@@ -40,7 +41,7 @@ def _report() -> dict[str, Any]:
         "why_no_gpu": None if gpu else why_no_gpu(),
         "threads": available_threads(),
         "numba_cache": _numba_cache(),
-        "auto": {"backend": choose("auto", "auto")[0], "device": "cpu", "large_jobs": _large_jobs(gpu)},
+        "auto": {"backend": choose("auto", "auto")[0], "device": "cpu", "large_jobs": large_jobs},
         "decoders": sorted(DECODERS),
     }
 
@@ -51,11 +52,6 @@ def _gpu() -> str | None:
         return None
     cuda = import_module("torch").cuda
     return cuda.get_device_name() if cuda.is_available() else None
-
-
-def _large_jobs(gpu: str | None) -> str:
-    """Where "auto" decodes large jobs."""
-    return "triton on cuda" if gpu and find_spec("triton") is not None else "numba on cpu"
 
 
 def _version(name: str) -> str | None:

@@ -60,12 +60,7 @@ class Outputs:
     ) -> dict[str, Any]:
         """Write all files or none, the record last; returns the record.
 
-        Args:
-            content: Image and georeference.
-            result: Of NumPy arrays.
-            areas: Pixels per sample and label, (M, L).
-            settings: Under which it was made.
-            inputs: Checksums of what it was made of, taken before that was read.
+        ``areas`` are pixels per sample and label, (M, L); ``inputs`` are checksums, taken before the inputs were read.
         """
         from locpmap.formats.atomic import together, write_text
 
@@ -94,7 +89,8 @@ class Outputs:
 
         masked = result.labels < 0
         # -1 is written as 255, as is usual, or as 65535; then the palette has to reach so far.
-        write_label_map(self.path("labels.png"), result.labels, _n_colours(n_labels, bool(masked.any())))
+        n_colours = (256 if n_labels < 256 else 2**16) if masked.any() else n_labels
+        write_label_map(self.path("labels.png"), result.labels, n_colours)
         write_array(self.path("probability.npy"), result.probability.astype(np.float32, copy=False))
         write_array(self.path("variance.npy"), result.variance.astype(np.float32, copy=False))
         entropy = result.entropy.astype(np.float32, copy=False)
@@ -118,12 +114,6 @@ class Outputs:
             ("entropy", result.entropy, math.log(n_labels), "entropy"),
         ):
             write_map(self.path(f"{name}.tif"), values, top, what, place, masked)
-
-
-def _n_colours(n_labels: int, masked: bool) -> int:
-    if not masked:
-        return n_labels
-    return 256 if n_labels < 256 else 2**16
 
 
 def _labels(result: Result, areas: Array) -> list[dict[str, Any]]:

@@ -64,7 +64,8 @@ def refine_tiled(
             bar.update(done, total, f"{done} of {total} tiles, {rate:,.0f} pixels/s")
 
         summary = result.write(output, scheduler=crew, progress=progress)
-    typer.echo(json.dumps(_record(output, summary)) if as_json else _sentence(output, summary))
+    record = {"output": str(output), **vars(summary), "pixels_per_second": summary.pixels_per_second}
+    typer.echo(json.dumps(record) if as_json else _sentence(output, summary))
 
 
 def _sources(image: Path, logits: Path | None) -> tuple[Any, Any, Any]:
@@ -85,10 +86,6 @@ def _sources(image: Path, logits: Path | None) -> tuple[Any, Any, Any]:
         open_raster(image / name) if (image / name).exists() else None for name in ("image", "logits", "mask")
     )
     return pixels, scores, mask
-
-
-def _record(output: Path, summary: Summary) -> dict[str, Any]:
-    return {"output": str(output), **vars(summary), "pixels_per_second": summary.pixels_per_second}
 
 
 def _sentence(output: Path, summary: Summary) -> str:

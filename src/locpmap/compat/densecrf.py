@@ -97,7 +97,7 @@ class DenseCRF2D:
             sxy: The spread in pixels: a number, or (horizontal, vertical).
             compat: The score of agreement, of a pixel with all others together; or costs of labels that agree,
                 (nlabels,), or of pairs of labels, (nlabels, nlabels).
-            kernel: Of no consequence.
+            kernel: Without effect.
             normalization: ``NORMALIZE_SYMMETRIC``.
         """
         self.addPairwiseEnergy(Kernel(_rows_first(sxy), self._shape), compat, kernel, normalization)
@@ -118,7 +118,7 @@ class DenseCRF2D:
             srgb: The spread of colours: a number, or one for each channel.
             rgbim: The image (h, w, channels).
             compat: As in :meth:`addPairwiseGaussian`.
-            kernel: Of no consequence.
+            kernel: Without effect.
             normalization: ``NORMALIZE_SYMMETRIC``.
         """
         image = to_numpy(rgbim, "rgbim")

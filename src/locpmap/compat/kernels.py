@@ -28,17 +28,11 @@ NEARNESS = 1.5  # 1: steps as dense as the Gaussian; above: denser near the pixe
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """What ``create_pairwise_gaussian`` and ``create_pairwise_bilateral`` return, for ``addPairwiseEnergy``.
+    """What ``create_pairwise_gaussian`` and ``create_pairwise_bilateral`` return, for ``addPairwiseEnergy``."""
 
-    Args:
-        spread: σ of rows and of columns, in pixels.
-        shape: (H, W).
-        guide: None, or colours (C, H, W) divided by their spread.
-    """
-
-    spread: tuple[float, float]
-    shape: tuple[int, int]
-    guide: Array | None = None
+    spread: tuple[float, float]  # σ of rows and of columns, in pixels
+    shape: tuple[int, int]  # (H, W)
+    guide: Array | None = None  # colours (C, H, W) divided by their spread
 
     def weights(self) -> dict[Step, Array]:
         """Normalised weights of the edges of each step, (h, w) float32: about 1 in sum over the neighbours of a pixel.

@@ -40,17 +40,9 @@ def calibrate(
         return value
 
     before = evaluate(np.zeros(2))
-    end = minimize(
-        evaluate,
-        np.zeros(2),
-        method="Nelder-Mead",
-        options={
-            "initial_simplex": [[0.0, 0.0], [0.4, 0.0], [0.0, -0.4]],
-            "maxfev": max_evaluations,
-            "xatol": 0.01,
-            "fatol": 1e-6,
-        },
-    )
+    simplex = [[0.0, 0.0], [0.4, 0.0], [0.0, -0.4]]
+    options = {"initial_simplex": simplex, "maxfev": max_evaluations, "xatol": 0.01, "fatol": 1e-6}
+    end = minimize(evaluate, np.zeros(2), method="Nelder-Mead", options=options)
     if not end.fun < before:
         return Calibration(before=before, after=before)
     temperature, scale = (float(x) for x in np.exp(np.clip(end.x, -bound, bound)))

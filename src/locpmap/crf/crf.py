@@ -226,14 +226,12 @@ class CRF:
             decoder = LocPMAP(n_samples, temperature=temperature)
             total, count = 0.0, 0
             for batch in source:
-                void = batch.labels == VOID
+                known = batch.labels != VOID
                 potentials = compose(batch.features, weights, tables, potts=self.potts, scale=scale, mask=batch.mask())
                 probability = np.asarray(infer(potentials, decoder, seed=seed).probability, np.float64)
-                of_truth = np.take_along_axis(
-                    probability.reshape(*batch.labels.shape, -1), np.maximum(batch.labels, 0)[:, :, None].astype(int), 2
-                )[:, :, 0]
-                total -= float(np.log(np.maximum(of_truth[~void], 1e-300)).sum())
-                count += int((~void).sum())
+                rows = probability.reshape(*batch.labels.shape, -1)[known]
+                total -= float(np.log(np.maximum(rows[np.arange(len(rows)), batch.labels[known]], 1e-300)).sum())
+                count += len(rows)
             if count == 0:
                 raise InputError("no site has a label that counts, expected labelled data")
             return total / count

@@ -62,14 +62,8 @@ class ModelFile:
             parameters = Parameters(**given)
             features = None if header["features"] is None else features_from_dict(header["features"])
             names = None if header["label_names"] is None else tuple(str(name) for name in header["label_names"])
-            file = cls(
-                parameters,
-                features,
-                names,
-                header["ignore_label"],
-                Calibration(**header["calibration"]),
-                header["training"],
-            )
+            calibration = Calibration(**header["calibration"])
+            file = cls(parameters, features, names, header["ignore_label"], calibration, header["training"])
             weights, tables = (np.asarray(arrays[name], np.float64) for name in ("weights", "tables"))
         except (KeyError, TypeError, ValueError, LocpmapError) as error:
             raise InputError(f"{path} is not a model of this version: its header is malformed ({error})") from None

@@ -20,13 +20,8 @@ def listener(progress: bool | Callable[[int, int, float], None], what: str) -> I
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
 
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[value]}"),
-            TimeElapsedColumn(),
-        )
-        with Bar(*columns, transient=True) as bar:
+        title, value = TextColumn("{task.description}"), TextColumn("{task.fields[value]}")
+        with Bar(title, BarColumn(), value, TimeElapsedColumn(), transient=True) as bar:
             task = bar.add_task(what, total=None, value="")
             yield lambda done, most, value: bar.update(task, completed=done, total=most, value=f"{done}: {value:.5f}")
     else:

@@ -17,12 +17,7 @@ OPACITY = 0.55  # of a label that is certain
 def write_overlay(path: PathLike, image: Array | None, labels: Array, entropy: Array, n_labels: int) -> None:
     """Write a PNG: the image in grey under the labels' colours, which fade with uncertainty; outlines in white.
 
-    Args:
-        path: The file.
-        image: (H, W) or (H, W, C) of any type, or None for black.
-        labels: (H, W); -1 is left without colour.
-        entropy: (H, W), from 0 to log ``n_labels``.
-        n_labels: How many colours.
+    ``image`` is (H, W) or (H, W, C), or None for black; ``labels`` and ``entropy`` are (H, W); -1 gets no colour.
     """
     from PIL import Image
 

@@ -26,12 +26,10 @@ class MaxProduct(Decoder):
     A sweep costs O(E·L) for Potts models and O(E·L²) for others; memory is 8 bytes times 2E·L per image.
 
     Args:
-        damping: Share of the old message in the new, 0 to 0.99; raise it where messages oscillate.  Used from the tenth
-            sweep on, and only where the graph has cycles.
+        damping: As in :class:`LBP`.
         max_sweeps: Sweeps after which to stop.
         tolerance: Converged when no message moves by more than this.
-        schedule: "coloured" (colour classes in turn, threads share them), "sequential" (breadth-first from the leaves
-            to the root and back; threads share only images) or "auto": sequential where there is no cycle.
+        schedule: As in :class:`LBP`.
     """
 
     name: ClassVar[str] = "max_product"

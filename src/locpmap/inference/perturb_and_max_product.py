@@ -26,7 +26,7 @@ class PerturbAndMaxProduct(TallySampler):
         damping: Share of the old message in the new from the tenth sweep on, 0 to 0.99.
         max_sweeps: Sweeps after which a sample takes the labelling of the messages as they are.
         tolerance: A sample has converged when no message moves by more than this.
-        schedule: As in :class:`MaxProduct`.
+        schedule: As in :class:`LBP`.
         keep_samples: Return the samples themselves, (M, ..).
     """
 

@@ -25,13 +25,11 @@ class TRW(Decoder):
     A sweep costs O(E·L) for Potts models and O(E·L²) for others, the bound about half a sweep per forest.
 
     Args:
-        damping: Share of the old message in the new, 0 to 0.99; used from the tenth sweep on, and only where the graph
-            has cycles.
+        damping: As in :class:`LBP`.
         max_sweeps: Sweeps after which to stop.
         tolerance: Converged when no logarithm of a message moves by more than this.
         n_forests: Spanning forests that share the edges; more where that many cannot hold every edge.
-        schedule: "coloured" (colour classes in turn, threads share them), "sequential" (breadth-first from the leaves
-            to the root and back; threads share only images) or "auto": sequential where there is no cycle.
+        schedule: As in :class:`LBP`.
     """
 
     name: ClassVar[str] = "trw"

@@ -33,15 +33,10 @@ class Batch:
         weights = self.site_weights if len(self.site_weights) == 1 else self.site_weights[images]
         return Batch(self.features.take(images), np.ascontiguousarray(self.labels[images]), weights)
 
-    def like(self, flat: Array) -> Array:
-        """Return values per site (N, S) in the shape of the input."""
-        batch = (len(flat),) if self.features.batched else ()
-        return flat.reshape(*batch, *self.features.structure.shape, *flat.shape[2:])
-
     def mask(self) -> Array | None:
         """Return the void sites in the shape of the input; None where there are none."""
-        void = self.labels == VOID
-        return self.like(void) if void.any() else None
+        void, batch = self.labels == VOID, (self.n_images,) if self.features.batched else ()
+        return void.reshape(*batch, *self.features.structure.shape) if void.any() else None
 
     def only(self, keep: Array) -> Batch:
         """Return the same graph where only sites marked in ``keep`` (N, S) count; the others stay as neighbours."""

@@ -40,7 +40,7 @@ def standard_errors(objective: Objective, w: Array) -> Array | None:
 
 def _curvature(objective: Objective, w: Array) -> Array:
     """The second derivatives (P, P) of the sum over all data and the penalty, from differences of the gradient."""
-    some = _subset(objective)
+    some = objective.on(thinned(objective.batches, objective.thinning(CURVATURE_SITES)), l2=0.0)
     share = objective.weight / some.weight
     curvature = np.empty((len(w), len(w)))
     for j in range(len(w)):
@@ -51,8 +51,3 @@ def _curvature(objective: Objective, w: Array) -> Array:
     curvature *= some.weight
     penalty = np.diag(np.where(objective.parameters.penalised, objective.l2, 0.0))
     return share * (curvature + curvature.T) / 2 + penalty
-
-
-def _subset(objective: Objective) -> Objective:
-    """The same objective, without its penalty, on some of the images."""
-    return objective.on(thinned(objective.batches, objective.thinning(CURVATURE_SITES)), l2=0.0)

@@ -30,31 +30,17 @@ UNARIES = (*BIASED, "temperature", "given")
 
 @dataclass(frozen=True)
 class Parameters:
-    """The shape of a model: what is free, what is tied.
+    """The shape of a model: what is free, what is tied; :class:`locpmap.CRF` describes the kinds of unary terms."""
 
-    Args:
-        n_labels: L.
-        unary_names: The D unary features.
-        pairwise_names: The F pairwise features; "constant" is special to the gauge.
-        n_groups: G, the groups of edges with tables of their own: one, or one per direction.
-        unary: "tables": one weight per feature and label, and a bias per label.  In the others the features are scores
-            of the labels (D = L): "scale" multiplies them by one number and adds biases, "temperature" has that number
-            alone, and "given" takes them as they are.
-        symmetric: Whether tables equal their transpose.
-        potts: Whether tables are multiples of the identity.
-        non_negative: Whether those multiples are at least 0.
-        directions: Names of the groups, where there are several.
-    """
-
-    n_labels: int
-    unary_names: tuple[str, ...]
-    pairwise_names: tuple[str, ...]
-    n_groups: int = 1
+    n_labels: int  # L
+    unary_names: tuple[str, ...]  # of the D unary features
+    pairwise_names: tuple[str, ...]  # of the F pairwise features; "constant" is special to the gauge
+    n_groups: int = 1  # G, groups of edges with tables of their own: one, or one per direction
     unary: str = "tables"
-    symmetric: bool = False
-    potts: bool = False
-    non_negative: bool = False
-    directions: tuple[str, ...] = DIRECTIONS
+    symmetric: bool = False  # whether tables equal their transpose
+    potts: bool = False  # whether tables are multiples of the identity
+    non_negative: bool = False  # whether those multiples are at least 0
+    directions: tuple[str, ...] = DIRECTIONS  # names of the groups, where there are several
 
     def __post_init__(self) -> None:
         check_kind(self.unary, potts=self.potts, non_negative=self.non_negative)

@@ -103,7 +103,11 @@ def measure(
     if isinstance(what, Result):
         drawn = {"decoder": decoder is not MEASURING, "seed": seed != 0, "first_image": first_image != 0}
         drawn |= {"shared": shared != 0, "presence": presence is not None, "device": device != "auto"}
-        _refuse_drawing([name for name, given in drawn.items() if given], what)
+        if any(drawn.values()):
+            names_given = ", ".join(name for name, given in drawn.items() if given)
+            raise InputError(
+                f"what is a Result of {what.method}, whose samples are drawn: {names_given} cannot be given"
+            )
         found = _of_result(what, meter)
     else:
         if not isinstance(decoder, LocPMAP):
@@ -228,13 +232,6 @@ def _start(start: Any, potentials: Potentials) -> Any:
     if isinstance(start, str):
         return start
     return potentials.flat_labels(start, "start").reshape(-1, *potentials.structure.shape)
-
-
-def _refuse_drawing(given: Sequence[str], result: Result) -> None:
-    if given:
-        raise InputError(
-            f"what is a Result of {result.method}, whose samples are drawn: {', '.join(given)} cannot be given"
-        )
 
 
 def _check_names(names: object, length: int | None) -> None:

@@ -110,17 +110,11 @@ def tiled(
 
 @dataclass(frozen=True, eq=False)
 class TiledResult:
-    """Labels and their uncertainty as dask arrays, chunk by tile; made by :func:`infer_tiled`.
+    """Labels and their uncertainty as dask arrays, chunk by tile; made by :func:`infer_tiled`."""
 
-    Attributes:
-        model: What is decoded.
-        decoding: How it is decoded.
-        tiling: The tiles and their windows.
-    """
-
-    model: TiledModel
-    decoding: Decoding
-    tiling: Tiling
+    model: TiledModel  # what is decoded
+    decoding: Decoding  # how it is decoded
+    tiling: Tiling  # the tiles and their windows
 
     def __repr__(self) -> str:
         (height, width, n_labels), (rows, columns) = self.decoding.builder.shape, self.tiling.shape
@@ -135,7 +129,7 @@ class TiledResult:
     @cached_property
     def probability(self) -> Any:
         """(H, W, L), or None for decoders that give labels alone."""
-        if not self.decoding.has_probability:
+        if not self.decoding.decoder.has_probability:
             return None
         return self._joined("probability", (self.decoding.builder.shape[2],), self.decoding.builder.dtype)
 
@@ -195,7 +189,9 @@ class TiledResult:
         for name in arrays:
             if name not in ARRAYS:
                 raise unknown("array", name, ARRAYS)
-        wanted = [name for name in ARRAYS if name in arrays and (name == "labels" or self.decoding.has_probability)]
+        wanted = [
+            name for name in ARRAYS if name in arrays and (name == "labels" or self.decoding.decoder.has_probability)
+        ]
         if not wanted:
             raise InputError(f"arrays is {arrays!r}, expected some that {self.decoding.decoder.name} gives")
         with workers(scheduler, n_threads) as crew:

@@ -61,15 +61,9 @@ class Decoding:
 
     def _nothing(self, tile: Tile) -> Decoded:
         """The answer where there are no data."""
-        shape = tile.core.shape
-        soft = self.has_probability
+        shape, soft = tile.core.shape, self.decoder.has_probability
         probability = np.zeros((*shape, self.builder.shape[2]), self.builder.dtype) if soft else None
         return Decoded(np.full(shape, -1, np.int16), probability, True)
-
-    @property
-    def has_probability(self) -> bool:
-        """Whether the decoder gives probabilities."""
-        return self.decoder.has_probability
 
     def _quick(self) -> Decoding:
         """The same for one sweep."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -186,11 +186,7 @@ class RefinedWindow:
     weights: Weights
     adjustment: Adjustment
     stride: float
-
-    @property
-    def dtype(self) -> Any:
-        """Refining works in single precision."""
-        return np.dtype(np.float32)
+    dtype: ClassVar[Any] = np.dtype(np.float32)  # refining works in single precision
 
     def __call__(self, window: Box, mask: Any, *pieces: Any) -> Potentials:
         """Build the potentials from the scores and, where there is a palette, the image."""

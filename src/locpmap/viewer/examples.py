@@ -43,7 +43,7 @@ def made_scene(name: str) -> Made:
 
 def _islands(rng: np.random.Generator) -> tuple[Array, Array]:
     """From above: land rises out of the sea, lit from one side, with a road through it."""
-    rows, columns = _coordinates()
+    rows, columns = np.mgrid[:HEIGHT, :WIDTH] / np.array([HEIGHT, WIDTH]).reshape(2, 1, 1)  # from 0 to 1
     height = _clouds(rng, 3.2, 6) - 0.9 * np.hypot(rows - 0.5, columns - 0.52) + 0.36
     wet = _clouds(rng, 4.0, 5)
     truth = np.digitize(height, [0.0, 0.05, 0.40])  # sea, sand, meadow, rock
@@ -98,12 +98,6 @@ EXAMPLES = {
     ),
     "cells": ("Cells", _cells, {"ground": "#7d9cc0", "cell": "#f0a65b", "nucleus": "#8c3b86"}),
 }
-
-
-def _coordinates() -> tuple[Array, Array]:
-    """Return row and column of every pixel, from 0 to 1."""
-    rows, columns = np.mgrid[:HEIGHT, :WIDTH]
-    return rows / HEIGHT, columns / WIDTH
 
 
 def _clouds(rng: np.random.Generator, frequency: float, octaves: int) -> Array:

@@ -34,19 +34,12 @@ ALWAYS = (
 
 @dataclass(frozen=True)
 class Guard:
-    """Checks Host, Origin, token and the length of bodies before the application hears of a request.
+    """Check Host, Origin, token and the length of bodies before the application hears of a request."""
 
-    Args:
-        app: The application behind it.
-        port: Where the viewer listens.
-        token: What calls have to carry.
-        max_upload: Bytes of an upload.
-    """
-
-    app: App
-    port: int
-    token: str
-    max_upload: int
+    app: App  # behind it
+    port: int  # where the viewer listens
+    token: str  # that calls have to carry
+    max_upload: int  # bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it with one sentence."""
