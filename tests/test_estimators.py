@@ -164,7 +164,7 @@ def test_every_decoder_by_name(method):
 
 def test_a_configured_decoder_is_used_as_it_is():
     X, y, edges = weather()
-    model = CRFClassifier(method=lp.LocPMAP(n_samples=3), random_state=0).fit(X, y, edges)
+    model = CRFClassifier(method=lp.LocPMAP(n_samples=3, probability="votes"), random_state=0).fit(X, y, edges)
     thirds = model.predict_proba(X, edges) * 3
     np.testing.assert_allclose(thirds, np.round(thirds), atol=1e-6)
 

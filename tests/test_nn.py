@@ -332,7 +332,7 @@ def test_without_coupling_samples_follow_the_softmax() -> None:
     case.pairwise = 0.0
     n_draws = 20_000
     p = case.logits.softmax(1).movedim(1, -1).flatten(0, -2)[:, :2].numpy()
-    votes = F.one_hot(draw(case, n_draws), 3).sum(0).flatten(0, -2)[:, :2].numpy()
+    votes = F.one_hot(draw(case, n_draws).long(), 3).sum(0).flatten(0, -2)[:, :2].numpy()
     check_z(((votes - n_draws * p) / np.sqrt(n_draws * p * (1 - p)))[:, 0])
 
 
