@@ -28,7 +28,7 @@ SETTLED = MeanField(tolerance=1e-12, max_sweeps=2_000)
 def in_single_precision(pot: Potentials) -> Potentials:
     weights = pot.pairwise.weights
     assert weights is not None
-    shapes = [(h, w) for h, w in pot.structure.direction_shapes]  # type: ignore[union-attr]
+    shapes = [(h, w) for h, w in pot.structure.direction_shapes]
     return Potentials.grid(
         pot.unflatten(pot.unary).astype(np.float32),
         tuple(

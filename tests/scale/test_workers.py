@@ -239,10 +239,10 @@ class Unlucky:
 
 def test_jobs_whose_workers_die_begin_again_but_not_for_ever() -> None:
     crew = Unlucky(deaths=4)
-    assert sorted(value_of(future) for _, future in each(crew, range(3), lambda n: partial(int, n))) == [0, 1, 2]
+    assert sorted(value_of(future) for _, future in each(crew, range(3), lambda n: partial(int, n))) == [0, 1, 2]  # type: ignore
     assert sorted(crew.begun) == [0] * 5 + [1] * 5 + [2] * 5
     with pytest.raises(KilledWorker):
-        [value_of(future) for _, future in each(Unlucky(deaths=99), range(3), lambda n: partial(int, n))]
+        [value_of(future) for _, future in each(Unlucky(deaths=99), range(3), lambda n: partial(int, n))]  # type: ignore
 
 
 class Gone(Unlucky):
@@ -273,7 +273,7 @@ class Late(Unlucky):
 def test_nobody_is_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crews, "FIRST_WORKER_SECONDS", 0.01)
     with pytest.raises(InputError, match="has no workers any more, expected at least one: begin again to go on"):
-        list(each(Gone(0), range(3), lambda n: partial(int, n)))
-    assert sorted(value_of(future) for _, future in each(Late(0), range(2), lambda n: partial(int, n))) == [0, 1]
+        list(each(Gone(0), range(3), lambda n: partial(int, n)))  # type: ignore
+    assert sorted(value_of(future) for _, future in each(Late(0), range(2), lambda n: partial(int, n))) == [0, 1]  # type: ignore
     with workers(None, 1) as crew:  # a job that takes longer than that is waited for
         assert [value_of(future) for _, future in each(crew, [0.05], lambda s: partial(time.sleep, s))] == [None]

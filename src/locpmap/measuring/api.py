@@ -103,11 +103,8 @@ def measure(
     if isinstance(what, Result):
         drawn = {"decoder": decoder is not MEASURING, "seed": seed != 0, "first_image": first_image != 0}
         drawn |= {"shared": shared != 0, "presence": presence is not None, "device": device != "auto"}
-        if any(drawn.values()):
-            names_given = ", ".join(name for name, given in drawn.items() if given)
-            raise InputError(
-                f"what is a Result of {what.method}, whose samples are drawn: {names_given} cannot be given"
-            )
+        if wrong := ", ".join(name for name, given in drawn.items() if given):
+            raise InputError(f"what is a Result of {what.method}, whose samples are drawn: {wrong} cannot be given")
         found = _of_result(what, meter)
     else:
         if not isinstance(decoder, LocPMAP):

@@ -189,11 +189,10 @@ class TiledResult:
         for name in arrays:
             if name not in ARRAYS:
                 raise unknown("array", name, ARRAYS)
-        wanted = [
-            name for name in ARRAYS if name in arrays and (name == "labels" or self.decoding.decoder.has_probability)
-        ]
+        decoder = self.decoding.decoder
+        wanted = [name for name in ARRAYS if name in arrays and (name == "labels" or decoder.has_probability)]
         if not wanted:
-            raise InputError(f"arrays is {arrays!r}, expected some that {self.decoding.decoder.name} gives")
+            raise InputError(f"arrays is {arrays!r}, expected some that {decoder.name} gives")
         with workers(scheduler, n_threads) as crew:
             if self.decoding.device != "cpu":  # which is for the workers to say
                 trial = partial(self.decoding.try_out, self.model.example(0.0))
