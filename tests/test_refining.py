@@ -309,6 +309,9 @@ def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
     write_model(path, arrays, {"kind": "refiner", "details": {}})
     with pytest.raises(InputError, match="malformed"):
         lp.Refiner.load(path)
+    write_model(path, {"strides": np.ones(1), "scales": np.ones(1)}, {"kind": "refiner", "details": {}})
+    with pytest.raises(InputError, match=r"malformed \(it has no own\)"):
+        lp.Refiner.load(path)
     with pytest.raises(InputError, match="missing"):
         lp.refine(*scene(), "missing.safetensors")
 

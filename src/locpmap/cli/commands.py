@@ -46,7 +46,11 @@ class Commands(TyperGroup):
             return _command(cmd_name, getattr(import_module(f"locpmap.cli.{cmd_name}"), cmd_name))
         added = _added()
         if cmd_name in added:
-            return _command(cmd_name, added[cmd_name].load())
+            try:
+                return _command(cmd_name, added[cmd_name].load())
+            except ImportError as error:
+                package = getattr(added[cmd_name].dist, "name", added[cmd_name].value)
+                raise BackendError(f"locpmap {cmd_name} cannot be loaded ({error}): install {package} again") from None
         if cmd_name in PAPER:
             raise BackendError(f"locpmap {cmd_name} needs {NEEDED}, which is not installed: pip install {NEEDED}")
         raise unknown("command", cmd_name, self.list_commands(ctx))

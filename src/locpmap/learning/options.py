@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+import numpy as np
+
 from locpmap.errors import InputError, InputTypeError, whole_number
 from locpmap.learning.processes import ALONE, Processes
 
@@ -37,7 +39,13 @@ class FitOptions:
             value = getattr(self, name)
             if value is not None or name == "max_iterations":
                 whole_number(name, value, 1)
-        if isinstance(self.tolerance, bool) or not isinstance(self.tolerance, int | float):
+        if not isinstance(self.standard_errors, bool | np.bool_):
+            raise InputTypeError(f"standard_errors is {self.standard_errors!r}, expected True or False")
+        if self.checkpoint is not None and not isinstance(self.checkpoint, str | os.PathLike):
+            raise InputTypeError(f"checkpoint is a {type(self.checkpoint).__name__}, expected a path")
+        if not isinstance(self.processes, Processes):
+            raise InputTypeError(f"processes is {self.processes!r}, expected what joined_processes() returns")
+        if isinstance(self.tolerance, bool) or not isinstance(self.tolerance, int | float | np.integer | np.floating):
             raise InputTypeError(f"tolerance is {self.tolerance!r}, expected a number")
         if not 0 <= self.tolerance < float("inf"):
             raise InputError(f"tolerance is {self.tolerance}, expected a number of at least 0")

@@ -16,6 +16,7 @@ from locpmap.inference.decoder import within
 KIND = "refiner"
 STEPS = ((0, 1), (1, 0))
 FEATURES = ("constant", "likeness")
+IN_EVERY_FILE = ("strides", "scales", "own", "guided", "pairwise", "typical")  # earlier files lack the others
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,8 @@ class Weights:
         try:
             if not isinstance(header["details"], dict):
                 raise InputError("it has no details")
+            if missing := [name for name in IN_EVERY_FILE if name not in arrays]:
+                raise InputError(f"it has no {missing[0]}")
             return cls(**arrays), header["details"]
         except (KeyError, TypeError, InputError) as error:
             raise InputError(f"{path} is not a refiner of this version: it is malformed ({error})") from None
