@@ -20,9 +20,11 @@ from triton.compiler.compiler import CompiledKernel
 from triton.runtime import driver
 
 from locpmap.graphs.blocks import plan_blocks
+from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.likelihood import Scores
-from locpmap.kernels.model import UNVISITED
+from locpmap.kernels.model import UNVISITED, GridWindow
 from locpmap.kernels.perturbation import PLAIN, RANDOM, Perturbation
+from locpmap.kernels.spec import Blocks, Climb, Span
 from locpmap.kernels.trees import spanning_forests
 from locpmap.kernels.triton.climb.climb_blocks import climb_blocks
 from locpmap.kernels.triton.climb.climb_lines import climb_lines
@@ -85,14 +87,15 @@ def decoding() -> Iterator[tuple[Any, Any]]:
     kept = torch.zeros(2, 1, 4, dtype=torch.int16)
     limits = (True, 0.0, 0.0, *whole, 2, grid.model.class_ptr, (2, 2, 0))
     potts = place_model(Potentials.grid(grid.unary.reshape(1, 2, 2, 3), 1.0))
-    climb = (noise, RANDOM, given.long(), 2, 0, 0, 1, 0, labels)
-    start = (RANDOM, given, 0, 0, 2, 2, labels)
+    blocks = [Blocks(by, lambda by=by: plan_blocks(by, grid.structure, 3)) for by in ((1, 2), "rows")]
+    climbs = [Climb(noise, RANDOM, None, 2, blocks=by) for by in (None, *blocks)]
+    part, window = (Span(0, 1, 0, 2), labels), GridWindow(2, 2, 0, 0, 2, 4)
     yield bethe_edges, (model, messages, beliefs.log(), terms, *whole)
-    yield climb_blocks, (model, plan_blocks((1, 2), grid.structure, 3), *climb)
-    yield climb_blocks, (model, plan_blocks("rows", grid.structure, 3), *climb)
-    yield climb_lines, (model.unary, right, down, True, "rows", noise, 0, 0, *start)
-    yield climb_potts, (model.unary, right, down, 1.0, 3, 4, 0, 0, *start)
-    yield climb_sites, (model, *climb)
+    yield climb_blocks, (model, climbs[1], *part)
+    yield climb_blocks, (model, climbs[2], *part)
+    yield climb_lines, (model.unary, right, down, True, window, climbs[2], *part)
+    yield climb_potts, (model.unary, right, down, window, climbs[0], *part)
+    yield climb_sites, (model, climbs[0], *part)
     yield conditionals, (model, labels, zeros, 0, 0, 4)
     yield decode_messages, (model, model.order, messages, given.short(), 0, 1)
     yield forest_log_partitions, (model, messages, place(rho), orders, parents, terms[:, :1].clone(), 0, 1, 0, 1)
@@ -104,7 +107,7 @@ def decoding() -> Iterator[tuple[Any, Any]]:
     yield pass_linear, (potts, potts.order, messages, marks, everywhere, zeros + 1, couplings, *limits[1:])
     last = torch.zeros(1, dtype=torch.int32)
     yield pass_messages, (model, model.order, messages, marks, nowhere, None, *limits, 0, 0, 1, last)
-    max_product = (0.0, 9, 0.0, 3, 0, 0, 1, 0, labels.short())
+    max_product = (0.0, 9, 0.0, 3, 0, part[0], labels.short())
     yield perturb_and_max_product, (model, noise, model.order, model.order, *max_product)
     yield score_terms, (model, given.long(), terms, *whole)
     yield shares, (labels, zeros, given.long())
@@ -114,11 +117,13 @@ def decoding() -> Iterator[tuple[Any, Any]]:
 def common() -> Iterator[tuple[Any, Any]]:
     """Call what most people run, in single precision: single sites with two labels, rows and columns with more."""
     right, down = torch.ones(1, 5, 2), torch.ones(1, 4, 3)
-    labels, none = torch.zeros(1, 15, 8, dtype=torch.uint8), torch.zeros(0, 0, dtype=torch.int64)
-    start = (RANDOM, none, 0, 0, 3, 9, labels)
+    noise, blocks = Perturbation(PLAIN, 1.0, 1, 2), Blocks("rows+columns", BlockPlan)
+    by_sites, by_lines = (Climb(noise, RANDOM, None, 9, blocks=by) for by in (None, blocks))
+    part = (Span(0, 1, 0, 8), torch.zeros(1, 15, 8, dtype=torch.uint8))
+    window = GridWindow(5, 3, 0, 0, 3, 15)
     two, more = (torch.zeros(1, 15, n_labels) for n_labels in (2, 5))
-    yield climb_potts, (two, right, down, 1.0, 1, 2, 0, 0, *start)
-    yield climb_lines, (more, right, down, True, "rows+columns", Perturbation(PLAIN, 1.0, 1, 2), 0, 0, *start)
+    yield climb_potts, (two, right, down, window, by_sites, *part)
+    yield climb_lines, (more, right, down, True, window, by_lines, *part)
 
 
 def learning() -> Iterator[tuple[Any, Any]]:

@@ -14,6 +14,7 @@ from tests.triton.placing import DEVICE, place, place_model
 from locpmap.graphs.blocks import plan_blocks
 from locpmap.kernels.perturbation import DROP, GIVEN, LOGISTIC, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.reference.climb_blocks import climb_blocks as reference
+from locpmap.kernels.spec import Blocks, Climb, Span
 from locpmap.kernels.triton.block_launches import CHAIN, FOREST, JOINT, launches
 from locpmap.kernels.triton.climb.climb_blocks import climb_blocks
 from locpmap.potentials import Potentials
@@ -37,7 +38,8 @@ def check(
     part = (max_sweeps, 4, lo, hi, first_sample)
     sweeps = reference(model, plan, perturbation, start, given, *part, labels)
     found = torch.full(labels.shape, 77, dtype=torch.int16, device=DEVICE)
-    found_sweeps = climb_blocks(place_model(potentials), plan, perturbation, start, place(given), *part, found)
+    climb = Climb(perturbation, start, place(given), max_sweeps, 4, blocks=Blocks(blocks, lambda: plan))
+    found_sweeps = climb_blocks(place_model(potentials), climb, Span(lo, hi, first_sample, n_samples), found)
     np.testing.assert_array_equal(found.cpu().numpy(), labels)
     np.testing.assert_array_equal(found_sweeps.cpu().numpy(), sweeps)
     assert found_sweeps.dtype == torch.int32
@@ -135,8 +137,8 @@ def test_single_precision_ends_at_block_wise_maxima(blocks: Any) -> None:
     model, plan = potentials.model, plan_blocks(blocks, potentials.structure, 3)
     perturbation = Perturbation(PLAIN, 0.7, *KEY)
     found = torch.empty((1, 6, 3), dtype=torch.uint8, device=DEVICE)
-    given = place(np.zeros((1, 6), np.int64))
-    climb_blocks(place_model(potentials), plan, perturbation, RANDOM, given, 50, 0, 0, 1, 0, found)
+    climb = Climb(perturbation, RANDOM, None, 50, blocks=Blocks(blocks, lambda: plan))
+    climb_blocks(place_model(potentials), climb, Span(0, 1, 0, 3), found)
     for s in range(3):
         again = np.empty((1, 6, 1), np.int16)
         y = found[:, :, s].cpu().numpy().astype(np.int64)

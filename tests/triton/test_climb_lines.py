@@ -14,8 +14,11 @@ from tests.triton.together import run_together
 
 from locpmap.graphs.blocks import plan_blocks
 from locpmap.graphs.grid import Grid
+from locpmap.kernels.block_plan import BlockPlan
+from locpmap.kernels.model import GridWindow
 from locpmap.kernels.perturbation import DROP, GIVEN, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.reference.climb_blocks import climb_blocks as reference
+from locpmap.kernels.spec import Blocks, Climb, Span
 from locpmap.kernels.triton import keeping
 from locpmap.kernels.triton.climb import climb_lines as lines
 from locpmap.kernels.triton.climb import grid_lines, line_parts
@@ -36,6 +39,10 @@ def few_sites_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
         monkeypatch.setattr(lines, "BACK", 2)
 
 
+def no_plan() -> BlockPlan:
+    raise AssertionError("lines need no plan")
+
+
 def climb(
     potentials: Potentials,
     blocks: str,
@@ -50,9 +57,10 @@ def climb(
     assert isinstance(grid, Grid)
     right, down = (place(weight) for weight in potentials.view.direction_weights(potentials.unary.dtype))
     attractive = potentials.pairwise.least_weight >= 0
-    window = (grid.row, grid.column, grid.whole_width)
-    model = (place(potentials.unary), right, down, attractive)
-    return climb_lines(*model, blocks, perturbation, 4, 2, start, place(given), *window, max_sweeps, labels)
+    window = GridWindow(grid.height, grid.width, grid.row, grid.column, grid.whole_width, potentials.n_sites)
+    how = Climb(perturbation, start, place(given), max_sweeps, 4, blocks=Blocks(blocks, no_plan))
+    span = Span(0, len(labels), 2, labels.shape[2])
+    return climb_lines(place(potentials.unary), right, down, attractive, window, how, span, labels)
 
 
 def check(
@@ -206,7 +214,8 @@ def test_nothing_stays_on_the_device() -> None:
     unary = place(np.zeros((1, 6, 2)))
     right, down = (place(np.ones((1, *shape))) for shape in ((2, 2), (1, 3)))
     labels = torch.empty((1, 6, 1), dtype=torch.int16, device=DEVICE)
-    given = (True, "rows", Perturbation(PLAIN, 1.0, *KEY), 0, 0, RANDOM, labels[:, :, 0], 0, 0, 3, 5, labels)
+    how = Climb(Perturbation(PLAIN, 1.0, *KEY), RANDOM, None, 5, blocks=Blocks("rows", no_plan))
+    given = (True, GridWindow(2, 3, 0, 0, 3, 6), how, Span(0, 1, 0, 1), labels)
     for _ in range(2):
         climb_lines(unary, right, down, *given)
         assert len(kept()) == 1

@@ -10,8 +10,10 @@ import pytest
 from tests.triton.placing import place
 from tests.triton.together import run_together
 
-from locpmap.kernels.perturbation import GIVEN, PERTURBED, RANDOM
+from locpmap.kernels.model import GridWindow
+from locpmap.kernels.perturbation import GIVEN, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.reference import climb_potts as reference_potts
+from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.climb import climb_potts as triton_potts
 from locpmap.kernels.triton.climb.climb_potts import climb_potts
 
@@ -85,6 +87,8 @@ def compare(
     sweeps = reference_potts.climb_potts(unary, right, down, *how, given, *window, labels)
     found = place(np.zeros_like(labels))
     model = (place(unary), place(right), place(down))
-    made = climb_potts(*model, *how, place(given), *window, found)  # type: ignore[arg-type]
+    grid = GridWindow(right.shape[1], down.shape[2], *window[:3], whole_sites=2**40)
+    climb = Climb(Perturbation(PLAIN, temperature, *KEY), start, place(given), max_sweeps, first_image=3)
+    made = climb_potts(*model, grid, climb, Span(0, len(unary), 8, R), found)
     np.testing.assert_array_equal(found.cpu().numpy(), labels)
     np.testing.assert_array_equal(made.cpu().numpy(), sweeps)

@@ -13,10 +13,12 @@ from tests.test_backends import FORMS, SHAPES, odd_model
 from tests.triton.placing import DEVICE, place, place_model
 
 from locpmap.errors import InputError
+from locpmap.kernels.model import GridWindow
 from locpmap.kernels.perturbation import DROP, GIVEN, LOGISTIC, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.reference import climb_sites as reference_sites
 from locpmap.kernels.reference.conditionals import conditionals as reference_conditionals
 from locpmap.kernels.reference.votes import votes as reference_votes
+from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton import perturb as perturbing
 from locpmap.kernels.triton.climb.climb_potts import climb_potts
 from locpmap.kernels.triton.climb.climb_sites import climb_sites
@@ -42,9 +44,10 @@ def test_noise_and_starts(n_labels: int, scheme: int, dtype: Any) -> None:
     amount, first_image, first_sample = 0.5, 4, 126
     how = Perturbation(scheme, amount, *KEY)
     model = place_model(pot)
-    found = perturb(model.unary, model.site_id, how, first_image, first_sample, R)
+    span = Span(0, 2, first_sample, R)
+    found = perturb(model.unary, model.site_id, how, first_image, span)
     labels = torch.empty((2, 15, R), dtype=torch.uint8, device=DEVICE)
-    begin(model.unary, found, model.site_id, how, RANDOM, labels[:, :, 0], first_image, first_sample, labels)
+    begin(model.unary, found, model.site_id, Climb(how, RANDOM, None, 0, first_image), span, labels)
     where = pot.model.site_id
     for n in range(2):
         for s in range(R):
@@ -83,8 +86,9 @@ def test_noise_and_starts_in_64_bits(scheme: int, monkeypatch: pytest.MonkeyPatc
 
     def made() -> tuple[Any, Any]:
         labels = torch.empty((2, 70, R), dtype=torch.uint8, device=DEVICE)
-        scores = perturb(unary, where, how, 1, 8, R)
-        begin(unary, scores, where, how, RANDOM, labels[:, :, 0], 1, 8, labels)
+        span = Span(0, 2, 8, R)
+        scores = perturb(unary, where, how, 1, span)
+        begin(unary, scores, where, Climb(how, RANDOM, None, 0, 1), span, labels)
         return scores, labels
 
     truth = made()
@@ -100,8 +104,10 @@ def test_images_that_are_too_large_for_pairs(n_labels: int) -> None:
     one = torch.zeros(1, device=DEVICE)
     unary, labels = one.expand(1, height * width, n_labels), one.to(torch.uint8).expand(1, height * width, 8)
     near = one.expand(1, height, width - 1), one.expand(1, height - 1, width)
+    window = GridWindow(height, width, 0, 0, width, height * width)
+    climb = Climb(Perturbation(PLAIN, 1.0, *KEY), RANDOM, None, 5)
     with pytest.raises(InputError, match=r"536870912 sites, expected fewer than 2\^29 .*: use device='cpu'"):
-        climb_potts(unary, *near, 1.0, *KEY, 0, 0, RANDOM, labels[:, :, 0], 0, 0, width, 5, labels)
+        climb_potts(unary, *near, window, climb, Span(0, 1, 0, 8), labels)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -118,7 +124,8 @@ def test_climbs_of_sites(shape: tuple[int, int], form: str) -> None:
     common = (5, lo, pot.n_images, 3)
     sweeps = reference_sites.climb_sites(pot.model, how, start, given, max_sweeps, *common, labels)
     found = place(np.zeros_like(labels))
-    made = climb_sites(place_model(pot), how, start, place(given), max_sweeps, *common, found)
+    climb = Climb(how, start, place(given), max_sweeps, 5)
+    made = climb_sites(place_model(pot), climb, Span(lo, pot.n_images, 3, R), found)
     np.testing.assert_array_equal(found.cpu().numpy(), labels)
     np.testing.assert_array_equal(made.cpu().numpy(), sweeps)
 

@@ -11,6 +11,7 @@ from tests.triton.placing import place, place_model
 
 from locpmap.kernels.cpu.twins import twin
 from locpmap.kernels.perturbation import PLAIN, Perturbation
+from locpmap.kernels.spec import Span
 from locpmap.kernels.trees import breadth_first, there_and_back
 from locpmap.kernels.triton.messages.perturb_and_max_product import perturb_and_max_product
 from locpmap.potentials import Potentials
@@ -31,14 +32,14 @@ def check(
     lo, hi = part.get("lo", 0), part.get("hi", pot.n_images)
     out = breadth_first(pot.model).order
     order = np.concatenate([out[::-1], out]) if sequential else pot.model.order
-    limits = (damping, undamped, 1e-3, 7, 3, lo, hi, 2)
+    limits = (damping, undamped, 1e-3, 7, 3)
     noise = Perturbation(PLAIN, 1.0, 5, 6)
     labels = np.zeros((hi - lo, pot.n_sites, 3), np.int16)
-    sweeps = REFERENCE(pot.model, noise, order, out, *limits, labels)
+    sweeps = REFERENCE(pot.model, noise, order, out, *limits, lo, hi, 2, labels)
     model, mine = place_model(pot), place(np.zeros_like(labels))
     levels: tuple[Any, Any] = there_and_back(pot.structure) if sequential else (None, None)
     placed = place(levels[0]) if sequential else model.order
-    got = TRITON(model, noise, placed, place(out), *limits, mine, levels[1])
+    got = TRITON(model, noise, placed, place(out), *limits, Span(lo, hi, 2, 3), mine, levels[1])
     np.testing.assert_array_equal(mine.cpu().numpy(), labels)
     np.testing.assert_array_equal(got.cpu().numpy(), sweeps)
     return sweeps

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from tests.triton.placing import place
 
-from locpmap.kernels.perturbation import GIVEN, PERTURBED
+from locpmap.kernels.model import GridWindow
+from locpmap.kernels.perturbation import GIVEN, PERTURBED, PLAIN, Perturbation
 from locpmap.kernels.reference import noise
+from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.climb import climb_potts as launching
 from locpmap.kernels.triton.climb.climb_potts import climb_potts
 
@@ -40,7 +42,9 @@ def test_noise_of_two_labels(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     weights = place(np.zeros((1, height, width - 1), dtype)), place(np.zeros((1, height - 1, width), dtype))
     labels = place(np.zeros((1, 15, R), np.uint8))
     monkeypatch.setattr(launching, "_climb", launch := Launch())
-    climb_potts(place(unary), *weights, amount, *KEY, 4, 120, PERTURBED, labels[:, :, 0], *window, 1, labels)
+    climb = Climb(Perturbation(PLAIN, amount, *KEY), PERTURBED, None, max_sweeps=1, first_image=4)
+    grid = GridWindow(height, width, *window, whole_sites=2**40)
+    climb_potts(place(unary), *weights, grid, climb, Span(0, 1, 120, R), labels)
     found = launch.scores.cpu().numpy().reshape(2, 8, -1)  # colour, sample in a word, lane
     rows, columns, sites = sites_of(height, width, window)
     for s in range(R):
@@ -78,8 +82,9 @@ def test_who_wins_a_site(n_labels: int, dtype: Any) -> None:
     given = rng.integers(0, n_labels, (1, n_sites)).astype(np.uint8)
     given[0, : 3 * width : 2] = n_labels - 1
     labels = place(np.zeros((1, n_sites, n_samples), np.uint8))
-    how = (amount, *KEY, 4, 120, GIVEN, place(given), *window, 1, labels)
-    climb_potts(place(unary), place(right[None]), place(down[None]), *how)
+    climb = Climb(Perturbation(PLAIN, amount, *KEY), GIVEN, place(given), max_sweeps=1, first_image=4)
+    grid, span = GridWindow(height, width, *window, whole_sites=2**40), Span(0, 1, 120, n_samples)
+    climb_potts(place(unary), place(right[None]), place(down[None]), grid, climb, span, labels)
     rows, columns, sites = sites_of(height, width, window)
     support = supports(given.reshape(height, width), right, down, n_labels).reshape(n_sites, n_labels)
     visited = (rows + columns + window[0] + window[1]) % 2 == 0

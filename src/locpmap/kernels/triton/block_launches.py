@@ -38,7 +38,7 @@ class PlacedPlan(NamedTuple):
     worth: torch.Tensor  # (P, S) int32: what a step of the site's label adds to the number of a joint labelling
 
 
-class Climb(NamedTuple):
+class State(NamedTuple):
     """The state of a climb by blocks, as kernels take it: one argument."""
 
     labels: torch.Tensor  # (n, S, R)
@@ -47,6 +47,15 @@ class Climb(NamedTuple):
     n_sites: int
     n_samples: int
     n_blocks: int
+
+
+class Now(NamedTuple):
+    """The time, and what counts as better."""
+
+    sweep: int
+    turn: int  # of a run of blocks, from 1
+    n_runs: int  # of a sweep
+    rounding: float
 
 
 Launches = tuple[PlacedPlan, list[Run]]

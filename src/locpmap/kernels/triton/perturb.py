@@ -12,8 +12,11 @@ import torch
 import triton
 import triton.language as tl
 
+from locpmap.arrays import of_images
 from locpmap.kernels import perturbation as schemes
+from locpmap.kernels.model import Array
 from locpmap.kernels.perturbation import Perturbation
+from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.lazy_noise import fast_log, logistic, start_bits
 from locpmap.kernels.triton.philox import DROP, PLAIN, START, pick, uniform, words
 
@@ -46,21 +49,16 @@ class How(NamedTuple):
 
 
 def perturb(
-    unary: torch.Tensor,
-    site_id: torch.Tensor,
-    perturbation: Perturbation,
-    first_image: int,
-    first_sample: int,
-    n_samples: int,
-    together: int | None = None,
-) -> torch.Tensor:
-    """Return the unaries (n, S, L) that samples ``first_sample ..`` climb on, (n, S, L, R) in the same type.
+    unary: Array, site_id: Array, perturbation: Perturbation, first_image: int, span: Span, together: int | None = None
+) -> Array:
+    """Return the unaries (n, S, L) of a span's images that its samples climb on, (n, S, L, R) in the same type.
 
-    The images are numbers ``first_image ..`` in the noise's keys.  With so many samples ``together``, (n, S, L, C, T):
-    a view of chunks (n, C, S, L, T), of which the last may hold less than it has room for.
+    The model's images are numbers ``first_image ..`` in the noise's keys.  With so many samples ``together``,
+    (n, S, L, C, T): a view of chunks (n, C, S, L, T), of which the last may hold less than it has room for.
     """
     n_images, n_sites, n_labels = unary.shape
     scheme, amount, k0, k1 = perturbation
+    n_samples = span.n_samples
     kind = {"dtype": unary.dtype, "device": unary.device}
     if together is None:
         memory = scores = torch.empty((n_images, n_sites, n_labels, n_samples), **kind)
@@ -68,34 +66,24 @@ def perturb(
         memory = torch.empty((n_images, -(-n_samples // together), n_sites, n_labels, together), **kind)
         scores = memory.permute(0, 2, 3, 1, 4)
     grid = (n_images * triton.cdiv(n_sites * n_samples, BLOCK),)
-    noise = Noise(site_id, k0, k1, first_image, first_sample, n_sites, n_samples)
+    noise = Noise(site_id, k0, k1, first_image + span.lo, span.first, n_sites, n_samples)
     how = How(n_labels, scheme, is_wide(n_sites, n_samples), together, BLOCK)
     _perturb[grid](unary, memory, amount, noise, how)
     return scores
 
 
-def begin(
-    unary: torch.Tensor,
-    scores: torch.Tensor,
-    site_id: torch.Tensor,
-    perturbation: Perturbation,
-    start: int,
-    given: torch.Tensor,
-    first_image: int,
-    first_sample: int,
-    labels: torch.Tensor,
-) -> None:
-    """Fill ``labels`` (n, S, R) with what the climbs on the ``scores`` of `perturb` begin at; ``given`` is (n, S)."""
+def begin(unary: Array, scores: Array, site_id: Array, climb: Climb, span: Span, labels: Array) -> None:
+    """Fill ``labels`` (n, S, R) with what the climbs on the ``scores`` of `perturb` begin at."""
     (n_images, n_sites, n_samples), n_labels = labels.shape, unary.shape[2]
-    if start == schemes.PERTURBED:
+    if climb.start == schemes.PERTURBED:
         labels.copy_(scores.argmax(dim=2).flatten(2)[:, :, :n_samples])
-    elif start == schemes.GIVEN:
-        labels.copy_(given[:, :, None].expand(labels.shape))
+    elif climb.start == schemes.GIVEN:
+        labels.copy_(of_images(climb.given, span.lo, span.hi)[:, :, None].expand(labels.shape))
     else:
         grid = (n_images * triton.cdiv(n_sites * n_samples, BLOCK),)
-        key = (perturbation.k0, perturbation.k1, first_image, first_sample)
-        how = How(n_labels, perturbation.scheme, is_wide(n_sites, n_samples), None, BLOCK)
-        _start[grid](unary, labels, Noise(site_id, *key, n_sites, n_samples), how)
+        scheme, _, k0, k1 = climb.perturbation
+        noise = Noise(site_id, k0, k1, climb.first_image + span.lo, span.first, n_sites, n_samples)
+        _start[grid](unary, labels, noise, How(n_labels, scheme, is_wide(n_sites, n_samples), None, BLOCK))
 
 
 def is_wide(n_sites: int, n_samples: int) -> bool:

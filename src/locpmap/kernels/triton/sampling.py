@@ -13,7 +13,7 @@ from locpmap.errors import BackendError
 from locpmap.kernels.block_plan import MAX_LINE_LABELS
 from locpmap.kernels.cpu.sampling import ROUND_BYTES, round_of
 from locpmap.kernels.model import UNIT, Array
-from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, Perturbation
+from locpmap.kernels.perturbation import NONE, PERTURBED, Perturbation
 from locpmap.kernels.spec import Climb, ModelView, Span, Work
 from locpmap.kernels.triton.climb.climb_blocks import climb_blocks
 from locpmap.kernels.triton.climb.climb_lines import climb_lines
@@ -63,38 +63,28 @@ class Sampling:
             return self._lines(model, climb, span)
         if climb.blocks is None and climb.lazy and on_grid:
             return self._potts(model, climb, span)
-        lo, hi, first, count = span
+        lo, hi, _, count = span
         labels = _empty(model, span, torch.int16)
         greedy = climb.blocks is None and climb.perturbation.scheme == NONE and climb.start == PERTURBED
         if greedy and not model.coupled:
             # No noise, neighbours without a say, and a start at the best labels: nothing is left to climb.
             labels[...] = of_images(model.unary, lo, hi).argmax(dim=2)[:, :, None]
             return DeviceDrawn(span, labels, [torch.zeros((hi - lo, count), dtype=torch.int32, device=labels.device)])
-        given = _nothing(labels.device) if climb.given is None else climb.given
-        how = (climb.perturbation, climb.start, given, climb.max_sweeps, climb.first_image, lo, hi, first, labels)
-        if climb.blocks is None:
-            return DeviceDrawn(span, labels, [climb_sites(model.flat, *how)])
-        return DeviceDrawn(span, labels, [climb_blocks(model.flat, climb.blocks.plan, *how)])
+        by = climb_sites if climb.blocks is None else climb_blocks
+        return DeviceDrawn(span, labels, [by(model.flat, climb, span, labels)])
 
     def _potts(self, model: ModelView, climb: Climb, span: Span) -> DeviceDrawn:
-        lo, hi, first, count = span
         dtype = torch.int16 if model.unary.shape[2] > 127 else torch.uint8
-        labels = _empty(model, span, dtype, -(-count // MARKED) * MARKED)
-        given = _nothing(labels.device) if climb.start != GIVEN else of_images(climb.given, lo, hi).to(torch.uint8)
-        noise = (*climb.perturbation[1:], climb.first_image + lo, first)
-        where = (climb.start, given, *_window(model), climb.max_sweeps, labels)
-        how: tuple[Any, ...] = (*_of_grid(model, lo, hi), *noise, *where)
-        return DeviceDrawn(span, labels, [climb_potts(*how)])
+        labels = _empty(model, span, dtype, -(-span.n_samples // MARKED) * MARKED)
+        assert model.grid is not None
+        sweeps = climb_potts(*_of_grid(model, span.lo, span.hi), model.grid, climb, span, labels)
+        return DeviceDrawn(span, labels, [sweeps])
 
     def _lines(self, model: ModelView, climb: Climb, span: Span) -> DeviceDrawn:
-        lo, hi, first, _ = span
-        assert climb.blocks is not None
         labels = _empty(model, span, torch.uint8)
-        given = _nothing(labels.device) if climb.given is None else climb.given[lo:hi]
-        noise = (climb.perturbation, climb.first_image + lo, first)
-        where = (climb.start, given, *_window(model), climb.max_sweeps, labels)
-        how: tuple[Any, ...] = (*_of_grid(model, lo, hi), model.least_weight >= 0, climb.blocks.named, *noise, *where)
-        return DeviceDrawn(span, labels, [climb_lines(*how)])
+        assert model.grid is not None
+        where = (*_of_grid(model, span.lo, span.hi), model.least_weight >= 0, model.grid)
+        return DeviceDrawn(span, labels, [climb_lines(*where, climb, span, labels)])
 
     def perturb_and_max_product(
         self,
@@ -106,11 +96,10 @@ class Sampling:
         span: Span,
     ) -> DeviceDrawn:
         """Perturb the unaries and decode max-product messages."""
-        lo, hi, first, _ = span
         labels = _empty(model, span, torch.int16)
         limits = (plan.damping, plan.undamped, plan.tolerance, max_sweeps)
         given = (model.flat, perturbation, plan.order, decode_order(model), *limits)
-        sweeps = perturb_and_max_product(*given, first_image, lo, hi, first, labels, **plan.layout)
+        sweeps = perturb_and_max_product(*given, first_image, span, labels, **plan.layout)
         return DeviceDrawn(span, labels, [sweeps])
 
     def draw_by(self, work: Work, span: Span) -> DeviceDrawn:
@@ -178,12 +167,6 @@ def _empty(model: ModelView, span: Span, dtype: Any, room: int = 0) -> Array:
     return torch.empty(shape, dtype=dtype, device=device)
 
 
-@cache
-def _nothing(device: torch.device) -> torch.Tensor:
-    """Return no labels, in the type of given ones: for climbs that begin elsewhere."""
-    return torch.empty((0, 0), dtype=torch.int64, device=device)
-
-
 def _is_lines(blocks: Any, model: ModelView) -> bool:
     """Whether blocks are whole rows or columns that the kernel for lines can take."""
     return isinstance(blocks, str) and ":" not in blocks and model.unary.shape[2] <= MAX_LINE_LABELS
@@ -193,11 +176,6 @@ def _of_grid(model: ModelView, lo: int, hi: int) -> tuple[Array, Array, Array]:
     """Return unaries and weights of the images; weights that all images share stay."""
     right, down = (w if w.shape[0] == 1 else of_images(w, lo, hi) for w in model.direction_weights(model.unary.dtype))
     return of_images(model.unary, lo, hi), right, down
-
-
-def _window(model: ModelView) -> tuple[int, int, int]:
-    assert model.grid is not None
-    return model.grid.row, model.grid.column, model.grid.whole_width
 
 
 def gpu_room(device: Any) -> int:

@@ -13,8 +13,10 @@ import torch
 import triton
 import triton.language as tl
 
-from locpmap.kernels.perturbation import PLAIN, Perturbation
+from locpmap.kernels.model import Array, GridWindow
+from locpmap.kernels.perturbation import PLAIN
 from locpmap.kernels.reference.climb_blocks import ROUNDING
+from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.climb.grid_lines import (
     Kind,
     Line,
@@ -49,7 +51,7 @@ class Share(NamedTuple):
     registers: int  # of a thread: the fewer, the more programs
 
 
-class Climb(NamedTuple):
+class State(NamedTuple):
     """Everything on the device that lines have in common."""
 
     noisy: Any  # chunks of scores (n, C, S, L, T)
@@ -89,22 +91,15 @@ PARTS = {"rows": (0, 2), "columns": (2, 4), "rows+columns": (0, 4)}  # even rows
 
 
 def climb_lines(
-    unary: torch.Tensor,
-    right: torch.Tensor,
-    down: torch.Tensor,
+    unary: Array,
+    right: Array,
+    down: Array,
     attractive: bool,
-    blocks: str,
-    perturbation: Perturbation,
-    first_image: int,
-    first_sample: int,
-    start: int,
-    given: torch.Tensor,
-    row: int,
-    column: int,
-    full_width: int,
-    max_sweeps: int,
-    labels: torch.Tensor,
-) -> torch.Tensor:
+    grid: GridWindow,
+    climb: Climb,
+    span: Span,
+    labels: Array,
+) -> Array:
     """Climb for every image and sample by "rows", "columns" or "rows+columns"; fill ``labels`` (n, S, R).
 
     Return the last sweep that changed anything, (n, R).  A sweep over rows or columns reads the perturbed scores
@@ -112,14 +107,14 @@ def climb_lines(
 
     ``unary`` (n, S, L) has at most ``MAX_LINE_LABELS`` labels (`locpmap.kernels.block_plan`).  Potts weights are
     ``right`` (1|n, H, W-1) and ``down`` (1|n, H-1, W); none of them is below 0 where they are ``attractive``, which
-    saves time.  ``row`` and ``column`` are those of the grid's corner in the whole grid, whose even lines come first.
+    saves time.  Even lines of the whole grid come first.
     """
     n_images, _, n_labels = unary.shape
-    n_samples, height, width, device = labels.shape[2], right.shape[1], down.shape[2], unary.device
-    window = (row, column, full_width)
+    assert climb.blocks is not None
+    n_samples, height, width, device = labels.shape[2], grid.height, grid.width, unary.device
+    perturbation = climb.perturbation
     # Cached as long as the weights live, which belong to the potentials where all images share them.
-    site_id = kept_with((right, down), ("sites", *window), lambda: _site_ids(height, width, *window, device))
-    key = (first_image, first_sample)
+    site_id = kept_with((right, down), ("sites", grid), lambda: _site_ids(grid, device))
     lanes, wide = (1 << (count - 1).bit_length() for count in (n_labels, n_samples))
     share = FEW if lanes <= FEW_LABELS else MANY
     length = max(height, width)
@@ -128,8 +123,8 @@ def climb_lines(
     by_parts = not ties and length > LONG and n_labels > MANY_LABELS
     registers = MOST if unary.itemsize > 4 else max(share.registers, FOR_PARTS if by_parts else 0)
     items = min(wide, ITEMS, max(share.scores // lanes, 1))
-    noisy = perturb(unary, site_id, perturbation, *key, n_samples, items)
-    begin(unary, noisy, site_id, perturbation, start, given, *key, labels)
+    noisy = perturb(unary, site_id, perturbation, climb.first_image, span, items)
+    begin(unary, noisy, site_id, climb, span, labels)
     n_tiles = n_images * ((length + 1) // 2) * -(-n_samples // items)
     n_programs = min(n_tiles, resident_programs(device, registers, warps=1))
     room = Room(
@@ -148,21 +143,21 @@ def climb_lines(
     sizes = (BARRIER.value + 1, n_images * n_samples, n_images * (height + width) * n_samples)
     counts, changed, stamps = torch.zeros(sum(sizes), dtype=torch.int32, device=device).split(sizes)
     weights = (right, images_apart(right), down, images_apart(down))
-    climb = Climb(noisy, *weights, labels, turns, walls, changed, stamps, height, width)
+    state = State(noisy, *weights, labels, turns, walls, changed, stamps, height, width)
     rounding = ROUNDING if unary.dtype == torch.float64 else 1e-6
     part = min(WARP // items, lanes)  # a label and sample in every lane
     kind = Kind(bool(attractive), ties, by_parts, True, rounding, n_labels, part, items, AHEAD, BACK)
     in_parts = kind._replace(whole=False, ahead=STEP, back=STEP)
-    numbers = (n_images, n_samples, row, column, max_sweeps, *PARTS[blocks])
-    _climb_lines[(n_programs,)](climb, notes, room, counts, *numbers, kind, in_parts, **at_once(registers, warps=1))
+    numbers = (n_images, n_samples, grid.row, grid.column, climb.max_sweeps, *PARTS[climb.blocks.named])
+    _climb_lines[(n_programs,)](state, notes, room, counts, *numbers, kind, in_parts, **at_once(registers, warps=1))
     return changed.view(n_images, n_samples)
 
 
-def _site_ids(height: int, width: int, row: int, column: int, full_width: int, device: torch.device) -> torch.Tensor:
+def _site_ids(grid: GridWindow, device: torch.device) -> Array:
     """Return global site numbers, which key the noise, (S,)."""
-    first = row * full_width + column
-    rows = torch.arange(first, first + height * full_width, full_width, device=device)
-    return (rows[:, None] + torch.arange(width, device=device)).ravel()
+    first = grid.row * grid.whole_width + grid.column
+    rows = torch.arange(first, first + grid.height * grid.whole_width, grid.whole_width, device=device)
+    return (rows[:, None] + torch.arange(grid.width, device=device)).ravel()
 
 
 @triton.jit(do_not_specialize=["n_images", "n_samples", "row", "column", "max_sweeps", "first_part", "last_part"])

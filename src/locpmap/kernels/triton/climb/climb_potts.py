@@ -17,8 +17,12 @@ import torch
 import triton
 import triton.language as tl
 
+from locpmap.arrays import of_images
 from locpmap.errors import InputError
 from locpmap.kernels import perturbation
+from locpmap.kernels.model import Array, GridWindow
+from locpmap.kernels.perturbation import GIVEN
+from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.climb.potts_first import first_visit, start_words
 from locpmap.kernels.triton.climb.potts_grid import (
     Draw,
@@ -63,28 +67,15 @@ class Room(NamedTuple):
 
 
 def climb_potts(
-    unary: torch.Tensor,
-    right: torch.Tensor,
-    down: torch.Tensor,
-    temperature: float,
-    k0: int,
-    k1: int,
-    first_image: int,
-    first_sample: int,
-    start: int,
-    given: torch.Tensor,
-    row: int,
-    column: int,
-    full_width: int,
-    max_sweeps: int,
-    labels: torch.Tensor,
-) -> torch.Tensor:
+    unary: Array, right: Array, down: Array, grid: GridWindow, climb: Climb, span: Span, labels: Array
+) -> Array:
     """Climb for every image and sample, at least one sweep; fills ``labels`` (n, S, R): uint8, int16 beyond 127 labels.
 
-    ``first_sample`` is a multiple of 8.  Returns the last sweep that changed anything, (n, R).
+    The span begins at a multiple of 8.  Returns the last sweep that changed anything, (n, R).
     """
     n_images, n_sites, n_labels = unary.shape
-    height, width, n_samples, device = right.shape[1], down.shape[2], labels.shape[2], unary.device
+    height, width, n_samples, device = grid.height, grid.width, labels.shape[2], unary.device
+    given = of_images(climb.given, span.lo, span.hi).to(torch.uint8) if climb.start == GIVEN else labels
     bits, apart = 8 * labels.element_size(), labels.stride(1)
     registers = 64 if n_labels == 2 else 96
     programs = resident_programs(device, registers)
@@ -97,15 +88,17 @@ def climb_potts(
     scores = torch.empty((n_teams, plan.reals_apart), dtype=unary.dtype, device=device)
     wholes = torch.empty((n_teams, plan.wholes_apart), dtype=torch.int32, device=device)
     notes = torch.zeros(COUNTERS * n_teams + n_images * n_samples, dtype=torch.int32, device=device)
-    grid = (right, images_apart(right), down, images_apart(down), height, width, plan.n_words, apart // pack)
-    field = Field(*grid, (row + column) % 2, row * full_width + column, full_width)
+    weights = (right, images_apart(right), down, images_apart(down))
+    corner = ((grid.row + grid.column) % 2, grid.row * grid.whole_width + grid.column, grid.whole_width)
+    field = Field(*weights, height, width, plan.n_words, apart // pack, *corner)
     room = Room(scores, plan.reals_apart, wholes, plan.wholes_apart, plan.queue_apart, plan.list_apart)
     # The number of counters is a constant of the launch: Triton compares global constants at every launch.
     bytes_of = 4 if n_labels <= 4 else 8 if n_labels <= 8 else 16
-    sizes = Sizes(start, n_labels, bytes_of, pack, bits, TILE, VISIT, COUNTERS)
-    draw = Draw(k0, k1, first_image, first_sample)
+    sizes = Sizes(climb.start, n_labels, bytes_of, pack, bits, TILE, VISIT, COUNTERS)
+    _, temperature, k0, k1 = climb.perturbation
+    draw = Draw(k0, k1, climb.first_image + span.lo, span.first)
     arrays = (unary, given, room, draw, field, words, notes, plan.teams)
-    numbers = (temperature, n_images, n_samples, max_sweeps)
+    numbers = (temperature, n_images, n_samples, climb.max_sweeps)
     _climb[(n_teams * plan.teams.team,)](*arrays, *numbers, sizes, **at_once(registers))
     if words is not labels:
         labels.copy_(words[:, :, :n_samples])

@@ -12,8 +12,10 @@ import torch
 import triton
 import triton.language as tl
 
-from locpmap.kernels.model import Model
-from locpmap.kernels.perturbation import NONE, Perturbation
+from locpmap.arrays import of_images
+from locpmap.kernels.model import Array, Model
+from locpmap.kernels.perturbation import NONE
+from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.grid_barrier import ARRIVALS, BOUNDS, LATEST, at_once, is_still, launch_of, wait_for_all
 from locpmap.kernels.triton.local_scores import add_local_scores, load_labels, neighbours, pairs_of, sizes_of, slots_at
 from locpmap.kernels.triton.perturb import begin, perturb
@@ -21,7 +23,7 @@ from locpmap.kernels.triton.perturb import begin, perturb
 ITEMS = 256  # that a program takes at a time; fewer of many labels or of tables
 
 
-class Climb(NamedTuple):
+class State(NamedTuple):
     """The state of a climb; ``scores`` has the strides that follow it."""
 
     scores: Any  # (n, S, L, R)
@@ -35,36 +37,22 @@ class Climb(NamedTuple):
     n_samples: int
 
 
-def climb_sites(
-    model: Model,
-    perturbation: Perturbation,
-    start: int,
-    given: torch.Tensor,
-    max_sweeps: int,
-    first_image: int,
-    lo: int,
-    hi: int,
-    first_sample: int,
-    labels: torch.Tensor,
-) -> torch.Tensor:
-    """Climb for images lo..hi and samples ``first_sample ..``; fills ``labels`` (hi - lo, S, R).
-
-    Returns the number of the last sweep that changed anything, (hi - lo, R).
-    """
-    unary, n_samples = model.unary[lo:hi], labels.shape[2]
-    if perturbation.scheme == NONE:  # all samples climb on the unaries themselves
+def climb_sites(model: Model, climb: Climb, span: Span, labels: Array) -> Array:
+    """Fill ``labels`` (n, S, R); return the number of the last sweep that changed anything, (n, R)."""
+    lo, hi, _, n_samples = span
+    unary, max_sweeps = of_images(model.unary, lo, hi), climb.max_sweeps
+    if climb.perturbation.scheme == NONE:  # all samples climb on the unaries themselves
         scores = unary[..., None].expand(*unary.shape, n_samples)
     else:
-        scores = perturb(unary, model.site_id, perturbation, first_image + lo, first_sample, n_samples)
-    noise = (perturbation, start, given[lo:hi], first_image + lo, first_sample)
-    begin(unary, scores, model.site_id, *noise, labels)
+        scores = perturb(unary, model.site_id, climb.perturbation, climb.first_image, span)
+    begin(unary, scores, model.site_id, climb, span, labels)
     changed = torch.zeros((hi - lo, n_samples), dtype=torch.int32, device=labels.device)
     if max_sweeps > 0:
         sizes = sizes_of(model, 4096 if model.potts else 1024, ITEMS)
         grid, notes, n_classes = launch_of(model, hi - lo, n_samples, 0, unary.shape[1], sizes.items)
         marks = torch.ones(labels.shape, dtype=torch.uint8, device=labels.device)
-        climb = Climb._make((scores, *scores.stride()[1:], labels, marks, changed, unary.shape[1], n_samples))
-        _climb[grid](climb, model.order, pairs_of(model), notes, n_classes, max_sweeps, lo, hi, sizes, **at_once())
+        state = State(scores, *scores.stride()[1:], labels, marks, changed, unary.shape[1], n_samples)
+        _climb[grid](state, model.order, pairs_of(model), notes, n_classes, max_sweeps, lo, hi, sizes, **at_once())
     return changed
 
 

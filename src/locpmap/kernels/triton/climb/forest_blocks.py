@@ -7,72 +7,59 @@ label of its parent, by keeping its own.  A block changes where a regret is more
 
 from __future__ import annotations
 
-import torch
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
-from locpmap.kernels.model import Model
-from locpmap.kernels.triton.block_launches import CHAIN, Climb, PlacedPlan, Run
+from locpmap.kernels.model import Array, Model
+from locpmap.kernels.triton.block_launches import CHAIN, Now, PlacedPlan, Run, State
 from locpmap.kernels.triton.local_scores import improves, pair_scores, pairs_of, sizes_of
 
 
-def improve_forests(
-    model: Model,
-    plan: PlacedPlan,
-    run: Run,
-    noisy: torch.Tensor,
-    choice: torch.Tensor,
-    message: torch.Tensor,
-    climb: Climb,
-    lo: int,
-    sweep: int,
-    turn: int,
-    rounding: float,
-) -> None:
-    """Give the blocks of a run their best labels.
+class Forest(NamedTuple):
+    """What a launch is compiled for, beyond the sizes of the model: one constant."""
 
-    Notes the sweep and the turn where that changed any.  Images are numbers ``lo ..`` of the model.  ``choice`` and,
-    unless blocks are chains, ``message`` are scratch of the shape of
-    ``noisy``, (n, S, L, R).
+    is_chain: bool
+    rounding: float
+    samples: int
+
+
+def improve_forests(
+    model: Model, plan: PlacedPlan, run: Run, scores: tuple[Array, Array, Array], lo: int, state: State, now: Now
+) -> None:
+    """Give the blocks of a run their best labels; note the sweep and the turn where that changed any.
+
+    Images are numbers ``lo ..`` of the model.  ``scores`` are the perturbed ones, (n, S, L, R), and scratch of the same
+    shape for choices and, unless blocks are chains, for messages.
     """
-    n_images, n_samples, n_blocks, sizes = len(noisy), climb.n_samples, run.stop - run.begin, sizes_of(model)
+    n_images, n_samples, n_blocks, sizes = len(scores[0]), state.n_samples, run.stop - run.begin, sizes_of(model)
     samples = min(triton.next_power_of_2(n_samples), 32, max(512 // sizes.labels, 1))
     _improve_forests[(n_images * n_blocks * triton.cdiv(n_samples, samples),)](
-        *(plan, pairs_of(model), noisy, choice, message, climb, sweep, turn, lo, run.begin, n_blocks),
-        *(run.how == CHAIN, rounding, sizes._replace(items=samples)),
+        *(plan, pairs_of(model), scores, state, now.sweep, now.turn, lo, run.begin, n_blocks),
+        *(Forest(run.how == CHAIN, now.rounding, samples), sizes),
         num_warps=1,
     )
 
 
 @triton.jit(do_not_specialize=["sweep", "turn", "lo", "first_block", "n_blocks"])
 def _improve_forests(
-    plan,
-    pairs,
-    noisy_ptr,
-    choice_ptr,
-    message_ptr,
-    climb,
-    sweep,
-    turn,
-    lo,
-    first_block,
-    n_blocks,
-    IS_CHAIN: tl.constexpr,
-    ROUNDING: tl.constexpr,
-    SIZES: tl.constexpr,
+    plan, pairs, scores, state, sweep, turn, lo, first_block, n_blocks, FOREST: tl.constexpr, SIZES: tl.constexpr
 ):
+    IS_CHAIN: tl.constexpr = FOREST.is_chain
     N_LABELS: tl.constexpr = SIZES.n_labels
     LABELS: tl.constexpr = SIZES.labels
-    SAMPLES: tl.constexpr = SIZES.items
-    n_sites, n_samples = climb.n_sites, climb.n_samples
+    SAMPLES: tl.constexpr = FOREST.samples
+    noisy_ptr, choice_ptr, message_ptr = scores
+    n_sites, n_samples = state.n_sites, state.n_samples
     n_chunks = tl.cdiv(n_samples, SAMPLES)
     item = tl.program_id(0) // n_chunks
     r = (tl.program_id(0) % n_chunks) * SAMPLES + tl.arange(0, SAMPLES)[None, :]
     b = tl.load(plan.order + first_block + item % n_blocks)
     n = (item // n_blocks).to(tl.int64)
     real = r < n_samples
-    changed_ptr = climb.changed + n * n_samples + r
-    labels_ptr = climb.labels + n * n_sites * n_samples + r
+    changed_ptr = state.changed + n * n_samples + r
+    labels_ptr = state.labels + n * n_sites * n_samples + r
     # A sample that no block changed in the last sweep has ended.
     if tl.max(tl.load(changed_ptr, mask=real, other=-1)) >= sweep - 1:
         dtype: tl.constexpr = noisy_ptr.dtype.element_ty
@@ -128,7 +115,7 @@ def _improve_forests(
             best = tl.max(tl.where(k == above, sent, float("-inf")), axis=0, keep_dims=True)
             now = tl.max(tl.where(k == here, belief, float("-inf")), axis=0, keep_dims=True)
             now += pair_scores(pairs, lo + n, upward, here, above, real, SIZES)
-            better = better | improves(best, now, ROUNDING).to(tl.int32)
+            better = better | improves(best, now, FOREST.rounding).to(tl.int32)
             possible = possible & ((upward >= 0) | (top > float("-inf"))).to(tl.int32)
             peak = tl.max(sent, axis=0, keep_dims=True)
             carry = sent - tl.where(peak > float("-inf"), peak, 0.0)
@@ -153,5 +140,5 @@ def _improve_forests(
                     tl.debug_barrier()
                 t += 1
             tl.store(changed_ptr, tl.zeros([1, SAMPLES], tl.int32) + sweep, mask=changes)
-            stamp = climb.stamps + (n * climb.n_blocks + b) * n_samples + r
+            stamp = state.stamps + (n * state.n_blocks + b) * n_samples + r
             tl.store(stamp, tl.zeros([1, SAMPLES], tl.int32) + turn, mask=changes)

@@ -16,8 +16,8 @@ import triton.language as tl
 
 from locpmap.kernels import perturbation as schemes
 from locpmap.kernels.model import Model
-from locpmap.kernels.perturbation import Perturbation
-from locpmap.kernels.triton.block_launches import Climb, PlacedPlan, Run
+from locpmap.kernels.spec import Climb, Span
+from locpmap.kernels.triton.block_launches import Now, PlacedPlan, Run, State
 from locpmap.kernels.triton.local_scores import improves, pair_scores, pairs_of, sizes_of
 from locpmap.kernels.triton.philox import PLAIN, pick, uniform, words
 
@@ -45,26 +45,13 @@ class Joint(NamedTuple):
     samples: int
 
 
-def improve_joint(
-    model: Model,
-    plan: PlacedPlan,
-    run: Run,
-    n_runs: int,
-    perturbation: Perturbation,
-    first_image: int,
-    first_sample: int,
-    climb: Climb,
-    lo: int,
-    sweep: int,
-    turn: int,
-    rounding: float,
-) -> None:
-    """Give the blocks of a run, one of ``n_runs`` in a sweep, their best labels.
+def improve_joint(model: Model, plan: PlacedPlan, run: Run, climb: Climb, span: Span, state: State, now: Now) -> None:
+    """Give the blocks of a run their best labels; note the sweep and the turn where that changed any.
 
-    Notes the sweep and the turn where that changed any.  A block that nothing around changed since its last turn is as
-    good as it was then.  Images are numbers ``lo ..`` of the model.
+    A block that nothing around changed since its last turn is as good as it was then.
     """
-    n_images, n_samples, device = len(climb.labels), climb.n_samples, climb.labels.device
+    n_images, n_samples, device = len(state.labels), state.n_samples, state.labels.device
+    perturbation, lo = climb.perturbation, span.lo
     n_blocks, n_labels = run.stop - run.begin, model.unary.shape[2]
     samples = min(triton.next_power_of_2(n_samples), SAMPLES)
     n_tiles = n_images * n_blocks * triton.cdiv(n_samples, samples)
@@ -79,10 +66,10 @@ def improve_joint(
     # A float that is passed as such loses half of its digits.
     amount = torch.full((1,), perturbation.amount, dtype=model.unary.dtype, device=device)
     noise = perturbation.scheme == schemes.PLAIN
-    joint = Joint(noise, rounding, most_states, TOGETHER, n_low, n_high, GROUPS, samples)
+    joint = Joint(noise, now.rounding, most_states, TOGETHER, n_low, n_high, GROUPS, samples)
     _improve_joint[(n_programs,)](
-        *(plan, pairs_of(model), model.unary, model.site_id, climb, scratch, amount, perturbation.k0, perturbation.k1),
-        *(first_image + lo, first_sample, turn, n_runs, sweep, lo, run.begin, n_blocks, n_images, size),
+        *(plan, pairs_of(model), model.unary, model.site_id, state, scratch, amount, perturbation.k0, perturbation.k1),
+        *(climb.first_image + lo, span.first, now.turn, now.n_runs, now.sweep, lo, run.begin, n_blocks, n_images, size),
         *(sizes_of(model), joint),
         num_warps=1,
     )
@@ -99,7 +86,7 @@ def _improve_joint(
     pairs,
     unary,
     site_id,
-    climb,
+    state,
     scratch,
     amount_ptr,
     k0,
@@ -120,7 +107,7 @@ def _improve_joint(
     SAMPLES: tl.constexpr = JOINT.samples
     LOW: tl.constexpr = JOINT.low
     HIGH: tl.constexpr = JOINT.high
-    n_sites, n_samples = climb.n_sites, climb.n_samples
+    n_sites, n_samples = state.n_sites, state.n_samples
     n_chunks = (n_samples + SAMPLES - 1) // SAMPLES
     inside = scratch + tl.program_id(0).to(tl.int64) * size
     high, low = inside + JOINT.most_states, inside + JOINT.most_states + HIGH * SAMPLES
@@ -131,16 +118,16 @@ def _improve_joint(
         item, r = tile // n_chunks, (tile % n_chunks) * SAMPLES + lane
         b = tl.load(plan.order + first_block + item % n_blocks)
         n = (item // n_blocks).to(tl.int64)
-        y = climb.labels + n * n_sites * n_samples + r
-        stamp = climb.stamps + n * climb.n_blocks * n_samples + r
+        y = state.labels + n * n_sites * n_samples + r
+        stamp = state.stamps + n * state.n_blocks * n_samples + r
         # A sample that no block changed in the last sweep has ended.
-        going = tl.load(climb.changed + n * n_samples + r, mask=r < n_samples, other=-1) >= sweep - 1
+        going = tl.load(state.changed + n * n_samples + r, mask=r < n_samples, other=-1) >= sweep - 1
         going = going & _is_open(plan, pairs, b, stamp, r < n_samples, turn - n_runs, n_sites, n_samples, SAMPLES)
         if tl.max(going.to(tl.int32)) > 0:
             image = lo + n
             own = unary + image * n_sites * SIZES.n_labels
             _score_inside(plan, pairs, own, image, b, inside, n_sites, JOINT.together, SIZES)
-            args = (plan, pairs, climb, image, b, y, r < n_samples)
+            args = (plan, pairs, state, image, b, y, r < n_samples)
             _score_around(*args, high, LOW, LOW * HIGH, HIGH, SIZES)
             _score_around(*args, low, 1, LOW, LOW, SIZES)
             tl.debug_barrier()  # other threads stored these
@@ -172,9 +159,9 @@ def _improve_joint(
             while t < stop:
                 i = tl.load(plan.site + t).to(tl.int64)
                 label = (winner // tl.load(worths + i)) % SIZES.n_labels
-                tl.store(y + i * n_samples, label.to(climb.labels.dtype.element_ty), mask=changes)
+                tl.store(y + i * n_samples, label.to(state.labels.dtype.element_ty), mask=changes)
                 t += 1
-            tl.store(climb.changed + n * n_samples + r, tl.zeros([1, SAMPLES], tl.int32) + sweep, mask=changes)
+            tl.store(state.changed + n * n_samples + r, tl.zeros([1, SAMPLES], tl.int32) + sweep, mask=changes)
             tl.store(stamp + b.to(tl.int64) * n_samples, tl.zeros([1, SAMPLES], tl.int32) + turn, mask=changes)
         tile += tl.num_programs(0)
 
@@ -230,7 +217,7 @@ def _score_inside(plan, pairs, unary, image, b, table, n_sites, TOGETHER: tl.con
 
 
 @triton.jit
-def _score_around(plan, pairs, climb, image, b, y, real, table, least, beyond, ROWS: tl.constexpr, SIZES: tl.constexpr):
+def _score_around(plan, pairs, state, image, b, y, real, table, least, beyond, ROWS: tl.constexpr, SIZES: tl.constexpr):
     """Fill ``table`` (ROWS, SAMPLES) with what the labels around a block add to those of some of its sites.
 
     Those sites are worth ``least`` up to less than ``beyond``, and a labelling of theirs is numbered in units of
@@ -238,7 +225,7 @@ def _score_around(plan, pairs, climb, image, b, y, real, table, least, beyond, R
     """
     SAMPLES: tl.constexpr = real.shape[1]
     family = tl.load(plan.family + b).to(tl.int64)
-    home, worths = plan.block_of + family * climb.n_sites, plan.worth + family * climb.n_sites
+    home, worths = plan.block_of + family * state.n_sites, plan.worth + family * state.n_sites
     begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
     first = tl.zeros([], tl.int32)
     while first < ROWS:
@@ -255,7 +242,7 @@ def _score_around(plan, pairs, climb, image, b, y, real, table, least, beyond, R
                 while slot < last:
                     near = tl.load(pairs.neighbour + slot).to(tl.int64)
                     if tl.load(home + near) != b:
-                        label = tl.load(y + near * climb.n_samples, mask=real, other=0).to(tl.int32)
+                        label = tl.load(y + near * state.n_samples, mask=real, other=0).to(tl.int32)
                         total += pair_scores(pairs, image, slot, own, label, known, SIZES)
                     slot += 1
             t += 1

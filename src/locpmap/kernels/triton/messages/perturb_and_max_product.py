@@ -13,6 +13,7 @@ import torch
 
 from locpmap.kernels.model import UNVISITED, Model
 from locpmap.kernels.perturbation import Perturbation
+from locpmap.kernels.spec import Span
 from locpmap.kernels.triton.messages.decode_messages import decode_messages
 from locpmap.kernels.triton.messages.sweep_messages import pass_messages
 from locpmap.kernels.triton.perturb import perturb
@@ -28,21 +29,19 @@ def perturb_and_max_product(
     tolerance: float,
     max_sweeps: int,
     first_image: int,
-    lo: int,
-    hi: int,
-    first_sample: int,
+    span: Span,
     labels: Any,
     ends: Sequence[int] | None = None,
     grid: tuple[int, int, int] | None = None,
 ) -> torch.Tensor:
-    """Fill ``labels`` (hi - lo, S, R); returns the last sweep that changed a message, (hi - lo, R).
+    """Fill ``labels`` (n, S, R); returns the last sweep that changed a message, (n, R).
 
     Beyond the reference: ``ends`` and ``grid``, see `sweep_messages`.
     """
     n_images, n_sites, n_samples = labels.shape
     n_copies, n_labels = n_images * n_samples, model.unary.shape[2]
-    part = (first_image + lo, first_sample, n_samples)
-    scores = perturb(model.unary[lo:hi], model.site_id, perturbation, *part)  # (n, S, L, R)
+    lo, hi = span.lo, span.hi
+    scores = perturb(model.unary[lo:hi], model.site_id, perturbation, first_image, span)  # (n, S, L, R)
     sampled = model._replace(
         unary=scores.permute(0, 3, 1, 2).reshape(n_copies, n_sites, n_labels).contiguous(),
         features=model.features[lo:hi] if len(model.features) > 1 else model.features,
