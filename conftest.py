@@ -8,7 +8,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 OPTIONAL = {
-    **dict.fromkeys(("src/locpmap/nn", "src/locpmap/kernels/torch", "paper/src", "paper/tests"), "torch"),
+    **dict.fromkeys(("src/locpmap/nn", "paper/src", "paper/tests"), "torch"),
     "src/locpmap/kernels/triton": "triton",
     "src/locpmap/estimators": "sklearn",
     "src/locpmap/scale": "dask",

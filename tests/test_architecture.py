@@ -128,7 +128,7 @@ def test_only_the_numba_kernels_import_numba(name: str) -> None:
 @pytest.mark.parametrize(
     ("package", "parts"),
     [
-        ("torch", {"nn", "kernels/torch", "kernels/triton"}),
+        ("torch", {"nn", "kernels/triton"}),
         ("triton", {"kernels/triton"}),
         ("sklearn", {"estimators"}),
         ("safetensors", {"formats"}),

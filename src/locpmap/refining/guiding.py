@@ -72,9 +72,30 @@ def _fill_array(scores: Any, image: Any, counted: Any, sharpness: float, out: An
 
 
 def _fill_tensor(scores: Any, image: Any, counted: Any, sharpness: float, out: Any) -> None:
-    mean = twin("torch", "guided_mean")
-    mean(softmax(scores), image, counted, STEPS, sharpness, out, 0, len(scores))
+    mean_of_tensors(softmax(scores), image, counted, STEPS, sharpness, out, 0, len(scores))
     out.clip_(LEAST).log_()
+
+
+def mean_of_tensors(
+    values: Any, image: Any, counted: Any, steps: Any, sharpness: Any, out: Any, begin: int, stop: int
+) -> None:
+    """Do what `locpmap.kernels.reference.guided_mean` does, with tensors: a step of all pixels at a time."""
+    height, width = counted.shape
+    total = values[begin:stop].clone()
+    weights = total.new_ones(total[..., :1].shape)
+    for down, right in steps.tolist():
+        top, bottom = max(begin, -down), min(stop, height - down)
+        left, end = max(0, -right), min(width, width - right)
+        if top >= bottom or left >= end:
+            continue
+        here = slice(top, bottom), slice(left, end)
+        there = slice(top + down, bottom + down), slice(left + right, end + right)
+        squares = ((image[here] - image[there]) ** 2).sum(-1, keepdim=True)
+        weight = (squares * -float(sharpness)).exp() * counted[there][..., None]
+        inside = slice(top - begin, bottom - begin), here[1]
+        total[inside] += weight * values[there]
+        weights[inside] += weight
+    out[begin:stop] = total / weights
 
 
 def _variance(colours: Any) -> float:
