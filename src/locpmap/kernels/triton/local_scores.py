@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from locpmap.kernels.likelihood import Scores
 from locpmap.kernels.model import Model
 
 
@@ -50,7 +51,7 @@ class Sizes(NamedTuple):
     items: int  # that a program takes at a time
 
 
-def sizes_of(model: Model, block: int = 512, most: int = 512) -> Sizes:
+def sizes_of(model: Model | Scores, block: int = 512, most: int = 512) -> Sizes:
     """Return the sizes for at most so many items at a time, and at most ``block`` items times labels."""
     n_labels = model.unary.shape[2]
     labels = 1 << (n_labels - 1).bit_length()
