@@ -114,7 +114,7 @@ def test_guided_means_are_the_references(shape: tuple[int, int], n_channels: int
         if name == "torch":
             arrays = [torch.from_numpy(array.copy()) for array in arrays]
         *given, out = arrays
-        fill = mean_of_tensors if name == "torch" else twin(name, "guided_mean")
+        fill: Any = mean_of_tensors if name == "torch" else twin(name, "guided_mean")
         for begin, stop in ranges(shape[0], 3):
             fill(*given, STEPS, np.float32(2.5), out, begin, stop)
         found[name] = np.asarray(out)

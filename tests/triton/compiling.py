@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import CompiledKernel
 from triton.runtime import driver
 
+from locpmap.graphs import Grid
 from locpmap.graphs.blocks import plan_blocks
-from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.likelihood import Scores
 from locpmap.kernels.model import UNVISITED, GridWindow
 from locpmap.kernels.perturbation import PLAIN, RANDOM, Perturbation
@@ -87,7 +88,7 @@ def decoding() -> Iterator[tuple[Any, Any]]:
     kept = torch.zeros(2, 1, 4, dtype=torch.int16)
     limits = (True, 0.0, 0.0, *whole, 2, grid.model.class_ptr, (2, 2, 0))
     potts = place_model(Potentials.grid(grid.unary.reshape(1, 2, 2, 3), 1.0))
-    blocks = [Blocks(by, lambda by=by: plan_blocks(by, grid.structure, 3)) for by in ((1, 2), "rows")]
+    blocks = [Blocks(by, partial(plan_blocks, by, grid.structure, 3)) for by in ((1, 2), "rows")]
     climbs = [Climb(noise, RANDOM, None, 2, blocks=by) for by in (None, *blocks)]
     part, window = (Span(0, 1, 0, 2), labels), GridWindow(2, 2, 0, 0, 2, 4)
     yield bethe_edges, (model, messages, beliefs.log(), terms, *whole)
@@ -117,7 +118,10 @@ def decoding() -> Iterator[tuple[Any, Any]]:
 def common() -> Iterator[tuple[Any, Any]]:
     """Call what most people run, in single precision: single sites with two labels, rows and columns with more."""
     right, down = torch.ones(1, 5, 2), torch.ones(1, 4, 3)
-    noise, blocks = Perturbation(PLAIN, 1.0, 1, 2), Blocks("rows+columns", BlockPlan)
+    noise, blocks = (
+        Perturbation(PLAIN, 1.0, 1, 2),
+        Blocks("rows+columns", partial(plan_blocks, "rows+columns", Grid(5, 3), 8)),
+    )
     by_sites, by_lines = (Climb(noise, RANDOM, None, 9, blocks=by) for by in (None, blocks))
     part = (Span(0, 1, 0, 8), torch.zeros(1, 15, 8, dtype=torch.uint8))
     window = GridWindow(5, 3, 0, 0, 3, 15)

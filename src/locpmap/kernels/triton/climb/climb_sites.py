@@ -51,7 +51,8 @@ def climb_sites(model: Model, climb: Climb, span: Span, labels: Array) -> Array:
         sizes = sizes_of(model, 4096 if model.potts else 1024, ITEMS)
         grid, notes, n_classes = launch_of(model, hi - lo, n_samples, 0, unary.shape[1], sizes.items)
         marks = torch.ones(labels.shape, dtype=torch.uint8, device=labels.device)
-        state = State(scores, *scores.stride()[1:], labels, marks, changed, unary.shape[1], n_samples)
+        strides: tuple[int, int, int] = scores.stride()[1:]
+        state = State(scores, *strides, labels, marks, changed, unary.shape[1], n_samples)
         _climb[grid](state, model.order, pairs_of(model), notes, n_classes, max_sweeps, lo, hi, sizes, **at_once())
     return changed
 
