@@ -122,7 +122,7 @@ def common() -> Iterator[tuple[Any, Any]]:
         Perturbation(PLAIN, 1.0, 1, 2),
         Blocks("rows+columns", partial(plan_blocks, "rows+columns", Grid(5, 3), 8)),
     )
-    by_sites, by_lines = (Climb(noise, RANDOM, None, 9, blocks=by) for by in (None, blocks))
+    by_sites, by_lines = (Climb(noise, RANDOM, None, 9, blocks=which) for which in (None, blocks))
     part = (Span(0, 1, 0, 8), torch.zeros(1, 15, 8, dtype=torch.uint8))
     window = GridWindow(5, 3, 0, 0, 3, 15)
     two, more = (torch.zeros(1, 15, n_labels) for n_labels in (2, 5))
