@@ -12,12 +12,13 @@ import pytest
 import locpmap as lp
 from locpmap.crf import fitting
 from locpmap.crf.fitting import sampler_of
+from locpmap.errors import InputTypeError
 from locpmap.features import Features, ImageFeatures
 from locpmap.formats.model_file import read_model, write_model
 from locpmap.graphs import Grid
 from locpmap.kernels.cpu.backend import CpuKernels
 from locpmap.kernels.likelihood import Scores
-from locpmap.learning import checkpoint, fit, stochastic
+from locpmap.learning import FitOptions, checkpoint, fit, stochastic
 from locpmap.learning.batches import VOID, Batch, split
 from locpmap.learning.fit import HELD_OUT_SAMPLES, SAMPLES, Control, fit_stochastic
 from locpmap.learning.lbfgs import minimise
@@ -762,3 +763,13 @@ def test_six_steps_have_weights_of_their_own_and_other_steps_are_refused(tmp_pat
     assert (weights_again[2] == crf.tables[2, 0, 0, 0]).all()
     with pytest.raises(lp.InputError, match=r"has the edges horizontal, .* expected horizontal, vertical, step"):
         again.potentials(features((*steps[:-1], (7, 0))))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("standard_errors", "no"), ("checkpoint", 3), ("processes", None), ("tolerance", "small")]
+)
+def test_options_of_a_fit_are_checked(name: str, value: Any) -> None:
+    with pytest.raises(InputTypeError, match=rf"^{name} is "):
+        FitOptions(**{name: value})
+    half: Any = np.float32(0.5)
+    assert FitOptions(tolerance=half).tolerance == half
