@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ from locpmap.kernels.cpu.backend import CpuKernels
 from locpmap.kernels.likelihood import Scores
 from locpmap.learning import FitOptions, checkpoint, fit, stochastic
 from locpmap.learning.batches import VOID, Batch, split
+from locpmap.learning.dataset import read_dataset
 from locpmap.learning.fit import HELD_OUT_SAMPLES, SAMPLES, Control, fit_stochastic
 from locpmap.learning.lbfgs import minimise
-from locpmap.learning.objectives import make_objective
+from locpmap.learning.objectives import Objective
 from locpmap.learning.parameters import Parameters
 from locpmap.learning.stochastic import Descent, descend
 
@@ -259,7 +261,7 @@ def test_the_gauge_changes_no_probability_and_fits_from_anywhere_agree() -> None
     parameters = Parameters(3, ("intensity",), ("constant", "difference"), 2)
     given = labels.reshape(10, -1).astype(np.int16)
     batch = Batch(ImageFeatures()(images), given, np.ones((1, 1)))
-    objective = make_objective(parameters, [batch], CpuKernels("numba"), l2=1.0)
+    objective, data = Objective(parameters, CpuKernels("numba"), l2=1.0), read_dataset(parameters, [batch])
     rng = np.random.default_rng(7)
     weights, tables = parameters.expand(rng.normal(size=parameters.size))
     values = []
@@ -273,8 +275,8 @@ def test_the_gauge_changes_no_probability_and_fits_from_anywhere_agree() -> None
     ends = []
     for seed in range(3):
         start = np.random.default_rng(seed).normal(size=parameters.size)
-        how = (objective.scales, None, 500, 1e-9, lambda w, value: None)
-        w = minimise(objective.value_and_gradient, start, *how)[0]
+        how = (data.scales, None, 500, 1e-9, lambda w, value: None)
+        w = minimise(partial(objective.mean, data), start, *how)[0]
         ends.append(parameters.fold(*parameters.expand(w)))
     np.testing.assert_allclose(ends[1], ends[0], atol=1e-5)
     np.testing.assert_allclose(ends[2], ends[0], atol=1e-5)
@@ -420,10 +422,10 @@ def test_consistent_gradients_are_those_of_the_reported_likelihood() -> None:
     images, labels = random_data(3, (4, 4))
     parameters = Parameters(3, ("intensity",), ("constant", "difference"), 2)
     batch = Batch(ImageFeatures()(images), labels.reshape(3, -1).astype(np.int16), np.ones((1, 1)))
-    objective = make_objective(parameters, [batch], CpuKernels("numba"), l2=0.0)
+    objective = Objective(parameters, CpuKernels("numba"), l2=0.0)
     w = np.random.default_rng(12).normal(size=parameters.size)
     samples = sampler_of(parameters, "sites", 1)(batch, w, 5, 0, 0)
-    value, slope = objective.total(batch, w, samples)
+    value, slope = objective(batch, w, samples)
     crf = lp.CRF(3)
     crf.parameters, crf._learned = parameters, parameters.expand(w)
     pot = crf.potentials(images)
@@ -433,7 +435,7 @@ def test_consistent_gradients_are_those_of_the_reported_likelihood() -> None:
         p += np.exp(scores - np.logaddexp.reduce(scores, axis=-1, keepdims=True)) / 5
     assert value == pytest.approx(-np.log(np.take_along_axis(p, labels[..., None], -1)).sum(), rel=1e-10)
     direction = np.random.default_rng(13).normal(size=len(w))
-    ahead, behind = (objective.total(batch, w + h * direction, samples)[0] for h in (1e-5, -1e-5))
+    ahead, behind = (objective(batch, w + h * direction, samples)[0] for h in (1e-5, -1e-5))
     assert slope @ direction == pytest.approx((ahead - behind) / 2e-5, rel=1e-6)
 
 
@@ -508,7 +510,7 @@ def test_every_step_draws_new_samples_and_every_check_the_same() -> None:
     images, labels = random_data(10, (3, 3))
     parameters = Parameters(3, ("intensity",), ("constant", "difference"), 2)
     batches = [Batch(ImageFeatures()(images), labels.reshape(10, -1).astype(np.int16), np.ones((1, 1)))]
-    objective = make_objective(parameters, batches, CpuKernels("numba"), l2=0.0)
+    objective, data = Objective(parameters, CpuKernels("numba"), l2=0.0), read_dataset(parameters, batches)
     sampler, seeds = sampler_of(parameters, "sites", 1), []
 
     def watched(batch: Batch, w: np.ndarray, n_samples: int, seed: int, first_image: int) -> np.ndarray:
@@ -516,7 +518,7 @@ def test_every_step_draws_new_samples_and_every_check_the_same() -> None:
         return sampler(batch, w, n_samples, seed, first_image)
 
     control = Control(2, 0.0, 0, None, checkpoint.Checkpoint(None))
-    fit_stochastic("consistent", objective, batches, batches, np.zeros(parameters.size), control, watched)
+    fit_stochastic("consistent", objective, data, batches, np.zeros(parameters.size), control, watched)
     steps = [seed for n, seed in seeds if n == SAMPLES]
     assert len(steps) == len(set(steps)) == 30
     assert len({seed for n, seed in seeds if n == HELD_OUT_SAMPLES}) == 1

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from locpmap.features import Features  # noqa: E402 (torch may be missing)
 from locpmap.kernels.cpu.backend import CpuKernels  # noqa: E402
 from locpmap.learning.batches import VOID, Batch  # noqa: E402
-from locpmap.learning.objectives import make_objective  # noqa: E402
+from locpmap.learning.objectives import Objective  # noqa: E402
 from locpmap.learning.parameters import Parameters  # noqa: E402
 from locpmap.nn import CompositeLikelihoodLoss, PseudolikelihoodLoss, consistent_loss  # noqa: E402
 
@@ -34,8 +34,8 @@ def test_losses_are_the_objectives(objective: str | tuple[int, int], voids: bool
     features = Features.grid(logits, edges, unary_names=tuple("abc"), pairwise_names=("other",))
     batch = Batch(features, labels.reshape(N, -1), np.ones((1, 1)))
     blocks = None if objective in ("pseudolikelihood", "consistent") else objective
-    whole = make_objective(parameters, [batch], CpuKernels("numba"), l2=0.0, blocks=blocks)
-    value, slope = whole.total(batch, w, samples if objective == "consistent" else None)
+    whole = Objective(parameters, CpuKernels("numba"), l2=0.0, blocks=blocks)
+    value, slope = whole(batch, w, samples if objective == "consistent" else None)
 
     scores = torch.tensor(np.moveaxis(logits, 3, 1), requires_grad=True)
     weights = torch.tensor(table, requires_grad=True)

@@ -15,7 +15,7 @@ from locpmap.errors import BackendError
 from locpmap.kernels.placement import place
 from locpmap.kernels.triton import keeping
 from locpmap.learning.batches import Batch
-from locpmap.learning.objectives import make_objective
+from locpmap.learning.objectives import Objective
 from locpmap.learning.parameters import Parameters
 
 
@@ -123,8 +123,7 @@ def test_samples_as_neighbours() -> None:
     rng = np.random.default_rng(0)
     w, samples = rng.normal(size=parameters.size), rng.integers(2, size=(*batch.labels.shape, 3)).astype(np.int16)
     mine, truth = (
-        make_objective(parameters, [batch], place(backend, "auto"), l2=1.0).total(batch, w, samples)
-        for backend in ("triton", "numba")
+        Objective(parameters, place(backend, "auto"), l2=1.0)(batch, w, samples) for backend in ("triton", "numba")
     )
     assert mine[0] == pytest.approx(truth[0], rel=1e-12)
     np.testing.assert_allclose(mine[1], truth[1], rtol=1e-10, atol=1e-10)

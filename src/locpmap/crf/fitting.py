@@ -21,8 +21,9 @@ from locpmap.kernels.placement import FITTING, Job
 from locpmap.learning import FitOptions, FitResult, Processes
 from locpmap.learning.batches import Batch, split
 from locpmap.learning.checkpoint import Checkpoint, digest_of
+from locpmap.learning.dataset import Dataset, read_dataset
 from locpmap.learning.fit import Control, Sampler, fit_all, fit_stochastic
-from locpmap.learning.objectives import Objective, make_objective
+from locpmap.learning.objectives import Objective
 from locpmap.learning.parameters import Parameters
 
 ROOM = 3  # memory on the device, as multiples of the data: themselves, and what samples are drawn with
@@ -93,40 +94,41 @@ def fit(
     if task.objective == "composite" and task.blocks is None and not on_grid:
         raise InputError("blocks is missing, expected a list of site lists for objective='composite' on a graph")
     blocks = {"composite": task.blocks or "rows+columns", "likelihood": "all"}.get(task.objective)
-    objective = make_objective(parameters, batches, kernels, l2=task.l2, blocks=blocks, processes=processes)
-    if objective.n_images < processes.size:
+    objective = Objective(parameters, kernels, task.l2, blocks)
+    data = read_dataset(parameters, batches, processes)
+    if data.n_images < processes.size:
         raise InputError(
-            f"there are {processes.size} processes for {objective.n_images} labelled inputs, expected no more processes"
+            f"there are {processes.size} processes for {data.n_images} labelled inputs, expected no more processes"
             " than inputs"
         )
     store = None
     if options.checkpoint is not None:
-        store = FileStore(options.checkpoint, _fingerprint(objective, validation, task))
+        store = FileStore(options.checkpoint, _fingerprint(parameters, data, validation, task))
     with listener(processes.first and task.progress, task.objective) as progress:
         limits = (options.max_iterations, options.tolerance, task.seed, progress)
         control = Control(*limits, Checkpoint(store, processes), options.batch_size)
         start = np.zeros(parameters.size)
         if task.objective != "consistent" and options.batch_size is None:
-            result = fit_all(task.objective, objective, start, control, with_errors=options.standard_errors)
+            result = fit_all(task.objective, objective, data, start, control, with_errors=options.standard_errors)
         else:
-            if blocks is not None and validation is None and objective.n_images < 5:
+            if blocks is not None and validation is None and data.n_images < 5:
                 raise InputError(
                     f"batch_size needs five inputs or validation=.. with objective={task.objective!r},"
-                    f" got {objective.n_images} inputs"
+                    f" got {data.n_images} inputs"
                 )
             training, held_out = _held_out(batches, validation, task.seed)
-            objective = objective.on(training)  # the starts, too, know nothing of the data that are held out
+            data = data.part(training)  # the starts, too, know nothing of the data that are held out
             sampler = independent = None
             if task.objective == "consistent":
                 sampler = sampler_of(parameters, task.blocks or "sites", kernels.threads.n_threads, task.device)
                 calm = replace(control, checkpoint=Checkpoint(None))
                 # Where true neighbours say nearly everything, pseudolikelihood forgets the unaries and is a bad place
                 # to begin: weights learned as if sites had no neighbours stand by.
-                alone = objective.on(training, alone=True)
-                independent = fit_all("independent sites", alone, start, calm, with_errors=False).w
-                start = fit_all("pseudolikelihood", objective, start, calm, with_errors=False).w
+                alone = replace(objective, blocks=None, alone=True)
+                independent = fit_all("independent sites", alone, data, start, calm).w
+                start = fit_all("pseudolikelihood", objective, data, start, calm).w
             begin = (start, control, sampler, independent)
-            result = fit_stochastic(task.objective, objective, training, held_out, *begin)
+            result = fit_stochastic(task.objective, objective, data, held_out, *begin)
     if store is not None and processes.first:
         store.remove()
     return result
@@ -153,7 +155,7 @@ def _held_out(batches: list[Batch], validation: list[Batch] | None, seed: int) -
     return training, held_out
 
 
-def _fingerprint(objective: Objective, validation: list[Batch] | None, task: Task) -> dict[str, Any]:
+def _fingerprint(parameters: Parameters, data: Dataset, validation: list[Batch] | None, task: Task) -> dict[str, Any]:
     """Return what two fits must share for one to resume where the other stopped."""
     processes = task.options.processes
     return {
@@ -163,8 +165,8 @@ def _fingerprint(objective: Objective, validation: list[Batch] | None, task: Tas
         "seed": task.seed,
         "batch_size": task.options.batch_size,
         "tolerance": task.options.tolerance,
-        "parameters": json.loads(json.dumps(asdict(objective.parameters))),  # as it comes back from a file
-        "labels": digest_of(objective.batches, processes),
-        "scales": [float(f"{scale:.6g}") for scale in objective.scales],  # rounding differs by number of processes
+        "parameters": json.loads(json.dumps(asdict(parameters))),  # as it comes back from a file
+        "labels": digest_of(data.batches, processes),
+        "scales": [float(f"{scale:.6g}") for scale in data.scales],  # rounding differs by number of processes
         "validation": None if validation is None else digest_of(validation, processes),
     }

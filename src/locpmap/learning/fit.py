@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.learning.batches import Batch, about, draw, thinned
+from locpmap.learning.batches import Batch, about, draw
 from locpmap.learning.checkpoint import Checkpoint
+from locpmap.learning.dataset import Dataset
 from locpmap.learning.godambe import standard_errors
 from locpmap.learning.lbfgs import minimise
 from locpmap.learning.objectives import Objective
@@ -41,7 +43,9 @@ class Control:
     batch_size: int | None = None
 
 
-def fit_all(name: str, objective: Objective, start: Array, control: Control, *, with_errors: bool) -> FitResult:
+def fit_all(
+    name: str, objective: Objective, data: Dataset, start: Array, control: Control, *, with_errors: bool = False
+) -> FitResult:
     """L-BFGS-B over all data in every iteration."""
     began = time.perf_counter()
     saved = control.checkpoint.load()
@@ -49,14 +53,14 @@ def fit_all(name: str, objective: Objective, start: Array, control: Control, *, 
     curve: list[float] = []
     if saved is not None:
         start, curve = saved["w"], saved["curve"].tolist()
-    elif (every := objective.thinning(_warm_up_sites(objective))) > 1:
+    elif (every := data.thinning(_warm_up_sites(objective, data))) > 1:
         # Most iterations only find the neighbourhood of the optimum, for which a part of the data will do.
-        part = objective.on(thinned(objective.batches, every), objective.l2 / every, alone=objective.alone)
+        some, eased = data.thinned(every), replace(objective, l2=objective.l2 / every)
         loose = (control.max_iterations, max(WARM_UP_TOLERANCE, control.tolerance), lambda point, value: None)
-        start = minimise(part.value_and_gradient, start, objective.scales, bounds, *loose)[0]
+        start = minimise(partial(eased.mean, some), start, data.scales, bounds, *loose)[0]
 
     def value_and_gradient(point: Array) -> tuple[float, Array]:
-        value, gradient = objective.value_and_gradient(point)
+        value, gradient = objective.mean(data, point)
         if not curve:
             curve.append(value)
         return value, gradient
@@ -69,7 +73,7 @@ def fit_all(name: str, objective: Objective, start: Array, control: Control, *, 
 
     left = control.max_iterations - max(len(curve) - 1, 0)
     how = (max(left, 1), control.tolerance, after)
-    w, value, norm, status = minimise(value_and_gradient, start, objective.scales, bounds, *how)
+    w, value, norm, status = minimise(value_and_gradient, start, data.scales, bounds, *how)
     w = objective.parameters.fold(*objective.parameters.expand(w))
     return FitResult(
         objective=name,
@@ -78,26 +82,26 @@ def fit_all(name: str, objective: Objective, start: Array, control: Control, *, 
         curve=np.array(curve),
         gradient_norm=norm,
         n_iterations=len(curve) - 1,
-        n_sites=objective.n_sites,
-        n_images=objective.n_images,
+        n_sites=data.n_sites,
+        n_images=data.n_images,
         seconds=time.perf_counter() - began,
         w=w,
         names=objective.parameters.names,
-        standard_errors=standard_errors(objective, w) if with_errors else None,
+        standard_errors=standard_errors(objective, data, w) if with_errors else None,
     )
 
 
-def _warm_up_sites(objective: Objective) -> int:
+def _warm_up_sites(objective: Objective, data: Dataset) -> int:
     """Sites of the part that large fits begin on; fewer for blocks, whose sites cost more, and all of them on a GPU."""
     if objective.kernels.device is not None:
-        return objective.n_sites
+        return data.n_sites
     return WARM_UP_SITES if objective.blocks is None else WARM_UP_SITES // 2
 
 
 def fit_stochastic(
     name: str,
     objective: Objective,
-    training: Sequence[Batch],
+    data: Dataset,
     held_out: Sequence[Batch],
     start: Array,
     control: Control,
@@ -112,7 +116,7 @@ def fit_stochastic(
     current weights, afresh in every step: the likelihood of the probabilities that LocPMAP reports.
     """
     began = time.perf_counter()
-    parameters, scales, processes = objective.parameters, objective.scales, objective.processes
+    parameters, scales, processes = objective.parameters, data.scales, data.processes
     held_out = about(held_out, HELD_OUT_SITES)
     weight = sum(batch.weight() for batch in held_out)
 
@@ -120,21 +124,21 @@ def fit_stochastic(
         return control.batch_size or max(1, SITES_PER_STEP // batch.labels.shape[1])
 
     def sums(batch: Batch, w: Array, n_samples: int, seed: int, turn: int = 0) -> Array:
-        """Value and slope, (1 + P,), of this process's part of a batch."""
+        """Return value and gradient, (1 + P,), of this process's part of a batch."""
         own = processes.part(batch.n_images, turn)
         if own.start == own.stop:
             return np.zeros(1 + len(w))
         part = batch if processes.size == 1 else batch.part(own)
         samples = None if sampler is None else sampler(part, w, n_samples, seed % SEEDS, own.start)
-        return np.append(*objective.total(part, w, samples))
+        return np.append(*objective(part, w, samples))
 
     def gradient(point: Array, step: int) -> tuple[float, Array]:
         w = point / scales
-        batch = draw(training, size, control.seed, step)
+        batch = draw(data.batches, size, control.seed, step)
         value, *slope = processes.total(sums(batch, w, SAMPLES, control.seed + step))
         # The batch's share of the sum, whatever it weighs itself: heavy images count more, light ones less.
-        here = objective.weight * batch.n_images / objective.n_images
-        return float(value) / here, (np.array(slope) / here + objective.penalty(w)[1]) / scales
+        here = data.weight * batch.n_images / data.n_images
+        return float(value) / here, (np.array(slope) / here + objective.penalty(w, data.weight)[1]) / scales
 
     def judge(point: Array) -> float:
         w = point / scales
@@ -167,12 +171,12 @@ def fit_stochastic(
     return FitResult(
         objective=name,
         status=status,
-        value=float(last) + objective.penalty(w)[0],
+        value=float(last) + objective.penalty(w, data.weight)[0],
         curve=np.array(descent.curve),
         gradient_norm=float(np.abs(descent.momentum).max()),
         n_iterations=descent.step,
-        n_sites=objective.n_sites,
-        n_images=objective.n_images,
+        n_sites=data.n_sites,
+        n_images=data.n_images,
         seconds=time.perf_counter() - began,
         w=w,
         names=parameters.names,

@@ -1,6 +1,6 @@
 """Stochastic descent whose schedule needs no tuning.
 
-Adam's steps are taken in coordinates without units (`Objective.scales`), so one rate serves all features.  Every few
+Adam's steps are taken in coordinates without units (`Dataset.scales`), so one rate serves all features.  Every few
 steps the average of the iterates since the last check is judged on held-out data.  When that stops improving, descent
 goes on from the best point with a third of the rate; after the last rate it ends, and the best point is the result.
 Everything a step draws is a function of (seed, step), so an interrupted descent resumes to the same result.

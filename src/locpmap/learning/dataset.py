@@ -1,0 +1,81 @@
+"""Labelled data as an optimiser sees them: batches, shared out among processes, with their counts and scales."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from locpmap.arrays import Array
+from locpmap.errors import InputError
+from locpmap.learning.batches import Batch, share, thinned
+from locpmap.learning.linear import mean_square
+from locpmap.learning.parameters import Parameters
+from locpmap.learning.processes import ALONE, Processes
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Batches of all processes; made by :func:`read_dataset`, which passes over the data once.
+
+    Sums over the data are those of one process but for rounding.
+    """
+
+    batches: Sequence[Batch]
+    scales: Array  # (P,) the root mean square of the feature behind each weight
+    n_images: int
+    n_sites: int  # labelled sites
+    weight: float  # the sum of the weights of labelled sites
+    processes: Processes = ALONE
+
+    @cached_property
+    def own(self) -> Sequence[Batch]:
+        """The images of this process."""
+        return share(self.batches, self.processes)
+
+    def part(self, batches: Sequence[Batch]) -> Dataset:
+        """Return a part of the data, with the scales of the whole."""
+        counts = np.array([[b.n_images, b.n_sites, b.weight()] for b in batches]).sum(axis=0)
+        numbers = {"n_images": int(counts[0]), "n_sites": int(counts[1]), "weight": float(counts[2])}
+        return replace(self, batches=batches, **numbers)
+
+    def thinning(self, sites: int) -> int:
+        """Return k so that one image in k gives about so many sites, but no fewer than ten images."""
+        return max(1, min(self.n_sites // sites, self.n_images // 10))
+
+    def thinned(self, every: int) -> Dataset:
+        """Return about one image in ``every``."""
+        return self.part(thinned(self.batches, every))
+
+
+def read_dataset(parameters: Parameters, batches: Sequence[Batch], processes: Processes = ALONE) -> Dataset:
+    """Check the data, count and scale them in one pass."""
+    n_unary, n_pairwise = len(parameters.unary_names), len(parameters.pairwise_names)
+    sums = np.zeros(4 + n_unary + n_pairwise)
+    for batch in share(batches, processes):
+        parameters.check(batch.features)
+        # Weighted as in the objective, so that a site of weight two is the same as two sites to the optimiser also.
+        of_sites, of_images = batch.site_weights, batch.site_weights.mean(axis=1, keepdims=True)
+        means = mean_square(batch.features.unary, of_sites), mean_square(batch.features.pairwise, of_images)
+        per_image = np.concatenate([[of_sites.mean()], *means])
+        sums += np.concatenate([[batch.n_images, batch.n_sites, batch.weight()], batch.n_images * per_image])
+    n_images, n_sites, weight, counted, *squares = processes.total(sums)  # counted: images as often as they weigh
+    if weight <= 0:
+        raise InputError("no site has a label that counts, expected labelled data")
+    scales = _scales(parameters, *np.split(np.sqrt(np.array(squares) / counted), [n_unary]))
+    if not np.isfinite(scales).all():
+        raise InputError("features are too large to be squared, expected numbers below 1e150")
+    return Dataset(batches, scales, int(n_images), int(n_sites), float(weight), processes)
+
+
+def _scales(p: Parameters, unary: Array, pairwise: Array) -> Array:
+    """Return the root mean square of the feature behind each weight: it makes steps and tolerances free of units."""
+    unary, pairwise = (np.where(rms > 0, rms, 1.0) for rms in (unary, pairwise))
+    if p.unary == "tables":
+        head = np.repeat(np.append(unary, 1.0), p.n_labels)
+    else:
+        head = np.append(unary.mean(), np.ones(p.n_labels))[: p.n_unary]
+    each = 1 if p.potts else p.n_labels**2
+    return np.concatenate([head, np.tile(np.repeat(pairwise, each), p.n_groups)])
