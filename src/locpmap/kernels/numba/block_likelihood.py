@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numba import njit
 
-from locpmap.kernels.numba.known_lengths import axes
+from locpmap.kernels.numba.specialisation import length_type, read_only
 from locpmap.kernels.numba.table_rows import rows_of_tables
 
 NO_TABLES = (np.empty(0), (0, 0, 0))
@@ -35,19 +35,20 @@ def block_likelihood(scores, plan, labels, weights, value, residual, slope, lo, 
         np.empty(n_labels**most_joint),  # scores of joint labellings
         np.empty(most_sites, np.int32),  # a labelling
     )
-    given = (scores.unary, scores.features, labels, weights)
-    graph = (scores.indptr, scores.neighbour, scores.edge, scores.end, scores.group)
-    blocks = (plan.ptr, plan.site, plan.parent_slot, plan.joint, plan.block_of)
+    given = read_only(scores.unary, scores.features, labels, weights.astype(np.float64, copy=False))
+    graph = read_only(scores.indptr, scores.neighbour, scores.edge, scores.end, scores.group)
+    blocks = read_only(plan.ptr, plan.site, plan.parent_slot, plan.joint, plan.block_of)
     rows, strides = NO_TABLES if scores.potts else rows_of_tables(scores, lo, hi)
     # The precision of the rows is that of the scores, so that there is one compiled kernel for each.
     rows = rows.astype(scores.unary.dtype, copy=False)
-    sizes = axes(scores.features.shape[2], n_labels)
+    n_features, binary = scores.features.shape[2], n_labels == 2
+    lengths = length_type(n_features, known=binary and n_features in (1, 2)), length_type(n_labels, known=binary)
     out = (value, residual, slope.reshape(len(slope), -1))
-    add_blocks(sizes, given, graph, blocks, scratch, scores.potts, rows, strides, out, (lo, hi, begin, stop))
+    add_blocks(lengths, given, graph, blocks, scratch, scores.potts, rows, strides, out, (lo, hi, begin, stop))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def add_blocks(sizes, given, graph, blocks, scratch, potts, rows, strides, out, window):
+def add_blocks(lengths, given, graph, blocks, scratch, potts, rows, strides, out, window):
     """Solve blocks one after another."""
     unary, features, labels, weights = given
     indptr, neighbour, edge, end, group = graph
@@ -56,7 +57,7 @@ def add_blocks(sizes, given, graph, blocks, scratch, potts, rows, strides, out, 
     ends, images, first_image = strides
     value, residual, slope = out
     lo, hi, begin, stop = window
-    n_features, n_labels = len(sizes[0]), len(sizes[1])
+    n_features, n_labels = len(lengths[0]), len(lengths[1])
     z = features.reshape(-1)
     z_images = features.shape[1] * n_features if len(features) > 1 else 0  # from an image's features to the next one's
     z_edges = n_features if features.shape[1] > 1 else 0  # from an edge's features to the next one's
@@ -111,7 +112,7 @@ def add_blocks(sizes, given, graph, blocks, scratch, potts, rows, strides, out, 
             if joint[b]:
                 loss = enumerate_block(local, inner, inner_ends, n_inner, true, length, chance, labelling)
             else:
-                loss = eliminate(sizes[1], local, inner, inner_ends, n_inner, true, length)
+                loss = eliminate(lengths[1], local, inner, inner_ends, n_inner, true, length)
             value[n, b] = weight * loss
             for c in range(n_inner):
                 up = np.uint64(inner_slot[c])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from locpmap.kernels.numba.known_lengths import axes
+from locpmap.kernels.numba.specialisation import length_type, read_only
 
 NO_BLOCKS = np.empty(0, np.int32)
 
@@ -16,21 +16,22 @@ NO_BLOCKS = np.empty(0, np.int32)
 def pair_slope(scores, samples, residual, block_of, slope, lo, hi, begin, stop):
     """Add to ``slope`` for images lo..hi and edges begin..stop."""
     blocks = NO_BLOCKS if block_of is None else block_of
+    given = read_only(scores.edges, scores.group, scores.features, samples, residual, blocks)
     window = (lo, hi, begin, stop)
     if scores.potts:
-        potts_edges(scores.edges, samples, residual, blocks, slope, window)
+        potts_edges(given, slope, window)
         return
     n_features, n_labels = scores.tables.shape[2:4]
-    given = (scores.edges, scores.group, scores.features, samples, residual, blocks)
     if n_labels == 2 and samples.shape[2] == 1 and len(slope) == 1:
-        two_labels(axes(n_features, 2)[0], given, slope, window)
+        two_labels(length_type(n_features, known=n_features in (1, 2)), given, slope, window)
     else:
         table_edges(given, slope, window)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def potts_edges(edges, samples, residual, blocks, slope, window):
+def potts_edges(given, slope, window):
     """Add what Potts weights get: an edge's ends each add to the score of the other's label."""
+    edges, _, _, samples, residual, blocks = given
     lo, hi, begin, stop = window
     for n in range(lo, hi):
         for e in range(begin, stop):

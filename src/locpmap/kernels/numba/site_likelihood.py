@@ -10,14 +10,14 @@ import math
 import numpy as np
 from numba import njit
 
-from locpmap.kernels.numba.known_lengths import axes
+from locpmap.kernels.numba.specialisation import length_type, read_only
 from locpmap.kernels.numba.table_rows import rows_of_tables
 
 
 def site_likelihood(scores, labels, samples, weights, value, residual, lo, hi, begin, stop):
     """Write losses and residuals for images lo..hi and sites begin..stop."""
-    graph = (scores.indptr, scores.neighbour, scores.edge, scores.end, scores.group)
-    given = (scores.unary, scores.features, labels, samples, weights)
+    graph = read_only(scores.indptr, scores.neighbour, scores.edge, scores.end, scores.group)
+    given = read_only(scores.unary, scores.features, labels, samples, weights.astype(np.float64, copy=False))
     window = (lo, hi, begin, stop)
     if scores.potts:
         potts_sites(given, graph, value, residual, window)
@@ -25,8 +25,9 @@ def site_likelihood(scores, labels, samples, weights, value, residual, lo, hi, b
     tables = rows_of_tables(scores, lo, hi)
     n_features, n_labels = scores.tables.shape[2:4]
     if n_labels == 2 and samples.shape[2] == 1:
-        ends = (scores.edges, scores.group, edges_of(scores, begin, stop))
-        two_labels(axes(n_features, 2)[0], given, ends, *tables, value, residual, window)
+        ends = read_only(scores.edges, scores.group, edges_of(scores, begin, stop))
+        known = length_type(n_features, known=n_features in (1, 2))
+        two_labels(known, given, ends, *tables, value, residual, window)
     else:
         table_sites(n_features, given, graph, *tables, value, residual, window)
 
