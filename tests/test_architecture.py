@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.layers import LAYERS, PAGE, page_with_layers
 
 import locpmap
 from locpmap.kernels.cpu.backend import CpuKernels
@@ -23,26 +24,8 @@ from locpmap.kernels.spec import Kernels
 SOURCE = Path(locpmap.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 
-# From the bottom to the top; parts on one line do not import one another.
-LAYERS = (
-    {"errors"},
-    {"arrays"},
-    {"kernels"},
-    {"graphs", "noise"},
-    {"pairwise"},
-    {"views"},
-    {"potentials"},
-    {"features", "result"},
-    {"formats", "inference", "learning", "metrics"},
-    {"crf", "measuring"},
-    {"refining"},
-    {"scale"},
-    {""},  # the package itself, and whatever it hands out under its own name
-    {"compat", "estimators", "nn"},
-    {"viewer"},
-    {"cli"},
-)
-PACKAGE = LAYERS.index({""})
+PARTS = [set(layer) for layer in LAYERS]
+PACKAGE = PARTS.index({""})
 HEAVY = (
     *("torch", "numba", "matplotlib", "scipy", "triton", "pandas", "PIL", "mlxtend", "safetensors", "sklearn"),
     *("pooch", "requests", "urllib3", "fastapi", "uvicorn", "dask", "distributed", "zarr", "rasterio"),
@@ -75,13 +58,18 @@ def forbidden_imports(part: str, name: str) -> bool:
     package, *rest = name.split(".")
     if package != "locpmap":
         return False
-    height = {member: level for level, members in enumerate(LAYERS) for member in members}
+    height = {member: level for level, members in enumerate(PARTS) for member in members}
     other = rest[0] if rest else ""
     return other != part and height.get(other, PACKAGE) >= height[part]
 
 
+def test_the_page_for_contributors_lists_these_layers() -> None:
+    page = PAGE.read_text()
+    assert page == page_with_layers(page), "CONTRIBUTING.md is out of date: run python -m tests.layers"
+
+
 def test_every_part_has_a_layer() -> None:
-    assert {part_of(file) for file in FILES} <= set().union(*LAYERS)
+    assert {part_of(file) for file in FILES} <= set().union(*PARTS)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
