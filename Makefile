@@ -14,7 +14,7 @@ PARALLEL  := --numprocesses auto --dist worksteal
 PIP       := -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-triton test-gpu lint format types bench bench-gpu results docs clean
+.PHONY: help demo test test-triton test-gpu coverage lint format types bench bench-gpu bench-compare results docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' Makefile
@@ -31,9 +31,14 @@ test-triton: $(DEV_ENV) ## the kernels for GPUs in Triton's interpreter, on the 
 test-gpu: ## the same on a GPU, recorded, with whatever Python has torch and triton: make test-gpu PYTHON=python3
 	PYTHONPATH=src:. $(PYTHON) -m benchmarks.gpu_tests $(ARGS)
 
-lint: $(DEV_ENV) ## ruff: rules and format
+coverage: $(DEV_ENV) ## the suite with line coverage of both packages; fails below the floor in pyproject.toml
+	$(VENV)/bin/python -m pytest $(PARALLEL) --cov --cov-report=term:skip-covered -m "not slow" $(ARGS)
+
+lint: $(DEV_ENV) ## ruff (rules and format), codespell, and proselint on the pages
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/codespell
+	$(VENV)/bin/proselint check --config .proselintrc.json --output-format compact *.md docs benchmarks paper/README.md
 
 format: $(DEV_ENV) ## ruff: rewrite the files in place
 	$(VENV)/bin/ruff check --fix .
@@ -48,6 +53,9 @@ bench: $(BENCH_ENV) ## time against other libraries in their own environment (FA
 
 bench-gpu: ## time decoding and learning on a GPU, recorded, likewise (PEERS=folder: see benchmarks/gpu_peers.py)
 	PYTHONPATH=src:. $(PYTHON) -m benchmarks.gpu $(if $(PEERS),--peers $(PEERS)) $(ARGS)
+
+bench-compare: $(DEV_ENV) ## compare the records under benchmarks/results with those of the last commit
+	$(VENV)/bin/python -m benchmarks.compare $(ARGS)
 
 results: $(USER_ENV) ## the full report of the runs recorded under results/: out/results/results.md; and docs/results.md
 	mkdir -p out/results
