@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -244,6 +245,7 @@ OPTIONS: list[Case] = [
     ("cold beyond all", lambda: decode(temperature=-(10**400)), InputError, ("temperature", "at least 0")),
     ("complex temperature", lambda: decode(temperature=np.complex128(1)), InputTypeError, ("temperature", "a number")),
     ("NaN temperature", lambda: decode(temperature=np.nan), InputError, ("temperature", "nan", "at least 0")),
+    ("fractional temperature", lambda: decode(temperature=Fraction(1, 2)), InputTypeError, ("temperature", "a number")),
     ("infinite temperature", lambda: decode(temperature=np.inf), InputError, ("temperature", "inf", "at least 0")),
     ("probability", lambda: decode(probability="vote"), InputError, ("probability", "'vote'", "'votes'")),
     ("blocks", lambda: decode(blocks="row"), InputError, ("blocks", "'row'", "'rows'")),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
-from numbers import Integral
+from numbers import Integral, Rational, Real
 
 __all__ = [
     "BackendError",
@@ -14,6 +15,7 @@ __all__ = [
     "TooLargeError",
     "unknown",
     "whole_number",
+    "within",
 ]
 
 
@@ -55,3 +57,18 @@ def whole_number(name: str, value: object, least: int, most: int = 2**31 - 1) ->
     if number > most:
         raise InputError(f"{name} is {number}, expected a whole number of at most {most}")
     return number
+
+
+def within(name: str, value: object, low: float, high: float = math.inf, *, open_low: bool = False) -> None:
+    """Refuse what is not a number between low and high (inclusive, unless ``open_low``)."""
+    fraction = isinstance(value, Rational) and not isinstance(value, Integral)  # kernels take none
+    if isinstance(value, bool) or fraction or not isinstance(value, Real):
+        raise InputTypeError(f"{name} is {value!r}, expected a number")
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number beyond all floats
+        number = math.inf
+    if not (low < number if open_low else low <= number) or not number <= high or math.isinf(number):
+        bound = f"above {low:g}" if open_low else f"at least {low:g}"
+        limit = f" and at most {high:g}" if high < math.inf else ""
+        raise InputError(f"{name} is {value}, expected a number {bound}{limit}")

@@ -9,8 +9,7 @@ import numpy as np
 
 from locpmap.arrays import Array, to_numpy
 from locpmap.compat.kernels import Kernel
-from locpmap.errors import InputError, whole_number
-from locpmap.inference.decoder import within
+from locpmap.errors import InputError, whole_number, within
 
 
 def unary_from_softmax(sm: Any, scale: float | None = None, clip: float | None = 1e-5) -> Array:

@@ -16,10 +16,10 @@ from locpmap.crf.fitting import OBJECTIVES, Extractor, Task, fit, job_of
 from locpmap.crf.inputs import Labelling, read_batches
 from locpmap.crf.model_file import ModelFile
 from locpmap.crf.progress import listener
-from locpmap.errors import InputError, InputTypeError, unknown, whole_number
+from locpmap.errors import InputError, InputTypeError, unknown, whole_number, within
 from locpmap.features import Features, ImageFeatures
 from locpmap.inference import LocPMAP, infer
-from locpmap.inference.decoder import Decoder, within
+from locpmap.inference.decoder import Decoder
 from locpmap.kernels.placement import choose, place
 from locpmap.kernels.threads import available_threads
 from locpmap.learning import FitOptions, FitResult

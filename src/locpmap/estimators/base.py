@@ -13,9 +13,9 @@ from sklearn.utils import check_random_state
 
 from locpmap.arrays import Array
 from locpmap.crf import CRF
-from locpmap.errors import InputError, InputTypeError, whole_number
+from locpmap.errors import InputError, InputTypeError, whole_number, within
 from locpmap.inference.api import ARGUMENTS, configure, known_method
-from locpmap.inference.decoder import Decoder, within
+from locpmap.inference.decoder import Decoder
 from locpmap.inference.registry import options_of
 from locpmap.kernels.threads import available_threads
 from locpmap.learning import FitOptions

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from locpmap.errors import InputError, whole_number
+from locpmap.errors import InputError, whole_number, within
 from locpmap.inference.best import Best
-from locpmap.inference.decoder import Decoder, Outcome, Problem, Step, within
+from locpmap.inference.decoder import Decoder, Outcome, Problem, Step
 from locpmap.inference.gibbs import start_labels
 from locpmap.inference.icm import climb_once
 from locpmap.kernels.perturbation import GIVEN

@@ -8,7 +8,6 @@ stopping and timing live in :func:`drive` and nowhere else.
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from locpmap.arrays import Restore, dtype_beside, namespace, wait_for_device
-from locpmap.errors import InputError, InputTypeError
+from locpmap.errors import InputTypeError
 from locpmap.kernels.model import Model
 from locpmap.kernels.spec import Kernels
 from locpmap.noise import Key
@@ -189,17 +188,3 @@ def checked(decoder: Decoder) -> Decoder:
 @cache
 def _flags(kind: type[Decoder]) -> list[str]:
     return [option.name for option in dataclasses.fields(kind) if isinstance(option.default, bool)]  # type: ignore[arg-type]
-
-
-def within(name: str, value: Any, low: float, high: float = np.inf, *, open_low: bool = False) -> None:
-    """Refuse what is not a number between low and high (inclusive, unless ``open_low``)."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise InputTypeError(f"{name} is {value!r}, expected a number")
-    try:
-        number = float(value)
-    except OverflowError:  # a whole number beyond all floats
-        number = np.inf
-    if not (low < number if open_low else low <= number) or not number <= high or math.isinf(number):
-        bound = f"above {low:g}" if open_low else f"at least {low:g}"
-        limit = f" and at most {high:g}" if high < np.inf else ""
-        raise InputError(f"{name} is {value}, expected a number {bound}{limit}")

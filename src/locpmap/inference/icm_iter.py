@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from locpmap.errors import whole_number
-from locpmap.inference.decoder import Locality, Problem, within
+from locpmap.errors import whole_number, within
+from locpmap.inference.decoder import Locality, Problem
 from locpmap.inference.sampling import Tally, TallySampler, check_start_of_tiles, parse_start
 from locpmap.kernels.perturbation import DROP, PERTURBED, RANDOM, Perturbation
 from locpmap.kernels.spec import Climb

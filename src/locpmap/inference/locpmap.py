@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from locpmap.errors import InputError, whole_number
+from locpmap.errors import InputError, whole_number, within
 from locpmap.graphs.blocks import LENGTH, plan_blocks
-from locpmap.inference.decoder import Locality, Problem, within
+from locpmap.inference.decoder import Locality, Problem
 from locpmap.inference.sampling import Tally, TallySampler, check_start_of_tiles, parse_start
 from locpmap.kernels.perturbation import LOGISTIC, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.spec import Blocks, Climb

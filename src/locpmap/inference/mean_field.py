@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from locpmap.arrays import Array, cast, label_sums, namespace
-from locpmap.errors import InputError, whole_number
-from locpmap.inference.decoder import Decoder, Locality, Outcome, Problem, Step, within
+from locpmap.errors import InputError, whole_number, within
+from locpmap.inference.decoder import Decoder, Locality, Outcome, Problem, Step
 from locpmap.kernels.model import UNVISITED
 from locpmap.result import BoundKind
 

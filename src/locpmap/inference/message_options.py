@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from locpmap.errors import InputError, whole_number
-from locpmap.inference.decoder import Problem, Step, within
+from locpmap.errors import InputError, whole_number, within
+from locpmap.inference.decoder import Problem, Step
 from locpmap.kernels.spec import Messages
 from locpmap.result import Status
 

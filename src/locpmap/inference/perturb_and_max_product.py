@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from locpmap.errors import whole_number
-from locpmap.inference.decoder import Problem, within
+from locpmap.errors import whole_number, within
+from locpmap.inference.decoder import Problem
 from locpmap.inference.message_options import check_options
 from locpmap.inference.sampling import Tally, TallySampler
 from locpmap.kernels.perturbation import PLAIN, Perturbation

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from locpmap.errors import InputError, InputTypeError, whole_number
+from locpmap.errors import InputTypeError, whole_number, within
 from locpmap.learning.processes import ALONE, Processes
 
 
@@ -45,7 +45,4 @@ class FitOptions:
             raise InputTypeError(f"checkpoint is a {type(self.checkpoint).__name__}, expected a path")
         if not isinstance(self.processes, Processes):
             raise InputTypeError(f"processes is {self.processes!r}, expected what joined_processes() returns")
-        if isinstance(self.tolerance, bool) or not isinstance(self.tolerance, int | float | np.integer | np.floating):
-            raise InputTypeError(f"tolerance is {self.tolerance!r}, expected a number")
-        if not 0 <= self.tolerance < float("inf"):
-            raise InputError(f"tolerance is {self.tolerance}, expected a number of at least 0")
+        within("tolerance", self.tolerance, 0)

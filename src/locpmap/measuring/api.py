@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import Array, Restore, frozen, to_numpy
-from locpmap.errors import InputError, InputTypeError, whole_number
+from locpmap.errors import InputError, InputTypeError, whole_number, within
 from locpmap.inference import LocPMAP
-from locpmap.inference.decoder import within
 from locpmap.inference.samples import drawing
 from locpmap.measuring.measurement import Measurement, checked_levels
 from locpmap.measuring.quantities import NAMES, PerLabel, named_quantity

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import Array, Restore, to_labels
-from locpmap.errors import InputError, InputTypeError, whole_number
-from locpmap.inference.decoder import within
+from locpmap.errors import InputError, InputTypeError, whole_number, within
 from locpmap.refining.model import full_size
 from locpmap.refining.reading import Given, read
 

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from locpmap.arrays import namespace, place_beside
-from locpmap.errors import InputError
-from locpmap.inference.decoder import within
+from locpmap.errors import InputError, within
 from locpmap.potentials import Potentials
 from locpmap.refining.guiding import guided_log_mean
 from locpmap.refining.likeness import likeness

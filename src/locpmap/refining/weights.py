@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.errors import InputError
+from locpmap.errors import InputError, within
 from locpmap.formats.atomic import PathLike
 from locpmap.formats.model_file import read_model, write_model
-from locpmap.inference.decoder import within
 
 KIND = "refiner"
 STEPS = ((0, 1), (1, 0))

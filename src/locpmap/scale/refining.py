@@ -10,11 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from locpmap.arrays import Restore
-from locpmap.errors import InputError, InputTypeError, unknown
+from locpmap.errors import InputError, InputTypeError, unknown, within
 from locpmap.formats.atomic import PathLike
 from locpmap.graphs import Grid
 from locpmap.inference import LocPMAP
-from locpmap.inference.decoder import within
 from locpmap.potentials import Potentials
 from locpmap.refining.guiding import RADII
 from locpmap.refining.model import compose
