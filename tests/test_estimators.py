@@ -175,9 +175,9 @@ def test_predictions_repeat_and_do_not_depend_on_threads():
     first = model.predict_proba(X, edges)
     np.testing.assert_array_equal(model.predict_proba(X, edges), first)
     np.testing.assert_array_equal(model.set_params(n_jobs=2).predict_proba(X, edges), first)
-    seeds = {CRFClassifier(random_state=s).fit(X, y).seed_ for s in (3, np.random.RandomState(0), None)}
-    assert len(seeds) == 3
-    assert 3 in seeds
+    seeds = {CRFClassifier(random_state=s).fit(X, y).seed_ for s in (3, 2**64 - 1, np.random.RandomState(0), None)}
+    assert len(seeds) == 4
+    assert {3, 2**64 - 1} < seeds
 
 
 @pytest.mark.parametrize(
@@ -185,6 +185,9 @@ def test_predictions_repeat_and_do_not_depend_on_threads():
     [
         ({"l2": -1}, "l2 is -1, expected a number at least 0"),
         ({"n_jobs": 0}, "n_jobs is 0"),
+        ({"random_state": -1}, "random_state is -1, expected a whole number of at least 0"),
+        ({"random_state": 2**64}, f"random_state is {2**64}, expected a whole number of at most {2**64 - 1}"),
+        ({"random_state": "x"}, r"random_state is 'x', expected a whole number from 0 to 2\^64 - 1, None or a numpy"),
         ({"max_iter": 0}, "max_iter is 0"),
         ({"tol": -1.0}, "tol is -1"),
         ({"method": "gibs"}, "unknown method 'gibs': did you mean 'gibbs'"),

@@ -93,9 +93,15 @@ def probability_of(result: Result) -> Array:
 
 
 def _seed(random_state: Any) -> int:
-    """A whole number is the seed itself; anything else that scikit-learn knows is asked for one."""
-    generator = check_random_state(random_state)
-    return int(random_state) if isinstance(random_state, Integral) else int(generator.randint(2**31 - 1))
+    """Return a whole number as it is; draw the seed from anything else that scikit-learn accepts."""
+    if isinstance(random_state, Integral):
+        return whole_number("random_state", random_state, 0, 2**64 - 1)
+    try:
+        generator = check_random_state(random_state)
+    except ValueError:
+        expected = "a whole number from 0 to 2^64 - 1, None or a numpy.random.RandomState"
+        raise InputError(f"random_state is {random_state!r}, expected {expected}") from None
+    return int(generator.randint(2**31 - 1))
 
 
 def _n_threads(n_jobs: Any) -> int:

@@ -42,8 +42,8 @@ class ImageCRF(CRFEstimator):
             ``max_seconds``, ``backend``.
         max_iter: Most iterations of L-BFGS, or held-out checks of "consistent".
         tol: Converged when no entry of the gradient (per pixel, in units of the features) exceeds this.
-        random_state: Of decoding and of "consistent".  A whole number is the seed; otherwise a seed is drawn in `fit`
-            and kept, so that predictions of a fitted estimator repeat.
+        random_state: Of decoding and of "consistent".  A whole number from 0 to 2^64 - 1 is the seed; otherwise a
+            seed is drawn in `fit` and kept, so that predictions of a fitted estimator repeat.
         n_jobs: Threads; None is 1 and -1 all cores.  Results do not depend on it.
 
     Attributes:
