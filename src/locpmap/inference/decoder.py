@@ -12,13 +12,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from locpmap.arrays import Restore, dtype_beside, namespace, wait_for_device
-from locpmap.errors import InputTypeError
 from locpmap.kernels.model import Model
 from locpmap.kernels.spec import Kernels
 from locpmap.noise import Key
@@ -173,18 +171,6 @@ def drive(
 
 
 def checked(decoder: Decoder) -> Decoder:
-    """The decoder with Python's own integers, for sums with NumPy's overflow (those of int8 beyond 127).
-
-    Refuses what is neither true nor false where an option, judged by its default, is the one or the other.
-    """
-    for name in _flags(type(decoder)):
-        value = getattr(decoder, name)
-        if not isinstance(value, bool | np.bool_):
-            raise InputTypeError(f"{name} is {value!r}, expected True or False")
+    """Return the decoder with NumPy's integers converted to `int`, whose sums never overflow."""
     whole = {name: int(value) for name, value in vars(decoder).items() if isinstance(value, np.integer)}
     return dataclasses.replace(decoder, **whole) if whole else decoder  # type: ignore[type-var]
-
-
-@cache
-def _flags(kind: type[Decoder]) -> list[str]:
-    return [option.name for option in dataclasses.fields(kind) if isinstance(option.default, bool)]  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ class Gibbs(Sampler):
     keep_samples: bool = False
 
     def __post_init__(self) -> None:
-        whole_number("n_samples", self.n_samples, 1)
+        super().__post_init__()
         whole_number("burn_in", self.burn_in, 0)
         whole_number("thin", self.thin, 1)
         if self.probability not in ("votes", "conditional"):

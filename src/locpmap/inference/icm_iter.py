@@ -33,7 +33,7 @@ class ICMIter(TallySampler):
     max_sweeps: int = 100
 
     def __post_init__(self) -> None:
-        whole_number("n_samples", self.n_samples, 1)
+        super().__post_init__()
         whole_number("max_sweeps", self.max_sweeps, 1)
         within("drop", self.drop, 0, 1)
 

@@ -73,7 +73,7 @@ class LocPMAP(TallySampler):
     keep_samples: bool = False
 
     def __post_init__(self) -> None:
-        whole_number("n_samples", self.n_samples, 1)
+        super().__post_init__()
         whole_number("max_sweeps", self.max_sweeps, 1)
         within("temperature", self.temperature, 0)
         if self.probability not in ("votes", "conditional"):

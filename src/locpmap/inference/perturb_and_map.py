@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.errors import InputError, TooLargeError, whole_number
+from locpmap.errors import InputError, TooLargeError
 from locpmap.inference.decoder import Problem
 from locpmap.inference.graph_cut import SITES_AT_A_TIME, binary_terms
 from locpmap.inference.max_flow import IMPOSSIBLE, best_labels
@@ -43,7 +43,7 @@ class PerturbAndMAP(TallySampler):
     keep_samples: bool = False
 
     def __post_init__(self) -> None:
-        whole_number("n_samples", self.n_samples, 1)
+        super().__post_init__()
         if self.perturbation not in ("auto", "joint", "sites"):
             raise InputError(f"perturbation is {self.perturbation!r}, expected 'auto', 'joint' or 'sites'")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from locpmap.errors import whole_number, within
+from locpmap.errors import within
 from locpmap.inference.decoder import Problem
 from locpmap.inference.message_options import check_options
 from locpmap.inference.sampling import Tally, TallySampler
@@ -42,7 +42,7 @@ class PerturbAndMaxProduct(TallySampler):
     keep_samples: bool = False
 
     def __post_init__(self) -> None:
-        whole_number("n_samples", self.n_samples, 1)
+        super().__post_init__()
         within("temperature", self.temperature, 0)
         check_options(self.damping, self.max_sweeps, self.tolerance, self.schedule)
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from locpmap.arrays import Array, namespace, place_beside
-from locpmap.errors import InputError
+from locpmap.errors import InputError, InputTypeError, whole_number
 from locpmap.inference.decoder import Climbs, Decoder, Outcome, Problem, Step
 from locpmap.inference.memory import in_parts
 from locpmap.kernels.model import QUANTUM
@@ -49,6 +49,12 @@ class Sampler(Decoder):
 
     at_end: ClassVar[Status] = Status.COMPLETE
     n_samples: int
+    keep_samples: bool = False
+
+    def __post_init__(self) -> None:
+        whole_number("n_samples", self.n_samples, 1)
+        if not isinstance(self.keep_samples, bool | np.bool_):
+            raise InputTypeError(f"keep_samples is {self.keep_samples!r}, expected True or False")
 
     def work(self, n_scores: int) -> int:
         return n_scores * self.n_samples
@@ -63,8 +69,6 @@ class Sampler(Decoder):
 
 class TallySampler(Sampler):
     """A sampler whose state is a `Tally`."""
-
-    keep_samples: bool = False
 
     def step(self, problem: Problem, state: Tally) -> Step:
         kept = self.draw(problem, state, self.n_samples - state.n_samples, counted=True, keep=self.keep_samples)
