@@ -93,14 +93,20 @@ def make_problem(
         raise InputTypeError(
             f"potentials is a {type(potentials).__name__}, expected what Potentials.grid or Potentials.graph makes"
         )
-    first_image = whole_number("first_image", first_image, 0, 2**28)
-    if first_image + potentials.n_images > 2**28:
-        raise InputError(f"first_image is {first_image}, expected first_image + the batch to stay below 2^28")
+    first_image = check_first_image(first_image, potentials.n_images)
     if n_threads is not None:
         whole_number("n_threads", n_threads, 1)
     key = key_of(seed)
     kernels = place_decoding(potentials, decoder, backend, device, n_threads)
     return Problem(potentials.to(kernels.device), kernels, key, first_image)
+
+
+def check_first_image(first_image: int, n_images: int) -> int:
+    """Return the number of the first image, or raise where the noise's counter cannot hold those of the batch."""
+    first = whole_number("first_image", first_image, 0, 2**28)
+    if first + n_images > 2**28:
+        raise InputError(f"first_image is {first}, expected first_image + the batch to stay below 2^28")
+    return first
 
 
 def place_decoding(

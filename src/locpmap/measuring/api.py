@@ -15,6 +15,7 @@ import numpy as np
 from locpmap.arrays import Array, Restore, frozen, to_numpy
 from locpmap.errors import InputError, InputTypeError, whole_number, within
 from locpmap.inference import LocPMAP
+from locpmap.inference.api import check_first_image
 from locpmap.inference.samples import drawing
 from locpmap.measuring.measurement import Measurement, checked_levels
 from locpmap.measuring.quantities import NAMES, PerLabel, named_quantity
@@ -110,7 +111,7 @@ def measure(
             raise InputTypeError(
                 f"decoder is {decoder!r}, expected a LocPMAP: samples of others are measured in a Result with them"
             )
-        noise = whole_number("seed", seed, 0, 2**64), whole_number("first_image", first_image, 0, 2**28)
+        noise = whole_number("seed", seed, 0, 2**64 - 1), check_first_image(first_image, what.n_images)
         within("shared", shared, 0)
         meter.total = decoder.n_samples * what.n_images
         n_values = meter.total * (meter.length or 1)
