@@ -29,6 +29,7 @@ class CompositeLikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
         reduction: "mean" (the sum over all blocks divided by the number of labelled sites) or "sum".
 
     Called with ``logits``, ``pairwise`` and ``labels`` as :class:`PseudolikelihoodLoss` is.
+    NaN in the logits makes the loss NaN, as there.
 
     >>> import torch
     >>> loss = CompositeLikelihoodLoss("rows", reduction="sum")

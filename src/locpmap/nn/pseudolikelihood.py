@@ -27,7 +27,8 @@ class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
     where labels agree), a table (K, K), or a sequence with one entry per step (by default horizontal and vertical) of
     weights, tables, weights per edge (N, H, W-1), (N, H-1, W), or tables per edge, (K, K) appended; a table's first
     axis is the left or upper label.
-    Tables are finite; -inf in the logits forbids a label.
+    Tables are finite; -inf in the logits forbids a label.  NaN in the logits makes the loss NaN, as in
+    ``F.cross_entropy``: a check would have to wait for the device.
 
     >>> import torch
     >>> logits = torch.zeros(1, 2, 1, 2)
