@@ -583,6 +583,24 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "number": (lambda: nn.CompositeLikelihoodLoss(2), "blocks is 2, expected"),
     "joint": (lambda: nn.CompositeLikelihoodLoss((4, 4))(LOGITS, 1.0, LABELS), r"2\^16 joint labellings, expected at"),
     "samples": (lambda: nn.ConsistentLoss(n_samples=0), "n_samples is 0, expected a whole number of at least 1"),
+    "samples of truth": (lambda: nn.ConsistentLoss(n_samples=True), "n_samples is True, expected a whole number"),
+    "seed": (lambda: nn.ConsistentLoss(seed=2**64), f"seed is {2**64}, expected a whole number of at most {2**64 - 1}"),
+    "ignored": (lambda: nn.PseudolikelihoodLoss("a"), "ignore_index is 'a', expected a whole number"),
+    "ignored blocks": (lambda: nn.CompositeLikelihoodLoss(ignore_index=None), "ignore_index is None, expected a whole"),
+    "ignored samples": (lambda: nn.ConsistentLoss(ignore_index=1.5), "ignore_index is 1.5, expected a whole number"),
+    "ignored drawn": (
+        lambda: nn.consistent_loss(LOGITS, 1.0, LABELS, LABELS[None], ignore_index="a"),
+        "ignore_index is 'a', expected a whole number",
+    ),
+    "no samples": (lambda: nn.consistent_loss(LOGITS, 1.0, LABELS, None), "samples is a NoneType, expected a tensor"),
+    "large samples": (
+        lambda: nn.consistent_loss(LOGITS, 1.0, LABELS, LABELS[None] + 2),
+        "samples contains 2, expected 0 to 1, -1 or ignore_index -100",
+    ),
+    "small samples": (
+        lambda: nn.consistent_loss(LOGITS, 1.0, LABELS, LABELS[None] - 2),
+        "samples contains -2, expected 0 to 1, -1 or ignore_index -100",
+    ),
     "drawn": (
         lambda: nn.consistent_loss(LOGITS, 1.0, LABELS, LABELS),
         r"samples has shape .*, expected \(M, 1, 3, 4\)",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from locpmap.errors import InputError, unknown
 from locpmap.nn.operators import block_losses
-from locpmap.nn.potentials import NEAREST, PairwiseForm, check_reduction, make_field, reduce
+from locpmap.nn.potentials import NEAREST, PairwiseForm, check_ignore_index, check_reduction, make_field, reduce
 
 LINES = ("rows", "columns", "rows+columns")
 
@@ -47,7 +47,7 @@ class CompositeLikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
         elif not isinstance(blocks, tuple) or len(blocks) != 2 or not all(isinstance(n, int) and n > 0 for n in blocks):
             raise InputError(f"blocks is {blocks!r}, expected a name or a tile (h, w) of at least one site")
         self.blocks, self.steps = blocks, NEAREST
-        self.ignore_index = ignore_index
+        self.ignore_index = check_ignore_index(ignore_index)
         self.reduction = check_reduction(reduction, ("mean", "sum"))
 
     def forward(self, logits: Tensor, pairwise: PairwiseForm, labels: Tensor) -> Tensor:

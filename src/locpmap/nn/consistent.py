@@ -6,13 +6,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from locpmap.errors import InputError, InputTypeError
+from locpmap.errors import InputError, InputTypeError, whole_number
 from locpmap.graphs import Steps
 from locpmap.graphs.grid import check_steps
 from locpmap.inference import LocPMAP
 from locpmap.inference import samples as drawn_samples
 from locpmap.nn.operators import site_losses
-from locpmap.nn.potentials import NEAREST, VOID, Field, PairwiseForm, check_reduction, make_field, potentials_of, reduce
+from locpmap.nn.potentials import (
+    NEAREST,
+    VOID,
+    Field,
+    PairwiseForm,
+    check_ignore_index,
+    check_reduction,
+    make_field,
+    potentials_of,
+    reduce,
+)
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -32,7 +42,8 @@ def consistent_loss(
         logits: (N, K, H, W).
         pairwise: As for :class:`PseudolikelihoodLoss`.
         labels: The true labels, (N, H, W).
-        samples: The neighbours' labels y^1..y^M, integers (M, N, H, W); -1 is no neighbour, nor is a void site.
+        samples: The neighbours' labels y^1..y^M, integers (M, N, H, W); -1 and ``ignore_index`` mark sites that are no
+            neighbours, as void sites are none.
         ignore_index: Label of void sites.
         reduction: "mean", "sum" or "none", as for :class:`PseudolikelihoodLoss`.
 
@@ -45,12 +56,24 @@ def consistent_loss(
     tensor(2.)
     """
     check_reduction(reduction, REDUCTIONS)
-    field = make_field(logits, pairwise, labels, ignore_index)
+    field = make_field(logits, pairwise, labels, check_ignore_index(ignore_index))
+    if not isinstance(samples, Tensor):
+        raise InputTypeError(f"samples is a {type(samples).__name__}, expected a tensor")
     if samples.dim() != 4 or samples.shape[1:] != labels.shape or len(samples) == 0:
         raise InputError(f"samples has shape {tuple(samples.shape)}, expected (M, {', '.join(map(str, labels.shape))})")
     if samples.is_floating_point() or samples.dtype == torch.bool:
         raise InputTypeError(f"samples has dtype {samples.dtype}, expected integers such as torch.int64")
+    if not torch.compiler.is_compiling():
+        _check_samples(samples, logits.shape[1], ignore_index)
     return _reduced_loss(field, samples, reduction)
+
+
+def _check_samples(samples: Tensor, n_labels: int, ignore_index: int) -> None:
+    """Refuse what is neither a label nor marks a void site."""
+    wrong = ((samples < VOID) | (samples >= n_labels)) & (samples != ignore_index)
+    if bool(wrong.any()):
+        expected = f"0 to {n_labels - 1}, {VOID} or ignore_index {ignore_index}"
+        raise InputError(f"samples contains {int(samples[wrong][0])}, expected {expected}")
 
 
 def _reduced_loss(field: Field, samples: Tensor, reduction: str) -> Tensor:
@@ -78,7 +101,7 @@ class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]
     Args:
         n_samples: M.  Costs O(M·N·H·W·K) memory and that times the sweeps in time.
         max_sweeps: Sweeps after which a climb stops.
-        seed: The seed of all noise, 0 or larger.
+        seed: Seed of the noise, 0 to 2^64 - 1.
         ignore_index: Label of void sites, which contribute nothing, also not as neighbours.
         reduction: "mean" over the labelled sites, "sum", or "none" for the loss of every site, (N, H, W).
         steps: Where a site's neighbours are, as for :class:`PseudolikelihoodLoss`.
@@ -104,11 +127,10 @@ class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.steps = check_steps("steps", steps)
-        for name, value, least in (("n_samples", n_samples, 1), ("max_sweeps", max_sweeps, 1), ("seed", seed, 0)):
-            if not isinstance(value, int) or value < least:
-                raise InputError(f"{name} is {value!r}, expected a whole number of at least {least}")
-        self.n_samples, self.max_sweeps, self.seed = n_samples, max_sweeps, seed
-        self.ignore_index = ignore_index
+        self.n_samples = whole_number("n_samples", n_samples, 1)
+        self.max_sweeps = whole_number("max_sweeps", max_sweeps, 1)
+        self.seed = whole_number("seed", seed, 0, 2**64 - 1)
+        self.ignore_index = check_ignore_index(ignore_index)
         self.reduction = check_reduction(reduction, REDUCTIONS)
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from locpmap.errors import InputError, InputTypeError, unknown
+from locpmap.errors import InputError, InputTypeError, unknown, whole_number
 from locpmap.graphs import Steps
 from locpmap.graphs.grid import name_of
 from locpmap.potentials import Potentials
@@ -122,6 +122,11 @@ def _stacked(terms: list[Tensor], shapes: list[tuple[int, int, int]], n_labels: 
         for table, shape in zip(tables, shapes, strict=True)
     ]
     return "edge tables", torch.cat(parts, 1)
+
+
+def check_ignore_index(ignore_index: int) -> int:
+    """Return the label of void sites, or raise where it is not a whole number."""
+    return whole_number("ignore_index", ignore_index, -(2**31))
 
 
 def check_reduction(reduction: str, known: tuple[str, ...]) -> str:

@@ -8,7 +8,7 @@ from torch import Tensor
 from locpmap.graphs import Steps
 from locpmap.graphs.grid import check_steps
 from locpmap.nn.operators import site_losses
-from locpmap.nn.potentials import NEAREST, PairwiseForm, check_reduction, make_field, reduce
+from locpmap.nn.potentials import NEAREST, PairwiseForm, check_ignore_index, check_reduction, make_field, reduce
 
 
 class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
@@ -40,7 +40,7 @@ class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, ignore_index: int = -100, reduction: str = "mean", steps: Steps = NEAREST) -> None:
         super().__init__()
         self.steps = check_steps("steps", steps)
-        self.ignore_index = ignore_index
+        self.ignore_index = check_ignore_index(ignore_index)
         self.reduction = check_reduction(reduction, ("mean", "sum", "none"))
 
     def forward(self, logits: Tensor, pairwise: PairwiseForm, labels: Tensor) -> Tensor:
