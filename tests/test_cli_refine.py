@@ -184,7 +184,6 @@ def test_progress_is_one_way_from_nothing_to_all(pair: tuple[Path, Path, Path]) 
     """Through samples that are decoded, and samples whose areas are measured."""
     settings = Settings("auto", "auto", None, 1.0, 0.5, 1.0, 6, "sites", 0, "auto")
     heard: list[float] = []
-    pair[2].mkdir()
     outputs = Outputs(pair[2], Pair("a", *pair[:2]), tiff=False)
     Command(lp.Refiner.load(), settings, {}, force=False).one(outputs, lambda done, total: heard.append(done / total))
     assert len(heard) >= 6
@@ -326,7 +325,7 @@ def test_bad_files_are_named(case: str, pair: tuple[Path, Path, Path], capsys: p
     change, parts = BAD_FILES[case]
     change(pair[0].parent)
     Run(capsys, *words(pair)).check_refusal(*parts)
-    assert not pair[2].exists() or not names(pair[2])
+    assert not pair[2].exists()
 
 
 @pytest.mark.parametrize(
@@ -345,7 +344,7 @@ def test_scores_that_are_not_read(
     path = pair[0].parent / name
     write(path)
     Run(capsys, *words((pair[0], path, pair[2]))).check_refusal(*parts)
-    assert not names(pair[2])
+    assert not pair[2].exists()
 
 
 @pytest.mark.parametrize(

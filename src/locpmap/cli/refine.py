@@ -118,7 +118,7 @@ def refine(
         image, logits, output = image.resolve(), logits.resolve(), output.resolve()
     pairs = pairs_of(image, logits)
     outputs = [Outputs(output, pair, tiff) for pair in pairs]
-    _prepare(output, outputs, alone=not image.is_dir(), model=model)
+    _check_output(output, outputs, alone=not image.is_dir(), model=model)
     errors: dict[str, str] = {}
     run = Run(refiner, settings, {**asdict(settings), "model": _checksum(model), "tiff": tiff}, force)
     with ProgressBar("refining" if len(pairs) == 1 else f"refining {len(pairs)} inputs", hidden=as_json) as bar:
@@ -203,8 +203,8 @@ def _half(progress: Progress | None, which: int) -> Progress | None:
     return lambda done, total: progress(which * total + done, 2 * total)
 
 
-def _prepare(output: Path, outputs: Sequence[Outputs], *, alone: bool, model: Path | None) -> None:
-    """Make the folder, after a check that nothing written there is read from."""
+def _check_output(output: Path, outputs: Sequence[Outputs], *, alone: bool, model: Path | None) -> None:
+    """Refuse a folder that cannot be made or written to, and one in which files that are read would be replaced."""
     from locpmap.formats.atomic import checked_target
     from locpmap.formats.rasters import is_raster
 
@@ -213,13 +213,12 @@ def _prepare(output: Path, outputs: Sequence[Outputs], *, alone: bool, model: Pa
     inputs = [path for each in outputs for path in each.pair.paths]
     if not alone and any(output.resolve() == path.parent.resolve() for path in inputs):
         raise InputError(f"{output} is also read from, expected another folder for the results")
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{output} cannot be made: {error.strerror}") from None
-    if not os.access(output, os.W_OK):
-        raise InputError(f"{output} cannot be written: permission denied")
-    for each in outputs:
+    nearest = next(path for path in (output, *output.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        raise InputError(f"{output} cannot be made: {nearest} is a file, expected a folder")
+    if not os.access(nearest, os.W_OK):
+        raise InputError(f"{nearest} cannot be written: permission denied")
+    for each in outputs if output.exists() else ():
         for path in each.targets(is_raster(each.pair.image)):
             checked_target(path, *((*each.pair.paths, model) if path.exists() else ()))
 

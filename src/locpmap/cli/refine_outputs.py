@@ -58,7 +58,7 @@ class Outputs:
     def write(
         self, content: Content, result: Result, areas: Array, settings: dict[str, Any], inputs: list[str]
     ) -> dict[str, Any]:
-        """Write all files or none, the record last; returns the record.
+        """Write all files or none, the record last, into a folder that need not be there; returns the record.
 
         ``areas`` are pixels per sample and label, (M, L); ``inputs`` are checksums, taken before the inputs were read.
         """
@@ -77,6 +77,7 @@ class Outputs:
             "decoding_seconds": round(result.seconds, 4),
         }
         with together(self.record):
+            self.folder.mkdir(parents=True, exist_ok=True)
             self._write_maps(content, result, areas.shape[1])
             write_text(self.record, [json.dumps(record, indent=1), "\n"])
         return record
