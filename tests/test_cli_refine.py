@@ -180,12 +180,32 @@ def test_a_model_of_ones_own(pair: tuple[Path, Path, Path], capsys: pytest.Captu
     assert same == [("rows", "perturbed")]
 
 
+def test_options_change_only_the_adjustments_that_they_name(
+    pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = pair[0].parent / "model.safetensors"
+    saved = lp.Refiner.load().adjusted(smoothing=0.5, temperature=2.0)
+    saved.save(path)
+    for more, adjusted in (
+        ((), saved),
+        (("--strength", 0.5), saved.adjusted(strength=0.5, smoothing=0.5, temperature=2.0)),
+        (("--temperature", 1), saved.adjusted(smoothing=0.5)),
+        (("--strength", 1, "--smoothing", 0, "--temperature", 1), saved.adjusted()),
+    ):
+        assert Run(capsys, *words(pair, "--model", path, *more)).status == 0
+        expected = lp.refine(*example(), adjusted, decoder=lp.LocPMAP(start="perturbed"))
+        np.testing.assert_array_equal(np.load(pair[2] / "a.probability.npy"), expected.probability)
+        recorded = json.loads((pair[2] / "a.json").read_text())["settings"]
+        assert recorded.items() >= vars(adjusted.adjustment).items()
+
+
 def test_progress_is_one_way_from_nothing_to_all(pair: tuple[Path, Path, Path]) -> None:
     """Through samples that are decoded, and samples whose areas are measured."""
-    settings = Settings("auto", "auto", None, 1.0, 0.5, 1.0, 6, "sites", 0, "auto")
+    settings = Settings("auto", "auto", None, 6, "sites", 0, "auto")
     heard: list[float] = []
     outputs = Outputs(pair[2], Pair("a", *pair[:2]), tiff=False)
-    Command(lp.Refiner.load(), settings, {}, force=False).one(outputs, lambda done, total: heard.append(done / total))
+    run = Command(lp.Refiner.load().adjusted(smoothing=0.5), settings, {}, force=False)
+    run.one(outputs, lambda done, total: heard.append(done / total))
     assert len(heard) >= 6
     assert heard == sorted(heard)
     assert heard[0] <= 0.5

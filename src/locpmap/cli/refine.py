@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from locpmap.result import Result
 
 BAD_INPUT = 2
+OF_THE_MODEL = "as saved with the model"
 Progress = Callable[[int, int], None]
 Summary = dict[str, Any]
 
@@ -63,13 +64,21 @@ def refine(
         float | None, typer.Option(help="Pixels to one score, if coarse scores have been resized already.")
     ] = None,
     strength: Annotated[
-        float,
-        typer.Option(help="Factor of what was learned of surroundings and neighbours; 0 leaves the scores, scaled."),
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            help="Factor of what was learned of surroundings and neighbours; 0 leaves the scores, scaled.",
+            show_default=OF_THE_MODEL,
+        ),
+    ] = None,
     smoothing: Annotated[
-        float, typer.Option(help="Added to the weight of neighbours of like colours; 1 is much smoother.")
-    ] = 0.0,
-    temperature: Annotated[float, typer.Option(help="Above 1 less sure, below 1 surer.")] = 1.0,
+        float | None,
+        typer.Option(
+            help="Added to the weight of neighbours of like colours; 1 is much smoother.", show_default=OF_THE_MODEL
+        ),
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Above 1 less sure, below 1 surer.", show_default=OF_THE_MODEL)
+    ] = None,
     samples: Annotated[int, typer.Option(help="Label maps to draw.")] = 50,
     blocks: Annotated[str, typer.Option(help="Of LocPMAP: sites, rows, columns, rows+columns.")] = "sites",
     seed: Annotated[int, typer.Option(help="Seed of all noise.")] = 0,
@@ -104,8 +113,8 @@ def refine(
     from locpmap.cli.progress import ProgressBar
     from locpmap.refining import Refiner
 
-    refiner = Refiner.load(model)
-    settings = Settings(layout, scores, stride, strength, smoothing, temperature, samples, blocks, seed, device)
+    refiner = _adjusted(Refiner.load(model), strength=strength, smoothing=smoothing, temperature=temperature)
+    settings = Settings(layout, scores, stride, samples, blocks, seed, device)
     if is_tiled(image, output):
         if tiff or force:
             raise InputError(f"{'--tiff' if tiff else '--force'} is given, expected none for {output} of tiles")
@@ -120,7 +129,8 @@ def refine(
     outputs = [Outputs(output, pair, tiff) for pair in pairs]
     _check_output(output, outputs, alone=not image.is_dir(), model=model)
     errors: dict[str, str] = {}
-    run = Run(refiner, settings, {**asdict(settings), "model": _checksum(model), "tiff": tiff}, force)
+    recorded = {**asdict(settings), **asdict(refiner.adjustment), "model": _checksum(model), "tiff": tiff}
+    run = Run(refiner, settings, recorded, force)
     with ProgressBar("refining" if len(pairs) == 1 else f"refining {len(pairs)} inputs", hidden=as_json) as bar:
         if len(pairs) == 1 and scheduler is None:
             done = [run.one(outputs[0], bar.update)]
@@ -143,7 +153,7 @@ class Run:
 
     refiner: Refiner
     settings: Settings
-    recorded: dict[str, Any]  # the settings, as they stand in records
+    recorded: dict[str, Any]  # the settings and the refiner, as they stand in records
     force: bool
 
     def all(
@@ -189,11 +199,18 @@ class Run:
 
     def _decode(self, content: Content, progress: Progress | None) -> tuple[Result, Any]:
         """Return the result of `lp.refine`, and the pixels of each label in as many samples, (M, L)."""
-        settings, refiner = self.settings, self.settings.adjusted(self.refiner)
-        prepared = refiner.prepare(content.image, content.scores, **settings.reading, mask=content.masked)
+        settings = self.settings
+        prepared = self.refiner.prepare(content.image, content.scores, **settings.reading, mask=content.masked)
         how: dict[str, Any] = {"decoder": settings.decoder(), "seed": settings.seed, "device": settings.device}
         result = prepared.refine(**how, progress=_half(progress, 0))
         return result, prepared.measure("area", **how, progress=_half(progress, 1)).values
+
+
+def _adjusted(refiner: Refiner, **named: float | None) -> Refiner:
+    """Return the refiner with the adjustments that the user named; the others stay as they were saved."""
+    return refiner.adjusted(
+        **asdict(refiner.adjustment) | {name: value for name, value in named.items() if value is not None}
+    )
 
 
 def _half(progress: Progress | None, which: int) -> Progress | None:

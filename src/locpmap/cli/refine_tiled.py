@@ -57,7 +57,7 @@ def refine_tiled(
     pixels, scores, mask = _sources(image, logits)
     if any(output.resolve().is_relative_to(source.resolve()) for source in (image, logits) if source):
         raise InputError(f"{output} is also read from, or lies inside what is, expected another name for the results")
-    result = refine_tiled(pixels, scores, settings.adjusted(refiner), mask=mask, **options)
+    result = refine_tiled(pixels, scores, refiner, mask=mask, **options)
     with announced(scheduler) as crew, ProgressBar("refining", hidden=as_json) as bar:
 
         def progress(done: int, total: int, rate: float) -> None:
