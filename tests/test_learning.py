@@ -699,7 +699,12 @@ BAD: list[tuple[Any, str]] = [
     (lambda x, y: lp.CRF(3).fit(x, y[:, :-1]), "labels has shape"),
     (lambda x, y: lp.CRF(2).fit(x, y), "labels contains 2, expected labels from 0 to 1"),
     (lambda x, y: lp.CRF(3).fit(x, y + 0.5), "expected integers"),
-    (lambda x, y: lp.CRF(3, ignore_label=-1).fit(x, np.full_like(y, -1)), "inputs is empty"),
+    (lambda x, y: lp.CRF(3, ignore_label=-1).fit(x, np.full_like(y, -1)), "no site has a label that counts"),
+    (
+        lambda x, y: lp.CRF(3, ignore_label=9).fit([(x[0], np.full_like(y[0], 9))]),
+        "nothing but ignore_label=9",
+    ),
+    (lambda x, y: lp.CRF(3).fit(lambda: iter(())), "inputs is empty, expected at least one pair"),
     (lambda x, y: lp.CRF(3).fit(np.where(x > 0, np.nan, x), y), "contains nan"),
     (lambda x, y: lp.CRF(3).fit(list(x), list(y)[:-1]), "labels holds 11 entries"),
     (lambda x, y: lp.CRF(3).fit([], []), "inputs is empty"),

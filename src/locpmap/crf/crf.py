@@ -161,7 +161,10 @@ class CRF:
         extract, read = Extractor(self.features), Labelling(self.n_labels, self.ignore_label)
         batches = read_batches(inputs, labels, site_weights, extract, read)
         if not batches:
-            raise InputError("inputs is empty, expected at least one input")
+            raise InputError(
+                f"labels holds nothing but ignore_label={self.ignore_label}, so that no site has a label that counts,"
+                " expected labelled data"
+            )
         held_out = None if validation is None else read_batches(*validation, None, extract, read)
         processes = options.processes
         n_threads = options.n_threads or max(1, available_threads() // processes.per_machine)

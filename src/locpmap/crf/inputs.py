@@ -134,6 +134,7 @@ def _joined(group: list[Batch]) -> Batch:
 def _grouped_pairs(pairs: Iterable[Any], extract: Extract, read: Labelling) -> Iterator[Batch]:
     """Yield consecutive inputs of one shape, put together up to some size."""
     waiting: list[Batch] = []
+    n = None
     for n, pair in enumerate(pairs):
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise InputError(f"item {n} of the inputs is a {type(pair).__name__}, expected a pair (input, labels)")
@@ -145,6 +146,8 @@ def _grouped_pairs(pairs: Iterable[Any], extract: Extract, read: Labelling) -> I
             yield _joined(waiting)
             waiting = []
         waiting.append(batch)
+    if n is None:
+        raise InputError("inputs is empty, expected at least one pair (input, labels)")
     if waiting:
         yield _joined(waiting)
 
