@@ -684,6 +684,7 @@ BAD: list[tuple[Any, str]] = [
     (lambda x, y: lp.CRF(3).fit(x, y, seed=2**64), "seed is 18446744073709551616"),
     (lambda x, y: lp.CRF(3).fit(x, y, options={}), "options is a dict, expected"),  # type: ignore[arg-type]
     (lambda x, y: lp.learning.FitOptions(max_iterations=0), "max_iterations is 0"),
+    (lambda x, y: lp.learning.FitOptions(checkpoint=""), "checkpoint is '', expected the path of a file"),
     (lambda x, y: lp.learning.FitOptions(tolerance=-1.0), "tolerance is -1.0"),
     (lambda x, y: lp.CRF(3).fit(np.ma.masked_greater(x, 1), y), "is a masked array"),
     (lambda x, y: lp.CRF(3).fit(x, np.ma.masked_equal(y, 1)), "labels is a masked array"),

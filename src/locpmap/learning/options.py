@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from locpmap.errors import InputTypeError, whole_number, within
+from locpmap.errors import InputError, InputTypeError, whole_number, within
 from locpmap.learning.processes import ALONE, Processes
 
 
@@ -43,6 +43,8 @@ class FitOptions:
             raise InputTypeError(f"standard_errors is {self.standard_errors!r}, expected True or False")
         if self.checkpoint is not None and not isinstance(self.checkpoint, str | os.PathLike):
             raise InputTypeError(f"checkpoint is a {type(self.checkpoint).__name__}, expected a path")
+        if self.checkpoint == "":
+            raise InputError("checkpoint is '', expected the path of a file, or None for no checkpoints")
         if not isinstance(self.processes, Processes):
             raise InputTypeError(f"processes is {self.processes!r}, expected what joined_processes() returns")
         within("tolerance", self.tolerance, 0)
