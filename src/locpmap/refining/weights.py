@@ -15,6 +15,7 @@ from locpmap.formats.model_file import read_model, write_model
 KIND = "refiner"
 STEPS = ((0, 1), (1, 0))
 FEATURES = ("constant", "likeness")
+LARGEST = 1e6  # of adjustments: scores stay finite in single precision
 IN_EVERY_FILE = ("strides", "scales", "own", "guided", "pairwise", "typical")  # earlier files lack the others
 
 
@@ -27,9 +28,9 @@ class Adjustment:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        within("strength", self.strength, 0)
-        within("smoothing", self.smoothing, 0)
-        within("temperature", self.temperature, 0, open_low=True)
+        within("strength", self.strength, 0, LARGEST)
+        within("smoothing", self.smoothing, 0, LARGEST)
+        within("temperature", self.temperature, 1 / LARGEST, LARGEST)
         for name in self.__dataclass_fields__:
             object.__setattr__(self, name, float(getattr(self, name)))
 
