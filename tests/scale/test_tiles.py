@@ -241,6 +241,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("locpmap", {"tile": (1, 2, 3)}, "tile is .*, expected one number or two"),
     ("locpmap", {"seed": -1}, "seed is -1"),
     ("locpmap", {"device": "auto"}, "unknown device 'auto': known are cpu, cuda"),
+    ("locpmap", {"device": "gpu"}, "unknown device 'gpu': did you mean 'cuda'"),
+    ("locpmap", {"device": "cuda:x"}, "unknown device 'cuda:x'"),
     ("locpmap", {"backend": "nunba"}, "unknown backend 'nunba': did you mean 'numba'"),
     ("locpmap", {"mask": np.zeros((3, 3), bool)}, r"mask has shape \(3, 3\), expected \(4, 4\) like unary"),
     ("locpmap", {"mask": np.zeros((4, 4))}, "mask has dtype float64, expected booleans"),

@@ -179,6 +179,8 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_written(cluste
     for scheduler in (None, cluster.scheduler_address):
         with pytest.raises(lp.BackendError, match="needs an NVIDIA GPU"):
             tiled.write(tmp_path / "out.zarr", scheduler=scheduler)
+    with pytest.raises(lp.BackendError, match=r"^backend='triton' \(that of device='cuda'\) needs an NVIDIA GPU"):
+        tiled.labels.compute()
     assert not list(tmp_path.iterdir())
 
 

@@ -67,7 +67,7 @@ def choose(backend: str, device: str, lies_on: str | None = None) -> tuple[str, 
     known = (*BACKENDS, ON_GPU)
     if backend not in ("auto", *known):
         raise unknown("backend", backend, ("auto", *known))
-    _check_device(device)
+    check_device(device)
     where = device
     if device == "auto":
         where = "cpu" if backend in BACKENDS else lies_on or ("cuda" if backend == ON_GPU else "cpu")
@@ -112,7 +112,7 @@ def why_no_gpu() -> str:
     return "torch finds none" if cuda else "this torch is built without CUDA"
 
 
-def _check_device(device: str) -> None:
+def check_device(device: str) -> None:
     """Refuse what is neither the CPU nor an NVIDIA GPU."""
     if device in DEVICES or (isinstance(device, str) and device.startswith("cuda:") and device[5:].isdigit()):
         return

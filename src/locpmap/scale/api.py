@@ -16,6 +16,7 @@ from locpmap.formats.atomic import PathLike
 from locpmap.graphs.grid import MAX_SITE
 from locpmap.inference.api import configure
 from locpmap.inference.decoder import Decoder
+from locpmap.kernels.placement import check_device
 from locpmap.result import entropy_of, variance_of
 from locpmap.scale.decoding import Decoding
 from locpmap.scale.model import GridModel, TiledModel
@@ -93,7 +94,8 @@ def tiled(
 ) -> TiledResult:
     """The result of any model that is made window by window."""
     seed = whole_number("seed", seed, 0, 2**64 - 1)
-    if not isinstance(device, str) or device.partition(":")[0] not in DEVICES:
+    check_device(device)
+    if device == "auto":
         raise unknown("device", device, DEVICES)
     height, width, _ = model.builder.shape
     tile_height, tile_width = tile_size(tile)

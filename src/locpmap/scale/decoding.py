@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.errors import InputError, LocpmapError
+from locpmap.errors import BackendError, InputError, LocpmapError
 from locpmap.inference import infer
 from locpmap.inference.decoder import Decoder
 from locpmap.inference.sampling import Sampler
@@ -47,6 +47,8 @@ class Decoding:
             if mask is not None and mask[core].all():
                 return self._nothing(tile)
             result = self._infer(self.builder(tile.window, mask, *rest))
+        except BackendError:  # which is not about this window
+            raise
         except LocpmapError as error:
             top, bottom, left, right = tile.window
             where = f"in the window of rows {top} to {bottom - 1} and columns {left} to {right - 1}"
