@@ -686,8 +686,14 @@ BAD: list[tuple[Any, str]] = [
     (lambda x, y: lp.learning.FitOptions(max_iterations=0), "max_iterations is 0"),
     (lambda x, y: lp.learning.FitOptions(checkpoint=""), "checkpoint is '', expected the path of a file"),
     (lambda x, y: lp.learning.FitOptions(tolerance=-1.0), "tolerance is -1.0"),
-    (lambda x, y: lp.CRF(3).fit(np.ma.masked_greater(x, 1), y), "is a masked array"),
-    (lambda x, y: lp.CRF(3).fit(x, np.ma.masked_equal(y, 1)), "labels is a masked array"),
+    (
+        lambda x, y: lp.CRF(3).fit(np.ma.masked_greater(x, 1), y),
+        "image is a masked array with masked entries, expected a plain array: call its filled()",
+    ),
+    (
+        lambda x, y: lp.CRF(3).fit(x, np.ma.masked_equal(y, 1)),
+        "labels is a masked array with masked entries, expected a plain array: mark void sites by ignore_label",
+    ),
     (lambda x, y: lp.CRF(3, label_names=["a"]), "label_names holds 1 names"),
     (lambda x, y: lp.CRF(3, non_negative=True).fit(x, y), "non_negative=True needs potts=True"),
     (lambda x, y: lp.CRF(3, unary="scale").fit(x, y), "expected 3 unary features, got 1"),

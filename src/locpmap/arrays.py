@@ -97,8 +97,7 @@ def to_numpy(value: object, name: str) -> npt.NDArray[Any]:
     if is_tensor(value):
         tensor = _dense(value, name).detach().cpu()
         value = tensor.float() if tensor.dtype == sys.modules["torch"].bfloat16 else tensor  # NumPy has no bfloat16
-    if _has_masked(value):
-        raise InputError(f"{name} is a masked array with masked entries, expected a plain array: pass a mask as mask=")
+    refuse_masked(value, name, "call its filled()")
     try:
         array = np.asarray(value)
     except ValueError:
@@ -108,6 +107,12 @@ def to_numpy(value: object, name: str) -> npt.NDArray[Any]:
         came = "is None" if value is None else kind
         raise InputTypeError(f"{name} {came}, expected real numbers")
     return array
+
+
+def refuse_masked(value: object, name: str, instead: str = "pass a mask as mask=") -> None:
+    """Refuse a masked array with masked entries; ``instead`` says what the caller's function offers for them."""
+    if _has_masked(value):
+        raise InputError(f"{name} is a masked array with masked entries, expected a plain array: {instead}")
 
 
 def _has_masked(value: object) -> bool:

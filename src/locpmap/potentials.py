@@ -21,6 +21,7 @@ from locpmap.arrays import (
     is_tensor,
     namespace,
     place_beside,
+    refuse_masked,
     to_float,
     to_keep,
     to_labels,
@@ -75,6 +76,7 @@ class Potentials:
         >>> pot.score(np.zeros((2, 3), int))
         7.0
         """
+        refuse_masked(unary, "unary")
         scores = to_float(unary, "unary")
         if scores.ndim not in (3, 4):
             raise InputError(f"unary has shape {tuple(scores.shape)}, expected (H, W, L) or (N, H, W, L)")
@@ -104,6 +106,7 @@ class Potentials:
         >>> pot.score(np.array([0, 0, 1]))
         1.0
         """
+        refuse_masked(unary, "unary")
         scores = to_float(unary, "unary")
         if scores.ndim not in (2, 3):
             raise InputError(f"unary has shape {tuple(scores.shape)}, expected (S, L) or (N, S, L)")

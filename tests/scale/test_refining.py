@@ -112,6 +112,8 @@ def test_a_palette_is_the_images_own_whatever_the_bands(monkeypatch: pytest.Monk
         ({"image": np.zeros((3, 3))}, r"image has shape \(3, 3\), expected \(45, 52\) like logits"),
         ({"logits": np.zeros((3, 3))}, r"logits has shape \(3, 3\), expected \(H, W, K\)"),
         ({"logits": np.zeros((45, 52, 1))}, "logits has one label"),
+        ({"logits": np.ma.masked_equal(np.zeros((45, 52, 2)), 0)}, "logits is a masked array.*: pass a mask as mask="),
+        ({"image": np.ma.masked_equal(np.zeros((45, 52)), 0)}, "image is a masked array.*: pass a mask as mask="),
         ({"mask": np.zeros((45, 52))}, "mask has dtype float64, expected booleans"),
         ({"mask": np.zeros((52, 45), bool)}, r"mask has shape \(52, 45\), expected \(45, 52\) like logits"),
         ({"stride": 0.5}, "stride is 0.5"),

@@ -260,6 +260,7 @@ def test_what_tiles_cannot_do_is_refused_with_the_reason(method: str, options: d
     [
         (np.zeros((4, 4)), 1.0, r"unary has shape \(4, 4\), expected \(H, W, L\)"),
         (np.zeros((0, 4, 2)), 1.0, "unary is empty"),
+        (np.ma.masked_equal(np.zeros((4, 4, 2)), 0), 1.0, "unary is a masked array.*: pass a mask as mask="),
         (np.zeros((4, 4, 2)), np.zeros((3, 3)), r"pairwise has shape \(3, 3\), expected a number, a table \(2, 2\)"),
         (
             np.zeros((4, 4, 2)),

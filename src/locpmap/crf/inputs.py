@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import Array, frozen, to_labels, to_numpy
+from locpmap.arrays import Array, frozen, refuse_masked, to_labels, to_numpy
 from locpmap.errors import InputError, InputTypeError
 from locpmap.features import Features
 from locpmap.learning.batches import VOID, Batch
@@ -28,6 +28,7 @@ class Labelling:
 
     def __call__(self, labels: Any, features: Features, name: str) -> Array:
         """(N, S) int16, VOID where a label is to be ignored."""
+        refuse_masked(labels, name, "mark void sites by ignore_label")
         given = to_labels(labels, name)
         expected = ((len(features),) if features.batched else ()) + features.structure.shape
         if given.shape != expected:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import Array, Restore, to_labels
+from locpmap.arrays import Array, Restore, refuse_masked, to_labels
 from locpmap.errors import InputError, InputTypeError, whole_number, within
 from locpmap.refining.model import full_size
 from locpmap.refining.reading import Given, read
@@ -65,6 +65,7 @@ def _example(
     except InputError as error:
         raise InputError(f"of image {k}, {error}") from None
     here, full = stride or given.stride, full_size(given)
+    refuse_masked(labels, f"labels[{k}]", "mark void pixels by ignore_label")
     truth = to_labels(labels, f"labels[{k}]")
     if truth.shape != (given.height, given.width):
         raise InputError(f"labels[{k}] has shape {truth.shape}, expected {(given.height, given.width)} like the image")

@@ -10,6 +10,7 @@ from functools import cache
 from importlib.resources import as_file, files
 from typing import Any
 
+from locpmap.arrays import refuse_masked
 from locpmap.crf.progress import listener
 from locpmap.errors import InputError, InputTypeError
 from locpmap.formats.atomic import PathLike
@@ -169,6 +170,8 @@ class Refiner:
         >>> prepared.refine().labels.shape, prepared.measure("area").mean.shape
         ((32, 32), (2,))
         """
+        refuse_masked(image, "image")
+        refuse_masked(logits, "logits")
         given = read(image, logits, layout, scores)
         return Prepared.of(given, self.weights, self.adjustment, mask=mask, stride=stride)
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from locpmap.arrays import refuse_masked
 from locpmap.errors import InputError
 from locpmap.graphs import Grid, Steps
 from locpmap.potentials import Potentials
@@ -79,6 +80,7 @@ class GridModel:
     @classmethod
     def parse(cls, unary: Any, pairwise: Any, mask: Any, connectivity: Any) -> GridModel:
         """Check what can be checked without reading."""
+        refuse_masked(unary, "unary")
         scores = as_source(unary, "unary")
         if len(scores.shape) != 3:
             raise InputError(f"unary has shape {tuple(scores.shape)}, expected (H, W, L)")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from locpmap.arrays import Restore
+from locpmap.arrays import Restore, refuse_masked
 from locpmap.errors import InputError, InputTypeError, unknown, within
 from locpmap.formats.atomic import PathLike
 from locpmap.graphs import Grid
@@ -72,6 +72,8 @@ def refine_tiled(
     within("stride", stride, 1)
     if not isinstance(decoder, LocPMAP):
         raise InputTypeError(f"decoder is {decoder!r}, expected a LocPMAP")
+    refuse_masked(image, "image")
+    refuse_masked(logits, "logits")
     source, pixels = as_source(logits, "logits"), None if image is None else as_source(image, "image")
     if len(source.shape) != 3 or 0 in source.shape:
         raise InputError(f"logits has shape {tuple(source.shape)}, expected (H, W, K)")
