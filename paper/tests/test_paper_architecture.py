@@ -96,7 +96,7 @@ def test_without_this_package_the_commands_say_what_to_install(
     words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: ())
-    Run(capsys, *words).check_refusal(f"locpmap {words[0]} needs locpmap-paper", "pip install locpmap-paper")
+    Run(capsys, *words).check_refusal(f"locpmap {words[0]} needs locpmap-paper", "pip install ./paper")
     assert words[0] in Run(capsys, "--help").out
 
 

@@ -52,7 +52,8 @@ class Commands(TyperGroup):
                 package = getattr(added[cmd_name].dist, "name", added[cmd_name].value)
                 raise BackendError(f"locpmap {cmd_name} cannot be loaded ({error}): install {package} again") from None
         if cmd_name in PAPER:
-            raise BackendError(f"locpmap {cmd_name} needs {NEEDED}, which is not installed: pip install {NEEDED}")
+            install = "pip install ./paper in a clone"
+            raise BackendError(f"locpmap {cmd_name} needs {NEEDED}, which is not installed: {install}")
         raise unknown("command", cmd_name, self.list_commands(ctx))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
