@@ -38,8 +38,8 @@ class Dataset:
     def part(self, batches: Sequence[Batch]) -> Dataset:
         """Return a part of the data, with the scales of the whole."""
         counts = np.array([[b.n_images, b.n_sites, b.weight()] for b in batches]).sum(axis=0)
-        numbers = {"n_images": int(counts[0]), "n_sites": int(counts[1]), "weight": float(counts[2])}
-        return replace(self, batches=batches, **numbers)
+        n_images, n_sites, weight = counts.tolist()
+        return replace(self, batches=batches, n_images=int(n_images), n_sites=int(n_sites), weight=weight)
 
     def thinning(self, sites: int) -> int:
         """Return k so that one image in k gives about so many sites, but no fewer than ten images."""
