@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import save
+from tests.model_files import FOLDER, KINDS
 
+import locpmap as lp
 from locpmap.errors import InputError, InputTypeError
 from locpmap.formats.model_file import MAX_BYTES, SCHEMA, read_model, write_model
 
@@ -299,3 +301,21 @@ def test_sizes_that_the_file_does_not_hold(path: Path, shape: list[int], offsets
 def test_an_axis_longer_than_an_array_can_have(path: Path) -> None:
     claim = {"w": {"dtype": "F64", "shape": [0, 2**64 - 1], "data_offsets": [0, 0]}}
     assert "cannot be held" in refusal(raw(path, claim, b""))
+
+
+# files of earlier versions
+
+
+@pytest.mark.parametrize(
+    "path", sorted(FOLDER.glob("*/*.safetensors")), ids=lambda path: f"{path.parent.name}-{path.stem}"
+)
+def test_files_of_earlier_versions_give_the_same_answers(path: Path) -> None:
+    if path.stem == "network":
+        pytest.importorskip("torch")
+    _, answer = KINDS[path.stem]
+    expected = np.array(json.loads(path.with_suffix(".json").read_text()))
+    np.testing.assert_allclose(answer(path), expected, rtol=1e-5, atol=2e-6)
+
+
+def test_every_kind_of_file_of_this_version_is_stored() -> None:
+    assert {path.stem for path in (FOLDER / lp.__version__).glob("*.safetensors")} == set(KINDS)
