@@ -19,7 +19,7 @@ from locpmap.kernels.model import GridWindow
 from locpmap.kernels.perturbation import DROP, GIVEN, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.reference.climb_blocks import climb_blocks as reference
 from locpmap.kernels.spec import Blocks, Climb, Span
-from locpmap.kernels.triton import keeping
+from locpmap.kernels.triton import cache
 from locpmap.kernels.triton.climb import climb_lines as lines
 from locpmap.kernels.triton.climb import grid_lines, line_parts
 from locpmap.kernels.triton.climb.climb_lines import climb_lines
@@ -204,13 +204,13 @@ def test_sweeps_are_limited(max_sweeps: int) -> None:
 
 
 def test_nothing_stays_on_the_device() -> None:
-    """The numbers of sites are kept with the weights, and let go with them."""
+    """Site numbers are cached with the weights and released with them."""
 
-    def kept() -> list[Any]:
-        return [key for key in keeping._kept if key[0][0] == "sites"]
+    def entries() -> list[Any]:
+        return [key for key in cache._entries if key[0][0] == "sites"]
 
     check(odd_model((2, 3), 2, "weight", 1), "rows", n_samples=1)
-    assert not kept()
+    assert not entries()
     unary = place(np.zeros((1, 6, 2)))
     right, down = (place(np.ones((1, *shape))) for shape in ((2, 2), (1, 3)))
     labels = torch.empty((1, 6, 1), dtype=torch.int16, device=DEVICE)
@@ -218,9 +218,9 @@ def test_nothing_stays_on_the_device() -> None:
     given = (True, GridWindow(2, 3, 0, 0, 3, 6), how, Span(0, 1, 0, 1), labels)
     for _ in range(2):
         climb_lines(unary, right, down, *given)
-        assert len(kept()) == 1
+        assert len(entries()) == 1
     del right, down
-    assert not kept()
+    assert not entries()
 
 
 TIES = list(zip((0.0, 1.0, -1.0), LINES, strict=True))

@@ -13,7 +13,7 @@ import locpmap as lp
 from locpmap.crf import fitting
 from locpmap.errors import BackendError
 from locpmap.kernels.placement import place
-from locpmap.kernels.triton import keeping
+from locpmap.kernels.triton import cache
 from locpmap.learning.batches import Batch
 from locpmap.learning.objectives import Objective
 from locpmap.learning.parameters import Parameters
@@ -129,15 +129,15 @@ def test_samples_as_neighbours() -> None:
     np.testing.assert_allclose(mine[1], truth[1], rtol=1e-10, atol=1e-10)
 
 
-def test_what_is_kept_is_let_go() -> None:
+def test_cached_values_are_released_with_their_arrays() -> None:
     arrays = np.arange(2), np.arange(3)
-    made = keeping.kept_with(arrays, "sum", lambda: object())
-    assert keeping.kept_with(arrays, "sum", lambda: object()) is made
-    assert keeping.kept_with(arrays, "product", lambda: object()) is not made
-    assert keeping.kept_with((arrays[0], arrays[1].copy()), "sum", lambda: object()) is not made
-    before = len(keeping._kept)
+    made = cache.cached(arrays, "sum", lambda: object())
+    assert cache.cached(arrays, "sum", lambda: object()) is made
+    assert cache.cached(arrays, "product", lambda: object()) is not made
+    assert cache.cached((arrays[0], arrays[1].copy()), "sum", lambda: object()) is not made
+    before = len(cache._entries)
     del arrays
-    assert len(keeping._kept) == before - 2
+    assert len(cache._entries) == before - 2
 
 
 def test_which_backend() -> None:

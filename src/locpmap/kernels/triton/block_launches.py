@@ -11,7 +11,7 @@ import torch
 from locpmap.arrays import Array
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.model import Model
-from locpmap.kernels.triton.keeping import kept_with
+from locpmap.kernels.triton.cache import cached
 
 JOINT, CHAIN, FOREST = range(3)
 
@@ -62,9 +62,9 @@ Launches = tuple[PlacedPlan, list[Run]]
 
 
 def launches(model: Model, plan: BlockPlan) -> Launches:
-    """A plan on the device and the launches of a sweep: worked out once, and kept for as long as the plan lives."""
+    """Return a plan on the device and the launches of a sweep; cached for as long as the plan lives."""
     purpose = ("climb", model.unary.shape[2], model.unary.device)
-    return kept_with((plan.ptr, model.neighbour), purpose, lambda: _launches(model, plan))
+    return cached((plan.ptr, model.neighbour), purpose, lambda: _launches(model, plan))
 
 
 def _launches(model: Model, plan: BlockPlan) -> Launches:

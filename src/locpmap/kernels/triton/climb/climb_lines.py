@@ -17,6 +17,7 @@ from locpmap.kernels.model import Array, GridWindow
 from locpmap.kernels.perturbation import PLAIN
 from locpmap.kernels.reference.climb_blocks import ROUNDING
 from locpmap.kernels.spec import Climb, Span
+from locpmap.kernels.triton.cache import cached
 from locpmap.kernels.triton.climb.grid_lines import (
     Kind,
     Line,
@@ -31,7 +32,6 @@ from locpmap.kernels.triton.climb.grid_lines import (
 from locpmap.kernels.triton.climb.line_parts import SITES, best_labels_in_parts, find_parts, trace_parts
 from locpmap.kernels.triton.climb.potts_grid import images_apart
 from locpmap.kernels.triton.grid_barrier import BARRIER, MOST, at_once, resident_programs, wait_for_all
-from locpmap.kernels.triton.keeping import kept_with
 from locpmap.kernels.triton.perturb import begin, perturb
 
 WARP = 32
@@ -114,7 +114,7 @@ def climb_lines(
     n_samples, height, width, device = labels.shape[2], grid.height, grid.width, unary.device
     perturbation = climb.perturbation
     # Cached as long as the weights live, which belong to the potentials where all images share them.
-    site_id = kept_with((right, down), ("sites", grid), lambda: _site_ids(grid, device))
+    site_id = cached((right, down), ("sites", grid), lambda: _site_ids(grid, device))
     lanes, wide = (1 << (count - 1).bit_length() for count in (n_labels, n_samples))
     share = FEW if lanes <= FEW_LABELS else MANY
     length = max(height, width)

@@ -15,7 +15,7 @@ import triton.language as tl
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.likelihood import Scores
 from locpmap.kernels.triton.block_launches import place_plan
-from locpmap.kernels.triton.keeping import kept_with
+from locpmap.kernels.triton.cache import cached
 from locpmap.kernels.triton.likelihood.forest_likelihood import solve_forests
 from locpmap.kernels.triton.likelihood.joint_likelihood import solve_joint
 from locpmap.kernels.triton.likelihood.likelihood_scores import Task, graph_of, local_scores
@@ -46,7 +46,7 @@ def block_likelihood(
     n_edges, device = len(scores.edges), labels.device
     order = begin + np.argsort(plan.joint[begin:stop], kind="stable")
     purpose = ("likelihood", begin, stop, n_labels, device)
-    placed = kept_with((plan.ptr,), purpose, lambda: place_plan(plan, order, n_labels, device))
+    placed = cached((plan.ptr,), purpose, lambda: place_plan(plan, order, n_labels, device))
     n_forests = int((~plan.joint[begin:stop]).sum())
     lengths, sizes = np.diff(plan.ptr)[order], sizes_of(scores, 1024, 128)
     family = int(np.flatnonzero((plan.block_of == begin).any(axis=1))[0])

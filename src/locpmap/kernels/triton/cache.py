@@ -1,0 +1,28 @@
+"""A cache of what kernels derive from arrays that nobody writes to: plans on the device, launches, site numbers.
+
+The cache holds no reference to the arrays.  An entry is released as soon as one of its arrays is garbage-collected.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_entries: dict[Any, tuple[tuple[weakref.ref[Any], ...], Any]] = {}
+
+
+def cached(arrays: tuple[Any, ...], purpose: Any, make: Callable[[], T]) -> T:
+    """Return ``make()``, from the cache where the same arrays (objects, not contents) had the same purpose before."""
+    key = (purpose, *map(id, arrays))
+    known = _entries.get(key)
+    if known is not None and all(was() is now for was, now in zip(known[0], arrays, strict=True)):
+        value: T = known[1]
+        return value  # else an id was reused
+    made = make()
+    forget = partial(_entries.pop, key)  # no name of this module, which is gone when the interpreter ends
+    _entries[key] = tuple(weakref.ref(array, forget) for array in arrays), made
+    return made
