@@ -22,7 +22,7 @@ from triton.runtime import driver
 
 from locpmap.graphs import Grid
 from locpmap.graphs.blocks import plan_blocks
-from locpmap.kernels.likelihood import Scores
+from locpmap.kernels.likelihood import Losses, Part, Scores
 from locpmap.kernels.model import UNVISITED, GridWindow
 from locpmap.kernels.perturbation import PLAIN, RANDOM, Perturbation
 from locpmap.kernels.spec import Blocks, Climb, Span
@@ -142,11 +142,11 @@ def learning() -> Iterator[tuple[Any, Any]]:
             labels, samples, importance = map(place, (problem.labels, problem.samples, problem.importance))
             value = torch.zeros(2, problem.n_windows, dtype=torch.float64)
             residual = torch.zeros(*samples.shape, problem.case.n_labels, dtype=torch.float64)
-            part = (0, 2, 0, problem.n_windows)
+            end = (Losses(value, residual, placed.new_slope()), Part(0, 2, 0, problem.n_windows))
             if kernel is site_likelihood:
-                yield kernel, (placed, labels, samples, importance, value, residual, *part)
+                yield kernel, (placed, labels, samples, importance, *end)
             else:
-                yield kernel, (placed, problem.plan, labels, importance, value, residual, placed.new_slope(), *part)
+                yield kernel, (placed, problem.plan, labels, importance, *end)
 
 
 if __name__ == "__main__":

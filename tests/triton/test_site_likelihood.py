@@ -12,6 +12,7 @@ from tests.triton.placing import DEVICE, place
 
 from locpmap.graphs import Grid
 from locpmap.kernels.cpu.twins import twin
+from locpmap.kernels.likelihood import Losses, Part
 from locpmap.kernels.triton.backend import TritonKernels
 from locpmap.kernels.triton.likelihood import site_likelihood as sites
 
@@ -53,15 +54,15 @@ def test_a_program_takes_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_part_of_the_images_and_sites(name: str) -> None:
     problem = draw(replace(SITES[name], n_images=3))
     scores = problem.scores(problem.weights, problem.tables)
-    part = (1, 3, 2, problem.n_windows - 1)
+    part = Part(1, 3, 2, problem.n_windows - 1)
     shape = (*problem.labels.shape, problem.samples.shape[2], scores.unary.shape[2])
     given = (problem.labels, problem.samples, problem.importance)
     mine, truth = ((np.full(shape[:2], 7.0), np.full(shape, 7.0)) for _ in range(2))
-    twin("reference", "site_likelihood")(scores, *given, *truth, *part)
+    twin("reference", "site_likelihood")(scores, *given, Losses(*truth, None), part)
     placed = scores._replace(**{k: place(v) for k, v in scores._asdict().items() if not isinstance(v, bool)})
     out = tuple(place(array) for array in mine)
     placed_labels, samples, weights = (place(array) for array in given)
-    sites.site_likelihood(placed, placed_labels, samples, weights, out[0], out[1], *part)
+    sites.site_likelihood(placed, placed_labels, samples, weights, Losses(out[0], out[1], None), part)
     check_same(tuple(tensor.cpu().numpy() for tensor in out), truth)
 
 

@@ -4,8 +4,7 @@ Likelihoods act on scores: unary scores of every label, and pairwise scores as f
 a loss per site or block and its derivatives by the scores.  A log-linear model is a matrix product before (features
 times weights) and one after; a network supplies the scores itself.
 
-Every backend has three functions, each for images ``lo..hi`` and a range ``begin..stop``; `Likelihoods` runs them over
-everything:
+Every backend has three functions, each of which covers a `Part`; `Likelihoods` runs them over everything:
 
 - ``site_likelihood``: the loss of sites given their neighbours' labels and its *residual*, the derivative by the local
   scores.  One sample (the true labels) is pseudolikelihood, several samples are the consistent objective.
@@ -16,6 +15,7 @@ everything:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -59,6 +59,15 @@ class Scores(NamedTuple):
         return _zeros(self.unary, shape, self.per_edge)
 
 
+class Part(NamedTuple):
+    """What one call covers: images lo..hi, and sites, edges or blocks (of one family) begin..stop."""
+
+    lo: int
+    hi: int
+    begin: int
+    stop: int
+
+
 class Losses(NamedTuple):
     """Losses and their derivatives."""
 
@@ -88,19 +97,18 @@ class Likelihoods:
         n_images, n_sites, n_labels = scores.unary.shape
         value = _zeros(scores.unary, (n_images, n_sites))
         residual = _zeros(scores.unary, (n_images, n_sites, samples.shape[2], n_labels))
-        given = (scores, labels, samples, weights, value, residual)
+        losses = Losses(value, residual, None)
         kernel = twin(self.likelihoods, "site_likelihood")
-        self.threads.map(lambda *part: kernel(*given, *part), self._jobs(n_images, n_sites, n_sites))
-        return Losses(value, residual, None)
+        jobs = self._jobs(n_images, n_sites, n_sites)
+        self.threads.map(lambda part: kernel(scores, labels, samples, weights, losses, part), jobs)
+        return losses
 
     def pair_slope(self, scores: Scores, samples: Array, residual: Array, block_of: Array | None = None) -> Array:
         """Return the derivative by the pairwise scores; with ``block_of`` (S,), of edges between blocks alone."""
         kernel = twin(self.likelihoods, "pair_slope")
         n_images, n_sites = scores.unary.shape[:2]
         jobs = self._jobs(n_images, len(scores.edges), n_sites)
-        return self._summed(
-            scores, lambda slope, *part: kernel(scores, samples, residual, block_of, slope, *part), jobs
-        )
+        return self._summed(scores, lambda slope, part: kernel(scores, samples, residual, block_of, slope, part), jobs)
 
     def block_losses(self, scores: Scores, plan: BlockPlan, labels: Array, weights: Array) -> Losses:
         """Return ``-weights · log p(labels of the block | labels around it)`` of every block, with the slope.
@@ -114,38 +122,40 @@ class Likelihoods:
         # Each family covers every site once, so that its residuals are those of sites.
         for block_of in plan.block_of:
             residual = _zeros(scores.unary, (n_images, n_sites, 1, n_labels))
-            given = (scores, plan, labels, weights, value, residual)
+
+            def add(slope: Array, part: Part, residual: Array = residual) -> None:
+                kernel(scores, plan, labels, weights, Losses(value, residual, slope), part)
+
             first, last = int(block_of.min()), int(block_of.max()) + 1
-            jobs = self._jobs(n_images, last - first, n_sites, first)
-            inside = self._summed(scores, lambda inner, *part, given=given: kernel(*given, inner, *part), jobs)
+            inside = self._summed(scores, add, self._jobs(n_images, last - first, n_sites, first))
             between = self.pair_slope(scores, labels[:, :, None], residual, block_of)
             total = residual if total is None else total + residual
             slope = inside + between if slope is None else slope + inside + between
         return Losses(value, total, slope)
 
-    def _summed(self, scores: Scores, run: Any, jobs: list[tuple[int, int, int, int]]) -> Array:
+    def _summed(self, scores: Scores, run: Callable[[Array, Part], None], jobs: list[tuple[Part]]) -> Array:
         """Add up the slopes of all jobs in one order; jobs write to separate entries where edges have their own."""
         slope = scores.new_slope()
         if scores.per_edge or len(jobs) == 1:
-            self.threads.map(lambda *job: run(slope, *job), jobs)
+            self.threads.map(lambda part: run(slope, part), jobs)
             return slope
 
-        def part(*job: int) -> Array:
+        def slope_of(part: Part) -> Array:
             own = scores.new_slope()
-            run(own, *job)
+            run(own, part)
             return own
 
-        for own in self.threads.map(part, jobs):
+        for own in self.threads.map(slope_of, jobs):
             slope += own
         return slope
 
-    def _jobs(self, n_images: int, n_items: int, n_sites: int, first: int = 0) -> list[tuple[int, int, int, int]]:
+    def _jobs(self, n_images: int, n_items: int, n_sites: int, first: int = 0) -> list[tuple[Part]]:
         """Cut by the data alone, so that sums do not depend on the threads; a GPU divides its work itself."""
         most = JOB_SITES if self.device is None else n_images * n_sites
         images, pieces = max(1, most // max(n_sites, 1)), max(1, -(-n_sites // max(most, 1)))
         bounds = [first + n_items * p // pieces for p in range(pieces + 1)]
         starts = range(0, n_images, images)
-        return [(lo, min(lo + images, n_images), *span) for lo in starts for span in pairwise(bounds)]
+        return [(Part(lo, min(lo + images, n_images), *span),) for lo in starts for span in pairwise(bounds)]
 
 
 def _zeros(like: Array, shape: tuple[int, ...], single: bool = True) -> Array:

@@ -19,9 +19,9 @@ from locpmap.kernels.numba.table_rows import rows_of_tables
 NO_TABLES = (np.empty(0), (0, 0, 0))
 
 
-def block_likelihood(scores, plan, labels, weights, value, residual, slope, lo, hi, begin, stop):
-    """Write losses and residuals, and add to ``slope``, for images lo..hi and blocks begin..stop."""
-    n_labels = scores.unary.shape[2]
+def block_likelihood(scores, plan, labels, weights, losses, part):
+    """Write losses and residuals, and add to the slope, of the blocks of a part."""
+    n_labels, (lo, hi, begin, stop) = scores.unary.shape[2], part
     length = np.diff(plan.ptr[begin : stop + 1])
     most_sites, most_joint = int(length.max(initial=0)), int(length[plan.joint[begin:stop]].max(initial=0))
     most_inner = max(most_sites, most_joint * (most_joint - 1) // 2)
@@ -43,12 +43,12 @@ def block_likelihood(scores, plan, labels, weights, value, residual, slope, lo, 
     rows = rows.astype(scores.unary.dtype, copy=False)
     n_features, binary = scores.features.shape[2], n_labels == 2
     lengths = length_type(n_features, known=binary and n_features in (1, 2)), length_type(n_labels, known=binary)
-    out = (value, residual, slope.reshape(len(slope), -1))
-    add_blocks(lengths, given, graph, blocks, scratch, scores.potts, rows, strides, out, (lo, hi, begin, stop))
+    out = losses._replace(slope=losses.slope.reshape(len(losses.slope), -1))
+    add_blocks(lengths, given, graph, blocks, scratch, scores.potts, rows, strides, out, part)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def add_blocks(lengths, given, graph, blocks, scratch, potts, rows, strides, out, window):
+def add_blocks(lengths, given, graph, blocks, scratch, potts, rows, strides, out, part):
     """Solve blocks one after another."""
     unary, features, labels, weights = given
     indptr, neighbour, edge, end, group = graph
@@ -56,7 +56,7 @@ def add_blocks(lengths, given, graph, blocks, scratch, potts, rows, strides, out
     place, true, local, inner, inner_ends, inner_slot, chance, labelling = scratch
     ends, images, first_image = strides
     value, residual, slope = out
-    lo, hi, begin, stop = window
+    lo, hi, begin, stop = part
     n_features, n_labels = len(lengths[0]), len(lengths[1])
     z = features.reshape(-1)
     z_images = features.shape[1] * n_features if len(features) > 1 else 0  # from an image's features to the next one's
@@ -94,9 +94,8 @@ def add_blocks(lengths, given, graph, blocks, scratch, potts, rows, strides, out
                                 feature, row = z[np.uint64(at + f)], table + (f * n_labels + label) * n_labels
                                 for k in range(n_labels):
                                     local[j, k] += feature * rows[np.uint64(row + k)]
-                    elif np.int64(slot) == parent_slot[first + j] or (
-                        joint[b] and other < i
-                    ):  # a joint block's sites are in order
+                    # A joint block's sites are in order.
+                    elif np.int64(slot) == parent_slot[first + j] or (joint[b] and other < i):
                         inner_slot[n_inner], inner_ends[n_inner, 0], inner_ends[n_inner, 1] = slot, j, place[other]
                         for m in range(n_labels):
                             for k in range(n_labels):

@@ -13,26 +13,25 @@ from locpmap.kernels.numba.specialisation import length_type, read_only
 NO_BLOCKS = np.empty(0, np.int32)
 
 
-def pair_slope(scores, samples, residual, block_of, slope, lo, hi, begin, stop):
-    """Add to ``slope`` for images lo..hi and edges begin..stop."""
+def pair_slope(scores, samples, residual, block_of, slope, part):
+    """Add to ``slope`` what the edges of a part get."""
     blocks = NO_BLOCKS if block_of is None else block_of
     given = read_only(scores.edges, scores.group, scores.features, samples, residual, blocks)
-    window = (lo, hi, begin, stop)
     if scores.potts:
-        potts_edges(given, slope, window)
+        potts_edges(given, slope, part)
         return
     n_features, n_labels = scores.tables.shape[2:4]
     if n_labels == 2 and samples.shape[2] == 1 and len(slope) == 1:
-        two_labels(length_type(n_features, known=n_features in (1, 2)), given, slope, window)
+        two_labels(length_type(n_features, known=n_features in (1, 2)), given, slope, part)
     else:
-        table_edges(given, slope, window)
+        table_edges(given, slope, part)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def potts_edges(given, slope, window):
+def potts_edges(given, slope, part):
     """Add what Potts weights get: an edge's ends each add to the score of the other's label."""
     edges, _, _, samples, residual, blocks = given
-    lo, hi, begin, stop = window
+    lo, hi, begin, stop = part
     for n in range(lo, hi):
         for e in range(begin, stop):
             i, j = edges[e, 0], edges[e, 1]
@@ -48,10 +47,10 @@ def potts_edges(given, slope, window):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def two_labels(features_axis, given, slope, window):
+def two_labels(features_axis, given, slope, part):
     """Add what shared tables get with two labels and one sample, whose residuals are opposite numbers."""
     edges, group, features, samples, residual, blocks = given
-    lo, hi, begin, stop = window
+    lo, hi, begin, stop = part
     n_features, n_groups, n_sites = len(features_axis), slope.shape[1], samples.shape[1]
     z, near, pull = features.reshape(-1), samples.reshape(-1), residual.reshape(-1)
     z_images = features.shape[1] * n_features if len(features) > 1 else 0
@@ -83,10 +82,10 @@ def two_labels(features_axis, given, slope, window):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def table_edges(given, slope, window):
+def table_edges(given, slope, part):
     """Add what tables get, with any number of labels and samples."""
     edges, group, features, samples, residual, blocks = given
-    lo, hi, begin, stop = window
+    lo, hi, begin, stop = part
     n_features, n_labels, n_samples = features.shape[2], residual.shape[3], samples.shape[2]
     many_images, many_edges, many_slopes = int(len(features) > 1), int(features.shape[1] > 1), int(len(slope) > 1)
     for n in range(lo, hi):

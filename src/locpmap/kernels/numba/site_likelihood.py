@@ -14,22 +14,22 @@ from locpmap.kernels.numba.specialisation import length_type, read_only
 from locpmap.kernels.numba.table_rows import rows_of_tables
 
 
-def site_likelihood(scores, labels, samples, weights, value, residual, lo, hi, begin, stop):
-    """Write losses and residuals for images lo..hi and sites begin..stop."""
+def site_likelihood(scores, labels, samples, weights, losses, part):
+    """Write losses and residuals of the sites of a part."""
+    value, residual, _ = losses
     graph = read_only(scores.indptr, scores.neighbour, scores.edge, scores.end, scores.group)
     given = read_only(scores.unary, scores.features, labels, samples, weights.astype(np.float64, copy=False))
-    window = (lo, hi, begin, stop)
     if scores.potts:
-        potts_sites(given, graph, value, residual, window)
+        potts_sites(given, graph, value, residual, part)
         return
-    tables = rows_of_tables(scores, lo, hi)
+    tables = rows_of_tables(scores, part.lo, part.hi)
     n_features, n_labels = scores.tables.shape[2:4]
     if n_labels == 2 and samples.shape[2] == 1:
-        ends = read_only(scores.edges, scores.group, edges_of(scores, begin, stop))
+        ends = read_only(scores.edges, scores.group, edges_of(scores, part.begin, part.stop))
         known = length_type(n_features, known=n_features in (1, 2))
-        two_labels(known, given, ends, *tables, value, residual, window)
+        two_labels(known, given, ends, *tables, value, residual, part)
     else:
-        table_sites(n_features, given, graph, *tables, value, residual, window)
+        table_sites(n_features, given, graph, *tables, value, residual, part)
 
 
 def edges_of(scores, begin, stop):
@@ -43,7 +43,7 @@ def edges_of(scores, begin, stop):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def two_labels(features_axis, given, ends_of_edges, rows, strides, value, residual, window):
+def two_labels(features_axis, given, ends_of_edges, rows, strides, value, residual, part):
     """Handle two labels and one sample: a logistic regression on the difference of the two labels' scores.
 
     Written for speed: an edge's features are read once for both ends, arrays are flat, differences of table entries are
@@ -52,7 +52,7 @@ def two_labels(features_axis, given, ends_of_edges, rows, strides, value, residu
     unary, features, labels, samples, weights = given
     edges, group, here_edges = ends_of_edges
     ends, images, first_image = strides
-    lo, hi, begin, stop = window
+    lo, hi, begin, stop = part
     n_sites, n_features, n_edges = unary.shape[1], len(features_axis), len(here_edges)
     z, near, own, true_labels = features.reshape(-1), samples.reshape(-1), unary.reshape(-1), labels.reshape(-1)
     z_images = features.shape[1] * n_features if len(features) > 1 else 0
@@ -110,12 +110,12 @@ def two_labels(features_axis, given, ends_of_edges, rows, strides, value, residu
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def table_sites(n_features, given, graph, rows, strides, value, residual, window):
+def table_sites(n_features, given, graph, rows, strides, value, residual, part):
     """Handle label tables, any number of labels and samples."""
     unary, features, labels, samples, weights = given
     indptr, neighbour, edge, end, group = graph
     ends, images, first_image = strides
-    lo, hi, begin, stop = window
+    lo, hi, begin, stop = part
     n_labels, n_samples = unary.shape[2], samples.shape[2]
     many_images, many_edges = int(len(features) > 1), int(features.shape[1] > 1)
     local, log_true = np.empty((n_samples, n_labels)), np.empty(n_samples)
@@ -143,11 +143,11 @@ def table_sites(n_features, given, graph, rows, strides, value, residual, window
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def potts_sites(given, graph, value, residual, window):
+def potts_sites(given, graph, value, residual, part):
     """Handle Potts weights: a neighbour adds to the score of its own label alone."""
     unary, features, labels, samples, weights = given
     indptr, neighbour, edge, _, _ = graph
-    lo, hi, begin, stop = window
+    lo, hi, begin, stop = part
     n_labels, n_samples = unary.shape[2], samples.shape[2]
     many_images, many_edges = int(len(features) > 1), int(features.shape[1] > 1)
     local, log_true = np.empty((n_samples, n_labels)), np.empty(n_samples)

@@ -14,34 +14,25 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.kernels.block_plan import BlockPlan
-from locpmap.kernels.likelihood import Scores
+from locpmap.kernels.likelihood import Losses, Part, Scores
 from locpmap.kernels.reference.pair_slope import add_edge_slope, pair_table
 
 Pairs = dict[tuple[int, int], Array]  # (j, k) -> (L, L), the edges inside a block by the positions of their ends
 
 
 def block_likelihood(
-    scores: Scores,
-    plan: BlockPlan,
-    labels: Array,
-    weights: Array,
-    value: Array,
-    residual: Array,
-    slope: Array,
-    lo: int,
-    hi: int,
-    begin: int,
-    stop: int,
+    scores: Scores, plan: BlockPlan, labels: Array, weights: Array, losses: Losses, part: Part
 ) -> None:
-    """Write the losses (N, B) and residuals (N, S, 1, L) for images lo..hi and blocks begin..stop of one family.
+    """Write the losses (N, B) and residuals (N, S, 1, L) of the blocks of a part.
 
-    Add the derivative by the pairwise scores of edges inside the blocks to ``slope``.  ``labels`` (N, S) are -1 where
+    Add the derivative by the pairwise scores of edges inside the blocks to the slope.  ``labels`` (N, S) are -1 where
     void; ``weights`` (1|N,) multiply everything.
     """
     each = np.eye(scores.unary.shape[2])
-    for n in range(lo, hi):
+    value, residual, slope = losses
+    for n in range(part.lo, part.hi):
         weight = weights[n if len(weights) > 1 else 0]
-        for b in range(begin, stop):
+        for b in range(part.begin, part.stop):
             block = plan.site[plan.ptr[b] : plan.ptr[b + 1]]
             residual[n, block] = 0
             place = {int(site): j for j, site in enumerate(block) if labels[n, site] >= 0}

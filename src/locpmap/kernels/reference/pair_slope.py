@@ -9,27 +9,19 @@ from __future__ import annotations
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.kernels.likelihood import Scores
+from locpmap.kernels.likelihood import Part, Scores
 
 
 def pair_slope(
-    scores: Scores,
-    samples: Array,
-    residual: Array,
-    block_of: Array | None,
-    slope: Array,
-    lo: int,
-    hi: int,
-    begin: int,
-    stop: int,
+    scores: Scores, samples: Array, residual: Array, block_of: Array | None, slope: Array, part: Part
 ) -> None:
-    """Add to ``slope`` for images lo..hi and edges begin..stop.
+    """Add to ``slope`` what the edges of a part get.
 
     ``samples`` are (N, S, M), -1 where void; ``residual`` is (N, S, M, L), 0 at sites that do not count.  With
     ``block_of`` (S,), edges inside a block are left out.
     """
-    for n in range(lo, hi):
-        for e in range(begin, stop):
+    for n in range(part.lo, part.hi):
+        for e in range(part.begin, part.stop):
             i, j = scores.edges[e]
             if block_of is not None and block_of[i] == block_of[j]:
                 continue

@@ -12,31 +12,21 @@ from __future__ import annotations
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.kernels.likelihood import Scores
+from locpmap.kernels.likelihood import Losses, Part, Scores
 from locpmap.kernels.reference.pair_slope import pair_table
 
 
-def site_likelihood(
-    scores: Scores,
-    labels: Array,
-    samples: Array,
-    weights: Array,
-    value: Array,
-    residual: Array,
-    lo: int,
-    hi: int,
-    begin: int,
-    stop: int,
-) -> None:
-    """Write the losses (N, S) and residuals (N, S, M, L) of images lo..hi and sites begin..stop.
+def site_likelihood(scores: Scores, labels: Array, samples: Array, weights: Array, losses: Losses, part: Part) -> None:
+    """Write the losses (N, S) and residuals (N, S, M, L) of the sites of a part.
 
     ``labels`` (N, S) and ``samples`` (N, S, M) are -1 where void: such a site has loss 0 and is nobody's neighbour.
     ``weights`` (1|N, 1|S) multiply losses and residuals.
     """
     n_samples, n_labels = samples.shape[2], scores.unary.shape[2]
+    value, residual = losses.value, losses.residual
     weights = np.broadcast_to(weights, labels.shape)
-    for n in range(lo, hi):
-        for i in range(begin, stop):
+    for n in range(part.lo, part.hi):
+        for i in range(part.begin, part.stop):
             true = labels[n, i]
             value[n, i], residual[n, i] = 0, 0
             if true < 0:

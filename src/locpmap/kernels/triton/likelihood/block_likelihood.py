@@ -13,7 +13,8 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels.block_plan import BlockPlan
-from locpmap.kernels.likelihood import Scores
+from locpmap.kernels.likelihood import Losses, Part, Scores
+from locpmap.kernels.model import Array
 from locpmap.kernels.triton.block_launches import place_plan
 from locpmap.kernels.triton.cache import cached
 from locpmap.kernels.triton.likelihood.forest_likelihood import solve_forests
@@ -27,19 +28,10 @@ MAX_PROGRAMS = 4096
 
 
 def block_likelihood(
-    scores: Scores,
-    plan: BlockPlan,
-    labels: torch.Tensor,
-    weights: torch.Tensor,
-    value: torch.Tensor,
-    residual: torch.Tensor,
-    slope: torch.Tensor,
-    lo: int,
-    hi: int,
-    begin: int,
-    stop: int,
+    scores: Scores, plan: BlockPlan, labels: Array, weights: Array, losses: Losses, part: Part
 ) -> None:
-    """Write losses and residuals, and add to ``slope``, for images lo..hi and blocks begin..stop of one family."""
+    """Write losses and residuals, and add to the slope, of the blocks of a part."""
+    lo, hi, begin, stop = part
     if lo >= hi or begin >= stop:
         return
     n_sites, n_labels = scores.unary.shape[1:]
@@ -62,12 +54,12 @@ def block_likelihood(
         _local_scores[grid](graph, labels, block_of, local, first, n_tiles, sizes)
         shape = (last - first, n_edges, *(() if scores.potts else (n_labels, n_labels)))
         pairs = torch.zeros(shape, dtype=scores.unary.dtype, device=device)
-        arrays = (block_of, worth, labels, weights, local, value, residual, pairs)
+        arrays = (block_of, worth, labels, weights, local, losses.value, losses.residual, pairs)
         task = Task(*arrays, n_edges, len(plan.joint), int(len(weights) > 1))
         for solve, a, b in ((solve_forests, 0, n_forests), (solve_joint, n_forests, len(order))):
             if a < b:
                 solve(scores, graph, placed, task, (first, last), (a, b), int(lengths[a:b].max()))
-        add_edge_slopes(scores, pairs, slope, first, last, 0, n_edges)
+        add_edge_slopes(scores, pairs, losses.slope, Part(first, last, 0, n_edges))
 
 
 @triton.jit(do_not_specialize=["lo", "n_tiles"])

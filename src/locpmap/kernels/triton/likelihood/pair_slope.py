@@ -7,21 +7,15 @@ from __future__ import annotations
 
 import torch
 
-from locpmap.kernels.likelihood import Scores
+from locpmap.kernels.likelihood import Part, Scores
+from locpmap.kernels.model import Array
 
 
 def pair_slope(
-    scores: Scores,
-    samples: torch.Tensor,
-    residual: torch.Tensor,
-    block_of: torch.Tensor | None,
-    slope: torch.Tensor,
-    lo: int,
-    hi: int,
-    begin: int,
-    stop: int,
+    scores: Scores, samples: Array, residual: Array, block_of: Array | None, slope: Array, part: Part
 ) -> None:
-    """Add to ``slope`` for images lo..hi and edges begin..stop; holds a table per edge unless the model is Potts."""
+    """Add to ``slope`` what the edges of a part get; hold a table per edge unless the model is Potts."""
+    lo, hi, begin, stop = part
     first, second = (scores.edges[begin:stop, end].long() for end in (0, 1))
     if block_of is not None:
         place = torch.tensor(block_of, device=first.device)
@@ -43,13 +37,12 @@ def pair_slope(
     derivative = sum(parts[1:], parts[0])
     if block_of is not None:
         derivative[:, inside] = 0
-    add_edge_slopes(scores, derivative, slope, lo, hi, begin, stop)
+    add_edge_slopes(scores, derivative, slope, part)
 
 
-def add_edge_slopes(
-    scores: Scores, derivative: torch.Tensor, slope: torch.Tensor, lo: int, hi: int, begin: int, stop: int
-) -> None:
+def add_edge_slopes(scores: Scores, derivative: Array, slope: Array, part: Part) -> None:
     """Add derivatives by the scores of edges, (n, e) of Potts weights or (n, e, L, L), first end first."""
+    lo, hi, begin, stop = part
     if scores.potts:
         slope[lo:hi, begin:stop] += derivative
         return

@@ -8,39 +8,27 @@ from __future__ import annotations
 
 import math
 
-import torch
 import triton
 import triton.language as tl
 
-from locpmap.kernels.likelihood import Scores
+from locpmap.kernels.likelihood import Losses, Part, Scores
+from locpmap.kernels.model import Array
 from locpmap.kernels.triton.likelihood.likelihood_scores import graph_of, local_scores
 from locpmap.kernels.triton.local_scores import sizes_of, strides_of
 
 MAX_PROGRAMS = 4096
 
 
-def site_likelihood(
-    scores: Scores,
-    labels: torch.Tensor,
-    samples: torch.Tensor,
-    weights: torch.Tensor,
-    value: torch.Tensor,
-    residual: torch.Tensor,
-    lo: int,
-    hi: int,
-    begin: int,
-    stop: int,
-) -> None:
-    """Write losses and residuals for images lo..hi and sites begin..stop."""
-    sizes = sizes_of(scores, 1024, 128)
+def site_likelihood(scores: Scores, labels: Array, samples: Array, weights: Array, losses: Losses, part: Part) -> None:
+    """Write losses and residuals of the sites of a part."""
+    sizes, (lo, hi, begin, stop) = sizes_of(scores, 1024, 128), part
     n_tiles = (hi - lo) * triton.cdiv(stop - begin, sizes.items)
     if n_tiles == 0:
         return
     n_samples = samples.shape[2]
     given = (labels.contiguous(), samples.contiguous(), weights, *strides_of(weights), n_samples)
-    span = (lo, begin, stop, n_tiles)
-    grid = (min(n_tiles, MAX_PROGRAMS),)
-    _site_likelihood[grid](graph_of(scores), given, value, residual, *span, math.log(n_samples), sizes)
+    numbers = (lo, begin, stop, n_tiles, math.log(n_samples))
+    _site_likelihood[(min(n_tiles, MAX_PROGRAMS),)](graph_of(scores), given, losses[:2], *numbers, sizes)
 
 
 @triton.jit
@@ -50,13 +38,12 @@ def _log_softmax(scores):
 
 
 @triton.jit(do_not_specialize=["lo", "begin", "stop", "n_tiles"])
-def _site_likelihood(
-    graph, given, value_ptr, residual_ptr, lo, begin, stop, n_tiles, LOG_SAMPLES: tl.constexpr, SIZES: tl.constexpr
-):
+def _site_likelihood(graph, given, losses, lo, begin, stop, n_tiles, LOG_SAMPLES: tl.constexpr, SIZES: tl.constexpr):
     ONE_SAMPLE: tl.constexpr = LOG_SAMPLES == 0
     ITEMS: tl.constexpr = SIZES.items
     N_LABELS: tl.constexpr = SIZES.n_labels
     labels_ptr, samples_ptr, weights_ptr, weight_image, weight_site, n_samples = given
+    value_ptr, residual_ptr = losses
     n_sites = graph.n_sites
     dtype: tl.constexpr = graph.unary.dtype.element_ty
     k = tl.arange(0, SIZES.labels)[None, :]
