@@ -19,17 +19,14 @@ def site_likelihood(scores, labels, samples, weights, losses, part):
     value, residual, _ = losses
     graph = read_only(scores.indptr, scores.neighbour, scores.edge, scores.end, scores.group)
     given = read_only(scores.unary, scores.features, labels, samples, weights.astype(np.float64, copy=False))
-    if scores.potts:
-        potts_sites(given, graph, value, residual, part)
-        return
-    tables = rows_of_tables(scores, part.lo, part.hi)
-    n_features, n_labels = scores.tables.shape[2:4]
-    if n_labels == 2 and samples.shape[2] == 1:
+    rows, strides = (None, (0, 0, 0)) if scores.potts else rows_of_tables(scores, part.lo, part.hi)
+    if not scores.potts and scores.unary.shape[2] == 2 and samples.shape[2] == 1:
         ends = read_only(scores.edges, scores.group, edges_of(scores, part.begin, part.stop))
+        n_features = scores.features.shape[2]
         known = length_type(n_features, known=n_features in (1, 2))
-        two_labels(known, given, ends, *tables, value, residual, part)
+        two_labels(known, given, ends, rows, strides, value, residual, part)
     else:
-        table_sites(n_features, given, graph, *tables, value, residual, part)
+        any_sites(given, graph, rows, strides, value, residual, part)
 
 
 def edges_of(scores, begin, stop):
@@ -110,13 +107,13 @@ def two_labels(features_axis, given, ends_of_edges, rows, strides, value, residu
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def table_sites(n_features, given, graph, rows, strides, value, residual, part):
-    """Handle label tables, any number of labels and samples."""
+def any_sites(given, graph, rows, strides, value, residual, part):
+    """Handle any number of labels and samples; ``rows`` of tables are None where the model is Potts."""
     unary, features, labels, samples, weights = given
     indptr, neighbour, edge, end, group = graph
     ends, images, first_image = strides
     lo, hi, begin, stop = part
-    n_labels, n_samples = unary.shape[2], samples.shape[2]
+    n_labels, n_samples, n_features = unary.shape[2], samples.shape[2], features.shape[2]
     many_images, many_edges = int(len(features) > 1), int(features.shape[1] > 1)
     local, log_true = np.empty((n_samples, n_labels)), np.empty(n_samples)
     weight_images, weight_sites = int(len(weights) > 1), int(weights.shape[1] > 1)
@@ -128,6 +125,12 @@ def table_sites(n_features, given, graph, rows, strides, value, residual, part):
                         local[m, k] = unary[n, i, k]
                 for slot in range(indptr[i], indptr[i + 1]):
                     e, j = edge[slot], neighbour[slot]
+                    if rows is None:  # a neighbour adds to the score of its own label alone
+                        agree = features[n * many_images, e * many_edges, 0]
+                        for m in range(n_samples):
+                            if samples[n, j, m] >= 0:
+                                local[m, samples[n, j, m]] += agree
+                        continue
                     table = ends * end[slot] + images * (n - first_image) + group[e] * n_features * n_labels * n_labels
                     for m in range(n_samples):
                         label = samples[n, j, m]
@@ -138,31 +141,6 @@ def table_sites(n_features, given, graph, rows, strides, value, residual, part):
                             row = np.uint64(table + (f * n_labels + label) * n_labels)
                             for k in range(n_labels):
                                 local[m, k] += feature * rows[row + np.uint64(k)]
-            weight = weights[n * weight_images, i * weight_sites]
-            value[n, i] = conditional(local, labels[n, i], weight, log_true, residual, n, i)
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def potts_sites(given, graph, value, residual, part):
-    """Handle Potts weights: a neighbour adds to the score of its own label alone."""
-    unary, features, labels, samples, weights = given
-    indptr, neighbour, edge, _, _ = graph
-    lo, hi, begin, stop = part
-    n_labels, n_samples = unary.shape[2], samples.shape[2]
-    many_images, many_edges = int(len(features) > 1), int(features.shape[1] > 1)
-    local, log_true = np.empty((n_samples, n_labels)), np.empty(n_samples)
-    weight_images, weight_sites = int(len(weights) > 1), int(weights.shape[1] > 1)
-    for n in range(lo, hi):
-        for i in range(begin, stop):
-            if labels[n, i] >= 0:
-                for m in range(n_samples):
-                    for k in range(n_labels):
-                        local[m, k] = unary[n, i, k]
-                for slot in range(indptr[i], indptr[i + 1]):
-                    agree, j = features[n * many_images, edge[slot] * many_edges, 0], neighbour[slot]
-                    for m in range(n_samples):
-                        if samples[n, j, m] >= 0:
-                            local[m, samples[n, j, m]] += agree
             weight = weights[n * weight_images, i * weight_sites]
             value[n, i] = conditional(local, labels[n, i], weight, log_true, residual, n, i)
 
