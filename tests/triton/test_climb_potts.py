@@ -11,7 +11,7 @@ from tests.triton.placing import place
 from tests.triton.together import run_together
 
 from locpmap.kernels.model import GridWindow
-from locpmap.kernels.perturbation import GIVEN, PERTURBED, PLAIN, RANDOM, Perturbation
+from locpmap.kernels.perturbation import GIVEN, PERTURBED, PLAIN, RANDOM, GridClimb, Perturbation
 from locpmap.kernels.reference import climb_potts as reference_potts
 from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.climb import climb_potts as triton_potts
@@ -84,7 +84,7 @@ def compare(
     """Labels and sweeps are the reference's, in a window of a larger grid and with samples from the middle."""
     how, window = (temperature, *KEY, 3, 8, start), (3, 2, 2**33, max_sweeps)
     labels = np.zeros((*unary.shape[:2], R), np.uint8 if unary.shape[2] <= 127 else np.int16)
-    sweeps = reference_potts.climb_potts(unary, right, down, *how, given, *window, labels)
+    sweeps = reference_potts.climb_potts(GridClimb(unary, right, down, *how, given, *window), labels)
     found = place(np.zeros_like(labels))
     model = (place(unary), place(right), place(down))
     grid = GridWindow(right.shape[1], down.shape[2], *window[:3], whole_sites=2**40)

@@ -15,7 +15,7 @@ from locpmap.arrays import of_images
 from locpmap.kernels.cpu.messages import parents_first
 from locpmap.kernels.cpu.twins import Twins
 from locpmap.kernels.model import QUANTUM, UNIT, Array
-from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, Perturbation
+from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, GridClimb, Perturbation
 from locpmap.kernels.spec import Climb, ModelView, Span, Work
 from locpmap.kernels.threads import ranges
 
@@ -161,10 +161,7 @@ class Sampling(Twins):
     def _potts(self, model: ModelView, climb: Climb, part: Span) -> tuple[Array, Array]:
         """Single sites on a 4-connected grid with Potts weights >= 0, lazy noise."""
         labels = np.empty((part.hi - part.lo, model.unary.shape[1], part.n_samples), np.uint8)
-        weights = model.direction_weights(model.unary.dtype)
-        noise = (*climb.perturbation[1:], climb.first_image + part.lo, part.first)
-        given = (*_of_grid(model, weights, part), *noise, climb.start, *_from_grid(model, climb, part))
-        return labels, self.twin("climb_potts")(*given, climb.max_sweeps, labels)
+        return labels, self.twin("climb_potts")(_on_grid(model, climb, part, model.unary.dtype), labels)
 
     def _bits(self, model: ModelView, climb: Climb, part: Span) -> tuple[Array, Array]:
         """Single sites of a 4-connected grid with two labels and Potts weights; 64 samples to a word.
@@ -172,10 +169,8 @@ class Sampling(Twins):
         Sums are rounded otherwise than in other climbs, so that a window is treated as the whole would be.
         """
         words = np.empty((part.hi - part.lo, model.unary.shape[1]), np.uint64)
-        weights = model.direction_weights(np.dtype(np.float64))
-        noise = (*climb.perturbation[1:], climb.first_image + part.lo, part.first, part.n_samples)
-        given = (*_of_grid(model, weights, part), *noise, climb.start, *_from_grid(model, climb, part))
-        return words, self.twin("climb_bits")(*given, climb.max_sweeps, words)
+        on_grid = _on_grid(model, climb, part, np.dtype(np.float64))
+        return words, self.twin("climb_bits")(on_grid, part.n_samples, words)
 
 
 def takes_bits(model: ModelView) -> bool:
@@ -204,17 +199,15 @@ def _still(model: ModelView, part: Span) -> tuple[Array, Array]:
     return labels, np.zeros((part.hi - part.lo, part.n_samples), np.int32)
 
 
-def _of_grid(model: ModelView, weights: tuple[Array, Array], part: Span) -> tuple[Array, ...]:
-    """Return unaries and weights of the images; weights that all images share stay."""
-    own = (weight if len(weight) == 1 else of_images(weight, part.lo, part.hi) for weight in weights)
-    return of_images(model.unary, part.lo, part.hi), *own
-
-
-def _from_grid(model: ModelView, climb: Climb, part: Span) -> tuple[Any, ...]:
-    """Return the labels to start from, and where the window lies."""
+def _on_grid(model: ModelView, climb: Climb, part: Span, dtype: Any) -> GridClimb:
+    """Return the climbs of a part, with weights of the given type; weights that all images share stay."""
     assert model.grid is not None
+    unary = of_images(model.unary, part.lo, part.hi)
+    right, down = (w if len(w) == 1 else of_images(w, part.lo, part.hi) for w in model.direction_weights(dtype))
+    given = np.empty((0, 0), np.uint8)
+    if climb.start == GIVEN:
+        assert climb.given is not None
+        given = climb.given[part.lo : part.hi].astype(np.uint8)
+    noise = (*climb.perturbation[1:], climb.first_image + part.lo, part.first)
     window = (model.grid.row, model.grid.column, model.grid.whole_width)
-    if climb.start != GIVEN:
-        return np.empty((0, 0), np.uint8), *window
-    assert climb.given is not None
-    return climb.given[part.lo : part.hi].astype(np.uint8), *window
+    return GridClimb(unary, right, down, *noise, climb.start, given, *window, climb.max_sweeps)

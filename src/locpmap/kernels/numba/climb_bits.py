@@ -31,28 +31,13 @@ MOST = 17  # states of a site: sixteen with neighbours, one without
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def climb_bits(
-    unary,
-    right,
-    down,
-    temperature,
-    k0,
-    k1,
-    first_image,
-    first_sample,
-    n_samples,
-    start,
-    given,
-    row,
-    column,
-    full_width,
-    max_sweeps,
-    words,
-):
+def climb_bits(climb, n_samples, words):
     """Fill ``words`` (n, S): bit s of a word is the label in sample first_sample + s (a multiple of 8; s < 64).
 
-    Returns the last sweep that changed anything, (n, n_samples).
+    Return the last sweep that changed anything, (n, n_samples).
     """
+    unary, right, down, start, given = climb.unary, climb.right, climb.down, climb.start, climb.given
+    row, column, full_width, temperature = climb.row, climb.column, climb.full_width, climb.temperature
     n_images, n_sites = unary.shape[0], unary.shape[1]
     height, width = right.shape[1], down.shape[2]
     stride = width + 2
@@ -71,7 +56,7 @@ def climb_bits(
     moved = np.empty((2, height + 2), np.bool_)  # per colour and row, in its last visit
     alike, field, pull = True, 0.0, 1.0  # whether all weights of an image are equal, and then: to what
     for n in range(n_images):
-        noise = (k0, k1, first_image + n, first_sample)
+        noise = (climb.k0, climb.k1, climb.first_image + n, climb.first_sample)
         if n == 0 or max(len(right), len(down)) > 1:
             across, along = right[n if len(right) > 1 else 0], down[n if len(down) > 1 else 0]
             alike = all_equal(across, along)
@@ -118,7 +103,7 @@ def climb_bits(
                     label = _ALL if given[n, i] else _ZERO
                 y[(i // width + 1) * stride + i % width + 1] = label & lanes
         moved[:] = False
-        for sweep in range(1, max_sweeps + 1):
+        for sweep in range(1, climb.max_sweeps + 1):
             changed = _ZERO
             for colour in range(2):
                 everywhere, parity = sweep == 1, row + column + colour

@@ -23,27 +23,13 @@ SWEEPS_PER_PASS = 6  # sweeps that go down the image one behind the other
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def climb_potts(
-    unary,
-    right,
-    down,
-    temperature,
-    k0,
-    k1,
-    first_image,
-    first_sample,
-    start,
-    given,
-    row,
-    column,
-    full_width,
-    max_sweeps,
-    labels,
-):
+def climb_potts(climb, labels):
     """Fill ``labels`` (n, S, R), R <= 64; ``first_sample`` is a multiple of 4.
 
-    Returns the last sweep that changed anything, (n, R).
+    Return the last sweep that changed anything, (n, R).
     """
+    unary, right, down, start, given = climb.unary, climb.right, climb.down, climb.start, climb.given
+    row, column, full_width, max_sweeps = climb.row, climb.column, climb.full_width, climb.max_sweeps
     n_images, n_sites, n_lanes = labels.shape
     n_labels, height, width = unary.shape[2], down.shape[1] + 1, right.shape[2] + 1
     sweeps = np.zeros((n_images, n_lanes), np.int32)
@@ -56,8 +42,8 @@ def climb_potts(
     moved = np.empty(SWEEPS_PER_PASS, np.uint64)  # the lanes that a sweep changed
     for n in range(n_images):
         beside, below = right[n if len(right) > 1 else 0], down[n if len(down) > 1 else 0]
-        field = Field(unary[n], beside, below, 1.0 / temperature)
-        draw = Draw(k0, k1, first_image + n, first_sample)
+        field = Field(unary[n], beside, below, 1.0 / climb.temperature)
+        draw = Draw(climb.k0, climb.k1, climb.first_image + n, climb.first_sample)
         y = labels[n]
         dirty[:] = everyone
         pending[:] = True
@@ -101,7 +87,7 @@ def climb_potts(
 
 @njit(error_model="numpy")
 def room(slots, n_lanes, n_labels):
-    """Arrays for the rows in work."""
+    """Allocate the arrays for the rows in work."""
     sites = Sites(
         np.empty((slots, n_lanes), np.uint8),
         np.empty((slots, n_lanes), np.uint8),

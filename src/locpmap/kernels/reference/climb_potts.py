@@ -5,50 +5,33 @@ from __future__ import annotations
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.kernels.perturbation import PERTURBED, RANDOM
+from locpmap.kernels.perturbation import PERTURBED, RANDOM, GridClimb
 from locpmap.kernels.reference import noise
 
 
-def climb_potts(
-    unary: Array,
-    right: Array,
-    down: Array,
-    temperature: float,
-    k0: int,
-    k1: int,
-    first_image: int,
-    first_sample: int,
-    start: int,
-    given: Array,
-    row: int,
-    column: int,
-    full_width: int,
-    max_sweeps: int,
-    labels: Array,
-) -> Array:
-    """Climb for every image and sample; fills ``labels`` (n, S, R).
+def climb_potts(climb: GridClimb, labels: Array) -> Array:
+    """Climb for every image and sample; fill ``labels`` (n, S, R).
 
-    ``unary`` (n, S, L); weights to the ``right`` (1|n, H, W-1) and ``down`` (1|n, H-1, W); the grid is the window at
-    ``(row, column)`` of one that is ``full_width`` wide.  Returns the last sweep that changed anything, (n, R).
+    Return the last sweep that changed anything, (n, R).
     """
+    unary, right, down = climb.unary, climb.right, climb.down
     n_images, _, n_labels = unary.shape
-    height, width = right.shape[1], down.shape[2]
-    rows, columns = row + np.arange(height)[:, None], column + np.arange(width)[None]
-    sites = (rows * full_width + columns).ravel()
+    height, width, key = right.shape[1], down.shape[2], (int(climb.k0), int(climb.k1))
+    rows, columns = climb.row + np.arange(height)[:, None], climb.column + np.arange(width)[None]
+    sites = (rows * climb.full_width + columns).ravel()
     colour = (rows + columns) % 2
     sweeps = np.zeros((n_images, labels.shape[2]), np.int32)
     for n in range(n_images):
         beside, below = right[n if len(right) > 1 else 0], down[n if len(down) > 1 else 0]
         for s in range(labels.shape[2]):
-            image, sample = first_image + n, first_sample + s
-            key = (int(k0), int(k1))
-            scores = noise.perturbed_lazy(unary[n].astype(np.float64), temperature, key, image, sample, sites)
-            if start == RANDOM:
+            image, sample = climb.first_image + n, climb.first_sample + s
+            scores = noise.perturbed_lazy(unary[n].astype(np.float64), climb.temperature, key, image, sample, sites)
+            if climb.start == RANDOM:
                 y = noise.lazy_start(unary[n], key, image, sample, sites)
             else:
-                y = scores.argmax(axis=1) if start == PERTURBED else given[n]
+                y = scores.argmax(axis=1) if climb.start == PERTURBED else climb.given[n]
             y = y.reshape(height, width).astype(np.int64)
-            for sweep in range(1, max_sweeps + 1):
+            for sweep in range(1, climb.max_sweeps + 1):
                 before = y.copy()
                 for c in (0, 1):
                     local = scores.reshape(height, width, n_labels) + agreement(y, beside, below, n_labels)
@@ -63,7 +46,7 @@ def climb_potts(
 
 
 def agreement(y: Array, right: Array, down: Array, n_labels: int) -> Array:
-    """The weights of the neighbours that hold each label, (H, W, L)."""
+    """Return the weights of the neighbours that hold each label, (H, W, L)."""
     one_hot = np.eye(n_labels)[y]
     total = np.zeros_like(one_hot)
     total[:, 1:] += right[:, :, None] * one_hot[:, :-1]
