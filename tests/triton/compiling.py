@@ -23,9 +23,9 @@ from triton.runtime import driver
 from locpmap.graphs import Grid
 from locpmap.graphs.blocks import plan_blocks
 from locpmap.kernels.likelihood import Losses, Part, Scores
-from locpmap.kernels.model import UNVISITED, GridWindow
+from locpmap.kernels.model import UNVISITED, VOTES, GridWindow
 from locpmap.kernels.perturbation import PLAIN, RANDOM, Perturbation
-from locpmap.kernels.spec import Blocks, Climb, Span
+from locpmap.kernels.spec import Blocks, Chain, Climb, Span
 from locpmap.kernels.trees import spanning_forests
 from locpmap.kernels.triton.climb.climb_blocks import climb_blocks
 from locpmap.kernels.triton.climb.climb_lines import climb_lines
@@ -85,7 +85,7 @@ def decoding() -> Iterator[tuple[Any, Any]]:
     forests, rho = spanning_forests(grid.model, 1)
     orders, parents = (place(np.stack(arrays)) for arrays in zip(*forests, strict=True))
     whole, noise = (0, 1, 0, 4), Perturbation(PLAIN, 1.0, 3, 4)
-    kept = torch.zeros(2, 1, 4, dtype=torch.int16)
+    chain = Chain(given.short(), (3, 4), 0, zeros.int(), VOTES)
     limits = (True, 0.0, 0.0, *whole, 2, grid.model.class_ptr, (2, 2, 0))
     potts = place_model(Potentials.grid(grid.unary.reshape(1, 2, 2, 3), 1.0))
     blocks = [Blocks(by, partial(plan_blocks, by, grid.structure, 3)) for by in ((1, 2), "rows")]
@@ -100,17 +100,17 @@ def decoding() -> Iterator[tuple[Any, Any]]:
     yield conditionals, (model, labels, zeros, 0, 0, 4)
     yield decode_messages, (model, model.order, messages, given.short(), 0, 1)
     yield forest_log_partitions, (model, messages, place(rho), orders, parents, terms[:, :1].clone(), 0, 1, 0, 1)
-    yield gibbs, (model, given.short(), zeros.int(), 1, 1.0, 3, 4, 0, 0, *whole, 2, 1.0, 0, 1, kept)
+    yield gibbs, (model, chain, 2, True)
     yield grid_conditionals, (model.unary, right, down, labels, zeros, 0, 4)
     yield log_beliefs, (model, messages, None, zeros, terms, *whole)
-    yield mean_field, (model, beliefs, marks, 1e-3, *whole)
-    yield mean_field_bound, (model, beliefs, terms, *whole)
+    yield mean_field, (model, beliefs, marks, 1e-3)
+    yield mean_field_bound, (model, beliefs)
     yield pass_linear, (potts, potts.order, messages, marks, everywhere, zeros + 1, couplings, *limits[1:])
     last = torch.zeros(1, dtype=torch.int32)
     yield pass_messages, (model, model.order, messages, marks, nowhere, None, *limits, 0, 0, 1, last)
     max_product = (0.0, 9, 0.0, 3, 0, part[0], labels.short())
     yield perturb_and_max_product, (model, noise, model.order, model.order, *max_product)
-    yield score_terms, (model, given.long(), terms, *whole)
+    yield score_terms, (model, given.long())
     yield shares, (labels, zeros, given.long())
     yield votes, (labels, zeros.int(), 0, 4)
 

@@ -12,6 +12,7 @@ from tests.triton.placing import DEVICE, place, place_model
 from locpmap import Factored
 from locpmap.kernels.model import CONDITIONAL, NOTHING, VOTES
 from locpmap.kernels.reference.gibbs import gibbs as truth
+from locpmap.kernels.spec import Chain
 from locpmap.kernels.triton.climb.gibbs import gibbs
 from locpmap.potentials import Potentials
 
@@ -52,17 +53,17 @@ def odd_graph(structure: str, n_labels: int, form: str) -> Potentials:
     return Potentials.graph(random_unary((2, n_sites), n_labels, 0.2, rng), edges, pairwise)
 
 
-def run(potentials: Potentials, adds: int, temperature: float = 1.0, part: Any = None) -> list[Array]:
-    """Labels and totals after a sweep, in Triton and in the reference; part: (lo, hi, begin, stop)."""
+def run(potentials: Potentials, adds: int, temperature: float = 1.0, n_classes: int | None = None) -> list[Array]:
+    """Labels and totals after a sweep over the first colour classes, in Triton and in the reference."""
     model, placed = potentials.model, place_model(potentials)
     n_images, n_sites, n_labels = model.unary.shape
     labels = np.random.default_rng(1).integers(n_labels, size=(n_images, n_sites))
     totals = np.full(model.unary.shape, 0.25)
+    bounds = model.class_ptr if n_classes is None else model.class_ptr[: n_classes + 1]
     mine, sums = place(labels), place(totals)
-    lo, hi, begin, stop = part or (0, n_images, 0, n_sites)
-    how = (adds, temperature, *KEY, 3, 5, lo, hi, begin, stop)
-    truth(model, labels, totals, *how)
-    gibbs(placed, mine, sums, *how)
+    chain = Chain(mine, KEY, 5, sums, adds, start_temperature=temperature, sweeps=2)
+    truth(model, labels, totals, adds, temperature, *KEY, 3, 5, 0, n_images, 0, int(bounds[-1]))
+    gibbs(placed._replace(class_ptr=bounds), chain, 1)
     return [mine.cpu().numpy(), labels, sums.cpu().numpy(), totals]
 
 
@@ -90,14 +91,6 @@ def test_graphs_of_uneven_degree(structure: str, form: str) -> None:
     compare(run(odd_graph(structure, 3, form), CONDITIONAL))
 
 
-@pytest.mark.parametrize("form", ["weights", "hard tables"])
-def test_a_part_of_the_images_and_of_a_class(form: str) -> None:
-    """Positions 4 to 29 of 35 take the end of one class and the beginning of the other; the rest stays."""
-    potentials = odd_grid((5, 7), 3, form)
-    compare(run(potentials, VOTES, part=(1, 2, 4, 29)))
-    compare(run(potentials, CONDITIONAL, part=(0, 1, 3, 9)))
-
-
 def test_a_class_that_takes_several_programs() -> None:
     compare(run(odd_grid((13, 11), 9, "weights"), CONDITIONAL))
 
@@ -108,8 +101,8 @@ def test_a_site_without_an_allowed_label_keeps_the_one_it_has(adds: int) -> None
     table = np.zeros((3, 3))
     table[2] = table[:, 2] = -np.inf
     potentials = Potentials.grid(np.zeros((1, 2, 2, 3)), table)
-    model, labels, totals = place_model(potentials), place(np.full((1, 4), 2)), place(np.zeros((1, 4, 3)))
-    gibbs(model, labels, totals, adds, 1.0, *KEY, 0, 0, 0, 1, 0, 4)
+    labels, totals = place(np.full((1, 4), 2)), place(np.zeros((1, 4, 3)))
+    gibbs(place_model(potentials), Chain(labels, KEY, 0, totals, adds), 1)
     np.testing.assert_array_equal(labels.cpu().numpy(), 2)
     expected = np.array([0.0, 0.0, 0.0 if adds == NOTHING else 1.0])
     np.testing.assert_array_equal(totals.cpu().numpy(), np.broadcast_to(expected, (1, 4, 3)))
@@ -119,11 +112,10 @@ def test_nothing_to_add_takes_no_totals() -> None:
     """As annealing calls it, to temperatures that single precision takes for 0; labels may be of any integer type."""
     potentials = odd_grid((5, 7), 3, "weights", np.float32)
     labels = np.zeros((2, 35), np.int16)
-    mine, empty = place(labels), np.zeros((0, 0, 0))
-    how = (NOTHING, 1e-50, *KEY, 7, 0, 0, 2, 0, 35)
-    truth(potentials.model, labels, empty, *how)
-    gibbs(place_model(potentials), mine, place(empty), *how)
-    np.testing.assert_array_equal(mine.cpu().numpy(), labels)
+    chain = Chain(place(labels), KEY, 0, start_temperature=1e-50, sweeps=6)
+    truth(potentials.model, labels, np.zeros((0, 0, 0)), NOTHING, 1e-50, *KEY, 7, 0, 0, 2, 0, 35)
+    gibbs(place_model(potentials), chain, 1)
+    np.testing.assert_array_equal(chain.labels.cpu().numpy(), labels)
 
 
 @pytest.mark.parametrize(("adds", "form"), [(VOTES, "weights"), (CONDITIONAL, "hard tables")])
@@ -131,13 +123,14 @@ def test_many_sweeps_are_so_many_calls(adds: int, form: str) -> None:
     """Sweeps 4 to 10, ever colder; 2, 5 and 8 count, and what they leave is kept."""
     potentials = odd_grid((5, 7), 3, form)
     labels, totals = np.zeros((2, 35), np.int64), np.zeros((2, 35, 3))
-    mine, sums, kept = place(labels), place(totals), place(np.full((2, 2, 35), -1, np.int16))
-    counted = {"n_sweeps": 7, "cooling": 0.8, "first_counted": 2, "thin": 3, "kept": kept}
-    gibbs(place_model(potentials), mine, sums, adds, 2.0, *KEY, 4, 5, 0, 2, 0, 35, **counted)
+    mine, sums = place(labels), place(totals)
+    chain = Chain(mine, KEY, 5, sums, adds, start_temperature=4.0, cooling=0.8, first_counted=2, thin=3, sweeps=3)
+    kept = gibbs(place_model(potentials), chain, 7, keep=True)
+    assert chain.sweeps == 10
     stages = []
     for number in range(4, 11):
         counts = number in (5, 8)
-        how = (adds if counts else NOTHING, 2.0 * 0.8 ** (number - 4), *KEY, number, 5, 0, 2, 0, 35)
+        how = (adds if counts else NOTHING, 4.0 * 0.8 ** (number - 1), *KEY, number, 5, 0, 2, 0, 35)
         truth(potentials.model, labels, totals, *how)
         stages += [labels.copy()] if counts else []
     compare([mine.cpu().numpy(), labels, sums.cpu().numpy(), totals])
@@ -152,10 +145,9 @@ def test_programs_wait_for_one_another() -> None:
     labels, totals = np.zeros((3, side * side), np.int64), np.zeros((3, side * side, 2))
     mine, sums = place(labels), place(totals)
     n_sweeps = 20 if DEVICE == "cuda" else 3
-    whole = (5, 0, 3, 0, side * side)
-    gibbs(place_model(potentials), mine, sums, VOTES, 1.0, *KEY, 1, *whole, n_sweeps=n_sweeps)
+    gibbs(place_model(potentials), Chain(mine, KEY, 5, sums, VOTES), n_sweeps)
     for number in range(1, n_sweeps + 1):
-        truth(potentials.model, labels, totals, VOTES, 1.0, *KEY, number, *whole)
+        truth(potentials.model, labels, totals, VOTES, 1.0, *KEY, number, 5, 0, 3, 0, side * side)
     compare([mine.cpu().numpy(), labels, sums.cpu().numpy(), totals])
 
 
@@ -163,7 +155,6 @@ def test_programs_wait_for_one_another() -> None:
 def test_single_precision(form: str) -> None:
     """Probabilities of one sweep from the same labels; a draw differs where a uniform is within rounding of a bound."""
     potentials = odd_grid((5, 7), 3, form, np.float32)
-    first_class = (0, 2, 0, int(potentials.model.class_ptr[1]))
-    mine, labels, sums, totals = run(potentials, CONDITIONAL, part=first_class)
+    mine, labels, sums, totals = run(potentials, CONDITIONAL, n_classes=1)
     assert (mine != labels).mean() < 0.02
     np.testing.assert_allclose(sums, totals, rtol=0, atol=5e-6)

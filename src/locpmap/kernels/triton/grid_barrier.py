@@ -43,16 +43,14 @@ def resident_programs(device: torch.device, registers: int = REGISTERS, warps: i
     return per_processor * torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def launch_of(
-    model: Model, n_images: int, per_site: int, begin: int, stop: int, items: int
-) -> tuple[tuple[int], torch.Tensor, int]:
-    """Return the grid of a launch with `at_once` over positions begin..stop of the order, its notes and class count.
+def launch_of(model: Model, n_images: int, per_site: int, items: int) -> tuple[tuple[int], torch.Tensor, int]:
+    """Return the grid of a launch with `at_once` over the classes of a model, its notes and the number of classes.
 
     There is a program for every ``items`` items of the largest class, ``per_site`` of which belong to a site of an
     image, or as many as can run at once.  The notes are (BARRIER + 2 + classes,) int32; the host does not wait for
     their copy.
     """
-    bounds = [begin, *(c for c in model.class_ptr.tolist() if begin < c < stop), stop]
+    bounds = model.class_ptr.tolist()
     largest = max(last - first for first, last in pairwise(bounds))
     tiles = n_images * -(-largest * per_site // items)
     device = model.unary.device

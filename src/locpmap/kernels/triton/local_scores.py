@@ -59,10 +59,10 @@ def sizes_of(model: Model | Scores, block: int = 512, most: int = 512) -> Sizes:
 
 
 @triton.jit
-def items_of(tile, order, lo, first, last, ITEMS: tl.constexpr):
+def items_of(tile, order, first, last, ITEMS: tl.constexpr):
     """Return a tile's image, its sites (ITEMS,) from positions first..last of the order, and which of them exist."""
     per_image = (last - first + ITEMS - 1) // ITEMS
-    image = lo + (tile // per_image).to(tl.int64)
+    image = (tile // per_image).to(tl.int64)
     position = first + (tile % per_image) * ITEMS + tl.arange(0, ITEMS)
     inside = position < last
     return image, tl.load(order + position, mask=inside, other=0).to(tl.int64), inside
@@ -136,23 +136,14 @@ def table_scores(pairs, image, slot, other, SIZES: tl.constexpr, AXIS: tl.conste
 
 @triton.jit
 def add_local_scores(
-    scores,
-    labels,
-    site_stride,
-    pairs,
-    image,
-    site,
-    inside,
-    SIZES: tl.constexpr,
-    AXIS: tl.constexpr,
-    FRESH: tl.constexpr,
+    scores, labels, stride, pairs, image, site, inside, SIZES: tl.constexpr, AXIS: tl.constexpr, FRESH: tl.constexpr
 ):
     """Add to ``scores`` the pairwise scores of each label with the labels of the site's neighbours.
 
     Args:
         scores: (ITEMS, LABELS), or (LABELS, ITEMS) where AXIS is 0: perturbed or plain unaries.
         labels: Pointers, scalar or (ITEMS,), to the label of site 0 in the item's image (and sample).
-        site_stride: From the label of one site to that of the next: 1 for labels (N, S), R for (N, S, R).
+        stride: From the label of one site to that of the next: 1 for labels (N, S), R for (N, S, R).
         pairs: :class:`Pairs`.
         image: The number of the item's image in features and tables, int64, scalar or (ITEMS,).
         site: (ITEMS,) int64.
@@ -169,7 +160,7 @@ def add_local_scores(
         # Potts weights are read four at a time, so that their loads overlap.
         for ahead in tl.static_range(4 if SIZES.potts else 1):
             there, slot = slots_at(begin, degree, step + ahead)
-            place = labels + tl.load(pairs.neighbour + slot).to(tl.int64) * site_stride
+            place = labels + tl.load(pairs.neighbour + slot).to(tl.int64) * stride
             other = tl.load(place, cache_modifier=".cg" if FRESH else "")
             if SIZES.potts:
                 weight = tl.where(there, potts_weights(pairs, image, slot), 0.0).to(scores.dtype)

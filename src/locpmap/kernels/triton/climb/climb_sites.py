@@ -49,7 +49,7 @@ def climb_sites(model: Model, climb: Climb, span: Span, labels: Array) -> Array:
     changed = torch.zeros((hi - lo, n_samples), dtype=torch.int32, device=labels.device)
     if max_sweeps > 0:
         sizes = sizes_of(model, 4096 if model.potts else 1024, ITEMS)
-        grid, notes, n_classes = launch_of(model, hi - lo, n_samples, 0, unary.shape[1], sizes.items)
+        grid, notes, n_classes = launch_of(model, hi - lo, n_samples, sizes.items)
         marks = torch.ones(labels.shape, dtype=torch.uint8, device=labels.device)
         strides: tuple[int, int, int] = scores.stride()[1:]
         state = State(scores, *strides, labels, marks, changed, unary.shape[1], n_samples)

@@ -1,4 +1,4 @@
-"""Gibbs sampling; see the reference.  One launch makes many sweeps, with one call of Philox per site and sweep."""
+"""Gibbs sampling; see the reference.  One launch makes many sweeps and calls Philox once per site and sweep."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels import model as constants
-from locpmap.kernels.model import Model
+from locpmap.kernels.model import NOTHING, Array, Model
+from locpmap.kernels.spec import Chain
 from locpmap.kernels.triton.grid_barrier import ARRIVALS, BOUNDS, at_once, launch_of, wait_for_all
 from locpmap.kernels.triton.local_scores import add_local_scores, items_of, load_labels, pairs_of, sizes_of
 from locpmap.kernels.triton.philox import CHAIN, uniform, words
 
 VOTES, CONDITIONAL = tl.constexpr(constants.VOTES), tl.constexpr(constants.CONDITIONAL)
-ITEMS = 128  # that a program takes at a time, one to a thread; fewer of many labels or of tables
+ITEMS = 128  # sites per program and step, one per thread; fewer with many labels or with tables
 
 
 class Chains(NamedTuple):
@@ -24,55 +25,33 @@ class Chains(NamedTuple):
     unary: Any  # (N, S, L)
     labels: Any  # (N, S)
     totals: Any  # (N, S, L)
+    kept: Any  # (K, N, S)
     order: Any  # (S,), as the next
     site_id: Any
     n_sites: int
 
 
-def gibbs(
-    model: Model,
-    labels: torch.Tensor,
-    totals: torch.Tensor,
-    adds: int,
-    temperature: float,
-    k0: int,
-    k1: int,
-    sweep: int,
-    first_image: int,
-    lo: int,
-    hi: int,
-    begin: int,
-    stop: int,
-    n_sweeps: int = 1,
-    cooling: float = 1.0,
-    first_counted: int = 0,
-    thin: int = 1,
-    kept: torch.Tensor | None = None,
-) -> None:
-    """Update images lo..hi at positions begin..stop of the model's order; labels (N, S), totals (N, S, L).
-
-    Beyond the reference: sweeps ``sweep``, ``sweep + 1``, .. are made, ``n_sweeps`` of them, each ``cooling`` times
-    as hot as the last.  Of these, numbers ``first_counted``, ``first_counted + thin``, .. add to the totals, and what
-    they end with is stored in ``kept`` (K, N, S), first come first.
-    """
+def gibbs(model: Model, chain: Chain, n_sweeps: int, keep: bool = False) -> Array:
+    """Advance a chain in one launch; return its labels after the sweeps that count, (K, N, S), or (0, N, S)."""
+    labels, n_images = chain.labels, len(chain.labels)
+    kept = torch.empty((chain.counted(n_sweeps) if keep else 0, *labels.shape), dtype=torch.int16, device=labels.device)
+    totals, adds = (labels, NOTHING) if chain.totals is None else (chain.totals, chain.adds)
     sizes = sizes_of(model, 4096 if model.potts else 1024, ITEMS)
-    grid, notes, n_classes = launch_of(model, hi - lo, 1, begin, stop, sizes.items)
-    chains = Chains(model.unary, labels, totals, model.order, model.site_id, labels.shape[1])
-    keeps = kept is not None and len(kept) > 0
+    grid, notes, n_classes = launch_of(model, n_images, 1, sizes.items)
+    chains = Chains(model.unary, labels, totals, kept, model.order, model.site_id, labels.shape[1])
+    sweeps = (chain.sweeps + 1, chain.sweeps + 1 + n_sweeps, chain.first_counted, chain.thin)
     _gibbs[grid](
-        *(chains, labels if kept is None else kept, pairs_of(model), notes, float(temperature), float(cooling)),
-        *(int(k0), int(k1), first_image, sweep, sweep + n_sweeps, first_counted, thin, n_classes, lo, hi, len(labels)),
-        *(adds, keeps, sizes),
+        *(chains, pairs_of(model), notes, float(chain.temperature), float(chain.cooling), *map(int, chain.key)),
+        *(chain.first_image, *sweeps, n_classes, n_images, adds, len(kept) > 0, sizes),
         **at_once(),
     )
+    chain.sweeps += n_sweeps
+    return kept
 
 
-@triton.jit(
-    do_not_specialize=["first_image", "sweep", "end", "first_counted", "thin", "n_classes", "lo", "hi", "n_images"]
-)
+@triton.jit(do_not_specialize=["first_image", "sweep", "end", "first_counted", "thin", "n_classes", "n_images"])
 def _gibbs(
     chains,
-    kept,
     pairs,
     notes,
     temperature: tl.float64,
@@ -85,8 +64,6 @@ def _gibbs(
     first_counted,
     thin,
     n_classes,
-    lo,
-    hi,
     n_images,
     ADDS: tl.constexpr,
     KEEPS: tl.constexpr,
@@ -94,7 +71,7 @@ def _gibbs(
 ):
     LABELS: tl.constexpr = SIZES.labels
     N_LABELS: tl.constexpr = SIZES.n_labels
-    labels, n_sites = chains.labels, chains.n_sites
+    labels, kept, n_sites = chains.labels, chains.kept, chains.n_sites
     label = tl.arange(0, LABELS)[:, None]
     dtype: tl.constexpr = chains.unary.dtype.element_ty
     turn = 0
@@ -105,9 +82,9 @@ def _gibbs(
         number = 0
         while number < n_classes:
             first, last = tl.load(notes + BOUNDS + number), tl.load(notes + BOUNDS + number + 1)
-            tile, n_tiles = tl.program_id(0), (hi - lo) * tl.cdiv(last - first, SIZES.items)
+            tile, n_tiles = tl.program_id(0), n_images * tl.cdiv(last - first, SIZES.items)
             while tile < n_tiles:
-                image, site, inside = items_of(tile, chains.order, lo, first, last, SIZES.items)
+                image, site, inside = items_of(tile, chains.order, first, last, SIZES.items)
                 own = image * n_sites + site
                 scores = load_labels(chains.unary + own * N_LABELS, 1, inside, SIZES)
                 around = labels + image * n_sites

@@ -1,7 +1,6 @@
 """Mean field and the lower bound that it climbs; see the reference.
 
-One launch makes many sweeps; of a block without marks only these are read.  Sums are made in the beliefs'
-type.
+One launch makes many sweeps.  A block without marks costs only the read of its marks.  Sums have the beliefs' type.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels import model as constants
-from locpmap.kernels.model import Model
+from locpmap.kernels.model import Array, Model
 from locpmap.kernels.reference import mean_field as reference
 from locpmap.kernels.triton.grid_barrier import ARRIVALS, BOUNDS, LATEST, at_once, is_still, launch_of, wait_for_all
 from locpmap.kernels.triton.local_scores import (
@@ -25,45 +24,33 @@ from locpmap.kernels.triton.local_scores import (
 )
 
 CHANGED, FORBIDDEN = tl.constexpr(constants.CHANGED), tl.constexpr(reference.FORBIDDEN)
-BLOCK = 2048  # items times labels that a program takes at a time; fewer with tables
+BLOCK = 2048  # sites times labels per program and step; fewer with tables
 
 
-def mean_field(
-    model: Model,
-    beliefs: torch.Tensor,
-    dirty: torch.Tensor,
-    tolerance: float,
-    lo: int,
-    hi: int,
-    begin: int,
-    stop: int,
-    n_sweeps: int = 1,
-) -> torch.Tensor:
-    """Update images lo..hi at positions begin..stop of the model's order; beliefs (N, S, L), dirty (N, S).
+def mean_field(model: Model, beliefs: Array, dirty: Array, tolerance: float, n_sweeps: int = 1) -> Array:
+    """Update beliefs (N, S, L) at the sites marked in ``dirty`` (N, S), in up to ``n_sweeps`` sweeps.
 
-    Beyond the reference: up to ``n_sweeps`` sweeps are made, and one that finds no mark is the last.  Returns how many
-    found any, a tensor of one number.
+    Return how many sweeps found a mark, as a tensor of one number.  A sweep that finds none is the last.
     """
-    sizes = sizes_of(model, BLOCK if model.potts else 512)
-    grid, notes, n_classes = launch_of(model, hi - lo, 1, begin, stop, sizes.items)
+    sizes, n_images = sizes_of(model, BLOCK if model.potts else 512), len(dirty)
+    grid, notes, n_classes = launch_of(model, n_images, 1, sizes.items)
     arrays = (model.unary, beliefs, dirty, model.order, dirty.shape[1])
-    numbers = (float(tolerance), n_classes, n_sweeps, lo, hi)
+    numbers = (float(tolerance), n_classes, n_sweeps, n_images)
     _mean_field[grid](arrays, pairs_of(model), notes, *numbers, sizes, **at_once())
     return notes[LATEST.value]
 
 
-def mean_field_bound(
-    model: Model, beliefs: torch.Tensor, terms: torch.Tensor, lo: int, hi: int, begin: int, stop: int
-) -> None:
-    """Fill ``terms`` (N, S): each site's own part and that of the edges that begin there; beliefs (N, S, L)."""
-    sizes = sizes_of(model)
-    arrays = (model.unary, beliefs, terms, model.order, pairs_of(model))
-    grid = ((hi - lo) * triton.cdiv(stop - begin, sizes.items),)
-    _bound[grid](*arrays, lo, begin, stop, terms.shape[1], sizes)
+def mean_field_bound(model: Model, beliefs: Array) -> Array:
+    """Return each site's own part and that of the edges that begin there, (N, S) float64; beliefs (N, S, L)."""
+    sizes, (n_images, n_sites, _) = sizes_of(model), beliefs.shape
+    terms = torch.empty((n_images, n_sites), dtype=torch.float64, device=beliefs.device)
+    grid = (n_images * triton.cdiv(n_sites, sizes.items),)
+    _bound[grid](model.unary, beliefs, terms, model.order, pairs_of(model), n_sites, sizes)
+    return terms
 
 
-@triton.jit(do_not_specialize=["n_classes", "n_sweeps", "lo", "hi"])
-def _mean_field(arrays, pairs, notes, tolerance: tl.float64, n_classes, n_sweeps, lo, hi, SIZES: tl.constexpr):
+@triton.jit(do_not_specialize=["n_classes", "n_sweeps", "n_images"])
+def _mean_field(arrays, pairs, notes, tolerance: tl.float64, n_classes, n_sweeps, n_images, SIZES: tl.constexpr):
     unary, beliefs, dirty, order, n_sites = arrays
     N_LABELS: tl.constexpr = SIZES.n_labels
     sweep, turn, noted = 1, 0, 0
@@ -71,9 +58,9 @@ def _mean_field(arrays, pairs, notes, tolerance: tl.float64, n_classes, n_sweeps
         number = 0
         while number < n_classes:
             first, last = tl.load(notes + BOUNDS + number), tl.load(notes + BOUNDS + number + 1)
-            tile, n_tiles = tl.program_id(0), (hi - lo) * tl.cdiv(last - first, SIZES.items)
+            tile, n_tiles = tl.program_id(0), n_images * tl.cdiv(last - first, SIZES.items)
             while tile < n_tiles:
-                image, site, inside = items_of(tile, order, lo, first, last, SIZES.items)
+                image, site, inside = items_of(tile, order, first, last, SIZES.items)
                 place = dirty + image * n_sites + site
                 mark = tl.load(place, mask=inside, other=0, cache_modifier=".cg").to(tl.int32)
                 if tl.max(mark, axis=0) > 0:
@@ -140,10 +127,10 @@ def _update(unary, beliefs, dirty, pairs, tolerance, image, site, mark, SIZES: t
         step += 4
 
 
-@triton.jit(do_not_specialize=["lo", "first", "last", "n_sites"])
-def _bound(unary, beliefs, terms, order, pairs, lo, first, last, n_sites, SIZES: tl.constexpr):
+@triton.jit(do_not_specialize=["n_sites"])
+def _bound(unary, beliefs, terms, order, pairs, n_sites, SIZES: tl.constexpr):
     N_LABELS: tl.constexpr = SIZES.n_labels
-    image, site, inside = items_of(tl.program_id(0), order, lo, first, last, SIZES.items)
+    image, site, inside = items_of(tl.program_id(0), order, 0, n_sites, SIZES.items)
     dtype: tl.constexpr = beliefs.dtype.element_ty
     label = tl.arange(0, SIZES.labels)[None, :]
     own = image * n_sites + site

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import torch
 import triton
 import triton.language as tl
 
-from locpmap.kernels.model import Model
+from locpmap.kernels.model import Array, Model
 from locpmap.kernels.triton.local_scores import items_of, neighbours, pairs_of, potts_weights, sizes_of, slots_at
 
-ITEMS = 256  # that a program takes
+ITEMS = 256  # sites per program
 
 
-def score_terms(model: Model, labels: Any, terms: Any, lo: int, hi: int, begin: int, stop: int) -> None:
-    """Fill ``terms`` (N, S): each site's unary score and the scores of the edges that begin there; labels (N, S)."""
-    grid = ((hi - lo) * triton.cdiv(stop - begin, ITEMS),)
+def score_terms(model: Model, labels: Array) -> Array:
+    """Return each site's unary score and the scores of the edges that begin there, (N, S) float64; labels (N, S)."""
+    n_images, n_sites = labels.shape
+    terms = torch.empty((n_images, n_sites), dtype=torch.float64, device=labels.device)
+    grid = (n_images * triton.cdiv(n_sites, ITEMS),)
     sizes = sizes_of(model)._replace(items=ITEMS)
-    _add_up[grid](model.unary, pairs_of(model), model.order, labels, terms, labels.shape[1], lo, begin, stop, sizes)
+    _add_up[grid](model.unary, pairs_of(model), model.order, labels, terms, n_sites, sizes)
+    return terms
 
 
-@triton.jit(do_not_specialize=["lo", "first", "last"])
-def _add_up(unary, pairs, order, labels, terms, n_sites, lo, first, last, SIZES: tl.constexpr):
+@triton.jit
+def _add_up(unary, pairs, order, labels, terms, n_sites, SIZES: tl.constexpr):
     N_LABELS: tl.constexpr = SIZES.n_labels
-    image, site, inside = items_of(tl.program_id(0), order, lo, first, last, SIZES.items)
+    image, site, inside = items_of(tl.program_id(0), order, 0, n_sites, SIZES.items)
     labels += image * n_sites
     own = tl.load(labels + site).to(tl.int64)
     dtype = terms.dtype.element_ty
