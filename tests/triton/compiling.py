@@ -23,6 +23,7 @@ from triton.runtime import driver
 from locpmap.graphs import Grid
 from locpmap.graphs.blocks import plan_blocks
 from locpmap.kernels.likelihood import Losses, Part, Scores
+from locpmap.kernels.message_plan import Domain
 from locpmap.kernels.model import UNVISITED, VOTES, GridWindow
 from locpmap.kernels.perturbation import PLAIN, RANDOM, Perturbation
 from locpmap.kernels.spec import Blocks, Chain, Climb, Span
@@ -42,7 +43,7 @@ from locpmap.kernels.triton.messages.decode_messages import decode_messages
 from locpmap.kernels.triton.messages.forest_log_partitions import forest_log_partitions
 from locpmap.kernels.triton.messages.log_beliefs import bethe_edges, log_beliefs
 from locpmap.kernels.triton.messages.perturb_and_max_product import perturb_and_max_product
-from locpmap.kernels.triton.messages.sweep_messages import pass_linear, pass_messages
+from locpmap.kernels.triton.messages.sweep_messages import DeviceMessages, DevicePlan, pass_messages
 from locpmap.potentials import Potentials
 
 
@@ -77,39 +78,39 @@ def decoding() -> Iterator[tuple[Any, Any]]:
     model = place_model(grid)
     right, down = (place(rng.random(shape)) for shape in ((1, 2, 1), (1, 1, 2)))
     labels, given = torch.zeros(1, 4, 2, dtype=torch.uint8), torch.zeros(1, 4, dtype=torch.uint8)
-    terms, zeros = (torch.zeros(*shape, dtype=torch.float64) for shape in ((1, 4), (1, 4, 3)))
+    zeros = torch.zeros(1, 4, 3, dtype=torch.float64)
     marks = torch.full((1, 4), UNVISITED, dtype=torch.uint8)
     beliefs, messages = zeros + 1 / 3, torch.full((1, 8, 3), 0.5, dtype=torch.float64)
     couplings = torch.ones(1, 1, 1, 2, dtype=torch.float64)  # where labels differ, and where they agree
     nowhere, everywhere = torch.tensor([False]), torch.tensor([True])
     forests, rho = spanning_forests(grid.model, 1)
-    orders, parents = (place(np.stack(arrays)) for arrays in zip(*forests, strict=True))
-    whole, noise = (0, 1, 0, 4), Perturbation(PLAIN, 1.0, 3, 4)
-    chain = Chain(given.short(), (3, 4), 0, zeros.int(), VOTES)
-    limits = (True, 0.0, 0.0, *whole, 2, grid.model.class_ptr, (2, 2, 0))
+    parents, noise = place(np.stack([forest.parent for forest in forests])), Perturbation(PLAIN, 1.0, 3, 4)
     potts = place_model(Potentials.grid(grid.unary.reshape(1, 2, 2, 3), 1.0))
     blocks = [Blocks(by, partial(plan_blocks, by, grid.structure, 3)) for by in ((1, 2), "rows")]
     climbs = [Climb(noise, RANDOM, None, 2, blocks=by) for by in (None, *blocks)]
     part, window = (Span(0, 1, 0, 2), labels), GridWindow(2, 2, 0, 0, 2, 4)
-    yield bethe_edges, (model, messages, beliefs.log(), terms, *whole)
+    plan = DevicePlan(model.order, 0.0, 0.0, grid=(2, 2, 0))
+    logs = DeviceMessages(messages, marks, plan, True, nowhere)
+    linear = DeviceMessages(messages, marks, plan._replace(order=potts.order), False, everywhere, weights=zeros + 1)
+    linear.domain = Domain(couplings, everywhere, 1)
+    chain = Chain(given.short(), (3, 4), 0, zeros.int(), VOTES)
+    yield bethe_edges, (model, messages, beliefs.log())
     yield climb_blocks, (model, climbs[1], *part)
     yield climb_blocks, (model, climbs[2], *part)
     yield climb_lines, (model.unary, right, down, True, window, climbs[2], *part)
     yield climb_potts, (model.unary, right, down, window, climbs[0], *part)
     yield climb_sites, (model, climbs[0], *part)
     yield conditionals, (model, labels, zeros, 0, 0, 4)
-    yield decode_messages, (model, model.order, messages, given.short(), 0, 1)
-    yield forest_log_partitions, (model, messages, place(rho), orders, parents, terms[:, :1].clone(), 0, 1, 0, 1)
+    yield decode_messages, (model, model.order, messages, given.short())
+    yield forest_log_partitions, (model, messages, place(rho), parents)
     yield gibbs, (model, chain, 2, True)
     yield grid_conditionals, (model.unary, right, down, labels, zeros, 0, 4)
-    yield log_beliefs, (model, messages, None, zeros, terms, *whole)
+    yield log_beliefs, (model, messages, None)
     yield mean_field, (model, beliefs, marks, 1e-3)
     yield mean_field_bound, (model, beliefs)
-    yield pass_linear, (potts, potts.order, messages, marks, everywhere, zeros + 1, couplings, *limits[1:])
-    last = torch.zeros(1, dtype=torch.int32)
-    yield pass_messages, (model, model.order, messages, marks, nowhere, None, *limits, 0, 0, 1, last)
-    max_product = (0.0, 9, 0.0, 3, 0, part[0], labels.short())
-    yield perturb_and_max_product, (model, noise, model.order, model.order, *max_product)
+    yield pass_messages, (potts, linear, 2, True)
+    yield pass_messages, (model, logs, 2, False, 1, torch.zeros(1, dtype=torch.int32))
+    yield perturb_and_max_product, (model, plan, noise, model.order, 3, 0, part[0])
     yield score_terms, (model, given.long())
     yield shares, (labels, zeros, given.long())
     yield votes, (labels, zeros.int(), 0, 4)

@@ -158,7 +158,7 @@ def test_memory_that_runs_out_when_samples_are_counted(probability: str, monkeyp
 
 OPERATIONS = {
     "mean_field": "mean_field",
-    "lbp": "pass_linear",
+    "lbp": "pass_messages",
     "annealing": "gibbs",
     "gibbs": "gibbs",
     "icm": "climb_sites",
@@ -178,9 +178,7 @@ def test_memory_that_runs_out_without_samples(method: str, operation: str, monke
     few = {"annealing": {"n_sweeps": 2}, "gibbs": {"n_samples": 2, "burn_in": 1, "keep_samples": True}}
     how: dict[str, Any] = {"backend": "triton"} | few.get(method, {"max_sweeps": 2})
     truth = infer(pot, method, first_image=7, **how)
-    module = {"climb_sites": sampling, "pass_linear": message_state, "pass_messages": message_state}.get(
-        operation, launches
-    )
+    module = {"climb_sites": sampling, "pass_messages": message_state}.get(operation, launches)
     kernel, asked = getattr(module, operation), []
 
     def with_little_memory(model: Any, *given: Any, **named: Any) -> Any:

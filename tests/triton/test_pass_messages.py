@@ -14,7 +14,7 @@ from locpmap.kernels.cpu.twins import twin
 from locpmap.kernels.model import UNVISITED
 from locpmap.kernels.reference.messages import send
 from locpmap.kernels.trees import breadth_first, spanning_forests
-from locpmap.kernels.triton.messages.sweep_messages import pass_messages
+from locpmap.kernels.triton.messages.sweep_messages import DeviceMessages, DevicePlan, pass_messages
 from locpmap.potentials import Potentials
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy warns of log 0
@@ -34,30 +34,38 @@ def start(pot: Potentials) -> tuple[np.ndarray, np.ndarray]:
 
 
 def both(
-    pot: Potentials, parts: list[tuple[int, int, int, int]], *options: Any, order: Any = None, linear: Any = None
+    pot: Potentials,
+    n_sweeps: int,
+    rho: Any,
+    maximise: bool,
+    damping: float,
+    tolerance: float,
+    order: Any = None,
+    linear: Any = None,
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Messages and marks of the reference and of Triton after visiting the given images and positions in turn."""
+    """Messages and marks of the reference and of Triton after so many calls.
+
+    An order other than the model's is visited site by site.
+    """
     linear = np.zeros(pot.n_images, bool) if linear is None else linear
-    model, (rho, *how) = place_model(pot), options
-    messages, dirty = start(pot)
-    mine, my_dirty = place(messages), place(dirty)
+    model, (messages, dirty) = place_model(pot), start(pot)
+    plan = DevicePlan(model.order, damping, tolerance, undamped=0)
+    if order is not None:
+        plan = plan._replace(order=place(order), ends=range(len(order) + 1))
+    share = place(rho.astype(pot.unary.dtype))
+    mine = DeviceMessages(place(messages), place(dirty), plan, maximise, place(linear), share)
     messages = messages.astype(np.float64)
-    chosen = pot.model.order if order is None else order
-    placed = model.order if order is None else place(order)
-    for part in parts:
-        REFERENCE(pot.model, chosen, messages, dirty, linear, rho, *how, *part)
-        everything: tuple[Any, ...] = (
-            model,
-            placed,
-            mine,
-            my_dirty,
-            place(linear),
-            place(rho.astype(pot.unary.dtype)),
-            *how,
-            *part,
-        )
-        TRITON(*everything)
-    return (messages, dirty), (mine.cpu().numpy(), my_dirty.cpu().numpy())
+    order = pot.model.order if order is None else order
+    for _ in range(n_sweeps):
+        part = (0, pot.n_images, 0, len(order))
+        REFERENCE(pot.model, order, messages, dirty, linear, rho, maximise, damping, tolerance, *part)
+        TRITON(model, mine, 1)
+    return (messages, dirty), found(mine)
+
+
+def found(messages: DeviceMessages) -> tuple[np.ndarray, np.ndarray]:
+    """Messages and marks on the host."""
+    return messages.messages.cpu().numpy(), messages.dirty.cpu().numpy()
 
 
 def check(expected: tuple[np.ndarray, np.ndarray], got: tuple[np.ndarray, np.ndarray], rounding: float) -> None:
@@ -74,14 +82,14 @@ def whole(pot: Potentials) -> tuple[int, int, int, int]:
 @pytest.mark.parametrize("case", CASES)
 def test_sweeps(case: str) -> None:
     pot = CASES[case]
-    check(*both(pot, [whole(pot)] * 2, spanning_forests(pot.model, 3)[1], False, 0.3, 1e-9), rounding=1e-12)
+    check(*both(pot, 2, spanning_forests(pot.model, 3)[1], False, 0.3, 1e-9), rounding=1e-12)
 
 
 @pytest.mark.parametrize(("maximise", "damping"), [(False, 0.0), (True, 0.0), (True, 0.3)])
 @pytest.mark.parametrize("case", ["1xn", "primes", "forbidden labels", "forbidden pairs", "far apart"])
 def test_maximising_and_damping(case: str, maximise: bool, damping: float) -> None:
     pot = CASES[case]
-    check(*both(pot, [whole(pot)] * 2, np.ones(len(pot.model.edges)), maximise, damping, 1e-9), rounding=1e-12)
+    check(*both(pot, 2, np.ones(len(pot.model.edges)), maximise, damping, 1e-9), rounding=1e-12)
 
 
 @pytest.mark.parametrize("maximise", [False, True])
@@ -89,19 +97,17 @@ def test_maximising_and_damping(case: str, maximise: bool, damping: float) -> No
 def test_single_precision(case: str, maximise: bool) -> None:
     pot = CASES[case]
     pot = replace(pot, unary=pot.unary.astype(np.float32))
-    check(*both(pot, [whole(pot)] * 2, np.ones(len(pot.model.edges)), maximise, 0.3, 1e-3), rounding=2e-6)
+    check(*both(pot, 2, np.ones(len(pot.model.edges)), maximise, 0.3, 1e-3), rounding=2e-6)
 
 
 @pytest.mark.parametrize("case", ["batch", "table per edge and image"])
-def test_parts_of_the_images_and_of_the_order(case: str) -> None:
-    """Positions that begin and end inside a class, some images, and one that is not for this kernel."""
+def test_images_of_the_linear_domain_are_left_alone(case: str) -> None:
     pot = CASES[case]
-    parts = [(0, 2, 1, pot.n_sites - 1), (1, pot.n_images, 2, 3), (0, 1, 0, 2), (1, 1, 0, 2), (0, 2, 3, 3)]
     linear = np.arange(pot.n_images) == 0
-    expected, got = both(pot, parts, np.ones(len(pot.model.edges)), False, 0.0, 0.0, linear=linear)
+    expected, got = both(pot, 2, np.ones(len(pot.model.edges)), False, 0.0, 0.0, linear=linear)
     check(expected, got, rounding=1e-12)
     assert not expected[0][0].any()
-    assert (expected[1] == UNVISITED).any()
+    assert (expected[1][0] == UNVISITED).all()
 
 
 @pytest.mark.parametrize("case", ["nx1", "primes", "table"])
@@ -110,8 +116,7 @@ def test_any_other_order_is_visited_one_by_one(case: str) -> None:
     pot = CASES[case]
     outward = breadth_first(pot.model).order
     order = np.concatenate([outward[::-1], outward])
-    options = (np.ones(len(pot.model.edges)), False, 0.0, 1e-9)
-    check(*both(pot, [(0, pot.n_images, 1, len(order))], *options, order=order), rounding=1e-12)
+    check(*both(pot, 1, np.ones(len(pot.model.edges)), False, 0.0, 1e-9, order=order), rounding=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -127,13 +132,10 @@ def test_many_sweeps_in_one_launch_until_no_site_is_marked(case: str) -> None:
         REFERENCE(pot.model, pot.model.order, messages, dirty, nowhere, rho, *how, *whole(pot))
         made += 1
     for asked in (made, made + 5):
-        mine, marks = (place(array) for array in start(pot))
-        model = place_model(pot)
-        visited = TRITON(
-            model, model.order, mine, marks, place(nowhere), None, *how, *whole(pot), n_sweeps=asked
-        ).tolist()
-        assert visited == [1] * made + [0] * (asked - made + 1)
-        check((messages, dirty), (mine.cpu().numpy(), marks.cpu().numpy()), rounding=1e-12)
+        model, (first, marks) = place_model(pot), (place(array) for array in start(pot))
+        mine = DeviceMessages(first, marks, DevicePlan(model.order, *how[1:], undamped=0), how[0], place(nowhere))
+        assert TRITON(model, mine, asked).tolist() == [1] * made + [0] * (asked - made + 1)
+        check((messages, dirty), found(mine), rounding=1e-12)
 
 
 @pytest.mark.parametrize("shape", [(1, 2), (2, 1), (1, 7), (6, 1), (2, 2), (3, 5), (4, 7), (5, 6)], ids=str)
@@ -147,13 +149,13 @@ def test_a_grid_whose_lists_are_not_read(shape: tuple[int, int], parity: int) ->
     rho, nowhere, how = spanning_forests(pot.model, 3)[1], np.zeros(2, bool), (False, 0.2, 1e-9)
     for _ in range(2):
         REFERENCE(pot.model, pot.model.order, messages, dirty, nowhere, rho, *how, *whole(pot))
-    mine, marks = (place(array) for array in start(pot))
-    model = place_model(pot)
+    model, (first, marks) = place_model(pot), (place(array) for array in start(pot))
     poison = {name: getattr(model, name) * 0 for name in ("order", "indptr", "neighbour", "end", "reverse")}
     model = model._replace(**poison)
-    state = (model.order, mine, marks, place(nowhere), place(rho), *how, *whole(pot))
-    TRITON(model, *state, n_sweeps=2, grid=(*shape, (2 + 3 + parity) % 2))
-    check((messages, dirty), (mine.cpu().numpy(), marks.cpu().numpy()), rounding=1e-12)
+    plan = DevicePlan(model.order, *how[1:], grid=(*shape, (2 + 3 + parity) % 2), undamped=0)
+    mine = DeviceMessages(first, marks, plan, how[0], place(nowhere), place(rho))
+    TRITON(model, mine, 2)
+    check((messages, dirty), found(mine), rounding=1e-12)
 
 
 @pytest.mark.slow
@@ -162,32 +164,30 @@ def test_copies_share_the_pairwise_terms_of_their_image() -> None:
     model, n_copies = place_model(pot), 3
     unary = np.random.default_rng(0).normal(size=(n_copies * pot.n_images, pot.n_sites, pot.n_labels))
     messages, dirty = start(replace(pot, unary=unary))
-    mine, marks, last = place(messages), place(dirty), place(np.zeros(len(unary), np.int32))
     nowhere, ones = np.zeros(len(unary), bool), np.ones(len(pot.model.edges))
-    part = (0, len(unary), 0, pot.n_sites)
-    more = {"n_sweeps": 2, "copies": n_copies, "last": last, "made": 7}
-    given = (place(nowhere), None, False, 0.0, 1e-9, *part)
-    TRITON(model._replace(unary=place(unary)), model.order, mine, marks, *given, **more)
+    last, plan = place(np.zeros(len(unary), np.int32)), DevicePlan(model.order, 0.0, 1e-9)
+    mine = DeviceMessages(place(messages), place(dirty), plan, False, place(nowhere), made=7)
+    TRITON(model._replace(unary=place(unary)), mine, 2, copies=n_copies, last=last)
     for n in range(len(unary)):
         image = n // n_copies
         alone = pot.model._replace(unary=unary[n:], features=pot.model.features, tables=pot.model.tables[image:])
         for _ in range(2):
             state = (messages[n:], dirty[n:], nowhere, ones)
             REFERENCE(alone, alone.order, *state, False, 0.0, 1e-9, 0, 1, 0, pot.n_sites)
-    check((messages, dirty), (mine.cpu().numpy(), marks.cpu().numpy()), rounding=1e-12)
+    check((messages, dirty), found(mine), rounding=1e-12)
     assert last.tolist() == [9] * len(unary)
 
 
 def test_a_tolerance_keeps_messages_and_marks_as_they_are() -> None:
     pot = Potentials.graph(normal(2, 8, 3), GRAPH, normal(7, scale=0.3))
-    expected, got = both(pot, [whole(pot)] * 4, np.ones(7), False, 0.0, 0.05)
+    expected, got = both(pot, 4, np.ones(7), False, 0.0, 0.05)
     check(expected, got, rounding=1e-12)
     assert not expected[1].all()
 
 
 def test_a_first_visit_is_heard_whatever_the_tolerance() -> None:
     pot = CASES["primes"]
-    expected, got = both(pot, [whole(pot)] * 2, np.ones(len(pot.model.edges)), False, 0.0, 1e3)
+    expected, got = both(pot, 2, np.ones(len(pot.model.edges)), False, 0.0, 1e3)
     check(expected, got, rounding=1e-12)
     assert expected[0].any()
 
@@ -198,7 +198,7 @@ def test_potts_messages_lose_nothing(weight: float, spread: float) -> None:
     unary = np.array([[0.0, -0.3, -0.7, -1.0], [0.1, 0.0, 0.2, 0.3]]) * spread
     pot = Potentials.graph(unary, [[0, 1]], weight)
     for maximise in (False, True):
-        _, (messages, _) = both(pot, [whole(pot)], np.ones(1), maximise, 0.0, 0.0)
+        _, (messages, _) = both(pot, 1, np.ones(1), maximise, 0.0, 0.0)
         expected, _ = send(unary[0], weight * np.eye(4), maximise)
         rounding = 4 * np.finfo(float).eps * (1 + spread + abs(weight))
         np.testing.assert_allclose(messages[0, 1], expected, rtol=1e-13, atol=rounding)

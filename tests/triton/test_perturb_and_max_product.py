@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from tests.test_messages import ODD, normal
@@ -14,6 +12,7 @@ from locpmap.kernels.perturbation import PLAIN, Perturbation
 from locpmap.kernels.spec import Span
 from locpmap.kernels.trees import breadth_first, there_and_back
 from locpmap.kernels.triton.messages.perturb_and_max_product import perturb_and_max_product
+from locpmap.kernels.triton.messages.sweep_messages import DevicePlan
 from locpmap.potentials import Potentials
 
 pytestmark = pytest.mark.slow
@@ -36,10 +35,12 @@ def check(
     noise = Perturbation(PLAIN, 1.0, 5, 6)
     labels = np.zeros((hi - lo, pot.n_sites, 3), np.int16)
     sweeps = REFERENCE(pot.model, noise, order, out, *limits, lo, hi, 2, labels)
-    model, mine = place_model(pot), place(np.zeros_like(labels))
-    levels: tuple[Any, Any] = there_and_back(pot.structure) if sequential else (None, None)
-    placed = place(levels[0]) if sequential else model.order
-    got = TRITON(model, noise, placed, place(out), *limits, Span(lo, hi, 2, 3), mine, levels[1])
+    model = place_model(pot)
+    plan = DevicePlan(model.order, damping, 1e-3, undamped=undamped)
+    if sequential:
+        levels, ends = there_and_back(pot.structure)
+        plan = plan._replace(order=place(levels), ends=ends)
+    mine, got = TRITON(model, plan, noise, place(out), 7, 3, Span(lo, hi, 2, 3))
     np.testing.assert_array_equal(mine.cpu().numpy(), labels)
     np.testing.assert_array_equal(got.cpu().numpy(), sweeps)
     return sweeps

@@ -47,12 +47,11 @@ def outward(structure: Structure, device: str | None) -> Any:
 
 
 @lru_cache(maxsize=4)
-def shared_out(structure: Structure, least: int, device: str | None) -> tuple[Any, Any, Any]:
-    """`spanning_forests` on the device: their orders and parents, (K, S), and the share that holds each edge; kept."""
+def shared_out(structure: Structure, least: int, device: str | None) -> tuple[Any, Any]:
+    """Return the parents of `spanning_forests`, (K, S), and the share that holds each edge, on the device; cached."""
     forests, share = spanning_forests(lists_of(structure), least)
-    orders, parents = (np.stack(arrays) for arrays in zip(*forests, strict=True))
     place = Restore(device)
-    return place(orders), place(parents), place(share)
+    return place(np.stack([forest.parent for forest in forests])), place(share)
 
 
 @lru_cache(maxsize=4)

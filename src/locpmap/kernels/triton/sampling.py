@@ -21,7 +21,7 @@ from locpmap.kernels.triton.climb.climb_potts import climb_potts
 from locpmap.kernels.triton.climb.climb_sites import climb_sites
 from locpmap.kernels.triton.count.conditionals import conditionals, grid_conditionals
 from locpmap.kernels.triton.count.votes import shares, votes
-from locpmap.kernels.triton.message_state import DevicePlan, decode_order
+from locpmap.kernels.triton.message_state import decode_order
 from locpmap.kernels.triton.messages.perturb_and_max_product import perturb_and_max_product
 
 MAX_ITEMS = 2**31 - 2**16  # sites times samples of an image, beyond which kernels count in 64 bits, slower
@@ -87,19 +87,11 @@ class Sampling:
         return DeviceDrawn(span, labels, [climb_lines(*where, climb, span, labels)])
 
     def perturb_and_max_product(
-        self,
-        model: ModelView,
-        plan: DevicePlan,
-        perturbation: Perturbation,
-        max_sweeps: int,
-        first_image: int,
-        span: Span,
+        self, model: ModelView, plan: Any, perturbation: Perturbation, max_sweeps: int, first_image: int, span: Span
     ) -> DeviceDrawn:
         """Perturb the unaries and decode max-product messages."""
-        labels = _empty(model, span, torch.int16)
-        limits = (plan.damping, plan.undamped, plan.tolerance, max_sweeps)
-        given = (model.flat, perturbation, plan.order, decode_order(model), *limits)
-        sweeps = perturb_and_max_product(*given, first_image, span, labels, **plan.layout)
+        given = (plan, perturbation, decode_order(model), max_sweeps, first_image, span)
+        labels, sweeps = perturb_and_max_product(model.flat, *given)
         return DeviceDrawn(span, labels, [sweeps])
 
     def draw_by(self, work: Work, span: Span) -> DeviceDrawn:

@@ -7,36 +7,34 @@ of a block in each round.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 
-from locpmap.kernels.model import Model
+from locpmap.kernels.model import Array, Model
 from locpmap.kernels.triton.local_scores import pairs_of
 from locpmap.kernels.triton.messages.messages import lists_of, rows, slots_of, table_row, tile_of
 
 _WARPS = 16  # with 16 lanes a thread: large blocks make few rounds
 
 
-def decode_messages(model: Model, order: Any, messages: Any, labels: Any, lo: int, hi: int, copies: int = 1) -> None:
-    """Fill ``labels`` (N, S) of images lo..hi in the given order; messages (N, 2E, L).
+def decode_messages(model: Model, order: Array, messages: Array, labels: Array, copies: int = 1) -> None:
+    """Fill ``labels`` (N, S) in the given order; messages (N, 2E, L).
 
-    Beyond the reference: image n has the pairwise terms of n // ``copies``.
+    Image n has the pairwise terms of image ``n // copies`` of the model.
     """
-    labels[lo:hi] = -1
+    labels.fill_(-1)
     rank = torch.full(labels.shape[1:], len(order), dtype=torch.int32, device=order.device)
     rank[order.long()] = torch.arange(len(order), dtype=torch.int32, device=order.device)
     arrays = (model.unary, pairs_of(model), order, rank, messages, labels)
-    sizes = (labels.shape[1], messages.shape[1], copies, lo, len(order))
-    _walk[(hi - lo,)](*arrays, *sizes, tile_of(model, 4 * _WARPS), num_warps=_WARPS)
+    sizes = (labels.shape[1], messages.shape[1], copies, len(order))
+    _walk[(len(labels),)](*arrays, *sizes, tile_of(model, 4 * _WARPS), num_warps=_WARPS)
 
 
-@triton.jit(do_not_specialize=["lo", "stop"])
-def _walk(unary, pairs, order, rank, messages, labels, n_sites, n_slots, copies, lo, stop, TILE: tl.constexpr):
+@triton.jit(do_not_specialize=["stop"])
+def _walk(unary, pairs, order, rank, messages, labels, n_sites, n_slots, copies, stop, TILE: tl.constexpr):
     """All positions of one image; ``rank`` (S,) is each site's position."""
-    image = (lo + tl.program_id(0)).to(tl.int64)
+    image = tl.program_id(0).to(tl.int64)
     unary += image * n_sites * TILE.n_labels
     messages += image * n_slots * TILE.n_labels
     labels += image * n_sites

@@ -6,47 +6,34 @@ children sent, instead of their adding to it: so sums have one order.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 
-from locpmap.kernels.model import Model
+from locpmap.kernels.model import Array, Model
 from locpmap.kernels.triton.local_scores import pairs_of
 from locpmap.kernels.triton.messages.messages import belief, cavity, lists_of, log_sum, rows, send, slots_of, tile_of
 
 _WARPS = 8  # with 16 lanes a thread: most levels fit into one tile
 
 
-def forest_log_partitions(
-    model: Model,
-    messages: Any,
-    rho: Any,
-    orders: Any,
-    parents: Any,
-    values: Any,
-    lo: int,
-    hi: int,
-    begin: int,
-    stop: int,
-) -> None:
-    """Fill ``values[n, t]`` (N, K) for images lo..hi and forests begin..stop.
+def forest_log_partitions(model: Model, messages: Array, rho: Array, parents: Array) -> Array:
+    """Return log Z of every image and forest, (N, K) float64.
 
-    ``orders`` (K, S) is not read: ``parents`` (K, S), the slot of each site's parent or -1 at a root, says it all.
+    ``parents`` (K, S) are the slots of the sites' parents in their neighbour lists, -1 at a root.
     """
-    if hi <= lo or stop <= begin:
-        return
-    parents = parents[begin:stop]
+    (n_images, n_sites, n_labels), n_forests, device = model.unary.shape, len(parents), messages.device
     order, ends = _by_depth(model, parents)
-    sent = torch.empty((hi - lo, *parents.shape, model.unary.shape[2]), dtype=messages.dtype, device=messages.device)
-    state = (model.unary, pairs_of(model), messages, rho, (parents, order, ends), sent, values[lo:hi, begin:stop])
-    sizes = (values.stride(0), parents.shape[1], messages.shape[1])
-    _ascend[(hi - lo, stop - begin)](*state, sizes, ends.shape[1] - 1, lo, tile_of(model, 4 * _WARPS), num_warps=_WARPS)
+    sent = torch.empty((n_images, n_forests, n_sites, n_labels), dtype=messages.dtype, device=device)
+    values = torch.empty((n_images, n_forests), dtype=torch.float64, device=device)
+    state = (model.unary, pairs_of(model), messages, rho, (parents, order, ends), sent, values)
+    numbers = (n_sites, messages.shape[1], ends.shape[1] - 1)
+    _ascend[(n_images, n_forests)](*state, *numbers, tile_of(model, 4 * _WARPS), num_warps=_WARPS)
+    return values
 
 
-def _by_depth(model: Model, parents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The sites of each forest sorted by their distance from the root, (K, S), and where each distance begins."""
+def _by_depth(model: Model, parents: Array) -> tuple[Array, Array]:
+    """Return the sites of each forest by their distance from the root, (K, S), and where each distance begins."""
     n_sites = parents.shape[1]
     site = torch.arange(n_sites, device=parents.device).expand_as(parents)
     above = site
@@ -64,18 +51,17 @@ def _by_depth(model: Model, parents: torch.Tensor) -> tuple[torch.Tensor, torch.
     return order.to(torch.int32), ends.to(torch.int32)
 
 
-@triton.jit(do_not_specialize=["n_levels", "lo"])
-def _ascend(unary, pairs, messages, rho, forests, sent, values, sizes, n_levels, lo, TILE: tl.constexpr):
+@triton.jit(do_not_specialize=["n_levels"])
+def _ascend(unary, pairs, messages, rho, forests, sent, values, n_sites, n_slots, n_levels, TILE: tl.constexpr):
     """One image and one forest; ``ends`` (K, levels + 1)."""
     N_LABELS: tl.constexpr = TILE.n_labels
     BLOCK: tl.constexpr = TILE.block
-    value_stride, n_sites, n_slots = sizes
     parents, order, ends = forests
     forest = tl.program_id(1)
-    image = (lo + tl.program_id(0)).to(tl.int64)
+    image = tl.program_id(0).to(tl.int64)
     unary += image * n_sites * N_LABELS
     messages += image * n_slots * N_LABELS
-    sent += (tl.program_id(0).to(tl.int64) * tl.num_programs(1) + forest) * n_sites * N_LABELS
+    sent += (image * tl.num_programs(1) + forest) * n_sites * N_LABELS
     parents += forest * n_sites
     order += forest * n_sites
     ends += forest * (n_levels + 1)
@@ -114,4 +100,4 @@ def _ascend(unary, pairs, messages, rho, forests, sent, values, sizes, n_levels,
             position += BLOCK
         tl.debug_barrier()  # what this level sent, the next reads
         level -= 1
-    tl.store(values + tl.program_id(0) * value_stride + forest, tl.sum(total))
+    tl.store(values + image * tl.num_programs(1) + forest, tl.sum(total))

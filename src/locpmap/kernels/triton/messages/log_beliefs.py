@@ -5,58 +5,42 @@ See the reference.  Sums are made in the beliefs' type; an edge of a Potts model
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 
-from locpmap.kernels.model import Model
+from locpmap.kernels.model import Array, Model
 from locpmap.kernels.triton.local_scores import pairs_of
 from locpmap.kernels.triton.messages.messages import belief, cavity, lists_of, log_sum, rows, send, slots_of, tile_of
 
 
-def log_beliefs(
-    model: Model,
-    messages: Any,
-    rho: torch.Tensor | None,
-    beliefs: Any,
-    normalisers: Any,
-    lo: int,
-    hi: int,
-    begin: int,
-    stop: int,
-) -> None:
-    """Fill ``beliefs`` (N, S, L), and ``normalisers`` (N, S) with what normalising took from them.
-
-    ``rho`` may be None where it is 1 everywhere.
-    """
-    tile = tile_of(model)
-    blocks = -(-(stop - begin) // tile.block)
+def log_beliefs(model: Model, messages: Array, rho: Array | None) -> tuple[Array, Array]:
+    """Return the beliefs (N, S, L) and what normalising took from them, (N, S); ``rho`` None is 1 everywhere."""
+    tile, (n_images, n_sites, _) = tile_of(model), model.unary.shape
+    beliefs = torch.empty(model.unary.shape, dtype=messages.dtype, device=messages.device)
+    normalisers = torch.empty((n_images, n_sites), dtype=messages.dtype, device=messages.device)
     arrays = (model.unary, pairs_of(model), model.order, messages, rho, beliefs, normalisers)
-    sizes = (beliefs.shape[1], messages.shape[1])
-    _believe[((hi - lo) * blocks,)](*arrays, sizes, lo, begin, stop, blocks, tile)
+    _believe[(n_images * -(-n_sites // tile.block),)](*arrays, n_sites, messages.shape[1], tile)
+    return beliefs, normalisers
 
 
-def bethe_edges(model: Model, messages: Any, beliefs: Any, terms: Any, lo: int, hi: int, begin: int, stop: int) -> None:
-    """Fill ``terms`` (N, S) with the sum over the edges that begin at each site."""
-    tile = tile_of(model)
-    blocks = -(-(stop - begin) // tile.block)
+def bethe_edges(model: Model, messages: Array, beliefs: Array) -> Array:
+    """Return the sum over the edges that begin at each site, (N, S)."""
+    tile, (n_images, n_sites, _) = tile_of(model), beliefs.shape
+    terms = torch.empty((n_images, n_sites), dtype=messages.dtype, device=messages.device)
     arrays = (pairs_of(model), model.order, messages, beliefs, terms)
-    sizes = (beliefs.shape[1], messages.shape[1], lo, begin, stop, blocks)
-    _add_edges[((hi - lo) * blocks,)](*arrays, *sizes, tile)
+    _add_edges[(n_images * -(-n_sites // tile.block),)](*arrays, n_sites, messages.shape[1], tile)
+    return terms
 
 
-@triton.jit(do_not_specialize=["lo", "begin", "stop", "blocks"])
-def _believe(
-    unary, pairs, order, messages, rho, beliefs, normalisers, sizes, lo, begin, stop, blocks, TILE: tl.constexpr
-):
+@triton.jit
+def _believe(unary, pairs, order, messages, rho, beliefs, normalisers, n_sites, n_slots, TILE: tl.constexpr):
     """A block of positions of one image."""
-    n_sites, n_slots = sizes
-    image = (lo + tl.program_id(0) // blocks).to(tl.int64)
+    blocks = tl.cdiv(n_sites, TILE.block)
+    image = (tl.program_id(0) // blocks).to(tl.int64)
     messages += image * n_slots * TILE.n_labels
-    position = begin + tl.program_id(0) % blocks * TILE.block + tl.arange(0, TILE.block)
-    site, active, start, degree = lists_of(pairs, order, position, stop)
+    position = tl.program_id(0) % blocks * TILE.block + tl.arange(0, TILE.block)
+    site, active, start, degree = lists_of(pairs, order, position, n_sites)
     row = image * n_sites + site
     own = rows(unary, row[:, None], active[:, None], -float("inf"), TILE).to(beliefs.dtype.element_ty)
     whole = belief(own, messages, rho, pairs, start, degree, tl.max(degree, axis=0), TILE)
@@ -73,16 +57,17 @@ def _believe(
     tl.store(normalisers + row[:, None, None], taken, mask=active[:, None, None])
 
 
-@triton.jit(do_not_specialize=["lo", "begin", "stop", "blocks"])
-def _add_edges(pairs, order, messages, beliefs, terms, n_sites, n_slots, lo, begin, stop, blocks, TILE: tl.constexpr):
+@triton.jit
+def _add_edges(pairs, order, messages, beliefs, terms, n_sites, n_slots, TILE: tl.constexpr):
     """A block of positions of one image."""
     BLOCK: tl.constexpr = TILE.block
-    image = (lo + tl.program_id(0) // blocks).to(tl.int64)
+    blocks = tl.cdiv(n_sites, BLOCK)
+    image = (tl.program_id(0) // blocks).to(tl.int64)
     messages += image * n_slots * TILE.n_labels
     beliefs += image * n_sites * TILE.n_labels
     features, tables = pairs.features + image * pairs.feature_image, pairs.tables + image * pairs.table_image
-    position = begin + tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
-    site, active, start, degree = lists_of(pairs, order, position, stop)
+    position = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    site, active, start, degree = lists_of(pairs, order, position, n_sites)
     own = rows(beliefs, site[:, None], active[:, None], -float("inf"), TILE)
     sums = tl.zeros([BLOCK], beliefs.dtype.element_ty)
     first, widest = 0, tl.max(degree, axis=0)

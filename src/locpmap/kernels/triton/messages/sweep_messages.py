@@ -1,4 +1,4 @@
-"""Many sweeps of messages in one launch, in either algebra.
+"""Messages on a GPU, and launches that make many sweeps of them, in either algebra.
 
 The programs all run at once and take the tiles of one level of the order after another.  Sites of a level are not
 neighbours of each other, so that what they read is not written before the next level; levels are colour classes, or
@@ -8,7 +8,7 @@ the second cache where every site is marked, and reads the marks where none is; 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -17,7 +17,8 @@ import torch
 import triton
 import triton.language as tl
 
-from locpmap.kernels.model import Model
+from locpmap.kernels.message_plan import UNDAMPED_SWEEPS, Domain
+from locpmap.kernels.model import Array, Model
 from locpmap.kernels.triton.grid_barrier import BARRIER, at_once, resident_programs, wait_for_all
 from locpmap.kernels.triton.local_scores import pairs_of, strides_of
 from locpmap.kernels.triton.messages.grid_slots import cells_of, shape_of
@@ -25,6 +26,54 @@ from locpmap.kernels.triton.messages.messages import rows, tile_of
 from locpmap.kernels.triton.messages.send_messages import Algebra, Image, Senders, add, send_ways, slots_to
 
 _LANES = 512  # sites times labels of a tile: 4 for each thread, which one load of 16 bytes brings
+
+
+class DevicePlan(NamedTuple):
+    """How messages are passed on one graph."""
+
+    order: Array  # (V,) sites in the order in which a sweep lets them send
+    damping: float  # share of the old message in the new
+    tolerance: float  # a message no entry of which moves by more than this stays as it is
+    exact: bool = False  # whether one sweep says all there is to say
+    ends: Array | None = None  # where levels of the order begin and end; None: the model's colour classes
+    # Height and width of the grid of 4 neighbours that the model's order is of, and the parity of row + column at its
+    # corner.  With Potts weights, such a grid's lists are not read.
+    grid: tuple[int, int, int] | None = None
+    undamped: int = UNDAMPED_SWEEPS  # damping begins after so many sweeps
+
+
+@dataclass
+class DeviceMessages:
+    """Messages on the way.  An image without a dirty site has converged and is left alone."""
+
+    messages: Array  # (N, 2E, L) as the unaries
+    dirty: Array  # (N, S) marks of the sites that have something new to say
+    plan: DevicePlan
+    maximise: bool
+    linear: Array  # (N,) images kept without logarithms
+    rho: Array | None = None  # (E,) share of the forests that hold an edge; None where it is 1 everywhere
+    domain: Domain | None = None  # of sum-product
+    weights: Array | None = None  # (N, S, L) `linear_weights`, where an image is linear
+    parents: Array | None = None  # (K, S) the slot of each site's parent in every forest, -1 at a root
+    launched: int = 0
+    made: int = 0  # sweeps that are known of
+    settled: bool = False  # whether no site is dirty
+    unread: list[Any] = field(default_factory=list)  # which sweeps of the last launch visited a site
+
+    @property
+    def sweeps(self) -> int:
+        """The sweeps made; waits for the device."""
+        if self.unread:
+            visited = [answer.tolist() for answer in self.unread]
+            self.made += max(sum(sweeps[:-1]) for sweeps in visited)
+            self.settled = not any(sweeps[-1] for sweeps in visited)
+            self.unread = []
+        return self.made
+
+    @property
+    def converged(self) -> bool:
+        """Whether no site has anything new to say; waits for the device."""
+        return (self.sweeps > 0 and self.plan.exact) or self.settled
 
 
 class State(NamedTuple):
@@ -35,9 +84,7 @@ class State(NamedTuple):
     order: Any  # (V,) sites to visit
     messages: Any  # (N, 2E, L), changed in place
     dirty: Any  # (N, S), changed in place
-    linear: (
-        Any  # (N,) which images are kept in the linear domain: its algebra passes over others, and others over these
-    )
+    linear: Any  # (N,) which images the algebra of the linear domain visits; the other algebra visits the others
     rho: Any  # (E,), or None where it is 1 everywhere
     last: Any  # (N,) int32, where to note the last sweep that changed a message of each image, or None
     n_sites: int
@@ -45,127 +92,47 @@ class State(NamedTuple):
     copies: int  # images that share a model's pairwise terms, such as its samples: image n has those of n // copies
 
 
-class Limits(NamedTuple):
-    """How far to sweep."""
-
-    damping: float  # share of the old message in the new
-    tolerance: float  # a message no entry of which moves by more than this stays as it is
-    part: tuple[int, int, int, int]  # images lo..hi, positions begin..stop
-    n_sweeps: int  # at most
-    undamped: int  # damping begins after so many sweeps
-    made: int  # sweeps made before
-
-
 def pass_messages(
-    model: Model,
-    order: Any,
-    messages: Any,
-    dirty: Any,
-    linear: Any,
-    rho: torch.Tensor | None,
-    maximise: bool,
-    damping: float,
-    tolerance: float,
-    lo: int,
-    hi: int,
-    begin: int,
-    stop: int,
-    n_sweeps: int = 1,
-    ends: Sequence[int] | None = None,
-    grid: tuple[int, int, int] | None = None,
-    undamped: int = 0,
-    made: int = 0,
-    copies: int = 1,
-    last: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Pass messages in the log domain, in the images of lo..hi that are kept there; see `_sweep_messages`.
-
-    ``rho`` may be None where it is 1 everywhere.
-    """
-    sizes = (*dirty.shape[1:], messages.shape[1], copies)
-    state = State(model.unary, pairs_of(model), order, messages, dirty, linear, rho, last, *sizes)
-    limits = Limits(float(damping), float(tolerance), (lo, hi, begin, stop), n_sweeps, undamped, made)
-    return _sweep_messages(model, state, limits, False, bool(maximise), ends, grid)
-
-
-def pass_linear(
-    model: Model,
-    order: Any,
-    messages: Any,
-    dirty: Any,
-    linear: Any,
-    weights: Any,
-    couplings: Any,
-    damping: float,
-    tolerance: float,
-    lo: int,
-    hi: int,
-    begin: int,
-    stop: int,
-    n_sweeps: int = 1,
-    ends: Sequence[int] | None = None,
-    grid: tuple[int, int, int] | None = None,
-    undamped: int = 0,
-    made: int = 0,
-) -> torch.Tensor:
-    """Pass sum-product messages in the linear domain, without exponentials, in the images of lo..hi kept there."""
-    image, edge = strides_of(couplings)
-    pairs = pairs_of(model)._replace(features=couplings, feature_image=image, feature_edge=edge)
-    sizes = (*dirty.shape[1:], messages.shape[1], 1)
-    state = State(weights, pairs, order, messages, dirty, linear, None, None, *sizes)
-    limits = Limits(float(damping), float(tolerance), (lo, hi, begin, stop), n_sweeps, undamped, made)
-    return _sweep_messages(model, state, limits, True, False, ends, grid)
-
-
-def _sweep_messages(
-    model: Model,
-    state: State,
-    limits: Limits,
-    linear: bool,
-    maximise: bool,
-    ends: Sequence[int] | None,
-    grid: tuple[int, int, int] | None,
-) -> torch.Tensor:
+    model: Model, messages: DeviceMessages, n_sweeps: int, linear: bool = False, copies: int = 1, last: Any = None
+) -> Array:
     """Sweep until no site is marked, at most ``n_sweeps`` times.
 
-    Returns which of the sweeps visited any site, and whether one more would, (n_sweeps + 1,).
+    The images visited are those kept without logarithms if ``linear``, otherwise the others.  Image n has the pairwise
+    terms of image ``n // copies`` of the model.  ``last`` (N,) int32 receives the last sweep that changed a message.
 
-    Args:
-        model: The lists of neighbours; of the rest only whether the model is Potts.
-        state: See :class:`State`.
-        limits: See :class:`Limits`.
-        linear: Whether messages are in the linear domain.
-        maximise: Whether they are of max-product.
-        ends: Where levels of the order begin and end; by default the colour classes of the model's order, and
-            every position by itself of any other.
-        grid: Height and width of the grid of 4 neighbours that the model's order is of, and the parity of row + column
-            at its corner: where the model is Potts, its lists are not read then.
+    Return which of the sweeps visited any site, and whether one more would, (n_sweeps + 1,).
     """
-    lo, hi, begin, stop = limits.part
-    n_sweeps, device = limits.n_sweeps, state.messages.device
+    plan, values, (n_images, n_sites) = messages.plan, messages.messages, messages.dirty.shape
+    own, pairs, rho, device = model.unary, pairs_of(model), messages.rho, values.device
+    if linear:
+        assert messages.domain is not None
+        couplings = messages.domain.couplings
+        image, edge = strides_of(couplings)
+        pairs = pairs._replace(features=couplings, feature_image=image, feature_edge=edge)
+        own, rho = messages.weights, None
+    arrays = (own, pairs, plan.order, values, messages.dirty, messages.linear, rho, last)
+    state = State(*arrays, n_sites, values.shape[1], copies)
     # What `wait_for_all` needs; whether each sweep visited any site, and whether one more would.
     visited = torch.zeros(BARRIER.value + n_sweeps + 1, dtype=torch.int32, device=device)
     # All slots of a site at a time on a grid of 4 neighbours; tables leave no registers for several.
-    algebra = Algebra(linear, maximise, limits.damping > 0, 4 if model.potts else 1)
+    algebra = Algebra(linear, messages.maximise, plan.damping > 0, 4 if model.potts else 1)
     tile = tile_of(model)
     tile = tile._replace(block=max(1, _LANES // tile.labels))
     shape = None
-    if grid and model.potts and state.order is model.order and (begin, stop) == (0, state.n_sites):
-        shape = shape_of(*grid)
+    if plan.grid and model.potts:
+        shape = shape_of(*plan.grid)
         bounds: tuple[int, ...] = (0, shape.n_cells, 2 * shape.n_cells)
     else:
-        if ends is None:
-            ends = model.class_ptr if state.order is model.order else range(len(state.order) + 1)
-        bounds = tuple(sorted({min(max(int(end), begin), stop) for end in ends}))
-    widest = max((b - a for a, b in pairwise(bounds)), default=0)
-    n_tiles = (hi - lo) * -(-widest // tile.block)
+        bounds = tuple(map(int, model.class_ptr if plan.ends is None else plan.ends))
+    n_tiles = n_images * -(-max(b - a for a, b in pairwise(bounds)) // tile.block)
     if n_tiles > 0:
         # No more programs than it takes for each to have as many tiles as any: they wait for one another.
         n_rounds = -(-n_tiles // resident_programs(device))
         n_programs = -(-n_tiles // n_rounds)
+        numbers = (n_images, len(bounds) - 1, n_sweeps, messages.sweeps, plan.undamped)
         _sweep[(n_programs,)](
-            *(state, shape, _placed(bounds, device), visited, limits.damping, limits.tolerance),
-            *(lo, hi - lo, len(bounds) - 1, n_sweeps, limits.made, limits.undamped, algebra, tile),
+            *(state, shape, _placed(bounds, device), visited, float(plan.damping), float(plan.tolerance)),
+            *(*numbers, algebra, tile),
             **at_once(),
         )
     return visited[BARRIER.value :]
@@ -177,7 +144,7 @@ def _placed(bounds: tuple[int, ...], device: torch.device) -> torch.Tensor:
     return torch.tensor(bounds, dtype=torch.int32, device=device)
 
 
-@triton.jit(do_not_specialize=["lo", "n_images", "n_levels", "n_sweeps", "made", "undamped"])
+@triton.jit(do_not_specialize=["n_images", "n_levels", "n_sweeps", "made", "undamped"])
 def _sweep(
     state,
     shape,
@@ -185,7 +152,6 @@ def _sweep(
     notes,
     damping: tl.float64,
     tolerance: tl.float64,
-    lo,
     n_images,
     n_levels,
     n_sweeps,
@@ -207,7 +173,7 @@ def _sweep(
             per_image = (stop - first + BLOCK - 1) // BLOCK
             tile = tl.program_id(0)
             while tile < n_images * per_image:
-                n = (lo + tile // per_image).to(tl.int64)
+                n = (tile // per_image).to(tl.int64)
                 position = first + tile % per_image * BLOCK
                 number, only_look = made + sweep + 1, sweep == n_sweeps
                 limits = (damping, tolerance, undamped)
