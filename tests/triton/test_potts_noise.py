@@ -26,9 +26,9 @@ class Launch:
         self.kernel = launching._climb
 
     def __getitem__(self, grid: Any) -> Any:
-        def call(unary: Any, given: Any, room: Any, *rest: Any, **options: Any) -> None:
+        def call(arrays: Any, room: Any, *rest: Any, **options: Any) -> None:
             self.scores = room.reals
-            self.kernel[grid](unary, given, room, *rest, **options)
+            self.kernel[grid](arrays, room, *rest, **options)
 
         return call
 

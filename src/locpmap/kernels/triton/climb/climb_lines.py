@@ -51,6 +51,14 @@ class Share(NamedTuple):
     registers: int  # of a thread: the fewer, the more programs
 
 
+class Room(NamedTuple):
+    """The size of each of a program's `Notes`, in places of ITEMS numbers."""
+
+    choices: int
+    words: int
+    runs: int
+
+
 class State(NamedTuple):
     """Everything on the device that lines have in common."""
 
@@ -66,14 +74,14 @@ class State(NamedTuple):
     stamps: Any  # (n, H + W, R): the last turn in which a row or column changed
     height: int
     width: int
+    room: Room
 
 
-class Room(NamedTuple):
-    """The size of each of a program's `Notes`, in places of ITEMS numbers."""
+class Kinds(NamedTuple):
+    """What a launch is compiled for: one constant."""
 
-    choices: int
-    words: int
-    runs: int
+    of_lines: Kind  # updates of whole lines
+    of_parts: Kind  # updates of parts of lines
 
 
 class Now(NamedTuple):
@@ -91,14 +99,7 @@ PARTS = {"rows": (0, 2), "columns": (2, 4), "rows+columns": (0, 4)}  # even rows
 
 
 def climb_lines(
-    unary: Array,
-    right: Array,
-    down: Array,
-    attractive: bool,
-    grid: GridWindow,
-    climb: Climb,
-    span: Span,
-    labels: Array,
+    unary: Array, right: Array, down: Array, attractive: bool, grid: GridWindow, climb: Climb, span: Span, labels: Array
 ) -> Array:
     """Climb for every image and sample by "rows", "columns" or "rows+columns"; fill ``labels`` (n, S, R).
 
@@ -133,23 +134,23 @@ def climb_lines(
         length // 2 + 1 if by_parts else 0,
     )
     word = torch.int32 if n_labels + 2 * index_bits(n_labels) < 32 else torch.int64
-    kinds = ((room.choices, word), (room.words, torch.uint32), (room.words, torch.int32), (room.runs, torch.int64))
-    notes = Notes(*(torch.empty((n_programs, size, items), dtype=dtype, device=device) for size, dtype in kinds))
+    sizes = ((room.choices, word), (room.words, torch.uint32), (room.words, torch.int32), (room.runs, torch.int64))
+    notes = Notes(*(torch.empty((n_programs, size, items), dtype=dtype, device=device) for size, dtype in sizes))
     noted = labels.shape if by_parts else (0,)
     turns = torch.zeros(noted, dtype=torch.uint8, device=device)
     walls = torch.empty((2, *noted), dtype=torch.uint8, device=device)
     # What `wait_for_all` needs and the last sweep with changes; the last sweep that changed each sample; and the last
     # turn in which each row and column changed.
-    sizes = (BARRIER.value + 1, n_images * n_samples, n_images * (height + width) * n_samples)
-    counts, changed, stamps = torch.zeros(sum(sizes), dtype=torch.int32, device=device).split(sizes)
+    parts = (BARRIER.value + 1, n_images * n_samples, n_images * (height + width) * n_samples)
+    counts, changed, stamps = torch.zeros(sum(parts), dtype=torch.int32, device=device).split(parts)
     weights = (right, images_apart(right), down, images_apart(down))
-    state = State(noisy, *weights, labels, turns, walls, changed, stamps, height, width)
+    state = State(noisy, *weights, labels, turns, walls, changed, stamps, height, width, room)
     rounding = ROUNDING if unary.dtype == torch.float64 else 1e-6
     part = min(WARP // items, lanes)  # a label and sample in every lane
     kind = Kind(bool(attractive), ties, by_parts, True, rounding, n_labels, part, items, AHEAD, BACK)
-    in_parts = kind._replace(whole=False, ahead=STEP, back=STEP)
+    kinds = Kinds(kind, kind._replace(whole=False, ahead=STEP, back=STEP))
     numbers = (n_images, n_samples, grid.row, grid.column, climb.max_sweeps, *PARTS[climb.blocks.named])
-    _climb_lines[(n_programs,)](state, notes, room, counts, *numbers, kind, in_parts, **at_once(registers, warps=1))
+    _climb_lines[(n_programs,)](state, notes, counts, *numbers, kinds, **at_once(registers, warps=1))
     return changed.view(n_images, n_samples)
 
 
@@ -162,27 +163,16 @@ def _site_ids(grid: GridWindow, device: torch.device) -> Array:
 
 @triton.jit(do_not_specialize=["n_images", "n_samples", "row", "column", "max_sweeps", "first_part", "last_part"])
 def _climb_lines(
-    climb,
-    notes,
-    room,
-    counts,
-    n_images,
-    n_samples,
-    row,
-    column,
-    max_sweeps,
-    first_part,
-    last_part,
-    KIND: tl.constexpr,
-    IN_PARTS: tl.constexpr,
+    climb, notes, counts, n_images, n_samples, row, column, max_sweeps, first_part, last_part, KINDS: tl.constexpr
 ):
+    KIND: tl.constexpr = KINDS.of_lines
+    IN_PARTS: tl.constexpr = KINDS.of_parts
+    room = climb.room
     program, n_programs = tl.program_id(0), tl.num_programs(0)
     own = program.to(tl.int64)
-    own_choices, own_words = own * room.choices * KIND.items, own * room.words * KIND.items
-    own_runs = own * room.runs * KIND.items
-    notes = Notes(
-        notes.choices + own_choices, notes.words + own_words, notes.following + own_words, notes.runs + own_runs
-    )
+    choices, words = notes.choices + own * room.choices * KIND.items, own * room.words * KIND.items
+    runs = notes.runs + own * room.runs * KIND.items
+    notes = Notes(choices, notes.words + words, notes.following + words, runs)
     n_chunks = (n_samples + KIND.items - 1) // KIND.items
     turn, sweep, latest = 1, 1, 0
     while (sweep <= max_sweeps) & (latest >= sweep - 1):

@@ -48,22 +48,25 @@ SEARCH, QUEUE = tl.constexpr(2), tl.constexpr(4)  # the first phases that look f
 PERTURBED = tl.constexpr(perturbation.PERTURBED)
 
 
-class Teams(NamedTuple):
-    """How programs share the images."""
+class Plan(NamedTuple):
+    """What follows from the size of a climb: how programs share the images, and where their scratch lies."""
 
+    pack: int  # samples that share calls of Philox
+    n_words: int
     n_teams: int
     team: int  # programs of each
+    reals_apart: int  # from one team's `Room.reals` to the next's
+    wholes_apart: int
+    queue_apart: int
+    list_apart: int  # room for the list of a program, in the second queue while that is not in use
 
 
 class Room(NamedTuple):
     """Scratch: that of a team lies behind that of the one before."""
 
     reals: Any  # two labels: `Drawn.scores`; more: `Terms.log_p` and `Terms.cumulative`
-    reals_apart: int
     wholes: Any  # int32: the rest of `Drawn` (two labels: nothing), two queues, `Terms.facts`
-    wholes_apart: int
-    queue_apart: int
-    list_apart: int  # room for the list of a program, in the second queue while that is not in use
+    plan: Plan
 
 
 def climb_potts(
@@ -80,7 +83,7 @@ def climb_potts(
     registers = 64 if n_labels == 2 else 96
     programs = resident_programs(device, registers)
     plan = _plan(n_images, height, width, n_labels, n_samples, bits, programs, TILES_EACH)
-    pack, n_teams = plan.pack, plan.teams.n_teams
+    pack, n_teams = plan.pack, plan.n_teams
     words = labels  # where a site has a number of whole words, the labels are filled in place
     if apart % pack or labels.stride(0) != n_sites * apart or labels.data_ptr() % 8:
         words = torch.empty((n_images, n_sites, plan.n_words * pack), dtype=labels.dtype, device=device)
@@ -91,30 +94,18 @@ def climb_potts(
     weights = (right, images_apart(right), down, images_apart(down))
     corner = ((grid.row + grid.column) % 2, grid.row * grid.whole_width + grid.column, grid.whole_width)
     field = Field(*weights, height, width, plan.n_words, apart // pack, *corner)
-    room = Room(scores, plan.reals_apart, wholes, plan.wholes_apart, plan.queue_apart, plan.list_apart)
     # The number of counters is a constant of the launch: Triton compares global constants at every launch.
     bytes_of = 4 if n_labels <= 4 else 8 if n_labels <= 8 else 16
     sizes = Sizes(climb.start, n_labels, bytes_of, pack, bits, TILE, VISIT, COUNTERS)
     _, temperature, k0, k1 = climb.perturbation
     draw = Draw(k0, k1, climb.first_image + span.lo, span.first)
-    arrays = (unary, given, room, draw, field, words, notes, plan.teams)
+    arrays = (unary, given, words, notes)
     numbers = (temperature, n_images, n_samples, climb.max_sweeps)
-    _climb[(n_teams * plan.teams.team,)](*arrays, *numbers, sizes, **at_once(registers))
+    room = Room(scores, wholes, plan)
+    _climb[(n_teams * plan.team,)](arrays, room, draw, field, *numbers, sizes, **at_once(registers))
     if words is not labels:
         labels.copy_(words[:, :, :n_samples])
     return notes.as_strided((n_images, n_samples), (n_samples, 1), COUNTERS * n_teams)
-
-
-class Plan(NamedTuple):
-    """What follows from the size of a climb."""
-
-    pack: int  # samples that share calls of Philox
-    n_words: int
-    teams: Teams
-    reals_apart: int  # of `Room`, as the others
-    wholes_apart: int
-    queue_apart: int
-    list_apart: int
 
 
 @lru_cache(maxsize=64)  # this takes Python as long as a launch, and sizes come again
@@ -141,25 +132,13 @@ def _plan(
     else:
         reals_apart = 2 * n_sites * n_labels
         wholes_apart += two_colours * (1 + bits // 8)
-    return Plan(pack, n_words, Teams(n_teams, team), reals_apart, wholes_apart, queue_apart, list_apart)
+    return Plan(pack, n_words, n_teams, team, reals_apart, wholes_apart, queue_apart, list_apart)
 
 
 @triton.jit(do_not_specialize=["n_images", "n_samples", "max_sweeps"])
-def _climb(
-    unary_ptr,
-    given_ptr,
-    room,
-    draw,
-    field,
-    labels_ptr,
-    notes_ptr,
-    teams,
-    temperature: tl.float64,
-    n_images,
-    n_samples,
-    max_sweeps,
-    SIZES: tl.constexpr,
-):
+def _climb(arrays, room, draw, field, temperature: tl.float64, n_images, n_samples, max_sweeps, SIZES: tl.constexpr):
+    unary_ptr, given_ptr, labels_ptr, notes_ptr = arrays
+    plan = room.plan
     N_LABELS: tl.constexpr = SIZES.n_labels
     PACK: tl.constexpr = SIZES.pack
     TILE: tl.constexpr = SIZES.tile
@@ -168,13 +147,13 @@ def _climb(
     word_type: tl.constexpr = tl.int64 if SIZES.bits * PACK > 32 else tl.int32
     words_ptr = labels_ptr.to(tl.pointer_type(word_type), bitcast=True)
     scale = tl.cast(temperature, dtype)
-    team, member = tl.program_id(0) // teams.team, tl.program_id(0) % teams.team
+    team, member = tl.program_id(0) // plan.team, tl.program_id(0) % plan.team
     n_sites = field.height * field.width
     n_lanes = field.height * ((field.width + 1) // 2) * field.n_words
     items = (tl.cdiv(n_lanes, TILE) * TILE).to(tl.int64)
     terms, drawn, queues = _rooms(room, team, n_sites, items, SIZES, word_type)
-    own_list = queues + room.queue_apart + member.to(tl.int64) * room.list_apart
-    changed = notes_ptr + SIZES.counters * teams.n_teams
+    own_list = queues + plan.queue_apart + member.to(tl.int64) * plan.list_apart
+    changed = notes_ptr + SIZES.counters * plan.n_teams
     arrivals = notes_ptr + SIZES.counters * team
     waiting = arrivals + BARRIER  # lengths of queues, by phase modulo 3
     turn = 0
@@ -187,32 +166,28 @@ def _climb(
         tile = member
         while tile * TILE < n_sites:
             describe_sites(unary, terms, tile * TILE, n_sites, scale, SIZES)
-            tile += teams.team
+            tile += plan.team
         turn += 1
-        wait_for_all(arrivals, turn, teams.team)
+        wait_for_all(arrivals, turn, plan.team)
         if member == 0:
             tl.store(waiting + tl.arange(0, 4), 0, mask=tl.arange(0, 4) < 3)
         if START != PERTURBED:  # the second colour, which the first visits of the first one look at
             tile = member
             while tile * TILE < n_lanes:
                 at = lanes(field, tile, 1, TILE)
-                begin = start_words(unary, given_ptr, image, at, SIZES)
-                tl.store(words + at.site.to(tl.int64) * field.site_apart + at.word, begin, mask=at.inside)
-                tile += teams.team
+                labelled = start_words(unary, given_ptr, image, at, SIZES)
+                tl.store(words + at.site.to(tl.int64) * field.site_apart + at.word, labelled, mask=at.inside)
+                tile += plan.team
             turn += 1
-            wait_for_all(arrivals, turn, teams.team)
+            wait_for_all(arrivals, turn, plan.team)
         phase = 0
         going = n >= 0
         left = 0
         while going:
             colour = phase % 2
             sweep = _sweep_of(phase, START)
-            at_colour = (
-                drawn.scores + colour * items * PACK,
-                drawn.firsts + colour * items,
-                drawn.ticks + colour * items,
-            )
-            kept = Drawn(*at_colour)
+            begin = colour * items
+            kept = Drawn(drawn.scores + begin * PACK, drawn.firsts + begin, drawn.ticks + begin)
             pairs = own_list
             first, step = 0, SIZES.visit
             if phase < QUEUE:
@@ -222,19 +197,19 @@ def _climb(
                         left = first_visit(unary, given_ptr, image, kept, pairs, left, tile, colour, SIZES)
                     else:
                         left = list_open(image, kept, pairs, left, tile, colour, SIZES)
-                    tile += teams.team
+                    tile += plan.team
                 tl.debug_barrier()  # the list was written by other threads
             else:
-                pairs = queues + colour * room.queue_apart
-                first, step = member * SIZES.visit, teams.team * SIZES.visit
+                pairs = queues + colour * plan.queue_apart
+                first, step = member * SIZES.visit, plan.team * SIZES.visit
                 if member == 0:
                     tl.store(waiting + (phase + 2) % 3, 0)
             while first < left:
-                other, waits = queues + (1 - colour) * room.queue_apart, waiting + (phase + 1) % 3
+                other, waits = queues + (1 - colour) * plan.queue_apart, waiting + (phase + 1) % 3
                 visit(image, kept, pairs, other, waits, first, left, colour, sweep, phase >= QUEUE - 1, SIZES)
                 first += step
             turn += 1
-            wait_for_all(arrivals, turn, teams.team)
+            wait_for_all(arrivals, turn, plan.team)
             phase += 1
             if phase >= QUEUE:
                 left = tl.load(waiting + phase % 3, volatile=True)
@@ -243,8 +218,8 @@ def _climb(
             first = member * SIZES.visit
             while first < left:
                 clear_marks(image, queues, first, left, 0, SIZES)
-                first += teams.team * SIZES.visit
-        n += teams.n_teams
+                first += plan.team * SIZES.visit
+        n += plan.n_teams
 
 
 @triton.jit
@@ -256,13 +231,14 @@ def _sweep_of(phase, START: tl.constexpr):
 @triton.jit
 def _rooms(room, team, n_sites, items, SIZES: tl.constexpr, word_type: tl.constexpr):
     """Return the scratch of a team: what describes sites, what first visits leave, and the queues."""
-    reals = room.reals + team.to(tl.int64) * room.reals_apart
-    wholes = room.wholes + team.to(tl.int64) * room.wholes_apart
-    facts = wholes + room.wholes_apart - n_sites
+    plan = room.plan
+    reals = room.reals + team.to(tl.int64) * plan.reals_apart
+    wholes = room.wholes + team.to(tl.int64) * plan.wholes_apart
+    facts = wholes + plan.wholes_apart - n_sites
     firsts = wholes.to(tl.pointer_type(word_type), bitcast=True)
     if SIZES.n_labels == 2:
         return Terms(reals, reals, facts), Drawn(reals, firsts, wholes), wholes
     else:
         ticks = wholes + 2 * items * (SIZES.bits // 8)
-        terms = Terms(reals, reals + room.reals_apart // 2, facts)
+        terms = Terms(reals, reals + plan.reals_apart // 2, facts)
         return terms, Drawn(reals, firsts, ticks), ticks + 2 * items
