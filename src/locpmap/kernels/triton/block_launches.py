@@ -47,6 +47,7 @@ class State(NamedTuple):
     n_sites: int
     n_samples: int
     n_blocks: int
+    n_runs: int  # of a sweep
 
 
 class Now(NamedTuple):
@@ -54,7 +55,6 @@ class Now(NamedTuple):
 
     sweep: int
     turn: int  # of a run of blocks, from 1
-    n_runs: int  # of a sweep
     rounding: float
 
 

@@ -14,7 +14,7 @@ from locpmap.kernels.reference import climb_blocks as reference
 from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.block_launches import FOREST, JOINT, Now, State, launches
 from locpmap.kernels.triton.climb.forest_blocks import improve_forests
-from locpmap.kernels.triton.climb.joint_blocks import improve_joint
+from locpmap.kernels.triton.climb.joint_blocks import improve_joint, joint_noise
 from locpmap.kernels.triton.perturb import begin, perturb
 
 SWEEPS_PER_CHECK = 8  # sweeps are launched without waiting: a climb on an image takes 5 to 9
@@ -36,13 +36,14 @@ def climb_blocks(model: Model, climb: Climb, span: Span, labels: Array) -> Array
     changed = torch.zeros((hi - lo, n_samples), dtype=torch.int32, device=noisy.device)
     stamps = torch.zeros((hi - lo, len(plan.joint), n_samples), dtype=torch.int32, device=noisy.device)
 
-    state = State(labels, changed, stamps, labels.shape[1], n_samples, len(plan.joint))
+    state = State(labels, changed, stamps, labels.shape[1], n_samples, len(plan.joint), len(runs))
+    noise = joint_noise(model, climb, span)
     rounding = ROUNDING[noisy.dtype]
     for number in range(1, climb.max_sweeps + 1):
         for turn, run in enumerate(runs, len(runs) * (number - 1) + 1):
-            now = Now(number, turn, len(runs), rounding)
+            now = Now(number, turn, rounding)
             if run.how == JOINT:
-                improve_joint(model, placed, run, climb, span, state, now)
+                improve_joint(model, placed, run, climb, noise, lo, state, now)
             else:
                 improve_forests(model, placed, run, (noisy, choice, message), lo, state, now)
         # Sweeps after the last that changed anything do nothing, so that asking late changes no result.

@@ -14,12 +14,13 @@ import triton.language as tl
 
 from locpmap.kernels.model import Array, Model
 from locpmap.kernels.triton.block_launches import CHAIN, Now, PlacedPlan, Run, State
-from locpmap.kernels.triton.local_scores import improves, pair_scores, pairs_of, sizes_of
+from locpmap.kernels.triton.local_scores import Sizes, improves, pair_scores, pairs_of, sizes_of
 
 
 class Forest(NamedTuple):
-    """What a launch is compiled for, beyond the sizes of the model: one constant."""
+    """What a launch is compiled for: one constant."""
 
+    sizes: Sizes
     is_chain: bool
     rounding: float
     samples: int
@@ -35,17 +36,14 @@ def improve_forests(
     """
     n_images, n_samples, n_blocks, sizes = len(scores[0]), state.n_samples, run.stop - run.begin, sizes_of(model)
     samples = min(triton.next_power_of_2(n_samples), 32, max(512 // sizes.labels, 1))
-    _improve_forests[(n_images * n_blocks * triton.cdiv(n_samples, samples),)](
-        *(plan, pairs_of(model), scores, state, now.sweep, now.turn, lo, run.begin, n_blocks),
-        *(Forest(run.how == CHAIN, now.rounding, samples), sizes),
-        num_warps=1,
-    )
+    forest = Forest(sizes, run.how == CHAIN, now.rounding, samples)
+    grid, numbers = (n_images * n_blocks * triton.cdiv(n_samples, samples),), (now.sweep, now.turn, lo, run.begin)
+    _improve_forests[grid](plan, pairs_of(model), scores, state, *numbers, n_blocks, forest, num_warps=1)
 
 
 @triton.jit(do_not_specialize=["sweep", "turn", "lo", "first_block", "n_blocks"])
-def _improve_forests(
-    plan, pairs, scores, state, sweep, turn, lo, first_block, n_blocks, FOREST: tl.constexpr, SIZES: tl.constexpr
-):
+def _improve_forests(plan, pairs, scores, state, sweep, turn, lo, first_block, n_blocks, FOREST: tl.constexpr):
+    SIZES: tl.constexpr = FOREST.sizes
     IS_CHAIN: tl.constexpr = FOREST.is_chain
     N_LABELS: tl.constexpr = SIZES.n_labels
     LABELS: tl.constexpr = SIZES.labels

@@ -15,10 +15,10 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels import perturbation as schemes
-from locpmap.kernels.model import Model
+from locpmap.kernels.model import Array, Model
 from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.block_launches import Now, PlacedPlan, Run, State
-from locpmap.kernels.triton.local_scores import improves, pair_scores, pairs_of, sizes_of
+from locpmap.kernels.triton.local_scores import Sizes, improves, pair_scores, pairs_of, sizes_of
 from locpmap.kernels.triton.philox import PLAIN, pick, uniform, words
 
 GROUPS = 8  # of four labellings that a program looks at together
@@ -33,8 +33,9 @@ SLACK = tl.constexpr(1e-3)  # of rough estimates
 
 
 class Joint(NamedTuple):
-    """What a launch is compiled for, beyond the sizes of the model: one constant."""
+    """What a launch is compiled for: one constant."""
 
+    sizes: Sizes
     noise: bool
     rounding: float
     most_states: int
@@ -45,76 +46,67 @@ class Joint(NamedTuple):
     samples: int
 
 
-def improve_joint(model: Model, plan: PlacedPlan, run: Run, climb: Climb, span: Span, state: State, now: Now) -> None:
+class Noise(NamedTuple):
+    """The key, counters and scale of the noise of a climb.
+
+    They are tensors: Triton would compile a kernel for some values of numbers, and round floats to single precision.
+    """
+
+    site_id: Array  # (S,)
+    key: Array  # (4,) int64: both halves of the key, and the first image and sample
+    amount: Array  # (1,) as the unaries
+
+
+def joint_noise(model: Model, climb: Climb, span: Span) -> Noise:
+    """Return the noise of a span of samples."""
+    _, amount, k0, k1 = climb.perturbation
+    key = torch.tensor([k0, k1, climb.first_image + span.lo, span.first], dtype=torch.int64)
+    scale = torch.full((1,), amount, dtype=model.unary.dtype, device=model.unary.device)
+    return Noise(model.site_id, key.to(scale.device, non_blocking=True), scale)
+
+
+def improve_joint(
+    model: Model, plan: PlacedPlan, run: Run, climb: Climb, noise: Noise, lo: int, state: State, now: Now
+) -> None:
     """Give the blocks of a run their best labels; note the sweep and the turn where that changed any.
 
     A block that nothing around changed since its last turn is as good as it was then.
     """
-    n_images, n_samples, device = len(state.labels), state.n_samples, state.labels.device
-    perturbation, lo = climb.perturbation, span.lo
+    n_samples, device = state.n_samples, state.labels.device
     n_blocks, n_labels = run.stop - run.begin, model.unary.shape[2]
     samples = min(triton.next_power_of_2(n_samples), SAMPLES)
-    n_tiles = n_images * n_blocks * triton.cdiv(n_samples, samples)
+    n_tiles = len(state.labels) * n_blocks * triton.cdiv(n_samples, samples)
     n_programs = n_tiles
     if device.type == "cuda":
         n_programs = min(n_tiles, PER_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count)
-    n_low = n_labels ** (run.longest // 2)
-    n_high = n_labels ** (run.longest - run.longest // 2)
-    most_states = triton.cdiv(n_low * n_high, TOGETHER) * TOGETHER
-    size = most_states + (n_low + n_high) * samples
-    scratch = torch.empty((n_programs, size), dtype=model.unary.dtype, device=device)
-    # A float that is passed as such loses half of its digits.
-    amount = torch.full((1,), perturbation.amount, dtype=model.unary.dtype, device=device)
-    noise = perturbation.scheme == schemes.PLAIN
-    joint = Joint(noise, now.rounding, most_states, TOGETHER, n_low, n_high, GROUPS, samples)
-    _improve_joint[(n_programs,)](
-        *(plan, pairs_of(model), model.unary, model.site_id, state, scratch, amount, perturbation.k0, perturbation.k1),
-        *(climb.first_image + lo, span.first, now.turn, now.n_runs, now.sweep, lo, run.begin, n_blocks, n_images, size),
-        *(sizes_of(model), joint),
-        num_warps=1,
-    )
+    low = n_labels ** (run.longest // 2)
+    high = n_labels ** (run.longest - run.longest // 2)
+    most_states = triton.cdiv(low * high, TOGETHER) * TOGETHER
+    scratch = torch.empty((n_programs, most_states + (low + high) * samples), dtype=model.unary.dtype, device=device)
+    sizes, is_noisy = sizes_of(model), climb.perturbation.scheme == schemes.PLAIN
+    joint = Joint(sizes, is_noisy, now.rounding, most_states, TOGETHER, low, high, GROUPS, samples)
+    arrays = (plan, pairs_of(model), model.unary, noise, state, scratch)
+    numbers = (now.sweep, now.turn, lo, run.begin, n_blocks, n_tiles)
+    _improve_joint[(n_programs,)](*arrays, *numbers, joint, num_warps=1)
 
 
-@triton.jit(
-    do_not_specialize=[
-        *("k0", "k1", "first_image", "first_sample", "turn", "n_runs", "sweep", "lo", "first_block", "n_blocks"),
-        "n_images",
-    ]
-)
+@triton.jit(do_not_specialize=["sweep", "turn", "lo", "first_block", "n_blocks", "n_tiles"])
 def _improve_joint(
-    plan,
-    pairs,
-    unary,
-    site_id,
-    state,
-    scratch,
-    amount_ptr,
-    k0,
-    k1,
-    first_image,
-    first_sample,
-    turn,
-    n_runs,
-    sweep,
-    lo,
-    first_block,
-    n_blocks,
-    n_images,
-    size,
-    SIZES: tl.constexpr,
-    JOINT: tl.constexpr,
+    plan, pairs, unary, noise, state, scratch, sweep, turn, lo, first_block, n_blocks, n_tiles, JOINT: tl.constexpr
 ):
+    SIZES: tl.constexpr = JOINT.sizes
     SAMPLES: tl.constexpr = JOINT.samples
     LOW: tl.constexpr = JOINT.low
     HIGH: tl.constexpr = JOINT.high
     n_sites, n_samples = state.n_sites, state.n_samples
     n_chunks = (n_samples + SAMPLES - 1) // SAMPLES
-    inside = scratch + tl.program_id(0).to(tl.int64) * size
+    inside = scratch + tl.program_id(0).to(tl.int64) * (JOINT.most_states + (LOW + HIGH) * SAMPLES)
     high, low = inside + JOINT.most_states, inside + JOINT.most_states + HIGH * SAMPLES
-    amount = tl.load(amount_ptr)
+    k0, k1, amount = tl.load(noise.key), tl.load(noise.key + 1), tl.load(noise.amount)
+    first_image, first_sample = tl.load(noise.key + 2), tl.load(noise.key + 3)
     lane = tl.arange(0, SAMPLES)[None, :]
     tile = tl.program_id(0)
-    while tile < n_images * n_blocks * n_chunks:
+    while tile < n_tiles:
         item, r = tile // n_chunks, (tile % n_chunks) * SAMPLES + lane
         b = tl.load(plan.order + first_block + item % n_blocks)
         n = (item // n_blocks).to(tl.int64)
@@ -122,7 +114,7 @@ def _improve_joint(
         stamp = state.stamps + n * state.n_blocks * n_samples + r
         # A sample that no block changed in the last sweep has ended.
         going = tl.load(state.changed + n * n_samples + r, mask=r < n_samples, other=-1) >= sweep - 1
-        going = going & _is_open(plan, pairs, b, stamp, r < n_samples, turn - n_runs, n_sites, n_samples, SAMPLES)
+        going = going & _is_open(plan, pairs, b, stamp, r < n_samples, turn - state.n_runs, n_sites, n_samples, SAMPLES)
         if tl.max(going.to(tl.int32)) > 0:
             image = lo + n
             own = unary + image * n_sites * SIZES.n_labels
@@ -135,7 +127,7 @@ def _improve_joint(
             worths = plan.worth + tl.load(plan.family + b).to(tl.int64) * n_sites
             lead = tl.load(plan.site + begin).to(tl.int64)
             n_states = tl.load(worths + lead) * SIZES.n_labels
-            key = (k0, k1, first_image + n, (first_sample + r).to(tl.int64), tl.load(site_id + lead))
+            key = (k0, k1, first_image + n, first_sample + r, tl.load(noise.site_id + lead))
             current = tl.zeros([1, SAMPLES], tl.int32)
             t = begin
             while t < stop:
