@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 
 from locpmap.kernels import model as constants
-from locpmap.kernels.model import Model
+from locpmap.kernels.model import Array, Model
 from locpmap.kernels.triton.climb.potts_grid import Field, Lanes, images_apart, loads_around, support, weights
 from locpmap.kernels.triton.local_scores import add_local_scores, pairs_of, sizes_of
 
@@ -15,7 +14,7 @@ SITES = 128  # of a program on grids
 UNIT = tl.constexpr(constants.UNIT)
 
 
-def conditionals(model: Model, labels: torch.Tensor, sums: torch.Tensor, lo: int, begin: int, stop: int) -> None:
+def conditionals(model: Model, labels: Array, sums: Array, lo: int, begin: int, stop: int) -> None:
     """Add ``p(· | other labels)`` of images lo.. and sites begin..stop; labels (n, S, R), sums (n, S, L) int64.
 
     Samples lie side by side; sites may have gaps between them.
@@ -28,13 +27,7 @@ def conditionals(model: Model, labels: torch.Tensor, sums: torch.Tensor, lo: int
 
 
 def grid_conditionals(
-    unary: torch.Tensor,
-    right: torch.Tensor,
-    down: torch.Tensor,
-    labels: torch.Tensor,
-    sums: torch.Tensor,
-    begin: int,
-    stop: int,
+    unary: Array, right: Array, down: Array, labels: Array, sums: Array, begin: int, stop: int
 ) -> None:
     """Add the same on a 4-connected grid with Potts weights, without lists of edges; unary (n, S, L).
 
