@@ -47,10 +47,7 @@ class Joint(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """The key, counters and scale of the noise of a climb.
-
-    They are tensors: Triton would compile a kernel for some values of numbers, and round floats to single precision.
-    """
+    """The key, counters and scale of the noise, in tensors: Triton specialises integers and rounds floats."""
 
     site_id: Array  # (S,)
     key: Array  # (4,) int64: both halves of the key, and the first image and sample
