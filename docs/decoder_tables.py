@@ -1,6 +1,6 @@
-"""The measured tables of docs/decoders.md from recorded runs: `python docs/decoder_tables.py`.
+"""Render the tables of docs/decoders.md from recorded runs: `python docs/decoder_tables.py`.
 
-What stands between the page's two markers is replaced; the rest is written by hand.
+The text between the page's two markers is replaced. The rest of the page is written by hand.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TASKS = {
 
 
 def rewritten(page: str) -> str:
-    """The page with its measured part from the records."""
+    """Return the page with its measured part rendered from the records."""
     before, after = page[: page.index(BEGIN) + len(BEGIN)], page[page.index(END) :]
     runs = {name: _read(path) for name, path in RUNS.items()}
     parts = [before, *quality(runs), *speed(_read(BENCHMARK)), after]
@@ -38,13 +38,13 @@ def rewritten(page: str) -> str:
 
 
 def quality(runs: dict[str, dict[str, Any]]) -> Iterable[str]:
-    """A table per way of learning: mean IoU / NLL of every decoder, averaged over seeds."""
+    """Yield one table per objective: mean IoU / NLL of every decoder, averaged over seeds."""
     sources = ", ".join(f"`{path}`" for path in RUNS.values())
     yield (
-        f"Mean IoU / negative log-likelihood per pixel, from {sources}: means over {_seeds(runs)} seeds, test images"
-        " that nothing was learned from, the best of each column in bold. Numbers with an asterisk are of the first few"
-        " hundred images only, because the decoder is slow, and compete for nothing; a dash stands for what a decoder"
-        ' does not give or refused. "Tuned" chose among 18 settings on held-out images, where each rival has one.'
+        f"Mean IoU / negative log-likelihood per pixel on test images, means over {_seeds(runs)} seeds, from {sources}."
+        " The best value of each column is in bold. An asterisk marks slow decoders that ran on the first few hundred"
+        " images only; they are not compared. A dash marks values that a decoder does not compute or models that it"
+        ' refuses. "Tuned" is the best of 18 settings on held-out images; every other decoder has one setting.'
     )
     for model, title in MODELS.items():
         columns = [
@@ -61,7 +61,7 @@ def quality(runs: dict[str, dict[str, Any]]) -> Iterable[str]:
 
 
 def _cells(run: dict[str, Any], level: str, model: str) -> dict[str, str]:
-    """Decoder: `IoU / NLL` in one column."""
+    """Return `IoU / NLL` of every decoder in one column."""
     found: dict[str, tuple[float, float | None, bool]] = {}
     rows = [
         row for row in run["rows"] if (row["level"], row["model"]) == (level, model) and row["mean_iou"] is not None
@@ -80,13 +80,12 @@ def _cells(run: dict[str, Any], level: str, model: str) -> dict[str, str]:
 
 
 def speed(record: dict[str, Any]) -> Iterable[str]:
-    """Seconds and accuracy of every system on the benchmark's tasks."""
+    """Yield the table of seconds and accuracy of every system on the benchmark's tasks."""
     machine = record["machine"]
     yield (
-        f"Seconds / share of right pixels, from `{BENCHMARK}` ({record['date']}, {machine['cpu']},"
-        f" {machine['cores']} cores; medians, peers in the same run; `make bench` measures it anew). Peers are not"
-        " ours, and pydensecrf2 solves another model, in which all pixels are neighbours; on T2 to T4 it gets more of"
-        " them right:"
+        f"Seconds / fraction of correct pixels, medians, from `{BENCHMARK}` ({record['date']}, {machine['cpu']},"
+        f" {machine['cores']} cores; `make bench` measures it again). Other libraries ran in turns with ours."
+        " pydensecrf2 solves another model, in which all pixels are neighbours, and is more accurate on T2 to T4:"
     )
     results = record["results"]
     names = list(dict.fromkeys(name for task in TASKS for name in results[task]))
@@ -95,7 +94,7 @@ def speed(record: dict[str, Any]) -> Iterable[str]:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown, numbers to the right."""
+    """Return a Markdown table with numbers aligned to the right."""
     lines = [headings, ["---", *["---:"] * (len(headings) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -1,6 +1,6 @@
 """Render the measured parts of docs/results.md from recorded runs: `python docs/result_tables.py`.
 
-Each part stands between a pair of markers; the rest of the page is written by hand.
+Each part is between a pair of markers. The rest of the page is written by hand.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from locpmap_paper.report.record import Record
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/results.md"
-DENOISING = {"raw": "raw-pl", "deep": "deep-pl"}  # the paper's features, and the models learned its way
+DENOISING = {"raw": "raw-pl", "deep": "deep-pl"}  # features -> model learned as in the paper
 SCENES = "pl-edges"
 TUNED = ("locpmap-tuned", "locpmap-tuned-sites")
 JOINT = "deep-consistent-far"
@@ -35,7 +35,7 @@ def rewritten(page: str) -> str:
 
 
 def denoising(record: Record) -> str:
-    """Mean IoU of the paper's decoders on raw and deep features, the paper's numbers beside ours at every level."""
+    """Return the mean IoU of the paper's decoders on raw and deep features: the paper's numbers, then ours by level."""
     columns = [(level.name, model) for level in record.levels for model in DENOISING.values()]
     paper = record.protocol.paper
     assert paper is not None
@@ -51,11 +51,11 @@ def denoising(record: Record) -> str:
     words = [
         f"{_shown(ours, 4)} against {_shown(network, 4)} at σ = {level.sigma[0]:.2g}" for level, ours, network in pairs
     ]
-    return f"{text}\n\nNetwork and CRF learned together, LocPMAP, against the network alone: {' and '.join(words)}."
+    return f"{text}\n\nNetwork and CRF learned together, decoded by LocPMAP, compared with the network alone: {' and '.join(words)}."
 
 
 def scenes(record: Record) -> str:
-    """Mean IoU of the paper's decoders on three kinds of unaries, the paper's numbers beside ours."""
+    """Return the mean IoU of the paper's decoders on three kinds of unaries: the paper's numbers, then ours."""
     paper = record.protocol.paper
     assert paper is not None
     rows = []
@@ -77,15 +77,15 @@ def scenes(record: Record) -> str:
 
 
 def not_first(record: Record) -> str:
-    """Where another decoder has a higher mean IoU on the same weights, one line for each decoder that is first."""
+    """List where another decoder has a higher mean IoU on the same weights, one line for each decoder that is first."""
     found = verdicts(record)
     lost = [verdict for verdict in found if not verdict.is_first]
     text = f"LocPMAP is first in {len(found) - len(lost)} of {len(found)} combinations of weights and {_kind(record)}."
     by: dict[str, list[Verdict]] = {}
     for verdict in lost:
         by.setdefault(verdict.ahead[0].decoder.title, []).append(verdict)
-    lines = [f"- {name}, {len(group)} times: {'; '.join(map(_gap, group))}." for name, group in by.items()]
-    return "\n".join([text + " In the others another decoder is ahead by (~ within two standard errors):", "", *lines])
+    lines = [f"- {name}, {len(group)} {'time' if len(group) == 1 else 'times'}: {'; '.join(map(_gap, group))}." for name, group in by.items()]
+    return "\n".join([text + " Elsewhere another decoder leads by (~ less than two standard errors):", "", *lines])
 
 
 def _kind(record: Record) -> str:
@@ -107,7 +107,7 @@ def _value(record: Record, level: str, model: str, decoder: str) -> float | None
 
 
 def _table(heads: Sequence[str], rows: Sequence[tuple[str, Numbers, Numbers]]) -> str:
-    """Two numbers to a cell: raw and deep features."""
+    """Return a table with two numbers per cell: raw and deep features."""
     lines = [f"| mean IoU, raw / deep | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"]
     for title, theirs, ours in rows:
         pairs = [theirs, *(ours[n : n + 2] for n in range(0, len(ours), 2))]
