@@ -1,4 +1,4 @@
-"""How Sphinx builds these pages: `make docs`, without a request to anywhere."""
+"""Configuration of Sphinx. `make docs` builds the pages without network access."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 import sys
 from pathlib import Path
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded: its threads slow small fits tenfold
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is imported: its threads slow down small fits
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "src"), str(HERE.parent / "paper" / "src")]
 
-from locpmap import __version__ as release  # noqa: E402 - found by the line above
+from locpmap import __version__ as release  # noqa: E402 - needs the path above
 
 project = "locpmap"
 author = "The locpmap authors"
@@ -36,10 +36,10 @@ html_math_renderer = "mathml"
 autodoc_default_options = {
     "members": True,
     "member-order": "bysource",
-    "exclude-members": "init, step, finish, "  # a decoder's inside: see the page on adding one
+    "exclude-members": "init, step, finish, "  # methods for authors of decoders: see extending.md
     + ", ".join(f"set_{what}_request" for what in ("fit", "predict", "predict_proba", "predict_variance", "score")),
 }
-autodoc_typehints = "none"  # the signature's types are long, and the text says what they mean
+autodoc_typehints = "none"  # the docstrings state types and defaults
 autoclass_content = "class"
 napoleon_numpy_docstring = False
 
@@ -53,7 +53,7 @@ sphinx_gallery_conf = {
     "image_scrapers": ("matplotlib",),
     "matplotlib_animations": False,
     "thumbnail_size": (560, 380),
-    "min_reported_time": 1e9,  # seconds of this machine are nobody's business
+    "min_reported_time": 1e9,  # do not print times of the build machine
     "write_computation_times": False,
     "show_signature": False,
     "download_all_examples": False,

@@ -51,7 +51,8 @@ def denoising(record: Record) -> str:
     words = [
         f"{_shown(ours, 4)} against {_shown(network, 4)} at σ = {level.sigma[0]:.2g}" for level, ours, network in pairs
     ]
-    return f"{text}\n\nNetwork and CRF learned together, decoded by LocPMAP, compared with the network alone: {' and '.join(words)}."
+    joined = " and ".join(words)
+    return f"{text}\n\nNetwork and CRF learned together, decoded by LocPMAP, compared with the network alone: {joined}."
 
 
 def scenes(record: Record) -> str:
@@ -84,7 +85,7 @@ def not_first(record: Record) -> str:
     by: dict[str, list[Verdict]] = {}
     for verdict in lost:
         by.setdefault(verdict.ahead[0].decoder.title, []).append(verdict)
-    lines = [f"- {name}, {len(group)} {'time' if len(group) == 1 else 'times'}: {'; '.join(map(_gap, group))}." for name, group in by.items()]
+    lines = [f"- {name} ({len(group)}): {'; '.join(map(_gap, group))}." for name, group in by.items()]
     return "\n".join([text + " Elsewhere another decoder leads by (~ less than two standard errors):", "", *lines])
 
 

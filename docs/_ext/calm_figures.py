@@ -1,4 +1,4 @@
-"""The look of the gallery: one style for every script, and none inside them."""
+"""One Matplotlib style for all scripts of the gallery."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ STYLE = Path(__file__).parents[1] / "gallery/calm.mplstyle"
 
 
 def reset(_gallery: dict[str, Any], _script: str) -> None:
-    """Called by sphinx-gallery before every script."""
+    """Set the style; sphinx-gallery calls this before every script."""
     matplotlib.rcdefaults()
     matplotlib.style.use(STYLE)

@@ -1,4 +1,4 @@
-"""A command's own help as a block of text: ``{command-help} refine``; it cannot differ from the command."""
+"""Directive that inserts the help text of a command: ``{command-help} refine``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from locpmap.cli import app
 
 
 class CommandHelp(Directive):
-    """What ``locpmap COMMAND --help`` prints."""
+    """Run ``locpmap COMMAND --help`` and insert its output as a literal block."""
 
     required_arguments = 1
     optional_arguments = 1
@@ -28,6 +28,6 @@ class CommandHelp(Directive):
 
 
 def setup(application: Sphinx) -> dict[str, bool]:
-    """Hand the directive to Sphinx."""
+    """Register the directive."""
     application.add_directive("command-help", CommandHelp)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""Formulas as MathML, made by docutils when the pages are built: no script, no fonts and no request from outside."""
+"""Render formulas as MathML with docutils at build time: pages need no scripts, fonts or network access."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from sphinx.application import Sphinx
 
 
 def visit_inline(writer: Any, node: nodes.math) -> None:
-    """A formula in running text."""
+    """Render an inline formula."""
     writer.body.append(tex2mathml(node.astext(), as_block=False))
     raise nodes.SkipNode
 
 
 def visit_display(writer: Any, node: nodes.math_block) -> None:
-    """A formula on lines of its own."""
+    """Render a displayed formula."""
     writer.body.append(f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>\n')
     raise nodes.SkipNode
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Hand the renderer to Sphinx."""
+    """Register the renderer."""
     app.add_html_math_renderer("mathml", (visit_inline, None), (visit_display, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -2,14 +2,13 @@
 Every decoder on one image
 ==========================
 
-One model, a horse under noise, decoded by everything that ``lp.infer`` knows.
+A noisy image of a horse, decoded by every decoder of ``lp.infer``.
 
 .. admonition:: What to see
 
-   The decoders of the second row return one labelling and say nothing about where it may be wrong. The others
-   do: grey is doubt. The weight of the neighbours is set by hand here, and with it ``mean_field``, ``lbp`` and
-   ``graph_cut`` leave fewer wrong pixels than LocPMAP, which is at its best with weights that were :doc:`learned
-   for it <plot_5_consistent_learning>`.
+   The decoders of the second row return labels only. The others also return probabilities: grey pixels are
+   uncertain. The Potts weight is set by hand here. With it ``mean_field``, ``lbp`` and ``graph_cut`` make fewer
+   errors than LocPMAP, which is best with weights that were :doc:`learned for it <plot_5_consistent_learning>`.
 """
 
 import matplotlib.pyplot as plt
@@ -24,7 +23,7 @@ sigma = 0.7
 noisy = truth + sigma * np.random.default_rng(0).normal(size=truth.shape)
 
 # %%
-# The unary score is the log-likelihood ratio of the noise, and neighbours that agree earn 1.
+# The unary score is the log-likelihood ratio of the noise. Two neighbours with equal labels score 1.
 unary = np.stack([np.zeros_like(noisy), (noisy - 0.5) / sigma**2], axis=-1)
 potentials = lp.Potentials.grid(unary, 1.0)
 
@@ -34,28 +33,28 @@ others = [
     for name in sorted(known, key=lambda name: known[name].has_probability)
     if name not in ("locpmap", "icm", "exact")
 ]
-likely = {"start": "perturbed"}  # these unaries can be trusted by themselves
+likely = {"start": "perturbed"}  # these unaries are informative without neighbours
 decoders = {
     "locpmap": ("locpmap", likely),
     "locpmap, rows and columns": ("locpmap", {**likely, "blocks": "rows+columns"}),
     "icm": ("icm", {"start": "unary"}),
-    **{name: (name, {}) for name in others},  # first those that give labels alone
+    **{name: (name, {}) for name in others},  # decoders without probabilities first
 }
 results = {title: lp.infer(potentials, name, seed=0, **options) for title, (name, options) in decoders.items()}
 
 # %%
-# ``exact`` is not among them: its tables do not fit on a grid of this width, and it says so.
+# ``exact`` raises an error: its tables do not fit into memory on a grid of this width.
 try:
     lp.infer(potentials, "exact")
 except lp.errors.TooLargeError as error:
     print(error)
 
 # %%
-# The share of wrong pixels stands above each picture.
+# The title of each panel has the percentage of wrong pixels.
 fig, axes = plt.subplots(4, 4, figsize=(9.2, 8))
 for ax in axes.flat:
     ax.axis("off")
-for ax, (title, image) in zip(axes.flat, {"truth": truth, "what is seen": noisy}.items(), strict=False):
+for ax, (title, image) in zip(axes.flat, {"true labels": truth, "noisy image": noisy}.items(), strict=False):
     ax.imshow(image, cmap="gray_r")
     ax.set_title(title)
 for ax, (title, result) in zip(axes.flat[2:], results.items(), strict=False):

@@ -2,13 +2,14 @@
 Refine coarse logits
 ====================
 
-A network often answers at an eighth of the image's size. ``lp.refine`` brings its logits back to the image's
-own edges, and says where not to trust them.
+Networks often return logits at an eighth of the image's size. ``lp.refine`` aligns them with the edges of the
+image and returns calibrated uncertainty.
 
 .. admonition:: What to see
 
-   Outlines move to the image's own edges, and wrong pixels become fewer. The chimney is too thin for the coarse
-   grid: what is left of it is in the probability and the variance, which also shows how sure each outline is.
+   Outlines move to the edges of the image, and fewer pixels are wrong. The chimney is too thin for the coarse
+   logits; traces of it remain in the probability and the variance. The variance also shows how uncertain each
+   outline is.
 """
 
 import matplotlib.pyplot as plt
@@ -23,7 +24,7 @@ PAINT = np.array([[158, 202, 225], [88, 112, 92], [52, 110, 150], [170, 178, 86]
 COLOURS = ListedColormap(["#bcd9ea", "#5b7f67", "#0072B2", "#bdbf4d", "#D55E00", "#f5c542"])
 
 # %%
-# A scene: its labels, a photo of them with texture and noise, and a network's logits at a stride of 8.
+# A synthetic scene: labels, an image of them with texture and noise, and logits at stride 8.
 H, W = 192, 288
 rng = np.random.default_rng(4)
 rows, columns = np.mgrid[:H, :W]
@@ -43,7 +44,7 @@ soft = gaussian_filter(np.eye(6)[truth], (5, 5, 0))
 logits = np.log(soft + 0.02)[4::8, 4::8] + 0.35 * rng.normal(size=(H // 8, W // 8, 6))
 
 # %%
-# One call; the logits are resized to the image.
+# One call refines the logits and resizes them to the image.
 result = lp.refine(image, logits, seed=0)
 
 # %%
@@ -53,7 +54,7 @@ panels: dict[str, tuple[np.ndarray, dict]] = {
     "image": (image, {}),
     f"coarse logits: {np.mean(coarse != truth):.1%} wrong": (coarse, {"cmap": COLOURS, "vmin": 0, "vmax": 5}),
     f"refined: {np.mean(result.labels != truth):.1%} wrong": (result.labels, {"cmap": COLOURS, "vmin": 0, "vmax": 5}),
-    "truth": (truth, {"cmap": COLOURS, "vmin": 0, "vmax": 5}),
+    "true labels": (truth, {"cmap": COLOURS, "vmin": 0, "vmax": 5}),
     "probability of house": (result.probability[..., 4], {"cmap": "viridis", "vmin": 0, "vmax": 1}),
     "variance, summed over labels": (result.variance.sum(axis=-1), {"cmap": "magma"}),
 }

@@ -2,13 +2,13 @@ r"""
 How many samples are enough?
 ============================
 
-Labels settle early, probabilities as :math:`1/\sqrt{M}`.
+Fifty samples are enough for labels. The error of probabilities falls as :math:`1/\sqrt{M}`.
 
 .. admonition:: What to see
 
    ``probability="conditional"`` averages :math:`p(y_i \mid \text{neighbours})` over the samples instead of
-   counting votes. It starts with less error, so it needs fewer samples for the same answer. Fifty are enough
-   for a label map; ask for more where a probability itself is reported.
+   counting votes. Its error is smaller, so it needs fewer samples for the same accuracy. Draw more than fifty
+   samples where probabilities themselves are reported.
 """
 
 import matplotlib.pyplot as plt
@@ -22,7 +22,7 @@ noisy = truth + np.random.default_rng(0).normal(size=truth.shape)
 potentials = lp.Potentials.grid(np.stack([np.zeros_like(noisy), noisy - 0.5], axis=-1), 0.8)
 
 # %%
-# What infinitely many samples would say is taken from 10,000. Each number of samples is tried with 8 seeds.
+# 10,000 samples approximate the limit of infinitely many. Each smaller number is tried with 8 seeds.
 limit = {
     kind: lp.infer(potentials, "locpmap", probability=kind, n_samples=10_000, seed=99)
     for kind in ("votes", "conditional")
@@ -43,15 +43,15 @@ for kind in error:
     right.loglog(counts, changed[kind], "o-", label=kind)
 left.loglog(counts, 0.5 / np.sqrt(counts), color="#9aa5b1", ls=":", label=r"$\propto 1/\sqrt{M}$")
 left.set(xlabel="samples M", ylabel="root mean square error", title="error of the probability")
-right.set(xlabel="samples M", ylabel="share of pixels", title="labels that more samples would change")
+right.set(xlabel="samples M", ylabel="fraction of pixels", title="labels that differ from the limit")
 left.legend()
 plt.show()
 
 # %%
-# The same picture from 3, from 50 and from very many.
+# Probabilities from 3, 50 and 10,000 samples.
 fig, axes = plt.subplots(1, 4, figsize=(9.2, 2.6))
 axes[0].imshow(noisy, cmap="gray_r")
-axes[0].set_title("what is seen")
+axes[0].set_title("noisy image")
 few = {m: lp.infer(potentials, "locpmap", n_samples=m, seed=0) for m in (3, 50)}
 for ax, (m, result) in zip(axes[1:], {**few, 10_000: limit["conditional"]}.items(), strict=True):
     ax.imshow(result.probability[..., 1], cmap="viridis", vmin=0, vmax=1)

@@ -1,13 +1,13 @@
 """
-A graph that is no grid
-=======================
+A graph instead of a grid
+=========================
 
-Sites are points in the plane, edges join those that are near: ``lp.Potentials.graph`` takes any graph.
+``lp.Potentials.graph`` takes any graph. Here sites are points in the plane, and edges join nearby points.
 
 .. admonition:: What to see
 
-   Single points are labelled at random in places; the graph makes three clean arms of them. What is left of
-   doubt lies along the borders and in the middle, where the arms meet.
+   Many points are labelled wrongly by their own scores. With the graph, three clean arms appear. The remaining
+   uncertainty is along the borders of the arms and in the centre, where they meet.
 """
 
 import matplotlib.pyplot as plt
@@ -27,7 +27,7 @@ truth = ((angle + 4 * radius) // (2 * np.pi / 3) % 3).astype(int)  # three arms 
 unary = 1.3 * np.eye(3)[truth] + rng.normal(size=(len(points), 3))  # a weak classifier's scores
 
 # %%
-# Neighbours in the Delaunay triangulation agree the more, the nearer they are.
+# Edges are those of the Delaunay triangulation. Shorter edges have larger Potts weights.
 triangles = Delaunay(points).simplices
 edges = np.unique(np.sort(triangles[:, [[0, 1], [1, 2], [0, 2]]].reshape(-1, 2)), axis=0)
 length = np.linalg.norm(points[edges[:, 0]] - points[edges[:, 1]], axis=1)
