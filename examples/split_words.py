@@ -1,19 +1,23 @@
-"""Find the words in text without spaces: a CRF on chains, learned in three ways.
+"""Find the words in text without spaces: a CRF on chains, learned by three objectives.
 
-Conclusion first: the exact likelihood of a chain wins, by a little.  With two labels (a word begins here, or not) and
-single letters around each place as features, F1 of the beginnings in held-out text is 0.628 without edges (logistic
-regression), 0.646 by pseudolikelihood and 0.654 by the exact likelihood, which is the composite likelihood of the whole
-chain as one block; the last gain is 0.026 ± 0.004.  Half of it is the decoder's: the best whole labelling holds more
-beginnings than the places where one is more probable than not, and by those the chain gains 0.012.  LocPMAP reports
-such probabilities, close to the marginals (negative log-likelihood 0.315 against 0.314; calibration adds nothing).
+Result: the exact likelihood of a chain is best, by a small margin. There are two labels (a word begins here or not).
+The features of a site are the single letters around it. F1 of the beginnings in held-out text is
 
-Labels that tell more ask more of learner and decoder.  With ``--places 4`` (first, second, third, later letter) a label
-all but decides its neighbours': the exact likelihood gains 0.046 ± 0.005 (F1 0.707), but pseudolikelihood loses 0.088,
-for it leans on the true labels beside each letter and gives the letters about half the weight they have without edges;
-and LocPMAP has to move whole chains at once (``blocks``: 0.688), since single sites soon have no better label (0.435).
+- 0.628 without edges (logistic regression),
+- 0.646 by pseudolikelihood,
+- 0.654 by the exact likelihood, which is the composite likelihood with the whole chain as one block.
 
-Run it with ``python examples/split_words.py``; the text is the prose in the docstrings of Python's own modules, so it
-needs no network.  Figures move a little with the version of Python.
+The last gain over no edges is 0.026 ± 0.004. Half of it comes from the decoder: the best labelling of a chain contains
+more beginnings than there are letters with p > 1/2. By p > 1/2 the chain gains 0.012. LocPMAP's probabilities are close
+to the marginals: the negative log-likelihood is 0.315 compared with 0.314. Calibration adds nothing.
+
+More labels need better learning and decoding. With ``--places 4`` (first, second, third, later letter) a label almost
+determines its neighbours' labels. The exact likelihood gains 0.046 ± 0.005 (F1 0.707), but pseudolikelihood loses
+0.088. It relies on the true labels of the neighbours and gives the letters about half the weight that they have without
+edges. LocPMAP has to update whole chains (``blocks``: 0.688), since climbs over single sites stop too early (0.435).
+
+Run ``python examples/split_words.py``. The text is the prose in the docstrings of Python's own modules, so no network
+access is needed. Numbers vary slightly with the version of Python.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ from rich.table import Table
 
 import locpmap as lp
 
-# Modules whose docstrings are read.
+# Modules whose docstrings are the text.
 TRAINING = (
     "bdb codecs collections configparser decimal difflib doctest fileinput http.client http.server inspect logging"
     " pathlib pdb smtplib socketserver tarfile threading urllib.request"
@@ -44,49 +48,49 @@ CALIBRATION = "cmd optparse mailbox"
 HELD_OUT = "argparse ast calendar random shutil statistics subprocess tempfile textwrap timeit zipfile"
 
 PROSE = re.compile(r"[A-Z][A-Za-z ,;:.'()\"-]{40,}\.")  # a paragraph of sentences, without code or numbers
-LENGTH = 80  # letters of a chain
-WHOLE = [list(range(LENGTH))]  # the chain as one block, which is a tree
-WINDOW = np.arange(-3, 4)  # the letters that a site sees, relative to its own
-SURE = (0.25, 0.75)  # probabilities of a beginning between these are marked as doubtful
+LENGTH = 80  # letters per chain
+WHOLE = [list(range(LENGTH))]  # the chain as one block
+WINDOW = np.arange(-3, 4)  # offsets of the letters that are features of a site
+SURE = (0.25, 0.75)  # beginnings with a probability in this range are marked as uncertain
 NO_EDGES, PSEUDO, EXACT = "no edges", "pseudolikelihood", "exact likelihood"
 
 
 @dataclass(frozen=True)
 class Text:
-    """Running text cut into N chains of LENGTH letters."""
+    """Text cut into N chains of LENGTH letters."""
 
     letters: np.ndarray  # (N, LENGTH) from 0 for "a" to 25 for "z"
-    place: np.ndarray  # (N, LENGTH) of the letter in its word, 0 where a word begins
-    unary: np.ndarray  # (N, LENGTH, window · 26) one-hot letters around each site, also those beyond a chain's ends
+    place: np.ndarray  # (N, LENGTH) position of the letter in its word, 0 where a word begins
+    unary: np.ndarray  # (N, LENGTH, window · 26) one-hot letters around each site, also beyond the ends of the chain
 
     @property
     def begins(self) -> np.ndarray:
-        """(N, LENGTH) whether a word begins."""
+        """Whether a word begins at each letter, (N, LENGTH)."""
         return self.place == 0
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: what a decoder said of the held-out text under one model."""
+    """One row of the table: the held-out text decoded by one model and one decoder."""
 
     model: str
     decoder: str
-    begins: np.ndarray  # (N, LENGTH) by the decoder's labels
+    begins: np.ndarray  # (N, LENGTH) from the labels
     probability: np.ndarray  # (N, LENGTH) of a beginning
 
 
 def main(
-    chains: Annotated[int, typer.Option(min=10, help="How many chains of 80 letters to learn from, at most.")] = 500,
-    places: Annotated[int, typer.Option(min=2, max=8, help="Labels: places of a letter in its word.")] = 2,
+    chains: Annotated[int, typer.Option(min=10, help="Maximum number of training chains of 80 letters.")] = 500,
+    places: Annotated[int, typer.Option(min=2, max=8, help="Number of labels: positions of a letter in its word.")] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Seed of LocPMAP's noise.")] = 0,
 ) -> list[Row]:
-    """Learn to split words with and without a chain; prints a table and a few lines of text."""
+    """Learn to split words with and without a chain, and print a table and a few lines of text."""
     training, calibration, test = (cut(modules) for modules in (TRAINING, CALIBRATION, HELD_OUT))
     training = Text(training.letters[:chains], training.place[:chains], training.unary[:chains])
     rows = list(learn_and_decode(training, calibration, test, places, seed))
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(table(rows, training, test))
-    console.print(f"\nHeld-out text; {EXACT} splits it with a blank where it is sure and with ? where it is not:")
+    console.print(f"\nHeld-out text; {EXACT} splits it with a blank where it is certain and with ? where it is not:")
     best = next(row for row in rows if (row.model, row.decoder) == (EXACT, "exact"))
     for n in range(0, len(test.letters), len(test.letters) // 4):
         certain = test.begins[n].astype(float)
@@ -96,7 +100,7 @@ def main(
 
 
 def cut(modules: str) -> Text:
-    """The prose of some modules as chains; the letters that do not fill the last one are dropped."""
+    """Return the prose of the given modules as chains; letters that do not fill the last chain are dropped."""
     words = re.findall(r"[a-z]+", " ".join(p for name in modules.split() for p in prose(name)).lower())
     letters = np.frombuffer("".join(words).encode(), np.uint8) - ord("a")
     place = np.concatenate([np.arange(len(word)) for word in words])
@@ -109,7 +113,7 @@ def cut(modules: str) -> Text:
 
 
 def prose(name: str) -> list[str]:
-    """Paragraphs from the docstrings of a module and of its public classes, methods and functions, each once."""
+    """Return the distinct paragraphs in the docstrings of a module and its public classes, methods and functions."""
     module = importlib.import_module(name)
     documented: list[Any] = [module]
     for key, item in sorted(vars(module).items()):
@@ -122,12 +126,12 @@ def prose(name: str) -> list[str]:
 
 
 def learn_and_decode(training: Text, calibration: Text, test: Text, places: int, seed: int) -> Iterator[Row]:
-    """Three models of the same letters, each decoded exactly and by LocPMAP in three ways."""
+    """Fit three models of the same letters and decode each exactly and by LocPMAP with three settings."""
     edges = np.stack([np.arange(LENGTH - 1), np.arange(1, LENGTH)], axis=1)
     models: dict[str, tuple[np.ndarray, str, Any]] = {
         NO_EDGES: (edges[:0], "pseudolikelihood", None),  # logistic regression
         PSEUDO: (edges, "pseudolikelihood", None),
-        EXACT: (edges, "composite", WHOLE),  # of one block that holds everything: the likelihood itself
+        EXACT: (edges, "composite", WHOLE),  # one block of all sites: the likelihood itself
     }
     seeded = {"seed": seed}
     decoders: dict[str, tuple[str, dict[str, Any]]] = {
@@ -153,7 +157,7 @@ def learn_and_decode(training: Text, calibration: Text, test: Text, places: int,
             )
             for decoder, (method, options) in decoders.items():
                 bar.update(task, advance=1, description=f"{model}: {decoder}")
-                if decoder.endswith("calibrated"):  # the last: every decoder after it would see the new scale
+                if decoder.endswith("calibrated"):  # last, since later decoders would use the new scale
                     held_out = np.minimum(calibration.place, places - 1)
                     crf.calibrate(lp.Features.graph(calibration.unary, wires), held_out, seed=seed, max_evaluations=20)
                 result = crf.infer(lp.Features.graph(test.unary, wires), method, **options)
@@ -162,12 +166,12 @@ def learn_and_decode(training: Text, calibration: Text, test: Text, places: int,
 
 
 def table(rows: list[Row], training: Text, test: Text) -> Table:
-    """F1 of the beginnings, what edges add to it, and the negative log-likelihood."""
+    """Return the table of F1, its gain from edges, and the negative log-likelihood."""
     title = f"Words in {test.begins.size:,} letters without spaces, learned from {training.begins.size:,}"
     caption = (
-        f"F1: of the decoder's labels, ± one standard error over {len(test.begins)} chains.  gain: over no edges, the"
-        " error of the paired difference.  p > ½: F1 if a word begins wherever that is more probable than not.  NLL:"
-        " negative log-likelihood of the truth per letter, lower is better."
+        f"F1: of the labels, ± one standard error over {len(test.begins)} chains.  gain: over no edges, ± the standard"
+        " error of the paired difference.  p > ½: F1 if a word begins wherever its probability is above ½.  NLL:"
+        " negative log-likelihood per letter, lower is better."
     )
     report = Table(title=title, caption=caption, caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("learned by", "decoder", "F1", "gain", "p > ½", "NLL"):
@@ -183,37 +187,37 @@ def table(rows: list[Row], training: Text, test: Text) -> Table:
 
 
 def f1(begins: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
-    """F1 and its standard error, by leaving out one chain at a time."""
+    """Return F1 and its jackknife standard error over chains."""
     whole, without = f1_without_each(begins, truth)
     return whole, jackknife(without)
 
 
 def gain_over(first: Row, second: Row, test: Text) -> tuple[float, float]:
-    """How much larger the second row's F1 is, and the standard error of this difference."""
+    """Return the difference in F1 of the second row and its standard error."""
     whole, without = f1_without_each(first.begins, test.begins)
     other, other_without = f1_without_each(second.begins, test.begins)
     return other - whole, jackknife(other_without - without)
 
 
 def f1_without_each(begins: np.ndarray, truth: np.ndarray) -> tuple[float, np.ndarray]:
-    """``2 hits / (found + true)`` of all chains, and (N,) of all but each one."""
+    """Return F1 = 2 hits / (found + true) of all chains, and (N,) with each chain left out."""
     hits, both = (begins & truth).sum(axis=1), begins.sum(axis=1) + truth.sum(axis=1)
     return float(2 * hits.sum() / both.sum()), 2 * (hits.sum() - hits) / (both.sum() - both)
 
 
 def jackknife(without: np.ndarray) -> float:
-    """The standard error of a statistic from its values without each of the N samples."""
+    """Return the standard error of a statistic from its N leave-one-out values."""
     return float(np.sqrt((len(without) - 1) * without.var()))
 
 
 def surprise(row: Row, test: Text) -> float:
-    """Mean negative log-likelihood per letter of whether a word begins there."""
+    """Return the mean negative log-likelihood per letter of the true beginnings."""
     p = row.probability.astype(np.float64)
     return float(-np.log(np.where(test.begins, p, 1 - p).clip(1e-6)).mean())
 
 
 def split(letters: np.ndarray, probability: np.ndarray) -> str:
-    """The letters with a blank before likely beginnings and a question mark before doubtful ones."""
+    """Return the letters with a blank before likely beginnings and a question mark before uncertain ones."""
     low, high = SURE
     marks = np.where(probability > high, " ", np.where(probability > low, "?", ""))
     return "".join(f"{mark}{chr(ord('a') + k)}" for mark, k in zip(marks, letters, strict=True)).strip()
