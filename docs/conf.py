@@ -36,7 +36,8 @@ html_math_renderer = "mathml"
 autodoc_default_options = {
     "members": True,
     "member-order": "bysource",
-    "exclude-members": "init, step, finish, work, locality, separable, "  # methods for authors of decoders: see extending.md
+    # Methods for authors of decoders (see extending.md), and methods that scikit-learn adds.
+    "exclude-members": "init, step, finish, work, locality, separable, "
     + ", ".join(f"set_{what}_request" for what in ("fit", "predict", "predict_proba", "predict_variance", "score")),
 }
 autodoc_typehints = "none"  # the docstrings state types and defaults
