@@ -7,8 +7,8 @@ LocPMAP's samples are complete label maps, so every quantity of a label map has 
 
 .. admonition:: What to see
 
-   Errors of neighbouring pixels are correlated. Intervals from independent pixels are far too narrow and miss
-   the true area (red). Intervals from complete samples are wider, and their coverage is close to the nominal
+   Errors of neighbouring pixels are correlated. Intervals from independent pixels are far too narrow and
+   often miss the true area (red). Intervals from complete samples are wider, and their coverage is close to the nominal
    90 %; the counts are in the titles.
 """
 
