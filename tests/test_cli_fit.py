@@ -105,7 +105,7 @@ def test_a_fit_of_images_alone(data: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_only_the_first_weights_are_printed(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(capsys, *fit(data, "--max-iterations", "1"))
-    assert ".. and 24 more, which --json prints" in run.out  # 12 of labels, 2 directions · 4 features · 9 pairs
+    assert ".. and 24 more: see --json" in run.out  # 12 of labels, 2 directions · 4 features · 9 pairs
 
 
 def test_void_pixels_and_the_number_of_labels(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -253,7 +253,7 @@ def test_bad_options_of_a_fit(data: Path, capsys: pytest.CaptureFixture[str]) ->
     Run(capsys, *fit(data, "--objective", "likelyhood")).check_refusal("did you mean 'likelihood'?")
     Run(capsys, *fit(data, "--pairwise", "constant,contrst")).check_refusal("did you mean 'contrast'?")
     Run(capsys, *fit(data, "--pairwise", "contrast", images=False)).check_refusal("needs images")
-    Run(capsys, *fit(data, "--pairwise", "constant")).check_refusal("does not look at images")
+    Run(capsys, *fit(data, "--pairwise", "constant")).check_refusal("does not use images")
     Run(capsys, *fit(data, "--connectivity", "5")).check_refusal("connectivity is 5")
     Run(capsys, *fit(data, "--non-negative")).check_refusal("potts=True")
     Run(capsys, *fit(data, "--l2", "nan")).check_refusal("l2 is nan")

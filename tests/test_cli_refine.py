@@ -418,7 +418,7 @@ def test_bad_folders_are_named(folders: tuple[Path, Path, Path], capsys: pytest.
 
 def test_a_folder_that_cannot_be_written(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     (pair[0].parent / "file").write_text("")
-    Run(capsys, *words((*pair[:2], pair[0].parent / "file" / "out"))).check_refusal("cannot be made")
+    Run(capsys, *words((*pair[:2], pair[0].parent / "file" / "out"))).check_refusal("cannot be created")
     (pair[2] / "a.probability.npy").mkdir(parents=True)
     Run(capsys, *words(pair)).check_refusal("a.probability.npy is a directory")
     assert names(pair[2]) == {"a.probability.npy"}

@@ -1,6 +1,6 @@
-"""The command ``locpmap``, one file per subcommand.
+"""The command ``locpmap``, with one module per subcommand.
 
-Commands import what they need when they run, so that help costs nothing.
+Each command imports its dependencies when it runs, so that ``--help`` stays fast.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ __all__ = ["app", "main"]
 BAD_INPUT = 2
 INTERRUPTED = 130
 
-# The base of all usage errors; some versions of typer carry their own copy of click, others import it.
+# The base class of all usage errors: some versions of typer bundle click, others import it.
 UsageProblem: type[Exception] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     name="locpmap",
     cls=Commands,
-    help="Structured prediction with an honest uncertainty: learn and decode pairwise models.",
+    help="Structured prediction with calibrated uncertainty: refine segmentations, fit and decode pairwise models.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -36,7 +36,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        # The version belongs to the package, which no part of it may import by name.
+        # Imported here, because modules of the package must not import the package itself.
         typer.echo(f"locpmap {importlib.import_module('locpmap').__version__}")
         raise typer.Exit
 
@@ -51,9 +51,12 @@ def _options(
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command and exit: 0 after success, 2 with one sentence after bad input, 130 after Ctrl-C."""
+    """Run the command and exit with a status.
+
+    The status is 0 after success, 2 after bad input (with one sentence on standard error) and 130 after Ctrl-C.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # an output without ± or × gets a question mark, not a traceback
+    if isinstance(sys.stdout, io.TextIOWrapper):  # print ? where the encoding has no ± or ×
         sys.stdout.reconfigure(errors="replace")
     try:
         status = app(words or ["--help"], prog_name="locpmap", standalone_mode=False)

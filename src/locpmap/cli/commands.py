@@ -1,7 +1,7 @@
-"""The commands by name, imported when they run: listing them costs nothing.
+"""The subcommands by name; each is imported when it runs, so that listing them is fast.
 
 Other packages add commands through the entry-point group ``locpmap.commands``.  An entry point is a function with
-typer's annotations, or a ``typer.Typer`` with commands of its own.
+typer annotations, or a ``typer.Typer`` with its own subcommands.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from locpmap.errors import BackendError, unknown
 
 GROUP = "locpmap.commands"
 
-# What `locpmap --help` says of each.
+# One line of `locpmap --help` for each command.
 OWN = {
-    "infer": "Decode a model and print the score of the labels found.",
-    "fit": "Learn the weights of a CRF from folders and write a model file.",
-    "predict": "Label every input of the folders.",
-    "refine": "Refine a segmentation, or all segmentations of two folders.",
-    "methods": "List the decoders, or describe one with its options and their defaults.",
-    "view": "Show images and their logits in the browser, with sliders.",
-    "doctor": 'Print versions, backends, devices and what "auto" would choose.',
+    "infer": "Decode a model in UAI format and print the score of its labels.",
+    "fit": "Fit a CRF to folders of labelled inputs and write a model file.",
+    "predict": "Label the inputs in folders with a fitted CRF.",
+    "refine": "Refine a network's segmentation of one image, or of a folder of images.",
+    "methods": "List the decoders, or describe one decoder and its options.",
+    "view": "Explore refined segmentations in the browser.",
+    "doctor": 'Print versions, backends, devices and the choice of "auto".',
 }
 PAPER = {
     "reproduce": "Run one of the paper's experiments and write a report.",
     "report": "Write the report of recorded runs.",
     "data": "List, download and verify the data of the experiments.",
 }
-NEEDED = "locpmap-paper"  # the distribution that brings them
-DECODING = ("infer", "predict")  # whose help lists the decoders
+NEEDED = "locpmap-paper"  # distribution of the commands in PAPER
+DECODING = ("infer", "predict")  # commands whose help lists the decoders
 
 
 class Commands(TyperGroup):
-    """A group whose commands are imported when one of them runs."""
+    """Command group that imports a command when it runs."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*OWN, *PAPER, *sorted(_added().keys() - PAPER.keys())]
@@ -67,14 +67,14 @@ class Commands(TyperGroup):
 
 
 def _added() -> dict[str, Any]:
-    """Return the entry points of other packages by name."""
+    """Return the entry points of other packages, by command name."""
     from importlib.metadata import entry_points
 
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def _command(name: str, what: Any) -> Any:
-    """Return the command of a function, or the group of a ``typer.Typer``."""
+    """Return the command of an annotated function, or the group of a ``typer.Typer``."""
     if isinstance(what, typer.Typer):
         return typer.main.get_command(what)
     epilog = None

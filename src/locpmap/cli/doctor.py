@@ -1,4 +1,4 @@
-"""``locpmap doctor``: what is installed and what would run."""
+"""``locpmap doctor``: report the installed packages, backends and devices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGES = ("numpy", "scipy", "numba", "llvmlite", "typer", "rich", "torch", "tr
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Print versions, backends, devices and what "auto" would choose."""
+    """Print versions, backends, devices and the choice of "auto"."""
     report = _report()
     typer.echo(json.dumps(report) if as_json else _table(report))
 
@@ -47,7 +47,7 @@ def _report() -> dict[str, Any]:
 
 
 def _gpu() -> str | None:
-    """The GPU that torch finds, by its name."""
+    """Return the name of the GPU that torch uses, or None."""
     if find_spec("torch") is None:
         return None
     cuda = import_module("torch").cuda
@@ -55,7 +55,7 @@ def _gpu() -> str | None:
 
 
 def _version(name: str) -> str | None:
-    """From the package's metadata, without importing it."""
+    """Return a package's version from its metadata, without importing the package."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -63,14 +63,14 @@ def _version(name: str) -> str | None:
 
 
 def _numba_cache() -> dict[str, Any]:
-    """Where compiled kernels are kept between processes, in Numba's order of choice, and how many there are."""
+    """Return the folder of Numba's cache, chosen as Numba chooses it, and the number of kernels in it."""
     spec = find_spec("locpmap.kernels.numba")
     assert spec is not None and spec.origin is not None
-    beside = Path(spec.origin).parent / "__pycache__"
+    local = Path(spec.origin).parent / "__pycache__"
     if chosen := os.environ.get("NUMBA_CACHE_DIR"):
         folder = Path(chosen)
-    elif os.access(beside if beside.exists() else beside.parent, os.W_OK):
-        folder = beside
+    elif os.access(local if local.exists() else local.parent, os.W_OK):
+        folder = local
     else:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "numba"
     nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())

@@ -1,4 +1,4 @@
-"""``locpmap fit``: learn the weights of a model from folders of inputs and labels."""
+"""``locpmap fit``: fit a CRF to folders of inputs and labels."""
 
 from __future__ import annotations
 
@@ -18,69 +18,74 @@ if TYPE_CHECKING:
     from locpmap.learning import FitResult
 
 BLOCKS = ("rows", "columns", "rows+columns")
-MAX_ROWS = 60  # of the table of weights
+MAX_ROWS = 60  # rows of the printed table of weights
 
 
 def fit(
     labels: Annotated[
-        Path, typer.Option(metavar="DIR", help="Label maps (H, W): .npy of whole numbers, or grey or palette .png.")
+        Path, typer.Option(metavar="DIR", help="Folder of label maps (H, W): integer .npy, or grey or palette .png.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL.safetensors", help="Where the model goes.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL.safetensors", help="Model file to write.")],
     unary: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Features of each pixel, such as logits: .npy of shape (H, W, D) or (H, W)."),
+        typer.Option(metavar="DIR", help="Folder of unary features, such as logits: .npy, (H, W, D) or (H, W)."),
     ] = None,
     images: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Images, .png, .jpg or .npy, for the pairwise features and, without --unary, for the unary ones"
-            " (their intensities).",
+            help="Folder of images: .png, .jpg or .npy.  Pairwise features are computed from them; without --unary,"
+            " their intensities are the unary features.",
         ),
     ] = None,
     n_labels: Annotated[
-        int | None, typer.Option(min=2, max=MAX_LABELS, help="Number of labels; found in the label maps by default.")
+        int | None, typer.Option(min=2, max=MAX_LABELS, help="Number of labels.  Default: the largest label + 1.")
     ] = None,
-    ignore_label: Annotated[int | None, typer.Option(help="The label of void pixels, which count for nothing.")] = None,
+    ignore_label: Annotated[int | None, typer.Option(help="Label of void pixels, which are ignored.")] = None,
     pairwise: Annotated[
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="Features of neighbours, of constant, difference, contrast and ends, with commas between them;"
-            " constant,difference by default, and constant where there are no images.",
+            help="Pairwise features, separated by commas: constant, difference, contrast, ends.  Default:"
+            " constant,difference with images, constant without.",
         ),
     ] = None,
-    connectivity: Annotated[int, typer.Option(help="4 or 8 neighbours.")] = 4,
+    connectivity: Annotated[int, typer.Option(help="Neighbours of a pixel: 4 or 8.")] = 4,
     scale: Annotated[
-        bool, typer.Option("--scale", help="The unary features are scores of the labels: learn one factor for them.")
+        bool, typer.Option("--scale", help="Unary features are label scores: learn one scale and a bias per label.")
     ] = False,
     potts: Annotated[
-        bool, typer.Option("--potts/--tables", help="One weight per pairwise feature, or a table of label pairs.")
+        bool, typer.Option("--potts/--tables", help="Weights of a pairwise feature: one, or a table of label pairs.")
     ] = False,
-    tied: Annotated[bool, typer.Option("--tied", help="The same tables in all directions.")] = False,
-    symmetric: Annotated[bool, typer.Option("--symmetric", help="Tables equal to their transpose.")] = False,
+    tied: Annotated[bool, typer.Option("--tied", help="Use the same pairwise weights in all directions.")] = False,
+    symmetric: Annotated[bool, typer.Option("--symmetric", help="Make the tables symmetric.")] = False,
     non_negative: Annotated[bool, typer.Option("--non-negative", help="With --potts: weights of at least 0.")] = False,
     objective: Annotated[
-        str, typer.Option(metavar="NAME", help="pseudolikelihood, composite, consistent or likelihood.")
+        str, typer.Option(metavar="NAME", help="Objective: pseudolikelihood, composite, consistent or likelihood.")
     ] = "pseudolikelihood",
     blocks: Annotated[
         str | None,
-        typer.Option(help="Of composite and consistent: rows, columns, rows+columns, or tiles such as 2x3."),
+        typer.Option(
+            help="Blocks of composite and consistent: rows, columns, rows+columns, or tiles such as 2x3.  Default:"
+            " rows+columns for composite, single pixels for consistent."
+        ),
     ] = None,
-    l2: Annotated[float, typer.Option(help="Penalty l2/2 · |w|² on the summed negative log-likelihood.")] = 1.0,
-    batch_size: Annotated[int | None, typer.Option(help="Descend on so many inputs a step, not on all.")] = None,
-    max_iterations: Annotated[int, typer.Option(help="Limit of iterations.")] = 200,
-    seed: Annotated[int, typer.Option(help="Seed of all that is drawn.")] = 0,
+    l2: Annotated[float, typer.Option(help="L2 penalty l2/2 · |w|² on the summed negative log-likelihood.")] = 1.0,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Inputs per gradient step.  Default: all; consistent: about 50,000 pixels.")
+    ] = None,
+    max_iterations: Annotated[int, typer.Option(help="Maximum number of iterations.")] = 200,
+    seed: Annotated[int, typer.Option(help="Seed of the random generator.")] = 0,
     checkpoint: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Keeps the state; an interrupted fit goes on from there.")
+        Path | None, typer.Option(metavar="FILE", help="State file, from which an interrupted fit resumes.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Learn the weights of a CRF from folders whose files are matched by name, and write a model file.
+    """Fit a CRF to folders of labelled inputs and write a model file.
 
-    Files are read once, and their features kept in temporary files, so the data need not fit into memory.  Under
-    ``torchrun --nproc-per-node N -m locpmap fit ..`` N processes learn the same weights, each from its share.
+    Files of the folders are matched by name.  Features are cached in temporary files, so the data need not fit into
+    memory.  To train with N processes, run `torchrun --nproc-per-node N -m locpmap fit ..`.
     """
     from locpmap.cli.progress import ProgressBar
     from locpmap.crf import CRF
@@ -126,7 +131,7 @@ def fit(
 
 
 def _check_replaceable(output: Path, target: Path) -> None:
-    """Refuse to overwrite what is not a model file of this library."""
+    """Raise unless the target is new, empty or a model file of this library."""
     from locpmap.formats.model_file import read_model
 
     if not target.is_file() or target.stat().st_size == 0:
@@ -140,7 +145,7 @@ def _check_replaceable(output: Path, target: Path) -> None:
 
 
 def _features(first: Example, pairwise: str | None, connectivity: int) -> ImageFeatures | GivenUnary:
-    """What to take from the inputs, sized by the first of them."""
+    """Return the feature extractor, with the number of channels of the first input."""
     from locpmap.features import CONSTANT, GivenUnary, ImageFeatures
 
     image, unary = first.read_image(), first.read_unary()
@@ -153,12 +158,12 @@ def _features(first: Example, pairwise: str | None, connectivity: int) -> ImageF
     if given.needs_image and image is None:
         raise InputError(f"--pairwise {pairwise} needs images, expected --images DIR or --pairwise {CONSTANT}")
     if image is not None and not given.needs_image:
-        raise InputError(f"--images is given, but --pairwise {pairwise} does not look at images")
+        raise InputError(f"--images is given, but --pairwise {pairwise} does not use images")
     return given
 
 
 def _parse_blocks(text: str | None) -> str | tuple[int, int] | None:
-    """A name, or the size of a tile."""
+    """Return the name, or the size (h, w) of a tile."""
     if text is None or text in BLOCKS:
         return text
     tile = re.fullmatch(r"(\d{1,9})x(\d{1,9})", text)
@@ -168,7 +173,7 @@ def _parse_blocks(text: str | None) -> str | tuple[int, int] | None:
 
 
 def _report(result: FitResult, n_labels: int, output: Path) -> dict[str, Any]:
-    """Everything a machine may want to know."""
+    """Return the summary of the fit and all weights, as ``--json`` prints them."""
     errors: Sequence[float | None] = (
         [None] * len(result.names) if result.standard_errors is None else result.standard_errors.tolist()
     )
@@ -183,7 +188,7 @@ def _report(result: FitResult, n_labels: int, output: Path) -> dict[str, Any]:
 
 
 def _table(report: dict[str, Any]) -> str:
-    """The same for people: how the fit went, then the weights with their standard errors."""
+    """Format the report as text: the summary, then the weights with their standard errors."""
     rows = {
         "objective": f"{report['objective']}, {report['value']:.5f} per labelled pixel",
         "status": f"{report['status']}, after {report['n_iterations']} iterations",
@@ -191,7 +196,7 @@ def _table(report: dict[str, Any]) -> str:
         "seconds": f"{report['seconds']:.1f}",
     }
     if "gain" in report:
-        rows["gain"] = f"{report['gain']:.5f} per held-out pixel over the start"
+        rows["gain"] = f"{report['gain']:.5f} per held-out pixel over the initial weights"
     lines = [f"{name:<14} {value}" for name, value in rows.items()]
     shown = report["weights"][:MAX_ROWS]
     wide = max(len(row["name"]) for row in shown)
@@ -200,5 +205,5 @@ def _table(report: dict[str, Any]) -> str:
         error = "-" if row["standard_error"] is None else f"{row['standard_error']:.4f}"
         lines.append(f"{row['name']:<{wide}} {row['value']:>10.4f} {error:>10}")
     if len(report["weights"]) > MAX_ROWS:
-        lines.append(f".. and {len(report['weights']) - MAX_ROWS} more, which --json prints")
+        lines.append(f".. and {len(report['weights']) - MAX_ROWS} more: see --json")
     return "\n".join([*lines, "", f"{'written':<14} {report['output']}"])

@@ -1,4 +1,4 @@
-"""Match inputs and labels in folders by name, and read them one at a time."""
+"""Match the files of several folders by name, and read one input at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from locpmap.features import Features, GivenUnary, ImageFeatures
 
 
-MAX_LABELS = 2**15 - 1  # as many as learning can tell apart
+MAX_LABELS = 2**15 - 1  # limit of `CRF`
 ENDINGS = {
     "unary": (".npy",),
     "images": (".png", ".jpg", ".jpeg", ".npy"),
@@ -27,7 +27,7 @@ ENDINGS = {
 
 @dataclass(frozen=True)
 class Example:
-    """The files of one input; None for files that are not used."""
+    """Files of one input; None where a kind of file is not used."""
 
     stem: str
     unary: Path | None
@@ -36,7 +36,7 @@ class Example:
 
     @property
     def paths(self) -> list[Path]:
-        """Return all files."""
+        """The files that are used."""
         return [path for path in (self.unary, self.image, self.labels) if path is not None]
 
     def resolved(self) -> Example:
@@ -45,7 +45,7 @@ class Example:
         return Example(self.stem, *(None if path is None else path.resolve() for path in parts))
 
     def read_unary(self) -> Array | None:
-        """Read features (H, W, D); a file of shape (H, W) has one feature."""
+        """Read unary features (H, W, D); a file of shape (H, W) holds one feature."""
         from locpmap.formats.arrays import read_array
 
         if self.unary is None:
@@ -68,7 +68,7 @@ class Example:
         return array
 
     def read_labels(self) -> Array:
-        """Read labels (H, W), whole numbers."""
+        """Read an integer label map (H, W)."""
         from locpmap.formats.arrays import read_array
         from locpmap.formats.images import read_label_map
 
@@ -81,13 +81,13 @@ class Example:
         return array
 
     def features(self, extract: ImageFeatures | GivenUnary) -> Features:
-        """Extract the model's features of this input."""
+        """Return the features of this input."""
         from locpmap.formats.readable import naming
 
         image = self.read_image()
         with naming(self.unary or self.image):
             features = extract(image if self.unary is None else (self.read_unary(), image))  # type: ignore[arg-type]
-        if features.batched:  # a channel axis that the model does not know
+        if features.batched:  # the image has a channel axis, the extractor none
             channels = extract.channels or "no"
             assert image is not None
             raise InputError(f"{self.image} has shape {image.shape}, expected {channels} channels as in training")
@@ -96,7 +96,7 @@ class Example:
 
 @dataclass(frozen=True)
 class LabelledFolder:
-    """Pairs (features, labels) for `CRF.fit`, read again in every pass and never all in memory."""
+    """Pairs (features, labels) for `CRF.fit`, read from the files in every pass."""
 
     examples: Sequence[Example]
     extract: ImageFeatures | GivenUnary
@@ -119,7 +119,7 @@ class LabelledFolder:
 
 
 def match(unary: Path | None, images: Path | None, labels: Path | None = None) -> list[Example]:
-    """Return the inputs in the folders by name; one that is missing in a folder is refused."""
+    """Return the inputs of the folders, sorted by name; raise if a folder lacks one of them."""
     if unary is None and images is None:
         raise InputError("no inputs are given, expected --unary or --images")
     given = {"unary": unary, "images": images, "labels": labels}
@@ -135,7 +135,7 @@ def match(unary: Path | None, images: Path | None, labels: Path | None = None) -
 
 
 def _files(folder: Path, name: str) -> dict[str, Path]:
-    """Return the files of an option's folder by their stems."""
+    """Return the files of the folder of option ``--name``, by stem."""
     if not folder.is_dir():
         what = "not a folder" if folder.exists() else "not there"
         raise InputError(f"--{name} {folder} is {what}, expected a folder")
@@ -143,7 +143,7 @@ def _files(folder: Path, name: str) -> dict[str, Path]:
 
 
 def files_by_stem(folder: Path, endings: Sequence[str], called: str) -> dict[str, Path]:
-    """Return the files of a folder by their stems; hidden files and other endings are skipped."""
+    """Return the files of a folder by stem; skip hidden files and other endings."""
     files: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".") or _ending(path) not in endings:
@@ -161,8 +161,8 @@ def _ending(path: Path) -> str:
 
 
 def count_labels(examples: Sequence[Example], n_labels: int | None, ignore_label: int | None) -> int:
-    """Return the number of labels, if not given from all label files; labels out of range are refused by file."""
-    seen: dict[int, Path] = {}  # each label, and where it first occurs
+    """Return ``n_labels``, or if None the largest label of all files + 1; raise if a label is out of range."""
+    seen: dict[int, Path] = {}  # label: first file that contains it
     for example in examples:
         assert example.labels is not None
         for label in np.unique(example.read_labels()).tolist():
@@ -170,7 +170,7 @@ def count_labels(examples: Sequence[Example], n_labels: int | None, ignore_label
     if ignore_label is not None:
         seen.pop(ignore_label, None)
     if not seen:
-        raise InputError(f"all pixels of all labels are {ignore_label}, which --ignore-label leaves out")
+        raise InputError(f"all pixels of all labels are {ignore_label}, which --ignore-label excludes")
     least, most = min(seen), max(seen)
     also = "" if ignore_label is None else f" or {ignore_label}"
     if least < 0:
@@ -183,9 +183,9 @@ def count_labels(examples: Sequence[Example], n_labels: int | None, ignore_label
         raise InputError(f"{seen[most]} contains the label {most}, expected at most {MAX_LABELS} labels")
     if most == 0:
         raise InputError("all labels are 0, expected at least two labels, or --n-labels")
-    if most + 1 > 2 * len(seen) and most > 3:  # 255 of a binary image, or for void
+    if most + 1 > 2 * len(seen) and most > 3:  # such as 255 for white or void
         raise InputError(
             f"{seen[most]} contains the label {most}, though only {len(seen)} different labels occur:"
-            f" expected 0, 1, 2, .. without gaps, --ignore-label {most} if it is to be left out, or --n-labels"
+            f" expected 0, 1, 2, .. without gaps, --ignore-label {most} to exclude it, or --n-labels"
         )
     return most + 1

@@ -1,4 +1,4 @@
-"""``locpmap infer``: decode a model file."""
+"""``locpmap infer``: decode a model in UAI format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from locpmap.errors import InputError, InputTypeError, unknown
 if TYPE_CHECKING:
     from locpmap.result import Result
 
-# What is not an option of a decoder, but of the command.
+# Decoding arguments that are options of the command, not of a decoder.
 OWN_OPTIONS = {
     "seed": "--seed",
     "backend": "--backend",
@@ -30,39 +30,39 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        # A type error, since the parser of options would hide a value error.
+        # Not an InputError: click replaces the message of a ValueError.
         raise InputTypeError(f"--max-seconds is {text!r}, expected a number of seconds") from None
 
 
 def infer(
-    model: Annotated[Path, typer.Argument(metavar="MODEL.uai", help="A pairwise model in UAI format.")],
-    method: Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="The decoder; see below.")] = "locpmap",
+    model: Annotated[Path, typer.Argument(metavar="MODEL.uai", help="Pairwise model in UAI format.")],
+    method: Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="Decoder; see below.")] = "locpmap",
     evidence: Annotated[Path | None, typer.Option(metavar="FILE", help="Observed labels in UAI format.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all noise.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random generator.")] = 0,
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write the result's probability (MAR) or, if it has none, its labels (MPE); with - to standard output,"
-            " and the report to standard error.  What locpmap and other methods that perturb write as MAR are the"
-            " probabilities of perturbed maxima, not the model's marginals.",
+            help="File for the probabilities (MAR) or, if the decoder has none, the labels (MPE).  With - they go to"
+            " standard output, and the report to standard error.  The probabilities of locpmap and other decoders"
+            " that perturb are those of perturbed maxima, not the model's marginals.",
         ),
     ] = None,
-    write: Annotated[str | None, typer.Option(metavar="mar|mpe", help="What to write: probability or labels.")] = None,
+    write: Annotated[str | None, typer.Option(metavar="mar|mpe", help="Write probabilities or labels.")] = None,
     option: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="An option of the decoder; may be repeated.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option of the decoder.  May be repeated.")
     ] = None,
     max_seconds: Annotated[
-        float | None, typer.Option(parser=_number, metavar="SECONDS", help="Stop after about this time.")
+        float | None, typer.Option(parser=_number, metavar="SECONDS", help="Time limit.  Default: none.")
     ] = None,
-    backend: Annotated[str, typer.Option(help="auto, reference or numba.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto or cpu.")] = "auto",
-    threads: Annotated[int | None, typer.Option(help="Threads to use; all cores by default.")] = None,
+    backend: Annotated[str, typer.Option(help="Backend: auto, reference or numba.")] = "auto",
+    device: Annotated[str, typer.Option(help="Device: auto or cpu.")] = "auto",
+    threads: Annotated[int | None, typer.Option(help="Number of threads.  Default: all cores.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Decode a model and print the score of the labels found."""
+    """Decode a model in UAI format and print the score of its labels."""
     from locpmap.cli.progress import ProgressBar
     from locpmap.formats.atomic import checked_target, write_text
     from locpmap.formats.uai import format_mar, format_mpe, read_model
@@ -104,7 +104,7 @@ def infer(
 
 
 def _report(result: Result, seed: int, output: Path | None, kind: str | None) -> dict[str, Any]:
-    """Everything a machine may want to know; numbers that JSON cannot express are null."""
+    """Return the result as ``--json`` prints it, with None for infinite values."""
     log_partition_kind = result.log_partition_kind
     return {
         "method": result.method,
@@ -131,7 +131,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _table(report: dict[str, Any]) -> str:
-    """The same for people, one line each."""
+    """Format the report as text, one line per entry."""
     rows = {"method": report["method"], "status": report["status"]}
     rows["score"] = "-inf (forbidden)" if report["score"] is None else f"{report['score']:.10g}"
     if report["log_partition"] is not None:

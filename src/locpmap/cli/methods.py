@@ -1,17 +1,18 @@
-"""``locpmap methods``: the decoders and their options."""
+"""``locpmap methods``: list the decoders and their options."""
 
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Annotated
 
 import typer
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A decoder, to see its options.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Decoder to describe.")] = None,
 ) -> None:
-    """List the decoders, or describe one with its options and their defaults."""
+    """List the decoders, or describe one decoder and its options."""
     from locpmap.inference import DECODERS
     from locpmap.inference.api import known_method
     from locpmap.inference.registry import options_of
@@ -26,5 +27,6 @@ def methods(
 
 
 def _description(decoder: type) -> str:
-    """The class's docstring as plain text, without its example."""
-    return (inspect.getdoc(decoder) or "").partition("\n\n>>> ")[0].replace("``", "")
+    """Return the docstring of a decoder as plain text, up to its example."""
+    text = re.split(r"\n\n(?:Examples?:\n|>>> )", inspect.getdoc(decoder) or "")[0].replace("``", "")
+    return re.sub(r":\w+:`~?([^`]+)`", r"\1", text)

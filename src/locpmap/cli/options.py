@@ -1,4 +1,4 @@
-"""Options of a decoder as words of a shell."""
+"""Decoder options on the command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WORDS = {"true": True, "yes": True, "false": False, "no": False}
 
 
 def parse_options(method: str, texts: Iterable[str], own: Mapping[str, str]) -> dict[str, Any]:
-    """The options of a decoder from texts ``key=value``; ``own`` are names of the command's own options instead."""
+    """Parse decoder options ``key=value``; ``own`` maps other arguments to the command's option for them."""
     from locpmap.inference.api import known_method
     from locpmap.inference.registry import options_of
 
@@ -22,9 +22,9 @@ def parse_options(method: str, texts: Iterable[str], own: Mapping[str, str]) -> 
 
 
 def _parse(text: str, defaults: dict[str, Any], own: Mapping[str, str]) -> tuple[str, Any]:
-    """A Python literal or, failing that, plain text.
+    """Return the key and its value: a Python literal or, if it is none, the text itself.
 
-    An option that is true or false may also be yes or no in any case, and one that is a whole number may be 1e3.
+    Boolean options also accept yes and no, in upper or lower case.  Integer options also accept 1e3.
     """
     key, equals, word = text.partition("=")
     if not equals or not key.isidentifier():

@@ -1,4 +1,4 @@
-"""``locpmap predict``: label the inputs in folders with a learned model."""
+"""``locpmap predict``: label the inputs in folders with a fitted CRF."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OWN_OPTIONS = {"seed": "--seed"}
 
 @dataclass(frozen=True)
 class Outputs:
-    """The files written for one input; the arrays only where the decoder gives probabilities."""
+    """Files written for one input; the arrays only if the decoder returns probabilities."""
 
     labels: Path
     probability: Path
@@ -35,17 +35,17 @@ class Outputs:
 
     @classmethod
     def of(cls, folder: Path, stem: str) -> Outputs:
-        """The names for an input of this name."""
+        """Return the paths for an input by its stem."""
         names = (f"{stem}.labels.png", f"{stem}.probability.npy", f"{stem}.variance.npy", f"{stem}.png")
         return cls(*(folder / name for name in names))
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """All of them."""
+        """All files."""
         return self.labels, self.probability, self.variance, self.picture
 
     def write(self, result: Result, n_labels: int) -> list[str]:
-        """Each file completely or not at all; returns their names."""
+        """Write each file completely or not at all, and return their names."""
         import numpy as np
 
         from locpmap.formats.arrays import write_array
@@ -63,7 +63,7 @@ class Outputs:
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """The work on one input."""
+    """Job that labels one input."""
 
     crf: CRF
     extract: ImageFeatures | GivenUnary
@@ -73,7 +73,7 @@ class Prediction:
     folder: Path
 
     def __call__(self, n: int, example: Example) -> dict[str, Any]:
-        """Label and write it; its noise is keyed by its number, as in `CRF.infer` of a list."""
+        """Label input n and write its files; n keys the noise, as in `CRF.infer` of a list."""
         features = example.features(self.extract)
         result = self.crf.infer(features, self.method, seed=self.seed, first_image=n, **self.options)
         written = Outputs.of(self.folder, example.stem).write(result, self.crf.n_labels)
@@ -81,26 +81,26 @@ class Prediction:
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL.safetensors", help="What `locpmap fit` wrote.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL.safetensors", help="Model file of `locpmap fit`.")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="OUTDIR", help="Folder for the results, made if it is not there.")
+        Path, typer.Option("--output", "-o", metavar="OUTDIR", help="Folder for the results, created if missing.")
     ],
-    unary: Annotated[Path | None, typer.Option(metavar="DIR", help="Features of each pixel, as for the fit.")] = None,
-    images: Annotated[Path | None, typer.Option(metavar="DIR", help="Images, as for the fit.")] = None,
-    method: Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="The decoder; see below.")] = "locpmap",
+    unary: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of unary features, as for fit.")] = None,
+    images: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of images, as for fit.")] = None,
+    method: Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="Decoder; see below.")] = "locpmap",
     option: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="An option of the decoder; may be repeated.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option of the decoder.  May be repeated.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all noise.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random generator.")] = 0,
     scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler, whose workers see the same files.")
+        str | None, typer.Option(metavar="ADDRESS", help="Dask scheduler whose workers share this file system.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Label every input of the folders.
+    """Label the inputs in folders with a fitted CRF.
 
-    Writes NAME.labels.png (palette entries; 16-bit grey if there are more than 256 labels), NAME.probability.npy and
-    NAME.variance.npy (H, W, labels), and NAME.png, a picture of them.
+    Writes NAME.labels.png (palette indices; 16-bit grey for more than 256 labels), NAME.probability.npy and
+    NAME.variance.npy (H, W, labels), and NAME.png, a picture of all three.
     """
     from locpmap.cli.progress import ProgressBar
     from locpmap.cli.scheduling import announced
@@ -114,7 +114,7 @@ def predict(
     extract = _features(crf, model, unary, images)
     examples = match(unary, images)
     folder = _prepared(output, model, examples)
-    if scheduler is not None:  # whose workers may be in other folders
+    if scheduler is not None:  # workers may have another working directory
         folder, examples = folder.resolve(), [example.resolved() for example in examples]
     job = Prediction(crf, extract, method, seed, options, folder)
     done: dict[int, dict[str, Any]] = {}
@@ -132,12 +132,12 @@ def predict(
 
 
 def _features(crf: CRF, model: Path, unary: Path | None, images: Path | None) -> ImageFeatures | GivenUnary:
-    """What the model takes from an input; the folders given have to be those that it needs."""
+    """Return the model's feature extractor; raise unless exactly the folders that it needs are given."""
     from locpmap.features import GivenUnary, ImageFeatures
 
     extract = crf.features
     if not isinstance(extract, ImageFeatures | GivenUnary):
-        raise InputError(f"{model} was learned from features of your own, expected a model that `locpmap fit` wrote")
+        raise InputError(f"{model} was fitted to features of your own, expected a model file of `locpmap fit`")
     needed = {"--unary": False, "--images": True}
     if isinstance(extract, GivenUnary):
         needed = {"--unary": True, "--images": extract.needs_image}
@@ -145,12 +145,12 @@ def _features(crf: CRF, model: Path, unary: Path | None, images: Path | None) ->
         if needed[name] != (folder is not None):
             came = "is missing" if needed[name] else "is given"
             expected = " and ".join(name for name, need in needed.items() if need)
-            raise InputError(f"{name} {came}, expected {expected} for {model}, as when it was learned")
+            raise InputError(f"{name} {came}, expected {expected} for {model}, as for its fit")
     return extract
 
 
 def _prepared(output: Path, model: Path, examples: Sequence[Example]) -> Path:
-    """The folder, made if need be, after a check that nothing written there is read from or written twice."""
+    """Create and return the folder; raise if a target is also an input or the target of two inputs."""
     from locpmap.formats.atomic import checked_target
 
     inputs = [model, *(path for example in examples for path in example.paths)]
@@ -167,14 +167,14 @@ def _prepared(output: Path, model: Path, examples: Sequence[Example]) -> Path:
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{output} cannot be made: {error.strerror}") from None
+        raise InputError(f"{output} cannot be created: {error.strerror}") from None
     for path in targets:
         checked_target(path, *(inputs if path.exists() else ()))
     return output
 
 
 def _table(report: dict[str, Any]) -> str:
-    """The same for people, one line each."""
+    """Format the report as text, one line per entry."""
     inputs = report["inputs"]
     ends: dict[str, int] = {}
     for each in inputs:

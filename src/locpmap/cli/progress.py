@@ -1,4 +1,4 @@
-"""A progress bar for what takes longer than it should."""
+"""A progress bar for long runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATIENCE = 2.0  # seconds before the bar appears
 
 
 class ProgressBar:
-    """On a terminal's standard error, from two seconds on, whether or not anything was said by then."""
+    """Progress bar on standard error, if that is a terminal; it appears after two seconds."""
 
     def __init__(self, title: str, *, hidden: bool = False) -> None:
         console = Console(stderr=True)
@@ -43,5 +43,5 @@ class ProgressBar:
                 self._bar.start()
 
     def update(self, done: int, total: int, title: str | None = None) -> None:
-        """What ``infer`` calls after every step; a title takes the place of the one before."""
+        """Show that ``done`` of ``total`` steps are complete; a title replaces the previous one."""
         self._bar.update(self._task, completed=done, total=total, description=title)

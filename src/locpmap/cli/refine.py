@@ -33,14 +33,14 @@ Summary = dict[str, Any]
 def refine(
     image: Annotated[
         Path,
-        typer.Argument(metavar="IMAGE", parser=path_of, help="PNG, JPEG, .npy, GeoTIFF or zarr; or a folder."),
+        typer.Argument(metavar="IMAGE", parser=path_of, help="Image: .png, .jpg, .npy, GeoTIFF or zarr; or a folder."),
     ],
     logits: Annotated[
         Path | None,
         typer.Argument(
             metavar="LOGITS",
             parser=path_of,
-            help="A network's scores: .npy, .npz, .safetensors or GeoTIFF; or a folder of them.",
+            help="Scores of a network: .npy, .npz, .safetensors, GeoTIFF or zarr; or a folder.",
         ),
     ] = None,
     *,
@@ -51,64 +51,69 @@ def refine(
             "-o",
             metavar="OUTDIR",
             parser=path_of,
-            help="Folder for the results, made if it is not there; or a name in .zarr, for large rasters.",
+            help="Folder for the results, created if missing; or a name that ends in .zarr, for large rasters.",
         ),
     ],
     model: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", parser=path_of, help="What Refiner.save wrote; by default what comes along."),
+        typer.Option(metavar="FILE", parser=path_of, help="File of Refiner.save.  Default: the bundled refiner."),
     ] = None,
-    layout: Annotated[str, typer.Option(help="Order of the scores' axes: auto, hwk or khw.")] = "auto",
-    scores: Annotated[str, typer.Option(help="What they are: auto, logits or probabilities.")] = "auto",
+    layout: Annotated[
+        str, typer.Option(help="Axes of the scores: hwk (labels last), khw (labels first) or auto.")
+    ] = "auto",
+    scores: Annotated[str, typer.Option(help="Kind of scores: logits, probabilities or auto.")] = "auto",
     stride: Annotated[
-        float | None, typer.Option(help="Pixels to one score, if coarse scores have been resized already.")
+        float | None,
+        typer.Option(help="Pixels per score.  Default: image size / score size.  Set it if you resized the scores."),
     ] = None,
     strength: Annotated[
         float | None,
         typer.Option(
-            help="Factor of what was learned of surroundings and neighbours; 0 leaves the scores, scaled.",
+            help="Factor on the learned weights of similar and of adjacent pixels; 0 only scales the scores.",
             show_default=OF_THE_MODEL,
         ),
     ] = None,
     smoothing: Annotated[
         float | None,
         typer.Option(
-            help="Added to the weight of neighbours of like colours; 1 is much smoother.", show_default=OF_THE_MODEL
+            help="Weight added between neighbours of similar colour; 1 is much smoother.", show_default=OF_THE_MODEL
         ),
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(help="Above 1 less sure, below 1 surer.", show_default=OF_THE_MODEL)
+        float | None, typer.Option(help="Divides all scores; above 1 is less certain.", show_default=OF_THE_MODEL)
     ] = None,
-    samples: Annotated[int, typer.Option(help="Label maps to draw.")] = 50,
-    blocks: Annotated[str, typer.Option(help="Of LocPMAP: sites, rows, columns, rows+columns.")] = "sites",
-    seed: Annotated[int, typer.Option(help="Seed of all noise.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    jobs: Annotated[int, typer.Option(min=1, help="Inputs of folders at once; each holds its arrays in memory.")] = 2,
-    tiff: Annotated[bool, typer.Option("--tiff", help="Write 16-bit TIFF maps as well.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Do finished inputs again.")] = False,
+    samples: Annotated[int, typer.Option(help="Number of label maps to sample.")] = 50,
+    blocks: Annotated[str, typer.Option(help="Blocks of LocPMAP: sites, rows, columns or rows+columns.")] = "sites",
+    seed: Annotated[int, typer.Option(help="Seed of the random generator.")] = 0,
+    device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
+    jobs: Annotated[int, typer.Option(min=1, help="Inputs refined in parallel; memory grows with it.")] = 2,
+    tiff: Annotated[bool, typer.Option("--tiff", help="Also write the maps as TIFF files.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Refine finished inputs again.")] = False,
     scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler, whose workers see the same files.")
+        str | None, typer.Option(metavar="ADDRESS", help="Dask scheduler whose workers share this file system.")
     ] = None,
-    tile: Annotated[int, typer.Option(min=1, help="Rows and columns of a tile, for .zarr.")] = 1024,
+    tile: Annotated[int, typer.Option(min=1, help="For .zarr: side of a tile, in pixels.")] = 1024,
     max_sweeps: Annotated[
-        int, typer.Option(min=1, help="Sweeps of a climb, for .zarr: tiles overlap by twice it, and 64 pixels.")
+        int,
+        typer.Option(min=1, help="For .zarr: maximum sweeps per sample; each widens the halo of a tile by 2 pixels."),
     ] = 32,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Refine a segmentation, or all those of two folders whose files are matched by name.
+    """Refine a network's segmentation of one image, or of a folder of images.
 
-    Writes NAME.labels.png (palette entries), NAME.probability.npy and NAME.variance.npy (H, W, labels),
-    NAME.entropy.npy (H, W), NAME.overlay.png (colours fade where labels are unsure) and NAME.json (settings, and the
-    area of each label with its uncertainty).  With --tiff, and for GeoTIFF images with their georeference, also .tif of
-    the labels, and of their probability, variance and entropy in 16 bits, each with a nodata tag.  Pixels without data,
-    of the image or of the scores, get 255.  GeoTIFF files of different places are refused.
+    Files of two folders are matched by name.  For each input the command writes NAME.labels.png (palette indices),
+    NAME.probability.npy and NAME.variance.npy (H, W, labels), NAME.entropy.npy (H, W), NAME.overlay.png (colours fade
+    with uncertainty) and NAME.json (the settings, and the area of each label with its uncertainty).
 
-    Inputs that are finished, with the same settings, are passed over when the command is run again: they are known by
-    their content, whatever their names and dates.
+    GeoTIFF images and --tiff add .tif files of labels, probability, variance and entropy, with a nodata tag.  Files of
+    a GeoTIFF image are georeferenced.  Pixels without data in the image or the scores are masked; their label in
+    NAME.labels.png is 255 (65535 from 256 labels on).  The image and the scores must cover the same area.
 
-    Where the output ends in .zarr, a raster of any size is refined tile by tile: IMAGE and LOGITS in .npy, GeoTIFF or
-    zarr arrays, or a zarr group with arrays logits, image and mask (the last two may be missing).  The group written
-    has arrays labels, probability, variance and entropy; an interrupted run goes on when it is started again.
+    A second run skips inputs that were finished with the same settings.  Inputs are compared by their content.
+
+    If the output ends in .zarr, a raster of any size is refined in tiles.  IMAGE and LOGITS are then .npy, GeoTIFF or
+    zarr arrays, or IMAGE alone is a zarr group with the array logits and optionally image and mask.  The output group
+    has the arrays labels, probability, variance and entropy.  An interrupted run resumes when it is started again.
     """
     from locpmap.cli.progress import ProgressBar
     from locpmap.refining import Refiner
@@ -117,13 +122,13 @@ def refine(
     settings = Settings(layout, scores, stride, samples, blocks, seed, device)
     if is_tiled(image, output):
         if tiff or force:
-            raise InputError(f"{'--tiff' if tiff else '--force'} is given, expected none for {output} of tiles")
+            raise InputError(f"{'--tiff' if tiff else '--force'} is given, expected neither for {output} of tiles")
         refine_tiled(image, logits, output, refiner, settings, tile, max_sweeps, scheduler, as_json=as_json)
         return
     if logits is None:
         raise InputError(f"LOGITS is missing, expected the scores of {image}")
     settings.check(refiner)
-    if scheduler is not None:  # whose workers may be in other folders
+    if scheduler is not None:  # workers may have another working directory
         image, logits, output = image.resolve(), logits.resolve(), output.resolve()
     pairs = pairs_of(image, logits)
     outputs = [Outputs(output, pair, tiff) for pair in pairs]
@@ -149,17 +154,17 @@ def refine(
 
 @dataclass(frozen=True)
 class Run:
-    """One call of the command."""
+    """One run of the command."""
 
     refiner: Refiner
     settings: Settings
-    recorded: dict[str, Any]  # the settings and the refiner, as they stand in records
+    recorded: dict[str, Any]  # settings and refiner in the format of the records
     force: bool
 
     def all(
         self, outputs: Sequence[Outputs], jobs: int, progress: Progress, scheduler: str | None = None
     ) -> tuple[list[Summary], dict[str, str]]:
-        """Return summaries in the order of the inputs, and one sentence for each input that failed."""
+        """Refine all inputs; return their summaries, sorted by name, and the error sentences of failed inputs."""
         from locpmap.cli.scheduling import announced
         from locpmap.scale.workers import each, value_of
 
@@ -183,7 +188,7 @@ class Run:
         return [done[name] for name in sorted(done)], errors
 
     def one(self, outputs: Outputs, progress: Progress | None = None) -> Summary:
-        """Read, refine and write one input, unless that is done; returns its record."""
+        """Refine one input, unless it is finished, and return its record."""
         began, pair = time.perf_counter(), outputs.pair
         inputs = pair.checksums()
         record = None if self.force else outputs.finished(self.recorded, inputs)
@@ -198,7 +203,7 @@ class Run:
         return {**record, "state": "done", "seconds": time.perf_counter() - began}
 
     def _decode(self, content: Content, progress: Progress | None) -> tuple[Result, Any]:
-        """Return the result of `lp.refine`, and the pixels of each label in as many samples, (M, L)."""
+        """Return the result of `lp.refine` and the areas of the labels in M further samples, (M, L)."""
         settings = self.settings
         prepared = self.refiner.prepare(content.image, content.scores, **settings.reading, mask=content.masked)
         how: dict[str, Any] = {"decoder": settings.decoder(), "seed": settings.seed, "device": settings.device}
@@ -206,22 +211,22 @@ class Run:
         return result, prepared.measure("area", **how, progress=_half(progress, 1)).values
 
 
-def _adjusted(refiner: Refiner, **named: float | None) -> Refiner:
-    """Return the refiner with the adjustments that the user named; the others stay as they were saved."""
+def _adjusted(refiner: Refiner, **adjustments: float | None) -> Refiner:
+    """Return the refiner with the adjustments that are not None; the others stay as saved."""
     return refiner.adjusted(
-        **asdict(refiner.adjustment) | {name: value for name, value in named.items() if value is not None}
+        **asdict(refiner.adjustment) | {name: value for name, value in adjustments.items() if value is not None}
     )
 
 
 def _half(progress: Progress | None, which: int) -> Progress | None:
-    """Return a listener for the first or the second half of the work, which take about as long."""
+    """Return a callback for the first or second half of the work; both take about the same time."""
     if progress is None:
         return None
     return lambda done, total: progress(which * total + done, 2 * total)
 
 
 def _check_output(output: Path, outputs: Sequence[Outputs], *, alone: bool, model: Path | None) -> None:
-    """Refuse a folder that cannot be made or written to, and one in which files that are read would be replaced."""
+    """Raise if the folder cannot be created, or a target cannot be written or is also an input."""
     from locpmap.formats.atomic import checked_target
     from locpmap.formats.rasters import is_raster
 
@@ -232,7 +237,7 @@ def _check_output(output: Path, outputs: Sequence[Outputs], *, alone: bool, mode
         raise InputError(f"{output} is also read from, expected another folder for the results")
     nearest = next(path for path in (output, *output.absolute().parents) if path.exists())
     if not nearest.is_dir():
-        raise InputError(f"{output} cannot be made: {nearest} is a file, expected a folder")
+        raise InputError(f"{output} cannot be created: {nearest} is a file, expected a folder")
     if not os.access(nearest, os.W_OK):
         raise InputError(f"{nearest} cannot be written: permission denied")
     for each in outputs if output.exists() else ():
@@ -241,7 +246,7 @@ def _check_output(output: Path, outputs: Sequence[Outputs], *, alone: bool, mode
 
 
 def _checksum(model: Path | None) -> str:
-    """Return the checksum of the model's file."""
+    """Return the checksum of the model file."""
     from importlib.resources import as_file, files
 
     from locpmap.formats.readable import checksum
@@ -260,13 +265,13 @@ def _print(done: Sequence[Summary], output: Path) -> None:
     console = Console(soft_wrap=True)
     if len(done) == 1:
         (record,) = done
-        table = Table("label", "pixels", "area", "± std", f"{INTERVAL:.0%} of the samples", "share", box=None)
+        table = Table("label", "pixels", "area", "± std", f"{INTERVAL:.0%} interval", "fraction", box=None)
         for row in record["labels"]:
             spread = "" if row["std"] is None else f"± {row['std']:.1f}"
             low, high = row["interval"]
-            share = f"{row['area'] / max(1, record['pixels']):.1%}"
+            fraction = f"{row['area'] / max(1, record['pixels']):.1%}"
             between = f"{low:.0f} to {high:.0f}"
-            table.add_row(str(row["label"]), str(row["pixels"]), f"{row['area']:.1f}", spread, between, share)
+            table.add_row(str(row["label"]), str(row["pixels"]), f"{row['area']:.1f}", spread, between, fraction)
     else:
         table = Table("input", "labels", "mean entropy", "seconds", "", box=None)
         for record in done:

@@ -1,4 +1,4 @@
-"""Images and the scores that a network gave them: two files, or two folders matched by name."""
+"""Images and the scores of a network: two files, or two folders matched by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCORES = (".npy", ".npz", ".safetensors", ".tif", ".tiff")
 
 
 class Content(NamedTuple):
-    """The content of the two files of an input."""
+    """Content of the two files of an input."""
 
     image: Array
     scores: Array
@@ -32,7 +32,7 @@ class Content(NamedTuple):
 
 @dataclass(frozen=True)
 class Pair:
-    """The files of one input."""
+    """Files of one input."""
 
     name: str
     image: Path
@@ -40,7 +40,7 @@ class Pair:
 
     @property
     def paths(self) -> tuple[Path, Path]:
-        """Return both files."""
+        """Both files."""
         return self.image, self.scores
 
     def checksums(self) -> list[str]:
@@ -70,7 +70,7 @@ class Pair:
         if image.ndim == 3 and channels_in_front(image.shape):
             image = np.moveaxis(image, 0, -1)
         scores = read_scores(self.scores) if network is None else network.filled()
-        if scores.ndim == 4 and len(scores) == 1:  # as networks give them
+        if scores.ndim == 4 and len(scores) == 1:  # a batch of one
             scores = scores[0]
         if scores.ndim != 3:
             raise InputError(f"{self.scores} has shape {scores.shape}, expected (H, W, labels) or (labels, H, W)")
@@ -82,20 +82,20 @@ class Pair:
 
 
 def _enlarged(mask: Array, size: tuple[int, ...]) -> Array:
-    """Return a mask of coarse scores at the size of the image, by the nearest."""
+    """Resize a mask of coarse scores to the size of the image, by nearest neighbour."""
     rows, columns = (np.arange(n) * m // n for n, m in zip(size, mask.shape, strict=True))
     return mask[np.ix_(rows, columns)]
 
 
 def path_of(word: str) -> Path:
-    """Return a path of the command line; an empty one, which would be this folder, is refused."""
+    """Return a path of the command line; raise if it is empty, which ``Path`` reads as the working directory."""
     if not word:
         raise typer.BadParameter("it is empty, expected the name of a file or a folder")
     return Path(word)
 
 
 def pairs_of(image: Path, scores: Path) -> list[Pair]:
-    """Return one pair of files, or those of two folders by name; a file without a partner is refused."""
+    """Return one pair of files, or the pairs of two folders by name; raise if a file has no partner."""
     for name, path in (("IMAGE", image), ("LOGITS", scores)):
         if not path.exists():
             raise InputError(f"{name} {path} is not there, expected a file or a folder")
@@ -110,7 +110,7 @@ def pairs_of(image: Path, scores: Path) -> list[Pair]:
 
 
 def _check_partners(*sides: tuple[Path, dict[str, Path], tuple[str, ...]]) -> None:
-    """Refuse folders, each with its files by stem and their endings, where one has a file that the other lacks."""
+    """Raise if one folder lacks a file of the other; each side is (folder, files by stem, endings)."""
     found = []
     for (_, files, _), (other, partners, endings) in (sides, sides[::-1]):
         lonely = sorted(files.keys() - partners.keys())

@@ -1,4 +1,4 @@
-"""Write the files of ``locpmap refine``, and the record that lets a later run skip finished inputs."""
+"""Write the files of ``locpmap refine``, and a record by which a later run skips finished inputs."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ if TYPE_CHECKING:
     from locpmap.result import Result
 
 
-INTERVAL = 0.9  # share of the samples inside a label's interval
+INTERVAL = 0.9  # fraction of the samples inside the interval of a label's area
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """The files of one input."""
+    """Files written for one input."""
 
     folder: Path
     pair: Pair
     tiff: bool
 
     def path(self, ending: str) -> Path:
-        """Return the path of NAME.ending."""
+        """Return the path of ``NAME.ending``."""
         return self.folder / f"{self.pair.name}.{ending}"
 
     @property
     def record(self) -> Path:
-        """Return the path of the record: settings, inputs and summary."""
+        """Path of the record, which holds settings, checksums of the inputs and a summary."""
         return self.path("json")
 
     def targets(self, georeferenced: bool) -> list[Path]:
-        """Return all files that will be written."""
+        """Return the paths of all files to write."""
         endings = ["labels.png", "probability.npy", "variance.npy", "entropy.npy", "overlay.png"]
         if self.tiff or georeferenced:
             endings += ["labels.tif", "probability.tif", "variance.tif", "entropy.tif"]
         return [*map(self.path, endings), self.record]
 
     def finished(self, settings: dict[str, Any], inputs: list[str]) -> dict[str, Any] | None:
-        """Return the record of an earlier run with these settings and inputs, if all its files are there."""
+        """Return the record of a finished run with these settings and inputs, or None."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             record = json.loads(self.record.read_text("utf-8"))
             same = record["settings"] == settings and record["inputs"] == inputs
@@ -58,9 +58,10 @@ class Outputs:
     def write(
         self, content: Content, result: Result, areas: Array, settings: dict[str, Any], inputs: list[str]
     ) -> dict[str, Any]:
-        """Write all files or none, the record last, into a folder that need not be there; returns the record.
+        """Write all files or none, and return the record, which is written last.  Create the folder if missing.
 
-        ``areas`` are pixels per sample and label, (M, L); ``inputs`` are checksums, taken before the inputs were read.
+        ``areas`` (M, L) holds the pixels per sample and label.  ``inputs`` holds the checksums of the input files,
+        computed before the files were read.
         """
         from locpmap.formats.atomic import together, write_text
 
@@ -83,13 +84,13 @@ class Outputs:
         return record
 
     def _write_maps(self, content: Content, result: Result, n_labels: int) -> None:
-        """Write everything but the record."""
+        """Write all files except the record."""
         from locpmap.formats.arrays import write_array
         from locpmap.formats.overlay import write_overlay
         from locpmap.formats.pictures import write_label_map
 
         masked = result.labels < 0
-        # -1 is written as 255, as is usual, or as 65535; then the palette has to reach so far.
+        # Masked pixels (-1) are written as 255, or as 65535 in 16 bits, so the palette must have that entry.
         n_colours = (256 if n_labels < 256 else 2**16) if masked.any() else n_labels
         write_label_map(self.path("labels.png"), result.labels, n_colours)
         write_array(self.path("probability.npy"), result.probability.astype(np.float32, copy=False))
@@ -101,10 +102,10 @@ class Outputs:
             self._write_tiff(result, n_labels, masked, content.place)
 
     def _write_tiff(self, result: Result, n_labels: int, masked: Array, place: Place | None) -> None:
-        """Write the labels, their probability and variance, and the entropy, in 16 bits at most, with a nodata tag."""
+        """Write TIFF files of the labels, their probability and variance, and the entropy, with a nodata tag."""
         from locpmap.formats.rasters import write_map, write_numbers
 
-        kind = np.uint8 if n_labels < 256 else np.uint16  # one number more than labels, for pixels without data
+        kind = np.uint8 if n_labels < 256 else np.uint16  # the largest value marks pixels without data
         void = np.iinfo(kind).max
         labels = np.where(masked, void, result.labels).astype(kind)
         write_numbers(self.path("labels.tif"), labels, f"labels: {void} is no data", place, int(void))
@@ -118,7 +119,7 @@ class Outputs:
 
 
 def _labels(result: Result, areas: Array) -> list[dict[str, Any]]:
-    """Return, for each label that occurs, its pixels in the label map and their distribution over the samples."""
+    """Return the area of each label that occurs: in the label map, and its distribution over the samples."""
     tail = (1 - INTERVAL) / 2
     low, high = np.quantile(areas, [tail, 1 - tail], axis=0)
     mean = areas.mean(0)

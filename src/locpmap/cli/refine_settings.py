@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold everything that the results depend on besides the inputs and the refiner."""
+    """Options that determine the results, together with the inputs and the refiner."""
 
     layout: str
     scores: str
@@ -23,7 +23,7 @@ class Settings:
     device: str
 
     def check(self, refiner: Refiner) -> None:
-        """Try them on a tiny image, so that a wrong one is named once, and before anything is read or written."""
+        """Refine a tiny image, to raise errors about settings once and before files are read."""
         import numpy as np
 
         shape = (20, 8, 8) if self.layout == "khw" else (8, 8, 20)
@@ -32,11 +32,11 @@ class Settings:
 
     @property
     def reading(self) -> dict[str, Any]:
-        """Return the options of :meth:`locpmap.Refiner.prepare`."""
+        """Options of :meth:`locpmap.Refiner.prepare`."""
         return {"layout": self.layout, "scores": self.scores, "stride": self.stride}
 
     def decoder(self, **options: Any) -> LocPMAP:
-        """Return the decoder of labels and of areas."""
+        """Return the decoder for labels and areas."""
         from locpmap.inference import LocPMAP
 
         return LocPMAP(self.n_samples, blocks=self.blocks, start="perturbed", **options)

@@ -1,4 +1,4 @@
-"""``locpmap refine`` of rasters that do not fit into memory: into a zarr group, tile by tile."""
+"""``locpmap refine`` for rasters that do not fit into memory: write a zarr group, tile by tile."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def refine_tiled(
     *,
     as_json: bool,
 ) -> None:
-    """Refine one raster with the settings of the command."""
+    """Refine one raster and print a summary."""
     from locpmap.cli.progress import ProgressBar
     from locpmap.scale import refine_tiled
 
@@ -52,11 +52,11 @@ def refine_tiled(
         "decoder": settings.decoder(max_sweeps=max_sweeps),
         "tile": tile,
         "seed": settings.seed,
-        "device": "cpu" if settings.device == "auto" else settings.device,  # one for all workers
+        "device": "cpu" if settings.device == "auto" else settings.device,  # the same on all workers
     }
     pixels, scores, mask = _sources(image, logits)
     if any(output.resolve().is_relative_to(source.resolve()) for source in (image, logits) if source):
-        raise InputError(f"{output} is also read from, or lies inside what is, expected another name for the results")
+        raise InputError(f"{output} is an input or inside one, expected another name for the results")
     result = refine_tiled(pixels, scores, refiner, mask=mask, **options)
     with announced(scheduler) as crew, ProgressBar("refining", hidden=as_json) as bar:
 
@@ -69,7 +69,7 @@ def refine_tiled(
 
 
 def _sources(image: Path, logits: Path | None) -> tuple[Any, Any, Any]:
-    """Open image, scores and mask: two files, or the content of one zarr group or array."""
+    """Open image, scores and mask from two files, or from one zarr group or array."""
     from locpmap.scale import open_raster
     from locpmap.scale.sources import open_zarr
 
@@ -81,7 +81,7 @@ def _sources(image: Path, logits: Path | None) -> tuple[Any, Any, Any]:
     if hasattr(found, "dtype"):
         return None, found, None
     if not (image / "logits").exists():
-        raise InputError(f"{image} holds no array 'logits', expected one, and maybe 'image' and 'mask' beside it")
+        raise InputError(f"{image} holds no array 'logits', expected 'logits' and optionally 'image' and 'mask'")
     pixels, scores, mask = (
         open_raster(image / name) if (image / name).exists() else None for name in ("image", "logits", "mask")
     )
@@ -89,12 +89,12 @@ def _sources(image: Path, logits: Path | None) -> tuple[Any, Any, Any]:
 
 
 def _sentence(output: Path, summary: Summary) -> str:
-    """Return the summary as a sentence."""
+    """Format the summary as a sentence."""
     parts = [f"{summary.tiles} tiles in {output}"]
     if summary.kept:
         parts.append(f"{summary.kept} were finished before")
     if summary.pixels:
         parts.append(f"{summary.seconds:.1f} s, {summary.pixels_per_second:,.0f} pixels per second")
     if summary.not_converged:
-        parts.append(f"in {summary.not_converged} something was still changing at the last sweep: see --max-sweeps")
+        parts.append(f"{summary.not_converged} tiles did not converge: see --max-sweeps")
     return "; ".join(parts)

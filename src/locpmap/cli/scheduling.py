@@ -1,4 +1,4 @@
-"""Commands whose work is shared by the workers of a Dask scheduler, or by threads."""
+"""Workers of a command: those of a Dask scheduler, or threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def announced(scheduler: str | None, n_threads: int | None = None) -> Iterator[Workers]:
-    """The workers of a scheduler, whose dashboard is named on standard error; or that many threads."""
+    """Open the workers of a scheduler and print the address of its dashboard; or open a pool of threads."""
     from locpmap.scale.workers import workers
 
     with workers(scheduler, n_threads) as crew:

@@ -1,4 +1,4 @@
-"""``locpmap view``: a page on this computer to look at refined segmentations."""
+"""``locpmap view``: explore refined segmentations in the browser."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ def view(
         Path | None,
         typer.Argument(
             metavar="FOLDER",
-            help="Images (.png, .jpg) with logits of the same name (.npy, .npz); examples are there without.",
+            help="Images (.png, .jpg) with logits of the same name (.npy, .npz, .safetensors).  Default: examples.",
             show_default=False,
         ),
     ] = None,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Where to listen on this computer; 0: any that is free.")
-    ] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the local server; 0 selects a free port.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
 ) -> None:
-    """Show images with their logits in the browser: labels, probability and doubt, with sliders.
+    """Explore refined segmentations in the browser.
 
-    The page is served to this computer alone, under an address with a secret in it.  Ctrl-C ends it.
+    The page shows labels, probability, variance and entropy, with sliders for the model.  Only this computer can open
+    it, at an address that contains a secret token.  Press Ctrl-C to stop the server.
     """
     from locpmap.viewer import view as serve
 
     def announce(address: str) -> None:
-        typer.echo(f"locpmap viewer: {address}\nCtrl-C ends it.")
+        typer.echo(f"locpmap viewer: {address}\nPress Ctrl-C to stop.")
 
     serve(folder, port=port, browser=browser, announce=announce)
