@@ -117,7 +117,7 @@ def test_no_number_means_both_a_value_and_no_data(tmp_path: Path, capsys: pytest
     [
         ({"east": 500_320}, "covers x 500320 to 500640, y 4999760 to 5000000"),
         ({"east": 500_008}, "covers x 500008"),
-        ({"size": 20}, "expected scores of the same place"),
+        ({"size": 20}, "expected scores of the same area"),
         ({"crs": "EPSG:32634"}, "is in the coordinate system EPSG:32634 and"),
     ],
 )

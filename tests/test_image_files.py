@@ -125,7 +125,7 @@ def beyond_our_own_limit(path: Path) -> None:
         (truncated, "is damaged: "),
         (bomb, "far too many pixels"),
         (beyond_our_own_limit, f"expected at most {MAX_PIXELS}"),
-        (lambda path: Image.fromarray(COLOUR).convert("CMYK").save(path, "JPEG"), "of the kind CMYK"),
+        (lambda path: Image.fromarray(COLOUR).convert("CMYK").save(path, "JPEG"), "colour mode CMYK"),
         (lambda path: os.mkfifo(path), "not a regular file"),
     ],
 )
@@ -140,7 +140,7 @@ def test_images_that_are_refused(make: Callable[[Path], Any], reason: str, tmp_p
 
 def test_colours_are_no_labels(tmp_path: Path) -> None:
     Image.fromarray(COLOUR).save(tmp_path / "x.png")
-    with pytest.raises(InputError, match="of the kind RGB, expected labels as grey or palette values"):
+    with pytest.raises(InputError, match="colour mode RGB, expected labels as grey or palette values"):
         read_label_map(tmp_path / "x.png")
 
 

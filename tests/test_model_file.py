@@ -257,7 +257,7 @@ def test_a_changed_number_is_seen_by_the_checksum(path: Path) -> None:
         ('{"schema": true}', "has a header without a schema version"),
         ('{"schema": 0}', "has a header without a schema version"),
         (f'{{"schema": {SCHEMA + 1}}}', f"newer version (schema {SCHEMA + 1}, this version reads up to {SCHEMA})"),
-        (f'{{"schema": {SCHEMA + 1}}}', "it cannot be read before locpmap is upgraded"),
+        (f'{{"schema": {SCHEMA + 1}}}', "upgrade locpmap to read it"),
         ('{"schema": 1, "sha256": ""}', "has an incomplete header, expected 'model' and 'sha256' in it"),
         (described(model=[]), "has an incomplete header"),
         (described(sha256=None), "has an incomplete header"),
@@ -290,7 +290,7 @@ def test_arrays(path: Path, array: np.ndarray, words: str) -> None:
         ([3], [0, 24], "is damaged or no safetensors file"),
         ([1], [0, 8], "is damaged or no safetensors file"),
         ([-2], [0, 16], "is damaged or no safetensors file"),
-        ([2] + [1] * 99, [0, 16], "the array 'w' cannot be held"),
+        ([2] + [1] * 99, [0, 16], "the array 'w' cannot be loaded"),
     ],
 )
 def test_sizes_that_the_file_does_not_hold(path: Path, shape: list[int], offsets: list[int], words: str) -> None:
@@ -300,7 +300,7 @@ def test_sizes_that_the_file_does_not_hold(path: Path, shape: list[int], offsets
 
 def test_an_axis_longer_than_an_array_can_have(path: Path) -> None:
     claim = {"w": {"dtype": "F64", "shape": [0, 2**64 - 1], "data_offsets": [0, 0]}}
-    assert "cannot be held" in refusal(raw(path, claim, b""))
+    assert "cannot be loaded" in refusal(raw(path, claim, b""))
 
 
 # files of earlier versions

@@ -1,4 +1,4 @@
-"""Read and write files: models, arrays and UAI networks.  Files are written completely or not at all."""
+"""File formats: models, arrays and UAI networks.  Every file is written completely or not at all."""
 
 from locpmap.formats.arrays import read_array, write_array
 from locpmap.formats.atomic import PathLike, checked_path, checked_target, write_bytes

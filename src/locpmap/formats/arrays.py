@@ -1,4 +1,4 @@
-"""Read and write arrays of numbers in NumPy's ``.npy`` files."""
+"""Numeric arrays in NumPy's ``.npy`` files."""
 
 from __future__ import annotations
 
@@ -19,10 +19,28 @@ HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.re
 
 
 def read_array(path: PathLike) -> Array:
-    """Read the array of real numbers in a file.
+    """Read an array of real numbers from a ``.npy`` file.
 
-    Everything else is refused by name: other files, arrays of Python objects, and headers that claim another size
-    than the file has, before memory is taken for them.
+    The size in the header is compared with the size of the file before memory is allocated.  Nothing is unpickled.
+
+    Args:
+        path (str or PathLike): The file to read.
+
+    Returns:
+        ndarray: The array, with the shape and dtype of the file.
+
+    Raises:
+        InputError: If the file is no ``.npy`` file, is damaged, or holds anything but real numbers.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "array.npy"
+        ...     write_array(path, np.arange(3.0))
+        ...     read_array(path)
+        array([0., 1., 2.])
+
+    See Also: :func:`write_array`
     """
     shape, transposed, dtype, offset = describe(path)
     try:
@@ -33,7 +51,7 @@ def read_array(path: PathLike) -> Array:
 
 
 def describe(path: PathLike) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Return shape, whether it is in Fortran's order, type and offset of a file whose size is as its header claims."""
+    """Return shape, Fortran order, dtype and data offset; raise if the file has another size than its header claims."""
     size = size_of(path, "a .npy file")
     try:
         with Path(path).open("rb") as file:
@@ -51,7 +69,7 @@ def describe(path: PathLike) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]
 
 
 def read_header(path: PathLike, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return the shape, whether it is in Fortran's order, and the type, which is one of plain numbers."""
+    """Return shape, Fortran order and dtype; raise unless the array holds real numbers."""
     try:
         version = np.lib.format.read_magic(file)
         shape, transposed, dtype = HEADERS[version](file)
@@ -66,7 +84,14 @@ def read_header(path: PathLike, file: IO[bytes]) -> tuple[tuple[int, ...], bool,
 
 
 def write_array(path: PathLike, array: Array) -> None:
-    """Write a ``.npy`` file, completely or not at all."""
+    """Write an array to a ``.npy`` file, completely or not at all.
+
+    Args:
+        path (str or PathLike): The file to write; an existing file is replaced.
+        array (ndarray): Array of numbers; it is stored in C order.
+
+    Example: see :func:`read_array`.
+    """
     plain = np.ascontiguousarray(array)
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(plain))

@@ -1,4 +1,4 @@
-"""Write files completely or not at all, one by one or several together."""
+"""Atomic writes: a file, or a group of files, is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from locpmap.errors import InputError, InputTypeError
 
 PathLike = str | os.PathLike[str]
 
-# Drafts and their targets, inside `together`.
+# Temporary files and their targets, inside `together`.
 _waiting: ContextVar[list[tuple[Path, Path]] | None] = ContextVar("_waiting", default=None)
 
 
 @contextmanager
 def together(record: Path) -> Iterator[None]:
-    """Put all files that are written inside into their places at the end, or none of them after an error.
+    """Move all files written in this context to their targets at its end, or none of them after an error.
 
-    The record of an earlier run is removed before the first file is replaced.
+    The ``record`` of an earlier run is removed before the first file is replaced.
     """
     drafts: list[tuple[Path, Path]] = []
     token = _waiting.set(drafts)
@@ -40,19 +40,35 @@ def together(record: Path) -> Iterator[None]:
 
 
 def write_text(path: PathLike, pieces: Iterable[str]) -> None:
-    """Write ASCII text as :func:`write_bytes` does."""
+    """Write ASCII text with :func:`write_bytes`."""
     write_bytes(path, (piece.encode("ascii") for piece in pieces))
 
 
 def write_bytes(path: PathLike, pieces: Iterable[bytes]) -> None:
-    """Write to a temporary file in the target's folder and rename it to the target when it is complete.
+    """Write a file completely or not at all.
 
-    What cannot be replaced (a device, a pipe, standard output) is written to directly.
+    The data go to a temporary file in the same folder, which is then renamed to the target.  Devices, pipes and
+    standard output cannot be replaced; they are written to directly.
+
+    Args:
+        path (str or PathLike): The file to write; an existing file is replaced.
+        pieces (iterable of bytes): The content, in order.
+
+    Raises:
+        InputError: If the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "file"
+        ...     write_bytes(path, [b"one ", b"two"])
+        ...     path.read_bytes()
+        b'one two'
     """
     target = checked_target(path)
     descriptor = _descriptor(target)
     try:
-        if descriptor is not None:  # by its number: opened anew, a file it leads to would be cut and overwritten
+        if descriptor is not None:  # opening it by name would truncate a redirected file
             with open(descriptor, "wb", closefd=False) as file:
                 file.writelines(pieces)
         elif _is_special(target):
@@ -65,7 +81,7 @@ def write_bytes(path: PathLike, pieces: Iterable[bytes]) -> None:
 
 
 def _replace(target: Path, pieces: Iterable[bytes]) -> None:
-    draft = target.with_name(f".{target.name[:40]}.{uuid4().hex[:8]}.part")  # shorter than the longest name allowed
+    draft = target.with_name(f".{target.name[:40]}.{uuid4().hex[:8]}.part")  # within the limit on name lengths
     waiting, handed_over = _waiting.get(), False
     try:
         with draft.open("wb") as file:
@@ -81,7 +97,19 @@ def _replace(target: Path, pieces: Iterable[bytes]) -> None:
 
 
 def checked_path(path: Any) -> Path:
-    """Return the path; refuse one that cannot name a file."""
+    """Return the argument as a ``Path``.
+
+    Args:
+        path (str or PathLike): Name of a file or a folder; it need not exist.
+
+    Raises:
+        InputTypeError: If the argument is no path.
+        InputError: If it contains a null character.
+
+    Example:
+        >>> checked_path("model.uai").suffix
+        '.uai'
+    """
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str):
         raise InputTypeError(f"path is {path!r}, expected the name of a file")
@@ -91,7 +119,15 @@ def checked_path(path: Any) -> Path:
 
 
 def checked_target(path: PathLike, *inputs: PathLike | None) -> Path:
-    """Return the file that a path stands for; refuse one that cannot be written or is one of the inputs."""
+    """Return the file to write to, with symbolic links resolved.
+
+    Args:
+        path (str or PathLike): The file to write; it need not exist, but its folder must.
+        *inputs (str, PathLike or None): Files that are read, which must not be overwritten.
+
+    Raises:
+        InputError: If the file cannot be written, or is one of the inputs.
+    """
     given = checked_path(path)
     try:
         return _writable(given, inputs)
@@ -116,12 +152,12 @@ def _writable(path: Path, inputs: Iterable[PathLike | None]) -> Path:
 
 
 def _is_special(path: Path) -> bool:
-    """Return whether the path is there and neither a file nor a folder: a device, a pipe."""
+    """Return whether the path exists and is a device or a pipe."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _descriptor(path: Path) -> int | None:
-    """Return the descriptor of the open file that a path such as /dev/stdout leads to."""
+    """Return the file descriptor that a path such as /dev/stdout refers to, or None."""
     if not path.exists():
         return None
     own = (f"/proc/{os.getpid()}/fd", "/dev/fd")

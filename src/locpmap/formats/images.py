@@ -1,7 +1,7 @@
-"""Read images and label maps in PNG and JPEG files.
+"""Read images and label maps from PNG and JPEG files.
 
-The format is known by a file's content, not by its name.  Of an animated file the first frame is read.  A rotation in a
-photograph's metadata (EXIF) is applied, so that images are upright, as viewers show them.
+The format is detected from the content of a file, not from its name.  Only the first frame of an animation is read.
+The EXIF orientation of a photograph is applied.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-MAX_PIXELS = 2**27  # 400 MB in colour; a small file can claim far more
-GREY = ("1", "L", "I", "I;16", "I;16B", "I;16L")  # one bit, 8 bits, and what 16 bits are in versions of Pillow
-KINDS = {"LA": "L", "RGB": "RGB", "RGBA": "RGB", "P": "RGB", "PA": "RGB"}  # mode: what it is read as
+MAX_PIXELS = 2**27  # 400 MB in colour; the header of a small file can claim far more
+GREY = ("1", "L", "I", "I;16", "I;16B", "I;16L")  # 1, 8 and 16 bits; Pillow versions differ in the mode of 16 bits
+KINDS = {"LA": "L", "RGB": "RGB", "RGBA": "RGB", "P": "RGB", "PA": "RGB"}  # mode of the file: mode to convert to
 
 
 def read_image(path: PathLike) -> Array:
-    """Read the pixels: (H, W) of a grey image, bool, uint8 or uint16; (H, W, 3) uint8 of a colour image.
+    """Read a grey image as (H, W), bool, uint8 or uint16, or a colour image as (H, W, 3) uint8.
 
-    An alpha channel is dropped, a palette is replaced by its colours, and colours of 16 bits are read with 8.
+    An alpha channel is dropped, a palette is converted to RGB, and 16-bit colours are reduced to 8 bits.
     """
     with _opened(path, ("PNG", "JPEG")) as image:
         if image.mode in GREY:
             return _grey(path, image)
         if image.mode in KINDS:
             return np.asarray(image.convert(KINDS[image.mode]))
-        raise InputError(f"{path} has colours of the kind {image.mode}, expected a grey, RGB or palette image")
+        raise InputError(f"{path} has colour mode {image.mode}, expected a grey, RGB or palette image")
 
 
 def read_label_map(path: PathLike) -> Array:
-    """Read labels (H, W) from a PNG file: grey values of 1 to 16 bits, or the numbers of palette entries."""
+    """Read labels (H, W) from a PNG file: grey values of 1 to 16 bits, or palette indices."""
     with _opened(path, ("PNG",)) as image:
         if image.mode == "P":
             return np.asarray(image)
         if image.mode not in GREY:
-            raise InputError(f"{path} has colours of the kind {image.mode}, expected labels as grey or palette values")
+            raise InputError(f"{path} has colour mode {image.mode}, expected labels as grey or palette values")
         values = _grey(path, image).astype(np.uint16)
         return values // _stretch(path, image)
 
 
 def _stretch(path: PathLike, image: Image) -> int:
-    """Return the factor by which Pillow multiplies grey values of 2 or 4 bits, to fill the range of 8."""
+    """Return the factor by which Pillow scales grey values of 2 or 4 bits to 8 bits."""
     if image.mode != "L":
         return 1
     with Path(path).open("rb") as file:
-        bits = file.read(25)[24]  # after the signature, and the length, name, width and height of the first chunk
+        bits = file.read(25)[24]  # bit depth, after signature, chunk length, chunk name, width, height
     return int(255 // (2**bits - 1))
 
 
@@ -73,14 +73,14 @@ def _grey(path: PathLike, image: Image) -> Array:
 
 @contextmanager
 def _opened(path: PathLike, formats: tuple[str, ...]) -> Iterator[Image]:
-    """Open an image upright, with its pixels in memory; the size that the file claims is checked before."""
+    """Open an image, check its claimed size, load its pixels and apply the EXIF orientation."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     expected = f"an image in {' or '.join(formats)} format"
     size_of(path, expected)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit follows
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # MAX_PIXELS is checked below
             image = Image.open(path, formats=formats)
     except Image.DecompressionBombError:
         raise InputError(f"{path} has far too many pixels, expected at most {MAX_PIXELS}") from None

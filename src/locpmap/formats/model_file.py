@@ -1,8 +1,8 @@
-"""Model files: arrays in safetensors, and one JSON text that says what they are.
+"""Model files: arrays in safetensors format with a JSON header.
 
-The text stands under the key "locpmap" of the file's metadata and holds ``schema`` (the version of this layout),
-``model`` (the caller's header) and ``sha256``, a checksum over the header and all arrays: a file with a bit changed
-anywhere is refused, not loaded as another model.
+The JSON text is stored in the file's metadata under the key "locpmap".  It holds ``schema`` (the version of this
+layout), ``model`` (the caller's header) and ``sha256`` (a checksum of the header and all arrays).  A file whose
+content does not match its checksum is not loaded.
 """
 
 from __future__ import annotations
@@ -24,34 +24,40 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 SCHEMA = 1
 KEY = "locpmap"
-MAX_BYTES = 2**30  # of a file; weights and tables take kilobytes
+MAX_BYTES = 2**30  # size of a file; usual models take kilobytes
 DTYPES = {"F16": np.float16, "F32": np.float32, "F64": np.float64}
 
 
 def write_model(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]], header: dict[str, Any]) -> None:
-    """Write a model, completely or not at all.
+    """Write a model file, completely or not at all.
 
     Args:
-        path: The file, replaced if it is there.
-        arrays: float16, float32 or float64, all finite.
-        header: What JSON can hold: dictionaries with string keys, lists, strings, finite numbers, booleans, None.
+        path (str or PathLike): The file to write; an existing file is replaced.
+        arrays (mapping of str to ndarray): float16, float32 or float64 arrays with finite values.
+        header (dict): Metadata that JSON can represent; keys are strings, numbers are finite.
 
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder) / "model.safetensors"
-    ...     write_model(path, {"weights": np.eye(2)}, {"n_labels": 2})
-    ...     read_model(path)
-    ({'weights': array([[1., 0.],
-           [0., 1.]])}, {'n_labels': 2})
+    Raises:
+        InputError: If an array or the header cannot be stored, or the arrays take more than 512 MiB.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "model.safetensors"
+        ...     write_model(path, {"weights": np.eye(2)}, {"n_labels": 2})
+        ...     read_model(path)
+        ({'weights': array([[1., 0.],
+               [0., 1.]])}, {'n_labels': 2})
+
+    See Also: :func:`read_model`
     """
-    from safetensors.numpy import save  # loaded when a model is saved, not with the library
+    from safetensors.numpy import save
 
     size = sum(array.nbytes for array in arrays.values())
-    if size > MAX_BYTES // 2:  # which leaves room for the header, so that what is written can be read
+    if size > MAX_BYTES // 2:  # the header must fit, too, so that the file can be read
         raise InputError(f"the arrays of the model take {size} bytes, expected at most {MAX_BYTES // 2}")
     checked = {name: _checked(array, f"the array {name!r}") for name, array in arrays.items()}
     try:
-        # Through the text and back, so that the checksum is over what a reader will see.
+        # Encode and decode, so that the checksum covers the header as it is read back.
         model = json.loads(json.dumps(header, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the header cannot be written as JSON: {error}") from None
@@ -60,9 +66,20 @@ def write_model(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]], header: 
 
 
 def read_model(path: PathLike) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays and the header that :func:`write_model` wrote; everything else is refused.
+    """Read a model file of :func:`write_model`.
 
-    Sizes that the file claims are compared with what it holds before memory is taken, and nothing in it is run.
+    Claimed sizes are compared with the size of the file before memory is allocated.  Nothing is unpickled.
+
+    Args:
+        path (str or PathLike): The file to read.
+
+    Returns:
+        tuple: The arrays by name, and the header.
+
+    Raises:
+        InputError: If the file is no model file, is damaged, or was saved by a newer version.
+
+    Example: see :func:`write_model`.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -83,7 +100,7 @@ def read_model(path: PathLike) -> tuple[Arrays, dict[str, Any]]:
 
 
 def _parse_text(path: PathLike, metadata: Mapping[str, str] | None) -> tuple[str, dict[str, Any]]:
-    """The checksum and the caller's header."""
+    """Return the checksum and the caller's header."""
     if not metadata or KEY not in metadata:
         raise InputError(f"{path} is a safetensors file without a {KEY!r} header, expected a model saved by locpmap")
     try:
@@ -96,7 +113,7 @@ def _parse_text(path: PathLike, metadata: Mapping[str, str] | None) -> tuple[str
     if schema > SCHEMA:
         raise InputError(
             f"{path} was saved by a newer version (schema {schema}, this version reads up to {SCHEMA}):"
-            " it cannot be read before locpmap is upgraded"
+            " upgrade locpmap to read it"
         )
     if not isinstance(header.get("model"), dict) or not isinstance(header.get("sha256"), str):
         raise InputError(f"{path} has an incomplete header, expected 'model' and 'sha256' in it")
@@ -114,13 +131,13 @@ def _read_array(path: PathLike, file: Any, name: str) -> npt.NDArray[Any]:
         raise InputError(f"{what} has type {dtype}, expected one of {', '.join(DTYPES)}")
     try:
         array = file.get_tensor(name)
-    except ValueError as error:  # an axis or a number of axes that NumPy does not have
-        raise InputError(f"{what} cannot be held: {error}") from None
+    except ValueError as error:  # more or longer axes than NumPy allows
+        raise InputError(f"{what} cannot be loaded: {error}") from None
     return _checked(array, what)
 
 
 def _checked(array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
-    """Contiguous, half, single or double precision, finite."""
+    """Return the array in C order; raise unless it is a finite float array."""
     if array.dtype not in DTYPES.values():
         raise InputError(f"{what} has dtype {array.dtype}, expected float16, float32 or float64")
     if not np.isfinite(array).all():
@@ -130,7 +147,7 @@ def _checked(array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
 
 
 def _checksum(arrays: Mapping[str, npt.NDArray[Any]], model: dict[str, Any]) -> str:
-    """Of the header in one fixed spelling, and of the arrays' names, types, shapes and bytes."""
+    """Return the sha256 of the header (keys sorted) and of the arrays' names, dtypes, shapes and bytes."""
     total = hashlib.sha256(json.dumps(model, sort_keys=True).encode())
     for name in sorted(arrays):
         array = arrays[name]

@@ -1,4 +1,4 @@
-"""Draw labels over their image."""
+"""Overlays of labels on their image."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from locpmap.arrays import Array
 from locpmap.formats.atomic import PathLike, write_bytes
 from locpmap.formats.pictures import label_colours
 
-OPACITY = 0.55  # of a label that is certain
+OPACITY = 0.55  # opacity of a label with entropy 0
 
 
 def write_overlay(path: PathLike, image: Array | None, labels: Array, entropy: Array, n_labels: int) -> None:
-    """Write a PNG: the image in grey under the labels' colours, which fade with uncertainty; outlines in white.
+    """Write a PNG of the grey image with coloured labels, which fade with entropy, and white outlines.
 
-    ``image`` is (H, W) or (H, W, C), or None for black; ``labels`` and ``entropy`` are (H, W); -1 gets no colour.
+    ``image`` is (H, W) or (H, W, C), or None for black.  ``labels`` and ``entropy`` are (H, W); label -1 is not drawn.
     """
     from PIL import Image
 
@@ -38,7 +38,7 @@ def _overlay(image: Array | None, labels: Array, entropy: Array, n_labels: int) 
 
 
 def _in_grey(image: Array) -> Array:
-    """Return the mean of up to three channels, (H, W) float32 from 0 to 255; stretched unless it has 8 bits."""
+    """Return the mean of up to three channels, (H, W) float32 from 0 to 255; rescale images that are not uint8."""
     values = image.astype(np.float32)
     grey = values if image.ndim == 2 else values[..., :3].mean(-1)
     if image.dtype == np.uint8:
@@ -48,7 +48,7 @@ def _in_grey(image: Array) -> Array:
 
 
 def _outline(labels: Array) -> Array:
-    """Return where the pixel to the right or below has another label, (H, W)."""
+    """Return a mask (H, W) of pixels whose right or lower neighbour has another label."""
     border = np.zeros(labels.shape, bool)
     border[:, :-1] |= labels[:, 1:] != labels[:, :-1]
     border[:-1] |= labels[1:] != labels[:-1]

@@ -1,4 +1,4 @@
-"""Label maps and pictures of results, as PNG files."""
+"""PNG files of label maps, and pictures of results."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-LEAST_SIDE = 160  # pixels that a panel takes at least; smaller results are enlarged
+LEAST_SIDE = 160  # smallest side of a panel in pixels; smaller results are enlarged
 GAP, CAPTION = 8, 18  # pixels between panels, and above them
-GOLDEN = 0.618033988749895  # steps of this share of the colour circle never come close to one another
+GOLDEN = 0.618033988749895  # golden ratio: hues at multiples of it, modulo 1, are well separated
 
 
 def write_label_map(path: PathLike, labels: Array, n_labels: int) -> None:
-    """Labels (H, W) as palette entries, in colours; as grey values of 16 bits if there are more than 256."""
+    """Write labels (H, W) as palette indices, or as 16-bit grey values for more than 256 labels."""
     from PIL import Image
 
     if n_labels > 256:
@@ -34,9 +34,10 @@ def write_label_map(path: PathLike, labels: Array, n_labels: int) -> None:
 
 
 def write_picture(path: PathLike, labels: Array, probability: Array | None, n_labels: int) -> None:
-    """Panels side by side: labels (H, W) in colours, the probability p of the label chosen, and its p(1 - p).
+    """Write a picture of three panels: the labels in colours, their probability p, and their variance p(1 - p).
 
-    Results of less than 160 pixels are enlarged by a whole factor.  ``probability`` is (H, W, L), or None.
+    ``labels`` is (H, W); ``probability`` is (H, W, L), or None for the first panel alone.  Results smaller than 160
+    pixels are enlarged by an integer factor.
     """
     from PIL import Image, ImageDraw
 
@@ -58,7 +59,7 @@ def write_picture(path: PathLike, labels: Array, probability: Array | None, n_la
 
 
 def label_colours(n_labels: int) -> npt.NDArray[np.uint8]:
-    """A colour for each label, (L, 3): black, then hues that differ from those before.
+    """Return a colour per label, (L, 3): black, then distinct hues.
 
     >>> label_colours(3).tolist()
     [[0, 0, 0], [57, 107, 229], [157, 229, 57]]
@@ -69,7 +70,7 @@ def label_colours(n_labels: int) -> npt.NDArray[np.uint8]:
 
 
 def _in_grey(values: Array) -> Array:
-    """Values (H, W, 1) of 0 to 1 as (H, W, 3) uint8."""
+    """Convert values (H, W, 1) in [0, 1] to grey (H, W, 3) uint8."""
     return np.repeat(np.clip(255 * values + 0.5, 0, 255).astype(np.uint8), 3, axis=2)
 
 

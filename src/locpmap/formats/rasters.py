@@ -1,4 +1,4 @@
-"""Read GeoTIFF files with rasterio; write maps of 8 or 16 bits as TIFF files that any program reads."""
+"""GeoTIFF files: read them with rasterio, and write maps of 8 or 16 bits."""
 
 from __future__ import annotations
 
@@ -19,42 +19,45 @@ from locpmap.formats.images import MAX_PIXELS
 from locpmap.formats.readable import reason, size_of
 
 ENDINGS = (".tif", ".tiff")
-FULL = 2**16 - 2  # the largest value of a map of 16 bits; the number after it marks pixels without data
-DESCRIPTION, NODATA = 270, 42113  # TIFF tags: what a picture shows, and GDAL's mark of pixels without data
+FULL = 2**16 - 2  # largest value of a 16-bit map; 65535 marks pixels without data
+DESCRIPTION, NODATA = 270, 42113  # TIFF tags: image description, and GDAL's nodata value
 
 
 class Place(NamedTuple):
-    """Where the pixels of a raster lie on the earth."""
+    """Georeference of a raster."""
 
-    crs: Any  # of rasterio, or None
-    transform: Any  # from (column, row) to coordinates
+    crs: Any  # rasterio's coordinate reference system, or None
+    transform: Any  # affine map from (column, row) to coordinates
     height: int
     width: int
 
     @property
     def corners(self) -> Array:
-        """Return the coordinates of three corners, (3, 2)."""
+        """Coordinates of three corners, (3, 2)."""
         a, b, x, d, e, y, *_ = self.transform
         columns, rows = np.array([0, self.width, 0]), np.array([0, 0, self.height])
         return np.stack([a * columns + b * rows + x, d * columns + e * rows + y], axis=1)
 
     @property
     def diagonal(self) -> float:
-        """Return the length of a pixel's diagonal in the units of the coordinates."""
+        """Length of a pixel's diagonal, in the units of the coordinates."""
         a, b, _, d, e, *_ = self.transform
         return math.hypot(a + b, d + e)
 
 
 @dataclass(frozen=True, eq=False)
 class Raster:
-    """Hold pixels (H, W) or (H, W, C), where they lie on the earth, and which of them have no data."""
+    """Pixels (H, W) or (H, W, C) with their georeference and a mask of missing data."""
 
     pixels: Array
-    place: Place | None  # None where the file has no georeference
-    masked: Array | None  # (H, W), True where there are no data
+    place: Place | None  # None if the file has no georeference
+    masked: Array | None  # (H, W), True where data are missing
 
     def filled(self) -> Array:
-        """Return the pixels, with the mean of the others where data are missing: a jump would outweigh real ones."""
+        """Return the pixels with missing data replaced by the mean of the others.
+
+        The edge between data and a constant such as 0 would dominate the contrast of the image.
+        """
         if self.masked is None or self.masked.all():
             return self.pixels
         pixels = self.pixels.copy()
@@ -63,12 +66,12 @@ class Raster:
 
 
 def is_raster(path: PathLike) -> bool:
-    """Return whether the name of a file ends as those of TIFF files do."""
+    """Return whether a file name ends in .tif or .tiff."""
     return Path(path).suffix.lower() in ENDINGS
 
 
 def read_raster(path: PathLike) -> Raster:
-    """Read all bands of a TIFF file; pixels without data are masked, and 0 in the pixels."""
+    """Read all bands of a TIFF file; pixels without data are masked and set to 0."""
     with open_tiff(path) as file:
         if file.width * file.height * file.count > 4 * MAX_PIXELS:
             raise InputError(f"{path} has {file.count} bands of {file.width}×{file.height} pixels, expected fewer")
@@ -91,14 +94,14 @@ def open_tiff(path: PathLike) -> Any:
     rasterio = rasterio_for(path)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)  # any TIFF file will do
+            warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)  # a georeference is optional
             return rasterio.open(Path(path), driver="GTiff")
     except rasterio.errors.RasterioError as error:
         raise InputError(f"{path} cannot be read as a TIFF file: {reason(error.__cause__ or error)}") from None
 
 
 def without_data(file: Any, window: Any = None) -> Array:
-    """Return where an open file has no data in any band, or NaN in one where NaN marks missing data: (H, W)."""
+    """Return a mask (H, W) of pixels without data in any band or, if nodata is NaN, with NaN in some band."""
     empty = file.dataset_mask(window=window) == 0
     if file.nodata is not None and math.isnan(file.nodata):
         empty |= np.isnan(file.read(window=window)).any(axis=0)
@@ -106,15 +109,15 @@ def without_data(file: Any, window: Any = None) -> Array:
 
 
 def place_of(file: Any) -> Place | None:
-    """Return where an open file lies, or None where it does not say."""
+    """Return the georeference of an open file, or None."""
     known = file.crs is not None or not file.transform.is_identity
     return Place(file.crs, file.transform, file.height, file.width) if known else None
 
 
 def check_same_place(image: Place | None, scores: Place | None, names: tuple[object, object]) -> None:
-    """Refuse an image and scores with georeferences of different coordinate systems or places.
+    """Raise if an image and scores have different coordinate systems or cover different areas.
 
-    Corners of rasters of one size may differ by half a diagonal of a pixel, those of coarser scores by one of theirs.
+    Corners may differ by half a pixel diagonal if both have the same size, else by one pixel diagonal of the scores.
     """
     if image is None or scores is None:
         return
@@ -124,10 +127,10 @@ def check_same_place(image: Place | None, scores: Place | None, names: tuple[obj
         )
     same_size = (image.height, image.width) == (scores.height, scores.width)
     tolerance = image.diagonal / 2 if same_size else scores.diagonal
-    apart = np.hypot(*(image.corners - scores.corners).T)
-    if not (apart <= tolerance * (1 + 1e-6)).all():
+    distance = np.hypot(*(image.corners - scores.corners).T)
+    if not (distance <= tolerance * (1 + 1e-6)).all():
         raise InputError(
-            f"{names[1]} covers {_bounds(scores)} and {names[0]} {_bounds(image)}, expected scores of the same place"
+            f"{names[1]} covers {_bounds(scores)} and {names[0]} {_bounds(image)}, expected scores of the same area"
         )
 
 
@@ -140,7 +143,7 @@ def _bounds(place: Place) -> str:
 def write_map(
     path: PathLike, values: Array, most: float, what: str, place: Place | None, masked: Array | None = None
 ) -> None:
-    """Write values (H, W) from 0 to ``most`` as whole numbers from 0 to 65534; 65535 marks pixels without data."""
+    """Write values (H, W) in [0, most], scaled to integers from 0 to 65534; 65535 marks pixels without data."""
     whole = np.round(values * (FULL / most)).clip(0, FULL).astype(np.uint16)
     if masked is not None:
         whole[masked] = FULL + 1
@@ -148,9 +151,9 @@ def write_map(
 
 
 def write_numbers(path: PathLike, values: Array, what: str, place: Place | None, nodata: int) -> None:
-    """Write whole numbers (H, W) of 8 or 16 bits as a TIFF file, with a georeference if there is one.
+    """Write 8-bit or 16-bit integers (H, W) as a TIFF file, with a georeference if there is one.
 
-    The file's nodata tag names the number of pixels without data.
+    ``nodata`` is the value of pixels without data, stored in the nodata tag.
     """
     content = _plain(values, what, nodata) if place is None else _georeferenced(path, values, what, place, nodata)
     write_bytes(path, [content])
@@ -177,7 +180,7 @@ def _georeferenced(path: PathLike, values: Array, what: str, place: Place, nodat
 
 
 def rasterio_for(path: PathLike) -> Any:
-    """Import rasterio, which a TIFF file needs."""
+    """Import rasterio; raise an error that names the file if it is not installed."""
     try:
         return importlib.import_module("rasterio")
     except ImportError:

@@ -1,4 +1,4 @@
-"""Check that files can be read, and name them in errors."""
+"""Checks of input files, with errors that name the file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,23 @@ from locpmap.formats.atomic import PathLike, checked_path
 
 
 def size_of(path: PathLike, expected: str) -> int:
-    """Return the bytes of a regular file; other and empty files are refused by name."""
+    """Return the size of a regular file in bytes.
+
+    Args:
+        path (str or PathLike): The file.
+        expected (str): Description of the expected file, for the error sentence.
+
+    Raises:
+        InputError: If the path is missing, empty or no regular file.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as file:
+        ...     _ = file.write(b"content")
+        ...     file.flush()
+        ...     size_of(file.name, "a text file")
+        7
+    """
     try:
         status = checked_path(path).stat()
     except OSError as error:
@@ -27,7 +43,7 @@ def size_of(path: PathLike, expected: str) -> int:
 
 
 def checksum(path: PathLike) -> str:
-    """Return the sha256 of a regular file's content; takes about a second per GB."""
+    """Return the sha256 of a regular file; this takes about a second per GB."""
     size_of(path, "a file with content")
     try:
         with Path(path).open("rb") as file:
@@ -37,14 +53,14 @@ def checksum(path: PathLike) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of what another package says of a file."""
-    said = getattr(error, "strerror", None) or str(error)
-    return str((said.splitlines() or [type(error).__name__])[0][:100])
+    """Return the first line of another package's error message, at most 100 characters."""
+    message = getattr(error, "strerror", None) or str(error)
+    return str((message.splitlines() or [type(error).__name__])[0][:100])
 
 
 @contextmanager
 def naming(path: Path | None) -> Iterator[None]:
-    """Put a file's name before errors about its content."""
+    """Prefix errors raised in this context with the name of the file."""
     try:
         yield
     except LocpmapError as error:

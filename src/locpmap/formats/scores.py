@@ -1,4 +1,4 @@
-"""A network's scores in files of arrays: ``.npy``, ``.npz`` and ``.safetensors`` with one array each."""
+"""Scores of a network: ``.npy``, ``.npz`` and ``.safetensors`` files with one array each."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from locpmap.formats.atomic import PathLike
 from locpmap.formats.readable import size_of
 
 ENDINGS = (".npy", ".npz", ".safetensors")
-OBJECTS = (".pt", ".pth", ".pkl", ".ckpt", ".bin")  # of Python, which would have to be run to be read
+OBJECTS = (".pt", ".pth", ".pkl", ".ckpt", ".bin")  # pickled Python objects, which are never loaded
 DTYPES = ("F16", "F32", "F64")
 BAD_ARCHIVE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError)
-MOST_TIMES = 1100  # more than DEFLATE can shrink anything by
+MOST_TIMES = 1100  # above the largest compression ratio of DEFLATE
 
 
 def read_scores(path: PathLike) -> Array:
-    """The one array of numbers in a file, known by the ending of its name; nothing in the file is run."""
+    """Read the only array of a file; the ending of its name selects the format.  Nothing is unpickled."""
     ending = Path(path).suffix.lower()
     if ending in OBJECTS:
         raise InputError(
-            f"{path} may hold any Python object, which is never loaded here, expected an array:"
+            f"{path} may hold pickled Python objects, which are never loaded, expected an array:"
             " convert it with numpy.save('scores.npy', tensor.numpy())"
         )
     if ending == ".npz":
@@ -43,7 +43,7 @@ def read_scores(path: PathLike) -> Array:
 
 
 def _read_archive(path: PathLike) -> Array:
-    """Of a ``.npz`` file; sizes are compared before memory is taken."""
+    """Read a ``.npz`` file; check the claimed sizes before memory is allocated."""
     size = size_of(path, "a .npz file")
     try:
         with zipfile.ZipFile(os.fspath(path)) as archive:
@@ -63,7 +63,7 @@ def _read_archive(path: PathLike) -> Array:
     file = io.BytesIO(content)
     shape, transposed, dtype = read_header(path, file)
     if math.prod(shape) * dtype.itemsize != len(content) - file.tell():
-        raise InputError(f"{path} is damaged: its header claims shape {shape} of {dtype}, which is not what follows")
+        raise InputError(f"{path} is damaged: its header claims shape {shape} of {dtype}, the data have another size")
     flat = np.frombuffer(content, dtype, offset=file.tell())
     return flat.reshape(shape[::-1]).T if transposed else flat.reshape(shape)
 

@@ -1,4 +1,4 @@
-"""Words and numbers of a text file, one after the other, with errors that say where."""
+"""Tokenizer of text files, with errors that name the line."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from locpmap.formats.atomic import PathLike, checked_path
 
 
 class Tokens:
-    """The whitespace-separated tokens of a file.
+    """Reader of the whitespace-separated tokens of an ASCII file.
 
-    Every size that a file claims is compared with the number of tokens that follow before memory is taken.
+    A count in the file is compared with the number of remaining tokens before memory is allocated.
     """
 
     def __init__(self, path: PathLike) -> None:
@@ -35,16 +35,16 @@ class Tokens:
 
     @property
     def size(self) -> int:
-        """The number of tokens in all."""
+        """Number of tokens in the file."""
         return len(self._tokens)
 
     @property
     def lines(self) -> list[list[str]]:
-        """The tokens of every line that has any."""
+        """Tokens of each non-empty line."""
         return [words for line in self._text.splitlines() if (words := line.split())]
 
     def error(self, reason: str, back: int = 1) -> InputError:
-        """An error at the token read last, or the one ``back`` tokens ago."""
+        """Return an error that names the line of the last token read, or of an earlier one if ``back`` > 1."""
         place = max(self._next - back, 0)
         for count, match in enumerate(re.finditer(r"\S+", self._text)):
             if count == place:
@@ -53,28 +53,28 @@ class Tokens:
         return InputError(f"{self.path}: {reason}")
 
     def word(self, what: str) -> str:
-        """The next token."""
+        """Return the next token; ``what`` describes it in the error at the end of the file."""
         if self._next == len(self._tokens):
             raise InputError(f"{self.path} ends before {what}")
         self._next += 1
         return self._tokens[self._next - 1]
 
     def whole(self, what: str, low: int, high: int) -> int:
-        """The next token as a whole number from low to high."""
+        """Return the next token as an integer from low to high."""
         word = self.word(what)
         if not re.fullmatch(r"[+-]?\d{1,18}", word) or not low <= int(word) <= high:
             raise self.error(f"{what} is {word[:30]!r}, expected a whole number from {low} to {high}")
         return int(word)
 
     def count(self, what: str, low: int) -> int:
-        """The next token as the number of things that follow, at least a token each."""
+        """Return the next token as a count of items that follow, with at least one token each."""
         count = self.whole(what, low, 2**62)
         if count > len(self._tokens) - self._next:
             raise self.error(f"{what} is {count}, but only {len(self._tokens) - self._next} tokens follow")
         return count
 
     def numbers(self, what: str, size: int) -> npt.NDArray[Any]:
-        """The next tokens as finite numbers of at least 0."""
+        """Return the next ``size`` tokens as finite numbers of at least 0."""
         words = self._tokens[self._next : self._next + size]
         if len(words) < size:
             raise InputError(f"{self.path} ends within {what}: {len(words)} of {size} entries are there")
@@ -83,7 +83,7 @@ class Tokens:
             values = np.array(words, np.float64)
         except ValueError:
             values = np.array([_number(word) for word in words])
-        if "_" in self._text:  # 1_000 is a number in Python and nowhere else
+        if "_" in self._text:  # Python reads 1_000 as a number; the format does not
             values[["_" in word for word in words]] = np.nan
         bad = ~(np.isfinite(values) & (values >= 0))
         if bad.any():
@@ -93,14 +93,14 @@ class Tokens:
         return values
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Raise if a token is left."""
         if self._next < len(self._tokens):
             self._next += 1
             raise self.error(f"{self._tokens[self._next - 1][:30]!r} follows after the end, expected nothing more")
 
 
 def _number(word: str) -> float:
-    """The number, or NaN for what is none."""
+    """Return the number, or NaN if the word is none."""
     try:
         return float(word)
     except ValueError:

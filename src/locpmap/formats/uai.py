@@ -1,12 +1,18 @@
 """The UAI format of the inference competitions, for pairwise models.
 
-A model file holds the word MARKOV (or BAYES), the number of variables, their cardinalities, the number of factors, a
-line per factor with the number and names of its variables, and then per factor the number of entries of its table and
-the entries.  They are potentials, not scores (a score is the logarithm), and the last variable changes fastest.
+A model file holds, in this order:
 
-Variables with fewer labels than others are padded with forbidden ones; a potential of 0 forbids its pair of labels;
-factors on the same variables are added up.  Factors without variables are constants: they go into the unary of
-variable 0, so that scores and the log partition keep them.
+- the word MARKOV (or BAYES),
+- the number of variables, and the cardinality of each,
+- the number of factors,
+- for each factor, the number of its variables and their indices,
+- for each factor, the number of entries of its table and the entries; the last variable changes fastest.
+
+Table entries are potentials.  A score is the logarithm of a potential, so a potential of 0 forbids its labels.
+
+Variables with fewer labels than others are padded with forbidden labels.  The scores of factors on the same variables
+are added.  Factors without variables are constants; they are added to the unary of variable 0, so that scores and the
+log partition include them.
 """
 
 from __future__ import annotations
@@ -24,36 +30,47 @@ from locpmap.formats.tokens import Tokens
 from locpmap.kernels.reference.scores import edge_tables
 from locpmap.potentials import Potentials
 
-MAX_LABELS = 2**15 - 1  # of one variable
-MAX_ENTRIES = 2**28  # of all tables after padding (2 GB)
+MAX_LABELS = 2**15 - 1  # labels of one variable
+MAX_ENTRIES = 2**28  # entries of all tables after padding (2 GB)
 LOWEST = 700.0  # exp(-700) is still a normal number
-MAX_COPIES = 2**22  # factors to write beyond one for each term (about 100 MB)
+MAX_COPIES = 2**22  # factors written in addition to one per term (about 100 MB)
 
 
 def read_uai(path: PathLike, evidence: PathLike | None = None) -> Potentials:
-    """Read the model in a UAI file; labels that an evidence file contradicts are forbidden.
+    """Read a pairwise model from a UAI file.
 
-    Factors of up to two variables are read; one of more is refused by its number.
+    Scores are the logarithms of the potentials in the file.  Labels that contradict the evidence are forbidden: their
+    score is ``-inf``.
 
     Args:
-        path: The model, text in UAI format (``MARKOV`` or ``BAYES``).
-        evidence: Observed variables and their labels, a file in the same format's evidence layout.
+        path (str or PathLike): Model file, text in UAI format (``MARKOV`` or ``BAYES``).
+        evidence (str or PathLike, default None): Evidence file with the labels of observed variables.
 
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder) / "model.uai"
-    ...     _ = path.write_text("MARKOV  2  2 2  2  1 0  2 0 1    2  1 3    4  2 1 1 2")
-    ...     potentials = read_uai(path)
-    >>> potentials
-    <Potentials: graph of 2 sites, 1 edges, 2 labels, tables, float64>
-    >>> round(potentials.score([1, 1]), 6)  # log 3 + log 2
-    1.791759
+    Returns:
+        Potentials: Model on a graph with one site per variable, in float64.
+
+    Raises:
+        InputError: If a file is malformed, or a factor has more than two variables.
+        TooLargeError: If the tables, padded to the largest number of labels, have more than 2^28 entries.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "model.uai"
+        ...     _ = path.write_text("MARKOV  2  2 2  2  1 0  2 0 1    2  1 3    4  2 1 1 2")
+        ...     potentials = read_uai(path)
+        >>> potentials
+        <Potentials: graph of 2 sites, 1 edges, 2 labels, tables, float64>
+        >>> round(potentials.score([1, 1]), 6)  # log 3 + log 2
+        1.791759
+
+    See Also: :func:`write_uai`
     """
     return read_model(path, evidence)[0]
 
 
 def read_model(path: PathLike, evidence: PathLike | None = None) -> tuple[Potentials, list[int]]:
-    """Read a model as :func:`read_uai`, and the number of labels of each variable before padding."""
+    """Return the model of :func:`read_uai`, and the number of labels of each variable before padding."""
     tokens = Tokens(path)
     cardinalities = _read_header(tokens)
     scopes = _read_scopes(tokens, len(cardinalities))
@@ -124,10 +141,11 @@ def _read_scores(tokens: Tokens, factor: int, shape: tuple[int, ...]) -> Array:
 
 
 def _read_evidence(path: PathLike | None, cardinalities: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield pairs of variable and label.
+    """Yield pairs (variable, label).
 
-    Either ``n v1 l1 v2 l2 ...`` or the same after the number of evidence sets, which has to be 1: the first has
-    an odd number of tokens, the second an even one.  Two sets are odd again: they are known by having a line each.
+    A file is ``n v1 l1 v2 l2 ...``, or the same preceded by the number of evidence sets, which must be 1.  The first
+    layout has an odd number of tokens, the second an even one.  Two sets have an odd number, too; `_is_sets` detects
+    them by their lines.
     """
     if path is None:
         return
@@ -144,21 +162,42 @@ def _read_evidence(path: PathLike | None, cardinalities: list[int]) -> Iterator[
 
 
 def _is_sets(lines: list[list[str]]) -> bool:
-    """Return whether a number of evidence sets is followed by a line for each, ``n v1 l1 v2 l2 ...``."""
+    """Return whether the first line is a number of evidence sets and each other line is one set."""
     (first, *more), *sets = lines
     whole = all(words[0] == str(len(words) // 2) and len(words) % 2 for words in sets)
     return not more and len(sets) > 1 and first == str(len(sets)) and whole
 
 
 def write_uai(path: PathLike, potentials: Potentials) -> None:
-    """Write one image's model, with all digits; reading it back gives the same scores up to rounding.
+    """Write a model to a UAI file.
 
-    Each factor is shifted to have the largest potential 1, and constants make up for the shifts.  A factor whose
-    scores differ by more than a number can express is written as several equal ones, of which it is the product;
-    scores so large that this takes more than four million of them are refused.
+    Numbers are written with all digits, so reading the file back gives the same scores up to rounding.
+
+    Args:
+        path (str or PathLike): The file to write; an existing file is replaced.
+        potentials (Potentials): Model of one image.
+
+    Raises:
+        InputError: If the model holds several images, or the file cannot be written.
+        TooLargeError: If the scores are so far apart that more than 2^22 additional factors are needed.
+
+    Notes:
+        Each factor is scaled to a largest potential of 1; constant factors restore the total score.  A factor whose
+        potentials would underflow is written as several equal factors with the same product.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> potentials = Potentials.grid(np.zeros((2, 2, 3)), 1.0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "model.uai"
+        ...     write_uai(path, potentials)
+        ...     read_uai(path)
+        <Potentials: graph of 4 sites, 4 edges, 3 labels, tables, float64>
+
+    See Also: :func:`read_uai`
     """
     if not isinstance(potentials, Potentials):
-        raise InputTypeError(f"potentials is a {type(potentials).__name__}, expected what Potentials.grid makes")
+        raise InputTypeError(f"potentials is a {type(potentials).__name__}, expected Potentials")
     if potentials.n_images != 1:
         raise InputError(f"potentials hold {potentials.n_images} images, expected one: a UAI file has no batch")
     write_text(path, _model_pieces(potentials))
@@ -205,12 +244,12 @@ def _model_pieces(potentials: Potentials) -> Iterator[str]:
 
 
 def _numbers(values: Array) -> str:
-    """Format numbers in the shortest form that reads back as the same number."""
+    """Format numbers in the shortest form that reads back identically."""
     return " ".join(str(value) for value in values.ravel())
 
 
 def format_mar(probability: Any, cardinalities: Sequence[int]) -> str:
-    """Return marginals (S, L) in the competition's MAR format, each variable with its own number of labels."""
+    """Format marginals (S, L) as MAR, each variable with its own number of labels."""
     marginals = to_numpy(probability, "probability")
     if marginals.ndim != 2 or len(marginals) != len(cardinalities) or marginals.shape[1] < max(cardinalities):
         expected = (len(cardinalities), max(cardinalities))
@@ -220,7 +259,7 @@ def format_mar(probability: Any, cardinalities: Sequence[int]) -> str:
 
 
 def format_mpe(labels: Any) -> str:
-    """Return labels (S,) in the competition's MPE format."""
+    """Format labels (S,) as MPE."""
     flat = to_labels(labels, "labels")
     if flat.ndim != 1:
         raise InputError(f"labels has shape {flat.shape}, expected (S,)")
