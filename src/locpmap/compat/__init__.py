@@ -1,4 +1,4 @@
-"""The calls of other libraries, translated: put ``locpmap.compat`` where a program says ``pydensecrf``.
+"""Drop-in replacements for other libraries: import ``locpmap.compat`` instead of ``pydensecrf``.
 
 >>> import locpmap.compat.densecrf as dcrf
 >>> from locpmap.compat.utils import unary_from_softmax

@@ -1,15 +1,17 @@
-"""The classes of ``pydensecrf.densecrf``, on a grid.
+"""The classes of ``pydensecrf.densecrf``, for images.
 
-What was fully connected becomes a grid model in which each pixel keeps a few dozen neighbours, near and far, whose
-Potts weights follow the same kernels and have the same sum (:mod:`locpmap.compat.kernels`).  Where it differs:
+pydensecrf connects all pairs of pixels.  Here each pixel is connected to a few dozen others, near and far.  Their Potts
+weights follow the same kernels and have the same sum (:mod:`locpmap.compat.kernels`).
 
-- A message is a sum over eight neighbours for a kernel of places, and 48 for one of colours, not over all pixels: most
-  labels are those of pydensecrf, probabilities are close and not equal.  docs/pydensecrf.md has both, measured.
-- ``inference(n)`` makes n sweeps of mean field that update half of the pixels at a time, from the newest values of the
-  others; pydensecrf updates all at once, which may oscillate.
-- Normalisation is symmetric, pydensecrf's default; the others are no model that sums over pairs, and are refused.
-- ``DenseCRF(n, K)`` for points without a grid, ``stepInference`` and learning of kernels do not exist here.
-- :meth:`DenseCRF2D.potentials` hands the model over to every decoder of this library: LocPMAP draws whole label maps.
+Differences from pydensecrf:
+
+- A pixel has 8 neighbours for a Gaussian kernel and 48 for a bilateral kernel.  Most labels are equal to those of
+  pydensecrf, and probabilities are close; docs/pydensecrf.md has measurements.
+- ``inference(n)`` runs n sweeps of mean field that update half of the pixels at a time.  pydensecrf updates all pixels
+  simultaneously, which may oscillate.
+- Only symmetric normalisation, the default of pydensecrf, is supported.  The others do not define a pairwise model.
+- ``DenseCRF(n, K)`` for points without a grid, ``stepInference`` and learning of kernels are not supported.
+- :meth:`DenseCRF2D.potentials` returns the model for any decoder of this library, such as LocPMAP.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from locpmap.potentials import Potentials
 
 
 class KernelType(IntEnum):
-    """Of no consequence but for learning, which is not here."""
+    """Kernel types of pydensecrf; they only affect learning, which is not supported."""
 
     CONST_KERNEL = 0
     DIAG_KERNEL = 1
@@ -39,7 +41,7 @@ class KernelType(IntEnum):
 
 
 class NormalizationType(IntEnum):
-    """How a kernel's sum over pixels is made 1."""
+    """Normalisations of a kernel's sum over pixels; only NORMALIZE_SYMMETRIC is supported."""
 
     NO_NORMALIZATION = 0
     NORMALIZE_BEFORE = 1
@@ -52,33 +54,38 @@ NO_NORMALIZATION, NORMALIZE_BEFORE, NORMALIZE_AFTER, NORMALIZE_SYMMETRIC = Norma
 
 
 class DenseCRF2D:
-    """A CRF on an image whose pairwise terms follow Gaussian kernels of places and colours.
+    """CRF on an image with Gaussian kernels of position and colour.
 
     Args:
-        w: Width; note the order.
-        h: Height.
-        nlabels: How many labels.
+        w (int): Width of the image.
+        h (int): Height of the image.
+        nlabels (int): Number of labels.
 
-    >>> energies = np.zeros((2, 12), np.float32)  # (labels, pixels)
-    >>> energies[1] = [1, 1, 1, -1] * 3
-    >>> crf = DenseCRF2D(4, 3, 2)
-    >>> crf.setUnaryEnergy(energies)
-    >>> crf.addPairwiseGaussian(sxy=1, compat=1)
-    >>> Q = crf.inference(5)
-    >>> np.argmax(Q, axis=0).reshape(3, 4)
-    array([[0, 0, 0, 1],
-           [0, 0, 0, 1],
-           [0, 0, 0, 1]])
+    Example:
+        >>> energies = np.zeros((2, 12), np.float32)  # (labels, pixels)
+        >>> energies[1] = [1, 1, 1, -1] * 3
+        >>> crf = DenseCRF2D(4, 3, 2)
+        >>> crf.setUnaryEnergy(energies)
+        >>> crf.addPairwiseGaussian(sxy=1, compat=1)
+        >>> Q = crf.inference(5)
+        >>> np.argmax(Q, axis=0).reshape(3, 4)
+        array([[0, 0, 0, 1],
+               [0, 0, 0, 1],
+               [0, 0, 0, 1]])
     """
 
     def __init__(self, w: int, h: int, nlabels: int) -> None:
         width, height = whole_number("w", w, 1, 2**31), whole_number("h", h, 1, 2**31)
         self._shape, self._n_labels = (height, width), whole_number("nlabels", nlabels, 1, 2**15 - 1)
         self._energies: Array | None = None
-        self._terms: list[tuple[Kernel, Array]] = []  # with scores of pairs of labels, (L, L), or of agreement, ()
+        self._terms: list[tuple[Kernel, Array]] = []  # scores: of label pairs (L, L), or of equal labels ()
 
     def setUnaryEnergy(self, u: Any) -> None:
-        """Energies (nlabels, w · h), rows of the image one after the other: ``-log`` of what is likely."""
+        """Set the unary energies.
+
+        Args:
+            u (array): Energies ``-log p`` of shape (nlabels, w · h), pixels in row-major order.
+        """
         energies, expected = to_numpy(u, "u"), (self._n_labels, self._shape[0] * self._shape[1])
         if energies.shape != expected:
             raise InputError(f"u has shape {energies.shape}, expected {expected}: labels first, then pixels")
@@ -91,14 +98,14 @@ class DenseCRF2D:
         kernel: KernelType = DIAG_KERNEL,
         normalization: NormalizationType = NORMALIZE_SYMMETRIC,
     ) -> None:
-        """Let pixels nearby agree.
+        """Add a Gaussian kernel of position, which favours equal labels of nearby pixels.
 
         Args:
-            sxy: The spread in pixels: a number, or (horizontal, vertical).
-            compat: The score of agreement, of a pixel with all others together; or costs of labels that agree,
-                (nlabels,), or of pairs of labels, (nlabels, nlabels).
-            kernel: Without effect.
-            normalization: ``NORMALIZE_SYMMETRIC``.
+            sxy (float or pair): Standard deviation in pixels, or (horizontal, vertical).
+            compat (float or array): As a number, the score of equal labels, summed over the neighbours of a pixel.
+                As an array, costs of equal labels (nlabels,) or of label pairs (nlabels, nlabels).
+            kernel (KernelType): Ignored.
+            normalization (NormalizationType): Must be ``NORMALIZE_SYMMETRIC``, the default.
         """
         self.addPairwiseEnergy(Kernel(_rows_first(sxy), self._shape), compat, kernel, normalization)
 
@@ -111,15 +118,15 @@ class DenseCRF2D:
         kernel: KernelType = DIAG_KERNEL,
         normalization: NormalizationType = NORMALIZE_SYMMETRIC,
     ) -> None:
-        """Let pixels of like colours agree.
+        """Add a bilateral kernel, which favours equal labels of nearby pixels of similar colour.
 
         Args:
-            sxy: The spread in pixels: a number, or (horizontal, vertical).
-            srgb: The spread of colours: a number, or one for each channel.
-            rgbim: The image (h, w, channels).
-            compat: As in :meth:`addPairwiseGaussian`.
-            kernel: Without effect.
-            normalization: ``NORMALIZE_SYMMETRIC``.
+            sxy (float or pair): Standard deviation in pixels, or (horizontal, vertical).
+            srgb (float or sequence): Standard deviation of colours, or one per channel.
+            rgbim (array): Image of shape (h, w, channels).
+            compat (float or array): As in :meth:`addPairwiseGaussian`.
+            kernel (KernelType): Ignored.
+            normalization (NormalizationType): Must be ``NORMALIZE_SYMMETRIC``, the default.
         """
         image = to_numpy(rgbim, "rgbim")
         if image.ndim != 3 or image.shape[:2] != self._shape:
@@ -135,14 +142,21 @@ class DenseCRF2D:
         kernel: KernelType = DIAG_KERNEL,
         normalization: NormalizationType = NORMALIZE_SYMMETRIC,
     ) -> None:
-        """Add the kernel that ``create_pairwise_gaussian`` or ``create_pairwise_bilateral`` made."""
+        """Add a kernel.
+
+        Args:
+            features (Kernel): Kernel of ``create_pairwise_gaussian`` or ``create_pairwise_bilateral``.
+            compat (float or array): As in :meth:`addPairwiseGaussian`.
+            kernel (KernelType): Ignored.
+            normalization (NormalizationType): Must be ``NORMALIZE_SYMMETRIC``, the default.
+        """
         if not isinstance(features, Kernel):
             raise InputTypeError(
-                f"features is a {type(features).__name__}, expected what create_pairwise_gaussian or"
-                " create_pairwise_bilateral of locpmap.compat.utils returns: features of one's own have no grid"
+                f"features is a {type(features).__name__}, expected a kernel of create_pairwise_gaussian or"
+                " create_pairwise_bilateral of locpmap.compat.utils: feature arrays are not supported"
             )
         if features.shape != self._shape:
-            raise InputError(f"features are of an image {features.shape}, expected {self._shape} (h, w)")
+            raise InputError(f"features are for an image of shape {features.shape}, expected {self._shape} (h, w)")
         if kernel not in tuple(KernelType):
             raise InputError(f"kernel is {kernel!r}, expected CONST_KERNEL, DIAG_KERNEL or FULL_KERNEL")
         if normalization != NORMALIZE_SYMMETRIC:
@@ -150,7 +164,7 @@ class DenseCRF2D:
         self._terms.append((features, self._scores(compat)))
 
     def _scores(self, compat: Any) -> Array:
-        """Scores of pairs of labels, (L, L), or of agreement, (): costs with the sign changed, but for one number."""
+        """Return scores of label pairs (L, L), the negative costs; or the score of equal labels () for a number."""
         values = to_numpy(compat, "compat").astype(np.float32)
         n = self._n_labels
         if values.shape not in ((), (n,), (n, n)) or not np.isfinite(values).all():
@@ -160,9 +174,9 @@ class DenseCRF2D:
         return values if values.ndim == 0 else -(np.diag(values) if values.ndim == 1 else values)
 
     def potentials(self) -> Potentials:
-        """The grid model, for :func:`locpmap.infer` with any decoder."""
+        """Return the model as :class:`locpmap.Potentials`, for :func:`locpmap.infer` with any decoder."""
         if self._energies is None:
-            raise InputError("there are no unary energies, expected a call of setUnaryEnergy before")
+            raise InputError("there are no unary energies, expected a call of setUnaryEnergy first")
         unary = -self._energies.T.reshape(*self._shape, self._n_labels)
         found = [(kernel.weights(), scores) for kernel, scores in self._terms]
         steps = tuple(dict.fromkeys(step for weights, _ in found for step in weights))
@@ -176,7 +190,7 @@ class DenseCRF2D:
         return Potentials.grid(unary, Factored(each, tables.astype(np.float32)), connectivity=steps)
 
     def _sum(self, terms: list[tuple[dict[Step, Array], float]], step: Step) -> Array:
-        """The kernels' weights of the edges of a step, times their scores."""
+        """Return the sum of the kernels' edge weights of one step, each times its score."""
         total = np.zeros(Grid(*self._shape, (step,)).direction_shapes[0], np.float32)
         for weights, score in terms:
             if step in weights:
@@ -184,7 +198,14 @@ class DenseCRF2D:
         return total
 
     def inference(self, niter: int) -> Array:
-        """Probabilities (nlabels, w · h) float32 after so many sweeps of mean field that starts at the unaries."""
+        """Run mean field, starting at the softmax of the unaries, and return the probabilities.
+
+        Args:
+            niter (int): Number of sweeps; 0 returns the softmax of the unaries.
+
+        Returns:
+            ndarray: Probabilities of shape (nlabels, w · h), float32.
+        """
         sweeps, potentials = whole_number("niter", niter, 0, 10**6), self.potentials()
         if sweeps:
             result = infer(potentials, "mean_field", max_sweeps=sweeps, start="unary")

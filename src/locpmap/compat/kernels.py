@@ -1,9 +1,11 @@
-"""A Gaussian kernel between all pairs of pixels, as Potts weights on a few steps of a grid.
+"""Sparse approximation of a dense Gaussian kernel: Potts weights on a few steps of a grid.
 
-A dense CRF joins every pixel i with every other one, j, by ``k(i, j) = exp(-½ |p_i - p_j|² / σ² - ½ |c_i - c_j|²)`` of
-their places p and, if there is an image, of its colours c divided by their spread.  Here a pixel keeps 2n of these
-neighbours, n steps away and as many back.  The steps lie on a spiral, densest near the pixel, where colours are alike,
-and the mass of every other offset goes to the nearest step: of slowly changing labels the sum over all j is the same.
+A dense CRF connects all pairs of pixels with the weight ``k(i, j) = exp(-½ |p_i - p_j|² / σ² - ½ |c_i - c_j|²)``, where
+p is the position, σ its spread, and c the colour divided by its spread (without an image there is no colour term).
+
+The approximation connects a pixel to 2n others, at n steps (offsets in rows and columns) and their opposites.  The
+steps lie on a spiral that is densest near the pixel, where colours are similar.  Every other offset adds its mass, the
+value of the Gaussian, to the nearest step.  Where labels vary slowly, the sum over neighbours is that of the dense CRF.
 """
 
 from __future__ import annotations
@@ -18,27 +20,27 @@ from locpmap.graphs.grid import ends_of
 
 Step = tuple[int, int]
 
-GOLDEN = 0.618033988749895  # of half a turn, between one step of the spiral and the next
-REACH = 3.0  # spreads, beyond which a Gaussian has no mass that matters
-# Steps of a kernel of places, and of one of colours, which vary more: chosen for their agreement with pydensecrf on
-# scenes of `benchmarks/coming_from_pydensecrf.py choose`.  More come closer and take longer.
+GOLDEN = 0.618033988749895  # angle between consecutive steps, in units of π
+REACH = 3.0  # cut-off of the Gaussian, in standard deviations
+# Steps of a Gaussian and of a bilateral kernel, chosen for their agreement with pydensecrf on the scenes of
+# `benchmarks/coming_from_pydensecrf.py choose`.  More steps are more accurate and slower.
 N_PLACES, N_COLOURS = 4, 24
-NEARNESS = 1.5  # 1: steps as dense as the Gaussian; above: denser near the pixel
+NEARNESS = 1.5  # 1: density of the steps follows the Gaussian; above 1: denser near the pixel
 
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """What ``create_pairwise_gaussian`` and ``create_pairwise_bilateral`` return, for ``addPairwiseEnergy``."""
+    """Gaussian or bilateral kernel on an image, for ``DenseCRF2D.addPairwiseEnergy``."""
 
     spread: tuple[float, float]  # σ of rows and of columns, in pixels
     shape: tuple[int, int]  # (H, W)
     guide: Array | None = None  # colours (C, H, W) divided by their spread
 
     def weights(self) -> dict[Step, Array]:
-        """Normalised weights of the edges of each step, (h, w) float32: about 1 in sum over the neighbours of a pixel.
+        """Return the normalised edge weights of each step, (h, w) float32; those of a pixel sum to about 1.
 
-        ``w_ij = m_ij / sqrt(n_i n_j)``, where ``m_ij`` is the step's mass times the likeness of the colours, and
-        ``n_i = 1 + Σ_j m_ij``: the 1 is the pixel itself.  Costs O(C · H · W) for each step.
+        ``w_ij = m_ij / sqrt(n_i n_j)``, where ``m_ij`` is the mass of the step times the similarity of the colours, and
+        ``n_i = 1 + Σ_j m_ij`` (the 1 stands for the pixel itself).  The cost is O(C · H · W) per step.
         """
         steps = spiral(self.spread, self.shape, N_PLACES if self.guide is None else N_COLOURS)
         masses = dict(zip(steps, masses_of(steps, self.spread, self.shape), strict=True))
@@ -54,7 +56,7 @@ class Kernel:
         return found
 
     def _likeness(self, step: Step) -> Array:
-        """``exp(-½ |c_i - c_j|²)`` of both ends of each edge; 1 without colours."""
+        """Return ``exp(-½ |c_i - c_j|²)`` for each edge (i, j) of a step; 1 without colours."""
         first, second = ends_of(step, *self.shape)
         if self.guide is None:
             return np.ones(np.empty(self.shape, bool)[first].shape, np.float32)
@@ -63,7 +65,9 @@ class Kernel:
 
 
 def spiral(spread: tuple[float, float], shape: tuple[int, int], n_steps: int) -> list[Step]:
-    """At most ``n_steps`` different steps inside the image, each of an odd total.
+    """Return steps (rows, columns) on a spiral, each with an odd sum, so that edges join pixels of different parity.
+
+    There are at most ``n_steps``, and the steps to adjacent pixels.  Steps longer than the image are left out.
 
     >>> spiral((1.0, 1.0), (10, 10), 4)
     [(0, 1), (1, 0), (1, -2)]
@@ -75,14 +79,14 @@ def spiral(spread: tuple[float, float], shape: tuple[int, int], n_steps: int) ->
         step = _odd(radius * math.sin(angle), radius * math.cos(angle), spread)
         if step[0] < shape[0] and abs(step[1]) < shape[1]:
             found[step] = None
-    for step in ((0, 1), (1, 0)):  # an image of one row, or smaller than the spread, has neighbours too
+    for step in ((0, 1), (1, 0)):  # so that tiny images have edges, too
         if step[0] < shape[0] and step[1] < shape[1]:
             found[step] = None
     return sorted(found, key=lambda step: step[0] ** 2 + step[1] ** 2)
 
 
 def _odd(down: float, right: float, spread: tuple[float, float]) -> Step:
-    """The step of whole numbers with an odd total, down or right in its own row, nearest to a place in spreads."""
+    """Return the integer step with an odd sum, pointing down or right, nearest to an offset in units of the spread."""
     row, column = math.floor(down * spread[0]), math.floor(right * spread[1])
     near = [(r, c) for r in range(row - 1, row + 3) for c in range(column - 1, column + 3) if (r + c) % 2]
     best = min(near, key=lambda step: (step[0] / spread[0] - down) ** 2 + (step[1] / spread[1] - right) ** 2)
@@ -90,7 +94,7 @@ def _odd(down: float, right: float, spread: tuple[float, float]) -> Step:
 
 
 def masses_of(steps: list[Step], spread: tuple[float, float], shape: tuple[int, int]) -> Array:
-    """The Gaussian's mass of all offsets of half a plane, each given to the nearest step: (n_steps,)."""
+    """Return the mass of each step, (n_steps,): the Gaussian summed over the offsets nearest to the step."""
     if not steps:
         return np.zeros(0)
     high, wide = (min(int(REACH * sigma) + 1, side - 1) for sigma, side in zip(spread, shape, strict=True))
@@ -98,6 +102,6 @@ def masses_of(steps: list[Step], spread: tuple[float, float], shape: tuple[int, 
     half = (down > 0) | (right > 0)
     offsets = np.stack([down[half] / spread[0], right[half] / spread[1]])  # (2, n)
     mass = np.exp(-0.5 * (offsets**2).sum(0))
-    places = np.array(steps) / spread  # a step and its opposite are one
+    places = np.array(steps) / spread  # a step and its opposite count as one
     distance = [np.minimum(*(((offsets.T - sign * place) ** 2).sum(1) for sign in (1, -1))) for place in places]
     return np.bincount(np.argmin(distance, axis=0), mass, len(steps))

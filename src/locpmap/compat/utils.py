@@ -1,4 +1,4 @@
-"""The functions of ``pydensecrf.utils``, of the same names."""
+"""The functions of ``pydensecrf.utils``, under the same names."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ from locpmap.errors import InputError, whole_number, within
 
 
 def unary_from_softmax(sm: Any, scale: float | None = None, clip: float | None = 1e-5) -> Array:
-    """Energies (K, n_pixels) float32 of class probabilities: ``-log p``.
+    """Return unary energies ``-log p`` of class probabilities.
 
     Args:
-        sm: Probabilities (K, ..), classes first.
-        scale: None, or how far to trust them: p becomes ``scale · p + (1 - scale) / K``.
-        clip: The least probability; None for none, which needs all of them above 0.
+        sm (array): Probabilities of shape (K, ..), classes first.
+        scale (float, default None): Mix with the uniform distribution: p becomes ``scale · p + (1 - scale) / K``.
+        clip (float, default 1e-5): Smallest probability.  None does not clip; all probabilities must then be above 0.
 
-    >>> np.exp(-unary_from_softmax(np.array([[0.5, 1.0], [0.5, 0.0]]), clip=0.25)).tolist()
-    [[0.5, 1.0], [0.5, 0.25]]
+    Returns:
+        ndarray: Energies of shape (K, n_pixels), float32.
+
+    Example:
+        >>> np.exp(-unary_from_softmax(np.array([[0.5, 1.0], [0.5, 0.0]]), clip=0.25)).tolist()
+        [[0.5, 1.0], [0.5, 0.25]]
     """
     probability = to_numpy(sm, "sm")
     if probability.ndim < 2:
@@ -40,23 +44,27 @@ def unary_from_softmax(sm: Any, scale: float | None = None, clip: float | None =
 
 
 def unary_from_labels(labels: Any, n_labels: int, gt_prob: float, zero_unsure: bool = True) -> Array:
-    """Energies (n_labels, n_pixels) float32 of a label map that is right with probability ``gt_prob``.
+    """Return unary energies of a label map that is correct with probability ``gt_prob``.
 
     Args:
-        labels: Whole numbers of any shape.
-        n_labels: How many labels there are; with ``zero_unsure`` 0 is not one of them, and labels count from 1.
-        gt_prob: Above 0 and below 1.
-        zero_unsure: Whether 0 stands for "any label".
+        labels (array): Integer labels of any shape.
+        n_labels (int): Number of labels, not counting 0 if ``zero_unsure``.
+        gt_prob (float): Probability that a label is correct, above 0 and below 1.
+        zero_unsure (bool, default True): Whether 0 means "unknown"; labels then start at 1.
 
-    >>> np.exp(-unary_from_labels(np.array([0, 1, 2]), 2, 0.75)).round(3).T.tolist()
-    [[0.5, 0.5], [0.75, 0.25], [0.25, 0.75]]
+    Returns:
+        ndarray: Energies of shape (n_labels, n_pixels), float32.
+
+    Example:
+        >>> np.exp(-unary_from_labels(np.array([0, 1, 2]), 2, 0.75)).round(3).T.tolist()
+        [[0.5, 0.5], [0.75, 0.25], [0.25, 0.75]]
     """
     flat = to_numpy(labels, "labels").ravel()
     if flat.dtype.kind not in "iub":
         raise InputError(f"labels are {flat.dtype}, expected whole numbers")
     within("gt_prob", gt_prob, 0, 1, open_low=True)
     if gt_prob == 1:
-        raise InputError(f"gt_prob is {gt_prob}, expected a number below 1: nothing else would be possible")
+        raise InputError(f"gt_prob is {gt_prob}, expected a number below 1: other labels need a probability above 0")
     n_labels = whole_number("n_labels", n_labels, 2, 2**15 - 1)
     most = n_labels if zero_unsure else n_labels - 1
     if flat.size and not (flat.min() >= 0 and flat.max() <= most):
@@ -70,13 +78,21 @@ def unary_from_labels(labels: Any, n_labels: int, gt_prob: float, zero_unsure: b
 
 
 def create_pairwise_gaussian(sdims: Sequence[float], shape: Sequence[int]) -> Kernel:
-    """The kernel of ``addPairwiseGaussian`` for ``addPairwiseEnergy``; of two dimensions.
+    """Return a Gaussian kernel for ``DenseCRF2D.addPairwiseEnergy``.
 
-    Unlike pydensecrf's it is no array of features: pixels stay on their grid.
+    In pydensecrf this is an array of features; here it is an object that only ``addPairwiseEnergy`` accepts.
 
     Args:
-        sdims: The spread of rows and of columns, in pixels (``addPairwiseGaussian`` has them the other way round).
-        shape: (H, W).
+        sdims (pair of float): Standard deviations of rows and columns, in pixels.  Note that ``addPairwiseGaussian``
+            takes (horizontal, vertical).
+        shape (pair of int): Size (H, W) of the image.
+
+    Returns:
+        Kernel: The kernel.
+
+    Example:
+        >>> create_pairwise_gaussian((3, 3), (20, 30)).spread
+        (3.0, 3.0)
     """
     sizes = to_numpy(shape, "shape")
     if sizes.ndim != 1 or sizes.dtype.kind not in "iu":
@@ -87,13 +103,20 @@ def create_pairwise_gaussian(sdims: Sequence[float], shape: Sequence[int]) -> Ke
 def create_pairwise_bilateral(
     sdims: Sequence[float], schan: float | Sequence[float], img: Any, chdim: int = -1
 ) -> Kernel:
-    """The kernel of ``addPairwiseBilateral`` for ``addPairwiseEnergy``, for images with any channels.
+    """Return a bilateral kernel for ``DenseCRF2D.addPairwiseEnergy``, for images with any number of channels.
 
     Args:
-        sdims: The spread of rows and of columns, in pixels.
-        schan: The spread of the channels' values: one number, or one for each channel.
-        img: (H, W), or with an axis of channels.
-        chdim: Which axis holds the channels; as in pydensecrf, -1 says that there is none.
+        sdims (pair of float): Standard deviations of rows and columns, in pixels.
+        schan (float or sequence): Standard deviation of the channel values, or one per channel.
+        img (array): Image of shape (H, W), or with an additional axis of channels.
+        chdim (int, default -1): Axis of the channels.  As in pydensecrf, -1 means that there is none.
+
+    Returns:
+        Kernel: The kernel.
+
+    Example:
+        >>> create_pairwise_bilateral((8, 8), 13, np.zeros((20, 30, 3)), chdim=2).shape
+        (20, 30)
     """
     image, chdim = to_numpy(img, "img"), whole_number("chdim", chdim, -3, 2)
     if image.ndim != (2 if chdim == -1 else 3):
@@ -110,7 +133,7 @@ def create_pairwise_bilateral(
 
 
 def spread_of(name: str, value: float | Sequence[float]) -> tuple[float, float]:
-    """Two numbers above 0, of which one alone stands for both."""
+    """Return two numbers above 0; a single number is used for both."""
     numbers = to_numpy(value, name).astype(np.float64).ravel()
     numbers = np.repeat(numbers, 2) if np.ndim(value) == 0 else numbers
     if len(numbers) != 2 or not (np.isfinite(numbers) & (numbers > 0)).all():
