@@ -260,8 +260,8 @@ def test_other_decoders_are_those_of_infer(
     counts = np.bincount(expected.labels.ravel(), minlength=3)
     assert [each["mean"] for each in found["areas"]] == counts.tolist()
     if expected.probability is None:
-        check_sentence(client.get(f"/api/decodings/{found['key']}/probability"), 400, "labels alone")
-        check_sentence(client.get(f"/api/decodings/{found['key']}/layer?kind=entropy"), 400, "labels alone")
+        check_sentence(client.get(f"/api/decodings/{found['key']}/probability"), 400, "labels only")
+        check_sentence(client.get(f"/api/decodings/{found['key']}/layer?kind=entropy"), 400, "labels only")
 
 
 def test_the_network_by_itself(client: TestClient, logits: np.ndarray) -> None:
@@ -508,7 +508,7 @@ def test_bad_files_are_refused_in_one_sentence(client: TestClient, name: str) ->
 
 @pytest.mark.parametrize("names", [("a.svg", "a.npy"), ("a.png", "a.pkl"), ("a", "a.npy"), ("a.png", "../a.exe")])
 def test_other_endings_are_refused(client: TestClient, names: tuple[str, str]) -> None:
-    check_sentence(upload(client, png(IMAGE), npy(SCORES), names), 400, "does not look like")
+    check_sentence(upload(client, png(IMAGE), npy(SCORES), names), 400, "expected a file that ends in")
 
 
 def test_a_missing_file_is_named(client: TestClient) -> None:

@@ -233,11 +233,11 @@ def test_decoders_are_compared(visit: Visit) -> None:
     visit.page.locator("input[name=view][value=compare]").check(force=True)
     visit.until("document.querySelectorAll('.frame:not(.stale)').length === 5")
     titles = visit.page.locator("figcaption b").all_inner_texts()
-    assert titles == ["Network alone", "LocPMAP", "ICM", "Mean field", "Loopy BP"]
+    assert titles == ["Network", "LocPMAP", "ICM", "Mean field", "Loopy BP"]
     visit.page.locator(".frame").nth(3).hover()
     visit.until("[...document.querySelectorAll('.here')].every(place => place.textContent)")
     visit.page.keyboard.press("5")
-    visit.until("document.querySelector('[data-method=icm] .none').textContent === 'gives labels alone'")
+    visit.until("document.querySelector('[data-method=icm] .none').textContent === 'returns labels only'")
 
 
 def test_bad_files_are_answered_with_a_sentence_and_good_ones_open(visit: Visit, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The viewer: a page on this computer that refines an image's logits and shows where not to trust the labels."""
+"""Local web page that shows refined labels and their uncertainty."""
 
 from locpmap.viewer.server import view
 

@@ -1,4 +1,4 @@
-"""The page's calls, as JSON and pictures."""
+"""HTTP interface of the viewer: JSON and PNG responses."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from locpmap.viewer.scenes import IMAGES, MAX_FILE, SCORES, Scene, printable, re
 from locpmap.viewer.session import Gone, Session, Superseded
 from locpmap.viewer.summary import pixel, scene_facts, summary
 
-PATIENCE = 0.5  # seconds until a run asks whether its page is still there
+PATIENCE = 0.5  # seconds between checks whether the page is still connected
 PAGE = Path(__file__).parent / "page"
 LIMITS = {"smoothing": decoding.SMOOTHINGS, "temperature": decoding.TEMPERATURES, "n_samples": decoding.SAMPLES}
 
 
 class Order(BaseModel):
-    """What the page asks a decoder for."""
+    """Request to decode a scene."""
 
     model_config = ConfigDict(extra="forbid")
     scene: str
@@ -45,13 +45,13 @@ class Order(BaseModel):
     seed: int = 0
 
     def settings(self) -> Settings:
-        """Checked."""
+        """Return the checked settings of the decoder."""
         return Settings(**self.model_dump(exclude={"scene", "page"}))
 
 
 def make_app(session: Session, token: str, port: int, max_upload: int = MAX_FILE) -> Guard:
-    """The viewer as an ASGI application, behind its guard."""
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)  # those pages would load scripts from elsewhere
+    """Return the viewer as an ASGI application behind a :class:`Guard`."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)  # those pages load scripts from other hosts
     _serve_page(app)
     _serve_scenes(app, session)
     _serve_decodings(app, session)
@@ -64,7 +64,7 @@ def _serve_page(app: FastAPI) -> None:
         return lambda: FileResponse(PAGE / name)
 
     app.get("/")(serve("index.html"))
-    for file in PAGE.iterdir():  # known by name before anyone asks
+    for file in PAGE.iterdir():  # fixed routes: no path from a request is opened
         app.get(f"/{file.name}")(serve(file.name))
 
 
@@ -125,13 +125,13 @@ def _serve_decodings(app: FastAPI, session: Session) -> None:
 def _decoded(session: Session, order: Order) -> dict[str, Any]:
     try:
         key, made = session.decode(order.scene, order.settings(), order.page)
-    except Superseded:  # no failure: the page has asked for something else, or is gone
+    except Superseded:  # the page sent a newer request or was closed
         return {"superseded": True}
     return {"key": key, **summary(made)}
 
 
 def _layer(made: Decoding, kind: str, label: int | None, sample: int) -> bytes:
-    """A picture of one side of a result."""
+    """Return a PNG of one layer of a result."""
     if label is not None and not 0 <= label < len(made.scene.names):
         raise InputError(f"label is {label}, expected 0 to {len(made.scene.names) - 1}")
     if kind == "labels":
@@ -155,18 +155,18 @@ def _layer(made: Decoding, kind: str, label: int | None, sample: int) -> bytes:
 
 def _probability(made: Decoding) -> Any:
     if made.probability is None:
-        raise InputError(f"{METHODS[made.settings.method]} gives labels alone, no probability.")
+        raise InputError(f"{METHODS[made.settings.method]} returns labels only, no probability.")
     return made.probability
 
 
 def _uploaded(image: UploadFile, logits: UploadFile, layout: str) -> Scene:
-    """The scene in two files that the page sent."""
+    """Return the scene of two uploaded files."""
     with tempfile.TemporaryDirectory() as folder:
         paths: list[tuple[Path, str]] = []
         for upload, endings, what in ((image, IMAGES, "an image"), (logits, SCORES, "logits")):
             name = Path(upload.filename or "file").name[-80:]
             if Path(name).suffix.lower() not in endings:
-                raise InputError(f"{name} does not look like {what}: expected a file that ends in {', '.join(endings)}")
+                raise InputError(f"{name} is not {what}: expected a file that ends in {', '.join(endings)}")
             path = Path(folder, f"{len(paths)}{Path(name).suffix.lower()}")
             with path.open("wb") as target:
                 while piece := upload.file.read(1 << 20):
@@ -185,7 +185,7 @@ def _png(content: bytes) -> Response:
 
 
 def _answer_errors(app: FastAPI) -> None:
-    """Every failure is one sentence, as JSON."""
+    """Answer every error with one sentence as JSON."""
 
     def answer(status: int, sentence: str) -> JSONResponse:
         return JSONResponse({"error": printable(sentence)}, status)
@@ -210,9 +210,9 @@ def _answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(MemoryError)
     def too_large(_: Request, error: MemoryError) -> JSONResponse:
-        return answer(507, "This does not fit into memory: try a smaller image or fewer samples.")
+        return answer(507, "Out of memory: try a smaller image or fewer samples.")
 
     @app.exception_handler(Exception)
     def broken(_: Request, error: Exception) -> JSONResponse:
         traceback.print_exception(error)
-        return answer(500, "Something went wrong in the viewer; its terminal says what.")
+        return answer(500, "Internal error of the viewer: see the traceback in its terminal.")

@@ -1,4 +1,4 @@
-"""Colours of labels and of numbers, and pictures in them."""
+"""Colour maps of labels and of numbers, and PNG pictures in them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy.typing as npt
 
 from locpmap.arrays import Array
 
-# Hues that stay apart beside one another, on photographs, and for most colour-blind people by their lightness.
+# Colours that differ in hue and lightness, also for most colour-blind people.
 CHOSEN = (
     *("#3f7fbf", "#e9b44c", "#5aa469", "#c8553d", "#7b5ea7", "#46b5b0", "#d982a6", "#8f7a5c"),
     *("#a9c25d", "#2f4b7c", "#f08a4b", "#93a8c2"),
 )
-GOLDEN = 0.618033988749895  # steps of this share of the colour circle never come close to one another
+GOLDEN = 0.618033988749895  # golden ratio: hues at multiples of it, modulo 1, are well separated
 
-# From 0 to 1; lightness rises all the way, so that they also read in grey.
+# Colours of values from 0 to 1; lightness increases monotonically.
 RAMPS = {
     "probability": ("#12233f", "#1d4e79", "#23808c", "#4fb286", "#a8d97a", "#f6f3b0"),
     "doubt": ("#14101f", "#40195f", "#8a2a6b", "#d0485a", "#f58a4b", "#fbe3a2"),
@@ -27,7 +27,7 @@ RAMPS = {
 
 
 def label_colours(n_labels: int) -> npt.NDArray[np.uint8]:
-    """A colour for each label, (L, 3).
+    """Return a colour per label, (L, 3).
 
     >>> label_colours(2).tolist()
     [[63, 127, 191], [233, 180, 76]]
@@ -40,12 +40,12 @@ def label_colours(n_labels: int) -> npt.NDArray[np.uint8]:
 
 
 def parsed(names: Iterable[str]) -> npt.NDArray[np.uint8]:
-    """Colours as a page writes them, as numbers (L, 3)."""
+    """Convert colours such as "#3f7fbf" to an array (L, 3)."""
     return np.array([list(bytes.fromhex(name[1:])) for name in names], np.uint8)
 
 
 def hexadecimal(colours: Array) -> list[str]:
-    """Colours (L, 3) as a page writes them.
+    """Convert colours (L, 3) to strings such as "#3f7fbf".
 
     >>> hexadecimal(label_colours(1))
     ['#3f7fbf']
@@ -54,12 +54,12 @@ def hexadecimal(colours: Array) -> list[str]:
 
 
 def map_picture(labels: Array, colours: Array) -> bytes:
-    """Labels (H, W) as a PNG file with a palette."""
+    """Return labels (H, W) as a PNG with a palette."""
     return _palette_png(labels.astype(np.uint8), colours)
 
 
 def number_picture(values: Array, ramp: str) -> bytes:
-    """Numbers (H, W) from 0 to 1 as a PNG file in the colours of a ramp."""
+    """Return values (H, W) in [0, 1] as a PNG in the colours of a ramp."""
     anchors = parsed(RAMPS[ramp]).astype(float)
     at = np.linspace(0, len(anchors) - 1, 256)
     table = np.stack([np.interp(at, np.arange(len(anchors)), anchors[:, k]) for k in range(3)], axis=1)
@@ -68,14 +68,14 @@ def number_picture(values: Array, ramp: str) -> bytes:
 
 
 def photograph(image: Array) -> bytes:
-    """An image (H, W) or (H, W, 3) of any range as a PNG file of 8 bits."""
+    """Return an image (H, W) or (H, W, 3) of any range as an 8-bit PNG."""
     from PIL import Image
 
     return _encoded(Image.fromarray(displayed(image)))
 
 
 def displayed(image: Array) -> npt.NDArray[np.uint8]:
-    """The image in 8 bits: others are stretched from their least to their greatest value.
+    """Convert an image to uint8; other types are rescaled from their minimum and maximum to 0 and 255.
 
     >>> displayed(np.array([[0, 500], [1000, 250]], np.uint16)).tolist()
     [[0, 128], [255, 64]]
@@ -97,5 +97,5 @@ def _palette_png(indices: Array, colours: Array) -> bytes:
 
 def _encoded(picture: Any) -> bytes:
     content = io.BytesIO()
-    picture.save(content, "PNG", compress_level=1)  # it travels no further than this computer
+    picture.save(content, "PNG", compress_level=1)  # fast: the connection is local
     return content.getvalue()

@@ -1,4 +1,4 @@
-"""Settings of the sliders, and what a decoder makes of a scene with them."""
+"""Decoding of a scene with the settings of the sliders."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from locpmap.viewer.scenes import Scene
 
 Progress = Callable[[int, int], None]
 
-# What is compared, and what the page calls it.
+# Methods of the page and their titles.
 METHODS = {
-    "network": "Network alone",
+    "network": "Network",
     "locpmap": "LocPMAP",
     "icm": "ICM",
     "mean_field": "Mean field",
@@ -33,21 +33,21 @@ METHODS = {
     "graph_cut": "Graph cut",
     "gibbs": "Gibbs sampling",
 }
-# What a method looks at, where that is not smoothing and temperature alone.
+# Settings that a method uses; the others use smoothing and temperature.
 USED: dict[str, tuple[str, ...]] = {
     "network": (),
     "locpmap": ("smoothing", "temperature", "n_samples", "blocks", "seed"),
     "gibbs": ("smoothing", "temperature", "seed"),
 }
 BLOCKS = ("sites", "rows+columns")
-SMOOTHINGS, TEMPERATURES, SAMPLES = (0.0, 4.0), (0.1, 3.0), (1, 400)  # from, to
-RIVAL_SECONDS = 60.0  # after which another decoder's answer is taken as it is
-KEPT_BYTES = 64 << 20  # of single samples, for looking at: all of them on most images
+SMOOTHINGS, TEMPERATURES, SAMPLES = (0.0, 4.0), (0.1, 3.0), (1, 400)  # (least, greatest)
+RIVAL_SECONDS = 60.0  # time limit of decoders other than LocPMAP
+KEPT_BYTES = 64 << 20  # memory for single samples; enough for all of them on most images
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user can set: one of ``METHODS``, and options of `locpmap.Refiner.adjusted` and of LocPMAP."""
+    """Settings of the user: one of ``METHODS``, and options of `locpmap.Refiner.adjusted` and LocPMAP."""
 
     method: str = "locpmap"
     smoothing: float = 0.0
@@ -69,14 +69,14 @@ class Settings:
 
     @property
     def relevant(self) -> Settings:
-        """The same, with what the method does not look at as it is by default: what one result is known by."""
+        """Settings with defaults for those that the method ignores; equal values give equal results."""
         used = USED.get(self.method, ("smoothing", "temperature"))
         return Settings(self.method, **{name: getattr(self, name) for name in used})
 
 
 @dataclass(frozen=True, eq=False)
 class Decoding:
-    """A decoder's answer for one scene."""
+    """Result of a decoder for one scene."""
 
     scene: Scene
     settings: Settings
@@ -85,34 +85,34 @@ class Decoding:
     status: str
     seconds: float
     score: float | None = None
-    samples: Array | None = None  # (m, H, W) uint8, the first of them
+    samples: Array | None = None  # (m, H, W) uint8, the first m samples
     areas: Measurement | None = None
 
     @property
     def nbytes(self) -> int:
-        """What it takes of the memory."""
+        """Bytes of the arrays."""
         return sum(array.nbytes for array in (self.labels, self.probability, self.samples) if array is not None)
 
     def chance(self, label: int | None) -> Array:
-        """The probability (H, W) of a label, or of each pixel's own for None."""
+        """Return the probability (H, W) of a label; None stands for the label of each pixel."""
         assert self.probability is not None
         if label is not None:
             return self.probability[..., label]
         return np.take_along_axis(self.probability, self.labels[..., None].astype(np.int64), axis=2)[..., 0]
 
     def entropy(self) -> Array:
-        """In nats, (H, W)."""
+        """Return the entropy (H, W) in nats."""
         assert self.probability is not None
         return np.asarray(entropy_of(self.probability))
 
 
 def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -> Decoding:
-    """Run the decoder; ``progress`` may raise to stop it."""
+    """Decode a scene; ``progress(done, total)`` may raise to stop the decoder."""
     settings = settings.relevant
     if settings.method == "network":
         probability = softmax(scene.logits)
         labels = probability.argmax(axis=2).astype(np.uint8)
-        return Decoding(scene, settings, labels, probability, "as the network says", 0.0)
+        return Decoding(scene, settings, labels, probability, "softmax of the logits", 0.0)
     prepared = scene.prepared(settings.smoothing, settings.temperature)
     if settings.method != "locpmap":
         how: dict[str, Any] = {"seed": settings.seed, "max_seconds": RIVAL_SECONDS, "progress": progress}
@@ -120,13 +120,13 @@ def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -
         return _decoding(scene, settings, result)
     decoder = LocPMAP(settings.n_samples, blocks=settings.blocks, start="perturbed")
     result, maps = _watched(prepared.potentials, decoder, settings.seed, progress)
-    # In samples of their own, which share an error.
+    # Areas are measured in further samples, which include the shared error.
     areas = prepared.measure("area", decoder, seed=settings.seed, names=scene.names)
     return replace(_decoding(scene, settings, result), samples=maps, areas=areas)
 
 
 def _watched(potentials: Potentials, decoder: LocPMAP, seed: int, progress: Progress | None) -> tuple[Result, Array]:
-    """Return the result and the first sampled maps (m, H, W); draw in short rounds, so that it can be stopped."""
+    """Return the result and the first sampled maps (m, H, W); ``progress`` is called after every few samples."""
     maps: list[Array] = []
     done, drawn = 0, drawing(potentials, decoder, QUANTUM * available_threads(), seed)
     while True:

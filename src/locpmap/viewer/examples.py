@@ -1,7 +1,7 @@
-"""Synthetic scenes, to look at before a user brings files.
+"""Synthetic example scenes.
 
-Each has a picture, the true labels, and logits as a network gives them that looks at every eighth pixel: smooth, sure
-of itself inside regions, wrong here and there, and blind to thin things.
+Each scene has an image, true labels, and logits that imitate a network of stride 8.  The logits are smooth and
+confident inside regions.  They have spatially correlated errors and miss thin structures.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from locpmap.arrays import Array
 
 HEIGHT, WIDTH = 288, 384
-STRIDE = 8  # of the invented network
+STRIDE = 8  # pixels per logit
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Made:
     image: Array  # (H, W, 3) uint8
     truth: Array  # (H, W)
     logits: Array  # (H / 8, W / 8, K) float32
-    colours: dict[str, str]  # of each label, by its name
+    colours: dict[str, str]  # name of a label: its colour
 
 
 def made_scene(name: str) -> Made:
-    """Return one of ``EXAMPLES``, the same in every call.
+    """Return one of ``EXAMPLES``; every call returns the same scene.
 
     >>> scene = made_scene("cells")
     >>> scene.image.shape, scene.logits.shape, list(scene.colours)
@@ -42,8 +42,8 @@ def made_scene(name: str) -> Made:
 
 
 def _islands(rng: np.random.Generator) -> tuple[Array, Array]:
-    """From above: land rises out of the sea, lit from one side, with a road through it."""
-    rows, columns = np.mgrid[:HEIGHT, :WIDTH] / np.array([HEIGHT, WIDTH]).reshape(2, 1, 1)  # from 0 to 1
+    """Draw an aerial view of islands with a road, lit from one side."""
+    rows, columns = np.mgrid[:HEIGHT, :WIDTH] / np.array([HEIGHT, WIDTH]).reshape(2, 1, 1)  # in [0, 1]
     height = _clouds(rng, 3.2, 6) - 0.9 * np.hypot(rows - 0.5, columns - 0.52) + 0.36
     wet = _clouds(rng, 4.0, 5)
     truth = np.digitize(height, [0.0, 0.05, 0.40])  # sea, sand, meadow, rock
@@ -61,7 +61,7 @@ def _islands(rng: np.random.Generator) -> tuple[Array, Array]:
 
 
 def _cells(rng: np.random.Generator) -> tuple[Array, Array]:
-    """Under a microscope: stained cells with nuclei, some of which touch."""
+    """Draw a microscope image of stained cells with nuclei; some cells touch."""
     rows, columns = np.mgrid[:HEIGHT, :WIDTH].astype(float)
     rows, columns = rows + 9 * _clouds(rng, 5.0, 3), columns + 9 * _clouds(rng, 5.0, 3)
     truth = np.zeros((HEIGHT, WIDTH), np.int64)
@@ -101,7 +101,7 @@ EXAMPLES = {
 
 
 def _clouds(rng: np.random.Generator, frequency: float, octaves: int) -> Array:
-    """Return fractal noise (H, W) with mean about 0, mostly within ±0.5: each octave half as coarse and strong."""
+    """Return fractal noise (H, W), mostly within ±0.5; each octave has half the wavelength and amplitude."""
     total = np.zeros((HEIGHT, WIDTH))
     for octave in range(octaves):
         down = max(2, round(frequency * 2**octave)) + 1
@@ -111,7 +111,7 @@ def _clouds(rng: np.random.Generator, frequency: float, octaves: int) -> Array:
 
 
 def resized(values: Array, height: int, width: int, *, smooth: bool = False) -> Array:
-    """Interpolate values (h, w, K) between pixel centres to (H, W, K): linearly, or smoothly with level tangents."""
+    """Resize values (h, w, K) to (H, W, K): linear, or ``smooth`` with zero derivatives at the given pixels."""
     for axis, size in ((0, height), (1, width)):
         old = values.shape[axis]
         at = np.clip((np.arange(size) + 0.5) * old / size - 0.5, 0, old - 1)
@@ -125,7 +125,7 @@ def resized(values: Array, height: int, width: int, *, smooth: bool = False) -> 
 
 
 def _coarse(rng: np.random.Generator, truth: Array, n_labels: int) -> Array:
-    """Return logits as of a network of stride 8: shares of labels around each cell, with smooth errors."""
+    """Return logits of stride 8: the logarithm of the label fractions around each cell, plus smooth errors."""
     shares = np.eye(n_labels)[truth].reshape(HEIGHT // STRIDE, STRIDE, WIDTH // STRIDE, STRIDE, n_labels).mean((1, 3))
     padded = np.pad(shares, ((1, 1), (1, 1), (0, 0)), mode="edge")
     around = sum(padded[i : i + shares.shape[0], j : j + shares.shape[1]] for i in range(3) for j in range(3)) / 9

@@ -1,8 +1,10 @@
-"""What every request has to pass: only this computer's own page may speak to the viewer.
+"""Checks of every request: only the viewer's own page may use the server.
 
-A server on a loopback address can still be reached by any page that the user's browser has open.  So the name under
-which it was reached has to be its own (against rebound names), a page that asks has to come from it, and every call
-carries the token that only the address printed by the command holds.
+Any page in the user's browser can send requests to a loopback address.  The guard therefore checks that
+
+- the Host header is the server's own name (against DNS rebinding),
+- the Origin header, if there is one, is the server's own page,
+- a call carries the token of the address that the command printed.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 TOKEN_HEADER = b"x-locpmap-token"
-SMALL_BODY = 64 << 10  # bytes of a request that is no upload
+SMALL_BODY = 64 << 10  # largest body in bytes, except for uploads
 UPLOADS = "/api/scenes"
 ALWAYS = (
     (b"content-security-policy", b"default-src 'self'; img-src 'self' blob:; frame-ancestors 'none'; base-uri 'none'"),
@@ -34,16 +36,16 @@ ALWAYS = (
 
 @dataclass(frozen=True)
 class Guard:
-    """Check Host, Origin, token and the length of bodies before the application hears of a request."""
+    """ASGI middleware that checks Host, Origin, token and body length."""
 
-    app: App  # behind it
-    port: int  # where the viewer listens
-    token: str  # that calls have to carry
-    max_upload: int  # bytes
+    app: App  # guarded application
+    port: int  # port of the server
+    token: str  # secret of the page's address
+    max_upload: int  # largest upload in bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it with one sentence."""
-        if scope["type"] != "http":  # start and end of the server; there are no web sockets
+        """Forward a request, or refuse it with one sentence."""
+        if scope["type"] != "http":  # lifespan events; web sockets are ignored
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return
@@ -62,10 +64,10 @@ class Guard:
             await JSONResponse({"error": sentence}, status)(scope, receive, send_guarded)
 
     def refusal(self, method: str, path: str, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
-        """Status and reason, or None for a request that may pass."""
+        """Return the status and the reason of a refusal, or None."""
         own = {f"{name}:{self.port}".encode() for name in ("127.0.0.1", "localhost", "[::1]")}
         if headers.get(b"host", b"").lower() not in own:
-            return 403, "The viewer answers only under the address that the command printed."
+            return 403, "The viewer answers only at the address that the command printed."
         origin = headers.get(b"origin")
         if origin is not None and origin.lower() not in {b"http://" + name for name in own}:
             return 403, "The viewer answers only to its own page."
@@ -76,12 +78,12 @@ class Guard:
         return self._unfit_body(path, headers) if method not in ("GET", "HEAD") else None
 
     def _unfit_body(self, path: str, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
-        """Bodies say how long they are; the server under this one holds them to it."""
+        """Return the refusal of a body without a length or above the limit; the server enforces the length."""
         length = headers.get(b"content-length", b"")
         if b"transfer-encoding" in headers or not length.isdigit():
-            return 411, "The request does not say how long it is."
+            return 411, "The request has no Content-Length header."
         limit = self.max_upload if path == UPLOADS else SMALL_BODY
         if int(length) > limit:
             size = f"{limit >> 20} MB" if limit >= 1 << 20 else f"{limit >> 10} kB"
-            return 413, f"That is too large for the viewer, which takes at most {size} at a time."
+            return 413, f"The request is too large: the viewer accepts at most {size}."
         return None

@@ -1,4 +1,4 @@
-"""The viewer's server: this computer's loopback address, one port, until Ctrl-C."""
+"""Server of the viewer, on the loopback address."""
 
 from __future__ import annotations
 
@@ -32,13 +32,16 @@ def view(
     browser: bool = True,
     announce: Callable[[str], None] = lambda address: None,
 ) -> None:
-    """Serve the viewer until it is interrupted.
+    """Serve the viewer until Ctrl-C.
 
     Args:
-        folder: Images with logits of the same name, to choose from beside the examples.
-        port: Where to listen; 0 takes a free one.
-        browser: Open the page.
-        announce: Called with the page's address, which holds the token, when the server listens.
+        folder (Path, default None): Folder of images with logits of the same name, shown in addition to the examples.
+        port (int, default 0): Port on the loopback address; 0 selects a free port.
+        browser (bool, default True): Whether to open the page in a browser.
+        announce (callable): Called with the page's address, which contains the token, when the server is listening.
+
+    Raises:
+        InputError: If a package is missing, the folder has no scene, or the port cannot be used.
     """
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise InputError(f"the viewer needs {', '.join(missing)}: pip install 'locpmap[viewer]'")
@@ -50,10 +53,10 @@ def view(
     session, token = Session(_checked(folder)), secrets.token_urlsafe(24)
     with _listening(port) as listener:
         port = listener.getsockname()[1]
-        address = f"http://{HOST}:{port}/#token={token}"  # what follows the # never leaves the browser
+        address = f"http://{HOST}:{port}/#token={token}"  # browsers do not send the part after #
         config = uvicorn.Config(
             make_app(session, token, port),
-            log_level="critical",  # the application prints what goes wrong in it
+            log_level="critical",  # the application prints its own errors
             access_log=False,
             lifespan="off",
             server_header=False,
@@ -63,12 +66,12 @@ def view(
         announce(address)
         if browser:
             threading.Timer(0.3, webbrowser.open, [address]).start()
-        with suppress(KeyboardInterrupt):  # how a viewer ends; some versions of the server raise it again
+        with suppress(KeyboardInterrupt):  # some versions of uvicorn raise it again
             _until_interrupted(server, listener, session)
 
 
 def _until_interrupted(server: uvicorn.Server, listener: socket.socket, session: Session) -> None:
-    """Serve; the first Ctrl-C also stops the decoder that runs, for which the server would wait."""
+    """Serve until Ctrl-C, which also stops a running decoder; the server would wait for it."""
 
     def watch() -> None:
         while not server.should_exit:
@@ -80,7 +83,7 @@ def _until_interrupted(server: uvicorn.Server, listener: socket.socket, session:
 
 
 def _checked(folder: Path | None) -> Path | None:
-    """The folder, refused if there is nothing to see in it."""
+    """Return the folder; raise if it holds no image with logits."""
     from locpmap.viewer.scenes import IMAGES, SCORES, pairs
 
     if folder is None:
@@ -95,12 +98,12 @@ def _checked(folder: Path | None) -> Path | None:
 
 
 def _listening(port: int) -> socket.socket:
-    """A socket on the loopback address."""
+    """Return a listening socket on the loopback address."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, port))
-        listener.listen()  # from now on calls wait until the server takes them
+        listener.listen()  # connections queue until the server accepts them
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:

@@ -1,4 +1,4 @@
-"""What the viewer holds between calls: scenes, results of earlier settings, and how far the present run is."""
+"""State of the viewer between requests: scenes, cached results and progress."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from locpmap.viewer.examples import EXAMPLES
 from locpmap.viewer.scenes import Scene, example_scene, pairs, read_scene
 
 MAX_UPLOADS = 4
-MAX_SCENES = 4  # of the folder and the examples, in memory
-CACHE_BYTES = 1 << 30  # of results; the one just made is always kept
+MAX_SCENES = 4  # scenes of the folder and examples in memory
+CACHE_BYTES = 1 << 30  # memory for results; the newest is always cached
 
 
 class Superseded(Exception):
-    """A run that its page no longer waits for."""
+    """Raised in a run whose page no longer waits for it."""
 
 
 class Gone(InputError):
-    """Something that is not there, or no longer."""
+    """A scene or result that does not exist, or no longer exists."""
 
 
 class Listed(NamedTuple):
-    """A scene that can be opened."""
+    """Entry of the list of scenes."""
 
     id: str
     title: str
@@ -37,9 +37,9 @@ class Listed(NamedTuple):
 
 
 class Session:
-    """One folder, one user, any number of pages.
+    """State for one user with any number of open pages.
 
-    One decoder runs at a time.  A page that asks anew no longer waits for what it asked before, so that run is stopped.
+    One decoder runs at a time.  A new request of a page stops its previous run.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -49,20 +49,20 @@ class Session:
         self._decodings: OrderedDict[str, Decoding] = OrderedDict()
         self._running = threading.Lock()
         self._state = threading.Lock()
-        self._turns: dict[str, int] = {}  # of each page, the number of its newest request
+        self._turns: dict[str, int] = {}  # page: number of its newest request
         self._progress: dict[str, tuple[int, int]] = {}
         self._n_uploads = 0
         self._closed = False
 
     def listed(self) -> list[Listed]:
-        """All scenes, those of the user first."""
+        """Return all scenes, those of the user first."""
         uploads = [Listed(id, scene.title, "upload") for id, scene in reversed(self._uploads.items())]
         folder = [Listed(f"folder:{stem}", stem, "folder") for stem in self._pairs()]
         examples = [Listed(f"example:{name}", title, "example") for name, (title, *_) in EXAMPLES.items()]
         return [*uploads, *folder, *examples]
 
     def add(self, scene: Scene) -> str:
-        """Keep an upload, in place of the oldest where there are too many; returns its name."""
+        """Store an upload and return its id; the oldest is dropped if there are more than ``MAX_UPLOADS``."""
         with self._state:
             self._n_uploads += 1
             id = f"upload:{self._n_uploads}"
@@ -72,11 +72,11 @@ class Session:
         return id
 
     def scene(self, id: str) -> Scene:
-        """The scene of that name, read when it is asked for, and again when its files have changed."""
+        """Return a scene; files are read on first use, and again after they have changed."""
         return self._found(id)[1]
 
     def decode(self, id: str, settings: Settings, page: str) -> tuple[str, Decoding]:
-        """The result for a scene, and the key that it can be asked for again with."""
+        """Return the key of the result in the cache, and the result."""
         settings = settings.relevant
         with self._state:
             self._turns[page] = turn = self._turns.get(page, 0) + 1
@@ -98,28 +98,28 @@ class Session:
                 self._progress.pop(page, None)
 
     def abandon(self, page: str) -> None:
-        """Stop what runs for a page that is gone."""
+        """Stop the run of a closed page."""
         with self._state:
             self._turns[page] = self._turns.get(page, 0) + 1
 
     def close(self) -> None:
-        """Stop whatever runs, as soon as it says how far it is."""
+        """Stop the current run at its next progress report."""
         self._closed = True
 
     def decoding(self, key: str) -> Decoding:
-        """A result of before."""
+        """Return a cached result."""
         with self._state:
             if key not in self._decodings:
-                raise Gone("That result is no longer in memory: change a setting, or reload the page.")
+                raise Gone("That result is no longer in memory: change a setting or reload the page.")
             self._decodings.move_to_end(key)
             return self._decodings[key]
 
     def progress(self, page: str) -> tuple[int, int] | None:
-        """Steps done and to do of the page's run."""
+        """Return (done, total) steps of the page's run, or None."""
         return self._progress.get(page)
 
     def _found(self, id: str) -> tuple[str, Scene]:
-        """A scene, and what tells it from what it was before; a name is looked up, never made a path of."""
+        """Return the version of a scene, which changes with its files, and the scene; ids are never used as paths."""
         if id in self._uploads:
             return id, self._uploads[id]
         kind, _, name = id.partition(":")
@@ -130,7 +130,7 @@ class Session:
             dates = [path.stat().st_mtime_ns for path in found[name]]
             version, make = f"{id} {dates}", partial(read_scene, name, *found[name])
         else:
-            raise Gone(f"There is no scene {id[:80]!r} any more.")
+            raise Gone(f"There is no scene {id[:80]!r}, or no longer.")
         with self._state:
             if version not in self._scenes:
                 self._scenes[version] = make()
@@ -146,7 +146,7 @@ class Session:
                 self._decodings.popitem(last=False)
 
     def _pairs(self) -> dict[str, tuple[Path, Path]]:
-        """Of the folder, if it is there: one that vanished has no scenes any more."""
+        """Return the pairs of the folder; none if it cannot be read."""
         try:
             return {} if self._folder is None else pairs(self._folder)
         except OSError:

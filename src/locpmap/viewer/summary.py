@@ -1,4 +1,4 @@
-"""What the page says in numbers about scenes, results and pixels."""
+"""Numbers on the page: of scenes, results and pixels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from locpmap.viewer.scenes import Scene
 
 
 def scene_facts(scene: Scene) -> dict[str, Any]:
-    """Size and labels."""
+    """Return title, size, labels and colours of a scene."""
     height, width = scene.shape
     names = [
         {"name": name, "colour": colour} for name, colour in zip(scene.names, hexadecimal(scene.colours), strict=True)
@@ -32,11 +32,11 @@ def scene_facts(scene: Scene) -> dict[str, Any]:
 
 
 def summary(made: Decoding) -> dict[str, Any]:
-    """A result without its arrays.
+    """Return a result without its arrays.
 
-    ``areas`` has per label the mean of its pixels over the samples, their standard deviation, and the ends of the
-    central 90 % interval; of a decoder without samples only the pixels that got the label.  ``changed`` is the share of
-    pixels whose label is another than the network's.
+    ``areas`` has, per label, the mean area over the samples in pixels, its standard deviation, and the ends of the
+    central 90 % interval.  Without samples it has only the number of pixels.  ``changed`` is the fraction of pixels
+    whose label differs from the network's.
     """
     counts = np.bincount(made.labels.ravel(), minlength=len(made.scene.names))
     areas = [{"mean": float(count), "std": None, "low": None, "high": None} for count in counts]
@@ -60,10 +60,10 @@ def summary(made: Decoding) -> dict[str, Any]:
 
 
 def pixel(made: Decoding, x: int, y: int) -> dict[str, Any]:
-    """One pixel's distribution, beside what the network said."""
+    """Return the label and distribution of one pixel, and the network's distribution."""
     height, width = made.scene.shape
     if not (0 <= x < width and 0 <= y < height):
-        raise InputError(f"The pixel ({x}, {y}) lies outside the image of {width}×{height}.")
+        raise InputError(f"The pixel ({x}, {y}) is outside the image of {width}×{height}.")
     probability = None if made.probability is None else made.probability[y, x].tolist()
     truth = None if made.scene.truth is None else int(made.scene.truth[y, x])
     network = softmax(made.scene.logits[y, x]).tolist()
@@ -78,7 +78,7 @@ def pixel(made: Decoding, x: int, y: int) -> dict[str, Any]:
 
 
 def _quality(made: Decoding) -> dict[str, float] | None:
-    """Measured where the truth is known."""
+    """Return accuracy, mean IoU and NLL if the true labels are known."""
     truth, n_labels = made.scene.truth, len(made.scene.names)
     if truth is None:
         return None

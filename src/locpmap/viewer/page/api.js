@@ -1,4 +1,4 @@
-// Calls of the server.  Every one carries the token from the page's address; every failure is one sentence.
+// Requests to the server.  Each carries the token of the page's address; each failure has one sentence.
 
 const token = new URLSearchParams(location.hash.slice(1)).get("token") ?? "";
 export const page = crypto.randomUUID();
@@ -15,11 +15,11 @@ async function call(path, options = {}) {
   try {
     answer = await fetch(path, { ...options, headers: { ...options.headers, "X-Locpmap-Token": token } });
   } catch (error) {
-    throw new Refusal("The viewer does not answer: is `locpmap view` still running?", 0);
+    throw new Refusal("The viewer does not respond. Is `locpmap view` still running?", 0);
   }
   if (!answer.ok) {
-    const said = await answer.json().catch(() => ({}));
-    throw new Refusal(said.error ?? `The viewer answered ${answer.status}.`, answer.status);
+    const body = await answer.json().catch(() => ({}));
+    throw new Refusal(body.error ?? `The viewer responded with status ${answer.status}.`, answer.status);
   }
   return answer;
 }

@@ -1,14 +1,14 @@
-// The right-hand side: a pixel's distribution, areas with their intervals, and quality where the truth is known.
+// Right-hand side: a pixel's distribution, areas with intervals, and quality if the true labels are known.
 
 export const text = (value) => {
   const holder = document.createElement("span");
   holder.textContent = value;
   return holder.innerHTML;
 };
-export const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
+export const percent = (fraction, digits = 1) => `${(100 * fraction).toFixed(digits)} %`;
 const MAX_ROWS = 12;
 
-// Bars for the probable labels; a tick where the network alone stood.
+// Bars of the most probable labels, with a tick at the network's probability.
 export function showPixel(root, labels, found) {
   const bars = found.probability ?? labels.map((_, k) => Number(k === found.label));
   const order = bars.map((p, k) => k);
@@ -19,12 +19,12 @@ export function showPixel(root, labels, found) {
       <span class="track"><i data-colour="${labels[k].colour}" data-width="${100 * bars[k]}"></i><u data-left="${100 * found.network[k]}"></u></span>
       <span class="number">${percent(bars[k], bars[k] > 0 && bars[k] < 0.01 ? 2 : 1)}</span>
     </div>`);
-  const truth = found.truth == null ? "" : ` · truly ${text(labels[found.truth].name)}`;
-  root.innerHTML = `${rows.join("")}<p class="key"><u></u>the network by itself${truth}</p>`;
+  const truth = found.truth == null ? "" : ` · true label: ${text(labels[found.truth].name)}`;
+  root.innerHTML = `${rows.join("")}<p class="key"><u></u>network${truth}</p>`;
   paint(root);
 }
 
-// Mean area of each label ± the standard deviation, and a bar from 5 to 95 % of the samples.
+// Mean area of each label ± standard deviation, with a bar from the 5 % to the 95 % quantile of the samples.
 export function showAreas(root, labels, areas, pixels, choose) {
   const most = Math.max(...areas.map((area) => area.high ?? area.mean), 1);
   root.replaceChildren(...areas.map((area, k) => {
@@ -34,7 +34,7 @@ export function showAreas(root, labels, areas, pixels, choose) {
     row.className = "area";
     row.type = "button";
     row.title = area.low == null ? `${Math.round(area.mean)} pixels` :
-      `${Math.round(area.mean)} pixels, 90 % of the samples between ${Math.round(area.low)} and ${Math.round(area.high)}; click for its probability`;
+      `${Math.round(area.mean)} pixels, 90 % interval ${Math.round(area.low)} to ${Math.round(area.high)}; click to show the probability`;
     row.innerHTML = `<span class="swatch" data-colour="${labels[k].colour}"></span><span class="name">${text(labels[k].name)}</span>
       <span class="number">${((100 * area.mean) / pixels).toFixed(2)}${spread} %</span>
       <span class="line"><i data-colour="${labels[k].colour}" data-width="${(100 * area.mean) / most}"></i>${line}</span>`;
@@ -48,11 +48,11 @@ export function showQuality(card, table, results) {
   const rows = results.filter((result) => result.quality);
   card.hidden = !rows.length;
   const number = (value) => (value == null ? "–" : value.toFixed(3).replace(/^0/, ""));
-  table.innerHTML = `<tr><th></th><th>accuracy</th><th>mean IoU</th><th title="negative log-likelihood: less is better">NLL</th></tr>` +
+  table.innerHTML = `<tr><th></th><th>accuracy</th><th>mean IoU</th><th title="negative log-likelihood: lower is better">NLL</th></tr>` +
     rows.map(({ title, quality }) => `<tr><td>${text(title)}</td><td>${number(quality.accuracy)}</td><td>${number(quality.iou)}</td><td>${number(quality.nll)}</td></tr>`).join("");
 }
 
-// Styles by script: the page's own rules allow none in its text.
+// Set styles by script: the content security policy forbids inline styles.
 export function paint(root) {
   for (const each of root.querySelectorAll("[data-colour]")) each.style.background = each.dataset.colour;
   for (const each of root.querySelectorAll("[data-ink]")) each.style.color = each.dataset.ink;

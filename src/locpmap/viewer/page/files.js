@@ -1,4 +1,4 @@
-// Files in, through the dialog or dropped on the page; files out.
+// Opening files, by the dialog or by dropping them on the page, and saving files.
 
 const $ = (id) => document.getElementById(id);
 const GAP = 16;
@@ -42,7 +42,7 @@ export function listenForFiles(send) {
     const [logits, image] = [files.find(({ name }) => /\.(np[yz]|safetensors)$/i.test(name)), files.find(({ name }) => /\.(png|jpe?g)$/i.test(name))];
     if (!dialog.open) dialog.showModal();
     if (image && logits) return submit(image, logits);
-    $("dialog-error").textContent = "Drop two files together: an image (.png, .jpg) and its logits (.npy, .npz).";
+    $("dialog-error").textContent = "Drop two files together: an image (.png, .jpg) and its logits (.npy, .npz, .safetensors).";
   });
 }
 
@@ -54,7 +54,7 @@ export function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// Photograph and overlay of every panel, in the image's own pixels; several panels side by side with their captions.
+// Save the photograph and overlay of every panel at the image's resolution; several panels side by side with captions.
 export async function savePicture(panels, opacity, name) {
   const figures = [...panels.figures.values()];
   const { width, height } = panels.size;

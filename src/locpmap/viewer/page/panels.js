@@ -1,9 +1,9 @@
-// Panels: a photograph under an overlay, with a probe.  All panels share zoom, pan and probe.
+// Panels: a photograph, an overlay and a probe (the selected pixel).  All panels share zoom, pan and probe.
 
 const MAX_ZOOM = 16;
 
 export class Panels {
-  // `onProbe(x, y)` is called with the pixel under the pointer, or moved to by the arrow keys.
+  // `onProbe(x, y)` is called with the pixel that the pointer or the arrow keys select.
   constructor(root, onProbe) {
     this.root = root;
     this.onProbe = onProbe;
@@ -64,12 +64,12 @@ export class Panels {
     if (caption) [caption.innerHTML, caption.hidden] = [html, !html];
   }
 
-  // A single panel is as large as the window lets it be.
+  // Enlarge a single panel to fill the window.
   fit() {
     const single = this.root.classList.contains("many") ? null : this.root.querySelector("figure");
     if (!single) return;
-    const room = Math.max(260, innerHeight - this.root.getBoundingClientRect().top - scrollY - 64);
-    single.style.width = `${Math.min(this.root.clientWidth, (room * this.size.width) / this.size.height)}px`;
+    const height = Math.max(260, innerHeight - this.root.getBoundingClientRect().top - scrollY - 64);
+    single.style.width = `${Math.min(this.root.clientWidth, (height * this.size.width) / this.size.height)}px`;
   }
 
   mark(x, y) {
@@ -98,7 +98,7 @@ export class Panels {
     this.onZoom?.(zoom);
   }
 
-  // Zoom so that the point (percent of the frame) stays where it is.
+  // Zoom around a fixed point, in percent of the frame.
   zoomBy(factor, px = 50, py = 50) {
     const zoom = Math.max(1, Math.min(MAX_ZOOM, this.view.zoom * factor));
     const ratio = zoom / this.view.zoom;

@@ -1,20 +1,20 @@
-// Dark or light: as the button was last set, or else as the system is.
+// Dark or light theme: the last choice of the button, else the setting of the system.
 
 const NAME = "locpmap-theme";
 
 export function listenForTheme(button) {
   const root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-  root.dataset.theme = kept() ?? system;
+  root.dataset.theme = stored() ?? system;
   button.addEventListener("click", () => {
     root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
-    keep(root.dataset.theme);
+    store(root.dataset.theme);
   });
 }
 
-// A browser may refuse to keep anything.
+// A browser may deny access to its storage.
 
-function kept() {
+function stored() {
   try {
     return localStorage.getItem(NAME);
   } catch {
@@ -22,7 +22,7 @@ function kept() {
   }
 }
 
-function keep(theme) {
+function store(theme) {
   try {
     localStorage.setItem(NAME, theme);
   } catch {}

@@ -1,4 +1,4 @@
-// The viewer: sliders ask for results, results fill the panels.
+// The viewer: the sliders request results, which are drawn in the panels.
 
 import * as api from "./api.js";
 import { paint, percent, showAreas, showPixel, showQuality, text } from "./facts.js";
@@ -8,18 +8,18 @@ import { listenForTheme } from "./theme.js";
 
 const $ = (id) => document.getElementById(id);
 const SLIDERS = ["smoothing", "temperature", "n_samples"];
-const LAYERS = { labels: "Labels", network: "Network", probability: "Probability", variance: "Variance", entropy: "Entropy", sample: "Samples", truth: "Truth" };
-const OF_ONE = ["network", "sample", "truth"]; // layers without a meaning for every decoder
+const LAYERS = { labels: "Labels", network: "Network", probability: "Probability", variance: "Variance", entropy: "Entropy", sample: "Samples", truth: "True labels" };
+const OF_ONE = ["network", "sample", "truth"]; // layers of the Explore view only
 const OF_LABEL = ["probability", "variance"];
 const COMPARED = ["network", "icm", "mean_field", "lbp", "locpmap"];
-const PREVIEW = 16; // samples to look at until all are drawn, the first of them
-const SLOW = 1.2; // seconds that a run may take without a preview
-const USUAL = ["drew all samples", "converged", "exact"]; // endings that go without saying
-const PATIENCE = 160; // milliseconds between the last move of a slider and a run
+const PREVIEW = 16; // number of samples of a preview
+const SLOW = 1.2; // seconds; slower runs show a preview first
+const USUAL = ["drew all samples", "converged", "exact"]; // statuses that are not shown
+const PATIENCE = 160; // milliseconds from the last move of a slider to a run
 const MAX_PICTURES = 80;
 
 const state = { id: null, scene: null, photo: null, layer: "labels", label: null, sample: 0, seed: 0, turn: 0, pace: Infinity, results: new Map() };
-const pictures = new Map(); // addresses of layers that were fetched, the oldest first
+const pictures = new Map(); // object URLs of fetched layers, oldest first
 let info, timer, player;
 
 const panels = new Panels($("panels"), (x, y) => probe(x, y));
@@ -89,7 +89,7 @@ async function run() {
   }
 }
 
-// All samples at once, or a few of them before where all take long.
+// Numbers of samples to request one after another: slow runs begin with a preview.
 function rounds(method) {
   const { n_samples } = settings();
   const slow = method === "locpmap" && state.pace * n_samples > SLOW && n_samples > PREVIEW;
@@ -99,16 +99,16 @@ function rounds(method) {
 async function showProgress(going, began) {
   if (!going() || performance.now() - began < 350) return;
   const found = await api.progress().catch(() => null);
-  if (!going()) return; // an answer that comes after the result must not cover it
+  if (!going()) return; // the run has ended: do not overwrite its status
   const bar = $("progress");
-  const share = found && found.total ? found.done / found.total : 0;
+  const fraction = found && found.total ? found.done / found.total : 0;
   bar.hidden = false;
-  bar.classList.toggle("known", share > 0);
-  bar.style.setProperty("--share", share);
-  if (share) bar.setAttribute("aria-valuenow", Math.round(100 * share));
+  bar.classList.toggle("known", fraction > 0);
+  bar.style.setProperty("--fraction", fraction);
+  if (fraction) bar.setAttribute("aria-valuenow", Math.round(100 * fraction));
   else bar.removeAttribute("aria-valuenow");
-  const first = !share && !state.results.has(state.decoding) && performance.now() - began > 2500;
-  const now = share && state.decoding === "locpmap" ? ` · ${found.done} of ${found.total} samples` : first ? " · its first run compiles it" : "";
+  const first = !fraction && !state.results.has(state.decoding) && performance.now() - began > 2500;
+  const now = fraction && state.decoding === "locpmap" ? ` · ${found.done} of ${found.total} samples` : first ? " · compiling (first run only)" : "";
   $("status").textContent = `${info.methods[state.decoding]}${now} …`;
 }
 
@@ -140,15 +140,15 @@ async function draw(method) {
   const able = result.probable || ["labels", "network", "sample", "truth"].includes(layer);
   const source = able && key ? await picture(key, choice) : null;
   if (turn !== state.turn) return;
-  panels.overlay(method, source, { alt: `${layer === "sample" ? `Sample ${state.sample + 1}` : LAYERS[layer]} by ${result.title}`, none: able ? "" : "gives labels alone" });
+  panels.overlay(method, source, { alt: `${layer === "sample" ? `Sample ${state.sample + 1}` : LAYERS[layer]} by ${result.title}`, none: able ? "" : "returns labels only" });
   panels.caption(method, comparing() ? caption(result) : "");
 }
 
-// The network's labels take the place of the first result until it is there.
+// Show the network's labels until the first result arrives.
 async function drawNetwork(result) {
   const turn = state.turn;
   const source = await picture(result.key, { kind: "labels" });
-  if (turn === state.turn) panels.overlay("locpmap", source, { alt: "Labels by the network", none: "the network’s labels, until there are samples" });
+  if (turn === state.turn) panels.overlay("locpmap", source, { alt: "Labels by the network", none: "network’s labels, until samples are drawn" });
 }
 
 function caption(result) {
@@ -167,7 +167,7 @@ async function drawAll() {
   }
 }
 
-// Words and numbers
+// Texts and numbers
 
 function showTools() {
   const layer = state.layer;
@@ -201,7 +201,7 @@ function showFacts() {
   const samples = main.n_samples ? ` · ${main.n_samples} samples` : "";
   const ending = USUAL.includes(main.status) ? "" : ` · ${main.status}`;
   $("status").textContent = `${main.title}${samples} · ${main.seconds.toFixed(2)} s · ${percent(main.changed)} changed${ending}`;
-  $("status").title = `${percent(main.changed)} of the labels are others than the network’s; the run ${main.status}`;
+  $("status").title = `${percent(main.changed)} of the labels differ from the network’s; status: ${main.status}`;
   $("save-probability").disabled = !main.probable;
   if (panels.at) probe(panels.at.x, panels.at.y);
 }
@@ -217,7 +217,7 @@ let asked = null;
 let asking = false;
 async function probe(x, y) {
   asked = { x, y };
-  if (asking) return; // the newest is asked for when the present answer is there
+  if (asking) return; // the newest position is requested after the current response
   asking = true;
   try {
     while (asked) {
@@ -232,7 +232,7 @@ async function probe(x, y) {
       if (comparing()) shown.forEach((name, n) => here(name, labels[found[n].label], found[n]));
     }
   } catch (error) {
-    if (error.status !== 404) complain(error); // a result that has just gone is on its way again
+    if (error.status !== 404) complain(error); // the result was evicted and is computed again
   } finally {
     asking = false;
   }
@@ -277,7 +277,7 @@ async function open(id) {
     state.results.clear();
     if (state.layer === "truth" && !scene.truth) state.layer = "labels";
     $("scene").value = id;
-    $("label").replaceChildren(new Option("the chosen label", ""), ...scene.labels.map(({ name }, k) => new Option(name, k)));
+    $("label").replaceChildren(new Option("the predicted label", ""), ...scene.labels.map(({ name }, k) => new Option(name, k)));
     panels.at = null;
     $("where").textContent = "";
     $("pixel").innerHTML = `<p class="hint">Point at the image, or focus it and use the arrow keys.</p>`;
@@ -290,7 +290,7 @@ async function open(id) {
   }
 }
 
-// Samples one after another
+// Playing the samples
 
 function flip(to) {
   const n = state.results.get("locpmap")?.n_kept ?? 0;
@@ -316,7 +316,7 @@ function stopPlaying() {
   $("play").setAttribute("aria-label", "Play the samples");
 }
 
-// Listening
+// Events
 
 function listen() {
   for (const slider of document.querySelectorAll("input[type=range]")) {
@@ -391,7 +391,7 @@ async function begin() {
   listenForFiles(async (image, logits, layout) => {
     const { id } = await api.upload(image, logits, layout);
     await list();
-    open(id); // its own errors are shown on the page, not in the dialog
+    open(id); // errors of `open` are shown on the page, not in the dialog
   });
   await open(info.scenes[0].id);
 }
