@@ -32,7 +32,7 @@ from starlette.testclient import TestClient
 from locpmap.viewer import app as viewer_app
 from locpmap.viewer import scenes, session
 from locpmap.viewer.decoding import METHODS, Decoding, Settings
-from locpmap.viewer.examples import EXAMPLES, made_scene
+from locpmap.viewer.examples import EXAMPLES, synthetic_scene
 from locpmap.viewer.guard import SMALL_BODY
 from locpmap.viewer.scenes import example_scene
 from locpmap.viewer.session import Session, Superseded
@@ -242,7 +242,7 @@ def test_samples_and_areas_are_those_of_measure(client: TestClient, image: np.nd
     assert [each["high"] for each in found["areas"]] == high.tolist()
     sampler = lp.LocPMAP(45, start="perturbed", probability="conditional", keep_samples=True)
     samples = lp.infer(potentials, sampler, seed=3).samples
-    assert found["n_kept"] == found["n_samples"] == 45
+    assert found["n_stored"] == found["n_samples"] == 45
     for m in (0, 1, 31, 44):
         np.testing.assert_array_equal(picture(client, found["key"], kind="sample", sample=m), samples[m])
 
@@ -296,7 +296,7 @@ def test_the_photograph_comes_as_it_is(client: TestClient, image: np.ndarray) ->
 
 def test_examples_are_always_the_same_and_the_truth_is_known(client: TestClient) -> None:
     for name in EXAMPLES:
-        first, second = made_scene(name), made_scene(name)
+        first, second = synthetic_scene(name), synthetic_scene(name)
         np.testing.assert_array_equal(first.image, second.image)
         np.testing.assert_array_equal(first.logits, second.logits)
         assert len(np.unique(first.truth)) == len(first.colours) == first.logits.shape[2]
@@ -556,7 +556,7 @@ def test_the_same_settings_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(ran) == 3
     monkeypatch.setattr(session, "CACHE_BYTES", 20)  # two results
     held.decode("example:cells", Settings(seed=2), "page")
-    with pytest.raises(session.Gone):
+    with pytest.raises(session.NotFoundError):
         held.decoding(first)
 
 
@@ -564,7 +564,7 @@ def test_uploads_are_kept_up_to_a_number() -> None:
     held = Session()
     scene = example_scene("cells")
     ids = [held.add(scene) for _ in range(session.MAX_UPLOADS + 1)]
-    with pytest.raises(session.Gone):
+    with pytest.raises(session.NotFoundError):
         held.scene(ids[0])
     assert held.scene(ids[-1]).title == "Cells"
 
@@ -600,7 +600,7 @@ def test_a_page_that_asks_anew_stops_its_run_and_no_other(monkeypatch: pytest.Mo
         assert held.progress("one") == (1, 2)
         again = threading.Thread(target=held.decode, args=("example:cells", Settings(seed=other_seed), page))
         again.start()
-        while page not in held._turns or (page == "one" and held._turns["one"] < 2):
+        while page not in held._requests or (page == "one" and held._requests["one"] < 2):
             pass
         go_on.set()
         begun.join(20)

@@ -23,7 +23,7 @@ from locpmap.viewer import colours, decoding
 from locpmap.viewer.decoding import BLOCKS, METHODS, Decoding, Settings
 from locpmap.viewer.guard import Guard
 from locpmap.viewer.scenes import IMAGES, MAX_FILE, SCORES, Scene, printable, read_scene
-from locpmap.viewer.session import Gone, Session, Superseded
+from locpmap.viewer.session import NotFoundError, Session, Superseded
 from locpmap.viewer.summary import pixel, scene_facts, summary
 
 PATIENCE = 0.5  # seconds between checks whether the page is still connected
@@ -31,7 +31,7 @@ PAGE = Path(__file__).parent / "page"
 LIMITS = {"smoothing": decoding.SMOOTHINGS, "temperature": decoding.TEMPERATURES, "n_samples": decoding.SAMPLES}
 
 
-class Order(BaseModel):
+class DecodeRequest(BaseModel):
     """Request to decode a scene."""
 
     model_config = ConfigDict(extra="forbid")
@@ -95,11 +95,11 @@ def _serve_scenes(app: FastAPI, session: Session) -> None:
 
 def _serve_decodings(app: FastAPI, session: Session) -> None:
     @app.post("/api/decode")
-    async def decode(order: Order, request: Request) -> dict[str, Any]:
-        run = asyncio.ensure_future(run_in_threadpool(_decoded, session, order))
+    async def decode(wanted: DecodeRequest, request: Request) -> dict[str, Any]:
+        run = asyncio.ensure_future(run_in_threadpool(_decoded, session, wanted))
         while not (await asyncio.wait({run}, timeout=PATIENCE))[0]:
             if await request.is_disconnected():
-                session.abandon(order.page)
+                session.abandon(wanted.page)
         return run.result()
 
     @app.get("/api/progress")
@@ -122,41 +122,41 @@ def _serve_decodings(app: FastAPI, session: Session) -> None:
         return Response(content.getvalue(), media_type="application/octet-stream")
 
 
-def _decoded(session: Session, order: Order) -> dict[str, Any]:
+def _decoded(session: Session, wanted: DecodeRequest) -> dict[str, Any]:
     try:
-        key, made = session.decode(order.scene, order.settings(), order.page)
+        key, result = session.decode(wanted.scene, wanted.settings(), wanted.page)
     except Superseded:  # the page sent a newer request or was closed
         return {"superseded": True}
-    return {"key": key, **summary(made)}
+    return {"key": key, **summary(result)}
 
 
-def _layer(made: Decoding, kind: str, label: int | None, sample: int) -> bytes:
+def _layer(result: Decoding, kind: str, label: int | None, sample: int) -> bytes:
     """Return a PNG of one layer of a result."""
-    if label is not None and not 0 <= label < len(made.scene.names):
-        raise InputError(f"label is {label}, expected 0 to {len(made.scene.names) - 1}")
+    if label is not None and not 0 <= label < len(result.scene.names):
+        raise InputError(f"label is {label}, expected 0 to {len(result.scene.names) - 1}")
     if kind == "labels":
-        return colours.map_picture(made.labels, made.scene.colours)
+        return colours.map_picture(result.labels, result.scene.colours)
     if kind == "sample":
-        if made.samples is None or not 0 <= sample < len(made.samples):
+        if result.samples is None or not 0 <= sample < len(result.samples):
             raise InputError(f"There is no sample {sample} of this result.")
-        return colours.map_picture(made.samples[sample], made.scene.colours)
-    if kind == "truth" and made.scene.truth is not None:
-        return colours.map_picture(made.scene.truth, made.scene.colours)
+        return colours.map_picture(result.samples[sample], result.scene.colours)
+    if kind == "truth" and result.scene.truth is not None:
+        return colours.map_picture(result.scene.truth, result.scene.colours)
     if kind not in ("probability", "variance", "entropy"):
         raise InputError(f"There is no layer {kind[:40]!r} of this result.")
-    _probability(made)
+    _probability(result)
     if kind == "entropy":
-        return colours.number_picture(made.entropy() / np.log(len(made.scene.names)), "doubt")
-    chance = made.chance(label)
+        return colours.number_picture(result.entropy() / np.log(len(result.scene.names)), "doubt")
+    probability = result.label_probability(label)
     if kind == "variance":
-        return colours.number_picture(4 * chance * (1 - chance), "doubt")
-    return colours.number_picture(chance, "probability")
+        return colours.number_picture(4 * probability * (1 - probability), "doubt")
+    return colours.number_picture(probability, "probability")
 
 
-def _probability(made: Decoding) -> Any:
-    if made.probability is None:
-        raise InputError(f"{METHODS[made.settings.method]} returns labels only, no probability.")
-    return made.probability
+def _probability(result: Decoding) -> Any:
+    if result.probability is None:
+        raise InputError(f"{METHODS[result.settings.method]} returns labels only, no probability.")
+    return result.probability
 
 
 def _uploaded(image: UploadFile, logits: UploadFile, layout: str) -> Scene:
@@ -192,7 +192,7 @@ def _answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(LocpmapError)
     def refused(_: Request, error: LocpmapError) -> JSONResponse:
-        return answer(404 if isinstance(error, Gone) else 400, str(error))
+        return answer(404 if isinstance(error, NotFoundError) else 400, str(error))
 
     @app.exception_handler(RequestValidationError)
     def unreadable(_: Request, error: RequestValidationError) -> JSONResponse:

@@ -41,8 +41,8 @@ USED: dict[str, tuple[str, ...]] = {
 }
 BLOCKS = ("sites", "rows+columns")
 SMOOTHINGS, TEMPERATURES, SAMPLES = (0.0, 4.0), (0.1, 3.0), (1, 400)  # (least, greatest)
-RIVAL_SECONDS = 60.0  # time limit of decoders other than LocPMAP
-KEPT_BYTES = 64 << 20  # memory for single samples; enough for all of them on most images
+MAX_SECONDS = 60.0  # time limit of decoders other than LocPMAP
+SAMPLE_BYTES = 64 << 20  # memory for single samples; enough for all of them on most images
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Decoding:
         """Bytes of the arrays."""
         return sum(array.nbytes for array in (self.labels, self.probability, self.samples) if array is not None)
 
-    def chance(self, label: int | None) -> Array:
+    def label_probability(self, label: int | None) -> Array:
         """Return the probability (H, W) of a label; None stands for the label of each pixel."""
         assert self.probability is not None
         if label is not None:
@@ -115,17 +115,17 @@ def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -
         return Decoding(scene, settings, labels, probability, "softmax of the logits", 0.0)
     prepared = scene.prepared(settings.smoothing, settings.temperature)
     if settings.method != "locpmap":
-        how: dict[str, Any] = {"seed": settings.seed, "max_seconds": RIVAL_SECONDS, "progress": progress}
+        how: dict[str, Any] = {"seed": settings.seed, "max_seconds": MAX_SECONDS, "progress": progress}
         result = infer(prepared.potentials, settings.method, **how)
         return _decoding(scene, settings, result)
     decoder = LocPMAP(settings.n_samples, blocks=settings.blocks, start="perturbed")
-    result, maps = _watched(prepared.potentials, decoder, settings.seed, progress)
+    result, maps = _draw(prepared.potentials, decoder, settings.seed, progress)
     # Areas are measured in further samples, which include the shared error.
     areas = prepared.measure("area", decoder, seed=settings.seed, names=scene.names)
     return replace(_decoding(scene, settings, result), samples=maps, areas=areas)
 
 
-def _watched(potentials: Potentials, decoder: LocPMAP, seed: int, progress: Progress | None) -> tuple[Result, Array]:
+def _draw(potentials: Potentials, decoder: LocPMAP, seed: int, progress: Progress | None) -> tuple[Result, Array]:
     """Return the result and the first sampled maps (m, H, W); ``progress`` is called after every few samples."""
     maps: list[Array] = []
     done, drawn = 0, drawing(potentials, decoder, QUANTUM * available_threads(), seed)
@@ -134,8 +134,8 @@ def _watched(potentials: Potentials, decoder: LocPMAP, seed: int, progress: Prog
             part = next(drawn)
         except StopIteration as end:
             return end.value, np.stack(maps)
-        room = max(1, KEPT_BYTES // part[0].size) - len(maps)
-        maps += list(part[: max(room, 0)].astype(np.uint8))
+        left = max(1, SAMPLE_BYTES // part[0].size) - len(maps)
+        maps += list(part[: max(left, 0)].astype(np.uint8))
         done += len(part)
         if progress is not None:
             progress(done, decoder.n_samples)

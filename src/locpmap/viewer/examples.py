@@ -17,7 +17,7 @@ STRIDE = 8  # pixels per logit
 
 
 @dataclass(frozen=True)
-class Made:
+class SyntheticScene:
     """A synthetic scene."""
 
     title: str
@@ -27,10 +27,10 @@ class Made:
     colours: dict[str, str]  # name of a label: its colour
 
 
-def made_scene(name: str) -> Made:
+def synthetic_scene(name: str) -> SyntheticScene:
     """Return one of ``EXAMPLES``; every call returns the same scene.
 
-    >>> scene = made_scene("cells")
+    >>> scene = synthetic_scene("cells")
     >>> scene.image.shape, scene.logits.shape, list(scene.colours)
     ((288, 384, 3), (36, 48, 3), ['ground', 'cell', 'nucleus'])
     """
@@ -38,7 +38,7 @@ def made_scene(name: str) -> Made:
     rng = np.random.default_rng(list(name.encode()))
     image, truth = make(rng)
     pixels = (255 * np.clip(image, 0, 1)).astype(np.uint8)
-    return Made(title, pixels, truth, _coarse(rng, truth, len(colours)), colours)
+    return SyntheticScene(title, pixels, truth, _coarse(rng, truth, len(colours)), colours)
 
 
 def _islands(rng: np.random.Generator) -> tuple[Array, Array]:
@@ -116,20 +116,20 @@ def resized(values: Array, height: int, width: int, *, smooth: bool = False) -> 
         old = values.shape[axis]
         at = np.clip((np.arange(size) + 0.5) * old / size - 0.5, 0, old - 1)
         left = np.minimum(at.astype(int), max(old - 2, 0))
-        share = at - left
-        share = share * share * (3 - 2 * share) if smooth else share
-        share = share.reshape(-1, 1, 1) if axis == 0 else share.reshape(1, -1, 1)
+        fraction = at - left
+        fraction = fraction * fraction * (3 - 2 * fraction) if smooth else fraction
+        fraction = fraction.reshape(-1, 1, 1) if axis == 0 else fraction.reshape(1, -1, 1)
         right = np.minimum(left + 1, old - 1)
-        values = np.take(values, left, axis) * (1 - share) + np.take(values, right, axis) * share
+        values = np.take(values, left, axis) * (1 - fraction) + np.take(values, right, axis) * fraction
     return values
 
 
 def _coarse(rng: np.random.Generator, truth: Array, n_labels: int) -> Array:
     """Return logits of stride 8: the logarithm of the label fractions around each cell, plus smooth errors."""
-    shares = np.eye(n_labels)[truth].reshape(HEIGHT // STRIDE, STRIDE, WIDTH // STRIDE, STRIDE, n_labels).mean((1, 3))
-    padded = np.pad(shares, ((1, 1), (1, 1), (0, 0)), mode="edge")
-    around = sum(padded[i : i + shares.shape[0], j : j + shares.shape[1]] for i in range(3) for j in range(3)) / 9
-    logits = np.log(0.55 * shares + 0.45 * around + 0.03)
+    ratios = np.eye(n_labels)[truth].reshape(HEIGHT // STRIDE, STRIDE, WIDTH // STRIDE, STRIDE, n_labels).mean((1, 3))
+    padded = np.pad(ratios, ((1, 1), (1, 1), (0, 0)), mode="edge")
+    around = sum(padded[i : i + ratios.shape[0], j : j + ratios.shape[1]] for i in range(3) for j in range(3)) / 9
+    logits = np.log(0.55 * ratios + 0.45 * around + 0.03)
     errors = rng.normal(size=logits.shape) * 0.55
     errors += resized(rng.normal(size=(9, 12, n_labels)), *logits.shape[:2]) * 0.95
     return (1.25 * logits + errors).astype(np.float32)

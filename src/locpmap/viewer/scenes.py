@@ -17,7 +17,7 @@ from locpmap.refining.prepared import Prepared
 from locpmap.refining.reading import read
 from locpmap.refining.resizing import resize
 from locpmap.viewer.colours import label_colours, parsed
-from locpmap.viewer.examples import made_scene
+from locpmap.viewer.examples import synthetic_scene
 
 MAX_PIXELS = 2048 * 2048
 MAX_NUMBERS = 2048 * 2048 * 24  # pixels times labels (400 MB)
@@ -60,8 +60,9 @@ class Scene:
 
 def example_scene(name: str) -> Scene:
     """Return a synthetic scene."""
-    made = made_scene(name)
-    return Scene(made.title, made.image, made.logits, tuple(made.colours), parsed(made.colours.values()), made.truth)
+    found = synthetic_scene(name)
+    names, colours = tuple(found.colours), parsed(found.colours.values())
+    return Scene(found.title, found.image, found.logits, names, colours, found.truth)
 
 
 def read_scene(title: str, image_file: Path, scores_file: Path, layout: str = "auto") -> Scene:

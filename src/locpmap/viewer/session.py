@@ -24,7 +24,7 @@ class Superseded(Exception):
     """Raised in a run whose page no longer waits for it."""
 
 
-class Gone(InputError):
+class NotFoundError(InputError):
     """A scene or result that does not exist, or no longer exists."""
 
 
@@ -49,7 +49,7 @@ class Session:
         self._decodings: OrderedDict[str, Decoding] = OrderedDict()
         self._running = threading.Lock()
         self._state = threading.Lock()
-        self._turns: dict[str, int] = {}  # page: number of its newest request
+        self._requests: dict[str, int] = {}  # page: number of its newest request
         self._progress: dict[str, tuple[int, int]] = {}
         self._n_uploads = 0
         self._closed = False
@@ -79,10 +79,10 @@ class Session:
         """Return the key of the result in the cache, and the result."""
         settings = settings.relevant
         with self._state:
-            self._turns[page] = turn = self._turns.get(page, 0) + 1
+            self._requests[page] = request = self._requests.get(page, 0) + 1
 
         def report(done: int, total: int) -> None:
-            if self._closed or self._turns[page] != turn:
+            if self._closed or self._requests[page] != request:
                 raise Superseded
             self._progress[page] = done, total
 
@@ -92,7 +92,7 @@ class Session:
                 version, scene = self._found(id)
                 key = hashlib.sha256(f"{version} {settings}".encode()).hexdigest()[:24]
                 if key not in self._decodings:
-                    self._keep(key, decode(scene, settings, report))
+                    self._cache(key, decode(scene, settings, report))
                 return key, self.decoding(key)
             finally:
                 self._progress.pop(page, None)
@@ -100,7 +100,7 @@ class Session:
     def abandon(self, page: str) -> None:
         """Stop the run of a closed page."""
         with self._state:
-            self._turns[page] = self._turns.get(page, 0) + 1
+            self._requests[page] = self._requests.get(page, 0) + 1
 
     def close(self) -> None:
         """Stop the current run at its next progress report."""
@@ -110,7 +110,7 @@ class Session:
         """Return a cached result."""
         with self._state:
             if key not in self._decodings:
-                raise Gone("That result is no longer in memory: change a setting or reload the page.")
+                raise NotFoundError("That result is no longer in memory: change a setting or reload the page.")
             self._decodings.move_to_end(key)
             return self._decodings[key]
 
@@ -130,7 +130,7 @@ class Session:
             dates = [path.stat().st_mtime_ns for path in found[name]]
             version, make = f"{id} {dates}", partial(read_scene, name, *found[name])
         else:
-            raise Gone(f"There is no scene {id[:80]!r}, or no longer.")
+            raise NotFoundError(f"There is no scene {id[:80]!r}, or no longer.")
         with self._state:
             if version not in self._scenes:
                 self._scenes[version] = make()
@@ -139,7 +139,7 @@ class Session:
             self._scenes.move_to_end(version)
             return version, self._scenes[version]
 
-    def _keep(self, key: str, decoding: Decoding) -> None:
+    def _cache(self, key: str, decoding: Decoding) -> None:
         with self._state:
             self._decodings[key] = decoding
             while len(self._decodings) > 1 and sum(each.nbytes for each in self._decodings.values()) > CACHE_BYTES:

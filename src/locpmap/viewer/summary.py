@@ -31,61 +31,61 @@ def scene_facts(scene: Scene) -> dict[str, Any]:
     }
 
 
-def summary(made: Decoding) -> dict[str, Any]:
+def summary(result: Decoding) -> dict[str, Any]:
     """Return a result without its arrays.
 
     ``areas`` has, per label, the mean area over the samples in pixels, its standard deviation, and the ends of the
     central 90 % interval.  Without samples it has only the number of pixels.  ``changed`` is the fraction of pixels
     whose label differs from the network's.
     """
-    counts = np.bincount(made.labels.ravel(), minlength=len(made.scene.names))
+    counts = np.bincount(result.labels.ravel(), minlength=len(result.scene.names))
     areas = [{"mean": float(count), "std": None, "low": None, "high": None} for count in counts]
-    if made.areas is not None:
-        low, high = made.areas.interval(0.9)
-        found = zip(*(part.tolist() for part in (made.areas.mean, made.areas.std, low, high)), strict=True)
+    if result.areas is not None:
+        low, high = result.areas.interval(0.9)
+        found = zip(*(part.tolist() for part in (result.areas.mean, result.areas.std, low, high)), strict=True)
         areas = [dict(zip(("mean", "std", "low", "high"), numbers, strict=True)) for numbers in found]
     return {
-        "method": made.settings.method,
-        "title": METHODS[made.settings.method],
-        "status": made.status,
-        "seconds": made.seconds,
-        "score": made.score,
-        "probable": made.probability is not None,
-        "n_samples": 0 if made.areas is None else made.areas.n_samples,
-        "n_kept": 0 if made.samples is None else len(made.samples),
+        "method": result.settings.method,
+        "title": METHODS[result.settings.method],
+        "status": result.status,
+        "seconds": result.seconds,
+        "score": result.score,
+        "probable": result.probability is not None,
+        "n_samples": 0 if result.areas is None else result.areas.n_samples,
+        "n_stored": 0 if result.samples is None else len(result.samples),
         "areas": areas,
-        "changed": float((made.labels != made.scene.network_labels).mean()),
-        "quality": _quality(made),
+        "changed": float((result.labels != result.scene.network_labels).mean()),
+        "quality": _quality(result),
     }
 
 
-def pixel(made: Decoding, x: int, y: int) -> dict[str, Any]:
+def pixel(result: Decoding, x: int, y: int) -> dict[str, Any]:
     """Return the label and distribution of one pixel, and the network's distribution."""
-    height, width = made.scene.shape
+    height, width = result.scene.shape
     if not (0 <= x < width and 0 <= y < height):
         raise InputError(f"The pixel ({x}, {y}) is outside the image of {width}×{height}.")
-    probability = None if made.probability is None else made.probability[y, x].tolist()
-    truth = None if made.scene.truth is None else int(made.scene.truth[y, x])
-    network = softmax(made.scene.logits[y, x]).tolist()
+    probability = None if result.probability is None else result.probability[y, x].tolist()
+    truth = None if result.scene.truth is None else int(result.scene.truth[y, x])
+    network = softmax(result.scene.logits[y, x]).tolist()
     return {
         "x": x,
         "y": y,
-        "label": int(made.labels[y, x]),
+        "label": int(result.labels[y, x]),
         "probability": probability,
         "network": network,
         "truth": truth,
     }
 
 
-def _quality(made: Decoding) -> dict[str, float] | None:
+def _quality(result: Decoding) -> dict[str, float] | None:
     """Return accuracy, mean IoU and NLL if the true labels are known."""
-    truth, n_labels = made.scene.truth, len(made.scene.names)
+    truth, n_labels = result.scene.truth, len(result.scene.names)
     if truth is None:
         return None
     quality = {
-        "accuracy": accuracy(made.labels, truth),
-        "iou": float(np.nanmean(intersection_over_union(made.labels, truth, n_labels))),
+        "accuracy": accuracy(result.labels, truth),
+        "iou": float(np.nanmean(intersection_over_union(result.labels, truth, n_labels))),
     }
-    if made.probability is not None:
-        quality["nll"] = negative_log_likelihood(made.probability, truth)
+    if result.probability is not None:
+        quality["nll"] = negative_log_likelihood(result.probability, truth)
     return quality

@@ -18,7 +18,7 @@ const USUAL = ["drew all samples", "converged", "exact"]; // statuses that are n
 const PATIENCE = 160; // milliseconds from the last move of a slider to a run
 const MAX_PICTURES = 80;
 
-const state = { id: null, scene: null, photo: null, layer: "labels", label: null, sample: 0, seed: 0, turn: 0, pace: Infinity, results: new Map() };
+const state = { id: null, scene: null, photo: null, layer: "labels", label: null, sample: 0, seed: 0, request: 0, pace: Infinity, results: new Map() };
 const pictures = new Map(); // object URLs of fetched layers, oldest first
 let info, timer, player;
 
@@ -58,7 +58,7 @@ function busy(yes) {
 async function run() {
   clearTimeout(timer);
   if (!state.scene) return;
-  const turn = ++state.turn;
+  const request = ++state.request;
   const wanted = methods();
   panels.show(comparing() ? wanted : ["locpmap"], state.scene, state.photo);
   busy(true);
@@ -66,26 +66,26 @@ async function run() {
   for (const name of state.results.keys()) if (!wanted.includes(name)) state.results.delete(name);
   const began = performance.now();
   let over = false;
-  const watch = setInterval(() => showProgress(() => !over && turn === state.turn, began), 200);
+  const watch = setInterval(() => showProgress(() => !over && request === state.request, began), 200);
   try {
     for (const method of wanted) {
       for (const n_samples of rounds(method)) {
         state.decoding = method;
         const result = await api.decode({ ...settings(), scene: state.id, method, n_samples });
-        if (turn !== state.turn || result.superseded) return;
+        if (request !== state.request || result.superseded) return;
         if (method === "locpmap") state.pace = result.seconds / n_samples;
         state.results.set(method, result);
         await draw(method);
         showFacts();
       }
     }
-    calm();
+    hideAlert();
   } catch (error) {
-    if (turn === state.turn) complain(error);
+    if (request === state.request) showAlert(error);
   } finally {
     over = true;
     clearInterval(watch);
-    if (turn === state.turn) busy(false);
+    if (request === state.request) busy(false);
   }
 }
 
@@ -131,24 +131,24 @@ async function draw(method) {
   const [layer, result] = [comparing() && OF_ONE.includes(state.layer) ? "labels" : state.layer, state.results.get(method)];
   if (!comparing() && method === "network" && result && !state.results.has("locpmap")) return drawNetwork(result);
   if (!result || (!comparing() && method !== "locpmap")) return;
-  const turn = state.turn;
+  const request = state.request;
   const choice = { kind: layer };
   if (OF_LABEL.includes(layer)) choice.label = state.label;
-  if (layer === "sample") choice.sample = state.sample = Math.min(state.sample, result.n_kept - 1);
+  if (layer === "sample") choice.sample = state.sample = Math.min(state.sample, result.n_stored - 1);
   let key = result.key;
   if (layer === "network") [choice.kind, key] = ["labels", state.results.get("network")?.key];
   const able = result.probable || ["labels", "network", "sample", "truth"].includes(layer);
   const source = able && key ? await picture(key, choice) : null;
-  if (turn !== state.turn) return;
+  if (request !== state.request) return;
   panels.overlay(method, source, { alt: `${layer === "sample" ? `Sample ${state.sample + 1}` : LAYERS[layer]} by ${result.title}`, none: able ? "" : "returns labels only" });
   panels.caption(method, comparing() ? caption(result) : "");
 }
 
 // Show the network's labels until the first result arrives.
 async function drawNetwork(result) {
-  const turn = state.turn;
+  const request = state.request;
   const source = await picture(result.key, { kind: "labels" });
-  if (turn === state.turn) panels.overlay("locpmap", source, { alt: "Labels by the network", none: "network’s labels, until samples are drawn" });
+  if (request === state.request) panels.overlay("locpmap", source, { alt: "Labels by the network", none: "network’s labels, until samples are drawn" });
 }
 
 function caption(result) {
@@ -163,7 +163,7 @@ async function drawAll() {
     await Promise.all([...panels.figures.keys()].map(draw));
     if (panels.at) probe(panels.at.x, panels.at.y);
   } catch (error) {
-    error.status === 404 ? run() : complain(error);
+    error.status === 404 ? run() : showAlert(error);
   }
 }
 
@@ -177,9 +177,9 @@ function showTools() {
     input.checked = input.value === (comparing() && OF_ONE.includes(layer) ? "labels" : layer);
   }
   $("of").hidden = !OF_LABEL.includes(layer);
-  $("flip").hidden = layer !== "sample" || comparing() || !result?.n_kept;
+  $("flip").hidden = layer !== "sample" || comparing() || !result?.n_stored;
   if (!$("flip").hidden) {
-    [$("sample").max, $("sample").value] = [result.n_kept - 1, state.sample];
+    [$("sample").max, $("sample").value] = [result.n_stored - 1, state.sample];
     showSlider($("sample"));
   } else stopPlaying();
   const ends = { probability: ["0", "1"], variance: ["0", "¼"], entropy: ["0", `ln ${state.scene?.labels.length} nats`] }[layer];
@@ -232,7 +232,7 @@ async function probe(x, y) {
       if (comparing()) shown.forEach((name, n) => here(name, labels[found[n].label], found[n]));
     }
   } catch (error) {
-    if (error.status !== 404) complain(error); // the result was evicted and is computed again
+    if (error.status !== 404) showAlert(error); // the result was evicted and is computed again
   } finally {
     asking = false;
   }
@@ -241,18 +241,18 @@ async function probe(x, y) {
 function here(name, label, found) {
   const place = panels.figures.get(name)?.querySelector(".here");
   if (!place) return;
-  const chance = found.probability ? ` ${percent(found.probability[found.label], 0)}` : "";
-  place.innerHTML = `<i class="swatch" data-colour="${label.colour}"></i>${text(label.name)}${chance}`;
+  const probability = found.probability ? ` ${percent(found.probability[found.label], 0)}` : "";
+  place.innerHTML = `<i class="swatch" data-colour="${label.colour}"></i>${text(label.name)}${probability}`;
   paint(place);
 }
 
-function complain(error) {
+function showAlert(error) {
   if (!(error instanceof api.Refusal)) console.error(error);
   $("alert").hidden = false;
   $("alert").querySelector("p").textContent = error.message;
 }
 
-const calm = () => ($("alert").hidden = true);
+const hideAlert = () => ($("alert").hidden = true);
 
 // Scenes
 
@@ -283,17 +283,17 @@ async function open(id) {
     $("pixel").innerHTML = `<p class="hint">Point at the image, or focus it and use the arrow keys.</p>`;
     $("size").textContent = `${scene.width} × ${scene.height}, logits ${scene.logits.join(" × ")}`;
     document.title = `${scene.title} · locpmap viewer`;
-    calm();
+    hideAlert();
     await run();
   } catch (error) {
-    complain(error);
+    showAlert(error);
   }
 }
 
 // Playing the samples
 
 function flip(to) {
-  const n = state.results.get("locpmap")?.n_kept ?? 0;
+  const n = state.results.get("locpmap")?.n_stored ?? 0;
   if (!n) return;
   state.sample = (to + n) % n;
   return drawAll();
@@ -342,10 +342,10 @@ function listen() {
   $("in").addEventListener("click", () => panels.zoomBy(1.5));
   $("out").addEventListener("click", () => panels.zoomBy(1 / 1.5));
   $("fit").addEventListener("click", () => panels.setView(1, 0, 0));
-  $("alert").querySelector("button").addEventListener("click", calm);
+  $("alert").querySelector("button").addEventListener("click", hideAlert);
   const name = (what) => `${state.scene.title}-${what}`.replace(/[^\w.-]+/g, "_");
   const shown = () => state.results.get("locpmap") ?? [...state.results.values()].at(-1);
-  const guarded = (action) => () => Promise.resolve().then(action).catch(complain);
+  const guarded = (action) => () => Promise.resolve().then(action).catch(showAlert);
   $("save-picture").addEventListener("click", guarded(() => savePicture(panels, $("opacity").value, name(`${comparing() ? "decoders" : "locpmap"}-${state.layer}.png`))));
   $("save-labels").addEventListener("click", guarded(async () => save(await api.layer(shown().key, { kind: "labels" }), name("labels.png"))));
   $("save-probability").addEventListener("click", guarded(async () => save(await api.probability(shown().key), name("probability.npy"))));
@@ -383,7 +383,7 @@ async function begin() {
   try {
     await list();
   } catch (error) {
-    return complain(error);
+    return showAlert(error);
   }
   for (const name of SLIDERS) [$(name).min, $(name).max] = info.limits[name];
   build();
