@@ -103,7 +103,7 @@ def predict(
     NAME.variance.npy (H, W, labels), and NAME.png, a picture of all three.
     """
     from locpmap.cli.progress import ProgressBar
-    from locpmap.cli.scheduling import announced
+    from locpmap.cli.scheduling import open_workers
     from locpmap.crf import CRF
     from locpmap.inference.api import configure
     from locpmap.scale.workers import each, value_of
@@ -119,9 +119,9 @@ def predict(
     job = Prediction(crf, extract, method, seed, options, folder)
     done: dict[int, dict[str, Any]] = {}
     with (
-        announced(scheduler, 1) as crew,
+        open_workers(scheduler, 1) as pool,
         ProgressBar(f"{method} of {len(examples)} inputs", hidden=as_json) as bar,
-        closing(each(crew, enumerate(examples), lambda numbered: partial(job, *numbered))) as ended,
+        closing(each(pool, enumerate(examples), lambda numbered: partial(job, *numbered))) as ended,
     ):
         for (n, _), future in ended:
             done[n] = value_of(future)

@@ -165,14 +165,14 @@ class Run:
         self, outputs: Sequence[Outputs], jobs: int, progress: Progress, scheduler: str | None = None
     ) -> tuple[list[Summary], dict[str, str]]:
         """Refine all inputs; return their summaries, sorted by name, and the error sentences of failed inputs."""
-        from locpmap.cli.scheduling import announced
+        from locpmap.cli.scheduling import open_workers
         from locpmap.scale.workers import each, value_of
 
         done: dict[str, Summary] = {}
         errors: dict[str, str] = {}
         with (
-            announced(scheduler, jobs) as crew,
-            closing(each(crew, outputs, lambda one: partial(self.one, one))) as ended,
+            open_workers(scheduler, jobs) as pool,
+            closing(each(pool, outputs, lambda one: partial(self.one, one))) as ended,
         ):
             for one, future in ended:
                 name = one.pair.name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from locpmap.cli.scheduling import announced
+from locpmap.cli.scheduling import open_workers
 from locpmap.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ def refine_tiled(
     if any(output.resolve().is_relative_to(source.resolve()) for source in (image, logits) if source):
         raise InputError(f"{output} is an input or inside one, expected another name for the results")
     result = refine_tiled(pixels, scores, refiner, mask=mask, **options)
-    with announced(scheduler) as crew, ProgressBar("refining", hidden=as_json) as bar:
+    with open_workers(scheduler) as pool, ProgressBar("refining", hidden=as_json) as bar:
 
         def progress(done: int, total: int, rate: float) -> None:
             bar.update(done, total, f"{done} of {total} tiles, {rate:,.0f} pixels/s")
 
-        summary = result.write(output, scheduler=crew, progress=progress)
+        summary = result.write(output, scheduler=pool, progress=progress)
     record = {"output": str(output), **vars(summary), "pixels_per_second": summary.pixels_per_second}
     typer.echo(json.dumps(record) if as_json else _sentence(output, summary))
 

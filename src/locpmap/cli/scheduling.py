@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def announced(scheduler: str | None, n_threads: int | None = None) -> Iterator[Workers]:
+def open_workers(scheduler: str | None, n_threads: int | None = None) -> Iterator[Workers]:
     """Open the workers of a scheduler and print the address of its dashboard; or open a pool of threads."""
     from locpmap.scale.workers import workers
 
-    with workers(scheduler, n_threads) as crew:
-        if crew.dashboard is not None:
-            typer.echo(f"dashboard: {crew.dashboard}", err=True)
-        yield crew
+    with workers(scheduler, n_threads) as pool:
+        if pool.dashboard is not None:
+            typer.echo(f"dashboard: {pool.dashboard}", err=True)
+        yield pool
