@@ -13,7 +13,7 @@ WORDS = {"true": True, "yes": True, "false": False, "no": False}
 
 
 def parse_options(method: str, texts: Iterable[str], own: Mapping[str, str]) -> dict[str, Any]:
-    """Parse decoder options ``key=value``; ``own`` maps other arguments to the command's option for them."""
+    """Parse decoder options ``key=value``; ``own`` maps other arguments to options of the command."""
     from locpmap.inference.api import known_method
     from locpmap.inference.registry import options_of
 

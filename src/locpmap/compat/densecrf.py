@@ -164,7 +164,7 @@ class DenseCRF2D:
         self._terms.append((features, self._scores(compat)))
 
     def _scores(self, compat: Any) -> Array:
-        """Return scores of label pairs (L, L), the negative costs; or the score of equal labels () for a number."""
+        """Return the scores of label pairs (L, L), which are negative costs; or of equal labels () for a number."""
         values = to_numpy(compat, "compat").astype(np.float32)
         n = self._n_labels
         if values.shape not in ((), (n,), (n, n)) or not np.isfinite(values).all():

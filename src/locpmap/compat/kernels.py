@@ -44,7 +44,7 @@ class Kernel:
         """
         steps = spiral(self.spread, self.shape, N_PLACES if self.guide is None else N_COLOURS)
         masses = dict(zip(steps, masses_of(steps, self.spread, self.shape), strict=True))
-        found = {step: np.float32(masses[step]) * self._likeness(step) for step in steps}
+        found = {step: np.float32(masses[step]) * self._similarity(step) for step in steps}
         total = np.ones(self.shape, np.float32)
         for step, mass in found.items():
             for end in ends_of(step, *self.shape):
@@ -55,7 +55,7 @@ class Kernel:
             mass *= scale[first] * scale[second]
         return found
 
-    def _likeness(self, step: Step) -> Array:
+    def _similarity(self, step: Step) -> Array:
         """Return ``exp(-½ |c_i - c_j|²)`` for each edge (i, j) of a step; 1 without colours."""
         first, second = ends_of(step, *self.shape)
         if self.guide is None:
@@ -67,7 +67,8 @@ class Kernel:
 def spiral(spread: tuple[float, float], shape: tuple[int, int], n_steps: int) -> list[Step]:
     """Return steps (rows, columns) on a spiral, each with an odd sum, so that edges join pixels of different parity.
 
-    There are at most ``n_steps``, and the steps to adjacent pixels.  Steps longer than the image are left out.
+    The spiral has ``n_steps`` points; equal steps and steps longer than the image are dropped.  The steps to adjacent
+    pixels are always included.
 
     >>> spiral((1.0, 1.0), (10, 10), 4)
     [(0, 1), (1, 0), (1, -2)]

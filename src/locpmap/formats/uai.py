@@ -179,7 +179,7 @@ def write_uai(path: PathLike, potentials: Potentials) -> None:
 
     Raises:
         InputError: If the model holds several images, or the file cannot be written.
-        TooLargeError: If the scores are so far apart that more than 2^22 additional factors are needed.
+        TooLargeError: If the scores differ so much that more than 2^22 additional factors are needed.
 
     Notes:
         Each factor is scaled to a largest potential of 1; constant factors restore the total score.  A factor whose
@@ -214,7 +214,7 @@ def _model_pieces(potentials: Potentials) -> Iterator[str]:
         copies = max(difference / LOWEST, 1.0)
         if not copies + len(scopes) <= n_sites + len(model.edges) + MAX_COPIES:
             raise TooLargeError(
-                f"potentials hold scores so far apart (by {difference:g}) that the file would take more than"
+                f"potentials hold scores that differ by {difference:g}: the file would take more than"
                 f" {MAX_COPIES} copies of factors, expected smaller scores"
             )
         return math.ceil(copies)

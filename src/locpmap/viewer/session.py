@@ -119,7 +119,7 @@ class Session:
         return self._progress.get(page)
 
     def _found(self, id: str) -> tuple[str, Scene]:
-        """Return the version of a scene, which changes with its files, and the scene; ids are never used as paths."""
+        """Return (version, scene); the version changes with the files.  Ids are never used as paths."""
         if id in self._uploads:
             return id, self._uploads[id]
         kind, _, name = id.partition(":")

@@ -213,16 +213,16 @@ function chooseLabel(k) {
   drawAll();
 }
 
-let asked = null;
-let asking = false;
+let position = null;
+let requesting = false;
 async function probe(x, y) {
-  asked = { x, y };
-  if (asking) return; // the newest position is requested after the current response
-  asking = true;
+  position = { x, y };
+  if (requesting) return; // the newest position is requested after the current response
+  requesting = true;
   try {
-    while (asked) {
-      const at = asked;
-      asked = null;
+    while (position) {
+      const at = position;
+      position = null;
       const shown = (comparing() ? [...panels.figures.keys()] : ["network", "locpmap"]).filter((name) => state.results.has(name));
       const found = await Promise.all(shown.map((name) => api.pixel(state.results.get(name).key, at.x, at.y)));
       const { labels } = state.scene;
@@ -234,7 +234,7 @@ async function probe(x, y) {
   } catch (error) {
     if (error.status !== 404) showAlert(error); // the result was evicted and is computed again
   } finally {
-    asking = false;
+    requesting = false;
   }
 }
 
