@@ -247,7 +247,7 @@ def test_bad_values(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_to_write(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Run(capsys, "infer", model, "--write", "mpe").check_refusal("--write mpe needs a file", "-o")
     Run(capsys, "infer", model, "-o", "-", "--write", "map").check_refusal("'map'", "did you mean 'mpe'?")
-    Run(capsys, "infer", model, "-m", "icm", "-o", "-", "--write", "mar").check_refusal("icm does not give", "mpe")
+    Run(capsys, "infer", model, "-m", "icm", "-o", "-", "--write", "mar").check_refusal("icm does not return", "mpe")
 
 
 def test_what_belongs_to_the_command_is_no_option(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -280,7 +280,7 @@ def test_outputs_are_refused_before_any_work(model: Path, tmp_path: Path, capsys
     (tmp_path / "link").symlink_to(model)
     os.link(model, tmp_path / "twin")
     for name in ("model.uai", "link", "twin", "seen.evid"):
-        Run(capsys, "infer", model, "--evidence", seen, "-o", tmp_path / name).check_refusal("is also read from")
+        Run(capsys, "infer", model, "--evidence", seen, "-o", tmp_path / name).check_refusal("is also an input")
     Run(capsys, "infer", model, "-o", tmp_path).check_refusal("is a directory")
     # The model does not exist either: the output is looked at first.
     Run(capsys, "infer", tmp_path / "none", "-o", tmp_path / "no" / "out").check_refusal("there is no folder")

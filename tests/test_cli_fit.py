@@ -207,7 +207,7 @@ def test_folders_that_do_not_match(data: Path, capsys: pytest.CaptureFixture[str
     np.save(data / "labels" / "03.npy", examples()[0][3])
     Run(capsys, *fit(data)).check_refusal("03.npy and 03.png have the same name")
     shutil.rmtree(data / "labels")
-    Run(capsys, *fit(data)).check_refusal("labels is not there, expected a folder")
+    Run(capsys, *fit(data)).check_refusal("labels does not exist, expected a folder")
     (data / "labels").mkdir()
     Run(capsys, *fit(data)).check_refusal("holds no file that ends in .npy, .png")
     assert not (data / "m.safetensors").exists()
@@ -277,15 +277,15 @@ def test_no_input_is_written_over(data: Path, models: dict[str, Path], capsys: p
     before = {path: path.read_bytes() for path in data.rglob("*.*")}
     words = fit(data)
     words[words.index(data / "m.safetensors")] = data / "labels" / "02.png"
-    Run(capsys, *words).check_refusal("02.png is also read from")
-    Run(capsys, *fit(data, "--checkpoint", data / "unary" / "02.npy")).check_refusal("02.npy is also read from")
+    Run(capsys, *words).check_refusal("02.png is also an input")
+    Run(capsys, *fit(data, "--checkpoint", data / "unary" / "02.npy")).check_refusal("02.npy is also an input")
     Run(capsys, *fit(data, "--checkpoint", data / "m.safetensors")).check_refusal("the file of the model")
     predict = ["predict", models["images"], "--images", data / "images"]
-    Run(capsys, *predict, "-o", data / "images").check_refusal("images is also read from")
+    Run(capsys, *predict, "-o", data / "images").check_refusal("images is also an input")
     Run(capsys, *predict, "-o", data / "labels" / "02.png").check_refusal("is a file, expected a folder")
     (data / "out").mkdir()
     (data / "out" / "03.png").symlink_to(data / "images" / "03.png")
-    Run(capsys, *predict, "-o", data / "out").check_refusal("03.png is also read from")
+    Run(capsys, *predict, "-o", data / "out").check_refusal("03.png is also an input")
     (data / "out" / "03.png").unlink()
     assert {path: path.read_bytes() for path in data.rglob("*.*")} == before
 

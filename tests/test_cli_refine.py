@@ -322,8 +322,8 @@ def cut(name: str) -> Any:
 
 
 BAD_FILES = {
-    "no image": (lambda folder: (folder / "a.png").unlink(), ("a.png is not there",)),
-    "no logits": (lambda folder: (folder / "a.npy").unlink(), ("a.npy is not there",)),
+    "no image": (lambda folder: (folder / "a.png").unlink(), ("a.png does not exist",)),
+    "no logits": (lambda folder: (folder / "a.npy").unlink(), ("a.npy does not exist",)),
     "a rank too few": (lambda folder: np.save(folder / "a.npy", np.zeros(SHAPE)), ("a.npy has shape (12, 17)",)),
     "other sizes": (lambda folder: np.save(folder / "a.npy", np.zeros((5, 40, K))), ("a.npy", "(5, 40, 3)", "(12, 17")),
     "larger than the image": (
@@ -354,7 +354,7 @@ def test_bad_files_are_named(case: str, pair: tuple[Path, Path, Path], capsys: p
         ("a.pt", lambda path: path.write_bytes(b"PK"), ("a.pt may hold pickled Python objects", "numpy.save")),
         ("a.txt", lambda path: path.write_text("1 2"), ("ends in .txt", ".npy")),
         ("a.npz", lambda path: np.savez(path, x=np.zeros(3), y=np.zeros(3)), ("holds 2 arrays (x, y), expected one",)),
-        ("a.npz", lambda path: path.write_bytes(b"PK\x03\x04 and no more"), ("a.npz is damaged or no .npz file",)),
+        ("a.npz", lambda path: path.write_bytes(b"PK\x03\x04 and no more"), ("a.npz is damaged or not a .npz file",)),
         ("a.safetensors", lambda path: path.write_bytes(b"hello, world"), ("a.safetensors is damaged",)),
     ],
 )
@@ -396,7 +396,7 @@ def test_bad_options_are_named_before_anything_is_made(
 def test_bad_folders_are_named(folders: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     images, logits, out = folders
     Run(capsys, *words((images, logits / "a.npy", out))).check_refusal("is a folder", "is a file", "two folders")
-    Run(capsys, *words((images, logits, images))).check_refusal("is also read from")
+    Run(capsys, *words((images, logits, images))).check_refusal("is also an input")
     Run(capsys, *words((images, logits, images / "a.png"))).check_refusal("a.png is a file, expected a folder")
     (images / "d.png").write_bytes((images / "a.png").read_bytes())
     Run(capsys, *words(folders)).check_refusal(f"d.png has no partner in {logits}, expected d with .npy")

@@ -186,7 +186,7 @@ def test_a_file_above_the_limit(path: Path) -> None:
 @pytest.mark.parametrize("content", [b"x", b"PK\x03\x04" + b"\0" * 60, b"MARKOV\n3\n2 2 2\n" * 9, b"\x80\x04\x95" * 30])
 def test_another_format(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    assert refusal(path).startswith("is damaged or no safetensors file (")
+    assert refusal(path).startswith("is damaged or not a safetensors file (")
 
 
 def test_every_truncation(path: Path) -> None:
@@ -194,7 +194,7 @@ def test_every_truncation(path: Path) -> None:
     whole = path.read_bytes()
     for size in range(1, len(whole)):
         path.write_bytes(whole[:size])
-        assert refusal(path).startswith("is damaged or no safetensors file (")
+        assert refusal(path).startswith("is damaged or not a safetensors file (")
 
 
 def test_bytes_too_many(path: Path) -> None:
@@ -284,12 +284,12 @@ def test_arrays(path: Path, array: np.ndarray, words: str) -> None:
 @pytest.mark.parametrize(
     ("shape", "offsets", "words"),
     [
-        ([2**40], [0, 2**43], "is damaged or no safetensors file"),  # 8 TB that are not there
-        ([2**40], [0, 16], "is damaged or no safetensors file"),
-        ([2**62, 4], [0, 16], "is damaged or no safetensors file"),
-        ([3], [0, 24], "is damaged or no safetensors file"),
-        ([1], [0, 8], "is damaged or no safetensors file"),
-        ([-2], [0, 16], "is damaged or no safetensors file"),
+        ([2**40], [0, 2**43], "is damaged or not a safetensors file"),  # 8 TB that are not there
+        ([2**40], [0, 16], "is damaged or not a safetensors file"),
+        ([2**62, 4], [0, 16], "is damaged or not a safetensors file"),
+        ([3], [0, 24], "is damaged or not a safetensors file"),
+        ([1], [0, 8], "is damaged or not a safetensors file"),
+        ([-2], [0, 16], "is damaged or not a safetensors file"),
         ([2] + [1] * 99, [0, 16], "the array 'w' cannot be loaded"),
     ],
 )

@@ -371,7 +371,7 @@ def test_the_list_has_the_pairs_of_the_folder_and_the_examples(client: TestClien
 def test_a_broken_file_of_the_folder_is_named(client: TestClient) -> None:
     answer = client.get("/api/scenes/folder:broken")
     assert answer.status_code == 400
-    assert "broken.npy is damaged or no .npy file" in answer.json()["error"]
+    assert "broken.npy is damaged or not a .npy file" in answer.json()["error"]
 
 
 def test_files_that_change_are_read_again(client: TestClient, folder: Path, logits: np.ndarray) -> None:
@@ -489,7 +489,7 @@ BAD = {
         "a.png",
     ),
     "empty logits": (png(IMAGE), b"", "a.npy"),
-    "no array": (png(IMAGE), b"some words", "a.npy is damaged or no .npy file"),
+    "no array": (png(IMAGE), b"some words", "a.npy is damaged or not a .npy file"),
     "a truncated array": (png(IMAGE), npy(SCORES)[:-4], "a.npy is damaged"),
     "objects": (png(IMAGE), npy(np.array([{}, None], dtype=object)), "a.npy holds Python objects"),
     "NaN": (png(IMAGE), npy(np.full_like(SCORES, np.nan)), "a.npy"),
@@ -650,7 +650,7 @@ def test_a_port_in_use_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_folders_without_anything_to_see_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    Run(capsys, "view", tmp_path / "nowhere", "--no-browser").check_refusal("nowhere is not there")
+    Run(capsys, "view", tmp_path / "nowhere", "--no-browser").check_refusal("nowhere does not exist")
     Run(capsys, "view", tmp_path, "--no-browser").check_refusal("holds no image")
     (tmp_path / "a.png").write_bytes(png(IMAGE))
     Run(capsys, "view", tmp_path, "--no-browser").check_refusal("holds no image")

@@ -398,7 +398,7 @@ def test_the_command_writes_nothing_where_it_cannot_go_on(tmp_path: Path, capsys
     big = group(tmp_path)
     before = sorted(tmp_path.rglob("*"))
     for inside in (big / "out.zarr", big / "logits" / "out.zarr"):
-        Run(capsys, "refine", big, "-o", inside).check_refusal("is also read from")
+        Run(capsys, "refine", big, "-o", inside).check_refusal("is also an input")
     Run(capsys, "refine", big, "-o", tmp_path / ("x" * 300 + ".zarr")).check_refusal("File name too long")
     if not torch.cuda.is_available():
         Run(capsys, "refine", big, "-o", tmp_path / "out.zarr", "--device", "cuda").check_refusal("needs an NVIDIA GPU")

@@ -176,7 +176,7 @@ def test_the_command_refuses_with_one_sentence(
     Run(capsys, "refine", big, "-o", out, "--tiff").check_refusal("--tiff is given")
     Run(capsys, "refine", big, "-o", out, "--layout", "khw").check_refusal("--layout is khw, expected hwk")
     Run(capsys, "refine", big, "-o", out, "--blocks", "rows").check_refusal("blocks is 'rows', which reach across")
-    Run(capsys, "refine", big, "-o", big).check_refusal("is also read from")
+    Run(capsys, "refine", big, "-o", big).check_refusal("is also an input")
     Run(capsys, "refine", tmp_path / "none.zarr", "-o", out).check_refusal("LOGITS is missing")
     Run(capsys, "refine", tmp_path / "empty.zarr", "-o", out).check_refusal("holds no array 'logits'")
     Run(capsys, "refine", tmp_path / "model.safetensors", "-o", tmp_path / "out").check_refusal("LOGITS is missing")

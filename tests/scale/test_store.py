@@ -246,7 +246,7 @@ def test_files_that_are_no_rasters_are_refused(tmp_path: Path) -> None:
     for name, message in (
         ("none.npy", "is not there"),
         ("text.npy", "expected an array of real numbers"),
-        ("short.npy", "damaged or no .npy file"),
+        ("short.npy", "damaged or not a .npy file"),
         ("cut.npy", "is damaged: its header claims shape"),
         ("bad.tif", "cannot be read as a TIFF file"),
         ("bad.zarr", "expected .npy, GeoTIFF or zarr"),

@@ -137,8 +137,8 @@ def match(unary: Path | None, images: Path | None, labels: Path | None = None) -
 def _files(folder: Path, name: str) -> dict[str, Path]:
     """Return the files of the folder of option ``--name``, by stem."""
     if not folder.is_dir():
-        what = "not a folder" if folder.exists() else "not there"
-        raise InputError(f"--{name} {folder} is {what}, expected a folder")
+        what = "is not a folder" if folder.exists() else "does not exist"
+        raise InputError(f"--{name} {folder} {what}, expected a folder")
     return files_by_stem(folder, ENDINGS[name], f"--{name} {folder}")
 
 

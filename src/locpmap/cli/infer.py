@@ -93,7 +93,7 @@ def infer(
     if output is not None:
         kind = write.upper() if write is not None else "MPE" if result.probability is None else "MAR"
         if kind == "MAR" and result.probability is None:
-            raise InputError(f"--write {write} needs probabilities, which {decoder.name} does not give: use mpe")
+            raise InputError(f"--write {write} needs probabilities, which {decoder.name} does not return: use mpe")
         text = format_mar(result.probability, cardinalities) if kind == "MAR" else format_mpe(result.labels)
         if piped:
             typer.echo(text, nl=False)

@@ -157,7 +157,7 @@ def _prepared(output: Path, model: Path, examples: Sequence[Example]) -> Path:
     if output.exists() and not output.is_dir():
         raise InputError(f"{output} is a file, expected a folder for the results")
     if any(output.resolve() == path.parent.resolve() for path in inputs[1:]):
-        raise InputError(f"{output} is also read from, expected another folder for the results")
+        raise InputError(f"{output} is also an input, expected another folder for the results")
     targets = [path for example in examples for path in Outputs.of(output, example.stem).paths]
     owner: set[Path] = set()
     for path in targets:

@@ -234,7 +234,7 @@ def _check_output(output: Path, outputs: Sequence[Outputs], *, alone: bool, mode
         raise InputError(f"{output} is a file, expected a folder for the results")
     inputs = [path for each in outputs for path in each.pair.paths]
     if not alone and any(output.resolve() == path.parent.resolve() for path in inputs):
-        raise InputError(f"{output} is also read from, expected another folder for the results")
+        raise InputError(f"{output} is also an input, expected another folder for the results")
     nearest = next(path for path in (output, *output.absolute().parents) if path.exists())
     if not nearest.is_dir():
         raise InputError(f"{output} cannot be created: {nearest} is a file, expected a folder")

@@ -98,7 +98,7 @@ def pairs_of(image: Path, scores: Path) -> list[Pair]:
     """Return one pair of files, or the pairs of two folders by name; raise if a file has no partner."""
     for name, path in (("IMAGE", image), ("LOGITS", scores)):
         if not path.exists():
-            raise InputError(f"{name} {path} is not there, expected a file or a folder")
+            raise InputError(f"{name} {path} does not exist, expected a file or a folder")
     if image.is_dir() != scores.is_dir():
         folder, file = (image, scores) if image.is_dir() else (scores, image)
         raise InputError(f"{folder} is a folder and {file} is a file, expected two files or two folders")

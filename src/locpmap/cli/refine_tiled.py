@@ -56,7 +56,7 @@ def refine_tiled(
     }
     pixels, scores, mask = _sources(image, logits)
     if any(output.resolve().is_relative_to(source.resolve()) for source in (image, logits) if source):
-        raise InputError(f"{output} is an input or inside one, expected another name for the results")
+        raise InputError(f"{output} is also an input or inside one, expected another name for the results")
     result = refine_tiled(pixels, scores, refiner, mask=mask, **options)
     with open_workers(scheduler) as pool, ProgressBar("refining", hidden=as_json) as bar:
 

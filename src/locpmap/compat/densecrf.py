@@ -170,7 +170,7 @@ class DenseCRF2D:
         if values.shape not in ((), (n,), (n, n)) or not np.isfinite(values).all():
             raise InputError(f"compat is {compat!r}, expected a number, or costs of shape ({n},) or ({n}, {n})")
         if values.ndim == 2 and not np.array_equal(values, values.T):
-            raise InputError("compat is not symmetric, expected the same cost for a pair of labels either way round")
+            raise InputError("compat is not symmetric, expected the same cost for labels (a, b) and (b, a)")
         return values if values.ndim == 0 else -(np.diag(values) if values.ndim == 1 else values)
 
     def potentials(self) -> Potentials:

@@ -74,7 +74,7 @@ def read_header(path: PathLike, file: IO[bytes]) -> tuple[tuple[int, ...], bool,
         version = np.lib.format.read_magic(file)
         shape, transposed, dtype = HEADERS[version](file)
     except (ValueError, TypeError, KeyError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError):
-        raise InputError(f"{path} is damaged or no .npy file, expected an array of numbers") from None
+        raise InputError(f"{path} is damaged or not a .npy file, expected an array of numbers") from None
     if dtype.kind not in "fiub":
         what = "Python objects" if dtype.hasobject else f"{dtype}"
         raise InputError(f"{path} holds {what}, expected an array of real numbers")

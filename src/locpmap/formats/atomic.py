@@ -147,7 +147,7 @@ def _writable(path: Path, inputs: Iterable[PathLike | None]) -> Path:
     if target.exists() and any(
         other is not None and Path(other).exists() and target.samefile(other) for other in inputs
     ):
-        raise InputError(f"{path} is also read from, expected another file to write to")
+        raise InputError(f"{path} is also an input, expected another file to write to")
     return target
 
 

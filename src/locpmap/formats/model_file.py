@@ -91,7 +91,7 @@ def read_model(path: PathLike) -> tuple[Arrays, dict[str, Any]]:
             arrays = {name: _read_array(path, file, name) for name in sorted(file.keys())}
     except SafetensorError as error:
         reason = str(error).rpartition("deserializing header: ")[2].splitlines()[0][:100]
-        raise InputError(f"{path} is damaged or no safetensors file ({reason}), expected a saved model") from None
+        raise InputError(f"{path} is damaged or not a safetensors file ({reason}), expected a saved model") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     if checksum != _checksum(arrays, model):

@@ -57,7 +57,7 @@ def _read_archive(path: PathLike) -> Array:
     except InputError:
         raise
     except BAD_ARCHIVE:
-        raise InputError(f"{path} is damaged or no .npz file, expected an array of numbers") from None
+        raise InputError(f"{path} is damaged or not a .npz file, expected an array of numbers") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     file = io.BytesIO(content)
@@ -85,6 +85,6 @@ def _read_safetensors(path: PathLike) -> Array:
         raise
     except (SafetensorError, ValueError) as error:
         reason = str(error).splitlines()[0][:100]
-        raise InputError(f"{path} is damaged or no safetensors file ({reason}), expected one tensor") from None
+        raise InputError(f"{path} is damaged or not a safetensors file ({reason}), expected one tensor") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None

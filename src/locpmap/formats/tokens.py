@@ -77,7 +77,7 @@ class Tokens:
         """Return the next ``size`` tokens as finite numbers of at least 0."""
         words = self._tokens[self._next : self._next + size]
         if len(words) < size:
-            raise InputError(f"{self.path} ends within {what}: {len(words)} of {size} entries are there")
+            raise InputError(f"{self.path} ends within {what}: it has {len(words)} of {size} entries")
         self._next += size
         try:
             values = np.array(words, np.float64)

@@ -89,7 +89,8 @@ def _checked(folder: Path | None) -> Path | None:
     if folder is None:
         return None
     if not folder.is_dir():
-        raise InputError(f"FOLDER {folder} is {'not a folder' if folder.exists() else 'not there'}, expected a folder")
+        what = "is not a folder" if folder.exists() else "does not exist"
+        raise InputError(f"FOLDER {folder} {what}, expected a folder")
     if not pairs(folder):
         raise InputError(
             f"FOLDER {folder} holds no image ({', '.join(IMAGES)}) with logits of the same name ({', '.join(SCORES)})"
