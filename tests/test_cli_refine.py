@@ -351,7 +351,7 @@ def test_bad_files_are_named(case: str, pair: tuple[Path, Path, Path], capsys: p
 @pytest.mark.parametrize(
     ("name", "write", "parts"),
     [
-        ("a.pt", lambda path: path.write_bytes(b"PK"), ("a.pt may hold pickled Python objects", "numpy.save")),
+        ("a.pt", lambda path: path.write_bytes(b"PK"), ("a.pt may hold Python objects", "numpy.save")),
         ("a.txt", lambda path: path.write_text("1 2"), ("ends in .txt", ".npy")),
         ("a.npz", lambda path: np.savez(path, x=np.zeros(3), y=np.zeros(3)), ("holds 2 arrays (x, y), expected one",)),
         ("a.npz", lambda path: path.write_bytes(b"PK\x03\x04 and no more"), ("a.npz is damaged or not a .npz file",)),

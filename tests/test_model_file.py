@@ -248,7 +248,7 @@ def test_a_changed_number_is_seen_by_the_checksum(path: Path) -> None:
         ("", "header that is not JSON"),
         ("{'schema': 1}", "header that is not JSON"),
         ('{"schema": 1', "header that is not JSON"),
-        ('{"schema": 1, "model": {"l2": NaN}}', "header that is not JSON (NaN is no JSON number)"),
+        ('{"schema": 1, "model": {"l2": NaN}}', "header that is not JSON (NaN is not a JSON number)"),
         ("[" * 100_000, "header that is not JSON"),
         ('{"schema": ' + "9" * 5000 + "}", "header that is not JSON"),
         ("[1]", "has a header without a schema version"),

@@ -363,7 +363,7 @@ BAD = {
     ),
     "the same twice": ("MARKOV\n2\n2 2\n1\n2 1 1\n4 1 1 1 1", "line 5: factor 0 names variable 1 twice"),
     "wrong size": ("MARKOV\n1\n2\n1\n1 0\n3\n1 1 1", "line 6: factor 0 has a table of 3 entries, expected 2"),
-    "cut short": ("MARKOV\n1\n2\n1\n1 0\n2\n1", "ends within the table of factor 0: 1 of 2 entries"),
+    "cut short": ("MARKOV\n1\n2\n1\n1 0\n2\n1", "ends within the table of factor 0: it has 1 of 2 entries"),
     "no table": ("MARKOV\n1\n2\n1\n1 0", "ends before the table size of factor 0"),
     "negative": ("MARKOV\n1\n2\n1\n1 0\n2\n1\n-1", "line 8: entry 1 of the table of factor 0 is '-1'"),
     "NaN": ("MARKOV\n1\n2\n1\n1 0\n2\nnan 1", "line 7: entry 0 of the table of factor 0 is 'nan'"),

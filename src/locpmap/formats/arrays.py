@@ -21,7 +21,8 @@ HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.re
 def read_array(path: PathLike) -> Array:
     """Read an array of real numbers from a ``.npy`` file.
 
-    The size in the header is compared with the size of the file before memory is allocated.  Nothing is unpickled.
+    The size in the header is compared with the size of the file before memory is allocated.
+    Python objects are never loaded.
 
     Args:
         path (str or PathLike): The file to read.
@@ -30,7 +31,7 @@ def read_array(path: PathLike) -> Array:
         ndarray: The array, with the shape and dtype of the file.
 
     Raises:
-        InputError: If the file is no ``.npy`` file, is damaged, or holds anything but real numbers.
+        InputError: If the file is not a ``.npy`` file, is damaged, or holds anything but real numbers.
 
     Example:
         >>> import pathlib, tempfile

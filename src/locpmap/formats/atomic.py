@@ -103,7 +103,7 @@ def checked_path(path: Any) -> Path:
         path (str or PathLike): Name of a file or a folder; it need not exist.
 
     Raises:
-        InputTypeError: If the argument is no path.
+        InputTypeError: If the argument is not a path.
         InputError: If it contains a null character.
 
     Example:

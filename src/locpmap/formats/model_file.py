@@ -68,7 +68,8 @@ def write_model(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]], header: 
 def read_model(path: PathLike) -> tuple[Arrays, dict[str, Any]]:
     """Read a model file of :func:`write_model`.
 
-    Claimed sizes are compared with the size of the file before memory is allocated.  Nothing is unpickled.
+    Claimed sizes are compared with the size of the file before memory is allocated.
+    Python objects are never loaded.
 
     Args:
         path (str or PathLike): The file to read.
@@ -77,7 +78,7 @@ def read_model(path: PathLike) -> tuple[Arrays, dict[str, Any]]:
         tuple: The arrays by name, and the header.
 
     Raises:
-        InputError: If the file is no model file, is damaged, or was saved by a newer version.
+        InputError: If the file is not a model file, is damaged, or was saved by a newer version.
 
     Example: see :func:`write_model`.
     """
@@ -121,7 +122,7 @@ def _parse_text(path: PathLike, metadata: Mapping[str, str] | None) -> tuple[str
 
 
 def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON number")
+    raise ValueError(f"{word} is not a JSON number")
 
 
 def _read_array(path: PathLike, file: Any, name: str) -> npt.NDArray[Any]:

@@ -19,18 +19,18 @@ from locpmap.formats.atomic import PathLike
 from locpmap.formats.readable import size_of
 
 ENDINGS = (".npy", ".npz", ".safetensors")
-OBJECTS = (".pt", ".pth", ".pkl", ".ckpt", ".bin")  # pickled Python objects, which are never loaded
+OBJECTS = (".pt", ".pth", ".pkl", ".ckpt", ".bin")  # files of Python objects, which are never loaded
 DTYPES = ("F16", "F32", "F64")
 BAD_ARCHIVE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError)
 MOST_TIMES = 1100  # above the largest compression ratio of DEFLATE
 
 
 def read_scores(path: PathLike) -> Array:
-    """Read the only array of a file; the ending of its name selects the format.  Nothing is unpickled."""
+    """Read the only array of a file; the ending of its name selects the format."""
     ending = Path(path).suffix.lower()
     if ending in OBJECTS:
         raise InputError(
-            f"{path} may hold pickled Python objects, which are never loaded, expected an array:"
+            f"{path} may hold Python objects, which are never loaded, expected an array:"
             " convert it with numpy.save('scores.npy', tensor.numpy())"
         )
     if ending == ".npz":

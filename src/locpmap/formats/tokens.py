@@ -100,7 +100,7 @@ class Tokens:
 
 
 def _number(word: str) -> float:
-    """Return the number, or NaN if the word is none."""
+    """Return the word as a number, or NaN if it is not one."""
     try:
         return float(word)
     except ValueError:
