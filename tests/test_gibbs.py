@@ -284,9 +284,9 @@ def test_annealing_returns_the_best_it_met() -> None:
     for _ in range(50):
         decoder.step(problem, state)
         met.append(pot.score(pot.unflatten(state.chain.labels)))
-    assert state.best.score[0] == pytest.approx(max(met), rel=1e-12)
+    assert state.incumbent.score[0] == pytest.approx(max(met), rel=1e-12)
     assert max(met) > met[-1]
-    assert pot.score(pot.unflatten(state.best.labels)) == pytest.approx(max(met), rel=1e-12)
+    assert pot.score(pot.unflatten(state.incumbent.labels)) == pytest.approx(max(met), rel=1e-12)
     assert pot.score(pot.unflatten(decoder.finish(problem, state).labels)) >= max(met) - 1e-12
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from locpmap.errors import InputError, whole_number, within
-from locpmap.inference.best import Best
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step
 from locpmap.inference.gibbs import start_labels
 from locpmap.inference.icm import climb_once
+from locpmap.inference.incumbent import Incumbent
 from locpmap.kernels.perturbation import GIVEN
 from locpmap.kernels.spec import Chain
 from locpmap.result import Status
@@ -20,7 +20,7 @@ MOST_SWEEPS = 8  # in one step: all their labellings are kept until they have be
 @dataclass
 class _State:
     chain: Chain
-    best: Best
+    incumbent: Incumbent
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,14 +61,14 @@ class Annealing(Decoder):
         labels = start_labels(self.start, problem)
         cooling = (self.end_temperature / self.start_temperature) ** (1 / max(self.n_sweeps - 1, 1))
         temperature = {"start_temperature": self.start_temperature, "cooling": cooling}
-        return _State(Chain(labels, problem.key, problem.first_image, **temperature), Best.start(problem))
+        return _State(Chain(labels, problem.key, problem.first_image, **temperature), Incumbent.start(problem))
 
     def step(self, problem: Problem, state: _State) -> Step:
         n_sweeps = min(problem.sweeps_per_step, MOST_SWEEPS, self.n_sweeps - state.chain.sweeps)
         for labels in problem.kernels.gibbs(problem.view, state.chain, n_sweeps, keep=True):
-            state.best.offer(problem, labels)
+            state.incumbent.update(problem, labels)
         return Step(state.chain.sweeps, self.n_sweeps)
 
     def finish(self, problem: Problem, state: _State) -> Outcome:
-        drawn = climb_once(problem, GIVEN, state.best.labels, self.max_sweeps)
+        drawn = climb_once(problem, GIVEN, state.incumbent.labels, self.max_sweeps)
         return Outcome(drawn.labels()[:, :, 0], n_sweeps=state.chain.sweeps)

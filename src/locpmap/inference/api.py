@@ -13,7 +13,7 @@ from typing import Any
 from locpmap.arrays import Stopwatch, cast, current_device, is_tensor, namespace
 from locpmap.errors import BackendError, InputError, InputTypeError, unknown, whole_number, within
 from locpmap.inference.decoder import Climbs, Decoder, Outcome, Problem, Progress, checked
-from locpmap.inference.memory import drive_in_memory, is_forbidden
+from locpmap.inference.out_of_memory import drive_in_memory, is_forbidden
 from locpmap.inference.registry import DECODERS, options_of
 from locpmap.kernels.placement import Job, place
 from locpmap.kernels.spec import Kernels

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from locpmap.inference.best import Best
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step
+from locpmap.inference.incumbent import Incumbent
 from locpmap.inference.message_options import check_options
 from locpmap.kernels.spec import Messages
 
@@ -16,7 +16,7 @@ SWEEPS_PER_DECODING = 10
 @dataclass
 class _State:
     messages: Messages
-    best: Best
+    incumbent: Incumbent
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class MaxProduct(Decoder):
 
     def init(self, problem: Problem) -> _State:
         plan = problem.kernels.plan_messages(problem.view, self.schedule, self.damping, self.tolerance)
-        return _State(problem.kernels.start_messages(problem.view, plan, maximise=True), Best.start(problem))
+        return _State(problem.kernels.start_messages(problem.view, plan, maximise=True), Incumbent.start(problem))
 
     def step(self, problem: Problem, state: _State) -> Step:
         messages = state.messages
@@ -58,7 +58,7 @@ class MaxProduct(Decoder):
 
     def finish(self, problem: Problem, state: _State) -> Outcome:
         self._decode(problem, state)
-        return Outcome(state.best.labels, n_sweeps=state.messages.sweeps)
+        return Outcome(state.incumbent.labels, n_sweeps=state.messages.sweeps)
 
     def _decode(self, problem: Problem, state: _State) -> None:
-        state.best.offer(problem, problem.kernels.decode_messages(problem.view, state.messages))
+        state.incumbent.update(problem, problem.kernels.decode_messages(problem.view, state.messages))

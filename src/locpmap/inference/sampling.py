@@ -13,7 +13,7 @@ import numpy as np
 from locpmap.arrays import Array, namespace, place_beside
 from locpmap.errors import InputError, InputTypeError, whole_number
 from locpmap.inference.decoder import Climbs, Decoder, Outcome, Problem, Step
-from locpmap.inference.memory import in_parts
+from locpmap.inference.out_of_memory import in_parts
 from locpmap.kernels.model import QUANTUM
 from locpmap.kernels.perturbation import GIVEN
 from locpmap.kernels.spec import Drawn, Span

@@ -22,7 +22,7 @@ Part = TypeVar("Part")
 Answer = TypeVar("Answer")
 
 
-def out_of_memory(error: RuntimeError) -> bool:
+def is_out_of_memory(error: RuntimeError) -> bool:
     """Whether torch found no memory on its device; by the error's name, for torch may not be there."""
     return type(error).__name__ == "OutOfMemoryError"
 
@@ -35,7 +35,7 @@ def in_parts(work: Callable[[Part], Answer], whole: Part, halves: Callable[[Part
     try:
         answer = work(whole)
     except RuntimeError as error:
-        parts = halves(whole) if out_of_memory(error) else []
+        parts = halves(whole) if is_out_of_memory(error) else []
         if not parts:
             raise
     else:
@@ -78,7 +78,7 @@ def is_forbidden(problem: Problem, labels: Array) -> bool:
     try:
         return bool((problem.kernels.score(problem.view, labels) == -np.inf).any())
     except RuntimeError as error:
-        if not out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
     return bool(np.isneginf(total_scores(problem.potentials.to(None).model, Restore()(labels))).any())
 

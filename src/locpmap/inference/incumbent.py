@@ -11,19 +11,19 @@ from locpmap.inference.decoder import Problem
 
 
 @dataclass
-class Best:
+class Incumbent:
     """Labels (N, S) and their scores (N,)."""
 
     labels: Array
     score: Array
 
     @classmethod
-    def start(cls, problem: Problem) -> Best:
+    def start(cls, problem: Problem) -> Incumbent:
         """The argmax of the unaries, which anything that is allowed will replace."""
         unary = problem.potentials.unary
         return cls(unary.argmax(axis=2), problem.zeros((len(unary),), "float64") - np.inf)
 
-    def offer(self, problem: Problem, labels: Array) -> None:
+    def update(self, problem: Problem, labels: Array) -> None:
         """Keep what scores higher than all before; the labels may change afterwards.  O(S + E)."""
         score = problem.kernels.score(problem.view, labels)
         better = score > self.score
