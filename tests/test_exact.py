@@ -154,7 +154,7 @@ def test_little_memory_changes_nothing(monkeypatch: pytest.MonkeyPatch, kept: in
     """Tables that are made twice, in segments, give the same bits."""
     model = random_model("grid", n_sites=48, n_labels=2, seed=10)
     expected = lp.infer(potentials(model), Exact())
-    monkeypatch.setattr(elimination_passes, "KEPT_ENTRIES", kept)
+    monkeypatch.setattr(elimination_passes, "CACHED_ENTRIES", kept)
     assert len(elimination_passes._segments([64] * 48, 1)) > (1 if kept < 3000 else 0)
     result = lp.infer(potentials(model), Exact())
     assert result.log_partition == expected.log_partition

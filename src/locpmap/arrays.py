@@ -145,7 +145,7 @@ def to_float(value: object, name: str, like: object = None) -> Any:
         return _to_float_tensor(value, name, value if like is None else like)
     array = to_numpy(value, name)
     if array.dtype in (np.float32, np.float64):
-        return to_keep(array)
+        return copy_if_small(array)
     return array.astype(np.float32 if array.dtype == np.float16 else np.float64)
 
 
@@ -185,7 +185,7 @@ def to_labels(value: object, name: str) -> npt.NDArray[np.int64]:
     return array.astype(np.int64, copy=False)
 
 
-def to_keep(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def copy_if_small(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """A copy of a small array, so that the caller may change the original; a large one (over 16 MB) as it is."""
     return array.copy() if array.nbytes <= MAX_COPY else array
 

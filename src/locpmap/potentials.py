@@ -17,13 +17,13 @@ import numpy.typing as npt
 from locpmap.arrays import (
     Array,
     Restore,
+    copy_if_small,
     frozen,
     is_tensor,
     namespace,
     place_beside,
     refuse_masked,
     to_float,
-    to_keep,
     to_labels,
     to_numpy,
 )
@@ -250,7 +250,7 @@ def _parse_mask(mask: Any, structure: Grid | Graph, unary: Any) -> Any:
     masked = array.reshape(-1, structure.n_sites)
     if masked.all(axis=1).any():
         raise InputError("mask ignores every site of an image, expected at least one that takes part")
-    return place_beside(unary, frozen(to_keep(masked)))
+    return place_beside(unary, frozen(copy_if_small(masked)))
 
 
 def _check_unary(unary: Any, structure: Grid | Graph, batched: bool) -> None:

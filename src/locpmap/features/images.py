@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import Array, frozen, to_keep, to_numpy
+from locpmap.arrays import Array, copy_if_small, frozen, to_numpy
 from locpmap.errors import InputError, InputTypeError, unknown
 from locpmap.features.features import CONSTANT, Features, check_finite
 from locpmap.graphs import Grid
@@ -234,7 +234,7 @@ def _to_intensity(array: Array) -> Array:
     single = array.dtype.itemsize <= 4
     pixels = np.ascontiguousarray(array, np.float32 if single else np.float64)
     check_finite(pixels, "image")
-    return to_keep(pixels) if pixels is array else pixels
+    return copy_if_small(pixels) if pixels is array else pixels
 
 
 def _from_minus_one_to_one(n: int) -> Array:

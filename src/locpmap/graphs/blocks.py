@@ -26,7 +26,7 @@ MAX_JOINT = 4096  # joint labellings of an enumerated block
 LENGTH = "(:[1-9][0-9]{0,8})?"  # lines may come in parts that are so long
 LINES = re.compile(f"rows{LENGTH}|columns{LENGTH}")
 
-KEPT_PLANS = 4  # of grids: a plan takes about 16 bytes per site and family
+CACHED_PLANS = 4  # of grids: a plan takes about 16 bytes per site and family
 
 
 class Family(NamedTuple):
@@ -66,7 +66,7 @@ def plan_blocks(blocks: Any, structure: Grid | Graph, n_labels: int, max_joint: 
     raise InputTypeError(f"blocks is {blocks!r}, expected a name, a tile (h, w) or a list of site lists")
 
 
-@lru_cache(KEPT_PLANS)
+@lru_cache(CACHED_PLANS)
 def _line_plan(grid: Grid, names: tuple[str, ...]) -> BlockPlan:
     return _flatten([_parts(grid, name) if ":" in name else _lines(grid, name) for name in names], grid)
 
@@ -90,7 +90,7 @@ def _parts(grid: Grid, name: str) -> Family:
     return tiles._replace(parent=chain, joint=np.zeros(len(tiles.length), bool))
 
 
-@lru_cache(KEPT_PLANS)
+@lru_cache(CACHED_PLANS)
 def _tile_plan(grid: Grid, height: int, width: int) -> BlockPlan:
     return _flatten([_tiles(grid, height, width)], grid)
 
@@ -188,9 +188,9 @@ def _flatten(families: list[Family], structure: Grid | Graph) -> BlockPlan:
         slot = np.concatenate([_parent_slots(family, near) for family in families])
     ptr = np.cumsum(np.concatenate([[0], *(family.length for family in families)]))
     block_of = np.empty((len(families), structure.n_sites), np.int32)
-    home = np.repeat(np.arange(len(joint)), np.diff(ptr)).reshape(block_of.shape)
-    for homes, family, blocks in zip(block_of, families, home, strict=True):
-        homes[family.site] = blocks
+    number = np.repeat(np.arange(len(joint)), np.diff(ptr)).reshape(block_of.shape)
+    for row, family, numbers in zip(block_of, families, number, strict=True):
+        row[family.site] = numbers
     arrays = (ptr.astype(np.int64), *(part.astype(np.int32) for part in (site, parent, slot)), joint, block_of)
     return BlockPlan(*(frozen(array) for array in arrays))
 

@@ -14,7 +14,7 @@ from locpmap.kernels.perturbation import GIVEN
 from locpmap.kernels.spec import Chain
 from locpmap.result import Status
 
-MOST_SWEEPS = 8  # in one step: all their labellings are kept until they have been scored
+MAX_SWEEPS_PER_STEP = 8  # in one step: all their labellings are kept until they have been scored
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Annealing(Decoder):
         return _State(Chain(labels, problem.key, problem.first_image, **temperature), Incumbent.start(problem))
 
     def step(self, problem: Problem, state: _State) -> Step:
-        n_sweeps = min(problem.sweeps_per_step, MOST_SWEEPS, self.n_sweeps - state.chain.sweeps)
+        n_sweeps = min(problem.sweeps_per_step, MAX_SWEEPS_PER_STEP, self.n_sweeps - state.chain.sweeps)
         for labels in problem.kernels.gibbs(problem.view, state.chain, n_sweeps, keep=True):
             state.incumbent.update(problem, labels)
         return Step(state.chain.sweeps, self.n_sweeps)

@@ -116,8 +116,8 @@ def place_decoding(
     unary = potentials.unary
     job = Job()
     if decoder.on_gpu:
-        lies_on = unary.device.type if is_tensor(unary) else None
-        job = Job(lies_on, decoder.work(math.prod(unary.shape)), bytes_needed(potentials))
+        device_type = unary.device.type if is_tensor(unary) else None
+        job = Job(device_type, decoder.work(math.prod(unary.shape)), bytes_needed(potentials))
     kernels = place(backend, device, job, n_threads)
     if kernels.device is not None and not decoder.on_gpu:
         raise BackendError(f"method {decoder.name} runs on the CPU: use device='cpu' or 'auto'")

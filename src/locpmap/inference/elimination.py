@@ -75,7 +75,7 @@ def plan_elimination(structure: Grid | Graph, n_labels: Sequence[int], max_table
     plans: list[Plan] = []
     needed: list[float] = []
 
-    def follow(choose: Callable[[Neighbours], tuple[list[int], list[list[int]], float]]) -> None:
+    def try_order(choose: Callable[[Neighbours], tuple[list[int], list[list[int]], float]]) -> None:
         order, scopes, most = choose(_neighbours(sites, edges))
         if len(order) == len(sites):
             needed.append(most)
@@ -87,14 +87,14 @@ def plan_elimination(structure: Grid | Graph, n_labels: Sequence[int], max_table
     # No order of a whole grid has smaller tables than the sweep along its narrow side.
     if len(sites) <= GREEDY_SITES and not (isinstance(structure, Grid) and free.all() and min(needed) > limit):
         stop = np.inf if len(sites) <= FILL_SITES else limit
-        follow(lambda near: _greedy(near, bits, _table_bits, stop))
+        try_order(lambda near: _greedy(near, bits, _table_bits, stop))
         if plans and sum(plans[0].sizes) <= EASY:
             return plans[0]
     for order, width in sweeps:
         if width <= limit:
-            follow(lambda near, order=order: _in_order(near, bits, order))  # type: ignore[misc]
+            try_order(lambda near, order=order: _in_order(near, bits, order))  # type: ignore[misc]
     if len(sites) <= FILL_SITES:
-        follow(lambda near: _greedy(near, bits, _fill, limit))
+        try_order(lambda near: _greedy(near, bits, _fill, limit))
     if not plans:
         raise TooLargeError(
             f"exact needs a table of 2^{min(needed):.1f} entries in the best elimination order found,"

@@ -22,7 +22,7 @@ from locpmap.inference.elimination import Plan
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference.scores import edge_tables
 
-KEPT_ENTRIES = 2**26  # of tables kept for the way back (512 MB); beyond this they are made twice
+CACHED_ENTRIES = 2**26  # of tables kept for the way back (512 MB); beyond this they are made twice
 IMPOSSIBLE = "pairwise forbids (-inf) every labelling, expected a model with at least one that is allowed"
 
 
@@ -100,7 +100,7 @@ def max_out(table: Array, messages: list[Array]) -> tuple[Array, list[Array]]:
     return table.max(axis=1), messages
 
 
-def there_and_back(tables: Tables, eliminate: Eliminate, constant: Array) -> Iterator[tuple[int, Any]]:
+def forward_backward(tables: Tables, eliminate: Eliminate, constant: Array) -> Iterator[tuple[int, Any]]:
     """Eliminate all sites, yielding ``t, None``, then come back from the last to the first, yielding ``t, kept``.
 
     What is kept for the way back is limited: eliminations come in segments, only the messages that cross a border
@@ -115,39 +115,39 @@ def there_and_back(tables: Tables, eliminate: Eliminate, constant: Array) -> Ite
     def run(segment: range, waiting: dict[int, Array], constant: Array) -> Iterator[tuple[int, Any]]:
         for t in segment:
             incoming = [waiting.pop(child) for child in plan.children[t]]
-            message, kept = eliminate(tables.table(t, incoming), incoming)
+            message, entry = eliminate(tables.table(t, incoming), incoming)
             top = message.reshape(len(message), -1).max(axis=1)
             if np.isneginf(top).any():
                 raise InputError(IMPOSSIBLE)
             constant += top
             if plan.scopes[t]:
                 waiting[t] = message - top.reshape(-1, *[1] * (message.ndim - 1))
-            yield t, kept
+            yield t, entry
 
     for segment in segments:
         borders.append(dict(waiting))
-        kept = []
-        for t, keepsake in run(segment, waiting, constant):
+        cached = []
+        for t, entry in run(segment, waiting, constant):
             if segment is segments[-1]:
-                kept.append(keepsake)
+                cached.append(entry)
             yield t, None
     for number in reversed(range(len(segments))):
         segment = segments[number]
         if segment is not segments[-1]:
-            kept = [keepsake for _, keepsake in run(segment, borders[number], np.zeros_like(constant))]
+            cached = [entry for _, entry in run(segment, borders[number], np.zeros_like(constant))]
         del borders[number]
         for t in reversed(segment):
-            yield t, kept.pop()
+            yield t, cached.pop()
 
 
 def _segments(sizes: list[int], n_images: int) -> list[range]:
     """Cut the eliminations so that a segment's tables, and the messages kept at all borders, stay small."""
     if not sizes:
         return []
-    room = max(KEPT_ENTRIES, int((n_images * sum(sizes) * n_images * max(sizes)) ** 0.5))
+    capacity = max(CACHED_ENTRIES, int((n_images * sum(sizes) * n_images * max(sizes)) ** 0.5))
     borders, filled = [0], 0
     for t, size in enumerate(sizes):
-        if filled and filled + n_images * size > room:
+        if filled and filled + n_images * size > capacity:
             borders.append(t)
             filled = 0
         filled += n_images * size

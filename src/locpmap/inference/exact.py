@@ -16,7 +16,7 @@ from locpmap.arrays import Array
 from locpmap.errors import InputError, whole_number
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step
 from locpmap.inference.elimination import Plan, plan_elimination
-from locpmap.inference.elimination_passes import Tables, max_out, sum_out, there_and_back
+from locpmap.inference.elimination_passes import Tables, forward_backward, max_out, sum_out
 from locpmap.result import BoundKind, Status
 
 STEP_ENTRIES = 2**24  # table entries dealt with between two looks at the clock
@@ -117,7 +117,7 @@ def _solve(problem: Problem, state: _State, images: Array, allowed: Array, plan:
 
     log_partition = tables.constant.copy()
     marginals: dict[int, Array] = {}  # p(scope of t) until t is dealt with
-    for t, conditional in there_and_back(tables, sum_out, log_partition):
+    for t, conditional in forward_backward(tables, sum_out, log_partition):
         yield len(images) * plan.sizes[t]
         if conditional is None:
             continue
@@ -132,7 +132,7 @@ def _solve(problem: Problem, state: _State, images: Array, allowed: Array, plan:
 
     best = np.zeros((len(images), problem.potentials.n_sites), np.int64)  # positions among the allowed labels
     rows = np.arange(len(images))
-    for t, incoming in there_and_back(tables, max_out, np.zeros(len(images))):
+    for t, incoming in forward_backward(tables, max_out, np.zeros(len(images))):
         yield len(images) * plan.sizes[t]
         if incoming is None:
             continue

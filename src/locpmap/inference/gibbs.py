@@ -20,7 +20,7 @@ from locpmap.kernels.spec import Chain
 @dataclass
 class _State:
     chain: Chain
-    kept: list[Array] = field(default_factory=list)  # (samples, N, S) per step
+    samples: list[Array] = field(default_factory=list)  # (samples, N, S) per step
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +61,9 @@ class Gibbs(Sampler):
 
     def step(self, problem: Problem, state: _State) -> Step:
         total = self.burn_in + self.n_samples * self.thin
-        kept = self._advance(problem, state, total, counted=True, keep=self.keep_samples)
+        samples = self._advance(problem, state, total, counted=True, keep=self.keep_samples)
         if self.keep_samples:
-            state.kept.append(kept)
+            state.samples.append(samples)
         return Step(state.chain.sweeps, total)
 
     def draw(self, problem: Problem, state: _State, most: int, *, counted: bool, keep: bool) -> Any:
@@ -91,7 +91,7 @@ class Gibbs(Sampler):
             probability=probability,
             n_sweeps=state.chain.sweeps,
             n_samples=n_samples,
-            samples=namespace(probability).concatenate(state.kept) if n_samples and self.keep_samples else None,
+            samples=namespace(probability).concatenate(state.samples) if n_samples and self.keep_samples else None,
         )
 
     def _samples_at(self, sweeps: int) -> int:

@@ -48,11 +48,11 @@ class ICM(Decoder):
     def step(self, problem: Problem, state: _State) -> Step:
         sweeps = min(max(SWEEPS_PER_STEP, problem.sweeps_per_step), self.max_sweeps - state.sweeps)
         drawn = climb_once(problem, state.start, state.given, sweeps)
-        state.labels, made = drawn.labels()[:, :, 0], max(int(part.max()) for part in drawn.sweeps)
-        state.sweeps += made
-        if made == sweeps:
+        state.labels, completed = drawn.labels()[:, :, 0], max(int(part.max()) for part in drawn.sweeps)
+        state.sweeps += completed
+        if completed == sweeps:
             state.start, state.given = GIVEN, cast(state.labels, "int64")
-        return Step(state.sweeps, self.max_sweeps, converged=made < sweeps)
+        return Step(state.sweeps, self.max_sweeps, converged=completed < sweeps)
 
     def finish(self, problem: Problem, state: _State) -> Outcome:
         return Outcome(state.labels, n_sweeps=state.sweeps)

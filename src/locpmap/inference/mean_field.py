@@ -66,8 +66,8 @@ class MeanField(Decoder):
     def step(self, problem: Problem, state: _State) -> Step:
         n_sweeps = min(problem.sweeps_per_step, self.max_sweeps - state.sweeps)
         state_of = (state.beliefs, state.marks, float(self.tolerance))
-        made, settled = problem.kernels.mean_field(problem.view, *state_of, n_sweeps)
-        state.sweeps += made
+        completed, settled = problem.kernels.mean_field(problem.view, *state_of, n_sweeps)
+        state.sweeps += completed
         return Step(state.sweeps, self.max_sweeps, converged=settled)
 
     def finish(self, problem: Problem, state: _State) -> Outcome:

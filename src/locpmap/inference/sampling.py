@@ -71,9 +71,9 @@ class TallySampler(Sampler):
     """A sampler whose state is a `Tally`."""
 
     def step(self, problem: Problem, state: Tally) -> Step:
-        kept = self.draw(problem, state, self.n_samples - state.n_samples, counted=True, keep=self.keep_samples)
+        samples = self.draw(problem, state, self.n_samples - state.n_samples, counted=True, keep=self.keep_samples)
         if self.keep_samples:
-            state.kept.append(kept)
+            state.samples.append(samples)
         return Step(state.n_samples, self.n_samples)
 
     def draw(self, problem: Problem, state: Tally, most: int, *, counted: bool, keep: bool) -> Any:
@@ -89,14 +89,14 @@ class TallySampler(Sampler):
 
 @dataclass
 class Tally:
-    """Running totals over samples; nothing here grows with their number except ``kept``."""
+    """Running totals over samples; nothing here grows with their number except ``samples``."""
 
     draw: Draw
     max_sweeps: int
     totals: Any  # the backend's own
     n_samples: int = 0
     sweeps: list[Any] = field(default_factory=list)  # of every climb, per draw
-    kept: list[Any] = field(default_factory=list)  # (R, N, S) per round, where samples are to be returned
+    samples: list[Any] = field(default_factory=list)  # (R, N, S) per round, where samples are to be returned
 
     @classmethod
     def start(cls, problem: Problem, draw: Draw, max_sweeps: int, max_samples: int, kind: str = "votes") -> Tally:
@@ -110,25 +110,25 @@ class Tally:
         """
         n_images, n_sites, _ = problem.potentials.unary.shape
         count, per_chunk = problem.kernels.round_size(problem.view, self.totals, most)
-        kept = problem.empty((n_images, n_sites, count), "int16") if keep else None
+        samples = problem.empty((n_images, n_sites, count), "int16") if keep else None
         for lo in range(0, n_images, per_chunk):
             span = Span(lo, min(lo + per_chunk, n_images), self.n_samples, count)
             # Noise does not know of chunks, so that samples stay the same however they are split.
             for part, drawn in in_parts(lambda part: (part, self.draw(part)), span, halved):
-                self._take(problem, part, drawn, counted, kept)
+                self._take(problem, part, drawn, counted, samples)
         self.n_samples += count
-        return None if kept is None else namespace(kept).moveaxis(kept, 2, 0)
+        return None if samples is None else namespace(samples).moveaxis(samples, 2, 0)
 
-    def _take(self, problem: Problem, part: Span, drawn: Drawn, counted: bool, kept: Any) -> None:
+    def _take(self, problem: Problem, part: Span, drawn: Drawn, counted: bool, samples: Any) -> None:
         """Add up and keep what was drawn; a backend adds all or nothing, so that nothing counts twice."""
         self.sweeps += drawn.sweeps
         if counted:
             add = partial(problem.kernels.tally, problem.view, drawn, self.totals)
             for _ in in_parts(lambda sites: add(*sites), (0, problem.potentials.n_sites), _halved_sites):
                 pass
-        if kept is not None:
+        if samples is not None:
             at = part.first - self.n_samples
-            kept[part.lo : part.hi, :, at : at + part.n_samples] = drawn.labels()
+            samples[part.lo : part.hi, :, at : at + part.n_samples] = drawn.labels()
 
     def outcome(self, problem: Problem, noise: str | None) -> Outcome:
         """Return labels of the largest probability (the smallest label of a tie) and the probabilities."""
@@ -138,7 +138,7 @@ class Tally:
             probability=probability,
             climbs=Climbs(self.sweeps, self.max_sweeps),
             n_samples=self.n_samples,
-            samples=namespace(probability).concatenate(self.kept) if self.kept else None,
+            samples=namespace(probability).concatenate(self.samples) if self.samples else None,
             noise=noise,
         )
 
