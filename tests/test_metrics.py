@@ -88,9 +88,9 @@ def test_ignored_sites_do_not_count(name: str) -> None:
 BAD: list[tuple[Any, str]] = [
     (lambda p, y: metrics.accuracy(y, y[1:]), "labels has shape (500,), expected (499,)"),
     (lambda p, y: metrics.brier_score(p[1:], y), "probability has shape (499, 3)"),
-    (lambda p, y: metrics.brier_score(p, y + 1), "truth holds a label outside 0 to 2"),
+    (lambda p, y: metrics.brier_score(p, y + 1), "truth contains a label outside 0 to 2"),
     (lambda p, y: metrics.intersection_over_union(y, y, 2), "outside 0 to 1"),
-    (lambda p, y: metrics.accuracy(y, np.full_like(y, 9), ignore_label=9), "no site that counts"),
+    (lambda p, y: metrics.accuracy(y, np.full_like(y, 9), ignore_label=9), "every site of truth is ignored"),
 ]
 
 

@@ -1,4 +1,6 @@
-"""Structured prediction with an honest uncertainty: pairwise models decoded by Local Perturb-and-MAP.
+"""Structured prediction with uncertainty: pairwise models decoded by Local Perturb-and-MAP.
+
+Scores are log-potentials: larger is better.  The label axis comes last, the batch axis first.
 
 >>> import numpy as np
 >>> import locpmap as lp
@@ -11,8 +13,6 @@ array([[1, 1, 1, 0],
        [1, 1, 1, 0]])
 >>> bool(result.variance[1, 1, 1] > result.variance[0, 0, 1])
 True
-
-Convention: scores are log-potentials and larger is better; the label axis comes last, a batch axis first.
 """
 
 from importlib import import_module
@@ -85,7 +85,7 @@ __all__ = [
     "write_uai",
 ]
 
-# Names are imported when they are first used, so that `locpmap --help` does not wait for NumPy.
+# Names are imported on first use, so that `locpmap --help` does not load NumPy.
 _MODULES = {
     "crf": ("CRF",),
     "errors": ("BackendError", "InputError", "LocpmapError"),
@@ -103,7 +103,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name from its module; all names without an entry above are from `locpmap.inference`."""
+    """Import a public name on first use.  Names missing in ``_MODULES`` come from `locpmap.inference`."""
     if name in __all__ and name != "metrics":
         value = getattr(import_module(f"locpmap.{_MODULE_OF.get(name, 'inference')}"), name)
     elif name in _PACKAGES:

@@ -1,4 +1,4 @@
-"""``python -m locpmap`` is the command ``locpmap``."""
+"""Run the command line interface with ``python -m locpmap``."""
 
 from locpmap.cli import main
 

@@ -1,7 +1,7 @@
-"""Arrays in, arrays of the same kind out.
+"""Conversion between the caller's arrays and internal arrays.
 
-Inside, everything on the CPU is NumPy, and what lies on a GPU or another accelerator stays there as torch tensors.  A
-tensor is recognised only if the caller has imported torch already, so that this library never imports it by itself.
+Internally, data on the CPU are NumPy arrays; data on a GPU or another accelerator stay there as torch tensors.
+Results have the same kind of array as the input.  This module imports torch only where the caller already uses tensors.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from locpmap.errors import InputError, InputTypeError
 
 Array: TypeAlias = npt.NDArray[Any]
 
-MAX_COPY = 2**24  # bytes up to which an input is copied rather than shared
-SINGLE_ONLY = ("mps",)  # kinds of devices without double precision
+MAX_COPY = 2**24  # bytes; larger inputs are shared, not copied
+SINGLE_ONLY = ("mps",)  # device types without double precision
 
 
 def is_tensor(value: object) -> bool:
-    """Whether the value is a torch tensor."""
+    """Return whether the value is a torch tensor."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def on_gpu(value: object) -> bool:
-    """Whether the value is a tensor on a GPU, or on another accelerator: it is kept where it is."""
+    """Return whether the value is a tensor on a GPU or another accelerator."""
     return is_tensor(value) and value.device.type not in ("cpu", "meta")  # type: ignore[attr-defined]
 
 
 def current_device(array: Any) -> AbstractContextManager[Any]:
-    """Inside, what is launched runs where the array is: with several GPUs it need not be torch's current one."""
+    """Return a context that launches on the array's GPU, which need not be torch's current one."""
     if not is_tensor(array) or array.device.type != "cuda":
         return nullcontext()
     cuda = sys.modules["torch"].cuda
@@ -45,22 +45,22 @@ def current_device(array: Any) -> AbstractContextManager[Any]:
 
 
 def wait_for_device(array: Any) -> None:
-    """Return when all that was launched where the array is has ended."""
+    """Wait until all work launched on the array's device has finished."""
     if is_tensor(array) and array.device.type not in ("cpu", "meta"):
         sys.modules["torch"].accelerator.synchronize(array.device)
 
 
 class Stopwatch:
-    """Count seconds from ``began``, by the host's clock, to the stop on the array's device.
+    """Timer that runs from ``began``, a time of the host's clock, until :meth:`stop`.
 
-    CUDA is not waited for before they are asked for.
+    On CUDA the end is recorded as an event.  Only reading :attr:`seconds` waits for the device.
     """
 
     def __init__(self, array: Any, began: float) -> None:
         self._array, self._began = array, began
         self._events: list[Any] = []
         if is_tensor(array) and array.device.type == "cuda":
-            # By number, for to find that of a device takes longer than the rest.
+            # Pass the index: looking up the device costs more than recording the event.
             self._stream = sys.modules["torch"].cuda.current_stream(array.device.index)
             self._mark()
         self._host = time.perf_counter() - began
@@ -70,7 +70,7 @@ class Stopwatch:
         self._events.append(self._stream.record_event(event))
 
     def stop(self) -> None:
-        """Now, or when the device has come as far as this."""
+        """Stop the timer when the work launched so far on the device is done."""
         if self._events:
             self._mark()
         else:
@@ -79,7 +79,7 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """The time between; waits for a device to come so far."""
+        """Elapsed time in seconds.  Reading it waits for the device."""
         if not self._events:
             return self._host
         begin, end = self._events
@@ -88,12 +88,12 @@ class Stopwatch:
 
 
 def namespace(array: object) -> Any:
-    """The module whose functions take the array: NumPy or torch, as far as the two agree."""
+    """Return the module whose functions accept the array: torch for tensors, otherwise NumPy."""
     return sys.modules["torch"] if is_tensor(array) else np
 
 
 def to_numpy(value: object, name: str) -> npt.NDArray[Any]:
-    """The value as a NumPy array, without a copy where that is possible."""
+    """Return the value as a NumPy array, without a copy where possible."""
     if is_tensor(value):
         tensor = _dense(value, name).detach().cpu()
         value = tensor.float() if tensor.dtype == sys.modules["torch"].bfloat16 else tensor  # NumPy has no bfloat16
@@ -123,11 +123,11 @@ def _has_masked(value: object) -> bool:
 
 
 def _dense(tensor: Any, name: str) -> Any:
-    """The tensor, refused where it does not hold plain numbers one beside the other."""
+    """Return the tensor, or raise if it is nested, quantized, sparse or on the device meta."""
     plain = tensor.layout == sys.modules["torch"].strided
     for wrong, problem in (
         (tensor.is_nested, "nested, expected one shape"),
-        (tensor.is_meta, "on the device meta, expected one that holds numbers"),
+        (tensor.is_meta, "on the device meta, expected a device with data"),
         (tensor.is_quantized, "quantized, expected plain numbers: call its dequantize()"),
         (not plain, f"of layout {tensor.layout}, expected a dense one: call its to_dense()"),
     ):
@@ -137,9 +137,10 @@ def _dense(tensor: Any, name: str) -> Any:
 
 
 def to_float(value: object, name: str, like: object = None) -> Any:
-    """An array to keep, in single or double precision: half becomes single, integers become double.
+    """Return an array in single or double precision: half becomes single, integers become double.
 
-    A tensor on a GPU stays one; beside ``like`` anything else becomes one on the same GPU.
+    Small arrays are copied, so that the caller may change the original.  A tensor on a GPU stays on its device.  If
+    ``like`` is on a GPU, any value becomes a tensor on the same device.
     """
     if on_gpu(like) or (like is None and on_gpu(value)):
         return _to_float_tensor(value, name, value if like is None else like)
@@ -164,7 +165,7 @@ def _to_float_tensor(value: object, name: str, like: Any) -> Any:
 
 
 def dtype_beside(like: Any, dtype: Any) -> Any:
-    """The type of that name (or itself) for arrays beside ``like``: where a device has no double precision, single."""
+    """Return the dtype for the device of ``like``: float32 for float64 if it lacks double precision."""
     return _torch_dtype(dtype, like.device.type in SINGLE_ONLY) if is_tensor(like) else np.dtype(dtype)
 
 
@@ -176,7 +177,7 @@ def _torch_dtype(dtype: Any, single_only: bool) -> Any:
 
 
 def to_labels(value: object, name: str) -> npt.NDArray[np.int64]:
-    """The value as integer labels."""
+    """Return the value as integer labels."""
     array = to_numpy(value, name)
     if array.dtype.kind == "f":
         raise InputTypeError(f"{name} has dtype {array.dtype}, expected integers")
@@ -186,12 +187,12 @@ def to_labels(value: object, name: str) -> npt.NDArray[np.int64]:
 
 
 def copy_if_small(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A copy of a small array, so that the caller may change the original; a large one (over 16 MB) as it is."""
+    """Return a copy of an array of up to 16 MB, so that the caller may change it; a larger array as it is."""
     return array.copy() if array.nbytes <= MAX_COPY else array
 
 
 def cast(array: Any, dtype: Any) -> Any:
-    """The array in another type, which may be its own; ``dtype`` is one of the same kind of array, or its name."""
+    """Return the array with another dtype, given as a dtype of the same library or by name."""
     if is_tensor(array):
         there = dtype_beside(array, dtype)
         return array if array.dtype == there else array.to(there)
@@ -199,19 +200,19 @@ def cast(array: Any, dtype: Any) -> Any:
 
 
 def place_beside(like: Any, array: npt.NDArray[Any]) -> Any:
-    """The array as it is, or, where ``like`` is a tensor, as a tensor on the same device."""
+    """Return the array as a tensor on the device of ``like``, or unchanged if ``like`` is not a tensor."""
     return _placed(import_module("torch").from_numpy(np.array(array)), like.device) if is_tensor(like) else array
 
 
 @dataclass(frozen=True)
 class Restore:
-    """Turns results into the kind of array the caller works with: NumPy, or tensors on the named device."""
+    """Callable that converts results to NumPy arrays, or to tensors on the given device."""
 
     device: str | None = None
 
     @classmethod
     def like(cls, value: object) -> Restore:
-        """Results as the value is."""
+        """Return a converter to the kind of array, and the device, of the value."""
         return cls(str(value.device)) if is_tensor(value) else cls()  # type: ignore[attr-defined]
 
     def __call__(self, array: Any) -> Any:
@@ -219,7 +220,7 @@ class Restore:
             return array.cpu().numpy() if self.device is None else _placed(array, self.device)
         if self.device is None:
             return array
-        # By name: the caller has imported it, if not in this process then in the one that the potentials came from.
+        # Import torch: a process that received the potentials may not have imported it.
         return _placed(import_module("torch").from_numpy(np.require(array, requirements=["C", "W"])), self.device)
 
 
@@ -230,14 +231,14 @@ def _placed(tensor: Any, device: Any) -> Any:
 
 
 def of_images(array: Any, lo: int, hi: int) -> Any:
-    """The part of images lo..hi, as it is where that is all: a slice of a tensor takes time."""
+    """Return images lo to hi, or the array itself if it has no others: slicing a tensor takes time."""
     return array if (lo, hi) == (0, array.shape[0]) else array[lo:hi]
 
 
 def label_sums(array: Any) -> Any:
-    """Return the sums over the last of three axes, (N, S, 1), of which none depends on a site's place.
+    """Return the sums (N, S, 1) over the last of three axes, with the same rounding at every site.
 
-    On the CPU one label is added after the other, which is several times as fast for few labels.
+    On the CPU the labels are added one after the other, which is several times faster for few labels.
     """
     if is_tensor(array):
         return array.sum(axis=2)[:, :, None]
@@ -246,7 +247,7 @@ def label_sums(array: Any) -> Any:
 
 
 def frozen(array: Any) -> Any:
-    """A contiguous read-only view (a copy only if the memory is not contiguous); a tensor is only made contiguous."""
+    """Return a contiguous read-only view, or a copy if the memory is not contiguous.  Tensors stay writable."""
     if is_tensor(array):
         return array.contiguous()
     view = np.ascontiguousarray(array).view()

@@ -1,4 +1,7 @@
-"""The errors users meet.  Each message is one sentence: the argument, what came, what was expected."""
+"""Exceptions of the library.
+
+Each message is one sentence that states the argument, the value received and the value expected.
+"""
 
 from __future__ import annotations
 
@@ -20,27 +23,27 @@ __all__ = [
 
 
 class LocpmapError(Exception):
-    """Base of every error raised on purpose."""
+    """Base class of all exceptions that the library raises deliberately."""
 
 
 class InputError(LocpmapError, ValueError):
-    """A value that cannot be used."""
+    """Invalid value of an argument."""
 
 
 class InputTypeError(LocpmapError, TypeError):
-    """An argument of the wrong type."""
+    """Argument of the wrong type."""
 
 
 class TooLargeError(InputError):
-    """A model that an exact method cannot take, with the size it would need."""
+    """Model too large for an exact method.  The message states the required size."""
 
 
 class BackendError(LocpmapError, RuntimeError):
-    """A backend or device that was asked for by name and is not there."""
+    """Requested backend or device that is not available."""
 
 
 def unknown(what: str, came: object, known: Iterable[str]) -> InputError:
-    """The error for a name that does not exist, with the nearest one that does."""
+    """Return the error for an unknown name, with the most similar known name as a suggestion."""
     names = sorted(known)
     near = difflib.get_close_matches(str(came), names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
@@ -48,7 +51,7 @@ def unknown(what: str, came: object, known: Iterable[str]) -> InputError:
 
 
 def whole_number(name: str, value: object, least: int, most: int = 2**31 - 1) -> int:
-    """The value as Python's own integer, which never overflows, or the error for what is none or out of range."""
+    """Return the value as a Python `int`, or raise if it is not an integer from ``least`` to ``most``."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise InputTypeError(f"{name} is {value!r}, expected a whole number of at least {least}")
     number = int(value)

@@ -1,7 +1,7 @@
-"""How good labels and probabilities are: overlap, calibration, likelihood, and whether unsure means wrong.
+"""Metrics of labels and probabilities: overlap, calibration, likelihood and risk-coverage.
 
-Labels have any shape, probabilities the same with a label axis behind it; sites whose true label is ``ignore_label`` do
-not count.  NumPy or torch in, plain numbers out.
+Labels may have any shape; probabilities have the same shape with a label axis appended.  Inputs are NumPy arrays or
+torch tensors, outputs are plain numbers or NumPy arrays.
 
 >>> import numpy as np
 >>> truth, labels = np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1])
@@ -21,22 +21,49 @@ import numpy as np
 from locpmap.arrays import Array, to_labels, to_numpy
 from locpmap.errors import InputError, whole_number
 
-LEAST = 1e-12  # a probability of 0 that came true would cost infinitely much
+LEAST = 1e-12  # smallest probability, so that the likelihood stays finite
 
 
 def accuracy(labels: Any, truth: Any, *, ignore_label: int | None = None) -> float:
-    """The share of sites with the true label."""
+    """Compute the fraction of sites whose label is correct.
+
+    Args:
+        labels (array): Predicted labels, integers of any shape.
+        truth (array): True labels, of the same shape.
+        ignore_label (int, default None): Sites whose true label has this value are excluded.
+
+    Returns:
+        float: Accuracy, from 0 to 1.
+
+    Example:
+        >>> accuracy([0, 1, 1, 1], [0, 0, 1, 255], ignore_label=255)
+        0.6666666666666666
+    """
     found, true = _labels(labels, truth, ignore_label)
     return float((found == true).mean())
 
 
 def intersection_over_union(labels: Any, truth: Any, n_labels: int, *, ignore_label: int | None = None) -> Array:
-    """Per label, (n_labels,): sites that have it in both by sites that have it in either; NaN where none does."""
+    """Compute the intersection over union of each label.
+
+    Args:
+        labels (array): Predicted labels, integers of any shape.
+        truth (array): True labels, of the same shape.
+        n_labels (int): Number of labels.
+        ignore_label (int, default None): Sites whose true label has this value are excluded.
+
+    Returns:
+        array: Values (n_labels,).  A label that occurs in neither array has NaN.
+
+    Example:
+        >>> intersection_over_union([0, 1, 1, 1], [0, 0, 1, 1], 3)
+        array([0.5       , 0.66666667,        nan])
+    """
     n_labels = whole_number("n_labels", n_labels, 1)
     found, true = _labels(labels, truth, ignore_label)
     if min(found.min(), true.min()) < 0 or max(found.max(), true.max()) >= n_labels:
         raise InputError(
-            f"labels or truth hold a label outside 0 to {n_labels - 1}, expected n_labels={n_labels} labels"
+            f"labels or truth contain a label outside 0 to {n_labels - 1}, expected n_labels={n_labels} labels"
         )
     both = np.bincount(found[found == true], minlength=n_labels)
     either = np.bincount(found, minlength=n_labels) + np.bincount(true, minlength=n_labels) - both
@@ -44,13 +71,39 @@ def intersection_over_union(labels: Any, truth: Any, n_labels: int, *, ignore_la
 
 
 def negative_log_likelihood(probability: Any, truth: Any, *, ignore_label: int | None = None) -> float:
-    """The mean of ``-log p(true label)``; probabilities below 1e-12 count as that."""
+    """Compute the mean of ``-log p(true label)`` over sites.  Probabilities below 1e-12 are replaced by 1e-12.
+
+    Args:
+        probability (array): Probabilities, of the shape of ``truth`` with a label axis appended.
+        truth (array): True labels, integers of any shape.
+        ignore_label (int, default None): Sites whose true label has this value are excluded.
+
+    Returns:
+        float: Mean negative log-likelihood in nats; 0 is best.
+
+    Example:
+        >>> round(negative_log_likelihood([[0.5, 0.5], [0.1, 0.9]], [0, 1]), 4)
+        0.3993
+    """
     p, true = _probabilities(probability, truth, ignore_label)
     return float(-np.log(np.maximum(_of_truth(p, true), LEAST)).mean())
 
 
 def brier_score(probability: Any, truth: Any, *, ignore_label: int | None = None) -> float:
-    """The mean over sites of ``Σ_k (p_k - 1{k is true})²``: 0 is perfect, 2 the worst."""
+    """Compute the mean over sites of ``Σ_k (p_k - 1{k is true})²``.
+
+    Args:
+        probability (array): Probabilities, of the shape of ``truth`` with a label axis appended.
+        truth (array): True labels, integers of any shape.
+        ignore_label (int, default None): Sites whose true label has this value are excluded.
+
+    Returns:
+        float: Brier score, from 0 (best) to 2 (worst).
+
+    Example:
+        >>> brier_score([[0.5, 0.5], [0.0, 1.0]], [0, 1])
+        0.25
+    """
     p, true = _probabilities(probability, truth, ignore_label)
     return float(((p**2).sum(axis=1) - 2 * _of_truth(p, true) + 1).mean())
 
@@ -58,20 +111,50 @@ def brier_score(probability: Any, truth: Any, *, ignore_label: int | None = None
 def expected_calibration_error(
     probability: Any, truth: Any, *, n_bins: int = 15, ignore_label: int | None = None
 ) -> float:
-    """How far confidence (the largest probability) is from accuracy: averaged over bins of equal width."""
+    """Compute the expected calibration error: the mean gap between confidence and accuracy.
+
+    The confidence of a site is its largest probability.  Sites are grouped by confidence into bins of equal width.  The
+    gaps of the bins are averaged with weights proportional to their numbers of sites.
+
+    Args:
+        probability (array): Probabilities, of the shape of ``truth`` with a label axis appended.
+        truth (array): True labels, integers of any shape.
+        n_bins (int, default 15): Number of bins.
+        ignore_label (int, default None): Sites whose true label has this value are excluded.
+
+    Returns:
+        float: Calibration error, from 0 (best) to 1.
+
+    Example:
+        >>> expected_calibration_error([[0.75, 0.25], [0.25, 0.75]], [0, 1])
+        0.25
+    """
     n_bins = whole_number("n_bins", n_bins, 1)
     p, true = _probabilities(probability, truth, ignore_label)
     confidence, right = p.max(axis=1), p.argmax(axis=1) == true
-    # A bin holds its upper bound, so that certainty lies in the last one.
+    # Bins include their upper bound, so that confidence 1 is in the last bin.
     bins = np.clip(np.ceil(confidence * n_bins).astype(int) - 1, 0, n_bins - 1)
     gap = np.bincount(bins, confidence, n_bins) - np.bincount(bins, right, n_bins)
     return float(np.abs(gap).sum() / len(true))
 
 
 def risk_coverage(probability: Any, truth: Any, *, ignore_label: int | None = None) -> float:
-    """The area under the risk-coverage curve: the mean error rate of the k most confident sites, over all k.
+    """Compute the area under the risk-coverage curve.
 
-    0 is perfect; the plain error rate is what a confidence that knows nothing would get.  Ties share their errors.
+    This is the mean, over all k, of the error rate among the k most confident sites.  A confidence that is independent
+    of the errors scores the overall error rate on average.  Sites of equal confidence share their mean error.
+
+    Args:
+        probability (array): Probabilities, of the shape of ``truth`` with a label axis appended.
+        truth (array): True labels, integers of any shape.
+        ignore_label (int, default None): Sites whose true label has this value are excluded.
+
+    Returns:
+        float: Area under the curve; 0 is best.
+
+    Example:
+        >>> risk_coverage([[0.9, 0.1], [0.6, 0.4]], [0, 1])
+        0.25
     """
     p, true = _probabilities(probability, truth, ignore_label)
     confidence, wrong = p.max(axis=1), (p.argmax(axis=1) != true).astype(np.float64)
@@ -96,14 +179,14 @@ def _probabilities(probability: Any, truth: Any, ignore_label: int | None) -> tu
     keep = _counted(true, ignore_label)
     true = true[keep]
     if true.min() < 0 or true.max() >= p.shape[-1]:
-        raise InputError(f"truth holds a label outside 0 to {p.shape[-1] - 1}, expected labels that probability has")
+        raise InputError(f"truth contains a label outside 0 to {p.shape[-1] - 1}, expected the labels of probability")
     return p[keep].astype(np.float64), true
 
 
 def _counted(truth: Array, ignore_label: int | None) -> Array:
     keep = np.ones(truth.shape, bool) if ignore_label is None else truth != ignore_label
     if not keep.any():
-        raise InputError("truth has no site that counts, expected at least one")
+        raise InputError("every site of truth is ignored, expected at least one that is not")
     return keep
 
 

@@ -1,4 +1,4 @@
-"""Seeds of the noise."""
+"""Keys of the random generator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Key = tuple[int, int]
 
 
 def key_of(seed: int) -> Key:
-    """The Philox key of a seed: its low and high 32 bits."""
+    """Return the Philox key of a seed: its low and high 32 bits."""
     try:
         number = operator.index(seed)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Every form a pairwise term may come in, reduced to two: Potts weights, or features times tables."""
+"""Pairwise terms: all accepted forms, converted to Potts weights or to features times tables."""
 
 from __future__ import annotations
 
@@ -17,20 +17,29 @@ from locpmap.graphs.grid import name_of
 
 @dataclass(frozen=True, eq=False)
 class Factored:
-    """Pairwise scores ``Σ_f features[e, f] · tables[f]``, never expanded to a table per edge.
+    """Pairwise term in factored form: features of the edges times shared tables.
+
+    Edge e has the table ``Σ_f features[e, f] · tables[f]``, which is never stored.  Memory is that of the features and
+    the F tables, instead of one table (L, L) per edge.
 
     Args:
-        features: (.., E, F) on a graph; on a grid one array per direction: (.., H, W-1, F), (.., H-1, W, F).
-        tables: (F, L, L), at least one.
+        features (array or sequence of arrays): Features of every edge.  On a graph: (E, F) or (N, E, F).  On a grid:
+            one array per direction, (H, W-1, F) for horizontal and (H-1, W, F) for vertical edges, each with or without
+            a leading batch axis.
+        tables (array): Tables (F, L, L) with F of at least 1.
 
-    >>> import numpy as np
-    >>> import locpmap as lp
-    >>> contrast = np.array([0.0, 3.0])  # across the edges of a chain of three sites
-    >>> features = np.stack([np.ones(2), contrast], axis=1)  # (E, F)
-    >>> tables = np.stack([np.eye(2), 0.5 * (1 - np.eye(2))])  # agree everywhere, differ where the contrast is high
-    >>> pot = lp.Potentials.graph(np.zeros((3, 2)), [[0, 1], [1, 2]], lp.Factored(features, tables))
-    >>> pot.score([0, 0, 1])  # 1 for the first pair, 3 · 0.5 for the second
-    2.5
+    Example:
+        >>> import numpy as np
+        >>> import locpmap as lp
+        >>> contrast = np.array([0.0, 3.0])  # of the two edges of a chain of three sites
+        >>> features = np.stack([np.ones(2), contrast], axis=1)  # (E, F)
+        >>> tables = np.stack([np.eye(2), 0.5 * (1 - np.eye(2))])  # reward agreement, and changes at high contrast
+        >>> pot = lp.Potentials.graph(np.zeros((3, 2)), [[0, 1], [1, 2]], lp.Factored(features, tables))
+        >>> pot.score([0, 0, 1])  # 1 for the first edge, 3 · 0.5 for the second
+        2.5
+
+    See Also:
+        :meth:`Potentials.grid`, :meth:`Potentials.graph`: All other forms of pairwise terms.
     """
 
     features: Any
@@ -39,25 +48,25 @@ class Factored:
 
 @dataclass(frozen=True, eq=False)
 class Pairwise:
-    """The compiled term.  ``weights`` is set for Potts models, ``features`` and ``tables`` for all others.
+    """Validated pairwise term: ``weights`` for Potts models, ``features`` and ``tables`` for all others.
 
-    Axes of length 1 mean "the same for all images" or "for all edges".
+    Axes of length 1 are shared by all images or all edges.
     """
 
     n_labels: int
     weights: tuple[Array, ...] | None = None  # one (1|N, 1|E_d) per direction
     features: Array | None = None  # (1|N, 1|E, F)
     tables: Array | None = None  # (1|N, 1|E, F, L, L)
-    whole_least: float | None = None  # the smallest Potts weight of the raster or batch that this term is a part of
+    whole_least: float | None = None  # smallest Potts weight of the raster or batch of which this is a part
 
     @property
     def potts(self) -> bool:
-        """Whether the score is a weight where labels agree and 0 elsewhere."""
+        """Whether the score is a weight for equal labels and 0 for different labels."""
         return self.weights is not None
 
     @cached_property
     def least_weight(self) -> float:
-        """The smallest Potts weight, of the whole where this is a part; not a number unless the model is Potts."""
+        """Smallest Potts weight of the whole raster or batch; NaN unless the model is Potts."""
         if self.weights is None:
             return float("nan")
         if self.whole_least is not None:
@@ -66,18 +75,18 @@ class Pairwise:
 
     @cached_property
     def coupled(self) -> bool:
-        """Whether neighbours have a say: not where all weights of a Potts model are 0."""
+        """Whether neighbours influence each other: False if all weights of a Potts model are 0."""
         return self.weights is None or any(bool((w != 0).any()) for w in self.weights)
 
     @cached_property
     def constant_weight(self) -> float | None:
-        """The Potts weight, where all edges of all images have the same one."""
+        """Potts weight shared by all edges of all images, or None."""
         if self.weights is None or any(w.shape != (1, 1) or w[0, 0] != self.weights[0][0, 0] for w in self.weights):
             return None
         return float(self.weights[0][0, 0])
 
     def flat(self, direction_sizes: Sequence[int]) -> tuple[Array, Array]:
-        """``features`` and ``tables`` as :class:`locpmap.kernels.Model` wants them, in double precision on the CPU."""
+        """Return ``features`` and ``tables`` of :class:`locpmap.kernels.Model`; NumPy arrays in double precision."""
         if self.weights is None:
             assert self.features is not None and self.tables is not None
             return _double(self.features), _double(self.tables)
@@ -88,7 +97,7 @@ class Pairwise:
         return _double(features), frozen(place_beside(features, np.eye(self.n_labels)[None, None, None]))
 
     def without(self, dead: Array, direction_sizes: Sequence[int]) -> Pairwise:
-        """The same term with the edges marked in ``dead`` (1|N, E) contributing nothing."""
+        """Return the term with score 0 on the edges marked in ``dead`` (1|N, E)."""
         if self.weights is not None:
             ends = np.cumsum(direction_sizes).tolist()
             parts = [dead[:, end - size : end] for size, end in zip(direction_sizes, ends, strict=True)]
@@ -98,17 +107,20 @@ class Pairwise:
         xp = namespace(self.tables)
         if xp.isfinite(self.tables).all():
             return replace(self, features=frozen(self.features * ~dead[:, :, None]))
-        # 0 · -inf is not a number, so forbidden pairs on dead edges have to go from the tables themselves.
+        # 0 · -inf is NaN, so zero the tables instead of the features.
         tables = xp.where(dead[:, :, None, None, None], 0.0, self.tables)
         return replace(self, tables=frozen(tables))
 
 
 def parse_pairwise(value: Any, graph: Grid | Graph, unary: Any, batched: bool) -> Pairwise:
-    """Recognise the form by its shape, or say which shapes would do; ``unary`` (N, S, L) says where arrays lie."""
+    """Return the validated term, whose form is recognised by its shape, or raise with the accepted shapes.
+
+    The unaries (N, S, L) determine the device.
+    """
     parse = _Parser(graph, unary, batched)
     if isinstance(value, Factored):
         return parse.factored(value)
-    # A nested list is a table; a sequence of arrays or of numbers has one entry per direction.
+    # A nested list is a table.  A sequence of arrays or numbers has one entry per direction.
     nested = isinstance(value, tuple | list) and any(isinstance(entry, tuple | list) for entry in value)
     if isinstance(graph, Grid) and isinstance(value, tuple | list) and not nested:
         return parse.directions(value)
@@ -126,7 +138,7 @@ class _Parser:
         self.on_grid = isinstance(graph, Grid)
 
     def single(self, value: Any) -> Pairwise:
-        """A scalar, a table for all edges or, on a graph, values per edge."""
+        """Parse a scalar, a table for all edges or, on a graph, values per edge."""
         array = to_float(value, "pairwise", self.like)
         if array.ndim == 0:
             return self._potts([array.reshape(1, 1)] * len(self.shapes))
@@ -135,7 +147,7 @@ class _Parser:
         if shared and per_edge is not None and array.ndim == 2:
             raise InputError(
                 f"pairwise has shape {tuple(array.shape)}, which could be one table or a weight per image and edge:"
-                f" give the table as np.broadcast_to(table, (E, L, L))"
+                f" pass the table as np.broadcast_to(table, (E, L, L))"
             )
         if shared:
             return self._tables(array[None, None, None])
@@ -144,7 +156,7 @@ class _Parser:
         return self._potts([per_edge]) if per_edge.ndim == 2 else self._tables(per_edge[:, :, None])
 
     def directions(self, values: Sequence[Any]) -> Pairwise:
-        """One entry per direction of a grid, each a scalar, a table, or values per edge."""
+        """Parse one entry per direction of a grid, each a scalar, a table, or values per edge."""
         self._count(values, "pairwise")
         arrays = [to_float(v, f"pairwise ({name})", self.like) for v, name in zip(values, self.names, strict=True)]
         found = [self._per_edge(a, s) for a, s in zip(arrays, self.shapes, strict=True)]
@@ -158,7 +170,7 @@ class _Parser:
         raise InputError(f"pairwise has shapes {came}, expected {self._expected()}")
 
     def factored(self, value: Factored) -> Pairwise:
-        """Features per edge times tables."""
+        """Parse features per edge times tables."""
         tables = to_float(value.tables, "pairwise tables", self.like)
         if tables.ndim != 3 or tables.shape[1:] != self.table or not len(tables):
             raise InputError(
@@ -182,7 +194,7 @@ class _Parser:
         return Pairwise(self.n_labels, features=frozen(features), tables=frozen(tables[None, None]))
 
     def _per_edge(self, array: Array, shape: tuple[int, ...]) -> Array | None:
-        """(1|N, E) or (1|N, E, L, L) where the array has such a shape."""
+        """Return (1|N, E) or (1|N, E, L, L) if the array has such a shape, otherwise None."""
         size = int(np.prod(shape))
         for tail in ((), self.table):
             if array.shape == (*shape, *tail):
@@ -202,7 +214,7 @@ class _Parser:
         return Pairwise(self.n_labels, features=frozen(ones), tables=frozen(tables))
 
     def _direction_tables(self, tables: Array) -> Pairwise:
-        """One table per direction: a feature per direction that is 1 on its edges, unless -inf forbids the product."""
+        """Build a term with one table per direction, by indicator features unless a table has -inf."""
         which = np.repeat(np.arange(len(tables)), self.sizes)
         if not namespace(tables).isfinite(tables).all():
             return self._tables(tables[which][None, :, None])
@@ -237,12 +249,12 @@ def _join(parts: list[Array], sizes: Sequence[int]) -> Array:
 
 
 def _double(array: Array) -> Array:
-    """In double precision, unless it lies on a GPU."""
+    """Return the array in double precision, or a tensor as it is."""
     return frozen(array if is_tensor(array) else array.astype(np.float64))
 
 
 def _refuse(array: Array, name: str, forbidden: float | None = None) -> None:
-    """Raise on NaN and +inf, and on -inf too where it has no meaning."""
+    """Raise on NaN and +inf, and on ``forbidden`` if given."""
     if 0 in array.shape:
         return
     low, high = float(array.min()), float(array.max())

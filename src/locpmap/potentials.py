@@ -1,7 +1,7 @@
-"""Potentials: a validated, frozen pairwise model, the only thing that inference sees.
+"""Potentials: a validated, immutable pairwise model, the input of every decoder.
 
-Convention: scores are log-potentials and larger is better,
-``θ(y) = Σ_i unary[i, y_i] + Σ_(i,j) pairwise[e, y_i, y_j]``, and ``p(y) ∝ exp θ(y)``.
+A labelling y has the score ``θ(y) = Σ_i unary[i, y_i] + Σ_(i,j) pairwise[e, y_i, y_j]`` and the probability
+``p(y) ∝ exp θ(y)``.  Scores are log-potentials: larger is better.
 """
 
 from __future__ import annotations
@@ -37,16 +37,28 @@ from locpmap.views import View
 
 @dataclass(frozen=True, eq=False)
 class Potentials:
-    """A pairwise model on a grid or a graph, for one image or a batch.  Made by :meth:`grid` or :meth:`graph`.
+    """Pairwise model on a grid or a graph, for one image or a batch.
 
-    Arrays are validated once and then read-only.  Those of up to 16 MB are copied; larger ones are shared with the
-    caller (tensors on the CPU too), who must not change them until the results have been read.
+    Create potentials with :meth:`grid` or :meth:`graph`, which validate all arrays.  Arrays are NumPy arrays or torch
+    tensors, and results have the same kind.
+
+    Attributes:
+        structure (Grid or Graph): Sites and edges.
+        unary (array): Scores (N, S, L): a NumPy array, or a tensor on the GPU of the input.
+        pairwise (Pairwise): Validated pairwise term, on the same device.
+        masked (array or None): Booleans (1 or N, S), True at ignored sites.
+        batched (bool): Whether the input had a batch axis.
+        restore (Restore): Conversion of results to the caller's kind of array.
+
+    Notes:
+        Arrays of up to 16 MB are copied.  Larger arrays, including tensors on the CPU, are shared with the caller, who
+        must not change them until the results have been read.
     """
 
     structure: Grid | Graph
-    unary: Any  # (N, S, L): a NumPy array, or a tensor on a GPU; then the pairwise term and the mask are there, too
+    unary: Any  # (N, S, L)
     pairwise: Pairwise
-    masked: Any  # None, or (1|N, S), True where a site takes no part
+    masked: Any  # None or (1|N, S)
     batched: bool
     restore: Restore
 
@@ -60,28 +72,52 @@ class Potentials:
         mask: Any = None,
         window: tuple[int, int, int] | None = None,
     ) -> Potentials:
-        """Potentials on a grid.
+        """Create potentials on a grid.
 
         Args:
-            unary: Scores (H, W, L) or (N, H, W, L), label axis last; ``-inf`` forbids a label.
-            pairwise: A Potts weight (the score where labels agree), a table (L, L), one entry per direction
-                (horizontal, vertical[, diagonal, antidiagonal]) of weights (.., H, W-1), (.., H-1, W), .. or of
-                tables with (L, L) appended, or :class:`Factored`.
-            connectivity: 4 or 8 neighbours, or steps to further ones (see :class:`locpmap.graphs.Grid`).
-            mask: Booleans (H, W) or (N, H, W), True where a site is ignored: it gets label -1 and influences nothing.
-            window: ``(row, column, full_width)`` where this grid is a window of a larger one.
+            unary (array): Scores (H, W, L) or (N, H, W, L).  ``-inf`` forbids a label.
+            pairwise (float, array, sequence or Factored): Scores of pairs of neighbouring labels, in one of these
+                forms.
 
-        >>> import numpy as np
-        >>> pot = Potentials.grid(np.zeros((2, 3, 4)), 1.0)
-        >>> pot.score(np.zeros((2, 3), int))
-        7.0
+                - A float: Potts weight, the score of an edge whose two labels are equal.
+                - A table (L, L), shared by all edges.  The first axis is the label of the upper site, or of the left
+                  site if both are in one row.
+                - A tuple or list with one entry per direction: horizontal, vertical and, with 8 neighbours, diagonal
+                  and antidiagonal.  Entries are floats or arrays of Potts weights, or tables (L, L), or arrays of
+                  tables.
+                - :class:`Factored`: features of the edges times tables.
+
+                Arrays of weights have one value per edge: (H, W-1), (H-1, W), (H-1, W-1) and (H-1, W-1).  Arrays of
+                tables have (L, L) appended.  Both may have a leading batch axis.
+            connectivity (int or tuple, default 4): 4 or 8 neighbours, or offsets of further neighbours as in
+                :class:`locpmap.graphs.Grid`.
+            mask (array, default None): Booleans (H, W) or (N, H, W), True at sites to ignore.  An ignored site gets
+                label -1 and has no influence on other sites.
+            window (tuple, default None): ``(row, column, full_width)`` if this grid is a window of a larger grid.
+
+        Returns:
+            Potentials: The validated model.
+
+        Raises:
+            InputError: If a shape or a value is invalid.
+
+        Example:
+            >>> import numpy as np
+            >>> pot = Potentials.grid(np.zeros((2, 3, 4)), 1.0)
+            >>> pot
+            <Potentials: grid 2×3, 4 labels, Potts weights, float64>
+            >>> pot.score(np.zeros((2, 3), int))
+            7.0
+
+        See Also:
+            :func:`infer`, :class:`Factored`
         """
         refuse_masked(unary, "unary")
         scores = to_float(unary, "unary")
         if scores.ndim not in (3, 4):
             raise InputError(f"unary has shape {tuple(scores.shape)}, expected (H, W, L) or (N, H, W, L)")
         if 0 in scores.shape:
-            raise InputError(f"unary is empty: it has shape {scores.shape}, expected at least one of each")
+            raise InputError(f"unary is empty: it has shape {scores.shape}, expected no axis of length 0")
         if window is not None and (np.shape(window) != (3,) or np.asarray(window).dtype.kind not in "iu"):
             raise InputError(f"window is {window!r}, expected whole numbers (row, column, full_width)")
         row, column, full_width = (0, 0, None) if window is None else (int(n) for n in window)
@@ -91,27 +127,42 @@ class Potentials:
 
     @classmethod
     def graph(cls, unary: Any, edges: Any, pairwise: Any, *, mask: Any = None) -> Potentials:
-        """Potentials on any graph.
+        """Create potentials on any graph.
 
         Args:
-            unary: Scores (S, L) or (N, S, L); ``-inf`` forbids a label.
-            edges: Pairs of sites (E, 2), each edge once.
-            pairwise: A Potts weight, weights (.., E), a table (L, L), tables (.., E, L, L) with the label of
-                ``edges[:, 0]`` first, or :class:`Factored`.
-            mask: Booleans (S,) or (N, S), True where a site is ignored.
+            unary (array): Scores (S, L) or (N, S, L).  ``-inf`` forbids a label.
+            edges (array or Graph): Pairs of sites (E, 2), each edge once.
+            pairwise (float, array or Factored): Scores of pairs of neighbouring labels, in one of these forms.
 
-        >>> import numpy as np
-        >>> edges = [[0, 1], [1, 2], [2, 0]]
-        >>> pot = Potentials.graph(np.zeros((3, 2)), edges, [1.0, 1.0, -2.0])
-        >>> pot.score(np.array([0, 0, 1]))
-        1.0
+                - A float: Potts weight, the score of an edge whose two labels are equal.
+                - Potts weights (E,) or (N, E).
+                - A table (L, L), shared by all edges.  The first axis is the label of ``edges[:, 0]``.
+                - Tables (E, L, L) or (N, E, L, L).
+                - :class:`Factored`: features of the edges times tables.
+            mask (array, default None): Booleans (S,) or (N, S), True at sites to ignore.
+
+        Returns:
+            Potentials: The validated model.
+
+        Raises:
+            InputError: If a shape or a value is invalid.
+
+        Example:
+            >>> import numpy as np
+            >>> edges = [[0, 1], [1, 2], [2, 0]]
+            >>> pot = Potentials.graph(np.zeros((3, 2)), edges, [1.0, 1.0, -2.0])
+            >>> pot.score(np.array([0, 0, 1]))
+            1.0
+
+        See Also:
+            :func:`infer`, :class:`Factored`
         """
         refuse_masked(unary, "unary")
         scores = to_float(unary, "unary")
         if scores.ndim not in (2, 3):
             raise InputError(f"unary has shape {tuple(scores.shape)}, expected (S, L) or (N, S, L)")
         if 0 in scores.shape:
-            raise InputError(f"unary is empty: it has shape {scores.shape}, expected at least one of each")
+            raise InputError(f"unary is empty: it has shape {scores.shape}, expected no axis of length 0")
         structure = edges if isinstance(edges, Graph) else Graph(scores.shape[-2], edges)
         if structure.n_sites != scores.shape[-2]:
             raise InputError(f"unary has {scores.shape[-2]} sites, expected the graph's {structure.n_sites}")
@@ -123,7 +174,7 @@ class Potentials:
     ) -> Potentials:
         unary = scores.reshape(-1, structure.n_sites, scores.shape[-1])
         if len(unary) >= 2**28:
-            raise InputError(f"unary holds {len(unary)} images, expected fewer than 2^28")
+            raise InputError(f"unary has {len(unary)} images, expected fewer than 2^28")
         if unary.shape[2] >= 2**15:
             raise InputError(f"unary has {unary.shape[2]} labels, expected fewer than 2^15")
         term = parse_pairwise(pairwise, structure, unary, batched)
@@ -150,11 +201,11 @@ class Potentials:
         return f"<Potentials: {images}{where}, {self.n_labels} labels, {kind}, {self.unary.dtype}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        """What another process needs: not the flat arrays, which are built from the rest."""
+        """Return the fields for another process, without cached arrays."""
         return {name: value for name, value in self.__dict__.items() if name in self.__dataclass_fields__}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Arrays arrive writable; they become read-only again, which compiled kernels also rely on."""
+        """Make received arrays read-only again, as compiled kernels expect."""
         self.__dict__.update(state)
         self.__dict__.update(vars(self._changed(lambda array: array)))
         if isinstance(self.structure, Graph):
@@ -162,7 +213,7 @@ class Potentials:
 
     @property
     def n_images(self) -> int:
-        """Number of images (1 without a batch axis)."""
+        """Number of images; 1 without a batch axis."""
         return int(self.unary.shape[0])
 
     @property
@@ -177,32 +228,46 @@ class Potentials:
 
     @cached_property
     def forbids_pairs(self) -> bool:
-        """Whether a pairwise table holds -inf, so that a labelling of allowed labels may still be forbidden."""
+        """Whether a pairwise table contains -inf.  Then a labelling of allowed labels may still have score -inf."""
         tables = self.pairwise.tables
         return tables is not None and 0 not in tables.shape and float(tables.min()) == -np.inf
 
     @cached_property
     def view(self) -> View:
-        """The model as kernels see it."""
+        """Model in the form that kernels read."""
         return View(self.unary, self.pairwise, self.structure)
 
     @property
     def model(self) -> Model:
-        """The flat arrays that general kernels read; built when first needed."""
+        """Flat arrays that general kernels read, built on first use."""
         return self.view.flat
 
     def to(self, device: str | None) -> Potentials:
-        """The same with its arrays on a GPU ("cuda": that they are on, or torch's current one) or in NumPy (None)."""
+        """Return the same potentials on another device.
+
+        Args:
+            device (str or None): A torch device such as "cuda", or None for NumPy arrays.
+
+        Returns:
+            Potentials: The potentials themselves if they are already on this type of device, otherwise a copy.
+        """
         if device == (self.unary.device.type if is_tensor(self.unary) else None):
             return self
         return self._changed(Restore(device))
 
     def part(self, images: slice) -> Potentials:
-        """Some images of a batch; what all images share stays shared."""
+        """Return the given images of a batch.
+
+        Args:
+            images (slice): Images to select.
+
+        Returns:
+            Potentials: The selected images.  Arrays that are common to all images stay shared.
+        """
         return self._changed(lambda array: array if len(array) == 1 else array[images])
 
     def _changed(self, change: Callable[[Any], Any]) -> Potentials:
-        """The same with every array changed."""
+        """Return the same potentials with ``change`` applied to every array."""
 
         def new(array: Any) -> Any:
             return None if array is None else frozen(change(array))
@@ -213,17 +278,31 @@ class Potentials:
         return replace(self, unary=new(self.unary), pairwise=pairwise, masked=new(self.masked))
 
     def score(self, labels: Any) -> Any:
-        """θ(y): a float, or (N,) for a batch.  ``labels`` has the shape of the result's labels."""
+        """Compute the score θ(y) of a labelling.
+
+        Args:
+            labels (array): Labels (H, W) on a grid or (S,) on a graph, with a leading axis N for a batch.
+
+        Returns:
+            float or array: The score, or scores (N,) for a batch.
+        """
         host = self.to(None)
         totals = total_scores(host.model, self.flat_labels(labels))
         return self.restore(totals) if self.batched else float(totals[0])
 
     def local_scores(self, labels: Any) -> Any:
-        """The score of every label at every site with all other sites held, up to a constant per site; (.., L)."""
+        """Compute the score of every label at every site, with all other labels fixed.
+
+        Args:
+            labels (array): Labels as for :meth:`score`.
+
+        Returns:
+            array: Scores of the shape of ``labels`` with a label axis appended, up to a constant per site.
+        """
         return self.restore(self.unflatten(local_scores(self.to(None).model, self.flat_labels(labels))))
 
     def flat_labels(self, labels: Any, name: str = "labels") -> npt.NDArray[np.int64]:
-        """Validated labels as (N, S); masked sites become 0, their only label."""
+        """Return validated labels as (N, S).  Masked sites get 0, their only allowed label."""
         array = to_labels(labels, name)
         expected = ((self.n_images,) if self.batched else ()) + self.structure.shape
         if array.shape != expected:
@@ -236,7 +315,7 @@ class Potentials:
         return flat
 
     def unflatten(self, values: Any) -> Any:
-        """(N, S, ...) back to the caller's axes: batch (if any), then sites, then the rest."""
+        """Return values (N, S, ...) in the caller's shape: batch axis (if any), site axes, other axes."""
         batch = (self.n_images,) if self.batched else ()
         return values.reshape(*batch, *self.structure.shape, *values.shape[2:])
 
@@ -249,16 +328,16 @@ def _parse_mask(mask: Any, structure: Grid | Graph, unary: Any) -> Any:
         raise InputError(f"mask has shape {array.shape}, expected {structure.shape} with or without a batch axis")
     masked = array.reshape(-1, structure.n_sites)
     if masked.all(axis=1).any():
-        raise InputError("mask ignores every site of an image, expected at least one that takes part")
+        raise InputError("mask ignores every site of an image, expected at least one site that is not ignored")
     return place_beside(unary, frozen(copy_if_small(masked)))
 
 
 def _check_unary(unary: Any, structure: Grid | Graph, batched: bool) -> None:
-    """NaN and +inf show in the largest score of a site; -inf there means that no label is left."""
+    """Raise if a site has a NaN or +inf score, or no allowed label."""
     xp = namespace(unary)
-    if xp.isfinite(unary.min()) and xp.isfinite(unary.max()):  # quick, and nearly always so
+    if xp.isfinite(unary.min()) and xp.isfinite(unary.max()):  # fast path
         return
-    best = xp.amax(unary, 2)
+    best = xp.amax(unary, 2)  # NaN and +inf propagate; -inf means that no label is allowed
     if xp.isfinite(best).all():
         return
     image, site = (int(i) for i in xp.argwhere(~xp.isfinite(best))[0])

@@ -1,4 +1,4 @@
-"""What every decoder returns."""
+"""Results of decoders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from locpmap.potentials import Potentials
 
 
 class Status(StrEnum):
-    """How a run ended; the values are the messages."""
+    """Reason why a run ended.  The values are readable messages."""
 
     EXACT = "exact"
     CONVERGED = "converged"
@@ -27,7 +27,7 @@ class Status(StrEnum):
 
 
 class BoundKind(StrEnum):
-    """What ``Result.log_partition`` is."""
+    """Meaning of ``Result.log_partition``."""
 
     EXACT = "exact"
     LOWER = "lower bound"
@@ -37,7 +37,7 @@ class BoundKind(StrEnum):
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended."""
+    """Status, time and number of sweeps of a finished run."""
 
     status: Status
     seconds: float
@@ -46,19 +46,49 @@ class Ending:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """Labels, what is known about their uncertainty, and how they came about.
+    """Labels, their probabilities, and information about the run.
 
-    Shapes follow the potentials: ``labels`` (.., H, W) or (.., S); ``probability``, ``variance`` (.., L).
-    Masked sites have label -1 and probability 0.  ``probability`` is None for decoders that give one labelling
-    and no uncertainty (icm, annealing, graph_cut, max_product).  What it is the distribution of, the decoder's class
-    says: the model's marginals (exact, gibbs), an approximation of them (lbp, trw, mean_field), or how often
-    perturbed maxima have the label (locpmap, perturb_and_map, perturb_and_max_product).
+    Attributes:
+        labels (array): Labels (H, W) on a grid or (S,) on a graph, with a leading axis N for a batch.  Masked sites
+            have label -1.
+        probability (array or None): Probabilities of the shape of ``labels`` with a label axis appended.  Masked sites
+            have probability 0.  None for icm, annealing, graph_cut and max_product, which return one labelling.
+        method (str): Name of the decoder.
+        backend (str): Backend that ran: "reference", "numba" or "triton".
+        device (str): Device of the run, "cpu" or "cuda".
+        n_samples (int): Number of samples drawn; 0 for decoders that do not sample.
+        noise (str or None): Noise scheme of decoders that perturb the scores, such as "lazy" or "plain".
+        log_partition (float, array or None): log Z, or an approximation of it; (N,) for a batch.
+        log_partition_kind (BoundKind or None): Whether ``log_partition`` is exact, a bound, or the Bethe approximation.
+        samples (array or None): With ``keep_samples=True``, samples (M, ...) as int16, each of the shape of ``labels``.
+        ending (Ending or callable): Source of ``status``, ``seconds`` and ``n_sweeps``.
+        potentials (Potentials): The decoded model.
 
-    Where tables forbid pairs of labels by -inf, ``status`` says if the labels of an image break such a pair; the images
-    are those with a ``score`` of -inf.
+    Notes:
+        The meaning of ``probability`` depends on the decoder:
 
-    On a GPU the samplers' labels and probabilities may still be on their way, as with any operation of torch; how the
-    run ended (``status``, ``seconds``, ``n_sweeps``) is known, and waited for, when it is asked for.
+        - exact, gibbs: marginals of the model (gibbs estimates them).
+        - lbp, trw, mean_field: approximate marginals.
+        - locpmap, icm_iter, perturb_and_map, perturb_and_max_product: the distribution of the decoder's samples, which
+          may differ from the marginals.
+
+        Tables may forbid pairs of labels with -inf.  If ``labels`` contain such a pair, ``status`` is
+        :attr:`Status.FORBIDDEN`, and the affected images have ``score`` -inf.
+
+        On a GPU, the arrays of samplers are computed asynchronously, like the result of any torch operation.  Reading
+        ``status``, ``seconds`` or ``n_sweeps`` waits for the device.
+
+    Example:
+        >>> import numpy as np
+        >>> import locpmap as lp
+        >>> result = lp.infer(lp.Potentials.grid(np.zeros((2, 3, 4)), 1.0), "mean_field")
+        >>> result.labels.shape, result.probability.shape
+        ((2, 3), (2, 3, 4))
+        >>> result.status, str(result.log_partition_kind)
+        (<Status.CONVERGED: 'converged'>, 'lower bound')
+
+    See Also:
+        :func:`infer`, :class:`locpmap.result.Status`, :class:`locpmap.result.BoundKind`
     """
 
     labels: Any
@@ -67,8 +97,8 @@ class Result:
     backend: str
     device: str
     n_samples: int = 0
-    noise: str | None = None  # the scheme, for decoders that perturb
-    log_partition: Any = None  # () or (N,)
+    noise: str | None = None
+    log_partition: Any = None  # float or (N,)
     log_partition_kind: BoundKind | None = None
     samples: Any = None  # (M, .., sites) int16
     ending: Ending | Callable[[], Ending] = field(repr=False, kw_only=True)
@@ -81,7 +111,7 @@ class Result:
         return f"<Result of {self.method}: {gives} {shape}, {self.status}, {self.seconds:.3g} s, {where}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        """What another process needs: how the run ended, rather than how to ask a GPU for it."""
+        """Return the fields with the ending evaluated, so that another process needs no GPU."""
         return {**self.__dict__, "ending": self._ended}
 
     @cached_property
@@ -90,48 +120,48 @@ class Result:
 
     @property
     def status(self) -> Status:
-        """How the run ended."""
+        """Reason why the run ended."""
         return self._ended.status
 
     @property
     def seconds(self) -> float:
-        """Wall time; the first run of a decoder includes compiling it, a few seconds per precision."""
+        """Wall time in seconds.  The first run of a decoder includes compilation, a few seconds per precision."""
         return self._ended.seconds
 
     @property
     def n_sweeps(self) -> float:
-        """Sweeps made; for samplers the mean over samples."""
+        """Number of sweeps performed; for samplers the mean over samples."""
         return self._ended.n_sweeps
 
     @property
     def converged(self) -> bool:
-        """Whether the run ended by itself rather than at a limit, with labels that the model allows."""
+        """Whether the run ended without reaching a limit, with labels that the model allows."""
         return self.status in (Status.EXACT, Status.CONVERGED, Status.COMPLETE)
 
     @cached_property
     def score(self) -> Any:
-        """θ of ``labels`` under the unperturbed model: a float, or (N,) for a batch."""
+        """Score θ of ``labels`` under the unperturbed model: a float, or (N,) for a batch."""
         return self.potentials.score(self.labels)
 
     @cached_property
     def variance(self) -> Any:
-        """p(1 - p) per label."""
+        """Variance p(1 - p) of every label, of the shape of ``probability``; None without probabilities."""
         return None if self.probability is None else variance_of(self.probability)
 
     @cached_property
     def entropy(self) -> Any:
-        """-Σ p log p per site, in nats."""
+        """Entropy -Σ p log p of every site in nats; None without probabilities."""
         return None if self.probability is None else self.potentials.restore(entropy_of(self.probability))
 
 
 def variance_of(probability: Any) -> Any:
-    """p(1 - p), of the same shape."""
+    """Return p(1 - p), of the same shape."""
     return probability * (1 - probability)
 
 
 def entropy_of(probability: Any) -> Any:
-    """-Σ p log p over the last axis, in nats; of a tensor on the CPU, a NumPy array."""
+    """Return -Σ p log p over the last axis, in nats.  For a tensor on the CPU, return a NumPy array."""
     p = probability if on_gpu(probability) else np.asarray(probability)
     xp = namespace(p)
     terms = p * xp.log(xp.where(p > 0, p, 1))
-    return (0 - terms.sum(axis=-1)).clip(0)  # 0 - 0 has no sign, unlike -0
+    return (0 - terms.sum(axis=-1)).clip(0)  # 0 - x instead of -x avoids -0.0

@@ -1,4 +1,4 @@
-"""A pairwise model as kernels see it: scores at once, flat lists of edges only when a kernel asks for them."""
+"""Models in the form that kernels read: scores, and flat lists of edges that are built on first use."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from locpmap.pairwise import Pairwise
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Implements `locpmap.kernels.spec.ModelView`."""
+    """Model in the form that kernels read: implements `locpmap.kernels.spec.ModelView`."""
 
     unary: Any  # (N, S, L)
     pairwise: Pairwise
     structure: Grid | Graph
-    cache: dict[Any, Any] = field(default_factory=dict)  # what a backend keeps for as long as the model lives
+    cache: dict[Any, Any] = field(default_factory=dict)  # data that a backend caches for the lifetime of the model
 
     @cached_property
     def flat(self) -> Model:
-        """The flat arrays that general kernels read; built when first needed, O(S + E log E).
+        """Flat arrays that general kernels read, built on first use in O(S + E log E).
 
-        On a GPU they are tensors in the unaries' precision, except for ``class_ptr``, which says what to launch there.
+        On a GPU they are tensors in the precision of the unaries.  Only ``class_ptr`` stays on the host, which reads it
+        to launch one colour class after the other.
         """
         features, tables = self.pairwise.flat(self.structure.direction_sizes)
         if is_tensor(self.unary):
@@ -39,22 +40,22 @@ class View:
 
     @property
     def potts(self) -> bool:
-        """Whether the pairwise score is a weight where labels agree."""
+        """Whether the pairwise score is a weight for equal labels and 0 otherwise."""
         return self.pairwise.potts
 
     @property
     def coupled(self) -> bool:
-        """Whether neighbours have a say."""
+        """Whether neighbours influence each other."""
         return self.pairwise.coupled
 
     @property
     def least_weight(self) -> float:
-        """The smallest Potts weight; not a number unless the model is Potts."""
+        """Smallest Potts weight; NaN unless the model is Potts."""
         return self.pairwise.least_weight
 
     @cached_property
     def grid(self) -> GridWindow | None:
-        """The grid, where the graph is one with 4 neighbours."""
+        """Grid with 4 neighbours, or None for any other graph."""
         grid = self.structure
         if not isinstance(grid, Grid) or grid.connectivity != 4:
             return None
@@ -63,7 +64,7 @@ class View:
     def direction_weights(self, dtype: Any) -> tuple[Array, Array]:
         """Return the Potts weights of a 4-connected grid to the right (1|N, H, W-1) and down (1|N, H-1, W).
 
-        They come in one precision and one layout, so that a kernel compiles for them once, and are kept.
+        They are cached in one precision and one layout, so that a kernel compiles for them only once.
         """
         key = ("direction_weights", dtype)
         if key not in self.cache:
