@@ -141,7 +141,7 @@ def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
     lines = Run(capsys, "methods").out.splitlines()
     assert [line.split()[0] for line in lines] == list(lp.inference.DECODERS)
     text = Run(capsys, "methods", "locpmap").out
-    assert "n_samples: Number of samples" in text
+    assert "n_samples (int, default 50): Number of samples" in text
     assert "n_samples=50" in text
     assert ">>>" not in text
     Run(capsys, "methods", "LBP").check_refusal("did you mean 'lbp'?")

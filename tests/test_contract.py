@@ -390,7 +390,7 @@ def test_progress_and_time_limit(name: str) -> None:
 def test_options_are_documented_and_misspelt_ones_suggested(name: str) -> None:
     text = DECODERS[name].__doc__ or ""
     for option in dataclasses.fields(DECODERS[name]):  # type: ignore[arg-type]
-        assert f"{option.name}: " in text, f"{name} does not document {option.name}"
+        assert f"    {option.name} (" in text, f"{name} does not document {option.name}"
         with pytest.raises(InputError, match=f"did you mean '{option.name}'"):
             decode(name, batch_of(1), **{f"{option.name}x": 1})
 

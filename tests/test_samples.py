@@ -88,7 +88,7 @@ def test_threads_end_with_the_stream() -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"decoder": "icm"}, "decoder is icm, which draws no samples: expected one that does, as locpmap"),
+        ({"decoder": "icm"}, "decoder is icm, which draws no samples: expected one that does, like locpmap"),
         ({"decoder": lp.LBP()}, "decoder is lbp, which draws no samples"),
         ({"decoder": "locmap"}, "unknown method 'locmap'"),
         ({"chunk": 0}, "chunk is 0, expected a whole number of at least 1"),

@@ -223,9 +223,9 @@ def test_windows_cover_blocks_and_stay_inside() -> None:
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("lbp", {}, "method is lbp, expected locpmap, icm, icm_iter or mean_field for tiles: its messages stop when"),
-    ("gibbs", {}, "method is gibbs, .* every sample goes on from the last"),
-    ("exact", {}, "method is exact, .* solves the whole raster at once"),
+    ("lbp", {}, "method is lbp, expected locpmap, icm, icm_iter or mean_field for tiles: its messages run until"),
+    ("gibbs", {}, "method is gibbs, .* every sweep continues from the last one"),
+    ("exact", {}, "method is exact, .* solves the whole raster in one step"),
     ("graph_cut", {}, "method is graph_cut"),
     ("icm_iter", {"start": np.zeros((4, 4), int)}, "start is an array"),
     ("locpmap", {"blocks": "rows"}, "blocks is 'rows', which reach across the whole raster .* such as 'rows:16'"),

@@ -1,4 +1,4 @@
-"""Decoders.  Inference sees only potentials: never images, weights or data sets."""
+"""Decoders: methods that compute labels and probabilities from potentials alone."""
 
 from locpmap.inference.annealing import Annealing
 from locpmap.inference.api import infer

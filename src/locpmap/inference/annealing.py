@@ -1,4 +1,4 @@
-"""Simulated annealing: Gibbs sampling of p(y)^(1/t) while t falls, then greedy ascent."""
+"""Simulated annealing: Gibbs sampling of p(y)^(1/t) with decreasing t, then greedy ascent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from locpmap.kernels.perturbation import GIVEN
 from locpmap.kernels.spec import Chain
 from locpmap.result import Status
 
-MAX_SWEEPS_PER_STEP = 8  # in one step: all their labellings are kept until they have been scored
+MAX_SWEEPS_PER_STEP = 8  # the labellings of a step are stored until they are scored
 
 
 @dataclass
@@ -25,18 +25,30 @@ class _State:
 
 @dataclass(frozen=True, eq=False)
 class Annealing(Decoder):
-    """One labelling: the best that a cooling chain met, climbed to a local maximum.
+    """Simulated annealing: the best labelling of a cooling Gibbs chain, improved by greedy ascent.
+
+    The temperature decreases by the same factor after every sweep of the chain.
 
     Args:
-        n_sweeps: Sweeps of the chain; the temperature falls by the same factor after each.
-        start_temperature: Temperature of the first sweep.
-        end_temperature: Temperature of the last.
-        start: "random" (uniform over allowed labels) or an array of labels.
-        max_sweeps: Greedy sweeps after which the final ascent stops.
+        n_sweeps (int, default 100): Number of sweeps of the chain.
+        start_temperature (float, default 3.0): Temperature of the first sweep.
+        end_temperature (float, default 0.02): Temperature of the last sweep.
+        start (str or array, default "random"): "random" (uniform over allowed labels) or an array of labels.
+        max_sweeps (int, default 100): Number of sweeps after which the final ascent stops.
+
+    Example:
+        >>> import numpy as np
+        >>> import locpmap as lp
+        >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
+        >>> lp.infer(pot, lp.Annealing(n_sweeps=20), seed=0).labels
+        array([[1, 1, 1]])
+
+    See Also:
+        :class:`Gibbs`, :class:`ICM`, :class:`GraphCut`
     """
 
     name: ClassVar[str] = "annealing"
-    unbounded: ClassVar[str] = "every sample goes on from the last, so that all sweeps add up"
+    unbounded: ClassVar[str] = "every sweep continues from the last one, so that dependence spreads without bound"
     has_probability: ClassVar[bool] = False
     on_gpu: ClassVar[bool] = True
     at_end: ClassVar[Status] = Status.COMPLETE

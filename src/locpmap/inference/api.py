@@ -1,4 +1,4 @@
-"""`infer`: one verb for every decoder."""
+"""The function :func:`infer`, common to all decoders."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from locpmap.potentials import Potentials
 from locpmap.result import Ending, Result, Status
 
 PLAIN = (bool, int, float, str)
-# Memory on a GPU, as multiples of the unaries: of all images (themselves, totals, probabilities, messages both ways
-# along two edges a site), and of the one whose samples are drawn at a time (perturbed scores of eight, and lists).
+# GPU memory as multiples of the unaries.  FOR_ALL counts unaries, totals, probabilities and messages of all images (two
+# edges per site, both directions); FOR_ONE counts perturbed scores of eight samples, and edge lists, of one image.
 FOR_ALL, FOR_ONE = 8, 16
-# What `infer` itself takes by name: a misspelt one ends up among the decoder's options.
+# Keyword arguments of `infer`: a misspelt one arrives among the decoder's options.
 ARGUMENTS = ("seed", "backend", "device", "first_image", "max_seconds", "n_threads", "progress")
 
 
@@ -42,29 +42,48 @@ def infer(
     progress: Progress | None = None,
     **options: Any,
 ) -> Result:
-    """Decode a model.
+    """Decode a model: compute labels and, for most decoders, probabilities.
 
     Args:
-        potentials: What to decode.
-        method: A decoder's name, with its options as further arguments, or a configured decoder.
-        seed: The seed of all noise, 0 to 2^64 - 1.  The same seed gives the same bits for any number of threads.
-        backend: "auto", "reference", "numba" (CPU) or "triton" (NVIDIA GPU); a named one runs or raises.
-        device: "cpu", "cuda" or "auto": potentials on an NVIDIA GPU are decoded there where the method can; large ones
-            in NumPy arrays are taken to one if there is one; all others are decoded on the CPU.
-        first_image: The number of the first image in the noise's keys: images 100 and on of a batch, decoded by
-            themselves with ``first_image=100``, come out as they do in the whole batch.
-        max_seconds: Stop after the step that passes this time and return what there is.
-        n_threads: Threads to use; all available cores by default.
-        progress: Called as ``progress(done, total)`` after every step.
-        **options: The decoder's options; see its class.
+        potentials (Potentials): Model to decode.
+        method (str or Decoder, default "locpmap"): Name of a decoder, whose options are passed as further arguments, or
+            a configured decoder such as ``LocPMAP(n_samples=100)``.
+        seed (int, default 0): Seed of the random generator, from 0 to 2^64 - 1.  Equal seeds give identical results for
+            any number of threads.
+        backend (str, default "auto"): "auto", "reference" (NumPy), "numba" (CPU) or "triton" (NVIDIA GPU).
+        device (str, default "auto"): "cpu", "cuda" or "auto".  With "auto", potentials on an NVIDIA GPU are decoded
+            there if the method supports it.  Large potentials in NumPy arrays are copied to a GPU if one is available.
+            All others are decoded on the CPU.
+        first_image (int, default 0): Index of the first image in the random generator.  Images 100 onwards of a batch,
+            decoded on their own with ``first_image=100``, give the same results as within the batch.
+        max_seconds (float, default None): Time limit.  The run stops after the first step that exceeds it and returns
+            the result so far.
+        n_threads (int, default None): Number of threads; None uses all available cores.
+        progress (callable, default None): Function called as ``progress(done, total)`` after every step.
+        **options: Options of the decoder; see its class.
 
-    The first run of a decoder compiles its kernels, once per precision (seconds, counted in ``result.seconds``), and
-    keeps them on disk.  Results carry no gradient.
+    Returns:
+        Result: Labels, probabilities and information about the run.  Tensors carry no gradient.
 
-    >>> import numpy as np
-    >>> pot = Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 1.0]]]), 1.0)
-    >>> infer(pot, "exact").labels
-    array([[1, 1, 1]])
+    Raises:
+        InputError: If an argument has an invalid value, or the decoder cannot decode the model.
+        InputTypeError: If an argument has the wrong type.
+        BackendError: If the requested backend or device is not available.
+
+    Notes:
+        The first run of a decoder compiles its kernels, once per precision.  Compilation takes seconds and is included
+        in ``result.seconds``.  Compiled kernels are cached on disk.
+
+    Example:
+        >>> import numpy as np
+        >>> pot = Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 1.0]]]), 1.0)
+        >>> infer(pot, "exact").labels
+        array([[1, 1, 1]])
+        >>> infer(pot, "locpmap", n_samples=100, seed=0).labels
+        array([[1, 1, 1]])
+
+    See Also:
+        :func:`samples`, :func:`infer_tiled`, :func:`measure`, :class:`LocPMAP`
     """
     decoder = configure(method, options)
     if max_seconds is not None:
@@ -88,10 +107,10 @@ def make_problem(
     device: str,
     n_threads: int | None,
 ) -> Problem:
-    """Check the arguments, choose where to run, and return what a decoder works on; the caller closes it."""
+    """Check the arguments, choose a device and return the problem, which the caller closes."""
     if not isinstance(potentials, Potentials):
         raise InputTypeError(
-            f"potentials is a {type(potentials).__name__}, expected what Potentials.grid or Potentials.graph makes"
+            f"potentials is a {type(potentials).__name__}, expected Potentials, from Potentials.grid or .graph"
         )
     first_image = check_first_image(first_image, potentials.n_images)
     if n_threads is not None:
@@ -112,7 +131,7 @@ def check_first_image(first_image: int, n_images: int) -> int:
 def place_decoding(
     potentials: Potentials, decoder: Decoder, backend: str, device: str, n_threads: int | None = None
 ) -> Kernels:
-    """Choose where to decode; a decoder of the CPU stays there."""
+    """Choose backend and device.  Decoders without GPU kernels run on the CPU."""
     unary = potentials.unary
     job = Job()
     if decoder.on_gpu:
@@ -125,19 +144,19 @@ def place_decoding(
 
 
 def bytes_needed(potentials: Potentials) -> int:
-    """Return what decoding takes on a GPU at least, roughly: rounds of samples are made smaller, but not for ever."""
+    """Return a rough lower bound of the GPU memory that decoding needs, with the smallest rounds of samples."""
     unary, pairwise = potentials.unary, potentials.pairwise
     terms = (*(pairwise.weights or ()), pairwise.features, pairwise.tables)
-    # On the device terms may come twice, as they are and as kernels take them.
+    # The device may store pairwise terms twice: in the given layout and in that of the kernels.
     of_terms = 2 * sum(term.nbytes for term in terms if term is not None)
     return int(of_terms + FOR_ALL * unary.nbytes + FOR_ONE * unary.nbytes // len(unary))
 
 
 def configure(method: str | Decoder, options: dict[str, Any], arguments: Sequence[str] = ARGUMENTS) -> Decoder:
-    """The decoder of that name with these options; ``arguments`` may have been meant by an unknown option."""
+    """Return the decoder with its options.  ``arguments`` are further suggestions for an unknown option."""
     if isinstance(method, Decoder):
         if options:
-            raise InputError(f"method is already configured, so {', '.join(options)} cannot be given beside it")
+            raise InputError(f"method is already configured, so {', '.join(options)} cannot be passed as well")
         return checked(method)
     known = options_of(known_method(method))
     for option in options:
@@ -148,13 +167,13 @@ def configure(method: str | Decoder, options: dict[str, Any], arguments: Sequenc
     return checked(DECODERS[method](**options))
 
 
-@lru_cache(maxsize=64, typed=True)  # a decoder never changes, and checking its options takes as long as a launch
+@lru_cache(maxsize=64, typed=True)  # decoders are immutable, and checking options takes as long as a launch
 def _configured(kind: type[Decoder], **options: Any) -> Decoder:
     return checked(kind(**options))
 
 
 def known_method(method: Any) -> str:
-    """The name of a decoder, or an error with the nearest one: other cases and ``_`` are no difference."""
+    """Return the name of a decoder, or raise with the nearest one.  Case and ``_`` are ignored in the search."""
     if isinstance(method, type) and issubclass(method, Decoder):
         name = method.__name__
         raise InputTypeError(f"method is the class {name}, expected a decoder: call it, as in {name}()")
@@ -171,7 +190,7 @@ def known_method(method: Any) -> str:
 def result_of(
     potentials: Potentials, problem: Problem, decoder: Decoder, outcome: Outcome, status: Status, watch: Stopwatch
 ) -> Result:
-    """Return flat arrays in the caller's shape and kind, with masked sites marked; stop the watch."""
+    """Stop the watch and return the result in the caller's shape and kind of array, with masked sites marked."""
     watch.stop()
     outcome.labels = cast(outcome.labels, "int64")
     if potentials.forbids_pairs and is_forbidden(problem, outcome.labels):
@@ -206,7 +225,7 @@ def result_of(
 
 
 def label_maps(potentials: Potentials, problem: Problem, samples: Any) -> Any:
-    """Return samples (R, N, S) in the caller's shape and kind, (R, ..), with masked sites -1."""
+    """Return samples (R, N, S) in the caller's shape and kind of array, with label -1 at masked sites."""
     masked, xp = problem.potentials.masked, namespace(samples)
     if masked is not None:
         samples = xp.where(masked, -1, samples)
@@ -214,7 +233,7 @@ def label_maps(potentials: Potentials, problem: Problem, samples: Any) -> Any:
 
 
 def _ending(sweeps: Climbs | float, status: Status, watch: Stopwatch) -> Ending:
-    """How the run ended, which for climbs on a GPU is only known when they have."""
+    """Return the ending of a run.  For climbs on a GPU this waits for the device."""
     if isinstance(sweeps, Climbs):
         sweeps, cut = sweeps.read()
         if cut and status not in (Status.MAX_SECONDS, Status.FORBIDDEN):

@@ -1,8 +1,8 @@
-"""The contract of a decoder, and the one loop that runs them all.
+"""The interface of decoders, and the loop that runs them.
 
-A decoder is a frozen dataclass of options with three methods: ``init`` makes the state, ``step`` advances it by
-one sweep or one round of samples and says how far it is, ``finish`` reads the answer off.  Budgets, progress,
-stopping and timing live in :func:`drive` and nowhere else.
+A decoder is a frozen dataclass of options with three methods.  ``init`` creates the state.  ``step`` advances the state
+by some sweeps or one round of samples and reports progress.  ``finish`` returns the outcome.  The function
+:func:`drive` handles time limits, progress and stopping for all decoders.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Problem:
-    """What a decoder works on."""
+    """Input of a decoder: potentials, kernels and the key of the noise."""
 
     potentials: Potentials
     kernels: Kernels
@@ -38,36 +38,36 @@ class Problem:
 
     @property
     def view(self) -> View:
-        """The model as kernels take it."""
+        """Model in the form that kernels read."""
         return self.potentials.view
 
     @property
     def model(self) -> Model:
-        """The flat arrays, for decoders that read them on the host."""
+        """Flat arrays, for decoders that read them on the host."""
         return self.potentials.model
 
     @property
     def sweeps_per_step(self) -> int:
-        """Sweeps before a decoder asks whether it has converged."""
+        """Number of sweeps between two checks of convergence."""
         return self.kernels.sweeps_per_step(self.view)
 
     def close(self) -> None:
-        """End the backend's threads."""
+        """Stop the threads of the backend."""
         self.kernels.close()
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Return a new array beside the unaries, with anything in it."""
+        """Return a new uninitialised array on the device of the unaries."""
         unary = self.potentials.unary
         return namespace(unary).empty(shape, dtype=dtype_beside(unary, dtype), device=unary.device)
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """Return a new array beside the unaries, of zeros."""
+        """Return a new array of zeros on the device of the unaries."""
         unary = self.potentials.unary
         return namespace(unary).zeros(shape, dtype=dtype_beside(unary, dtype), device=unary.device)
 
 
 class Step(NamedTuple):
-    """How far a run is after a step."""
+    """Progress of a run after a step."""
 
     done: int
     total: int
@@ -76,53 +76,53 @@ class Step(NamedTuple):
 
 @dataclass
 class Climbs:
-    """The sweeps of many climbs, which wait for the device that makes them until they are asked for."""
+    """Numbers of sweeps of many climbs.  Reading them waits for the device."""
 
     sweeps: list[Any]  # int arrays of any shape
     max_sweeps: int
 
     def read(self) -> tuple[float, bool]:
-        """Their mean, and whether some climb was cut short."""
+        """Return the mean number of sweeps, and whether a climb stopped at ``max_sweeps``."""
         sweeps = np.concatenate([Restore()(part).ravel() for part in self.sweeps])
         return float(sweeps.mean()), bool(sweeps.max() >= self.max_sweeps)
 
 
 @dataclass
 class Outcome:
-    """A decoder's answer in flat arrays, of the kind of the potentials'."""
+    """Result of a decoder in flat arrays, of the same kind as the potentials."""
 
     labels: Any  # (N, S)
     probability: Any = None  # (N, S, L)
     n_sweeps: float = 0
-    climbs: Climbs | None = None  # instead of n_sweeps, for those that climb
+    climbs: Climbs | None = None  # replaces n_sweeps for decoders that climb
     n_samples: int = 0
     noise: str | None = None
     log_partition: Any = None  # (N,)
     log_partition_kind: BoundKind | None = None
     samples: Any = None  # (M, N, S)
-    status: Status | None = None  # where the decoder knows more than the loop
+    status: Status | None = None  # overrides the status of the loop
 
 
 class Locality(NamedTuple):
-    """How far a site's answer can depend on others: what tiles need to know."""
+    """Distance up to which a site depends on other sites, which determines the halo of tiles."""
 
     n_sweeps: int
-    block_sizes: tuple[tuple[int, int], ...] = ((1, 1),)  # rows and columns of the blocks that a sweep visits in turn
-    reads_neighbours: bool = False  # whether the answer also depends on the final labels of the neighbours
+    block_sizes: tuple[tuple[int, int], ...] = ((1, 1),)  # (rows, columns) of a block, for each family of a sweep
+    reads_neighbours: bool = False  # whether the result depends on the neighbours' final labels
 
 
 class Decoder(ABC):
-    """Options of one method; see the module's docstring."""
+    """Base class of decoders; see the module's docstring."""
 
     name: ClassVar[str]
-    on_gpu: ClassVar[bool] = False  # whether it runs by kernels alone
+    on_gpu: ClassVar[bool] = False  # whether all its work is done by kernels
     has_probability: ClassVar[bool] = True
-    at_end: ClassVar[Status] = Status.MAX_SWEEPS  # what it means that `done` reached `total`
-    unbounded: ClassVar[str] = "it solves the whole raster at once"  # why tiles are refused, if they are
+    at_end: ClassVar[Status] = Status.MAX_SWEEPS  # status when `done` reaches `total`
+    unbounded: ClassVar[str] = "it solves the whole raster in one step"  # why tiles are refused if locality() is None
 
     @abstractmethod
     def init(self, problem: Problem) -> Any:
-        """The state before the first step; refuses models that the method cannot take."""
+        """Return the state before the first step, or raise if the method cannot decode the model."""
 
     @abstractmethod
     def step(self, problem: Problem, state: Any) -> Step:
@@ -130,25 +130,25 @@ class Decoder(ABC):
 
     @abstractmethod
     def finish(self, problem: Problem, state: Any) -> Outcome:
-        """The answer so far."""
+        """Return the outcome so far."""
 
     def work(self, n_scores: int) -> int:
-        """Return how often scores are visited in sweeps, for a model of so many: what decides whether a GPU pays."""
+        """Return the number of score updates for a model of ``n_scores``, which decides whether a GPU pays off."""
         return n_scores
 
     def locality(self) -> Locality | None:
-        """Return how far a site's answer depends on others, or None where that has no bound."""
+        """Return how far a site depends on other sites, or None if the distance is unbounded."""
         return None
 
     def separable(self, *, timed: bool) -> bool:
-        """Return whether halves of a batch give what the whole gives, with a time limit or without one."""
-        return isinstance(getattr(self, "start", ""), str)  # given labels are those of the whole batch
+        """Return whether decoding halves of a batch gives the same result, with or without a time limit."""
+        return isinstance(getattr(self, "start", ""), str)  # a start array covers the whole batch
 
 
 def drive(
     decoder: Decoder, problem: Problem, max_seconds: float | None, progress: Progress | None
 ) -> tuple[Outcome, Status]:
-    """Run to convergence, to the end or to the time limit; at least one step is made."""
+    """Run a decoder until it converges, completes or reaches the time limit, after at least one step."""
     began = time.perf_counter()
     state = decoder.init(problem)
     status: Status | None = None

@@ -1,11 +1,13 @@
-"""Orders in which to eliminate the sites of a graph, and the tables that this takes.
+"""Elimination orders of the sites of a graph, and the sizes of their tables.
 
-Eliminating a site replaces the terms it takes part in by one table over its remaining neighbours, which become
-neighbours of one another.  The cost is the number of entries of the tables, and it depends on the order.  Three
-kinds are tried: *sweeps* along the graph (best on grids: the table spans the narrow side), *least table* first
-(optimal on trees and chains, fast) and *least fill* first (good on irregular graphs).
+Eliminating a site replaces its terms by one table over its remaining neighbours, which become neighbours of one
+another.  The cost is the total number of table entries and depends on the order.  Three kinds of orders are tried:
 
-Sites with one allowed label are constants, not variables: they are never part of an order.
+- *sweeps* along the graph, best on grids, where a table spans the narrow side;
+- *smallest table first*, fast, and optimal on trees and chains;
+- *least fill first*, good on irregular graphs.
+
+Sites with one allowed label are constants and not part of an order.
 """
 
 from __future__ import annotations
@@ -23,38 +25,38 @@ from locpmap.graphs import Graph, Grid
 
 Neighbours = dict[int, set[int]]
 
-EASY = 2**18  # entries in all: below this the first order found is good enough
-GREEDY_SITES = 100_000  # above this a greedy order takes too long to find
-FILL_SITES = 3_000  # above this counting fill takes too long, and a hopeless order is not followed to its end
+EASY = 2**18  # total entries up to which the first order found is accepted
+GREEDY_SITES = 100_000  # above this, greedy search takes too long
+FILL_SITES = 3_000  # above this, counting fill takes too long, and greedy search stops at the table limit
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Site ``order[t]`` is eliminated t-th, from a table over itself and ``scopes[t]``."""
+    """Elimination order: site ``order[t]`` is eliminated t-th, from a table over itself and ``scopes[t]``."""
 
     order: list[int]
-    scopes: list[list[int]]  # sites eliminated later, the last one first
-    n_labels: list[int]  # of every site
+    scopes: list[list[int]]  # sites eliminated later, in reverse order
+    n_labels: list[int]  # per site
 
     @cached_property
     def position(self) -> dict[int, int]:
-        """When a site is eliminated."""
+        """Position of each site in the order."""
         return {site: t for t, site in enumerate(self.order)}
 
     @cached_property
     def shapes(self) -> list[tuple[int, ...]]:
-        """The shape of each table: the site itself first, then its scope."""
+        """Shape of each table: the site itself first, then its scope."""
         pairs = zip(self.order, self.scopes, strict=True)
         return [tuple(self.n_labels[s] for s in (site, *scope)) for site, scope in pairs]
 
     @cached_property
     def sizes(self) -> list[int]:
-        """The number of entries of each table."""
+        """Number of entries of each table."""
         return [int(np.prod(shape, dtype=np.float64)) for shape in self.shapes]
 
     @cached_property
     def children(self) -> list[list[int]]:
-        """The eliminations whose results enter the table of the t-th: those whose scope ends with its site."""
+        """Earlier eliminations whose messages enter table t: those whose scope ends with its site."""
         children: list[list[int]] = [[] for _ in self.order]
         for t, scope in enumerate(self.scopes):
             if scope:
@@ -63,9 +65,9 @@ class Plan:
 
 
 def plan_elimination(structure: Grid | Graph, n_labels: Sequence[int], max_table: int) -> Plan:
-    """The cheapest order found whose tables have at most ``max_table`` entries.
+    """Return the cheapest order found with tables of at most ``max_table`` entries, or raise TooLargeError.
 
-    ``n_labels`` are the numbers of allowed labels.  Cost O(S log S + Σ width²) in Python sets.
+    ``n_labels`` are the numbers of allowed labels per site.  Cost O(S log S + Σ width²) in Python sets.
     """
     limit = np.log2(max_table) + 1e-9
     edges, bits = structure.edges(), np.log2(np.asarray(n_labels, np.float64))
@@ -112,7 +114,7 @@ def _neighbours(sites: Iterable[int], edges: Array) -> Neighbours:
 
 
 def _remove(near: Neighbours, site: int) -> set[int]:
-    """Take a site out and make its neighbours a clique."""
+    """Remove a site and connect its neighbours with each other."""
     clique = near.pop(site)
     for other in clique:
         near[other] |= clique
@@ -135,10 +137,10 @@ def _in_order(near: Neighbours, bits: Array, order: list[int]) -> tuple[list[int
 def _greedy(
     near: Neighbours, bits: Array, cost: Callable[[Neighbours, Array, int], float], stop: float
 ) -> tuple[list[int], list[list[int]], float]:
-    """Eliminate the cheapest site first; give up at a table of more than ``stop`` bits.
+    """Eliminate the cheapest site first; stop at a table of more than ``stop`` bits.
 
-    Costs are kept in a heap in which outdated entries are skipped.  Eliminating a site changes the tables of its
-    neighbours and, where it joins two of them, the fill of those who know both.
+    A heap holds the costs; outdated entries are skipped.  Eliminating a site changes the tables of its neighbours.  If
+    it connects two of them, it also changes the fill of their common neighbours.
     """
     costs = {site: cost(near, bits, site) for site in near}
     heap = [(value, site) for site, value in costs.items()]
@@ -170,19 +172,19 @@ def _bits_of(sites: set[int], bits: Array) -> float:
 
 
 def _table_bits(near: Neighbours, bits: Array, site: int) -> float:
-    """The logarithm of the table's size."""
+    """Return the base-2 logarithm of the table's size."""
     return _bits_of(near[site], bits) + float(bits[site])
 
 
 def _fill(near: Neighbours, bits: Array, site: int) -> float:
-    """The number of neighbours' pairs that are not joined yet; among equals the smaller table."""
+    """Return the number of unconnected pairs of neighbours, with the table's size as tie-breaker."""
     clique = near[site]
     missing = sum(len(clique) - 1 - len(clique & near[other]) for other in clique) // 2
     return missing + 1e-6 * _table_bits(near, bits, site)
 
 
 def _sweeps(structure: Grid | Graph, edges: Array, free: Array) -> list[list[int]]:
-    """Orders that run along the graph."""
+    """Return orders that run along the graph."""
     number = np.arange(structure.n_sites)
     if isinstance(structure, Grid):
         whole = number.reshape(structure.shape)
@@ -197,9 +199,9 @@ def _sweeps(structure: Grid | Graph, edges: Array, free: Array) -> list[list[int
 
 
 def _frontier_bits(order: list[int], edges: Array, bits: Array) -> float:
-    """How large the tables of a sweep are at most, O(S + E).
+    """Return the base-2 logarithm of the largest table of a sweep, O(S + E).
 
-    A site is at the frontier from the time its first neighbour is eliminated until its own.
+    A site is in the frontier from the elimination of its first neighbour until its own.
     """
     if not order:
         return 0.0

@@ -1,4 +1,4 @@
-"""There and back through the tables of a variable elimination, in the log domain.
+"""Forward and backward pass through the tables of a variable elimination, in the log domain.
 
 Each site is eliminated from a table over itself and its scope::
 
@@ -6,7 +6,7 @@ Each site is eliminated from a table over itself and its scope::
     sum:  message_t(scope) = log Σ_{y_t} exp table_t        p(y_t | scope) = exp(table_t - message_t)
     max:  message_t(scope) = max_{y_t} table_t
 
-B images that allow the same labels go through together, on the first axis of every array.
+B images with the same allowed labels are processed together, on the first axis of every array.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from locpmap.inference.elimination import Plan
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference.scores import edge_tables
 
-CACHED_ENTRIES = 2**26  # of tables kept for the way back (512 MB); beyond this they are made twice
+CACHED_ENTRIES = 2**26  # table entries cached for the backward pass (512 MB); larger plans compute tables twice
 IMPOSSIBLE = "pairwise forbids (-inf) every labelling, expected a model with at least one that is allowed"
 
 
 class Tables:
-    """The terms of some images over allowed labels, with the sites that have only one label folded in."""
+    """Terms of some images over their allowed labels, with the terms of single-label sites folded in."""
 
     def __init__(self, model: Model, images: Array, allowed: Array, plan: Plan) -> None:
         self.plan, self.n_images = plan, len(images)
@@ -58,7 +58,7 @@ class Tables:
             raise InputError(IMPOSSIBLE)
 
     def table(self, t: int, messages: list[Array]) -> Array:
-        """The table that site ``order[t]`` is eliminated from, (B, its labels, those of the scope ...)."""
+        """Return the table from which site ``order[t]`` is eliminated, (B, its labels, labels of the scope ...)."""
         site, scope = self.plan.order[t], self.plan.scopes[t]
         axis = {other: k for k, other in enumerate((site, *scope), start=1)}
 
@@ -77,12 +77,12 @@ class Tables:
         return total
 
 
-# A table and the messages in it -> its own message and what to keep for the way back.
+# Maps a table and its incoming messages to the outgoing message and data for the backward pass.
 Eliminate = Callable[[Array, list[Array]], tuple[Array, Any]]
 
 
 def sum_out(table: Array, messages: list[Array]) -> tuple[Array, Array]:
-    """log-sum-exp over the site; keep p(site | scope), which is 0 where the scope is impossible."""
+    """Return log-sum-exp over the site, and p(site | scope), which is 0 for impossible scopes."""
     top = table.max(axis=1, keepdims=True)
     top[top == -np.inf] = 0.0
     weight = np.subtract(table, top)
@@ -96,20 +96,20 @@ def sum_out(table: Array, messages: list[Array]) -> tuple[Array, Array]:
 
 
 def max_out(table: Array, messages: list[Array]) -> tuple[Array, list[Array]]:
-    """The largest score over the site; keep what came in, from which the best label can be read off."""
+    """Return the maximum over the site, and the incoming messages, from which the backward pass decodes."""
     return table.max(axis=1), messages
 
 
 def forward_backward(tables: Tables, eliminate: Eliminate, constant: Array) -> Iterator[tuple[int, Any]]:
-    """Eliminate all sites, yielding ``t, None``, then come back from the last to the first, yielding ``t, kept``.
+    """Eliminate all sites, yielding ``(t, None)``; then go back from last to first, yielding ``(t, cached data)``.
 
-    What is kept for the way back is limited: eliminations come in segments, only the messages that cross a border
-    survive the way there, and each segment is eliminated again when the way back reaches it.  Messages are
-    shifted to have maximum 0, the shifts are added to ``constant`` (B,).
+    To limit memory, eliminations are divided into segments.  The forward pass stores only messages that cross a border
+    of segments, and the backward pass repeats each segment.  Messages are shifted to maximum 0; the shifts are added to
+    ``constant`` (B,).
     """
     plan = tables.plan
     segments = _segments(plan.sizes, tables.n_images)
-    waiting: dict[int, Array] = {}  # messages that have not entered a table yet
+    waiting: dict[int, Array] = {}  # messages that no table has used yet
     borders: list[dict[int, Array]] = []
 
     def run(segment: range, waiting: dict[int, Array], constant: Array) -> Iterator[tuple[int, Any]]:
@@ -141,7 +141,7 @@ def forward_backward(tables: Tables, eliminate: Eliminate, constant: Array) -> I
 
 
 def _segments(sizes: list[int], n_images: int) -> list[range]:
-    """Cut the eliminations so that a segment's tables, and the messages kept at all borders, stay small."""
+    """Divide the eliminations so that the tables of a segment, and the messages at all borders, stay small."""
     if not sizes:
         return []
     capacity = max(CACHED_ENTRIES, int((n_images * sum(sizes) * n_images * max(sizes)) ** 0.5))

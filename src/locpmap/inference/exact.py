@@ -1,7 +1,7 @@
 """Exact log partition, marginals and MAP by variable elimination.
 
-The messages of the last eliminations add up to log Z.  On the way back, ``p(y_t, scope) = p(y_t | scope) · p(scope)``
-gives the marginals without a subtraction, and the best ``y_t`` given the best scope gives the MAP.
+In the forward pass, the final messages add up to log Z.  In the backward pass, the marginals follow from
+``p(y_t, scope) = p(y_t | scope) · p(scope)`` without subtractions, and the MAP from the best ``y_t`` given its scope.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from locpmap.inference.elimination import Plan, plan_elimination
 from locpmap.inference.elimination_passes import Tables, forward_backward, max_out, sum_out
 from locpmap.result import BoundKind, Status
 
-STEP_ENTRIES = 2**24  # table entries dealt with between two looks at the clock
-CHUNK_ENTRIES = 2**20  # in the tables of images that are eliminated together
+STEP_ENTRIES = 2**24  # table entries processed per step, between two checks of the time limit
+CHUNK_ENTRIES = 2**20  # table entries of images that are processed together
 
 
 @dataclass
 class _State:
-    work: Iterator[int]  # yields the number of table entries dealt with
+    work: Iterator[int]  # yields the number of table entries processed
     total: int
     labels: Array  # (N, S)
     probability: Array  # (N, S, L)
@@ -35,22 +35,36 @@ class _State:
 
 @dataclass(frozen=True, eq=False)
 class Exact(Decoder):
-    """Exact answers on any graph whose elimination tables are small: trees, narrow grids, small models.
+    """Exact MAP, marginals and log Z by variable elimination.
 
-    Time is about 0.1 µs for each entry of all tables and 0.2 ms for each site (a chain of 100,000 sites takes half
-    a minute, where ``lbp`` is as exact in less than a second); memory is that of the largest table and, up to half a
-    gigabyte, of all.  Labels are the MAP, ``probability`` the marginals, ``log_partition`` is exact.
-    A grid w wide takes tables of L^(w + 1): with two labels 16×16 is a matter of a second, 20×20 of a minute, and
-    more than 23 wide is refused by default.
+    Suitable for trees, narrow grids and small models, whose elimination tables are small.  ``labels`` are the MAP,
+    ``probability`` the marginals.
 
     Args:
-        max_table: The largest table to make, in entries; a model that needs a larger one is refused.
+        max_table (int, default 2**24): Number of entries of the largest table allowed.
 
-    >>> import numpy as np
-    >>> import locpmap as lp
-    >>> result = lp.infer(lp.Potentials.grid(np.zeros((1, 2, 2)), 1.0), "exact")
-    >>> bool(np.isclose(result.log_partition, np.log(2 * np.e + 2)))
-    True
+    Raises:
+        TooLargeError: If the model needs a larger table.
+
+    Notes:
+        A run takes about 0.1 µs per table entry and 0.2 ms per site.  Memory is that of the largest table plus up to
+        half a gigabyte of cached tables.
+
+        A grid of width w needs tables of L^(w + 1) entries.  With two labels a 16×16 grid takes about a second and a
+        20×20 grid a minute; by default a width above 23 is refused.
+
+        On long chains use ``lbp``, which is exact there, too.  For 100,000 sites it takes less than a second, ``exact``
+        half a minute.
+
+    Example:
+        >>> import numpy as np
+        >>> import locpmap as lp
+        >>> result = lp.infer(lp.Potentials.grid(np.zeros((1, 2, 2)), 1.0), "exact")
+        >>> bool(np.isclose(result.log_partition, np.log(2 * np.e + 2)))
+        True
+
+    See Also:
+        :class:`LBP`, :class:`GraphCut`
     """
 
     name: ClassVar[str] = "exact"
@@ -85,9 +99,9 @@ class Exact(Decoder):
 
     def finish(self, problem: Problem, state: _State) -> Outcome:
         if state.done < state.total:
-            share = 100 * state.done // state.total
+            percent = 100 * state.done // state.total
             raise InputError(
-                f"max_seconds ran out with {share} % of the elimination done, and exact has no answer before the end:"
+                f"max_seconds ran out with {percent} % of the elimination done, and exact has no partial result:"
                 f" expected more time or a smaller model"
             )
         return Outcome(
@@ -99,7 +113,7 @@ class Exact(Decoder):
 
 
 def _by_allowed_labels(unary: Array) -> Iterator[tuple[Array, Array]]:
-    """Images with the same allowed labels, which share a plan: their numbers and the labels (S, L)."""
+    """Yield groups of images with the same allowed labels, which share a plan: indices and labels (S, L)."""
     allowed = unary > -np.inf
     kinds: dict[bytes, list[int]] = {}
     for n, mask in enumerate(allowed):
@@ -108,7 +122,7 @@ def _by_allowed_labels(unary: Array) -> Iterator[tuple[Array, Array]]:
 
 
 def _solve(problem: Problem, state: _State, images: Array, allowed: Array, plan: Plan) -> Iterator[int]:
-    """Fill in the answers of some images."""
+    """Compute the results of some images, yielding the number of table entries processed."""
     tables = Tables(problem.model, images, allowed, plan)
     choices = [np.flatnonzero(mask) for mask in allowed]
     fixed = allowed.sum(axis=1) == 1
@@ -116,7 +130,7 @@ def _solve(problem: Problem, state: _State, images: Array, allowed: Array, plan:
     state.probability[images] = np.where(fixed[:, None] & allowed, 1.0, 0.0)
 
     log_partition = tables.constant.copy()
-    marginals: dict[int, Array] = {}  # p(scope of t) until t is dealt with
+    marginals: dict[int, Array] = {}  # p(scope of t), until t is processed
     for t, conditional in forward_backward(tables, sum_out, log_partition):
         yield len(images) * plan.sizes[t]
         if conditional is None:

@@ -1,4 +1,4 @@
-"""Gibbs sampling: a Markov chain of single-site draws whose long-run average is the model itself."""
+"""Gibbs sampling: a Markov chain of single-site draws that converges to the model's distribution."""
 
 from __future__ import annotations
 
@@ -25,20 +25,36 @@ class _State:
 
 @dataclass(frozen=True, eq=False)
 class Gibbs(Sampler):
-    """Label shares along one chain per image.
+    """Gibbs sampling: estimates of the marginals from one Markov chain per image.
 
     Args:
-        n_samples: Labellings that count.
-        burn_in: Sweeps before the first of them.
-        thin: Sweeps from one to the next.
-        start: "random" (uniform over allowed labels) or an array of labels.
-        probability: "votes" (the share of the samples) or "conditional" (the mean of the probabilities with which they
-            were drawn: never 0 for a label that is allowed, but by underflow; less variance).
-        keep_samples: Return the samples themselves, (M, ..).
+        n_samples (int, default 100): Number of samples per image.
+        burn_in (int, default 100): Number of sweeps to discard before the first sample.
+        thin (int, default 1): Number of sweeps per sample.
+        start (str or array, default "random"): "random" (uniform over allowed labels) or an array of labels.
+        probability (str, default "votes"): Estimator of probabilities.  "votes" is the fraction of samples with the
+            label.  "conditional" is the mean of the probabilities from which labels were drawn.  It has less variance,
+            and allowed labels never get 0 except by underflow.
+        keep_samples (bool, default False): Return the samples in ``result.samples``, (M, ...).
+
+    Notes:
+        If ``max_seconds`` ends the run during the burn-in, the result is the current state of the chain.
+
+    Example:
+        >>> import numpy as np
+        >>> import locpmap as lp
+        >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
+        >>> result = lp.infer(pot, lp.Gibbs(n_samples=500), seed=0)
+        >>> exact = lp.infer(pot, "exact")
+        >>> bool(np.abs(result.probability - exact.probability).max() < 0.1)
+        True
+
+    See Also:
+        :class:`LBP`, :class:`Exact`, :class:`Annealing`
     """
 
     name: ClassVar[str] = "gibbs"
-    unbounded: ClassVar[str] = "every sample goes on from the last, so that all sweeps add up"
+    unbounded: ClassVar[str] = "every sweep continues from the last one, so that dependence spreads without bound"
     on_gpu: ClassVar[bool] = True
     n_samples: int = 100
     burn_in: int = 100
@@ -75,7 +91,7 @@ class Gibbs(Sampler):
                 return samples
 
     def _advance(self, problem: Problem, state: _State, upto: int, *, counted: bool, keep: bool) -> Any:
-        """Make some of the next sweeps, up to that one; return the samples among them, (R, N, S), if they are kept."""
+        """Perform sweeps, up to sweep ``upto`` at most; return their samples (R, N, S) if ``keep``."""
         n_sweeps = min(problem.sweeps_per_step, upto - state.chain.sweeps)
         state.chain.adds = (VOTES if self.probability == "votes" else CONDITIONAL) if counted else NOTHING
         return problem.kernels.gibbs(problem.view, state.chain, n_sweeps, keep=keep)
@@ -83,7 +99,7 @@ class Gibbs(Sampler):
     def finish(self, problem: Problem, state: _State) -> Outcome:
         n_samples, totals = self._samples_at(state.chain.sweeps), state.chain.totals
         assert totals is not None
-        if n_samples == 0:  # stopped during burn-in: the chain's present state is all there is
+        if n_samples == 0:  # stopped during burn-in: return the current state
             totals = place_beside(totals, np.eye(totals.shape[2]))[state.chain.labels]
         probability = cast(totals / max(n_samples, 1), problem.potentials.unary.dtype)
         return Outcome(
@@ -95,12 +111,12 @@ class Gibbs(Sampler):
         )
 
     def _samples_at(self, sweeps: int) -> int:
-        """Return how many of so many sweeps count."""
+        """Return the number of samples among the given number of sweeps."""
         return max(0, sweeps - self.burn_in) // self.thin
 
 
 def start_labels(start: Any, problem: Problem) -> Array:
-    """Return the chain's first labelling, (N, S)."""
+    """Return the first labelling of the chain, (N, S)."""
     code, given = parse_start(start, problem, {"random": RANDOM})
-    drawn = climb_once(problem, code, given, 0)  # a climb that ends where it starts
+    drawn = climb_once(problem, code, given, 0)  # a climb of 0 sweeps returns its start
     return cast(drawn.labels()[:, :, 0], "int64")

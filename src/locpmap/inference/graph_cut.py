@@ -1,4 +1,4 @@
-"""Graph cuts: the best labelling of attractive two-label models, and α-expansion for more labels."""
+"""Graph cuts: the MAP of attractive two-label models, and α-expansion for more labels."""
 
 from __future__ import annotations
 
@@ -15,29 +15,48 @@ from locpmap.kernels.model import Model
 from locpmap.kernels.reference.scores import edge_tables, pair_scores
 from locpmap.result import Status
 
-SITES_AT_A_TIME = 2**14  # of images that share a flow network: more would wait for the slowest
-ENTRIES_AT_A_TIME = 2**22  # of tables that are checked together
+SITES_AT_A_TIME = 2**14  # sites per flow network, in which all images wait for the slowest
+ENTRIES_AT_A_TIME = 2**22  # table entries checked together
 
 
 @dataclass
 class _State:
     labels: Array  # (N, S)
     done: int = 0
-    failed: Any = None  # (N,) expansions in a row that did not help
+    failed: Any = None  # (N,) number of consecutive expansions without improvement
 
 
 @dataclass(frozen=True, eq=False)
 class GraphCut(Decoder):
-    """The best labelling of a two-label model whose every table attracts: ``t00 + t11 >= t01 + t10``.
+    """Graph cuts: the MAP of an attractive two-label model, or α-expansion for more labels.
 
-    With more labels α-expansion (Boykov, Veksler, Zabih 2001): moves in which any set of sites changes to one label
-    α, each the best possible, until none helps.  Every table must obey ``t[α, α] + t[β, γ] >= t[β, α] + t[α, γ]``
-    (Potts weights of at least 0 and other metrics do), and for metrics the energy is within a factor of the best.
+    With two labels, every table t must be attractive: ``t[0, 0] + t[1, 1] >= t[0, 1] + t[1, 0]``.  The result is then
+    exact.
 
-    Each cut is the best one up to 1e-11 of the flow through it.
+    With more labels, α-expansion (Boykov, Veksler & Zabih 2001) is used.  A move lets any set of sites change to one
+    label α and is optimal among such moves.  The run ends when no move improves the score.  Every table must satisfy
+    ``t[α, α] + t[β, γ] >= t[β, α] + t[α, γ]``, as Potts weights of at least 0 and other metrics do.  For metrics the
+    energy is within a constant factor of the optimum.
 
     Args:
-        max_sweeps: Rounds of expansions over all labels after which to stop.
+        max_sweeps (int, default 100): Number of rounds over all labels after which α-expansion stops.
+
+    Raises:
+        InputError: If a table does not satisfy the condition.
+
+    Notes:
+        Each cut is optimal up to 1e-11 of its flow.
+
+    Example:
+        >>> import numpy as np
+        >>> import locpmap as lp
+        >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
+        >>> result = lp.infer(pot, lp.GraphCut())
+        >>> result.labels, str(result.status)
+        (array([[1, 1, 1]]), 'exact')
+
+    See Also:
+        :class:`MaxProduct`, :class:`ICM`, :class:`PerturbAndMAP`
     """
 
     name: ClassVar[str] = "graph_cut"
@@ -78,7 +97,7 @@ class GraphCut(Decoder):
 
 
 class Terms(NamedTuple):
-    """A two-label model in the form that :func:`locpmap.inference.max_flow.best_labels` takes."""
+    """Arguments of :func:`locpmap.inference.max_flow.best_labels` for a two-label model."""
 
     bias: Array  # (B, S)
     ahead: Array  # (B, E)
@@ -86,13 +105,13 @@ class Terms(NamedTuple):
 
 
 def binary_terms(problem: Problem, images: Array) -> Terms:
-    """The two-label model of some images; refused where a table repels."""
+    """Return the two-label model of some images, or raise if a table is not attractive."""
     model = problem.model
     unary = model.unary[images].astype(np.float64)
     every = np.arange(len(model.edges))
     tables = np.stack([edge_tables(model, n, every) for n in images.tolist()])  # (B, E, 2, 2)
     s00, s01, s10, s11 = _allowed_scores(unary, tables, model.edges)
-    with np.errstate(invalid="ignore"):  # -inf - -inf: both pairs are forbidden, which is no repulsion
+    with np.errstate(invalid="ignore"):  # -inf - -inf is NaN, which compares False: not repulsive
         attraction = s00 + s11 - s01 - s10
         repels = attraction < -_rounding(problem, tables)
         if not repels.any():
@@ -105,18 +124,18 @@ def binary_terms(problem: Problem, images: Array) -> Terms:
 
 
 def _allowed_scores(unary: Array, tables: Array, edges: Array) -> list[Array]:
-    """The scores of the pairs 00, 01, 10, 11 on every edge, (B, E) each; -inf also where the unary forbids an end."""
+    """Return the scores of the pairs 00, 01, 10, 11, (B, E) each, with -inf where a unary forbids an end."""
     allowed = unary[:, edges] > -np.inf  # (B, E, 2 ends, 2 labels)
     pairs = ((a, b) for a in (0, 1) for b in (0, 1))
     return [np.where(allowed[:, :, 0, a] & allowed[:, :, 1, b], tables[:, :, a, b], -np.inf) for a, b in pairs]
 
 
 def _assemble(unary: Array, tables: Array, edges: Array) -> Terms:
-    """Biases and links of unaries (B, S, 2) and tables (B, E, 2, 2) that do not repel.
+    """Convert unaries (B, S, 2) and attractive tables (B, E, 2, 2) to biases and links.
 
-    A finite table is two biases and half of ``s00 + s11 - s01 - s10`` paid wherever the labels differ.  Where a
-    score is -inf, biases alone express the (at most three) others, and what is forbidden becomes an infinite link or,
-    if it leaves an end no choice, an infinite bias.
+    A finite table equals two biases minus half of ``s00 + s11 - s01 - s10`` wherever the labels differ.  If a score is
+    -inf, biases express the other scores (at most three).  A forbidden pair becomes an infinite link, or an infinite
+    bias if it determines the label of an end.
     """
     s00, s01, s10, s11 = _allowed_scores(unary, tables, edges)
     ok00, ok01, ok10, ok11 = (s > -np.inf for s in (s00, s01, s10, s11))
@@ -136,11 +155,11 @@ def _assemble(unary: Array, tables: Array, edges: Array) -> Terms:
 
 
 def _expand(model: Model, state: _State, images: Array, alpha: int) -> None:
-    """Let the sites of some images change to label ``alpha`` where that is best, if it helps at all."""
+    """Change sites of some images to label ``alpha`` by the optimal move, if it improves the score."""
     labels, edges = state.labels[images], model.edges
     unary = model.unary[images].astype(np.float64)
     choices = np.stack([np.take_along_axis(unary, labels[:, :, None], axis=2)[:, :, 0], unary[:, :, alpha]], axis=2)
-    tables = np.empty((len(images), len(edges), 2, 2))  # stay or change
+    tables = np.empty((len(images), len(edges), 2, 2))  # axes: keep the label or change to alpha
     everywhere = np.full(len(edges), alpha)
     for k, n in enumerate(images.tolist()):
         for a, y in enumerate((labels[k, edges[:, 0]], everywhere)):
@@ -156,14 +175,14 @@ def _expand(model: Model, state: _State, images: Array, alpha: int) -> None:
 
 
 def _binary_scores(unary: Array, tables: Array, edges: Array, labels: Array) -> Array:
-    """Scores (B,) of labels (B, S) in {0, 1}."""
+    """Return the scores (B,) of labels (B, S) in {0, 1}."""
     image = np.arange(len(labels))[:, None]
     pairs = tables[image, np.arange(len(edges)), labels[:, edges[:, 0]], labels[:, edges[:, 1]]]
     return np.take_along_axis(unary, labels[:, :, None], axis=2)[:, :, 0].sum(axis=1) + pairs.sum(axis=1)
 
 
 def _check_expandable(problem: Problem) -> None:
-    """Refuse tables for which the best expansion cannot be found."""
+    """Raise if a table does not satisfy the condition of α-expansion."""
     model, potentials = problem.model, problem.potentials
     if model.potts and potentials.pairwise.least_weight >= 0:
         return
@@ -180,7 +199,7 @@ def _check_expandable(problem: Problem) -> None:
             if np.isneginf(tables).any():
                 e = edges[np.isneginf(tables).any(axis=(1, 2)).argmax()]
                 raise InputError(
-                    f"graph_cut takes no forbidden pairs (-inf) with more than two labels,"
+                    f"graph_cut does not support forbidden pairs (-inf) with more than two labels,"
                     f" but {_edge_name(problem, int(e))} has one"
                 )
             slack = _rounding(problem, tables)
@@ -197,7 +216,7 @@ def _check_expandable(problem: Problem) -> None:
 
 
 def _rounding(problem: Problem, tables: Array) -> float:
-    """Differences below this are rounding errors of the precision that the pairwise term came in."""
+    """Return a bound on rounding errors in the precision of the given pairwise term."""
     pairwise = problem.potentials.pairwise
     given = pairwise.weights[0] if pairwise.weights else pairwise.tables
     assert given is not None
@@ -205,7 +224,7 @@ def _rounding(problem: Problem, tables: Array) -> float:
 
 
 def _edge_name(problem: Problem, edge: int) -> str:
-    """The edge in the user's terms."""
+    """Return a readable name of an edge, with the coordinates of its sites."""
     structure = problem.potentials.structure
     ends = [np.unravel_index(site, structure.shape) for site in structure.edges()[edge]]
     names = ["(" + ", ".join(str(int(k)) for k in end) + ")" if len(end) > 1 else str(int(end[0])) for end in ends]

@@ -1,4 +1,4 @@
-"""Iterated conditional modes: give every site its best label in turn until nothing changes."""
+"""Iterated conditional modes (ICM): greedy coordinate ascent on the score."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from locpmap.inference.sampling import check_start_of_tiles, parse_start
 from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, RANDOM, Perturbation
 from locpmap.kernels.spec import Climb, Drawn, Span
 
-SWEEPS_PER_STEP = 10  # at least
+SWEEPS_PER_STEP = 10  # minimum
 
 
 @dataclass
@@ -25,11 +25,24 @@ class _State:
 
 @dataclass(frozen=True, eq=False)
 class ICM(Decoder):
-    """Greedy ascent to a local maximum of the score.
+    """Iterated conditional modes: greedy ascent to a local maximum of the score.
+
+    Each sweep sets every site to its best label given its neighbours.  The run ends when a sweep changes nothing.
 
     Args:
-        start: "random", "unary" (the argmax of the unaries) or an array of labels.
-        max_sweeps: Sweeps after which to stop.
+        start (str or array, default "random"): Initial labels: "random" (uniform over allowed labels), "unary" (argmax
+            of the unaries) or an array of labels.
+        max_sweeps (int, default 100): Number of sweeps after which to stop.
+
+    Example:
+        >>> import numpy as np
+        >>> import locpmap as lp
+        >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
+        >>> lp.infer(pot, lp.ICM(start="unary")).labels
+        array([[1, 1, 1]])
+
+    See Also:
+        :class:`ICMIter`, :class:`Annealing`, :class:`GraphCut`
     """
 
     name: ClassVar[str] = "icm"
@@ -63,6 +76,6 @@ class ICM(Decoder):
 
 
 def climb_once(problem: Problem, start: int, given: Any, max_sweeps: int) -> Drawn:
-    """Climb without noise, one sample of each image."""
+    """Climb without noise, once per image."""
     climb = Climb(Perturbation(NONE, 0.0, *problem.key), start, given, max_sweeps, problem.first_image)
     return problem.kernels.climb(problem.view, climb, Span(0, problem.potentials.n_images, 0, 1))

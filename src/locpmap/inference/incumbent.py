@@ -1,4 +1,4 @@
-"""The best labelling met so far, image by image."""
+"""The best labelling found so far, separately for each image."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from locpmap.inference.decoder import Problem
 
 @dataclass
 class Incumbent:
-    """Labels (N, S) and their scores (N,)."""
+    """Best labels (N, S) found so far and their scores (N,)."""
 
     labels: Array
     score: Array
 
     @classmethod
     def start(cls, problem: Problem) -> Incumbent:
-        """The argmax of the unaries, which anything that is allowed will replace."""
+        """Return the argmax of the unaries with score -inf, so that any allowed labelling replaces it."""
         unary = problem.potentials.unary
         return cls(unary.argmax(axis=2), problem.zeros((len(unary),), "float64") - np.inf)
 
     def update(self, problem: Problem, labels: Array) -> None:
-        """Keep what scores higher than all before; the labels may change afterwards.  O(S + E)."""
+        """Replace the labels of images whose score improves, O(S + E).  ``labels`` may be changed afterwards."""
         score = problem.kernels.score(problem.view, labels)
         better = score > self.score
         where = namespace(score).where

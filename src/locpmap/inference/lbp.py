@@ -1,4 +1,4 @@
-"""Loopy belief propagation: sum-product messages until they agree; exact on graphs without cycles."""
+"""Loopy belief propagation: sum-product messages, passed until they converge."""
 
 from __future__ import annotations
 
@@ -14,21 +14,36 @@ from locpmap.result import BoundKind
 
 @dataclass(frozen=True, eq=False)
 class LBP(Decoder):
-    """Beliefs from sum-product messages, and the Bethe approximation of log Z.
+    """Loopy belief propagation: approximate marginals and the Bethe approximation of log Z.
 
-    A sweep costs O(E·L) for Potts models and O(E·L²) for others; memory is 8 bytes times (2E + S)·L per image.
+    Both are exact on graphs without cycles.
 
     Args:
-        damping: Share of the old message in the new, 0 to 0.99; raise it where messages oscillate.  Used from the tenth
-            sweep on, and only where the graph has cycles.
-        max_sweeps: Sweeps after which to stop.
-        tolerance: Converged when no logarithm of a message moves by more than this.
-        schedule: "coloured" (colour classes in turn, threads share them), "sequential" (breadth-first from the leaves
-            to the root and back; threads share only images) or "auto": sequential where there is no cycle.
+        damping (float, default 0.3): Weight of the old message in the new one, from 0 to 0.99.  Raise it if messages
+            oscillate.  It applies from the tenth sweep on, and only if the graph has cycles.
+        max_sweeps (int, default 200): Number of sweeps after which to stop.
+        tolerance (float, default 1e-6): Messages have converged when no log-message changes by more than this.
+        schedule (str, default "auto"): Order of the messages.  "coloured" updates one colour class after the other, in
+            parallel within a class.  "sequential" passes messages breadth-first from the leaves to the root and back,
+            in parallel only over images.  "auto" is sequential on graphs without cycles, otherwise coloured.
+
+    Notes:
+        A sweep costs O(E·L) for Potts models and O(E·L²) for others.  Memory is 8 bytes times (2E + S)·L per image.
+
+    Example:
+        >>> import numpy as np
+        >>> import locpmap as lp
+        >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
+        >>> result, exact = lp.infer(pot, lp.LBP()), lp.infer(pot, "exact")
+        >>> bool(np.allclose(result.probability, exact.probability))  # the grid is a chain
+        True
+
+    See Also:
+        :class:`TRW`, :class:`MeanField`, :class:`MaxProduct`
     """
 
     name: ClassVar[str] = "lbp"
-    unbounded: ClassVar[str] = "its messages stop when those of the whole raster have converged"
+    unbounded: ClassVar[str] = "its messages run until the whole raster has converged"
     on_gpu: ClassVar[bool] = True
     damping: float = 0.3
     max_sweeps: int = 200
@@ -54,6 +69,6 @@ class LBP(Decoder):
             probability=probability,
             log_partition=terms.sum(axis=1, dtype=dtype_beside(terms, "float64")),
             log_partition_kind=BoundKind.BETHE,
-            n_sweeps=state.sweeps,  # last: on a GPU this waits for all that was launched before
+            n_sweeps=state.sweeps,  # read last: it waits for the GPU
             status=status_of(state),
         )

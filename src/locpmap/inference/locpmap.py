@@ -1,7 +1,8 @@
-"""Local Perturb-and-MAP: perturb the score with Gumbel noise, climb to a local maximum, repeat, count.
+"""Local Perturb-and-MAP: perturb the scores with Gumbel noise, climb to a local maximum, repeat.
 
-For blocks B, ``θ~(y) = θ(y) + Σ_β ε(y_β)`` with standard Gumbel ε:  a fixed labelling y is a local maximum of θ~ with
-probability ``Π_β p(y_β | y_¬β)``, its pseudolikelihood (single sites) or composite likelihood (larger blocks).
+Let β run over blocks of sites, and let ``θ~(y) = θ(y) + Σ_β ε(y_β)`` with standard Gumbel noise ε.  A fixed labelling y
+is a local maximum of θ~ with probability ``Π_β p(y_β | y_¬β)``.  This is its pseudolikelihood (blocks of one site) or
+composite likelihood (larger blocks).
 """
 
 from __future__ import annotations
@@ -26,40 +27,55 @@ BLOCKS = re.compile(rf"sites|rows{LENGTH}|columns{LENGTH}|rows{LENGTH}\+columns{
 
 @dataclass(frozen=True, eq=False)
 class LocPMAP(TallySampler):
-    """Local Perturb-and-MAP: labels with an uncertainty, at any size.
+    """Local Perturb-and-MAP: samples of local maxima of randomly perturbed scores.
 
-    ``probability`` is the distribution of the perturbed local maxima, not the marginals of p: under strong coupling it
-    drifts away from them (for those take ``lbp``, ``gibbs`` or ``exact``).  Pseudolikelihood is the
-    probability of the true labelling to be such a maximum; consistent learning (:class:`locpmap.CRF`) fits this very
-    ``probability``.
-
-    A sample costs 5 to 9 sweeps on image-like models, each O((S + E)·L), and memory does not grow with the samples.
+    Each sample adds Gumbel noise to the scores and climbs to a local maximum by greedy coordinate ascent.
+    ``probability`` is estimated from the samples, and ``labels`` are its argmax.
 
     Args:
-        n_samples: Number of samples.
-        blocks: What is improved at a time: "sites"; a tile ``(h, w)`` with noise on its joint labellings; "rows",
-            "columns" or "rows+columns", solved as chains with noise on the sites, whole or in parts of bounded length
-            ("rows:16+columns:16"); or a list of disjoint site lists (enumerated up to 4,096 joint labellings, forests
-            by dynamic programming, the rest refused).
-        start: "random" (uniform over allowed labels), "perturbed" (the argmax of the perturbed unaries: faster, but it
-            trusts the unaries by themselves) or an array of labels.
-        probability: "conditional" (the mean of ``p(y_i | the sample's other labels)``: less variance, and never 0 for
-            an allowed label, except by underflow) or "votes" (the share of the samples, as in the paper).
-        max_sweeps: Sweeps after which a climb stops.
-        temperature: Scale of the noise; 1 is the theorem's, 0 is ICM from many starts.
-        keep_samples: Return the samples themselves, (M, ..).
+        n_samples (int, default 50): Number of samples to draw per image.
+        blocks (str, tuple or list, default "sites"): Sites that a climb updates together.
 
-    The noise is drawn lazily where the model allows it, which is much faster and has the same distribution:
-    ``result.noise`` says "lazy" or "plain".
+            - "sites": single sites.
+            - ``(h, w)``: tiles of h × w sites, with noise on their joint labellings.
+            - "rows", "columns" or "rows+columns": lines, solved as chains, with noise on the sites.  A length divides
+              lines into parts, as in "rows:16+columns:16".
+            - A list of disjoint lists of sites.  Blocks of up to 4,096 joint labellings are enumerated; larger ones
+              must be forests, which are solved by dynamic programming.
+        start (str or array, default "random"): Labels at which climbs start.  "random" is uniform over allowed labels.
+            "perturbed" is the argmax of the perturbed unaries, which is faster but biases samples towards the unaries.
+            An array gives the labels.
+        probability (str, default "conditional"): Estimator of probabilities.  "conditional" averages the conditional
+            probability of the label given the sample's other labels.  It has less variance, and allowed labels never
+            get 0 except by underflow.  "votes" is the fraction of samples with the label, as in the paper.
+        max_sweeps (int, default 100): Number of sweeps after which a climb stops.
+        temperature (float, default 1.0): Scale of the noise.  The theorem requires 1; 0 gives ICM from many starts.
+        keep_samples (bool, default False): Return the samples in ``result.samples``, (M, ...).
 
-    >>> import numpy as np
-    >>> import locpmap as lp
-    >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
-    >>> result = lp.infer(pot, lp.LocPMAP(n_samples=100), seed=0)
-    >>> result.labels
-    array([[1, 1, 1]])
-    >>> bool(result.variance[0, 1, 1] > result.variance[0, 0, 1])
-    True
+    Notes:
+        ``probability`` describes the perturbed local maxima, not the marginals of the model.  Under strong coupling the
+        two differ; use ``lbp``, ``gibbs`` or ``exact`` to compute marginals.  The pseudolikelihood of a labelling is
+        the probability that it is such a local maximum.  Consistent learning (:class:`CRF`) fits this ``probability``.
+
+        A sample costs 5 to 9 sweeps on typical image models, each O((S + E)·L).  Memory does not grow with
+        ``n_samples``.
+
+        Noise is drawn lazily for single sites with two labels, or with attractive Potts weights on a grid of 4
+        neighbours.  This is much faster and has the same distribution.  ``result.noise`` is then "lazy", otherwise
+        "plain".
+
+    Example:
+        >>> import numpy as np
+        >>> import locpmap as lp
+        >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
+        >>> result = lp.infer(pot, lp.LocPMAP(n_samples=100), seed=0)
+        >>> result.labels
+        array([[1, 1, 1]])
+        >>> bool(result.variance[0, 1, 1] > result.variance[0, 0, 1])
+        True
+
+    See Also:
+        :func:`infer`, :func:`samples`, :class:`PerturbAndMAP`, :class:`ICM`
     """
 
     name: ClassVar[str] = "locpmap"
@@ -99,7 +115,7 @@ class LocPMAP(TallySampler):
     def locality(self) -> Locality:
         check_start_of_tiles(self.start)
         if self.keep_samples:
-            raise InputError("keep_samples is True, expected False for tiles, which give labels and probabilities")
+            raise InputError("keep_samples is True, expected False for tiles, which return labels and probabilities")
         return Locality(int(self.max_sweeps), block_sizes(self.blocks), self.probability == "conditional")
 
     def _single_sites(self) -> bool:
@@ -108,13 +124,13 @@ class LocPMAP(TallySampler):
     def _noise(self, potentials: Potentials) -> str:
         if self.temperature == 0:
             return "none"
-        attractive = potentials.pairwise.least_weight >= 0  # false unless the model is Potts
+        attractive = potentials.pairwise.least_weight >= 0  # NaN, hence False, unless the model is Potts
         few_candidates = potentials.view.grid is not None and attractive and 2 < potentials.n_labels <= 255
         return "lazy" if self._single_sites() and (potentials.n_labels == 2 or few_candidates) else "plain"
 
 
 def block_sizes(blocks: object) -> tuple[tuple[int, int], ...]:
-    """Return the rows and columns of the blocks of each family, or raise where they are not bounded."""
+    """Return rows and columns of the blocks of each family, or raise if they are unbounded."""
     if isinstance(blocks, str) and blocks == "sites":
         return ((1, 1),)
     if isinstance(blocks, tuple) and len(blocks) == 2 and all(isinstance(side, int | np.integer) for side in blocks):

@@ -4,8 +4,8 @@ Maximises, for every image of a batch, over y in {0, 1}::
 
     Σ_i bias[i] y_i - Σ_(i,j) ( ahead[e] [y_i = 1, y_j = 0] + back[e] [y_i = 0, y_j = 1] )
 
-with ``ahead, back >= 0``.  Infinite numbers are hard constraints.  Sites that their bias decides whatever the
-neighbours say are settled first; the rest is a minimum cut.  All images go into one graph of separate parts.
+with ``ahead, back >= 0``.  Infinite values are hard constraints.  Sites whose bias outweighs all their links are
+labelled first; a minimum cut labels the others.  All images form one graph of separate components.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import numpy.typing as npt
 from locpmap.arrays import Array
 from locpmap.errors import InputError
 
-CAPACITY = 2.0**30 - 1  # SciPy counts in 32 bits, and a residual capacity may be the sum of two
-TINY = 1e-280  # what is smaller cannot be scaled up to whole numbers
-GAP = 1e-11  # the cut found may be worse than the best one by this share of the flow
+CAPACITY = 2.0**30 - 1  # SciPy uses 32-bit integers, and a residual capacity may be the sum of two
+TINY = 1e-280  # smaller values cannot be scaled to integers
+GAP = 1e-11  # tolerated distance from the minimum cut, as a fraction of the flow
 ROUNDS = 5
-WORTHWHILE = 0.02  # share of the sites that another round of settling has to settle
+WORTHWHILE = 0.02  # fraction of sites that a round has to label for another one to follow
 IMPOSSIBLE = "pairwise forbids (-inf) every labelling, expected a model with at least one that is allowed"
 
 
 @dataclass
 class _Links:
-    """Links between free sites, (K,) each."""
+    """Links between unlabelled sites, (K,) each."""
 
     first: Array
     second: Array
@@ -41,7 +41,7 @@ class _Links:
 
 
 def best_labels(bias: Array, edges: Array, ahead: Array, back: Array) -> npt.NDArray[np.int64]:
-    """The best labels (N, S) for bias (N, S), edges (E, 2), ahead and back (N, E)."""
+    """Return the best labels (N, S) for bias (N, S), edges (E, 2), ahead and back (N, E)."""
     n_images, n_sites = bias.shape
     offset = n_sites * np.arange(n_images)[:, None]
     first, second = ((edges[:, end] + offset).ravel() for end in (0, 1))
@@ -59,10 +59,10 @@ def best_labels(bias: Array, edges: Array, ahead: Array, back: Array) -> npt.NDA
 
 
 def _settle(bias: Array, links: _Links, labels: Array, n_sites: int) -> _Links:
-    """Label the sites whose bias outweighs all their links, pass that on to their neighbours, and again.
+    """Label the sites whose bias outweighs all their links, update the biases of their neighbours, and repeat.
 
-    Writes ``labels`` and ``bias``; returns the links between sites that are still free.  Each image stops when it
-    settles hardly any more, so that the others of the batch make no difference to it.
+    Changes ``labels`` and ``bias`` in place; returns the links between unlabelled sites.  Each image stops on its own
+    when a round labels few sites, so that its result does not depend on the rest of the batch.
     """
     size = len(bias)
     image = np.arange(size) // n_sites
@@ -78,7 +78,7 @@ def _settle(bias: Array, links: _Links, labels: Array, n_sites: int) -> _Links:
         broken = links.ahead[(y == 1) & (z == 0)].sum() + links.back[(y == 0) & (z == 1)].sum()
         if np.isnan(bias).any() or broken == np.inf:
             raise InputError(IMPOSSIBLE)
-        with np.errstate(invalid="ignore"):  # inf - inf: found impossible in the next round
+        with np.errstate(invalid="ignore"):  # inf - inf is NaN, which the next round reports
             np.add.at(bias, links.first, np.where(z == 1, links.back, 0.0) - np.where(z == 0, links.ahead, 0.0))
             np.add.at(bias, links.second, np.where(y == 1, links.ahead, 0.0) - np.where(y == 0, links.back, 0.0))
         links = links[(y < 0) & (z < 0)]
@@ -89,15 +89,15 @@ def _settle(bias: Array, links: _Links, labels: Array, n_sites: int) -> _Links:
 
 
 def _cut(bias: Array, links: _Links, image: Array) -> npt.NDArray[np.int64]:
-    """Minimum cut between the labels, ``image`` (n,) says which part of the graph a site is in.
+    """Return the labels of a minimum cut.  ``image`` (n,) is the image of each site.
 
-    Capacities are scaled by a power of two per image and rounded down to whole numbers, so a part of the flow is
-    missed, at most one unit per link.  What can still flow is no more than the residual capacity of the cut found:
-    a further round looks for it in units finer by that factor, until cut and flow agree to :data:`GAP`.
+    Capacities are scaled by a power of two per image and rounded down to integers, so at most one unit of flow per link
+    is lost.  The lost flow is at most the residual capacity of the cut.  Further rounds search for it in finer units,
+    until cut and flow agree to :data:`GAP`.
     """
     n_sites = len(bias)
     group = np.concatenate([image, image[links.first]])
-    # A site hangs on the source (label 1) or on the sink (label 0); forward is away from the source.
+    # Each site is linked to the source (label 1) or the sink (label 0); forward is away from the source.
     source, sink = n_sites, n_sites + 1
     site = np.arange(n_sites)
     tail = np.concatenate([np.where(bias > 0, source, site), links.first])
@@ -108,8 +108,8 @@ def _cut(bias: Array, links: _Links, image: Array) -> npt.NDArray[np.int64]:
 
     inflow = np.bincount(image, np.maximum(bias, 0))
     outflow = np.bincount(image, np.maximum(-bias, 0), len(inflow))
-    most = np.minimum(inflow, outflow)  # what can still flow
-    most = np.where(most > 0, most, np.maximum(inflow, outflow))  # if nothing flows, the cut is still to be found
+    most = np.minimum(inflow, outflow)  # upper bound of the remaining flow
+    most = np.where(most > 0, most, np.maximum(inflow, outflow))  # without flow, the cut remains to be found
     total = np.zeros_like(most)
     labels = np.zeros(n_sites + 2, np.int64)
     labels[source] = 1
@@ -117,7 +117,7 @@ def _cut(bias: Array, links: _Links, image: Array) -> npt.NDArray[np.int64]:
     for _ in range(ROUNDS):
         if not active.any():
             break
-        limit = np.where(active, 2 * most, 0.0)[group]  # no link with more than what can flow is ever full
+        limit = np.where(active, 2 * most, 0.0)[group]  # larger capacities are never exhausted
         ahead, back = np.minimum(forward, limit), np.minimum(backward, limit)
         largest = np.zeros_like(most)
         np.maximum.at(largest, group, np.maximum(ahead, back))
@@ -135,18 +135,18 @@ def _cut(bias: Array, links: _Links, image: Array) -> npt.NDArray[np.int64]:
 
 
 class _Network:
-    """Nodes and links; SciPy's flows in terms of them."""
+    """Flow network, solved by SciPy."""
 
     def __init__(self, tail: Array, head: Array, n_nodes: int) -> None:
         self.tail, self.head, self.n_nodes = tail, head, n_nodes
 
     def solve(self, ahead: Array, back: Array, source: int, sink: int) -> tuple[Array, npt.NDArray[np.bool_]]:
-        """Net flow over each link, and the nodes that the source still reaches."""
+        """Return the net flow over each link, and the nodes reachable from the source in the residual network."""
         from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
         flow = maximum_flow(self._matrix(ahead, back), source, sink, method="dinic").flow
         flow.sort_indices()
-        # SciPy lists only links with a capacity.
+        # SciPy lists only links of positive capacity.
         rows = np.repeat(np.arange(self.n_nodes), np.diff(flow.indptr))
         listed, wanted = rows * self.n_nodes + flow.indices, self.tail * self.n_nodes + self.head
         place = np.minimum(np.searchsorted(listed, wanted), max(len(listed) - 1, 0))

@@ -1,4 +1,4 @@
-"""Max-product: messages of max-marginals, and the best labelling decoded from them; exact without cycles."""
+"""Max-product belief propagation: max-marginals as messages, and a labelling decoded from them."""
 
 from __future__ import annotations
 
@@ -21,19 +21,33 @@ class _State:
 
 @dataclass(frozen=True, eq=False)
 class MaxProduct(Decoder):
-    """One labelling from max-product messages: the best of those decoded every tenth sweep and at the end.
+    """Max-product belief propagation: the best labelling decoded from max-product messages.
 
-    A sweep costs O(E·L) for Potts models and O(E·L²) for others; memory is 8 bytes times 2E·L per image.
+    A labelling is decoded every tenth sweep and at the end; the one with the highest score is returned.  It is the MAP
+    on graphs without cycles.
 
     Args:
-        damping: As in :class:`LBP`.
-        max_sweeps: Sweeps after which to stop.
-        tolerance: Converged when no message moves by more than this.
-        schedule: As in :class:`LBP`.
+        damping (float, default 0.3): Weight of the old message, as in :class:`LBP`.
+        max_sweeps (int, default 100): Number of sweeps after which to stop.
+        tolerance (float, default 1e-6): Messages have converged when none changes by more than this.
+        schedule (str, default "auto"): Order of the messages, as in :class:`LBP`.
+
+    Notes:
+        A sweep costs O(E·L) for Potts models and O(E·L²) for others.  Memory is 8 bytes times 2E·L per image.
+
+    Example:
+        >>> import numpy as np
+        >>> import locpmap as lp
+        >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
+        >>> lp.infer(pot, lp.MaxProduct()).labels
+        array([[1, 1, 1]])
+
+    See Also:
+        :class:`GraphCut`, :class:`LBP`, :class:`PerturbAndMaxProduct`
     """
 
     name: ClassVar[str] = "max_product"
-    unbounded: ClassVar[str] = "its messages stop when those of the whole raster have converged"
+    unbounded: ClassVar[str] = "its messages run until the whole raster has converged"
     has_probability: ClassVar[bool] = False
     on_gpu: ClassVar[bool] = True
     damping: float = 0.3

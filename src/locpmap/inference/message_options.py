@@ -1,4 +1,4 @@
-"""What decoders that pass messages share: their options, and how far a run is."""
+"""Options and steps shared by decoders that pass messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SCHEDULES = ("auto", "coloured", "sequential")
 
 
 def check_options(damping: float, max_sweeps: int, tolerance: float, schedule: str) -> None:
-    """Refuse what message passing cannot work with."""
+    """Raise if an option of message passing is invalid."""
     within("damping", damping, 0, 0.99)
     whole_number("max_sweeps", max_sweeps, 1)
     within("tolerance", tolerance, 0)
@@ -20,7 +20,7 @@ def check_options(damping: float, max_sweeps: int, tolerance: float, schedule: s
 
 
 def send(problem: Problem, messages: Messages, max_sweeps: int) -> Step:
-    """Make some sweeps.  Nobody waits for the last ones, which a device may still make: `finish` does."""
+    """Perform some sweeps.  The last ones may still run on the device; `finish` waits for them."""
     n_sweeps = min(max_sweeps - messages.sweeps, problem.sweeps_per_step)
     problem.kernels.send(problem.view, messages, n_sweeps)
     if messages.launched >= max_sweeps:
@@ -29,5 +29,5 @@ def send(problem: Problem, messages: Messages, max_sweeps: int) -> Step:
 
 
 def status_of(messages: Messages) -> Status | None:
-    """Return what a step may not have waited for: whether messages have settled."""
+    """Return CONVERGED if the messages have converged, otherwise None.  On a GPU this waits for the last sweeps."""
     return Status.CONVERGED if messages.converged else None

@@ -1,6 +1,6 @@
-"""What a GPU has no memory for: one half after the other, with the same answers.
+"""Retries after running out of GPU memory: split the work in halves, with identical results.
 
-Images of a batch, samples of a round and sites of a count know nothing of one another.
+Images of a batch, samples of a round and sites of a count are independent, so each can be split.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Answer = TypeVar("Answer")
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether torch found no memory on its device; by the error's name, for torch may not be there."""
+    """Return whether torch ran out of memory, judged by the error's name, since torch may be missing."""
     return type(error).__name__ == "OutOfMemoryError"
 
 
 def in_parts(work: Callable[[Part], Answer], whole: Part, halves: Callable[[Part], list[Part]]) -> Iterator[Answer]:
-    """Yield the answer of the whole or, where a device has no memory for it, those of its halves, in order.
+    """Yield the answer for the whole or, if the device runs out of memory, the answers for its halves in order.
 
-    ``halves`` returns nothing for a part that cannot be split; then the error stands.
+    ``halves`` returns an empty list for a part that cannot be split; then the error is raised again.
     """
     try:
         answer = work(whole)
@@ -41,21 +41,21 @@ def in_parts(work: Callable[[Part], Answer], whole: Part, halves: Callable[[Part
     else:
         yield answer
         return
-    for part in parts:  # out of the handler, which keeps what the failed attempt held
+    for part in parts:  # outside the handler, which would retain the memory of the failed attempt
         yield from in_parts(work, part, halves)
 
 
 def drive_in_memory(
     decoder: Decoder, problem: Problem, max_seconds: float | None, progress: Progress | None
 ) -> tuple[Outcome, Status]:
-    """As :func:`drive`, on as many images at a time as there is memory for; ``progress`` begins anew with each part."""
+    """Run :func:`drive` on as many images at a time as fit into memory.  ``progress`` restarts with each part."""
     began, to_do = time.perf_counter(), problem.potentials.n_images
     outcomes: list[Outcome] = []
     status: Status | None = None
 
     def work(part: Problem) -> tuple[Outcome, Status]:
         left = max_seconds
-        if left is not None and part is not problem:  # a share of the time that is left, by images
+        if left is not None and part is not problem:  # the remaining time, in proportion to the images
             left = max(0.0, left - (time.perf_counter() - began)) * part.potentials.n_images / to_do
         return drive(decoder, part, left, progress)
 
@@ -74,7 +74,7 @@ def drive_in_memory(
 
 
 def is_forbidden(problem: Problem, labels: Array) -> bool:
-    """Whether the labels (N, S) of some image have pairs that a table forbids; found on the host if need be."""
+    """Return whether labels (N, S) contain a forbidden pair, using the host if the device lacks memory."""
     try:
         return bool((problem.kernels.score(problem.view, labels) == -np.inf).any())
     except RuntimeError as error:
@@ -86,7 +86,7 @@ def is_forbidden(problem: Problem, labels: Array) -> bool:
 def _part(problem: Problem, images: slice) -> Problem:
     whole, first = problem.potentials, problem.first_image + images.start
     part = whole.part(images)
-    pairwise = replace(part.pairwise, whole_least=whole.pairwise.least_weight)  # the choice of noise depends on it
+    pairwise = replace(part.pairwise, whole_least=whole.pairwise.least_weight)  # determines the noise scheme
     return replace(problem, potentials=replace(part, pairwise=pairwise), first_image=first)
 
 

@@ -1,6 +1,7 @@
-"""Perturb-and-max-product: Gumbel noise on the unaries, then max-product in place of the global maximum; repeat, count.
+"""Perturb-and-max-product: add Gumbel noise to the unaries, decode by max-product, repeat.
 
-As Perturb-and-MAP with low-order noise, but for models whose maximum cannot be found (Lazaro-Gredilla et al. 2021).
+Perturb-and-MAP needs the exact maximum, which is intractable for most models.  Here max-product approximates it
+(Lazaro-Gredilla et al. 2021).
 """
 
 from __future__ import annotations
@@ -18,20 +19,32 @@ from locpmap.kernels.perturbation import PLAIN, Perturbation
 
 @dataclass(frozen=True, eq=False)
 class PerturbAndMaxProduct(TallySampler):
-    """Votes over max-product labellings of perturbed models.
+    """Perturb-and-max-product: votes over max-product labellings of randomly perturbed scores.
+
+    ``probability`` is the fraction of samples with the label.
 
     Args:
-        n_samples: Number of samples.
-        temperature: Scale of the noise.
-        damping: Share of the old message in the new from the tenth sweep on, 0 to 0.99.
-        max_sweeps: Sweeps after which a sample takes the labelling of the messages as they are.
-        tolerance: A sample has converged when no message moves by more than this.
-        schedule: As in :class:`LBP`.
-        keep_samples: Return the samples themselves, (M, ..).
+        n_samples (int, default 50): Number of samples to draw per image.
+        temperature (float, default 1.0): Scale of the noise.
+        damping (float, default 0.3): Weight of the old message, as in :class:`LBP`.
+        max_sweeps (int, default 50): Number of sweeps after which a sample is decoded from the current messages.
+        tolerance (float, default 1e-3): A sample has converged when no message changes by more than this.
+        schedule (str, default "auto"): Order of the messages, as in :class:`LBP`.
+        keep_samples (bool, default False): Return the samples in ``result.samples``, (M, ...).
+
+    Example:
+        >>> import numpy as np
+        >>> import locpmap as lp
+        >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
+        >>> lp.infer(pot, lp.PerturbAndMaxProduct(n_samples=100), seed=0).labels
+        array([[1, 1, 1]])
+
+    See Also:
+        :class:`PerturbAndMAP`, :class:`LocPMAP`, :class:`MaxProduct`
     """
 
     name: ClassVar[str] = "perturb_and_max_product"
-    unbounded: ClassVar[str] = "its messages stop when those of the whole raster have converged"
+    unbounded: ClassVar[str] = "its messages run until the whole raster has converged"
     on_gpu: ClassVar[bool] = True
     n_samples: int = 50
     temperature: float = 1.0
@@ -52,5 +65,5 @@ class PerturbAndMaxProduct(TallySampler):
         max_sweeps = 1 if plan.exact else self.max_sweeps
         how = (problem.view, plan, perturbation, max_sweeps, problem.first_image)
         draw = partial(problem.kernels.perturb_and_max_product, *how)
-        # A sample that takes as many sweeps as the tally is told counts as cut short; an exact one never is.
+        # A sample with as many sweeps as the tally's max_sweeps counts as cut short; an exact one must not.
         return Tally.start(problem, draw, max_sweeps + plan.exact, self.n_samples)

@@ -1,4 +1,4 @@
-"""Every decoder by name."""
+"""Table of all decoders by name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DECODERS = {decoder.name: decoder for decoder in _ALL}
 
 
 def options_of(method: str) -> dict[str, Any]:
-    """The options of the decoder of that name, with their defaults.
+    """Return the options of a decoder with their defaults.
 
     >>> options_of("exact")
     {'max_table': 16777216}

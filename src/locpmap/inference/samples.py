@@ -1,4 +1,4 @@
-"""`samples`: a stream of label maps."""
+"""The function :func:`samples`, an iterator over label maps."""
 
 from __future__ import annotations
 
@@ -31,28 +31,38 @@ def samples(
     device: str = "auto",
     n_threads: int | None = None,
 ) -> Iterator[Any]:
-    """Yield the label maps that a decoder draws, one by one.
+    """Iterate over the label maps that a decoder draws.
 
-    The maps are those of :func:`locpmap.infer` with ``keep_samples=True``, bit for bit, but memory holds only one chunk
-    of them, and nothing is counted.  Each map has the shape of ``result.labels``: a batch yields maps (N, ..).
+    The maps are identical to ``result.samples`` of :func:`infer` with ``keep_samples=True``.  Only one chunk of maps is
+    in memory at a time, and no probabilities are computed.
 
     Args:
-        potentials: The model to draw from.
-        decoder: A decoder that draws samples, or its name: locpmap, gibbs, icm_iter, perturb_and_map or
-            perturb_and_max_product.  Its ``n_samples`` is the length of the stream.
-        seed: Seed of the noise, 0 to 2^64 - 1.
-        chunk: The most samples to draw at a time, rounded up to a multiple of 8.
-        first_image: Number of the first image in the noise's keys, as in :func:`locpmap.infer`.
-        backend: As in :func:`locpmap.infer`.
-        device: As in :func:`locpmap.infer`.
-        n_threads: As in :func:`locpmap.infer`.
+        potentials (Potentials): Model to sample from.
+        decoder (str or Decoder, default LocPMAP()): Decoder that draws samples, or its name: locpmap, gibbs, icm_iter,
+            perturb_and_map or perturb_and_max_product.  Its ``n_samples`` is the number of maps.
+        seed (int, default 0): Seed of the random generator, from 0 to 2^64 - 1.
+        chunk (int, default 64): Maximal number of samples drawn at a time, rounded up to a multiple of 8.
+        first_image (int, default 0): Index of the first image in the random generator, as in :func:`infer`.
+        backend (str, default "auto"): Backend, as in :func:`infer`.
+        device (str, default "auto"): Device, as in :func:`infer`.
+        n_threads (int, default None): Number of threads; None uses all available cores.
 
-    >>> import numpy as np
-    >>> import locpmap as lp
-    >>> pot = lp.Potentials.grid(np.zeros((4, 5, 3)), 1.0)
-    >>> areas = [(labels == 0).sum() for labels in lp.samples(pot, lp.LocPMAP(n_samples=100), seed=0)]
-    >>> len(areas)
-    100
+    Returns:
+        iterator: Label maps of the shape of ``result.labels``: (N, ...) for a batch.
+
+    Raises:
+        InputError: If the decoder draws no samples.
+
+    Example:
+        >>> import numpy as np
+        >>> import locpmap as lp
+        >>> pot = lp.Potentials.grid(np.zeros((4, 5, 3)), 1.0)
+        >>> areas = [(labels == 0).sum() for labels in lp.samples(pot, lp.LocPMAP(n_samples=100), seed=0)]
+        >>> len(areas)
+        100
+
+    See Also:
+        :func:`infer`, :func:`measure`
     """
     where = (seed, first_image, backend, device, n_threads)
     stream = drawing(potentials, _sampler(decoder), chunk, *where, counted=False)
@@ -60,10 +70,10 @@ def samples(
 
 
 def _sampler(decoder: str | Decoder) -> Sampler:
-    """Return the configured sampler, or raise for a decoder that draws no samples."""
+    """Return the configured sampler, or raise if the decoder draws no samples."""
     configured = configure(decoder, {})
     if not isinstance(configured, Sampler):
-        raise InputError(f"decoder is {configured.name}, which draws no samples: expected one that does, as locpmap")
+        raise InputError(f"decoder is {configured.name}, which draws no samples: expected one that does, like locpmap")
     return configured
 
 
@@ -79,7 +89,7 @@ def drawing(
     *,
     counted: bool = True,
 ) -> Generator[Any, None, Result | None]:
-    """Yield label maps (R, ..), up to a chunk at a time; return the result, without samples, if they are counted.
+    """Yield label maps (R, ...) in chunks; return the result, without samples, if they are counted.
 
     >>> import numpy as np
     >>> stream = drawing(Potentials.grid(np.zeros((4, 5, 3)), 1.0), LocPMAP(n_samples=20), chunk=8)
@@ -101,7 +111,7 @@ def _drawing(
             state = decoder.init(problem)
         done = 0
         while done < decoder.n_samples:
-            with current_device(unary):  # not while the caller works
+            with current_device(unary):  # not during the caller's work
                 most = min(chunk, decoder.n_samples - done)
                 part = decoder.draw(problem, state, most, counted=counted, keep=True)
                 maps = label_maps(potentials, problem, part)

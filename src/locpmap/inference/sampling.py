@@ -1,4 +1,4 @@
-"""What decoders that draw many labellings share: starts, rounds of samples, and totals."""
+"""Components of decoders that draw samples: starting labels, rounds of samples, and totals."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ Draw = Callable[[Span], Drawn]
 
 
 def parse_start(start: Any, problem: Problem, names: dict[str, int]) -> tuple[int, Array | None]:
-    """Return the start's code and, for given labels, the labels (N, S)."""
+    """Return the code of the start in kernels and, for an array, its labels (N, S)."""
     if isinstance(start, str):
         if start not in names:
             raise InputError(f"start is {start!r}, expected {' or '.join(map(repr, names))}, or an array of labels")
         return names[start], None
     unary = problem.potentials.unary
-    # One layout for all callers: kernels compile once.
+    # One memory layout for all callers, so that kernels compile only once.
     given = place_beside(unary, np.array(problem.potentials.flat_labels(start, "start"), order="C"))
     take = getattr(namespace(unary), "take_along_dim", None) or np.take_along_axis
     if (take(unary, given[:, :, None], 2) == -np.inf).any():
-        raise InputError("start holds a label that the unary forbids (-inf), expected allowed labels")
+        raise InputError("start contains a label that the unary forbids (-inf), expected allowed labels")
     return GIVEN, given
 
 
 def check_start_of_tiles(start: Any) -> None:
-    """Refuse labels of the whole raster."""
+    """Raise if the start is an array, which tiles do not support."""
     if not isinstance(start, str):
         raise InputError("start is an array, expected the name of a start for tiles")
 
 
 class Sampler(Decoder):
-    """A decoder that draws ``n_samples`` labellings."""
+    """Base class of decoders that draw ``n_samples`` labellings."""
 
     at_end: ClassVar[Status] = Status.COMPLETE
     n_samples: int
@@ -64,11 +64,11 @@ class Sampler(Decoder):
 
     @abstractmethod
     def draw(self, problem: Problem, state: Any, most: int, *, counted: bool, keep: bool) -> Any:
-        """Draw the next labellings, at most so many; return them, (R, N, S), at least one, if they are to be kept."""
+        """Draw 1 to ``most`` labellings, and add them up if ``counted``; return them, (R, N, S), if ``keep``."""
 
 
 class TallySampler(Sampler):
-    """A sampler whose state is a `Tally`."""
+    """Base class of samplers whose state is a `Tally`."""
 
     def step(self, problem: Problem, state: Tally) -> Step:
         samples = self.draw(problem, state, self.n_samples - state.n_samples, counted=True, keep=self.keep_samples)
@@ -83,44 +83,44 @@ class TallySampler(Sampler):
         return state.outcome(problem, noise=self._noise(problem.potentials))
 
     def _noise(self, potentials: Potentials) -> str | None:
-        """Name the noise's scheme: a property of the model, never of the backend."""
+        """Return the noise scheme, which depends on the model but not on the backend."""
         return "plain"
 
 
 @dataclass
 class Tally:
-    """Running totals over samples; nothing here grows with their number except ``samples``."""
+    """Running totals over samples.  Memory grows with their number only if ``samples`` are stored."""
 
     draw: Draw
     max_sweeps: int
-    totals: Any  # the backend's own
+    totals: Any  # in the layout of the backend
     n_samples: int = 0
-    sweeps: list[Any] = field(default_factory=list)  # of every climb, per draw
-    samples: list[Any] = field(default_factory=list)  # (R, N, S) per round, where samples are to be returned
+    sweeps: list[Any] = field(default_factory=list)  # sweeps of every climb, one array per draw
+    samples: list[Any] = field(default_factory=list)  # (R, N, S) per round, if samples are returned
 
     @classmethod
     def start(cls, problem: Problem, draw: Draw, max_sweeps: int, max_samples: int, kind: str = "votes") -> Tally:
-        """Start with nothing drawn; ``max_samples`` bounds what will be."""
+        """Return an empty tally for at most ``max_samples`` samples."""
         return cls(draw, max_sweeps, problem.kernels.start_totals(problem.view, kind, max_samples))
 
     def advance(self, problem: Problem, most: int, *, counted: bool = True, keep: bool = False) -> Any:
-        """Draw the next samples of every image, at most so many and no more than memory allows.
+        """Draw the next samples of every image, at most ``most`` and as many as memory allows.
 
-        Add them up if they are ``counted``, and return them, (R, N, S) int16, if they are to be kept.
+        Add them to the totals if ``counted``; return them, (R, N, S) int16, if ``keep``.
         """
         n_images, n_sites, _ = problem.potentials.unary.shape
         count, per_chunk = problem.kernels.round_size(problem.view, self.totals, most)
         samples = problem.empty((n_images, n_sites, count), "int16") if keep else None
         for lo in range(0, n_images, per_chunk):
             span = Span(lo, min(lo + per_chunk, n_images), self.n_samples, count)
-            # Noise does not know of chunks, so that samples stay the same however they are split.
+            # Noise is keyed by image and sample, so splitting does not change the samples.
             for part, drawn in in_parts(lambda part: (part, self.draw(part)), span, halved):
                 self._take(problem, part, drawn, counted, samples)
         self.n_samples += count
         return None if samples is None else namespace(samples).moveaxis(samples, 2, 0)
 
     def _take(self, problem: Problem, part: Span, drawn: Drawn, counted: bool, samples: Any) -> None:
-        """Add up and keep what was drawn; a backend adds all or nothing, so that nothing counts twice."""
+        """Count and store drawn samples.  A backend adds all sites of a part or none, so none counts twice."""
         self.sweeps += drawn.sweeps
         if counted:
             add = partial(problem.kernels.tally, problem.view, drawn, self.totals)
@@ -131,7 +131,7 @@ class Tally:
             samples[part.lo : part.hi, :, at : at + part.n_samples] = drawn.labels()
 
     def outcome(self, problem: Problem, noise: str | None) -> Outcome:
-        """Return labels of the largest probability (the smallest label of a tie) and the probabilities."""
+        """Return the probabilities, and the labels of largest probability (the smallest label of a tie)."""
         probability, labels = problem.kernels.read_totals(problem.view, self.totals, self.n_samples)
         return Outcome(
             labels=labels,
@@ -144,7 +144,7 @@ class Tally:
 
 
 def halved(span: Span) -> list[Span]:
-    """Return a span in two, by images or by samples; nothing where it is too small for that."""
+    """Split a span in two by images, or else by samples; return an empty list if it is too small."""
     lo, hi, first, count = span
     if hi - lo > 1:
         middle = (lo + hi) // 2

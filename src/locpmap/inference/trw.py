@@ -1,8 +1,8 @@
-"""Tree-reweighted belief propagation: beliefs, and an upper bound on log Z that holds whenever it is read.
+"""Tree-reweighted belief propagation: approximate marginals and an upper bound on log Z.
 
-The graph's edges are shared out among spanning forests; reweighted messages look for the split of the scores whose
-mean log Z over the forests is least (Wainwright, Jaakkola & Willsky 2005).  At the end that mean is computed forest by
-forest, exactly, so it is a bound for the messages as they are, converged or not.
+The scores are split among spanning forests that cover the graph.  Reweighted messages minimise the mean log Z of the
+forests (Wainwright, Jaakkola & Willsky 2005).  At the end this mean is computed exactly, forest by forest.  It is
+therefore an upper bound even if the messages have not converged.
 """
 
 from __future__ import annotations
@@ -20,20 +20,34 @@ from locpmap.result import BoundKind
 
 @dataclass(frozen=True, eq=False)
 class TRW(Decoder):
-    """Beliefs from tree-reweighted sum-product messages, and an upper bound on log Z.
+    """Tree-reweighted belief propagation: approximate marginals and an upper bound on log Z.
 
-    A sweep costs O(E·L) for Potts models and O(E·L²) for others, the bound about half a sweep per forest.
+    The bound holds even if the messages have not converged.
 
     Args:
-        damping: As in :class:`LBP`.
-        max_sweeps: Sweeps after which to stop.
-        tolerance: Converged when no logarithm of a message moves by more than this.
-        n_forests: Spanning forests that share the edges; more where that many cannot hold every edge.
-        schedule: As in :class:`LBP`.
+        damping (float, default 0.3): Weight of the old message, as in :class:`LBP`.
+        max_sweeps (int, default 200): Number of sweeps after which to stop.
+        tolerance (float, default 1e-6): Messages have converged when no log-message changes by more than this.
+        n_forests (int, default 8): Number of spanning forests.  More are used if this number cannot cover all edges.
+        schedule (str, default "auto"): Order of the messages, as in :class:`LBP`.
+
+    Notes:
+        A sweep costs O(E·L) for Potts models and O(E·L²) for others.  The bound costs about half a sweep per forest.
+
+    Example:
+        >>> import numpy as np
+        >>> import locpmap as lp
+        >>> pot = lp.Potentials.grid(np.zeros((3, 3, 2)), 1.0)
+        >>> result, exact = lp.infer(pot, lp.TRW()), lp.infer(pot, "exact")
+        >>> bool(result.log_partition > exact.log_partition)
+        True
+
+    See Also:
+        :class:`LBP`, :class:`MeanField`
     """
 
     name: ClassVar[str] = "trw"
-    unbounded: ClassVar[str] = "its messages stop when those of the whole raster have converged"
+    unbounded: ClassVar[str] = "its messages run until the whole raster has converged"
     on_gpu: ClassVar[bool] = True
     damping: float = 0.3
     max_sweeps: int = 200
@@ -61,6 +75,6 @@ class TRW(Decoder):
             probability=probability,
             log_partition=values.mean(axis=1),
             log_partition_kind=BoundKind.UPPER,
-            n_sweeps=state.sweeps,  # last: on a GPU this waits for all that was launched before
+            n_sweeps=state.sweeps,  # read last: it waits for the GPU
             status=status_of(state),
         )
