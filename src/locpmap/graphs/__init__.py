@@ -1,4 +1,4 @@
-"""Sites, edges, colour classes and blocks: structure without numbers."""
+"""Structure of models: sites, edges, colour classes and blocks."""
 
 from locpmap.graphs.graph import Graph
 from locpmap.graphs.grid import Grid, Steps, ends_of

@@ -1,4 +1,4 @@
-"""Neighbour lists of an edge list, and greedy colouring for graphs without a closed form."""
+"""Neighbour lists, and greedy colouring of general graphs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 
 class Adjacency(NamedTuple):
-    """Neighbour lists in compressed rows; see :class:`locpmap.kernels.Model` for the fields."""
+    """Neighbour lists in compressed sparse rows; :class:`locpmap.kernels.Model` documents the fields."""
 
     indptr: npt.NDArray[np.int64]
     neighbour: npt.NDArray[np.int32]
@@ -20,7 +20,7 @@ class Adjacency(NamedTuple):
 
 
 def adjacency(n_sites: int, edges: npt.NDArray[np.int32]) -> Adjacency:
-    """Neighbour lists in edge order, O(E log E)."""
+    """Return neighbour lists in edge order, O(E log E)."""
     n_edges = len(edges)
     site = edges.T.ravel()  # first ends, then second ends
     slots = np.argsort(site, kind="stable").astype(np.int32)
@@ -39,7 +39,10 @@ def adjacency(n_sites: int, edges: npt.NDArray[np.int32]) -> Adjacency:
 
 
 def greedy_colours(indptr: npt.NDArray[np.int64], neighbour: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """The smallest colour that no earlier neighbour has, site by site; at most one more than the largest degree."""
+    """Return greedy colours: each site gets the smallest colour that no earlier neighbour has.
+
+    The number of colours is at most the largest degree plus 1.
+    """
     starts, others = indptr.tolist(), neighbour.tolist()
     colours: list[int] = []
     for site, (begin, stop) in enumerate(pairwise(starts)):
@@ -52,7 +55,7 @@ def greedy_colours(indptr: npt.NDArray[np.int64], neighbour: npt.NDArray[np.int3
 
 
 def colour_classes(colours: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Members sorted by colour (and by number within a colour), and where each class begins."""
+    """Return members sorted by colour, then by number, and the position where each class begins."""
     order = np.argsort(colours, kind="stable").astype(np.int32)
     class_ptr = np.zeros(int(colours.max(initial=-1)) + 2, np.int64)
     np.cumsum(np.bincount(colours), out=class_ptr[1:])

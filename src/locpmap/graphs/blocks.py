@@ -1,8 +1,9 @@
-"""Blocks of sites that a decoder solves together.
+"""Blocks of sites that a decoder updates together.
 
-``"rows"`` and ``"columns"`` are chains, solved exactly by dynamic programming; ``"rows:16"`` are parts of rows, 16
-sites long, which begin at multiples of 16 in the whole grid.  Tiles ``(h, w)`` are enumerated.
-A list of site lists takes whatever fits: enumeration for small blocks, dynamic programming for forests.
+- ``"rows"`` and ``"columns"`` are chains, solved exactly by dynamic programming.
+- ``"rows:16"`` are parts of rows, 16 sites long, which begin at multiples of 16 in the whole grid.
+- ``(h, w)`` are tiles, whose joint labellings are enumerated.
+- A list of site lists is enumerated for small blocks, or solved by dynamic programming for forests.
 """
 
 from __future__ import annotations
@@ -23,23 +24,26 @@ from locpmap.kernels.block_plan import BlockPlan
 
 MAX_JOINT = 4096  # joint labellings of an enumerated block
 
-LENGTH = "(:[1-9][0-9]{0,8})?"  # lines may come in parts that are so long
+LENGTH = "(:[1-9][0-9]{0,8})?"  # optional length of the parts of lines
 LINES = re.compile(f"rows{LENGTH}|columns{LENGTH}")
 
-CACHED_PLANS = 4  # of grids: a plan takes about 16 bytes per site and family
+CACHED_PLANS = 4  # on grids: a plan takes about 16 bytes per site and family
 
 
 class Family(NamedTuple):
-    """Blocks that hold every site once, in visiting order."""
+    """Blocks that partition the sites, in the order of updates."""
 
     site: Array  # (S,) block by block
-    length: Array  # (B,) sites of each block
+    length: Array  # (B,) number of sites of each block
     parent: Array  # (S,) the parent's position within the block, -1 at a root and in joint blocks
     joint: Array  # (B,) bool
 
 
 def plan_blocks(blocks: Any, structure: Grid | Graph, n_labels: int, max_joint: int = MAX_JOINT) -> BlockPlan:
-    """Validate a specification of blocks and flatten it; ``max_joint`` limits a listed block that is no forest."""
+    """Validate a specification of blocks and return it as flat arrays.
+
+    ``max_joint`` limits the joint labellings of listed blocks that are not forests.
+    """
     if isinstance(blocks, str):
         names = tuple(blocks.split("+"))
         for name in names:
@@ -74,7 +78,7 @@ def _line_plan(grid: Grid, names: tuple[str, ...]) -> BlockPlan:
 def _lines(grid: Grid, name: str) -> Family:
     number = np.arange(grid.n_sites).reshape(grid.shape)
     lines, first = (number, grid.row) if name == "rows" else (number.T, grid.column)
-    # Even lines first, by their number in the whole grid: lines of one parity do not touch.
+    # Even lines first, numbered in the whole grid: lines of one parity share no edge.
     lines = np.concatenate([lines[first % 2 :: 2], lines[1 - first % 2 :: 2]])
     n_lines, length = lines.shape
     chain = np.tile(np.arange(-1, length - 1), n_lines)
@@ -82,10 +86,10 @@ def _lines(grid: Grid, name: str) -> Family:
 
 
 def _parts(grid: Grid, name: str) -> Family:
-    """Chains of bounded length, "rows:n" or "columns:n": long and thin tiles, solved as lines are."""
+    """Return chains of bounded length, "rows:n" or "columns:n": tiles of one row or column, solved as chains."""
     line, _, length = name.partition(":")
     tiles = _tiles(grid, *((1, int(length)) if line == "rows" else (int(length), 1)))
-    begin = np.repeat(np.cumsum(tiles.length) - tiles.length, tiles.length)  # of each site's block
+    begin = np.repeat(np.cumsum(tiles.length) - tiles.length, tiles.length)  # first position of each site's block
     chain = np.arange(len(tiles.site)) - begin - 1
     return tiles._replace(parent=chain, joint=np.zeros(len(tiles.length), bool))
 
@@ -112,7 +116,7 @@ def _check_near(grid: Grid, what: str) -> None:
 
 
 def _listed(blocks: Sequence[Any], structure: Grid | Graph, n_labels: int, max_joint: int) -> Family:
-    """Blocks as given; sites in none of them become blocks of their own."""
+    """Return the given blocks.  Sites in none of them become blocks of one site."""
     near, n_sites = structure.adjacency(), structure.n_sites
     taken = np.full(n_sites, -1)
     groups: list[Array] = []
@@ -124,7 +128,7 @@ def _listed(blocks: Sequence[Any], structure: Grid | Graph, n_labels: int, max_j
             raise InputError(f"blocks[{b}] runs from {sites.min()} to {sites.max()}, expected sites 0 to {n_sites - 1}")
         twice = sites[taken[sites] >= 0]
         if len(twice) or len(np.unique(sites)) < len(sites):
-            raise InputError(f"blocks[{b}] holds a site that a block already has, expected disjoint blocks")
+            raise InputError(f"blocks[{b}] holds a site that is already in a block, expected disjoint blocks")
         taken[sites] = b
         groups.append(np.sort(sites))
     groups += [np.array([site]) for site in np.flatnonzero(taken < 0)]
@@ -136,7 +140,7 @@ def _listed(blocks: Sequence[Any], structure: Grid | Graph, n_labels: int, max_j
 
 
 def _structured(sites: Array, near: Adjacency, n_labels: int, b: int, max_joint: int) -> tuple[Array, Array | None]:
-    """A block small enough to enumerate, or a forest ordered so that parents come first."""
+    """Return a block to enumerate, or a forest in an order in which parents come first."""
     if fits(n_labels, len(sites)):
         return sites, None
     member = {int(site): False for site in sites}
@@ -167,7 +171,7 @@ def _structured(sites: Array, near: Adjacency, n_labels: int, b: int, max_joint:
 
 
 def _coloured(groups: list[Array], near: Adjacency, n_sites: int) -> list[int]:
-    """Visiting order: classes of blocks that do not touch, by greedy colouring."""
+    """Return the order of updates: classes of blocks without common edges, by greedy colouring."""
     block_of = np.empty(n_sites, np.int64)
     for b, sites in enumerate(groups):
         block_of[sites] = b
@@ -178,7 +182,7 @@ def _coloured(groups: list[Array], near: Adjacency, n_sites: int) -> list[int]:
 
 
 def _flatten(families: list[Family], structure: Grid | Graph) -> BlockPlan:
-    """Families one after another."""
+    """Concatenate families into one plan."""
     joint = np.concatenate([family.joint for family in families])
     site = np.concatenate([family.site for family in families])
     parent = np.concatenate([family.parent for family in families])
@@ -196,9 +200,9 @@ def _flatten(families: list[Family], structure: Grid | Graph) -> BlockPlan:
 
 
 def _parent_slots(family: Family, near: Adjacency) -> Array:
-    """Where each site's neighbour list names its parent, -1 for roots; in the family's order."""
+    """Return the position of the parent in each site's neighbour list, -1 for roots, in the family's order."""
     inner = np.flatnonzero(family.parent >= 0)
-    start = np.repeat(np.cumsum(family.length) - family.length, family.length)  # of the site's block
+    start = np.repeat(np.cumsum(family.length) - family.length, family.length)  # first position of each site's block
     parent_of = np.full(len(family.site), -1)
     parent_of[family.site[inner]] = family.site[(start + family.parent)[inner]]
     slot = np.flatnonzero(near.neighbour == np.repeat(parent_of, np.diff(near.indptr)))
@@ -209,5 +213,5 @@ def _parent_slots(family: Family, near: Adjacency) -> Array:
 
 
 def fits(n_labels: int, n_sites: int, max_joint: int = MAX_JOINT) -> bool:
-    """Whether a block of so many sites can be enumerated."""
-    return n_labels ** min(n_sites, max_joint.bit_length()) <= max_joint  # of 2 labels or more, so many never fit
+    """Return whether a block of ``n_sites`` sites has at most ``max_joint`` joint labellings."""
+    return n_labels ** min(n_sites, max_joint.bit_length()) <= max_joint  # the cap avoids huge powers

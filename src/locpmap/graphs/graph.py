@@ -1,4 +1,4 @@
-"""Any pairwise graph."""
+"""General undirected graphs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,19 @@ from locpmap.graphs.adjacency import Adjacency, adjacency, greedy_colours
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Sites ``0 .. n_sites - 1`` and undirected edges, given as (E, 2) pairs of sites.
+    """Undirected graph with sites ``0 .. n_sites - 1``.
 
-    The order of the two ends matters only for tables that are not symmetric: ``pairwise[e, a, b]`` has label a at
-    ``edges[e, 0]``.
+    Args:
+        n_sites (int): Number of sites.
+        edge_list (array): Pairs of sites (E, 2), each edge once.  The order of a pair matters only for asymmetric
+            tables: ``pairwise[e, a, b]`` is the score of label a at ``edges[e, 0]`` and label b at ``edges[e, 1]``.
 
-    >>> Graph(4, [[0, 1], [1, 2], [2, 0], [2, 3]]).colours().tolist()
-    [0, 1, 2, 0]
+    Example:
+        >>> Graph(4, [[0, 1], [1, 2], [2, 0], [2, 3]]).colours().tolist()
+        [0, 1, 2, 0]
+
+    See Also:
+        :meth:`locpmap.Potentials.graph`
     """
 
     n_sites: int
@@ -53,21 +59,21 @@ class Graph:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(n_sites,)."""
+        """Shape of the sites, (n_sites,)."""
         return (self.n_sites,)
 
     @property
     def direction_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shape of per-edge values: a graph has one direction."""
+        """Shapes of per-edge values by direction; a graph has one direction."""
         return ((len(self.edges()),),)
 
     @property
     def direction_sizes(self) -> list[int]:
-        """The number of edges, of its one direction."""
+        """Number of edges by direction; a graph has one direction."""
         return [len(self.edges())]
 
     def edges(self) -> npt.NDArray[np.int32]:
-        """Both ends of every edge, (E, 2)."""
+        """Return both ends of every edge, (E, 2)."""
         return self.edge_list  # type: ignore[return-value]
 
     @cached_property
@@ -75,13 +81,13 @@ class Graph:
         return adjacency(self.n_sites, self.edges())
 
     def adjacency(self) -> Adjacency:
-        """Neighbour lists."""
+        """Return neighbour lists."""
         return self._adjacency
 
     def colours(self) -> npt.NDArray[np.int32]:
-        """Greedy colouring in site order."""
+        """Return a greedy colouring in site order, (S,)."""
         return greedy_colours(self._adjacency.indptr, self._adjacency.neighbour)
 
     def site_ids(self) -> npt.NDArray[np.int64]:
-        """Site numbers, which key the noise."""
+        """Return the site numbers that key the noise, (S,)."""
         return np.arange(self.n_sites, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Rectangular grids with 4, 8 or other neighbours, whole or as a window of a larger one."""
+"""Rectangular grids, whole or as windows of a larger grid."""
 
 from __future__ import annotations
 
@@ -11,31 +11,44 @@ import numpy.typing as npt
 from locpmap.errors import InputError, whole_number
 from locpmap.graphs.adjacency import Adjacency, adjacency
 
-MAX_SITE = 2**48  # site numbers of the whole grid, which key the noise, have so many bits
+MAX_SITE = 2**48  # site numbers, which key the noise, have 48 bits
 _NAMES = {(0, 1): "horizontal", (1, 0): "vertical", (1, 1): "diagonal", (1, -1): "antidiagonal"}
 _STEPS = {4: ((0, 1), (1, 0)), 8: ((0, 1), (1, 0), (1, 1), (1, -1))}
 
-Steps: TypeAlias = tuple[tuple[int, int], ...]  # rows down and columns right, from an edge's first end to its second
+Steps: TypeAlias = tuple[tuple[int, int], ...]  # (rows down, columns right) from the first end of an edge to its second
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A ``height × width`` grid; site ``(r, c)`` has number ``r · width + c``.
+    """Grid of ``height × width`` sites; site ``(r, c)`` has number ``r · width + c``.
 
-    A window of a larger grid says where its corner lies (``row``, ``column``) and how wide the whole is
-    (``full_width``; its height, ``full_height``, only matters to those who choose by the whole's size).  Colours and
-    noise follow the global coordinates, so the interior of a window comes out as it does in the whole grid (for T
-    sweeps a halo of 2T sites is enough, times the longest step).
+    Edges are ordered by direction: horizontal, vertical and, with 8 neighbours, diagonal (down-right) and antidiagonal
+    (down-left).  Within a direction they are in raster order of their first end.
 
-    ``connectivity`` is 4, 8, or the steps to further neighbours, such as ``((0, 1), (1, 0), (0, 5), (5, 0))``: each
-    goes down, or right in its own row, and over an odd number of rows and columns together, so that red-black order
-    serves them all.  Edges come direction by direction (horizontal, vertical and, with 8 neighbours, the two diagonals:
-    down-right, down-left), each in raster order of its first end.
+    Args:
+        height (int): Number of rows.
+        width (int): Number of columns.
+        connectivity (int or tuple, default 4): 4 or 8 neighbours, or a tuple of steps (rows down, columns right) from
+            the first end of an edge to its second, such as ``((0, 1), (1, 0), (0, 5), (5, 0))``.  Each step goes down,
+            or right within a row, and its two numbers have an odd sum, so that red-black order remains valid.
+        row (int, default 0): Row of the upper left site, if the grid is a window of a larger grid.
+        column (int, default 0): Column of the upper left site in the larger grid.
+        full_width (int, default None): Width of the larger grid.
+        full_height (int, default None): Height of the larger grid.  It affects only choices that depend on the total
+            size.
 
-    >>> Grid(2, 3).edges().tolist()
-    [[0, 1], [1, 2], [3, 4], [4, 5], [0, 3], [1, 4], [2, 5]]
-    >>> Grid(1, 5, ((0, 3),)).edges().tolist()
-    [[0, 3], [1, 4]]
+    Notes:
+        Colours and noise depend on the coordinates in the larger grid.  The interior of a window therefore gets the
+        same result as in the larger grid.  For T sweeps, a halo of 2T sites (times the longest step) is enough.
+
+    Example:
+        >>> Grid(2, 3).edges().tolist()
+        [[0, 1], [1, 2], [3, 4], [4, 5], [0, 3], [1, 4], [2, 5]]
+        >>> Grid(1, 5, ((0, 3),)).edges().tolist()
+        [[0, 3], [1, 4]]
+
+    See Also:
+        :meth:`locpmap.Potentials.grid`
     """
 
     height: int
@@ -76,7 +89,7 @@ class Grid:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(height, width)."""
+        """Shape of the sites, (height, width)."""
         return self.height, self.width
 
     @property
@@ -86,80 +99,96 @@ class Grid:
 
     @property
     def whole_width(self) -> int:
-        """The width of the grid that this is a window of, or of the grid itself."""
+        """Width of the larger grid, or of the grid itself."""
         return self.full_width or self.column + self.width
 
     @property
     def whole_sites(self) -> int:
-        """Sites of the grid that this is a window of, as far as it is known, or of the grid itself."""
+        """Number of sites of the larger grid, or of the grid itself.
+
+        If the height of the larger grid is unknown, it is taken to end with this window.
+        """
         return self.whole_width * (self.full_height or self.row + self.height)
 
     @property
     def steps(self) -> Steps:
-        """From the first end of an edge to its second, one per direction."""
+        """Steps from the first end of an edge to its second, one per direction."""
         return self.connectivity if isinstance(self.connectivity, tuple) else _STEPS[self.connectivity]
 
     @property
     def direction_shapes(self) -> tuple[tuple[int, int], ...]:
-        """The shape of per-edge values, one per direction: (H, W-1), (H-1, W) and twice (H-1, W-1)."""
+        """Shapes of per-edge values by direction: (H, W-1), (H-1, W) and twice (H-1, W-1)."""
         return tuple((max(0, self.height - dr), max(0, self.width - abs(dc))) for dr, dc in self.steps)
 
     @property
     def direction_sizes(self) -> list[int]:
-        """The number of edges in each direction."""
+        """Number of edges in each direction."""
         return [height * width for height, width in self.direction_shapes]
 
     def edges(self) -> npt.NDArray[np.int32]:
-        """Both ends of every edge, (E, 2)."""
+        """Return both ends of every edge, (E, 2)."""
         number = np.arange(self.n_sites, dtype=np.int32).reshape(self.shape)
         ends = (ends_of(step, *self.shape) for step in self.steps)
         pairs = [np.stack([number[first].ravel(), number[second].ravel()], axis=1) for first, second in ends]
         return np.concatenate(pairs)
 
     def adjacency(self) -> Adjacency:
-        """Neighbour lists."""
+        """Return neighbour lists."""
         return adjacency(self.n_sites, self.edges())
 
     def global_coordinates(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Row (H, 1) and column (1, W) numbers in the whole grid."""
+        """Return row numbers (H, 1) and column numbers (1, W) in the larger grid."""
         rows = np.arange(self.row, self.row + self.height, dtype=np.int64)[:, None]
         columns = np.arange(self.column, self.column + self.width, dtype=np.int64)[None]
         return rows, columns
 
     def colours(self) -> npt.NDArray[np.int32]:
-        """Red-black; four colours by the parities of row and column for 8 neighbours."""
+        """Return red-black colours (S,), or four colours by the parities of row and column for 8 neighbours."""
         rows, columns = self.global_coordinates()
         colours = 2 * (rows % 2) + columns % 2 if self.connectivity == 8 else (rows + columns) % 2
-        # A small window may lack a colour: classes are numbered without gaps, in the global order.
+        # A small window may lack a colour: number the classes without gaps, in the global order.
         return np.unique(colours.ravel(), return_inverse=True)[1].astype(np.int32)
 
     def site_ids(self) -> npt.NDArray[np.int64]:
-        """Global site numbers, which key the noise."""
+        """Return the site numbers in the larger grid, which key the noise, (S,)."""
         rows, columns = self.global_coordinates()
         return (rows * self.whole_width + columns).ravel()
 
 
 def ends_of(step: tuple[int, int], height: int, width: int) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
-    """Rows and columns of the first ends of all edges with that step, and of their second ends."""
+    """Return the slices of rows and columns of the first ends of all edges with a step, and of their second ends.
+
+    Args:
+        step (tuple): Rows down and columns right from the first end to the second.
+        height (int): Number of rows of the grid.
+        width (int): Number of columns of the grid.
+
+    Returns:
+        tuple: Slices ``(rows, columns)`` of the first ends, and of the second ends.
+
+    Example:
+        >>> ends_of((0, 1), 2, 3)
+        ((slice(0, 2, None), slice(0, 2, None)), (slice(0, 2, None), slice(1, 3, None)))
+    """
     (above, below), (left, right) = _shifted(step[0], height), _shifted(step[1], width)
     return (above, left), (below, right)
 
 
 def _shifted(by: int, length: int) -> tuple[slice, slice]:
-    """Positions whose shifted ones exist too, and the shifted ones."""
+    """Return the positions that stay in range when shifted, and the shifted positions."""
     overlap = max(0, length - abs(by))
     near, far = slice(0, overlap), slice(length - overlap, length)
     return (near, far) if by >= 0 else (far, near)
 
 
 def name_of(step: tuple[int, int]) -> str:
-    """A direction in words."""
+    """Return the name of a direction."""
     return _NAMES.get(step, f"step {step}")
 
 
 def check_steps(name: str, steps: object) -> Steps:
-    """The steps as a tuple of pairs, refused where red-black order or a fixed order of the ends would not serve."""
-    expected = "expected different steps (rows down, columns right), each down or to the right, of an odd total"
+    """Return the steps as a tuple of pairs, or raise if they do not allow red-black order."""
+    expected = "expected different steps (rows down, columns right), each down or to the right, with an odd sum"
     listed = steps if isinstance(steps, tuple | list) else ()
     pairs = [tuple(step) for step in listed if isinstance(step, tuple | list) and len(step) == 2]
     whole = [pair for pair in pairs if all(type(n) is int for n in pair)]
