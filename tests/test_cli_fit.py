@@ -231,7 +231,7 @@ LABELS = examples()[0][4]
         ("labels", LABELS[None], ["has shape (1, 5, 6), expected labels (H, W)"]),
         ("labels", LABELS.T, ["has shape (6, 5), expected (5, 6) like"]),
         ("labels", LABELS - 1, ["contains the label -1, expected labels from 0"]),
-        ("images", np.zeros((*SHAPE, 3), np.int32), ["whose white is unknown"]),
+        ("images", np.zeros((*SHAPE, 3), np.int32), ["whose maximum is unknown"]),
         ("images", np.zeros(SHAPE), ["image has shape (5, 6), expected (H, W, 3)"]),
     ],
 )

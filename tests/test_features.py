@@ -231,7 +231,7 @@ REFUSALS: list[tuple[Callable[[], object], type[LocpmapError], str]] = [
     (lambda: ImageFeatures(channels=3)(numbers(4, 5, 4)), InputError, "image has shape (4, 5, 4), expected (H, W, 3)"),
     (lambda: ImageFeatures()(np.zeros((0, 3))), InputError, "image is empty"),
     (lambda: ImageFeatures()(np.full((2, 2), NAN)), InputError, "image contains nan, expected finite numbers"),
-    (lambda: ImageFeatures()(np.zeros((2, 2), int)), InputTypeError, "image has dtype int64, whose white is unknown"),
+    (lambda: ImageFeatures()(np.zeros((2, 2), int)), InputTypeError, "image has dtype int64, whose maximum is unknown"),
     (lambda: ImageFeatures()(np.array([[-1e308, 1e308]])), InputError, "contains inf, expected finite numbers"),
     (lambda: ImageFeatures.from_dict([1]), InputError, "described by list, expected"),
     (lambda: ImageFeatures.from_dict({"unary": []}), InputError, "described by ['unary'], expected"),

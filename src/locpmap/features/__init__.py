@@ -1,4 +1,4 @@
-"""What a log-linear model sees of an input: numbers per site and per edge, given or taken from images."""
+"""Features of log-linear models: numbers per site and per edge, given or computed from images."""
 
 from locpmap.features.features import CONSTANT, DIRECTIONS, Features
 from locpmap.features.given import GivenUnary, features_from_dict

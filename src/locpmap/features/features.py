@@ -1,6 +1,6 @@
-"""Features: the validated, frozen inputs of a log-linear model on a grid or a graph.
+"""Features: validated, immutable inputs of a log-linear model on a grid or a graph.
 
-With weights ``U`` (D + 1, L), the last row being a bias, and tables ``T`` (G, F, L, L), the scores are::
+The model has weights ``U`` (D + 1, L), whose last row is a bias, and tables ``T`` (G, F, L, L).  The scores are::
 
     unary[n, i, k]       = Σ_d unary[n, i, d] · U[d, k]  +  U[D, k]
     pairwise[n, e, a, b] = Σ_f pairwise[n, e, f] · T[group[e], f, a, b]
@@ -21,19 +21,34 @@ from locpmap.graphs import Graph, Grid, Steps
 from locpmap.graphs.grid import name_of
 
 CONSTANT = "constant"  # the pairwise feature that is 1 on every edge
-DIRECTIONS = ("horizontal", "vertical", "diagonal", "antidiagonal")  # of up to 8 neighbours
+DIRECTIONS = ("horizontal", "vertical", "diagonal", "antidiagonal")  # on grids with 4 or 8 neighbours
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """D numbers per site and F numbers per edge, for one input or a batch.  Made by :meth:`grid` or :meth:`graph`.
+    """D features per site and F features per edge, for one input or a batch.
 
-    Arrays are validated once and then read-only.  Those of up to 16 MB are copied; larger ones are shared with the
-    caller where they are contiguous and in single or double precision.  Both arrays have the same precision.
+    Create features with :meth:`grid` or :meth:`graph`, which validate all arrays.  Images are converted to features by
+    :class:`ImageFeatures`.
+
+    Attributes:
+        unary (array): Features of sites, (N, S, D).
+        pairwise (array): Features of edges, (N, E, F).  Axes of length 1 are shared by all inputs or all edges.
+        structure (Grid or Graph): Sites and edges.
+        batched (bool): Whether the input had a batch axis.
+        unary_names (tuple of str): Names of the D features per site.
+        pairwise_names (tuple of str): Names of the F features per edge.
+
+    Notes:
+        Arrays are read-only, and both have the same precision, single or double.  Arrays of up to 16 MB are copied.
+        Larger ones are shared with the caller if they are contiguous and in single or double precision.
+
+    See Also:
+        :class:`ImageFeatures`, :class:`CRF`
     """
 
     unary: Array  # (N, S, D)
-    pairwise: Array  # (1|N, 1|E, F); axes of length 1 mean "the same for all"
+    pairwise: Array  # (1|N, 1|E, F)
     structure: Grid | Graph
     batched: bool
     unary_names: tuple[str, ...]
@@ -49,19 +64,29 @@ class Features:
         unary_names: Sequence[str] | None = None,
         pairwise_names: Sequence[str] | None = None,
     ) -> Features:
-        """Features on a grid.
+        """Create features on a grid.
 
         Args:
-            unary: Numbers per site, (H, W, D) or (N, H, W, D); D may be 0, which leaves the bias.
-            pairwise: Numbers per edge, one array per direction: (.., H, W-1, F), (.., H-1, W, F) and, with 8
-                neighbours, twice (.., H-1, W-1, F).  None is the one feature "constant", 1 on every edge.
-            connectivity: 4 or 8 neighbours, or steps to further ones (see :class:`locpmap.graphs.Grid`).
-            unary_names: D names, otherwise "feature 0", "feature 1", ..
-            pairwise_names: F names; the one called "constant" has to be 1 on every edge.
+            unary (array): Features per site, (H, W, D) or (N, H, W, D).  With D = 0 only the bias remains.
+            pairwise (sequence of arrays, default None): Features per edge, one array per direction: (H, W-1, F), (H-1,
+                W, F) and, with 8 neighbours, twice (H-1, W-1, F), each with or without a leading batch axis.  None
+                gives the single feature "constant", which is 1 on every edge.
+            connectivity (int or tuple, default 4): 4 or 8 neighbours, or steps to further neighbours as in
+                :class:`locpmap.graphs.Grid`.
+            unary_names (sequence of str, default None): D names; None gives "feature 0", "feature 1" and so on.
+            pairwise_names (sequence of str, default None): F names.  A feature named "constant" must be 1 on every
+                edge.
 
-        >>> import numpy as np
-        >>> Features.grid(np.zeros((5, 2, 3, 4)))
-        <Features: 5 inputs on a grid 2×3, 4 unary and 1 pairwise, float64>
+        Returns:
+            Features: The validated features.
+
+        Raises:
+            InputError: If a shape, a value or a name is invalid.
+
+        Example:
+            >>> import numpy as np
+            >>> Features.grid(np.zeros((5, 2, 3, 4)))
+            <Features: 5 inputs on a grid 2×3, 4 unary and 1 pairwise, float64>
         """
         sites = _numbers(unary, "unary")
         if sites.ndim not in (3, 4):
@@ -81,18 +106,27 @@ class Features:
         unary_names: Sequence[str] | None = None,
         pairwise_names: Sequence[str] | None = None,
     ) -> Features:
-        """Features on any graph.
+        """Create features on any graph.
 
         Args:
-            unary: Numbers per site, (S, D) or (N, S, D); D may be 0, which leaves the bias.
-            edges: Pairs of sites (E, 2), each edge once, or a :class:`Graph`.
-            pairwise: Numbers per edge, (E, F) or (N, E, F).  None is the one feature "constant", 1 on every edge.
-            unary_names: D names, otherwise "feature 0", "feature 1", ..
-            pairwise_names: F names; the one called "constant" has to be 1 on every edge.
+            unary (array): Features per site, (S, D) or (N, S, D).  With D = 0 only the bias remains.
+            edges (array or Graph): Pairs of sites (E, 2), each edge once.
+            pairwise (array, default None): Features per edge, (E, F) or (N, E, F).  None gives the single feature
+                "constant", which is 1 on every edge.
+            unary_names (sequence of str, default None): D names; None gives "feature 0", "feature 1" and so on.
+            pairwise_names (sequence of str, default None): F names.  A feature named "constant" must be 1 on every
+                edge.
 
-        >>> import numpy as np
-        >>> Features.graph(np.zeros((3, 4)), [[0, 1], [1, 2]], np.ones((2, 5)))
-        <Features: one input on a graph of 3 sites, 2 edges, 4 unary and 5 pairwise, float64>
+        Returns:
+            Features: The validated features.
+
+        Raises:
+            InputError: If a shape, a value or a name is invalid.
+
+        Example:
+            >>> import numpy as np
+            >>> Features.graph(np.zeros((3, 4)), [[0, 1], [1, 2]], np.ones((2, 5)))
+            <Features: one input on a graph of 3 sites, 2 edges, 4 unary and 5 pairwise, float64>
         """
         sites = _numbers(unary, "unary")
         if sites.ndim not in (2, 3):
@@ -146,33 +180,39 @@ class Features:
         return f"<Features: {inputs} on a {where}, {counts}, {self.unary.dtype}>"
 
     def __len__(self) -> int:
-        """The number of inputs (1 without a batch axis)."""
+        """Return the number of inputs; 1 without a batch axis."""
         return len(self.unary)
 
     @property
     def n_sites(self) -> int:
-        """S, the number of sites."""
+        """Number of sites, S."""
         return int(self.unary.shape[1])
 
     @property
     def n_unary(self) -> int:
-        """D, the number of features per site, without the bias."""
+        """Number of features per site without the bias, D."""
         return int(self.unary.shape[2])
 
     @property
     def n_pairwise(self) -> int:
-        """F, the number of features per edge."""
+        """Number of features per edge, F."""
         return int(self.pairwise.shape[2])
 
     @property
     def directions(self) -> tuple[str, ...]:
-        """Names of the groups of edges with tables of their own, where these are not tied; a graph has one group."""
+        """Names of the groups of edges that have separate tables if these are not tied; a graph has one group."""
         return tuple(map(name_of, self.structure.steps)) if isinstance(self.structure, Grid) else ("any",)
 
     def wiring(self, tied: bool) -> Wiring:
-        """Return the graph as flat arrays; an edge's group is 0 if tied, otherwise its direction.
+        """Return the graph as flat arrays, with group 0 for all edges if tied, otherwise one group per direction.
 
-        Built when first asked for, O(E log E), and cached: 28 bytes per edge and 8 per site.
+        The arrays are built on first use, O(E log E), and cached.  They take 28 bytes per edge and 8 per site.
+
+        Args:
+            tied (bool): Whether all directions share one group.
+
+        Returns:
+            Wiring: Groups, ends and neighbour lists of the edges.
         """
         return self._wirings[tied]
 
@@ -181,11 +221,18 @@ class Features:
         return wiring_of(self.structure, False), wiring_of(self.structure, True)
 
     def take(self, images: slice | Array) -> Features:
-        """Some of the inputs, by a slice (a view) or by their numbers; the flat arrays are shared.
+        """Return some of the inputs.  The flat arrays are shared.
 
-        >>> import numpy as np
-        >>> len(Features.grid(np.zeros((5, 2, 3, 4))).take(slice(1, 3)))
-        2
+        Args:
+            images (slice or array): A slice, which gives views, or an array of indices.
+
+        Returns:
+            Features: The selected inputs.
+
+        Example:
+            >>> import numpy as np
+            >>> len(Features.grid(np.zeros((5, 2, 3, 4))).take(slice(1, 3)))
+            2
         """
         if not len(np.arange(len(self))[images]):
             raise InputError(f"images is {images!r}, expected at least one of the {len(self)} inputs")
@@ -197,7 +244,7 @@ class Features:
 
 
 class Wiring(NamedTuple):
-    """The graph of inputs as kernels read it: the last fields of `locpmap.kernels.likelihood.Scores`."""
+    """Graph as kernels read it: the last fields of `locpmap.kernels.likelihood.Scores`."""
 
     group: Array  # (E,) int32
     edges: Array
@@ -209,7 +256,7 @@ class Wiring(NamedTuple):
 
 @lru_cache(maxsize=8)
 def wiring_of(structure: Grid | Graph, tied: bool) -> Wiring:
-    """Return a structure as flat arrays; cached, since a stream of images asks for the same one again and again."""
+    """Return a structure as flat arrays.  The results are cached for streams of images of the same size."""
     near, sizes = structure.adjacency(), structure.direction_sizes
     group = np.zeros(sum(sizes), np.int32) if tied else np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
     arrays = (group, structure.edges(), near.indptr, near.neighbour, near.edge, near.end)
@@ -217,7 +264,7 @@ def wiring_of(structure: Grid | Graph, tied: bool) -> Wiring:
 
 
 def _parse_pairwise(value: Any, structure: Grid | Graph, n_images: int, batched: bool) -> Array:
-    """(1|N, E, F) from one array per direction, or from a single one on a graph."""
+    """Return (1|N, E, F) from one array per direction, or from a single array on a graph."""
     if isinstance(structure, Graph):
         return _per_edge(value, "pairwise", (len(structure.edges()),), n_images, batched)
     shapes = structure.direction_shapes
@@ -238,12 +285,12 @@ def _parse_pairwise(value: Any, structure: Grid | Graph, n_images: int, batched:
 
 
 def _numbers(value: Any, name: str) -> Array:
-    """Single or double precision, in NumPy also where they come from a GPU: learning collects its data there."""
+    """Return a NumPy array in single or double precision; tensors on a GPU are copied to the host."""
     return to_float(to_numpy(value, name), name)
 
 
 def _per_edge(value: Any, name: str, shape: tuple[int, ...], n_images: int, batched: bool) -> Array:
-    """(1|N, edges, F) from (shape, F) or, in a batch, (N, shape, F)."""
+    """Return (1|N, edges, F) from (shape, F) or, in a batch, (N, shape, F)."""
     array = _numbers(value, name)
     single = array.ndim == len(shape) + 1 and array.shape[:-1] == shape
     many = batched and array.ndim == len(shape) + 2 and array.shape[:-1] == (n_images, *shape)
@@ -270,8 +317,8 @@ def _parse_names(names: Any, count: int, argument: str) -> tuple[str, ...]:
 
 
 def check_finite(array: Array, name: str) -> None:
-    """Refuse NaN and infinities."""
-    # Reductions take no memory, and a NaN anywhere comes through them.
+    """Raise if the array contains NaN or infinities."""
+    # Minimum and maximum need no extra memory and propagate NaN.
     for value in (array.min(initial=0.0), array.max(initial=0.0)):
         if not np.isfinite(value):
             raise InputError(f"{name} contains {value}, expected finite numbers")

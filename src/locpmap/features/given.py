@@ -1,4 +1,4 @@
-"""Unary features that the caller has, such as a network's logits, beside pairwise features of the image."""
+"""Given unary features, such as a network's logits, combined with pairwise features of an image."""
 
 from __future__ import annotations
 
@@ -12,23 +12,30 @@ from locpmap.errors import InputError
 from locpmap.features.features import CONSTANT, Features
 from locpmap.features.images import ImageFeatures
 
-GIVEN = "given"  # stands in a description where ImageFeatures names its unary features
+GIVEN = "given"  # value of "unary" in the dictionary, where ImageFeatures has a list
 
 
 @dataclass(frozen=True)
 class GivenUnary:
-    """Turns a pair (unary, image) into :class:`Features` on a grid.
+    """Conversion of pairs (unary, image) to :class:`Features` on a grid.
+
+    Use it if unary features are already available, such as a network's logits.
 
     Args:
-        n_unary: D; unaries are (H, W, D), or (H, W) if D is 1.
-        pairwise: As in :class:`ImageFeatures`; "constant" alone needs no image, which may then be None.
-        connectivity: 4 or 8 neighbours.
-        channels: None for images (H, W); C for (H, W, C).
+        n_unary (int): Number of unary features, D.  Unaries have shape (H, W, D), or (H, W) if D is 1.
+        pairwise (tuple of str, default ("constant",)): Pairwise features, as in :class:`ImageFeatures`.  With
+            "constant" alone the image is not used and may be None.
+        connectivity (int, default 4): 4 or 8 neighbours.
+        channels (int, default None): None for images (H, W), C for images (H, W, C).
 
-    >>> import numpy as np
-    >>> logits, image = np.zeros((2, 3, 5)), np.zeros((2, 3), np.uint8)
-    >>> GivenUnary(5, ("constant", "contrast"))((logits, image))
-    <Features: one input on a grid 2×3, 5 unary and 2 pairwise, float64>
+    Example:
+        >>> import numpy as np
+        >>> logits, image = np.zeros((2, 3, 5)), np.zeros((2, 3), np.uint8)
+        >>> GivenUnary(5, ("constant", "contrast"))((logits, image))
+        <Features: one input on a grid 2×3, 5 unary and 2 pairwise, float64>
+
+    See Also:
+        :class:`ImageFeatures`, :class:`Features`
     """
 
     n_unary: int
@@ -43,11 +50,11 @@ class GivenUnary:
 
     @property
     def needs_image(self) -> bool:
-        """Whether any pairwise feature depends on the image."""
+        """Whether a pairwise feature depends on the image."""
         return self.pairwise != (CONSTANT,)
 
     def __call__(self, value: tuple[Any, Any]) -> Features:
-        """The features of one input, O(S · (D + F))."""
+        """Compute the features of one pair (unary, image), O(S · (D + F))."""
         unary, image = value
         sites = to_numpy(unary, "unary")
         if sites.ndim == 2 and self.n_unary == 1:
@@ -71,12 +78,12 @@ class GivenUnary:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain lists, strings and numbers, for a model file."""
+        """Return the options as lists, strings and numbers, for a model file."""
         return asdict(self) | {"unary": GIVEN, "pairwise": list(self.pairwise)}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> GivenUnary:
-        """The inverse of :meth:`to_dict`; refuses anything else.
+        """Create an instance from the output of :meth:`to_dict`.
 
         >>> GivenUnary.from_dict(GivenUnary(5).to_dict()) == GivenUnary(5)
         True
@@ -91,7 +98,14 @@ class GivenUnary:
 
 
 def features_from_dict(values: Any) -> ImageFeatures | GivenUnary:
-    """What a model file describes."""
+    """Create the feature extractor that a model file describes.
+
+    Args:
+        values (dict): Output of ``to_dict`` of :class:`ImageFeatures` or :class:`GivenUnary`.
+
+    Returns:
+        ImageFeatures or GivenUnary: The feature extractor.
+    """
     if isinstance(values, dict) and values.get("unary") == GIVEN:
         return GivenUnary.from_dict(values)
     return ImageFeatures.from_dict(values)

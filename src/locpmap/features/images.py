@@ -1,4 +1,4 @@
-"""Ready-made features of grey, colour and many-channel images."""
+"""Features of greyscale, colour and multi-channel images."""
 
 from __future__ import annotations
 
@@ -15,46 +15,52 @@ from locpmap.graphs import Grid
 
 UNARY = ("intensity", "position")
 PAIRWISE = (CONSTANT, "ends", "difference", "contrast")
-WHITE = {np.dtype(np.bool_): 1, np.dtype(np.uint8): 2**8 - 1, np.dtype(np.uint16): 2**16 - 1}
+MAX_INTENSITY = {np.dtype(np.bool_): 1, np.dtype(np.uint8): 2**8 - 1, np.dtype(np.uint16): 2**16 - 1}
 
 
 @dataclass(frozen=True)
 class ImageFeatures:
-    """Turns images into :class:`Features` on a grid.
+    """Conversion of images to :class:`Features` on a grid.
 
-    With ``x_i`` the C intensities of pixel i, for an edge from pixel i to pixel j:
+    With ``x_i`` the C intensities of pixel i, and an edge from pixel i to pixel j, the features are:
 
-    ============  ========================================================  ========
-    name          value                                                     how many
-    ============  ========================================================  ========
+    ============  ========================================================  ======
+    name          value                                                     number
+    ============  ========================================================  ======
     intensity     ``x_i``                                                   C
-    position      row and column, each from -1 to 1 (0 where there is one)  2
+    position      row and column, from -1 to 1 (0 on an axis of length 1)   2
     constant      1                                                         1
     ends          ``x_i``, then ``x_j``                                     2C
     difference    ``|x_i - x_j|`` per channel                               C
     contrast      ``exp(-‖x_i - x_j‖² / (2 mean ‖x_i - x_j‖²))``            1
-    ============  ========================================================  ========
+    ============  ========================================================  ======
 
-    The mean of the contrast is over the edges of one image; in a constant image the contrast is 1.
-
-    Images of booleans, uint8 and uint16 are scaled to 0..1 in single precision; floats are kept as they are.  The
-    features take ``D + F · E/S`` times the memory of one channel in that precision (E/S is 2 or 4), and making them
-    takes one channel more; "constant" alone takes nothing.
+    The mean in "contrast" is over the edges of one image.  In a constant image the contrast is 1.
 
     Args:
-        unary: Any of "intensity" and "position", in this order in the features.
-        pairwise: One or more of "constant", "ends", "difference", "contrast".
-        connectivity: 4 or 8 neighbours.
-        channels: None for images (H, W) and batches (N, H, W); C for (H, W, C) and (N, H, W, C).
+        unary (tuple of str, default ("intensity",)): Any of "intensity" and "position".
+        pairwise (tuple of str, default ("constant", "difference")): One or more of "constant", "ends", "difference" and
+            "contrast".
+        connectivity (int, default 4): 4 or 8 neighbours.
+        channels (int, default None): None for images (H, W) and batches (N, H, W); C for (H, W, C) and (N, H, W, C).
 
-    >>> import numpy as np
-    >>> features = ImageFeatures()(np.array([[0, 255], [51, 51]], np.uint8))
-    >>> features
-    <Features: one input on a grid 2×2, 1 unary and 2 pairwise, float32>
-    >>> features.pairwise_names
-    ('constant', 'difference')
-    >>> features.pairwise[0, :, 1]  # horizontal edges, then vertical ones
-    array([1. , 0. , 0.2, 0.8], dtype=float32)
+    Notes:
+        Images of booleans, uint8 and uint16 are scaled to 0..1 in single precision.  Floats are not scaled.  The
+        features take ``D + F · E/S`` times the memory of one channel in that precision, where E/S is 2 or 4.  Computing
+        them takes one channel more.  "constant" alone takes no memory.
+
+    Example:
+        >>> import numpy as np
+        >>> features = ImageFeatures()(np.array([[0, 255], [51, 51]], np.uint8))
+        >>> features
+        <Features: one input on a grid 2×2, 1 unary and 2 pairwise, float32>
+        >>> features.pairwise_names
+        ('constant', 'difference')
+        >>> features.pairwise[0, :, 1]  # horizontal edges, then vertical ones
+        array([1. , 0. , 0.2, 0.8], dtype=float32)
+
+    See Also:
+        :class:`Features`, :class:`CRF`
     """
 
     unary: tuple[str, ...] = ("intensity",)
@@ -74,13 +80,13 @@ class ImageFeatures:
 
     @property
     def unary_names(self) -> tuple[str, ...]:
-        """A name for each of the D numbers per site."""
+        """Names of the D features per site."""
         parts = {"intensity": self._per_channel("intensity"), "position": ("row", "column")}
         return tuple(name for choice in self.unary for name in parts[choice])
 
     @property
     def pairwise_names(self) -> tuple[str, ...]:
-        """A name for each of the F numbers per edge."""
+        """Names of the F features per edge."""
         parts = {
             CONSTANT: (CONSTANT,),
             "ends": self._per_channel("first end") + self._per_channel("second end"),
@@ -90,7 +96,14 @@ class ImageFeatures:
         return tuple(name for choice in self.pairwise for name in parts[choice])
 
     def __call__(self, image: Any) -> Features:
-        """The features of an image or a batch; see the class for the shapes.  O(N · S · (D + F))."""
+        """Compute the features of an image or a batch, O(N · S · (D + F)).
+
+        Args:
+            image (array): Image of the shape that ``channels`` requires, of dtype bool, uint8, uint16 or float.
+
+        Returns:
+            Features: The features on a grid.
+        """
         pixels, batched = self._parse(image)
         unary = self._unary(pixels)
         pairwise = self._pairwise(pixels)
@@ -99,15 +112,26 @@ class ImageFeatures:
         return Features(frozen(unary), frozen(pairwise), grid, batched, self.unary_names, self.pairwise_names)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain lists, strings and numbers, for a model file."""
+        """Return the options as lists, strings and numbers, for a model file.
+
+        Returns:
+            dict: Options by name.
+        """
         return asdict(self) | {"unary": list(self.unary), "pairwise": list(self.pairwise)}
 
     @classmethod
     def from_dict(cls, values: Any) -> ImageFeatures:
-        """The inverse of :meth:`to_dict`; refuses anything else.
+        """Create an instance from the output of :meth:`to_dict`.
 
-        >>> ImageFeatures.from_dict(ImageFeatures(channels=3).to_dict()) == ImageFeatures(channels=3)
-        True
+        Args:
+            values (dict): Options by name.
+
+        Returns:
+            ImageFeatures: The equivalent instance.
+
+        Example:
+            >>> ImageFeatures.from_dict(ImageFeatures(channels=3).to_dict()) == ImageFeatures(channels=3)
+            True
         """
         names = {field.name for field in fields(cls)}
         if not isinstance(values, dict) or set(values) != names:
@@ -119,7 +143,7 @@ class ImageFeatures:
         return (name,) if self.channels is None else tuple(f"{name} {c}" for c in range(self.channels))
 
     def _parse(self, image: Any) -> tuple[Array, bool]:
-        """(N, H, W, C) in single or double precision, and whether there was a batch axis."""
+        """Return pixels (N, H, W, C) in single or double precision, and whether there was a batch axis."""
         array = to_numpy(image, "image")
         tail = () if self.channels is None else (self.channels,)
         batched = array.ndim == 3 + len(tail)
@@ -135,7 +159,7 @@ class ImageFeatures:
         return pixels.reshape(-1, height, width, self.channels or 1), batched
 
     def _unary(self, pixels: Array) -> Array:
-        """(N, S, D); the pixels themselves where that is all."""
+        """Return (N, S, D); the pixels themselves if they are the only feature."""
         n_images, height, width, n_channels = pixels.shape
         if self.unary == ("intensity",):
             return pixels.reshape(n_images, height * width, n_channels)
@@ -152,7 +176,7 @@ class ImageFeatures:
         return out.reshape(n_images, height * width, out.shape[-1])
 
     def _pairwise(self, pixels: Array) -> Array:
-        """(N, E, F), written direction by direction into its place; (1, 1, 1) for the constant alone."""
+        """Return (N, E, F), filled direction by direction; (1, 1, 1) for "constant" alone."""
         if self.pairwise == (CONSTANT,):
             return np.ones((1, 1, 1), pixels.dtype)
         n_images, n_channels = len(pixels), pixels.shape[-1]
@@ -170,7 +194,7 @@ class ImageFeatures:
             begin = 0
             for first, second in sides:
                 stop = begin + first.shape[1] * first.shape[2]
-                place = columns[:, begin:stop].reshape(*first.shape[:3], width)  # splits an axis: still a view
+                place = columns[:, begin:stop].reshape(*first.shape[:3], width)  # splitting an axis gives a view
                 _WRITE[choice](first, second, place)
                 begin = stop
             if choice == "contrast":
@@ -185,13 +209,13 @@ def _write_ends(first: Array, second: Array, place: Array) -> None:
 
 
 def _write_difference(first: Array, second: Array, place: Array) -> None:
-    with np.errstate(over="ignore"):  # refused later, by name
+    with np.errstate(over="ignore"):  # infinite values are refused later
         np.subtract(first, second, out=place)
     np.abs(place, out=place)
 
 
 def _write_distance(first: Array, second: Array, place: Array) -> None:
-    """``‖x_i − x_j‖``, by hypot: squares of large or small numbers would overflow or vanish."""
+    """Write ``‖x_i − x_j‖`` by hypot, since squares of large or small numbers would overflow or vanish."""
     place[...] = 0
     with np.errstate(over="ignore"):
         for c in range(first.shape[-1]):
@@ -202,11 +226,11 @@ _WRITE = {"ends": _write_ends, "difference": _write_difference, "contrast": _wri
 
 
 def _to_contrast(distance: Array) -> None:
-    """Turn distances (N, E) into contrasts, in place."""
-    # Image by image, so that a batch rounds as its images by themselves do.
+    """Convert distances (N, E) to contrasts in place."""
+    # Image by image, so that rounding does not depend on the batch.
     for row in distance:
         largest = row.max(initial=0)
-        if 0 < largest < np.inf:  # dividing by it keeps the squares within range and cancels
+        if 0 < largest < np.inf:  # division keeps squares in range and cancels out
             row /= largest
             np.square(row, out=row)
             row *= -0.5 / row.mean(dtype=np.float64)
@@ -214,7 +238,7 @@ def _to_contrast(distance: Array) -> None:
 
 
 def _sides(pixels: Array, connectivity: int) -> Iterator[tuple[Array, Array]]:
-    """The pixels at the first and second ends of the edges, by direction, in the order of :meth:`Grid.edges`."""
+    """Yield the pixels at the first and second ends of the edges, by direction, in the order of :meth:`Grid.edges`."""
     yield pixels[:, :, :-1], pixels[:, :, 1:]
     yield pixels[:, :-1], pixels[:, 1:]
     if connectivity == 8:
@@ -223,13 +247,13 @@ def _sides(pixels: Array, connectivity: int) -> Iterator[tuple[Array, Array]]:
 
 
 def _to_intensity(array: Array) -> Array:
-    """Contiguous and finite; integers over their white."""
-    dtype = array.dtype.newbyteorder("=")  # files may come with the bytes of a number the other way round
-    if dtype in WHITE:
-        return np.divide(array, np.float32(WHITE[dtype]), dtype=np.float32)
+    """Return contiguous, finite intensities, with integers divided by the maximum of their dtype."""
+    dtype = array.dtype.newbyteorder("=")  # image files may have swapped byte order
+    if dtype in MAX_INTENSITY:
+        return np.divide(array, np.float32(MAX_INTENSITY[dtype]), dtype=np.float32)
     if array.dtype.kind != "f":
         raise InputTypeError(
-            f"image has dtype {array.dtype}, whose white is unknown: expected bool, uint8, uint16 or floats"
+            f"image has dtype {array.dtype}, whose maximum is unknown: expected bool, uint8, uint16 or floats"
         )
     single = array.dtype.itemsize <= 4
     pixels = np.ascontiguousarray(array, np.float32 if single else np.float64)
