@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import locpmap as lp
-from locpmap.inference.samples import drawing
+from locpmap.inference.samples import stream_samples
 from locpmap.potentials import Potentials
 
 RNG = np.random.default_rng(0)
@@ -56,7 +56,7 @@ def test_a_decoder_by_name_draws_by_its_defaults() -> None:
 
 @pytest.mark.parametrize("decoder", ["locpmap", "gibbs"])
 def test_counted_chunks_come_to_the_result_of_infer(decoder: str) -> None:
-    pot, stream = MODELS["masked"], drawing(MODELS["masked"], DECODERS[decoder], 8, 5)
+    pot, stream = MODELS["masked"], stream_samples(MODELS["masked"], DECODERS[decoder], 8, 5)
     while True:
         try:
             assert len(next(stream)) <= 8

@@ -161,10 +161,10 @@ def _to_float_tensor(value: object, name: str, like: Any) -> Any:
     half = tensor.dtype in (torch.float16, torch.bfloat16)
     dtype = torch.float32 if half else tensor.dtype if tensor.dtype.is_floating_point else torch.float64
     copy = is_tensor(value) and tensor.nbytes <= MAX_COPY
-    return tensor.to(device=like.device, dtype=dtype_beside(like, dtype), copy=copy).contiguous()
+    return tensor.to(device=like.device, dtype=dtype_like(like, dtype), copy=copy).contiguous()
 
 
-def dtype_beside(like: Any, dtype: Any) -> Any:
+def dtype_like(like: Any, dtype: Any) -> Any:
     """Return the dtype for the device of ``like``: float32 for float64 if it lacks double precision."""
     return _torch_dtype(dtype, like.device.type in SINGLE_ONLY) if is_tensor(like) else np.dtype(dtype)
 
@@ -194,12 +194,12 @@ def copy_if_small(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def cast(array: Any, dtype: Any) -> Any:
     """Return the array with another dtype, given as a dtype of the same library or by name."""
     if is_tensor(array):
-        there = dtype_beside(array, dtype)
+        there = dtype_like(array, dtype)
         return array if array.dtype == there else array.to(there)
     return array.astype(dtype, copy=False)
 
 
-def place_beside(like: Any, array: npt.NDArray[Any]) -> Any:
+def place_like(like: Any, array: npt.NDArray[Any]) -> Any:
     """Return the array as a tensor on the device of ``like``, or unchanged if ``like`` is not a tensor."""
     return _placed(import_module("torch").from_numpy(np.array(array)), like.device) if is_tensor(like) else array
 

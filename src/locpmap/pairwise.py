@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import Array, frozen, is_tensor, namespace, place_beside, to_float
+from locpmap.arrays import Array, frozen, is_tensor, namespace, place_like, to_float
 from locpmap.errors import InputError
 from locpmap.graphs import Graph, Grid
 from locpmap.graphs.grid import name_of
@@ -94,7 +94,7 @@ class Pairwise:
             features = self.weights[0][:, :, None]
         else:
             features = _join([w[:, :, None] for w in self.weights], direction_sizes)
-        return _double(features), frozen(place_beside(features, np.eye(self.n_labels)[None, None, None]))
+        return _double(features), frozen(place_like(features, np.eye(self.n_labels)[None, None, None]))
 
     def without(self, dead: Array, direction_sizes: Sequence[int]) -> Pairwise:
         """Return the term with score 0 on the edges marked in ``dead`` (1|N, E)."""

@@ -21,7 +21,7 @@ from locpmap.arrays import (
     frozen,
     is_tensor,
     namespace,
-    place_beside,
+    place_like,
     refuse_masked,
     to_float,
     to_labels,
@@ -329,7 +329,7 @@ def _parse_mask(mask: Any, structure: Grid | Graph, unary: Any) -> Any:
     masked = array.reshape(-1, structure.n_sites)
     if masked.all(axis=1).any():
         raise InputError("mask ignores every site of an image, expected at least one site that is not ignored")
-    return place_beside(unary, frozen(copy_if_small(masked)))
+    return place_like(unary, frozen(copy_if_small(masked)))
 
 
 def _check_unary(unary: Any, structure: Grid | Graph, batched: bool) -> None:

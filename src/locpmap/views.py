@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from locpmap.arrays import Array, cast, frozen, is_tensor, namespace, place_beside
+from locpmap.arrays import Array, cast, frozen, is_tensor, namespace, place_like
 from locpmap.graphs import Graph, Grid
 from locpmap.graphs.adjacency import colour_classes
 from locpmap.kernels.model import GridWindow, Model
@@ -34,7 +34,7 @@ class View:
             features, tables = (cast(array, self.unary.dtype) for array in (features, tables))
         order, class_ptr = colour_classes(self.structure.colours())
         parts = (self.structure.edges(), *self.structure.adjacency(), order)
-        placed = [place_beside(self.unary, frozen(part)) for part in (*parts, self.structure.site_ids())]
+        placed = [place_like(self.unary, frozen(part)) for part in (*parts, self.structure.site_ids())]
         terms = (self.unary, features, tables, self.pairwise.potts)
         return Model._make((*terms, *placed[:-1], frozen(class_ptr), placed[-1]))
 

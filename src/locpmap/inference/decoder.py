@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from locpmap.arrays import Restore, dtype_beside, namespace, wait_for_device
+from locpmap.arrays import Restore, dtype_like, namespace, wait_for_device
 from locpmap.kernels.model import Model
 from locpmap.kernels.spec import Kernels
 from locpmap.noise import Key
@@ -58,12 +58,12 @@ class Problem:
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return a new uninitialised array on the device of the unaries."""
         unary = self.potentials.unary
-        return namespace(unary).empty(shape, dtype=dtype_beside(unary, dtype), device=unary.device)
+        return namespace(unary).empty(shape, dtype=dtype_like(unary, dtype), device=unary.device)
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Return a new array of zeros on the device of the unaries."""
         unary = self.potentials.unary
-        return namespace(unary).zeros(shape, dtype=dtype_beside(unary, dtype), device=unary.device)
+        return namespace(unary).zeros(shape, dtype=dtype_like(unary, dtype), device=unary.device)
 
 
 class Step(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from locpmap.arrays import Array, cast, namespace, place_beside
+from locpmap.arrays import Array, cast, namespace, place_like
 from locpmap.errors import InputError, whole_number
 from locpmap.inference.decoder import Outcome, Problem, Step
 from locpmap.inference.icm import climb_once
@@ -100,7 +100,7 @@ class Gibbs(Sampler):
         n_samples, totals = self._samples_at(state.chain.sweeps), state.chain.totals
         assert totals is not None
         if n_samples == 0:  # stopped during burn-in: return the current state
-            totals = place_beside(totals, np.eye(totals.shape[2]))[state.chain.labels]
+            totals = place_like(totals, np.eye(totals.shape[2]))[state.chain.labels]
         probability = cast(totals / max(n_samples, 1), problem.potentials.unary.dtype)
         return Outcome(
             labels=probability.argmax(axis=2),

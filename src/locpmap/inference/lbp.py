@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from locpmap.arrays import cast, dtype_beside, namespace
+from locpmap.arrays import cast, dtype_like, namespace
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step
 from locpmap.inference.message_options import check_options, send, status_of
 from locpmap.kernels.spec import Messages
@@ -67,7 +67,7 @@ class LBP(Decoder):
         return Outcome(
             labels=probability.argmax(axis=2),
             probability=probability,
-            log_partition=terms.sum(axis=1, dtype=dtype_beside(terms, "float64")),
+            log_partition=terms.sum(axis=1, dtype=dtype_like(terms, "float64")),
             log_partition_kind=BoundKind.BETHE,
             n_sweeps=state.sweeps,  # read last: it waits for the GPU
             status=status_of(state),

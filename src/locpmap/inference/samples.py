@@ -65,7 +65,7 @@ def samples(
         :func:`infer`, :func:`measure`
     """
     where = (seed, first_image, backend, device, n_threads)
-    stream = drawing(potentials, _sampler(decoder), chunk, *where, counted=False)
+    stream = stream_samples(potentials, _sampler(decoder), chunk, *where, counted=False)
     return (labels for part in stream for labels in part)
 
 
@@ -77,7 +77,7 @@ def _sampler(decoder: str | Decoder) -> Sampler:
     return configured
 
 
-def drawing(
+def stream_samples(
     potentials: Potentials,
     decoder: Sampler,
     chunk: int = 64,
@@ -92,16 +92,16 @@ def drawing(
     """Yield label maps (R, ...) in chunks; return the result, without samples, if they are counted.
 
     >>> import numpy as np
-    >>> stream = drawing(Potentials.grid(np.zeros((4, 5, 3)), 1.0), LocPMAP(n_samples=20), chunk=8)
+    >>> stream = stream_samples(Potentials.grid(np.zeros((4, 5, 3)), 1.0), LocPMAP(n_samples=20), chunk=8)
     >>> [part.shape for part in stream]
     [(8, 4, 5), (8, 4, 5), (4, 4, 5)]
     """
     chunk = -(-whole_number("chunk", chunk, 1) // QUANTUM) * QUANTUM
     problem = make_problem(potentials, decoder, seed, first_image, backend, device, n_threads)
-    return _drawing(potentials, decoder, problem, chunk, counted)
+    return _stream(potentials, decoder, problem, chunk, counted)
 
 
-def _drawing(
+def _stream(
     potentials: Potentials, decoder: Sampler, problem: Problem, chunk: int, counted: bool
 ) -> Generator[Any, None, Result | None]:
     unary = problem.potentials.unary

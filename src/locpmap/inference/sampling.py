@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from locpmap.arrays import Array, namespace, place_beside
+from locpmap.arrays import Array, namespace, place_like
 from locpmap.errors import InputError, InputTypeError, whole_number
 from locpmap.inference.decoder import Climbs, Decoder, Outcome, Problem, Step
 from locpmap.inference.out_of_memory import in_parts
@@ -31,7 +31,7 @@ def parse_start(start: Any, problem: Problem, names: dict[str, int]) -> tuple[in
         return names[start], None
     unary = problem.potentials.unary
     # One memory layout for all callers, so that kernels compile only once.
-    given = place_beside(unary, np.array(problem.potentials.flat_labels(start, "start"), order="C"))
+    given = place_like(unary, np.array(problem.potentials.flat_labels(start, "start"), order="C"))
     take = getattr(namespace(unary), "take_along_dim", None) or np.take_along_axis
     if (take(unary, given[:, :, None], 2) == -np.inf).any():
         raise InputError("start contains a label that the unary forbids (-inf), expected allowed labels")

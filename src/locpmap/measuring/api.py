@@ -16,7 +16,7 @@ from locpmap.arrays import Array, Restore, frozen, to_numpy
 from locpmap.errors import InputError, InputTypeError, whole_number, within
 from locpmap.inference import LocPMAP
 from locpmap.inference.api import check_first_image
-from locpmap.inference.samples import drawing
+from locpmap.inference.samples import stream_samples
 from locpmap.measuring.measurement import Measurement, checked_levels
 from locpmap.measuring.quantities import NAMES, PerLabel, named_quantity
 from locpmap.measuring.shared import shared_samples
@@ -201,7 +201,7 @@ def _of_potentials(
             there = None if presence is None else presence[n]
             drawn = shared_samples(image, own, shared, there, number, seed, device)
         else:
-            parts = drawing(image, own, own.n_samples, seed, number, device=device, counted=False)
+            parts = stream_samples(image, own, own.n_samples, seed, number, device=device, counted=False)
             drawn = (labels for part in parts for labels in to_numpy(part, "samples"))
         found.append(list(map(meter, drawn)))
     return found

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from locpmap.arrays import Array, frozen, place_beside, to_numpy
+from locpmap.arrays import Array, frozen, place_like, to_numpy
 from locpmap.inference import LocPMAP, samples
 from locpmap.inference.api import place_decoding
 from locpmap.kernels.reference import noise
@@ -128,7 +128,7 @@ def _climbed(image: Potentials, decoder: LocPMAP, offsets: Array, seed: int, dev
         some = offsets[lo : lo + at_once, None].astype(np.float32)
         if image.masked is not None:  # a masked site has one label, which nothing may take from it
             some = np.where(to_numpy(image.masked, "mask")[..., None], np.float32(0), some)
-        copies = replace(image, unary=frozen(image.unary + place_beside(image.unary, some)), batched=True)
+        copies = replace(image, unary=frozen(image.unary + place_like(image.unary, some)), batched=True)
         if not isinstance(decoder.start, str):
             once = replace(once, start=np.broadcast_to(decoder.start, (len(some), *np.shape(decoder.start))))
         (labels,) = samples(copies, once, seed=seed, first_image=lo, device=device)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from locpmap.arrays import namespace, place_beside
+from locpmap.arrays import namespace, place_like
 from locpmap.errors import InputError, within
 from locpmap.potentials import Potentials
 from locpmap.refining.guiding import guided_log_mean
@@ -68,7 +68,7 @@ def compose(
     stride = given.stride if stride is None else stride
     scale, own, guided, pairwise = weights.at(stride)
     unary = full_size(given) * np.float32(scale)
-    hidden = None if ignored is None else place_beside(unary, np.broadcast_to(ignored, unary.shape[:3]))
+    hidden = None if ignored is None else place_like(unary, np.broadcast_to(ignored, unary.shape[:3]))
     if given.image is not None:
         own, guided = max(0.0, 1 + strength * (own - 1)), strength * guided
         variance = None if colours is None else colours.variance

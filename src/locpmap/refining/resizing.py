@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import is_tensor, place_beside
+from locpmap.arrays import is_tensor, place_like
 
 
 def resize(scores: Any, height: int, width: int) -> Any:
@@ -29,7 +29,7 @@ def _along(scores: Any, axis: int, length: int) -> Any:
     place = np.clip((np.arange(length) + 0.5) * n_given / length - 0.5, 0, n_given - 1)
     low = np.minimum(place.astype(np.int64), max(n_given - 2, 0))
     part = (place - low).astype(np.float32).reshape((-1, *[1] * (3 - axis)))
-    below, above, share = (place_beside(scores, x) for x in (low, np.minimum(low + 1, n_given - 1), part))
+    below, above, share = (place_like(scores, x) for x in (low, np.minimum(low + 1, n_given - 1), part))
     first = _taken(scores, below, axis)
     found = _taken(scores, above, axis)
     found -= first

@@ -11,7 +11,7 @@ import numpy as np
 from locpmap.arrays import Array
 from locpmap.errors import InputError, unknown, whole_number
 from locpmap.inference import LocPMAP, infer
-from locpmap.inference.samples import drawing
+from locpmap.inference.samples import stream_samples
 from locpmap.kernels.model import QUANTUM
 from locpmap.kernels.threads import available_threads
 from locpmap.measuring import Measurement
@@ -128,7 +128,7 @@ def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -
 def _draw(potentials: Potentials, decoder: LocPMAP, seed: int, progress: Progress | None) -> tuple[Result, Array]:
     """Return the result and the first sampled maps (m, H, W); ``progress`` is called after every few samples."""
     maps: list[Array] = []
-    done, drawn = 0, drawing(potentials, decoder, QUANTUM * available_threads(), seed)
+    done, drawn = 0, stream_samples(potentials, decoder, QUANTUM * available_threads(), seed)
     while True:
         try:
             part = next(drawn)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from locpmap.arrays import place_beside
+from locpmap.arrays import place_like
 from locpmap.kernels.message_plan import Domain, find_domain, linear_weights
 from locpmap.kernels.model import UNVISITED, Array
 from locpmap.kernels.spec import ModelView
@@ -31,7 +31,7 @@ class Passing:
             return DevicePlan(model.flat.order, damping, float(tolerance), grid=shape)
         order, ends = there_and_back(structure)
         tolerance = 0.0 if forest else float(tolerance)
-        return DevicePlan(place_beside(model.unary, order), damping, tolerance, exact=forest, ends=ends)
+        return DevicePlan(place_like(model.unary, order), damping, tolerance, exact=forest, ends=ends)
 
     def start_messages(
         self, model: ModelView, plan: DevicePlan, *, maximise: bool = False, n_forests: int = 0
