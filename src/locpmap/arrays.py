@@ -110,7 +110,7 @@ def to_numpy(value: object, name: str) -> npt.NDArray[Any]:
 
 
 def refuse_masked(value: object, name: str, instead: str = "pass a mask as mask=") -> None:
-    """Refuse a masked array with masked entries; ``instead`` says what the caller's function offers for them."""
+    """Raise if a masked array has masked entries; ``instead`` tells the user the alternative."""
     if _has_masked(value):
         raise InputError(f"{name} is a masked array with masked entries, expected a plain array: {instead}")
 

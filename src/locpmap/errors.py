@@ -63,13 +63,13 @@ def whole_number(name: str, value: object, least: int, most: int = 2**31 - 1) ->
 
 
 def within(name: str, value: object, low: float, high: float = math.inf, *, open_low: bool = False) -> None:
-    """Refuse what is not a number between low and high (inclusive, unless ``open_low``)."""
-    fraction = isinstance(value, Rational) and not isinstance(value, Integral)  # kernels take none
+    """Raise if the value is not a number from ``low`` to ``high``, or is ``low`` itself with ``open_low``."""
+    fraction = isinstance(value, Rational) and not isinstance(value, Integral)  # kernels do not accept fractions
     if isinstance(value, bool) or fraction or not isinstance(value, Real):
         raise InputTypeError(f"{name} is {value!r}, expected a number")
     try:
         number = float(value)
-    except OverflowError:  # a whole number beyond all floats
+    except OverflowError:  # an integer beyond the range of floats
         number = math.inf
     if not (low < number if open_low else low <= number) or not number <= high or math.isinf(number):
         bound = f"above {low:g}" if open_low else f"at least {low:g}"

@@ -121,7 +121,7 @@ def make_problem(
 
 
 def check_first_image(first_image: int, n_images: int) -> int:
-    """Return the number of the first image, or raise where the noise's counter cannot hold those of the batch."""
+    """Return the index of the first image, or raise if the last one exceeds the counter of the noise."""
     first = whole_number("first_image", first_image, 0, 2**28)
     if first + n_images > 2**28:
         raise InputError(f"first_image is {first}, expected first_image + the batch to stay below 2^28")
