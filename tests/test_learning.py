@@ -243,7 +243,7 @@ def test_the_map_to_tables_and_its_transpose(kind: dict[str, Any]) -> None:
     weights, tables = p.expand(w)
     at_zero = p.expand(np.zeros(p.size))[0]  # not 0 where scores are taken as they are
     inner = ((weights - at_zero) * slope).sum() + (tables * table_slope).sum()
-    assert w @ p.pull(slope, table_slope) == pytest.approx(inner, rel=1e-12)
+    assert w @ p.gradient(slope, table_slope) == pytest.approx(inner, rel=1e-12)
     for again, first in zip(p.expand(p.fold(weights, tables)), (weights, tables), strict=True):
         np.testing.assert_allclose(again, first, atol=1e-12)
     assert len(p.names) == p.size

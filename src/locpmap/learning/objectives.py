@@ -42,12 +42,12 @@ class Objective:
     def __call__(self, batch: Batch, w: Array, samples: Array | None = None) -> tuple[float, Array]:
         """Return value and gradient; ``samples`` (N, S, M) are neighbours instead of the labels."""
         value, *gradients = total(self._groups(batch, w, samples))
-        return value, self.parameters.pull(*gradients)
+        return value, self.parameters.gradient(*gradients)
 
     def per_image(self, batch: Batch, w: Array) -> Array:
         """Return the gradient of each image, (N, P)."""
         groups = self._groups(batch, w, one_by_one=True)
-        return np.array([self.parameters.pull(sums.by_weights, sums.by_tables) for sums in groups])
+        return np.array([self.parameters.gradient(sums.by_weights, sums.by_tables) for sums in groups])
 
     def mean(self, data: Dataset, w: Array) -> tuple[float, Array]:
         """Return the penalised mean over all data and its gradient (P,); one pass over the data."""

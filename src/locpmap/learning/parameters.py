@@ -88,16 +88,16 @@ class Parameters:
             tables = self._in_gauge(tail.reshape(self.tables_shape))
         return np.ascontiguousarray(weights), np.ascontiguousarray(tables)
 
-    def pull(self, slope: Array, table_slope: Array) -> Array:
+    def gradient(self, by_weights: Array, by_tables: Array) -> Array:
         """The gradient by w from the gradients by U and T: the transpose of :meth:`expand`."""
         if self.unary == "tables":
-            head = _centred(slope).ravel()
+            head = _centred(by_weights).ravel()
         else:
-            head = np.concatenate([[np.trace(slope[:-1])], _centred(slope[-1:])[0]])[: self.n_unary]
+            head = np.concatenate([[np.trace(by_weights[:-1])], _centred(by_weights[-1:])[0]])[: self.n_unary]
         if self.potts:
-            tail = np.trace(table_slope, axis1=2, axis2=3).ravel()
+            tail = np.trace(by_tables, axis1=2, axis2=3).ravel()
         else:
-            tail = self._in_gauge(table_slope).ravel()  # an orthogonal projection is its own transpose
+            tail = self._in_gauge(by_tables).ravel()  # an orthogonal projection is its own transpose
         return np.concatenate([head, tail])
 
     def fold(self, weights: Array, tables: Array) -> Array:
