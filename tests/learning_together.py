@@ -141,7 +141,7 @@ def main(folder: Path) -> None:
     with joined_processes() as processes:
         assert (processes.tell(f"ä {processes.rank}"), processes.tell("")) == ("ä 0", "")
         if not processes.first:  # which alone may write
-            training._keep = FileStore.save = FileStore.remove = None  # type: ignore
+            training._save_state = FileStore.save = FileStore.remove = None  # type: ignore
         numbers: dict[str, Any] = learn(processes, folder) | train(processes, folder)
         if processes.size == 3:
             numbers |= resume(processes, folder, 2)

@@ -23,7 +23,7 @@ from locpmap.cli import main
 from locpmap.errors import InputError
 from locpmap.features import Features
 from locpmap.learning import Processes, checkpoint, fit, godambe, joined_processes
-from locpmap.learning.batches import Batch, share
+from locpmap.learning.batches import Batch, images_of_process
 from locpmap.learning.processes import ALONE, LostProcessError
 
 pytest.importorskip("torch")
@@ -271,7 +271,8 @@ def test_every_image_has_one_process(counts: list[int], size: int) -> None:
         labels = np.repeat(np.arange(first, first + count, dtype=np.int16)[:, None], 4, axis=1)
         batches.append(Batch(Features.grid(np.zeros((count, 2, 2, 1))), labels, np.ones((1, 1))))
         first += count
-    parts = [[n for batch in share(batches, Fixed(rank, size)) for n in batch.labels[:, 0]] for rank in range(size)]
+    own = [images_of_process(batches, Fixed(rank, size)) for rank in range(size)]
+    parts = [[n for batch in images for n in batch.labels[:, 0]] for images in own]
     assert sorted(n for part in parts for n in part) == list(range(first))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 

@@ -13,9 +13,9 @@ from locpmap.arrays import Array, Restore
 from locpmap.crf.calibration import Calibration, calibrate
 from locpmap.crf.compose import compose
 from locpmap.crf.fitting import OBJECTIVES, Extractor, Task, fit, job_of
-from locpmap.crf.inputs import Labelling, read_batches
+from locpmap.crf.inputs import LabelReader, read_batches
 from locpmap.crf.model_file import ModelFile
-from locpmap.crf.progress import listener
+from locpmap.crf.progress import progress_callback
 from locpmap.errors import InputError, InputTypeError, unknown, whole_number, within
 from locpmap.features import Features, ImageFeatures
 from locpmap.inference import LocPMAP, infer
@@ -23,7 +23,7 @@ from locpmap.inference.decoder import Decoder
 from locpmap.kernels.placement import choose, place
 from locpmap.kernels.threads import available_threads
 from locpmap.learning import FitOptions, FitResult
-from locpmap.learning.batches import VOID, about
+from locpmap.learning.batches import VOID, thinned_to
 from locpmap.learning.parameters import Parameters, check_kind
 from locpmap.potentials import Potentials
 
@@ -158,7 +158,7 @@ class CRF:
         if validation is not None and not (isinstance(validation, tuple | list) and len(validation) == 2):
             raise InputTypeError(f"validation is a {type(validation).__name__}, expected a pair (inputs, labels)")
         choose(backend, device)  # refuses what cannot be before anything is read
-        extract, read = Extractor(self.features), Labelling(self.n_labels, self.ignore_label)
+        extract, read = Extractor(self.features), LabelReader(self.n_labels, self.ignore_label)
         batches = read_batches(inputs, labels, site_weights, extract, read)
         if not batches:
             raise InputError(
@@ -220,8 +220,8 @@ class CRF:
         """
         weights, tables = self._weights_and_tables()
         assert self.parameters is not None
-        read = Labelling(self.n_labels, self.ignore_label)
-        source = about(read_batches(inputs, labels, None, Extractor(self.features), read), CALIBRATION_SITES)
+        read = LabelReader(self.n_labels, self.ignore_label)
+        source = thinned_to(read_batches(inputs, labels, None, Extractor(self.features), read), CALIBRATION_SITES)
         for batch in source:
             self.parameters.check(batch.features)
 
@@ -239,8 +239,8 @@ class CRF:
                 raise InputError("no site has a label that counts, expected labelled data")
             return total / count
 
-        with listener(progress, "calibration") as heard:
-            self.calibration = calibrate(loss, max_evaluations, heard)
+        with progress_callback(progress, "calibration") as callback:
+            self.calibration = calibrate(loss, max_evaluations, callback)
         return self.calibration
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from locpmap.arrays import Array, on_gpu
 from locpmap.crf.compose import compose
-from locpmap.crf.progress import listener
+from locpmap.crf.progress import progress_callback
 from locpmap.crf.store import FileStore
 from locpmap.errors import InputError, InputTypeError
 from locpmap.features import Features, ImageFeatures
@@ -26,9 +26,9 @@ from locpmap.learning.fit import Control, Sampler, fit_all, fit_stochastic
 from locpmap.learning.objectives import Objective
 from locpmap.learning.parameters import Parameters
 
-ROOM = 3  # memory on the device, as multiples of the data: themselves, and what samples are drawn with
+MEMORY_FACTOR = 3  # memory on the device, as multiples of the data: themselves, and what samples are drawn with
 OBJECTIVES = ("pseudolikelihood", "composite", "consistent", "likelihood")
-HELD_OUT_SHARE = 0.2
+HELD_OUT_FRACTION = 0.2
 
 
 @dataclass
@@ -82,7 +82,7 @@ def job_of(inputs: Any, batches: list[Batch], n_labels: int, processes: Processe
     if processes.size > 1 or any(isinstance(array, np.memmap) for array in arrays):
         return Job(None if processes.size > 1 else lies_on, worth=FITTING)
     scores = n_labels * sum(batch.labels.size for batch in batches)
-    return Job(lies_on, scores, ROOM * sum(array.nbytes for array in arrays), FITTING)
+    return Job(lies_on, scores, MEMORY_FACTOR * sum(array.nbytes for array in arrays), FITTING)
 
 
 def fit(
@@ -104,7 +104,7 @@ def fit(
     store = None
     if options.checkpoint is not None:
         store = FileStore(options.checkpoint, _fingerprint(parameters, data, validation, task))
-    with listener(processes.first and task.progress, task.objective) as progress:
+    with progress_callback(processes.first and task.progress, task.objective) as progress:
         limits = (options.max_iterations, options.tolerance, task.seed, progress)
         control = Control(*limits, Checkpoint(store, processes), options.batch_size)
         start = np.zeros(parameters.size)
@@ -121,12 +121,12 @@ def fit(
             sampler = independent = None
             if task.objective == "consistent":
                 sampler = sampler_of(parameters, task.blocks or "sites", kernels.threads.n_threads, task.device)
-                calm = replace(control, checkpoint=Checkpoint(None))
+                unsaved = replace(control, checkpoint=Checkpoint(None))
                 # Where true neighbours say nearly everything, pseudolikelihood forgets the unaries and is a bad place
                 # to begin: weights learned as if sites had no neighbours stand by.
-                alone = replace(objective, blocks=None, alone=True)
-                independent = fit_all("independent sites", alone, data, start, calm).w
-                start = fit_all("pseudolikelihood", objective, data, start, calm).w
+                without_neighbours = replace(objective, blocks=None, independent=True)
+                independent = fit_all("independent sites", without_neighbours, data, start, unsaved).w
+                start = fit_all("pseudolikelihood", objective, data, start, unsaved).w
             begin = (start, control, sampler, independent)
             result = fit_stochastic(task.objective, objective, data, held_out, *begin)
     if store is not None and processes.first:
@@ -149,7 +149,7 @@ def sampler_of(parameters: Parameters, blocks: Any, n_threads: int, device: str 
 
 
 def _held_out(batches: list[Batch], validation: list[Batch] | None, seed: int) -> tuple[list[Batch], list[Batch]]:
-    training, held_out = split(batches, HELD_OUT_SHARE, seed) if validation is None else (batches, validation)
+    training, held_out = split(batches, HELD_OUT_FRACTION, seed) if validation is None else (batches, validation)
     if not all(sum(batch.weight() for batch in part) > 0 for part in (training, held_out)):
         raise InputError("there are too few labelled sites to hold some out, expected more data or validation=..")
     return training, held_out

@@ -20,7 +20,7 @@ BATCH_SITES = 1 << 20  # of a batch that is read from a stream
 
 
 @dataclass(frozen=True)
-class Labelling:
+class LabelReader:
     """How labels are read."""
 
     n_labels: int
@@ -44,7 +44,7 @@ class Labelling:
         return np.where(void, VOID, flat).astype(np.int16, order="C")
 
 
-def read_batches(inputs: Any, labels: Any, site_weights: Any, extract: Extract, read: Labelling) -> list[Batch]:
+def read_batches(inputs: Any, labels: Any, site_weights: Any, extract: Extract, read: LabelReader) -> list[Batch]:
     """Read everything once: arrays and lists into memory, pairs (input, labels) into files that are memory-mapped."""
     if labels is None:
         if site_weights is not None:
@@ -81,7 +81,7 @@ def _pairs(inputs: Any) -> Iterable[Any]:
     raise InputTypeError(f"inputs is a {type(inputs).__name__}, expected arrays, Features or pairs (input, labels)")
 
 
-def _batch(features: Features, labels: Any, weights: Any, read: Labelling, name: str) -> Batch:
+def _batch(features: Features, labels: Any, weights: Any, read: LabelReader, name: str) -> Batch:
     given = read(labels, features, name)
     if weights is None:
         return Batch(features, given, np.ones((1, 1)))
@@ -132,7 +132,7 @@ def _joined(group: list[Batch]) -> Batch:
     return Batch(features, np.concatenate([batch.labels for batch in group]), np.concatenate(weights))
 
 
-def _grouped_pairs(pairs: Iterable[Any], extract: Extract, read: Labelling) -> Iterator[Batch]:
+def _grouped_pairs(pairs: Iterable[Any], extract: Extract, read: LabelReader) -> Iterator[Batch]:
     """Yield consecutive inputs of one shape, put together up to some size."""
     waiting: list[Batch] = []
     n = None

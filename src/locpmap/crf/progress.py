@@ -10,7 +10,7 @@ from locpmap.learning.fit import Progress
 
 
 @contextmanager
-def listener(progress: bool | Callable[[int, int, float], None], what: str) -> Iterator[Progress | None]:
+def progress_callback(progress: bool | Callable[[int, int, float], None], what: str) -> Iterator[Progress | None]:
     """Whoever is to hear of iterations: nobody, the caller's function, or a bar on the terminal."""
     if progress is False:
         yield None

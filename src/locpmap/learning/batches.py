@@ -38,9 +38,9 @@ class Batch:
         void, batch = self.labels == VOID, (self.n_images,) if self.features.batched else ()
         return void.reshape(*batch, *self.features.structure.shape) if void.any() else None
 
-    def only(self, keep: Array) -> Batch:
+    def restricted_to(self, sites: Array) -> Batch:
         """Return the same graph where only sites marked in ``keep`` (N, S) count; the others stay as neighbours."""
-        weights = np.broadcast_to(self.site_weights, self.labels.shape) * keep
+        weights = np.broadcast_to(self.site_weights, self.labels.shape) * sites
         return Batch(self.features, self.labels, weights)
 
     @property
@@ -53,7 +53,7 @@ class Batch:
         return float((np.broadcast_to(self.site_weights, self.labels.shape) * (self.labels != VOID)).sum())
 
 
-def share(batches: Sequence[Batch], processes: Processes) -> Sequence[Batch]:
+def images_of_process(batches: Sequence[Batch], processes: Processes) -> Sequence[Batch]:
     """Return the images of this process: those at places rank, rank + size, .. of all."""
     if processes.size == 1:
         return batches
@@ -66,22 +66,22 @@ def share(batches: Sequence[Batch], processes: Processes) -> Sequence[Batch]:
     return own
 
 
-def split(batches: Sequence[Batch], share: float, seed: int) -> tuple[list[Batch], list[Batch]]:
+def split(batches: Sequence[Batch], fraction: float, seed: int) -> tuple[list[Batch], list[Batch]]:
     """Return training and held-out data: images at random or, where there are fewer than five, sites at random."""
     generator = np.random.default_rng([seed, 0x5EED])
     n_images = sum(batch.n_images for batch in batches)
     training, held_out = [], []
     if n_images < 5:
         for batch in batches:
-            out = generator.random(batch.labels.shape) < share
-            training.append(batch.only(~out))
-            held_out.append(batch.only(out))
+            out = generator.random(batch.labels.shape) < fraction
+            training.append(batch.restricted_to(~out))
+            held_out.append(batch.restricted_to(out))
         return training, held_out
     # Every so many-th of the images, shape by shape and in random order within a shape: all shapes are held out alike.
     firsts = np.cumsum([0, *(batch.n_images for batch in batches)])
     order = np.concatenate([a + generator.permutation(b - a) for a, b in pairwise(firsts)])
     chosen = np.zeros(n_images, bool)
-    count = max(1, round(share * n_images))
+    count = max(1, round(fraction * n_images))
     chosen[order[((np.arange(count) + generator.random()) * n_images / count).astype(int)]] = True
     first = 0
     for batch in batches:
@@ -105,9 +105,9 @@ def thinned(batches: Sequence[Batch], every: int) -> list[Batch]:
     return kept or list(batches)
 
 
-def about(batches: Sequence[Batch], sites: int) -> list[Batch]:
+def thinned_to(batches: Sequence[Batch], n_sites: int) -> list[Batch]:
     """Return as many images as have about so many sites, or all of them."""
-    return thinned(batches, max(1, sum(batch.n_sites for batch in batches) // sites))
+    return thinned(batches, max(1, sum(batch.n_sites for batch in batches) // n_sites))
 
 
 def draw(batches: Sequence[Batch], size: Callable[[Batch], int], seed: int, step: int) -> Batch:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.learning.batches import Batch, share
+from locpmap.learning.batches import Batch, images_of_process
 from locpmap.learning.processes import ALONE, Processes
 
 State = dict[str, npt.NDArray[Any]]
@@ -56,7 +56,7 @@ class Checkpoint:
 def digest_of(batches: Sequence[Batch], processes: Processes) -> str:
     """Of labels and weights, whoever goes through which images: their checksums added up, word by word; one pass."""
     words = np.zeros(WORDS)
-    for batch in share(batches, processes):
+    for batch in images_of_process(batches, processes):
         for n, labels in enumerate(batch.labels):
             checksum = sha256(labels.tobytes() + batch.site_weights[n % len(batch.site_weights)].tobytes())
             words = (words + np.frombuffer(checksum.digest(), ">u4")) % WORD

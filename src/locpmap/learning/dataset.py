@@ -10,7 +10,7 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.errors import InputError
-from locpmap.learning.batches import Batch, share, thinned
+from locpmap.learning.batches import Batch, images_of_process, thinned
 from locpmap.learning.linear import mean_square
 from locpmap.learning.parameters import Parameters
 from locpmap.learning.processes import ALONE, Processes
@@ -33,7 +33,7 @@ class Dataset:
     @cached_property
     def own(self) -> Sequence[Batch]:
         """The images of this process."""
-        return share(self.batches, self.processes)
+        return images_of_process(self.batches, self.processes)
 
     def part(self, batches: Sequence[Batch]) -> Dataset:
         """Return a part of the data, with the scales of the whole."""
@@ -54,7 +54,7 @@ def read_dataset(parameters: Parameters, batches: Sequence[Batch], processes: Pr
     """Check the data, count and scale them in one pass."""
     n_unary, n_pairwise = len(parameters.unary_names), len(parameters.pairwise_names)
     sums = np.zeros(4 + n_unary + n_pairwise)
-    for batch in share(batches, processes):
+    for batch in images_of_process(batches, processes):
         parameters.check(batch.features)
         # Weighted as in the objective, so that a site of weight two is the same as two sites to the optimiser also.
         of_sites, of_images = batch.site_weights, batch.site_weights.mean(axis=1, keepdims=True)

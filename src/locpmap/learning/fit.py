@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.learning.batches import Batch, about, draw
+from locpmap.learning.batches import Batch, draw, thinned_to
 from locpmap.learning.checkpoint import Checkpoint
 from locpmap.learning.dataset import Dataset
 from locpmap.learning.godambe import standard_errors
@@ -117,7 +117,7 @@ def fit_stochastic(
     """
     began = time.perf_counter()
     parameters, scales, processes = objective.parameters, data.scales, data.processes
-    held_out = about(held_out, HELD_OUT_SITES)
+    held_out = thinned_to(held_out, HELD_OUT_SITES)
     weight = sum(batch.weight() for batch in held_out)
 
     def size(batch: Batch) -> int:
@@ -135,10 +135,10 @@ def fit_stochastic(
     def gradient(point: Array, step: int) -> tuple[float, Array]:
         w = point / scales
         batch = draw(data.batches, size, control.seed, step)
-        value, *slope = processes.total(sums(batch, w, SAMPLES, control.seed + step))
+        value, *by_w = processes.total(sums(batch, w, SAMPLES, control.seed + step))
         # The batch's share of the sum, whatever it weighs itself: heavy images count more, light ones less.
         here = data.weight * batch.n_images / data.n_images
-        return float(value) / here, (np.array(slope) / here + objective.penalty(w, data.weight)[1]) / scales
+        return float(value) / here, (np.array(by_w) / here + objective.penalty(w, data.weight)[1]) / scales
 
     def judge(point: Array) -> float:
         w = point / scales
@@ -160,7 +160,7 @@ def fit_stochastic(
     if other_start is not None:
         other = judge(other_start * scales)
         if other < min(descent.held_out):
-            descent.begin_again(other_start * scales, other)
+            descent.restart(other_start * scales, other)
             descend(descent, gradient, judge, parameters.bounds(), max_steps, after_check)
     w = parameters.fold(*parameters.expand(descent.best / scales))
     if min(descent.held_out) >= descent.held_out[0]:

@@ -46,7 +46,7 @@ def standard_errors(objective: Objective, data: Dataset, w: Array) -> Array | No
 def _curvature(objective: Objective, data: Dataset, w: Array) -> Array:
     """Return the second derivatives (P, P) of sum and penalty, by differences of the gradient."""
     some, free = data.thinned(data.thinning(CURVATURE_SITES)), replace(objective, l2=0.0)
-    share = data.weight / some.weight
+    factor = data.weight / some.weight
     curvature = np.empty((len(w), len(w)))
     for j in range(len(w)):
         step = np.zeros(len(w))
@@ -55,4 +55,4 @@ def _curvature(objective: Objective, data: Dataset, w: Array) -> Array:
         curvature[j] = (ahead - behind) / (2 * step[j])
     curvature *= some.weight
     penalty = np.diag(np.where(objective.parameters.penalised, objective.l2, 0.0))
-    return share * (curvature + curvature.T) / 2 + penalty
+    return factor * (curvature + curvature.T) / 2 + penalty

@@ -51,9 +51,9 @@ def sums_of_groups(
     on_cpu = kernels.device is None
     where = Host() if on_cpu else Device(kernels.device)
     n_images, n_sites = batch.labels.shape
-    rows, features = where.keep(batch.features.unary), where.keep(batch.features.pairwise)
-    wiring = tuple(where.keep(array) for array in batch.features.wiring(len(tables) == 1))
-    labels, site_weights = where.keep(batch.labels), where.keep(batch.site_weights)
+    rows, features = where.place_once(batch.features.unary), where.place_once(batch.features.pairwise)
+    wiring = tuple(where.place_once(array) for array in batch.features.wiring(len(tables) == 1))
+    labels, site_weights = where.place_once(batch.labels), where.place_once(batch.site_weights)
     near = labels[:, :, None] if samples is None else where.place(samples)
     placed_weights, placed_tables = where.place(weights), where.place(tables)
     # Many small images share out the threads; a large one takes all of them.

@@ -36,7 +36,7 @@ class Objective:
     kernels: Any
     l2: float
     blocks: Any = None
-    alone: bool = False
+    independent: bool = False
     _plans: dict[Grid | Graph, BlockPlan] = field(default_factory=dict)
 
     def __call__(self, batch: Batch, w: Array, samples: Array | None = None) -> tuple[float, Array]:
@@ -65,7 +65,7 @@ class Objective:
 
     def _groups(self, batch: Batch, w: Array, samples: Array | None = None, *, one_by_one: bool = False) -> Any:
         plan = self._plan(batch) if self.blocks is not None and samples is None else None
-        if self.alone:
+        if self.independent:
             samples = np.full((*batch.labels.shape, 1), VOID, np.int16)
         how: dict[str, Any] = {"plan": plan, "samples": samples, "one_by_one": one_by_one}
         return sums_of_groups(batch, *self.parameters.expand(w), self.kernels, **how)

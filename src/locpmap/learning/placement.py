@@ -20,7 +20,7 @@ class Host:
         """Return the array as kernels take it."""
         return array
 
-    def keep(self, array: Array) -> Any:
+    def place_once(self, array: Array) -> Any:
         """Return the same of an array that nobody writes to and that comes again in every pass."""
         return array
 
@@ -52,7 +52,7 @@ class Device(Host):
     def place(self, array: Array) -> Any:
         return self._torch.tensor(array, device=self._device).contiguous()  # kernels read memory as it lies
 
-    def keep(self, array: Array) -> Any:
+    def place_once(self, array: Array) -> Any:
         if isinstance(array, np.memmap):  # may be larger than the device's memory
             return self.place(array)
         key = (id(array), self._device)

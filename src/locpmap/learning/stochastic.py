@@ -38,7 +38,7 @@ class Descent:
     warm: int = 0  # steps since momentum was reset
     rate: int = 0  # position in RATES
     stale: int = 0  # checks since the best
-    begun: int = 0  # the step at which this run began
+    first_step: int = 0  # the step at which this run began
     held_out: list[float] = field(default_factory=list)
     curve: list[float] = field(default_factory=list)
 
@@ -48,13 +48,13 @@ class Descent:
         zero = np.zeros_like(point)
         return cls(point.copy(), point.copy(), zero.copy(), zero.copy(), zero.copy(), held_out=[held_out])
 
-    def begin_again(self, point: Array, held_out: float) -> None:
+    def restart(self, point: Array, held_out: float) -> None:
         """Go on from another point, better than all so far, at the first rate."""
-        self.best, self.rate, self.begun = point.copy(), 0, self.step
+        self.best, self.rate, self.first_step = point.copy(), 0, self.step
         self.held_out.append(held_out)
-        self.rest()
+        self.reset_to_best()
 
-    def rest(self) -> None:
+    def reset_to_best(self) -> None:
         """Stand still at the best point."""
         self.point, self.stale, self.warm = self.best.copy(), 0, 0
         self.momentum, self.squares = np.zeros_like(self.point), np.zeros_like(self.point)
@@ -67,17 +67,17 @@ class Descent:
 
     def state(self) -> dict[str, Array]:
         """For a checkpoint."""
-        counts = np.array([self.step, self.warm, self.rate, self.stale, self.begun], float)
+        counts = np.array([self.step, self.warm, self.rate, self.stale, self.first_step], float)
         vectors = {name: getattr(self, name) for name in VECTORS}
         return {**vectors, "counts": counts, "held_out": np.array(self.held_out), "curve": np.array(self.curve)}
 
     @classmethod
     def resume(cls, state: dict[str, Array]) -> Descent:
         """From a checkpoint."""
-        step, warm, rate, stale, begun = (int(count) for count in state["counts"])
+        step, warm, rate, stale, first_step = (int(count) for count in state["counts"])
         contents: dict[str, Any] = {name: state[name].copy() for name in VECTORS}
         contents |= {name: state[name].tolist() for name in ("held_out", "curve")}
-        return cls(**contents, step=step, warm=warm, rate=rate, stale=stale, begun=begun)
+        return cls(**contents, step=step, warm=warm, rate=rate, stale=stale, first_step=first_step)
 
 
 def descend(
@@ -93,16 +93,16 @@ def descend(
     ``gradient(point, step)`` gives a noisy value and gradient, ``judge(point)`` the held-out value.
     """
     low = np.array([-np.inf if bounds is None or bound[0] is None else bound[0] for bound in bounds or descent.point])
-    while not descent.finished and descent.step - descent.begun < max_steps:
-        value, slope = gradient(descent.point, descent.step)
+    while not descent.finished and descent.step - descent.first_step < max_steps:
+        value, by_point = gradient(descent.point, descent.step)
         descent.step += 1
-        if not (np.isfinite(value) and np.isfinite(slope).all()):
+        if not (np.isfinite(value) and np.isfinite(by_point).all()):
             raise InputError(
                 f"the objective is {value} in step {descent.step}, expected finite numbers: scale the features"
             )
         descent.warm += 1
-        descent.momentum = DECAY * descent.momentum + (1 - DECAY) * slope
-        descent.squares = DECAY_SQUARES * descent.squares + (1 - DECAY_SQUARES) * slope**2
+        descent.momentum = DECAY * descent.momentum + (1 - DECAY) * by_point
+        descent.squares = DECAY_SQUARES * descent.squares + (1 - DECAY_SQUARES) * by_point**2
         mean = descent.momentum / (1 - DECAY**descent.warm)
         spread = np.sqrt(descent.squares / (1 - DECAY_SQUARES**descent.warm))
         move = RATES[descent.rate] * mean / (spread + 1e-12)
@@ -124,5 +124,5 @@ def _check(descent: Descent, held_out: float) -> None:
         descent.stale += 1
     descent.average = np.zeros_like(descent.average)
     if descent.stale == PATIENCE:
-        descent.rest()
+        descent.reset_to_best()
         descent.rate += 1

@@ -46,8 +46,8 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, backbone: FCN, head: CRFHead | None = None) -> None:
         super().__init__()
         if head is not None:
-            wanted = {"feature_channels": backbone.widths[-1], "features": 1 + 2 * backbone.channels}
-            for name, expected in wanted.items():
+            sizes = {"feature_channels": backbone.widths[-1], "features": 1 + 2 * backbone.channels}
+            for name, expected in sizes.items():
                 if getattr(head, name) not in (None, expected):
                     raise InputError(f"head has {name}={getattr(head, name)}, expected {expected} for this network")
             if head.n_labels != backbone.n_labels:
@@ -59,8 +59,8 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
         feature_map = self.backbone.features(images)
         logits = self.backbone.classifier(feature_map)
         if self.head is not None:
-            answer: Tensor | Result = self.head(logits, labels, **self._inputs_of_terms(images, feature_map))
-            return answer
+            output: Tensor | Result = self.head(logits, labels, **self._pairwise_inputs(images, feature_map))
+            return output
         if not self.training:
             return logits
         if labels is None:
@@ -95,10 +95,10 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
                 "widths": list(backbone.widths),
                 "normalise": backbone.normalise,
             },
-            "head": None if head is None else _describe(head),
+            "head": None if head is None else _head_arguments(head),
         }
         dtype = np.float16 if half else np.float32
-        arrays = {name: value.cpu().numpy().astype(dtype) for name, value in _lasting(self).items()}
+        arrays = {name: value.cpu().numpy().astype(dtype) for name, value in _state_of(self).items()}
         write_model(path, arrays, header)
 
     @classmethod
@@ -109,10 +109,10 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
             raise InputError(f"{path} holds a {header.get('kind', 'CRF')}, expected a network")
         try:
             with torch.device("meta"):  # without memory: the file may lie about sizes
-                expected = {name: tuple(value.shape) for name, value in _lasting(cls._described(header)).items()}
+                expected = {name: tuple(value.shape) for name, value in _state_of(cls._from_header(header)).items()}
             if {name: array.shape for name, array in arrays.items()} != expected:
                 raise InputError(f"its weights are {sorted(arrays)} of other names or shapes")
-            network = cls._described(header)
+            network = cls._from_header(header)
             state = {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
             network.load_state_dict(state, strict=False)  # counters of batches are not kept
         except (KeyError, TypeError, RuntimeError, InputError) as error:
@@ -120,14 +120,14 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
         return network.train(False)
 
     @classmethod
-    def _described(cls, header: dict[str, Any]) -> CRFNetwork:
+    def _from_header(cls, header: dict[str, Any]) -> CRFNetwork:
         backbone, head = header["backbone"], header["head"]
         if len(backbone["widths"]) > MAX_LAYERS:
             raise InputError(f"it has {len(backbone['widths'])} layers, expected at most {MAX_LAYERS}")
         steps = None if head is None else tuple(tuple(step) for step in head["steps"])
         return cls(FCN(**backbone), None if head is None else CRFHead(**head | {"steps": steps}))
 
-    def _inputs_of_terms(self, images: Tensor, feature_map: Tensor) -> dict[str, Any]:
+    def _pairwise_inputs(self, images: Tensor, feature_map: Tensor) -> dict[str, Any]:
         """What the head makes its pairwise terms of, besides logits."""
         assert self.head is not None
         if self.head.feature_channels is not None:
@@ -154,13 +154,13 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
                 logits = self.backbone.classifier(feature_map)
                 terms: tuple[Tensor, ...] = ()
                 if self.head is not None:
-                    terms = self.head.terms(logits, **self._inputs_of_terms(batch, feature_map))
+                    terms = self.head.terms(logits, **self._pairwise_inputs(batch, feature_map))
                 yield logits.cpu(), tuple(term.detach().cpu() for term in terms)
         finally:
             self.train(training)
 
 
-def _lasting(network: CRFNetwork) -> dict[str, Tensor]:
+def _state_of(network: CRFNetwork) -> dict[str, Tensor]:
     """Return the tensors that a file keeps: all but counters of batches."""
     return {name: value for name, value in network.state_dict().items() if value.is_floating_point()}
 
@@ -174,7 +174,7 @@ def intensities_of_ends(images: Tensor, steps: Steps) -> list[Tensor]:
     return features
 
 
-def _describe(head: CRFHead) -> dict[str, Any]:
+def _head_arguments(head: CRFHead) -> dict[str, Any]:
     """The arguments that build a head of the same shape; objective and decoder are the user's next choice."""
     return {
         "n_labels": head.n_labels,

@@ -141,12 +141,12 @@ def train(
         if progress is not None and processes.first:
             progress(step + 1, recipe.n_steps)
         now = time.perf_counter()
-        keep = state is not None and processes.first and now - saved > SECONDS_BETWEEN_CHECKPOINTS
-        if keep or step % STEPS_BETWEEN_CHECKS == 0 or step + 1 == recipe.n_steps:
+        due = state is not None and processes.first and now - saved > SECONDS_BETWEEN_CHECKPOINTS
+        if due or step % STEPS_BETWEEN_CHECKS == 0 or step + 1 == recipe.n_steps:
             _check(losses, step)
-        if state is not None and keep:
+        if state is not None and due:
             header = {"step": step + 1, "seconds": before + now - began}
-            _keep(state, network, optimiser, losses, header | _identity(recipe, seed))
+            _save_state(state, network, optimiser, losses, header | _identity(recipe, seed))
             saved = now
     network.train(False)
     counts = np.bincount(np.arange(recipe.n_steps) * len(losses) // recipe.n_steps)
@@ -200,7 +200,7 @@ def _optimiser(network: torch.nn.Module, recipe: Recipe) -> torch.optim.Optimize
     return torch.optim.AdamW(groups, recipe.learning_rate, weight_decay=recipe.weight_decay)
 
 
-def _keep(
+def _save_state(
     path: Path, network: torch.nn.Module, optimiser: torch.optim.Optimizer, losses: Tensor, header: dict[str, Any]
 ) -> None:
     arrays = {f"network/{name}": value for name, value in network.state_dict().items()}
@@ -226,23 +226,23 @@ def _resume(
     if {key: header.get(key) for key in expected} != expected:
         raise InputError(f"{path} is the state of another training, expected one with recipe={recipe} and seed={seed}")
     state = network.state_dict()
-    kept = {name.removeprefix("network/"): array for name, array in arrays.items() if name.startswith("network/")}
-    if {name: tuple(value.shape) for name, value in state.items()} != {name: a.shape for name, a in kept.items()}:
+    saved = {name.removeprefix("network/"): array for name, array in arrays.items() if name.startswith("network/")}
+    if {name: tuple(value.shape) for name, value in state.items()} != {name: a.shape for name, a in saved.items()}:
         raise InputError(f"{path} is the state of another network, expected one with the weights {sorted(state)}")
     step, seconds = header.get("step"), header.get("seconds")
     if type(step) is not int or not 0 < step <= recipe.n_steps or not isinstance(seconds, float):
         raise InputError(f"{path} was kept at step {step!r}, expected a whole number from 1 to {recipe.n_steps}")
-    network.load_state_dict({name: torch.as_tensor(array).to(state[name].dtype) for name, array in kept.items()})
+    network.load_state_dict({name: torch.as_tensor(array).to(state[name].dtype) for name, array in saved.items()})
     found: dict[int, dict[str, Tensor]] = {}
     for name, array in arrays.items():
         part, *rest = name.split("/")
         if part == "optimiser":
             found.setdefault(int(rest[0]), {})[rest[1]] = torch.as_tensor(array)
     shapes = [tuple(parameter.shape) for group in optimiser.param_groups for parameter in group["params"]]
-    kept_shapes = [
+    saved_shapes = [
         {tuple(value.shape) for name, value in found.get(k, {}).items() if name != "step"} for k in range(len(shapes))
     ]
-    if kept_shapes != [{shape} for shape in shapes] or arrays.get("losses", np.empty(0)).shape != tuple(losses.shape):
+    if saved_shapes != [{shape} for shape in shapes] or arrays.get("losses", np.empty(0)).shape != tuple(losses.shape):
         raise InputError(f"{path} holds another optimiser's state, expected that of {len(shapes)} parameters")
     optimiser.load_state_dict({"state": found, "param_groups": optimiser.state_dict()["param_groups"]})
     losses.copy_(torch.as_tensor(arrays["losses"]))

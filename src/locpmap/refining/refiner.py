@@ -11,7 +11,7 @@ from importlib.resources import as_file, files
 from typing import Any
 
 from locpmap.arrays import refuse_masked
-from locpmap.crf.progress import listener
+from locpmap.crf.progress import progress_callback
 from locpmap.errors import InputError, InputTypeError
 from locpmap.formats.atomic import PathLike
 from locpmap.inference import LocPMAP
@@ -146,8 +146,8 @@ class Refiner:
         True
         """
         examples = gather(images, logits, labels, ignore_label, layout, scores, stride)
-        with listener(progress, "cross-validation") as heard:
-            weights, report = cross_validated(examples, objective, n_folds, seed, heard)
+        with progress_callback(progress, "cross-validation") as callback:
+            weights, report = cross_validated(examples, objective, n_folds, seed, callback)
         details = {"data": f"{len(examples)} images", "objective": objective, "seed": seed, "n_folds": n_folds}
         return cls(weights, {**details, "report": report.to_dict()}, report)
 
