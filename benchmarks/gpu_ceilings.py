@@ -15,7 +15,7 @@ import locpmap as lp
 from benchmarks.gpu_clock import queued
 from locpmap.kernels.triton.philox import PLAIN, words
 
-N_PROGRAMS, LANES, TURNS = 4096, 1024, 64
+N_PROGRAMS, LANES, ROUNDS = 4096, 1024, 64
 
 
 @dataclass(frozen=True)
@@ -77,29 +77,29 @@ def _cache() -> float:
     """16 MB read again and again, past the first-level caches."""
     source = torch.zeros(2**22, device="cuda")
     target = torch.empty(N_PROGRAMS, device="cuda")
-    read = N_PROGRAMS * TURNS * LANES * source.itemsize
-    return read / queued(lambda: _read[(N_PROGRAMS,)](source, target, source.numel() // LANES, TURNS, LANES)) / 1e6
+    read = N_PROGRAMS * ROUNDS * LANES * source.itemsize
+    return read / queued(lambda: _read[(N_PROGRAMS,)](source, target, source.numel() // LANES, ROUNDS, LANES)) / 1e6
 
 
 def _philox() -> float:
     target = torch.empty(N_PROGRAMS * LANES, dtype=torch.uint32, device="cuda")
-    return 1000 * target.numel() * TURNS / queued(lambda: _draw[(N_PROGRAMS,)](target, 1, 2, TURNS, LANES))
+    return 1000 * target.numel() * ROUNDS / queued(lambda: _draw[(N_PROGRAMS,)](target, 1, 2, ROUNDS, LANES))
 
 
 @triton.jit
-def _read(source_ptr, target_ptr, n_blocks, TURNS: tl.constexpr, LANES: tl.constexpr):  # type: ignore[no-untyped-def]
+def _read(source_ptr, target_ptr, n_blocks, ROUNDS: tl.constexpr, LANES: tl.constexpr):  # type: ignore[no-untyped-def]
     total = tl.zeros([LANES], tl.float32)
-    for turn in range(TURNS):
-        block = (tl.program_id(0) + turn * 61) % n_blocks
+    for round_ in range(ROUNDS):
+        block = (tl.program_id(0) + round_ * 61) % n_blocks
         total += tl.load(source_ptr + block * LANES + tl.arange(0, LANES), cache_modifier=".cg")
     tl.store(target_ptr + tl.program_id(0), tl.sum(total, axis=0))
 
 
 @triton.jit
-def _draw(target_ptr, k0, k1, TURNS: tl.constexpr, LANES: tl.constexpr):  # type: ignore[no-untyped-def]
+def _draw(target_ptr, k0, k1, ROUNDS: tl.constexpr, LANES: tl.constexpr):  # type: ignore[no-untyped-def]
     lane = tl.program_id(0) * LANES + tl.arange(0, LANES)
     mixed = tl.zeros([LANES], tl.uint32)
-    for turn in range(TURNS):
-        w0, w1, w2, w3 = words(k0, k1, PLAIN, 0, turn, lane, 0)
+    for round_ in range(ROUNDS):
+        w0, w1, w2, w3 = words(k0, k1, PLAIN, 0, round_, lane, 0)
         mixed ^= w0 ^ w1 ^ w2 ^ w3
     tl.store(target_ptr + lane, mixed)

@@ -107,9 +107,9 @@ def main(
     here = machine.machine()
     runs: dict[str, list[dict[str, Any]]] = {system: [] for system in SYSTEMS}
     with get_context("spawn").Pool(1, maxtasksperchild=1) as pool, console.status("fitting") as status:
-        for turn in range(ROUNDS):
+        for number in range(ROUNDS):
             for system in SYSTEMS:
-                status.update(f"round {turn + 1} of {ROUNDS}: {system}")
+                status.update(f"round {number + 1} of {ROUNDS}: {system}")
                 runs[system].append(pool.apply(fit, (system, n_images, seed)))
     seconds = {system: statistics.median(run["seconds"] for run in runs[system]) for system in SYSTEMS}
     table = Table("system", "seconds", "peak ÷ data", "weight of agreement (horizontal, vertical)")

@@ -62,8 +62,8 @@ def versions() -> dict[str, str]:
 
 def git_version() -> str:
     """What LOCPMAP_COMMIT says, for a copy without its repository; else the commit, with -dirty where files differ."""
-    if told := os.environ.get("LOCPMAP_COMMIT"):
-        return told
+    if given := os.environ.get("LOCPMAP_COMMIT"):
+        return given
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         return subprocess.run(

@@ -56,36 +56,36 @@ def scenes_of(part: str, data: Path, network: Path, cache: Path, limit: int | No
     folder.mkdir(parents=True, exist_ok=True)
     twice = {name for pair in TWINS for name in pair}
     scenes = (loaded.scenes[int(number)] for number in getattr(case, part).inputs)
-    ask = _asking(network)
-    return [_scene(scene, folder, ask) for scene in islice((s for s in scenes if s[0] not in twice), limit)]
+    predict = _predictor(network)
+    return [_scene(scene, folder, predict) for scene in islice((s for s in scenes if s[0] not in twice), limit)]
 
 
 def _scene(
     scene: tuple[str, npt.NDArray[np.uint8], npt.NDArray[np.int8]],
     folder: Path,
-    ask: Callable[[npt.NDArray[np.uint8]], Array],
+    predict: Callable[[npt.NDArray[np.uint8]], Array],
 ) -> SceneWithLogits:
     from locpmap.formats.arrays import read_array, write_array
 
     name, image, labels = scene
     path = folder / f"{name}.npy"
     if not path.exists():
-        write_array(path, ask(image).astype(np.float16))
+        write_array(path, predict(image).astype(np.float16))
     return SceneWithLogits(image, read_array(path).astype(np.float32), labels.astype(np.int64))
 
 
-def _asking(path: Path) -> Callable[[npt.NDArray[np.uint8]], Array]:
+def _predictor(path: Path) -> Callable[[npt.NDArray[np.uint8]], Array]:
     """The network as a function, loaded when it is first asked."""
     from locpmap_paper.experiments.scenes.networks import load_network, predict_logits
 
     loaded: list[Any] = []
 
-    def ask(image: npt.NDArray[np.uint8]) -> Array:
+    def predict(image: npt.NDArray[np.uint8]) -> Array:
         if not loaded:
             loaded.append(load_network(path))
         return predict_logits(loaded[0], image)
 
-    return ask
+    return predict
 
 
 def near_boundaries(labels: npt.NDArray[np.int64], distance: int) -> npt.NDArray[np.int64]:

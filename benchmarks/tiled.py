@@ -25,8 +25,8 @@ import zarr
 
 import locpmap as lp
 from benchmarks import machine, tiled_page
-from benchmarks.made_raster import MadeRaster
 from benchmarks.report import write_record
+from benchmarks.synthetic_raster import SyntheticRaster
 from locpmap.scale import Summary, TiledResult
 
 RECORD = Path(__file__).parent / "results" / "tiled.json"
@@ -49,7 +49,7 @@ def same(size: Size = 2500, record: Record = RECORD, scratch: Scratch = None) ->
             decoded(size, tile).write(at / f"{tile}.zarr")
             found[f"tiles of {tile}"] = digest(at / f"{tile}.zarr")
         whole = lp.infer(
-            lp.Potentials.grid(MadeRaster(size, size, SEED)[:, :], WEIGHT),
+            lp.Potentials.grid(SyntheticRaster(size, size, SEED)[:, :], WEIGHT),
             "locpmap",
             seed=SEED,
             n_samples=N_SAMPLES,
@@ -68,10 +68,10 @@ def same(size: Size = 2500, record: Record = RECORD, scratch: Scratch = None) ->
 def kills(size: Size = 2000, n_kills: int = 5, record: Record = RECORD, scratch: Scratch = None) -> None:
     """Digests with and without workers that are killed at random moments."""
     with folder(scratch) as at:
-        decoded(size, 250).write(at / "calm.zarr")
-        with cluster(0) as client, Mortals(client, n_kills) as workers:
+        decoded(size, 250).write(at / "undisturbed.zarr")
+        with cluster(0) as client, UnreliableWorkers(client, n_kills) as workers:
             summary = decoded(size, 250).write(at / "killed.zarr", scheduler=client, progress=workers.kill)
-        digests = {"calm": digest(at / "calm.zarr"), "with losses": digest(at / "killed.zarr")}
+        digests = {"undisturbed": digest(at / "undisturbed.zarr"), "with losses": digest(at / "killed.zarr")}
     content = {"size": size, "kills": workers.n_killed, "seconds": summary.seconds, "sha256": digests}
     note(record, "kills", {**content, "equal": len(set(digests.values())) == 1})
 
@@ -81,11 +81,11 @@ def speedup(size: Size = 2500, rounds: int = 3, record: Record = RECORD, scratch
     """Pixels per second of one worker and of two, in turn."""
     rates: dict[int, list[float]] = {1: [], 2: []}
     with folder(scratch) as at:
-        for turn in range(rounds):
+        for number in range(rounds):
             for n_workers, found in rates.items():
                 with cluster(n_workers) as client:
                     warm(client)
-                    out = at / f"{turn}.{n_workers}.zarr"
+                    out = at / f"{number}.{n_workers}.zarr"
                     found.append(decoded(size, 500).write(out, scheduler=client).pixels_per_second)
                     shutil.rmtree(out)
     one, two = (statistics.median(found) for found in rates.values())
@@ -125,7 +125,7 @@ def tiles(record: Record = RECORD) -> None:
     for tile, n_samples in ((256, N_SAMPLES), (512, N_SAMPLES), (1024, N_SAMPLES), (1024, 50), (2048, N_SAMPLES)):
         result = decoded(40_000, tile, n_samples)
         one = result.tiling.tile(1, 1)
-        scores, seconds = MadeRaster(40_000, 40_000, SEED)[one.window.slices], []
+        scores, seconds = SyntheticRaster(40_000, 40_000, SEED)[one.window.slices], []
         for _ in range(3):
             began = time.process_time()  # of one thread, so that other programs do not count
             result.decoding(one, None, scores)
@@ -154,7 +154,7 @@ def page(record: Record = RECORD) -> None:
 
 def decoded(size: int, tile: int, n_samples: int = N_SAMPLES) -> TiledResult:
     """The raster of that size, not yet decoded."""
-    raster = MadeRaster(size, size, SEED)
+    raster = SyntheticRaster(size, size, SEED)
     return lp.infer_tiled(raster, WEIGHT, tile=tile, seed=SEED, n_samples=n_samples, max_sweeps=MAX_SWEEPS)
 
 
@@ -193,17 +193,17 @@ def decode_a_little() -> None:
     """One small tile."""
     result = decoded(300, 100)
     tile = result.tiling.tile(1, 1)
-    result.decoding(tile, None, MadeRaster(300, 300, SEED)[tile.window.slices])
+    result.decoding(tile, None, SyntheticRaster(300, 300, SEED)[tile.window.slices])
 
 
-class Mortals:
+class UnreliableWorkers:
     """Two workers, one of which is killed after a random number of tiles, again and again; another takes its place."""
 
     def __init__(self, client: Any, n_kills: int) -> None:
         self.client, self.n_kills, self.n_killed = client, n_kills, 0
         self._random, self._next = random.Random(SEED), 1
 
-    def __enter__(self) -> "Mortals":
+    def __enter__(self) -> "UnreliableWorkers":
         self._alive = [self._start(), self._start()]
         self.client.wait_for_workers(2)
         return self

@@ -13,7 +13,7 @@ LEAD, SPREAD = 1.0, 3.0  # of the true label over the others, and the width of t
 
 
 @dataclass(frozen=True)
-class MadeRaster:
+class SyntheticRaster:
     """Scores (H, W, 8) in single precision, a pure function of the seed and of the place in the raster."""
 
     height: int
