@@ -22,7 +22,7 @@ from locpmap.learning import FitOptions, FitResult, Processes
 from locpmap.learning.batches import Batch, split
 from locpmap.learning.checkpoint import Checkpoint, digest_of
 from locpmap.learning.dataset import Dataset, read_dataset
-from locpmap.learning.fit import Control, Sampler, fit_all, fit_stochastic
+from locpmap.learning.fit import Control, Sampler, fit_lbfgs, fit_stochastic
 from locpmap.learning.objectives import Objective
 from locpmap.learning.parameters import Parameters
 
@@ -109,7 +109,7 @@ def fit(
         control = Control(*limits, Checkpoint(store, processes), options.batch_size)
         start = np.zeros(parameters.size)
         if task.objective != "consistent" and options.batch_size is None:
-            result = fit_all(task.objective, objective, data, start, control, with_errors=options.standard_errors)
+            result = fit_lbfgs(task.objective, objective, data, start, control, with_errors=options.standard_errors)
         else:
             if blocks is not None and validation is None and data.n_images < 5:
                 raise InputError(
@@ -125,8 +125,8 @@ def fit(
                 # Where true neighbours say nearly everything, pseudolikelihood forgets the unaries and is a bad place
                 # to begin: weights learned as if sites had no neighbours stand by.
                 without_neighbours = replace(objective, blocks=None, independent=True)
-                independent = fit_all("independent sites", without_neighbours, data, start, unsaved).w
-                start = fit_all("pseudolikelihood", objective, data, start, unsaved).w
+                independent = fit_lbfgs("independent sites", without_neighbours, data, start, unsaved).w
+                start = fit_lbfgs("pseudolikelihood", objective, data, start, unsaved).w
             begin = (start, control, sampler, independent)
             result = fit_stochastic(task.objective, objective, data, held_out, *begin)
     if store is not None and processes.first:

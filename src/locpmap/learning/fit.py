@@ -43,7 +43,7 @@ class Control:
     batch_size: int | None = None
 
 
-def fit_all(
+def fit_lbfgs(
     name: str, objective: Objective, data: Dataset, start: Array, control: Control, *, with_errors: bool = False
 ) -> FitResult:
     """L-BFGS-B over all data in every iteration."""
@@ -140,7 +140,7 @@ def fit_stochastic(
         here = data.weight * batch.n_images / data.n_images
         return float(value) / here, (np.array(by_w) / here + objective.penalty(w, data.weight)[1]) / scales
 
-    def judge(point: Array) -> float:
+    def held_out_loss(point: Array) -> float:
         w = point / scales
         total = np.zeros(1 + len(w))
         for turn, batch in enumerate(held_out):
@@ -155,13 +155,13 @@ def fit_stochastic(
 
     max_steps = STEPS_PER_CHECK * control.max_iterations
     saved = control.checkpoint.load()
-    descent = Descent.start(start * scales, judge(start * scales)) if saved is None else Descent.resume(saved)
-    descend(descent, gradient, judge, parameters.bounds(), max_steps, after_check)
+    descent = Descent.start(start * scales, held_out_loss(start * scales)) if saved is None else Descent.resume(saved)
+    descend(descent, gradient, held_out_loss, parameters.bounds(), max_steps, after_check)
     if other_start is not None:
-        other = judge(other_start * scales)
+        other = held_out_loss(other_start * scales)
         if other < min(descent.held_out):
             descent.restart(other_start * scales, other)
-            descend(descent, gradient, judge, parameters.bounds(), max_steps, after_check)
+            descend(descent, gradient, held_out_loss, parameters.bounds(), max_steps, after_check)
     w = parameters.fold(*parameters.expand(descent.best / scales))
     if min(descent.held_out) >= descent.held_out[0]:
         status = FitStatus.NO_GAIN

@@ -83,14 +83,14 @@ class Descent:
 def descend(
     descent: Descent,
     gradient: Callable[[Array, int], tuple[float, Array]],
-    judge: Callable[[Array], float],
+    held_out_loss: Callable[[Array], float],
     bounds: Bounds,
     max_steps: int,
     after_check: Callable[[Descent], None],
 ) -> None:
     """Go on until the last rate is used up or ``max_steps`` is reached.
 
-    ``gradient(point, step)`` gives a noisy value and gradient, ``judge(point)`` the held-out value.
+    ``gradient(point, step)`` gives a noisy value and gradient, ``held_out_loss(point)`` the held-out value.
     """
     low = np.array([-np.inf if bounds is None or bound[0] is None else bound[0] for bound in bounds or descent.point])
     while not descent.finished and descent.step - descent.first_step < max_steps:
@@ -110,7 +110,7 @@ def descend(
         descent.average += descent.point / STEPS_PER_CHECK
         descent.curve.append(value)
         if descent.step % STEPS_PER_CHECK == 0:
-            _check(descent, judge(descent.average))
+            _check(descent, held_out_loss(descent.average))
             after_check(descent)
 
 
