@@ -701,7 +701,7 @@ BAD: list[tuple[Any, str]] = [
     (lambda x, y: lp.CRF(3).fit(x, y, "pseudolikelyhood"), "did you mean 'pseudolikelihood'"),
     (lambda x, y: lp.CRF(3).fit(x, y, blocks="rows"), "blocks is given with objective='pseudolikelihood'"),
     (lambda x, y: lp.CRF(3).fit(x, y, "composite", blocks="row"), "did you mean 'rows'"),
-    (lambda x, y: lp.CRF(3).fit(x, y, "likelihood"), "add up 3^35 labellings"),
+    (lambda x, y: lp.CRF(3).fit(x, y, "likelihood"), "sum over 3^35 labellings"),
     (lambda x, y: lp.CRF(3).fit(x), "labels is missing"),
     (lambda x, y: lp.CRF(3).fit(x, y[:, :-1]), "labels has shape"),
     (lambda x, y: lp.CRF(2).fit(x, y), "labels contains 2, expected labels from 0 to 1"),

@@ -211,7 +211,7 @@ def test_a_process_that_dies_ends_the_other(data: Path) -> None:
     assert (status, died) == (2, 9), why
     assert said == ""
     (sentence,) = [line for line in why.splitlines() if line.startswith("locpmap: ")]
-    assert "another process has ended, expected all 2 to go on" in sentence
+    assert "another process has ended, expected all 2 to continue" in sentence
     assert not (data / "m.safetensors").exists()
 
 

@@ -1,6 +1,6 @@
-"""Learning weights from labelled data: pseudolikelihood, composite likelihood, and consistent learning.
+"""Learning of CRF weights from labelled data: pseudolikelihood, composite likelihood and consistent learning.
 
-Nothing here knows about decoders: the consistent objective is handed a sampler.
+This package does not depend on any decoder: consistent learning receives its sampler as an argument.
 """
 
 from locpmap.learning.options import FitOptions

@@ -1,4 +1,4 @@
-"""Labelled data: batches of inputs of one shape, in memory or on disk, shared out among processes and subsets."""
+"""Labelled data in batches of inputs of one shape, and ways to split them: by process, at random, into mini-batches."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ VOID = -1
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Features of N inputs on one graph, their labels and how much each site counts."""
+    """Features, labels and site weights of N inputs on one graph."""
 
     features: Features
-    labels: Array  # (N, S) int16, VOID where a site has no label and is out of the graph
+    labels: Array  # (N, S) int16, VOID at sites without a label, which are removed from the graph
     site_weights: Array  # (1|N, 1|S) float64
 
     @property
     def n_images(self) -> int:
-        """N."""
+        """Number of inputs N."""
         return len(self.labels)
 
     def part(self, images: slice | Array) -> Batch:
-        """Return some of the inputs."""
+        """Return the batch of the inputs at the given positions."""
         weights = self.site_weights if len(self.site_weights) == 1 else self.site_weights[images]
         return Batch(self.features.take(images), np.ascontiguousarray(self.labels[images]), weights)
 
     def mask(self) -> Array | None:
-        """Return the void sites in the shape of the input; None where there are none."""
+        """Return a mask of the void sites in the shape of the input, or None if every site has a label."""
         void, batch = self.labels == VOID, (self.n_images,) if self.features.batched else ()
         return void.reshape(*batch, *self.features.structure.shape) if void.any() else None
 
     def restricted_to(self, sites: Array) -> Batch:
-        """Return the same graph where only sites marked in ``keep`` (N, S) count; the others stay as neighbours."""
+        """Return the batch with weight 0 outside ``sites``, (N, S) bool; those sites still act as neighbours."""
         weights = np.broadcast_to(self.site_weights, self.labels.shape) * sites
         return Batch(self.features, self.labels, weights)
 
     @property
     def n_sites(self) -> int:
-        """How many sites have a label and count."""
+        """Number of labelled sites of positive weight."""
         return int(((self.site_weights > 0) & (self.labels != VOID)).sum())
 
     def weight(self) -> float:
-        """Return the sum of the weights of labelled sites."""
+        """Return the total weight of the labelled sites."""
         return float((np.broadcast_to(self.site_weights, self.labels.shape) * (self.labels != VOID)).sum())
 
 
 def images_of_process(batches: Sequence[Batch], processes: Processes) -> Sequence[Batch]:
-    """Return the images of this process: those at places rank, rank + size, .. of all."""
+    """Return the images of this process: numbers rank, rank + size, rank + 2 · size and so on."""
     if processes.size == 1:
         return batches
     own, first = [], 0
@@ -67,7 +67,7 @@ def images_of_process(batches: Sequence[Batch], processes: Processes) -> Sequenc
 
 
 def split(batches: Sequence[Batch], fraction: float, seed: int) -> tuple[list[Batch], list[Batch]]:
-    """Return training and held-out data: images at random or, where there are fewer than five, sites at random."""
+    """Split the data at random into training and held-out batches: by image or, with fewer than 5 images, by site."""
     generator = np.random.default_rng([seed, 0x5EED])
     n_images = sum(batch.n_images for batch in batches)
     training, held_out = [], []
@@ -77,7 +77,7 @@ def split(batches: Sequence[Batch], fraction: float, seed: int) -> tuple[list[Ba
             training.append(batch.restricted_to(~out))
             held_out.append(batch.restricted_to(out))
         return training, held_out
-    # Every so many-th of the images, shape by shape and in random order within a shape: all shapes are held out alike.
+    # Stratified by shape: order images by shape, at random within a shape, and take them at regular intervals.
     firsts = np.cumsum([0, *(batch.n_images for batch in batches)])
     order = np.concatenate([a + generator.permutation(b - a) for a, b in pairwise(firsts)])
     chosen = np.zeros(n_images, bool)
@@ -95,23 +95,23 @@ def split(batches: Sequence[Batch], fraction: float, seed: int) -> tuple[list[Ba
 
 
 def thinned(batches: Sequence[Batch], every: int) -> list[Batch]:
-    """Return about one image in so many, at random but always the same ones; all if none is left that counts."""
+    """Return about one image in ``every``, the same ones in each call; all images if the subset has no weight."""
     generator = np.random.default_rng(every)
-    kept: list[Batch] = []
+    chosen: list[Batch] = []
     for batch in batches if every > 1 else ():
         some = np.flatnonzero(generator.random(batch.n_images) * every < 1)
         if len(some) and (part := batch.part(some)).weight() > 0:
-            kept.append(part)
-    return kept or list(batches)
+            chosen.append(part)
+    return chosen or list(batches)
 
 
 def thinned_to(batches: Sequence[Batch], n_sites: int) -> list[Batch]:
-    """Return as many images as have about so many sites, or all of them."""
+    """Return a fixed random subset of the images with about ``n_sites`` labelled sites, or all if there are fewer."""
     return thinned(batches, max(1, sum(batch.n_sites for batch in batches) // n_sites))
 
 
 def draw(batches: Sequence[Batch], size: Callable[[Batch], int], seed: int, step: int) -> Batch:
-    """Return a random mini-batch of at most ``size(batch)`` inputs of one shape: a pure function of (seed, step)."""
+    """Draw a mini-batch of at most ``size(batch)`` inputs of one shape; it depends on (seed, step) only."""
     generator = np.random.default_rng([seed, step])
     counts = np.array([batch.n_images for batch in batches])
     batch = batches[generator.choice(len(batches), p=counts / counts.sum())]

@@ -1,4 +1,4 @@
-"""Where a fit leaves its state, as the learner sees it: something with ``load`` and ``save``."""
+"""Checkpoints of a fit: when to save the state, and the interface of the storage."""
 
 from __future__ import annotations
 
@@ -15,28 +15,31 @@ from locpmap.learning.processes import ALONE, Processes
 
 State = dict[str, npt.NDArray[Any]]
 SECONDS_BETWEEN_SAVES = 3.0
-WORDS, WORD = 8, 1 << 32  # of a checksum, of which doubles can add up two million
+WORDS, WORD = 8, 1 << 32  # words of a checksum, and their range: doubles add two million of them exactly
 
 
 class Store(Protocol):
-    """A place for the state of one fit."""
+    """Storage for the state of one fit."""
 
     def load(self) -> State | None:
-        """The state left there, or None."""
+        """Return the saved state, or None if there is none."""
 
     def save(self, state: State) -> None:
-        """Replace it, all at once."""
+        """Replace the saved state atomically."""
 
 
 class Checkpoint:
-    """Saves now and then; does nothing without a store.  Of several processes all load, and the first one saves."""
+    """Periodic saving of the state of a fit.
+
+    All processes load the state and the first one saves it. Without a store, nothing is loaded or saved.
+    """
 
     def __init__(self, store: Store | None, processes: Processes = ALONE) -> None:
         self.store, self.processes = store, processes
         self._saved = time.monotonic()
 
     def load(self) -> State | None:
-        """The state of an earlier, interrupted fit."""
+        """Return the state of an interrupted fit, or None; raise if the processes read different states."""
         if self.store is None:
             return None
         state = self.store.load()
@@ -45,7 +48,7 @@ class Checkpoint:
         return state
 
     def offer(self, state: State) -> None:
-        """Save, if the last time is a few seconds ago."""
+        """Save the state unless the last save is less than ``SECONDS_BETWEEN_SAVES`` ago."""
         if self.store is None or not self.processes.first:
             return
         if time.monotonic() - self._saved >= SECONDS_BETWEEN_SAVES:
@@ -54,7 +57,10 @@ class Checkpoint:
 
 
 def digest_of(batches: Sequence[Batch], processes: Processes) -> str:
-    """Of labels and weights, whoever goes through which images: their checksums added up, word by word; one pass."""
+    """Return a digest of labels and site weights that does not depend on the number of processes; costs one pass.
+
+    It is the sum of the images' checksums, word by word, so their order does not matter.
+    """
     words = np.zeros(WORDS)
     for batch in images_of_process(batches, processes):
         for n, labels in enumerate(batch.labels):

@@ -1,4 +1,4 @@
-"""Labelled data as an optimiser sees them: batches, shared out among processes, with their counts and scales."""
+"""The training data of an optimiser: batches divided among processes, with counts and feature scales."""
 
 from __future__ import annotations
 
@@ -18,50 +18,50 @@ from locpmap.learning.processes import ALONE, Processes
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Batches of all processes; made by :func:`read_dataset`, which passes over the data once.
+    """Batches of all processes with their counts and scales, as :func:`read_dataset` computes them in one pass.
 
-    Sums over the data are those of one process but for rounding.
+    The counts and scales do not depend on the number of processes, except for rounding.
     """
 
     batches: Sequence[Batch]
-    scales: Array  # (P,) the root mean square of the feature behind each weight
+    scales: Array  # (P,) root mean square of the feature that each weight multiplies
     n_images: int
     n_sites: int  # labelled sites
-    weight: float  # the sum of the weights of labelled sites
+    weight: float  # total weight of the labelled sites
     processes: Processes = ALONE
 
     @cached_property
     def own(self) -> Sequence[Batch]:
-        """The images of this process."""
+        """Batches with the images of this process."""
         return images_of_process(self.batches, self.processes)
 
     def part(self, batches: Sequence[Batch]) -> Dataset:
-        """Return a part of the data, with the scales of the whole."""
+        """Return a subset of the data with its own counts and the scales of all data."""
         counts = np.array([[b.n_images, b.n_sites, b.weight()] for b in batches]).sum(axis=0)
         n_images, n_sites, weight = counts.tolist()
         return replace(self, batches=batches, n_images=int(n_images), n_sites=int(n_sites), weight=weight)
 
     def thinning(self, sites: int) -> int:
-        """Return k so that one image in k gives about so many sites, but no fewer than ten images."""
+        """Return k such that one image in k gives about ``sites`` labelled sites, but about ten images or more."""
         return max(1, min(self.n_sites // sites, self.n_images // 10))
 
     def thinned(self, every: int) -> Dataset:
-        """Return about one image in ``every``."""
+        """Return a subset of about one image in ``every``."""
         return self.part(thinned(self.batches, every))
 
 
 def read_dataset(parameters: Parameters, batches: Sequence[Batch], processes: Processes = ALONE) -> Dataset:
-    """Check the data, count and scale them in one pass."""
+    """Check the data and compute their counts and scales in one pass."""
     n_unary, n_pairwise = len(parameters.unary_names), len(parameters.pairwise_names)
     sums = np.zeros(4 + n_unary + n_pairwise)
     for batch in images_of_process(batches, processes):
         parameters.check(batch.features)
-        # Weighted as in the objective, so that a site of weight two is the same as two sites to the optimiser also.
+        # Weighted as in the objective: a site of weight 2 changes the scales as two sites would.
         of_sites, of_images = batch.site_weights, batch.site_weights.mean(axis=1, keepdims=True)
         means = mean_square(batch.features.unary, of_sites), mean_square(batch.features.pairwise, of_images)
         per_image = np.concatenate([[of_sites.mean()], *means])
         sums += np.concatenate([[batch.n_images, batch.n_sites, batch.weight()], batch.n_images * per_image])
-    n_images, n_sites, weight, counted, *squares = processes.total(sums)  # counted: images as often as they weigh
+    n_images, n_sites, weight, counted, *squares = processes.total(sums)  # counted: total weight of the images
     if weight <= 0:
         raise InputError("no site has a label that counts, expected labelled data")
     scales = _scales(parameters, *np.split(np.sqrt(np.array(squares) / counted), [n_unary]))
@@ -71,7 +71,7 @@ def read_dataset(parameters: Parameters, batches: Sequence[Batch], processes: Pr
 
 
 def _scales(p: Parameters, unary: Array, pairwise: Array) -> Array:
-    """Return the root mean square of the feature behind each weight: it makes steps and tolerances free of units."""
+    """Return the root mean square, (P,), of the feature of each weight, by which steps and tolerances are scaled."""
     unary, pairwise = (np.where(rms > 0, rms, 1.0) for rms in (unary, pairwise))
     if p.unary == "tables":
         head = np.repeat(np.append(unary, 1.0), p.n_labels)

@@ -1,4 +1,4 @@
-"""Fitting: by L-BFGS over all data, by mini-batches, and consistently."""
+"""The two optimisers: L-BFGS over all data, and mini-batch descent, which consistent learning uses."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from locpmap.learning.objectives import Objective
 from locpmap.learning.result import FitResult, FitStatus
 from locpmap.learning.stochastic import STEPS_PER_CHECK, Descent, descend
 
-Progress = Callable[[int, int, float], None]  # iteration, of at most, value
+Progress = Callable[[int, int, float], None]  # iteration, maximum number of iterations, value
 
-# Labels (N, S, M) of M samples for a batch under weights w; the last arguments, a seed and the place of the batch's
-# first image among those that are sampled with it, key the noise.
+# Arguments: batch, weights w (P,), number of samples M, seed, number of the batch's first image in the full batch.
+# Returns sampled labels (N, S, M). The seed and the image number determine the noise.
 Sampler = Callable[[Batch, Array, int, int, int], Array]
-SITES_PER_STEP = 50_000  # of a mini-batch, unless the caller says how many images
-HELD_OUT_SITES = 100_000  # a fixed subset, if there are more
+SITES_PER_STEP = 50_000  # sites of a mini-batch if batch_size is None
+HELD_OUT_SITES = 100_000  # approximate size of the held-out subset that is evaluated
 SAMPLES, HELD_OUT_SAMPLES = 4, 8
 HELD_OUT_SEED, SEEDS = 1 << 30, 1 << 64
 WARM_UP_SITES, WARM_UP_TOLERANCE = 400_000, 1e-4
@@ -33,7 +33,7 @@ WARM_UP_SITES, WARM_UP_TOLERANCE = 400_000, 1e-4
 
 @dataclass
 class Control:
-    """Limits, seeds and who listens."""
+    """Limits, seed, progress callback and checkpoint of a fit."""
 
     max_iterations: int
     tolerance: float
@@ -46,7 +46,7 @@ class Control:
 def fit_lbfgs(
     name: str, objective: Objective, data: Dataset, start: Array, control: Control, *, with_errors: bool = False
 ) -> FitResult:
-    """L-BFGS-B over all data in every iteration."""
+    """Fit by L-BFGS-B, with one pass over all data per evaluation."""
     began = time.perf_counter()
     saved = control.checkpoint.load()
     bounds = objective.parameters.bounds()
@@ -54,7 +54,7 @@ def fit_lbfgs(
     if saved is not None:
         start, curve = saved["w"], saved["curve"].tolist()
     elif (every := data.thinning(_warm_up_sites(objective, data))) > 1:
-        # Most iterations only find the neighbourhood of the optimum, for which a part of the data will do.
+        # Start from the optimum of a subset: most iterations only approach the optimum and need few data.
         some, eased = data.thinned(every), replace(objective, l2=objective.l2 / every)
         loose = (control.max_iterations, max(WARM_UP_TOLERANCE, control.tolerance), lambda point, value: None)
         start = minimise(partial(eased.mean, some), start, data.scales, bounds, *loose)[0]
@@ -92,7 +92,7 @@ def fit_lbfgs(
 
 
 def _warm_up_sites(objective: Objective, data: Dataset) -> int:
-    """Sites of the part that large fits begin on; fewer for blocks, whose sites cost more, and all of them on a GPU."""
+    """Return the number of sites of the warm-up: half as many for blocks, which cost more, and all sites on a GPU."""
     if objective.kernels.device is not None:
         return data.n_sites
     return WARM_UP_SITES if objective.blocks is None else WARM_UP_SITES // 2
@@ -108,12 +108,13 @@ def fit_stochastic(
     sampler: Sampler | None = None,
     other_start: Array | None = None,
 ) -> FitResult:
-    """Mini-batches, stopped by held-out data; with a sampler, its samples take the place of the true neighbours.
+    """Fit by mini-batch descent with early stopping on held-out data.
 
-    Where held-out data like ``other_start`` better than where this ends, it begins again there.
+    With a sampler the objective is the consistent one, ``-Σ_i log mean_m p(y_i | y^m_¬i)``. Its samples y^1 .. y^M
+    replace the true labels of the neighbours and are drawn anew in every step under the current weights. With LocPMAP
+    as the sampler, this is the negative log-likelihood of the probabilities that LocPMAP reports.
 
-    The consistent objective is ``-Σ_i log mean_m p(y_i | y^m_¬i)`` over samples y^1 .. y^M that LocPMAP draws under the
-    current weights, afresh in every step: the likelihood of the probabilities that LocPMAP reports.
+    If ``other_start`` has a lower held-out loss than the result of the descent, a second descent starts there.
     """
     began = time.perf_counter()
     parameters, scales, processes = objective.parameters, data.scales, data.processes
@@ -136,7 +137,7 @@ def fit_stochastic(
         w = point / scales
         batch = draw(data.batches, size, control.seed, step)
         value, *by_w = processes.total(sums(batch, w, SAMPLES, control.seed + step))
-        # The batch's share of the sum, whatever it weighs itself: heavy images count more, light ones less.
+        # Divide by the expected weight of a batch, not by its own: then the gradient is unbiased.
         here = data.weight * batch.n_images / data.n_images
         return float(value) / here, (np.array(by_w) / here + objective.penalty(w, data.weight)[1]) / scales
 
@@ -144,7 +145,7 @@ def fit_stochastic(
         w = point / scales
         total = np.zeros(1 + len(w))
         for turn, batch in enumerate(held_out):
-            # The same noise at every check, so that values can be compared.
+            # The same noise at every check makes the values comparable.
             total += sums(batch, w, HELD_OUT_SAMPLES, HELD_OUT_SEED + control.seed, turn)
         return float(processes.total(total)[0]) / weight
 

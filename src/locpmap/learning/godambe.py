@@ -1,7 +1,7 @@
-"""Standard errors of fitted weights.
+"""Standard errors of fitted weights by Godambe's sandwich estimator.
 
-Sites of one image depend on one another, so the curvature H of a composite likelihood does not tell how much its
-maximum varies; Godambe's sandwich ``H⁻¹ J H⁻¹`` does, J being the variance of the images' own gradients.
+The sites of one image depend on one another, so the inverse Hessian H⁻¹ of a composite likelihood is not the covariance
+of its maximiser. The sandwich ``H⁻¹ J H⁻¹`` is, where J is the covariance of the per-image gradients.
 """
 
 from __future__ import annotations
@@ -14,23 +14,22 @@ from locpmap.arrays import Array
 from locpmap.learning.dataset import Dataset
 from locpmap.learning.objectives import Objective
 
-MIN_IMAGES = 10  # fewer gradients say too little about their variance
+MIN_IMAGES = 10  # minimum for an estimate of the gradients' covariance
 MAX_WEIGHTS = 256
-CURVATURE_SITES = 200_000  # enough for a curvature to three digits
-STEP = 1e-4  # of the differences, in coordinates without units
+CURVATURE_SITES = 200_000  # gives the Hessian to about three digits
+STEP = 1e-4  # of the finite differences, in scaled coordinates
 
 
 def standard_errors(objective: Objective, data: Dataset, w: Array) -> Array | None:
     """Return standard errors (P,), or None for fewer than 10 images or more than 256 weights.
 
-    An error is 0 for a weight at its bound and for combinations that leave the model unchanged.
-
-    Costs one pass for the images' gradients and 2P passes over at most 200,000 sites for the curvature.
+    A weight at its bound has standard error 0. Directions in which the objective is flat contribute no variance.
+    Costs one pass for the per-image gradients and 2P passes over about 200,000 sites for the Hessian.
     """
     if data.n_images < MIN_IMAGES or len(w) > MAX_WEIGHTS:
         return None
     scales, bounds = data.scales, objective.parameters.bounds()
-    # A weight at its bound does not vary; the others vary as if it were not there.
+    # A weight at its bound is treated as fixed.
     free = np.ones(len(w), bool) if bounds is None else np.array([low is None for low, _ in bounds]) | (w > 0)
     gradients = [np.empty((0, len(w))), *(objective.per_image(batch, w) for batch in data.own)]
     scores = (np.concatenate(gradients) / scales)[:, free]
@@ -44,7 +43,7 @@ def standard_errors(objective: Objective, data: Dataset, w: Array) -> Array | No
 
 
 def _curvature(objective: Objective, data: Dataset, w: Array) -> Array:
-    """Return the second derivatives (P, P) of sum and penalty, by differences of the gradient."""
+    """Return the Hessian (P, P) of the summed loss and the penalty, by central differences of the gradient."""
     some, free = data.thinned(data.thinning(CURVATURE_SITES)), replace(objective, l2=0.0)
     factor = data.weight / some.weight
     curvature = np.empty((len(w), len(w)))

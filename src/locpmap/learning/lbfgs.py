@@ -1,4 +1,4 @@
-"""L-BFGS-B in coordinates without units."""
+"""L-BFGS-B in scaled coordinates."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ def minimise(
     tolerance: float,
     after: Callable[[Array, float], None],
 ) -> tuple[Array, float, float, FitStatus]:
-    """Minimise a smooth function; the point, its value, the largest entry of its scaled gradient, why it stopped.
+    """Minimise a smooth function from ``start`` by L-BFGS-B.
 
-    ``scales`` (P,): the optimiser sees ``w · scales``, so that badly scaled features cost no iterations.
-    ``after`` is called with the point and the value after every iteration.
+    The optimiser works on ``w · scales``, scales being (P,), so badly scaled features cost no further iterations.
+    ``after(point, value)`` is called after every iteration.
+
+    Returns:
+        The point, its value, the largest entry of its projected gradient in scaled coordinates, and the status.
     """
     from scipy.optimize import minimize
 
@@ -56,7 +59,7 @@ def minimise(
 
 
 def _projected(v: Array, gradient: Array, bounds: Bounds) -> float:
-    """The largest entry of the gradient that a bound does not stop."""
+    """Return the largest absolute entry of the gradient, ignoring entries that point out of the bounds."""
     if bounds is not None:
         lowest = np.array([-np.inf if low is None else low for low, _ in bounds])
         gradient = np.where((v <= lowest) & (gradient > 0), 0.0, gradient)

@@ -1,8 +1,8 @@
-"""The log-linear model: two matrix products around the likelihoods of scores.
+"""Loss and gradient of the log-linear model: the likelihood kernels between two matrix products.
 
-Scores of sites are ``features · weights``; the derivative by the weights is the features' transpose times that by the
-scores.  Images are worked on in groups, so that memory stays bounded, and groups are cut by the data alone and added up
-in one order: results do not depend on the number of threads.
+The scores of sites are ``features · weights``. The gradient by the weights is the transposed features times the
+gradient by the scores. Images are processed in groups to bound memory. The groups and the order of summation depend on
+the data only, so results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from locpmap.kernels.threads import Threads
 from locpmap.learning.batches import Batch
 from locpmap.learning.placement import Device, Host
 
-GPU_SCORES = 1 << 26  # of pairs that one group holds on a GPU
-CPU_GROUPS, GPU_GROUPS = 16, 1 << 12  # whose sums are held at a time, by thread
+GPU_SCORES = 1 << 26  # pairwise scores of one group on a GPU
+CPU_GROUPS, GPU_GROUPS = 16, 1 << 12  # groups per thread whose sums are in memory simultaneously
 ONE_THREAD = Threads(1)
 
 
 class Sums(NamedTuple):
-    """Sums over sites and images."""
+    """Loss summed over sites and images, and its gradients."""
 
     value: float
     by_weights: Array  # (D + 1, L)
@@ -43,10 +43,10 @@ def sums_of_groups(
     samples: Array | None = None,
     one_by_one: bool = False,
 ) -> Iterator[Sums]:
-    """Yield the loss of each group of images, or of each image, and its derivatives by weights and tables, in order.
+    """Yield the loss and its gradients for each group of images in order, or for each image with ``one_by_one``.
 
-    With a plan, the loss is that of its blocks; otherwise that of sites given ``samples`` (N, S, M) of their
-    neighbours, by default the true labels.
+    With a plan this is the composite likelihood of its blocks. Otherwise it is the loss of single sites given
+    ``samples`` (N, S, M) of their neighbours, which default to the true labels.
     """
     on_cpu = kernels.device is None
     where = Host() if on_cpu else Device(kernels.device)
@@ -56,7 +56,7 @@ def sums_of_groups(
     labels, site_weights = where.place_once(batch.labels), where.place_once(batch.site_weights)
     near = labels[:, :, None] if samples is None else where.place(samples)
     placed_weights, placed_tables = where.place(weights), where.place(tables)
-    # Many small images share out the threads; a large one takes all of them.
+    # Small images: one thread per group. Large images: all threads within a group.
     by_groups = on_cpu and n_sites <= JOB_SITES
     inner = CpuKernels(kernels.name) if by_groups else kernels
     outer = kernels.threads if by_groups else ONE_THREAD
@@ -88,7 +88,7 @@ def sums_of_groups(
 
 
 def total(groups: Iterator[Sums]) -> Sums:
-    """Return the sums over all groups."""
+    """Return the sum over all groups."""
     first = next(groups)
     value, by_weights, by_tables = first.value, first.by_weights.copy(), first.by_tables.copy()
     for part in groups:
@@ -100,10 +100,10 @@ def total(groups: Iterator[Sums]) -> Sums:
 
 def mean_square(features: Array, weights: Array) -> Array:
     """Return the weighted mean square, (D,), of features (1|N, 1|S, D) with weights (1|N, 1|S)."""
-    # In double precision: the steps of a fit depend on it, and must not on how the images are shared out.
+    # In double precision: the optimiser's steps depend on it, and must not depend on the number of processes.
     if weights.size == 1:
         flat, squares = features.reshape(-1, features.shape[2]), np.zeros(features.shape[2])
-        with np.errstate(over="ignore"):  # an infinite scale is refused
+        with np.errstate(over="ignore"):  # read_dataset rejects infinite scales
             for first in range(0, len(flat), ROWS):
                 some = flat[first : first + ROWS].astype(np.float64)
                 squares += np.einsum("nd,nd->d", some, some)
@@ -113,4 +113,4 @@ def mean_square(features: Array, weights: Array) -> Array:
     return squares / (max(len(weights), len(features)) * max(weights.shape[1], features.shape[1], 1))
 
 
-ROWS = 1 << 15  # of features that are squared at a time
+ROWS = 1 << 15  # rows of features that are converted to double precision and squared together

@@ -1,8 +1,8 @@
-"""Value and gradient of pseudolikelihood and composite likelihood: functions of a batch, and their mean over data.
+"""Value and gradient of pseudolikelihood and composite likelihood, for one batch and as a mean over the data.
 
-The mean is the sum of ``-log p(y_block | rest)`` over all blocks (rows and columns are two families of blocks, and
-both are summed) per labelled site, plus ``l2 / (2 n) · |w|²`` over all weights but the biases, n being the number of
-labelled sites.  So l2 is 1 / C of scikit-learn's logistic regression.
+The mean is the sum of ``-log p(y_block | rest)`` over all blocks, divided by n, plus the penalty ``l2 / (2 n) · |w|²``.
+Here n is the total weight of the labelled sites (their number if all weights are 1), and the penalty excludes biases.
+With "rows+columns" both families of blocks are summed. l2 is 1 / C of scikit-learn's `LogisticRegression`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from locpmap.learning.dataset import Dataset
 from locpmap.learning.linear import sums_of_groups, total
 from locpmap.learning.parameters import Parameters
 
-MAX_JOINT = 1 << 20  # joint labellings of a block that is enumerated
+MAX_JOINT = 1 << 20  # maximum number of joint labellings of an enumerated block
 
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """Pseudolikelihood, or composite likelihood over ``blocks``; ``alone``: as if no site had neighbours.
+    """Pseudolikelihood, or composite likelihood over ``blocks``; ``independent`` ignores all neighbours.
 
-    Called with a batch and weights (P,), it returns the sum over the batch and its gradient (P,), without the penalty.
+    Calling it with a batch and weights (P,) returns the sum over the batch and its gradient (P,) without the penalty.
     """
 
     parameters: Parameters
@@ -40,7 +40,7 @@ class Objective:
     _plans: dict[Grid | Graph, BlockPlan] = field(default_factory=dict)
 
     def __call__(self, batch: Batch, w: Array, samples: Array | None = None) -> tuple[float, Array]:
-        """Return value and gradient; ``samples`` (N, S, M) are neighbours instead of the labels."""
+        """Return value and gradient; ``samples`` (N, S, M) replace the true labels of the neighbours."""
         value, *gradients = total(self._groups(batch, w, samples))
         return value, self.parameters.gradient(*gradients)
 
@@ -50,7 +50,7 @@ class Objective:
         return np.array([self.parameters.gradient(sums.by_weights, sums.by_tables) for sums in groups])
 
     def mean(self, data: Dataset, w: Array) -> tuple[float, Array]:
-        """Return the penalised mean over all data and its gradient (P,); one pass over the data."""
+        """Return the penalised mean over all data and its gradient (P,); costs one pass over the data."""
         sums = np.zeros(1 + len(w))
         for batch in data.own:
             sums += np.append(*self(batch, w))
@@ -85,7 +85,7 @@ class Objective:
                 if not everything:
                     raise
                 raise TooLargeError(
-                    f"objective='likelihood' has to add up {self.parameters.n_labels}^{structure.n_sites} labellings,"
+                    f"objective='likelihood' has to sum over {self.parameters.n_labels}^{structure.n_sites} labellings,"
                     f" expected at most {MAX_JOINT}, or a tree: use 'composite' or 'pseudolikelihood'"
                 ) from None
         return self._plans[structure]

@@ -1,4 +1,4 @@
-"""How to fit: limits, checkpoints and who takes part."""
+"""Options of a fit: limits, checkpoints, threads and processes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,32 @@ from locpmap.learning.processes import ALONE, Processes
 
 @dataclass(frozen=True)
 class FitOptions:
-    """Settings of a fit that rarely need a change.
+    """Options of :meth:`locpmap.CRF.fit` that rarely need a change.
 
     Args:
-        max_iterations: Iterations of L-BFGS; held-out checks otherwise.
-        tolerance: Converged when no entry of the gradient (per site, in units of the features) exceeds this.
-        batch_size: Descend stochastically, on so many inputs a step, instead of by L-BFGS on all of them.
-        checkpoint: A file that keeps the state every few seconds; an interrupted fit resumes from it.
-        standard_errors: Whether to compute Godambe standard errors (needs at least ten inputs).
-        n_threads: Threads to use, by default all cores; the result does not depend on it.
-        processes: Those that learn together, of `locpmap.learning.joined_processes`.  All are given the same data, work
-            on a share of the inputs each, and arrive at the same weights, those of one process but for rounding.
+        max_iterations (int, default 200): Maximum number of L-BFGS iterations. For mini-batches and "consistent",
+            the maximum number of held-out checks, with 15 steps between two checks.
+        tolerance (float, default 1e-5): L-BFGS has converged when no entry of the projected gradient exceeds this
+            value. The gradient is per site, with every feature scaled to root mean square 1.
+        batch_size (int or None, default None): Number of inputs per step of mini-batch descent. None selects L-BFGS
+            over all inputs or, for "consistent", mini-batches of about 50,000 sites.
+        checkpoint (path or None, default None): File in which the state is saved every few seconds. A fit of the same
+            data and options resumes from it. The file is removed when the fit ends.
+        standard_errors (bool, default True): Whether to compute Godambe standard errors. They need at least 10 inputs,
+            at most 256 weights, and L-BFGS.
+        n_threads (int or None, default None): Number of threads. None means all available cores, divided among the
+            processes of this machine. The result does not depend on it.
+        processes (Processes, default one process): Process group from :func:`joined_processes`. Every process passes
+            the same data and works on a part of the inputs. All obtain the same weights, equal to those of a single
+            process except for rounding.
+
+    Example:
+        >>> from locpmap.learning import FitOptions
+        >>> FitOptions(max_iterations=50).tolerance
+        1e-05
+
+    See Also:
+        :meth:`locpmap.CRF.fit`, :class:`FitResult`.
     """
 
     max_iterations: int = 200
@@ -46,5 +61,5 @@ class FitOptions:
         if self.checkpoint == "":
             raise InputError("checkpoint is '', expected the path of a file, or None for no checkpoints")
         if not isinstance(self.processes, Processes):
-            raise InputTypeError(f"processes is {self.processes!r}, expected what joined_processes() returns")
+            raise InputTypeError(f"processes is {self.processes!r}, expected Processes from joined_processes()")
         within("tolerance", self.tolerance, 0)

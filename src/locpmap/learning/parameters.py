@@ -1,16 +1,19 @@
-"""Weights as one flat vector, and the linear maps between it and label weights and label tables.
+"""The parameter vector of a CRF, and the linear maps between it and label weights and label tables.
 
-Label weights ``U`` (D + 1, L), the last row being the bias, and tables ``T`` (G, F, L, L), one per group of edges and
-pairwise feature, are linear in the vector w, but for scores that are taken as they are; so the gradient by w is the
-transposed map of the gradients by U and T.
+Label weights ``U`` (D + 1, L) have one row per unary feature and a last row for the bias. Tables ``T`` (G, F, L, L)
+contain one table per group of edges and pairwise feature. Both are affine in the parameter vector w (P,). The gradient
+by w is therefore a linear map of the gradients by U and T: the transpose of the map from w.
 
-**Gauge.**  Some changes of the weights do not change any probability.  What the library fits, stores and shows is in
-the *zero-sum gauge*: every row of U sums to 0 over the labels and every table sums to 0.  A table of the feature
-"constant" has zero row and column sums besides, where there is a bias: it speaks of pairs only, and the bias of single
-labels.  Where all
-sites have equally many neighbours this changes nothing either; at borders and on irregular graphs it is a choice of
-model, which a feature of ones by any other name does not make.  The map from w projects into the gauge, so two fits can
-be compared number by number.  Potts tables ``v · identity`` have one number each and nothing to fix.
+**Gauge.** Some changes of the weights leave all probabilities unchanged. To make weights unique, the library fits and
+stores them in the *zero-sum gauge*: every row of U sums to 0 over the labels, and every table sums to 0. The map from w
+projects into the gauge, so the weights of two fits can be compared entry by entry.
+
+If the model has a bias, tables of the feature named "constant" also have zero row and column sums. These tables then
+describe pairs only, and the bias describes single labels. If all sites have the same number of neighbours, this
+constraint leaves the model unchanged too. At image borders and on irregular graphs it restricts the model; a constant
+feature of another name is not restricted.
+
+Potts tables ``v · identity`` have a single weight each and need no gauge.
 """
 
 from __future__ import annotations
@@ -24,23 +27,23 @@ from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.features import CONSTANT, DIRECTIONS, Features
 
-BIASED = ("tables", "scale")  # with a bias per label
+BIASED = ("tables", "scale")  # kinds of unary terms with a bias per label
 UNARIES = (*BIASED, "temperature", "given")
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The shape of a model: what is free, what is tied; :class:`locpmap.CRF` describes the kinds of unary terms."""
+    """Sizes, names and constraints of the weights; :class:`locpmap.CRF` describes the kinds of unary terms."""
 
     n_labels: int  # L
-    unary_names: tuple[str, ...]  # of the D unary features
-    pairwise_names: tuple[str, ...]  # of the F pairwise features; "constant" is special to the gauge
-    n_groups: int = 1  # G, groups of edges with tables of their own: one, or one per direction
+    unary_names: tuple[str, ...]  # names of the D unary features
+    pairwise_names: tuple[str, ...]  # names of the F pairwise features; see the module about "constant"
+    n_groups: int = 1  # G, number of groups of edges with separate tables: one, or one per direction
     unary: str = "tables"
     symmetric: bool = False  # whether tables equal their transpose
     potts: bool = False  # whether tables are multiples of the identity
     non_negative: bool = False  # whether those multiples are at least 0
-    directions: tuple[str, ...] = DIRECTIONS  # names of the groups, where there are several
+    directions: tuple[str, ...] = DIRECTIONS  # names of the groups if there are several
 
     def __post_init__(self) -> None:
         check_kind(self.unary, potts=self.potts, non_negative=self.non_negative)
@@ -54,27 +57,27 @@ class Parameters:
 
     @property
     def weights_shape(self) -> tuple[int, int]:
-        """(D + 1, L)."""
+        """Shape (D + 1, L) of U."""
         return len(self.unary_names) + 1, self.n_labels
 
     @property
     def tables_shape(self) -> tuple[int, int, int, int]:
-        """(G, F, L, L)."""
+        """Shape (G, F, L, L) of T."""
         return self.n_groups, len(self.pairwise_names), self.n_labels, self.n_labels
 
     @property
     def n_unary(self) -> int:
-        """How many entries of w belong to U."""
+        """Number of entries of w that determine U; they come first."""
         few = {"scale": 1 + self.n_labels, "temperature": 1, "given": 0}
         return few[self.unary] if self.unary in few else int(np.prod(self.weights_shape))
 
     @property
     def size(self) -> int:
-        """Length of w."""
+        """Length P of w."""
         return self.n_unary + int(np.prod(self.tables_shape[:2] if self.potts else self.tables_shape))
 
     def expand(self, w: Array) -> tuple[Array, Array]:
-        """``(U, T)`` of a vector."""
+        """Return ``(U, T)`` of a parameter vector."""
         head, tail = w[: self.n_unary], w[self.n_unary :]
         if self.unary == "tables":
             weights = _centred(head.reshape(self.weights_shape))
@@ -89,7 +92,7 @@ class Parameters:
         return np.ascontiguousarray(weights), np.ascontiguousarray(tables)
 
     def gradient(self, by_weights: Array, by_tables: Array) -> Array:
-        """The gradient by w from the gradients by U and T: the transpose of :meth:`expand`."""
+        """Return the gradient by w (P,) from the gradients by U and T: the transposed map of :meth:`expand`."""
         if self.unary == "tables":
             head = _centred(by_weights).ravel()
         else:
@@ -101,12 +104,12 @@ class Parameters:
         return np.concatenate([head, tail])
 
     def fold(self, weights: Array, tables: Array) -> Array:
-        """The vector of given U and T, which lie in the gauge."""
+        """Return the parameter vector of U and T, which must be in the gauge."""
         head = weights.ravel() if self.unary == "tables" else np.append(weights[0, 0], weights[-1])[: self.n_unary]
         return np.concatenate([head, tables[..., 0, 0].ravel() if self.potts else tables.ravel()])
 
     def check(self, features: Features) -> None:
-        """Refuse features that the weights do not fit."""
+        """Raise InputError if the names or directions of features differ from those of the weights."""
         for kind, names, expected in (
             ("unary", features.unary_names, self.unary_names),
             ("pairwise", features.pairwise_names, self.pairwise_names),
@@ -119,14 +122,14 @@ class Parameters:
             raise InputError(f"an input has the edges {came}, expected {first}")
 
     def bounds(self) -> list[tuple[float | None, float | None]] | None:
-        """For the optimiser; None where nothing is bounded."""
+        """Return bounds of w for the optimiser, or None if there are none."""
         if not self.non_negative:
             return None
         return [(None, None)] * self.n_unary + [(0.0, None)] * (self.size - self.n_unary)
 
     @cached_property
     def penalised(self) -> Array:
-        """(size,) bool: everything but the biases."""
+        """Mask (P,) of the penalised entries of w: all except biases."""
         mask = np.ones(self.size, bool)
         if self.unary in BIASED:
             mask[self.n_unary - self.n_labels : self.n_unary] = False
@@ -134,7 +137,7 @@ class Parameters:
 
     @cached_property
     def names(self) -> list[str]:
-        """What each entry of w is called."""
+        """Names of the entries of w."""
         labels = range(self.n_labels)
         names = ["scale"]
         if self.unary == "tables":
@@ -148,8 +151,8 @@ class Parameters:
         return names
 
     def _in_gauge(self, tables: Array) -> Array:
-        """The nearest tables with the required sums and symmetry: an orthogonal projection."""
-        biased = self.unary in BIASED  # otherwise nothing but a table could speak of single labels
+        """Return the orthogonal projection of tables onto those with the required sums and symmetry."""
+        biased = self.unary in BIASED  # without a bias, the tables have to describe single labels too
         constant = np.array([biased and name == CONSTANT for name in self.pairwise_names], bool)
         both = tables - tables.mean(axis=2, keepdims=True)
         both = both - both.mean(axis=3, keepdims=True)
@@ -158,7 +161,7 @@ class Parameters:
 
 
 def check_kind(unary: str, *, potts: bool, non_negative: bool) -> None:
-    """Refuse options that do not go together."""
+    """Raise InputError for an unknown kind of unary terms or incompatible options."""
     if unary not in UNARIES:
         raise InputError(f"unary is {unary!r}, expected {', '.join(map(repr, UNARIES))}")
     if non_negative and not potts:

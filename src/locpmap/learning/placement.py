@@ -1,4 +1,4 @@
-"""Where an objective's arrays lie: as they are, or on the device of a backend whose kernels take tensors."""
+"""Placement of an objective's arrays: NumPy arrays for CPU kernels, tensors on a device for GPU kernels."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _cached: dict[tuple[int, str], tuple[weakref.ref[Any], Any]] = {}  # by the arra
 
 
 class Host:
-    """NumPy arrays, as they are."""
+    """NumPy arrays in host memory, passed to kernels without a copy."""
 
     def place(self, array: Array) -> Any:
-        """Return the array as kernels take it."""
+        """Return the array in the form that the kernels take."""
         return array
 
     def place_once(self, array: Array) -> Any:
-        """Return the same of an array that nobody writes to and that comes again in every pass."""
+        """Return ``place(array)``, cached, for an array that is used in every pass and never modified."""
         return array
 
     def double(self, array: Any) -> Any:
@@ -29,7 +29,7 @@ class Host:
         return array.astype(np.float64, copy=False)
 
     def like(self, array: Any, other: Any) -> Any:
-        """Return the array in the precision of another."""
+        """Return the array in the precision of ``other``."""
         return array
 
     def with_ones(self, features: Any) -> Any:
@@ -39,25 +39,25 @@ class Host:
         return rows
 
     def read(self, rows: list[Any]) -> list[Array]:
-        """Return sums as NumPy arrays."""
+        """Return the sums of groups as NumPy arrays."""
         return rows
 
 
 class Device(Host):
-    """Tensors on a device.  What is kept is moved once and cached for as long as the array lives."""
+    """Tensors on a device. Arrays given to `place_once` are copied once and cached during their lifetime."""
 
     def __init__(self, device: str) -> None:
         self._torch, self._device = import_module("torch"), device
 
     def place(self, array: Array) -> Any:
-        return self._torch.tensor(array, device=self._device).contiguous()  # kernels read memory as it lies
+        return self._torch.tensor(array, device=self._device).contiguous()  # kernels assume contiguous memory
 
     def place_once(self, array: Array) -> Any:
-        if isinstance(array, np.memmap):  # may be larger than the device's memory
+        if isinstance(array, np.memmap):  # not cached: may be larger than the device's memory
             return self.place(array)
         key = (id(array), self._device)
         known = _cached.get(key)
-        if known is not None and known[0]() is array:  # an id may be given anew
+        if known is not None and known[0]() is array:  # ids are reused after an array is freed
             return known[1]
         tensor = self.place(array)
         _cached[key] = weakref.ref(array, lambda gone: _forget(key, gone)), tensor
@@ -70,12 +70,12 @@ class Device(Host):
         return array.to(other.dtype)
 
     def with_ones(self, features: Any) -> Any:
-        """In the precision of the features, which is what the kernels compute in."""
+        """Return features as a matrix (n · S, D + 1) in their own precision, in which the kernels compute."""
         rows = features.flatten(0, 1)
         return self._torch.cat([rows, rows.new_ones(len(rows), 1)], 1)
 
     def read(self, rows: list[Any]) -> list[Array]:
-        """Wait for the device once for all."""
+        """Copy all sums to the host with one synchronisation."""
         return list(self._torch.stack(rows).cpu().numpy())
 
 

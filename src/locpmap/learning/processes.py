@@ -1,7 +1,7 @@
-"""Several processes that learn together, as ``torchrun`` starts them; without it there is one.
+"""Data-parallel learning by several processes that ``torchrun`` starts; without it there is one process.
 
-All run the same program on the same data, and each works on its share of the images.  Sums are added up in the order of
-the processes, so that all see the same bits and take the same steps; the first one alone speaks and writes.
+All processes run the same program on the same data, and each works on a part of the images. Sums are added in the order
+of the ranks, so every process obtains the same bits and takes the same steps. Only the first process prints and writes.
 """
 
 from __future__ import annotations
@@ -19,45 +19,62 @@ import numpy as np
 from locpmap.arrays import Array
 from locpmap.errors import BackendError, InputError, LocpmapError
 
-PATIENCE = timedelta(minutes=30)  # with a process that neither answers nor ends
-FAILED = "locpmap/failed"  # how many processes have failed, in the store that all share
+PATIENCE = timedelta(minutes=30)  # timeout of a hung process
+FAILED = "locpmap/failed"  # key of the number of failed processes in the shared store
 BAD_INPUT = 2  # exit status
-GRACE = 5.0  # seconds for the first to say why, before torchrun ends all because another has ended
+GRACE = 5.0  # seconds for the first failed process to print its error before torchrun ends all processes
 
 
 class LostProcessError(LocpmapError, RuntimeError):
-    """Another process ended, or did not answer, in the midst of a training."""
+    """Raised when another process ended or timed out during training."""
 
 
 class Processes:
-    """This process among those that learn together: here, the only one."""
+    """A group of processes that learn together, seen from one of them. This class is the group of a single process.
+
+    :func:`joined_processes` yields the group to pass as ``FitOptions(processes=..)``.
+
+    Attributes:
+        rank (int): Number of this process, from 0.
+        size (int): Number of processes.
+        per_machine (int): Number of processes on this machine.
+    """
 
     rank, size = 0, 1
     per_machine = 1
 
     @property
     def first(self) -> bool:
-        """Whether this is the one that speaks and writes."""
+        """Whether this process is the one that prints and writes files."""
         return self.rank == 0
 
     def total(self, numbers: Array) -> Array:
-        """The numbers (P,) of all processes, added up: the same bits in each."""
+        """Return the sum of ``numbers`` (P,) over all processes, with the same bits in each process."""
         return numbers
 
     def part(self, count: int, turn: int = 0) -> slice:
-        """This process's piece of ``range(count)``; with another ``turn``, another process's, so that all get some.
+        """Return the slice of ``range(count)`` that belongs to this process.
 
-        >>> Processes().part(5)
-        slice(0, 5, None)
+        Args:
+            count (int): Number of items to divide.
+            turn (int, default 0): Rotates the assignment of slices to processes. Increase it from call to call so that
+                items are spread evenly when ``count`` is smaller than the number of processes.
+
+        Returns:
+            A slice of consecutive items, possibly empty.
+
+        Example:
+            >>> Processes().part(5)
+            slice(0, 5, None)
         """
         place = (self.rank + turn) % self.size
         return slice(count * place // self.size, count * (place + 1) // self.size)
 
     def agree(self, number: float, otherwise: str) -> None:
-        """Refuse, with that sentence, to go on where the processes have different numbers."""
+        """Raise InputError with the message ``otherwise`` if ``number`` differs between the processes."""
 
     def tell(self, text: str) -> str:
-        """What the first process says, whatever the others say."""
+        """Broadcast a text: return the first process's ``text`` in every process."""
         return text
 
 
@@ -65,7 +82,7 @@ ALONE = Processes()
 
 
 class JoinedProcesses(Processes):
-    """This process among those of torch's process group."""
+    """The processes of torch's default process group."""
 
     def __init__(self, patience: timedelta) -> None:
         self._patience = patience
@@ -74,10 +91,10 @@ class JoinedProcesses(Processes):
         self.per_machine = _number("LOCAL_WORLD_SIZE", self.size)
 
     def total(self, numbers: Array) -> Array:
-        return np.add.reduce(self._everyones(numbers), axis=0)  # row by row, so in one order
+        return np.add.reduce(self._gathered(numbers), axis=0)  # adds the rows in the order of the ranks
 
     def agree(self, number: float, otherwise: str) -> None:
-        if len(np.unique(self._everyones(np.array([number])))) > 1:
+        if len(np.unique(self._gathered(np.array([number])))) > 1:
             raise InputError(otherwise)
 
     def tell(self, text: str) -> str:
@@ -86,28 +103,47 @@ class JoinedProcesses(Processes):
         letters[: len(own)] = own
         return bytes(self.total(letters).astype(np.uint8)).decode() if len(letters) else ""
 
-    def _everyones(self, numbers: Array) -> Array:
+    def _gathered(self, numbers: Array) -> Array:
+        """Return the numbers of all processes, (size, P), or raise LostProcessError."""
         own = self._torch.from_numpy(np.array(numbers, np.float64))
-        everyones = [self._torch.empty_like(own) for _ in range(self.size)]
+        parts = [self._torch.empty_like(own) for _ in range(self.size)]
         began = time.monotonic()
         try:
-            self._group.all_gather(everyones, own)
-        except RuntimeError:  # whichever the network gives
+            self._group.all_gather(parts, own)
+        except RuntimeError:
             silent = time.monotonic() - began >= self._patience.total_seconds()
             why = f"has not answered for {self._patience}" if silent else "has ended"
-            raise LostProcessError(f"another process {why}, expected all {self.size} to go on") from None
-        return np.stack([part.numpy() for part in everyones])
+            raise LostProcessError(f"another process {why}, expected all {self.size} to continue") from None
+        return np.stack([part.numpy() for part in parts])
 
 
 @contextmanager
 def joined_processes(patience: timedelta = PATIENCE) -> Iterator[Processes]:
-    """Inside, the processes that ``torchrun`` has started learn together; without it, there is one, and no torch.
+    """Join the processes that ``torchrun`` started into one group for the duration of a ``with`` block.
 
-    Where several fail, the first to do so says why, and the others exit in silence.
+    The group is torch's default process group. It uses Gloo, and NCCL for GPU tensors if every process of the machine
+    has a GPU. Without torchrun the group consists of this process, and torch is not imported. If several processes
+    fail, the first one raises its error and the others exit with status 2 and no message.
 
-    >>> with joined_processes() as processes:
-    ...     processes.size, processes.first
-    (1, True)
+    Args:
+        patience (timedelta, default 30 minutes): Timeout after which a hung process counts as lost.
+
+    Yields:
+        The :class:`Processes` to pass as ``FitOptions(processes=..)``.
+
+    Raises:
+        InputError: If torchrun's environment variables are invalid.
+        BackendError: If several processes were started and torch is not installed.
+        LostProcessError: If the processes cannot connect, or one of them ends or times out.
+
+    Example:
+        >>> from locpmap.learning import joined_processes
+        >>> with joined_processes() as processes:
+        ...     processes.size, processes.first
+        (1, True)
+
+    See Also:
+        :class:`FitOptions`, :func:`locpmap.nn.train`.
     """
     rank, size = _number("RANK", 0), _number("WORLD_SIZE", 1)
     if size == 1:
@@ -128,7 +164,7 @@ def joined_processes(patience: timedelta = PATIENCE) -> Iterator[Processes]:
 
 
 def _number(name: str, otherwise: int) -> int:
-    """A number of the environment that torchrun sets."""
+    """Return an environment variable of torchrun as a number."""
     text = os.environ.get(name, str(otherwise))
     if not (text.isascii() and text.isdecimal()):
         raise InputError(f"the environment's {name} is {text!r}, expected a whole number as torchrun sets it")
@@ -136,7 +172,7 @@ def _number(name: str, otherwise: int) -> int:
 
 
 def _join(rank: int, size: int, patience: timedelta) -> Any:
-    """Meet the others; returns the store that all share."""
+    """Initialise torch's process group and return the store that all processes share."""
     try:
         torch, group = import_module("torch"), import_module("torch.distributed")
     except ImportError:
@@ -145,11 +181,11 @@ def _join(rank: int, size: int, patience: timedelta) -> Any:
     if torch.cuda.is_available():
         n_gpus = torch.cuda.device_count()
         torch.cuda.set_device(_number("LOCAL_RANK", rank) % n_gpus)
-        if here <= n_gpus and group.is_nccl_available():  # which wants a GPU for every process
+        if here <= n_gpus and group.is_nccl_available():  # NCCL needs one GPU per process
             backend = "cpu:gloo,cuda:nccl"
     try:
         store, _, _ = next(import_module("torch.distributed.rendezvous").rendezvous("env://", timeout=patience))
-        # After a restart the store still holds the addresses of those that have ended.
+        # After a restart the store still contains the addresses of ended processes: use another prefix.
         store = group.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         group.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
     except (RuntimeError, ValueError) as error:
@@ -159,8 +195,8 @@ def _join(rank: int, size: int, patience: timedelta) -> Any:
 
 
 def _failed_before(store: Any) -> bool:
-    """Whether another process has failed before this one, which says here that it has."""
+    """Record that this process failed, and return whether another one failed before."""
     try:
         return bool(store.add(FAILED, 1) > 1)
-    except RuntimeError:  # the store has ended with the process that kept it
+    except RuntimeError:  # the process that hosted the store has ended
         return True

@@ -1,4 +1,4 @@
-"""What a fit reports."""
+"""The result of a fit."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from locpmap.arrays import Array
 
 
 class FitStatus(enum.Enum):
-    """Why a fit ended; the value is the sentence for people."""
+    """Reason why a fit ended; the value of each member is a text for messages and logs."""
 
     CONVERGED = "the gradient vanished"
     NO_PROGRESS = "the objective stopped improving within rounding"
     MAX_ITERATIONS = "reached max_iterations"
     HELD_OUT = "the held-out likelihood stopped improving"
-    NO_GAIN = "nothing improved on the start on held-out data, so the start was kept"
+    NO_GAIN = "no step improved on the start on held-out data, so the start was returned"
 
     def __str__(self) -> str:
         return self.value
@@ -26,40 +26,60 @@ class FitStatus(enum.Enum):
 
 @dataclass(frozen=True, eq=False)
 class FitResult:
-    """The end of a fit.
+    """The result of :meth:`locpmap.CRF.fit`.
 
-    ``value`` is the negative log conditional likelihood per labelled site (for rows and columns, of both families of
-    blocks), with the penalty.
-    ``standard_errors`` are of the flat weights (`names` says which is which): Godambe's sandwich over images, valid
-    though sites of an image depend on one another; None where they were not asked for or there are too few images.
+    Attributes:
+        objective (str): Name of the objective.
+        status (FitStatus): Reason why the fit ended.
+        value (float): Final loss per labelled site: the negative log conditional likelihood plus the penalty. With
+            blocks "rows+columns" it is the sum over both families of blocks. For mini-batches it is a mean over the
+            last 15 steps.
+        curve (array): Loss after each iteration of L-BFGS, (n_iterations + 1,), with the loss at the start first. For
+            mini-batches, the loss of each step, (n_iterations,).
+        gradient_norm (float): Largest absolute entry of the projected gradient in scaled coordinates. For mini-batches,
+            of the running mean of gradients.
+        n_iterations (int): Number of iterations of L-BFGS, or of steps on mini-batches.
+        n_sites (int): Number of labelled training sites.
+        n_images (int): Number of training inputs with labels.
+        seconds (float): Duration of the optimisation.
+        w (array): Fitted parameter vector (P,).
+        names (list of str): Names of the P entries of ``w``.
+        standard_errors (array or None): Standard errors (P,) of ``w`` by Godambe's sandwich estimator over images. They
+            allow for the dependence between sites of one image. None if they were not requested, or for fewer than 10
+            inputs, more than 256 weights, or mini-batches.
+        held_out (array or None): Held-out negative log-likelihood per site at each check, with the value at the start
+            first. None for L-BFGS.
+
+    See Also:
+        :class:`FitStatus`, :class:`FitOptions`.
     """
 
     objective: str
     status: FitStatus
     value: float
-    curve: Array  # (n_iterations + 1,) value after each iteration, the start first
-    gradient_norm: float  # the largest entry of the (projected) gradient
+    curve: Array
+    gradient_norm: float
     n_iterations: int
-    n_sites: int  # labelled sites
+    n_sites: int
     n_images: int
     seconds: float
-    w: Array  # (P,)
+    w: Array
     names: list[str]
-    standard_errors: Array | None = None  # (P,)
-    held_out: Array | None = None  # held-out negative log-likelihood at each check, the start first
+    standard_errors: Array | None = None
+    held_out: Array | None = None
 
     @property
     def converged(self) -> bool:
-        """Whether the fit ended for a good reason rather than for lack of iterations."""
+        """Whether the fit ended before it reached ``max_iterations``."""
         return self.status is not FitStatus.MAX_ITERATIONS
 
     @property
     def gain(self) -> float | None:
-        """By how much the held-out negative log-likelihood fell from the start; never negative."""
+        """Decrease of the held-out negative log-likelihood from the start to the best check, at least 0; or None."""
         return None if self.held_out is None else float(self.held_out[0] - np.min(self.held_out))
 
     def summary(self) -> dict[str, Any]:
-        """Plain numbers for a model file or a log."""
+        """Return the main fields as a dictionary of plain numbers and strings, for a model file or a log."""
         plain: dict[str, Any] = {
             "objective": self.objective,
             "status": self.status.value,

@@ -1,9 +1,9 @@
-"""Stochastic descent whose schedule needs no tuning.
+"""Stochastic descent by Adam with a schedule that needs no tuning.
 
-Adam's steps are taken in coordinates without units (`Dataset.scales`), so one rate serves all features.  Every few
-steps the average of the iterates since the last check is judged on held-out data.  When that stops improving, descent
-goes on from the best point with a third of the rate; after the last rate it ends, and the best point is the result.
-Everything a step draws is a function of (seed, step), so an interrupted descent resumes to the same result.
+Steps are taken in scaled coordinates (`Dataset.scales`), so one learning rate suits all features. Every 15 steps, the
+average of the iterates since the last check is evaluated on held-out data. When the held-out loss stops improving,
+descent continues from the best point with about a third of the rate. It ends after the last rate and returns the best
+point. The random numbers of a step depend on (seed, step) only, so an interrupted descent resumes to the same result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from locpmap.errors import InputError
 from locpmap.learning.lbfgs import Bounds
 
 RATES = (0.05, 0.015, 0.005)
-PATIENCE = 3  # checks without a better held-out value before the rate falls
+PATIENCE = 3  # checks without a better held-out value before the rate decreases
 STEPS_PER_CHECK = 15
 DECAY, DECAY_SQUARES = 0.9, 0.98
 VECTORS = ("point", "best", "average", "momentum", "squares")
@@ -27,53 +27,53 @@ VECTORS = ("point", "best", "average", "momentum", "squares")
 
 @dataclass
 class Descent:
-    """Where a descent stands: all that is needed to go on."""
+    """The complete state of a descent, from which it can resume."""
 
-    point: Array  # (P,) in coordinates without units
+    point: Array  # (P,) in scaled coordinates
     best: Array  # (P,) the best point so far
-    average: Array  # (P,) of the iterates since the last check
-    momentum: Array  # (P,) Adam's running means of gradients
-    squares: Array  # (P,) and of their squares
+    average: Array  # (P,) mean of the iterates since the last check
+    momentum: Array  # (P,) Adam's running mean of gradients
+    squares: Array  # (P,) Adam's running mean of squared gradients
     step: int = 0
     warm: int = 0  # steps since momentum was reset
     rate: int = 0  # position in RATES
-    stale: int = 0  # checks since the best
-    first_step: int = 0  # the step at which this run began
+    stale: int = 0  # checks since the best one
+    first_step: int = 0  # step at which the current start was chosen
     held_out: list[float] = field(default_factory=list)
     curve: list[float] = field(default_factory=list)
 
     @classmethod
     def start(cls, point: Array, held_out: float) -> Descent:
-        """Nothing done yet."""
+        """Return the state before the first step."""
         zero = np.zeros_like(point)
         return cls(point.copy(), point.copy(), zero.copy(), zero.copy(), zero.copy(), held_out=[held_out])
 
     def restart(self, point: Array, held_out: float) -> None:
-        """Go on from another point, better than all so far, at the first rate."""
+        """Restart from another point, which must be better than all so far, at the first rate."""
         self.best, self.rate, self.first_step = point.copy(), 0, self.step
         self.held_out.append(held_out)
         self.reset_to_best()
 
     def reset_to_best(self) -> None:
-        """Stand still at the best point."""
+        """Return to the best point and reset momentum."""
         self.point, self.stale, self.warm = self.best.copy(), 0, 0
         self.momentum, self.squares = np.zeros_like(self.point), np.zeros_like(self.point)
         self.average = np.zeros_like(self.point)
 
     @property
     def finished(self) -> bool:
-        """Whether the last rate is used up."""
+        """Whether the descent at the last rate has ended."""
         return self.rate >= len(RATES)
 
     def state(self) -> dict[str, Array]:
-        """For a checkpoint."""
+        """Return the arrays of a checkpoint."""
         counts = np.array([self.step, self.warm, self.rate, self.stale, self.first_step], float)
         vectors = {name: getattr(self, name) for name in VECTORS}
         return {**vectors, "counts": counts, "held_out": np.array(self.held_out), "curve": np.array(self.curve)}
 
     @classmethod
     def resume(cls, state: dict[str, Array]) -> Descent:
-        """From a checkpoint."""
+        """Return the descent of a checkpoint."""
         step, warm, rate, stale, first_step = (int(count) for count in state["counts"])
         contents: dict[str, Any] = {name: state[name].copy() for name in VECTORS}
         contents |= {name: state[name].tolist() for name in ("held_out", "curve")}
@@ -88,9 +88,9 @@ def descend(
     max_steps: int,
     after_check: Callable[[Descent], None],
 ) -> None:
-    """Go on until the last rate is used up or ``max_steps`` is reached.
+    """Descend until the schedule ends or ``max_steps`` steps were taken from the current start.
 
-    ``gradient(point, step)`` gives a noisy value and gradient, ``held_out_loss(point)`` the held-out value.
+    ``gradient(point, step)`` returns a noisy value and gradient.
     """
     low = np.array([-np.inf if bounds is None or bound[0] is None else bound[0] for bound in bounds or descent.point])
     while not descent.finished and descent.step - descent.first_step < max_steps:
@@ -115,7 +115,7 @@ def descend(
 
 
 def _check(descent: Descent, held_out: float) -> None:
-    """Keep the average if it is the best so far; otherwise, after some patience, go back and slow down."""
+    """Store the average if it is the best point so far; after PATIENCE checks without one, decrease the rate."""
     better = held_out < min(descent.held_out)
     descent.held_out.append(held_out)
     if better:
