@@ -1,4 +1,4 @@
-"""The model users hold."""
+"""The conditional random field that users fit, decode, calibrate and save."""
 
 from locpmap.crf.calibration import Calibration
 from locpmap.crf.crf import CRF

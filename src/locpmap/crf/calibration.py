@@ -1,4 +1,4 @@
-"""Calibration: how much noise and how large a logit scale make the reported probabilities most likely."""
+"""Calibration of LocPMAP's probabilities by a noise temperature and a scale of the unary scores."""
 
 from __future__ import annotations
 
@@ -9,15 +9,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-LARGEST = 8.0  # both factors stay between 1/8 and 8
+LARGEST = 8.0  # both factors are between 1/8 and 8
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Factors fitted on held-out data, and the negative log-likelihood per site there without and with them."""
+    """Result of :meth:`locpmap.CRF.calibrate`.
 
-    temperature: float = 1.0  # of LocPMAP's noise
-    scale: float = 1.0  # of the unary scores
+    Attributes:
+        temperature (float): Factor of LocPMAP's noise.
+        scale (float): Factor of the unary scores.
+        before (float or None): Negative log-likelihood per held-out site with both factors 1. None if the model was not
+            calibrated.
+        after (float or None): Negative log-likelihood per held-out site with the fitted factors; never above
+            ``before``.
+    """
+
+    temperature: float = 1.0
+    scale: float = 1.0
     before: float | None = None
     after: float | None = None
 
@@ -25,7 +34,7 @@ class Calibration:
 def calibrate(
     loss: Callable[[float, float], float], max_evaluations: int, progress: Callable[[int, int, float], None] | None
 ) -> Calibration:
-    """Minimise ``loss(temperature, scale)`` by Nelder and Mead in logarithms; never worse than (1, 1)."""
+    """Minimise ``loss(temperature, scale)`` by Nelder-Mead on a logarithmic scale; never worse than (1, 1)."""
     from scipy.optimize import minimize
 
     bound = np.log(LARGEST)

@@ -1,4 +1,4 @@
-"""From features and weights to potentials."""
+"""Potentials of a log-linear model from its features and weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from locpmap.potentials import Potentials
 def compose(
     features: Features, weights: Array, tables: Array, *, potts: bool, scale: float = 1.0, mask: Any = None
 ) -> Potentials:
-    """Potentials of every input: unary ``scale · (x · U + bias)``, pairwise features times tables (G, F, L, L)."""
+    """Return the potentials of all inputs: unary ``scale · (x · U + bias)``, pairwise features times tables.
+
+    ``weights`` are U with the bias in the last row, (D + 1, L), and ``tables`` have the shape (G, F, L, L).
+    """
     dtype = features.unary.dtype
     unary = features.unary @ weights[:-1].astype(dtype) + weights[-1].astype(dtype)
     unary *= dtype.type(scale)
@@ -29,7 +32,7 @@ def compose(
 
 
 def _pairwise(features: Features, tables: Array, potts: bool) -> Any:
-    """The pairwise term in the smallest form that Potentials know."""
+    """Return the pairwise term in the smallest form that `Potentials` accept."""
     per_edge, structure = features.pairwise, features.structure
     n_groups, n_features = tables.shape[:2]
     if per_edge.shape[:2] == (1, 1) and n_groups == 1:  # the same on all edges of all images
@@ -43,7 +46,7 @@ def _pairwise(features: Features, tables: Array, potts: bool) -> Any:
         g = d if n_groups > 1 else 0
         if potts:
             values.append((part @ tables[g, :, 0, 0].astype(part.dtype)).reshape(*lead, *shapes[d]))
-        else:  # each group's features in columns of their own, so that one set of tables serves all
+        else:  # separate columns for each group's features, so that all edges share one set of tables
             wide = np.zeros((*part.shape[:2], n_groups * n_features), part.dtype)
             wide[:, :, g * n_features : (g + 1) * n_features] = part
             values.append(wide.reshape(*lead, *shapes[d], n_groups * n_features))

@@ -1,4 +1,4 @@
-"""`CRF`: the log-linear model that users hold: features to potentials, fit, infer, calibrate, save."""
+"""`CRF`: a log-linear conditional random field that is fitted, decoded, calibrated and saved."""
 
 from __future__ import annotations
 
@@ -32,37 +32,55 @@ MAX_LABELS = 2**15 - 1  # label maps are int16
 
 
 class CRF:
-    """A conditional random field whose scores are linear in features.
+    """Log-linear conditional random field on images or graphs.
+
+    Unary scores are linear in features of the sites, and pairwise scores are linear in features of the edges.
+    :meth:`fit` learns the weights from labelled inputs, and :meth:`infer` decodes new inputs.
 
     Args:
-        n_labels: Number of labels.
-        features: What turns an input into :class:`Features`; None if inputs are `Features` already.
-        unary: "tables": a weight per unary feature and label, and a bias per label.  In the others the unary features
-            are scores of the labels (a network's logits): "scale" multiplies them by one number and adds biases,
-            "temperature" has that number alone, and "given" takes them as they are.
-        tied: Whether horizontal and vertical edges share their tables.
-        symmetric: Whether tables equal their transpose.
-        potts: Whether a pairwise feature has one weight, the score where labels agree, instead of a table.
-        non_negative: Whether those weights stay at least 0.
-        label_names: Names of the labels, kept in the model file.
-        ignore_label: The label of void sites, which count for nothing, also not as neighbours.
+        n_labels (int): Number of labels L, from 2 to 32,767.
+        features (callable or None, default ImageFeatures()): Function from an input to :class:`Features`. None if the
+            inputs are `Features` already.
+        unary (str, default "tables"): Kind of the unary term. "tables" learns a weight per unary feature and label and
+            a bias per label. For the other kinds the unary features are scores of the L labels, such as a network's
+            logits. "scale" multiplies them by one learned factor and adds biases, "temperature" learns the factor only,
+            and "given" uses them unchanged.
+        tied (bool, default False): Whether edges of all directions share their tables.
+        symmetric (bool, default False): Whether tables are symmetric.
+        potts (bool, default False): Whether each pairwise feature has a single Potts weight, the score of equal labels,
+            instead of a table (L, L).
+        non_negative (bool, default False): Whether Potts weights are constrained to be at least 0. Needs ``potts``.
+        label_names (sequence of str or None, default None): Names of the labels, which are saved in the model file.
+        ignore_label (int or None, default None): Label of void sites. They are removed from the graph: they have no
+            loss and do not influence their neighbours.
 
-    The weights are in the zero-sum gauge (see `locpmap.learning.parameters`): rows of `weights` sum to 0, tables sum to
-    0, and those of the constant feature have zero row and column sums.
+    Attributes:
+        fit_result (FitResult or None): Result of the last fit.
+        calibration (Calibration): Factors that :meth:`calibrate` found; both are 1 before.
 
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> labels = np.zeros((20, 8, 8), int)
-    >>> for image in labels:
-    ...     row, column = rng.integers(0, 4, 2)
-    ...     image[row : row + 4, column : column + 4] = 1
-    >>> images = labels + rng.normal(size=labels.shape)
-    >>> crf = CRF(n_labels=2)
-    >>> crf.fit(images, labels, objective="consistent").converged
-    True
-    >>> result = crf.infer(images, seed=0)
-    >>> bool((result.labels == labels).mean() > ((images > 0.5) == labels).mean() + 0.1)
-    True
+    Notes:
+        Weights are in the zero-sum gauge, which makes them unique: every row of `weights` and every table sums to 0. If
+        there is a bias, tables of the feature "constant" also have zero row and column sums. Potts tables, multiples of
+        the identity, need no gauge.
+
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> labels = np.zeros((20, 8, 8), int)
+        >>> for image in labels:
+        ...     row, column = rng.integers(0, 4, 2)
+        ...     image[row : row + 4, column : column + 4] = 1
+        >>> images = labels + rng.normal(size=labels.shape)
+        >>> crf = CRF(n_labels=2)
+        >>> crf.fit(images, labels, objective="consistent").converged
+        True
+        >>> result = crf.infer(images, n_samples=50, seed=0)
+        >>> bool((result.labels == labels).mean() > ((images > 0.5) == labels).mean() + 0.1)
+        True
+
+    See Also:
+        :class:`locpmap.estimators.ImageCRF` and :class:`locpmap.estimators.CRFClassifier` for scikit-learn,
+        :class:`locpmap.nn.CRFHead` for torch.
     """
 
     def __init__(
@@ -93,16 +111,16 @@ class CRF:
         self.fit_result: FitResult | None = None
         self.calibration = Calibration()
         self._learned: tuple[Array, Array] | None = None
-        self._training: dict[str, Any] | None = None  # the summary in the file this came from
+        self._training: dict[str, Any] | None = None  # fit summary of the model file that was loaded
 
     @property
     def weights(self) -> Array:
-        """Label weights of the unary features, (D + 1, L); the last row is the bias."""
+        """Weights of the unary features, (D + 1, L); the last row is the bias."""
         return self._weights_and_tables()[0]
 
     @property
     def tables(self) -> Array:
-        """Label tables of the pairwise features, (G, F, L, L): one per direction (or one for all) and feature."""
+        """Tables of the F pairwise features, (G, F, L, L); G is the number of directions, or 1 if tied."""
         return self._weights_and_tables()[1]
 
     def fit(
@@ -121,29 +139,49 @@ class CRF:
         device: str = "auto",
         options: FitOptions = FitOptions(),  # noqa: B008 (frozen)
     ) -> FitResult:
-        """Learn the weights.
+        """Learn the weights from labelled inputs.
 
         Args:
-            inputs: An image, a batch, a list of images (sizes may differ), `Features` or a list of them; or, without
-                ``labels``, anything that yields pairs (input, labels), whose features are kept in temporary files.
-                The input is read once.
-            labels: Whole numbers, one per site; ``ignore_label`` marks void sites.
-            objective: "pseudolikelihood"; "composite" over ``blocks``; "likelihood", exact, for tiny models and trees;
-                "consistent": the likelihood of the probabilities that LocPMAP reports, begun at the pseudolikelihood's
-                weights and stopped by held-out data; again from those of independent sites, if these are better.
-            blocks: For "composite": "rows", "columns", "rows+columns" (default), a tile (h, w) or, on a graph, a list
-                of site lists.  For "consistent": how LocPMAP climbs, "sites" by default.
-            l2: Penalty ``l2/2 · |w|²`` on the summed negative log-likelihood, biases excepted.
-            site_weights: How much each input, or each site, counts.
-            validation: Held-out (inputs, labels) for "consistent" and mini-batches; a fifth of the data by default.
-            seed: Seed of everything that is drawn, 0 to 2^64 - 1.
-            progress: True for a bar, or a function of (iteration, most, value).
-            backend: "auto", "numba", "triton" or "reference".
-            device: "cpu", "cuda" (Triton, also for the samples of "consistent") or "auto": the GPU for tensors that lie
-                there and, where there is one, for large data in memory.
-            options: Limits, checkpoints, threads and processes; see :class:`locpmap.learning.FitOptions`.
+            inputs (array, Features, list or iterable): An image (H, W) or (H, W, C), a batch (N, ..), a list of images
+                whose sizes may differ, `Features`, or a list of `Features`. If ``labels`` is None: an iterable, a data
+                set with ``__len__`` and ``__getitem__``, or a function that returns an iterable, of pairs
+                (input, labels). It is read once, and its features are stored in temporary memory-mapped files.
+            labels (array, list or None, default None): Integer label of every site, in the shape of the inputs' sites.
+            objective (str, default "pseudolikelihood"): "pseudolikelihood"; "composite", the composite likelihood of
+                ``blocks``; "likelihood", the exact likelihood, for tiny models and trees; or "consistent", the
+                likelihood of the probabilities that LocPMAP reports.
+            blocks (str, tuple or list, default None): For "composite": "rows", "columns", "rows+columns" (the default),
+                a tile (h, w) or, on a graph, a list of lists of sites. For "consistent": the blocks that LocPMAP climbs
+                over, "sites" by default.
+            l2 (float, default 1.0): Strength of the penalty ``l2/2 · |w|²`` on the summed negative log-likelihood.
+                Biases are not penalised.
+            site_weights (array or list, default None): Weight of each input or of each site, at least 0.
+            validation (tuple, default None): Pair (inputs, labels) for early stopping of "consistent" and mini-batches.
+                By default a fifth of the data is held out.
+            seed (int, default 0): Seed of the random generator, from 0 to 2^64 - 1.
+            progress (bool or callable, default False): True shows a progress bar. A function is called as
+                ``progress(iteration, max_iterations, value)``.
+            backend (str, default "auto"): "auto", "numba", "triton" or "reference".
+            device (str, default "auto"): "cpu", "cuda" or "auto". "auto" uses the GPU for tensors that are on it and,
+                if one is available, for large data in memory.
+            options (FitOptions): Limits, checkpoints, threads and processes.
 
-        Cost of a pass: O(S · L · (D + degree · F)) for "pseudolikelihood", O(S · L² · ..) for rows and columns.
+        Returns:
+            The :class:`~locpmap.learning.FitResult`, which is also stored as ``fit_result``.
+
+        Raises:
+            InputError: If an argument is out of range, shapes do not match, or no site has a label.
+            TooLargeError: If the exact likelihood or a block has too many joint labellings.
+
+        Notes:
+            A pass over S sites costs O(S · L · (D + degree · F)) for "pseudolikelihood" and O(S · L · (D + L · F)) for
+            rows and columns.
+
+            "consistent" starts from the weights of the pseudolikelihood and stops by the loss on held-out data. If the
+            weights of independent sites have a lower held-out loss than the result, it restarts from them.
+
+        See Also:
+            :class:`locpmap.learning.FitOptions`, :meth:`calibrate`.
         """
         if objective not in OBJECTIVES:
             raise unknown("objective", objective, OBJECTIVES)
@@ -157,7 +195,7 @@ class CRF:
         seed = whole_number("seed", seed, 0, 2**64 - 1)
         if validation is not None and not (isinstance(validation, tuple | list) and len(validation) == 2):
             raise InputTypeError(f"validation is a {type(validation).__name__}, expected a pair (inputs, labels)")
-        choose(backend, device)  # refuses what cannot be before anything is read
+        choose(backend, device)  # raises for an impossible choice before any data are read
         extract, read = Extractor(self.features), LabelReader(self.n_labels, self.ignore_label)
         batches = read_batches(inputs, labels, site_weights, extract, read)
         if not batches:
@@ -181,7 +219,12 @@ class CRF:
         return self.fit_result
 
     def potentials(self, inputs: Any, *, mask: Any = None) -> Potentials:
-        """The model of one input or of a batch; ``mask`` as in :meth:`Potentials.grid`."""
+        """Return the :class:`Potentials` of one input or of a batch, with unary scores times ``calibration.scale``.
+
+        Args:
+            inputs (array or Features): An image, a batch of images, or `Features`.
+            mask (array or None, default None): Void sites, as in :meth:`Potentials.grid`.
+        """
         weights, tables = self._weights_and_tables()
         features = Extractor(self.features)(inputs)
         assert self.parameters is not None
@@ -190,7 +233,19 @@ class CRF:
         return replace(potentials, restore=Restore.like(inputs))
 
     def infer(self, inputs: Any, method: str | Decoder = "locpmap", *, mask: Any = None, **options: Any) -> Any:
-        """Decode an input or a batch (a :class:`Result`), or a list (a list of them); options as in `locpmap.infer`."""
+        """Decode one input, a batch, or a list of inputs.
+
+        Args:
+            inputs (array, Features or list): An image, a batch of images, `Features`, or a list of these.
+            method (str or Decoder, default "locpmap"): Name of a decoder, or a configured decoder. "locpmap" uses the
+                calibrated temperature.
+            mask (array, list or None, default None): Void sites, as in :meth:`Potentials.grid`; a list of masks for a
+                list of inputs.
+            **options: Arguments of :func:`locpmap.infer` and options of the decoder, such as ``n_samples`` or ``seed``.
+
+        Returns:
+            A :class:`Result`, or a list of results for a list of inputs.
+        """
         if isinstance(inputs, list):
             masks = [None] * len(inputs) if mask is None else mask
             first = options.pop("first_image", 0)
@@ -212,11 +267,34 @@ class CRF:
         max_evaluations: int = 40,
         progress: bool | Callable[[int, int, float], None] = False,
     ) -> Calibration:
-        """Fit the noise's temperature and the scale of the unary scores on held-out data, and keep them.
+        """Calibrate LocPMAP's probabilities on held-out data.
 
-        They minimise the negative log-likelihood of the probabilities that LocPMAP reports (``probability=
-        "conditional"``), by at most ``max_evaluations`` decodings with the same noise (of about 100,000 sites, if there
-        are more).  Both stay between 1/8 and 8.
+        Finds the temperature of LocPMAP's noise and the scale of the unary scores that minimise the negative
+        log-likelihood of the probabilities that LocPMAP reports. Both factors are between 1/8 and 8, and later calls of
+        :meth:`infer` use them. If there are more than about 100,000 sites, a random subset of that size is used.
+
+        Args:
+            inputs (array, Features, list or iterable): Held-out inputs, in the forms that :meth:`fit` accepts.
+            labels (array, list or None, default None): Their labels; None for pairs (input, labels).
+            n_samples (int, default 16): Number of samples per decoding.
+            seed (int, default 0): Seed of the noise, which is the same in all evaluations.
+            max_evaluations (int, default 40): Maximum number of decodings during the search.
+            progress (bool or callable, default False): True shows a progress bar. A function is called as
+                ``progress(evaluation, max_evaluations, value)``.
+
+        Returns:
+            The :class:`~locpmap.crf.Calibration`, which is also stored as ``calibration``.
+
+        Example:
+            >>> import numpy as np
+            >>> rng = np.random.default_rng(0)
+            >>> labels = np.tile(np.repeat([[0, 1], [1, 0]], 4, axis=0).repeat(4, axis=1), (8, 1, 1))
+            >>> images = labels + rng.normal(size=labels.shape)
+            >>> crf = CRF(n_labels=2, tied=True)
+            >>> fitted = crf.fit(images[:4], labels[:4])
+            >>> calibration = crf.calibrate(images[4:], labels[4:], max_evaluations=10)
+            >>> calibration.after <= calibration.before
+            True
         """
         weights, tables = self._weights_and_tables()
         assert self.parameters is not None
@@ -244,7 +322,22 @@ class CRF:
         return self.calibration
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a model file (safetensors with a JSON header), whole or not at all."""
+        """Write the model to a safetensors file with a JSON header, atomically.
+
+        Args:
+            path (path): File to write. A model whose ``features`` are a function of the user's cannot be saved.
+
+        Example:
+            >>> import tempfile
+            >>> import numpy as np
+            >>> crf = CRF(n_labels=2)
+            >>> fitted = crf.fit(np.eye(6), np.eye(6, dtype=int))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     crf.save(f"{folder}/model.safetensors")
+            ...     loaded = CRF.load(f"{folder}/model.safetensors")
+            >>> bool((loaded.weights == crf.weights).all())
+            True
+        """
         weights, tables = self._weights_and_tables()
         assert self.parameters is not None
         summary = self._training if self.fit_result is None else self.fit_result.summary()
@@ -254,7 +347,14 @@ class CRF:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CRF:
-        """Read what :meth:`save` wrote; anything else is refused by name."""
+        """Load a model that :meth:`save` wrote.
+
+        Args:
+            path (path): File to read. No code in it is executed, and invalid files raise InputError.
+
+        Returns:
+            The model, with its weights and calibration, ready for :meth:`infer`.
+        """
         file, weights, tables = ModelFile.read(path)
         p = file.parameters
         crf = cls(

@@ -1,4 +1,4 @@
-"""How a CRF is fitted: data, objective, optimiser, and LocPMAP as the sampler of consistent learning."""
+"""Fitting of a CRF: data, objective, optimiser, and LocPMAP as the sampler of consistent learning."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from locpmap.learning.fit import Control, Sampler, fit_lbfgs, fit_stochastic
 from locpmap.learning.objectives import Objective
 from locpmap.learning.parameters import Parameters
 
-MEMORY_FACTOR = 3  # memory on the device, as multiples of the data: themselves, and what samples are drawn with
+MEMORY_FACTOR = 3  # estimate of the memory needed on the device, as a multiple of the data's size
 OBJECTIVES = ("pseudolikelihood", "composite", "consistent", "likelihood")
 HELD_OUT_FRACTION = 0.2
 
 
 @dataclass
 class Extractor:
-    """Turns inputs into features; learns from the first labelled image whether images have a channel axis."""
+    """Conversion of inputs to features; the first labelled image determines whether images have a channel axis."""
 
     features: Callable[[Any], Features] | None
     decided: bool = False
 
     def __call__(self, value: Any, labels: Any = None) -> Features:
-        """Features of one input or of a batch."""
+        """Return the features of one input or of a batch."""
         if isinstance(value, Features):
             return value
         if self.features is None:
             raise InputTypeError(
-                f"an input is a {type(value).__name__}, expected Features since features=None was chosen"
+                f"an input is a {type(value).__name__}, expected Features because the CRF has features=None"
             )
         if isinstance(self.features, ImageFeatures) and labels is not None and not self.decided:
             more = np.ndim(value) - np.ndim(labels)
@@ -60,21 +60,22 @@ class Extractor:
 
 @dataclass(frozen=True)
 class Task:
-    """What `CRF.fit` was asked for, validated there."""
+    """The validated arguments of `CRF.fit`."""
 
     objective: str
     blocks: Any
     l2: float
     seed: int
     progress: bool | Callable[[int, int, float], None]
-    device: str  # where samples are drawn
+    device: str  # device on which samples are drawn
     options: FitOptions
 
 
 def job_of(inputs: Any, batches: list[Batch], n_labels: int, processes: Processes) -> Job:
-    """Return what matters for where to learn: a GPU is for large data in memory, and for tensors that lie there.
+    """Return size and device of a fit, from which its placement is chosen.
 
-    Several processes stay on the CPU unless asked otherwise, since they must all choose the same.
+    A GPU is chosen for tensors on it and for large data in memory. With several processes the default is the CPU,
+    because all of them must make the same choice.
     """
     arrays = [a for b in batches for a in (b.features.unary, b.features.pairwise, b.labels, b.site_weights)]
     first = inputs[0] if isinstance(inputs, list) and inputs else inputs
@@ -88,7 +89,7 @@ def job_of(inputs: Any, batches: list[Batch], n_labels: int, processes: Processe
 def fit(
     parameters: Parameters, batches: list[Batch], validation: list[Batch] | None, task: Task, kernels: Any
 ) -> FitResult:
-    """Fit the weights to batches."""
+    """Fit the weights and return the result."""
     options, processes = task.options, task.options.processes
     on_grid = isinstance(batches[0].features.structure, Grid)
     if task.objective == "composite" and task.blocks is None and not on_grid:
@@ -117,13 +118,13 @@ def fit(
                     f" got {data.n_images} inputs"
                 )
             training, held_out = _held_out(batches, validation, task.seed)
-            data = data.part(training)  # the starts, too, know nothing of the data that are held out
+            data = data.part(training)  # the fits of the starting points also exclude the held-out data
             sampler = independent = None
             if task.objective == "consistent":
                 sampler = sampler_of(parameters, task.blocks or "sites", kernels.threads.n_threads, task.device)
                 unsaved = replace(control, checkpoint=Checkpoint(None))
-                # Where true neighbours say nearly everything, pseudolikelihood forgets the unaries and is a bad place
-                # to begin: weights learned as if sites had no neighbours stand by.
+                # If the true neighbours nearly determine a label, pseudolikelihood ignores the unaries and is a poor
+                # start. Weights learned without neighbours are the alternative.
                 without_neighbours = replace(objective, blocks=None, independent=True)
                 independent = fit_lbfgs("independent sites", without_neighbours, data, start, unsaved).w
                 start = fit_lbfgs("pseudolikelihood", objective, data, start, unsaved).w
@@ -135,12 +136,12 @@ def fit(
 
 
 def sampler_of(parameters: Parameters, blocks: Any, n_threads: int, device: str = "auto") -> Sampler:
-    """Return LocPMAP as the learner sees it; the same samples on any device, but for rounding."""
+    """Return LocPMAP as a sampler for `fit_stochastic`; samples agree between devices except for rounding."""
 
     def sample(batch: Batch, w: Array, n_samples: int, seed: int, first_image: int) -> Array:
         potentials = compose(batch.features, *parameters.expand(w), potts=parameters.potts, mask=batch.mask())
         how: dict[str, Any] = {"seed": seed, "first_image": first_image, "n_threads": n_threads, "device": device}
-        # Masked sites come back as -1, as void ones are marked.
+        # Masked sites have label -1, which is VOID.
         drawn = list(samples(potentials, LocPMAP(n_samples, blocks=blocks), chunk=n_samples, **how))
         flat = np.asarray(drawn, np.int16).reshape(n_samples, *batch.labels.shape)
         return np.ascontiguousarray(np.moveaxis(flat, 0, 2))
@@ -156,7 +157,7 @@ def _held_out(batches: list[Batch], validation: list[Batch] | None, seed: int) -
 
 
 def _fingerprint(parameters: Parameters, data: Dataset, validation: list[Batch] | None, task: Task) -> dict[str, Any]:
-    """Return what two fits must share for one to resume where the other stopped."""
+    """Return the settings and digests that must be equal for a fit to resume from a checkpoint."""
     processes = task.options.processes
     return {
         "objective": task.objective,
@@ -165,8 +166,8 @@ def _fingerprint(parameters: Parameters, data: Dataset, validation: list[Batch] 
         "seed": task.seed,
         "batch_size": task.options.batch_size,
         "tolerance": task.options.tolerance,
-        "parameters": json.loads(json.dumps(asdict(parameters))),  # as it comes back from a file
+        "parameters": json.loads(json.dumps(asdict(parameters))),  # with lists for tuples, as read from a file
         "labels": digest_of(data.batches, processes),
-        "scales": [float(f"{scale:.6g}") for scale in data.scales],  # rounding differs by number of processes
+        "scales": [float(f"{scale:.6g}") for scale in data.scales],  # later digits depend on the number of processes
         "validation": None if validation is None else digest_of(validation, processes),
     }

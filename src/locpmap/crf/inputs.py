@@ -1,4 +1,4 @@
-"""Read what users hand in (arrays, lists, pairs, iterators) into batches of features and labels."""
+"""Conversion of users' inputs (arrays, lists, pairs, iterables) to batches of features and labels."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from locpmap.errors import InputError, InputTypeError
 from locpmap.features import Features
 from locpmap.learning.batches import VOID, Batch
 
-Extract = Callable[[Any, Any], Features]  # from an input and its labels
-BATCH_SITES = 1 << 20  # of a batch that is read from a stream
+Extract = Callable[[Any, Any], Features]  # arguments: an input and its labels
+BATCH_SITES = 1 << 20  # maximum number of sites of a batch that is read from an iterable
 
 
 @dataclass(frozen=True)
 class LabelReader:
-    """How labels are read."""
+    """Validation and encoding of labels."""
 
     n_labels: int
     ignore_label: int | None
 
     def __call__(self, labels: Any, features: Features, name: str) -> Array:
-        """(N, S) int16, VOID where a label is to be ignored."""
+        """Return labels as (N, S) int16, with VOID in place of ``ignore_label``."""
         refuse_masked(labels, name, "mark void sites by ignore_label")
         given = to_labels(labels, name)
         expected = ((len(features),) if features.batched else ()) + features.structure.shape
@@ -40,15 +40,15 @@ class LabelReader:
             also = "" if self.ignore_label is None else f" or ignore_label={self.ignore_label}"
             value = flat[wrong & ~void][0]
             raise InputError(f"{name} contains {value}, expected labels from 0 to {self.n_labels - 1}{also}")
-        # In one order of memory, whatever the caller's: some kernels read arrays as they lie.
+        # In C order: some kernels assume contiguous memory.
         return np.where(void, VOID, flat).astype(np.int16, order="C")
 
 
 def read_batches(inputs: Any, labels: Any, site_weights: Any, extract: Extract, read: LabelReader) -> list[Batch]:
-    """Read everything once: arrays and lists into memory, pairs (input, labels) into files that are memory-mapped."""
+    """Read all data once: arrays and lists into memory, pairs (input, labels) into memory-mapped files."""
     if labels is None:
         if site_weights is not None:
-            raise InputError("site_weights cannot be given with pairs (input, labels): hand in lists instead")
+            raise InputError("site_weights is given with pairs (input, labels), expected lists of inputs and labels")
         return _on_disk(_grouped_pairs(_pairs(inputs), extract, read))
     if not isinstance(inputs, list):
         return _labelled(_batch(extract(inputs, labels), labels, site_weights, read, "labels"))
@@ -68,12 +68,12 @@ def read_batches(inputs: Any, labels: Any, site_weights: Any, extract: Extract, 
 
 
 def _pairs(inputs: Any) -> Iterable[Any]:
-    """Return what yields pairs: an iterable, a data set that can be asked by number, or a function."""
+    """Return an iterable of pairs from an iterable, a data set that is indexed by number, or a function."""
     if isinstance(inputs, Features) or hasattr(inputs, "shape"):
-        raise InputError("labels is missing, expected labels beside the inputs, or pairs (input, labels)")
+        raise InputError("labels is missing, expected inputs and labels, or pairs (input, labels)")
     if isinstance(inputs, Iterable):
         return inputs
-    if hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__"):  # torch's data sets can do no more
+    if hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__"):  # torch's map-style data sets
         return (inputs[n] for n in range(len(inputs)))
     if callable(inputs):
         pairs: Iterable[Any] = inputs()
@@ -96,7 +96,7 @@ def _batch(features: Features, labels: Any, weights: Any, read: LabelReader, nam
 
 
 def _grouped(singles: list[Batch]) -> list[Batch]:
-    """Inputs of one shape put together, so that they are worked on together; graphs stay as they are."""
+    """Return one batch per group of inputs with the same structure."""
     groups: dict[Any, list[Batch]] = {}
     for batch in singles:
         groups.setdefault(_form(batch), []).append(batch)
@@ -104,13 +104,13 @@ def _grouped(singles: list[Batch]) -> list[Batch]:
 
 
 def _form(batch: Batch) -> tuple[Any, ...]:
-    """What inputs must share to be worked on together."""
+    """Return the properties that inputs of one batch must have in common."""
     f, per_site = batch.features, batch.site_weights.shape[1] > 1
     return f.structure, f.unary.dtype, f.unary_names, f.pairwise_names, f.pairwise.shape[1:], per_site
 
 
 def _labelled(batch: Batch) -> list[Batch]:
-    """The inputs that have any label at all, if there are such."""
+    """Return the batch without inputs whose sites are all void: a list of one batch, or of none."""
     some = (batch.labels != VOID).any(axis=1)
     return [batch] if some.all() else [batch.part(np.flatnonzero(some))] if some.any() else []
 
@@ -133,7 +133,7 @@ def _joined(group: list[Batch]) -> Batch:
 
 
 def _grouped_pairs(pairs: Iterable[Any], extract: Extract, read: LabelReader) -> Iterator[Batch]:
-    """Yield consecutive inputs of one shape, put together up to some size."""
+    """Yield batches of consecutive inputs with the same structure, of at most about ``BATCH_SITES`` sites."""
     waiting: list[Batch] = []
     n = None
     for n, pair in enumerate(pairs):
@@ -154,8 +154,8 @@ def _grouped_pairs(pairs: Iterable[Any], extract: Extract, read: LabelReader) ->
 
 
 def _on_disk(batches: Iterable[Batch]) -> list[Batch]:
-    """Return the batches with their arrays in files that vanish with them: they are mapped, and have no name."""
-    kept: list[Batch] = []
+    """Return the batches with arrays in memory-mapped files, which are unlinked and vanish with the arrays."""
+    mapped_batches: list[Batch] = []
     with tempfile.TemporaryDirectory(prefix="locpmap-") as folder:
 
         def on_disk(array: Array) -> Array:
@@ -168,5 +168,5 @@ def _on_disk(batches: Iterable[Batch]) -> list[Batch]:
         for batch in batches:
             unary, pairwise = on_disk(batch.features.unary), on_disk(batch.features.pairwise)
             features = replace(batch.features, unary=unary, pairwise=pairwise)
-            kept.append(Batch(features, on_disk(batch.labels), batch.site_weights))
-    return kept
+            mapped_batches.append(Batch(features, on_disk(batch.labels), batch.site_weights))
+    return mapped_batches

@@ -1,4 +1,4 @@
-"""What a CRF's file holds besides its weights, and how it is checked on the way in."""
+"""The model file of a CRF: its header, and the validation of files that are read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = ("unary_names", "pairwise_names", "directions")
 
 @dataclass(frozen=True)
 class ModelFile:
-    """The header's contents."""
+    """Contents of the header."""
 
     parameters: Parameters
     features: Callable[[Any], Features] | None
@@ -32,11 +32,11 @@ class ModelFile:
     training: dict[str, Any] | None
 
     def write(self, path: str | os.PathLike[str], weights: Array, tables: Array) -> None:
-        """Weights (D + 1, L) and tables (G, F, L, L) in double precision, and this header."""
+        """Write weights (D + 1, L), tables (G, F, L, L) and this header to a file."""
         if self.features is not None and not isinstance(self.features, ImageFeatures | GivenUnary):
             raise InputError(
                 f"features is a {type(self.features).__name__}, expected ImageFeatures, GivenUnary or None to be"
-                " saved: apply your own function to the inputs yourself"
+                " saved: apply a function of your own to the inputs before fit and infer"
             )
         header = {
             "kind": KIND,
@@ -52,7 +52,7 @@ class ModelFile:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> tuple[ModelFile, Array, Array]:
-        """The header, the weights and the tables."""
+        """Return the header, the weights and the tables of a file."""
         arrays, header = read_model(path)
         if header.get("kind") != KIND:
             raise InputError(f"{path} holds a {header.get('kind')!r}, expected a {KIND!r} model")
@@ -77,7 +77,7 @@ class ModelFile:
         return file, weights, tables
 
     def _check(self, path: str | os.PathLike[str], header: dict[str, Any], weights: Array, tables: Array) -> None:
-        """Refuse what could not have been written by :meth:`write`."""
+        """Raise InputError for contents that :meth:`write` cannot have written."""
         p, c = self.parameters, self.calibration
         again = p.expand(p.fold(weights, tables))
         whole = self.ignore_label is None or type(self.ignore_label) is int

@@ -1,4 +1,4 @@
-"""A progress bar for fits."""
+"""Progress reports of fits and calibration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from locpmap.learning.fit import Progress
 
 @contextmanager
 def progress_callback(progress: bool | Callable[[int, int, float], None], what: str) -> Iterator[Progress | None]:
-    """Whoever is to hear of iterations: nobody, the caller's function, or a bar on the terminal."""
+    """Yield the callback for ``progress``: None, the caller's function, or one that updates a progress bar."""
     if progress is False:
         yield None
     elif callable(progress):

@@ -1,4 +1,4 @@
-"""A checkpoint on disk."""
+"""Checkpoint of a fit on disk."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from locpmap.learning.checkpoint import State
 
 
 class FileStore:
-    """Keeps a fit's state in a file that says which fit it belongs to."""
+    """Storage of a fit's state in a file whose header identifies the fit."""
 
     def __init__(self, path: str | os.PathLike[str], fit: dict[str, Any]) -> None:
         self.path, self.fit = Path(path), fit
 
     def load(self) -> State | None:
-        """The state, None where there is no file; another fit's state is refused."""
+        """Return the state, or None if there is no file; raise InputError for the state of another fit."""
         if not self.path.exists():
             return None
         arrays, header = read_model(self.path)
@@ -29,9 +29,9 @@ class FileStore:
         return arrays
 
     def save(self, state: State) -> None:
-        """Written whole or not at all."""
+        """Write the state atomically."""
         write_model(self.path, state, {"kind": "checkpoint", "fit": self.fit})
 
     def remove(self) -> None:
-        """The fit has ended."""
+        """Remove the file after the fit has ended."""
         self.path.unlink(missing_ok=True)
