@@ -248,7 +248,7 @@ def test_the_rate_rises_and_falls() -> None:
 
 def test_a_training_that_diverges_says_so() -> None:
     x, y = images()
-    with pytest.raises(training.DivergedError, match="by step 51: take a smaller learning_rate"):
+    with pytest.raises(training.DivergedError, match="by step 51: use a smaller learning_rate"):
         nn.train(network(), lambda generator: (x * 1e20, y), nn.Recipe(200, 1e20, optimiser="sgd"))
 
 

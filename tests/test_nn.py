@@ -612,7 +612,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "head objective": (lambda: nn.CRFHead(2, objective="pseudo-likelihood"), "did you mean 'pseudolikelihood'"),
     "head type": (lambda: nn.CRFHead(2, objective=3), "objective is a int, expected a name or a loss"),
     "head method": (lambda: nn.CRFHead(2, method="locpmpa"), "did you mean 'locpmap'"),
-    "head both": (lambda: nn.CRFHead(2, features=1, feature_channels=3), "feature_channels is given beside"),
+    "head both": (lambda: nn.CRFHead(2, features=1, feature_channels=3), "feature_channels is given with"),
     "head logits": (lambda: nn.CRFHead(3)(LOGITS, LABELS), r"logits has shape .*, expected \(N, 3, H, W\)"),
     "head truth": (lambda: nn.CRFHead(2)(LOGITS), "labels is None, expected labels in training mode"),
     "head map": (lambda: nn.CRFHead(2, feature_channels=3)(LOGITS, LABELS), "feature_map is None, expected"),

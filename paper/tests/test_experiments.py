@@ -532,7 +532,7 @@ def test_cases_on_the_workers_of_a_dask_scheduler(tmp_path: Path, monkeypatch: p
 
 def test_a_missing_gpu_is_refused_before_anything_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(lp.BackendError, match="device='cuda' was asked for, but torch finds no GPU"):
+    with pytest.raises(lp.BackendError, match="device='cuda' was requested, but torch finds no GPU"):
         experiments.run("digits", tmp_path / "run", fast=True, models=["raw-pl-constant"], device="cuda")
     assert not list(tmp_path.iterdir())
 

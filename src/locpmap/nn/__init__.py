@@ -1,6 +1,7 @@
-"""The torch side: losses that learn a CRF on top of a network's logits, and a head that holds the pairwise weights.
+"""CRFs in torch: losses for a CRF on top of a network's logits, and a head with the pairwise weights.
 
-Convention: logits are N×K×H×W and labels N×H×W, as everywhere in torch; scores are log-potentials, larger is better.
+Logits have the shape (N, K, H, W) and labels (N, H, W), as is usual in torch. Scores are log-potentials: larger is
+better.
 
 >>> import torch
 >>> from locpmap import nn

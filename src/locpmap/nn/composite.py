@@ -1,7 +1,7 @@
-"""Composite likelihood: whole blocks of sites given the true labels around them.
+"""Composite likelihood: the likelihood of blocks of sites given the true labels around them.
 
-``-log p(y_β | y_¬β) = log Σ exp(score of β's labellings) - score of the true one``, where edges inside the block join
-the score and edges to the outside act through the true label at their other end.  Void sites are out of their block.
+``-log p(y_β | y_¬β) = log Σ exp(score of β's labellings) - score of the true labelling``. The score contains the edges
+inside block β, and the edges that leave β with the true label at their outer end. Void sites are removed from blocks.
 """
 
 from __future__ import annotations
@@ -17,24 +17,31 @@ LINES = ("rows", "columns", "rows+columns")
 
 
 class CompositeLikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
-    """``-Σ_β log p(y_β | y_¬β)`` over blocks β of the 4-connected grid; exact.
+    """Composite likelihood ``-Σ_β log p(y_β | y_¬β)`` over blocks β of the 4-connected grid, computed exactly.
 
-    Rows and columns are chains, summed over by the forward recursion: O(N·H·W·K²) time and memory, one step per column
-    (or row) of the image.  Tiles are enumerated: O(N·H·W·K^(h·w)).  Precision as for :class:`PseudolikelihoodLoss`.
+    Call it as ``loss(logits, pairwise, labels)``; see :meth:`PseudolikelihoodLoss.forward` for the arguments.
 
     Args:
-        blocks: "rows", "columns", "rows+columns" (the sum of both), or a tile ``(h, w)`` with up to 4,096 joint
-            labellings; tiles start at the top left corner and are cut at the lower and right border.
-        ignore_index: Label of void sites, which contribute nothing, also not as neighbours; they split a chain.
-        reduction: "mean" (the sum over all blocks divided by the number of labelled sites) or "sum".
+        blocks (str or tuple, default "rows+columns"): "rows", "columns", "rows+columns" (the sum of both), or a tile
+            ``(h, w)`` with up to 4,096 joint labellings. Tiles start at the top left corner and are cut at the lower
+            and right borders.
+        ignore_index (int, default -100): Label of void sites. They have no loss, do not influence their neighbours,
+            and split a chain.
+        reduction (str, default "mean"): "mean" divides the sum over all blocks by the number of labelled sites; "sum"
+            does not.
 
-    Called with ``logits``, ``pairwise`` and ``labels`` as :class:`PseudolikelihoodLoss` is.
-    NaN in the logits makes the loss NaN, as there.
+    Notes:
+        Rows and columns are chains, summed over by the forward recursion: O(N·H·W·K²) time and memory. Tiles are
+        enumerated: O(N·H·W·K^(h·w)). Precision and NaN logits are handled as by :class:`PseudolikelihoodLoss`.
 
-    >>> import torch
-    >>> loss = CompositeLikelihoodLoss("rows", reduction="sum")
-    >>> loss(torch.zeros(1, 2, 1, 2), 1.0, torch.tensor([[[0, 0]]])).exp()  # (2e + 2) / e
-    tensor(2.7358)
+    Example:
+        >>> import torch
+        >>> loss = CompositeLikelihoodLoss("rows", reduction="sum")
+        >>> loss(torch.zeros(1, 2, 1, 2), 1.0, torch.tensor([[[0, 0]]])).exp()  # (2e + 2) / e
+        tensor(2.7358)
+
+    See Also:
+        :class:`PseudolikelihoodLoss`, :class:`ConsistentLoss`.
     """
 
     def __init__(
@@ -51,7 +58,7 @@ class CompositeLikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
         self.reduction = check_reduction(reduction, ("mean", "sum"))
 
     def forward(self, logits: Tensor, pairwise: PairwiseForm, labels: Tensor) -> Tensor:
-        """The loss, a scalar."""
+        """Return the loss, a scalar tensor; see :meth:`PseudolikelihoodLoss.forward` for the arguments."""
         field = make_field(logits, pairwise, labels, self.ignore_index)
         name = self.blocks if isinstance(self.blocks, str) else f"{self.blocks[0]},{self.blocks[1]}"
         with torch.autocast(logits.device.type, enabled=False):

@@ -1,4 +1,4 @@
-"""The consistent objective: the cross-entropy of every site given neighbours that LocPMAP itself has decoded."""
+"""The consistent objective: the cross-entropy of every site given the labels that LocPMAP sampled at its neighbours."""
 
 from __future__ import annotations
 
@@ -36,24 +36,34 @@ def consistent_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    """``-Σ_i log mean_m p(y_i | y^m_¬i)`` with given samples; where these are the true labels, the pseudolikelihood.
+    """Compute the consistent loss ``-Σ_i log mean_m p(y_i | y^m_¬i)`` with given samples y^1..y^M.
+
+    If the samples are the true labels, it is the pseudolikelihood. The neighbours are those of the 4-connected grid.
 
     Args:
-        logits: (N, K, H, W).
-        pairwise: As for :class:`PseudolikelihoodLoss`.
-        labels: The true labels, (N, H, W).
-        samples: The neighbours' labels y^1..y^M, integers (M, N, H, W); -1 and ``ignore_index`` mark sites that are no
-            neighbours, as void sites are none.
-        ignore_index: Label of void sites.
-        reduction: "mean", "sum" or "none", as for :class:`PseudolikelihoodLoss`.
+        logits (Tensor): Unary scores (N, K, H, W).
+        pairwise (float, Tensor or sequence): Pairwise scores, as for :meth:`PseudolikelihoodLoss.forward`.
+        labels (Tensor): True labels (N, H, W), integers.
+        samples (Tensor): Sampled labels (M, N, H, W), integers. Void sites, and sites whose sample is -1 or
+            ``ignore_index``, do not influence their neighbours.
+        ignore_index (int, default -100): Label of void sites.
+        reduction (str, default "mean"): "mean" over the labelled sites, "sum", or "none" for the loss of every site.
 
-    Costs O(M·N·H·W·K) time and memory.
+    Returns:
+        A scalar tensor, or (N, H, W) for ``reduction="none"``.
 
-    >>> import torch
-    >>> labels = torch.tensor([[[0, 0]]])
-    >>> samples = torch.stack([labels, 1 - labels])
-    >>> consistent_loss(torch.zeros(1, 2, 1, 2), 1.0, labels, samples).exp()  # the mean of p and 1 - p is 1/2
-    tensor(2.)
+    Notes:
+        Costs O(M·N·H·W·K) time and memory.
+
+    Example:
+        >>> import torch
+        >>> labels = torch.tensor([[[0, 0]]])
+        >>> samples = torch.stack([labels, 1 - labels])
+        >>> consistent_loss(torch.zeros(1, 2, 1, 2), 1.0, labels, samples).exp()  # the mean of p and 1 - p is 1/2
+        tensor(2.)
+
+    See Also:
+        :class:`ConsistentLoss`, which draws the samples by LocPMAP.
     """
     check_reduction(reduction, REDUCTIONS)
     field = make_field(logits, pairwise, labels, check_ignore_index(ignore_index))
@@ -69,7 +79,7 @@ def consistent_loss(
 
 
 def _check_samples(samples: Tensor, n_labels: int, ignore_index: int) -> None:
-    """Refuse what is neither a label nor marks a void site."""
+    """Raise InputError for samples that are neither labels nor mark void sites."""
     wrong = ((samples < VOID) | (samples >= n_labels)) & (samples != ignore_index)
     if bool(wrong.any()):
         expected = f"0 to {n_labels - 1}, {VOID} or ignore_index {ignore_index}"
@@ -77,7 +87,7 @@ def _check_samples(samples: Tensor, n_labels: int, ignore_index: int) -> None:
 
 
 def _reduced_loss(field: Field, samples: Tensor, reduction: str) -> Tensor:
-    """Return the loss given samples (M, N, H, W); what is not a label is nobody's neighbour, nor are void sites."""
+    """Return the loss given samples (M, N, H, W); void sites and numbers that are not labels have no influence."""
     with torch.autocast(samples.device.type, enabled=False):
         flat = samples.flatten(2).permute(1, 2, 0)
         none = (flat < 0) | (flat >= field.unary.shape[2]) | (field.labels == VOID)[:, :, None]
@@ -87,31 +97,42 @@ def _reduced_loss(field: Field, samples: Tensor, reduction: str) -> Tensor:
 
 
 class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]
-    """``-Σ_i log mean_m p(y_i | y^m_¬i)`` with LocPMAP samples y^1..y^M under the current logits and pairwise terms.
+    """Consistent loss ``-Σ_i log mean_m p(y_i | y^m_¬i)`` with samples y^1..y^M that LocPMAP draws.
 
-    It is the likelihood of the probabilities that ``LocPMAP(probability="conditional")`` reports, so that learning sees
-    the neighbours that decoding will see.  The samples are drawn anew in every call and carry no gradient; the gradient
-    flows through the conditionals, as in :class:`PseudolikelihoodLoss`.  Precision as there.
+    This is the negative log-likelihood of the probabilities that ``LocPMAP(probability="conditional")`` reports: each
+    site is conditioned on sampled neighbours in training, as in decoding. The samples are drawn anew in every call
+    under the current scores and carry no gradient. The gradient flows through the conditional probabilities, as in
+    :class:`PseudolikelihoodLoss`.
 
-    The samples are those of :func:`locpmap.samples`, under a seed made of ``seed`` and the number of calls in training
-    mode, which is the buffer ``step`` in the ``state_dict``: a resumed training draws what the interrupted one would
-    have drawn.  In evaluation mode ``step`` stands still, so that validation losses are compared under the same noise.
-    Each of several processes that train together has noise of its own.
+    Call it as ``loss(logits, pairwise, labels)``; see :meth:`PseudolikelihoodLoss.forward` for the arguments.
 
     Args:
-        n_samples: M.  Costs O(M·N·H·W·K) memory and that times the sweeps in time.
-        max_sweeps: Sweeps after which a climb stops.
-        seed: Seed of the noise, 0 to 2^64 - 1.
-        ignore_index: Label of void sites, which contribute nothing, also not as neighbours.
-        reduction: "mean" over the labelled sites, "sum", or "none" for the loss of every site, (N, H, W).
-        steps: Where a site's neighbours are, as for :class:`PseudolikelihoodLoss`.
+        n_samples (int, default 4): Number of samples M.
+        max_sweeps (int, default 12): Maximum number of sweeps of a climb.
+        seed (int, default 0): Seed of the noise, from 0 to 2^64 - 1.
+        ignore_index (int, default -100): Label of void sites. They have no loss and do not influence their neighbours.
+        reduction (str, default "mean"): "mean" over the labelled sites, "sum", or "none" for the loss of every site.
+        steps (tuple of pairs, default ((0, 1), (1, 0))): Offsets (rows down, columns right) to the neighbours of a
+            site; see :class:`locpmap.graphs.Grid`.
 
-    Called with ``logits``, ``pairwise`` and ``labels`` as :class:`PseudolikelihoodLoss` is.
+    Notes:
+        Costs O(M·N·H·W·K) memory, and time proportional to that and to the number of sweeps. The precision is that of
+        :class:`PseudolikelihoodLoss`.
 
-    >>> import torch
-    >>> loss = ConsistentLoss(n_samples=2)
-    >>> loss(torch.zeros(1, 2, 3, 3), 0.0, torch.zeros(1, 3, 3, dtype=torch.int64)).exp()  # without coupling 1 / p = 2
-    tensor(2.)
+        The noise depends on ``seed``, on the rank of the process, and on the number of calls in training mode. That
+        number is the buffer ``step`` of the ``state_dict``, so a resumed training draws the same samples as an
+        uninterrupted one. In evaluation mode ``step`` does not change: validation losses are compared under the same
+        noise.
+
+    Example:
+        >>> import torch
+        >>> loss = ConsistentLoss(n_samples=2)
+        >>> labels = torch.zeros(1, 3, 3, dtype=torch.int64)
+        >>> loss(torch.zeros(1, 2, 3, 3), 0.0, labels).exp()  # without coupling p = 1/2
+        tensor(2.)
+
+    See Also:
+        :func:`consistent_loss`, :func:`locpmap.samples`, :class:`locpmap.LocPMAP`.
     """
 
     step: Tensor
@@ -135,11 +156,11 @@ class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
 
     def forward(self, logits: Tensor, pairwise: PairwiseForm, labels: Tensor) -> Tensor:
-        """The loss: a scalar, or (N, H, W) without reduction."""
+        """Draw samples and return the loss; see :meth:`PseudolikelihoodLoss.forward` for the arguments."""
         field = make_field(logits, pairwise, labels, self.ignore_index, self.steps)
         return _reduced_loss(field, self._draw(field), self.reduction)
 
-    @torch.compiler.disable  # how long a climb takes depends on the data
+    @torch.compiler.disable  # the number of sweeps depends on the data
     def _draw(self, field: Field) -> Tensor:
         group = torch.distributed
         rank = group.get_rank() if group.is_available() and group.is_initialized() else 0

@@ -1,4 +1,4 @@
-"""The fully convolutional network that the paper takes its deep unaries from."""
+"""The fully convolutional network of the LocPMAP paper."""
 
 from __future__ import annotations
 
@@ -9,23 +9,29 @@ from torch import Tensor
 
 from locpmap.errors import InputError
 
-WIDTHS = (64, 126, 256, 512)  # as printed, the second too
+WIDTHS = (64, 126, 256, 512)  # as printed in the paper, including the 126
 
 
 class FCN(torch.nn.Module):  # type: ignore[misc]
-    """3×3 convolutions with ReLU and a 1×1 convolution to the labels; no pooling, so that every pixel has its logits.
+    """Fully convolutional network: 3×3 convolutions with ReLU, and a 1×1 convolution to the labels.
 
-    A pixel sees ``2 · len(widths) + 1`` pixels each way: 9 with the paper's four layers, which are the default.
+    There is no pooling, so every pixel has its own logits. The receptive field is a square with a side of
+    ``2 · len(widths) + 1`` pixels: 9 for the default widths, which are those of the paper.
 
     Args:
-        n_labels: K.
-        channels: C, of the images.
-        widths: Channels of the 3×3 convolutions.
-        normalise: Whether a batch normalisation stands before every ReLU, which trains faster; the paper has none.
+        n_labels (int, default 2): Number of labels K.
+        channels (int, default 1): Number of channels C of the images.
+        widths (sequence of int, default (64, 126, 256, 512)): Output channels of the 3×3 convolutions.
+        normalise (bool, default False): Whether to apply batch normalisation before every ReLU. It speeds up training;
+            the paper has none.
 
-    >>> import torch
-    >>> FCN(n_labels=3)(torch.zeros(2, 1, 5, 6)).shape
-    torch.Size([2, 3, 5, 6])
+    Example:
+        >>> import torch
+        >>> FCN(n_labels=3)(torch.zeros(2, 1, 5, 6)).shape
+        torch.Size([2, 3, 5, 6])
+
+    See Also:
+        :class:`CRFNetwork`.
     """
 
     def __init__(
@@ -47,6 +53,6 @@ class FCN(torch.nn.Module):  # type: ignore[misc]
         self.classifier = torch.nn.Conv2d(before, n_labels, 1)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (N, K, H, W) of images (N, C, H, W); O(N·H·W) times 1.5 million for the paper's widths."""
+        """Return logits (N, K, H, W) of images (N, C, H, W); 1.5 million multiplications per pixel by default."""
         logits: Tensor = self.classifier(self.features(images))
         return logits

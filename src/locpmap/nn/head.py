@@ -1,4 +1,4 @@
-"""A CRF on top of a network: holds the pairwise weights, gives the loss in training and a decoded result afterwards."""
+"""A CRF head for a network: pairwise weights, the loss in training mode, and decoding in evaluation mode."""
 
 from __future__ import annotations
 
@@ -28,36 +28,47 @@ OBJECTIVES = {
 
 
 class CRFHead(torch.nn.Module):  # type: ignore[misc]
-    """Pairwise terms for a network's logits, and what is learned and decoded with them.
+    """CRF on top of a network's logits, with learned or fixed pairwise terms.
 
-    The terms are one of three: the same on all edges (the default); ``Σ_f edge_features[e, f] · weights[direction, f]``
-    (``features=F``); or predicted for every edge by a 1×1 convolution on the features of its left or upper end
-    (``feature_channels=C``).  Edges of different steps have weights of their own.  By default all start at 0, no
-    coupling.
+    In training mode ``head(logits, labels)`` returns the loss. In evaluation mode ``head(logits)`` returns a
+    :class:`locpmap.Result` with labels (N, H, W) and probabilities (N, H, W, K).
 
-    In training mode ``head(logits, labels)`` is the loss; in evaluation mode ``head(logits)`` is a
-    :class:`locpmap.Result`, with labels (N, H, W) and probabilities (N, H, W, K).
+    The pairwise terms have one of three forms:
+
+    - the same on all edges (default),
+    - linear in features of the edges, ``Σ_f edge_features[e, f] · weights[step, f]`` (``features=F``),
+    - predicted for every edge by a 1×1 convolution on a feature map at the edge's first end (``feature_channels=C``).
+
+    Edges of different steps have separate weights. By default all weights start at 0, which means no coupling.
 
     Args:
-        n_labels: K.
-        pairwise: "potts" (a weight where labels agree) or "table" (a score for every pair of labels).
-        features: Number F of features per edge, given as ``edge_features``; None for the same terms on all edges.
-        feature_channels: Channels C of the feature map that the terms are predicted from.
-        steps: Where a site's neighbours are, rows down and columns right, such as ``((0, 1), (1, 0), (0, 5), (5, 0))``:
-            further neighbours tell a network what lies outside its field of view (see :class:`locpmap.graphs.Grid`).
-        learn: Whether weights are parameters; otherwise they are fixed (a buffer).
-        weights: The weights at the start, broadcast to (D, F) for D steps or, for tables, to (D, F, K, K); a single
-            number is a Potts weight also for tables.
-        objective: "pseudolikelihood", "composite", "consistent", or one of the losses with options of its own.
-            Consistent learning is the default because a strong network needs no more smoothing than its decoder uses.
-        method: The decoder, by name or configured, as in :func:`locpmap.infer`.
-        options: Options of a decoder given by name.
-        seed: The seed of decoding.
+        n_labels (int): Number of labels K.
+        pairwise (str, default "potts"): "potts" for a weight that scores equal labels, or "table" for a score for every
+            pair of labels.
+        features (int or None, default None): Number F of features per edge, which are passed as ``edge_features``.
+        feature_channels (int or None, default None): Number C of channels of the feature map from which terms are
+            predicted.
+        steps (tuple of pairs, default ((0, 1), (1, 0))): Offsets (rows down, columns right) to the neighbours of a
+            site. Longer steps such as ``(0, 5)`` connect pixels beyond the receptive field of a network; see
+            :class:`locpmap.graphs.Grid`.
+        learn (bool, default True): Whether the weights are parameters. Otherwise they are a buffer and stay fixed.
+        weights (float or array, default 0.0): Initial weights. They are broadcast to (D, F) for D steps, or to
+            (D, F, K, K) for tables. A single number is a Potts weight, also for tables.
+        objective (str or Module, default "consistent"): "pseudolikelihood", "composite", "consistent", or a configured
+            loss. "consistent" adapts the strength of the coupling to the decoder.
+        method (str or Decoder, default "locpmap"): Name of a decoder, or a configured decoder, as in
+            :func:`locpmap.infer`.
+        options (dict or None, default None): Options of a decoder that is given by name.
+        seed (int, default 0): Seed of decoding.
 
-    >>> import torch
-    >>> head = CRFHead(2, weights=1.0, learn=False, method="exact")
-    >>> head.train(False)(torch.tensor([[[[2.0, -0.5, 2.0]], [[0.0, 0.0, 0.0]]]])).labels
-    tensor([[[0, 0, 0]]])
+    Example:
+        >>> import torch
+        >>> head = CRFHead(2, weights=1.0, learn=False, method="exact")
+        >>> head.train(False)(torch.tensor([[[[2.0, -0.5, 2.0]], [[0.0, 0.0, 0.0]]]])).labels
+        tensor([[[0, 0, 0]]])
+
+    See Also:
+        :class:`CRFNetwork`, :class:`ConsistentLoss`, :class:`PseudolikelihoodLoss`, :class:`CompositeLikelihoodLoss`.
     """
 
     weights: Tensor
@@ -93,7 +104,7 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
             else:
                 self.register_buffer("weights", start)
         elif features is not None or not learn:
-            raise InputError("feature_channels is given beside features or learn=False, expected it alone")
+            raise InputError("feature_channels is given with features or learn=False, expected it alone")
         else:
             per_step = 1 if pairwise == "potts" else n_labels**2
             self.predict = torch.nn.Conv2d(feature_channels, len(self.steps) * per_step, 1)
@@ -109,14 +120,18 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         feature_map: Tensor | None = None,
         edge_features: Sequence[Tensor] | None = None,
     ) -> Tensor | Result:
-        """The loss in training mode, the decoded result in evaluation mode (where labels are not looked at).
+        """Return the loss in training mode, or the decoded result in evaluation mode.
 
         Args:
-            logits: (N, K, H, W).
-            labels: (N, H, W).
-            feature_map: (N, C, H, W), for ``feature_channels``.
-            edge_features: One entry per step, by default horizontal (1|N, H, W-1, F) and vertical (1|N, H-1, W, F), for
-                ``features``.
+            logits (Tensor): Unary scores (N, K, H, W).
+            labels (Tensor or None, default None): True labels (N, H, W); ignored in evaluation mode.
+            feature_map (Tensor or None, default None): Features (N, C, H, W) for a head with ``feature_channels``.
+            edge_features (sequence of Tensor or None, default None): One tensor per step for a head with ``features``.
+                By default the steps are horizontal, (N, H, W-1, F), and vertical, (N, H-1, W, F). The first axis may be
+                1 for features that all images share.
+
+        Returns:
+            The loss, as the objective reduces it, or a :class:`locpmap.Result`.
         """
         terms = self.terms(logits, feature_map, edge_features)
         if not self.training:
@@ -131,7 +146,16 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         feature_map: Tensor | None = None,
         edge_features: Sequence[Tensor] | None = None,
     ) -> tuple[Tensor, ...]:
-        """The pairwise terms, one per step, in a form that losses and potentials take."""
+        """Return the pairwise terms, one tensor per step, in a form that the losses accept as ``pairwise``.
+
+        Args:
+            logits (Tensor): Unary scores (N, K, H, W).
+            feature_map (Tensor or None, default None): As for :meth:`forward`.
+            edge_features (sequence of Tensor or None, default None): As for :meth:`forward`.
+
+        Returns:
+            Tensors of shape () or (K, K), or of these shapes per edge, with the axes (1|N, rows, columns) in front.
+        """
         if logits.dim() != 4 or logits.shape[1] != self.n_labels:
             raise InputError(f"logits has shape {tuple(logits.shape)}, expected (N, {self.n_labels}, H, W)")
         _check_given("feature_map", feature_map, "feature_channels", self.feature_channels)
@@ -146,7 +170,7 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         expected = (len(logits), self.feature_channels, *logits.shape[2:])
         if feature_map.shape != expected:
             raise InputError(f"feature_map has shape {tuple(feature_map.shape)}, expected {expected}")
-        # Predicted at the first end of every edge: the last column has no right neighbour, the last row none below.
+        # Select the first ends of the edges: for example, pixels of the last column have no right neighbour.
         at_sites = self.predict(feature_map).movedim(1, -1).unflatten(-1, (len(self.steps), *self.term_shape))
         places = [ends_of(step, *logits.shape[2:])[0] for step in self.steps]
         return tuple(term[:, rows, columns] for term, (rows, columns) in zip(at_sites.unbind(3), places, strict=True))

@@ -1,4 +1,4 @@
-"""A network and the CRF on top of it as one model: trained together, decoded together, kept in one file."""
+"""A network and its CRF head as one model that is trained, decoded and saved together."""
 
 from __future__ import annotations
 
@@ -22,25 +22,36 @@ from locpmap.potentials import Potentials
 from locpmap.result import Result
 
 KIND = "network"
-CHUNK = 250  # images that go through the network at once
-MAX_LAYERS = 100  # of a network in a file
+CHUNK = 250  # images per forward pass
+MAX_LAYERS = 100  # maximum number of layers of a network that is loaded
 
 
 class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
-    """An :class:`FCN`, and a :class:`CRFHead` on its logits or none.
+    """An :class:`FCN` with an optional :class:`CRFHead` on its logits.
 
-    The head's pairwise terms are predicted from the network's last features (``feature_channels``), or linear in the
-    intensities at both ends of an edge, (1, x_i, x_j) (``features=1 + 2C``), or the same on all edges.
+    In training mode ``network(images, labels)`` returns the head's loss, or the cross-entropy without a head. In
+    evaluation mode ``network(images)`` returns the head's decoded result, or the logits without a head.
 
-    In training mode ``network(images, labels)`` is the loss: the head's, or the cross-entropy where there is none.  In
-    evaluation mode ``network(images)`` is the head's decoded result, or the logits where there is none.
+    The head's options select its pairwise terms:
 
-    >>> import numpy as np, torch
-    >>> from locpmap.nn import FCN, CRFHead, CRFNetwork
-    >>> network = CRFNetwork(FCN(widths=(4, 8)), CRFHead(2, feature_channels=8))
-    >>> loss = network(torch.zeros(3, 1, 5, 5), torch.zeros(3, 5, 5, dtype=torch.int64))
-    >>> network.train(False).potentials(np.zeros((3, 5, 5), np.float32))
-    <Potentials: 3 images, grid 5×5, 2 labels, Potts weights, float32>
+    - ``feature_channels=backbone.widths[-1]``: predicted from the network's last feature map,
+    - ``features=1 + 2C``: linear in the intensities (1, x_i, x_j) at both ends of an edge,
+    - neither: the same on all edges.
+
+    Args:
+        backbone (FCN): The network.
+        head (CRFHead or None, default None): The CRF, whose numbers of labels, features and channels must fit.
+
+    Example:
+        >>> import numpy as np, torch
+        >>> from locpmap.nn import FCN, CRFHead, CRFNetwork
+        >>> network = CRFNetwork(FCN(widths=(4, 8)), CRFHead(2, feature_channels=8))
+        >>> loss = network(torch.zeros(3, 1, 5, 5), torch.zeros(3, 5, 5, dtype=torch.int64))
+        >>> network.train(False).potentials(np.zeros((3, 5, 5), np.float32))
+        <Potentials: 3 images, grid 5×5, 2 labels, Potts weights, float32>
+
+    See Also:
+        :func:`train`.
     """
 
     def __init__(self, backbone: FCN, head: CRFHead | None = None) -> None:
@@ -55,7 +66,15 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
         self.backbone, self.head = backbone, head
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor | Result:
-        """The loss of images (N, C, H, W) with labels (N, H, W), or what the images are decoded to."""
+        """Return the loss in training mode, or the decoded result (logits without a head) in evaluation mode.
+
+        Args:
+            images (Tensor): Images (N, C, H, W).
+            labels (Tensor or None, default None): True labels (N, H, W), needed in training mode.
+
+        Returns:
+            A scalar loss, a :class:`locpmap.Result`, or logits (N, K, H, W).
+        """
         feature_map = self.backbone.features(images)
         logits = self.backbone.classifier(feature_map)
         if self.head is not None:
@@ -68,9 +87,16 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
         return F.cross_entropy(logits.float(), labels)
 
     def potentials(self, images: npt.ArrayLike) -> Potentials:
-        """The CRF of images (N, H, W) or (N, C, H, W)."""
+        """Return the potentials of images, to decode with :func:`locpmap.infer`.
+
+        Args:
+            images (array): Images (N, H, W) or (N, C, H, W).
+
+        Returns:
+            The :class:`locpmap.Potentials` of N images as NumPy arrays.
+        """
         if self.head is None:
-            raise InputError("the network has no head, expected one to make a CRF of its logits")
+            raise InputError("the network has no head, expected one for the pairwise terms of potentials")
         parts = [(logits, *terms) for logits, terms in self._run(images)]
         logits, *terms = (
             torch.cat(column) if column[0].dim() > 2 else column[0] for column in zip(*parts, strict=True)
@@ -79,13 +105,35 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
         return Potentials.grid(logits.movedim(1, -1).contiguous().numpy(), numbers, connectivity=self.head.steps)
 
     def logits(self, images: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """The network's own scores, (N, H, W, K)."""
+        """Return the network's logits for images, without the CRF.
+
+        Args:
+            images (array): Images (N, H, W) or (N, C, H, W).
+
+        Returns:
+            Logits (N, H, W, K) as a NumPy array; the label axis is last.
+        """
         every = torch.cat([logits for logits, _ in self._run(images)])
         scores: npt.NDArray[np.float32] = every.movedim(1, -1).contiguous().numpy()
         return scores
 
     def save(self, path: PathLike, *, half: bool = False) -> None:
-        """Write weights and architecture into one file, completely or not at all; ``half``: at half the size."""
+        """Write weights and architecture to a safetensors file, atomically.
+
+        Args:
+            path (path): File to write.
+            half (bool, default False): Whether to store half precision, which halves the size of the file.
+
+        Example:
+            >>> import tempfile
+            >>> from locpmap.nn import FCN, CRFHead, CRFNetwork
+            >>> network = CRFNetwork(FCN(widths=(4,)), CRFHead(2))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     network.save(f"{folder}/network.safetensors")
+            ...     loaded = CRFNetwork.load(f"{folder}/network.safetensors")
+            >>> bool((loaded.backbone.classifier.weight == network.backbone.classifier.weight).all())
+            True
+        """
         backbone, head = self.backbone, self.head
         header: dict[str, Any] = {
             "kind": KIND,
@@ -103,18 +151,28 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: PathLike) -> CRFNetwork:
-        """What :meth:`save` wrote, in evaluation mode."""
+        """Load a network that :meth:`save` wrote; objective and decoder of the head are the defaults.
+
+        Args:
+            path (path): File to read. No code in it is executed.
+
+        Returns:
+            The network in evaluation mode.
+
+        Raises:
+            InputError: If the file is not a valid network file.
+        """
         arrays, header = read_model(path)
         if header.get("kind") != KIND:
             raise InputError(f"{path} holds a {header.get('kind', 'CRF')}, expected a network")
         try:
-            with torch.device("meta"):  # without memory: the file may lie about sizes
+            with torch.device("meta"):  # allocates no memory: the sizes in the header may be wrong
                 expected = {name: tuple(value.shape) for name, value in _state_of(cls._from_header(header)).items()}
             if {name: array.shape for name, array in arrays.items()} != expected:
                 raise InputError(f"its weights are {sorted(arrays)} of other names or shapes")
             network = cls._from_header(header)
             state = {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
-            network.load_state_dict(state, strict=False)  # counters of batches are not kept
+            network.load_state_dict(state, strict=False)  # batch counters are not saved
         except (KeyError, TypeError, RuntimeError, InputError) as error:
             raise InputError(f"{path} does not hold the network that it describes: {error}") from None
         return network.train(False)
@@ -128,7 +186,7 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
         return cls(FCN(**backbone), None if head is None else CRFHead(**head | {"steps": steps}))
 
     def _pairwise_inputs(self, images: Tensor, feature_map: Tensor) -> dict[str, Any]:
-        """What the head makes its pairwise terms of, besides logits."""
+        """Return the arguments, besides logits, from which the head computes its pairwise terms."""
         assert self.head is not None
         if self.head.feature_channels is not None:
             return {"feature_map": feature_map}
@@ -138,7 +196,7 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
 
     @torch.no_grad()
     def _run(self, images: npt.ArrayLike) -> Iterator[tuple[Tensor, tuple[Tensor, ...]]]:
-        """Logits (n, K, H, W) and pairwise terms of one chunk after the other, on the CPU, in evaluation mode."""
+        """Yield logits (n, K, H, W) and pairwise terms of each chunk of images, on the CPU, in evaluation mode."""
         pixels = torch.from_numpy(np.asarray(images, np.float32))
         pixels = pixels[:, None] if pixels.dim() == 3 else pixels
         if pixels.dim() != 4 or pixels.shape[1] != self.backbone.channels or 0 in pixels.shape:
@@ -161,12 +219,12 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
 
 
 def _state_of(network: CRFNetwork) -> dict[str, Tensor]:
-    """Return the tensors that a file keeps: all but counters of batches."""
+    """Return the tensors that are saved: all of the ``state_dict`` except integer counters."""
     return {name: value for name, value in network.state_dict().items() if value.is_floating_point()}
 
 
 def intensities_of_ends(images: Tensor, steps: Steps) -> list[Tensor]:
-    """Features (N, h, w, 1 + 2C) of the edges along each step: 1, the first end's channels, the second end's."""
+    """Return edge features (N, h, w, 1 + 2C) for each step: 1, the channels at the first end, those at the second."""
     features = []
     for step in steps:
         first, second = ((images[:, :, rows, columns]) for rows, columns in ends_of(step, *images.shape[2:]))
@@ -175,7 +233,7 @@ def intensities_of_ends(images: Tensor, steps: Steps) -> list[Tensor]:
 
 
 def _head_arguments(head: CRFHead) -> dict[str, Any]:
-    """The arguments that build a head of the same shape; objective and decoder are the user's next choice."""
+    """Return the arguments that build a head of the same shape, without objective and decoder."""
     return {
         "n_labels": head.n_labels,
         "pairwise": "table" if head.term_shape else "potts",

@@ -1,7 +1,7 @@
-"""The likelihood operations of the library as operators of torch, with gradients.
+"""The likelihood kernels as custom torch operators with gradients.
 
-Tensors on an NVIDIA GPU go to Triton's kernels, all others to Numba's (without a copy where they lie on the CPU).
-Second derivatives are not available.
+Tensors on an NVIDIA GPU use the Triton kernels. All other tensors use the Numba kernels, without a copy if they are
+contiguous and on the CPU. Second derivatives are not available.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from locpmap.kernels.spec import Kernels
 def site_losses(
     unary: Tensor, pairwise: Tensor, labels: Tensor, samples: Tensor, shape: Sequence[int], form: str
 ) -> tuple[Tensor, Tensor]:
-    """Return ``-log mean_m p(y_i | y^m)``, (N, S), and its derivative by the local scores, (N, S, M, K).
+    """Return ``-log mean_m p(y_i | y^m)``, (N, S), and its gradient by the local scores, (N, S, M, K).
 
     Args:
-        unary: (N, S, K).
-        pairwise: By ``form``, "weights" (1|N, E); "tables" (1, D, K, K), one per step; "edge tables" (1|N, E, K, K).
-        labels: (N, S) int16, -1 where void.
-        samples: (N, S, M) int16, -1 where a site is nobody's neighbour.
-        shape: Height, width, and the steps to neighbours, rows and columns one after another.
-        form: See ``pairwise``.
+        unary: Unary scores (N, S, K).
+        pairwise: Pairwise scores: (1|N, E) for form "weights"; (1, D, K, K), one table per step, for "tables";
+            (1|N, E, K, K) for "edge tables".
+        labels: True labels (N, S), int16, -1 at void sites.
+        samples: Sampled labels (N, S, M), int16, -1 at sites that do not influence their neighbours.
+        shape: Height, width, and the steps to neighbours as rows, columns, rows, columns and so on.
+        form: Form of ``pairwise``.
     """
     with _backend(unary, labels.numel()) as kernels:
         place = _place(kernels)
@@ -48,7 +49,7 @@ def site_losses(
 
 @torch.library.custom_op("locpmap::pair_slope", mutates_args=())
 def pair_slope(pairwise: Tensor, samples: Tensor, residual: Tensor, shape: Sequence[int], form: str) -> Tensor:
-    """Return the derivative by the pairwise scores, from that by the local scores given each sample."""
+    """Return the gradient by the pairwise scores from the gradient by the local scores given each sample."""
     with _backend(residual, residual[..., 0, 0].numel()) as kernels:
         place = _place(kernels)
         scores = _scores(kernels, residual[:, :, 0], pairwise, shape, form)
@@ -60,9 +61,9 @@ def pair_slope(pairwise: Tensor, samples: Tensor, residual: Tensor, shape: Seque
 def block_losses(
     unary: Tensor, pairwise: Tensor, labels: Tensor, shape: Sequence[int], form: str, blocks: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``-Σ log p(y_β | y_¬β)`` over blocks, a scalar, and its derivatives by unary and pairwise scores.
+    """Return ``-Σ log p(y_β | y_¬β)`` over blocks, a scalar, and its gradients by unary and pairwise scores.
 
-    ``blocks`` are "rows", "columns", "rows+columns", or "h,w" for tiles.
+    ``blocks`` is "rows", "columns", "rows+columns", or "h,w" for tiles.
     """
     height, width, *_ = shape
     of_tile = tuple(int(side) for side in blocks.split(",")) if "," in blocks else blocks
@@ -122,7 +123,7 @@ block_losses.register_autograd(_block_gradients, setup_context=_save_blocks)
 
 @contextmanager
 def _backend(tensor: Tensor, n_sites: int) -> Iterator[Kernels]:
-    """Give the kernels for a tensor; on the CPU with as many threads as torch uses, where there is work for them."""
+    """Yield the kernels for a tensor; on the CPU with torch's number of threads if there are enough sites."""
     interpreted = find_spec("triton") is not None and import_module("triton").knobs.runtime.interpret
     if tensor.is_cuda or (interpreted and tensor.device.type == "cpu"):
         yield import_module("locpmap.kernels.triton.backend").TritonKernels(str(tensor.device))
@@ -135,14 +136,14 @@ def _backend(tensor: Tensor, n_sites: int) -> Iterator[Kernels]:
 
 
 def _place(kernels: Kernels) -> Callable[[Tensor], Any]:
-    """Return the function that hands tensors to kernels."""
+    """Return the function that converts tensors to the kernels' arrays."""
     if kernels.device is None:
         return lambda tensor: tensor.detach().cpu().contiguous().numpy()
     return lambda tensor: tensor.detach().contiguous()
 
 
 def _scores(kernels: Kernels, unary: Tensor, pairwise: Tensor, shape: Sequence[int], form: str) -> Scores:
-    """Return the scores as kernels take them."""
+    """Return the scores in the form that the kernels take."""
     place, wiring = _place(kernels), _wiring(tuple(shape), form, kernels.device)
     potts = form == "weights"
     one, none = unary.new_ones(1, 1, 1), unary.new_empty(0, 0, 0, 1, 1)
@@ -152,7 +153,7 @@ def _scores(kernels: Kernels, unary: Tensor, pairwise: Tensor, shape: Sequence[i
 
 @lru_cache(maxsize=16)
 def _wiring(shape: tuple[int, ...], form: str, device: str | None) -> tuple[Any, ...]:
-    """Return the graph of a grid as arrays, or as tensors on a device; cached."""
+    """Return the edges of a grid as arrays, or as tensors on a device; cached."""
     height, width, *steps = shape
     group, *lists = wiring_of(Grid(height, width, tuple(zip(steps[::2], steps[1::2], strict=True))), False)
     if form == "edge tables":
@@ -165,7 +166,7 @@ def _tensor(array: Any, like: Tensor) -> Tensor:
 
 
 def _as_pairwise(slope: Any, pairwise: Tensor) -> Tensor:
-    """Sum the slope, (N, E) or (1|N, G, 1, K, K), to the shape of the pairwise scores."""
+    """Sum the gradient, (N, E) or (1|N, G, 1, K, K), to the shape of the pairwise scores."""
     found = _tensor(slope, pairwise)
     found = found if pairwise.dim() == 2 else found[:, :, 0]
     return found.sum_to_size(pairwise.shape).clone()

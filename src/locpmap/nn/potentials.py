@@ -1,4 +1,4 @@
-"""What the losses share: logits, pairwise terms and labels validated and put into the form that likelihoods take."""
+"""Validation of the losses' arguments, and their conversion to the operators' tensors and to `Potentials`."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from locpmap.potentials import Potentials
 VOID = -1
 NEAREST: Steps = ((0, 1), (1, 0))
 
-# A Potts weight, a table (K, K), or a sequence of weights or tables, for all edges or for each, one per direction.
+# A Potts weight, a table (K, K), or a sequence with one entry per step: weights or tables, shared or per edge.
 PairwiseForm: TypeAlias = float | Tensor | Sequence[Any]
 
 
 class Field(NamedTuple):
-    """A model and its true labels, flat: S = H · W sites, E edges, D steps."""
+    """Scores and true labels of a batch with flattened sites: S = H · W sites, E edges, D steps."""
 
     unary: Tensor  # (N, S, K)
     pairwise: Tensor  # see `locpmap.nn.operators.site_losses`
-    form: str  # of the pairwise scores
-    labels: Tensor  # (N, S) int16, VOID where there is none
-    shape: list[int]  # height, width, and the steps one after another
-    terms: tuple[Tensor, ...]  # the pairwise terms as they came, one per step
+    form: str  # form of the pairwise scores
+    labels: Tensor  # (N, S) int16, VOID at sites without a label
+    shape: list[int]  # height, width, and the steps as rows, columns, rows, columns and so on
+    terms: tuple[Tensor, ...]  # the caller's pairwise terms, one per step
 
     @property
     def steps(self) -> Steps:
-        """Where a site's neighbours are."""
+        """Offsets (rows, columns) to the neighbours of a site."""
         return tuple(zip(self.shape[2::2], self.shape[3::2], strict=True))
 
 
 def make_field(
     logits: Tensor, pairwise: PairwiseForm, labels: Tensor, ignore_index: int, steps: Steps = NEAREST
 ) -> Field:
-    """Validate the three arguments of a loss.
+    """Validate logits, pairwise terms and labels, and return them as a field.
 
-    Single precision, or double where a tensor in double precision comes in.  That labels are in range is not checked
-    while compiling; one that is not counts as void then.
+    The precision is double if logits or a pairwise term are in double precision, and single otherwise. Under
+    `torch.compile` the range of labels is not checked, and labels out of range count as void.
     """
     if not isinstance(logits, Tensor) or not isinstance(labels, Tensor):
         name, came = ("labels", labels) if isinstance(logits, Tensor) else ("logits", logits)
@@ -74,26 +74,26 @@ def make_field(
 
 
 def potentials_of(field: Field) -> Potentials:
-    """Return the potentials that LocPMAP draws samples from: detached, without the void sites."""
+    """Return the detached potentials from which LocPMAP draws samples, with void sites masked."""
     height, width = field.shape[:2]
     image = (len(field.unary), height, width)
     void = field.labels == VOID
-    void = void & ~void.all(1, keepdim=True)  # an image without any label has no loss, whatever its samples are
+    void = void & ~void.all(1, keepdim=True)  # a mask must leave a site; images without labels have no loss anyway
     mask = void.reshape(image) if bool(void.any()) else None
     return grid_potentials(field.unary.detach().reshape(*image, -1), field.terms, field.steps, mask)
 
 
 def grid_potentials(scores: Tensor, terms: Sequence[Tensor], steps: Steps, mask: Tensor | None = None) -> Potentials:
-    """Return the potentials of scores (N, H, W, K) and pairwise terms, one per step, in the forms that losses take."""
-    # Potentials take values per edge for all images or for each; terms may have a batch axis of 1.
+    """Return the potentials of scores (N, H, W, K) and pairwise terms, one per step, in the forms of the losses."""
+    # Terms that all images share may have a batch axis of size 1, which Potentials do not accept.
     several = len(scores) > 1
     shared = tuple(t.detach()[0] if t.dim() in (3, 5) and len(t) == 1 and several else t.detach() for t in terms)
     return Potentials.grid(scores.detach(), shared, connectivity=steps, mask=mask)
 
 
 def _check_numbers(outside: Tensor, terms: Sequence[Tensor], labels: Tensor, n_labels: int, ignore_index: int) -> None:
-    """Refuse labels that are out of range and terms that are not finite, asking the device once."""
-    # A sum is not finite where a number is not; the few that overflow are looked at one by one.
+    """Raise InputError for labels out of range or infinite terms; synchronise with the device once if all is well."""
+    # The sum of a term is not finite if an entry is not. If only the sum overflows, the check of entries passes.
     wrong = torch.stack([outside.any(), *(~torch.isfinite(term.detach().sum()) for term in terms)])
     if not bool(wrong.any()):
         return
@@ -107,7 +107,7 @@ def _check_numbers(outside: Tensor, terms: Sequence[Tensor], labels: Tensor, n_l
 
 
 def _stacked(terms: list[Tensor], shapes: list[tuple[int, int, int]], n_labels: int) -> tuple[str, Tensor]:
-    """Return terms of all steps as one tensor, and its form: weights and tables for all edges are kept small."""
+    """Return the form of the pairwise scores and one tensor for all steps; shared tables are not expanded."""
     if all(term.dim() in (0, 3) for term in terms):
         images = max(len(term) if term.dim() else 1 for term in terms)
         parts = [term.expand(images, *shape[1:]).flatten(1) for term, shape in zip(terms, shapes, strict=True)]
@@ -125,19 +125,19 @@ def _stacked(terms: list[Tensor], shapes: list[tuple[int, int, int]], n_labels: 
 
 
 def check_ignore_index(ignore_index: int) -> int:
-    """Return the label of void sites, or raise where it is not a whole number."""
+    """Return the label of void sites, or raise if it is not a whole number."""
     return whole_number("ignore_index", ignore_index, -(2**31))
 
 
 def check_reduction(reduction: str, known: tuple[str, ...]) -> str:
-    """The name, if it is one of those known."""
+    """Return the name of a reduction, or raise if it is unknown."""
     if reduction not in known:
         raise unknown("reduction", reduction, known)
     return reduction
 
 
 def reduce(loss: Tensor, field: Field, reduction: str) -> Tensor:
-    """Return losses (N, S) as images, their sum, or their mean over labelled sites (0 if there are none)."""
+    """Return losses (N, S) as images (N, H, W), their sum, or their mean over labelled sites (0 without any)."""
     if reduction == "none":
         return loss.reshape(-1, *field.shape[:2])
     total = loss.sum()
@@ -145,7 +145,7 @@ def reduce(loss: Tensor, field: Field, reduction: str) -> Tensor:
 
 
 def _directions(pairwise: Any, logits: Tensor, steps: Steps) -> tuple[Tensor, ...]:
-    # As for potentials: a nested list is a table, a sequence of tensors or numbers has one entry per direction.
+    # As in Potentials.grid, a nested list is a table, and a sequence of tensors or numbers has one entry per step.
     listed = isinstance(pairwise, list | tuple)
     if listed and not any(isinstance(entry, list | tuple) for entry in pairwise):
         names = [name_of(step) for step in steps]
@@ -165,7 +165,7 @@ def _directions(pairwise: Any, logits: Tensor, steps: Steps) -> tuple[Tensor, ..
 def _tensor(value: Any, name: str, logits: Tensor) -> Tensor:
     if isinstance(value, Tensor):
         return value
-    dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32  # not half: 0.1 is meant as it stands
+    dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32  # never half: it would round numbers
     try:
         return torch.as_tensor(value, dtype=dtype, device=logits.device)
     except (TypeError, ValueError, RuntimeError):
@@ -173,7 +173,7 @@ def _tensor(value: Any, name: str, logits: Tensor) -> Tensor:
 
 
 def _check_term(value: Tensor, shape: tuple[int, int, int], n_labels: int, name: str) -> None:
-    """Refuse what is not a weight, a table, weights per edge or tables per edge."""
+    """Raise InputError unless the shape is that of a weight, a table, weights per edge or tables per edge."""
     table = (n_labels, n_labels)
     if value.shape in ((), table):
         return

@@ -1,4 +1,4 @@
-"""Pseudolikelihood: the cross-entropy of every site given the true labels of its neighbours."""
+"""The pseudolikelihood: the cross-entropy of every site given the true labels of its neighbours."""
 
 from __future__ import annotations
 
@@ -12,29 +12,33 @@ from locpmap.nn.potentials import NEAREST, PairwiseForm, check_ignore_index, che
 
 
 class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
-    """``-Σ_i log p(y_i | y_¬i)`` on the grid.
+    """Pseudolikelihood ``-Σ_i log p(y_i | y_¬i)`` of a CRF on the grid.
 
-    The gradient at the logits of a site is ``p(label | neighbours) - 1{label is true}``; without coupling the loss is
-    ``F.cross_entropy``.  Costs O(N·H·W·K), times K for a table per edge.  Computed in single precision, also under
-    autocast, or in double precision where that comes in.
+    Each site contributes the cross-entropy of its label given the true labels of its neighbours. Without coupling the
+    loss equals ``torch.nn.functional.cross_entropy``. Call it as ``loss(logits, pairwise, labels)``; see
+    :meth:`forward` for the arguments.
 
     Args:
-        ignore_index: Label of void sites, which contribute nothing, also not as neighbours.
-        reduction: "mean" over the labelled sites, "sum", or "none" for the loss of every site, (N, H, W).
-        steps: Where a site's neighbours are, rows down and columns right (see :class:`locpmap.graphs.Grid`).
+        ignore_index (int, default -100): Label of void sites. They have no loss and do not influence their neighbours.
+        reduction (str, default "mean"): "mean" over the labelled sites, "sum", or "none" for the loss of every site.
+        steps (tuple of pairs, default ((0, 1), (1, 0))): Offsets (rows down, columns right) to the neighbours of a
+            site; see :class:`locpmap.graphs.Grid`.
 
-    Called with ``logits`` (N, K, H, W), ``pairwise`` and ``labels`` (N, H, W).  ``pairwise`` is a Potts weight (score
-    where labels agree), a table (K, K), or a sequence with one entry per step (by default horizontal and vertical) of
-    weights, tables, weights per edge (N, H, W-1), (N, H-1, W), or tables per edge, (K, K) appended; a table's first
-    axis is the left or upper label.
-    Tables are finite; -inf in the logits forbids a label.  NaN in the logits makes the loss NaN, as in
-    ``F.cross_entropy``: a check would have to wait for the device.
+    Notes:
+        Costs O(N·H·W·K), and K times as much for tables per edge. The loss is computed in single precision, also under
+        autocast, or in double precision if an argument is. Its gradient by the logits of a site is
+        ``p(label | neighbours) - 1{label is true}``, up to the reduction. NaN in the logits makes the loss NaN, as in
+        ``cross_entropy``; a check would have to wait for the device.
 
-    >>> import torch
-    >>> logits = torch.zeros(1, 2, 1, 2)
-    >>> loss = PseudolikelihoodLoss(reduction="none")
-    >>> loss(logits, 1.0, torch.tensor([[[0, 0]]])).exp()  # 1 / p = 1 + e^-1 with a neighbour that agrees
-    tensor([[[1.3679, 1.3679]]])
+    Example:
+        >>> import torch
+        >>> logits = torch.zeros(1, 2, 1, 2)
+        >>> loss = PseudolikelihoodLoss(reduction="none")
+        >>> loss(logits, 1.0, torch.tensor([[[0, 0]]])).exp()  # 1 / p = 1 + e^-1 with a neighbour that agrees
+        tensor([[[1.3679, 1.3679]]])
+
+    See Also:
+        :class:`CompositeLikelihoodLoss`, :class:`ConsistentLoss`, :class:`CRFHead`.
     """
 
     def __init__(self, ignore_index: int = -100, reduction: str = "mean", steps: Steps = NEAREST) -> None:
@@ -44,7 +48,19 @@ class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
         self.reduction = check_reduction(reduction, ("mean", "sum", "none"))
 
     def forward(self, logits: Tensor, pairwise: PairwiseForm, labels: Tensor) -> Tensor:
-        """The loss: a scalar, or (N, H, W) without reduction."""
+        """Return the loss.
+
+        Args:
+            logits (Tensor): Unary scores (N, K, H, W). A score of -inf forbids a label.
+            pairwise (float, Tensor or sequence): Finite pairwise scores: a Potts weight, which scores equal labels; a
+                table (K, K), whose first axis is the label of the left or upper site; or a sequence with one entry per
+                step, by default horizontal and vertical. An entry is a weight, a table, weights per edge, or tables
+                per edge. For horizontal edges, these have the shapes (), (K, K), (N, H, W-1) and (N, H, W-1, K, K).
+            labels (Tensor): True labels (N, H, W), integers.
+
+        Returns:
+            A scalar tensor, or (N, H, W) for ``reduction="none"``.
+        """
         field = make_field(logits, pairwise, labels, self.ignore_index, self.steps)
         with torch.autocast(logits.device.type, enabled=False):
             samples = field.labels[:, :, None]

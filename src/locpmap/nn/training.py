@@ -1,7 +1,7 @@
-"""Training a network: batches drawn by number, a rate that rises and falls, checkpoints from which it goes on.
+"""Training of a network: mini-batches, a learning-rate schedule, and checkpoints.
 
-Everything random in a step is a function of the seed and the step's number, so that a training that was interrupted
-ends as one that was not.
+The random numbers of a step depend on the seed and the step number only, so an interrupted training resumes to the same
+result.
 """
 
 from __future__ import annotations
@@ -26,19 +26,36 @@ from locpmap.learning.processes import ALONE, JoinedProcesses, Processes
 Draw = Callable[[torch.Generator], tuple[Tensor, Tensor]]  # images (N, C, H, W) and labels (N, H, W) of one step
 
 OPTIMISERS = ("adamw", "sgd")
-MOMENTUM = 0.9  # of sgd, the paper's
-LOGGED = 50  # losses that a result holds
+MOMENTUM = 0.9  # of SGD, as in the paper
+LOGGED = 50  # maximum number of losses in a result
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
-STEPS_BETWEEN_CHECKS = 50  # whether the loss is still a number
+STEPS_BETWEEN_CHECKS = 50  # steps between two checks for a finite loss
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How long, on how many images at a time, and how fast.
+    """Hyperparameters of a training.
 
-    The rate rises linearly over the first ``warm_up`` of the steps and falls to 0 along half a cosine over the rest.
-    ``slower`` holds factors of the rate of parts of the network, by how the names of their weights begin: what was
-    learned from a million images need not be learned again from a few hundred.
+    The learning rate rises linearly during the warm-up and then falls to 0 along half a cosine.
+
+    Args:
+        n_steps (int): Number of steps.
+        learning_rate (float): Maximum learning rate.
+        batch_size (int, default 100): Number of images per step. :func:`train` does not use it: ``draw`` decides.
+        optimiser (str, default "adamw"): "adamw", or "sgd" with momentum 0.9.
+        weight_decay (float, default 1e-3): Weight decay.
+        warm_up (float, default 0.1): Fraction of the steps during which the rate rises, below 1.
+        slower (dict of str to float, default {}): Factors of the learning rate for parts of the network, by prefix of
+            the parameter names. For example, a factor of 0.1 for a pretrained encoder.
+
+    Example:
+        >>> from locpmap.nn import Recipe
+        >>> recipe = Recipe(n_steps=100, learning_rate=0.1)
+        >>> [round(recipe.rate(step), 3) for step in (0, 10, 99)]
+        [0.005, 0.1, 0.0]
+
+    See Also:
+        :func:`train`.
     """
 
     n_steps: int
@@ -60,7 +77,7 @@ class Recipe:
                 raise InputError(f"{name} is {value!r}, expected a number from 0 to below {most}")
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step, 0 to n_steps - 1."""
+        """Return the learning rate of a step, from 0 to ``n_steps - 1``."""
         done, rise = (step + 0.5) / self.n_steps, self.warm_up
         if done < rise:
             return self.learning_rate * done / rise
@@ -69,22 +86,42 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Training:
-    """How a training went."""
+    """Result of :func:`train`.
 
-    losses: tuple[float, ...]  # means over equal parts of the steps
-    seconds: float  # with those of an interrupted run that it went on from, up to its last checkpoint
+    Attributes:
+        losses (tuple of float): Mean losses over equal parts of the steps, at most 50.
+        seconds (float): Duration, including that of an interrupted run up to its last checkpoint.
+    """
+
+    losses: tuple[float, ...]
+    seconds: float
 
 
 class DivergedError(LocpmapError, ArithmeticError):
-    """A training whose loss is no longer a number."""
+    """Raised when the loss of a training is no longer finite."""
 
 
 def choose_device(device: str) -> torch.device:
-    """The device of that name; "auto" is a GPU where there is one."""
+    """Return the torch device for a name.
+
+    Args:
+        device (str): "cpu", "cuda", or "auto" for a GPU if one is available.
+
+    Returns:
+        The ``torch.device``.
+
+    Raises:
+        BackendError: If "cuda" is requested and torch finds no GPU.
+
+    Example:
+        >>> from locpmap.nn import choose_device
+        >>> choose_device("cpu")
+        device(type='cpu')
+    """
     if device not in ("auto", "cpu", "cuda"):
         raise unknown("device", device, ("auto", "cpu", "cuda"))
     if device == "cuda" and not torch.cuda.is_available():
-        raise BackendError("device='cuda' was asked for, but torch finds no GPU: use 'cpu' or 'auto'")
+        raise BackendError("device='cuda' was requested, but torch finds no GPU: use 'cpu' or 'auto'")
     return torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
 
 
@@ -98,24 +135,50 @@ def train(
     progress: Callable[[int, int], None] | None = None,
     processes: Processes = ALONE,
 ) -> Training:
-    """Minimise ``network(*draw(generator))``, the loss in training mode, where the network's weights are.
+    """Train a network whose output in training mode is the loss.
+
+    Minimises ``network(*draw(generator))`` on the device of the network's parameters. The network is trained in place
+    and left in evaluation mode.
 
     Args:
-        network: Left in evaluation mode.
-        draw: The batch of a step, from a generator that is seeded for the step.
-        recipe: Steps, rate, optimiser.
-        seed: The seed of all that is drawn.
-        checkpoint: A file that keeps the state every few seconds; a training of the same recipe and seed goes on there.
-        progress: Called with (steps done, steps in all).
-        processes: Those that train together, of `locpmap.learning.joined_processes`: all draw the same batches, put a
-            share of the images each through the network, and hold the same weights.  The first one keeps the state,
-            from which any number of processes goes on.
+        network (Module): Network that returns the loss of (images, labels) in training mode, such as
+            :class:`CRFNetwork`.
+        draw (callable): Function from a ``torch.Generator``, which is seeded for the step, to images (N, C, H, W) and
+            labels (N, H, W) on the network's device.
+        recipe (Recipe): Steps, learning rate and optimiser.
+        seed (int, default 0): Seed of the random generator, from 0 to 2^63 - 1.
+        checkpoint (path or None, default None): File in which the state is saved about every ten seconds. A training
+            with the same recipe and seed resumes from it, with any number of processes.
+        progress (callable or None, default None): Called as ``progress(steps_done, n_steps)``.
+        processes (Processes, default one process): Process group from :func:`locpmap.learning.joined_processes`. All
+            processes draw the same batches, and each computes the loss of a part of the images.
 
-    On a GPU convolutions run in bfloat16, losses in single precision.
+    Returns:
+        A :class:`Training` with the mean losses and the duration.
+
+    Raises:
+        DivergedError: If the loss is no longer finite.
+        InputError: If the checkpoint belongs to another training.
+
+    Notes:
+        On a GPU, convolutions are computed in bfloat16 and losses in single precision.
+
+    Example:
+        >>> import torch
+        >>> from locpmap.nn import FCN, CRFNetwork, Recipe, train
+        >>> labels = torch.eye(8, dtype=torch.int64)[None]
+        >>> network = CRFNetwork(FCN(widths=(4,)))
+        >>> recipe = Recipe(n_steps=20, learning_rate=0.1, optimiser="sgd")
+        >>> training = train(network, lambda generator: (labels[:, None].float(), labels), recipe)
+        >>> training.losses[-1] < training.losses[0]
+        True
+
+    See Also:
+        :class:`Recipe`, :class:`CRFNetwork`.
     """
     device = next(network.parameters()).device
     if device.type == "cuda":
-        network.to(memory_format=torch.channels_last)  # what its matrix units read
+        network.to(memory_format=torch.channels_last)  # the memory format of tensor cores
     optimiser = _optimiser(network, recipe)
     losses = torch.zeros(min(LOGGED, recipe.n_steps), device=device)
     seed = whole_number("seed", seed, 0, 2**63 - 1)
@@ -155,9 +218,10 @@ def train(
 
 
 def loss_together(network: torch.nn.Module, processes: Processes) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return the loss of a batch that all processes hold, each putting its part of the images through the network.
+    """Return a function that computes the loss of a batch, with a part of its images in each process.
 
-    Value and gradient are the means over the parts, weighted by their images.  Batch normalisation sees one part alone.
+    Value and gradient are means over the parts, weighted by their number of images. Batch normalisation uses the
+    statistics of one part.
     """
     if not isinstance(processes, JoinedProcesses):
         return network
@@ -169,8 +233,8 @@ def loss_together(network: torch.nn.Module, processes: Processes) -> Callable[[T
                 f"there are {processes.size} processes for the {len(images)} images of a batch, expected no more"
             )
         part = processes.part(len(images))
-        share = (part.stop - part.start) / len(images)
-        own = parallel(images[part], labels[part]) * (share * processes.size)  # gradients become their mean
+        fraction = (part.stop - part.start) / len(images)
+        own = parallel(images[part], labels[part]) * (fraction * processes.size)  # DDP averages gradients
         value = own.detach() / processes.size
         torch.distributed.all_reduce(value)
         return own + (value - own).detach()
@@ -179,9 +243,9 @@ def loss_together(network: torch.nn.Module, processes: Processes) -> Callable[[T
 
 
 def _check(losses: Tensor, step: int) -> None:
-    """Asked for now and then only, since the answer makes a GPU wait."""
+    """Raise DivergedError if a loss is not finite; called rarely because it synchronises with the GPU."""
     if not bool(torch.isfinite(losses).all()):
-        raise DivergedError(f"the loss was no finite number by step {step + 1}: take a smaller learning_rate")
+        raise DivergedError(f"the loss is not finite by step {step + 1}: use a smaller learning_rate")
 
 
 def _identity(recipe: Recipe, seed: int) -> dict[str, Any]:
@@ -206,7 +270,7 @@ def _save_state(
     arrays = {f"network/{name}": value for name, value in network.state_dict().items()}
     for number, state in optimiser.state_dict()["state"].items():
         arrays |= {f"optimiser/{number}/{name}": torch.as_tensor(value) for name, value in state.items()}
-    # Counters go as doubles, which hold whole numbers exactly.
+    # Counters are stored as doubles, which represent them exactly.
     numbers = {
         name: value.detach().cpu().numpy().astype(np.float32 if value.dtype == torch.float32 else np.float64)
         for name, value in (arrays | {"losses": losses}).items()
@@ -218,7 +282,7 @@ def _save_state(
 def _resume(
     path: Path, network: torch.nn.Module, optimiser: torch.optim.Optimizer, losses: Tensor, recipe: Recipe, seed: int
 ) -> tuple[int, float]:
-    """The step to go on with and the seconds spent so far: 0 where there is no file."""
+    """Load a checkpoint; return the next step and the seconds spent so far, both 0 if there is no file."""
     if not path.exists():
         return 0, 0.0
     arrays, header = read_model(path)
@@ -231,7 +295,7 @@ def _resume(
         raise InputError(f"{path} is the state of another network, expected one with the weights {sorted(state)}")
     step, seconds = header.get("step"), header.get("seconds")
     if type(step) is not int or not 0 < step <= recipe.n_steps or not isinstance(seconds, float):
-        raise InputError(f"{path} was kept at step {step!r}, expected a whole number from 1 to {recipe.n_steps}")
+        raise InputError(f"{path} was saved at step {step!r}, expected a whole number from 1 to {recipe.n_steps}")
     network.load_state_dict({name: torch.as_tensor(array).to(state[name].dtype) for name, array in saved.items()})
     found: dict[int, dict[str, Tensor]] = {}
     for name, array in arrays.items():
