@@ -1,4 +1,4 @@
-"""The scikit-learn side: a classifier of sites and one of images, with every decoder by name.
+"""Scikit-learn estimators: :class:`CRFClassifier` for rows joined by edges, :class:`ImageCRF` for images.
 
 >>> from sklearn.datasets import load_iris
 >>> from locpmap.estimators import CRFClassifier

@@ -1,4 +1,4 @@
-"""What both estimators share: from scikit-learn's parameters to a fit, and from a fitted CRF to a decoded result."""
+"""The common base of the estimators: fitting a CRF and decoding with it, by scikit-learn's parameters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from locpmap.result import Result
 
 
 class CRFEstimator(BaseEstimator):  # type: ignore[misc]
-    """Learns and decodes by the parameters that the constructors of its subclasses store."""
+    """Base class that fits and decodes by the parameters that its subclasses' constructors store."""
 
     objective: str
     blocks: Any
@@ -38,10 +38,7 @@ class CRFEstimator(BaseEstimator):  # type: ignore[misc]
     n_jobs: int | None
 
     def _learn(self, crf: CRF, inputs: Any, labels: Any, weights: Any, factor: int = 1, **changes: Any) -> None:
-        """Fit the CRF and keep it; what the decoder would refuse is refused before the long part.
-
-        ``factor`` multiplies the penalty.
-        """
+        """Fit the CRF and store it, with the penalty multiplied by ``factor``; check the decoder's options before."""
         within("l2", self.l2, 0)
         whole_number("max_iter", self.max_iter, 1)
         within("tol", self.tol, 0)
@@ -70,12 +67,12 @@ class CRFEstimator(BaseEstimator):  # type: ignore[misc]
         self.crf_, self.fit_result_, self.n_iter_, self.seed_ = crf, result, result.n_iterations, seed
 
     def _infer(self, inputs: Any) -> Any:
-        """The result of an input or a batch, a list of them for a list; the same at every call."""
+        """Decode an input, a batch or a list with the fitted seed, so that repeated calls agree."""
         method, options = self._decoder()
         return self.crf_.infer(inputs, method, **{"seed": self.seed_, "n_threads": _n_threads(self.n_jobs)} | options)
 
     def _decoder(self) -> tuple[str | Decoder, dict[str, Any]]:
-        """The method and its options; those that only some decoders have are handed to those."""
+        """Return the method and those of its options that the decoder has."""
         if isinstance(self.method, Decoder):
             return self.method, self.options or {}
         shared = {"n_samples": self.n_samples, "probability": self.probability}
@@ -84,7 +81,7 @@ class CRFEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 def probability_of(result: Result) -> Array:
-    """The probabilities of a result, or an error for decoders that have none."""
+    """Return the probabilities of a result, or raise InputError if the decoder has none."""
     if result.probability is None:
         raise InputError(
             f"method={result.method!r} gives labels without probabilities, expected one with both, such as 'locpmap'"
@@ -93,7 +90,7 @@ def probability_of(result: Result) -> Array:
 
 
 def _seed(random_state: Any) -> int:
-    """Return a whole number as it is; draw the seed from anything else that scikit-learn accepts."""
+    """Return the seed: an integer ``random_state`` itself, or a number drawn from any other."""
     if isinstance(random_state, Integral):
         return whole_number("random_state", random_state, 0, 2**64 - 1)
     try:
@@ -105,7 +102,7 @@ def _seed(random_state: Any) -> int:
 
 
 def _n_threads(n_jobs: Any) -> int:
-    """scikit-learn's convention: None is 1, -1 is every core, -2 all but one."""
+    """Return the number of threads by scikit-learn's convention: None is 1, -1 all cores, -2 all but one."""
     if n_jobs is None:
         return 1
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, Integral):

@@ -19,49 +19,69 @@ from locpmap.result import Result, variance_of
 
 
 class ImageCRF(CRFEstimator):
-    """Labels every pixel of images, with probabilities and variances.
+    """Conditional random field that classifies the pixels of images, as a scikit-learn estimator.
 
-    Images are an array (N, H, W), or (N, H, W, C) with channels, or a list of images whose sizes may differ; results
-    come in the same form.  So it can be cloned, put in a pipeline's end and searched over by `GridSearchCV`, which
-    splits by image.  It cannot pass scikit-learn's `check_estimator`, whose samples are rows of a matrix; its tags say
-    so (``two_d_array`` is false, ``three_d_array`` true).
+    Images are an array (N, H, W) or (N, H, W, C), or a list of images whose sizes may differ. Predictions have the same
+    form. The estimator can be cloned, be the last step of a pipeline, and be searched over by `GridSearchCV`, which
+    splits by image.
 
     Args:
-        features: What turns images into features; None if inputs are `locpmap.Features` already.
-        unary: "tables": a weight per feature and label; "scale", "temperature", "given": the unary features are scores
-            of the labels in sorted order (a network's logits, as channels); see :class:`locpmap.CRF`.
-        tied, symmetric, potts, non_negative: As for :class:`locpmap.CRF`.
-        ignore_label: The label of void pixels, of the labels' own kind.
-        objective: "pseudolikelihood", "composite", "consistent" or "likelihood"; see :meth:`locpmap.CRF.fit`.
-        blocks: Of "composite" and "consistent" learning; blocks of decoding are one of the ``options``.
-        l2: Strength of the penalty ``l2/2 · |w|²`` on the sum over pixels, biases excepted.
-        method: The decoder: any by name, as in :func:`locpmap.infer`, or a configured one.
-        n_samples: Samples of a decoder by name that draws some.
-        probability: "conditional" or "votes", for a decoder by name that knows both.
-        options: Further options of :func:`locpmap.infer`: a decoder's by name (``{"blocks": "rows"}``),
-            ``max_seconds``, ``backend``.
-        max_iter: Most iterations of L-BFGS, or held-out checks of "consistent".
-        tol: Converged when no entry of the gradient (per pixel, in units of the features) exceeds this.
-        random_state: Of decoding and of "consistent".  A whole number from 0 to 2^64 - 1 is the seed; otherwise a
-            seed is drawn in `fit` and kept, so that predictions of a fitted estimator repeat.
-        n_jobs: Threads; None is 1 and -1 all cores.  Results do not depend on it.
+        features (callable or None, default ImageFeatures()): Function from images to :class:`locpmap.Features`. None if
+            the inputs are `Features` already.
+        unary (str, default "tables"): "tables" learns a weight per feature and label. For "scale", "temperature" and
+            "given" the unary features are scores of the labels in sorted order, such as a network's logits as channels;
+            see :class:`locpmap.CRF`.
+        tied (bool, default False): Whether edges of all directions share their tables.
+        symmetric (bool, default False): Whether tables are symmetric.
+        potts (bool, default False): Whether each pairwise feature has a single Potts weight instead of a table.
+        non_negative (bool, default False): Whether Potts weights are constrained to be at least 0.
+        ignore_label (default None): Label of void pixels, of the type of the labels.
+        objective (str, default "pseudolikelihood"): "pseudolikelihood", "composite", "consistent" or "likelihood"; see
+            :meth:`locpmap.CRF.fit`.
+        blocks (default None): Blocks of "composite" and "consistent" learning; see :meth:`locpmap.CRF.fit`. Blocks of
+            decoding are set in ``options``.
+        l2 (float, default 1.0): Strength of the penalty ``l2/2 · |w|²`` on the sum over pixels. Biases are not
+            penalised.
+        method (str or Decoder, default "locpmap"): Name of a decoder, or a configured decoder, as in
+            :func:`locpmap.infer`.
+        n_samples (int, default 50): Number of samples of a decoder that is given by name and has this option.
+        probability (str, default "conditional"): "conditional" or "votes", for a decoder that is given by name and has
+            this option.
+        options (dict or None, default None): Further arguments of :func:`locpmap.infer`: options of the decoder, such
+            as ``{"blocks": "rows"}``, ``max_seconds`` or ``backend``.
+        max_iter (int, default 200): Maximum number of L-BFGS iterations, or of held-out checks of "consistent".
+        tol (float, default 1e-5): L-BFGS has converged when no entry of the gradient exceeds this value. The gradient
+            is per pixel, with every feature scaled to root mean square 1.
+        random_state (int, RandomState or None, default None): Randomness of decoding and of "consistent". An integer
+            from 0 to 2^64 - 1 is the seed. Otherwise `fit` draws a seed and stores it, so predictions of a fitted
+            estimator are reproducible.
+        n_jobs (int or None, default None): Number of threads: None means 1, and -1 all cores. Results do not depend on
+            it.
 
     Attributes:
-        classes_: The labels, (L,), without ``ignore_label``.
-        crf_: The :class:`locpmap.CRF`, with its weights and tables; ``crf_.save(path)`` writes a model file.
-        fit_result_: How the fit went.
-        n_iter_: Iterations of the fit.
-        seed_: The seed of decoding.
+        classes_ (array): Sorted labels (L,), without ``ignore_label``.
+        crf_ (CRF): The fitted :class:`locpmap.CRF`; ``crf_.save(path)`` writes a model file.
+        fit_result_ (FitResult): Result of the fit.
+        n_iter_ (int): Number of iterations of the fit.
+        seed_ (int): Seed of decoding.
 
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> label_maps = np.where(rng.random((20, 3, 3)) < 0.5, "sky", "sea").repeat(4, axis=1).repeat(4, axis=2)
-    >>> images = (label_maps == "sky") + 0.5 * rng.normal(size=label_maps.shape)
-    >>> model = ImageCRF(random_state=0).fit(images, label_maps)
-    >>> bool(model.score(images, label_maps) > 0.9)  # a threshold is right for 83 %
-    True
-    >>> model.predict(images).shape, model.predict_proba(images).shape
-    ((20, 12, 12), (20, 12, 12, 2))
+    Notes:
+        `check_estimator` of scikit-learn does not apply, because its samples are rows of a matrix. The estimator's tags
+        declare this: ``two_d_array`` is False and ``three_d_array`` is True.
+
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> label_maps = np.where(rng.random((20, 3, 3)) < 0.5, "sky", "sea").repeat(4, axis=1).repeat(4, axis=2)
+        >>> images = (label_maps == "sky") + 0.5 * rng.normal(size=label_maps.shape)
+        >>> model = ImageCRF(random_state=0).fit(images, label_maps)
+        >>> bool(model.score(images, label_maps) > 0.9)  # a threshold is right for 83 %
+        True
+        >>> model.predict(images).shape, model.predict_proba(images).shape
+        ((20, 12, 12), (20, 12, 12, 2))
+
+    See Also:
+        :class:`locpmap.CRF`, :class:`CRFClassifier`.
     """
 
     def __init__(
@@ -94,12 +114,18 @@ class ImageCRF(CRFEstimator):
         self.random_state, self.n_jobs = random_state, n_jobs
 
     def fit(self, images: Any, label_maps: Any, sample_weight: Any = None) -> ImageCRF:
-        """Learn the weights.
+        """Learn the weights from labelled images.
 
         Args:
-            images: (N, H, W), (N, H, W, C) or a list; see the class.
-            label_maps: A label of any kind for every pixel, (N, H, W) or a list.
-            sample_weight: How much each image counts, (N,).
+            images (array, Features or list): Images (N, H, W) or (N, H, W, C), or a list of images.
+            label_maps (array or list): Label of every pixel, (N, H, W) or a list of (H, W); integers or strings.
+            sample_weight (array or None, default None): Weight of each image, (N,).
+
+        Returns:
+            The fitted estimator.
+
+        Warns:
+            ConvergenceWarning: If ``max_iter`` was reached before convergence.
         """
         images = _several(images)
         label_maps = _paired(label_maps, images)
@@ -129,19 +155,46 @@ class ImageCRF(CRFEstimator):
         return self
 
     def predict(self, images: Any) -> Any:
-        """Label maps (N, H, W), or a list of them."""
+        """Predict the label of every pixel.
+
+        Args:
+            images (array, Features or list): As for :meth:`fit`.
+
+        Returns:
+            Label maps (N, H, W), or a list of (H, W).
+        """
         return self._each(images, lambda result: self.classes_[result.labels])
 
     def predict_proba(self, images: Any) -> Any:
-        """Probability of every label, (N, H, W, L) or a list, in the order of ``classes_``."""
+        """Predict the probability of every label at every pixel.
+
+        Args:
+            images (array, Features or list): As for :meth:`fit`.
+
+        Returns:
+            Probabilities (N, H, W, L), or a list of (H, W, L), in the order of ``classes_``.
+        """
         return self._each(images, probability_of)
 
     def predict_variance(self, images: Any) -> Any:
-        """Variance p(1 - p) of every label, (N, H, W, L) or a list."""
+        """Predict the variance p(1 - p) of every label at every pixel.
+
+        Args:
+            images (array, Features or list): As for :meth:`fit`.
+
+        Returns:
+            Variances (N, H, W, L), or a list of (H, W, L), in the order of ``classes_``.
+        """
         return self._each(images, lambda result: variance_of(probability_of(result)))
 
     def score(self, images: Any, label_maps: Any, sample_weight: Any = None) -> float:
-        """The share of labelled pixels with the right label; ``sample_weight`` (N,) weighs the pixels of each image."""
+        """Return the accuracy: the fraction of labelled pixels whose predicted label is correct.
+
+        Args:
+            images (array, Features or list): As for :meth:`fit`.
+            label_maps (array or list): True labels, as for :meth:`fit`. Pixels of ``ignore_label`` do not count.
+            sample_weight (array or None, default None): Weight of the pixels of each image, (N,).
+        """
         check_is_fitted(self)
         images = _several(images)
         label_maps = _paired(label_maps, images)
@@ -165,7 +218,7 @@ class ImageCRF(CRFEstimator):
         return tags
 
     def _each(self, images: Any, read: Callable[[Result], Array]) -> Any:
-        """What is read off the results, in the form of the images."""
+        """Decode the images and return ``read(result)`` as an array, or as a list for a list of images."""
         check_is_fitted(self)
         images = _several(images)
         if isinstance(images, list):
@@ -178,7 +231,7 @@ class ImageCRF(CRFEstimator):
 
 
 def _several(images: Any) -> Any:
-    """An array (or `Features`) of many images as it is, anything else as a list."""
+    """Return an array or `Features` of several images unchanged, and anything else as a list."""
     if isinstance(images, Features):
         if not images.batched:
             raise InputError("images is the Features of one input, expected a batch or a list")
@@ -187,7 +240,7 @@ def _several(images: Any) -> Any:
 
 
 def _paired(label_maps: Any, images: Any) -> list[Array]:
-    """A label map for every image."""
+    """Return the label maps as a list of arrays, one for every image."""
     if label_maps is None:
         raise InputError("label_maps is None, expected a label map for every image")
     maps = [np.asarray(label_map) for label_map in label_maps]
@@ -200,12 +253,12 @@ def _paired(label_maps: Any, images: Any) -> list[Array]:
 
 
 def _labelled(labels: Array, ignore_label: Any) -> Array:
-    """Whether each label is one that counts."""
+    """Return a mask of the labels that are not ``ignore_label``."""
     return np.ones(labels.shape, bool) if ignore_label is None else np.asarray(labels != ignore_label)
 
 
 def _classes(label_maps: Sequence[Array], ignore_label: Any) -> Array:
-    """The labels that occur, sorted, without the one to ignore."""
+    """Return the sorted labels that occur, without ``ignore_label``."""
     try:
         classes = np.unique(np.concatenate([np.unique(label_map) for label_map in label_maps]))
     except TypeError:
@@ -219,6 +272,6 @@ def _classes(label_maps: Sequence[Array], ignore_label: Any) -> Array:
 
 
 def _encoded(label_map: Array, classes: Array, ignore_label: Any) -> Array:
-    """Places in ``classes`` as int16, VOID for the label to ignore; every other label is one of the classes."""
+    """Return positions in ``classes`` as int16, with VOID for ``ignore_label``."""
     places = np.searchsorted(classes, label_map).astype(np.int16)
     return np.where(_labelled(label_map, ignore_label), places, np.int16(VOID))

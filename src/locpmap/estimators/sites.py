@@ -1,4 +1,4 @@
-"""`CRFClassifier`: logistic regression whose samples may be joined by edges."""
+"""`CRFClassifier`: logistic regression whose samples can be joined by edges."""
 
 from __future__ import annotations
 
@@ -21,43 +21,62 @@ from locpmap.result import variance_of
 
 
 class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
-    """A classifier of sites, which edges may join into a conditional random field.
+    """Logistic regression whose samples (sites) can be joined by the edges of a conditional random field.
 
-    Without edges it is multinomial logistic regression: the sites are independent, their probabilities are exact and
-    no decoder is needed.  With edges (pairs of rows of X) neighbouring sites also have a score for every pair of
-    labels, learned by ``objective`` and decoded by ``method``.  Several graphs are one graph in several parts.
+    Without edges it is multinomial logistic regression: sites are independent and probabilities are exact. With edges,
+    which are pairs of rows of X, every edge adds a score for the pair of labels at its ends. The scores are learned by
+    ``objective`` and decoded by ``method``. To use several graphs, pass them as one graph of several components.
 
     Args:
-        l2: Strength of the penalty ``l2/2 · |w|²`` on the sum over sites, biases excepted: 1 / C of scikit-learn's
-            `LogisticRegression`.  With two classes, as there, w is the difference between their weights.
-        objective: How to learn with edges: "pseudolikelihood", "composite", "consistent" or "likelihood"; see
-            :meth:`locpmap.CRF.fit`.
-        blocks: For "composite": a list of site lists.  For "consistent": how LocPMAP climbs.
-        symmetric, potts, non_negative: Of the tables of the edges, as for :class:`locpmap.CRF`.
-        method: The decoder with edges: any by name, as in :func:`locpmap.infer`, or a configured one.
-        n_samples, probability, options, max_iter, tol, random_state, n_jobs: As for :class:`ImageCRF`.
+        l2 (float, default 1.0): Strength of the penalty ``l2/2 · |w|²`` on the sum over sites: 1 / C of scikit-learn's
+            `LogisticRegression`. Biases are not penalised. With two classes w is the difference between their weights,
+            as in scikit-learn.
+        objective (str, default "pseudolikelihood"): Objective of learning with edges: "pseudolikelihood", "composite",
+            "consistent" or "likelihood"; see :meth:`locpmap.CRF.fit`.
+        blocks (default None): For "composite", a list of lists of sites. For "consistent", the blocks that LocPMAP
+            climbs over.
+        symmetric (bool, default False): Whether tables of edges are symmetric.
+        potts (bool, default False): Whether each edge feature has a single Potts weight instead of a table.
+        non_negative (bool, default False): Whether Potts weights are constrained to be at least 0.
+        method (str or Decoder, default "locpmap"): Decoder for sites with edges: a name, or a configured decoder, as in
+            :func:`locpmap.infer`.
+        n_samples (int, default 50): Number of samples; see :class:`ImageCRF`.
+        probability (str, default "conditional"): "conditional" or "votes"; see :class:`ImageCRF`.
+        options (dict or None, default None): Further arguments of :func:`locpmap.infer`.
+        max_iter (int, default 1000): Maximum number of L-BFGS iterations, or of held-out checks of "consistent".
+        tol (float, default 1e-8): Tolerance of convergence; see :class:`ImageCRF`.
+        random_state (int, RandomState or None, default None): Randomness of decoding and of "consistent"; see
+            :class:`ImageCRF`.
+        n_jobs (int or None, default None): Number of threads: None means 1, and -1 all cores.
 
     Attributes:
-        classes_: The labels, (L,).
-        coef_: Weights (L, D); columns sum to 0 over the labels.
-        intercept_: Biases (L,), which sum to 0.
-        joined_: Whether it was fitted with edges.
-        tables_: Scores of pairs of labels, (F, L, L), one table per feature of edges; zeros without edges.
-        crf_: The :class:`locpmap.CRF`; ``crf_.save(path)`` writes a model file.
-        fit_result_, n_iter_, seed_: As for :class:`ImageCRF`.
-        n_features_in_, feature_names_in_: As everywhere in scikit-learn.
+        classes_ (array): Sorted labels (L,).
+        coef_ (array): Weights (L, D); each column sums to 0 over the labels.
+        intercept_ (array): Biases (L,), which sum to 0.
+        joined_ (bool): Whether the classifier was fitted with edges.
+        tables_ (array): Scores of pairs of labels, (F, L, L), one table per edge feature; zeros without edges.
+        crf_ (CRF): The fitted :class:`locpmap.CRF`; ``crf_.save(path)`` writes a model file.
+        fit_result_ (FitResult): Result of the fit.
+        n_iter_ (int): Number of iterations of the fit.
+        seed_ (int): Seed of decoding.
+        n_features_in_ (int): Number D of features.
+        feature_names_in_ (array): Names of the features, if X has column names.
 
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> y = np.repeat(["calm", "rain", "calm", "rain"], 50)  # weather lasts
-    >>> X = (y == "rain")[:, None] + rng.normal(size=(200, 1))
-    >>> edges = np.column_stack([np.arange(199), np.arange(1, 200)])
-    >>> alone = CRFClassifier().fit(X, y)
-    >>> chain = CRFClassifier(objective="likelihood", method="exact").fit(X, y, edges)
-    >>> bool(chain.score(X, y, edges=edges) > alone.score(X, y) + 0.2)
-    True
-    >>> chain.predict(X[:3], [[0, 1], [1, 2]])
-    array(['calm', 'calm', 'calm'], dtype='<U4')
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.repeat(["calm", "rain", "calm", "rain"], 50)  # the weather persists
+        >>> X = (y == "rain")[:, None] + rng.normal(size=(200, 1))
+        >>> edges = np.column_stack([np.arange(199), np.arange(1, 200)])
+        >>> independent = CRFClassifier().fit(X, y)
+        >>> chain = CRFClassifier(objective="likelihood", method="exact").fit(X, y, edges)
+        >>> bool(chain.score(X, y, edges=edges) > independent.score(X, y) + 0.2)
+        True
+        >>> chain.predict(X[:3], [[0, 1], [1, 2]])
+        array(['calm', 'calm', 'calm'], dtype='<U4')
+
+    See Also:
+        :class:`locpmap.CRF`, :class:`ImageCRF`.
     """
 
     def __init__(
@@ -88,15 +107,22 @@ class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
     def fit(
         self, X: Any, y: Any, edges: Any = None, edge_features: Any = None, sample_weight: Any = None
     ) -> CRFClassifier:
-        """Learn the weights.
+        """Learn the weights from labelled sites.
 
         Args:
-            X: Features of the sites, (S, D).
-            y: Labels of any kind, (S,).
-            edges: Pairs of rows of X, (E, 2), each once; None for independent sites.
-            edge_features: Features of the edges, (E, F), used as they are: add a column of ones for a part that is
-                the same on all edges.  None is that part alone.
-            sample_weight: How much each site counts, (S,).
+            X (array): Features of the sites, (S, D).
+            y (array): Labels (S,), integers or strings.
+            edges (array or None, default None): Pairs of rows of X, (E, 2), each pair once. None means independent
+                sites.
+            edge_features (array or None, default None): Features of the edges, (E, F). No constant is added: include a
+                column of ones for a term that all edges share. None means this constant only.
+            sample_weight (array or None, default None): Weight of each site, (S,).
+
+        Returns:
+            The fitted classifier.
+
+        Warns:
+            ConvergenceWarning: If ``max_iter`` was reached before convergence.
         """
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
@@ -114,7 +140,7 @@ class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
             non_negative=self.non_negative,
             label_names=[str(name) for name in classes],
         )
-        # In the zero-sum gauge two opposite weights, each half the difference, share the penalty of that difference.
+        # In the zero-sum gauge two classes have weights ±d/2, whose penalty is half of that of their difference d.
         factor = 2 if len(classes) == 2 else 1
         changes = {"objective": "pseudolikelihood", "blocks": None} if edges is None else {}
         self._learn(crf, _features(X, edges, edge_features), labels, weights, factor, **changes)
@@ -124,28 +150,70 @@ class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: Any) -> Array:
-        """Scores of the sites by themselves, without neighbours: (S, L), or (S,) for the second of two classes."""
+        """Return the scores of the sites without the influence of neighbours.
+
+        Args:
+            X (array): Features of the sites, (S, D).
+
+        Returns:
+            Scores (S, L) or, with two classes, the difference (S,) between the second class and the first.
+        """
         scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     def predict(self, X: Any, edges: Any = None, edge_features: Any = None) -> Array:
-        """Labels (S,) of sites (S, D), with edges as in :meth:`fit` or as independent sites."""
+        """Predict the labels of sites.
+
+        Args:
+            X (array): Features of the sites, (S, D).
+            edges (array or None, default None): As for :meth:`fit`. None treats the sites as independent.
+            edge_features (array or None, default None): As for :meth:`fit`.
+
+        Returns:
+            Labels (S,).
+        """
         if edges is None and edge_features is None:
             return self._named(self._scores(X).argmax(axis=1))
         return self._named(self._decode(X, edges, edge_features).labels)
 
     def predict_proba(self, X: Any, edges: Any = None, edge_features: Any = None) -> Array:
-        """Probability of every label, (S, L), in the order of ``classes_``."""
+        """Predict the probability of every label.
+
+        Args:
+            X (array): Features of the sites, (S, D).
+            edges (array or None, default None): As for :meth:`predict`.
+            edge_features (array or None, default None): As for :meth:`fit`.
+
+        Returns:
+            Probabilities (S, L), in the order of ``classes_``.
+        """
         if edges is None and edge_features is None:
             return np.asarray(softmax(self._scores(X), axis=1))
         return probability_of(self._decode(X, edges, edge_features))
 
     def predict_variance(self, X: Any, edges: Any = None, edge_features: Any = None) -> Array:
-        """Variance p(1 - p) of every label, (S, L)."""
+        """Predict the variance p(1 - p) of every label.
+
+        Args:
+            X (array): Features of the sites, (S, D).
+            edges (array or None, default None): As for :meth:`predict`.
+            edge_features (array or None, default None): As for :meth:`fit`.
+
+        Returns:
+            Variances (S, L), in the order of ``classes_``.
+        """
         return np.asarray(variance_of(self.predict_proba(X, edges, edge_features)))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, edges: Any = None, edge_features: Any = None) -> float:
-        """The share of sites with the right label."""
+        """Return the accuracy: the fraction of sites whose predicted label is correct.
+
+        Args:
+            X (array): Features of the sites, (S, D).
+            y (array): True labels (S,).
+            sample_weight (array or None, default None): Weight of each site, (S,).
+            edges (array or None, default None): As for :meth:`predict`.
+            edge_features (array or None, default None): As for :meth:`fit`.
+        """
         return float(accuracy_score(y, self.predict(X, edges, edge_features), sample_weight=sample_weight))
 
     def _scores(self, X: Any) -> Array:
@@ -165,7 +233,7 @@ class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
 
 
 def _features(X: Array, edges: Any, edge_features: Any) -> Features:
-    """One graph; without edges, its coupling is the constant feature on no edge, so nothing is learned of it."""
+    """Return the features of one graph, which has an empty list of edges if ``edges`` is None."""
     if edges is None and edge_features is not None:
         raise InputError("edge_features is given without edges, expected both")
     return Features.graph(X, np.zeros((0, 2), np.int64) if edges is None else edges, edge_features)
