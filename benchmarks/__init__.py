@@ -1,1 +1,1 @@
-"""Benchmarks against other people's libraries; run with `make bench`."""
+"""Benchmarks of locpmap compared with other libraries; run with `make bench`."""

@@ -1,8 +1,8 @@
-"""`locpmap.compat.densecrf` and `lp.refine` beside pydensecrf2: `python -m benchmarks.coming_from_pydensecrf`.
+"""Compare `locpmap.compat.densecrf` and `lp.refine` with pydensecrf2: `python -m benchmarks.coming_from_pydensecrf`.
 
-Made scenes are timed and drawn; photographs of the Stanford Background data with a network's logits, if a folder of
-them is given, tell how far labels agree, on scenes that chose the translation's constants and on others.  All goes to
-`results/pydensecrf.json`, and from there, with `page`, into docs/pydensecrf.md.
+Synthetic scenes are timed and drawn. If a folder with logits of the Stanford Background photographs is given, the
+agreement of labels is measured: on photographs from which the constants of the translation are chosen, and on others.
+`record` writes results/pydensecrf.json, and `page` writes its tables into docs/pydensecrf.md.
 """
 
 import itertools
@@ -29,15 +29,15 @@ RECORD, PAGE = ROOT / "benchmarks/results/pydensecrf.json", ROOT / "docs/pydense
 PICTURE = ROOT / "docs/figures/pydensecrf.png"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 ROUNDS, SWEEPS = 5, 5
-STRIDE = 8  # of coarse logits
-STEPS, NEARNESS = (12, 16, 24), (1.0, 1.5, 2.0, 3.0)  # of the translation, to choose from
+STRIDE = 8  # stride of coarse logits
+STEPS, NEARNESS = (12, 16, 24), (1.0, 1.5, 2.0, 3.0)  # candidates for the constants of the translation
 
 Array = np.ndarray[Any, np.dtype[Any]]
 app = typer.Typer(add_completion=False)
 
 
 class Kernels(NamedTuple):
-    """What a user of pydensecrf sets."""
+    """Kernel parameters of pydensecrf."""
 
     sxy: float
     compat: float
@@ -50,7 +50,7 @@ SETTINGS = {"of its README": Kernels(3, 3, 80, 13, 10), "smaller": Kernels(1, 3,
 
 
 def dense(library: Any, energies: Array, image: Array, how: Kernels) -> Array:
-    """The lines that a user writes, in either library: probabilities (K, n_pixels)."""
+    """Return probabilities (K, n_pixels) by the code that a user writes, with either library."""
     height, width = image.shape[:2]
     crf = library.DenseCRF2D(width, height, len(energies))
     crf.setUnaryEnergy(energies)
@@ -60,21 +60,21 @@ def dense(library: Any, energies: Array, image: Array, how: Kernels) -> Array:
 
 
 def softmax(logits: Array) -> Array:
-    """Over the last axis."""
+    """Return the softmax over the last axis."""
     parts = np.exp(logits - logits.max(-1, keepdims=True))
     return parts / parts.sum(-1, keepdims=True)
 
 
 def energies_of(logits: Array) -> Array:
-    """(K, n_pixels) of logits (H, W, K)."""
+    """Return the unary energies (K, n_pixels) of logits (H, W, K)."""
     return unary_from_softmax(np.ascontiguousarray(np.moveaxis(softmax(logits), -1, 0)))
 
 
-# made scenes: time and picture
+# Synthetic scenes: time and figure
 
 
 def timed(task: Task, theirs: Any) -> dict[str, Any]:
-    """Seconds and accuracy of each system, in rounds that visit all of them."""
+    """Time each system in rounds, one run of every system per round; return seconds, accuracy and agreement."""
     energies, image = energies_of(task.unary), np.array(task.image)
     height, width = task.truth.shape
 
@@ -106,7 +106,7 @@ def timed(task: Task, theirs: Any) -> dict[str, Any]:
 
 
 def draw(task: Task, theirs: Any) -> None:
-    """A made image, what the network says of it, and what becomes of that."""
+    """Draw a synthetic image, the network's labels, and the labels of all systems."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -125,7 +125,7 @@ def draw(task: Task, theirs: Any) -> None:
     }
     figure, axes = pyplot.subplots(2, 3, figsize=(10.5, 5.6), layout="constrained")
     colours = label_colours(task.n_labels)
-    panels = [("a made image", image), *((name, colours[labels]) for name, labels in maps.items())]
+    panels = [("synthetic image", image), *((name, colours[labels]) for name, labels in maps.items())]
     for axis, (name, pixels) in zip(axes.flat, panels, strict=False):
         axis.imshow(pixels)
         axis.set_title(name, fontsize=10)
@@ -138,11 +138,11 @@ def draw(task: Task, theirs: Any) -> None:
     pyplot.close(figure)
 
 
-# photographs: how far labels agree
+# Photographs: agreement of labels
 
 
 class Scene(NamedTuple):
-    """A photograph with energies and the labels that pydensecrf2 gives."""
+    """A photograph with its energies and the labels of pydensecrf2."""
 
     kind: str  # "sharp" or "coarse" logits
     setting: str
@@ -153,7 +153,7 @@ class Scene(NamedTuple):
 
 
 def scenes_of(folder: Path, data: Path | None, names: list[str], theirs: Any) -> Iterator[Scene]:
-    """Of each name, sharp and coarse logits under both settings."""
+    """Yield each photograph with sharp and coarse logits under both settings."""
     from locpmap_paper.data import scenes
 
     known = scenes(data)
@@ -168,7 +168,7 @@ def scenes_of(folder: Path, data: Path | None, names: list[str], theirs: Any) ->
 
 
 def coarse(logits: Array) -> Array:
-    """As a network of that stride gives them: means over squares, resized."""
+    """Return logits as a network of stride ``STRIDE`` predicts them: means over squares, enlarged."""
     import torch
     import torch.nn.functional as F
 
@@ -179,13 +179,13 @@ def coarse(logits: Array) -> Array:
 
 
 def our_labels(scene: Scene) -> Array:
-    """Of the translation, as its constants stand."""
+    """Return the labels of `locpmap.compat.densecrf` with its current constants."""
     found = dense(ours, scene.energies, scene.image, SETTINGS[scene.setting])
     return found.argmax(0).reshape(scene.truth.shape)
 
 
 def choose(scenes: list[Scene]) -> list[dict[str, Any]]:
-    """Agreement with pydensecrf2 for every choice of constants; they are left as they were."""
+    """Return the agreement with pydensecrf2 for all candidate constants; the constants are restored at the end."""
     before, rows = (kernels.N_COLOURS, kernels.NEARNESS), []
     for steps, nearness in track(list(itertools.product(STEPS, NEARNESS)), description="choosing"):
         kernels.N_COLOURS, kernels.NEARNESS = steps, nearness
@@ -196,14 +196,14 @@ def choose(scenes: list[Scene]) -> list[dict[str, Any]]:
 
 
 def compare(scenes: list[Scene]) -> list[dict[str, Any]]:
-    """Agreement, and IoU over all scenes, for each kind of logits and each setting."""
+    """Return agreement, and IoU over all scenes, for each kind of logits and each setting."""
     rows = []
     for kind, setting in itertools.product(("sharp", "coarse"), SETTINGS):
         some = [scene for scene in scenes if (scene.kind, scene.setting) == (kind, setting)]
         found = [our_labels(scene) for scene in track(some, description=f"{kind}, {setting}")]
         given = [scene.energies.argmin(0).reshape(scene.truth.shape) for scene in some]
         agreement = [float((labels == scene.theirs).mean()) for labels, scene in zip(found, some, strict=True)]
-        kept = [float((labels == scene.theirs).mean()) for labels, scene in zip(given, some, strict=True)]
+        of_network = [float((labels == scene.theirs).mean()) for labels, scene in zip(given, some, strict=True)]
         truth = np.concatenate([scene.truth.ravel() for scene in some])
         iou = {
             name: float(np.nanmean(lp.metrics.intersection_over_union(np.concatenate(maps), truth, 8, ignore_label=-1)))
@@ -215,22 +215,22 @@ def compare(scenes: list[Scene]) -> list[dict[str, Any]]:
         }
         error = statistics.stdev(agreement) / len(agreement) ** 0.5
         row = {"logits": kind, "setting": setting, "agreement": statistics.mean(agreement), "standard_error": error}
-        rows.append({**row, "network_agreement": statistics.mean(kept), "iou": iou})
+        rows.append({**row, "network_agreement": statistics.mean(of_network), "iou": iou})
     return rows
 
 
-# the record and the page
+# Record and page
 
 
 def table(heads: list[str], rows: list[list[str]]) -> str:
-    """In markdown."""
+    """Return a table in Markdown."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def measured(record: dict[str, Any]) -> str:
-    """The part of the page that comes from a record."""
-    heads = ["made scene", "system", "seconds", "× pydensecrf2", "cpu s", "accuracy", "agrees with pydensecrf2"]
+    """Return the part of the page that comes from a record."""
+    heads = ["synthetic scene", "system", "seconds", "÷ pydensecrf2", "cpu s", "accuracy", "agreement"]
     rows = []
     for name, task in record["made"].items():
         height, width, n_labels = task["size"]
@@ -245,8 +245,9 @@ def measured(record: dict[str, Any]) -> str:
         ]
     where = record["provenance"]["machine"]
     parts = [
-        f"Medians of {ROUNDS} rounds on {where['cores']} cores ({where['cpu']}, load {where['load']} when it began);"
-        f" trust ratios, not seconds. Recorded by `{record['provenance']['command']}`.",
+        f"Medians of {ROUNDS} rounds on {where['cores']} cores ({where['cpu']}, load {where['load']} at the start);"
+        " ratios are more reliable than seconds. Agreement is the fraction of pixels with pydensecrf2's label."
+        f" Recorded by `{record['provenance']['command']}`.",
         table(heads, rows),
     ]
     if "photographs" in record:
@@ -261,28 +262,29 @@ def measured(record: dict[str, Any]) -> str:
             ]
             for row in found["test"]
         ]
-        heads = ["logits", "kernels", "compat agrees", "network agrees", "IoU network", "IoU pydensecrf2", "IoU compat"]
+        heads = ["logits", "kernels", "agreement, compat", "agreement, network"]
+        heads += ["IoU, network", "IoU, pydensecrf2", "IoU, compat"]
         chosen = max(found["choice"], key=lambda row: row["agreement"])
         parts += [
-            f"On {found['n_test']} photographs of the Stanford Background data that the constants were not chosen by,"
-            " with the logits of a network that did not see them; share of pixels with pydensecrf2's label, and mean"
-            f" IoU. Coarse logits are of stride {STRIDE}, resized. The kernels: {kernels_in_words()}.",
+            f"Agreement with pydensecrf2 and mean IoU on {found['n_test']} photographs of the Stanford Background data."
+            " Neither the constants of the translation nor the network were fitted to them. Coarse logits have stride"
+            f" {STRIDE} and are enlarged. The kernels: {kernels_in_words()}.",
             table(heads, rows),
-            f"The translation's constants were compared by agreement on {found['n_choice']} other photographs: with"
-            f" {' and '.join(f'{n} steps {best_of(found, n):.4f}' for n in STEPS)}; closest were {chosen['steps']}"
-            f" steps and nearness {chosen['nearness']:g}. In use: {record['constants']['steps']} and"
-            f" {record['constants']['nearness']:g}.",
+            f"The constants of the translation were compared on {found['n_choice']} other photographs. The best"
+            f" agreement is {', '.join(f'{best_of(found, n):.4f} with {n} steps' for n in STEPS)}. The best constants"
+            f" are {chosen['steps']} steps and nearness {chosen['nearness']:g}; the library uses"
+            f" {record['constants']['steps']} and {record['constants']['nearness']:g}.",
         ]
     return "\n\n".join(parts)
 
 
 def best_of(found: dict[str, Any], steps: int) -> float:
-    """The best agreement with so many steps."""
+    """Return the best agreement with the given number of steps."""
     return max(row["agreement"] for row in found["choice"] if row["steps"] == steps)
 
 
 def kernels_in_words() -> str:
-    """The two settings."""
+    """Return the parameters of the two settings as text."""
     return "; ".join(
         f"{name}: sxy {how.sxy:g}, compat {how.compat:g}, and sxy {how.colour_sxy:g}, srgb {how.srgb:g}, compat"
         f" {how.colour_compat:g}"
@@ -292,13 +294,13 @@ def kernels_in_words() -> str:
 
 @app.command()
 def record(
-    logits: Annotated[Path | None, typer.Option(help="Folder of NAME.npy (H, W, 8): logits of photographs.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of the data sets, for the photographs.")] = None,
-    n_choice: Annotated[int, typer.Option(help="Photographs that choose constants.")] = 6,
-    n_test: Annotated[int, typer.Option(help="Photographs that test them.")] = 24,
-    seed: Annotated[int, typer.Option(help="Seed of the made scenes.")] = 0,
+    logits: Annotated[Path | None, typer.Option(help="Folder with logits of photographs, NAME.npy (H, W, 8).")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the data sets that contain the photographs.")] = None,
+    n_choice: Annotated[int, typer.Option(help="Number of photographs for the choice of constants.")] = 6,
+    n_test: Annotated[int, typer.Option(help="Number of photographs for the test.")] = 24,
+    seed: Annotated[int, typer.Option(help="Seed of the synthetic scenes.")] = 0,
 ) -> None:
-    """Measure, draw, and write the record and the page."""
+    """Measure and draw, and write the record and the page."""
     import pydensecrf.densecrf as theirs
 
     here = machine.machine()
@@ -322,7 +324,7 @@ def record(
 
 @app.command()
 def page() -> None:
-    """Put the record into docs/pydensecrf.md, between the markers."""
+    """Write the tables of the record into docs/pydensecrf.md, between the markers."""
     text = PAGE.read_text("utf-8")
     before, after = text.split(BEGIN)[0], text.split(END)[1]
     PAGE.write_text(f"{before}{BEGIN}\n\n{measured(json.loads(RECORD.read_text()))}\n\n{END}{after}", "utf-8")

@@ -1,7 +1,7 @@
 """Compare benchmark records with those of the last commit: ``python -m benchmarks.compare [FILE ..]``.
 
-Times are compared if both records come from the same kind of machine; otherwise only ratios to other systems, which do
-not depend on the machine's speed.  The exit status is 1 if anything became slower than the limit allows.
+Times are compared if both records come from the same kind of machine. Otherwise only the ratios to other systems are
+compared, which depend less on the machine. The exit status is 1 if a number increased by more than the limit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def numbers(record: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 
 
 def changes(old: Any, new: Any) -> dict[str, tuple[float, float]]:
-    """Return old and new numbers that both records have, by name."""
+    """Return the old and new value of the numbers that both records contain, by name."""
     same_machine = all(_machine(old, key) == _machine(new, key) for key in ("cpu", "cores", "gpu"))
     before, after = dict(numbers(old)), dict(numbers(new))
     common = [path for path in after if path in before and before[path] > 0]
@@ -46,7 +46,7 @@ def _machine(record: Any, key: str) -> Any:
 
 
 def committed(file: Path) -> Any:
-    """Return the record as of the last commit, or None if it is not there."""
+    """Return the record of the last commit, or None if the commit has none."""
     shown = subprocess.run(
         ["git", "show", f"HEAD:./{file.name}"], cwd=file.parent, capture_output=True, text=True, check=False
     )
@@ -59,7 +59,7 @@ def main(
     ] = None,
     limit: Annotated[float, typer.Option(help="Report numbers that changed by more than this factor.")] = 1.1,
 ) -> None:
-    """Print what changed by more than the limit since the last commit."""
+    """Print the numbers that changed by more than the limit since the last commit."""
     console, slower = Console(), False
     for file in files or sorted(RESULTS.glob("*.json")):
         old = committed(file)
@@ -68,7 +68,7 @@ def main(
         slower |= any(new > old for old, new in moved.values())
         console.print(f"{file.name}: {len(found)} numbers compared, {len(moved)} changed by more than {limit:g} times")
         if moved:
-            table = Table("what", "before", "now", "now ÷ before")
+            table = Table("number", "before", "now", "now ÷ before")
             for name, (before, now) in sorted(moved.items(), key=lambda item: -item[1][1] / item[1][0]):
                 table.add_row(name, f"{before:.4g}", f"{now:.4g}", f"{now / before:.2f}")
             console.print(table)

@@ -1,4 +1,4 @@
-"""Time every system on every task, print the tables, record them: `python -m benchmarks.cpu`."""
+"""Time every system on every task on the CPU, print tables and record them: `python -m benchmarks.cpu`."""
 
 import statistics
 import subprocess
@@ -25,13 +25,13 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def main(
-    task: Annotated[list[str] | None, typer.Option(help="A task to run; may be given several times.")] = None,
-    system: Annotated[list[str] | None, typer.Option(help="A row to run; may be given several times.")] = None,
+    task: Annotated[list[str] | None, typer.Option(help="Task to run; may be given several times.")] = None,
+    system: Annotated[list[str] | None, typer.Option(help="System to run; may be given several times.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the tasks.")] = 0,
-    fast: Annotated[bool, typer.Option(help="A smoke run: T2, fast systems, two repeats, nothing recorded.")] = False,
-    output: Annotated[Path | None, typer.Option(help="Where to write the JSON.")] = None,
+    fast: Annotated[bool, typer.Option(help="Smoke test: T2, fast systems, two repeats, nothing recorded.")] = False,
+    output: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
 ) -> None:
-    """Compare locpmap on the CPU with what else is installed."""
+    """Compare locpmap on the CPU with the other libraries that are installed."""
     names = task or (["T2"] if fast else NAMES)
     chosen = set(system or [row.name for row in ROWS if not (fast and row.name in ("PGMax", "torch LocPMAP"))])
     whole = not (task or system or fast)
@@ -56,7 +56,7 @@ def main(
     verdicts = judge(results, answer)
     print_verdicts(console, verdicts)
     for name, reason in left_out.items():
-        console.print(f"left out: {name} ({reason})")
+        console.print(f"skipped: {name} ({reason})")
     if whole or output:
         provenance = {**machine.provenance("benchmarks.cpu", seed, here), "first_call_seconds": answer}
         output = output or RESULTS / f"cpu-{machine.machine_name()}.json"
@@ -67,7 +67,7 @@ def main(
 def _measure(
     task: str, names: list[str], path: Path, repeats: int, progress: Progress, left_out: dict[str, str]
 ) -> dict[str, Measurement]:
-    """Start the systems one after the other, then go round them."""
+    """Start all systems, then time them in rounds, one run of each system per round."""
     workers: dict[str, Worker] = {}
     runs: dict[str, list[Clock]] = {}
     steps = progress.add_task(task, total=len(names) * (1 + repeats))

@@ -1,4 +1,4 @@
-"""How long a new process takes from its start to its first answer, with the compiled kernels already cached."""
+"""Time from the start of a new process to its first result, with compiled kernels in the cache."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ assert "torch" not in sys.modules, "torch was imported"
 
 
 def first_call(repeats: int = 3) -> float:
-    """Seconds of the fastest of some processes after one that fills the cache."""
+    """Return the seconds of the fastest of ``repeats`` processes, after one that fills the cache."""
     return min([_seconds() for _ in range(1 + repeats)][1:])
 
 

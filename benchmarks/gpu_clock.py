@@ -1,4 +1,4 @@
-"""How long a call takes on a GPU: by CUDA's own clock, by the host's, and the kernels alone."""
+"""Timing of calls on a GPU: by CUDA events, by the host's clock, and of the kernels only."""
 
 import re
 import statistics
@@ -11,33 +11,33 @@ from typing import Any
 import torch
 
 REPEATS = 15
-SECONDS = 1.5  # after which a slow call is not repeated
-WARM_UP = 0.3  # seconds of calls before one counts: the host takes as long to come up to speed
-HOLD = 2_000_000  # cycles, about a millisecond: longer than Python takes to queue a few launches
+SECONDS = 1.5  # total time after which a slow call is not repeated
+WARM_UP = 0.3  # seconds of calls before the measurement: the host needs as long to reach full speed
+HOLD = 2_000_000  # cycles, about a millisecond: longer than Python needs to queue a few launches
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Several calls, after some that warm up; milliseconds."""
+    """Timing of several calls in milliseconds, after a warm-up."""
 
-    milliseconds: float  # median, from a CUDA event before the call to one after it
-    spread: list[float]  # least and most
-    wall: float  # median by the host's clock, until the device is done
-    megabytes: float  # the most memory that torch held during a call, above what it held before
+    milliseconds: float  # median between CUDA events before and after the call
+    spread: list[float]  # minimum and maximum
+    wall: float  # median by the host's clock, until the device has finished
+    megabytes: float  # peak of the memory that torch allocated during a call, above the memory before
 
 
 def card() -> dict[str, Any]:
-    """What is added to a record of the machine."""
+    """Return the GPU and CUDA version for a record."""
     return {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
 
 
 def card_name() -> str:
-    """The card as part of a file name."""
+    """Return the name of the GPU as part of a file name."""
     return re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower()).strip("-")
 
 
 def warm_up(call: Callable[[], Any]) -> None:
-    """Call once, and then for a while."""
+    """Call once, and then repeatedly for ``WARM_UP`` seconds."""
     call()
     torch.cuda.synchronize()
     began = time.perf_counter()
@@ -47,7 +47,7 @@ def warm_up(call: Callable[[], Any]) -> None:
 
 
 def measure(call: Callable[[], Any]) -> Timing:
-    """Time a call whose work is done once the device has nothing left to do; its result is dropped at once."""
+    """Time a call until the device has finished; its result is released immediately."""
     warm_up(call)
     torch.cuda.reset_peak_memory_stats()
     held = torch.cuda.memory_allocated()
@@ -67,9 +67,9 @@ def measure(call: Callable[[], Any]) -> Timing:
 
 
 def in_a_row(call: Callable[[], Any]) -> float:
-    """Median milliseconds from the end of a call to the end of the next, when they follow one another.
+    """Return the median milliseconds between the ends of consecutive calls without synchronisation.
 
-    Where a call waits for the device, Python's part and the device's add up; else the longer of the two counts.
+    If a call waits for the device, this is the sum of Python's time and the device's; otherwise it is the larger one.
     """
     warm_up(call)
     ends: list[torch.cuda.Event] = []
@@ -83,12 +83,12 @@ def in_a_row(call: Callable[[], Any]) -> float:
 
 
 def queued(call: Callable[[], Any], cold: bool = False) -> float:
-    """Median milliseconds of a call that never waits for the device, without Python's part in it.
+    """Return the median milliseconds of the device for a call that never waits for it, without Python's overhead.
 
-    The device is held until everything is queued.  ``cold`` empties its cache before, by reading something else: what
-    is written would have to go to memory first, in the time of the call.
+    The device sleeps until the whole call is queued. ``cold`` evicts its cache before the call, by reading other data:
+    after writes, the call would also pay for writing them back to memory.
     """
-    sweeper = torch.zeros(2**26 if cold else 0, device="cuda")  # 256 MB, several times the cache
+    sweeper = torch.zeros(2**26 if cold else 0, device="cuda")  # 256 MB, several times the size of the cache
     times = []
     for _ in range(REPEATS + 2):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -103,7 +103,7 @@ def queued(call: Callable[[], Any], cold: bool = False) -> float:
 
 
 def kernels(call: Callable[[], Any]) -> dict[str, float]:
-    """Milliseconds of every kernel in one call, the longest first.  Profile last: it slows later launches down."""
+    """Return milliseconds by kernel for one call, the longest first. Profile last: it slows later launches down."""
     call()
     torch.cuda.synchronize()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as trace:
@@ -111,6 +111,6 @@ def kernels(call: Callable[[], Any]) -> dict[str, float]:
         torch.cuda.synchronize()
     times: dict[str, float] = {}
     for event in trace.key_averages():
-        name = event.key.removeprefix("void ").removeprefix("at::native::")[:60]  # templates' names fill pages
+        name = event.key.removeprefix("void ").removeprefix("at::native::")[:60]  # names of templates are very long
         times[name] = times.get(name, 0.0) + event.self_device_time_total / 1000
     return dict(sorted(((name, ms) for name, ms in times.items() if ms > 0), key=lambda item: -item[1]))

@@ -1,4 +1,4 @@
-"""The gradient of pseudolikelihood on a GPU, against the time to copy what it has to read."""
+"""Time of the pseudolikelihood's gradient on a GPU, compared with a copy of the data that it reads."""
 
 from typing import Any
 
@@ -11,16 +11,16 @@ from locpmap.features import ImageFeatures
 from locpmap.kernels.likelihood import Scores
 from locpmap.kernels.triton.backend import TritonKernels
 
-COPIES = {"5,000 digits": 1, "50,000 digits": 10}  # the second is far larger than any cache
+COPIES = {"5,000 digits": 1, "50,000 digits": 10}  # the second is much larger than any cache
 
 
 def gradient_rows(copy_gb_per_s: float, seed: int) -> dict[str, dict[str, Any]]:
-    """Value and gradient of 2 labels by intensity, and of constant and difference tables on both kinds of edges.
+    """Time value and gradient of a model with 2 labels, intensity, and constant and difference tables on all edges.
 
-    Counted are the features of sites and edges and the labels, each once, from memory: caches are emptied before.
-    Labels are read as codes of as many bytes, which the first call of a fit makes and keeps: that is not in the time.
-    Beside it a copy that moves as many bytes, which has no time to reach full speed where these are few, and the time
-    that they would take at full speed.
+    The bytes moved are those of site features, edge features and labels, each read once from memory with cold caches.
+    Labels are read as codes of the same size, which the first call of a fit computes and caches; this is not timed. The
+    time is compared with a copy that moves the same number of bytes, and with their transfer at full speed. A copy of
+    small data is too short to reach full speed.
     """
     images, labels = data(5000, seed)
     rows = {}
@@ -39,13 +39,13 @@ def gradient_rows(copy_gb_per_s: float, seed: int) -> dict[str, dict[str, Any]]:
 
 
 def _copy(n_bytes: int) -> float:
-    """Milliseconds of a copy that reads and writes so many bytes together, from memory."""
+    """Return the milliseconds of a copy whose reads and writes sum to ``n_bytes``, with a cold cache."""
     source, target = (torch.zeros(n_bytes // 8, device="cuda") for _ in range(2))
     return queued(lambda: target.copy_(source), cold=True)
 
 
 def _gradient(images: np.ndarray, labels: np.ndarray) -> tuple[Any, int]:
-    """A call that computes it from scores, and the bytes it has to read."""
+    """Return a function that computes the gradient, and the number of bytes that it reads."""
     features = ImageFeatures()(images)
     true = torch.tensor(labels.reshape(len(labels), -1).astype(np.int16)).cuda()
     rng = np.random.default_rng(0)

@@ -1,6 +1,6 @@
-"""The tables of docs/gpu.md from the records of `make bench-gpu` and `make test-gpu`: `python -m benchmarks.gpu_page`.
+"""Tables of docs/gpu.md from the records of `make bench-gpu` and `make test-gpu`: `python -m benchmarks.gpu_page`.
 
-What stands between the page's two markers is replaced; the rest is written by hand.
+Only the part of the page between its two markers is replaced.
 """
 
 import json
@@ -16,9 +16,9 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
 def main(
-    record: Annotated[Path, typer.Option(help="A record of make bench-gpu.")] = RESULTS / "gpu-nvidia-h200.json",
-    tests: Annotated[Path, typer.Option(help="A record of make test-gpu.")] = RESULTS / "gpu-tests-nvidia-h200.json",
-    page: Annotated[Path, typer.Option(help="The page to rewrite.")] = ROOT / "docs/gpu.md",
+    record: Annotated[Path, typer.Option(help="Record of make bench-gpu.")] = RESULTS / "gpu-nvidia-h200.json",
+    tests: Annotated[Path, typer.Option(help="Record of make test-gpu.")] = RESULTS / "gpu-tests-nvidia-h200.json",
+    page: Annotated[Path, typer.Option(help="Page to rewrite.")] = ROOT / "docs/gpu.md",
 ) -> None:
     """Rewrite the measured part of the page."""
     tested = json.loads(tests.read_text()) if tests.exists() else None
@@ -26,32 +26,32 @@ def main(
 
 
 def rewritten(page: str, record: dict[str, Any], tests: dict[str, Any] | None) -> str:
-    """The page with its measured part from these records."""
+    """Return the page with its measured part replaced by these records."""
     before, after = page[: page.index(BEGIN) + len(BEGIN)], page[page.index(END) :]
     return "\n\n".join([before, *sections(record, tests), after])
 
 
 def sections(record: dict[str, Any], tests: dict[str, Any] | None) -> list[str]:
-    """Paragraphs and tables in Markdown."""
+    """Return the paragraphs and tables of the measured part, in Markdown."""
     results, ceilings = record["results"], record["ceilings"]
     peers, measured = record["peers"], record.get("peers_of")
-    when = f"; from the third row on measured at commit {measured['git']}, {measured['date']}" if measured else ""
+    when = f" They were measured at commit {measured['git']}, {measured['date']}." if measured else ""
     ours = dict.fromkeys(name for rows in results.values() for name in rows if name not in peers)
     parts = [
         f"{record['machine']['gpu']}, commit {record['git']}, {record['date']}, torch {record['versions']['torch']},"
-        f" Triton {record['versions'].get('triton', '?')}. Milliseconds between CUDA events around a call, medians:",
+        f" Triton {record['versions'].get('triton', '?')}. Median milliseconds between CUDA events around a call:",
         _table(["", *results], ([name, *(_ms(results[task].get(name)) for task in results)] for name in ours)),
-        "The same inputs on the same card with something else (accuracy is the share of pixels labelled as in the"
-        f" truth; the network's logits alone give .93{when}):",
+        f"Other systems on the same inputs and the same GPU.{when} Accuracy is the fraction of correctly labelled"
+        " pixels, which is .93 for the network's logits alone:",
         _peers(results, peers),
         "The targets:",
         _table(["target", "at most", "measured", ""], (_verdict(verdict) for verdict in record["targets"])),
-        "What LocPMAP takes, beside the least it could: the card copies"
-        f" {ceilings['copy_gb_per_s']:.0f} GB/s, reads its cache at {ceilings['cache_gb_per_s']:.0f} GB/s and makes"
-        f" {ceilings['philox_per_s'] / 1e9:.0f} billion Philox calls a second. Milliseconds:",
+        "Time of LocPMAP compared with its lower bound (floor), in milliseconds. The GPU copies"
+        f" {ceilings['copy_gb_per_s']:.0f} GB/s, reads its cache at {ceilings['cache_gb_per_s']:.0f} GB/s and computes"
+        f" {ceilings['philox_per_s'] / 1e9:.0f} billion Philox calls per second:",
         _floors(results),
-        "Value and gradient of pseudolikelihood, from memory, beside a copy that moves (reads and writes) as many bytes"
-        " as it has to read:",
+        "Value and gradient of the pseudolikelihood with cold caches, compared with a copy that moves (reads and"
+        " writes) as many bytes as the gradient reads:",
         _learning(record["learning"]),
     ]
     if tests is not None:
@@ -75,7 +75,7 @@ def _peers(results: dict[str, Any], peers: list[str]) -> str:
 
 
 def _floors(results: dict[str, Any]) -> str:
-    parts = ("memory", "Philox", "labels", "kernels", "one after another", "by itself", "by the host's clock")
+    parts = ("memory", "Philox", "labels", "kernels", "consecutive calls", "single call", "by the host's clock")
     headings = ["", *parts, "kernels ÷ floor"]
     rows = []
     for task, systems in results.items():
@@ -91,7 +91,7 @@ def _floors(results: dict[str, Any]) -> str:
 def _learning(rows: dict[str, Any]) -> str:
     keys = ("milliseconds", "wall", "megabytes_moved", "gb_per_s", "times_a_copy", "times_full_speed")
     measured = ([name, *(f"{row[key]:.3g}" for key in keys)] for name, row in rows.items() if "milliseconds" in row)
-    headings = ["", "ms", "by the host's clock", "MB to read", "GB/s", "time ÷ a copy's", "÷ the same at full speed"]
+    headings = ["", "ms", "by the host's clock", "MB read", "GB/s", "time ÷ copy", "time ÷ full speed"]
     return _table(headings, measured)
 
 

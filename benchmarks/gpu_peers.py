@@ -1,8 +1,8 @@
-"""What else one would run on the same GPU: `prepare(task)` giving a function that ends with labels on the device.
+"""Other systems on the same GPU: `prepare(task, folder)` returns a function that computes labels on the device.
 
-The function is what the clock sees; tensors are resident, kernels compiled and buffers that depend on the image's size
-alone are made in `prepare`.  The models differ (dense or grid), so a row says what one waits for and what one gets.
-Code of others is not part of this repository: `--peers FOLDER` names a folder with clones of
+Only that function is timed. `prepare` copies tensors to the GPU, compiles kernels, and allocates buffers that depend on
+the image size only. The models differ (dense or grid), so a row compares time and accuracy, not identical results. The
+code of other systems is not part of this repository: `--peers FOLDER` is a folder with clones of
 github.com/MarvinTeichmann/ConvCRF and github.com/heiwang1997/DenseCRF, in folders of these names.
 """
 
@@ -20,16 +20,16 @@ import torch
 
 from benchmarks.tasks import Task
 
-Run = Callable[[], tuple[Any, ...]]  # labels in the shape of task.truth, and what else one gets
+Run = Callable[[], tuple[Any, ...]]  # labels in the shape of task.truth, and further outputs
 N_SAMPLES = 50
 
 
 class Absent(Exception):
-    """A peer that cannot run here, and why."""
+    """Raised with the reason why a system cannot run on this machine."""
 
 
 def torch_lines(task: Task, compiled: bool = False) -> Run:
-    """LocPMAP in the few lines of torch that one would write first: all samples at once, torch's own noise."""
+    """Prepare a direct LocPMAP implementation in torch: all samples simultaneously, with torch's random numbers."""
     unary = torch.tensor(task.unary).cuda().movedim(-1, 0)[:, None].contiguous()  # (L, 1, H, W)
     horizontal, vertical = (torch.tensor(part).cuda() for part in task.edge_weights())
     n_labels, _, height, width = unary.shape
@@ -60,7 +60,7 @@ def torch_lines(task: Task, compiled: bool = False) -> Run:
 
 
 def conv_crf(task: Task, folder: Path | None, shrink: int) -> Run:
-    """ConvCRF: mean field with truncated Gaussian kernels of 7×7, 5 iterations, at 1 / `shrink` of the resolution."""
+    """Prepare ConvCRF: 5 mean-field iterations, truncated 7×7 Gaussian kernels, 1 / `shrink` of the resolution."""
     module = _module(_clone(folder, "ConvCRF"), "convcrf.convcrf")
     conf = module.get_default_conf() | {"filter_size": 7, "blur": shrink}
     crf = module.GaussCRF(conf=conf, shape=task.truth.shape, nclasses=task.n_labels, use_gpu=True).cuda()
@@ -76,7 +76,7 @@ def conv_crf(task: Task, folder: Path | None, shrink: int) -> Run:
 
 
 def dense_crf(task: Task, folder: Path | None, lattice: bool) -> Run:
-    """Fully connected CRF in CUDA, 5 mean-field iterations on permutohedral lattices, whose making may be timed too."""
+    """Prepare the dense CRF in CUDA, 5 mean-field iterations; `lattice` includes building the lattices in the time."""
     library = _dense_library(_clone(folder, "DenseCRF") / "include", task.n_labels)
     energy = -torch.tensor(task.unary).cuda()
     image = torch.tensor(task.image).cuda().float()
@@ -98,12 +98,12 @@ def dense_crf(task: Task, folder: Path | None, lattice: bool) -> Run:
 
     if lattice:
         return whole
-    crf = new()  # lives as long as the process
+    crf = new()  # not freed before the process ends
     return lambda: decode(crf)
 
 
 def _dense_library(include: Path, n_labels: int) -> Any:
-    """The CUDA code compiled for this card and so many labels."""
+    """Compile the CUDA code for this GPU and number of labels, and load it."""
     target = Path(tempfile.mkdtemp()) / "densecrf.so"
     major, minor = torch.cuda.get_device_capability()
     options = ["-O3", "-shared", "-Xcompiler", "-fPIC", f"-arch=sm_{major}{minor}", f"-DLABELS={n_labels}"]
@@ -114,7 +114,7 @@ def _dense_library(include: Path, n_labels: int) -> Any:
     except FileNotFoundError as error:
         raise Absent("nvcc is not installed") from error
     except subprocess.CalledProcessError as error:
-        raise Absent(f"nvcc refused it: {error.stderr[:300]}") from error
+        raise Absent(f"nvcc failed: {error.stderr[:300]}") from error
     library = ctypes.CDLL(str(target))
     pointer, number = ctypes.c_void_p, ctypes.c_int
     library.densecrf_new.argtypes, library.densecrf_new.restype = [number, number, pointer, pointer], pointer

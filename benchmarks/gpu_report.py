@@ -1,4 +1,4 @@
-"""The tables that `python -m benchmarks.gpu` prints."""
+"""Tables that `python -m benchmarks.gpu` prints."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ from rich.table import Table
 
 
 def print_task(console: Console, label: str, rows: dict[str, dict[str, Any]]) -> None:
-    """One table."""
+    """Print the table of a task."""
     table = Table("system", title=label, title_justify="left")
-    for heading in ("ms", "least", "most", "wall ms", "MB", "sweeps", "accuracy"):
+    for heading in ("ms", "min", "max", "wall ms", "MB", "sweeps", "accuracy"):
         table.add_column(heading, justify="right")
     for name, row in rows.items():
         if "refused" in row:
@@ -22,9 +22,9 @@ def print_task(console: Console, label: str, rows: dict[str, dict[str, Any]]) ->
 
 
 def print_learning(console: Console, rows: dict[str, dict[str, Any]]) -> None:
-    """The gradients."""
+    """Print the table of gradients."""
     table = Table("pseudolikelihood's gradient", title="learning", title_justify="left")
-    for heading in ("ms", "wall ms", "MB to read", "GB/s", "× a copy", "× full speed"):
+    for heading in ("ms", "wall ms", "MB read", "GB/s", "÷ copy", "÷ full speed"):
         table.add_column(heading, justify="right")
     for name, row in rows.items():
         if "refused" in row:
@@ -39,13 +39,13 @@ def print_learning(console: Console, rows: dict[str, dict[str, Any]]) -> None:
 def _print_left_out(console: Console, rows: dict[str, dict[str, Any]]) -> None:
     for name, row in rows.items():
         if "refused" in row:
-            console.print(f"left out: {name} ({row['refused']})")
+            console.print(f"skipped: {name} ({row['refused']})")
 
 
 def print_floors(console: Console, results: dict[str, dict[str, dict[str, Any]]]) -> None:
-    """What the work would take at the card's limits, and what it takes."""
+    """Print the lower bounds (floors) and the measured times."""
     table = Table("locpmap, ms", title="floors", title_justify="left")
-    for heading in ("memory", "Philox", "labels", "kernels", "whole call", "kernels ÷ floor", "longest kernels"):
+    for heading in ("memory", "Philox", "labels", "kernels", "total", "kernels ÷ floor", "longest kernels"):
         table.add_column(heading, justify="right")
     for label, rows in results.items():
         row = rows.get("locpmap", {})

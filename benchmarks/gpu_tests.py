@@ -1,6 +1,6 @@
-"""Run the tests of the kernels on a GPU, several shares of a module at a time, and record what passed.
+"""Run the kernel tests on a GPU in parallel processes and record the results: `python -m benchmarks.gpu_tests`.
 
-`python -m benchmarks.gpu_tests`; further arguments name modules (all of tests/triton by default).
+Arguments are test modules; the default is all of tests/triton.
 """
 
 import os
@@ -24,15 +24,15 @@ ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 COUNTS = ("tests", "failures", "errors", "skipped")
-SHARE = 12  # tests of a process: many, for each takes seconds to start; few, for the longest should not run last
+TESTS_PER_PROCESS = 12  # at most: more cost less start-up time, fewer balance the processes better
 
 
 def main(
     module: Annotated[list[Path] | None, typer.Argument(help="Test modules.")] = None,
-    jobs: Annotated[int, typer.Option(help="Processes at a time: compiling keeps a core busy.")] = os.cpu_count() or 1,
-    output: Annotated[Path | None, typer.Option(help="Where to write the JSON.")] = None,
+    jobs: Annotated[int, typer.Option(help="Number of parallel processes.")] = os.cpu_count() or 1,
+    output: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
 ) -> None:
-    """Run, print what failed, and record the counts."""
+    """Run the tests, print failures, and record the counts."""
     if not torch.cuda.is_available():
         typer.echo("torch finds no GPU: make test-triton runs the same tests in Triton's interpreter.", err=True)
         raise typer.Exit(2)
@@ -41,12 +41,12 @@ def main(
     provenance = machine.provenance("benchmarks.gpu_tests", 0, here)
     output = output or RESULTS / f"gpu-tests-{card_name()}.json"
     found = collected(modules)
-    shares = [(name, part) for name, tests in found.items() for part in shared(tests)]
-    without = [path.stem for path in modules if path.stem not in found]  # for want of a package
+    parts = [(name, part) for name, tests in found.items() for part in divided(tests)]
+    without = [path.stem for path in modules if path.stem not in found]  # a package that they need is missing
     rows: dict[str, Counter[str]] = {}
     with ThreadPoolExecutor(jobs) as pool:
-        running = {pool.submit(run, tests): name for name, tests in shares}
-        for done in as_completed(running):  # recorded as they end, so that an interrupted run leaves what it has
+        running = {pool.submit(run, tests): name for name, tests in parts}
+        for done in as_completed(running):  # recorded immediately: an interrupted run leaves its completed part
             rows.setdefault(running.pop(done), Counter()).update(done.result())
             total = {count: sum(row[count] for row in rows.values()) for count in COUNTS}
             left = sorted({*running.values(), *without})
@@ -57,7 +57,7 @@ def main(
 
 
 def collected(modules: list[Path]) -> dict[str, list[str]]:
-    """The tests of every module."""
+    """Return the tests of every module."""
     done = subprocess.run([*PYTEST, "--collect-only", *map(str, modules)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         typer.echo(f"pytest cannot collect the tests:\n{done.stdout[-3000:]}", err=True)
@@ -70,18 +70,18 @@ def collected(modules: list[Path]) -> dict[str, list[str]]:
     return tests
 
 
-def shared(tests: list[str]) -> list[list[str]]:
-    """The tests in shares of about one size.
+def divided(tests: list[str]) -> list[list[str]]:
+    """Divide the tests into parts of similar size, with at most ``TESTS_PER_PROCESS`` tests each.
 
-    >>> [len(share) for share in shared(["test"] * 30)]
+    >>> [len(part) for part in divided(["test"] * 30)]
     [10, 10, 10]
     """
-    n_shares = -(-len(tests) // SHARE)
-    return [tests[part::n_shares] for part in range(n_shares)]
+    n_parts = -(-len(tests) // TESTS_PER_PROCESS)
+    return [tests[first::n_parts] for first in range(n_parts)]
 
 
 def run(tests: list[str]) -> dict[str, Any]:
-    """Some tests in a process of their own."""
+    """Run tests in a separate process and return their counts."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "junit.xml"
         done = subprocess.run([*PYTEST, *tests, f"--junitxml={report}"], cwd=ROOT, capture_output=True, text=True)
@@ -91,7 +91,7 @@ def run(tests: list[str]) -> dict[str, Any]:
 
 
 def counts(report: str | None, n_tests: int) -> dict[str, Any]:
-    """What a report in JUnit's format says of so many tests; those that it does not speak of are errors.
+    """Return the counts of a JUnit report for ``n_tests`` tests; tests missing from it count as errors.
 
     >>> counts('<testsuites><testsuite tests="3" failures="1" errors="0" skipped="1" time="2.5"/></testsuites>', 4)
     {'tests': 3, 'failures': 1, 'errors': 1, 'skipped': 1, 'seconds': 2.5}

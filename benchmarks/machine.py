@@ -1,4 +1,4 @@
-"""Where and with what a benchmark ran."""
+"""Machine and software versions of a benchmark run."""
 
 import os
 import platform
@@ -32,7 +32,7 @@ PACKAGES = (
 
 
 def machine() -> dict[str, str | int | float]:
-    """Processor, cores that this process may use, how busy they are (a load above 0 blurs every figure), system."""
+    """Return processor, available cores, load (above 0, timings are less reliable) and system."""
     return {
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
@@ -44,13 +44,13 @@ def machine() -> dict[str, str | int | float]:
 
 
 def machine_name() -> str:
-    """The same as part of a file name."""
+    """Return processor and cores as part of a file name."""
     words = f"{_cpu_model()} {len(os.sched_getaffinity(0))} cores"
     return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
 
 
 def versions() -> dict[str, str]:
-    """The packages that take part and are installed."""
+    """Return the versions of the installed packages of ``PACKAGES``."""
     found = {}
     for package in PACKAGES:
         try:
@@ -61,7 +61,7 @@ def versions() -> dict[str, str]:
 
 
 def git_version() -> str:
-    """What LOCPMAP_COMMIT says, for a copy without its repository; else the commit, with -dirty where files differ."""
+    """Return LOCPMAP_COMMIT if set (for copies without a repository), or the commit, with -dirty if files differ."""
     if given := os.environ.get("LOCPMAP_COMMIT"):
         return given
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
@@ -86,9 +86,9 @@ def _cpu_model() -> str:
 
 
 def provenance(module: str, seed: int, here: Mapping[str, Any]) -> dict[str, Any]:
-    """Where a record comes from: the command, the day, the commit, the seed, and the machine as it was at the start."""
+    """Return the provenance of a record: command, date, commit, seed, machine at the start, and versions."""
     return {
-        # Of paths the last part: the rest is the machine's own.
+        # Only the last part of paths: the rest is specific to the machine.
         "command": shlex.join(["python", "-m", module, *(arg.rsplit("/", 1)[-1] for arg in sys.argv[1:])]),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "git": git_version(),

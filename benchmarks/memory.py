@@ -1,4 +1,4 @@
-"""The high-water mark of this process's memory."""
+"""Peak memory of this process."""
 
 import ctypes
 import gc
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def restart_peak() -> int:
-    """Give freed memory back, set the high-water mark to what is in use now, and return that in bytes."""
+    """Release freed memory, reset the peak to the memory in use, and return it in bytes."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
@@ -15,7 +15,7 @@ def restart_peak() -> int:
 
 
 def peak() -> int:
-    """The high-water mark, in bytes."""
+    """Return the peak memory since the last reset, in bytes."""
     status = Path("/proc/self/status").read_text()
     match = re.search(r"VmHWM:\s+(\d+) kB", status)
     assert match is not None

@@ -1,4 +1,4 @@
-"""Our side of every comparison, through the public interface alone."""
+"""locpmap's decoders in the comparisons, called through the public interface."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from benchmarks.tasks import Task
 
 
 def decode(task: Task, method: str, **options: Any) -> Run:
-    """From the arrays to labels, probability and variance; validation of the input is inside the clock."""
+    """Return a function from arrays to labels, with probability and variance; validation is part of the time."""
     import locpmap as lp
 
     def run() -> np.ndarray:

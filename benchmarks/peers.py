@@ -1,8 +1,8 @@
-"""What a user would otherwise run: one function per system, `prepare(task)` giving a function without arguments.
+"""Other systems on the CPU: one function `prepare(task)` per system, which returns a function without arguments.
 
-That function is what the clock sees: everything between the arrays and the labels. Work that a user pays once per
-image size (PGMax's graph, a compiler) is done in `prepare`, to each peer's advantage. The models differ (dense or grid,
-labels only or probabilities), so a row says what one waits for and what one gets, not that the answers are the same.
+Only that function is timed: it contains all work from the arrays to the labels. Work that is needed once per image size
+(PGMax's graph, compilation) is done in `prepare`, to the advantage of the other systems. The models differ (dense or
+grid, labels only or probabilities), so a row compares time and accuracy, not identical results.
 """
 
 import os
@@ -17,7 +17,7 @@ Run = Callable[[], np.ndarray]  # labels, in the shape of task.truth
 
 
 def densecrf(task: Task) -> Run:
-    """Fully connected CRF, 5 mean-field iterations: pydensecrf2 with the kernels of its README."""
+    """Prepare pydensecrf2: a fully connected CRF, 5 mean-field iterations, with the kernels of its README."""
     import pydensecrf.densecrf as dcrf
 
     def decode(unary: np.ndarray, image: np.ndarray | None = None) -> np.ndarray:
@@ -30,19 +30,19 @@ def densecrf(task: Task) -> Run:
         probability = np.asarray(crf.inference(5))
         return probability.argmax(0).reshape(height, width)
 
-    if task.truth.ndim == 3:  # colour says nothing about grey digits whose every pixel is noise
+    if task.truth.ndim == 3:  # no colour kernel: the grey values of noisy digits are independent noise
         return lambda: np.stack([decode(unary) for unary in task.unary])
     image = np.ascontiguousarray(task.image)
     return lambda: decode(task.unary, image)
 
 
 def maxflow(task: Task) -> Run:
-    """The exact optimum of a two-label batch in one cut: PyMaxflow."""
+    """Prepare PyMaxflow: the exact optimum of a batch with two labels in one cut."""
     return lambda: _binary_cut(task.unary[..., 1] - task.unary[..., 0], float(task.pairwise))  # type: ignore[arg-type]
 
 
 def perturb_and_map(task: Task) -> Run:
-    """Global Perturb-and-MAP of a two-label batch: 50 exact cuts under Gumbel noise, by PyMaxflow."""
+    """Prepare global Perturb-and-MAP of a batch with two labels: 50 exact cuts under Gumbel noise, by PyMaxflow."""
 
     def run() -> np.ndarray:
         rng = np.random.default_rng(0)
@@ -56,12 +56,12 @@ def perturb_and_map(task: Task) -> Run:
 
 
 def _binary_cut(difference: np.ndarray, weight: float) -> np.ndarray:
-    """The labels of largest score, all images of the batch in one graph: (N, H, W) bool."""
+    """Return the labels of largest score, (N, H, W) bool, with all images of the batch in one graph."""
     import maxflow
 
     graph = maxflow.Graph[float](difference.size, 2 * difference.size)
     nodes = graph.add_grid_nodes(difference.shape)
-    for axis in (1, 2):  # PyMaxflow's structures name the neighbours of the central node
+    for axis in (1, 2):  # PyMaxflow's structures mark the neighbours of the central node
         structure = np.zeros((3, 3, 3))
         structure[(1, 2, 1) if axis == 1 else (1, 1, 2)] = 1
         graph.add_grid_edges(nodes, weights=weight, structure=structure, symmetric=True)
@@ -71,9 +71,9 @@ def _binary_cut(difference: np.ndarray, weight: float) -> np.ndarray:
 
 
 def alpha_expansion(task: Task) -> Run:
-    """α-expansion to convergence: gco."""
+    """Prepare gco: α-expansion to convergence."""
     for name, kind in (("int", int), ("float", float)):
-        np.__dict__.setdefault(name, kind)  # gco still uses the aliases that NumPy removed
+        np.__dict__.setdefault(name, kind)  # gco uses aliases that NumPy removed
     import gco
 
     height, width = task.truth.shape
@@ -94,12 +94,12 @@ def alpha_expansion(task: Task) -> Run:
 
 
 def pgmax_bp(task: Task) -> Run:
-    """Loopy belief propagation, 50 iterations: PGMax on JAX, compiled before the clock starts."""
+    """Prepare PGMax on JAX: 50 iterations of loopy belief propagation, compiled before the timing."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # the compiler reports every slow pass as an error
     import jax
     import jax.extend.backend
 
-    jax.lib.xla_bridge = jax.extend.backend  # PGMax asks for the device where older versions of JAX kept it
+    jax.lib.xla_bridge = jax.extend.backend  # PGMax uses the location of this module in older versions of JAX
     from pgmax import fgraph, fgroup, infer, vgroup
 
     variables = vgroup.NDVarArray(num_states=task.n_labels, shape=task.truth.shape)
@@ -129,7 +129,7 @@ def pgmax_bp(task: Task) -> Run:
 
 
 def torch_mean_field(task: Task) -> Run:
-    """Mean field on the grid, 50 sweeps, as shifted and weighted additions in torch."""
+    """Prepare mean field on the grid in torch: 50 sweeps of shifted and weighted additions."""
     import torch
 
     def run() -> np.ndarray:
@@ -144,7 +144,7 @@ def torch_mean_field(task: Task) -> Run:
 
 
 def torch_locpmap(task: Task) -> Run:
-    """LocPMAP, M = 50, random start, to convergence: the few lines of torch that one would write first."""
+    """Prepare a direct LocPMAP implementation in torch: M = 50, random start, to convergence."""
     import torch
 
     def run() -> np.ndarray:
@@ -173,7 +173,7 @@ def torch_locpmap(task: Task) -> Run:
 
 
 def _labels_first(task: Task) -> tuple[Any, Any, Any]:
-    """Unary (L, .., H, W) and the two weight arrays as tensors; with the label axis first the rows are long."""
+    """Return unaries (L, .., H, W) and both weight arrays as tensors; the label axis is first for long rows."""
     import torch
 
     horizontal, vertical = (torch.from_numpy(np.ascontiguousarray(weights)) for weights in task.edge_weights())
@@ -181,7 +181,7 @@ def _labels_first(task: Task) -> tuple[Any, Any, Any]:
 
 
 def _neighbour_score(unary: Any, horizontal: Any, vertical: Any, held: Any) -> Any:
-    """`unary` plus the Potts support of the four neighbours for each label: (L, .., H, W)."""
+    """Return `unary` plus the Potts scores of the four neighbours for each label, (L, .., H, W)."""
     score = unary.clone()
     score[..., 1:] += horizontal * held[..., :-1]
     score[..., :-1] += horizontal * held[..., 1:]

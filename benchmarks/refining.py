@@ -1,9 +1,10 @@
-"""Learn the refiner that comes with the library, and find out what it is worth: `python -m benchmarks.refining learn`.
+"""Learn the bundled refiner and evaluate it: `python -m benchmarks.refining COMMAND`.
 
-`learn` makes src/locpmap/refining/scenes.safetensors from held-out scenes; `measure` compares it on test scenes with
-the network, with the network after temperature scaling and with pydensecrf2, and records that; `silhouettes` adds the
-areas of silhouettes under noise to the record, `absent` those of labels that scenes lack; `page` writes
-docs/refining.md from it.
+- `learn` writes src/locpmap/refining/scenes.safetensors from held-out scenes.
+- `measure` compares it on test scenes with the network, the temperature-scaled network and pydensecrf2.
+- `silhouettes` adds the coverage of area intervals on noisy silhouettes to the record.
+- `absent` adds the coverage for labels that are absent from scenes.
+- `page` writes the tables of docs/refining.md from the record.
 """
 
 import json
@@ -28,14 +29,14 @@ PAGE = ROOT / "docs/refining.md"
 CACHE = ROOT / "out/refine"
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
-Network = Annotated[Path, typer.Option(help="A network that learned from the part 'fit' of the scenes.")]
-Data = Annotated[Path, typer.Option(help="The folder with the data.")]
-Limit = Annotated[int | None, typer.Option(help="Only so many scenes of a part.")]
+Network = Annotated[Path, typer.Option(help="Network that was trained on the part 'fit' of the scenes.")]
+Data = Annotated[Path, typer.Option(help="Folder of the data sets.")]
+Limit = Annotated[int | None, typer.Option(help="Maximum number of scenes of each part.")]
 
 
 @app.command()
 def learn(network: Network, data: Data, limit: Limit = None, seed: int = 0, output: Path = SHIPPED) -> None:
-    """Weights for sharp logits and for strides 8 and 16, from scenes that the network never saw."""
+    """Learn weights for strides 1, 8 and 16 from scenes that the network was not trained on."""
     from locpmap.refining.examples import gather
     from locpmap.refining.fitting import learn as learn_weights
     from locpmap.refining.weights import Weights
@@ -69,11 +70,11 @@ def measure(
     network: Network,
     data: Data,
     limit: Limit = None,
-    area_limit: Annotated[int, typer.Option(help="Test scenes for the table of areas; 0 leaves it out.")] = 115,
+    area_limit: Annotated[int, typer.Option(help="Number of test scenes for the table of areas; 0 skips it.")] = 115,
     seed: int = 0,
     output: Path = RECORD,
 ) -> None:
-    """Tables on test scenes, recorded as they come; without pydensecrf2 installed, its rows are missing."""
+    """Measure on test scenes and record the tables; rows of pydensecrf2 need it to be installed."""
     from benchmarks.refining_measures import areas, seconds
     from locpmap.refining.refiner import Refiner
 
@@ -98,7 +99,7 @@ def measure(
 
 
 def _compared(network: Path, data: Path, limit: int | None, stride: int, seed: int, dense: bool) -> dict[str, Any]:
-    """One stride, in a process of its own."""
+    """Compare all methods at one stride, in a separate process."""
     from benchmarks.refining_measures import compare
 
     held_out, test = (scenes_of(part, data, network, CACHE, limit) for part in ("held_out", "test"))
@@ -107,7 +108,7 @@ def _compared(network: Path, data: Path, limit: int | None, stride: int, seed: i
 
 @app.command(name="silhouettes")
 def of_silhouettes(data: Data, seed: int = 0, output: Path = RECORD) -> None:
-    """Coverage and width of intervals of areas on the Caltech silhouettes, into a record that is there."""
+    """Add coverage and width of area intervals on the Caltech silhouettes to an existing record."""
     from benchmarks.refining_silhouettes import measured
 
     record = json.loads(output.read_text())
@@ -120,11 +121,11 @@ def of_silhouettes(data: Data, seed: int = 0, output: Path = RECORD) -> None:
 @app.command()
 def absent(
     data: Data,
-    cache: Annotated[Path | None, typer.Option(help="Where the encoder's published weights are kept.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder of the encoder's published weights.")] = None,
     seed: int = 0,
     output: Path = RECORD,
 ) -> None:
-    """Coverage of the areas of labels that are there and that are not, with and without presence, into the record."""
+    """Add the coverage of areas of present and absent labels, with and without presence, to the record."""
     from benchmarks.refining_absent import measured
 
     record = json.loads(output.read_text())
@@ -136,7 +137,7 @@ def absent(
 
 @app.command()
 def page(record: Path = RECORD, output: Path = PAGE) -> None:
-    """Render the tables of docs/refining.md from the record."""
+    """Write the tables of docs/refining.md from the record."""
     from locpmap.refining.refiner import Refiner
 
     tables = tables_of(json.loads(record.read_text()), Refiner.load().weights)

@@ -1,7 +1,7 @@
-"""Labels that are not in a scene: areas with and without a learned presence.
+"""Area intervals of labels that are absent from a scene, with and without a learned presence.
 
-By a network of its own that takes minutes to make, for sharper ones say less of what is absent: a logistic regression
-of the labels on the features of an encoder that was trained on ImageNet, at strides 8 to 32.
+The network is a logistic regression on the features of an ImageNet encoder at strides 8 to 32, fitted in minutes. It
+assigns more area to absent labels than a sharper network does, which makes the effect of presence visible.
 """
 
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ from locpmap.refining.fitting import learn
 
 Array = npt.NDArray[Any]
 Seen = tuple[Array, Array, Array]  # image (H, W, 3), features (h, w, F) at stride 8, labels (H, W)
-STRIDE, SIDE = 8, 32  # of the scores, and of what sides must be multiples of
+STRIDE, SIDE = 8, 32  # stride of the scores; the encoder needs sides that are multiples of SIDE
 SCENES = {"fit": 150, "held_out": 80, "test": 80}
 DECAY = 2e-4
 
 
 def measured(data: Path, cache: Path | None, seed: int) -> dict[str, Any]:
-    """Coverage, width and CRPS of areas: by pixels alone, with an error that they share, and with presence, too."""
+    """Return coverage, width and CRPS of areas: with independent pixels, with a shared error, and with presence."""
     seen = {part: list(islice(_seen(part, data, cache), n)) for part, n in SCENES.items()}
     head = _Head(seen["fit"])
     held_out, test = (head.examples(seen[part]) for part in ("held_out", "test"))
@@ -46,7 +46,7 @@ def measured(data: Path, cache: Path | None, seed: int) -> dict[str, Any]:
 
 
 def _seen(part: str, data: Path, cache: Path | None) -> Iterator[Seen]:
-    """Scenes of a part of `locpmap reproduce stanford`, with the encoder's features."""
+    """Yield the scenes of a part of `locpmap reproduce stanford` with the encoder's features."""
     import torch
     import torch.nn.functional as F
 
@@ -72,7 +72,7 @@ def _seen(part: str, data: Path, cache: Path | None) -> Iterator[Seen]:
 
 
 class _Head:
-    """A logistic regression of labels on features."""
+    """Logistic regression of labels on features."""
 
     def __init__(self, scenes: list[Seen]) -> None:
         import torch
@@ -95,7 +95,7 @@ class _Head:
         descent.step(loss)
 
     def examples(self, scenes: list[Seen]) -> list[Example]:
-        """With scores at stride 8."""
+        """Return examples with scores at stride 8."""
         weight, bias = (part.detach().numpy() for part in self.linear.parameters())
         logits = [(features - self.middle) / self.spread @ weight.T + bias for _, features, _ in scenes]
         images, labels = [image for image, _, _ in scenes], [labels for _, _, labels in scenes]
@@ -103,7 +103,7 @@ class _Head:
 
 
 def _at_centres(labels: Array, shape: tuple[int, ...]) -> Array:
-    """The label in the middle of each cell."""
+    """Return the label at the centre of each cell."""
     sizes = zip(shape, labels.shape, strict=True)
     rows, columns = (np.minimum(np.arange(n) * STRIDE + STRIDE // 2, size - 1) for n, size in sizes)
     found: Array = labels[np.ix_(rows, columns)]

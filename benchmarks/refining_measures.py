@@ -1,4 +1,4 @@
-"""What refinement does to scenes, beside a network alone and pydensecrf2: overlap, calibration, areas, seconds."""
+"""Evaluation of refinement compared with the network alone and pydensecrf2: IoU, calibration, areas, time."""
 
 import itertools
 import statistics
@@ -24,16 +24,16 @@ Array = npt.NDArray[Any]
 NETWORK, SCALED, REFINED = "network", "network, temperature scaled", "lp.refine"
 USUAL, TUNED = "pydensecrf2, usual settings", "pydensecrf2, tuned"
 BOUNDARY = 3  # pixels
-N_TUNING = 8  # held-out scenes that pydensecrf2 is tuned on
+N_TUNING = 8  # held-out scenes for the tuning of pydensecrf2
 ITERATIONS = 10
-N_SAMPLES = 60  # of areas
-LEAST_AREA = 0.01  # of the image: smaller ones do not count
+N_SAMPLES = 60  # samples of each area
+LEAST_AREA = 0.01  # minimum fraction of the image for an area to be evaluated
 MEASURES = {**METRICS, f"IoU within {BOUNDARY} pixels of boundaries": METRICS["IoU"]}
 
 
 @dataclass(frozen=True)
 class Dense:
-    """Settings of pydensecrf2: the smoothness kernel's and the bilateral one's; by default those of its README."""
+    """pydensecrf2 with settings of its smoothness and bilateral kernels; the defaults are those of its README."""
 
     compat: float = 3
     sxy: float = 80
@@ -41,36 +41,36 @@ class Dense:
     bilateral: float = 10
 
     def __call__(self, image: npt.NDArray[np.uint8], logits: Array) -> Array:
-        """Probabilities (H, W, K) after ten iterations of mean field."""
+        """Return probabilities (H, W, K) after ten mean-field iterations."""
         import pydensecrf.densecrf as dcrf
 
         height, width, n_labels = logits.shape
         crf = dcrf.DenseCRF2D(width, height, n_labels)
         crf.setUnaryEnergy(np.ascontiguousarray(-logits.reshape(-1, n_labels).T, np.float32))
         crf.addPairwiseGaussian(sxy=3, compat=self.compat)
-        pixels = np.array(image)  # it takes none that is read-only
+        pixels = np.array(image)  # pydensecrf does not accept read-only arrays
         crf.addPairwiseBilateral(sxy=self.sxy, srgb=self.srgb, rgbim=pixels, compat=self.bilateral)
         return np.asarray(crf.inference(ITERATIONS)).T.reshape(height, width, n_labels)
 
 
-# The usual ones with all couplings weakened, colours told apart more or less, and a shorter reach.
+# The default settings with weaker couplings, shorter range, and two widths of the colour kernel.
 GRID = [Dense(3 * weak, sxy, srgb, 10 * weak) for weak, sxy, srgb in itertools.product((0.1, 0.3), (20, 60), (5, 13))]
 
 
 def enlarged(scene: SceneWithLogits, stride: int) -> Array:
-    """The coarse logits at the size of the scene."""
+    """Return the coarse logits, enlarged to the size of the scene."""
     found: Array = resize(scene.coarse(stride)[None], *scene.labels.shape)[0]
     return found
 
 
 def temperature(scenes: Sequence[SceneWithLogits], stride: int) -> float:
-    """The factor of the logits that makes these scenes likeliest."""
+    """Return the factor of the logits that maximises the likelihood of the scenes."""
     large, labels = [enlarged(scene, stride) for scene in scenes], [scene.labels for scene in scenes]
     return fit_scale(gather(None, large, labels, -1, "hwk", "logits", stride), 0)
 
 
 def tuned(scenes: Sequence[SceneWithLogits], stride: int, scale: float) -> Dense:
-    """The settings with the best likelihood on held-out scenes."""
+    """Return the settings with the best likelihood on held-out scenes."""
 
     def loss(dense: Dense) -> float:
         found = [score(dense(s.image, scale * enlarged(s, stride)), s.labels) for s in scenes[:N_TUNING]]
@@ -91,7 +91,7 @@ def compare(
     *,
     dense: bool,
 ) -> dict[str, Any]:
-    """Every measure of every method on the test scenes, and how far it is from the scaled network."""
+    """Return every measure of every method on the test scenes, and its difference from the scaled network."""
     scale = temperature(held_out, stride)
     methods: dict[str, Callable[[SceneWithLogits, Array], Array]] = {
         NETWORK: lambda scene, logits: softmax(logits),
@@ -125,7 +125,7 @@ def compare(
 def areas(
     held_out: Sequence[SceneWithLogits], test: Sequence[SceneWithLogits], stride: int, seed: int
 ) -> dict[str, dict[str, float]]:
-    """How often 90 % intervals of the labels' areas hold, how wide they are, and the CRPS, in shares of the image."""
+    """Return coverage and width of 90 % area intervals and the CRPS; areas are fractions of the image."""
     images, labels = [scene.image for scene in test], [scene.labels for scene in test]
     logits = [scene.coarse(stride) for scene in test]
     judged = gather(images, logits, labels, -1, "hwk", "logits", stride)
@@ -135,7 +135,7 @@ def areas(
 
 
 def areas_of(judged: Sequence[Example], weights: Weights, seed: int) -> dict[str, float]:
-    """Of labels that are there: how often intervals hold, how wide they are; of absent ones, how often; the CRPS."""
+    """Return the coverage and width of intervals for present labels, the coverage for absent ones, and the CRPS."""
     there, absent, width, loss = [], [], [], []
     for example in judged:
         prepared, truth = prepare(example, weights)
@@ -153,7 +153,7 @@ def areas_of(judged: Sequence[Example], weights: Weights, seed: int) -> dict[str
 
 
 def seconds(seed: int, repeats: int = 5) -> dict[str, Any]:
-    """`lp.refine` and pydensecrf2 on T3, in turns, by the clock and by processor time."""
+    """Time `lp.refine` and pydensecrf2 on T3, alternating: elapsed and processor time."""
     task = make_task("T3", seed)
     assert task.image is not None
     image = np.ascontiguousarray(task.image)

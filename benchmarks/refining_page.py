@@ -1,6 +1,6 @@
-"""Render the record of `benchmarks.refining measure` as the tables of docs/refining.md.
+"""Tables of docs/refining.md from the record of `benchmarks.refining measure`.
 
-The page holds the prose.  A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``.
+Each table of the page is between ``<!-- table: NAME -->`` and ``<!-- end -->``; the rest of the page is not changed.
 """
 
 import re
@@ -16,7 +16,7 @@ AREAS = {"coverage": "coverage", "absent": "coverage, absent labels", "width": "
 
 
 def filled(page: str, tables: Mapping[str, str]) -> str:
-    """Return the page with its marked tables replaced; each table must have its place."""
+    """Return the page with its marked tables replaced; every table must have a marker, and every marker a table."""
     places = [name for _, name, _ in MARKED.findall(page)]
     if sorted(places) != sorted(tables):
         raise ValueError(f"the page has places for {sorted(places)}, expected {sorted(tables)}")
@@ -86,7 +86,7 @@ def _cell(name: str, measure: str, found: Mapping[str, float]) -> str:
     if name == BASE:
         return value
     gain, error = found["gain"], found["standard_error"]
-    sure = abs(gain) > 2 * error and f"{abs(gain):.4f}" != "0.0000"  # not by rounding
+    sure = abs(gain) > 2 * error and f"{abs(gain):.4f}" != "0.0000"  # significant and not rounded to 0
     good = (gain > 0) != (measure in LESS_IS_BETTER)
     text = f"{value} ({gain:+.4f} ± {error:.4f})"
     return f"**{text}**" if sure and good else f"{text} †" if sure else text

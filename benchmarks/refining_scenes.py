@@ -1,4 +1,4 @@
-"""Scenes with what a network says of them that never saw them, sharp and coarse."""
+"""Scenes with the logits, sharp and coarse, of a network that was not trained on them."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -16,14 +16,14 @@ STRIDES = (1, 8, 16)
 
 @dataclass(frozen=True)
 class SceneWithLogits:
-    """One scene: image (H, W, 3) uint8, logits (H, W, 8), labels (H, W), -1 where void."""
+    """A scene: image (H, W, 3) uint8, logits (H, W, 8), and labels (H, W), -1 at void pixels."""
 
     image: npt.NDArray[np.uint8]
     logits: Array
     labels: npt.NDArray[np.int64]
 
     def coarse(self, stride: int) -> Array:
-        """The logits at a stride, as a network without an upsampling head would give them: means over cells."""
+        """Return the logits at a stride, as of a network without an upsampling head: means over cells."""
         if stride == 1:
             return self.logits
         height, width = (max(1, round(n / stride)) for n in self.labels.shape)
@@ -36,16 +36,16 @@ class SceneWithLogits:
 
 
 def scenes_of(part: str, data: Path, network: Path, cache: Path, limit: int | None = None) -> list[SceneWithLogits]:
-    """Scenes of the split of `locpmap reproduce stanford`, seed 0: "held_out" or "test", neither seen by the network.
+    """Return scenes of the split of `locpmap reproduce stanford`, seed 0, with the network's logits.
 
-    Photographs that are in the data twice are left out: the network may have seen the other.
+    Photographs that occur twice in the data are excluded: the network may have been trained on the other copy.
 
     Args:
-        part: The part.
-        data: The folder with the data.
-        network: A network that learned from the part "fit", as `locpmap_paper.experiments.scenes.networks` saves it.
-        cache: Where its logits are kept, in half precision, under the network's hash.
-        limit: Only so many.
+        part: "held_out" or "test"; the network was trained on neither.
+        data: Folder of the data sets.
+        network: Network trained on the part "fit", as `locpmap_paper.experiments.scenes.networks` saves it.
+        cache: Folder in which logits are cached in half precision, by the hash of the network.
+        limit: Maximum number of scenes.
     """
     from locpmap_paper.data.scenes import TWINS
     from locpmap_paper.experiments.scenes.experiment import STANFORD
@@ -75,7 +75,7 @@ def _scene(
 
 
 def _predictor(path: Path) -> Callable[[npt.NDArray[np.uint8]], Array]:
-    """The network as a function, loaded when it is first asked."""
+    """Return the network as a function from an image to logits; it is loaded in the first call."""
     from locpmap_paper.experiments.scenes.networks import load_network, predict_logits
 
     loaded: list[Any] = []
@@ -89,7 +89,7 @@ def _predictor(path: Path) -> Callable[[npt.NDArray[np.uint8]], Array]:
 
 
 def near_boundaries(labels: npt.NDArray[np.int64], distance: int) -> npt.NDArray[np.int64]:
-    """The labels within so many pixels of where true labels change, -1 elsewhere."""
+    """Return the labels at pixels closer than ``distance`` to a boundary between true labels, and -1 elsewhere."""
     from scipy.ndimage import distance_transform_edt
 
     change = np.zeros(labels.shape, bool)

@@ -1,4 +1,4 @@
-"""Areas of silhouettes under noise, by a small model that is learned on the spot: two labels, both always there."""
+"""Area intervals of noisy silhouettes by a small model: two labels, both present in every image."""
 
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,13 @@ from locpmap.refining.weights import Weights
 from locpmap_paper.data import silhouettes
 
 Array = npt.NDArray[Any]
-NOISE = (0.70, 1.41)  # standard deviations, those of `locpmap reproduce caltech`
-SMOOTHED = (0.7, 1.5, 3.0, 6.0)  # pixels: what the small model sees beside the noisy image
+NOISE = (0.70, 1.41)  # standard deviations, as in `locpmap reproduce caltech`
+SMOOTHED = (0.7, 1.5, 3.0, 6.0)  # widths in pixels of the smoothed copies that are features of the model
 N_MODEL, N_HELD_OUT, N_TEST = 400, 300, 1000
 
 
 def measured(data: Path, seed: int) -> dict[str, Any]:
-    """By the noise: coverage, width and CRPS of 90 % intervals, of pixels by themselves and of a refiner."""
+    """Return coverage, width and CRPS of 90 % intervals by noise level, for independent pixels and a refiner."""
     maps = silhouettes(data)
     train, test = maps.train[: N_MODEL + N_HELD_OUT].astype(int), maps.test[:N_TEST].astype(int)
     found: dict[str, Any] = {"images": {"model": N_MODEL, "held_out": N_HELD_OUT, "test": len(test)}, "noise": {}}
@@ -47,14 +47,14 @@ def _examples(images: Array, labels: Array, w: Array) -> list[Example]:
 
 
 def _features(image: Array) -> Array:
-    """A constant, the image, and its smoothed copies, (H, W, 6)."""
+    """Return a constant, the image and its smoothed copies, (H, W, 6)."""
     from scipy.ndimage import gaussian_filter
 
     return np.stack([np.ones_like(image), image, *(gaussian_filter(image, s) for s in SMOOTHED)], axis=-1)
 
 
 def _logistic(images: Array, labels: Array) -> Array:
-    """Weights of the features, by logistic regression of pixels."""
+    """Return the weights of the features by logistic regression over pixels."""
     from scipy.optimize import minimize
 
     x, y = np.stack([_features(image) for image in images]).reshape(-1, len(SMOOTHED) + 2), labels.ravel()

@@ -1,4 +1,4 @@
-"""A run's measurements, as tables for people and as JSON for the record."""
+"""Measurements of a run, printed as tables and written as JSON records."""
 
 import json
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ from benchmarks.targets import MB, Measurement, Verdict
 
 
 def print_task(console: Console, task: str, rows: Mapping[str, Measurement]) -> None:
-    """One line per system: what one waits for, and what one gets."""
+    """Print the table of a task: time, memory and accuracy of every system."""
     table = RichTable(title=task, title_justify="left")
     table.add_column("system")
-    table.add_column("what it does")
+    table.add_column("settings")
     for heading in ("seconds", "cpu s", "peak MB", "accuracy"):
         table.add_column(heading, justify="right")
-    table.add_column("× the time of")
+    table.add_column("time ÷ that of")
     for name, row in rows.items():
         ratios = ", ".join(f"{ratio:.2f} {peer}" for peer, ratio in ratios_of(name, rows).items())
         times = (f"{row.seconds:.3f}", f"{row.cpu_seconds:.3f}")
@@ -29,12 +29,12 @@ def print_task(console: Console, task: str, rows: Mapping[str, Measurement]) -> 
 
 
 def ratios_of(name: str, rows: Mapping[str, Measurement]) -> dict[str, float]:
-    """Our seconds divided by those of each peer that ran."""
+    """Return our seconds divided by those of each other system that ran."""
     return {peer: rows[name].seconds / rows[peer].seconds for peer in BY_NAME[name].versus if peer in rows}
 
 
 def print_verdicts(console: Console, verdicts: list[Verdict]) -> None:
-    """The targets, each met, missed or not measured."""
+    """Print the targets: met, missed or not measured."""
     table = RichTable(title="targets", title_justify="left")
     table.add_column("target")
     for heading in ("at most", "measured", ""):
@@ -53,7 +53,7 @@ def write_json(
     verdicts: list[Verdict],
     left_out: Mapping[str, str],
 ) -> None:
-    """Everything that was printed, with where it comes from."""
+    """Write measurements, verdicts and their provenance."""
     measured = {
         task: {name: asdict(row) | {"ratios": ratios_of(name, rows)} for name, row in rows.items()}
         for task, rows in results.items()
@@ -62,14 +62,14 @@ def write_json(
 
 
 def write_record(path: Path, contents: Mapping[str, Any], verdicts: list[Verdict]) -> None:
-    """A result file: what was measured and how, and the targets."""
+    """Write a result file with the given contents and the verdicts on targets."""
     record = {**contents, "targets": [asdict(verdict) | {"met": verdict.met} for verdict in verdicts]}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(_rounded(record), indent=1, ensure_ascii=False) + "\n")
 
 
 def _rounded(value: Any) -> Any:
-    """Four significant digits: more would claim what a clock cannot give."""
+    """Round floats to four significant digits, the precision of the measurements."""
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The rows of the table: which system runs on which tasks, and which peers it is held against."""
+"""Rows of the CPU tables: the systems, their tasks, and the systems they are compared with."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ HARD = tuple(f"{name}-hard" for name in EASY)
 
 @dataclass(frozen=True)
 class Row:
-    """One system: `prepare(task)` gives the function to time."""
+    """A system; `prepare(task)` returns the function to time."""
 
     name: str
     what: str
     prepare: Callable[[Task], peers.Run]
     tasks: tuple[str, ...]
-    module: str = "locpmap"  # what must be importable for the row to run
-    versus: tuple[str, ...] = ()  # the peers' rows to print ratios to
+    module: str = "locpmap"  # package that the row needs
+    versus: tuple[str, ...] = ()  # rows to which ratios of time are printed
 
     @property
     def available(self) -> bool:

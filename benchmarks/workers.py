@@ -1,8 +1,8 @@
-"""A process per (system, task), so that thread pools, allocators and compilers do not meet.
+"""One process per system and task, so that thread pools, allocators and compilers do not interfere.
 
-The process warms up on a corner of the task (imports, compilers), notes its memory, makes one full run, whose peak
-above that note is the system's own, and then repeats on request: the caller goes round the systems, so that whatever
-else the machine is doing hits all of them alike.
+A process warms up on a corner of the task (imports, compilation) and resets its peak memory. It then performs one full
+run, which gives the system's peak memory, and further runs on request. The caller alternates between the systems, so
+that other programs on the machine affect all of them equally.
 """
 
 import multiprocessing
@@ -24,7 +24,7 @@ CORNER = 16
 
 @dataclass(frozen=True)
 class Clock:
-    """What one run took: seconds on the wall, and seconds of processor over all threads, which bear a busy machine."""
+    """Elapsed seconds of one run, and processor seconds over all threads, which depend less on other programs."""
 
     seconds: float
     cpu_seconds: float
@@ -32,7 +32,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class FirstRun:
-    """What the full run that follows the warm-up shows."""
+    """Measurements of the first full run after the warm-up."""
 
     clock: Clock
     peak_bytes: int  # above the inputs and the imported packages
@@ -40,7 +40,7 @@ class FirstRun:
 
 
 class Worker:
-    """A system that waits, with its inputs loaded, to be told to run."""
+    """A process with a system and its loaded inputs, which runs on request."""
 
     def __init__(self, row: str, task_file: Path) -> None:
         context = multiprocessing.get_context("spawn")

@@ -22,8 +22,8 @@ def test_what_differs_is_said():
         "kills": {"size": 9, "kills": 5, "equal": False, **where},
     }
     page = rewritten(f"before {BEGIN} old {END} after", record, None)
-    assert "**not the same**" in page
-    assert "**another sha256**" in page
+    assert "**not identical**" in page
+    assert "**different from**" in page
     assert "old" not in page
     assert page.startswith("before")
     assert page.endswith("after")
