@@ -350,9 +350,9 @@ def test_layouts_without_an_image(shape: tuple[int, ...]) -> None:
 
 def test_ambiguous_layouts_are_refused_in_one_sentence() -> None:
     rng = np.random.default_rng(0)
-    with pytest.raises(InputError, match=r"may be \(H, W, K\) or \(K, H, W\): say layout="):
+    with pytest.raises(InputError, match=r"may be \(H, W, K\) or \(K, H, W\): specify layout="):
         read(rng.random((8, 8)), rng.normal(size=(8, 8, 8)))
-    with pytest.raises(InputError, match="say layout="):
+    with pytest.raises(InputError, match="specify layout="):
         read(None, rng.normal(size=(20, 16, 16)))
     assert read(rng.random((8, 8)), rng.normal(size=(8, 8, 8)), "khw").scores.shape == (1, 8, 8, 8)
 

@@ -246,7 +246,7 @@ IMAGES = LABELS * 1.0
         (IMAGES[:0], LOGITS[:0], LABELS[:0], {}, "logits is empty"),
         (IMAGES[:3], LOGITS[:3], LABELS[:3], {}, "3 images with labels, expected at least n_folds=5"),
         (IMAGES, LOGITS, LABELS + 1, {}, "labels.0. contains 2, expected 0 to 1 or ignore_label=-1"),
-        (IMAGES, LOGITS, LABELS * 0 - 1, {}, "all ignored"),
+        (IMAGES, LOGITS, LABELS * 0 - 1, {}, "labels are all ignore_label"),
         (IMAGES, LOGITS, LABELS[:, :, :5], {}, "labels.0. has shape"),
         (IMAGES, LOGITS, LABELS, {"objective": "areas"}, "did you mean 'area'"),
         (IMAGES, LOGITS, LABELS, {"n_folds": 1}, "n_folds is 1"),
@@ -260,8 +260,8 @@ IMAGES = LABELS * 1.0
         ),
         (IMAGES, LOGITS, LABELS, {"seed": -1}, "seed is -1"),
         (list(IMAGES), [*LOGITS[:7], np.zeros((H, W, 3))], LABELS, {}, "from 2 to 3 labels"),
-        (list(IMAGES), [*LOGITS[:7], LOGITS[7, ::4, ::4]], LABELS, {}, "strides run from 1 to 4"),
-        (list(IMAGES), [*LOGITS[:7], LOGITS[7, :, :5]], LABELS, {}, "of image 7, logits has shape"),
+        (list(IMAGES), [*LOGITS[:7], LOGITS[7, ::4, ::4]], LABELS, {}, "strides range from 1 to 4"),
+        (list(IMAGES), [*LOGITS[:7], LOGITS[7, :, :5]], LABELS, {}, "image 7: logits has shape"),
     ],
 )
 def test_bad_input_is_answered_in_a_sentence(

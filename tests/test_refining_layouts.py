@@ -96,7 +96,7 @@ def test_what_fits_is_read_as_it_was_made(made: dict[str, Any]) -> None:
     found, sentence = outcome(image, logits, made["layout"] if made["named"] else "auto")
     if found is None:
         assert not made["named"]
-        assert "say layout=" in sentence  # small scores may fit both ways
+        assert "specify layout=" in sentence  # small scores may fit both ways
         found = read(image, logits, made["layout"], "logits")
     n = made["n"] or 1
     assert (found.height, found.width) == made["size"]
@@ -119,7 +119,7 @@ def test_the_size_of_an_image_never_depends_on_the_scores(
     found, sentence = outcome(image, logits, layout)
     if found is None:
         height, width = made["size"]
-        assert f"{height}×{width} pixels" in sentence or "say layout=" in sentence
+        assert f"{height}×{width} pixels" in sentence or "specify layout=" in sentence
     else:
         assert (found.height, found.width) == made["size"]
         h, w = found.scores.shape[1:3]

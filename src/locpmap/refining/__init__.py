@@ -1,4 +1,4 @@
-"""Refine the segmentations that networks give: `refine`, and `Refiner`, which learns on your own data."""
+"""Refinement of network segmentations: the function `refine`, and `Refiner`, which can be trained on your own data."""
 
 from locpmap.refining.guiding import RADII, guided_log_mean
 from locpmap.refining.refiner import Refiner, refine

@@ -1,4 +1,4 @@
-"""Read the outputs of segmentation networks without importing their libraries."""
+"""Readers for the outputs of segmentation networks, without importing the networks' libraries."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 from locpmap.errors import InputError
 
-NAMES = ("logits", "out")  # Hugging Face's and torchvision's
+NAMES = ("logits", "out")  # keys of Hugging Face and of torchvision
 
 
 def adapt(logits: Any, layout: str = "auto") -> tuple[Any, str]:
-    """Return the scores in a network's output, and their layout: labels first where the library puts them first.
+    """Extract the scores from a network's output, and return them with their layout.
 
-    Takes an object with ``.logits`` or a dictionary with the key "logits" (Hugging Face's semantic segmentation,
-    (N, K, h, w)), torchvision's dictionary with the key "out" (N, K, H, W), and anything else as it is.
+    Supported outputs are Hugging Face's (an attribute or key "logits", (N, K, h, w)) and torchvision's (a key "out",
+    (N, K, H, W)). For both, "auto" becomes "khw". Other inputs are returned unchanged.
 
     >>> import numpy as np
     >>> adapt({"out": np.zeros((1, 21, 8, 8))})[1]

@@ -1,4 +1,4 @@
-"""Score the distribution of label areas, and fit the weights that it depends on."""
+"""CRPS of label areas, and a fit of the weights that the area distribution depends on: presence and shared error."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from locpmap.refining.weights import Weights
 
 SHARED = (0.0, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.75, 0.9, 1.1, 1.3, 1.6, 2.0, 3.0)
 N_SAMPLES = 40
-MOST_IMAGES, MOST_SCORES = 60, 1 << 26  # of the images that it is chosen by, and of all their scores
-MOST_COUPLED = 15  # images, where samples have to climb
+MOST_IMAGES, MOST_SCORES = 60, 1 << 26  # limits on the images used for the fit, and on their scores in total
+MOST_COUPLED = 15  # images used for the shared error where neighbours are coupled, since such samples are slow
 
 
 def crps(values: Array, truth: Array) -> Array:
-    """Return the continuous ranked probability score of samples (M, ..) and true values (..); less is better.
+    """Compute the continuous ranked probability score of samples (M, ..) against true values (..).
 
-    ``E|X - y| - E|X - X'| / 2`` with independent X and X', estimated without bias from M >= 2 samples.
+    The score is ``E|X - y| - E|X - X'| / 2`` with independent X and X'; lower is better. The estimate from M >= 2
+    samples is unbiased.
 
     >>> crps(np.array([[0.0], [2.0]]), np.array([1.0])).tolist()
     [0.0]
@@ -36,10 +37,11 @@ def crps(values: Array, truth: Array) -> Array:
 
 
 def fit_areas(weights: Weights, examples: Sequence[Example], seed: int) -> Weights:
-    """Return the weights with presence and shared error fitted to the labels' areas.
+    """Return the weights with presence and shared error fitted to the label areas.
 
-    The presence by maximum likelihood of which labels are there, then the size of the error that gives the areas the
-    least CRPS.  Cost: 40 samples of some images for each of the seven or so sizes that are tried.
+    The presence parameters maximize the likelihood of which labels occur in each image. The standard deviation of the
+    shared error is the candidate in ``SHARED`` with the lowest CRPS of the areas. The search evaluates about seven
+    candidates, with 40 samples per image each.
     """
     some, n_scores = [], 0
     most = MOST_COUPLED if weights.pairwise.any() else MOST_IMAGES
@@ -48,7 +50,7 @@ def fit_areas(weights: Weights, examples: Sequence[Example], seed: int) -> Weigh
         n_scores += example.scores.size
         if n_scores > MOST_SCORES:
             break
-    found = [_seen(example, weights) for example in some]
+    found = [_predicted_and_present(example, weights) for example in some]
     rare = fit_presence(*(np.stack(part) for part in zip(*found, strict=True)))
     prepared = [prepare(example, weights) for example in some[:most]]
 
@@ -61,7 +63,7 @@ def fit_areas(weights: Weights, examples: Sequence[Example], seed: int) -> Weigh
 
 
 def lowest(loss: Callable[[int], float], n: int) -> int:
-    """Return the index of the least of n losses that fall and then rise, with few evaluations.
+    """Return the index of the smallest of n losses that first fall and then rise, with few evaluations.
 
     >>> lowest(lambda k: (k - 11) ** 2, 17)
     11
@@ -74,16 +76,16 @@ def lowest(loss: Callable[[int], float], n: int) -> int:
     return place
 
 
-def _seen(example: Example, weights: Weights) -> tuple[Array, Array]:
-    """Return each label's share of the image by the scores, and whether it is there: (K,) each."""
+def _predicted_and_present(example: Example, weights: Weights) -> tuple[Array, Array]:
+    """Return the predicted area fraction of each label, (K,), and whether the label occurs in the image, (K,)."""
     prepared, truth = prepare(example, weights)
     shares = shares_of(prepared.potentials)
-    assert shares is not None  # scores to learn from are finite
+    assert shares is not None  # training scores are finite
     return shares[0], truth > 0
 
 
 def prepare(example: Example, weights: Weights) -> tuple[Prepared, Array]:
-    """Return the model of an example, and the areas of its labels as shares of the labelled pixels."""
+    """Return the model of an example, and the true area of each label as a fraction of the labelled pixels, (K,)."""
     counted = example.labels != VOID
     truth = np.bincount(example.labels[counted], minlength=example.scores.shape[-1])
     mask = None if counted.all() else ~counted
@@ -91,6 +93,6 @@ def prepare(example: Example, weights: Weights) -> tuple[Prepared, Array]:
 
 
 def sampled_shares(prepared: Prepared, n_samples: int, seed: int) -> Array:
-    """Return the areas of the labels in samples (M, K), as shares of the pixels that are not masked."""
+    """Sample label areas (M, K), as fractions of the unmasked pixels."""
     values = prepared.measure("area", LocPMAP(n_samples, start="perturbed"), seed=seed).values
     return values / values.sum(axis=1, keepdims=True)

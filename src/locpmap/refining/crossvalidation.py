@@ -1,4 +1,4 @@
-"""Learn, and find out by cross-validation what it is good for."""
+"""Training of a refiner, with a cross-validated report on whether it helps."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def cross_validated(
     seed: int,
     progress: Callable[[int, int, float], None] | None = None,
 ) -> tuple[Weights, Report]:
-    """Weights by all examples, and a report on each by weights that know nothing of it.
+    """Return weights learned from all examples, and a report of held-out scores.
 
-    ``progress`` is called after each example with how many have been judged, how many will be, and their negative
-    log-likelihood per pixel, refined, so far.
+    Each example is scored with weights learned without its fold. After each example, ``progress`` is called with the
+    number of examples scored, the number of examples, and the mean negative log-likelihood per pixel so far.
     """
     n_folds = whole_number("n_folds", n_folds, 2)
     seed = whole_number("seed", seed, 0, 2**63)
@@ -39,7 +39,7 @@ def cross_validated(
     scores: dict[str, list[Any]] = {NETWORK: [], SCALED: [], REFINED: []}
     for fold in folds:
         rest = [example for n, example in enumerate(labelled) if n not in set(fold.tolist())]
-        weights = learn(rest, "likelihood", seed)  # what objectives add changes nothing that is reported
+        weights = learn(rest, "likelihood", seed)  # the other objectives do not change the reported scores
         scale = fit_scale(rest, seed)
         for example in (labelled[n] for n in fold):
             scores[NETWORK].append(score(softmax(example.scores), example.labels))
@@ -51,5 +51,5 @@ def cross_validated(
 
 
 def refined(example: Example, weights: Weights, seed: int) -> Array:
-    """Probabilities (H, W, K)."""
+    """Return the refined probabilities of an example, (H, W, K)."""
     return np.asarray(Prepared.of(example.given, weights, stride=example.stride).refine(seed=seed).probability)

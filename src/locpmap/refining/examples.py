@@ -1,4 +1,4 @@
-"""Images, scores and true labels to learn from, checked one by one."""
+"""Training examples: images with scores and true labels, checked one by one."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from locpmap.refining.model import full_size
 from locpmap.refining.reading import Given, read
 
 VOID = -1
-SAME_STRIDE = 1.2  # ratio up to which strides count as one
+SAME_STRIDE = 1.2  # largest ratio between strides that count as equal
 
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """One image with its truth."""
+    """One image with its scores and true labels."""
 
     given: Given
     stride: float
     scores: Array  # (H, W, K) at the size of the image
-    labels: Array  # (H, W), VOID where a pixel does not count
+    labels: Array  # (H, W), VOID where the true label is unknown
 
 
 def gather(
     images: Any, logits: Any, labels: Any, ignore_label: int, layout: str, scores: str, stride: float | None
 ) -> list[Example]:
-    """One example per image; all with the same labels and about the same stride."""
+    """Return one example per image; raise where the numbers of labels differ, or the strides by more than 20 %."""
     if stride is not None:
         within("stride", stride, 1)
     ignore_label = whole_number("ignore_label", ignore_label, -(2**31), 2**31)
@@ -37,21 +37,23 @@ def gather(
     pairs = {"labels": labels} if images is None else {"images": images, "labels": labels}
     for name, values in pairs.items():
         if _length(name, values) != n:
-            raise InputError(f"{name} holds {_length(name, values)} entries, expected {n}, as many as logits")
+            raise InputError(f"{name} holds {_length(name, values)} entries, expected {n} like logits")
     if images is not None and (missing := [k for k in range(n) if images[k] is None]):
-        raise InputError(f"images[{missing[0]}] is None, expected an image each, or images=None for none at all")
+        raise InputError(f"images[{missing[0]}] is None, expected an image, or images=None if there are no images")
     found = [
         _example(None if images is None else images[k], logits[k], labels[k], k, ignore_label, layout, scores, stride)
         for k in range(n)
     ]
     counts = {example.scores.shape[-1] for example in found}
     if len(counts) > 1:
-        raise InputError(f"logits has from {min(counts)} to {max(counts)} labels, expected the same everywhere")
+        raise InputError(f"logits has from {min(counts)} to {max(counts)} labels, expected the same number per image")
     strides = [example.stride for example in found]
     if max(strides) > SAME_STRIDE * min(strides):
-        raise InputError(f"strides run from {min(strides):.3g} to {max(strides):.3g}, expected one: fit each by itself")
+        raise InputError(
+            f"strides range from {min(strides):.3g} to {max(strides):.3g}, expected one: fit a refiner for each stride"
+        )
     if all((example.labels == VOID).all() for example in found):
-        raise InputError("labels are all ignored, expected at least one that counts")
+        raise InputError("labels are all ignore_label, expected at least one other label")
     return found
 
 
@@ -63,7 +65,7 @@ def _example(
         if given.batched or not np.isfinite(float(given.scores.min())):
             raise InputError("logits has a batch axis or holds -inf, expected finite scores of one image")
     except InputError as error:
-        raise InputError(f"of image {k}, {error}") from None
+        raise InputError(f"image {k}: {error}") from None
     here, full = stride or given.stride, full_size(given)
     refuse_masked(labels, f"labels[{k}]", "mark void pixels by ignore_label")
     truth = to_labels(labels, f"labels[{k}]")

@@ -1,4 +1,4 @@
-"""Learning the weights of a refiner from examples: scale and surroundings first, then neighbours, consistently."""
+"""Learning of a refiner's weights: scale first, then the weight of similar pixels, then pairwise weights."""
 
 from __future__ import annotations
 
@@ -22,38 +22,39 @@ from locpmap.refining.scoring import score, softmax
 from locpmap.refining.weights import FEATURES, STEPS, Weights
 
 OBJECTIVES = ("likelihood", "area")
-PIXELS = 2000  # of an image, that scale and surroundings are learned from
-LEAST_SCALE = 1e-6  # of scores that say nothing
-MOST_GUIDED = 100  # images that surroundings are learned from
-MOST_IMAGES, WINDOW = 30, (72, 96)  # that neighbours are learned from, and how much of each
-MOST_CHECKS = 6  # of the consistent fit on held-out windows
-WORTH = 0.001  # of likelihood per pixel that coupled neighbours must bring on these, for they cost samples
-SURE = 2.0  # and how many standard errors
+PIXELS = 2000  # per image, for the scale and the weight of similar pixels
+LEAST_SCALE = 1e-6  # lower bound, reached by uninformative scores
+MOST_GUIDED = 100  # images, for the weight of similar pixels
+MOST_IMAGES, WINDOW = 30, (72, 96)  # images and window size, for the pairwise weights
+MOST_CHECKS = 6  # iterations of the consistent fit, each checked on held-out windows
+# Pairwise weights make inference slower. They are used only if they raise the held-out log-likelihood per pixel by more
+# than this value, and by more than this number of standard errors.
+MIN_GAIN, N_STANDARD_ERRORS = 0.001, 2.0
 
 
 def learn(examples: Sequence[Example], objective: str, seed: int) -> Weights:
-    """The weights at the examples' stride."""
+    """Learn the weights at the examples' stride."""
     if objective not in OBJECTIVES:
         raise unknown("objective", objective, OBJECTIVES)
     stride = float(np.median([example.stride for example in examples]))
     scale = fit_scale(examples, seed)
-    own, guided = fit_surroundings(examples, scale, seed)
-    factor, pairwise, typical = _fit_neighbours(examples, scale, own, guided, seed)
-    if guided == 0:  # then scores count for what they are, times one number
+    own, guided = fit_guided(examples, scale, seed)
+    factor, pairwise, typical = _fit_pairwise(examples, scale, own, guided, seed)
+    if guided == 0:  # all factors of the scores then combine into one
         scale, own, factor = scale * factor, 1.0, 1.0
     weights = Weights([max(stride, 1.0)], [scale], [factor * own], [factor * guided], pairwise[None], typical)
     return fit_areas(weights, examples, seed) if objective == "area" else weights
 
 
 def fit_scale(examples: Sequence[Example], seed: int) -> float:
-    """The factor of the scores that makes the labels likeliest, pixel by pixel."""
+    """Fit the factor of the scores that maximizes the likelihood of the labels, with independent pixels."""
     rng = np.random.default_rng(seed)
-    (scale,) = _likeliest([_pixels(example, [example.scores], rng) for example in examples])
+    (scale,) = _maximum_likelihood([_pixels(example, [example.scores], rng) for example in examples])
     return max(scale, LEAST_SCALE)
 
 
-def fit_surroundings(examples: Sequence[Example], scale: float, seed: int) -> tuple[float, float]:
-    """What scaled scores and what is said of places that look alike count for, by maximum likelihood of the labels."""
+def fit_guided(examples: Sequence[Example], scale: float, seed: int) -> tuple[float, float]:
+    """Fit the factors of the scaled scores and of the guided mean by maximum likelihood of the labels."""
     if examples[0].given.image is None:
         return 1.0, 0.0
     rng = np.random.default_rng(seed)
@@ -63,24 +64,24 @@ def fit_surroundings(examples: Sequence[Example], scale: float, seed: int) -> tu
         scores = np.float32(scale) * example.scores
         around = Restore()(guided_log_mean(scores[None], Restore()(example.given.image)))[0]
         rows.append(_pixels(example, [scores, around], rng))
-    own, guided = _likeliest(rows)
+    own, guided = _maximum_likelihood(rows)
     return (own, guided) if guided > 0 else (1.0, 0.0)
 
 
 def _pixels(example: Example, layers: list[Array], rng: np.random.Generator) -> tuple[Array, Array]:
-    """Some labelled pixels of an image: their rows in each layer (F, n, K), and their labels (n,)."""
+    """Choose labelled pixels of an image at random; return their values in each layer, (F, n, K), and labels, (n,)."""
     some = rng.permutation(np.flatnonzero(example.labels.ravel() != VOID))[:PIXELS]
     rows = np.stack([layer.reshape(-1, layer.shape[-1])[some] for layer in layers])
     return rows.astype(np.float64), example.labels.ravel()[some]
 
 
-def _likeliest(pixels: Sequence[tuple[Array, Array]]) -> list[float]:
-    """Factors >= 0 of the layers that make the labels of pixels likeliest."""
+def _maximum_likelihood(pixels: Sequence[tuple[Array, Array]]) -> list[float]:
+    """Fit one factor >= 0 per layer by maximum likelihood of the pixels' labels."""
     from scipy.optimize import minimize
 
     x, y = np.concatenate([rows for rows, _ in pixels], axis=1), np.concatenate([labels for _, labels in pixels])
     x -= x.max(axis=-1, keepdims=True)
-    spread = np.array([layer.std() or 1.0 for layer in x])  # so that the units of scores do not matter
+    spread = np.array([layer.std() or 1.0 for layer in x])  # makes the optimizer independent of the units of scores
     x /= spread[:, None, None]
     at = np.arange(len(y))
 
@@ -97,10 +98,10 @@ def _likeliest(pixels: Sequence[tuple[Array, Array]]) -> list[float]:
     return [float(factor) for factor in found.x / spread]
 
 
-def _fit_neighbours(
+def _fit_pairwise(
     examples: Sequence[Example], scale: float, own: float, guided: float, seed: int
 ) -> tuple[float, Array, Array]:
-    """A factor of the scores, pairwise weights (2, 2) and the mean likeness per direction, by consistent learning."""
+    """Fit a factor of the scores and pairwise weights (2, 2); also return the mean similarity per direction, (2,)."""
     rng = np.random.default_rng(seed)
     chosen = [examples[n] for n in rng.permutation(len(examples))[:MOST_IMAGES]]
     chosen = [example for example in chosen if (example.labels != VOID).any()]
@@ -121,10 +122,11 @@ def _fit_neighbours(
     factor, *others = (float(w) for w in result.w)
     pairwise = np.zeros((len(STEPS), len(FEATURES)))
     pairwise[:, : len(others) // len(STEPS)] = np.reshape(others, (len(STEPS), -1))
-    gains = _losses(factor, *held_out) - _losses(crf, *held_out)  # by neighbours alone: the scale may have changed, too
+    # The factor of the scores is the same on both sides, so that the gain is that of the pairwise weights alone.
+    gains = _losses(factor, *held_out) - _losses(crf, *held_out)
     error = gains.std(ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else 0.0
-    if not gains.mean() > max(WORTH, SURE * error):
-        factor, pairwise = 1.0, np.zeros_like(pairwise)  # then the scale of all pixels stands, which is known better
+    if not gains.mean() > max(MIN_GAIN, N_STANDARD_ERRORS * error):
+        factor, pairwise = 1.0, np.zeros_like(pairwise)  # the scale fitted to more pixels is more precise
     likenesses = [[0.0] * len(STEPS)]
     if chosen[0].given.image is not None:
         likenesses = [[_typical(likeness(e.given.image, step)) for step in STEPS] for e in chosen]
@@ -132,12 +134,12 @@ def _fit_neighbours(
 
 
 def _typical(values: Any) -> float:
-    """The mean likeness along a step, 1 where an image has no such edges."""
+    """Return the mean similarity along a step, 1 where an image has no such edges."""
     return float(values.mean()) if 0 not in values.shape else 1.0
 
 
 def _losses(model: CRF | float, features: list[Features], labels: list[Array]) -> Array:
-    """The negative log-likelihood per pixel of each window by a CRF, or by a multiple of its scores alone."""
+    """Return the negative log-likelihood per pixel of each window under a CRF, or under the scores times a factor."""
     found = []
     for window, truth in zip(features, labels, strict=True):
         if isinstance(model, CRF):
@@ -151,7 +153,7 @@ def _losses(model: CRF | float, features: list[Features], labels: list[Array]) -
 def _window(
     example: Example, scale: float, own: float, guided: float, rng: np.random.Generator
 ) -> tuple[Features, Array]:
-    """A part of an image around one of its labelled pixels, and its labels."""
+    """Return the features and labels of a window around a random labelled pixel."""
     labelled = np.argwhere(example.labels != VOID)
     centre = labelled[rng.integers(len(labelled))]
     size = np.minimum(WINDOW, example.labels.shape)

@@ -1,4 +1,4 @@
-"""What is said of places that look alike: surroundings that know of boundaries and of errors of their pixels."""
+"""Guided mean: the mean prediction at nearby pixels of similar colour."""
 
 from __future__ import annotations
 
@@ -11,39 +11,51 @@ from locpmap.kernels.cpu.twins import twin
 from locpmap.kernels.threads import Threads, available_threads, ranges
 from locpmap.refining.scoring import softmax
 
-RANGE = 0.1  # squared distances of colours that still count, in units of the image's variance
+RANGE = 0.1  # scale of squared colour distances, as a multiple of the image's colour variance
 RADII = (8, 16, 32, 64)  # pixels
 N_DIRECTIONS = 8
-LEAST = 1e-6  # means below it count as this much
+LEAST = 1e-6  # lower bound of the means before the logarithm
 
 
 def guided_log_mean(scores: Any, image: Any, masked: Any = None, variance: float | None = None) -> Any:
-    """The logarithm of the mean softmax of the scores (N, H, W, K) around each pixel, where colours are like its own.
+    """Compute the logarithm of the mean softmax at nearby pixels of similar colour.
 
-    Around pixel i lie rings of radius 8, 16, 32 and 64 pixels, eight points each::
+    Each pixel i is combined with 32 points j on four rings around it (radius 8, 16, 32 and 64 pixels, eight points
+    each)::
 
         g_i = log (Σ_j w_ij softmax(z_j) / Σ_j w_ij),   w_ij = exp(-‖x_i - x_j‖² / (0.1 · variance of the colours x))
 
-    j being the points inside the image that are not masked, and i itself.  Means of probabilities, not of scores, for
-    few pixels that are very sure of something else should not outvote the others.  O(33 · N · S · (K + C)).
+    The sums include i itself. They exclude masked points and points outside the image.
 
     Args:
-        scores: One row of K scores per pixel; -inf forbids a label.
-        image: (N, C, H, W).
-        masked: (N, H, W), True where nobody should ask; None: nowhere.
-        variance: That of the colours of a larger image that this is a part of.
+        scores (array or tensor): Scores z, (N, H, W, K). A score of -inf forbids a label.
+        image (array or tensor): Colours x, (N, C, H, W), in the same library and on the same device as the scores.
+        masked (array or tensor, default None): Booleans (N, H, W), True where a pixel is excluded.
+        variance (float, default None): Variance of the colours, summed over channels. By default it is computed per
+            image; give it where ``image`` is a window of a larger image.
 
-    >>> image = np.array([[[[0.0] * 9 + [9.0] * 9]]])
-    >>> scores = np.where(image[0, 0, :, :, None] > 0, [2.0, 0.0], [0.0, 2.0])[None]
-    >>> np.exp(guided_log_mean(scores, image))[0, 0, [0, 17], 0].round(3).tolist()
-    [0.119, 0.881]
+    Returns:
+        array or tensor: The values g, (N, H, W, K), at least ``log(1e-6)``.
+
+    Notes:
+        The mean is over probabilities rather than scores, so that a few overconfident pixels do not dominate it.
+        Cost: O(33 · N · H · W · (K + C)).
+
+    Example:
+        >>> image = np.array([[[[0.0] * 9 + [9.0] * 9]]])
+        >>> scores = np.where(image[0, 0, :, :, None] > 0, [2.0, 0.0], [0.0, 2.0])[None]
+        >>> np.exp(guided_log_mean(scores, image))[0, 0, [0, 17], 0].round(3).tolist()
+        [0.119, 0.881]
+
+    See Also:
+        :class:`locpmap.Refiner`, whose model contains g.
     """
     xp = namespace(scores)
     if variance is None:
         spread = [_variance(one if masked is None else one[:, ~masked[n]]) for n, one in enumerate(image)]
     else:
         spread = [variance] * len(image)
-    sharp = [1 / (RANGE * one) if one > 0 else 0.0 for one in spread]  # in an image of one colour, a plain mean
+    sharp = [1 / (RANGE * one) if one > 0 else 0.0 for one in spread]  # 0: an unweighted mean, for a uniform image
     found = xp.empty_like(scores)
     for n, sharpness in enumerate(sharp):
         counted = xp.ones_like(scores[n, ..., 0], dtype=bool) if masked is None else ~masked[n]
@@ -53,7 +65,7 @@ def guided_log_mean(scores: Any, image: Any, masked: Any = None, variance: float
 
 
 def _fill_array(scores: Any, image: Any, counted: Any, sharpness: float, out: Any) -> None:
-    """A range of rows for each thread; all softmaxes come before the first mean."""
+    """Fill ``out`` with one range of rows per thread, after the softmax of all rows."""
     threads, dtype, values = Threads(available_threads()), scores.dtype, np.empty_like(scores)
     rows = ranges(len(scores), threads.n_threads)
     given = (values, np.ascontiguousarray(image, dtype), counted, STEPS, dtype.type(sharpness), out)
@@ -79,7 +91,7 @@ def _fill_tensor(scores: Any, image: Any, counted: Any, sharpness: float, out: A
 def mean_of_tensors(
     values: Any, image: Any, counted: Any, steps: Any, sharpness: Any, out: Any, begin: int, stop: int
 ) -> None:
-    """Do what `locpmap.kernels.reference.guided_mean` does, with tensors: a step of all pixels at a time."""
+    """Compute `locpmap.kernels.reference.guided_mean` with tensor operations, one step for all pixels at a time."""
     height, width = counted.shape
     total = values[begin:stop].clone()
     weights = total.new_ones(total[..., :1].shape)
@@ -99,13 +111,13 @@ def mean_of_tensors(
 
 
 def _variance(colours: Any) -> float:
-    """Of colours (C, ..), summed over channels."""
+    """Return the variance of colours (C, ..), summed over channels; 0 where there are none."""
     flat = colours.reshape(len(colours), -1)
     return float(((flat - flat.mean(-1)[:, None]) ** 2).mean(-1).sum()) if 0 not in flat.shape else 0.0
 
 
 def rings() -> Any:
-    """Steps (32, 2) to the points: eight to a ring, those of every other ring between them.
+    """Return the steps (32, 2) to the points of the rings: eight per ring, every other ring rotated by 22.5°.
 
     >>> rings()[:4].tolist()
     [[0, 8], [6, 6], [8, 0], [6, -6]]

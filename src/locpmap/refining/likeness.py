@@ -1,4 +1,4 @@
-"""How alike two pixels are: what an image says of the edges of a grid."""
+"""Colour similarity of neighbouring pixels: the edge feature of refinement."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from locpmap.graphs.grid import ends_of
 
 
 def likeness(image: Any, step: tuple[int, int], mean: float | None = None, masked: Any = None) -> Any:
-    """``exp(-d² / 2⟨d²⟩)`` of the distance d of the colours of each site and that a step away, (N, h, w).
+    """Compute ``exp(-d² / 2⟨d²⟩)``, d being the colour distance between each pixel and the pixel a step away.
 
-    The mean is over the edges of one image and one step, so the units of the image do not matter; in an image of one
-    colour all are alike, 1.  O(N · C · S).
+    The mean ⟨d²⟩ is over the edges of one image and one step, so the units of the image do not matter. In an image of
+    one colour the similarity is 1. Cost: O(N · C · H · W).
 
     Args:
-        image: (N, C, H, W).
+        image: Colours, (N, C, H, W).
         step: Rows down and columns right.
-        mean: ⟨d²⟩ of a larger image that this is a part of.
-        masked: (N, H, W), True at sites whose edges do not count in the mean; None: nowhere.
+        mean: ⟨d²⟩ of the whole image, where ``image`` is a window of it.
+        masked: Booleans (N, H, W), True at pixels whose edges are excluded from the mean, or None.
+
+    Returns:
+        One value per edge, (N, h, w).
 
     >>> likeness(np.array([[[[0.0, 0.0, 5.0]]]]), (0, 1)).round(4).tolist()
     [[[1.0, 0.3679]]]
@@ -35,7 +38,7 @@ def likeness(image: Any, step: tuple[int, int], mean: float | None = None, maske
     if 0 in squares.shape:
         return squares
     counted = None if masked is None else ~(masked[first] | masked[second])
-    for n, one in enumerate(squares):  # image by image, so that a batch rounds as its images by themselves do
+    for n, one in enumerate(squares):  # image by image, so that rounding does not depend on the batch
         typical = _mean(one if counted is None else one[counted[n]]) if mean is None else mean
         if typical > 0:
             one *= np.float32(-0.5 / typical)
@@ -43,5 +46,5 @@ def likeness(image: Any, step: tuple[int, int], mean: float | None = None, maske
 
 
 def _mean(squares: Any) -> float:
-    """0 of none."""
+    """Return the mean, 0 for an empty array."""
     return float(squares.mean()) if 0 not in squares.shape else 0.0

@@ -1,4 +1,4 @@
-"""Build potentials from an image, scores and weights."""
+"""The Potts model of a refiner, built from an image, scores and weights."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ AS_LEARNED = Adjustment()
 
 
 class Colours(NamedTuple):
-    """Statistics of a whole image that its windows need."""
+    """Colour statistics of a whole image, used when a model is built for a window of it."""
 
-    squares: tuple[float, ...]  # the mean squared distance of neighbours, per direction
+    squares: tuple[float, ...]  # the mean squared colour distance of neighbours, per direction
     variance: float
 
 
@@ -37,9 +37,9 @@ def full_size(given: Given) -> Any:
 def pooled(
     scores: Any, image: Any, own: float, guided: float, masked: Any = None, variance: float | None = None
 ) -> Any:
-    """Return ``own · scores + guided · g``, g being the log mean softmax at similar pixels; labels stay forbidden.
+    """Return ``own · scores + guided · g``, g being the guided log mean; scores of -inf stay -inf.
 
-    Scores are returned unchanged where ``guided`` is 0.
+    If ``guided`` is 0, the scores are returned unchanged.
     """
     if guided == 0:
         return scores
@@ -60,7 +60,7 @@ def compose(
     stride: float | None = None,
     colours: Colours | None = None,
 ) -> Potentials:
-    """Return the Potts model that :class:`locpmap.Refiner` describes."""
+    """Build the Potts model documented in :class:`locpmap.Refiner`."""
     strength, smoothing, temperature = adjustment.strength, adjustment.smoothing, adjustment.temperature
     if stride is not None:
         within("stride", stride, 1)
@@ -88,7 +88,7 @@ def compose(
 
 
 def _edges(given: Given, step: tuple[int, int], weights: Any, typical: float, hidden: Any, mean: float | None) -> Any:
-    """Return the Potts weights of one direction, (N, h, w), or one number for all."""
+    """Return the Potts weights of one direction: (N, h, w), or one number for all edges."""
     constant, coloured = (float(weight) for weight in weights)
     if given.image is None or coloured == 0:
         return constant + coloured * typical

@@ -1,4 +1,4 @@
-"""One image with its scores, made into a model once: what refining and measuring share."""
+"""A refiner's model of one image, which can be refined and measured repeatedly."""
 
 from __future__ import annotations
 
@@ -23,14 +23,18 @@ MEASURING = LocPMAP(n_samples=200, start="perturbed")
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Hold the model of an image: decode it, measure in it, or hand its potentials to any decoder.
+    """A refiner's model of an image or a batch, returned by :meth:`locpmap.Refiner.prepare`.
 
-    Returned by :meth:`locpmap.Refiner.prepare`.
+    Attributes:
+        potentials (Potentials): The Potts model, for any decoder of :func:`locpmap.infer`.
+        shared (float): Standard deviation of the error shared by all pixels, as in :func:`locpmap.measure`.
+        rare (tuple of float): The parameters ``half`` and ``steepness`` of the presence probability. If ``half`` is 0,
+            every label is assumed to be present.
     """
 
     potentials: Potentials
-    shared: float  # standard deviation of the error that all pixels share, as in :func:`locpmap.measure`
-    rare: tuple[float, float] = ALWAYS  # half and steepness of `presence_of`; half 0: labels are always there
+    shared: float
+    rare: tuple[float, float] = ALWAYS  # of `presence_of`
 
     @classmethod
     def of(
@@ -42,7 +46,7 @@ class Prepared:
         mask: Any = None,
         stride: float | None = None,
     ) -> Prepared:
-        """Build the model; see :func:`locpmap.refining.model.compose`."""
+        """Build the model with :func:`locpmap.refining.model.compose`."""
         potentials = compose(given, weights, adjustment, mask=mask, stride=stride)
         stride = given.stride if stride is None else stride
         return cls(potentials, weights.shared_at(stride) / adjustment.temperature, weights.presence_at(stride))
@@ -55,26 +59,26 @@ class Prepared:
         device: str = "auto",
         progress: Callable[[int, int], None] | None = None,
     ) -> Result:
-        """Decode the model, as :func:`locpmap.refine`."""
+        """Decode the model. The arguments and the result are those of :func:`locpmap.refine`."""
         chosen = REFINING if decoder is None else decoder
         if isinstance(chosen, LocPMAP) and self._same_for_all_samples(chosen):
             chosen = replace(chosen, n_samples=1, temperature=0.0)
         return infer(self.potentials, chosen, seed=seed, device=device, progress=progress)
 
     def _same_for_all_samples(self, decoder: LocPMAP) -> bool:
-        """Return whether every sample has the same conditional probabilities, and nothing else is asked for."""
+        """Return whether one sample gives the same result as many: no coupling, and only conditional probabilities."""
         conditional = decoder.probability == "conditional" and not decoder.keep_samples
         return conditional and not self.potentials.pairwise.coupled
 
     @cached_property
     def presence(self) -> Any:
-        """Return the probability of each label to be in the image, as `locpmap.measure` takes it; None: always."""
+        """The probability (N, L) that each label occurs, as `locpmap.measure` takes it; None if it is always 1."""
         shares = shares_of(self.potentials) if self.rare[0] > 0 else None
         return None if shares is None else presence_of(shares, *self.rare)
 
     def measure(
         self, quantity: str | Callable[[Any], Any], decoder: LocPMAP | None = None, *, seed: int = 0, **options: Any
     ) -> Measurement:
-        """Measure a quantity in samples that share errors as learned; options as in :func:`locpmap.measure`."""
+        """Measure a quantity with the learned shared error and presence; options as in :func:`locpmap.measure`."""
         options = {"shared": self.shared, "presence": self.presence, **options}
         return measure(self.potentials, quantity, decoder or MEASURING, seed=seed, **options)

@@ -1,4 +1,4 @@
-"""Whether a label is in an image at all, by how much of it the scores see there."""
+"""The probability that a label occurs in an image, as a function of its predicted area fraction."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from locpmap.arrays import Array, Restore
 from locpmap.potentials import Potentials
 from locpmap.refining.scoring import softmax
 
-LEAST = 1e-3  # labels that are less likely to be there are as likely as this
-ALWAYS = (0.0, 0.0)
-BOUNDS = ((-20.0, 0.0), (0.0, 5.0))  # of the logarithm of the half, and of the steepness
+LEAST = 1e-3  # lower bound of the probability
+ALWAYS = (0.0, 0.0)  # half and steepness that stand for probability 1
+BOUNDS = ((-20.0, 0.0), (0.0, 5.0))  # of log(half), and of the steepness
 
 
 def presence_of(shares: Array, half: float, steepness: float) -> Array:
-    """How likely labels with these shares of an image, (.., L), are to be there: odds of ``(share / half)^steepness``.
+    """Return the probability that each label occurs, given its predicted area fraction, (.., L).
 
-    The label with the largest share is taken to be there.
+    The odds are ``(fraction / half)^steepness``, so the probability is 1/2 at the fraction ``half``. The label with
+    the largest fraction has probability 1.
 
     >>> presence_of(np.array([0.9, 0.1, 0.01]), half=0.01, steepness=2.0).round(3).tolist()
     [1.0, 0.99, 0.5]
@@ -28,7 +29,7 @@ def presence_of(shares: Array, half: float, steepness: float) -> Array:
 
 
 def shares_of(potentials: Potentials) -> Array | None:
-    """The mean softmax of the scores over the sites that are not masked, (N, L); None where scores forbid labels."""
+    """Return the predicted area fractions: the mean softmax over unmasked sites, (N, L); None if a score is -inf."""
     unary = Restore()(potentials.unary)
     masked = None if potentials.masked is None else np.broadcast_to(Restore()(potentials.masked), unary.shape[:2])
     rows = [scores if masked is None else scores[~masked[n]] for n, scores in enumerate(unary)]
@@ -37,21 +38,21 @@ def shares_of(potentials: Potentials) -> Array | None:
     return np.stack([softmax(scores).mean(axis=0, dtype=np.float64) for scores in rows])
 
 
-def fit_presence(shares: Array, there: Array) -> tuple[float, float]:
-    """Half and steepness that make it likeliest which labels were there, by logistic regression on the logarithm.
+def fit_presence(shares: Array, present: Array) -> tuple[float, float]:
+    """Fit half and steepness by logistic regression of presence on the logarithm of the area fraction.
 
     Args:
-        shares: What the scores saw of each label, of any shape.
-        there: Whether it was there, of the same shape.
+        shares: Predicted area fraction of each label, of any shape.
+        present: Whether the label occurs, of the same shape.
 
-    >>> fit_presence(np.array([0.2, 0.3]), np.array([True, True]))  # no label was ever missing
+    >>> fit_presence(np.array([0.2, 0.3]), np.array([True, True]))  # all labels occur in all images
     (0.0, 0.0)
     """
     from scipy.optimize import minimize
 
-    if there.all():
+    if present.all():
         return ALWAYS
-    x, sign = np.log(np.maximum(shares, 1e-12)), np.where(there, 1.0, -1.0)
+    x, sign = np.log(np.maximum(shares, 1e-12)), np.where(present, 1.0, -1.0)
 
     def loss(found: Array) -> float:
         return float(np.logaddexp(0, -sign * found[1] * (x - found[0])).mean())

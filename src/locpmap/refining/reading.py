@@ -1,4 +1,4 @@
-"""Read images and scores of any layout into checked arrays of one layout."""
+"""Readers that check images and scores of any layout and convert them to one layout."""
 
 from __future__ import annotations
 
@@ -15,40 +15,41 @@ from locpmap.refining.adapters import adapt
 COLOURS = (1, 3, 4)  # channels of grey, RGB and RGBA images
 LAYOUTS = ("auto", "hwk", "khw")
 SCORES = ("auto", "logits", "probabilities")
-LEAST = 1e-6  # smaller probabilities are raised to this one
-NEAR_ONE = 0.01  # by how much the sum of rounded probabilities may differ from 1
-FEW = 4  # without an image, the label axis must be this many times shorter than the others
+LEAST = 1e-6  # lower bound of probabilities before the logarithm
+NEAR_ONE = 0.01  # tolerance for the sum of rounded probabilities
+FEW = 4  # without an image, the label axis must be shorter than the other axes by this factor
 
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """Hold an image and its scores, checked."""
+    """A checked image, or batch of images, with its scores."""
 
     image: Any  # None or (N, C, H, W) in single precision, from -1 to 1
     scores: Any  # (N, h, w, K) in single precision; h and w may be smaller than H and W
-    height: int  # of the image, or of the scores where there is none
+    height: int  # of the image, or of the scores if there is no image
     width: int
     batched: bool
     restore: Restore
 
     @property
     def stride(self) -> float:
-        """Return the pixels per score along an axis: the geometric mean of the two axes."""
+        """Pixels per score along an axis, as the geometric mean over the two axes."""
         return float(np.sqrt(self.height * self.width / (self.scores.shape[1] * self.scores.shape[2])))
 
 
 def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto") -> Given:
-    """Check an image and scores, and bring both into one layout.
+    """Check an image and scores, and convert both to one layout.
 
-    The image is read by its own shape alone: channels are last in NumPy and first in tensors, or in the other place
-    where only that axis has 1, 3 or 4 entries.  The scores must have the image's size, or that size divided by a
-    stride.
+    The layout of the image depends on its own shape only. Channels are last in NumPy arrays and first in tensors,
+    unless only the opposite axis has 1, 3 or 4 entries. The scores must have the image's size, or that size divided by
+    a stride.
 
     Args:
-        image: None, (H, W), (H, W, C) or a tensor (C, H, W); with a batch axis where the logits have one.
-        logits: (H, W, K), (K, H, W), a batch of them, or what :func:`locpmap.refining.adapters.adapt` takes.
-        layout: "hwk", "khw", or "auto": the one that fits the size of the image.
-        scores: "logits", "probabilities", or "auto": probabilities if the values look like probabilities.
+        image: None, (H, W), (H, W, C) or a tensor (C, H, W); with a batch axis if the logits have one.
+        logits: (H, W, K), (K, H, W), a batch of them, or a network's output for
+            :func:`locpmap.refining.adapters.adapt`.
+        layout: "hwk", "khw", or "auto" for the layout that matches the size of the image.
+        scores: "logits", "probabilities", or "auto": probabilities if the values lie in [0, 1] and sum to 1.
     """
     if layout not in LAYOUTS:
         raise unknown("layout", layout, LAYOUTS)
@@ -64,7 +65,7 @@ def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto") ->
         raise InputError(f"logits is empty: it has shape {tuple(values.shape)}, expected at least one of each")
     values = cast(values, "float32")
     pixels = None
-    if image is not None:  # on the device of the scores
+    if image is not None:  # moved to the device of the scores
         pixels = to_float(image, "image", values) if on_gpu(values) else to_float(to_numpy(image, "image"), "image")
     batched = values.ndim == 4
     if batched and pixels is not None and _is_single(pixels, values):
@@ -74,14 +75,14 @@ def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto") ->
     else:
         pixels = _channels_first(pixels, batched, is_tensor(image))
         if batched and len(pixels) != len(values):
-            raise InputError(f"image holds {len(pixels)} images, expected {len(values)}, as many as logits")
+            raise InputError(f"image holds {len(pixels)} images, expected {len(values)} like logits")
         layout = _layout(tuple(values.shape[batched:]), tuple(pixels.shape[1:]), layout)
         pixels = _intensities(pixels)
     values = values if batched else values[None]
     values = values if layout == "hwk" else namespace(values).moveaxis(values, 1, -1)
     if values.shape[-1] < 2:
         raise InputError(
-            "logits has one label, expected at least two: of a network with one output x per pixel, stack 0 and x"
+            "logits has one label, expected at least two: for a network with one output x per pixel, stack 0 and x"
         )
     height, width = values.shape[1:3] if pixels is None else pixels.shape[2:]
     values = _as_logits(values, scores)
@@ -89,18 +90,18 @@ def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto") ->
 
 
 def _is_single(pixels: Any, values: Any) -> bool:
-    """Return whether scores with a batch axis of one belong to an image without: networks always return a batch."""
+    """Return whether the scores have a batch axis of length 1 and the image has none, as networks return a batch."""
     coloured = pixels.ndim == 3 and (len(pixels) != 1 or pixels.shape[-1] in COLOURS)
     return len(values) == 1 and (pixels.ndim == 2 or coloured)
 
 
 def _channels_first(pixels: Any, batched: bool, tensor: bool) -> Any:
-    """Return images as (N, C, H, W); the sizes of the scores have no influence."""
+    """Return images as (N, C, H, W), whatever the shape of the scores."""
     if 0 in pixels.shape:
         raise InputError(f"image is empty: it has shape {tuple(pixels.shape)}, expected at least one pixel")
     if pixels.ndim not in (2 + batched, 3 + batched):
         one = "(N, H, W) or (N, H, W, C)" if batched else "(H, W) or (H, W, C)"
-        raise InputError(f"image has shape {tuple(pixels.shape)}, expected {one} for such logits")
+        raise InputError(f"image has shape {tuple(pixels.shape)}, expected {one} for these logits")
     pixels = pixels if batched else pixels[None]
     if pixels.ndim == 3:
         return pixels[:, None]
@@ -109,7 +110,9 @@ def _channels_first(pixels: Any, batched: bool, tensor: bool) -> Any:
 
 
 def channels_in_front(shape: Sequence[int], tensor: bool = False) -> bool:
-    """Return whether an image of three axes has its channels first: as usual, unless only the other axis can be.
+    """Return whether the channels of a 3-axis image come first.
+
+    Tensors have their channels first and arrays last, unless only the opposite axis has 1, 3 or 4 entries.
 
     >>> [channels_in_front(shape) for shape in ((480, 640, 3), (3, 480, 640), (480, 640, 9))]
     [False, True, False]
@@ -119,66 +122,70 @@ def channels_in_front(shape: Sequence[int], tensor: bool = False) -> bool:
 
 
 def _layout(shape: tuple[int, ...], image: tuple[int, ...], layout: str) -> str:
-    """Return the layout in which scores of a shape fit an image (C, H, W)."""
+    """Return the layout in which scores of the given shape match an image (C, H, W)."""
     sizes = {"hwk": shape[:2], "khw": shape[1:]}
-    asked = [layout] if layout != "auto" else list(sizes)
-    fitting = [name for name in asked if _fits(sizes[name], image[1:])]
+    candidates = [layout] if layout != "auto" else list(sizes)
+    fitting = [name for name in candidates if _fits(sizes[name], image[1:])]
     if len(fitting) == 2:
-        raise InputError(f"logits has shape {shape}, which may be (H, W, K) or (K, H, W): say layout=")
+        raise InputError(f"logits has shape {shape}, which may be (H, W, K) or (K, H, W): specify layout=")
     if not fitting:
         channels, height, width = image
         expected = {"hwk": f"({height}, {width}, K)", "khw": f"(K, {height}, {width})"}
         raise InputError(
             f"logits has shape {shape} and the image has {height}×{width} pixels with {channels} channels, expected"
-            f" {' or '.join(expected[name] for name in asked)} like the image, or both sides smaller by one stride"
+            f" {' or '.join(expected[name] for name in candidates)} like the image, or both sides smaller by one stride"
         )
     return fitting[0]
 
 
 def _fits(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
-    """Return whether scores of one size may belong to an image of another: not larger, and of its proportions."""
+    """Return whether scores of one size match an image of another size: not larger, and with the same aspect ratio."""
     (h, w), (height, width) = small, large
-    return h <= height and w <= width and abs(h * width - w * height) <= max(height, width)  # rounded, or padded by one
+    # The tolerance allows for sizes that were rounded, or padded by one pixel.
+    return h <= height and w <= width and abs(h * width - w * height) <= max(height, width)
 
 
 def _layout_alone(values: Any, shape: tuple[int, ...]) -> str:
-    """Return the layout of scores without an image: labels are far fewer than rows and columns."""
+    """Return the layout of scores without an image, by the axis that is at least 4 times shorter than the others."""
     first, middle, last = shape
     if FEW * last <= min(first, middle):
         return "hwk"
     if FEW * first <= min(middle, last):
         return "khw"
     raise InputError(
-        f"logits has shape {tuple(values.shape)} without an image, which may be (H, W, K) or (K, H, W): say layout="
+        f"logits has shape {tuple(values.shape)} without an image, which may be (H, W, K) or (K, H, W): specify layout="
     )
 
 
 def _intensities(pixels: Any) -> Any:
-    """Scale images (N, C, H, W) to single precision from -1 to 1, so that no square overflows.
+    """Scale images (N, C, H, W) to [-1, 1] in single precision, so that squares do not overflow.
 
-    Only differences count: each channel is centred first, so that a large common offset costs no digits.
+    The model uses colour differences only. Each channel is centred before the conversion, so that a large common
+    offset does not reduce the precision.
     """
     xp = namespace(pixels)
     low, high = xp.amin(pixels, (2, 3)), xp.amax(pixels, (2, 3))  # (N, C)
     if not (xp.isfinite(low) & xp.isfinite(high)).all():
         raise InputError("image contains a number that is not finite, expected finite numbers")
-    reach = xp.amax(high / 2 - low / 2, 1)  # one per image: channels keep their proportions
+    reach = xp.amax(high / 2 - low / 2, 1)  # one factor per image, which preserves the ratio of the channels
     scaled = (pixels - (low / 2 + high / 2)[:, :, None, None]) / xp.where(reach > 0, reach, 1)[:, None, None, None]
     return xp.ascontiguousarray(scaled, np.float32) if xp is np else scaled.float().contiguous()
 
 
 def _as_logits(values: Any, scores: str) -> Any:
-    """Return the scores, or their logarithms where they are probabilities."""
+    """Return logits unchanged, and probabilities as their logarithms."""
     xp = namespace(values)
     low, high = float(values.min()), float(values.max())
     if high == np.inf or np.isnan(low):
-        raise InputError("logits contains nan or inf, expected finite numbers (or -inf for labels that cannot be)")
+        raise InputError("logits contains nan or inf, expected finite numbers (or -inf for forbidden labels)")
     sums = None
     if scores != "logits" and low >= 0 and high <= 1 + NEAR_ONE:
         sums = values.sum(-1)
     fits = sums is not None and float(abs(sums - 1).max()) <= NEAR_ONE
     if scores == "probabilities" and not fits:
-        raise InputError("logits holds no probabilities, expected numbers from 0 to 1 that sum up to 1 over the labels")
+        raise InputError(
+            "logits does not hold probabilities, expected numbers from 0 to 1 that sum to 1 over the labels"
+        )
     if not fits:
         return values
     return xp.log(values.clip(LEAST, None))

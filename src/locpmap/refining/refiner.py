@@ -1,4 +1,4 @@
-"""`Refiner` and `refine`: refined labels with calibrated uncertainty, from an image and a network's logits."""
+"""`refine` and `Refiner`: refined labels with calibrated uncertainty, from an image and a network's logits."""
 
 from __future__ import annotations
 
@@ -28,25 +28,40 @@ from locpmap.refining.weights import Adjustment, Weights
 from locpmap.result import Result
 
 SHIPPED = "scenes.safetensors"
-ADJUSTED = "adjusted"  # the key of an adjustment in a file's details
+ADJUSTED = "adjusted"  # key of the adjustment in a file's details
 
 
 class Refiner:
-    """Refine segmentations by a Potts model of scores, of scores at similar pixels, and of neighbours.
+    """A learned Potts model that refines segmentations.
 
-    With the network's scores z, resized to the image and scaled as learned, and g, the logarithm of the mean softmax of
-    nearby pixels of similar colour (:func:`locpmap.refining.guiding.guided_log_mean`)::
+    :meth:`load` returns the bundled refiner or one from a file, and :meth:`fit` learns one from your data. A refiner is
+    also a callable, ``refiner(image, logits)``, for use at the end of a pipeline.
 
-        u = max(0, 1 + strength · (own - 1)) · z + strength · guided · g   (without an image: u = z)
-        θ(y) = Σ_i u[i, y_i] + Σ_(i,j) (strength · (a + b · likeness(i, j)) + smoothing · likeness(i, j)) · [y_i = y_j]
+    Args:
+        weights (Weights): The learned weights, for one or several strides.
+        details (dict, default None): How the weights were learned, such as the data and the seed.
+        report (Report, default None): The cross-validation report of :meth:`fit`.
+        adjustment (Adjustment): Manual changes of the model, set by :meth:`adjusted`; none by default.
 
-    over pixels i and their four neighbours, and all of it divided by ``temperature``.  The weights were learned, for
-    sharp logits and for coarse ones; see :attr:`weights` and :attr:`details`.  ``strength``, ``smoothing`` and
-    ``temperature`` are set by :meth:`adjusted`.  A refiner is a callable, ``refiner(image, logits)``, for use at the
-    end of a pipeline.  :meth:`load` and :meth:`fit` return refiners.
+    Notes:
+        Let z be the network's scores, resized to the image and multiplied by the learned scale. Let g be the logarithm
+        of the mean softmax at nearby pixels of similar colour (:func:`locpmap.refining.guided_log_mean`). The model
+        of a label map y is ``p(y) ∝ exp(θ(y) / temperature)`` with ::
 
-    >>> Refiner.load().details["data"]
-    'Stanford Background'
+            u = max(0, 1 + strength · (own - 1)) · z + strength · guided · g   (without an image: u = z)
+            θ(y) = Σ_i u[i, y_i] + Σ_(i,j) w_ij · [y_i = y_j]
+            w_ij = strength · (a + b · s_ij) + smoothing · s_ij
+
+        The sums are over pixels i and pairs of 4-neighbours (i, j), and s_ij is the similarity of their colours, from
+        0 to 1. The weights own, guided, a and b are learned and depend on the stride. ``strength``, ``smoothing`` and
+        ``temperature`` are set by :meth:`adjusted`.
+
+    Example:
+        >>> Refiner.load().details["data"]
+        'Stanford Background'
+
+    See Also:
+        :func:`locpmap.refine`, the same in one call.
     """
 
     def __init__(
@@ -68,9 +83,24 @@ class Refiner:
 
     @classmethod
     def load(cls, path: PathLike | None = None) -> Refiner:
-        """Load a refiner from a file, or, without one, the bundled refiner."""
-        weights, details = _shipped() if path is None else Weights.read(path)
-        details = deepcopy(details)  # the caller may change them
+        """Load the bundled refiner, or a refiner from a file.
+
+        Args:
+            path (str or os.PathLike, default None): A file written by :meth:`save`. None loads the bundled refiner,
+                which was learned on the Stanford Background data.
+
+        Returns:
+            Refiner: The refiner, without a report object; ``details["report"]`` holds the numbers if it was fitted.
+
+        Raises:
+            InputError: If the file cannot be read or does not hold a refiner.
+
+        Example:
+            >>> Refiner.load()
+            <Refiner: strides 1, 8, 16, learned from Stanford Background>
+        """
+        weights, details = _bundled() if path is None else Weights.read(path)
+        details = deepcopy(details)  # callers may modify their copy
         try:
             adjustment = Adjustment(**details.pop(ADJUSTED, {}))
         except (TypeError, InputError) as error:
@@ -78,22 +108,43 @@ class Refiner:
         return cls(weights, details, adjustment=adjustment)
 
     def save(self, path: PathLike) -> None:
-        """Write the weights, their adjustment and :attr:`details` into one file, completely or not at all."""
+        """Write the weights, the adjustment and the details to one file.
+
+        The file is written atomically: an interrupted call leaves no partial file.
+
+        Args:
+            path (str or os.PathLike): The file to write.
+
+        Example:
+            >>> import os, tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = os.path.join(folder, "smooth.safetensors")
+            ...     Refiner.load().adjusted(smoothing=0.5).save(path)
+            ...     Refiner.load(path).adjustment.smoothing
+            0.5
+        """
         adjusted = {} if self.adjustment == AS_LEARNED else {ADJUSTED: asdict(self.adjustment)}
         self.weights.write(path, {**self.details, **adjusted})
 
     def adjusted(self, *, strength: float = 1.0, smoothing: float = 0.0, temperature: float = 1.0) -> Refiner:
-        """Return a refiner with the same weights whose model is changed by hand; defaults are as learned.
+        """Return a refiner with the same weights and a manually adjusted model.
+
+        Each argument replaces an earlier adjustment. The defaults restore the learned model.
 
         Args:
-            strength: Factor of the learned weights of similar pixels and of neighbours.  0 leaves the softmax of the
-                scores, scaled as learned.  It has no effect without an image and without coupled neighbours.
-            smoothing: Added to the weight of neighbours of similar colour: 1 is much smoother.  It was not learned,
-                so no data say that it helps.
-            temperature: Divides all scores: above 1 less certain, below 1 more certain.  From 1e-6 to 1e6.
+            strength (float, default 1.0): Factor, at least 0, of the learned effect of similar pixels and neighbours.
+                0 leaves the softmax of the scaled scores. It has no effect if there is no image and no coupling.
+            smoothing (float, default 0.0): Potts weight, at least 0, added between neighbours of similar colour. A
+                value of 1 is much smoother. The value is not learned, so check on your data whether it helps.
+            temperature (float, default 1.0): Divisor of all scores and weights, from 1e-6 to 1e6. Values above 1 make
+                the probabilities less certain, values below 1 more certain.
 
-        >>> Refiner.load().adjusted(smoothing=0.5).adjustment
-        Adjustment(strength=1.0, smoothing=0.5, temperature=1.0)
+        Returns:
+            Refiner: A new refiner; this one is unchanged.
+
+        Example:
+            >>> Refiner.load().adjusted(smoothing=0.5).adjustment
+            Adjustment(strength=1.0, smoothing=0.5, temperature=1.0)
         """
         return Refiner(self.weights, self.details, self.report, Adjustment(strength, smoothing, temperature))
 
@@ -113,37 +164,50 @@ class Refiner:
         seed: int = 0,
         progress: bool | Callable[[int, int, float], None] = False,
     ) -> Refiner:
-        """Learn on held-out data of your own: images that the network was not trained on.
+        """Learn a refiner from labelled images that the network was not trained on.
 
-        The result's ``report`` says, by cross-validation, whether refinement helps them: ``print(refiner.report)``.
+        The attribute ``report`` of the result holds cross-validated metrics and a verdict on whether refinement helps;
+        ``print(refiner.report)`` shows them.
 
         Args:
-            images: A batch or a list of images, each as in :func:`refine`; None if there are none.
-            logits: As many scores, each as in :func:`refine`; all of one stride.
-            labels: As many maps (H, W) of true labels.
-            objective: "likelihood": scale and surroundings by maximum likelihood, then neighbours by consistent
-                learning (:class:`locpmap.CRF`), which leaves a network alone that needs no help.  "area": then also,
-                for :meth:`measure`, how likely a label is to be in an image by what the scores see of it, and, by the
-                CRPS of the labels' areas, what all pixels of an image err by together.
-            n_folds: Parts of the cross-validation, at least two and no more than images.
-            ignore_label: The label of pixels whose truth is unknown: nothing is learned from it.
-            layout: As in :func:`refine`.
-            scores: As in :func:`refine`.
-            stride: As in :func:`refine`.
-            seed: Of everything that is drawn.
-            progress: True for a bar, or a function of (images judged, images, negative log-likelihood so far).
+            images (sequence or array): Images, each as in :func:`locpmap.refine`, as a list or a batch; None if there
+                are none.
+            logits (sequence or array): One entry per image, each as in :func:`locpmap.refine`. All have the same
+                labels and about the same stride.
+            labels (sequence or array): One map (H, W) of true labels per image.
+            objective (str, default "likelihood"): With "likelihood", the scale and the weight of similar pixels are
+                learned by maximum likelihood, then Potts weights by consistent learning (:class:`locpmap.CRF`). Potts
+                weights without a significant gain on held-out windows are set to 0. With "area", two parameters of
+                :meth:`measure` are learned in addition: the presence probability of labels, and the shared error with
+                the lowest CRPS of label areas.
+            n_folds (int, default 5): Number of cross-validation folds, from 2 to the number of labelled images.
+            ignore_label (int, default -1): Label of pixels whose true label is unknown. These pixels are ignored.
+            layout (str, default "auto"): As in :func:`locpmap.refine`.
+            scores (str, default "auto"): As in :func:`locpmap.refine`.
+            stride (float, default None): As in :func:`locpmap.refine`.
+            seed (int, default 0): Seed of the folds, of the choice of pixels and windows, and of the sampling.
+            progress (bool or callable, default False): True shows a progress bar. A callable is called as
+                ``progress(images scored, images, mean negative log-likelihood so far)``.
 
-        Cost: ``n_folds + 1`` fits, each on at most 100 images and, for neighbours, a window of at most 30; and a pass
-        over all images.
+        Returns:
+            Refiner: A refiner for the stride of the logits, with ``report`` and ``details`` set.
 
-        >>> import numpy as np
-        >>> rng = np.random.default_rng(0)
-        >>> labels = np.stack([np.roll(np.repeat([[0, 1]] * 32, 16, axis=1), k, axis=1) for k in range(10)])
-        >>> images = labels * 200.0
-        >>> logits = np.eye(2)[labels] + 0.5 * rng.normal(size=(10, 32, 32, 2))
-        >>> refiner = Refiner.fit(images, logits, labels, n_folds=2)
-        >>> refiner.report.helps
-        True
+        Raises:
+            InputError: If an entry is malformed, or there are fewer labelled images than ``n_folds``.
+
+        Notes:
+            Cost: ``n_folds + 1`` fits and one pass over all images. A fit uses at most 100 images for similar pixels,
+            and one window of at most 30 images for Potts weights.
+
+        Example:
+            >>> import numpy as np
+            >>> rng = np.random.default_rng(0)
+            >>> labels = np.stack([np.roll(np.repeat([[0, 1]] * 32, 16, axis=1), k, axis=1) for k in range(10)])
+            >>> images = labels * 200.0
+            >>> logits = np.eye(2)[labels] + 0.5 * rng.normal(size=(10, 32, 32, 2))
+            >>> refiner = Refiner.fit(images, logits, labels, n_folds=2)
+            >>> refiner.report.helps
+            True
         """
         examples = gather(images, logits, labels, ignore_label, layout, scores, stride)
         with progress_callback(progress, "cross-validation") as callback:
@@ -161,14 +225,24 @@ class Refiner:
         stride: float | None = None,
         mask: Any = None,
     ) -> Prepared:
-        """Build the model of an image once, to refine it and to measure in it as often as needed.
+        """Build the model of an image once, for several calls of ``refine`` and ``measure``.
 
-        Arguments are those of :func:`refine` that say how to read the image and the logits.
+        Args:
+            image (array or tensor): As in :func:`locpmap.refine`.
+            logits (array or tensor): As in :func:`locpmap.refine`.
+            layout (str, default "auto"): As in :func:`locpmap.refine`.
+            scores (str, default "auto"): As in :func:`locpmap.refine`.
+            stride (float, default None): As in :func:`locpmap.refine`.
+            mask (array, default None): As in :func:`locpmap.refine`.
 
-        >>> import numpy as np
-        >>> prepared = Refiner.load().prepare(None, 3 * np.eye(2)[np.tri(32, dtype=int)])
-        >>> prepared.refine().labels.shape, prepared.measure("area").mean.shape
-        ((32, 32), (2,))
+        Returns:
+            Prepared: The model, with the methods ``refine`` and ``measure`` and the attribute ``potentials``.
+
+        Example:
+            >>> import numpy as np
+            >>> prepared = Refiner.load().prepare(None, 3 * np.eye(2)[np.tri(32, dtype=int)])
+            >>> prepared.refine().labels.shape, prepared.measure("area").mean.shape
+            ((32, 32), (2,))
         """
         refuse_masked(image, "image")
         refuse_masked(logits, "logits")
@@ -176,7 +250,21 @@ class Refiner:
         return Prepared.of(given, self.weights, self.adjustment, mask=mask, stride=stride)
 
     def potentials(self, image: Any, logits: Any, **reading: Any) -> Potentials:
-        """Return the model, which any decoder of :func:`locpmap.infer` takes; arguments as in :meth:`prepare`."""
+        """Return the potentials of the model, for any decoder of :func:`locpmap.infer`.
+
+        Args:
+            image (array or tensor): As in :func:`locpmap.refine`.
+            logits (array or tensor): As in :func:`locpmap.refine`.
+            **reading: Options of :meth:`prepare`.
+
+        Returns:
+            Potentials: A Potts model on a grid with 4 neighbours.
+
+        Example:
+            >>> import numpy as np
+            >>> Refiner.load().potentials(None, np.zeros((32, 32, 2))).structure.shape
+            (32, 32)
+        """
         return self.prepare(image, logits, **reading).potentials
 
     def measure(
@@ -189,23 +277,32 @@ class Refiner:
         seed: int = 0,
         **reading: Any,
     ) -> Measurement:
-        """Measure a quantity of label maps, with error bars that include errors shared by all pixels.
+        """Measure a quantity of the label map, with its uncertainty.
 
-        For the other options of :func:`locpmap.measure`, call ``prepare(image, logits).measure(quantity, ..)``.
+        The samples include the learned presence of labels and the learned error that all pixels of an image share. For
+        other options of :func:`locpmap.measure`, call ``prepare(image, logits).measure(quantity, ..)``.
 
         Args:
-            image: As in :func:`refine`.
-            logits: As in :func:`refine`.
-            quantity: "area", "presence", "components", "perimeter" or a function, as in :func:`locpmap.measure`.
-            decoder: LocPMAP with 200 samples from a perturbed start by default.
-            seed: Seed of the noise.
+            image (array or tensor): As in :func:`locpmap.refine`.
+            logits (array or tensor): As in :func:`locpmap.refine`.
+            quantity (str or callable): "area", "presence", "components", "perimeter" or a function, as in
+                :func:`locpmap.measure`.
+            decoder (LocPMAP, default None): The sampler. The default draws 200 samples from a perturbed start.
+            seed (int, default 0): Seed of the random generator.
             **reading: Options of :meth:`prepare`.
 
-        >>> import numpy as np
-        >>> logits = 3 * np.eye(2)[np.tri(32, dtype=int)]
-        >>> area = Refiner.load().measure(None, logits, "area")
-        >>> area.values.shape
-        (200, 2)
+        Returns:
+            Measurement: Mean, standard deviation and quantiles of the quantity.
+
+        Example:
+            >>> import numpy as np
+            >>> logits = 3 * np.eye(2)[np.tri(32, dtype=int)]
+            >>> area = Refiner.load().measure(None, logits, "area")
+            >>> area.values.shape
+            (200, 2)
+
+        See Also:
+            :func:`locpmap.measure`, for potentials of your own.
         """
         return self.prepare(image, logits, **reading).measure(quantity, decoder, seed=seed)
 
@@ -220,14 +317,32 @@ class Refiner:
         progress: Callable[[int, int], None] | None = None,
         **reading: Any,
     ) -> Result:
-        """Refine a segmentation with this refiner; arguments as in :func:`refine`."""
+        """Refine a segmentation with this refiner; ``refiner(image, logits)`` is the same.
+
+        Args:
+            image (array or tensor): As in :func:`locpmap.refine`.
+            logits (array or tensor): As in :func:`locpmap.refine`.
+            decoder (str or Decoder, default None): As in :func:`locpmap.refine`.
+            seed (int, default 0): As in :func:`locpmap.refine`.
+            device (str, default "auto"): As in :func:`locpmap.refine`.
+            progress (callable, default None): As in :func:`locpmap.refine`.
+            **reading: Options of :meth:`prepare`.
+
+        Returns:
+            Result: Labels, probabilities, variance and entropy, as from :func:`locpmap.refine`.
+
+        Example:
+            >>> import numpy as np
+            >>> Refiner.load().refine(None, 3 * np.eye(2)[np.tri(32, dtype=int)]).labels.shape
+            (32, 32)
+        """
         return self.prepare(image, logits, **reading).refine(decoder, seed=seed, device=device, progress=progress)
 
     __call__ = refine
 
 
 @cache
-def _shipped() -> tuple[Weights, dict[str, Any]]:
+def _bundled() -> tuple[Weights, dict[str, Any]]:
     with as_file(files("locpmap.refining") / SHIPPED) as path:
         return Weights.read(path)
 
@@ -246,48 +361,66 @@ def refine(
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
 ) -> Result:
-    """Return refined labels with calibrated uncertainty, from an image and a network's scores.
+    """Refine a segmentation network's prediction, using the image.
+
+    The scores of each pixel are combined with the network's mean prediction at nearby pixels of similar colour, and
+    optionally with a smoothness term between neighbours. :class:`Refiner` documents the model.
 
     Args:
-        image: (H, W) or (H, W, C) in NumPy, (C, H, W) as a tensor, with any number of channels, of any type and range;
-            None if there is none.  With a batch axis first where the logits have one.
-        logits: A network's scores (H, W, K) or (K, H, W), logits or probabilities, or a batch of them; also what
-            networks of Hugging Face (``.logits``) and torchvision (``["out"]``) return.  They have the image's size,
-            or that size divided by a stride, and are resized.  ``-inf`` forbids a label.
-        model: A :class:`Refiner` or its file; the bundled one by default.  :meth:`Refiner.adjusted` changes one.
-        layout: "hwk", "khw", or "auto": the one that fits the image; what is ambiguous is refused.
-        scores: "logits", "probabilities", or "auto": probabilities if the values look like probabilities.
-        stride: Pixels of the image per score of the network, along an axis; by default the ratio of the sizes.  Give
-            it if you have resized coarse logits yourself.
-        mask: Booleans (H, W), True where a pixel is ignored: it gets label -1.
-        decoder: A decoder of :func:`locpmap.infer`, or its name; by default ``LocPMAP(start="perturbed")``, which draws
-            one sample where no neighbours are coupled, since more would not change the probabilities.
-        seed: Seed of the noise.
-        device: As in :func:`locpmap.infer`.
-        progress: Called with (samples done, samples in all).
+        image (array or tensor): (H, W) or (H, W, C) as a NumPy array, or (C, H, W) as a tensor; None if there is no
+            image. Any number of channels, dtype and value range is accepted. A batch of logits needs a batch of
+            images, with the batch axis first.
+        logits (array or tensor): The network's scores, (H, W, K) or (K, H, W), or a batch of them: logits or
+            probabilities. The outputs of Hugging Face (``.logits``) and torchvision (``["out"]``) models are accepted.
+            The scores have the image's size, or that size divided by a stride, and are resized. A score of ``-inf``
+            forbids a label.
+        model (Refiner, str or os.PathLike, default None): A refiner or the path of its file. None uses the bundled
+            refiner.
+        layout (str, default "auto"): "hwk", "khw", or "auto" for the layout that matches the image. An ambiguous
+            shape raises an error.
+        scores (str, default "auto"): "logits", "probabilities", or "auto". With "auto", values from 0 to 1 that sum to
+            1 over the labels are taken as probabilities.
+        stride (float, default None): Image pixels per score of the network, along an axis. The default is the ratio of
+            the sizes. Specify it if you have already resized coarse logits.
+        mask (array, default None): Booleans, (H, W) or (N, H, W), True where a pixel is ignored. Ignored pixels get
+            label -1.
+        decoder (str or Decoder, default None): A decoder of :func:`locpmap.infer`, or its name. The default is
+            ``LocPMAP(start="perturbed")``. If no neighbours are coupled, LocPMAP draws one sample, because more samples
+            would not change the conditional probabilities.
+        seed (int, default 0): Seed of the random generator.
+        device (str, default "auto"): As in :func:`locpmap.infer`.
+        progress (callable, default None): Called as ``progress(samples done, samples)``.
 
     Returns:
-        A result with ``labels`` (H, W), ``probability`` and ``variance`` (H, W, K) and ``entropy`` (H, W): in NumPy, or
-        tensors where the logits are tensors.
+        Result: ``labels`` (H, W), ``probability`` and ``variance`` (H, W, K) and ``entropy`` (H, W), with a batch axis
+        for a batch. They are tensors if the logits are tensors, otherwise NumPy arrays.
 
-    Cost: that of :func:`locpmap.infer` on the same grid, and O(33 · H · W · K) for similar pixels.
+    Raises:
+        InputError: If the shapes do not match, the layout is ambiguous, or a value is not valid.
 
-    >>> import numpy as np
-    >>> import locpmap as lp
-    >>> image = np.zeros((64, 64, 3), np.uint8)
-    >>> image[:, 30:] = 200
-    >>> truth = (np.arange(64) >= 30).astype(int) * np.ones((64, 1), int)
-    >>> coarse = 4.0 * np.eye(3)[truth].reshape(8, 8, 8, 8, 3).mean(axis=(1, 3))  # one score for 8 × 8 pixels
-    >>> result = lp.refine(image, coarse)
-    >>> result.labels.shape, bool((result.labels == truth).all())
-    ((64, 64), True)
+    Notes:
+        Cost: that of :func:`locpmap.infer` on the same grid, plus O(33 · H · W · K) for similar pixels.
+
+    Example:
+        >>> import numpy as np
+        >>> import locpmap as lp
+        >>> image = np.zeros((64, 64, 3), np.uint8)
+        >>> image[:, 30:] = 200
+        >>> truth = (np.arange(64) >= 30).astype(int) * np.ones((64, 1), int)
+        >>> coarse = 4.0 * np.eye(3)[truth].reshape(8, 8, 8, 8, 3).mean(axis=(1, 3))  # one score for 8 × 8 pixels
+        >>> result = lp.refine(image, coarse)
+        >>> result.labels.shape, bool((result.labels == truth).all())
+        ((64, 64), True)
+
+    See Also:
+        :class:`Refiner`, :meth:`Refiner.fit` for your own data, :func:`locpmap.scale.refine_tiled` for large rasters.
     """
     prepared = as_refiner(model).prepare(image, logits, layout=layout, scores=scores, stride=stride, mask=mask)
     return prepared.refine(decoder, seed=seed, device=device, progress=progress)
 
 
 def as_refiner(model: Refiner | PathLike | None) -> Refiner:
-    """Return the refiner itself, that of a file, or the bundled one."""
+    """Return a refiner unchanged, load one from a path, or load the bundled one for None."""
     if isinstance(model, Refiner):
         return model
     if model is not None and not isinstance(model, str | os.PathLike):

@@ -1,4 +1,4 @@
-"""How good probabilities are on each image, so that wholes and their standard errors can be had from parts."""
+"""Scores of probabilities per image, as sums that can be combined over images and jackknifed."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy as np
 from locpmap.arrays import Array, namespace
 from locpmap.metrics import LEAST
 
-LOWEST = -1e38  # scores below it are as good as -inf
+LOWEST = -1e38  # lower bound of the maximum in a softmax, which makes -inf minus the maximum defined
 N_BINS = 15  # as in metrics.expected_calibration_error
 
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """Sums over the pixels of one image, or of many."""
+    """Sums over the pixels of one or several images."""
 
-    confusion: Array  # (K, K) pixels by true and found label
-    bins: Array  # (15, 2) right minus confidence, and pixels, by confidence
-    loss: float  # negative log-likelihood
+    confusion: Array  # (K, K) number of pixels by true and predicted label
+    bins: Array  # (15, 2) sum of (correct - confidence) and number of pixels, by confidence
+    loss: float  # negative log-likelihood, summed over pixels
     n_pixels: int
 
     def __add__(self, other: Score) -> Score:
@@ -34,7 +34,7 @@ class Score:
 
     @property
     def iou(self) -> float:
-        """Mean over the labels that occur of intersection by union."""
+        """Mean intersection over union, over the labels that occur in the truth or in the prediction."""
         both = np.diag(self.confusion)
         either = self.confusion.sum(0) + self.confusion.sum(1) - both
         return float((both[either > 0] / either[either > 0]).mean())
@@ -58,7 +58,7 @@ METRICS: dict[str, Callable[[Score], float]] = {
 
 
 def score(probability: Array, truth: Array) -> Score:
-    """Of probabilities (.., K) and true labels (..), below 0 where a pixel does not count."""
+    """Score probabilities (.., K) against true labels (..); pixels with a negative label are ignored."""
     counted = truth >= 0
     p, true = np.asarray(probability)[counted].astype(np.float64), truth[counted]
     n_labels, found, confidence = p.shape[-1], p.argmax(-1), p.max(-1)
@@ -71,13 +71,16 @@ def score(probability: Array, truth: Array) -> Score:
 
 
 def total(scores: Sequence[Score]) -> Score:
-    """Of all images together."""
+    """Return the score of all images together."""
     first, *others = scores
     return sum(others, start=first)
 
 
 def difference(new: Sequence[Score], old: Sequence[Score], metric: Callable[[Score], float]) -> tuple[float, float]:
-    """How much larger a metric of all images together is, and the standard error: the jackknife over images."""
+    """Return the difference (new - old) of a metric over all images, and its jackknife standard error over images.
+
+    The standard error is NaN for a single image.
+    """
     if len(new) < 2:
         return metric(total(new)) - metric(total(old)), float("nan")
     whole_new, whole_old = total(new), total(old)
@@ -87,7 +90,7 @@ def difference(new: Sequence[Score], old: Sequence[Score], metric: Callable[[Sco
 
 
 def softmax(logits: Any) -> Any:
-    """Over the last axis, of NumPy or torch; nothing is likely where every label is forbidden."""
+    """Compute the softmax over the last axis of an array or tensor; all zeros where every logit is -inf."""
     xp = namespace(logits)
     p = xp.exp(logits - xp.amax(logits, -1)[..., None].clip(LOWEST, None))
     return p / p.sum(-1)[..., None].clip(1, None)

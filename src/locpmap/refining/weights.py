@@ -1,4 +1,4 @@
-"""The learned weights of a refiner, and adjustments of them."""
+"""The learned weights of a refiner, and manual adjustments."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from locpmap.formats.model_file import read_model, write_model
 KIND = "refiner"
 STEPS = ((0, 1), (1, 0))
 FEATURES = ("constant", "likeness")
-LARGEST = 1e6  # of adjustments: scores stay finite in single precision
-IN_EVERY_FILE = ("strides", "scales", "own", "guided", "pairwise", "typical")  # earlier files lack the others
+LARGEST = 1e6  # adjustments, so that scores stay finite in single precision
+IN_EVERY_FILE = ("strides", "scales", "own", "guided", "pairwise", "typical")  # optional: shared, presence
 
 
 @dataclass(frozen=True)
 class Adjustment:
-    """Changes of a refiner's model that were not learned; see :meth:`locpmap.Refiner.adjusted`."""
+    """Manual changes of a refiner's model; see :meth:`locpmap.Refiner.adjusted`."""
 
     strength: float = 1.0
     smoothing: float = 0.0
@@ -37,19 +37,30 @@ class Adjustment:
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """Hold one set of weights for each stride that was learned from; between strides, weights are interpolated.
+    """Weights for R strides; between strides, weights are interpolated.
 
-    The defaults only scale the scores.
+    With the defaults, the model only scales the scores. All values are finite and at least 0.
+
+    Attributes:
+        strides: (R,) increasing strides: image pixels per score of the network, along an axis.
+        scales: (R,) factors of the network's scores, fitted without the other terms (temperature scaling).
+        own: (R,) factors of the scaled scores in the full model.
+        guided: (R,) factors of the guided log mean.
+        pairwise: (R, 2, 2) Potts weights, per direction: a constant, and a factor of the colour similarity.
+        typical: (2,) mean colour similarity per direction, used if there is no image.
+        shared: (R,) standard deviations of the error shared by all pixels of an image, for measuring.
+        presence: (R, 2) half and steepness of `presence_of`, for measuring. If half is 0, all labels are assumed to be
+            present.
     """
 
-    strides: Any  # (R,) increasing: pixels of the image to one score of the network
-    scales: Any  # (R,) factors of the scores, which make them as sure as they should be by themselves
-    own: Any = 1.0  # (R,) what such scores count for beside those of places that look alike
-    guided: Any = 0.0  # (R,) and what those count for
-    pairwise: Any = 0.0  # (R, 2, 2): per direction, of the constant and of the likeness of colours, at least 0
-    typical: Any = 0.0  # (2,) the mean likeness, which counts where there is no image to ask
-    shared: Any = 0.0  # (R,) standard deviations of what all pixels of an image err by together, for measuring
-    presence: Any = 0.0  # (R, 2), for measuring: half and steepness of `presence_of`; half 0: labels are always there
+    strides: Any
+    scales: Any
+    own: Any = 1.0
+    guided: Any = 0.0
+    pairwise: Any = 0.0
+    typical: Any = 0.0
+    shared: Any = 0.0
+    presence: Any = 0.0
 
     def __post_init__(self) -> None:
         n = len(np.atleast_1d(self.strides))
@@ -61,13 +72,16 @@ class Weights:
                 raise InputError(f"{name} has shape {array.shape}, expected {shape}")
             if not np.isfinite(array).all() or (array < 0).any():
                 raise InputError(f"{name} holds a negative or infinite number, expected finite ones of at least 0")
-            array.flags.writeable = False  # refiners share them
+            array.flags.writeable = False  # several refiners may share the array
             object.__setattr__(self, name, array)
         if (self.strides < 1).any() or (np.diff(self.strides) <= 0).any():
             raise InputError(f"strides is {self.strides.tolist()}, expected increasing numbers of at least 1")
 
     def at(self, stride: float) -> tuple[float, float, float, Array]:
-        """Return scale, own, guided and pairwise (2, 2) at a stride: linear in its logarithm, constant beyond."""
+        """Return scale, own, guided and pairwise (2, 2) at a stride.
+
+        The interpolation is linear in the logarithm of the stride, and constant outside the range of strides.
+        """
         place = float(np.interp(np.log(stride), np.log(self.strides), np.arange(len(self.strides))))
         low = min(int(place), max(len(self.strides) - 2, 0))
         high, part = min(low + 1, len(self.strides) - 1), place - low
@@ -87,7 +101,7 @@ class Weights:
         return float(half), float(steepness)
 
     def write(self, path: PathLike, details: dict[str, Any]) -> None:
-        """Write the weights into a file, with how they were learned."""
+        """Write the weights and a dictionary of details to a file."""
         arrays = {name: getattr(self, name) for name in self.__dataclass_fields__}
         write_model(path, arrays, {"kind": KIND, "details": details})
 
