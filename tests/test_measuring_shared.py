@@ -87,7 +87,7 @@ def test_how_they_are_drawn_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     expected = lp.measure(potentials, "perimeter", lp.LocPMAP(n_samples=6), seed=2, shared=1.0).values
     for decoder in (lp.LocPMAP(n_samples=6, blocks="rows"), lp.LocPMAP(n_samples=6, start="perturbed")):
         np.testing.assert_array_equal(lp.measure(potentials, "perimeter", decoder, seed=2, shared=1.0).values, expected)
-    monkeypatch.setattr(module, "SITES_AT_ONCE", 7)
+    monkeypatch.setattr(module, "SITES_PER_CHUNK", 7)
     np.testing.assert_array_equal(
         lp.measure(potentials, "perimeter", lp.LocPMAP(n_samples=6), seed=2, shared=1.0).values, expected
     )
@@ -185,7 +185,7 @@ def test_presence_and_masks_and_batches(coupling: float) -> None:
     [
         ([1.0], "presence has shape"),
         ([0.5, 0.5], "below 1 for all labels"),
-        ([1.0, 0.0], "other numbers than 1e-06 to 1"),
+        ([1.0, 0.0], "a number outside 1e-06 to 1"),
         ([1.0, 1.5], "other numbers"),
         ([1.0, np.nan], "other numbers"),
         ("sure", "presence is a str"),
@@ -199,7 +199,7 @@ def test_odd_presences_are_refused(presence: Any, says: str) -> None:
 def test_presence_does_not_go_with_forbidden_labels() -> None:
     unary = np.zeros((2, 2, 2))
     unary[0, 0, 0] = -np.inf
-    with pytest.raises(lp.InputError, match="beside scores of -inf"):
+    with pytest.raises(lp.InputError, match="with scores of -inf"):
         lp.measure(lp.Potentials.grid(unary, 0.0), "area", lp.LocPMAP(n_samples=2), presence=[1.0, 0.5])
 
 
@@ -214,7 +214,7 @@ def test_neither_rounds_nor_the_batch_matter(coupling: float, monkeypatch: pytes
     np.testing.assert_array_equal(
         lp.measure(second, "perimeter", lp.LocPMAP(n_samples=11), seed=5, shared=1.0, first_image=1).values, both[:, 1]
     )
-    monkeypatch.setattr(module, "MOST", 4 * unary[0].size)  # four samples at a time
+    monkeypatch.setattr(module, "MAX_SCORES", 4 * unary[0].size)  # four samples at a time
     np.testing.assert_array_equal(
         lp.measure(second, "perimeter", lp.LocPMAP(n_samples=11), seed=5, shared=1.0, first_image=1).values, both[:, 1]
     )

@@ -1,4 +1,4 @@
-"""Error bars on what people measure in label maps: areas, counts, perimeters, or anything else."""
+"""Uncertainty of quantities measured in label maps: areas, counts, perimeters, or any function of a map."""
 
 from locpmap.measuring.api import measure
 from locpmap.measuring.measurement import Measurement

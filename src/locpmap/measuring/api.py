@@ -1,7 +1,7 @@
-"""`measure`: a quantity of label maps, with its uncertainty, from whole samples.
+"""`measure`: the distribution of a quantity of label maps, estimated from samples.
 
-A sample of LocPMAP is a whole label map y^m, so whatever f computes from a map has a distribution, that of
-f(y^1) .. f(y^M).  Probabilities per pixel do not tell it: they do not say which pixels go together.
+A sample of LocPMAP is a complete label map y^m. The values f(y^1) .. f(y^M) therefore estimate the distribution of any
+function f of a map. Per-pixel probabilities do not determine it, because they do not contain correlations.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from locpmap.potentials import Potentials
 from locpmap.result import Result
 
 MEASURING = LocPMAP(n_samples=200)
-MOST_VALUES = 2**27  # numbers that a measurement holds: 1 GB
+MOST_VALUES = 2**27  # largest number of values in a measurement (1 GB)
 LEAST_PRESENCE = 1e-6
 
 
@@ -42,55 +42,78 @@ def measure(
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
 ) -> Measurement:
-    """Measure a quantity in sampled label maps: per image and label its mean, spread and quantiles.
+    """Measure a quantity of label maps, with its uncertainty.
+
+    The quantity is evaluated in every sampled label map. The result holds its mean, standard deviation and quantiles
+    over the samples, per image and label.
 
     Args:
-        what: Potentials, from which LocPMAP draws samples; or a result that holds samples (``keep_samples=True``), of
-            which all are measured.  Those of ``gibbs`` depend on one another: the standard error is too small.
-        quantity: "area" (sites per label), "presence" (1 where the label occurs, so that the mean is its probability),
-            "components" (connected parts per label), "perimeter" (edges from a site with the label to one with
-            another, so that the border of the image does not count), or a callable that takes one label map, int64
-            (H, W) or on a graph (S,), and returns a number or a vector, always of one length.  Neighbours are four on
-            a grid, whatever the model's connectivity, and on a graph those of its edges.  Masked sites have label -1
-            and count for nothing, also as neighbours.
-        decoder: A :class:`locpmap.LocPMAP`, which draws the samples from potentials; 200 of them by default.
-        seed: Seed of the noise.
-        quantiles: Levels of ``quantiles``, numbers from 0 to 1.
-        names: Names of the labels (or of the entries of the callable's vector) in the printed table; numbers by
-            default.
-        shared: Standard deviation of an offset that every sample adds to the scores of each label, the same at all
-            sites of an image: the error that they share, and without which areas look too certain.  Learned by
-            :meth:`locpmap.Refiner.fit` with ``objective="area"``, and used by :meth:`locpmap.Refiner.measure`.
-            Where no neighbours are coupled, labels are drawn independently given these offsets, without climbing.
-        presence: None, or for each label, (L,) or (N, L), the probability that it is in the image at all: a number
-            from 1e-6 to 1, and 1 for at least one label.  A label is left out of that share of the samples, and its
-            scores are raised in the others so that its mean weight stays the same.  Without it, an absent label that
-            has some probability everywhere has some area in every sample.  Learned and used like ``shared``; refused
-            together with scores of -inf.
-        first_image: Number of the first image in the noise's keys, as in :func:`locpmap.infer`.
-        device: As in :func:`locpmap.infer`.
-        progress: Called with (samples measured, samples in all), of all images together.
+        what (Potentials or Result): Potentials to sample from with LocPMAP, or a result that holds samples
+            (``keep_samples=True``). Samples of ``gibbs`` are correlated, so their standard error is too small.
+        quantity (str or callable): One of
 
-    Samples are drawn image by image, measured as they come and forgotten: memory holds the M numbers per label and one
-    round of samples of one image (64 at most on the CPU), and the numbers of an image do not depend on the batch it is
-    in.  They are those of :func:`locpmap.infer` on the batch, except where the noise is chosen otherwise for the image
-    alone: more than two labels, and negative Potts weights in other images only.
-    Beside drawing, a sample costs O(S), "perimeter" O(S + E), "components" O(S) per label that occurs.
+            - "area": the number of sites per label;
+            - "presence": 1 for labels that occur and 0 for others, so that the mean is the probability of occurring;
+            - "components": the number of connected components per label;
+            - "perimeter": the number of edges per label to sites with another label. The image border is excluded.
 
-    >>> import locpmap as lp
-    >>> unary = np.zeros((8, 8, 2))
-    >>> unary[2:6, 2:6, 1] = 3.0
-    >>> unary[..., 0] += 1.0
-    >>> pot = lp.Potentials.grid(unary, 0.5)
-    >>> area = lp.measure(pot, "area", lp.LocPMAP(n_samples=400), seed=0)
-    >>> low, high = area.interval(0.9)
-    >>> bool(low[1] < area.mean[1] < high[1])
-    True
-    >>> result = lp.infer(pot, "locpmap", n_samples=400, seed=0, keep_samples=True)
-    >>> bool((lp.measure(result, "area").mean == area.mean).all())
-    True
-    >>> lp.measure(pot, lambda labels: (labels[:, :4] == 1).sum()).mean.shape
-    (1,)
+            A callable takes one label map, int64 (H, W) or (S,) on a graph, and returns a number or a vector of fixed
+            length. A grid has 4 neighbours per site here, whatever the connectivity of the model. Masked sites have
+            label -1; the named quantities ignore them.
+        decoder (LocPMAP): The sampler for potentials. The default draws 200 samples.
+        seed (int, default 0): Seed of the random generator.
+        quantiles (sequence of float, default (0.05, 0.5, 0.95)): Levels, from 0 to 1, of the quantiles in the result.
+        names (sequence of str, default None): Names of the labels, or of the entries of the callable's vector, for the
+            printed table. The default is their indices.
+        shared (float, default 0.0): Standard deviation of an error that all sites of an image share. Each sample adds
+            one normal offset per label to the scores of all sites. Without it, areas look too certain.
+        presence (array, default None): Probability that each label occurs in the image, (L,) or (N, L), from 1e-6 to
+            1, and 1 for at least one label. Each sample excludes label k with probability ``1 - presence[k]``. In the
+            other samples its scores increase by ``-log presence[k]``. Without it, a label with a small probability
+            everywhere has some area in every sample. It cannot be combined with scores of -inf.
+        first_image (int, default 0): Index of the first image in the random generator, as in :func:`locpmap.infer`.
+        device (str, default "auto"): As in :func:`locpmap.infer`.
+        progress (callable, default None): Called as ``progress(samples measured, samples)``, over all images.
+
+    Returns:
+        Measurement: Values (M, K) for M samples and K labels or entries, (M, N, K) for a batch, with their statistics.
+
+    Raises:
+        InputError: If an argument has a wrong shape or value, or a result does not hold samples.
+        InputTypeError: If an argument has a wrong type.
+
+    Notes:
+        Samples are drawn image by image and are not stored. Memory holds the values and one round of samples of one
+        image (at most 64 on the CPU).
+
+        The values of an image do not depend on the rest of the batch. The samples equal those of :func:`locpmap.infer`,
+        with one exception. For more than two labels, the kind of noise depends on whether a Potts weight is negative:
+        ``infer`` checks all images of the batch, ``measure`` each image on its own.
+
+        If no neighbours are coupled and ``shared`` or ``presence`` is given, labels are sampled independently given the
+        offsets, without climbs. :meth:`locpmap.Refiner.fit` with ``objective="area"`` learns both parameters.
+
+        Cost per sample, in addition to sampling: O(S) for "area" and "presence", O(S + E) for "perimeter", and for
+        "components" O(S) per label that occurs on a grid and O(S + E) on a graph.
+
+    Example:
+        >>> import locpmap as lp
+        >>> unary = np.zeros((8, 8, 2))
+        >>> unary[2:6, 2:6, 1] = 3.0
+        >>> unary[..., 0] += 1.0
+        >>> pot = lp.Potentials.grid(unary, 0.5)
+        >>> area = lp.measure(pot, "area", lp.LocPMAP(n_samples=400), seed=0)
+        >>> low, high = area.interval(0.9)
+        >>> bool(low[1] < area.mean[1] < high[1])
+        True
+        >>> result = lp.infer(pot, "locpmap", n_samples=400, seed=0, keep_samples=True)
+        >>> bool((lp.measure(result, "area").mean == area.mean).all())
+        True
+        >>> lp.measure(pot, lambda labels: (labels[:, :4] == 1).sum()).mean.shape
+        (1,)
+
+    See Also:
+        :meth:`locpmap.Refiner.measure`, for an image and a network's logits.
     """
     if not isinstance(what, Result | Potentials):
         raise InputTypeError(f"what is a {type(what).__name__}, expected Potentials, or a Result that holds samples")
@@ -104,12 +127,12 @@ def measure(
         drawn = {"decoder": decoder is not MEASURING, "seed": seed != 0, "first_image": first_image != 0}
         drawn |= {"shared": shared != 0, "presence": presence is not None, "device": device != "auto"}
         if wrong := ", ".join(name for name, given in drawn.items() if given):
-            raise InputError(f"what is a Result of {what.method}, whose samples are drawn: {wrong} cannot be given")
+            raise InputError(f"what is a Result of {what.method}, which already holds samples: {wrong} cannot be given")
         found = _of_result(what, meter)
     else:
         if not isinstance(decoder, LocPMAP):
             raise InputTypeError(
-                f"decoder is {decoder!r}, expected a LocPMAP: samples of others are measured in a Result with them"
+                f"decoder is {decoder!r}, expected a LocPMAP: for other decoders pass a Result that holds samples"
             )
         noise = whole_number("seed", seed, 0, 2**64 - 1), check_first_image(first_image, what.n_images)
         within("shared", shared, 0)
@@ -117,7 +140,7 @@ def measure(
         n_values = meter.total * (meter.length or 1)
         if n_values > MOST_VALUES:
             raise InputError(
-                f"n_samples is {decoder.n_samples}, which makes {n_values} numbers of {what.n_images} images, expected"
+                f"n_samples is {decoder.n_samples}, which gives {n_values} values for {what.n_images} images, expected"
                 f" at most {MOST_VALUES}"
             )
         errors = float(shared), _checked_presence(presence, what)
@@ -134,15 +157,15 @@ def measure(
 
 @dataclass
 class Meter:
-    """A quantity of label maps as a checked function of flat samples."""
+    """A quantity as a function of flat samples, with checks of its value and progress reports."""
 
     name: str
     quantity: PerLabel
     shape: tuple[int, ...]
-    length: int | None = None  # of the vectors; of a callable's, once there was one
+    length: int | None = None  # of the vectors; unknown for a callable until its first call
     progress: Callable[[int, int], None] | None = None
     done: int = 0
-    total: int = 0  # samples that will come
+    total: int = 0  # samples over all images
 
     @classmethod
     def of(cls, quantity: object, potentials: Potentials) -> Meter:
@@ -157,8 +180,8 @@ class Meter:
         return cls(getattr(quantity, "__name__", type(quantity).__name__), quantity, structure.shape)
 
     def __call__(self, sample: Array) -> Array:
-        """Return the quantity of one labelling (S,) as a vector (K,); a callable gets a copy of the map."""
-        answer = to_numpy(self.quantity(sample.astype(np.int64).reshape(self.shape)), "what quantity returned")
+        """Return the quantity of one labelling (S,) as a vector (K,); a callable receives a copy of the map."""
+        answer = to_numpy(self.quantity(sample.astype(np.int64).reshape(self.shape)), "the value of quantity")
         if answer.ndim > 1 or not answer.size:
             raise InputError(f"quantity returned an array of shape {answer.shape}, expected a number or a vector")
         vector = np.array(answer, np.float64, ndmin=1)
@@ -174,7 +197,7 @@ class Meter:
 
 
 def _of_result(result: Result, meter: Meter) -> list[list[Array]]:
-    """Measure in the samples that a result holds: per image and sample, (K,)."""
+    """Return the values in a result's samples: one vector (K,) per image and sample."""
     if result.samples is None:
         raise InputError(f"what is a Result of {result.method} without samples, expected one with keep_samples=True")
     potentials, n_samples = result.potentials, len(result.samples)
@@ -191,7 +214,7 @@ def _of_potentials(
     errors: tuple[float, Array | None],
     device: str,
 ) -> list[list[Array]]:
-    """Measure in samples that LocPMAP draws, image by image: per image and sample, (K,)."""
+    """Sample the potentials image by image, and return one vector (K,) per image and sample."""
     start, (seed, first_image), (shared, presence) = _start(decoder.start, potentials), noise, errors
     found: list[list[Array]] = []
     for n in range(potentials.n_images):
@@ -208,24 +231,24 @@ def _of_potentials(
 
 
 def _checked_presence(presence: Any, potentials: Potentials) -> Array | None:
-    """Return the checked presence, (N, L), or None."""
+    """Check the presence and return it as (N, L), or None."""
     if presence is None:
         return None
     array, shape = to_numpy(presence, "presence").astype(np.float64), (potentials.n_images, potentials.n_labels)
     if array.shape not in (shape, shape[1:]):
         raise InputError(f"presence has shape {array.shape}, expected {shape[1:]}, or {shape} for each image")
     if not ((array >= LEAST_PRESENCE) & (array <= 1)).all():
-        raise InputError(f"presence holds other numbers than {LEAST_PRESENCE:g} to 1, expected probabilities")
+        raise InputError(f"presence holds a number outside {LEAST_PRESENCE:g} to 1, expected probabilities")
     if not (array == 1).any(axis=-1).all():
-        raise InputError("presence is below 1 for all labels, expected 1 for one of them: something is there")
-    forbidden = Restore()((potentials.unary == -np.inf).any(axis=2))  # at masked sites all labels but one are
+        raise InputError("presence is below 1 for all labels, expected 1 for at least one of them")
+    forbidden = Restore()((potentials.unary == -np.inf).any(axis=2))  # also True at masked sites
     if (forbidden if potentials.masked is None else forbidden & ~Restore()(potentials.masked)).any():
-        raise InputError("presence is given beside scores of -inf, expected finite scores: no label may be left")
+        raise InputError("presence is given with scores of -inf, expected finite scores: a site could lose all labels")
     return np.broadcast_to(array, shape)
 
 
 def _start(start: Any, potentials: Potentials) -> Any:
-    """Return a start's name, or labels (N, ..)."""
+    """Return the start: its name, or labels with a batch axis, (N, ..)."""
     if isinstance(start, str):
         return start
     return potentials.flat_labels(start, "start").reshape(-1, *potentials.structure.shape)

@@ -1,4 +1,4 @@
-"""What a measurement says: the distribution of each number over the samples."""
+"""The result of `measure`: values of a quantity in all samples, and their statistics."""
 
 from __future__ import annotations
 
@@ -13,70 +13,83 @@ from locpmap.arrays import Array, to_numpy
 from locpmap.errors import InputError, InputTypeError
 from locpmap.measuring.quantities import NAMES
 
-MAX_ROWS = 24  # of the table that is printed
+MAX_ROWS = 24  # of the printed table
 
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """Mean, spread and quantiles of a quantity per label (or entry of a callable's vector), over samples.
+    """Statistics of a quantity over samples, returned by :func:`locpmap.measure`.
 
-    Shapes: (.., K), where ``..`` is the batch axis, if the input had one, and K the number of labels or entries.
-    Arrays are NumPy's.  With the M numbers x_m of one label:
+    Statistics are NumPy arrays of shape (.., K): K is the number of labels, or of entries of a callable's vector, and
+    ``..`` is the batch axis, if there is one. ``std`` and :meth:`interval` describe the uncertainty of the quantity
+    under the model and do not shrink with the number of samples M. ``standard_error`` does.
 
-    - ``mean`` = Σ x_m / M, ``std`` = sqrt(Σ (x_m - mean)² / (M - 1)), NaN for M = 1;
-    - ``standard_error`` = std / sqrt(M): how far the mean may be off because there are only M independent samples;
-    - ``quantiles`` and :meth:`interval`: of the M numbers, with linear interpolation between them.
+    Attributes:
+        quantity (str): Name of the quantity.
+        values (array): Value of the quantity in each sample, (M, .., K), float64.
+        names (tuple of str): Names of the K labels or entries.
+        levels (tuple of float): Levels of ``quantiles``.
 
-    ``std`` and ``interval`` say how unsure the model is and do not shrink with M; ``standard_error`` does.
+    Example:
+        >>> Measurement("area", np.array([[9.0, 7.0], [8.0, 8.0], [10.0, 6.0]]), ("sky", "sea"), (0.1, 0.9))
+        area, 3 samples
+        label  mean  std  std error  10%  90%
+          sky     9    1     0.5774  8.2  9.8
+          sea     7    1     0.5774  6.2  7.8
 
-    >>> Measurement("area", np.array([[9.0, 7.0], [8.0, 8.0], [10.0, 6.0]]), ("sky", "sea"), (0.1, 0.9))
-    area, 3 samples
-    label  mean  std  std error  10%  90%
-      sky     9    1     0.5774  8.2  9.8
-      sea     7    1     0.5774  6.2  7.8
+    See Also:
+        :func:`locpmap.measure`
     """
 
     quantity: str
-    values: Array  # (M, .., K) float64
-    names: tuple[str, ...]  # of the K labels or entries
-    levels: tuple[float, ...]  # of `quantiles`
+    values: Array
+    names: tuple[str, ...]
+    levels: tuple[float, ...]
 
     @property
     def n_samples(self) -> int:
-        """Return the number of samples."""
+        """Number of samples, M."""
         return len(self.values)
 
     @cached_property
     def mean(self) -> Array:
-        """(.., K)."""
+        """Mean over the samples, (.., K)."""
         return self.values.mean(axis=0)
 
     @cached_property
     def std(self) -> Array:
-        """(.., K)."""
+        """Standard deviation over the samples, with divisor M - 1, (.., K); NaN for one sample."""
         if self.n_samples == 1:
             return np.full(self.values.shape[1:], np.nan)
         return self.values.std(axis=0, ddof=1)
 
     @property
     def standard_error(self) -> Array:
-        """Return the standard error of the mean, (.., K)."""
+        """Standard error of the mean for independent samples, ``std / sqrt(M)``, (.., K)."""
         return self.std / math.sqrt(self.n_samples)
 
     @cached_property
     def quantiles(self) -> Array:
-        """Return the quantiles (Q, .., K), in the order of ``levels``."""
+        """Quantiles at the Q ``levels``, (Q, .., K), with linear interpolation between values."""
         return np.quantile(self.values, self.levels, axis=0)
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
-        """Return the ends (.., K) of the central interval: (1 - level) / 2 of the samples lie below it, as many above.
+        """Return the central interval that contains the given fraction of the samples.
 
-        >>> values = np.arange(101.0)[:, None]
-        >>> low, high = Measurement("area", values, ("0",), (0.5,)).interval(0.9)
-        >>> low.round(6).tolist(), high.round(6).tolist()
-        ([5.0], [95.0])
+        Args:
+            level (float, default 0.9): Fraction of the samples inside the interval, between 0 and 1. A fraction of
+                ``(1 - level) / 2`` lies below it, and the same fraction above it.
+
+        Returns:
+            tuple: Lower and upper ends, (.., K) each, with linear interpolation between values.
+
+        Example:
+            >>> values = np.arange(101.0)[:, None]
+            >>> low, high = Measurement("area", values, ("0",), (0.5,)).interval(0.9)
+            >>> low.round(6).tolist(), high.round(6).tolist()
+            ([5.0], [95.0])
         """
-        inside = _share("level", level)
+        inside = _checked_fraction("level", level)
         low, high = np.quantile(self.values, [(1 - inside) / 2, (1 + inside) / 2], axis=0)
         return low, high
 
@@ -96,14 +109,14 @@ class Measurement:
 
 
 def checked_levels(quantiles: object) -> tuple[float, ...]:
-    """Return the levels of quantiles as numbers from 0 to 1."""
+    """Check that quantile levels are numbers from 0 to 1, and return them as a tuple."""
     array = to_numpy(quantiles, "quantiles")
     if array.ndim != 1 or not array.size or array.dtype == np.bool_ or not ((array >= 0) & (array <= 1)).all():
         raise InputError(f"quantiles is {quantiles!r}, expected a sequence of numbers from 0 to 1")
     return tuple(array.tolist())
 
 
-def _share(name: str, value: object) -> float:
+def _checked_fraction(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise InputTypeError(f"{name} is {value!r}, expected a number between 0 and 1")
     if not 0 < value < 1:

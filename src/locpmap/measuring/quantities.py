@@ -1,7 +1,7 @@
-"""What can be measured in one label map: a number per label.
+"""Quantities of one label map, with one number per label: area, presence, components and perimeter.
 
-Maps have the structure's shape, (H, W) or (S,); masked sites have label -1 and count for nothing, also as neighbours.
-On a grid sites have four neighbours here, whatever the model's connectivity; on a graph, those that edges join.
+Maps have shape (H, W) on a grid and (S,) on a graph. Masked sites have label -1 and are ignored, also as neighbours. A
+grid has 4 neighbours per site here, whatever the connectivity of the model.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from locpmap.arrays import Array
 from locpmap.errors import unknown
 from locpmap.graphs import Graph, Grid
 
-PerLabel = Callable[[Array], Any]  # of one label map
+PerLabel = Callable[[Array], Any]  # function of one label map
 
 NAMES = ("area", "presence", "components", "perimeter")
 
 
 def named_quantity(quantity: str, structure: Grid | Graph, n_labels: int) -> PerLabel:
-    """Return the quantity of a name as a function of a label map; an unknown name is refused."""
+    """Return the quantity with the given name as a function of a label map; raise for an unknown name."""
     if quantity not in NAMES:
         raise unknown("quantity", quantity, NAMES)
     if quantity == "area":
@@ -46,7 +46,7 @@ def area(labels: Array, n_labels: int) -> Array:
 
 
 def presence(labels: Array, n_labels: int) -> Array:
-    """Return 1 for labels that occur, 0 for others; O(S).
+    """Return 1 for labels that occur and 0 for others; O(S).
 
     >>> presence(np.array([[0, 0, 2], [-1, 2, 2]]), 4).tolist()
     [1, 0, 1, 0]
@@ -55,7 +55,7 @@ def presence(labels: Array, n_labels: int) -> Array:
 
 
 def perimeter(labels: Array, n_labels: int, edges: Array) -> Array:
-    """Count, per label, the edges from its sites to sites of other labels; O(S + E).
+    """Count the edges of each label to sites with another label; O(S + E).
 
     >>> perimeter(np.array([[0, 0, 2], [-1, 2, 2]]), 3, Grid(2, 3).edges()).tolist()
     [2, 0, 2]
@@ -66,7 +66,7 @@ def perimeter(labels: Array, n_labels: int, edges: Array) -> Array:
 
 
 def components(labels: Array, n_labels: int) -> Array:
-    """Count the connected parts per label of an image, with four neighbours; O(S) for every label that occurs.
+    """Count the connected components of each label on a grid with 4 neighbours; O(S) per label that occurs.
 
     >>> components(np.array([[0, 2, 0], [2, 0, -1]]), 3).tolist()
     [3, 0, 2]
@@ -80,7 +80,7 @@ def components(labels: Array, n_labels: int) -> Array:
 
 
 def components_of_graph(labels: Array, n_labels: int, edges: Array) -> Array:
-    """Count the connected parts per label of a graph; O(S + E).
+    """Count the connected components of each label on a graph; O(S + E).
 
     >>> components_of_graph(np.array([0, 0, 1, 0]), 2, Graph(4, [[0, 1], [1, 2], [2, 3]]).edges()).tolist()
     [2, 1]
@@ -91,5 +91,5 @@ def components_of_graph(labels: Array, n_labels: int, edges: Array) -> Array:
     first, second = edges[labels[edges[:, 0]] == labels[edges[:, 1]]].T
     within = coo_array((np.ones(len(first), bool), (first, second)), shape=(len(labels), len(labels)))
     part = connected_components(within, directed=False)[1]
-    one_each = np.unique(part, return_index=True)[1]  # masked ones are among them, and `area` leaves them out
+    one_each = np.unique(part, return_index=True)[1]  # one site per component; `area` ignores masked ones
     return area(labels[one_each], n_labels)

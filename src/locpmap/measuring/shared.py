@@ -1,9 +1,9 @@
-"""Draw samples with errors that all sites of an image share.
+"""Samples with a shared error: an offset per label that is equal at all sites of an image.
 
-A network that takes a meadow for a field does so everywhere in an image.  Independent noise per site averages out over
-an image, so that areas look far more certain than they are.
+A network that confuses two labels usually does so everywhere in an image. Independent noise per site averages out over
+the image, so areas would look far more certain than they are.
 
-All noise is Philox: a function of (seed, image, sample, label) for offsets and presence, and of (seed, image, sample,
+The noise is Philox: a function of (seed, image, sample, label) for offsets and presence, and of (seed, image, sample,
 site) for labels.
 """
 
@@ -21,10 +21,10 @@ from locpmap.kernels.reference import noise
 from locpmap.noise import Key, key_of
 from locpmap.potentials import Potentials
 
-MOST = 1 << 24  # scores that copies of an image hold at a time
-SITES_AT_ONCE = 1 << 14  # whose sums stay in a core's cache
-LARGEST = 4.0  # standard deviation up to which exponentials of offsets stay far inside single precision
-BELOW_ONE = np.float32(1 - 2.0**-23)  # keeps products of uniforms and sums below the sums after rounding
+MAX_SCORES = 1 << 24  # in the copies of an image that are decoded together
+SITES_PER_CHUNK = 1 << 14  # the sums of one chunk fit into a core's cache
+MAX_SHARED = 4.0  # largest standard deviation for which exp(offset) is far inside the range of single precision
+BELOW_ONE = np.float32(1 - 2.0**-23)  # makes uniform × sum smaller than the sum after rounding
 
 
 def shared_samples(
@@ -36,20 +36,20 @@ def shared_samples(
     seed: int,
     device: str,
 ) -> Iterator[Array]:
-    """Yield samples (S,) of one image, with N(0, shared²) added to the scores of each label, new in every sample.
+    """Yield samples (S,) of one image, each with its own N(0, shared²) offset added to the scores of each label.
 
-    With ``presence``, label k is left out of a sample with probability ``1 - presence[k]``, and gains
-    ``-log presence[k]`` in the others, so that its mean weight stays the same.
+    With ``presence``, label k is excluded from a sample with probability ``1 - presence[k]``. In the other samples
+    its scores increase by ``-log presence[k]``, so that its mean weight is unchanged.
 
-    Where no neighbours are coupled, labels are independent given the offsets, and are drawn as such, in O(S·L) each
-    with a small factor.  Elsewhere LocPMAP draws them.
+    If no neighbours are coupled, labels are independent given the offsets and are sampled directly, in O(S · L) per
+    sample. Otherwise LocPMAP draws the samples.
 
     Args:
         image: Potentials without a batch axis.
         decoder: LocPMAP, with the number of samples to draw.
-        shared: The standard deviation.
-        presence: None, or (L,) of at least 1e-6 and at most 1, at least one of them 1.
-        number: Number of the image in the noise's keys.
+        shared: Standard deviation of the offsets.
+        presence: None, or probabilities (L,) from 1e-6 to 1, at least one of them 1.
+        number: Index of the image in the noise's keys.
         seed: Seed of the noise.
         device: As in :func:`locpmap.infer`.
     """
@@ -58,10 +58,10 @@ def shared_samples(
     key, shape = key_of(seed), (decoder.n_samples, image.n_labels)
     offsets = shared * ndtri(_label_uniforms(key, noise.SHARED, number, *shape))
     if presence is not None:
-        there = _label_uniforms(key, noise.PRESENCE, number, *shape) < presence
-        offsets = np.where(there, offsets - np.log(presence), -np.inf)
-    if _is_independent(image, decoder) and shared <= LARGEST * decoder.temperature:
-        place_decoding(image, decoder, "auto", device)  # refuse what `infer` would refuse
+        present = _label_uniforms(key, noise.PRESENCE, number, *shape) < presence
+        offsets = np.where(present, offsets - np.log(presence), -np.inf)
+    if _is_independent(image, decoder) and shared <= MAX_SHARED * decoder.temperature:
+        place_decoding(image, decoder, "auto", device)  # raises the errors of `infer`
         yield from _independent(image, offsets / decoder.temperature, decoder.temperature, key, number)
     else:
         low, high, *_ = noise.words(key, noise.SHARED_SEED, number, 0, np.zeros(1, np.int64))[:, 0].tolist()
@@ -78,25 +78,25 @@ def _label_uniforms(key: Key, stream: int, image: int, n_samples: int, n_labels:
 
 
 def _site_uniforms(key: Key, image: int, four: int, n_sites: int) -> Array:
-    """Return one uniform per sample and site of four samples that share calls of Philox, (4, S) in single precision."""
+    """Return one uniform per site for four consecutive samples, (4, S), since a Philox call gives four numbers."""
     found = np.empty((4, n_sites), np.float32)
-    for lo in range(0, n_sites, SITES_AT_ONCE):
-        sites = np.arange(lo, min(lo + SITES_AT_ONCE, n_sites))
+    for lo in range(0, n_sites, SITES_PER_CHUNK):
+        sites = np.arange(lo, min(lo + SITES_PER_CHUNK, n_sites))
         found[:, sites[0] : sites[-1] + 1] = noise.uniform(noise.words(key, noise.SHARED_SITE, image, four, sites))
     return found * BELOW_ONE
 
 
 def _is_independent(image: Potentials, decoder: LocPMAP) -> bool:
-    """Return whether only the scores of a site and noise decide on its label."""
+    """Return whether the label of a site depends on its own scores and noise only."""
     plain = isinstance(decoder.blocks, str) and isinstance(decoder.start, str)
     return plain and decoder.start in ("random", "perturbed") and decoder.temperature > 0 and not image.pairwise.coupled
 
 
 def _independent(image: Potentials, offsets: Array, temperature: float, key: Key, number: int) -> Iterator[Array]:
-    """Yield samples of ``p(y_i) ∝ exp(unary[i, y_i] / temperature + offset[y_i])`` by inverting cumulative sums.
+    """Sample ``p(y_i) ∝ exp(unary[i, y_i] / temperature + offset[y_i])`` by inverting cumulative sums.
 
-    Sums are in single precision, so a probability has an error of about 1e-7.  A forbidden label adds nothing to the
-    sums, and the uniform number times the last sum lies below it, so a forbidden label is never drawn.
+    Sums are in single precision, so probabilities have an error of about 1e-7. A forbidden label has weight 0 and is
+    never drawn, because the uniform number times the last sum is smaller than the last sum.
     """
     scores = to_numpy(image.unary, "unary")[0].T.astype(np.float32, order="C")  # (L, S)
     scores -= scores.max(axis=0)
@@ -109,24 +109,24 @@ def _independent(image: Potentials, offsets: Array, temperature: float, key: Key
             uniforms = _site_uniforms(key, number, m // 4, n_sites)
         factors = np.exp(offset - offset.max()).astype(np.float32)
         labels = np.zeros(n_sites, np.min_scalar_type(-n_labels))
-        for lo in range(0, n_sites, SITES_AT_ONCE):
-            sums = weights[:, lo : lo + SITES_AT_ONCE] * factors[:, None]
+        for lo in range(0, n_sites, SITES_PER_CHUNK):
+            sums = weights[:, lo : lo + SITES_PER_CHUNK] * factors[:, None]
             for k in range(1, n_labels):
                 sums[k] += sums[k - 1]
-            some = labels[lo : lo + SITES_AT_ONCE]
-            place_of = uniforms[m % 4, lo : lo + SITES_AT_ONCE] * sums[-1]
+            some = labels[lo : lo + SITES_PER_CHUNK]
+            threshold = uniforms[m % 4, lo : lo + SITES_PER_CHUNK] * sums[-1]
             for k in range(n_labels - 1):
-                some += sums[k] <= place_of
+                some += sums[k] <= threshold
         yield labels if masked is None else np.where(masked, -1, labels)
 
 
 def _climbed(image: Potentials, decoder: LocPMAP, offsets: Array, seed: int, device: str) -> Iterator[Array]:
-    """Yield samples of LocPMAP, each on a copy of the image."""
+    """Yield samples of LocPMAP: one sample from each of several copies of the image with different offsets."""
     once = replace(decoder, n_samples=1)
-    at_once = max(1, MOST // (image.n_sites * image.n_labels))
-    for lo in range(0, decoder.n_samples, at_once):
-        some = offsets[lo : lo + at_once, None].astype(np.float32)
-        if image.masked is not None:  # a masked site has one label, which nothing may take from it
+    n_copies = max(1, MAX_SCORES // (image.n_sites * image.n_labels))
+    for lo in range(0, decoder.n_samples, n_copies):
+        some = offsets[lo : lo + n_copies, None].astype(np.float32)
+        if image.masked is not None:  # an offset of -inf could forbid the only label of a masked site
             some = np.where(to_numpy(image.masked, "mask")[..., None], np.float32(0), some)
         copies = replace(image, unary=frozen(image.unary + place_like(image.unary, some)), batched=True)
         if not isinstance(decoder.start, str):
