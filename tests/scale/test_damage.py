@@ -266,10 +266,10 @@ DAMAGES: list[tuple[Callable[[Path], Any], str]] = [
         "out.zarr is damaged: its array labels is not as",
     ),
     (lambda out: rewrite(out / "labels/zarr.json", shape=[3, 3]), "out.zarr is damaged: its array labels is not as"),
-    (lambda out: (out / "zarr.json").write_text("{", "utf-8"), "out.zarr is there and was not begun by such a run"),
-    (lambda out: (out / "zarr.json").write_text("[]", "utf-8"), "out.zarr is there and was not begun by such a run"),
-    (attributes({"locpmap": 5}), "out.zarr is there and was not begun by such a run"),
-    (attributes({"locpmap": {"run": 5}}), "out.zarr is there and was not begun by such a run"),
+    (lambda out: (out / "zarr.json").write_text("{", "utf-8"), "out.zarr exists and does not hold a tiled run"),
+    (lambda out: (out / "zarr.json").write_text("[]", "utf-8"), "out.zarr exists and does not hold a tiled run"),
+    (attributes({"locpmap": 5}), "out.zarr exists and does not hold a tiled run"),
+    (attributes({"locpmap": {"run": 5}}), "out.zarr exists and does not hold a tiled run"),
     (attributes({"locpmap": {"run": {}}}), "its shape is None"),
 ]
 
@@ -362,7 +362,7 @@ def test_odd_requests_leave_nothing(tmp_path: Path, given: dict[str, Any], messa
 
 
 def test_names_that_are_too_long_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is not there"):
+    with pytest.raises(InputError, match="does not exist"):
         open_raster(tmp_path / ("x" * 300 + ".zarr"))
 
 
@@ -383,7 +383,7 @@ def test_the_command_names_what_is_damaged(tmp_path: Path, capsys: pytest.Captur
     for name in ("logits", "."):
         (big / name / "zarr.json").rename(tmp_path / "kept")
         (big / name / "zarr.json").write_text("[]", "utf-8")
-        Run(capsys, "refine", big, "-o", out).check_refusal("big.zarr", "is damaged or of another kind")
+        Run(capsys, "refine", big, "-o", out).check_refusal("big.zarr", "is damaged or has another format")
         (tmp_path / "kept").rename(big / name / "zarr.json")
     (big / "logits/c/0/0/0").write_bytes(b"x")
     Run(capsys, "refine", big, "-o", out).check_refusal("big.zarr/logits cannot be read")

@@ -155,7 +155,7 @@ def test_outputs_that_cannot_be_are_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.zarr").mkdir()
     zarr.create_array(tmp_path / "array.zarr", shape=(3,), dtype="f4")
     for name in ("file.zarr", "folder.zarr", "array.zarr"):
-        with pytest.raises(InputError, match=f"{name} is there and was not begun by such a run"):
+        with pytest.raises(InputError, match=f"{name} exists and does not hold a tiled run"):
             tiled.write(tmp_path / name)
     with pytest.raises(InputError, match="there is no folder"):
         tiled.write(tmp_path / "none" / "out.zarr")
@@ -244,13 +244,13 @@ def test_files_that_are_no_rasters_are_refused(tmp_path: Path) -> None:
     zarr.create_group(tmp_path / "group.zarr")
     zarr.create_array(tmp_path / "words.zarr", shape=(2,), dtype="U1", zarr_format=2)
     for name, message in (
-        ("none.npy", "is not there"),
+        ("none.npy", "does not exist"),
         ("text.npy", "expected an array of real numbers"),
         ("short.npy", "damaged or not a .npy file"),
         ("cut.npy", "is damaged: its header claims shape"),
         ("bad.tif", "cannot be read as a TIFF file"),
         ("bad.zarr", "expected .npy, GeoTIFF or zarr"),
-        ("group.zarr", "is a group of zarr arrays, expected one array of them"),
+        ("group.zarr", "is a group of zarr arrays, expected one array"),
         ("words.zarr", "expected real numbers"),
     ):
         with pytest.raises(InputError, match=message):
@@ -268,7 +268,7 @@ def test_chunks_that_need_more_than_decompressing_are_refused(tmp_path: Path) ->
         filters=[Categorize(["a"], "U1")],
         compressors=None,
     )
-    with pytest.raises(InputError, match="is coded by categorize, expected one of"):
+    with pytest.raises(InputError, match="uses the codec categorize, expected one of"):
         open_raster(tmp_path / "odd.zarr")
 
 
@@ -277,7 +277,7 @@ def test_odd_requests(tmp_path: Path) -> None:
     result.write(tmp_path / "twice.zarr", arrays=("entropy", "labels", "labels"))
     assert set(contents(tmp_path / "twice.zarr")) == {"labels", "entropy"}
     for arrays in ((), ("probability",)):
-        with pytest.raises(InputError, match=r"arrays is \(.*\), expected some that icm gives"):
+        with pytest.raises(InputError, match=r"arrays is \(.*\), expected at least one that icm provides"):
             lp.infer_tiled(scores(), 1.0, "icm", tile=20, max_sweeps=4).write(tmp_path / "none.zarr", arrays=arrays)
     assert not (tmp_path / "none.zarr").exists()
     weights = np.ones((40, 32), int), np.ones((39, 33), int)

@@ -1,4 +1,4 @@
-"""Rasters that do not fit into memory, and many workers: tiles with exactly the answer of the whole."""
+"""Tiled inference for rasters that do not fit into memory, identical to inference on the whole raster."""
 
 from locpmap.scale.api import TiledResult, infer_tiled
 from locpmap.scale.refining import refine_tiled

@@ -1,4 +1,4 @@
-"""`infer_tiled`: decode rasters that do not fit into memory, with the answer of the whole."""
+"""`infer_tiled`: decode rasters that do not fit into memory, with results identical to `infer`."""
 
 from __future__ import annotations
 
@@ -44,44 +44,60 @@ def infer_tiled(
     device: str = "cpu",
     **options: Any,
 ) -> TiledResult:
-    """Decode a raster of any size, tile by tile, with exactly the labels and probabilities of the whole.
+    """Decode a raster of any size, tile by tile.
 
-    In T sweeps nothing reaches further than 2T sites (one more for conditional probabilities, further for larger blocks
-    or more neighbours: :mod:`locpmap.scale.reach`), and noise belongs to places of the whole raster.  So every tile is
-    decoded with a halo of that size, found from the decoder's ``max_sweeps``, and what lies inside the halo is, byte
-    for byte, what :func:`locpmap.infer` would give for the whole raster with the same options.  A smaller
-    ``max_sweeps`` makes smaller halos: climbs on images end by themselves after 5 to 20 sweeps, and
-    :attr:`TiledResult.converged` says where one did not.
-
-    Nothing is read or decoded until the result's arrays are computed or written.
+    The labels and probabilities are byte for byte those of :func:`locpmap.infer` on the whole raster with the same
+    options. Each tile is decoded with a halo: a margin of surrounding sites, wide enough to contain all sites that the
+    tile's labels depend on. The arrays of the result are lazy: unaries are read and tiles are decoded when an array is
+    computed or written.
 
     Args:
-        unary: Scores (H, W, L): an array of dask, xarray, zarr or NumPy (also memory-mapped), a tensor of torch, or
-            what :func:`locpmap.scale.open_raster` opens.
-        pairwise: As in :meth:`locpmap.Potentials.grid`; values per edge come in arrays like the unaries'.
-        method: "locpmap", with "sites" or tiles as blocks, "icm", "icm_iter" or "mean_field", with options as further
-            arguments; or such a decoder.  Others are refused with the reason.
-        tile: Height and width of the tiles, or one number for both; these are the chunks of the result.
-        seed: The seed of all noise.
-        connectivity: As in :meth:`locpmap.Potentials.grid`.
-        mask: Booleans (H, W), True where a site is ignored; tiles without any other site cost nothing.  One in memory
-            has to leave a site, as in :func:`locpmap.infer`; one that is read tile by tile may leave none.  Pixels
-            without data in a TIFF file of unaries are ignored, too.
-        backend: As in :func:`locpmap.infer`.
-        device: "cpu" or "cuda" for all tiles, since their last bits differ.
-        **options: The decoder's options.
+        unary (array): Scores (H, W, L): a dask, xarray, zarr or NumPy array (also memory-mapped), a torch tensor, or
+            the result of :func:`locpmap.scale.open_raster`.
+        pairwise (float, array or sequence): Pairwise term, as in :meth:`locpmap.Potentials.grid`. Values per edge may
+            be any of the array types of ``unary``.
+        method (str or Decoder, default "locpmap"): "locpmap", "icm", "icm_iter" or "mean_field", or a configured
+            decoder of these classes. The blocks of LocPMAP must be of bounded size: "sites", tiles (h, w), or parts of
+            lines such as "rows:16".
+        tile (int or tuple of int, default 1024): Height and width of the tiles, or one number for both. The tiles are
+            also the chunks of the result.
+        seed (int, default 0): Seed of the random generator.
+        connectivity (default 4): As in :meth:`locpmap.Potentials.grid`.
+        mask (array, default None): Booleans (H, W), True where a site is ignored. Pixels without data in a TIFF file of
+            unaries are ignored as well. Tiles in which all sites are ignored are skipped. A mask in memory must leave
+            at least one site.
+        backend (str, default "auto"): As in :func:`locpmap.infer`.
+        device (str, default "cpu"): "cpu" or "cuda". All tiles use the same device, because results differ in the last
+            bits between devices.
+        **options: Options of the decoder, if ``method`` is a name.
 
-    A tile takes about ``(3 · bytes per score + 1) · L + 16`` bytes per pixel of its window.
+    Returns:
+        TiledResult: Labels, probabilities, variance and entropy as dask arrays, and a method ``write``.
 
-    >>> import numpy as np
-    >>> import locpmap as lp
-    >>> unary = np.random.default_rng(0).normal(size=(100, 90, 3))
-    >>> tiled = lp.infer_tiled(unary, 1.0, tile=40, max_sweeps=8, n_samples=10)
-    >>> whole = lp.infer(lp.Potentials.grid(unary, 1.0), max_sweeps=8, n_samples=10)
-    >>> bool((tiled.labels.compute() == whole.labels).all())
-    True
-    >>> tiled.labels.numblocks, bool(tiled.converged.all())
-    ((3, 3), True)
+    Raises:
+        InputError: If a shape or option is wrong, or if the decoder's labels depend on sites at unbounded distance.
+
+    Notes:
+        With single-site blocks and 4 neighbours, a label depends after T sweeps on sites at most 2T rows or columns
+        away, or 2T + 1 for conditional probabilities. The width of the halo follows from ``max_sweeps``, the blocks and
+        the connectivity (:mod:`locpmap.scale.reach`). Climbs on images usually converge after 5 to 20 sweeps, so a
+        smaller ``max_sweeps`` often gives the same labels with smaller halos; check :attr:`TiledResult.converged`.
+
+        A tile takes about ``(3 · bytes per score + 1) · L + 16`` bytes per pixel of the tile and its halo.
+
+    Example:
+        >>> import numpy as np
+        >>> import locpmap as lp
+        >>> unary = np.random.default_rng(0).normal(size=(100, 90, 3))
+        >>> tiled = lp.infer_tiled(unary, 1.0, tile=40, max_sweeps=8, n_samples=10)
+        >>> whole = lp.infer(lp.Potentials.grid(unary, 1.0), max_sweeps=8, n_samples=10)
+        >>> bool((tiled.labels.compute() == whole.labels).all())
+        True
+        >>> tiled.labels.numblocks, bool(tiled.converged.all())
+        ((3, 3), True)
+
+    See Also:
+        :func:`locpmap.infer`, :class:`TiledResult`, :func:`locpmap.scale.refine_tiled`.
     """
     decoder = configure(method, options, ARGUMENTS)
     reach = reach_of(decoder, connectivity)
@@ -92,7 +108,7 @@ def infer_tiled(
 def tiled(
     model: TiledModel, decoder: Decoder, tile: Any, *, seed: int, backend: str, device: str, reach: Reach
 ) -> TiledResult:
-    """The result of any model that is made window by window."""
+    """Return the tiled result of a model whose potentials are built window by window."""
     seed = whole_number("seed", seed, 0, 2**64 - 1)
     check_device(device)
     if device == "auto":
@@ -103,20 +119,36 @@ def tiled(
         raise InputError(f"the raster has {height}×{width} sites, expected at most 2^48")
     tiling = Tiling(height, width, min(tile_height, height), min(tile_width, width), reach)
     rows, columns = tiling.shape
-    window = tiling.tile(rows // 2, columns // 2).window  # no other is larger but by parts of blocks
+    window = tiling.tile(rows // 2, columns // 2).window  # the largest window, up to parts of blocks
     if math.prod(window.shape) >= 2**31:
         shape = "×".join(map(str, window.shape))
         raise InputError(f"a tile with its halo has {shape} sites, expected fewer than 2^31: see tile and max_sweeps")
-    return TiledResult(model, Decoding(model.builder, decoder, seed, backend, device).settled(model), tiling)
+    decoding = Decoding(model.builder, decoder, seed, backend, device)
+    return TiledResult(model, decoding.with_least_weight(model), tiling)
 
 
 @dataclass(frozen=True, eq=False)
 class TiledResult:
-    """Labels and their uncertainty as dask arrays, chunk by tile; made by :func:`infer_tiled`."""
+    """Lazy result of :func:`infer_tiled`: labels and their uncertainty as dask arrays, with one chunk per tile.
 
-    model: TiledModel  # what is decoded
-    decoding: Decoding  # how it is decoded
-    tiling: Tiling  # the tiles and their windows
+    Attributes:
+        model (TiledModel): The sources of the raster and its pairwise terms.
+        decoding (Decoding): The decoder with its seed, backend and device.
+        tiling (Tiling): The tiles and their windows, which are the tiles with their halos.
+
+    Example:
+        >>> import numpy as np
+        >>> import locpmap as lp
+        >>> lp.infer_tiled(np.zeros((100, 90, 3)), 1.0, tile=40, max_sweeps=8)
+        <TiledResult of locpmap: 100×90, 3 labels, 3×3 tiles, halo 17×17>
+
+    See Also:
+        :func:`infer_tiled`
+    """
+
+    model: TiledModel
+    decoding: Decoding
+    tiling: Tiling
 
     def __repr__(self) -> str:
         (height, width, n_labels), (rows, columns) = self.decoding.builder.shape, self.tiling.shape
@@ -125,32 +157,32 @@ class TiledResult:
 
     @cached_property
     def labels(self) -> Any:
-        """(H, W) int16; -1 where masked."""
+        """Labels (H, W), int16; -1 at masked sites."""
         return self._joined("labels", (), "int16")
 
     @cached_property
     def probability(self) -> Any:
-        """(H, W, L), or None for decoders that give labels alone."""
+        """Probabilities (H, W, L), or None for decoders without probabilities."""
         if not self.decoding.decoder.has_probability:
             return None
         return self._joined("probability", (self.decoding.builder.shape[2],), self.decoding.builder.dtype)
 
     @cached_property
     def variance(self) -> Any:
-        """p(1 - p) per label."""
+        """Variance ``p · (1 - p)`` of each label, (H, W, L), or None for decoders without probabilities."""
         return None if self.probability is None else self.probability.map_blocks(variance_of)
 
     @cached_property
     def entropy(self) -> Any:
-        """-Σ p log p per site, in nats."""
+        """Entropy ``-Σ p log p`` of each site in nats, (H, W), or None for decoders without probabilities."""
         p = self.probability
         return None if p is None else p.map_blocks(entropy_of, drop_axis=2, dtype=p.dtype)
 
     @cached_property
     def converged(self) -> Any:
-        """Per tile, whether no site of its window was still changing at the last sweep.
+        """Whether the climbs of each tile converged: a boolean per tile, as a dask array.
 
-        A window is more than its tile: where this is False, that site may lie in the halo.
+        False means that a site of the tile or of its halo was still changing in the last sweep.
         """
         dask, da = needed("dask", "infer_tiled"), needed("dask.array", "infer_tiled")
         alone = [[dask.delayed(np.reshape)(_field(each, "converged"), (1, 1)) for each in row] for row in self._decoded]
@@ -165,23 +197,40 @@ class TiledResult:
         n_threads: int | None = None,
         progress: Progress | None = None,
     ) -> Summary:
-        """Decode, and write the arrays into a zarr group, tile by tile.
+        """Decode the raster and write the arrays to a zarr group, tile by tile.
 
-        Begun again after an interruption, with the same inputs and options, it does only the tiles that are missing, or
-        that have lost a chunk since; until then, labels read as -2 and other arrays as NaN.
-        A tile's chunks are written by the worker that decoded it and count as done when all of them are there, so that
-        lost workers change nothing.  Workers hold one tile per thread.
+        An interrupted run can be resumed: call it again with the same inputs and options. It then decodes only the
+        tiles that are missing or have lost a chunk. In missing tiles, labels read as -2 and other arrays as NaN.
 
         Args:
-            path: A folder that is not there yet, or that an earlier run of the same kind began.
-            arrays: Which of "labels", "probability", "variance" and "entropy" to write.
-            scheduler: The address of a Dask scheduler, whose workers see the same folders, or a Client; by default
-                the threads of this process.
-            n_threads: Threads of this process, without a scheduler; all available cores by default.
-            progress: Called as ``progress(tiles done, tiles in all, pixels per second)``.
+            path (str or os.PathLike): Folder of the zarr group: a new one, or that of an interrupted run.
+            arrays (sequence of str): Names of the arrays to write, of "labels", "probability", "variance" and
+                "entropy"; by default all that the decoder provides.
+            scheduler (str or dask.distributed.Client, default None): Address of a Dask scheduler, or a client. Its
+                workers need access to the same folders. The default is the threads of this process.
+            n_threads (int, default None): Number of threads without a scheduler. The default is all available cores.
+            progress (callable, default None): Called as ``progress(tiles done, tiles, pixels per second)``.
 
         Returns:
-            How it ended: tiles, pixels, seconds, and in how many tiles a climb stopped before its end.
+            Summary: Numbers of tiles, decoded pixels, seconds, and tiles that did not converge.
+
+        Raises:
+            InputError: If the folder holds a different run, is damaged or cannot be written, or if the scheduler or all
+                of its workers are lost.
+
+        Notes:
+            The worker that decoded a tile writes its chunks, and marks the tile as done after all of them. A lost
+            worker therefore leaves no incomplete tile marked as done. Each worker holds one tile per thread.
+
+        Example:
+            >>> import os, tempfile
+            >>> import numpy as np
+            >>> import locpmap as lp
+            >>> tiled = lp.infer_tiled(np.zeros((20, 30, 2)), 1.0, "icm", tile=20)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     summary = tiled.write(os.path.join(folder, "out.zarr"), arrays=["labels"], n_threads=1)
+            >>> summary.tiles, summary.pixels
+            (2, 600)
         """
         if isinstance(arrays, str) or not isinstance(arrays, Iterable):
             raise InputTypeError(f"arrays is {arrays!r}, expected several names, such as ('labels', 'entropy')")
@@ -194,17 +243,17 @@ class TiledResult:
         decoder = self.decoding.decoder
         wanted = [name for name in ARRAYS if name in arrays and (name == "labels" or decoder.has_probability)]
         if not wanted:
-            raise InputError(f"arrays is {arrays!r}, expected some that {decoder.name} gives")
+            raise InputError(f"arrays is {arrays!r}, expected at least one that {decoder.name} provides")
         with workers(scheduler, n_threads) as crew:
-            if self.decoding.device != "cpu":  # which is for the workers to say
-                trial = partial(self.decoding.try_out, self.model.example(0.0))
+            if self.decoding.device != "cpu":  # checked on a worker, since this process may have no GPU
+                trial = partial(self.decoding.check, self.model.example(0.0))
                 for _, future in each(crew, (trial,), lambda job: job):
                     value_of(future)
             store = Store.prepare(path, self.identity(), self.decoding.builder, self.tiling, wanted)
             return run(store, partial(self.job, store.write), crew, progress)
 
     def identity(self) -> dict[str, Any]:
-        """What tells this run from another, by names: inputs, options and tiles."""
+        """Return everything that identifies this run: fingerprints of the inputs, options and tile size."""
         decoder = self.decoding.decoder
         return {
             **self.model.identity(),
@@ -217,17 +266,16 @@ class TiledResult:
         }
 
     def job(self, then: Callable[[Tile, Any], Any], tile: Tile) -> Any:
-        """What decodes one tile and hands it on, as a dask object."""
+        """Return a dask object that decodes one tile and passes the tile and its result to ``then``."""
         dask = needed("dask", "infer_tiled")
         decode = dask.delayed(_Job(self.decoding, then, tile), name=f"job-{uuid4().hex}", traverse=False)
-        # By this name the dashboard shows it.
-        name = f"tile-{tile.row}-{tile.column}-{uuid4().hex}"
+        name = f"tile-{tile.row}-{tile.column}-{uuid4().hex}"  # shown by the dashboard
         return decode(*self.model.pieces(tile.window), dask_key_name=name)
 
     @cached_property
     def _decoded(self) -> list[list[Any]]:
         rows, columns = self.tiling.shape
-        return [[self.job(_keep, self.tiling.tile(i, j)) for j in range(columns)] for i in range(rows)]
+        return [[self.job(_result_only, self.tiling.tile(i, j)) for j in range(columns)] for i in range(rows)]
 
     def _joined(self, name: str, tail: tuple[int, ...], dtype: Any) -> Any:
         da = needed("dask.array", "infer_tiled")
@@ -242,7 +290,7 @@ class TiledResult:
 
 @dataclass(frozen=True, eq=False)
 class _Job:
-    """A function of the pieces of one tile, small enough to send."""
+    """A function of the pieces of one tile, small enough to send to a worker."""
 
     decoding: Decoding
     then: Callable[[Tile, Any], Any]
@@ -252,10 +300,10 @@ class _Job:
         return self.then(self.tile, self.decoding(self.tile, *pieces))
 
 
-def _keep(_: Tile, decoded: Any) -> Any:
+def _result_only(_: Tile, decoded: Any) -> Any:
     return decoded
 
 
 def _field(decoded: Any, name: str) -> Any:
-    """One array of a tile that is not decoded yet."""
+    """Return one array of a lazily decoded tile."""
     return needed("dask", "infer_tiled").delayed(getattr)(decoded, name)

@@ -1,4 +1,4 @@
-"""What an image is like on the whole, found in one pass over it: so that its parts are seen with the same eyes."""
+"""Colour statistics of a whole image, computed in one pass, so that all windows are scaled equally."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from locpmap.graphs.grid import ends_of
 from locpmap.refining.model import Colours
 from locpmap.refining.weights import STEPS
 
-LEAST_RANGE = 1e-100  # of colours whose squares are still numbers
-BAND = 512  # rows that are read at a time, whatever the tiles, so that sums round alike for all of them
+LEAST_RANGE = 1e-100  # smallest range of colours whose squares do not underflow
+BAND = 512  # rows read at a time; independent of the tiles, so that sums are rounded equally for all tile sizes
 
 
 @dataclass(frozen=True)
 class Palette:
-    """The range of an image's channels, and its colours within that range."""
+    """The range of an image's channels, and colour statistics after scaling to that range."""
 
-    middle: tuple[float, ...]  # of each channel
-    half: float  # of the widest channel's range
+    middle: tuple[float, ...]  # centre of each channel's range
+    half: float  # half the range of the widest channel
     colours: Colours
 
     def scaled(self, pixels: Array, mask: Array | None) -> Array:
-        """Pixels (H, W) or (H, W, C) as refining takes them: (1, C, H, W) from -1 to 1 in single precision."""
+        """Scale pixels (H, W) or (H, W, C) to [-1, 1]; return (1, C, H, W) in single precision."""
         rows = (np.atleast_3d(pixels).astype(np.float64) - self.middle) / self.half
         if mask is not None:
             rows[mask] = 0
@@ -34,12 +34,12 @@ class Palette:
 
     @classmethod
     def of(cls, image: Any, mask: Any = None) -> Palette:
-        """Of sources (H, W) or (H, W, C), and (H, W); reads all of them once, a band of rows at a time."""
+        """Compute the palette of an image source (H, W) or (H, W, C) with a mask source (H, W), in one pass."""
         low, high, total, total_squares = (np.array(first, float) for first in (np.inf, -np.inf, 0.0, 0.0))
         n_pixels, sums, n_edges = 0, np.zeros(len(STEPS)), np.zeros(len(STEPS))
-        origin: Any = 0.0  # that sums of squares begin at: some pixel's colour, so that they keep their digits
+        origin: Any = 0.0  # one pixel's colour, subtracted before squaring to avoid cancellation
         for top in range(0, image.shape[0], BAND):
-            band = slice(top, top + BAND + 1)  # and a row to go on with
+            band = slice(top, top + BAND + 1)  # with the first row of the next band, for the edges between bands
             rows = np.atleast_3d(np.asarray(image[band])).astype(np.float64)
             valid = np.full(rows.shape[:2], True) if mask is None else ~np.asarray(mask[band])
             if not np.isfinite(rows[valid]).all():
@@ -50,7 +50,7 @@ class Palette:
                     origin = own[0]
                 low, high = np.minimum(low, own.min(0)), np.maximum(high, own.max(0))
             n_pixels += len(own)
-            with np.errstate(over="ignore"):  # of which the range will tell
+            with np.errstate(over="ignore"):  # the check of the range below raises
                 total, total_squares = total + (own - origin).sum(0), total_squares + ((own - origin) ** 2).sum(0)
                 for n, step in enumerate(STEPS):
                     first, second = ends_of(step, *(rows if step[0] else rows[:BAND]).shape[:2])

@@ -1,4 +1,4 @@
-"""One tile: its window is read, decoded as a part of the whole, and cut down to what it answers for."""
+"""Decoding of one tile: its window is read and decoded, and the result is cropped to the tile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from locpmap.scale.tiling import Tile
 
 
 class Decoded(NamedTuple):
-    """The answer of a tile; ``variance`` and ``entropy`` follow from the probabilities."""
+    """The result of a tile; ``variance`` and ``entropy`` are computed from the probabilities."""
 
     labels: Array  # (h, w) int16; -1 where masked
     probability: Array | None  # (h, w, L)
@@ -29,23 +29,23 @@ class Decoded(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Decoding:
-    """How the tiles of a raster are decoded; called with a tile and the pieces of its window."""
+    """A function that decodes a tile, given the pieces of its window."""
 
     builder: Builder
     decoder: Decoder
     seed: int
     backend: str
     device: str
-    n_threads: int | None = 1  # workers have one tile per core
-    least_weight: float | None = None  # the raster's smallest Potts weight, on which the choice of noise depends
+    n_threads: int | None = 1  # workers decode one tile per core
+    least_weight: float | None = None  # the raster's smallest Potts weight, which determines the kind of noise
 
     def __call__(self, tile: Tile, *pieces: Any) -> Decoded:
-        """Read what is not read yet, and decode."""
+        """Read the pieces that are still in files, and decode the tile."""
         core = tile.core.within(tile.window).slices
         try:
             mask, *rest = (piece.read() if isinstance(piece, Piece) else piece for piece in pieces)
             if mask is not None and mask[core].all():
-                return self._nothing(tile)
+                return self._masked(tile)
             result = self._infer(self.builder(tile.window, mask, *rest))
         except BackendError:  # which is not about this window
             raise
@@ -61,28 +61,29 @@ class Decoding:
         pairwise = replace(potentials.pairwise, whole_least=self.least_weight)
         return infer(replace(potentials, pairwise=pairwise), self.decoder, seed=self.seed, **how)
 
-    def _nothing(self, tile: Tile) -> Decoded:
-        """The answer where there are no data."""
+    def _masked(self, tile: Tile) -> Decoded:
+        """Return the result of a tile whose sites are all masked."""
         shape, soft = tile.core.shape, self.decoder.has_probability
         probability = np.zeros((*shape, self.builder.shape[2]), self.builder.dtype) if soft else None
         return Decoded(np.full(shape, -1, np.int16), probability, True)
 
-    def _quick(self) -> Decoding:
-        """The same for one sweep."""
+    def _one_sweep(self) -> Decoding:
+        """Return a copy with one sweep and one sample."""
         once = {"max_sweeps": 1, **({"n_samples": 1} if isinstance(self.decoder, Sampler) else {})}
         return replace(self, decoder=replace(self.decoder, **once))  # type: ignore[type-var]
 
-    def try_out(self, example: Potentials) -> None:
-        """Refuse what cannot be done where this is called, such as a device that is not there."""
-        self._quick()._infer(example)
+    def check(self, example: Potentials) -> None:
+        """Raise if the model cannot be decoded in this process, for example because the device is missing."""
+        self._one_sweep()._infer(example)
 
-    def settled(self, model: TiledModel) -> Decoding:
-        """Return the same with the raster's smallest weight, which a tile cannot know; try the options on tiny models.
+    def with_least_weight(self, model: TiledModel) -> Decoding:
+        """Return a copy with the raster's smallest weight, which cannot be computed from a tile.
 
-        Weights that are not in memory are read only if the choice of noise depends on their sign.
+        The options are checked on tiny models. Weights that are not in memory are read only if the kind of noise
+        depends on their sign.
         """
-        here = self._quick()
-        if self.device != "cpu":  # which may be where the workers are, and not here
+        here = self._one_sweep()
+        if self.device != "cpu":  # the device may exist on the workers only
             here = replace(here, backend="auto", device="cpu")
         example = model.example(0.0)
         if here._infer(example).noise != here._infer(model.example(-1.0)).noise:

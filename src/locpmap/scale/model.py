@@ -1,4 +1,4 @@
-"""Potentials of a raster that are made window by window."""
+"""Models of a raster whose potentials are built window by window."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from locpmap.scale.terms import Terms
 
 
 class Builder(Protocol):
-    """Makes the potentials of a window from what was read of it; small, since every tile takes it along."""
+    """A function that builds the potentials of a window from its pieces; small, since it is sent with every tile."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -25,32 +25,35 @@ class Builder(Protocol):
 
     @property
     def dtype(self) -> Any:
-        """Of the probabilities."""
+        """Dtype of the probabilities."""
 
     def __call__(self, window: Box, mask: Any, *pieces: Any) -> Potentials:
-        """The potentials, from a mask or None and the other pieces, as NumPy arrays."""
+        """Build the potentials from a mask, or None, and the other pieces as NumPy arrays."""
 
 
 class TiledModel(Protocol):
-    """What a raster's tiles are made of."""
+    """The sources of a raster's potentials."""
 
     @property
     def builder(self) -> Builder:
-        """What workers need beside the pieces."""
+        """The builder, which is sent to the workers."""
 
     def pieces(self, window: Box) -> list[Any]:
-        """What the builder needs of the sources, to be read where the work is done; the mask, or None, first."""
+        """Return the builder's inputs for a window, to be read by the worker: first the mask or None, then the rest."""
 
     def example(self, unread: float | None) -> Potentials:
-        """Make a tiny model of the same kind with the least weights; those not in memory are ``unread``, or read."""
+        """Return a tiny model of the same kind with the raster's smallest weights.
+
+        ``unread`` replaces weights that are not in memory; None reads them.
+        """
 
     def identity(self) -> dict[str, Any]:
-        """What tells this raster from another."""
+        """Return what distinguishes this raster from others, such as shapes and fingerprints."""
 
 
 @dataclass(frozen=True, eq=False)
 class GridBuilder:
-    """Potentials of windows of a grid."""
+    """The builder of a grid: potentials of a window from unaries and pairwise terms."""
 
     shape: tuple[int, int, int]
     dtype: Any
@@ -58,7 +61,7 @@ class GridBuilder:
     terms: Terms
 
     def __call__(self, window: Box, mask: Any, *pieces: Any) -> Potentials:
-        """From the unaries and every pairwise term that has a value per edge."""
+        """Build the potentials from the unaries and from each pairwise term that has a value per edge."""
         unary, *edges = pieces
         where = (window.top, window.left, self.shape[1])
         pairwise = self.terms.pairwise(edges)
@@ -70,7 +73,7 @@ class GridBuilder:
 
 @dataclass(frozen=True, eq=False)
 class GridModel:
-    """Unaries and pairwise terms as :meth:`locpmap.Potentials.grid` takes them, in sources that may be large."""
+    """The unaries and pairwise terms of :meth:`locpmap.Potentials.grid`, in sources that may exceed the memory."""
 
     unary: Any
     terms: Terms
@@ -79,7 +82,7 @@ class GridModel:
 
     @classmethod
     def parse(cls, unary: Any, pairwise: Any, mask: Any, connectivity: Any) -> GridModel:
-        """Check what can be checked without reading."""
+        """Check the arguments by shape and dtype, without reading sources, and return the model."""
         refuse_masked(unary, "unary")
         scores = as_source(unary, "unary")
         if len(scores.shape) != 3:
@@ -93,25 +96,25 @@ class GridModel:
 
     @property
     def builder(self) -> GridBuilder:
-        """With single precision for half and single, double for the rest, as potentials have it."""
+        """The builder, in single precision for half and single precision unaries, otherwise in double precision."""
         height, width, n_labels = (int(n) for n in self.unary.shape)
         dtype = np.dtype(np.float32 if self.unary.dtype in (np.float16, np.float32) else np.float64)
         return GridBuilder((height, width, n_labels), dtype, self.connectivity, self.terms.without_values())
 
     def pieces(self, window: Box) -> list[Any]:
-        """The mask, the unaries, and every pairwise term that has a value per edge."""
+        """Return the mask, the unaries, and each pairwise term that has a value per edge."""
         mask = None if self.mask is None else piece_of(self.mask, window.slices)
         return [mask, piece_of(self.unary, window.slices), *self.terms.pieces(window)]
 
     def example(self, unread: float | None) -> Potentials:
-        """Make a model of four sites with the least weights."""
+        """Return a model of four sites with the smallest weights."""
         unary = np.zeros((2, 2, self.builder.shape[2]), self.builder.dtype)
         shapes = Grid(2, 2, self.connectivity).direction_shapes
         pairwise = self.terms.pairwise(self.terms.least(shapes, unread))
         return Potentials.grid(unary, pairwise, connectivity=self.connectivity)
 
     def identity(self) -> dict[str, Any]:
-        """Shapes, and fingerprints of everything."""
+        """Return the shape, the dtype, the connectivity, and fingerprints of all sources."""
         return {
             "shape": list(self.builder.shape),
             "dtype": str(self.builder.dtype),

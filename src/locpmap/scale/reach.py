@@ -1,10 +1,12 @@
-"""How far a decoder's answer reaches: the sites that a site's label can depend on after a number of sweeps.
+"""The reach of a decoder: the sites that a site's label depends on after a number of sweeps.
 
-A sweep visits one colour class after another, and within a class nothing depends on anything that the same visit
-changes.  So a visit carries influence from what lies beside a site, or beside its block, and no further; going back
-from the last visit to the first finds all that counts.  On the 4-grid, whose classes are red and black, T sweeps reach
-2T sites.  With 8 neighbours there are four classes, of even rows and then of odd ones: 2T rows, but 4T columns.
-Conditional probabilities look one step further, at the neighbours' final labels.
+A sweep updates one colour class after another; the update of one class is called a visit. Sites (or blocks) of one
+class are not neighbours. The new labels of a visit therefore depend only on the same blocks and on their neighbours
+before the visit. Following this dependence from the last visit back to the first gives the reach:
+
+- With 4 neighbours there are two classes (red and black), so T sweeps reach 2T rows and columns.
+- With 8 neighbours there are four classes, two of even rows and two of odd rows: 2T rows, but 4T columns.
+- Conditional probabilities add one step, because they depend on the final labels of the neighbours.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from locpmap.scale.box import Box
 
 
 class Visit(NamedTuple):
-    """What new labels of one colour class depend on: complete blocks of that size, and what lies beside them."""
+    """The dependence of one visit: on complete blocks of the given size, and on the rows and columns around them."""
 
     block_height: int
     block_width: int
@@ -28,43 +30,43 @@ class Visit(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """What a window needs around the sites that it answers for."""
+    """The margins that a window needs around its tile."""
 
     visits: tuple[Visit, ...]  # of one sweep, the last one first
     n_sweeps: int
-    near: tuple[int, int] = (0, 0)  # rows and columns of which the final labels are needed as well
-    margin: tuple[int, int] = (0, 0)  # that the potentials themselves depend on
+    near: tuple[int, int] = (0, 0)  # additional rows and columns whose final labels are needed
+    margin: tuple[int, int] = (0, 0)  # rows and columns around a site that its potentials depend on
 
     def window(self, core: Box) -> Box:
-        """Return all that the labels in a box depend on, as if the raster had no end.
+        """Return the box of sites that the labels in ``core`` depend on, in an infinite raster.
 
         >>> from locpmap.inference import LocPMAP
         >>> reach_of(LocPMAP(max_sweeps=4, probability="votes")).window(Box(100, 200, 100, 300))
         Box(top=92, bottom=208, left=92, right=308)
         """
         first = self._sweep(core.grown(*self.near))
-        # Blocks have one height and one width beside 1, so that after a sweep all sides lie on them, or as far beyond
-        # them as after any other: each further sweep adds as much as the second.
+        # All blocks have the same height and width, or 1.  After the first sweep, the sides of the box have a fixed
+        # offset from the block boundaries, so each further sweep adds as much as the second.
         second = self._sweep(first)
         last = Box(*(one + (self.n_sweeps - 1) * (two - one) for one, two in zip(first, second, strict=True)))
         return last.grown(*self.margin)
 
     def _sweep(self, box: Box) -> Box:
-        """What a box depends on in one sweep."""
+        """Return the box of sites that the labels in a box depend on after one sweep."""
         for visit in self.visits:
             box = box.in_blocks(visit.block_height, visit.block_width).grown(visit.rows, visit.columns)
         return box
 
     @property
     def halo(self) -> tuple[int, int]:
-        """The most rows and columns that a window has on a side of its box."""
+        """Largest numbers of rows and columns that a window adds on one side of its tile."""
         rows = self.n_sweeps * sum(visit.rows + visit.block_height - 1 for visit in self.visits)
         columns = self.n_sweeps * sum(visit.columns + visit.block_width - 1 for visit in self.visits)
         return rows + self.near[0] + self.margin[0], columns + self.near[1] + self.margin[1]
 
 
 def reach_of(decoder: Decoder, connectivity: int | Steps = 4) -> Reach:
-    """Return the reach of a decoder; refuse one whose reach has no bound, with the reason.
+    """Return the reach of a decoder; raise with the reason if the reach is unbounded.
 
     >>> from locpmap.inference import LocPMAP
     >>> reach_of(LocPMAP(max_sweeps=16)).halo
@@ -81,7 +83,7 @@ def reach_of(decoder: Decoder, connectivity: int | Steps = 4) -> Reach:
         raise InputError(f"method is {decoder.name}, expected {known} for tiles: {decoder.unbounded}")
     steps = Grid(1, 1, connectivity).steps
     down, across = max(dr for dr, _ in steps), max(abs(dc) for _, dc in steps)
-    # Of four classes two share their rows, so that the second of them sees no row that the first did not see.
+    # Two of four classes have the same rows, so the second of them adds no rows to the reach.
     of_classes = [(down, across), (0, across)] * 2 if connectivity == 8 else [(down, across)] * 2
     visits = [Visit(*size, *beside) for size in reversed(locality.block_sizes) for beside in of_classes]
     return Reach(tuple(visits), locality.n_sweeps, (down, across) if locality.reads_neighbours else (0, 0))

@@ -1,4 +1,4 @@
-"""Refine rasters of any size: the model of :class:`locpmap.Refiner`, built window by window."""
+"""Tiled refinement: the model of :class:`locpmap.Refiner`, built window by window."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from locpmap.scale.reach import reach_of
 from locpmap.scale.sources import as_mask, as_source, check_places, fingerprint, piece_of
 
 TILES = LocPMAP(start="perturbed", max_sweeps=32)
-CORNER = 256  # rows and columns by which scores are judged to be logits or probabilities
+CORNER = 256  # rows and columns read to decide between logits and probabilities
 
 
 def refine_tiled(
@@ -43,31 +43,47 @@ def refine_tiled(
     seed: int = 0,
     device: str = "cpu",
 ) -> TiledResult:
-    """Refine a raster that does not fit into memory, as :func:`locpmap.refine` does.
+    """Refine a raster that does not fit into memory, tile by tile.
 
-    Tiles of any size give the same bytes.  Compared with :func:`locpmap.refine` with the same decoder, only the image's
-    mean contrast may round otherwise: it is summed up in one pass over the image, band by band, where colours count.
+    The result does not depend on the tile size. It equals that of :func:`locpmap.refine` with the same decoder up to
+    rounding of the image's colour statistics, which are computed in one pass over the image.
 
     Args:
-        image: (H, W) or (H, W, C), in anything that :func:`locpmap.infer_tiled` takes; None if there is none.
-        logits: Scores (H, W, K) of the image's size.
-        model: As in :func:`locpmap.refine`.
-        scores: As in :func:`locpmap.refine`; "auto" judges by the raster's first corner.
-        stride: Pixels per score of the network that the logits were resized from.
-        mask: Booleans (H, W), True where a pixel is ignored; pixels without data in TIFF files are ignored, too.
-        decoder: LocPMAP with "sites" or a tile (h, w) as blocks.  Halos are twice its ``max_sweeps`` wide, and 64
-            pixels wider where similar pixels count.
-        tile: Height and width of the tiles.
-        seed: Seed of the noise.
-        device: See :func:`locpmap.infer_tiled`.
+        image (array): (H, W) or (H, W, C), in any array type of :func:`locpmap.infer_tiled`; None if there is none.
+        logits (array): Scores (H, W, K) at the size of the image.
+        model (Refiner, str or os.PathLike, default None): As in :func:`locpmap.refine`.
+        scores (str, default "auto"): As in :func:`locpmap.refine`. "auto" checks the values in the first 256 rows and
+            columns.
+        stride (float, default 1.0): Pixels per score of the network, along an axis, before the logits were resized.
+        mask (array, default None): Booleans (H, W), True where a pixel is ignored. Pixels without data in TIFF files
+            are ignored as well.
+        decoder (LocPMAP): LocPMAP with blocks of bounded size, as in :func:`locpmap.infer_tiled`. The default is
+            ``LocPMAP(start="perturbed", max_sweeps=32)``.
+        tile (int or tuple of int, default 1024): Height and width of the tiles, or one number for both.
+        seed (int, default 0): Seed of the random generator.
+        device (str, default "cpu"): "cpu" or "cuda", for all tiles.
 
-    >>> import numpy as np
-    >>> import locpmap as lp
-    >>> truth = np.arange(90) // 30 * np.ones((60, 1), int)
-    >>> logits = 2 * np.eye(3)[truth] + np.random.default_rng(0).normal(size=(60, 90, 3))
-    >>> result = refine_tiled(truth * 100, logits, lp.Refiner.load().adjusted(smoothing=1.0), tile=40)
-    >>> bool((result.labels.compute() == truth).mean() > 0.99)
-    True
+    Returns:
+        TiledResult: As from :func:`locpmap.infer_tiled`.
+
+    Raises:
+        InputError: If shapes do not match, or the kind of scores cannot be determined.
+
+    Notes:
+        The halo is 64 pixels wider than that of :func:`locpmap.infer_tiled` if the model uses similar pixels. If no
+        neighbours are coupled, one sample and one sweep are used, because more would not change the result.
+
+    Example:
+        >>> import numpy as np
+        >>> import locpmap as lp
+        >>> truth = np.arange(90) // 30 * np.ones((60, 1), int)
+        >>> logits = 2 * np.eye(3)[truth] + np.random.default_rng(0).normal(size=(60, 90, 3))
+        >>> result = refine_tiled(truth * 100, logits, lp.Refiner.load().adjusted(smoothing=1.0), tile=40)
+        >>> bool((result.labels.compute() == truth).mean() > 0.99)
+        True
+
+    See Also:
+        :func:`locpmap.refine`, :func:`locpmap.infer_tiled`.
     """
     within("stride", stride, 1)
     if not isinstance(decoder, LocPMAP):
@@ -89,14 +105,14 @@ def refine_tiled(
     refiner = as_refiner(model)
     learned = (refiner.weights, refiner.adjustment, float(stride))
     raster = RefinedRaster(pixels, source, mask, _kind(source, mask, scores), *learned)
-    if not raster.coupled:  # then all samples have the same conditional probabilities, and climbs have nothing to do
+    if not raster.coupled:  # more samples or sweeps would not change the conditional probabilities
         decoder = replace(decoder, n_samples=1, max_sweeps=1)
     reach = reach_of(decoder)._replace(margin=(raster.ring_width, raster.ring_width))
     return tiled(raster, decoder, tile, seed=seed, backend="auto", device=device, reach=reach)
 
 
 def _kind(source: Any, mask: Any, scores: str) -> str:
-    """Return "logits" or "probabilities": as specified, or by the values of a corner."""
+    """Return "logits" or "probabilities", for "auto" by the values in the first corner of the raster."""
     if scores not in SCORES:
         raise unknown("scores", scores, SCORES)
     if scores != "auto":
@@ -105,14 +121,16 @@ def _kind(source: Any, mask: Any, scores: str) -> str:
     corner = np.asarray(source[first])
     rows = corner.reshape(-1, corner.shape[2]) if mask is None else corner[~np.asarray(mask[first])]
     if not len(rows):
-        raise InputError("scores is 'auto', and the raster's first corner has no data: say 'logits' or 'probabilities'")
+        raise InputError(
+            "scores is 'auto', and the raster's first corner has no data, expected 'logits' or 'probabilities'"
+        )
     seen = (read(None, rows[None], "hwk", kind).scores for kind in ("auto", "logits"))
     return "logits" if np.array_equal(*seen) else "probabilities"
 
 
 @dataclass(frozen=True, eq=False)
 class RefinedRaster:
-    """An image and scores in sources that may be large; a model for :func:`locpmap.scale.api.tiled`."""
+    """A model for :func:`locpmap.scale.api.tiled`: an image and scores in sources that may exceed the memory."""
 
     image: Any
     logits: Any
@@ -124,46 +142,46 @@ class RefinedRaster:
 
     @cached_property
     def builder(self) -> RefinedWindow:
-        """Return the builder, with the palette of the whole image where colours count."""
+        """The builder, with the palette of the whole image if the model uses colours."""
         height, width, n_labels = (int(n) for n in self.logits.shape)
-        palette = Palette.of(self.image, self.mask) if self.image is not None and self._sees_colours else None
+        palette = Palette.of(self.image, self.mask) if self.image is not None and self._uses_colours else None
         learned = (self.weights, self.adjustment, self.stride)
         return RefinedWindow((height, width, n_labels), palette, self.scores, *learned)
 
     @property
     def _learned(self) -> tuple[float, Any]:
-        """Return the weight of similar pixels, and the pairwise weights."""
+        """The adjusted weight of similar pixels, and the adjusted pairwise weights (2, 2)."""
         _, _, guided, pairwise = self.weights.at(self.stride)
         strength = self.adjustment.strength
         return strength * guided, strength * pairwise + [0.0, self.adjustment.smoothing]
 
     @property
     def coupled(self) -> bool:
-        """Return whether neighbours are coupled."""
+        """Whether neighbours are coupled."""
         return bool((self._learned[1] != 0).any())
 
     @property
-    def _sees_colours(self) -> bool:
+    def _uses_colours(self) -> bool:
         guided, pairwise = self._learned
         return guided > 0 or bool((pairwise[:, 1] != 0).any())
 
     @property
     def ring_width(self) -> int:
-        """Return how far away similar pixels are searched for."""
+        """Largest distance of similar pixels, 0 if the model does not use them."""
         return max(RADII) if self._learned[0] > 0 and self.image is not None else 0
 
     def pieces(self, window: Box) -> list[Any]:
-        """Return the mask, the scores, and the image where it counts."""
+        """Return the mask, the scores, and the image if the model uses colours."""
         mask = None if self.mask is None else piece_of(self.mask, window.slices)
         image = [] if self.builder.palette is None else [piece_of(self.image, window.slices)]
         return [mask, piece_of(self.logits, window.slices), *image]
 
     def example(self, unread: float | None) -> Potentials:
-        """Make a model of four pixels; weights are never negative."""
+        """Return a model of four pixels; its weights are 0, since a refiner's weights are never negative."""
         return Potentials.grid(np.zeros((2, 2, self.logits.shape[2]), np.float32), (0.0, 0.0))
 
     def identity(self) -> dict[str, Any]:
-        """Return what identifies sources, weights and options."""
+        """Return the shape, fingerprints of sources and weights, and the options."""
         digest = hashlib.sha256()
         for name in self.weights.__dataclass_fields__:
             digest.update(np.ascontiguousarray(getattr(self.weights, name)).data)
@@ -179,7 +197,7 @@ class RefinedRaster:
 
 @dataclass(frozen=True, eq=False)
 class RefinedWindow:
-    """Potentials of windows of a raster that is refined."""
+    """The builder of a refined raster: potentials of a window from scores and colours."""
 
     shape: tuple[int, int, int]
     palette: Palette | None
@@ -190,9 +208,9 @@ class RefinedWindow:
     dtype: ClassVar[Any] = np.dtype(np.float32)  # refining works in single precision
 
     def __call__(self, window: Box, mask: Any, *pieces: Any) -> Potentials:
-        """Build the potentials from the scores and, where there is a palette, the image."""
+        """Build the potentials from the scores and, if there is a palette, the image."""
         logits, *image = pieces
-        if mask is not None:  # where there may be anything
+        if mask is not None:  # scores of masked pixels may be invalid
             logits = np.where(mask[..., None], 1 / self.shape[2], logits)
         scores = read(None, logits, "hwk", self.scores).scores
         pixels = None if self.palette is None else self.palette.scaled(image[0], mask)

@@ -1,4 +1,4 @@
-"""A run over all tiles of a store: what is missing is done, and the end is noted."""
+"""A run over the missing tiles of a store."""
 
 from __future__ import annotations
 
@@ -18,22 +18,30 @@ Progress = Callable[[int, int, float], None]
 
 @dataclass(frozen=True)
 class Summary:
-    """How a run ended."""
+    """Summary of a tiled run, returned by :meth:`locpmap.TiledResult.write`.
 
-    tiles: int  # in all
-    kept: int  # of them done before
-    pixels: int  # decoded by this run
+    Attributes:
+        tiles (int): Number of tiles of the raster.
+        kept (int): Number of tiles that an earlier run had completed.
+        pixels (int): Number of pixels decoded by this run, without halos.
+        seconds (float): Duration of this run.
+        not_converged (int): Number of tiles with a site, in the tile or its halo, that changed in the last sweep.
+    """
+
+    tiles: int
+    kept: int
+    pixels: int
     seconds: float
-    not_converged: int  # tiles in whose windows a site was still changing at the last sweep
+    not_converged: int
 
     @property
     def pixels_per_second(self) -> float:
-        """Of this run."""
+        """Pixels decoded per second by this run."""
         return self.pixels / self.seconds if self.seconds > 0 else 0.0
 
 
 def run(store: Store, job_of: Callable[[Tile], Any], crew: Workers, progress: Progress | None) -> Summary:
-    """Do the missing tiles of a store."""
+    """Decode and write the missing tiles of a store."""
     began = time.perf_counter()
     total, missing = math.prod(store.tiling.shape), store.missing()
     if missing:

@@ -1,7 +1,7 @@
-"""Read large arrays a window at a time, where the work is done.
+"""Sources: large arrays that workers read one window at a time.
 
-A source is anything with ``shape``, ``dtype`` and slices: a NumPy array, a dask array, a zarr array, or a file opened
-by :func:`open_raster`.  Files are opened anew by whoever reads them, so that a source travels to a worker as a name.
+A source is any object with ``shape``, ``dtype`` and slicing: a NumPy, dask or zarr array, or a file opened by
+:func:`open_raster`. Files are reopened for each read, so that only the path of a source is sent to a worker.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from locpmap.formats.readable import reason
 
 Index = tuple[slice, ...]
 
-# What zarr may do with the bytes of a chunk; there are filters that run what they read.
+# Codecs allowed in zarr chunks; others are refused, because some zarr filters execute code from the data.
 CODECS = {"bytes", "transpose", "blosc", "gzip", "zstd", "crc32c", "sharding_indexed"}
 OLD_CODECS = {"blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "lzma", "shuffle", "delta", "fixedscaleoffset", "bitround"}
 
-# What zarr raises where its files are not what they should be.
+# Exceptions that zarr raises for malformed files.
 BAD_METADATA = (OSError, ValueError, TypeError, KeyError, AttributeError)
 BAD_CHUNK = (OSError, ValueError, RuntimeError, EOFError, SystemError, zlib.error, lzma.LZMAError)
 
 
 @dataclass(frozen=True)
 class NumpyFile:
-    """Read slices of an array in a ``.npy`` file."""
+    """A source in a ``.npy`` file, or in a memory-mapped part of a file."""
 
     path: Path
     shape: tuple[int, ...]
@@ -62,14 +62,14 @@ class NumpyFile:
         order: Any = "F" if self.transposed else "C"
         try:
             mapped = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order)
-        except (OSError, ValueError) as error:  # it has gone, or is shorter than it was
+        except (OSError, ValueError) as error:  # the file was deleted or truncated
             raise InputError(f"{self.path} cannot be read any more: {reason(error)}") from None
         return np.array(mapped[index])
 
 
 @dataclass(frozen=True)
 class TiffFile:
-    """Read slices of the bands of a TIFF file, (H, W, C), with rasterio."""
+    """A source in a TIFF file, (H, W, C) with C bands, read with rasterio."""
 
     path: Path
     shape: tuple[int, int, int]
@@ -98,7 +98,7 @@ class TiffFile:
         return np.ascontiguousarray(bands[(slice(None), slice(None), *given[2:])])
 
     def without_data(self, index: Index) -> Array:
-        """Return where a slice of the rows and columns has no data."""
+        """Return booleans for a slice of the rows and columns, True where a pixel has no data."""
         return self._read(index if isinstance(index, tuple) else (index,), without_data)
 
     def _read(self, index: Index, reader: Callable[[Any, Any], Array]) -> Array:
@@ -113,7 +113,7 @@ class TiffFile:
 
 @dataclass(frozen=True, eq=False)
 class Masks:
-    """Join a mask, or None, and the pixels without data of TIFF files: True where one of them says so."""
+    """A mask source: the union of a mask, or None, and the pixels without data of TIFF files."""
 
     mask: Any
     files: tuple[TiffFile, ...]
@@ -127,23 +127,23 @@ class Masks:
 
 @dataclass(frozen=True, eq=False)
 class ZarrArray:
-    """Read slices of a zarr array; damaged chunks are named in one sentence."""
+    """A zarr array as a source; a damaged chunk raises an `InputError`."""
 
     array: Any
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the array's shape."""
+        """Shape of the array."""
         return tuple(int(n) for n in self.array.shape)
 
     @property
     def dtype(self) -> Any:
-        """Return the array's type."""
+        """Dtype of the array."""
         return self.array.dtype
 
     @property
     def path(self) -> Path | None:
-        """Return the array's folder, or None where it has none."""
+        """Folder of the array, or None if it is not in a folder."""
         root = getattr(self.array.store, "root", None)
         return None if root is None else Path(root) / self.array.path
 
@@ -155,32 +155,53 @@ class ZarrArray:
 
 
 def open_raster(path: PathLike) -> Any:
-    """Open a large array in a file to read only what is needed: ``.npy``, GeoTIFF, or a zarr array.
+    """Open a large array in a file without reading it.
 
-    Returns something with ``shape``, ``dtype`` and slices: for :func:`locpmap.infer_tiled`, or for dask's
-    ``from_array``.
+    Slices of the array are read on demand.
+
+    Args:
+        path (str or os.PathLike): A ``.npy`` file, a GeoTIFF, or the folder of a zarr array.
+
+    Returns:
+        source: An object with ``shape``, ``dtype`` and slicing, for :func:`locpmap.infer_tiled`,
+        :func:`locpmap.scale.refine_tiled` or ``dask.array.from_array``.
+
+    Raises:
+        InputError: If the path does not exist, is damaged, or does not hold one array of real numbers.
+
+    Example:
+        >>> import os, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = os.path.join(folder, "unary.npy")
+        ...     np.save(path, np.zeros((100, 90, 3)))
+        ...     raster = open_raster(path)
+        ...     raster.shape, raster[:10, :20].shape
+        ((100, 90, 3), (10, 20, 3))
+
+    See Also:
+        :func:`locpmap.infer_tiled`
     """
     file = checked_path(path)
-    if not os.path.exists(file):  # also where the name is too long for any
-        raise InputError(f"{path} is not there, expected a .npy file, a GeoTIFF or a zarr array")
+    if not os.path.exists(file):  # False for names that are too long, where Path.exists may raise
+        raise InputError(f"{path} does not exist, expected a .npy file, a GeoTIFF or a zarr array")
     if file.suffix.lower() == ".npy":
         return NumpyFile.open(file)
     if is_raster(file):
         return TiffFile.open(file)
     found = open_zarr(file)
     if not hasattr(found, "dtype"):
-        raise InputError(f"{path} is a group of zarr arrays, expected one array of them")
+        raise InputError(f"{path} is a group of zarr arrays, expected one array")
     return found
 
 
 def open_zarr(path: Path) -> Any:
-    """Open a zarr array, or a group of arrays, to read."""
+    """Open a zarr array, or a group of arrays, for reading."""
     zarr = needed("zarr", f"{path}")
     try:
         found = zarr.open(path, mode="r")
     except BAD_METADATA as error:
         raise InputError(
-            f"{path} is damaged or of another kind, expected .npy, GeoTIFF or zarr: {reason(error)}"
+            f"{path} is damaged or has another format, expected .npy, GeoTIFF or zarr: {reason(error)}"
         ) from None
     if hasattr(found, "dtype"):
         check_codecs(found, path)
@@ -188,7 +209,7 @@ def open_zarr(path: Path) -> Any:
 
 
 def check_codecs(array: Any, name: object) -> None:
-    """Refuse zarr arrays that hold no numbers, or whose chunks need more than decompressing."""
+    """Raise for zarr arrays that do not hold numbers, or that use codecs other than the allowed ones."""
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name} holds {array.dtype}, expected real numbers")
     metadata = array.metadata
@@ -200,11 +221,11 @@ def check_codecs(array: Any, name: object) -> None:
         parts = (*(metadata.filters or ()), *([metadata.compressor] if metadata.compressor else ()))
         used, known = {part.codec_id for part in parts}, OLD_CODECS
     if not used <= known:
-        raise InputError(f"{name} is coded by {sorted(used - known)[0]}, expected one of {', '.join(sorted(known))}")
+        raise InputError(f"{name} uses the codec {sorted(used - known)[0]}, expected one of {', '.join(sorted(known))}")
 
 
 def _names(codecs: Iterable[Any]) -> Iterator[str]:
-    """Yield the names of codecs, and of those inside shards."""
+    """Yield the names of codecs, including those nested in shards."""
     for codec in codecs:
         yield codec["name"]
         inside = codec.get("configuration", {})
@@ -212,10 +233,10 @@ def _names(codecs: Iterable[Any]) -> Iterator[str]:
 
 
 def as_source(value: Any, name: str) -> Any:
-    """Return the value as something to read in windows: a NumPy array in memory, or a memory-mapped file by name."""
-    if hasattr(value, "dims") and hasattr(value, "data"):  # of xarray, whose names and places do not count here
+    """Return the value as a source; memory-mapped arrays become files, and other values in memory NumPy arrays."""
+    if hasattr(value, "dims") and hasattr(value, "data"):  # xarray; its dimension names and coordinates are ignored
         value = value.data
-    # A copy-on-write map may differ from its file.
+    # A copy-on-write map may differ from its file, so it is treated as an array in memory.
     mapped = isinstance(value, np.memmap) and value.filename is not None and value.mode != "c"
     if mapped and not isinstance(value.base, np.ndarray):
         transposed = value.flags.f_contiguous and not value.flags.c_contiguous
@@ -229,19 +250,19 @@ def as_source(value: Any, name: str) -> Any:
         value = ZarrArray(value)
     try:
         kind = np.dtype(value.dtype).kind
-    except TypeError:  # of another library
+    except TypeError:  # the dtype of another library
         kind = "?"
     if kind not in "fiub":
         raise InputTypeError(f"{name} has dtype {value.dtype}, expected real numbers")
     if any(not isinstance(n, int | np.integer) for n in value.shape):
-        raise InputError(f"{name} has chunks of unknown size, expected known ones: see compute_chunk_sizes of dask")
+        raise InputError(f"{name} has chunks of unknown size, expected known sizes: see compute_chunk_sizes of dask")
     return value
 
 
 def as_mask(value: Any, size: tuple[int, int], **sources: Any) -> Any:
-    """Return a mask (H, W) that can be read in windows, or None; TIFF files among the sources add their nodata.
+    """Return a mask source (H, W), or None; pixels without data in TIFF files among the sources are added.
 
-    A mask in memory has to leave a site.
+    A mask in memory must leave at least one site.
     """
     mask = None if value is None else as_source(value, "mask")
     if mask is not None:
@@ -256,38 +277,42 @@ def as_mask(value: Any, size: tuple[int, int], **sources: Any) -> Any:
 
 
 def check_places(image: Any, scores: Any) -> None:
-    """Refuse TIFF files of different places."""
+    """Raise if two TIFF files do not cover the same area on the ground."""
     if isinstance(image, TiffFile) and isinstance(scores, TiffFile):
         check_same_place(image.place, scores.place, (image.path, scores.path))
 
 
 class Piece:
-    """A part of a source, read where it is needed."""  # no dataclass: dask would look into it for arrays
+    """A part of a source that a worker reads."""  # not a dataclass, since dask would traverse its fields
 
     def __init__(self, source: Any, index: Index) -> None:
         self.source, self.index = source, index
 
     def read(self) -> Array:
-        """Read the numbers."""
+        """Read the part as an array."""
         return np.asarray(self.source[self.index])
 
 
 def piece_of(source: Any, index: Index) -> Any:
-    """Return a part of a source: a slice of memory or of a dask array, or a `Piece` of a file."""
+    """Return a part of a source: a slice of a NumPy or dask array, or a `Piece` of a file."""
     return source[index] if is_dask(source) or isinstance(source, np.ndarray) else Piece(source, index)
 
 
 def is_dask(value: object) -> bool:
-    """Return whether the value is a dask object that is still to be computed."""
+    """Return whether the value is a lazy dask object."""
     return hasattr(value, "__dask_graph__")
 
 
 def fingerprint(source: Any) -> str:
-    """Identify a source: by its content in memory, by sizes and times of files, or by a dask array's name."""
+    """Return a string that identifies a source.
+
+    It depends on the content of arrays in memory, on the sizes and modification times of files, and on the name of dask
+    arrays.
+    """
     if is_dask(source):
         return str(source.name)
     if isinstance(source, np.ndarray):
-        values = source.astype(np.float64) if source.dtype.kind in "iu" else source  # 1 is 1.0
+        values = source.astype(np.float64) if source.dtype.kind in "iu" else source  # 1 and 1.0 are equal
         return hashlib.sha256(np.ascontiguousarray(values).data).hexdigest()[:32]
     if isinstance(source, Masks):
         return " ".join(fingerprint(part) for part in (source.mask, *source.files) if part is not None)
@@ -295,7 +320,7 @@ def fingerprint(source: Any) -> str:
     if root is None:
         return f"{source!r}"
     digest = hashlib.sha256()
-    if isinstance(source, NumpyFile):  # of a file that is mapped in parts, another part is another source
+    if isinstance(source, NumpyFile):  # different parts of one file are different sources
         digest.update(f"{source.offset} {source.shape} {source.dtype.str} {source.transposed}\n".encode())
     try:
         files = sorted(file for file in root.rglob("*") if file.is_file()) if root.is_dir() else [root]
@@ -308,7 +333,7 @@ def fingerprint(source: Any) -> str:
 
 
 def needed(package: str, what: str) -> Any:
-    """Import an optional package, or say what to install."""
+    """Import an optional package, or raise an error that names the extra to install."""
     try:
         return importlib.import_module(package)
     except ImportError:

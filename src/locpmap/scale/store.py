@@ -1,8 +1,8 @@
-"""A zarr group that is filled tile by tile, and knows which tiles are done.
+"""The output of a tiled run: a zarr group that is written tile by tile and records which tiles are done.
 
-Its attributes say what is being written.  Next to the results it has a small array ``tiles`` with a number for each
-tile, written after all its chunks: twice the bytes of these chunks, plus 1 where a site was still changing at the last
-sweep.  The bytes tell whether a chunk was cut off or lost since.
+The attributes of the group identify the run. Next to the results, the group has a small array ``tiles`` with one number
+per tile, written after the tile's chunks. The number is twice the size of these chunks in bytes, plus 1 if the tile did
+not converge. The size detects chunks that were truncated or lost later.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from locpmap.scale.tiling import Tile, Tiling
 
 ARRAYS = ("labels", "probability", "variance", "entropy")
 TILES = "tiles"
-MISSING = 0  # in the array of tiles
-NO_LABEL = -2  # where labels are not written yet
-NODATA = -1  # the label of masked pixels
+MISSING = 0  # value of missing tiles in the array `tiles`
+NO_LABEL = -2  # label of pixels in missing tiles
+NODATA = -1  # label of masked pixels
 
 
 @dataclass(frozen=True)
 class Store:
-    """The output of a run."""
+    """The zarr group of a tiled run."""
 
     path: Path
     tiling: Tiling
@@ -45,7 +45,7 @@ class Store:
     def prepare(
         cls, path: PathLike, identity: dict[str, Any], builder: Builder, tiling: Tiling, arrays: Sequence[str]
     ) -> Store:
-        """Make the group, or find that an earlier run of the same identity has made it."""
+        """Create the group, or open that of an earlier run with the same identity; raise if it is of another run."""
         store = cls(Path(os.path.abspath(checked_path(path))), tiling, tuple(arrays))
         identity, layout = _plain({**identity, "arrays": arrays}), store._layout(builder)
         if not os.path.exists(store.path):
@@ -54,7 +54,10 @@ class Store:
         return store
 
     def _layout(self, builder: Builder) -> dict[str, dict[str, Any]]:
-        """Return the arguments of each zarr array.  No tile is full of a fill value, which zarr would not write."""
+        """Return the arguments of each zarr array.
+
+        Fill values never occur in results: zarr does not write a chunk that consists of fill values only.
+        """
         height, width, n_labels = builder.shape
         layout = {
             TILES: {"shape": self.tiling.shape, "chunks": (1, 1), "dtype": np.dtype(np.uint64), "fill_value": MISSING}
@@ -73,13 +76,13 @@ class Store:
             group = self._group("r")
             found = dict(group.attrs["locpmap"]["run"])
         except BAD_METADATA:
-            raise InputError(f"{self.path} is there and was not begun by such a run, expected a new name") from None
+            raise InputError(f"{self.path} exists and does not hold a tiled run, expected a new path") from None
         for name, value in identity.items():
             if found.get(name) != value:
-                came, wanted = _apart(found.get(name), value)
+                came, wanted = _differing(found.get(name), value)
                 raise InputError(
                     f"{self.path} holds another run: its {name} is {came!r}, expected {wanted!r};"
-                    " choose another name, or remove it"
+                    " choose another path, or remove it"
                 )
         for name, made in layout.items():
             try:
@@ -92,11 +95,11 @@ class Store:
 
     def _damage(self, name: str) -> InputError:
         return InputError(
-            f"{self.path} is damaged: its array {name} is not as this run makes it; choose another name, or remove it"
+            f"{self.path} is damaged: its array {name} differs from that of this run; choose another path, or remove it"
         )
 
     def _make(self, identity: dict[str, Any], layout: dict[str, dict[str, Any]]) -> None:
-        """Make the group under a temporary name and rename it, so that an incomplete group is never found."""
+        """Create the group under a temporary name and rename it, so that the path never holds an incomplete group."""
         zarr = needed("zarr", f"{self.path}")
         if not os.path.isdir(self.path.parent):
             raise InputError(f"{self.path} cannot be written: there is no folder {self.path.parent}")
@@ -108,13 +111,13 @@ class Store:
                     group.create_array(name, **made)
                 draft.rename(self.path)
             except OSError:
-                if not os.path.isdir(self.path):  # otherwise another run has come first
+                if not os.path.isdir(self.path):  # otherwise another run has created it in the meantime
                     raise
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
 
     def write(self, tile: Tile, decoded: Decoded) -> None:
-        """Write the chunks of a tile, and then the note that they are there; called by workers."""
+        """Write the chunks of a tile, then mark the tile as done; called by workers."""
         p = decoded.probability
         with self._writing():
             group = self._group("r+")
@@ -129,15 +132,12 @@ class Store:
             group[TILES][tile.row, tile.column] = 2 * self._bytes_of(group, tile) + (not decoded.converged)
 
     def missing(self) -> list[Tile]:
-        """Return the tiles that are still to be done: those without the note, or whose chunks are not as noted.
-
-        The sizes of chunks are compared; chunks are not read.
-        """
+        """Return the tiles that are not marked as done, or whose chunks differ in size from the recorded size."""
         group, noted = self._group("r"), self._tiles() // 2
         return [tile for tile in self.tiling if not 0 < noted[tile.row, tile.column] == self._bytes_of(group, tile)]
 
     def _bytes_of(self, group: Any, tile: Tile) -> int:
-        """Return the bytes of a tile's chunks, 0 where one is missing."""
+        """Return the total size of a tile's chunks in bytes, 0 if a chunk is missing."""
         place, sizes = (tile.row, tile.column, 0), []
         for array in (group[name] for name in self.arrays):
             chunk = self.path / array.path / array.metadata.encode_chunk_key(place[: array.ndim])
@@ -148,21 +148,21 @@ class Store:
         return sum(sizes)
 
     def begin(self) -> None:
-        """Say in the attributes that something is missing, if only what an earlier run had finished and was lost."""
-        self._say(finished=False)
+        """Mark the run as unfinished in the attributes, also if an earlier run had finished."""
+        self._update_attributes(finished=False)
 
     def finish(self) -> int:
-        """Say in the attributes that all is there; returns the number of tiles that have not converged."""
+        """Mark the run as finished in the attributes, and return the number of tiles that did not converge."""
         n_changing = int((self._tiles() % 2).sum())
-        self._say(finished=True, not_converged=n_changing)
+        self._update_attributes(finished=True, not_converged=n_changing)
         return n_changing
 
-    def _say(self, **what: Any) -> None:
+    def _update_attributes(self, **values: Any) -> None:
         with self._writing():
             group = self._group("r+")
-            said = group.attrs["locpmap"]
-            if said != {**said, **what}:
-                group.attrs["locpmap"] = {**said, **what}
+            present = group.attrs["locpmap"]
+            if present != {**present, **values}:
+                group.attrs["locpmap"] = {**present, **values}
 
     def _tiles(self) -> Any:
         try:
@@ -175,7 +175,7 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Turn a full disk and the like into one sentence."""
+        """Convert an `OSError`, such as that of a full disk, to an `InputError`."""
         try:
             yield
         except OSError as error:
@@ -183,7 +183,7 @@ class Store:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value as JSON returns it, to compare runs: 8 for `np.int64(8)`, a list for a tuple."""
+    """Return the value as it is read back from JSON: 8 for `np.int64(8)`, a list for a tuple."""
     if isinstance(value, dict):
         return {name: _plain(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -193,8 +193,8 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | float) else repr(value)
 
 
-def _apart(came: Any, wanted: Any) -> tuple[Any, Any]:
-    """Return two entries that differ; of dictionaries, only the keys that differ."""
+def _differing(came: Any, wanted: Any) -> tuple[Any, Any]:
+    """Return two values that differ, with dictionaries reduced to the keys that differ."""
     if not (isinstance(came, dict) and isinstance(wanted, dict)):
         return came, wanted
     names = [name for name in {**came, **wanted} if came.get(name) != wanted.get(name)]

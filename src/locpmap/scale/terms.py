@@ -1,4 +1,4 @@
-"""Pairwise terms of a raster, of which those with a value per edge are cut into windows."""
+"""Pairwise terms of a raster, with values per edge read window by window."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from locpmap.pairwise import Factored
 from locpmap.scale.box import Box
 from locpmap.scale.sources import as_source, fingerprint, piece_of
 
-BAND = 2**22  # weights that are read at a time
+BAND = 2**22  # weights read at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """A pairwise term in any form that :meth:`locpmap.Potentials.grid` takes."""
+    """A pairwise term in any form of :meth:`locpmap.Potentials.grid`."""
 
     entries: tuple[Any, ...]  # one for all edges, or one per direction
-    steps: Steps  # of the directions
-    per_edge: tuple[bool, ...]  # which of the entries are sources with a value for every edge of the raster
-    tables: Any  # of Factored
+    steps: Steps  # one per direction
+    per_edge: tuple[bool, ...]  # whether an entry is a source with a value for every edge of the raster
+    tables: Any  # of Factored, otherwise None
     shared: bool  # whether there is one entry for all edges
 
     @classmethod
     def parse(cls, pairwise: Any, shape: tuple[int, int, int], steps: Steps) -> Terms:
-        """By the shapes, without reading."""
+        """Check a pairwise term by its shapes, without reading values per edge."""
         n_labels = shape[2]
         if isinstance(pairwise, Factored):
             tables = to_numpy(pairwise.tables, "the tables of Factored")
@@ -60,7 +60,10 @@ class Terms:
         whole: list[tuple[int, ...]],
         tables: Any,
     ) -> Terms:
-        """Entries per direction: of the edges' shape and one of the ``tails``, or of a shape in ``whole`` for all."""
+        """Check one entry per direction.
+
+        An entry has the shape of the edges followed by one of the ``tails``, or, for all edges, a shape in ``whole``.
+        """
         names = [name_of(step) for step in steps]
         if not isinstance(entries, list | tuple) or len(entries) != len(steps):
             came = len(entries) if isinstance(entries, list | tuple) else "one array"
@@ -78,12 +81,12 @@ class Terms:
         return cls(tuple(sources), steps, tuple(per_edge), tables, shared=False)
 
     def without_values(self) -> Terms:
-        """The same without the sources, to be sent to a worker."""
+        """Return a copy without the sources, to be sent to a worker."""
         kept = (None if cut else entry for entry, cut in zip(self.entries, self.per_edge, strict=True))
         return replace(self, entries=tuple(kept))
 
     def pieces(self, window: Box) -> list[Any]:
-        """The values of the edges inside a window, of the entries that have any."""
+        """Return the values of the edges inside a window, for each entry with values per edge."""
         found = []
         for entry, (down, across), cut in zip(self.entries, self.steps, self.per_edge, strict=False):
             if cut:
@@ -93,7 +96,7 @@ class Terms:
         return found
 
     def pairwise(self, values: Sequence[Any]) -> Any:
-        """The term with these in place of the values per edge."""
+        """Return the pairwise term with the given values per edge."""
         rest = iter(values)
         entries = tuple(next(rest) if cut else entry for entry, cut in zip(self.entries, self.per_edge, strict=True))
         if self.tables is not None:
@@ -101,7 +104,10 @@ class Terms:
         return entries[0] if self.shared else entries
 
     def least(self, shapes: Sequence[tuple[int, int]], unread: float | None) -> list[Any]:
-        """Return values for edges of other shapes: the least weight, or ``unread`` where it would have to be read."""
+        """Return values per edge for edges of other shapes, filled with the smallest weight of each entry.
+
+        ``unread`` replaces weights that are not in memory; None reads them. Tables count as ``unread``, or 0.
+        """
         found = []
         for entry, shape, cut in zip(self.entries, shapes, self.per_edge, strict=False):
             if cut:
@@ -112,7 +118,7 @@ class Terms:
         return found
 
     def fingerprints(self) -> list[str]:
-        """Of all entries; of numbers and tables by their values, in whatever precision they came."""
+        """Return the fingerprints of all entries; those of numbers and tables do not depend on their precision."""
         wide = (
             entry if cut else entry.astype(np.float64) for entry, cut in zip(self.entries, self.per_edge, strict=True)
         )
@@ -120,7 +126,7 @@ class Terms:
 
 
 def _least(weights: Any) -> float:
-    """Return the smallest of the weights (H, W), a few rows at a time; 0 if there are none."""
+    """Return the smallest of the weights (H, W), read a few rows at a time; 0 if there are none."""
     height, width = weights.shape
     if height * width == 0:
         return 0.0

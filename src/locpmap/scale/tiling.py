@@ -1,4 +1,4 @@
-"""A raster cut into tiles, and the window that each of them has to see."""
+"""The tiles of a raster and their windows. The window of a tile is the tile with its halo."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from locpmap.scale.reach import Reach
 
 
 class Tile(NamedTuple):
-    """A tile of a raster: the ``core`` that it answers for, and the ``window`` that it sees."""
+    """A tile of a raster: ``core`` is the box of its results, and ``window`` the larger box of its inputs."""
 
-    row: int  # of the grid of tiles
+    row: int  # in the grid of tiles
     column: int
     core: Box
     window: Box
@@ -22,7 +22,7 @@ class Tile(NamedTuple):
 
 @dataclass(frozen=True)
 class Tiling:
-    """Tiles of ``tile_height × tile_width`` that cover a raster; those at its lower and right end may be smaller.
+    """Tiles of ``tile_height × tile_width`` that cover a raster; tiles in the last row and column may be smaller.
 
     >>> from locpmap.inference import LocPMAP
     >>> from locpmap.scale.reach import reach_of
@@ -41,11 +41,11 @@ class Tiling:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns of tiles."""
+        """Numbers of rows and columns of tiles."""
         return -(-self.height // self.tile_height), -(-self.width // self.tile_width)
 
     def tile(self, row: int, column: int) -> Tile:
-        """One of them."""
+        """Return the tile in the given row and column."""
         top, left = row * self.tile_height, column * self.tile_width
         bottom, right = min(top + self.tile_height, self.height), min(left + self.tile_width, self.width)
         core = Box(top, bottom, left, right)
@@ -57,7 +57,7 @@ class Tiling:
 
 
 def tile_size(tile: Any) -> tuple[int, int]:
-    """Height and width from one number or two."""
+    """Return height and width, from one number for both or a pair."""
     sides = tile if isinstance(tile, tuple | list) else (tile, tile)
     if len(sides) != 2:
         raise InputError(f"tile is {tile!r}, expected one number or two (height, width)")

@@ -1,6 +1,6 @@
-"""Jobs on the threads of this process or on the workers of a Dask scheduler, a few at a time.
+"""Execution of jobs on the threads of this process, or on the workers of a Dask scheduler.
 
-However many jobs there are, no more are under way than keep the workers busy: memory is bounded by what those hold.
+Only as many jobs are submitted as needed to keep all workers busy. Memory does not grow with the number of jobs.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from locpmap.scale.sources import is_dask, needed
 Task = TypeVar("Task")
 
 CONNECT_SECONDS = 10
-FIRST_WORKER_SECONDS = 60  # a cluster may have to start one, or another where all were lost
-ATTEMPTS = 10  # at a job whose workers were lost while they had it
-CUT_OFF = "the scheduler is gone, or its Client was closed, expected them to last to the end: begin again to go on"
+FIRST_WORKER_SECONDS = 60  # for a cluster to start its first worker, or to replace lost workers
+ATTEMPTS = 10  # restarts of a job whose worker was lost
+DISCONNECTED = "the scheduler or its Client was closed, expected them to be open until the end: run again to resume"
 
 
 class Threads:
-    """Threads of this process, with one job each: a delayed object of dask, or a function without arguments."""
+    """Threads of this process. A job is a dask delayed object, or a function without arguments."""
 
     dashboard: str | None = None
     alive = True
@@ -36,16 +36,16 @@ class Threads:
         self._pool = ThreadPoolExecutor(n_threads)
 
     def submit(self, job: Any) -> Any:
-        """Begin a job in one of the threads; return its future."""
+        """Submit a job and return its future."""
         return self._pool.submit(job.compute, scheduler="synchronous") if is_dask(job) else self._pool.submit(job)
 
     def drop(self, futures: Iterable[Any]) -> None:
-        """Forget jobs that have not begun, and wait for the others."""
+        """Cancel jobs that have not started, and wait for the others."""
         wait([future for future in futures if not future.cancel()])
 
 
 class Cluster:
-    """The workers of a scheduler, used as `Threads` are."""
+    """The workers of a Dask scheduler, with the interface of `Threads`."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -53,33 +53,33 @@ class Cluster:
 
     @property
     def at_once(self) -> int:
-        """One job per thread, and one more to begin when the first is done; workers may come and go."""
+        """Number of jobs to submit in advance: two per thread, so that threads do not idle between jobs."""
         return 2 * max(1, self._threads())
 
     @property
     def alive(self) -> bool:
-        """Whether the scheduler knows of a worker."""
+        """Whether the scheduler has a worker."""
         return self._threads() > 0
 
     def _threads(self) -> int:
-        """Of all workers."""
+        """Return the number of threads of all workers."""
         try:
             if not self._closed:
                 return sum(self._client.nthreads().values())
-        except OSError:  # nobody answers
+        except OSError:  # the scheduler does not answer
             pass
-        raise InputError(CUT_OFF)
+        raise InputError(DISCONNECTED)
 
     @property
     def _closed(self) -> bool:
         return self._client.status in ("closing", "closed")
 
     def submit(self, job: Any) -> Any:
-        """Send it to the scheduler."""
+        """Submit a job to the scheduler and return its future."""
         return self._client.compute(job) if is_dask(job) else self._client.submit(job, pure=False)
 
     def drop(self, futures: Iterable[Any]) -> None:
-        """Cancel them."""
+        """Cancel the jobs."""
         if not self._closed:
             self._client.cancel(list(futures), force=True)
 
@@ -89,7 +89,7 @@ Workers: TypeAlias = Threads | Cluster
 
 @contextmanager
 def workers(scheduler: Any = None, n_threads: int | None = None) -> Iterator[Workers]:
-    """Workers by the address of their scheduler, or by a Client of dask; by default, threads of this process."""
+    """Yield the workers of a scheduler, given its address or a dask Client, or threads of this process for None."""
     if n_threads is not None:
         n_threads = whole_number("n_threads", n_threads, 1)
     if isinstance(scheduler, Threads | Cluster):
@@ -113,7 +113,7 @@ def workers(scheduler: Any = None, n_threads: int | None = None) -> Iterator[Wor
 
 
 def _connected(distributed: Any, address: str) -> Any:
-    """A client, where there is a scheduler with a worker."""
+    """Return a client of the scheduler; raise if the scheduler does not answer or has no worker."""
     expected = "expected the address of a Dask scheduler, such as tcp://host:8786"
     try:
         client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
@@ -137,12 +137,13 @@ def _wait_for_worker(client: Any) -> None:
 
 
 def each(crew: Workers, tasks: Iterable[Task], make: Callable[[Task], Any]) -> Generator[tuple[Task, Any], None, None]:
-    """Every task and its future when it is done, in the order of their ends; ``make`` gives the job of a task.
+    """Yield each task with its completed future, in the order of completion; ``make`` returns the job of a task.
 
-    Jobs whose workers were lost begin again.  To be closed by those who may leave before the end.
+    Jobs whose workers were lost are restarted. A caller that may stop early must close the generator, which cancels the
+    remaining jobs.
     """
     waiting, lost = iter(tasks), Counter[Task]()
-    under_way: set[Any] = set()  # a scheduler forgets what nobody holds
+    under_way: set[Any] = set()  # dask cancels a job when its last future is deleted
     done: SimpleQueue[tuple[Task, Any]] = SimpleQueue()
 
     def begin(task: Task) -> None:
@@ -168,25 +169,25 @@ def each(crew: Workers, tasks: Iterable[Task], make: Callable[[Task], Any]) -> G
 
 
 def _next(done: SimpleQueue[tuple[Task, Any]], crew: Workers) -> tuple[Task, Any]:
-    """The next that is done, however long it takes, as long as there is somebody to do it."""
+    """Wait for the next completed job; raise if there have been no workers for a minute."""
     were_alive = True
     while True:
         with suppress(Empty):
             return done.get(timeout=FIRST_WORKER_SECONDS)
         are_alive = crew.alive
         if not (were_alive or are_alive):
-            raise InputError("the scheduler has no workers any more, expected at least one: begin again to go on")
+            raise InputError("the scheduler has no workers any more, expected at least one: run again to resume")
         were_alive = are_alive
 
 
 def _lost(future: Any) -> bool:
-    """Whether the workers that had it died."""
+    """Return whether the job failed because its workers died."""
     return getattr(future, "status", None) == "error" and type(future.exception()).__name__ == "KilledWorker"
 
 
 def value_of(future: Any) -> Any:
-    """What a job returned, or its error; a job that nobody will do any more is the scheduler's end."""
+    """Return the value of a completed job or raise its error; a cancelled job means that the scheduler was closed."""
     try:
         return future.result()
     except CancelledError:
-        raise InputError(CUT_OFF) from None
+        raise InputError(DISCONNECTED) from None
