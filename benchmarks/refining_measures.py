@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from benchmarks.refining_scenes import SceneWithLogits, near_boundaries
 from benchmarks.tasks import make_task
-from locpmap.refining.areas import crps, prepare, sampled_shares
+from locpmap.refining.areas import crps, prepare, sampled_fractions
 from locpmap.refining.examples import Example, gather
 from locpmap.refining.fitting import fit_scale
 from locpmap.refining.refiner import Refiner, refine
@@ -139,7 +139,7 @@ def areas_of(judged: Sequence[Example], weights: Weights, seed: int) -> dict[str
     there, absent, width, loss = [], [], [], []
     for example in judged:
         prepared, truth = prepare(example, weights)
-        values = sampled_shares(prepared, N_SAMPLES, seed)
+        values = sampled_fractions(prepared, N_SAMPLES, seed)
         low, high = np.quantile(values, [0.05, 0.95], axis=0)
         large, inside = truth > LEAST_AREA, (low <= truth) & (truth <= high)
         imagined = ~large & (values.mean(axis=0) > LEAST_AREA)

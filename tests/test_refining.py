@@ -19,9 +19,9 @@ from locpmap.kernels.cpu.twins import twin
 from locpmap.kernels.threads import ranges
 from locpmap.refining.adapters import adapt
 from locpmap.refining.guiding import STEPS, guided_log_mean, mean_of_tensors
-from locpmap.refining.likeness import likeness
 from locpmap.refining.reading import read
 from locpmap.refining.resizing import resize
+from locpmap.refining.similarity import similarity
 from locpmap.refining.weights import Weights
 
 torch = pytest.importorskip("torch")
@@ -68,7 +68,7 @@ def test_resizing_is_that_of_skimage() -> None:
 @pytest.mark.parametrize("step", [(0, 1), (1, 0), (2, -3)])
 def test_likeness_follows_the_definition(step: tuple[int, int]) -> None:
     image = np.random.default_rng(0).random((2, 3, 6, 7)).astype(np.float32)
-    found, (dr, dc) = likeness(image, step), step
+    found, (dr, dc) = similarity(image, step), step
     for n in range(2):
         pairs = {
             (r, c): ((image[n, :, r, c] - image[n, :, r + dr, c + dc]) ** 2).sum()
@@ -131,7 +131,7 @@ def test_tensors_are_worked_on_like_arrays() -> None:
     for hidden in (None, masked):
         tensor = guided_log_mean(tensors[1], tensors[0], None if hidden is None else torch.from_numpy(hidden))
         np.testing.assert_allclose(tensor.numpy(), guided_log_mean(scores, image, hidden), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(likeness(tensors[0], (0, 1)).numpy(), likeness(image, (0, 1)), rtol=1e-5)
+    np.testing.assert_allclose(similarity(tensors[0], (0, 1)).numpy(), similarity(image, (0, 1)), rtol=1e-5)
     np.testing.assert_allclose(resize(tensors[1], 20, 28).numpy(), resize(scores, 20, 28), rtol=1e-5)
 
 
@@ -140,7 +140,7 @@ def test_an_image_of_one_colour_guides_to_plain_means_and_likeness_one() -> None
     ends = [(15 + r, 15 + c) for r, c in [(0, 0), *STEPS] if max(abs(r), abs(c)) <= 15]
     expected = np.log(np.mean([softmax(scores[0, r, c]) for r, c in ends], axis=0))
     np.testing.assert_allclose(guided_log_mean(scores, image)[0, 15, 15], expected)
-    assert (likeness(image, (0, 1)) == 1).all()
+    assert (similarity(image, (0, 1)) == 1).all()
 
 
 def test_weights_between_strides_are_interpolated_in_the_logarithm() -> None:
@@ -174,7 +174,7 @@ def test_potentials_follow_the_formula() -> None:
     weights = potentials.pairwise.weights
     assert weights is not None
     for found, step, (a, b) in zip(weights, ((0, 1), (1, 0)), ((0.1, 0.6), (0.2, 0.5)), strict=True):
-        like = likeness(planes, step).ravel()
+        like = similarity(planes, step).ravel()
         np.testing.assert_allclose(found[0], 0.75 * (a + b * like) + 0.15 * like, rtol=1e-4)
 
 

@@ -14,7 +14,7 @@ import locpmap as lp
 from locpmap import metrics
 from locpmap.errors import InputError, InputTypeError
 from locpmap.refining import crossvalidation
-from locpmap.refining.areas import crps, fit_areas, prepare, sampled_shares
+from locpmap.refining.areas import crps, fit_areas, prepare, sampled_fractions
 from locpmap.refining.examples import Example, gather
 from locpmap.refining.fitting import fit_scale, learn
 from locpmap.refining.presence import fit_presence
@@ -120,7 +120,9 @@ def test_the_area_objective_finds_what_pixels_err_by_together() -> None:
     given = examples(labels * 1.0 + rng.normal(size=labels.shape), logits, labels)
     plain, wide = (learn(given, objective, 0) for objective in ("likelihood", "area"))
     prepared = [[prepare(example, weights) for example in given] for weights in (plain, wide)]
-    losses = [np.mean([crps(sampled_shares(each, 60, 7), truth).mean() for each, truth in some]) for some in prepared]
+    losses = [
+        np.mean([crps(sampled_fractions(each, 60, 7), truth).mean() for each, truth in some]) for some in prepared
+    ]
     assert plain.shared == 0
     assert 0.5 <= wide.shared[0] <= 1.5  # a difference of labels of 1.4 is one of √2 · 1
     assert losses[1] < 0.9 * losses[0]
@@ -141,7 +143,7 @@ def test_the_area_objective_learns_when_a_label_is_absent() -> None:
     held: dict[str, list[bool]] = {"plain": [], "learned": []}
     for example in given[n // 2 :]:
         for name, which in (("plain", replace(weights, presence=0.0)), ("learned", weights)):
-            low = np.quantile(sampled_shares(prepare(example, which)[0], 60, 5), 0.05, axis=0)
+            low = np.quantile(sampled_fractions(prepare(example, which)[0], 60, 5), 0.05, axis=0)
             held[name].append(bool(low[2] == 0))
     assert np.mean(held["plain"]) < 0.2
     assert np.mean(held["learned"]) > 0.9
@@ -149,9 +151,9 @@ def test_the_area_objective_learns_when_a_label_is_absent() -> None:
 
 def test_presence_is_fitted_to_its_own_law() -> None:
     rng = np.random.default_rng(0)
-    shares = 10 ** rng.uniform(-4, 0, 4000)
-    odds = (shares / 0.03) ** 1.5
-    half, steepness = fit_presence(shares, rng.random(4000) < odds / (1 + odds))
+    fractions = 10 ** rng.uniform(-4, 0, 4000)
+    odds = (fractions / 0.03) ** 1.5
+    half, steepness = fit_presence(fractions, rng.random(4000) < odds / (1 + odds))
     assert half == pytest.approx(0.03, rel=0.15)
     assert steepness == pytest.approx(1.5, rel=0.1)
 

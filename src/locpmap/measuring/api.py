@@ -24,7 +24,7 @@ from locpmap.potentials import Potentials
 from locpmap.result import Result
 
 MEASURING = LocPMAP(n_samples=200)
-MOST_VALUES = 2**27  # largest number of values in a measurement (1 GB)
+MAX_VALUES = 2**27  # largest number of values in a measurement (1 GB)
 LEAST_PRESENCE = 1e-6
 
 
@@ -138,10 +138,10 @@ def measure(
         within("shared", shared, 0)
         meter.total = decoder.n_samples * what.n_images
         n_values = meter.total * (meter.length or 1)
-        if n_values > MOST_VALUES:
+        if n_values > MAX_VALUES:
             raise InputError(
                 f"n_samples is {decoder.n_samples}, which gives {n_values} values for {what.n_images} images, expected"
-                f" at most {MOST_VALUES}"
+                f" at most {MAX_VALUES}"
             )
         errors = float(shared), _checked_presence(presence, what)
         found = _of_potentials(what, meter, decoder, noise, errors, device)

@@ -12,13 +12,13 @@ from locpmap.arrays import Array
 from locpmap.inference import LocPMAP
 from locpmap.refining.examples import VOID, Example
 from locpmap.refining.prepared import Prepared
-from locpmap.refining.presence import fit_presence, shares_of
+from locpmap.refining.presence import fit_presence, predicted_fractions
 from locpmap.refining.weights import Weights
 
 SHARED = (0.0, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.75, 0.9, 1.1, 1.3, 1.6, 2.0, 3.0)
 N_SAMPLES = 40
-MOST_IMAGES, MOST_SCORES = 60, 1 << 26  # limits on the images used for the fit, and on their scores in total
-MOST_COUPLED = 15  # images used for the shared error where neighbours are coupled, since such samples are slow
+MAX_IMAGES, MAX_SCORES = 60, 1 << 26  # limits on the images used for the fit, and on their scores in total
+MAX_COUPLED = 15  # images used for the shared error where neighbours are coupled, since such samples are slow
 
 
 def crps(values: Array, truth: Array) -> Array:
@@ -44,22 +44,22 @@ def fit_areas(weights: Weights, examples: Sequence[Example], seed: int) -> Weigh
     candidates, with 40 samples per image each.
     """
     some, n_scores = [], 0
-    most = MOST_COUPLED if weights.pairwise.any() else MOST_IMAGES
-    for example in [example for example in examples if (example.labels != VOID).any()][:MOST_IMAGES]:
+    most = MAX_COUPLED if weights.pairwise.any() else MAX_IMAGES
+    for example in [example for example in examples if (example.labels != VOID).any()][:MAX_IMAGES]:
         some.append(example)
         n_scores += example.scores.size
-        if n_scores > MOST_SCORES:
+        if n_scores > MAX_SCORES:
             break
     found = [_predicted_and_present(example, weights) for example in some]
-    rare = fit_presence(*(np.stack(part) for part in zip(*found, strict=True)))
+    parameters = fit_presence(*(np.stack(part) for part in zip(*found, strict=True)))
     prepared = [prepare(example, weights) for example in some[:most]]
 
     def loss(size: int) -> float:
-        tried = ((replace(each, shared=SHARED[size], rare=rare), truth) for each, truth in prepared)
-        return float(np.mean([crps(sampled_shares(each, N_SAMPLES, seed), truth).mean() for each, truth in tried]))
+        tried = ((replace(one, shared=SHARED[size], presence_parameters=parameters), truth) for one, truth in prepared)
+        return float(np.mean([crps(sampled_fractions(each, N_SAMPLES, seed), truth).mean() for each, truth in tried]))
 
     best, n = SHARED[lowest(loss, len(SHARED))], len(weights.strides)
-    return replace(weights, shared=np.full(n, best), presence=np.tile(rare, (n, 1)))
+    return replace(weights, shared=np.full(n, best), presence=np.tile(parameters, (n, 1)))
 
 
 def lowest(loss: Callable[[int], float], n: int) -> int:
@@ -79,9 +79,9 @@ def lowest(loss: Callable[[int], float], n: int) -> int:
 def _predicted_and_present(example: Example, weights: Weights) -> tuple[Array, Array]:
     """Return the predicted area fraction of each label, (K,), and whether the label occurs in the image, (K,)."""
     prepared, truth = prepare(example, weights)
-    shares = shares_of(prepared.potentials)
-    assert shares is not None  # training scores are finite
-    return shares[0], truth > 0
+    fractions = predicted_fractions(prepared.potentials)
+    assert fractions is not None  # training scores are finite
+    return fractions[0], truth > 0
 
 
 def prepare(example: Example, weights: Weights) -> tuple[Prepared, Array]:
@@ -92,7 +92,7 @@ def prepare(example: Example, weights: Weights) -> tuple[Prepared, Array]:
     return Prepared.of(example.given, weights, mask=mask, stride=example.stride), truth / counted.sum()
 
 
-def sampled_shares(prepared: Prepared, n_samples: int, seed: int) -> Array:
+def sampled_fractions(prepared: Prepared, n_samples: int, seed: int) -> Array:
     """Sample label areas (M, K), as fractions of the unmasked pixels."""
     values = prepared.measure("area", LocPMAP(n_samples, start="perturbed"), seed=seed).values
     return values / values.sum(axis=1, keepdims=True)

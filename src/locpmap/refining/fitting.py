@@ -16,17 +16,17 @@ from locpmap.learning import FitOptions
 from locpmap.refining.areas import fit_areas
 from locpmap.refining.examples import VOID, Example
 from locpmap.refining.guiding import guided_log_mean
-from locpmap.refining.likeness import likeness
 from locpmap.refining.model import pooled
 from locpmap.refining.scoring import score, softmax
+from locpmap.refining.similarity import similarity
 from locpmap.refining.weights import FEATURES, STEPS, Weights
 
 OBJECTIVES = ("likelihood", "area")
 PIXELS = 2000  # per image, for the scale and the weight of similar pixels
 LEAST_SCALE = 1e-6  # lower bound, reached by uninformative scores
-MOST_GUIDED = 100  # images, for the weight of similar pixels
-MOST_IMAGES, WINDOW = 30, (72, 96)  # images and window size, for the pairwise weights
-MOST_CHECKS = 6  # iterations of the consistent fit, each checked on held-out windows
+MAX_GUIDED = 100  # images, for the weight of similar pixels
+MAX_IMAGES, WINDOW = 30, (72, 96)  # images and window size, for the pairwise weights
+MAX_CHECKS = 6  # iterations of the consistent fit, each checked on held-out windows
 # Pairwise weights make inference slower. They are used only if they raise the held-out log-likelihood per pixel by more
 # than this value, and by more than this number of standard errors.
 MIN_GAIN, N_STANDARD_ERRORS = 0.001, 2.0
@@ -58,7 +58,7 @@ def fit_guided(examples: Sequence[Example], scale: float, seed: int) -> tuple[fl
     if examples[0].given.image is None:
         return 1.0, 0.0
     rng = np.random.default_rng(seed)
-    chosen = [examples[n] for n in rng.permutation(len(examples))[:MOST_GUIDED]]
+    chosen = [examples[n] for n in rng.permutation(len(examples))[:MAX_GUIDED]]
     rows = []
     for example in chosen:
         scores = np.float32(scale) * example.scores
@@ -103,7 +103,7 @@ def _fit_pairwise(
 ) -> tuple[float, Array, Array]:
     """Fit a factor of the scores and pairwise weights (2, 2); also return the mean similarity per direction, (2,)."""
     rng = np.random.default_rng(seed)
-    chosen = [examples[n] for n in rng.permutation(len(examples))[:MOST_IMAGES]]
+    chosen = [examples[n] for n in rng.permutation(len(examples))[:MAX_IMAGES]]
     chosen = [example for example in chosen if (example.labels != VOID).any()]
     n_stop = max(1, len(chosen) // 5)
     seen = [_window(example, scale, own, guided, rng) for example in chosen]
@@ -116,7 +116,7 @@ def _fit_pairwise(
         *training,
         "consistent",
         validation=held_out,
-        options=FitOptions(max_iterations=MOST_CHECKS, standard_errors=False),
+        options=FitOptions(max_iterations=MAX_CHECKS, standard_errors=False),
         seed=seed,
     )
     factor, *others = (float(w) for w in result.w)
@@ -127,10 +127,10 @@ def _fit_pairwise(
     error = gains.std(ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else 0.0
     if not gains.mean() > max(MIN_GAIN, N_STANDARD_ERRORS * error):
         factor, pairwise = 1.0, np.zeros_like(pairwise)  # the scale fitted to more pixels is more precise
-    likenesses = [[0.0] * len(STEPS)]
+    similarities = [[0.0] * len(STEPS)]
     if chosen[0].given.image is not None:
-        likenesses = [[_typical(likeness(e.given.image, step)) for step in STEPS] for e in chosen]
-    return factor, pairwise, np.mean(likenesses, axis=0)
+        similarities = [[_typical(similarity(e.given.image, step)) for step in STEPS] for e in chosen]
+    return factor, pairwise, np.mean(similarities, axis=0)
 
 
 def _typical(values: Any) -> float:
@@ -168,7 +168,7 @@ def _window(
         shape = unary[ends_of(step, *unary.shape[:2])[0]].shape[:2]
         layers: list[Array] = [np.ones(shape, np.float32)]
         if example.given.image is not None:
-            layers.append(likeness(example.given.image, step)[0][top : top + shape[0], left : left + shape[1]])
+            layers.append(similarity(example.given.image, step)[0][top : top + shape[0], left : left + shape[1]])
         edges.append(np.stack(layers, axis=-1))
     names = FEATURES[: edges[0].shape[-1]]
     return Features.grid(unary, tuple(edges), pairwise_names=names), example.labels[here]

@@ -11,9 +11,9 @@ from locpmap.arrays import namespace, place_like
 from locpmap.errors import InputError, within
 from locpmap.potentials import Potentials
 from locpmap.refining.guiding import guided_log_mean
-from locpmap.refining.likeness import likeness
 from locpmap.refining.reading import Given, read_mask
 from locpmap.refining.resizing import resize
+from locpmap.refining.similarity import similarity
 from locpmap.refining.weights import STEPS, Adjustment, Weights
 
 AS_LEARNED = Adjustment()
@@ -92,4 +92,4 @@ def _edges(given: Given, step: tuple[int, int], weights: Any, typical: float, hi
     constant, coloured = (float(weight) for weight in weights)
     if given.image is None or coloured == 0:
         return constant + coloured * typical
-    return likeness(given.image, step, mean, hidden) * np.float32(coloured) + np.float32(constant)
+    return similarity(given.image, step, mean, hidden) * np.float32(coloured) + np.float32(constant)

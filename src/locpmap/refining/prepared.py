@@ -12,7 +12,7 @@ from locpmap.inference.decoder import Decoder
 from locpmap.measuring import Measurement, measure
 from locpmap.potentials import Potentials
 from locpmap.refining.model import AS_LEARNED, compose
-from locpmap.refining.presence import ALWAYS, presence_of, shares_of
+from locpmap.refining.presence import ALWAYS, predicted_fractions, presence_of
 from locpmap.refining.reading import Given
 from locpmap.refining.weights import Adjustment, Weights
 from locpmap.result import Result
@@ -28,13 +28,13 @@ class Prepared:
     Attributes:
         potentials (Potentials): The Potts model, for any decoder of :func:`locpmap.infer`.
         shared (float): Standard deviation of the error shared by all pixels, as in :func:`locpmap.measure`.
-        rare (tuple of float): The parameters ``half`` and ``steepness`` of the presence probability. If ``half`` is 0,
-            every label is assumed to be present.
+        presence_parameters (tuple of float): The parameters ``half`` and ``steepness`` of the presence probability. If
+            ``half`` is 0, every label is assumed to be present.
     """
 
     potentials: Potentials
     shared: float
-    rare: tuple[float, float] = ALWAYS  # of `presence_of`
+    presence_parameters: tuple[float, float] = ALWAYS  # of `presence_of`
 
     @classmethod
     def of(
@@ -73,8 +73,8 @@ class Prepared:
     @cached_property
     def presence(self) -> Any:
         """The probability (N, L) that each label occurs, as `locpmap.measure` takes it; None if it is always 1."""
-        shares = shares_of(self.potentials) if self.rare[0] > 0 else None
-        return None if shares is None else presence_of(shares, *self.rare)
+        fractions = predicted_fractions(self.potentials) if self.presence_parameters[0] > 0 else None
+        return None if fractions is None else presence_of(fractions, *self.presence_parameters)
 
     def measure(
         self, quantity: str | Callable[[Any], Any], decoder: LocPMAP | None = None, *, seed: int = 0, **options: Any

@@ -13,7 +13,7 @@ ALWAYS = (0.0, 0.0)  # half and steepness that stand for probability 1
 BOUNDS = ((-20.0, 0.0), (0.0, 5.0))  # of log(half), and of the steepness
 
 
-def presence_of(shares: Array, half: float, steepness: float) -> Array:
+def presence_of(fractions: Array, half: float, steepness: float) -> Array:
     """Return the probability that each label occurs, given its predicted area fraction, (.., L).
 
     The odds are ``(fraction / half)^steepness``, so the probability is 1/2 at the fraction ``half``. The label with
@@ -22,13 +22,13 @@ def presence_of(shares: Array, half: float, steepness: float) -> Array:
     >>> presence_of(np.array([0.9, 0.1, 0.01]), half=0.01, steepness=2.0).round(3).tolist()
     [1.0, 0.99, 0.5]
     """
-    odds = (np.maximum(shares, 1e-12) / half) ** steepness
+    odds = (np.maximum(fractions, 1e-12) / half) ** steepness
     found = np.maximum(odds / (1 + odds), LEAST)
-    np.put_along_axis(found, shares.argmax(axis=-1)[..., None], 1.0, axis=-1)
+    np.put_along_axis(found, fractions.argmax(axis=-1)[..., None], 1.0, axis=-1)
     return found
 
 
-def shares_of(potentials: Potentials) -> Array | None:
+def predicted_fractions(potentials: Potentials) -> Array | None:
     """Return the predicted area fractions: the mean softmax over unmasked sites, (N, L); None if a score is -inf."""
     unary = Restore()(potentials.unary)
     masked = None if potentials.masked is None else np.broadcast_to(Restore()(potentials.masked), unary.shape[:2])
@@ -38,11 +38,11 @@ def shares_of(potentials: Potentials) -> Array | None:
     return np.stack([softmax(scores).mean(axis=0, dtype=np.float64) for scores in rows])
 
 
-def fit_presence(shares: Array, present: Array) -> tuple[float, float]:
+def fit_presence(fractions: Array, present: Array) -> tuple[float, float]:
     """Fit half and steepness by logistic regression of presence on the logarithm of the area fraction.
 
     Args:
-        shares: Predicted area fraction of each label, of any shape.
+        fractions: Predicted area fraction of each label, of any shape.
         present: Whether the label occurs, of the same shape.
 
     >>> fit_presence(np.array([0.2, 0.3]), np.array([True, True]))  # all labels occur in all images
@@ -52,7 +52,7 @@ def fit_presence(shares: Array, present: Array) -> tuple[float, float]:
 
     if present.all():
         return ALWAYS
-    x, sign = np.log(np.maximum(shares, 1e-12)), np.where(present, 1.0, -1.0)
+    x, sign = np.log(np.maximum(fractions, 1e-12)), np.where(present, 1.0, -1.0)
 
     def loss(found: Array) -> float:
         return float(np.logaddexp(0, -sign * found[1] * (x - found[0])).mean())

@@ -10,7 +10,7 @@ from locpmap.arrays import namespace
 from locpmap.graphs.grid import ends_of
 
 
-def likeness(image: Any, step: tuple[int, int], mean: float | None = None, masked: Any = None) -> Any:
+def similarity(image: Any, step: tuple[int, int], mean: float | None = None, masked: Any = None) -> Any:
     """Compute ``exp(-d² / 2⟨d²⟩)``, d being the colour distance between each pixel and the pixel a step away.
 
     The mean ⟨d²⟩ is over the edges of one image and one step, so the units of the image do not matter. In an image of
@@ -25,7 +25,7 @@ def likeness(image: Any, step: tuple[int, int], mean: float | None = None, maske
     Returns:
         One value per edge, (N, h, w).
 
-    >>> likeness(np.array([[[[0.0, 0.0, 5.0]]]]), (0, 1)).round(4).tolist()
+    >>> similarity(np.array([[[[0.0, 0.0, 5.0]]]]), (0, 1)).round(4).tolist()
     [[[1.0, 0.3679]]]
     """
     xp = namespace(image)
