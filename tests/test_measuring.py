@@ -1,4 +1,4 @@
-"""Measured quantities against closed forms, enumeration and loops; batches, masks, memory, and what is refused."""
+"""Measured quantities compared with closed forms, enumeration and loops; batches, masks, memory and bad input."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(3)
 
 
-# independent sites: every distribution has a closed form
+# independent sites, with closed forms
 
 HEIGHT, WIDTH, LABELS, SAMPLES = 4, 5, 3, 4000
 INDEPENDENT = np.random.default_rng(1).normal(size=(HEIGHT, WIDTH, LABELS))
@@ -38,7 +38,7 @@ def independent(quantity: Any, **options: Any) -> lp.Measurement:
 
 
 def poisson_binomial(p: np.ndarray) -> np.ndarray:
-    """Probabilities of 0 .. len(p) successes."""
+    """Return the probabilities of 0 .. len(p) successes."""
     pmf = np.ones(1)
     for one in p:
         pmf = np.convolve(pmf, [1 - one, one])
@@ -71,7 +71,7 @@ def test_histogram_and_quantiles_of_the_area() -> None:
         assert pmf[(values > low) & (values < high)].sum() < 0.9 + SIGMAS * math.sqrt(0.09 / SAMPLES)
 
 
-def test_presence_is_a_probability() -> None:
+def test_mean_presence_is_the_probability_of_occurring() -> None:
     found = independent("presence")
     absent = (1 - P).reshape(-1, LABELS).prod(axis=0)
     assert (np.abs(found.mean - (1 - absent)) <= SIGMAS * np.sqrt(absent * (1 - absent) / SAMPLES)).all()
@@ -88,7 +88,9 @@ def test_mean_perimeter_and_mean_components_of_a_row() -> None:
     expected = (a * (1 - b) + b * (1 - a)).sum(axis=0)
     assert (np.abs(perimeter.mean - expected) < SIGMAS * perimeter.standard_error).all()
     row = lp.measure(lp.Potentials.grid(INDEPENDENT[:1], 0.0), "components", lp.LocPMAP(n_samples=SAMPLES))
-    expected = P[0].sum(axis=0) - (P[0, :-1] * P[0, 1:]).sum(axis=0)  # a part for every site without a twin at its left
+    expected = P[0].sum(axis=0) - (P[0, :-1] * P[0, 1:]).sum(
+        axis=0
+    )  # one component per site whose left neighbour differs
     assert (np.abs(row.mean - expected) < SIGMAS * row.standard_error).all()
 
 
@@ -98,8 +100,8 @@ POTTS = np.random.default_rng(2).normal(size=(2, 3, 2))
 
 
 @pytest.mark.parametrize("quantity", NAMES)
-def test_one_block_for_all_sites_is_the_model_itself(quantity: str) -> None:
-    """Noise on joint labellings of all sites is exact, so enumeration gives the distribution of any quantity."""
+def test_single_block_samples_match_the_exact_distribution(quantity: str) -> None:
+    """Compare with enumeration: samples from one block of all sites are exact."""
     pot = lp.Potentials.grid(POTTS, 0.8)
     found = lp.measure(pot, quantity, lp.LocPMAP(n_samples=SAMPLES, blocks=(2, 3)), seed=1)
     tables = np.broadcast_to(0.8 * np.eye(2), (7, 2, 2))
@@ -115,7 +117,7 @@ def test_one_block_for_all_sites_is_the_model_itself(quantity: str) -> None:
 
 
 @pytest.mark.parametrize("quantity", NAMES)
-def test_against_samples_measured_by_hand(quantity: str) -> None:
+def test_statistics_match_a_loop_over_samples(quantity: str) -> None:
     pot = lp.Potentials.grid(np.random.default_rng(5).normal(size=(4, 3, 3)), 0.9)
     found = lp.measure(pot, quantity, lp.LocPMAP(n_samples=150), seed=7, quantiles=(0.1, 0.5))  # more than one round
     samples = lp.infer(pot, "locpmap", n_samples=150, seed=7, keep_samples=True).samples
@@ -132,7 +134,7 @@ def test_against_samples_measured_by_hand(quantity: str) -> None:
         assert (low[label], high[label]) == pytest.approx((deciles[0], deciles[-1]))
 
 
-def test_a_result_and_its_potentials_measure_the_same(rng: np.random.Generator) -> None:
+def test_result_and_potentials_give_the_same_values(rng: np.random.Generator) -> None:
     pot = lp.Potentials.grid(rng.normal(size=(3, 5, 6, 3)), (rng.random((3, 5, 5)), rng.random((4, 6))))
     result = lp.infer(pot, lp.LocPMAP(n_samples=70, keep_samples=True), seed=9, first_image=4)
     for quantity in (*NAMES, lambda y: y.sum(axis=0)):
@@ -140,7 +142,7 @@ def test_a_result_and_its_potentials_measure_the_same(rng: np.random.Generator) 
         np.testing.assert_array_equal(lp.measure(result, quantity).values, drawn.values)
 
 
-def test_samples_of_other_decoders_and_kinds(rng: np.random.Generator) -> None:
+def test_gibbs_samples_and_tensors_are_accepted(rng: np.random.Generator) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     unary = rng.normal(size=(2, 3, 4, 2))
     result = lp.infer(lp.Potentials.grid(torch.from_numpy(unary), 0.5), "gibbs", n_samples=20, keep_samples=True)
@@ -152,11 +154,11 @@ def test_samples_of_other_decoders_and_kinds(rng: np.random.Generator) -> None:
     assert isinstance(tensor.mean, np.ndarray)
 
 
-# quantities against loops
+# quantities compared with loops
 
 
 def brute(quantity: str, labels: Any, n_labels: int, edges: np.ndarray) -> list[int]:
-    """Per label, with flat labels, edges and loops."""
+    """Compute a quantity of flat labels with loops over edges."""
     labels = [int(label) for label in labels]
     if quantity in ("area", "presence"):
         areas = [labels.count(k) for k in range(n_labels)]
@@ -187,13 +189,13 @@ def brute(quantity: str, labels: Any, n_labels: int, edges: np.ndarray) -> list[
 
 @pytest.mark.parametrize("quantity", NAMES)
 @pytest.mark.parametrize("shape", [(1, 1), (1, 7), (7, 1), (5, 6), (8, 8)], ids=str)
-def test_quantities_of_random_maps(quantity: str, shape: tuple[int, int], rng: np.random.Generator) -> None:
-    """Eight neighbours of the model do not make parts touch at their corners."""
+def test_quantities_of_random_maps_match_loops(quantity: str, shape: tuple[int, int], rng: np.random.Generator) -> None:
+    """Use a model with 8 neighbours: components are still 4-connected."""
     on_grid = named_quantity(quantity, lp.graphs.Grid(*shape, connectivity=8), 4)
     edges = grid_edges(*shape)
     on_graph = named_quantity(quantity, lp.graphs.Graph(shape[0] * shape[1], edges), 4)
     for _ in range(30):
-        labels = rng.integers(-1, 3, size=shape)  # -1: masked; 3: never there
+        labels = rng.integers(-1, 3, size=shape)  # -1: masked; label 3 does not occur
         expected = brute(quantity, labels.ravel(), 4, edges)
         assert on_grid(labels).tolist() == expected
         assert on_graph(labels.ravel()).tolist() == expected
@@ -201,7 +203,7 @@ def test_quantities_of_random_maps(quantity: str, shape: tuple[int, int], rng: n
 
 @pytest.mark.parametrize("quantity", NAMES)
 @pytest.mark.parametrize("structure", ["full", "star", "tree", "cycle"])
-def test_quantities_on_graphs(quantity: str, structure: str, rng: np.random.Generator) -> None:
+def test_quantities_on_graphs_match_loops(quantity: str, structure: str, rng: np.random.Generator) -> None:
     edges = structure_edges(structure, 9, rng)
     pot = lp.Potentials.graph(rng.normal(size=(2, 9, 3)), edges, 0.3, mask=np.arange(9) == 4)
     found = lp.measure(pot, quantity, lp.LocPMAP(n_samples=20))
@@ -214,7 +216,7 @@ def test_quantities_on_graphs(quantity: str, structure: str, rng: np.random.Gene
 
 
 def batch(rng: np.random.Generator) -> dict[str, lp.Potentials]:
-    """Three images whose pairwise terms and masks are their own, in every form; the first also by itself."""
+    """Return potentials of a batch of three images and of each image alone, for each form of pairwise term."""
     unary, mask = rng.normal(size=(3, 4, 5, 3)), rng.random((3, 4, 5)) < 0.2
     across, down = rng.random((3, 4, 4)), rng.random((3, 3, 5))
     tables = (rng.normal(size=(3, 4, 4, 3, 3)), rng.normal(size=(3, 3, 5, 3, 3)))
@@ -231,7 +233,7 @@ def batch(rng: np.random.Generator) -> dict[str, lp.Potentials]:
 
 
 @pytest.mark.parametrize("kind", ["weights", "masked", "shared", "tables", "factored"])
-def test_an_image_by_itself_and_in_a_batch(kind: str, rng: np.random.Generator) -> None:
+def test_batch_equals_its_single_images(kind: str, rng: np.random.Generator) -> None:
     cases = batch(rng)
     together = lp.measure(cases[f"{kind} {slice(None)}"], "perimeter", lp.LocPMAP(n_samples=80), seed=2, first_image=10)
     assert together.mean.shape == together.std.shape == (3, 3)
@@ -244,8 +246,8 @@ def test_an_image_by_itself_and_in_a_batch(kind: str, rng: np.random.Generator) 
     assert (together.values[:, 0] != together.values[:, 1]).any()
 
 
-def test_a_start_per_image() -> None:
-    """Without noise and with one choice of start, a climb ends where its image's start says."""
+def test_start_may_differ_between_images() -> None:
+    """Climb without noise, where strong couplings preserve the start of each image."""
     start = np.stack([np.zeros((3, 3), int), np.ones((3, 3), int)])
     pot = lp.Potentials.grid(np.zeros((2, 3, 3, 2)), 5.0)
     found = lp.measure(pot, "area", lp.LocPMAP(n_samples=3, start=start, temperature=0.0))
@@ -256,7 +258,7 @@ def test_a_start_per_image() -> None:
     np.testing.assert_array_equal(alone.mean, [0, 9])
 
 
-def test_options_reach_locpmap(rng: np.random.Generator) -> None:
+def test_options_are_passed_to_locpmap(rng: np.random.Generator) -> None:
     pot = lp.Potentials.grid(rng.normal(size=(4, 4, 2)), 0.7)
     for options in ({"blocks": "rows"}, {"temperature": 3.0}, {"start": "perturbed"}):
         result = lp.infer(pot, "locpmap", n_samples=40, keep_samples=True, seed=5, **options)
@@ -264,7 +266,7 @@ def test_options_reach_locpmap(rng: np.random.Generator) -> None:
         np.testing.assert_array_equal(found.values, lp.measure(result, "area").values)
 
 
-def test_masked_sites_count_for_nothing() -> None:
+def test_masked_sites_are_ignored() -> None:
     mask = np.array([[False, True, False]])
     pot = lp.Potentials.grid(np.array([[[0.0, 9.0], [9.0, 0.0], [0.0, 9.0]]]) * 1e3, 0.0, mask=mask)
     for quantity, expected in (("area", [0, 2]), ("presence", [0, 1]), ("components", [0, 2]), ("perimeter", [0, 0])):
@@ -272,20 +274,20 @@ def test_masked_sites_count_for_nothing() -> None:
     assert lp.measure(pot, lambda y: y.ravel(), lp.LocPMAP(n_samples=5)).mean.tolist() == [1, -1, 1]
 
 
-def test_callables(rng: np.random.Generator) -> None:
+def test_callable_receives_a_copy_of_each_map(rng: np.random.Generator) -> None:
     pot = lp.Potentials.grid(rng.normal(size=(2, 3, 4, 2)), 0.5)
     result = lp.infer(pot, "locpmap", n_samples=30, keep_samples=True)
 
-    def spoil(labels: np.ndarray) -> float:
+    def overwrite(labels: np.ndarray) -> float:
         assert labels.shape == (3, 4)
         assert labels.dtype == np.int64
-        share = float(labels.mean())
+        value = float(labels.mean())
         labels[:] = 7
-        return share
+        return value
 
     before = result.samples.copy()
-    found = lp.measure(result, spoil)
-    assert found.quantity == "spoil"
+    found = lp.measure(result, overwrite)
+    assert found.quantity == "overwrite"
     np.testing.assert_allclose(found.values[..., 0], before.mean(axis=(2, 3)))
     np.testing.assert_array_equal(result.samples, before)
     np.testing.assert_array_equal(
@@ -295,21 +297,21 @@ def test_callables(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("shared", [0.0, 1.0])
-def test_progress_is_told_sample_by_sample(shared: float, rng: np.random.Generator) -> None:
-    heard: list[tuple[int, int]] = []
+def test_progress_is_called_after_each_sample(shared: float, rng: np.random.Generator) -> None:
+    calls: list[tuple[int, int]] = []
     potentials = lp.Potentials.grid(rng.normal(size=(2, 4, 5, 2)), 0.5)
-    lp.measure(potentials, "area", lp.LocPMAP(n_samples=5), shared=shared, progress=lambda *call: heard.append(call))
-    assert heard == [(n, 10) for n in range(1, 11)]
-    heard.clear()
+    lp.measure(potentials, "area", lp.LocPMAP(n_samples=5), shared=shared, progress=lambda *call: calls.append(call))
+    assert calls == [(n, 10) for n in range(1, 11)]
+    calls.clear()
     result = lp.infer(potentials, "locpmap", n_samples=3, keep_samples=True)
-    lp.measure(result, "area", progress=lambda *call: heard.append(call))
-    assert heard == [(n, 6) for n in range(1, 7)]
+    lp.measure(result, "area", progress=lambda *call: calls.append(call))
+    assert calls == [(n, 6) for n in range(1, 7)]
 
 
-def test_maps_are_not_kept(rng: np.random.Generator) -> None:
-    """A round of 64 maps and what drawing them takes: 2 to 3 MB; all maps: 17 MB."""
+def test_label_maps_are_not_stored(rng: np.random.Generator) -> None:
+    """Check the peak memory: 2 to 3 MB for a round of 64 maps, 17 MB for all maps."""
     pot, n_samples = lp.Potentials.grid(rng.normal(size=(64, 64, 2)), 0.5), 2048
-    lp.measure(pot, "area", lp.LocPMAP(n_samples=8))  # compiles
+    lp.measure(pot, "area", lp.LocPMAP(n_samples=8))  # compile first
     tracemalloc.start()
     try:
         lp.measure(pot, "area", lp.LocPMAP(n_samples=n_samples))
@@ -319,10 +321,10 @@ def test_maps_are_not_kept(rng: np.random.Generator) -> None:
     assert peak < n_samples * pot.n_sites * np.dtype(np.int16).itemsize / 3
 
 
-# what a measurement says
+# the result
 
 
-def test_one_sample_has_no_spread() -> None:
+def test_std_of_one_sample_is_nan() -> None:
     found = lp.measure(lp.Potentials.grid(np.zeros((2, 2, 2)), 1.0), "area", lp.LocPMAP(n_samples=1))
     assert np.isnan(found.std).all()
     assert np.isnan(found.standard_error).all()
@@ -330,7 +332,7 @@ def test_one_sample_has_no_spread() -> None:
     assert "nan" in repr(found)
 
 
-def test_the_table() -> None:
+def test_repr_is_a_table() -> None:
     pot = lp.Potentials.grid(np.zeros((2, 3, 3, 2)), 0.3)
     lines = repr(lp.measure(pot, "area", lp.LocPMAP(n_samples=10), names=["sky", "a long name"])).splitlines()
     assert lines[0] == "area in 2 images, 10 samples"
@@ -345,7 +347,7 @@ def test_the_table() -> None:
     assert " 262144 " in str(large)
 
 
-def test_a_measurement_goes_to_another_process() -> None:
+def test_measurement_can_be_pickled_and_is_read_only() -> None:
     found = lp.measure(lp.Potentials.grid(np.zeros((2, 2, 2)), 0.3), "area", lp.LocPMAP(n_samples=4))
     back = pickle.loads(pickle.dumps(found))
     np.testing.assert_array_equal(back.mean, found.mean)
@@ -353,13 +355,13 @@ def test_a_measurement_goes_to_another_process() -> None:
         found.values[0] = 1
 
 
-# refused
+# bad input
 
 SMALL = lp.Potentials.grid(np.zeros((2, 2, 2)), 0.3)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "kind", "says"),
+    ("arguments", "options", "kind", "message"),
     [
         ((np.zeros((2, 2)), "area"), {}, lp.errors.InputTypeError, "what is a ndarray, expected Potentials"),
         ((SMALL, "aera"), {}, lp.InputError, "unknown quantity 'aera': did you mean 'area'"),
@@ -398,20 +400,20 @@ SMALL = lp.Potentials.grid(np.zeros((2, 2, 2)), 0.3)
         ),
     ],
 )
-def test_odd_inputs_are_refused(arguments: Any, options: Any, kind: type[Exception], says: str) -> None:
-    with pytest.raises(kind, match=says):
+def test_bad_input_is_refused(arguments: Any, options: Any, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
         lp.measure(*arguments, **options)
 
 
 @pytest.mark.parametrize("given", [{"decoder": lp.LocPMAP()}, {"seed": 1}, {"first_image": 1}, {"device": "cpu"}])
-def test_what_is_drawn_is_drawn(given: dict[str, Any]) -> None:
+def test_sampling_options_are_refused_with_a_result(given: dict[str, Any]) -> None:
     result = lp.infer(SMALL, "locpmap", n_samples=4, keep_samples=True)
     with pytest.raises(lp.InputError, match=f"{next(iter(given))} cannot be given"):
         lp.measure(result, "area", **given)
 
 
 @pytest.mark.parametrize("level", [0, 1, -0.5, float("nan")])
-def test_levels_of_intervals(level: float) -> None:
+def test_invalid_interval_levels_are_refused(level: float) -> None:
     with pytest.raises(lp.InputError, match="level is"):
         lp.measure(SMALL, "area", lp.LocPMAP(n_samples=3)).interval(level)
     with pytest.raises(lp.errors.InputTypeError, match=r"level is '0\.9'"):

@@ -1,4 +1,4 @@
-"""Errors that all sites share: their distribution in closed form, and what they leave alone."""
+"""Measuring with a shared error and presence: closed forms, noise keys, masks and bad input."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from locpmap.kernels.reference import noise
 from locpmap.measuring import shared as module
 
 SITES, SAMPLES = (20, 30), 400
-HARDLY = 1e-9  # a coupling of which nothing is to be seen, but LocPMAP has to climb
+NEGLIGIBLE = 1e-9  # a negligible coupling, which selects sampling by climbs
 
 
 def flat(n_labels: int = 2, coupling: float = 0.0) -> lp.Potentials:
-    """Sites that know nothing."""
+    """Return potentials with zero unaries."""
     return lp.Potentials.grid(np.zeros((*SITES, n_labels)), coupling)
 
 
-@pytest.mark.parametrize("coupling", [0.0, HARDLY])
+@pytest.mark.parametrize("coupling", [0.0, NEGLIGIBLE])
 @pytest.mark.parametrize("shared", [0.5, 2.0])
-def test_moments_of_the_area_of_sites_that_are_not_coupled(shared: float, coupling: float) -> None:
-    """Given the offsets, labels are independent: P = sigmoid(N(0, 2 shared²)), the area is S·E P ± its law's spread."""
+def test_area_moments_of_uncoupled_sites_match_closed_forms(shared: float, coupling: float) -> None:
+    """Integrate over the offsets: given them, each site has label 1 with p = sigmoid(N(0, 2 shared²))."""
     n = int(np.prod(SITES))
     points, weights = np.polynomial.hermite_e.hermegauss(60)
     weights = weights / weights.sum()
@@ -33,20 +33,20 @@ def test_moments_of_the_area_of_sites_that_are_not_coupled(shared: float, coupli
     fourth = weights @ (n * (p - 0.5)) ** 4
     area = lp.measure(flat(2, coupling), "area", lp.LocPMAP(n_samples=SAMPLES), seed=1, shared=shared)
     assert abs(area.mean[1] - n / 2) < 4 * np.sqrt(variance / SAMPLES)
-    error = np.sqrt((fourth - variance**2) / SAMPLES)  # of the variance; that of single sites is small beside it
+    error = np.sqrt((fourth - variance**2) / SAMPLES)  # of the variance; the part from single sites is negligible
     assert abs(area.std[1] ** 2 - variance) < 4 * error
 
 
-@pytest.mark.parametrize("coupling", [0.0, HARDLY])
-def test_offsets_are_of_labels_and_new_in_every_sample(coupling: float) -> None:
+@pytest.mark.parametrize("coupling", [0.0, NEGLIGIBLE])
+def test_offsets_are_independent_between_labels_and_samples(coupling: float) -> None:
     area = lp.measure(flat(3, coupling), "area", lp.LocPMAP(n_samples=SAMPLES), seed=0, shared=3.0).values
     correlation = np.corrcoef(area.T)[np.triu_indices(3, 1)]
-    np.testing.assert_allclose(correlation, -0.5, atol=4 * 0.75 / np.sqrt(SAMPLES))  # what one gains, the others lose
+    np.testing.assert_allclose(correlation, -0.5, atol=4 * 0.75 / np.sqrt(SAMPLES))  # the areas sum to a constant
     lags = np.corrcoef(area[:-1, 0], area[1:, 0])[0, 1]
     assert abs(lags) < 4 / np.sqrt(SAMPLES)
 
 
-def test_without_it_samples_are_those_of_infer() -> None:
+def test_zero_shared_error_gives_plain_samples() -> None:
     potentials = flat()
     plain = lp.measure(potentials, "area", lp.LocPMAP(n_samples=20), seed=3).values
     np.testing.assert_array_equal(
@@ -55,19 +55,19 @@ def test_without_it_samples_are_those_of_infer() -> None:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 1.7])
-def test_labels_of_sites_that_are_not_coupled_follow_the_softmax(temperature: float) -> None:
-    """With hardly an error in common: counts of every site, label and pair of labels next to one another, in z."""
+def test_labels_of_uncoupled_sites_follow_the_softmax(temperature: float) -> None:
+    """Compare z-scores of the counts of labels, and of label pairs at neighbours, for a negligible shared error."""
     rng, n = np.random.default_rng(0), 4000
     unary = 2 * rng.normal(size=(5, 6, 4))
     unary[0, :, 1] = unary[2, :, 3] = -np.inf
     maps: list[np.ndarray] = []
     potentials = lp.Potentials.grid(unary, 0.0)
 
-    def keep(labels: np.ndarray) -> int:
+    def record(labels: np.ndarray) -> int:
         maps.append(labels)
         return 0
 
-    lp.measure(potentials, keep, lp.LocPMAP(n_samples=n, temperature=temperature), shared=1e-9)
+    lp.measure(potentials, record, lp.LocPMAP(n_samples=n, temperature=temperature), shared=1e-9)
     p = np.exp(unary / temperature) / np.exp(unary / temperature).sum(-1, keepdims=True)
     drawn = np.eye(4)[np.array(maps)]  # (n, H, W, L)
     pairs = np.einsum("mhwk,mhwl->hwkl", drawn[:, :, 1:], drawn[:, :, :-1])
@@ -78,11 +78,11 @@ def test_labels_of_sites_that_are_not_coupled_follow_the_softmax(temperature: fl
     some = (n * q > 5) & (q < 1)
     z = (found[some] - n * q[some]) / np.sqrt(n * q[some] * (1 - q[some]))
     assert np.abs(z).max() < 5.5
-    assert abs((z**2).mean() - 1) < 5 * np.sqrt(2 / some.sum()) * 2  # neighbouring counts depend on one another
+    assert abs((z**2).mean() - 1) < 5 * np.sqrt(2 / some.sum()) * 2  # counts of neighbours are correlated
 
 
-def test_how_they_are_drawn_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither sites at a time, nor blocks or a start."""
+def test_samples_do_not_depend_on_chunks_blocks_or_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vary the chunk size, the blocks and the start, which uncoupled sites ignore."""
     potentials = lp.Potentials.grid(np.random.default_rng(0).normal(size=(9, 11, 3)), 0.0)
     expected = lp.measure(potentials, "perimeter", lp.LocPMAP(n_samples=6), seed=2, shared=1.0).values
     for decoder in (lp.LocPMAP(n_samples=6, blocks="rows"), lp.LocPMAP(n_samples=6, start="perturbed")):
@@ -93,14 +93,14 @@ def test_how_they_are_drawn_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     )
 
 
-def test_a_device_that_is_not_there_is_refused_though_nothing_depends_on_it() -> None:
+def test_unknown_device_is_refused_also_for_uncoupled_sites() -> None:
     with pytest.raises((lp.InputError, lp.BackendError), match="tpu"):
         lp.measure(flat(), "area", lp.LocPMAP(n_samples=2), shared=1.0, device="tpu")
 
 
 @pytest.mark.parametrize("coupling", [0.0, 0.5])
 def test_noise_is_a_function_of_seed_image_sample_and_label(coupling: float) -> None:
-    """So a shorter run is the beginning of a longer one, and images and seeds have noise of their own."""
+    """Check that a shorter run is a prefix of a longer one, and that seeds and images differ."""
     potentials = lp.Potentials.grid(np.random.default_rng(1).normal(size=(9, 11, 5)), coupling)
 
     def areas(n_samples: int, **keys: int) -> np.ndarray:
@@ -114,16 +114,16 @@ def test_noise_is_a_function_of_seed_image_sample_and_label(coupling: float) -> 
         assert (areas(21, **other) != long).any(axis=1).mean() > 0.5
 
 
-def test_labels_of_independent_sites_are_those_of_the_noise() -> None:
-    """By the definition: offsets and uniforms from Philox, and a uniform number in cumulative sums."""
+def test_labels_of_uncoupled_sites_match_the_philox_definition() -> None:
+    """Recompute labels from Philox: offsets, uniforms, and inverted cumulative sums."""
     unary = np.random.default_rng(2).normal(size=(7, 9, 3))
     maps: list[np.ndarray] = []
 
-    def keep(labels: np.ndarray) -> int:
+    def record(labels: np.ndarray) -> int:
         maps.append(labels)
         return 0
 
-    lp.measure(lp.Potentials.grid(unary, 0.0), keep, lp.LocPMAP(n_samples=6), seed=9, shared=0.8)
+    lp.measure(lp.Potentials.grid(unary, 0.0), record, lp.LocPMAP(n_samples=6), seed=9, shared=0.8)
     key, sites = (9, 0), np.arange(unary[..., 0].size)
     for m, labels in enumerate(maps):
         offsets = 0.8 * norm.ppf(noise.label_uniforms(key, noise.SHARED, 0, m, np.zeros(1, np.int64), 3)[0])
@@ -135,25 +135,25 @@ def test_labels_of_independent_sites_are_those_of_the_noise() -> None:
         assert clear.mean() > 0.99
 
 
-# labels that may not be there
+# presence
 
 
-@pytest.mark.parametrize("coupling", [0.0, HARDLY])
-def test_a_label_is_left_out_as_often_as_it_is_absent(coupling: float) -> None:
-    """And where it is there, its weight is that much larger: of two labels ``1/π : 1``, a share of ``1 / (1 + π)``."""
+@pytest.mark.parametrize("coupling", [0.0, NEGLIGIBLE])
+def test_label_is_excluded_with_its_probability_of_absence(coupling: float) -> None:
+    """Check the area in the other samples, too: weights ``1/π : 1`` give a fraction of ``1 / (1 + π)``."""
     n, presence = int(np.prod(SITES)), 0.25
     area = lp.measure(
         flat(2, coupling), "area", lp.LocPMAP(n_samples=SAMPLES), seed=4, presence=[1.0, presence]
     ).values[:, 1]
-    there = area > 0
-    assert abs(there.sum() - SAMPLES * presence) < 4 * np.sqrt(SAMPLES * presence * (1 - presence))
+    present = area > 0
+    assert abs(present.sum() - SAMPLES * presence) < 4 * np.sqrt(SAMPLES * presence * (1 - presence))
     p = 1 / (1 + presence)
-    z = (area[there] - n * p) / np.sqrt(n * p * (1 - p))
-    assert abs(z.mean()) < 4 / np.sqrt(there.sum())
-    assert abs((z**2).mean() - 1) < 4 * np.sqrt(2 / there.sum())
+    z = (area[present] - n * p) / np.sqrt(n * p * (1 - p))
+    assert abs(z.mean()) < 4 / np.sqrt(present.sum())
+    assert abs((z**2).mean() - 1) < 4 * np.sqrt(2 / present.sum())
 
 
-def test_labels_are_left_out_one_by_one() -> None:
+def test_labels_are_excluded_independently() -> None:
     area = lp.measure(
         flat(3), "area", lp.LocPMAP(n_samples=SAMPLES), seed=1, presence=[0.5, 1.0, 0.5], shared=1.0
     ).values
@@ -164,8 +164,8 @@ def test_labels_are_left_out_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("coupling", [0.0, 0.3])
-def test_presence_and_masks_and_batches(coupling: float) -> None:
-    """A masked site has nothing to lose, and each image has a presence of its own."""
+def test_presence_with_masks_and_batches(coupling: float) -> None:
+    """Exclude labels at masked sites, and use a different presence for each image."""
     mask = np.zeros((5, 6), bool)
     mask[0] = True
     potentials = lp.Potentials.grid(np.zeros((2, 5, 6, 3)), coupling, mask=mask)
@@ -181,22 +181,22 @@ def test_presence_and_masks_and_batches(coupling: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("presence", "says"),
+    ("presence", "message"),
     [
         ([1.0], "presence has shape"),
         ([0.5, 0.5], "below 1 for all labels"),
         ([1.0, 0.0], "a number outside 1e-06 to 1"),
-        ([1.0, 1.5], "other numbers"),
-        ([1.0, np.nan], "other numbers"),
+        ([1.0, 1.5], "a number outside"),
+        ([1.0, np.nan], "a number outside"),
         ("sure", "presence is a str"),
     ],
 )
-def test_odd_presences_are_refused(presence: Any, says: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=says):
+def test_invalid_presence_is_refused(presence: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
         lp.measure(flat(), "area", lp.LocPMAP(n_samples=2), presence=presence)
 
 
-def test_presence_does_not_go_with_forbidden_labels() -> None:
+def test_presence_with_forbidden_labels_is_refused() -> None:
     unary = np.zeros((2, 2, 2))
     unary[0, 0, 0] = -np.inf
     with pytest.raises(lp.InputError, match="with scores of -inf"):
@@ -204,7 +204,7 @@ def test_presence_does_not_go_with_forbidden_labels() -> None:
 
 
 @pytest.mark.parametrize("coupling", [0.0, 0.7])
-def test_neither_rounds_nor_the_batch_matter(coupling: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_do_not_depend_on_rounds_or_batch(coupling: float, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     unary = rng.normal(size=(2, 6, 7, 3))
     both = lp.measure(
@@ -221,8 +221,8 @@ def test_neither_rounds_nor_the_batch_matter(coupling: float, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("coupling", [0.0, 0.3])
-@pytest.mark.parametrize("shared", [2.0, 200.0])  # whose exponentials are too large for any number
-def test_masks_starts_and_forbidden_labels(coupling: float, shared: float) -> None:
+@pytest.mark.parametrize("shared", [2.0, 200.0])  # exp(200) overflows single precision
+def test_shared_error_with_masks_starts_and_forbidden_labels(coupling: float, shared: float) -> None:
     unary = np.zeros((5, 6, 3))
     unary[..., 2] = -np.inf
     mask = np.zeros((5, 6), bool)
@@ -235,12 +235,12 @@ def test_masks_starts_and_forbidden_labels(coupling: float, shared: float) -> No
 
 
 @pytest.mark.parametrize("shared", [-1.0, np.nan, np.inf, "much", None])
-def test_odd_numbers_are_refused(shared: Any) -> None:
+def test_invalid_shared_error_is_refused(shared: Any) -> None:
     with pytest.raises((ValueError, TypeError), match="shared is"):
         lp.measure(flat(), "area", lp.LocPMAP(n_samples=2), shared=shared)
 
 
-def test_a_result_has_drawn_its_samples() -> None:
+def test_shared_error_and_presence_are_refused_with_a_result() -> None:
     result = lp.infer(flat(), "locpmap", n_samples=3, keep_samples=True)
     with pytest.raises(lp.InputError, match="shared cannot be given"):
         lp.measure(result, "area", shared=1.0)

@@ -1,4 +1,4 @@
-"""`lp.refine` and what it is made of: layouts, resizing, likeness, guided means, the model, bad input."""
+"""`lp.refine` and its parts: layouts, resizing, colour similarity, guided means, the model, bad input."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def scene(seed: int = 0) -> tuple[Array, Array]:
 
 
 def coupled(strides: Any = (1.0,), scale: float = 0.8) -> lp.Refiner:
-    """A refiner all of whose parts do something."""
+    """Return a refiner in which all weights are positive."""
     n = len(strides)
     pairwise = np.broadcast_to([[0.1, 0.6], [0.2, 0.5]], (n, 2, 2))
     own, guided = np.full(n, 0.7), np.full(n, 0.4)
@@ -51,14 +51,14 @@ def softmax(x: Array) -> Array:
 
 
 @pytest.mark.parametrize(("h", "w"), [(5, 7), (1, 1), (10, 14), (20, 28), (7, 28), (3, 4)])
-def test_resizing_is_that_of_torch(h: int, w: int) -> None:
+def test_resize_matches_torch(h: int, w: int) -> None:
     small = np.random.default_rng(0).normal(size=(2, h, w, K)).astype(np.float32)
     tensor = torch.from_numpy(small).movedim(-1, 1)
     expected = torch.nn.functional.interpolate(tensor, size=(H, W), mode="bilinear", align_corners=False)
     np.testing.assert_allclose(resize(small, H, W), expected.movedim(1, -1).numpy(), atol=1e-5)
 
 
-def test_resizing_is_that_of_skimage() -> None:
+def test_resize_matches_skimage() -> None:
     transform = pytest.importorskip("skimage.transform")
     small = np.random.default_rng(0).normal(size=(5, 7, 2))
     expected = transform.resize(small, (20, 28), order=1, mode="edge", anti_aliasing=False)
@@ -66,7 +66,7 @@ def test_resizing_is_that_of_skimage() -> None:
 
 
 @pytest.mark.parametrize("step", [(0, 1), (1, 0), (2, -3)])
-def test_likeness_follows_the_definition(step: tuple[int, int]) -> None:
+def test_similarity_matches_its_definition(step: tuple[int, int]) -> None:
     image = np.random.default_rng(0).random((2, 3, 6, 7)).astype(np.float32)
     found, (dr, dc) = similarity(image, step), step
     for n in range(2):
@@ -81,7 +81,7 @@ def test_likeness_follows_the_definition(step: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("hidden", [False, True])
-def test_guided_means_follow_the_definition(hidden: bool) -> None:
+def test_guided_mean_matches_its_definition(hidden: bool) -> None:
     rng = np.random.default_rng(0)
     image, scores = rng.random((2, 3, 70, 15)), rng.normal(size=(2, 70, 15, K))
     scores[:, :, :, 1][rng.random((2, 70, 15)) < 0.2] = -np.inf
@@ -105,7 +105,7 @@ def test_guided_means_follow_the_definition(hidden: bool) -> None:
 @pytest.mark.parametrize("shape", [(1, 1), (1, 40), (67, 3), (20, 33)])
 @pytest.mark.parametrize("n_channels", [1, 3])
 @pytest.mark.parametrize("backend", ["numba", "torch"])
-def test_guided_means_are_the_references(shape: tuple[int, int], n_channels: int, backend: str) -> None:
+def test_guided_mean_matches_the_reference_kernel(shape: tuple[int, int], n_channels: int, backend: str) -> None:
     rng = np.random.default_rng(1)
     values, image = rng.random((*shape, 5)).astype(np.float32), rng.random((*shape, n_channels)).astype(np.float32)
     counted = rng.random(shape) < 0.7
@@ -122,8 +122,8 @@ def test_guided_means_are_the_references(shape: tuple[int, int], n_channels: int
     np.testing.assert_allclose(found[backend], found["reference"], rtol=2e-6)
 
 
-def test_tensors_are_worked_on_like_arrays() -> None:
-    """As on a GPU, where nothing goes through NumPy."""
+def test_tensors_give_the_same_values_as_arrays() -> None:
+    """Check the tensor code that a GPU runs."""
     rng = np.random.default_rng(0)
     image, scores = rng.random((2, 3, 12, 15)).astype(np.float32), rng.normal(size=(2, 12, 15, K)).astype(np.float32)
     tensors = torch.from_numpy(image), torch.from_numpy(scores)
@@ -135,7 +135,7 @@ def test_tensors_are_worked_on_like_arrays() -> None:
     np.testing.assert_allclose(resize(tensors[1], 20, 28).numpy(), resize(scores, 20, 28), rtol=1e-5)
 
 
-def test_an_image_of_one_colour_guides_to_plain_means_and_likeness_one() -> None:
+def test_uniform_image_gives_unweighted_means_and_similarity_one() -> None:
     image, scores = np.ones((1, 1, 31, 31)), np.random.default_rng(0).normal(size=(1, 31, 31, 2))
     ends = [(15 + r, 15 + c) for r, c in [(0, 0), *STEPS] if max(abs(r), abs(c)) <= 15]
     expected = np.log(np.mean([softmax(scores[0, r, c]) for r, c in ends], axis=0))
@@ -143,7 +143,7 @@ def test_an_image_of_one_colour_guides_to_plain_means_and_likeness_one() -> None
     assert (similarity(image, (0, 1)) == 1).all()
 
 
-def test_weights_between_strides_are_interpolated_in_the_logarithm() -> None:
+def test_weights_are_interpolated_in_the_logarithm_of_the_stride() -> None:
     pairwise = np.arange(8.0).reshape(2, 2, 2)
     own, guided = np.array([1.0, 0.5]), np.array([0.0, 0.5])
     weights = Weights(np.array([1.0, 16.0]), np.array([1.0, 3.0]), own, guided, pairwise, np.zeros(2))
@@ -156,13 +156,13 @@ def test_weights_between_strides_are_interpolated_in_the_logarithm() -> None:
 # the model
 
 
-def test_strength_zero_is_the_scaled_softmax() -> None:
+def test_strength_zero_gives_the_scaled_softmax() -> None:
     image, logits = scene()
     result = coupled().adjusted(strength=0, temperature=2.0).refine(image, logits)
     np.testing.assert_allclose(result.probability, softmax(0.8 / 2.0 * logits), atol=1e-6)
 
 
-def test_potentials_follow_the_formula() -> None:
+def test_potentials_match_the_formula() -> None:
     image, logits = scene()
     potentials = coupled().adjusted(strength=1.5, smoothing=0.3, temperature=2.0).potentials(image, logits, stride=8)
     planes = np.moveaxis(image, -1, 0)[None] / 255.0
@@ -170,7 +170,9 @@ def test_potentials_follow_the_formula() -> None:
     expected = ((1 + 1.5 * (0.7 - 1)) * 0.8 * logits + 1.5 * 0.4 * g) / 2.0
     np.testing.assert_allclose(potentials.unflatten(potentials.unary), expected, rtol=1e-4, atol=1e-5)
     strong = coupled().adjusted(strength=10.0).potentials(image, logits, stride=8)
-    np.testing.assert_allclose(strong.unflatten(strong.unary), 10 * 0.4 * g, rtol=1e-4, atol=1e-5)  # not below 0
+    np.testing.assert_allclose(
+        strong.unflatten(strong.unary), 10 * 0.4 * g, rtol=1e-4, atol=1e-5
+    )  # the factor of the scores is clipped at 0
     weights = potentials.pairwise.weights
     assert weights is not None
     for found, step, (a, b) in zip(weights, ((0, 1), (1, 0)), ((0.1, 0.6), (0.2, 0.5)), strict=True):
@@ -182,12 +184,12 @@ def test_permuted_labels_permute_the_potentials_and_the_labels() -> None:
     image, logits = scene()
     order = [2, 0, 3, 1]
     plain, permuted = (coupled().potentials(image, x, stride=8) for x in (logits, logits[..., order]))
-    np.testing.assert_allclose(permuted.unary, plain.unary[..., order], atol=1e-6)  # sums of labels round otherwise
+    np.testing.assert_allclose(permuted.unary, plain.unary[..., order], atol=1e-6)  # the order of summation differs
     first, second = (lp.infer(p, "mean_field", tolerance=1e-7).probability for p in (plain, permuted))
     np.testing.assert_allclose(second, first[..., order], atol=1e-5)
 
 
-def test_a_batch_is_its_images() -> None:
+def test_batch_equals_its_single_images() -> None:
     scenes = [scene(seed) for seed in range(3)]
     images, logits = (np.stack(parts) for parts in zip(*scenes, strict=True))
     refiner = coupled()
@@ -203,7 +205,7 @@ def test_a_batch_is_its_images() -> None:
         np.testing.assert_array_equal(result.labels, refiner(images, logits, stride=8).labels[n])
 
 
-def test_torch_gives_what_numpy_gives() -> None:
+def test_tensors_and_arrays_give_equal_results() -> None:
     image, logits = scene()
     tensors = torch.from_numpy(image).movedim(-1, 0), torch.from_numpy(logits).movedim(-1, 0)
     expected, found = coupled()(image, logits, stride=8), coupled()(*tensors, stride=8)
@@ -213,7 +215,7 @@ def test_torch_gives_what_numpy_gives() -> None:
     np.testing.assert_array_equal(found.probability.numpy(), expected.probability)
 
 
-def test_without_an_image_neighbours_count_by_the_typical_likeness() -> None:
+def test_without_image_the_typical_similarity_is_used() -> None:
     _, logits = scene()
     potentials = coupled().potentials(None, logits, layout="hwk")
     assert potentials.pairwise.weights is not None
@@ -221,7 +223,7 @@ def test_without_an_image_neighbours_count_by_the_typical_likeness() -> None:
     np.testing.assert_allclose(potentials.unflatten(potentials.unary), 0.8 * logits, rtol=1e-6)
 
 
-def test_the_range_of_the_image_does_not_matter() -> None:
+def test_result_does_not_depend_on_the_value_range_of_the_image() -> None:
     image, logits = scene()
     potentials = coupled().potentials(image, logits, stride=8)
     for other in (image / 255.0, image.astype(np.uint16) * 257, image * 1e30, (image / 255).astype(np.float16)):
@@ -229,8 +231,8 @@ def test_the_range_of_the_image_does_not_matter() -> None:
         np.testing.assert_allclose(same.unary, potentials.unary, atol=2e-3)
 
 
-def test_what_pixels_have_in_common_does_not_matter() -> None:
-    """Not even where single precision would have no digits left for the rest; image by image, channel by channel."""
+def test_result_does_not_depend_on_an_offset_of_the_image() -> None:
+    """Use offsets beyond the precision of float32, per image and per channel."""
     image, logits = scene()
     potentials = coupled().potentials(image, logits, stride=8)
     many = image + np.array([10**9, -(10**12), 0])
@@ -260,7 +262,7 @@ def test_forbidden_labels_stay_forbidden() -> None:
     assert (result.probability[..., 2] == 0).all()
 
 
-def test_coarse_logits_are_sharpened_along_the_edges_of_the_image() -> None:
+def test_coarse_logits_are_sharpened_along_image_edges() -> None:
     truth = np.zeros((64, 64), int)
     truth[:, 29:] = 1
     image = np.where(truth, 200, 20).astype(np.uint8)
@@ -271,7 +273,7 @@ def test_coarse_logits_are_sharpened_along_the_edges_of_the_image() -> None:
     assert (lp.refine(None, coarse, layout="hwk").labels.shape) == (8, 8)
 
 
-def test_without_coupling_one_sample_tells_all() -> None:
+def test_without_coupling_one_sample_is_enough() -> None:
     image, logits = scene()
     zero = Weights(np.ones(1), np.ones(1), np.ones(1), np.full(1, 0.4), np.zeros((1, 2, 2)), np.zeros(2))
     found = lp.Refiner(zero)(image, logits, stride=8)
@@ -283,10 +285,10 @@ def test_without_coupling_one_sample_tells_all() -> None:
     np.testing.assert_array_equal(found.labels, many.labels)
 
 
-# the shipped model, files
+# the bundled model, files
 
 
-def test_the_shipped_model_says_how_it_was_learned(tmp_path: Path) -> None:
+def test_bundled_model_documents_its_training(tmp_path: Path) -> None:
     refiner = lp.Refiner.load()
     assert refiner.details["data"] == "Stanford Background"
     assert "benchmarks.refining learn" in refiner.details["command"]
@@ -300,7 +302,7 @@ def test_the_shipped_model_says_how_it_was_learned(tmp_path: Path) -> None:
     np.testing.assert_array_equal(by_path.probability, lp.refine(image, logits).probability)
 
 
-def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.safetensors"
     write_model(path, {}, {"kind": "crf"})
     with pytest.raises(InputError, match="holds a 'crf', expected a 'refiner'"):
@@ -334,7 +336,7 @@ def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
         ((20, 28, 9), (20, 28, 4), "hwk"),  # many channels
     ],
 )
-def test_layouts_are_found(image: Any, logits: Any, layout: str) -> None:
+def test_layouts_are_detected(image: Any, logits: Any, layout: str) -> None:
     rng = np.random.default_rng(0)
     given = read(rng.random(image), rng.normal(size=logits))
     expected = logits if layout == "hwk" else (*logits[1:], logits[0])
@@ -344,11 +346,11 @@ def test_layouts_are_found(image: Any, logits: Any, layout: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(64, 64, 8), (8, 64, 64)])
-def test_layouts_without_an_image(shape: tuple[int, ...]) -> None:
+def test_layouts_are_detected_without_an_image(shape: tuple[int, ...]) -> None:
     assert read(None, np.zeros(shape) - np.arange(shape[-1])).scores.shape == (1, 64, 64, 8)
 
 
-def test_ambiguous_layouts_are_refused_in_one_sentence() -> None:
+def test_ambiguous_layouts_are_refused() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(InputError, match=r"may be \(H, W, K\) or \(K, H, W\): specify layout="):
         read(rng.random((8, 8)), rng.normal(size=(8, 8, 8)))
@@ -357,7 +359,7 @@ def test_ambiguous_layouts_are_refused_in_one_sentence() -> None:
     assert read(rng.random((8, 8)), rng.normal(size=(8, 8, 8)), "khw").scores.shape == (1, 8, 8, 8)
 
 
-def test_probabilities_are_recognised() -> None:
+def test_probabilities_are_detected() -> None:
     image, logits = scene()
     p = softmax(logits)
     plain = coupled()(image, logits)
@@ -369,7 +371,7 @@ def test_probabilities_are_recognised() -> None:
     assert read(image, hard).scores.min() == pytest.approx(np.log(1e-6))
 
 
-def test_outputs_of_other_libraries() -> None:
+def test_outputs_of_network_libraries_are_accepted() -> None:
     image, logits = scene()
     first = np.moveaxis(logits, -1, 0)[None]
     expected = coupled()(image, logits).labels
@@ -383,7 +385,7 @@ def test_outputs_of_other_libraries() -> None:
     assert adapt({"out": first})[1] == "khw"
 
 
-# bad input, one sentence each
+# bad input
 
 IMAGE, LOGITS = scene()
 WITH_NAN = LOGITS.copy()
@@ -424,7 +426,7 @@ BAD_IMAGE = np.full((H, W), np.nan)
         (IMAGE, {"scores": LOGITS}, {}, "expected 'logits' or 'out'"),
     ],
 )
-def test_bad_input_is_answered_in_a_sentence(image: Any, logits: Any, options: dict[str, Any], words: str) -> None:
+def test_bad_input_raises_a_one_line_error(image: Any, logits: Any, options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         lp.refine(image, logits, **options)
     assert "\n" not in str(caught.value)
@@ -439,9 +441,9 @@ ODD_TENSORS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore")  # torch warns of all of these
+@pytest.mark.filterwarnings("ignore")  # torch warns about these tensors
 @pytest.mark.parametrize("words", ODD_TENSORS)
-def test_tensors_that_hold_no_plain_numbers(words: str) -> None:
+def test_tensors_without_real_numbers_are_refused(words: str) -> None:
     odd = ODD_TENSORS[words]()
     with pytest.raises(InputTypeError, match=f"logits is a tensor .*{words}"):
         lp.refine(None, odd, layout="hwk")
@@ -453,7 +455,7 @@ def test_tensors_that_hold_no_plain_numbers(words: str) -> None:
     ("arguments", "words"),
     [((IMAGE, "logits.npy"), "logits"), (("photo.png", LOGITS), "image"), ((IMAGE, LOGITS, 3), "model is a int")],
 )
-def test_wrong_types_are_named(arguments: Any, words: str) -> None:
+def test_wrong_types_are_refused(arguments: Any, words: str) -> None:
     with pytest.raises(InputTypeError, match=words):
         lp.refine(*arguments)
 
@@ -461,19 +463,19 @@ def test_wrong_types_are_named(arguments: Any, words: str) -> None:
 @pytest.mark.parametrize(
     "logits", [np.asfortranarray(LOGITS), LOGITS[::-1][::-1], LOGITS.astype(np.float64), LOGITS.astype(">f4")]
 )
-def test_any_memory_will_do(logits: Array) -> None:
+def test_any_memory_layout_and_dtype_is_accepted(logits: Array) -> None:
     frozen = logits.copy() if logits.flags.owndata else logits
     frozen.flags.writeable = False
     np.testing.assert_array_equal(coupled()(IMAGE, frozen).labels, coupled()(IMAGE, LOGITS).labels)
 
 
-def test_many_labels() -> None:
+def test_hundreds_of_labels_are_accepted() -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(8, 9, 300))
     assert coupled()(rng.random((8, 9)), logits).probability.shape == (8, 9, 300)
 
 
-def test_integer_scores_and_grey_rgba_images() -> None:
+def test_integer_scores_and_grey_and_rgba_images_are_accepted() -> None:
     whole = np.round(LOGITS * 3).astype(int)
     rgba = np.concatenate([IMAGE, np.full((H, W, 1), 255, np.uint8)], axis=2)
     for image in (IMAGE[..., 0], rgba, IMAGE[..., 0] > 128, IMAGE[..., 0].astype(np.uint16) * 257):
@@ -483,7 +485,7 @@ def test_integer_scores_and_grey_rgba_images() -> None:
 PERTURBED = lp.LocPMAP(n_samples=12, start="perturbed")
 
 
-def test_measuring_adds_what_pixels_err_by_together() -> None:
+def test_measure_uses_the_learned_shared_error() -> None:
     rng = np.random.default_rng(0)
     image, logits = rng.random((64, 96, 3)), rng.normal(size=(8, 12, 5))
     plain = coupled((1.0, 16.0))
@@ -512,12 +514,12 @@ def test_measuring_adds_what_pixels_err_by_together() -> None:
         ("temperature", 1e39),
     ],
 )
-def test_odd_adjustments_are_refused(name: str, value: Any) -> None:
+def test_invalid_adjustments_are_refused(name: str, value: Any) -> None:
     with pytest.raises((ValueError, TypeError), match=re.escape(f"{name} is {value!r}, expected a number")):
         lp.Refiner.load().adjusted(**{name: value})
 
 
-def test_an_adjustment_is_of_a_new_refiner_and_is_saved(tmp_path: Path) -> None:
+def test_adjusted_returns_a_new_refiner_that_can_be_saved(tmp_path: Path) -> None:
     image, logits = scene()
     plain = coupled()
     smooth = plain.adjusted(smoothing=0.5, temperature=2)
@@ -530,8 +532,8 @@ def test_an_adjustment_is_of_a_new_refiner_and_is_saved(tmp_path: Path) -> None:
     assert (smooth(image, logits).probability != plain(image, logits).probability).any()
 
 
-def test_any_decoder_refines() -> None:
-    """By its name or configured; LocPMAP from a perturbed start by default."""
+def test_refine_accepts_any_decoder() -> None:
+    """Pass a decoder by name or configured; the default is LocPMAP from a perturbed start."""
     image, logits = scene()
     prepared = coupled().prepare(image, logits)
     expected = lp.infer(prepared.potentials, lp.LocPMAP(start="perturbed")).probability
@@ -544,20 +546,20 @@ def test_any_decoder_refines() -> None:
     assert (np.mod(7 * uncoupled.probability + 0.01, 1) < 0.02).all()
 
 
-def test_the_shipped_refiner_is_nobody_s_own() -> None:
+def test_loaded_refiners_do_not_share_details() -> None:
     mine = lp.Refiner.load()
     mine.details["data"] = "mine"
     assert lp.Refiner.load().details["data"] != "mine"
 
 
-def test_one_row_of_colours_is_no_batch() -> None:
+def test_image_of_one_row_is_not_a_batch() -> None:
     image, logits = scene()
     row = lp.refine(image[:1], logits[:1], layout="hwk")
     batch_of_one = lp.refine(image[:1], np.moveaxis(logits[:1], -1, 0)[None], layout="khw")
     np.testing.assert_array_equal(batch_of_one.labels, row.labels)
 
 
-def test_what_is_forbidden_in_one_image_changes_no_other() -> None:
+def test_forbidden_label_in_one_image_does_not_change_another() -> None:
     image, logits = scene()
     both = np.stack([logits, logits])
     both[1, 0, 0, 0] = -np.inf
@@ -568,17 +570,17 @@ def test_what_is_forbidden_in_one_image_changes_no_other() -> None:
     assert together.probability[1, 0, 0, 0] == 0
 
 
-def test_weights_cannot_be_changed() -> None:
+def test_weights_are_read_only() -> None:
     with pytest.raises(ValueError, match="read-only"):
         lp.Refiner.load().weights.scales[:] = 0
 
 
-# what has no say
+# excluded pixels
 
 
 @pytest.mark.parametrize("strength", [1.0, 10.0])
-def test_masked_pixels_have_no_say(strength: float) -> None:
-    """Neither their scores nor their colours; and no label comes out that is forbidden."""
+def test_masked_pixels_do_not_influence_others(strength: float) -> None:
+    """Change scores and colours of masked pixels, and check that forbidden labels have probability 0."""
     image, logits = scene()
     image, mask = image.astype(np.float32), np.zeros((H, W), bool)
     mask[:7, 3:] = True
@@ -595,8 +597,8 @@ def test_masked_pixels_have_no_say(strength: float) -> None:
         assert not first[::3, :, 2][~mask[::3]].any()
 
 
-def test_masked_colours_set_no_standard() -> None:
-    """Nodata far from all colours: as if the rest were the image."""
+def test_masked_colours_are_excluded_from_the_statistics() -> None:
+    """Compare an image with extreme masked values to the unmasked part alone."""
     image, logits = scene()
     mask = np.zeros((H, W), bool)
     mask[:, 20:] = True
@@ -611,7 +613,7 @@ def test_masked_colours_set_no_standard() -> None:
     np.testing.assert_allclose(down, part.pairwise.weights[1].reshape(H - 1, 20), rtol=2e-3)
 
 
-def test_scores_count_fully_where_nothing_is_said_of_others() -> None:
+def test_own_factor_is_ignored_without_a_guided_mean() -> None:
     image, logits = scene()
     half = lp.Refiner(Weights([1.0], [2.0], own=[0.5]))
     np.testing.assert_allclose(half.refine(image, logits).probability, softmax(2 * logits), atol=1e-6)

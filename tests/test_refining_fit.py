@@ -1,4 +1,4 @@
-"""Learning a refiner: what it finds, and whether it says plainly what refinement is worth."""
+"""Fitting a refiner: the learned weights, and the cross-validation report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ N, H, W = 8, 24, 32
 
 
 def regions(seed: int = 0) -> Array:
-    """Label maps (N, H, W) of two halves, parted somewhere."""
+    """Return label maps (N, H, W) of two parts with a vertical boundary at a random column."""
     places = np.random.default_rng(seed).integers(8, W - 8, N)
     return np.stack([np.broadcast_to(np.arange(W) >= place, (H, W)) for place in places]).astype(int)
 
@@ -35,8 +35,8 @@ def noisy(labels: Array, noise: float, seed: int = 1) -> Array:
     return 2 * np.eye(2)[labels] + noise * np.random.default_rng(seed).normal(size=(*labels.shape, 2))
 
 
-def honest_noise(seed: int = 2) -> tuple[Array, Array]:
-    """Logits, and labels drawn from their softmax, pixel by pixel: nothing can be better than the network."""
+def calibrated_noise(seed: int = 2) -> tuple[Array, Array]:
+    """Return logits and labels sampled from their softmax, so that no refinement can help."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(N, H, W, 2))
     return logits, (rng.random((N, H, W)) < softmax(logits)[..., 1]).astype(int)
@@ -52,7 +52,7 @@ def helped() -> lp.Refiner:
     return lp.Refiner.fit(labels * 200.0, noisy(labels, 1.0), labels, n_folds=2)
 
 
-def test_it_says_so_where_refinement_helps(helped: lp.Refiner, tmp_path: Path) -> None:
+def test_report_states_that_refinement_helps(helped: lp.Refiner, tmp_path: Path) -> None:
     report = helped.report
     assert report is not None
     assert report.helps
@@ -66,38 +66,38 @@ def test_it_says_so_where_refinement_helps(helped: lp.Refiner, tmp_path: Path) -
     np.testing.assert_array_equal(again.weights.pairwise, helped.weights.pairwise)
 
 
-def test_progress_is_told_image_by_image() -> None:
-    heard: list[tuple[int, int, float]] = []
+def test_progress_is_called_after_each_image() -> None:
+    calls: list[tuple[int, int, float]] = []
     labels = regions()
-    told = lp.Refiner.fit(None, noisy(labels, 1.0), labels, n_folds=2, progress=lambda *call: heard.append(call))
-    assert [call[:2] for call in heard] == [(n, N) for n in range(1, N + 1)]
-    assert told.report is not None
-    assert heard[-1][2] == pytest.approx(told.report.value("refined", "NLL"))
+    fitted = lp.Refiner.fit(None, noisy(labels, 1.0), labels, n_folds=2, progress=lambda *call: calls.append(call))
+    assert [call[:2] for call in calls] == [(n, N) for n in range(1, N + 1)]
+    assert fitted.report is not None
+    assert calls[-1][2] == pytest.approx(fitted.report.value("refined", "NLL"))
     with pytest.raises(InputTypeError, match="progress is 5, expected True, False or a function"):
         lp.Refiner.fit(None, noisy(labels, 1.0), labels, n_folds=2, progress=5)  # type: ignore[arg-type]
 
 
-def test_it_says_so_where_refinement_does_not_help() -> None:
-    logits, labels = honest_noise()
-    images = np.random.default_rng(3).random((N, H, W, 3))  # whose edges mean nothing
+def test_report_states_that_refinement_does_not_help() -> None:
+    logits, labels = calibrated_noise()
+    images = np.random.default_rng(3).random((N, H, W, 3))  # colours without information
     refiner = lp.Refiner.fit(images, logits, labels, n_folds=2)
     assert refiner.report is not None
     assert not refiner.report.helps
     assert "does not help" in refiner.report.verdict or "makes these data worse" in refiner.report.verdict
     value, error = refiner.report.gain("NLL")
-    assert abs(value) < max(3 * error, 0.01)  # it left the network alone
+    assert abs(value) < max(3 * error, 0.01)  # the network's prediction is almost unchanged
     assert refiner.weights.scales[0] == pytest.approx(1, abs=0.1)
 
 
-def test_the_scale_is_that_of_logistic_regression() -> None:
-    """Labels drawn from softmax(0.5 · logits): the slope is 0.5 within five standard errors."""
-    logits, labels = honest_noise()
+def test_scale_matches_logistic_regression() -> None:
+    """Fit labels sampled from softmax(0.5 · logits): the scale is 0.5 within five standard errors."""
+    logits, labels = calibrated_noise()
     scale = fit_scale(examples(None, 2 * logits, labels), 0)
     margin, p = (2 * logits[..., 1] - 2 * logits[..., 0]).ravel(), softmax(logits)[..., 1].ravel()
     assert scale == pytest.approx(0.5, abs=5 / np.sqrt((p * (1 - p) * margin**2).sum()))
 
 
-def test_coarse_logits_learn_to_be_guided() -> None:
+def test_coarse_logits_get_a_positive_guided_weight() -> None:
     labels = regions().repeat(2, axis=1).repeat(2, axis=2)
     coarse = noisy(labels, 0.3).reshape(N, H // 4, 8, W // 4, 8, 2).mean(axis=(2, 4))
     weights = learn(examples(labels * 1.0, coarse, labels), "likelihood", 0)
@@ -105,15 +105,15 @@ def test_coarse_logits_learn_to_be_guided() -> None:
     assert weights.guided[0] > 0.1
 
 
-def test_without_images_neighbours_count_alike() -> None:
+def test_without_images_only_the_constant_potts_weight_is_learned() -> None:
     labels = regions()
     weights = learn(examples(None, noisy(labels, 1.0), labels), "likelihood", 0)
     assert weights.pairwise[..., 0].max() > 0.2
     assert (weights.pairwise[..., 1] == 0).all()
 
 
-def test_the_area_objective_finds_what_pixels_err_by_together() -> None:
-    """In whole images one label is too likely or too unlikely: pixels by themselves know nothing of that."""
+def test_area_objective_finds_the_shared_error() -> None:
+    """Add a random offset per image, which a fit of independent pixels cannot represent."""
     labels = regions()
     rng = np.random.default_rng(5)
     logits = noisy(labels, 1.0) + rng.normal(size=(N, 1, 1, 1)) * [-0.7, 0.7]
@@ -124,12 +124,12 @@ def test_the_area_objective_finds_what_pixels_err_by_together() -> None:
         np.mean([crps(sampled_fractions(each, 60, 7), truth).mean() for each, truth in some]) for some in prepared
     ]
     assert plain.shared == 0
-    assert 0.5 <= wide.shared[0] <= 1.5  # a difference of labels of 1.4 is one of √2 · 1
+    assert 0.5 <= wide.shared[0] <= 1.5  # offsets differ by 1.4 between labels: √2 · 1
     assert losses[1] < 0.9 * losses[0]
 
 
-def test_the_area_objective_learns_when_a_label_is_absent() -> None:
-    """A third label that half of the images lack and that is given a little everywhere: then 0 is in its interval."""
+def test_area_objective_learns_the_presence_of_a_label() -> None:
+    """Use a label that half of the images lack: its area interval must contain 0 in these."""
     rng, n = np.random.default_rng(3), 24
     labels = np.repeat(regions(), 3, axis=0)
     labels[: n // 2, :6, :8] = 2
@@ -149,7 +149,7 @@ def test_the_area_objective_learns_when_a_label_is_absent() -> None:
     assert np.mean(held["learned"]) > 0.9
 
 
-def test_presence_is_fitted_to_its_own_law() -> None:
+def test_presence_parameters_are_recovered() -> None:
     rng = np.random.default_rng(0)
     fractions = 10 ** rng.uniform(-4, 0, 4000)
     odds = (fractions / 0.03) ** 1.5
@@ -158,7 +158,7 @@ def test_presence_is_fitted_to_its_own_law() -> None:
     assert steepness == pytest.approx(1.5, rel=0.1)
 
 
-def test_ignored_pixels_count_for_nothing() -> None:
+def test_ignored_pixels_do_not_change_the_scale() -> None:
     labels = regions()
     void = labels.copy()
     void[:, :6] = 255
@@ -173,37 +173,37 @@ def test_ignored_pixels_count_for_nothing() -> None:
     assert scales[0] == scales[1]
 
 
-def test_images_are_judged_by_weights_that_never_saw_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[set[int]] = []
-    judged: list[set[int]] = []
+def test_images_are_scored_with_weights_learned_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained_on: list[set[int]] = []
+    scored: list[set[int]] = []
     zero = Weights([1.0], [1.0])
 
     def record_learning(some: list[Example], objective: str, seed: int) -> Weights:
-        seen.append({id(example) for example in some})
-        judged.append(set())
+        trained_on.append({id(example) for example in some})
+        scored.append(set())
         return zero
 
-    def record_judging(example: Example, weights: Weights, seed: int) -> Array:
-        judged[-1].add(id(example))
+    def record_scoring(example: Example, weights: Weights, seed: int) -> Array:
+        scored[-1].add(id(example))
         return softmax(example.scores)
 
     monkeypatch.setattr(crossvalidation, "learn", record_learning)
-    monkeypatch.setattr(crossvalidation, "refined", record_judging)
+    monkeypatch.setattr(crossvalidation, "refined", record_scoring)
     labels = regions()
     given = examples(None, noisy(labels, 1.0), labels)
     _, report = crossvalidation.cross_validated(given, "likelihood", 3, 0)
-    everyone = {id(example) for example in given}
-    assert (seen[0], judged[0]) == (everyone, set())  # the weights that are returned
-    assert [fit | test for fit, test in zip(seen[1:], judged[1:], strict=True)] == [everyone] * 3
-    assert not any(fit & test for fit, test in zip(seen[1:], judged[1:], strict=True))
-    assert set().union(*judged) == everyone
-    assert report.gain("NLL")[0] > 0  # nothing was learned, and the network was scaled
+    all_examples = {id(example) for example in given}
+    assert (trained_on[0], scored[0]) == (all_examples, set())  # the fit to all examples, which is returned
+    assert [fit | test for fit, test in zip(trained_on[1:], scored[1:], strict=True)] == [all_examples] * 3
+    assert not any(fit & test for fit, test in zip(trained_on[1:], scored[1:], strict=True))
+    assert set().union(*scored) == all_examples
+    assert report.gain("NLL")[0] > 0  # the recorded weights are trivial, and the scaled network is better
 
 
 # scores
 
 
-def test_scores_are_those_of_the_metrics() -> None:
+def test_scores_match_the_metrics_module() -> None:
     rng = np.random.default_rng(0)
     truth = rng.integers(-1, 3, (4, 50))
     probability = softmax(rng.normal(size=(4, 50, 3)))
@@ -214,7 +214,7 @@ def test_scores_are_those_of_the_metrics() -> None:
     assert whole.iou == pytest.approx(np.nanmean(expected))
 
 
-def test_the_jackknife_of_a_mean_is_its_standard_error() -> None:
+def test_jackknife_of_a_mean_is_its_standard_error() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=30)
     zero = np.zeros((2, 2)), np.zeros((15, 2))
@@ -224,13 +224,13 @@ def test_the_jackknife_of_a_mean_is_its_standard_error() -> None:
     assert error == pytest.approx(values.std(ddof=1) / np.sqrt(30))
 
 
-def test_crps_of_a_normal_number() -> None:
-    """E|X - y| - E|X - X'| / 2 of a standard normal X at y = 0: sqrt(2/π) - 1/sqrt(π)."""
+def test_crps_of_a_standard_normal() -> None:
+    """Compare with E|X - y| - E|X - X'| / 2 = sqrt(2/π) - 1/sqrt(π) at y = 0."""
     samples = np.random.default_rng(0).normal(size=(200_000, 1))
     expected = np.sqrt(2 / np.pi) - 1 / np.sqrt(np.pi)
     assert crps(samples, np.zeros(1))[0] == pytest.approx(expected, abs=0.005)
     few = np.random.default_rng(1).normal(size=(2, 100_000))
-    assert crps(few, np.zeros(100_000)).mean() == pytest.approx(expected, abs=0.02)  # without bias, even from two
+    assert crps(few, np.zeros(100_000)).mean() == pytest.approx(expected, abs=0.02)  # unbiased, even with two samples
 
 
 # bad input
@@ -266,7 +266,7 @@ IMAGES = LABELS * 1.0
         (list(IMAGES), [*LOGITS[:7], LOGITS[7, :, :5]], LABELS, {}, "image 7: logits has shape"),
     ],
 )
-def test_bad_input_is_answered_in_a_sentence(
+def test_bad_input_raises_a_one_line_error(
     images: Any, logits: Any, labels: Any, options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(InputError, match=words) as caught:
@@ -274,7 +274,7 @@ def test_bad_input_is_answered_in_a_sentence(
     assert "\n" not in str(caught.value)
 
 
-def test_wrong_types_are_named() -> None:
+def test_wrong_types_are_refused() -> None:
     with pytest.raises(InputTypeError, match="labels is a int"):
         lp.Refiner.fit(IMAGES, LOGITS, 3)
 
@@ -283,13 +283,13 @@ def test_wrong_types_are_named() -> None:
     ("wrong", "says"),
     [({"stride": 0}, "stride is"), ({"stride": "8"}, "stride is"), ({"ignore_label": "255"}, "ignore")],
 )
-def test_odd_numbers_are_named(wrong: dict[str, Any], says: str) -> None:
+def test_invalid_numbers_are_refused(wrong: dict[str, Any], says: str) -> None:
     labels = regions()
     with pytest.raises((ValueError, TypeError), match=says):
         lp.Refiner.fit(None, noisy(labels, 1.0), labels, **wrong)
 
 
-def test_units_of_the_logits_do_not_matter() -> None:
+def test_fit_does_not_depend_on_the_units_of_the_logits() -> None:
     labels = regions()
     logits = noisy(labels, 1.0)
     first, *others = (learn(examples(labels * 1.0, unit * logits, labels), "likelihood", 0) for unit in (1, 1e-4, 1e4))
@@ -298,7 +298,7 @@ def test_units_of_the_logits_do_not_matter() -> None:
         assert [other.own[0], other.guided[0]] == pytest.approx([first.own[0], first.guided[0]], rel=0.02)
 
 
-def test_without_images_the_scale_is_all_that_scores_have() -> None:
+def test_without_images_the_scale_includes_the_factor_of_the_pairwise_fit() -> None:
     labels = regions()
     weights = learn(examples(None, noisy(labels, 1.0), labels), "likelihood", 0)
     assert weights.pairwise.any()
@@ -306,7 +306,7 @@ def test_without_images_the_scale_is_all_that_scores_have() -> None:
     assert weights.scales[0] != pytest.approx(fit_scale(examples(None, noisy(labels, 1.0), labels), 0), rel=0.02)
 
 
-def test_images_of_one_row_can_be_learned_from() -> None:
+def test_fit_accepts_images_of_one_row() -> None:
     labels = np.tile(np.repeat([0, 1], 20), (6, 1, 1))
     logits = noisy(labels, 1.0)
     refiner = lp.Refiner(learn(examples(labels * 9.0, logits, labels), "likelihood", 0))
@@ -321,7 +321,7 @@ def test_images_of_one_row_can_be_learned_from() -> None:
     assert right > alone
 
 
-def test_a_missing_image_is_named() -> None:
+def test_missing_image_is_refused() -> None:
     labels = regions()
     with pytest.raises(InputError, match=r"images\[1\] is None"):
         lp.Refiner.fit([labels[0], None], noisy(labels, 1.0)[:2], labels[:2])

@@ -1,4 +1,4 @@
-"""Sizes and layouts of images and scores: what fits is read as it was made, what does not is refused by its sizes."""
+"""Sizes and layouts of images and scores: matching shapes are read correctly, others are refused with their sizes."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from locpmap.errors import InputError
 from locpmap.formats.images import read_image
 from locpmap.refining.reading import read
 
-ROTATED = 6  # EXIF: turn by 90 degrees to see the image upright
+ROTATED = 6  # EXIF orientation: rotated by 90 degrees
 
 
 @pytest.mark.parametrize(
     ("image", "logits", "layout"),
     [
         ((480, 640, 3), (512, 512, 2), "auto"),
-        ((480, 640, 3), (512, 640, 3), "auto"),  # three labels, which look like the width of 480 channels of 640×3
+        ((480, 640, 3), (512, 640, 3), "auto"),  # not 512 labels for 480 channels of 640×3
         ((480, 640, 3), (480, 640, 3), "khw"),
         ((64, 64, 3), (64, 64, 3), "khw"),
         ((480, 640, 3), (640, 480, 3), "hwk"),
         ((480, 640, 3), (480, 320, 5), "hwk"),
         ((2, 48, 64, 3), (2, 51, 51, 2), "auto"),
         ((2, 48, 64, 3), (2, 51, 64, 3), "auto"),
-        ((3, 48, 64), (3, 48, 60), "auto"),  # channels first: three labels are not three rows
+        ((3, 48, 64), (3, 48, 60), "auto"),  # channels first; the scores have another width
     ],
 )
 @pytest.mark.parametrize("tensor", [False, True])
@@ -50,7 +50,7 @@ def test_scores_of_another_size_are_refused(image: Any, logits: Any, layout: str
 
 @st.composite
 def shapes(draw: st.DrawFn) -> dict[str, Any]:
-    """An image and scores of a stride, each in a layout, with or without a batch axis."""
+    """Draw the shapes of an image and of strided scores, each in a layout, with or without a batch axis."""
     height, width = draw(st.integers(24, 90)), draw(st.integers(24, 90))
     stride = draw(st.sampled_from([1, 2, 4]))
     return {
@@ -67,7 +67,7 @@ def shapes(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def arrays(made: dict[str, Any]) -> tuple[Any, Any]:
-    """The image and the scores (every label its own number) of drawn shapes."""
+    """Return an image and scores of the drawn shapes, with a different value for each label."""
     batch = () if made["n"] is None else (made["n"],)
     pixels = np.arange(np.prod(made["size"])).reshape(made["size"])
     pixels = np.broadcast_to(pixels, (*batch, *made["size"]))
@@ -82,7 +82,7 @@ def arrays(made: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def outcome(image: Any, logits: Any, layout: str) -> tuple[Any, str]:
-    """What was read, or None and the sentence that refuses it."""
+    """Return what `read` returned, or None, and the error message, if any."""
     try:
         return read(image, logits, layout, "logits"), ""
     except InputError as error:
@@ -91,12 +91,12 @@ def outcome(image: Any, logits: Any, layout: str) -> tuple[Any, str]:
 
 @given(shapes())
 @settings(max_examples=150, deadline=None)
-def test_what_fits_is_read_as_it_was_made(made: dict[str, Any]) -> None:
+def test_matching_shapes_are_read_correctly(made: dict[str, Any]) -> None:
     image, logits = arrays(made)
     found, sentence = outcome(image, logits, made["layout"] if made["named"] else "auto")
     if found is None:
         assert not made["named"]
-        assert "specify layout=" in sentence  # small scores may fit both ways
+        assert "specify layout=" in sentence  # small scores may match both layouts
         found = read(image, logits, made["layout"], "logits")
     n = made["n"] or 1
     assert (found.height, found.width) == made["size"]
@@ -105,12 +105,12 @@ def test_what_fits_is_read_as_it_was_made(made: dict[str, Any]) -> None:
     assert found.scores.shape == (n, *made["scores"], made["labels"])
     assert (found.scores == np.arange(made["labels"])).all()
     ramp = np.asarray(found.image)[0, 0].ravel()
-    assert (np.diff(ramp) > 0).all()  # pixels are in the order of the rows
+    assert (np.diff(ramp) > 0).all()  # rows are in order
 
 
 @given(shapes(), st.integers(-40, 40), st.integers(-40, 40), st.sampled_from(["auto", "hwk", "khw"]))
 @settings(max_examples=250, deadline=None)
-def test_the_size_of_an_image_never_depends_on_the_scores(
+def test_layout_of_the_image_does_not_depend_on_the_scores(
     made: dict[str, Any], taller: int, wider: int, layout: str
 ) -> None:
     h, w = made["scores"]
@@ -129,7 +129,7 @@ def test_the_size_of_an_image_never_depends_on_the_scores(
 
 
 def rotated(path: Path, height: int, width: int) -> np.ndarray:
-    """Write a JPEG that is stored on its side; returns it upright."""
+    """Write a JPEG with an EXIF rotation, and return the upright image."""
     upright = np.zeros((height, width, 3), np.uint8)
     upright[: height // 2] = 200
     stored = Image.fromarray(np.rot90(upright))
@@ -139,14 +139,14 @@ def rotated(path: Path, height: int, width: int) -> np.ndarray:
     return upright
 
 
-def test_photographs_are_read_upright(tmp_path: Path) -> None:
+def test_exif_rotation_is_applied(tmp_path: Path) -> None:
     upright = rotated(tmp_path / "a.jpg", 40, 24)
     pixels = read_image(tmp_path / "a.jpg")
     assert pixels.shape == upright.shape
     assert abs(pixels.astype(int) - upright).mean() < 3
 
 
-def test_the_command_refuses_scores_of_another_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_refuses_scores_of_another_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     upright = rotated(tmp_path / "a.jpg", 40, 24)
     out = tmp_path / "out"
     np.save(tmp_path / "wrong.npy", np.zeros((24, 40, 2), np.float32))

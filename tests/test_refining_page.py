@@ -1,4 +1,4 @@
-"""docs/refining.md holds what was recorded."""
+"""docs/refining.md contains the numbers of the benchmark record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 RECORD, PAGE = ROOT / "benchmarks/results/refining.json", ROOT / "docs/refining.md"
 
 
-def test_the_page_is_made_from_the_record() -> None:
+def test_page_matches_the_record() -> None:
     page = pytest.importorskip("benchmarks.refining_page")
     if not PAGE.exists():
         pytest.skip("the docs are not here")
@@ -35,10 +35,10 @@ def test_the_page_is_made_from_the_record() -> None:
         t["rows"]["pydensecrf2, tuned"]["IoU"]["value"] > t["rows"]["lp.refine"]["IoU"]["value"]
         for t in record["strides"].values()
     ]
-    assert ahead == [True] * 3  # as the page says
+    assert ahead == [True] * 3  # as stated on the page
 
 
-def test_every_table_has_its_place() -> None:
+def test_table_without_a_placeholder_is_refused() -> None:
     page = pytest.importorskip("benchmarks.refining_page")
     assert page.filled("a\n<!-- table: x -->\nold\n<!-- end -->\nb", {"x": "new"}).splitlines()[3] == "new"
     with pytest.raises(ValueError, match="places for"):

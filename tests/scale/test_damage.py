@@ -1,4 +1,4 @@
-"""Files that are damaged or lost, full disks, two runs at once: one sentence, or done again; never other bytes."""
+"""Damaged and lost files, full disks and concurrent runs: a clear error, or the same bytes after a rerun."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def shard(folder: Path) -> Any:
     return damaged_chunk(folder, shards=(40, 40, 3))
 
 
-def file_that_is_gone(folder: Path) -> Any:
+def deleted_file(folder: Path) -> Any:
     np.save(folder / "in.npy", scores())
     source = open_raster(folder / "in.npy")
     (folder / "in.npy").unlink()
     return source
 
 
-def file_that_was_cut(folder: Path) -> Any:
+def truncated_file(folder: Path) -> Any:
     np.save(folder / "in.npy", scores())
     source = open_raster(folder / "in.npy")
     (folder / "in.npy").write_bytes((folder / "in.npy").read_bytes()[:500])
@@ -88,9 +88,9 @@ def tiff(folder: Path) -> Any:
 
 @pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
 @pytest.mark.parametrize(
-    "kind", [damaged_chunk, plain_chunk, gzip_chunk, old_chunk, shard, file_that_is_gone, file_that_was_cut, tiff]
+    "kind", [damaged_chunk, plain_chunk, gzip_chunk, old_chunk, shard, deleted_file, truncated_file, tiff]
 )
-def test_a_source_that_cannot_be_read_is_named(tmp_path: Path, kind: Callable[[Path], Any]) -> None:
+def test_unreadable_sources_are_refused_by_name(tmp_path: Path, kind: Callable[[Path], Any]) -> None:
     source = kind(tmp_path)
     with pytest.raises(InputError, match=r"in\.(zarr|npy|tif) cannot be read"):
         lp.infer_tiled(source, 1.0, **OPTIONS).labels.compute(scheduler="synchronous")
@@ -98,7 +98,7 @@ def test_a_source_that_cannot_be_read_is_named(tmp_path: Path, kind: Callable[[P
         lp.infer_tiled(source, 1.0, **OPTIONS).write(tmp_path / "out.zarr")
 
 
-def test_bugs_of_sources_that_users_write_are_not_hidden() -> None:
+def test_errors_of_custom_sources_are_not_hidden() -> None:
     class Broken:
         shape, dtype = (40, 33, 3), np.dtype(np.float32)
 
@@ -128,20 +128,20 @@ def nested(codec: str) -> dict[str, Any]:
     [
         ({"codecs": [{"name": "bytes"}, {"name": "rot13"}]}, "in.zarr is damaged .*: Unknown codec: 'rot13'"),
         ({"codecs": [{"name": "bytes"}, {"name": "zstd", "configuration": {"a": 1}}]}, "in.zarr is damaged"),
-        ({"codecs": [nested("numcodecs.zlib")]}, "in.zarr is coded by numcodecs.zlib, expected one of"),
+        ({"codecs": [nested("numcodecs.zlib")]}, "in.zarr uses the codec numcodecs.zlib, expected one of"),
         ({"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [0, 0, 0]}}}, "in.zarr is damaged"),
         ({"data_type": "words"}, "in.zarr is damaged"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr")
-def test_zarr_arrays_of_another_kind_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_zarr_arrays_with_bad_metadata_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     zarr.create_array(tmp_path / "in.zarr", data=scores())
     rewrite(tmp_path / "in.zarr" / "zarr.json", **change)
     with pytest.raises(InputError, match=message):
         open_raster(tmp_path / "in.zarr")
 
 
-def test_parts_of_one_file_are_different_sources(tmp_path: Path) -> None:
+def test_parts_of_one_file_have_different_fingerprints(tmp_path: Path) -> None:
     np.arange(200, dtype=np.float32).tofile(tmp_path / "raw")
     shape: dict[str, Any] = {"shape": (5, 5, 2), "dtype": np.float32, "mode": "r"}
     first, again, other = (np.memmap(tmp_path / "raw", offset=at, **shape) for at in (0, 0, 40))
@@ -149,18 +149,18 @@ def test_parts_of_one_file_are_different_sources(tmp_path: Path) -> None:
     assert names[0] == names[1] != names[2]
 
 
-def test_arrays_of_other_libraries() -> None:
+def test_tensors_and_xarray_objects_are_accepted() -> None:
     torch = pytest.importorskip("torch")
     unary, (right, down) = scores(), (np.ones((40, 32)), np.ones((39, 33)))
     wanted = lp.infer_tiled(unary, (right, down), **OPTIONS).probability.compute()
 
     class Named:
-        """As xarray has them."""
+        """An array with named dimensions, as in xarray."""
 
         dims, name, data = ("y", "x", "label"), None, da.from_array(unary, 10)
 
         def __dask_graph__(self) -> None:
-            """It may be one of dask's."""
+            """Make the object look lazy."""
 
     tensors = (torch.from_numpy(right), torch.from_numpy(down))
     for given, weights in ((torch.from_numpy(unary), tensors), (torch.from_numpy(unary), (1.0, torch.tensor(1.0)))):
@@ -186,12 +186,12 @@ def test_arrays_of_other_libraries() -> None:
         ({"mask": np.ones((40, 33), bool)}, "mask ignores every site, expected at least one that takes part"),
     ],
 )
-def test_odd_sources_are_refused(given: dict[str, Any], message: str) -> None:
+def test_bad_sources_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         lp.infer_tiled(**{"unary": scores(), "pairwise": 1.0, **OPTIONS, **given})
 
 
-def test_a_mask_that_is_read_tile_by_tile_may_leave_nothing(tmp_path: Path) -> None:
+def test_lazy_mask_may_ignore_all_sites(tmp_path: Path) -> None:
     mask = da.ones((40, 33), dtype=bool, chunks=9)
     lp.infer_tiled(scores(), 1.0, mask=mask, **OPTIONS).write(tmp_path / "out.zarr")
     assert (zarr.open_group(tmp_path / "out.zarr", mode="r")["labels"][:] == -1).all()
@@ -202,7 +202,7 @@ def test_a_mask_that_is_read_tile_by_tile_may_leave_nothing(tmp_path: Path) -> N
 
 
 def cut(name: str, n_bytes: int | None = None) -> Callable[[Path], None]:
-    """Truncate a file by that many bytes, or to its half."""
+    """Return a function that truncates a file by ``n_bytes``, or to half its size."""
 
     def damage(out: Path) -> None:
         whole = (out / name).read_bytes()
@@ -219,37 +219,37 @@ LOSSES: dict[str, tuple[Callable[[Path], Any], int]] = {
     "nothing": (lambda out: None, 9),
     "a chunk of labels": (lose("labels/c/0/1"), 8),
     "a chunk of probabilities": (lose("probability/c/2/2/0"), 8),
-    "a note": (lose("tiles/c/0/0"), 8),
+    "a mark": (lose("tiles/c/0/0"), 8),
     "half of a chunk": (cut("probability/c/1/1/0"), 8),
     "a byte of a chunk": (cut("labels/c/0/0", 1), 8),
     "a row of chunks": (lambda out: shutil.rmtree(out / "entropy" / "c" / "1"), 6),
-    "what was in a chunk": (lambda out: (out / "variance/c/0/0/0").write_bytes(b""), 8),
+    "the content of a chunk": (lambda out: (out / "variance/c/0/0/0").write_bytes(b""), 8),
 }
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_what_was_lost_is_done_again(tmp_path: Path, loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_tiles_are_decoded_again(tmp_path: Path, loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     out, (lose_it, kept) = tmp_path / "out.zarr", LOSSES[loss]
     mask = np.zeros((40, 33), bool)
-    mask[:16, :16] = True  # a tile of nothing has chunks, too
+    mask[:16, :16] = True  # a fully masked tile also has chunks
     tiled = lp.infer_tiled(scores(), 1.0, mask=mask, **OPTIONS)
     tiled.write(out)
     before = content(out)
     lose_it(out)
     finished: list[bool] = []
 
-    def noting(probability: Any) -> Any:
-        finished.append(said(out)["finished"])
+    def recording(probability: Any) -> Any:
+        finished.append(run_attributes(out)["finished"])
         return entropy_of(probability)
 
-    monkeypatch.setattr(stores, "entropy_of", noting)
+    monkeypatch.setattr(stores, "entropy_of", recording)
     assert tiled.write(out).kept == kept
     assert content(out) == before
     assert finished == [False] * (9 - kept)
-    assert said(out)["finished"]
+    assert run_attributes(out)["finished"]
 
 
-def said(out: Path) -> dict[str, Any]:
+def run_attributes(out: Path) -> dict[str, Any]:
     return dict(zarr.open_group(out, mode="r").attrs["locpmap"])
 
 
@@ -258,14 +258,17 @@ def attributes(value: Any) -> Callable[[Path], None]:
 
 
 DAMAGES: list[tuple[Callable[[Path], Any], str]] = [
-    (lambda out: shutil.rmtree(out / "tiles"), "out.zarr is damaged: its array tiles is not as"),
-    (lambda out: (out / "tiles/c/0/0").write_bytes(b"x"), "out.zarr is damaged: its array tiles is not as"),
-    (lambda out: (out / "tiles/zarr.json").write_text("[]", "utf-8"), "out.zarr is damaged: its array tiles is not as"),
+    (lambda out: shutil.rmtree(out / "tiles"), "out.zarr is damaged: its array tiles differs from"),
+    (lambda out: (out / "tiles/c/0/0").write_bytes(b"x"), "out.zarr is damaged: its array tiles differs from"),
+    (
+        lambda out: (out / "tiles/zarr.json").write_text("[]", "utf-8"),
+        "out.zarr is damaged: its array tiles differs from",
+    ),
     (
         lambda out: (out / "labels/zarr.json").write_text("{", "utf-8"),
-        "out.zarr is damaged: its array labels is not as",
+        "out.zarr is damaged: its array labels differs from",
     ),
-    (lambda out: rewrite(out / "labels/zarr.json", shape=[3, 3]), "out.zarr is damaged: its array labels is not as"),
+    (lambda out: rewrite(out / "labels/zarr.json", shape=[3, 3]), "out.zarr is damaged: its array labels differs from"),
     (lambda out: (out / "zarr.json").write_text("{", "utf-8"), "out.zarr exists and does not hold a tiled run"),
     (lambda out: (out / "zarr.json").write_text("[]", "utf-8"), "out.zarr exists and does not hold a tiled run"),
     (attributes({"locpmap": 5}), "out.zarr exists and does not hold a tiled run"),
@@ -283,7 +286,7 @@ def test_damaged_outputs_are_refused(tmp_path: Path, damage: Callable[[Path], An
         tiled.write(out)
 
 
-def test_a_full_disk_ends_the_run_with_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_raises_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(28, "No space left on device")
 
@@ -298,10 +301,10 @@ def test_a_full_disk_ends_the_run_with_one_sentence(tmp_path: Path, monkeypatch:
     assert [file.name for file in tmp_path.iterdir()] == ["out.zarr"]
 
 
-def test_two_runs_that_begin_at_once_share_an_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_runs_share_an_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, tiled = tmp_path / "out.zarr", lp.infer_tiled(scores(), 1.0, **OPTIONS)
     tiled.write(out)
-    monkeypatch.setattr("os.path.exists", lambda path: False)  # as the second saw it
+    monkeypatch.setattr("os.path.exists", lambda path: False)  # as a second run sees it that starts at the same time
     assert tiled.write(out).kept == 9
     with pytest.raises(InputError, match="its seed is 3, expected 4"):
         lp.infer_tiled(scores(), 1.0, **{**OPTIONS, "seed": 4}).write(out)
@@ -322,13 +325,15 @@ def test_two_runs_that_begin_at_once_share_an_output(tmp_path: Path, monkeypatch
         ({"connectivity": 8}, {"connectivity": np.int64(8)}),
     ],
 )
-def test_a_run_is_known_by_its_values(tmp_path: Path, first: dict[str, Any], second: dict[str, Any]) -> None:
+def test_equal_options_of_other_types_resume_a_run(
+    tmp_path: Path, first: dict[str, Any], second: dict[str, Any]
+) -> None:
     for given, kept in ((first, 0), (second, 9), (first, 9)):
         tiled = lp.infer_tiled(**{"unary": scores(), "pairwise": 1.0, **OPTIONS, **given})
         assert tiled.write(tmp_path / "out.zarr").kept == kept
 
 
-def test_refining_is_known_by_its_values(tmp_path: Path) -> None:
+def test_equal_refiner_options_of_other_types_resume_a_run(tmp_path: Path) -> None:
     strength: Any
     for strength in (np.float32(1), 1):
         refine_tiled(None, scores(), lp.Refiner.load().adjusted(strength=strength)).write(tmp_path / "out.zarr")
@@ -336,7 +341,7 @@ def test_refining_is_known_by_its_values(tmp_path: Path) -> None:
         refine_tiled(None, scores(), lp.Refiner.load().adjusted(strength=0.5)).write(tmp_path / "out.zarr")
 
 
-def test_what_differs_is_shown(tmp_path: Path) -> None:
+def test_error_shows_only_the_options_that_differ(tmp_path: Path) -> None:
     lp.infer_tiled(scores(), 1.0, **OPTIONS).write(tmp_path / "out.zarr")
     with pytest.raises(InputError, match=r"its options is \{'temperature': 1.0\}, expected \{'temperature': 1.125\};"):
         lp.infer_tiled(scores(), 1.0, temperature=1.125, **OPTIONS).write(tmp_path / "out.zarr")
@@ -354,14 +359,14 @@ def test_what_differs_is_shown(tmp_path: Path) -> None:
         ({"path": "/".join(["x" * 200] * 30)}, "cannot be written: there is no folder"),
     ],
 )
-def test_odd_requests_leave_nothing(tmp_path: Path, given: dict[str, Any], message: str) -> None:
-    asked = {"path": "out.zarr", **given}
+def test_bad_requests_write_nothing(tmp_path: Path, given: dict[str, Any], message: str) -> None:
+    request = {"path": "out.zarr", **given}
     with pytest.raises((InputError, lp.errors.InputTypeError), match=message):
-        lp.infer_tiled(scores(), 1.0, **OPTIONS).write(tmp_path / asked.pop("path"), **asked)
+        lp.infer_tiled(scores(), 1.0, **OPTIONS).write(tmp_path / request.pop("path"), **request)
     assert not list(tmp_path.iterdir())
 
 
-def test_names_that_are_too_long_are_not_there(tmp_path: Path) -> None:
+def test_names_that_are_too_long_do_not_exist(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         open_raster(tmp_path / ("x" * 300 + ".zarr"))
 
@@ -374,7 +379,7 @@ def group(folder: Path) -> Path:
     return folder / "big.zarr"
 
 
-def test_the_command_names_what_is_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_refuses_damaged_inputs_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     big, out = group(tmp_path), tmp_path / "out.zarr"
     for name in ("image", "mask"):
         zarr.open_group(big).create_group(name)
@@ -393,7 +398,7 @@ def test_the_command_names_what_is_damaged(tmp_path: Path, capsys: pytest.Captur
     assert not out.exists()
 
 
-def test_the_command_writes_nothing_where_it_cannot_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_writes_nothing_if_it_cannot_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch = pytest.importorskip("torch")
     big = group(tmp_path)
     before = sorted(tmp_path.rglob("*"))

@@ -1,4 +1,4 @@
-"""docs/scale.md says what the records of the benchmark say."""
+"""docs/scale.md contains the numbers of the benchmark records."""
 
 import json
 
@@ -10,12 +10,12 @@ from benchmarks.tiled import RECORD
 from benchmarks.tiled_page import BEGIN, END, GPU, PAGE, overhead, rewritten
 
 
-def test_the_page_is_made_from_the_records():
+def test_page_matches_the_records():
     gpu = json.loads(GPU.read_text()) if GPU.exists() else None
     assert rewritten(PAGE.read_text(), json.loads(RECORD.read_text()), gpu) == PAGE.read_text()
 
 
-def test_what_differs_is_said():
+def test_page_reports_differing_results():
     where = {"machine": {"cpu": "a core", "load": 0.5, "cores": 2}}
     record = {
         "same": {"size": 9, "sha256": {"tiles": "a", "whole": "b"}, "equal": False, **where},
@@ -29,6 +29,6 @@ def test_what_differs_is_said():
     assert page.endswith("after")
 
 
-def test_a_halo_costs_what_it_covers():
+def test_overhead_of_a_halo():
     assert overhead(100, 0) == 1
     assert overhead(100, 50) == 4

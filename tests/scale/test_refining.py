@@ -1,4 +1,4 @@
-"""Refining large rasters: tiles of any size give the same bytes, and what `lp.refine` gives for the whole."""
+"""Tiled refinement: results do not depend on the tile size, and agree with `lp.refine`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEIGHT, WIDTH, K = 45, 52, 4
 
 
 def example() -> tuple[np.ndarray, np.ndarray]:
-    """A colour image (H, W, 3) of diagonal stripes, and logits (H, W, 4)."""
+    """Return a colour image (H, W, 3) of diagonal stripes, and logits (H, W, 4)."""
     rng = np.random.default_rng(1)
     labels = (np.arange(HEIGHT)[:, None] + np.arange(WIDTH)) // 12 % K
     image = (labels[..., None] * 60 + rng.integers(0, 40, (HEIGHT, WIDTH, 3))).astype(np.uint8)
@@ -32,14 +32,14 @@ def example() -> tuple[np.ndarray, np.ndarray]:
 
 
 def refiner(guided: float = 0.5) -> lp.Refiner:
-    """One whose neighbours and surroundings have a say, by colours and without."""
+    """Return a refiner with constant and colour-dependent Potts weights and a guided mean."""
     learned = ([1.0], [1.1], [1 - guided], [guided], [[[0.6, 1.5], [0.4, 1.2]]], [0.8, 0.8])
     return lp.Refiner(Weights(*(np.array(values) for values in learned)))
 
 
 @pytest.mark.parametrize("guided", [0.0, 0.5])
 @pytest.mark.parametrize("stride", [1.0, 7.0])
-def test_tiles_of_any_size_give_the_same_bytes(guided: float, stride: float) -> None:
+def test_results_do_not_depend_on_the_tile_size(guided: float, stride: float) -> None:
     image, logits = example()
     decoder = lp.LocPMAP(n_samples=9, start="perturbed", max_sweeps=2)
     options: dict[str, Any] = {"decoder": decoder, "seed": 4, "stride": stride}
@@ -49,8 +49,8 @@ def test_tiles_of_any_size_give_the_same_bytes(guided: float, stride: float) -> 
         np.testing.assert_array_equal(tiled.probability.compute(scheduler="synchronous"), whole)
 
 
-def test_it_is_what_refine_gives() -> None:
-    """Up to the rounding of the mean contrast; climbs of 32 sweeps end by themselves, as those of 100 do."""
+def test_tiled_refinement_matches_refine() -> None:
+    """Allow for rounding of the colour statistics; all climbs converge within 32 sweeps."""
     image, logits = example()
     decoder = lp.LocPMAP(n_samples=20, start="perturbed", max_sweeps=32)
     expected = lp.refine(image, logits, refiner(), stride=5.0, decoder=decoder, seed=2)
@@ -60,7 +60,7 @@ def test_it_is_what_refine_gives() -> None:
     assert (tiled.labels.compute() == expected.labels).mean() > 0.999
 
 
-def test_without_an_image_or_couplings() -> None:
+def test_refinement_without_image_or_coupling_matches_refine() -> None:
     _, logits = example()
     expected = lp.refine(None, logits, layout="hwk", seed=2)
     tiled = refine_tiled(None, logits, seed=2, tile=20)
@@ -71,7 +71,7 @@ def test_without_an_image_or_couplings() -> None:
     np.testing.assert_array_equal(refine_tiled(None, soft, seed=2, tile=20).probability.compute(), expected.probability)
 
 
-def test_pixels_without_data_count_for_nothing() -> None:
+def test_pixels_without_data_are_ignored() -> None:
     image, logits = example()
     mask = np.zeros((HEIGHT, WIDTH), bool)
     mask[:30, 20:] = True
@@ -91,7 +91,7 @@ def test_pixels_without_data_count_for_nothing() -> None:
         refine_tiled(image, logits, refiner(), mask=da.from_array(nothing))
 
 
-def test_a_palette_is_the_images_own_whatever_the_bands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_palette_does_not_depend_on_the_band_size(monkeypatch: pytest.MonkeyPatch) -> None:
     image = example()[0].astype(np.float64)
     scaled = (image - (image.min((0, 1)) + image.max((0, 1))) / 2) / ((image.max((0, 1)) - image.min((0, 1))) / 2).max()
     for band in (BAND, 7, 1):
@@ -122,7 +122,7 @@ def test_a_palette_is_the_images_own_whatever_the_bands(monkeypatch: pytest.Monk
         ({"image": np.full((45, 52), np.nan)}, "image contains a number that is not finite"),
     ],
 )
-def test_bad_input_is_refused_before_anything_is_decoded(change: dict[str, Any], message: str) -> None:
+def test_bad_input_is_refused_before_decoding(change: dict[str, Any], message: str) -> None:
     image, logits = example()
     given = {"image": image, "logits": logits, "model": refiner(), **change}
     with pytest.raises(InputError, match=message):
@@ -141,7 +141,7 @@ def group(folder: Path) -> Path:
     return folder / "big.zarr"
 
 
-def test_the_command_refines_a_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_refines_a_zarr_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     big, out, model = group(tmp_path), tmp_path / "out.zarr", tmp_path / "model.safetensors"
     words = ("refine", big, "-o", out, "--model", model, "--tile", 16, "--samples", 5, "--stride", 3)
     run = Run(capsys, *words)
@@ -155,7 +155,7 @@ def test_the_command_refines_a_group(tmp_path: Path, capsys: pytest.CaptureFixtu
     Run(capsys, *words, "--seed", 9).check_refusal("holds another run", "its seed is 0, expected 9")
 
 
-def test_the_command_takes_two_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_refines_two_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     image, logits = example()
     np.save(tmp_path / "image.npy", image)
     np.save(tmp_path / "logits.npy", logits)
@@ -165,7 +165,7 @@ def test_the_command_takes_two_files(tmp_path: Path, capsys: pytest.CaptureFixtu
     np.testing.assert_array_equal(zarr.open_group(tmp_path / "out.zarr", mode="r")["entropy"][:], expected)
 
 
-def test_the_command_refuses_with_one_sentence(
+def test_command_refuses_bad_input(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crews, "CONNECT_SECONDS", 1)
@@ -185,8 +185,8 @@ def test_the_command_refuses_with_one_sentence(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_windows_hold_all_that_looks_alike() -> None:
-    """On a raster that is larger than the rings."""
+def test_windows_contain_all_similar_pixels() -> None:
+    """Use a raster that is larger than the rings of similar pixels."""
     rng = np.random.default_rng(0)
     image, logits = rng.integers(0, 9, (150, 170)), rng.normal(size=(150, 170, 2)).astype(np.float32)
     decoder = lp.LocPMAP(n_samples=2, start="perturbed", max_sweeps=1)
@@ -197,7 +197,7 @@ def test_windows_hold_all_that_looks_alike() -> None:
     np.testing.assert_array_equal(tiled, whole)
 
 
-def test_a_mask_hides_scores_and_colours_as_in_refine() -> None:
+def test_mask_excludes_scores_and_colours_as_in_refine() -> None:
     image, logits = example()
     mask = np.zeros((HEIGHT, WIDTH), bool)
     mask[:20, 30:] = True
@@ -209,20 +209,20 @@ def test_a_mask_hides_scores_and_colours_as_in_refine() -> None:
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e9])
-def test_the_palette_s_variance_keeps_its_digits(offset: float) -> None:
+def test_variance_of_the_palette_is_precise_for_large_offsets(offset: float) -> None:
     image, _ = example()
     palette = Palette.of(image + offset)
     variance = (image.reshape(-1, 3) / palette.half).var(axis=0).sum()
     assert palette.colours.variance == pytest.approx(variance, rel=1e-6)
 
 
-def test_colours_beyond_all_range_are_refused() -> None:
+def test_extreme_colour_ranges_are_refused() -> None:
     image, logits = example()
     with pytest.raises(InputError, match="image spans"):
         refine_tiled(image * 1e160, logits, refiner()).probability.compute()
 
 
-def test_a_geotiff_is_refined_into_zarr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_geotiff_is_refined_to_zarr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rasterio = pytest.importorskip("rasterio")
     image, logits = example()
     size = {"height": HEIGHT, "width": WIDTH, "count": 3, "dtype": "uint8"}

@@ -1,4 +1,4 @@
-"""Results that stream into zarr, runs that go on after an interruption, and outputs that are refused."""
+"""Zarr output of tiled runs: content, resumed runs, and bad outputs and sources."""
 
 from __future__ import annotations
 
@@ -41,37 +41,37 @@ def whole() -> lp.Result:
 
 
 class Interruption(Exception):
-    """Stands for a crash."""
+    """A simulated crash."""
 
 
 def interrupt_after(n_tiles: int, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Let the chunks of that many tiles be written, and those of the next without the note; lists the tiles begun."""
-    write, begun = stores.Store.write, []
+    """Interrupt the run after ``n_tiles`` tiles, in the middle of the next; return the list of started tiles."""
+    write, started = stores.Store.write, []
 
     def failing(self: Any, tile: Any, decoded: Any) -> None:
-        begun.append(tile[:2])
-        if len(begun) > n_tiles:
-            self._group("r+")["labels"][tile.core.slices] = -1  # half of a tile's work
+        started.append(tile[:2])
+        if len(started) > n_tiles:
+            self._group("r+")["labels"][tile.core.slices] = -1  # a part of the tile's chunks
             raise Interruption
         write(self, tile, decoded)
 
     monkeypatch.setattr(stores.Store, "write", failing)
-    return begun
+    return started
 
 
 @pytest.mark.parametrize("tile", [7, (16, 40), 100])
-def test_what_is_written_is_the_whole_rasters_answer(tmp_path: Path, whole: lp.Result, tile: Any) -> None:
-    told: list[tuple[int, int]] = []
+def test_written_arrays_equal_those_of_infer(tmp_path: Path, whole: lp.Result, tile: Any) -> None:
+    calls: list[tuple[int, int]] = []
     tiled = lp.infer_tiled(scores(), 1.0, tile=tile, **OPTIONS)
-    summary = tiled.write(tmp_path / "out.zarr", progress=lambda done, total, rate: told.append((done, total)))
+    summary = tiled.write(tmp_path / "out.zarr", progress=lambda done, total, rate: calls.append((done, total)))
     assert equal(tmp_path / "out.zarr", whole)
     assert set(contents(tmp_path / "out.zarr")) == set(NAMES)
     assert (summary.kept, summary.pixels) == (0, 40 * 33)
-    assert told == [(n + 1, summary.tiles) for n in range(summary.tiles)]
+    assert calls == [(n + 1, summary.tiles) for n in range(summary.tiles)]
     assert [file.name for file in tmp_path.iterdir()] == ["out.zarr"]
 
 
-def test_only_the_arrays_asked_for_are_written(tmp_path: Path, whole: lp.Result) -> None:
+def test_only_requested_arrays_are_written(tmp_path: Path, whole: lp.Result) -> None:
     lp.infer_tiled(scores(), 1.0, tile=20, **OPTIONS).write(tmp_path / "out.zarr", arrays=("labels", "entropy"))
     assert set(contents(tmp_path / "out.zarr")) == {"labels", "entropy"}
     assert equal(tmp_path / "out.zarr", whole)
@@ -79,12 +79,12 @@ def test_only_the_arrays_asked_for_are_written(tmp_path: Path, whole: lp.Result)
     assert set(contents(tmp_path / "icm.zarr")) == {"labels"}
 
 
-def test_an_interrupted_run_does_only_what_is_missing(
+def test_resumed_run_decodes_only_missing_tiles(
     tmp_path: Path, whole: lp.Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out.zarr"
     with monkeypatch.context() as patch:
-        begun = interrupt_after(3, patch)
+        started = interrupt_after(3, patch)
         with pytest.raises(Interruption):
             lp.infer_tiled(scores(), 1.0, tile=16, **OPTIONS).write(out, n_threads=1)
     assert not equal(out, whole)
@@ -93,14 +93,14 @@ def test_an_interrupted_run_does_only_what_is_missing(
         again = interrupt_after(100, patch)
         summary = lp.infer_tiled(scores(), 1.0, tile=16, **OPTIONS).write(out, n_threads=2)
     assert summary.kept == 3
-    assert not set(again) & set(begun[:3])
-    assert begun[3] in again
+    assert not set(again) & set(started[:3])
+    assert started[3] in again
     assert equal(out, whole)
     assert zarr.open_group(out, mode="r").attrs["locpmap"]["finished"]
     assert lp.infer_tiled(scores(), 1.0, tile=16, **OPTIONS).write(out).pixels == 0
 
 
-def test_a_tile_counts_as_done_only_when_all_its_arrays_are_written(
+def test_tile_is_done_only_after_all_its_arrays_are_written(
     tmp_path: Path, whole: lp.Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(probability: Any) -> Any:
@@ -116,7 +116,7 @@ def test_a_tile_counts_as_done_only_when_all_its_arrays_are_written(
     assert equal(out, whole)
 
 
-def test_the_end_says_how_many_tiles_were_still_changing(tmp_path: Path) -> None:
+def test_summary_counts_tiles_that_did_not_converge(tmp_path: Path) -> None:
     tiled = lp.infer_tiled(scores(), 3.0, tile=20, seed=3, max_sweeps=1)
     summary = tiled.write(tmp_path / "out.zarr")
     assert summary.not_converged == int((~tiled.converged).sum().compute()) == 4
@@ -136,7 +136,7 @@ CHANGES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("change", "message"), CHANGES)
-def test_the_output_of_another_run_is_left_alone(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_output_of_another_run_is_not_changed(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     out = tmp_path / "out.zarr"
     given: dict[str, Any] = {"unary": scores(), "pairwise": 1.0, "tile": 16, **OPTIONS}
     lp.infer_tiled(**given).write(out)
@@ -149,7 +149,7 @@ def test_the_output_of_another_run_is_left_alone(tmp_path: Path, change: dict[st
     assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
 
 
-def test_outputs_that_cannot_be_are_refused(tmp_path: Path) -> None:
+def test_invalid_outputs_are_refused(tmp_path: Path) -> None:
     tiled = lp.infer_tiled(scores(), 1.0, tile=16, **OPTIONS)
     (tmp_path / "file.zarr").write_text("x")
     (tmp_path / "folder.zarr").mkdir()
@@ -164,7 +164,7 @@ def test_outputs_that_cannot_be_are_refused(tmp_path: Path) -> None:
     assert {file.name for file in tmp_path.iterdir()} == {"file.zarr", "folder.zarr", "array.zarr"}
 
 
-def test_a_bad_chunk_ends_the_run_with_one_sentence_and_keeps_the_others(tmp_path: Path) -> None:
+def test_bad_chunk_raises_an_error_and_other_tiles_remain(tmp_path: Path) -> None:
     unary = scores()
     unary[39, 32] = np.nan
     with pytest.raises(InputError, match=r"in the window of rows .* contains nan"):
@@ -213,7 +213,7 @@ def as_tiff(folder: Path, array: np.ndarray) -> Any:
 
 
 @pytest.mark.parametrize("kind", [as_npy, as_fortran, as_memmap, as_zarr, as_old_zarr, as_tiff])
-def test_rasters_in_files(tmp_path: Path, whole: lp.Result, kind: Any) -> None:
+def test_rasters_in_files_equal_arrays(tmp_path: Path, whole: lp.Result, kind: Any) -> None:
     source = kind(tmp_path, scores())
     assert source.shape == (40, 33, 3)
     np.testing.assert_array_equal(source[3:9, 5:20], scores()[3:9, 5:20])
@@ -221,12 +221,12 @@ def test_rasters_in_files(tmp_path: Path, whole: lp.Result, kind: Any) -> None:
     assert equal(tmp_path / "out.zarr", whole)
 
 
-def test_views_of_memory_mapped_files_are_read_as_they_are(tmp_path: Path) -> None:
+def test_views_of_memory_mapped_files_are_read_correctly(tmp_path: Path) -> None:
     view = as_memmap(tmp_path, scores())[5:, ::-1]
     np.testing.assert_array_equal(np.asarray(as_source(view, "unary")), scores()[5:, ::-1])
 
 
-def test_a_file_that_changes_is_another(tmp_path: Path) -> None:
+def test_changed_file_has_another_fingerprint(tmp_path: Path) -> None:
     source = as_source(as_zarr(tmp_path, scores()), "unary")
     first = fingerprint(source)
     assert first == fingerprint(as_source(open_raster(tmp_path / "scores.zarr"), "unary"))
@@ -234,7 +234,7 @@ def test_a_file_that_changes_is_another(tmp_path: Path) -> None:
     assert fingerprint(source) != first
 
 
-def test_files_that_are_no_rasters_are_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "text.npy", np.array(["a"]))
     (tmp_path / "short.npy").write_bytes(b"x" * 10)
     np.save(tmp_path / "cut.npy", scores())
@@ -257,7 +257,7 @@ def test_files_that_are_no_rasters_are_refused(tmp_path: Path) -> None:
             open_raster(tmp_path / name)
 
 
-def test_chunks_that_need_more_than_decompressing_are_refused(tmp_path: Path) -> None:
+def test_other_codecs_are_refused(tmp_path: Path) -> None:
     from numcodecs import Categorize
 
     zarr.create_array(
@@ -272,7 +272,7 @@ def test_chunks_that_need_more_than_decompressing_are_refused(tmp_path: Path) ->
         open_raster(tmp_path / "odd.zarr")
 
 
-def test_odd_requests(tmp_path: Path) -> None:
+def test_bad_requests_are_refused(tmp_path: Path) -> None:
     result = lp.infer_tiled(scores(), 1.0, tile=20, **{**OPTIONS, "seed": np.int64(1)})
     result.write(tmp_path / "twice.zarr", arrays=("entropy", "labels", "labels"))
     assert set(contents(tmp_path / "twice.zarr")) == {"labels", "entropy"}
@@ -285,7 +285,7 @@ def test_odd_requests(tmp_path: Path) -> None:
     np.testing.assert_array_equal(of_integers, lp.infer_tiled(scores(), 1.0, tile=20, **OPTIONS).labels.compute())
 
 
-def test_a_map_that_was_changed_in_memory_is_not_read_from_its_file(tmp_path: Path) -> None:
+def test_copy_on_write_map_is_not_read_from_its_file(tmp_path: Path) -> None:
     np.save(tmp_path / "scores.npy", scores())
     changed = np.load(tmp_path / "scores.npy", mmap_mode="c")
     changed *= -1

@@ -1,4 +1,4 @@
-"""Tiles with a halo that is derived from the decoder: byte for byte the answer of the whole raster."""
+"""Tiled inference with halos derived from the decoder: byte for byte equal to inference on the whole raster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SEED = 11
 PARTS = "rows:3+columns:2"
 FAR = ((0, 1), (1, 0), (0, 3), (3, 0))
 
-VOTES: dict[str, Any] = {"probability": "votes"}  # whose reach is one step shorter
+VOTES: dict[str, Any] = {"probability": "votes"}  # the reach is one step shorter
 
 # name: (labels, pairwise, connectivity, method, options)
 CASES: dict[str, tuple[int, str, Any, str, dict[str, Any]]] = {
@@ -76,7 +76,7 @@ CASES: dict[str, tuple[int, str, Any, str, dict[str, Any]]] = {
 
 
 def raster(n_labels: int, form: str, height: int = 26, width: int = 31) -> tuple[Any, Any]:
-    """Unaries that say little and pairwise terms that say much, so that influence travels."""
+    """Return weak unaries and strong pairwise terms, so that labels depend on distant sites."""
     rng = np.random.default_rng(n_labels)
     unary = 0.5 * rng.normal(size=(height, width, n_labels)).astype(np.float32)
     sizes = [(height, width - 1), (height - 1, width)]
@@ -99,7 +99,7 @@ def computed(tiled: TiledResult) -> list[Any]:
 
 
 def differences(tiled: TiledResult, whole: lp.Result) -> int:
-    """Sites at which anything is not the same."""
+    """Return the largest number of differing entries in any array of the result."""
     found = 0
     for name, one in zip(("labels", "probability", "variance", "entropy"), computed(tiled), strict=True):
         other = getattr(whole, name)
@@ -116,11 +116,11 @@ def with_reach(tiled: TiledResult, reach: Reach) -> TiledResult:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_tiles_are_parts_of_the_whole_and_a_smaller_halo_is_caught(case: str) -> None:
+def test_tiles_equal_the_whole_and_smaller_halos_do_not(case: str) -> None:
     n_labels, form, connectivity, method, options = CASES[case]
     unary, pairwise = raster(n_labels, form)
     whole = lp.infer(lp.Potentials.grid(unary, pairwise, connectivity=connectivity), method, seed=SEED, **options)
-    # Tiles of odd sides, whose corners lie on blocks and between them, on both colours.
+    # Tile corners lie on and between block boundaries, and on both colours.
     tiled = lp.infer_tiled(unary, pairwise, method, tile=(5, 7), seed=SEED, connectivity=connectivity, **options)
     assert differences(tiled, whole) == 0
     for smaller in mutants(tiled.tiling.reach):
@@ -128,7 +128,7 @@ def test_tiles_are_parts_of_the_whole_and_a_smaller_halo_is_caught(case: str) ->
 
 
 def mutants(reach: Reach) -> Iterator[Reach]:
-    """Reaches that lack a row, a column, the neighbours of conditional probabilities, or complete blocks."""
+    """Yield reaches that are too small: by a row, a column, the conditional probabilities' neighbours, or blocks."""
     first, *others = reach.visits
     for change in ({"rows": first.rows - 1}, {"columns": first.columns - 1}):
         yield reach._replace(visits=(first._replace(**change), *others))
@@ -141,7 +141,7 @@ def mutants(reach: Reach) -> Iterator[Reach]:
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 37), (37, 1), (2, 2), (13, 17), (31, 64)])
 @pytest.mark.parametrize("n_labels", [2, 3])
-def test_odd_shapes_and_tiles(shape: tuple[int, int], n_labels: int) -> None:
+def test_narrow_and_odd_shapes(shape: tuple[int, int], n_labels: int) -> None:
     unary, pairwise = raster(n_labels, "edges", *shape)
     whole = lp.infer(lp.Potentials.grid(unary, pairwise), seed=SEED, max_sweeps=3, n_samples=9)
     for tile in (1, (1, 64), 16, 1000) if max(shape) < 20 else ((3, 50), 16, 1000):
@@ -150,7 +150,7 @@ def test_odd_shapes_and_tiles(shape: tuple[int, int], n_labels: int) -> None:
 
 @pytest.mark.parametrize("backend", ["reference", "numba"])
 @pytest.mark.parametrize("n_labels", [2, 3])
-def test_every_backend_agrees_with_itself(backend: str, n_labels: int) -> None:
+def test_tiles_equal_the_whole_on_every_backend(backend: str, n_labels: int) -> None:
     unary, pairwise = raster(n_labels, "edges", 11, 12)
     options: dict[str, Any] = {"max_sweeps": 1, "n_samples": 4, "seed": SEED, "backend": backend}
     whole = lp.infer(lp.Potentials.grid(unary, pairwise), device="cpu", **options)
@@ -167,7 +167,7 @@ def test_masked_sites_and_tiles_without_data(method: str) -> None:
     assert differences(tiled, whole) == 0
 
 
-def test_dask_arrays_of_any_chunks_are_read_lazily() -> None:
+def test_dask_arrays_are_read_lazily() -> None:
     unary, (right, down) = raster(3, "edges", 47, 41)
     whole = lp.infer(lp.Potentials.grid(unary, (right, down)), seed=SEED, max_sweeps=2)
     seen: list[int] = []
@@ -183,26 +183,26 @@ def test_dask_arrays_of_any_chunks_are_read_lazily() -> None:
     assert not seen
     assert labels.chunks == ((16, 16, 15), (16, 16, 9))
     np.testing.assert_array_equal(labels[40:, 35:].compute(scheduler="synchronous"), whole.labels[40:, 35:])
-    assert 0 < sum(seen) < unary.size  # of the raster, one tile's window
+    assert 0 < sum(seen) < unary.size  # only the window of one tile was read
 
 
-def test_the_scheme_of_the_noise_is_the_whole_rasters() -> None:
-    """A tile without negative weights would by itself choose another scheme than the whole."""
+def test_kind_of_noise_depends_on_the_whole_raster() -> None:
+    """Use one negative weight: tiles without negative weights would choose another kind of noise."""
     unary, (right, down) = raster(3, "edges")
     right[3, 3] = -0.5
     whole = lp.infer(lp.Potentials.grid(unary, (right, down)), seed=SEED, max_sweeps=2)
     tiled = lp.infer_tiled(unary, (right, down), tile=9, seed=SEED, max_sweeps=2)
     assert whole.noise == "plain"
     assert differences(tiled, whole) == 0
-    lazy = tuple(da.from_array(weight, 9) for weight in (right, down))  # not in memory: read once for their sign
+    lazy = tuple(da.from_array(weight, 9) for weight in (right, down))  # not in memory, so their sign is read
     assert differences(lp.infer_tiled(unary, lazy, tile=9, seed=SEED, max_sweeps=2), whole) == 0
 
 
-def test_it_says_where_something_was_still_changing() -> None:
+def test_converged_is_false_where_a_site_still_changes() -> None:
     unary = np.zeros((1, 60, 2))
     unary[..., 0], unary[0, 30] = 0.05, (0, 100)
     weights = np.zeros((1, 59))
-    weights[0, 30:] = 10 - 0.1 * np.arange(29)  # dominoes: from site 30 on, each follows the one before it
+    weights[0, 30:] = 10 - 0.1 * np.arange(29)  # dominoes: from site 30 on, each site follows its left neighbour
     both = (weights, np.zeros((0, 60)))
     options: dict[str, Any] = {"max_sweeps": 2, "temperature": 0.0, "n_samples": 1, "start": "perturbed"}
     assert lp.infer(lp.Potentials.grid(unary, both), **options).status is lp.result.Status.CLIMBS_CUT
@@ -212,11 +212,11 @@ def test_it_says_where_something_was_still_changing() -> None:
     assert longer.converged.compute(scheduler="synchronous").all()
 
 
-def test_windows_cover_blocks_and_stay_inside() -> None:
+def test_windows_cover_blocks_and_stay_inside_the_raster() -> None:
     tiling = Tiling(50, 40, 16, 16, Reach((Visit(2, 3, 1, 1),), 3, near=(1, 1)))
     assert tiling.shape == (4, 3)
     windows = [tile.window for tile in tiling]
-    assert windows[0] == (0, 23, 0, 25)  # 17 ends in the blocks that end at 18; 1, 2 or 3 follow twice, and 1
+    assert windows[0] == (0, 23, 0, 25)  # rows 17 → 18 + 1 → 20 + 1 → 22 + 1, columns 17 → 18 + 1 → 21 + 1 → 24 + 1
     assert windows[4] == (9, 39, 8, 40)
     assert windows[-1] == (41, 50, 23, 40)
     assert tiling.reach.halo == (7, 10)
@@ -250,7 +250,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("method", "options", "message"), REFUSED)
-def test_what_tiles_cannot_do_is_refused_with_the_reason(method: str, options: dict[str, Any], message: str) -> None:
+def test_unsupported_decoders_are_refused_with_the_reason(method: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         lp.infer_tiled(np.zeros((4, 4, 3)), 1.0, method, **options)
 
@@ -274,12 +274,12 @@ def test_what_tiles_cannot_do_is_refused_with_the_reason(method: str, options: d
         (np.array([["a"]]), 1.0, "unary has dtype"),
     ],
 )
-def test_shapes_that_do_not_fit_are_refused_before_anything_is_read(unary: Any, pairwise: Any, message: str) -> None:
+def test_wrong_shapes_are_refused_before_reading(unary: Any, pairwise: Any, message: str) -> None:
     with pytest.raises((InputError, lp.errors.InputTypeError), match=message):
         lp.infer_tiled(unary, pairwise)
 
 
-def test_a_bad_number_is_named_with_the_window_it_lies_in() -> None:
+def test_error_for_a_bad_number_names_the_window() -> None:
     unary = np.zeros((40, 40, 2))
     unary[33, 35] = np.nan
     tiled = lp.infer_tiled(unary, 1.0, tile=20, max_sweeps=2, **VOTES)
@@ -289,31 +289,31 @@ def test_a_bad_number_is_named_with_the_window_it_lies_in() -> None:
 
 
 @pytest.mark.parametrize("whole_fits", [True, False])
-def test_the_kernel_is_chosen_by_the_size_of_the_whole(whole_fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels for few sites round otherwise than those for many: a tile takes the whole raster's."""
+def test_kernel_is_chosen_by_the_size_of_the_whole_raster(whole_fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that tiles use the whole raster's kernel, since kernels for few and many sites round differently."""
     unary, pairwise = raster(2, "weight")
     used: list[str] = []
 
     twin = CpuKernels.twin
 
-    def noted(kernels: CpuKernels, operation: str) -> Any:
+    def recorded(kernels: CpuKernels, operation: str) -> Any:
         used.extend([operation] if operation.startswith("climb") else [])
         return twin(kernels, operation)
 
-    monkeypatch.setattr(CpuKernels, "twin", noted)
+    monkeypatch.setattr(CpuKernels, "twin", recorded)
     monkeypatch.setattr(sampling, "MAX_BIT_SITES", 26 * 31 if whole_fits else 26 * 31 - 1)
     whole = lp.infer(lp.Potentials.grid(unary, pairwise), seed=SEED, max_sweeps=1)
     tiled = lp.infer_tiled(unary, pairwise, tile=8, seed=SEED, max_sweeps=1)
-    del used[:]  # what the whole took, and the tiny example that was tried
+    del used[:]  # drop the calls for the whole raster and for the example model
     assert differences(tiled, whole) == 0
     assert set(used) == {"climb_bits" if whole_fits else "climb_sites"}
 
 
-def test_a_gpu_is_the_workers_business() -> None:
+def test_missing_gpu_is_not_checked_before_writing() -> None:
     assert lp.infer_tiled(np.zeros((4, 4, 3)), 1.0, device="cuda").decoding.least_weight == 1.0
 
 
-def test_reach_grows_with_what_it_depends_on() -> None:
+def test_halo_depends_on_sweeps_connectivity_and_blocks() -> None:
     assert reach_of(lp.ICM(max_sweeps=3)).halo == (6, 6)
     assert reach_of(lp.MeanField(max_sweeps=3), 8).halo == (6, 12)
     assert reach_of(lp.LocPMAP(max_sweeps=3, **VOTES), ((0, 1), (1, 0), (0, 5), (3, -2))).halo == (18, 30)
@@ -323,8 +323,8 @@ def test_reach_grows_with_what_it_depends_on() -> None:
 
 @pytest.mark.parametrize("blocks", ["sites", (2, 3), (5, 1), "rows:7", "columns:4", "rows:3+columns:5"])
 @pytest.mark.parametrize("connectivity", [4, 8])
-def test_windows_of_many_sweeps_are_found_at_once(blocks: Any, connectivity: int) -> None:
-    """Visit by visit, as the module's docstring has it."""
+def test_windows_of_many_sweeps_match_a_loop_over_visits(blocks: Any, connectivity: int) -> None:
+    """Compare with a loop over all visits, as described in the module docstring."""
     for n_sweeps in (1, 2, 3, 8):
         reach = reach_of(lp.LocPMAP(max_sweeps=n_sweeps, blocks=blocks, probability="conditional"), connectivity)
         for corner in np.ndindex(6, 7):

@@ -1,4 +1,4 @@
-"""Tiles on the workers of a Dask scheduler: the same bytes, also when workers are lost."""
+"""Tiled runs on a Dask scheduler: the same bytes, also if workers are lost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def scores() -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Two processes of one thread each, started again when they are lost."""
+    """Start two processes with one thread each, which are restarted when they are lost."""
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": "2GB"}
     with dask.config.set({"distributed.comm.timeouts.connect": "20s"}), distributed.LocalCluster(**options) as made:
         yield made
@@ -48,7 +48,7 @@ def check(path: Path) -> None:
         np.testing.assert_array_equal(group[name][:], getattr(whole, name))
 
 
-def test_lost_workers_change_nothing(cluster: Any, tmp_path: Path) -> None:
+def test_lost_workers_do_not_change_the_result(cluster: Any, tmp_path: Path) -> None:
     np.save(tmp_path / "scores.npy", scores())
     tiled = lp.infer_tiled(np.load(tmp_path / "scores.npy", mmap_mode="r"), 1.0, **OPTIONS)
     lost: list[int] = []
@@ -56,7 +56,7 @@ def test_lost_workers_change_nothing(cluster: Any, tmp_path: Path) -> None:
 
         def kill(done: int, total: int, rate: float) -> None:
             found = list(client.run(os.getpid, on_error="ignore").values())
-            if len(found) == 2 and done >= 3 + 20 * len(lost):  # never the last one
+            if len(found) == 2 and done >= 3 + 20 * len(lost):  # leave one worker alive
                 os.kill(found[0], signal.SIGKILL)
                 lost.append(found[0])
 
@@ -66,7 +66,7 @@ def test_lost_workers_change_nothing(cluster: Any, tmp_path: Path) -> None:
     check(tmp_path / "out.zarr")
 
 
-def test_a_scheduler_by_its_address_and_a_dask_array_as_source(cluster: Any, tmp_path: Path) -> None:
+def test_scheduler_address_and_dask_source(cluster: Any, tmp_path: Path) -> None:
     import dask.array as da
 
     lazy = da.from_array(scores(), chunks=(64, 50, 3))
@@ -77,7 +77,7 @@ def test_a_scheduler_by_its_address_and_a_dask_array_as_source(cluster: Any, tmp
     check(tmp_path / "out.zarr")
 
 
-def test_an_error_on_a_worker_is_the_same_sentence(cluster: Any, tmp_path: Path) -> None:
+def test_error_on_a_worker_has_the_same_message(cluster: Any, tmp_path: Path) -> None:
     bad = scores()
     bad[100, 100] = np.nan
     with pytest.raises(InputError, match=r"in the window of rows .* contains nan"):
@@ -88,10 +88,10 @@ def files(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.suffix in (".npy", ".png")}
 
 
-def test_folders_are_shared_by_the_workers(
+def test_workers_share_the_files_of_a_folder(
     cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also from relative paths, which mean nothing to workers."""
+    """Use relative paths, which workers cannot resolve."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     for name in ("images", "logits"):
@@ -132,7 +132,7 @@ def test_folders_are_shared_by_the_workers(
         (5, InputTypeError, "scheduler is a int, expected an address or a Client"),
     ],
 )
-def test_schedulers_that_are_not_there(
+def test_missing_schedulers_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: Any, error: type[Exception], message: str
 ) -> None:
     monkeypatch.setattr(crews, "CONNECT_SECONDS", 1)
@@ -141,7 +141,7 @@ def test_schedulers_that_are_not_there(
     assert not list(tmp_path.iterdir())
 
 
-def test_clients_that_cannot_be_used_are_refused_before_anything_is_written(
+def test_unusable_clients_are_refused_before_writing(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiled = lp.infer_tiled(scores(), 1.0, **OPTIONS)
@@ -160,7 +160,7 @@ def test_clients_that_cannot_be_used_are_refused_before_anything_is_written(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_client_that_is_closed_in_the_midst_ends_the_run(cluster: Any, tmp_path: Path) -> None:
+def test_closing_the_client_ends_the_run(cluster: Any, tmp_path: Path) -> None:
     tiled = lp.infer_tiled(scores(), 1.0, **OPTIONS)
     with (
         distributed.Client(cluster, set_as_default=False) as client,
@@ -171,7 +171,7 @@ def test_a_client_that_is_closed_in_the_midst_ends_the_run(cluster: Any, tmp_pat
     check(tmp_path / "out.zarr")
 
 
-def test_a_device_that_is_not_there_is_refused_before_anything_is_written(cluster: Any, tmp_path: Path) -> None:
+def test_missing_device_is_refused_before_writing(cluster: Any, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
@@ -184,7 +184,7 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_written(cluste
     assert not list(tmp_path.iterdir())
 
 
-def test_only_a_few_jobs_are_under_way(tmp_path: Path) -> None:
+def test_number_of_running_jobs_is_bounded(tmp_path: Path) -> None:
     lock, under_way, most, made = threading.Lock(), 0, 0, 0
 
     def work(n: int) -> int:
@@ -211,11 +211,11 @@ def test_only_a_few_jobs_are_under_way(tmp_path: Path) -> None:
 
 
 class KilledWorker(Exception):
-    """As dask calls it."""
+    """An exception with the name of dask's."""
 
 
 class Unlucky:
-    """Workers that die with a job a number of times before it is done."""
+    """Workers that die a given number of times with each job."""
 
     dashboard = None
     at_once = 2
@@ -223,12 +223,12 @@ class Unlucky:
 
     def __init__(self, deaths: int) -> None:
         self.deaths = deaths
-        self.begun: list[int] = []
+        self.started: list[int] = []
 
     def submit(self, job: Any) -> Any:
         future: Any = Future()
-        self.begun.append(job())
-        future.status = "error" if self.begun.count(job()) <= self.deaths else "finished"
+        self.started.append(job())
+        future.status = "error" if self.started.count(job()) <= self.deaths else "finished"
         if future.status == "error":
             future.set_exception(KilledWorker())
         else:
@@ -236,19 +236,19 @@ class Unlucky:
         return future
 
     def drop(self, futures: Any) -> None:
-        """All of them have ended."""
+        """Do nothing, since all jobs have ended."""
 
 
-def test_jobs_whose_workers_die_begin_again_but_not_for_ever() -> None:
+def test_jobs_of_lost_workers_are_restarted_a_few_times() -> None:
     crew = Unlucky(deaths=4)
     assert sorted(value_of(future) for _, future in each(crew, range(3), lambda n: partial(int, n))) == [0, 1, 2]  # type: ignore
-    assert sorted(crew.begun) == [0] * 5 + [1] * 5 + [2] * 5
+    assert sorted(crew.started) == [0] * 5 + [1] * 5 + [2] * 5
     with pytest.raises(KilledWorker):
         [value_of(future) for _, future in each(Unlucky(deaths=99), range(3), lambda n: partial(int, n))]  # type: ignore
 
 
 class Gone(Unlucky):
-    """Workers that are all lost, with what they had begun."""
+    """Workers that are all lost, so that jobs never end."""
 
     alive = False
 
@@ -257,7 +257,7 @@ class Gone(Unlucky):
 
 
 class Late(Unlucky):
-    """Workers that are not there at the first look, and have done everything at the second."""
+    """Workers that are missing at the first check, and have completed all jobs at the second."""
 
     def submit(self, job: Any) -> Any:
         self.waiting = [*getattr(self, "waiting", []), (Future[int](), job)]
@@ -272,10 +272,10 @@ class Late(Unlucky):
         return self.deaths >= 2
 
 
-def test_nobody_is_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_ends_if_all_workers_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crews, "FIRST_WORKER_SECONDS", 0.01)
     with pytest.raises(InputError, match="has no workers any more, expected at least one: run again to resume"):
         list(each(Gone(0), range(3), lambda n: partial(int, n)))  # type: ignore
     assert sorted(value_of(future) for _, future in each(Late(0), range(2), lambda n: partial(int, n))) == [0, 1]  # type: ignore
-    with workers(None, 1) as crew:  # a job that takes longer than that is waited for
+    with workers(None, 1) as crew:  # a slow job is waited for while workers are alive
         assert [value_of(future) for _, future in each(crew, [0.05], lambda s: partial(time.sleep, s))] == [None]
