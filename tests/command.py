@@ -1,4 +1,4 @@
-"""The command line, called in this process."""
+"""Helper that calls the command line in this process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from locpmap.cli import main
 
 
 class Run:
-    """What a call of the command printed and returned."""
+    """The output and status of one call of the command."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], *arguments: object) -> None:
         with pytest.raises(SystemExit) as exit:

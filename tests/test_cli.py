@@ -1,4 +1,4 @@
-"""The command line: answers, files, refusals and exit statuses."""
+"""The command line: printed results, files, error messages and exit statuses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SOURCE = Path(lp.__file__).parents[1]
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """Variables of 2, 3 and 2 labels."""
+    """Write a UAI model with variables of 2, 3 and 2 labels."""
     path = tmp_path / "model.uai"
     path.write_text("MARKOV\n3\n2 3 2\n2\n2 0 1\n2 1 2\n\n6\n1 2 3 4 5 6\n6\n1 2 3 4 5 0\n")
     return path
@@ -39,10 +39,10 @@ def process(*arguments: object, **more: Any) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment, **more)
 
 
-# answers
+# results
 
 
-def test_infer_prints_what_it_found(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_infer_prints_its_result(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(capsys, "infer", model, "--method", "exact")
     assert run.status == 0
     assert run.err == ""
@@ -54,7 +54,7 @@ def test_infer_prints_what_it_found(model: Path, capsys: pytest.CaptureFixture[s
     assert float(rows["seconds"]) >= 0
 
 
-def test_json_is_all_there_is(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_is_valid_json(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(capsys, "infer", model, "--method", "locpmap", "--seed", "7", "--option", "n_samples=8", "--json")
     report = json.loads(run.out)
     assert run.err == ""
@@ -68,7 +68,7 @@ def test_json_is_all_there_is(model: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("method", sorted(lp.inference.DECODERS))
-def test_every_decoder_by_name(tmp_path: Path, method: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_decoder_is_accepted_by_name(tmp_path: Path, method: str, capsys: pytest.CaptureFixture[str]) -> None:
     path, out = tmp_path / "model.uai", tmp_path / "out"
     write_uai(path, lp.Potentials.graph(*random_model("grid", "attractive", 6, 2, seed=1)))
     run = Run(capsys, "infer", path, "-m", method, "-o", out, "--json", "--backend", "reference")
@@ -93,7 +93,7 @@ def test_marginals_are_written(model: Path, tmp_path: Path, capsys: pytest.Captu
     np.testing.assert_allclose(np.array(numbers[9:], float), [1 / 3, 2 / 3])
 
 
-def test_labels_are_written_where_there_are_no_probabilities(
+def test_labels_are_written_for_decoders_without_probabilities(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = Run(capsys, "infer", model, "--method", "icm", "-o", tmp_path / "out.MPE", "--json")
@@ -103,7 +103,7 @@ def test_labels_are_written_where_there_are_no_probabilities(
 
 
 @pytest.mark.parametrize("given", ["start=unary", "start='unary'", "start=[1,2,0]", "max_sweeps=3"])
-def test_options_are_literals_or_words(model: Path, given: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_option_values_are_literals_or_strings(model: Path, given: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert Run(capsys, "infer", model, "--method", "icm", "--option", given).status == 0
 
 
@@ -111,13 +111,13 @@ def test_options_are_literals_or_words(model: Path, given: str, capsys: pytest.C
     ("given", "samples"),
     [("n_samples=1e1", 10), ("keep_samples=yes", 50), ("keep_samples=FALSE", 50), ("keep_samples=no", 50)],
 )
-def test_options_in_the_words_of_a_shell(model: Path, given: str, samples: int, capsys: Any) -> None:
+def test_option_values_in_shell_spelling(model: Path, given: str, samples: int, capsys: Any) -> None:
     run = Run(capsys, "infer", model, "--option", given, "--json", "--backend", "reference")
     assert json.loads(run.out)["n_samples"] == samples
 
 
 @pytest.mark.parametrize(("kind", "first"), [("mar", "MAR"), ("mpe", "MPE"), ("MPE", "MPE"), (None, "MAR")])
-def test_standard_output_gets_the_file_and_nothing_else(model: Path, kind: str | None, first: str, capsys: Any) -> None:
+def test_output_to_stdout_contains_only_the_file(model: Path, kind: str | None, first: str, capsys: Any) -> None:
     more = [] if kind is None else ["--write", kind]
     run = Run(capsys, "infer", model, "--method", "exact", "-o", "-", *more)
     assert run.status == 0
@@ -129,7 +129,7 @@ def test_standard_output_gets_the_file_and_nothing_else(model: Path, kind: str |
         assert run.out.split()[2:] == [str(label) for label in lp.infer(read_uai(model), "exact").labels]
 
 
-def test_numbers_are_as_short_as_they_can_be(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_have_the_shortest_exact_form(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--option", "n_samples=10", "--option", "probability=votes")
     words = Run(capsys, "infer", model, *options, "-o", "-").out.split()
     numbers = [word for word in words if "." in word]
@@ -137,7 +137,7 @@ def test_numbers_are_as_short_as_they_can_be(model: Path, capsys: pytest.Capture
     assert max(map(len, numbers)) == 3
 
 
-def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
+def test_methods_command_lists_all_decoders(capsys: pytest.CaptureFixture[str]) -> None:
     lines = Run(capsys, "methods").out.splitlines()
     assert [line.split()[0] for line in lines] == list(lp.inference.DECODERS)
     text = Run(capsys, "methods", "locpmap").out
@@ -151,8 +151,8 @@ def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
         assert re.search(rf"\b{name}\b", help)
 
 
-def test_a_forbidden_labelling_has_no_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """ICM starts where both labels are forbidden together, and cannot leave."""
+def test_score_of_a_forbidden_labelling_is_null(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Start ICM at a forbidden labelling that no single change of a label leaves."""
     path = tmp_path / "model.uai"
     path.write_text("MARKOV\n2\n2 2\n3\n2 0 1\n1 0\n1 1\n4\n0 0 0 1\n2\n9 1\n2\n9 1")
     run = Run(capsys, "infer", path, "--method", "icm", "--option", "start=[0,0]", "--json")
@@ -161,7 +161,7 @@ def test_a_forbidden_labelling_has_no_number(tmp_path: Path, capsys: pytest.Capt
     assert "forbidden" in Run(capsys, "infer", path, "--method", "icm", "--option", "start=[0,0]").out
 
 
-def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_prints_the_environment(capsys: pytest.CaptureFixture[str]) -> None:
     report = json.loads(Run(capsys, "doctor", "--json").out)
     assert report["locpmap"] == lp.__version__
     assert report["packages"]["numpy"] == np.__version__
@@ -175,7 +175,7 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     assert (report["gpu"] or report["why_no_gpu"]) in text
 
 
-def test_the_cache_that_doctor_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_doctor_prints_the_kernel_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     (tmp_path / "kernels").mkdir()
     (tmp_path / "kernels" / "one.nbi").touch()
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
@@ -183,12 +183,12 @@ def test_the_cache_that_doctor_names(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert cache == {"folder": str(tmp_path), "writable": True, "kernels": 1}
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert Run(capsys, "--version").out == f"locpmap {lp.__version__}\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
-def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_printed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(capsys, *arguments)
     assert run.status == 0
     assert "infer" in run.out
@@ -198,13 +198,13 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
 # the progress bar
 
 
-def test_progress_appears_after_a_while(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    """By itself: a long first step says nothing of how far it is."""
+def test_progress_bar_appears_after_a_delay(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """Check that the bar appears without an update, so that a long first step shows one."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     with ProgressBar("exact") as bar:
         bar.update(1, 10)
-    assert capsys.readouterr().err == ""  # it was over before
+    assert capsys.readouterr().err == ""  # done before the delay
     monkeypatch.setattr("locpmap.cli.progress.PATIENCE", 0.0)
     with ProgressBar("exact") as bar:
         bar._timer.join()
@@ -216,10 +216,10 @@ def test_progress_appears_after_a_while(monkeypatch: pytest.MonkeyPatch, capsys:
     assert capsys.readouterr().err == ""
 
 
-# refusals
+# bad input
 
 
-def test_unknown_names_are_answered_with_the_nearest(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_names_get_a_suggestion(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Run(capsys, "infer", model, "--method", "exat").check_refusal("unknown method 'exat'", "did you mean 'exact'?")
     run = Run(capsys, "infer", model, "--method", "exact", "--option", "max_tabel=3")
     run.check_refusal("unknown option of exact 'max_tabel'", "did you mean 'max_table'?")
@@ -229,7 +229,7 @@ def test_unknown_names_are_answered_with_the_nearest(model: Path, capsys: pytest
     Run(capsys, "infr", model).check_refusal("infer")
 
 
-def test_bad_values(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_values_are_refused(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Run(capsys, "infer", model, "--option", "n_samples").check_refusal("'n_samples', expected KEY=VALUE")
     Run(capsys, "infer", model, "--option", "n_samples=0").check_refusal("n_samples is 0")
     Run(capsys, "infer", model, "--option", "n_samples=many").check_refusal("n_samples is 'many'")
@@ -244,20 +244,20 @@ def test_bad_values(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Run(capsys, "infer").check_refusal("MODEL.uai")
 
 
-def test_what_to_write(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_kinds_of_output_are_refused(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Run(capsys, "infer", model, "--write", "mpe").check_refusal("--write mpe needs a file", "-o")
     Run(capsys, "infer", model, "-o", "-", "--write", "map").check_refusal("'map'", "did you mean 'mpe'?")
     Run(capsys, "infer", model, "-m", "icm", "-o", "-", "--write", "mar").check_refusal("icm does not return", "mpe")
 
 
-def test_what_belongs_to_the_command_is_no_option(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_arguments_of_the_command_are_refused_as_options(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for given, own in (("seed=3", "--seed"), ("n_threads=1", "--threads"), ("max_seconds=1", "--max-seconds")):
         Run(capsys, "infer", model, "--option", given).check_refusal("not an option of the decoder", own)
     run = Run(capsys, "infer", model, "-m", "exact", "--option", "zzz=3")
     run.check_refusal("known are max_table\n")
 
 
-def test_files_that_cannot_be_read(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_files_are_refused(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Run(capsys, "infer", tmp_path / "none.uai").check_refusal("none.uai cannot be read: No such file")
     Run(capsys, "infer", tmp_path).check_refusal("Is a directory")
     Run(capsys, "infer", model, "--evidence", tmp_path / "none").check_refusal("none cannot be read")
@@ -267,13 +267,15 @@ def test_files_that_cannot_be_read(model: Path, tmp_path: Path, capsys: pytest.C
     Run(capsys, "infer", model).check_refusal("ends within the table of factor 0")
 
 
-def test_a_model_that_is_too_large(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_model_that_is_too_large_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_uai(tmp_path / "model.uai", lp.Potentials.graph(*random_grid(12, 12).flatten()))
     run = Run(capsys, "infer", tmp_path / "model.uai", "--method", "exact", "--option", "max_table=100")
     run.check_refusal("max_table = 100")
 
 
-def test_outputs_are_refused_before_any_work(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_outputs_are_refused_before_any_work(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = model.read_bytes()
     seen = tmp_path / "seen.evid"
     seen.write_text("0")
@@ -282,19 +284,19 @@ def test_outputs_are_refused_before_any_work(model: Path, tmp_path: Path, capsys
     for name in ("model.uai", "link", "twin", "seen.evid"):
         Run(capsys, "infer", model, "--evidence", seen, "-o", tmp_path / name).check_refusal("is also an input")
     Run(capsys, "infer", model, "-o", tmp_path).check_refusal("is a directory")
-    # The model does not exist either: the output is looked at first.
+    # The model does not exist either, so the output is checked first.
     Run(capsys, "infer", tmp_path / "none", "-o", tmp_path / "no" / "out").check_refusal("there is no folder")
     assert model.read_bytes() == before
 
 
-def test_a_refused_run_leaves_no_file(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_run_does_not_change_the_output(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     out.write_text("old")
     Run(capsys, "infer", model, "--method", "exact", "--option", "max_table=2", "-o", out).check_refusal("max_table")
     assert out.read_text() == "old"
 
 
-def test_other_packages_add_commands(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_points_add_commands(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def shout(word: str) -> None:
         """Print a word in capitals."""
         print(word.upper())
@@ -306,25 +308,25 @@ def test_other_packages_add_commands(capsys: pytest.CaptureFixture[str], monkeyp
     Run(capsys, "shot").check_refusal("unknown command 'shot': did you mean 'shout'?")
 
 
-# as processes
+# subprocesses
 
 
-def test_the_module_is_the_command(model: Path) -> None:
+def test_python_m_locpmap_runs_the_command(model: Path) -> None:
     done = process("infer", model, "--method", "exact", "--json")
     assert done.returncode == 0
     assert done.stderr == ""
     assert json.loads(done.stdout)["status"] == "exact"
 
 
-def test_bad_input_shows_no_traceback(tmp_path: Path) -> None:
+def test_bad_input_prints_one_line_without_traceback(tmp_path: Path) -> None:
     done = process("infer", tmp_path / "none.uai")
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
 
 
-def test_help_is_quick() -> None:
-    """The promise is half a second on a free machine: nothing is imported but what prints the help."""
+def test_help_imports_no_heavy_modules() -> None:
+    """Check the imports, since the help should take less than half a second."""
     code = """
 import sys
 from locpmap.cli import main
@@ -339,8 +341,8 @@ print("LOADED", *sorted(name for name in sys.modules if name.partition(".")[0] i
     assert done.stdout.splitlines()[-1] == "LOADED locpmap locpmap.cli locpmap.cli.commands locpmap.errors"
 
 
-def test_interruption(tmp_path: Path) -> None:
-    """The model comes through a pipe, so that the command is at work when it has been read."""
+def test_interrupt_ends_with_status_130_and_no_output(tmp_path: Path) -> None:
+    """Send the model through a pipe, so that the command is decoding once the pipe is read."""
     pipe, out = tmp_path / "model.uai", tmp_path / "out"
     write_uai(tmp_path / "plain.uai", lp.Potentials.graph(*random_grid(30, 30).flatten()))
     os.mkfifo(pipe)
@@ -348,11 +350,11 @@ def test_interruption(tmp_path: Path) -> None:
     command += ["--option", "n_samples=1000000"]
     environment = os.environ | {"PYTHONPATH": str(SOURCE)}
 
-    def listen() -> None:  # a suite that runs in the background may have inherited deaf ears
+    def restore_interrupt() -> None:  # background processes may inherit an ignored SIGINT
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, env=environment, preexec_fn=listen, **pipes) as run:
+    with subprocess.Popen(command, env=environment, preexec_fn=restore_interrupt, **pipes) as run:
         try:
             pipe.write_text((tmp_path / "plain.uai").read_text())
             time.sleep(0.5)

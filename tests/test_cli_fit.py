@@ -1,4 +1,4 @@
-"""``locpmap fit`` and ``locpmap predict``: folders in, a model out, and results for new inputs."""
+"""``locpmap fit`` and ``locpmap predict``: a model from folders, and its results for new inputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ N, SHAPE = 11, (5, 6)
 
 
 def examples() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Labels (N, H, W) of three kinds, logits (N, H, W, 3) and colour images (N, H, W, 3)."""
+    """Return maps (N, H, W) of three labels, logits (N, H, W, 3) and colour images (N, H, W, 3)."""
     rng = np.random.default_rng(3)
     labels = np.stack([np.roll([[0, 0, 1, 1, 2, 2]] * SHAPE[0], k, axis=1) for k in range(N)])
     logits = (np.eye(3)[labels] + rng.normal(size=(*labels.shape, 3))).astype(np.float32)
@@ -33,7 +33,7 @@ def examples() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Folders unary, images and labels of the examples."""
+    """Write the examples to folders named unary, images and labels."""
     for name in ("unary", "images", "labels"):
         (tmp_path / name).mkdir()
     for k, (y, x, image) in enumerate(zip(*examples(), strict=True)):
@@ -44,7 +44,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def fit(data: Path, *more: object, unary: bool = True, images: bool = True) -> list[object]:
-    """The words of a fit."""
+    """Return the arguments of ``locpmap fit``."""
     words: list[object] = ["fit", "--labels", data / "labels", "-o", data / "m.safetensors", *more]
     words += ["--unary", data / "unary"] if unary else []
     return words + (["--images", data / "images"] if images else [])
@@ -52,7 +52,7 @@ def fit(data: Path, *more: object, unary: bool = True, images: bool = True) -> l
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A model of each kind of input, learned in Python."""
+    """Fit a model for each kind of input in Python, and return the files."""
     labels, logits, images = examples()
     folder = tmp_path_factory.mktemp("models")
     kinds: dict[str, Any] = {
@@ -72,7 +72,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 # fit
 
 
-def test_a_fit_of_folders_is_the_fit_of_their_arrays(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fit_of_folders_equals_fit_of_arrays(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(capsys, *fit(data, "--potts", "--tied", "--scale", "--l2", "2", "--json"))
     assert run.status == 0, run.err
     assert run.err == ""
@@ -84,7 +84,7 @@ def test_a_fit_of_folders_is_the_fit_of_their_arrays(data: Path, capsys: pytest.
     names = ("constant", "red", "green", "blue")
     expected = crf.fit(Features.grid(logits, pairwise, pairwise_names=names), labels, l2=2.0)
     assert expected.standard_errors is not None
-    # Both stop where the gradient is below 1e-5 of a weight's scale, one in single precision: features differ by 1e-7.
+    # Both fits stop at a gradient of 1e-5 of a weight's scale; in single precision, features differ by 1e-7.
     np.testing.assert_allclose([row["value"] for row in report["weights"]], expected.w, rtol=1e-4)
     errors = [row["standard_error"] for row in report["weights"]]
     np.testing.assert_allclose(errors, expected.standard_errors, rtol=1e-3)
@@ -94,7 +94,7 @@ def test_a_fit_of_folders_is_the_fit_of_their_arrays(data: Path, capsys: pytest.
     np.testing.assert_allclose(loaded.tables, crf.tables, rtol=1e-4)
 
 
-def test_a_fit_of_images_alone(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fit_of_images_without_unaries(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(capsys, *fit(data, "--pairwise", "constant,contrast", "--connectivity", "8", unary=False))
     assert run.status == 0, run.err
     assert "intensity 2, label 1" in run.out
@@ -108,7 +108,7 @@ def test_only_the_first_weights_are_printed(data: Path, capsys: pytest.CaptureFi
     assert ".. and 24 more: see --json" in run.out  # 12 of labels, 2 directions · 4 features · 9 pairs
 
 
-def test_void_pixels_and_the_number_of_labels(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_void_pixels_and_n_labels(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels = examples()[0][0].astype(np.uint8)
     labels[0, :4] = 255
     Image.fromarray(labels).save(data / "labels" / "00.png")
@@ -121,7 +121,7 @@ def test_void_pixels_and_the_number_of_labels(data: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(("objective", "blocks"), [("composite", "rows"), ("composite", "2x2"), ("consistent", None)])
-def test_objectives_and_blocks(data: Path, objective: str, blocks: str | None, capsys: Any) -> None:
+def test_objectives_and_blocks_are_accepted(data: Path, objective: str, blocks: str | None, capsys: Any) -> None:
     more = [] if blocks is None else ["--blocks", blocks]
     words = fit(data, "--objective", objective, "--potts", "--max-iterations", "2", "--json", *more, images=False)
     run = Run(capsys, *words)
@@ -131,7 +131,7 @@ def test_objectives_and_blocks(data: Path, objective: str, blocks: str | None, c
     assert ("gain" in report) == (objective == "consistent")
 
 
-def test_mini_batches_with_a_checkpoint(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mini_batches_remove_their_checkpoint(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = fit(data, "--batch-size", "4", "--checkpoint", data / "state", "--potts", "--max-iterations", "2", "--json")
     first, again = (json.loads(Run(capsys, *words).out) for _ in range(2))
     assert "gain" in first
@@ -153,7 +153,7 @@ def test_inputs_are_read_one_at_a_time(data: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["images", "unary", "both"])
-def test_predictions_are_those_of_the_model(kind: str, data: Path, models: dict[str, Path], capsys: Any) -> None:
+def test_predictions_equal_those_of_the_model(kind: str, data: Path, models: dict[str, Path], capsys: Any) -> None:
     folders = {"images": ["images"], "unary": ["unary"], "both": ["unary", "images"]}[kind]
     given = [word for name in folders for word in (f"--{name}", data / name)]
     out = data / "new" / "out"
@@ -182,24 +182,24 @@ def test_predictions_are_those_of_the_model(kind: str, data: Path, models: dict[
     assert len(files) == 4 * N
 
 
-def test_a_decoder_without_probabilities_writes_labels(data: Path, models: dict[str, Path], capsys: Any) -> None:
+def test_decoder_without_probabilities_writes_only_labels(data: Path, models: dict[str, Path], capsys: Any) -> None:
     run = Run(capsys, "predict", models["unary"], "--unary", data / "unary", "-o", data / "out", "-m", "icm")
     assert run.status == 0, run.err
     assert sorted(path.name for path in (data / "out").iterdir())[:2] == ["00.labels.png", "00.png"]
     assert f"{2 * N} files" in run.out
 
 
-# refusals
+# bad input
 
 
-def test_devices_that_are_not_there(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_devices_are_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Run(capsys, *fit(data, "--device", "gpu")).check_refusal("unknown device 'gpu'")
     if importlib.util.find_spec("torch") is None or not importlib.import_module("torch").cuda.is_available():
         Run(capsys, *fit(data, "--device", "cuda")).check_refusal("use backend='numba' with device='cpu'")
     assert not (data / "m.safetensors").exists()
 
 
-def test_folders_that_do_not_match(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folders_that_do_not_match_are_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Run(capsys, *fit(data, unary=False, images=False)).check_refusal("--unary or --images")
     (data / "labels" / "03.png").rename(data / "labels" / "3.png")
     Run(capsys, *fit(data)).check_refusal("03.npy has no partner in --labels", "expected 03.npy or 03.png")
@@ -235,7 +235,9 @@ LABELS = examples()[0][4]
         ("images", np.zeros(SHAPE), ["image has shape (5, 6), expected (H, W, 3)"]),
     ],
 )
-def test_bad_arrays_are_named(name: str, array: np.ndarray, parts: list[str], data: Path, capsys: Any) -> None:
+def test_bad_arrays_are_refused_by_name(
+    name: str, array: np.ndarray, parts: list[str], data: Path, capsys: Any
+) -> None:
     for path in (data / name).glob("04.*"):
         path.unlink()
     np.save(data / name / "04.npy", array)
@@ -243,13 +245,13 @@ def test_bad_arrays_are_named(name: str, array: np.ndarray, parts: list[str], da
     assert not (data / "m.safetensors").exists()
 
 
-def test_integers_fortran_order_and_the_other_endian_are_fine(data: Path, capsys: Any) -> None:
+def test_integers_fortran_order_and_big_endian_are_accepted(data: Path, capsys: Any) -> None:
     np.save(data / "unary" / "00.npy", np.asfortranarray((4 * LOGITS).astype(np.int16)))
     np.save(data / "unary" / "01.npy", LOGITS.astype(">f4"))
     assert Run(capsys, *fit(data, "--potts", "--max-iterations", "1")).status == 0
 
 
-def test_bad_options_of_a_fit(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_options_of_fit_are_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Run(capsys, *fit(data, "--objective", "likelyhood")).check_refusal("did you mean 'likelihood'?")
     Run(capsys, *fit(data, "--pairwise", "constant,contrst")).check_refusal("did you mean 'contrast'?")
     Run(capsys, *fit(data, "--pairwise", "contrast", images=False)).check_refusal("needs images")
@@ -267,13 +269,13 @@ def test_bad_options_of_a_fit(data: Path, capsys: pytest.CaptureFixture[str]) ->
     assert not (data / "m.safetensors").exists()
 
 
-def test_all_pixels_ignored(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_labels_without_valid_pixels_are_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for path in (data / "labels").iterdir():
         Image.fromarray(np.full(SHAPE, 9, np.uint8)).save(path)
     Run(capsys, *fit(data, "--ignore-label", "9")).check_refusal("all pixels", "--ignore-label")
 
 
-def test_no_input_is_written_over(data: Path, models: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_inputs_are_not_overwritten(data: Path, models: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_bytes() for path in data.rglob("*.*")}
     words = fit(data)
     words[words.index(data / "m.safetensors")] = data / "labels" / "02.png"
@@ -290,7 +292,7 @@ def test_no_input_is_written_over(data: Path, models: dict[str, Path], capsys: p
     assert {path: path.read_bytes() for path in data.rglob("*.*")} == before
 
 
-def test_nothing_but_a_model_is_written_over(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_models_are_overwritten(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     notes, model = data / "notes.txt", data / "model.safetensors"
     notes.write_text("dear diary")
     Run(capsys, *fit(data, "-o", notes)).check_refusal("notes.txt is not a model file of locpmap, expected a new file")
@@ -299,14 +301,14 @@ def test_nothing_but_a_model_is_written_over(data: Path, capsys: pytest.CaptureF
         assert Run(capsys, *fit(data, "-o", model)).status == 0
 
 
-def test_two_inputs_do_not_share_an_output(data: Path, models: dict[str, Path], capsys: Any) -> None:
+def test_inputs_with_the_same_output_are_refused(data: Path, models: dict[str, Path], capsys: Any) -> None:
     shutil.copy(data / "images" / "03.png", data / "images" / "03.labels.png")
     run = Run(capsys, "predict", models["images"], "--images", data / "images", "-o", data / "out")
     run.check_refusal("03.labels.png would be written for two inputs")
     assert not (data / "out").exists()
 
 
-def test_a_model_needs_the_inputs_it_was_learned_from(data: Path, models: dict[str, Path], capsys: Any) -> None:
+def test_model_requires_the_inputs_of_its_fit(data: Path, models: dict[str, Path], capsys: Any) -> None:
     unary, images, out = ("--unary", data / "unary"), ("--images", data / "images"), ("-o", data / "out")
     Run(capsys, "predict", models["both"], *unary, *out).check_refusal("--images is missing, expected --unary and")
     Run(capsys, "predict", models["unary"], *unary, *images, *out).check_refusal("--images is given, expected --unary")
@@ -316,7 +318,7 @@ def test_a_model_needs_the_inputs_it_was_learned_from(data: Path, models: dict[s
     run.check_refusal("00.npy: unary has shape (5, 6, 2), expected (H, W, 3)")
 
 
-def test_bad_words_of_a_prediction(data: Path, models: dict[str, Path], capsys: Any) -> None:
+def test_bad_arguments_of_predict_are_refused(data: Path, models: dict[str, Path], capsys: Any) -> None:
     words = ["predict", models["unary"], "--unary", data / "unary", "-o", data / "out"]
     Run(capsys, *words, "-m", "lpb").check_refusal("did you mean 'lbp'?")
     Run(capsys, *words, "--option", "n_samples=0").check_refusal("n_samples is 0")
@@ -328,7 +330,7 @@ def test_bad_words_of_a_prediction(data: Path, models: dict[str, Path], capsys: 
     Run(capsys, *words).check_refusal("none cannot be read: No such file")
 
 
-def test_a_model_of_features_of_ones_own(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_model_with_custom_features_is_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels, logits, _ = examples()
     crf = lp.CRF(3, features=None, potts=True)
     crf.fit(Features.grid(logits), labels, options=lp.learning.FitOptions(max_iterations=1, standard_errors=False))
@@ -337,7 +339,7 @@ def test_a_model_of_features_of_ones_own(data: Path, capsys: pytest.CaptureFixtu
     run.check_refusal("features of your own")
 
 
-def test_a_failed_prediction_leaves_whole_files_only(data: Path, models: dict[str, Path], capsys: Any) -> None:
+def test_failed_prediction_leaves_only_complete_files(data: Path, models: dict[str, Path], capsys: Any) -> None:
     (data / "unary" / "01.npy").write_bytes(b"\x93NUMPY")
     run = Run(capsys, "predict", models["unary"], "--unary", data / "unary", "-o", data / "out")
     run.check_refusal("01.npy is damaged")

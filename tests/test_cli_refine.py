@@ -1,4 +1,4 @@
-"""``locpmap refine``: files and folders in, labels with their uncertainty out."""
+"""``locpmap refine``: labels and their uncertainty for files and folders."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TIFF = ("labels.tif", "probability.tif", "variance.tif", "entropy.tif")
 
 
 def example(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """A colour image (H, W, 3) of three stripes, and logits (H, W, 3)."""
+    """Return a colour image (H, W, 3) of three stripes, and logits (H, W, 3)."""
     rng = np.random.default_rng(seed)
     labels = np.broadcast_to(np.arange(SHAPE[1]) * K // SHAPE[1], SHAPE)
     image = (labels[..., None] * 80 + rng.integers(0, 40, (*SHAPE, 3))).astype(np.uint8)
@@ -42,7 +42,7 @@ def example(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> tuple[Path, Path, Path]:
-    """An image, its logits, and a folder that is not there yet."""
+    """Write an image and its logits; return their paths and a new output folder."""
     image, logits = example()
     Image.fromarray(image).save(tmp_path / "a.png")
     np.save(tmp_path / "a.npy", logits)
@@ -51,7 +51,7 @@ def pair(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[Path, Path, Path]:
-    """Three images, their logits, and a folder that is not there yet."""
+    """Write three images and their logits; return the folders and a new output folder."""
     images, logits = tmp_path / "images", tmp_path / "logits"
     images.mkdir()
     logits.mkdir()
@@ -71,10 +71,10 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-# what is written
+# outputs
 
 
-def test_outputs_are_those_of_refine(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_outputs_equal_those_of_refine(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(capsys, *words(pair, "--samples", 20, "--seed", 3, "--strength", 1.5, "--temperature", 1.2))
     assert run.status == 0, run.err
     out = pair[2]
@@ -90,7 +90,7 @@ def test_outputs_are_those_of_refine(pair: tuple[Path, Path, Path], capsys: pyte
     assert "mean entropy" in run.out
 
 
-def test_areas_are_those_of_measure(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_areas_equal_those_of_measure(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(capsys, *words(pair, "--samples", 40, "--json"))
     (found,) = json.loads(run.out)["inputs"]
     area = lp.Refiner.load().measure(*example(), "area", lp.LocPMAP(40, start="perturbed"), seed=0)
@@ -122,8 +122,8 @@ def test_tiff_maps_have_16_bits(pair: tuple[Path, Path, Path], capsys: pytest.Ca
         np.testing.assert_array_equal(np.asarray(file), read_label_map(out / "a.labels.png"))
 
 
-def test_the_overlay_shows_the_labels_where_they_are_sure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Colours of the labels over grey, and none where nothing is known."""
+def test_overlay_shows_labels_by_certainty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Check label colours over the grey image, which fade with the entropy."""
     logits = np.zeros((*SHAPE, 2), np.float32)
     logits[:, :8, 1] = 60
     np.save(tmp_path / "x.npy", logits)
@@ -132,11 +132,11 @@ def test_the_overlay_shows_the_labels_where_they_are_sure(tmp_path: Path, capsys
     assert Run(capsys, *words(inputs, "--strength", 0)).status == 0
     shown = read_image(tmp_path / "out/x.overlay.png").astype(float)
     np.testing.assert_allclose(shown[5, 3], 100 + 0.55 * (label_colours(2)[1] - 100.0), atol=1)
-    np.testing.assert_allclose(shown[5, -1], 100, atol=1)  # entropy log 2: the image alone
+    np.testing.assert_allclose(shown[5, -1], 100, atol=1)  # maximal entropy: only the image
 
 
 @pytest.mark.parametrize("ending", ["npz", "safetensors", "khw", "probabilities", "batch", "coarse"])
-def test_scores_in_other_forms(
+def test_scores_of_other_layouts_and_kinds(
     ending: str, pair: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from safetensors.numpy import save_file
@@ -164,8 +164,8 @@ def test_scores_in_other_forms(
     np.testing.assert_allclose(np.load(pair[2] / "a.probability.npy"), expected.probability, atol=1e-6)
 
 
-def test_a_model_of_ones_own(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    """With weights so strong that where a climb starts and how blocks are made shows."""
+def test_model_and_blocks_are_used(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """Use strong weights, so that the start and the blocks change the result."""
     weights = lp.Refiner.load().weights
     path = pair[0].parent / "model.safetensors"
     lp.Refiner(replace(weights, pairwise=np.full_like(weights.pairwise, 1.2))).save(path)
@@ -180,7 +180,7 @@ def test_a_model_of_ones_own(pair: tuple[Path, Path, Path], capsys: pytest.Captu
     assert same == [("rows", "perturbed")]
 
 
-def test_options_change_only_the_adjustments_that_they_name(
+def test_options_change_only_their_own_adjustments(
     pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = pair[0].parent / "model.safetensors"
@@ -199,17 +199,17 @@ def test_options_change_only_the_adjustments_that_they_name(
         assert recorded.items() >= vars(adjusted.adjustment).items()
 
 
-def test_progress_is_one_way_from_nothing_to_all(pair: tuple[Path, Path, Path]) -> None:
-    """Through samples that are decoded, and samples whose areas are measured."""
+def test_progress_increases_to_the_total(pair: tuple[Path, Path, Path]) -> None:
+    """Count samples for decoding and samples for areas in one bar."""
     settings = Settings("auto", "auto", None, 6, "sites", 0, "auto")
-    heard: list[float] = []
+    fractions: list[float] = []
     outputs = Outputs(pair[2], Pair("a", *pair[:2]), tiff=False)
     run = Command(lp.Refiner.load().adjusted(smoothing=0.5), settings, {}, force=False)
-    run.one(outputs, lambda done, total: heard.append(done / total))
-    assert len(heard) >= 6
-    assert heard == sorted(heard)
-    assert heard[0] <= 0.5
-    assert heard[-1] == 1
+    run.one(outputs, lambda done, total: fractions.append(done / total))
+    assert len(fractions) >= 6
+    assert fractions == sorted(fractions)
+    assert fractions[0] <= 0.5
+    assert fractions[-1] == 1
 
 
 # folders
@@ -222,12 +222,12 @@ def test_folders_are_matched_by_name(folders: tuple[Path, Path, Path], capsys: p
     assert [each["name"] for each in report["inputs"]] == ["a", "b", "c"]
     assert report["errors"] == []
     assert names(folders[2]) == {f"{name}.{ending}" for name in "abc" for ending in FILES}
-    for seed, name in enumerate("abc"):  # as if alone, whatever else is in the folder
+    for seed, name in enumerate("abc"):  # each input gives the same result as alone
         expected = lp.refine(*example(seed))
         np.testing.assert_array_equal(np.load(folders[2] / f"{name}.probability.npy"), expected.probability)
 
 
-def test_finished_inputs_are_passed_over(folders: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_finished_inputs_are_skipped(folders: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     def states(*more: object) -> dict[str, str]:
         run = Run(capsys, *words(folders, "--samples", 5, "--json", *more))
         assert run.status == 0, run.err
@@ -240,12 +240,12 @@ def test_finished_inputs_are_passed_over(folders: tuple[Path, Path, Path], capsy
     assert before == {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
     for path in (*images.iterdir(), *logits.iterdir()):
         os.utime(path, ns=(0, 0))
-    assert set(states().values()) == {"kept"}  # the same content of another day
+    assert set(states().values()) == {"kept"}  # same content, new modification time
     old = (logits / "b.npy").stat()
-    np.save(logits / "b.npy", example(9)[1])  # another input, of the same size and day
+    np.save(logits / "b.npy", example(9)[1])  # new content, same size and modification time
     os.utime(logits / "b.npy", ns=(old.st_atime_ns, old.st_mtime_ns))
     assert (logits / "b.npy").stat().st_size == old.st_size
-    (out / "c.entropy.npy").unlink()  # an output is gone
+    (out / "c.entropy.npy").unlink()  # a missing output
     assert states() == {"a": "kept", "b": "done", "c": "done"}
     np.testing.assert_array_equal(
         np.load(out / "b.probability.npy"), lp.refine(example(1)[0], example(9)[1]).probability
@@ -262,7 +262,7 @@ def test_finished_inputs_are_passed_over(folders: tuple[Path, Path, Path], capsy
     assert set(states("--seed", 1, "--tiff", "--model", model).values()) == {"done"}
 
 
-def test_an_interrupted_run_goes_on(
+def test_interrupted_run_resumes(
     folders: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, lock = Command.one, threading.Lock()
@@ -283,7 +283,7 @@ def test_an_interrupted_run_goes_on(
     assert [each["state"] for each in json.loads(run.out)["inputs"]] == ["kept", "done", "done"]
 
 
-def test_one_bad_input_does_not_stop_the_others(
+def test_bad_input_does_not_stop_the_others(
     folders: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = example(1)[1]
@@ -300,7 +300,7 @@ def test_one_bad_input_does_not_stop_the_others(
     assert names(folders[2]) == {f"{name}.{ending}" for name in "ac" for ending in FILES}
 
 
-# what is refused
+# bad input
 
 
 def nan_logits(folder: Path) -> None:
@@ -341,7 +341,9 @@ BAD_FILES = {
 
 
 @pytest.mark.parametrize("case", BAD_FILES)
-def test_bad_files_are_named(case: str, pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_files_are_refused_by_name(
+    case: str, pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     change, parts = BAD_FILES[case]
     change(pair[0].parent)
     Run(capsys, *words(pair)).check_refusal(*parts)
@@ -358,7 +360,7 @@ def test_bad_files_are_named(case: str, pair: tuple[Path, Path, Path], capsys: p
         ("a.safetensors", lambda path: path.write_bytes(b"hello, world"), ("a.safetensors is damaged",)),
     ],
 )
-def test_scores_that_are_not_read(
+def test_unreadable_scores_are_refused(
     name: str, write: Any, parts: tuple[str, ...], pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = pair[0].parent / name
@@ -386,14 +388,14 @@ def test_scores_that_are_not_read(
         (("--model", "nowhere.safetensors"), ("nowhere.safetensors cannot be read",)),
     ],
 )
-def test_bad_options_are_named_before_anything_is_made(
+def test_bad_options_are_refused_before_writing(
     more: tuple[str, ...], parts: tuple[str, ...], pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     Run(capsys, *words(pair, *more)).check_refusal(*parts)
     assert not pair[2].exists()
 
 
-def test_bad_folders_are_named(folders: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_folders_are_refused_by_name(folders: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     images, logits, out = folders
     Run(capsys, *words((images, logits / "a.npy", out))).check_refusal("is a folder", "is a file", "two folders")
     Run(capsys, *words((images, logits, images))).check_refusal("is also an input")
@@ -416,7 +418,7 @@ def test_bad_folders_are_named(folders: tuple[Path, Path, Path], capsys: pytest.
     assert not out.exists()
 
 
-def test_a_folder_that_cannot_be_written(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_outputs_are_refused(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     (pair[0].parent / "file").write_text("")
     Run(capsys, *words((*pair[:2], pair[0].parent / "file" / "out"))).check_refusal("cannot be created")
     (pair[2] / "a.probability.npy").mkdir(parents=True)
@@ -425,7 +427,9 @@ def test_a_folder_that_cannot_be_written(pair: tuple[Path, Path, Path], capsys: 
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_permission(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_without_permission_is_refused(
+    pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     pair[2].mkdir(mode=0o500)
     Run(capsys, *words(pair)).check_refusal("permission denied")
 
@@ -433,7 +437,7 @@ def test_a_folder_without_permission(pair: tuple[Path, Path, Path], capsys: pyte
 # rasters
 
 
-def test_a_tiff_without_rasterio(
+def test_tiff_without_rasterio(
     pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Image.fromarray(example()[0]).save(path := pair[0].with_suffix(".tif"))
@@ -441,7 +445,9 @@ def test_a_tiff_without_rasterio(
     Run(capsys, *words((path, *pair[1:]))).check_refusal("a.tif is a TIFF file, which needs rasterio")
 
 
-def test_geotiff_keeps_its_georeference(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_outputs_have_the_georeference_of_the_input(
+    pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     rasterio = pytest.importorskip("rasterio")
     pixels, logits = example()
     image = pixels.astype(np.float32)
@@ -469,8 +475,8 @@ def test_geotiff_keeps_its_georeference(pair: tuple[Path, Path, Path], capsys: p
     assert json.loads((pair[2] / "a.json").read_text())["pixels"] == math.prod(SHAPE) - 6
 
 
-def test_pixels_without_data_are_like_the_others(pair: tuple[Path, Path, Path]) -> None:
-    """So that they do not make all other differences look small, beside values that lie far from 0."""
+def test_pixels_without_data_do_not_change_the_colour_scale(pair: tuple[Path, Path, Path]) -> None:
+    """Use nodata values far from the colours: they must not compress all other differences."""
     rasterio = pytest.importorskip("rasterio")
     image = example()[0].astype(np.int32) + 10**7
     image[:2, :3] = -1
@@ -485,7 +491,7 @@ def test_pixels_without_data_are_like_the_others(pair: tuple[Path, Path, Path]) 
     np.testing.assert_allclose(content.image[0, 0], image[~content.masked].mean(0), atol=1)
 
 
-def test_a_tiff_without_a_georeference(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_tiff_without_georeference(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("rasterio")
     Image.fromarray(example()[0]).save(path := pair[0].with_suffix(".tif"))
     run = Run(capsys, *words((path, *pair[1:])))
@@ -496,7 +502,7 @@ def test_a_tiff_without_a_georeference(pair: tuple[Path, Path, Path], capsys: py
     Run(capsys, *words((path, *pair[1:]))).check_refusal("a.tif cannot be read as a TIFF file")
 
 
-def test_channels_first_and_names_like_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_channels_first_and_names_with_brackets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     image, logits = example()
     for folder, array in (("images", np.moveaxis(image, -1, 0)), ("logits", logits)):
         (tmp_path / folder).mkdir()
@@ -509,8 +515,8 @@ def test_channels_first_and_names_like_markup(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp437:strict", "utf-8"])
-def test_outputs_of_any_encoding(pair: tuple[Path, Path, Path], encoding: str) -> None:
-    """The table has ±, a missing letter of which is no reason to fail after the work is done."""
+def test_stdout_of_any_encoding(pair: tuple[Path, Path, Path], encoding: str) -> None:
+    """Print the character ± in the table to a terminal that lacks it, without failing."""
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     command = [sys.executable, "-m", "locpmap", *map(str, words(pair))]
     done = subprocess.run(command, env=environment, capture_output=True, timeout=300)
@@ -520,17 +526,17 @@ def test_outputs_of_any_encoding(pair: tuple[Path, Path, Path], encoding: str) -
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_a_full_disk_leaves_what_was_there(
+def test_full_disk_leaves_the_old_files(
     pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
-    """Whichever file it is that does not fit: all files of an input are written, or none."""
+    """Fail at each file in turn: all files of an input are written, or none."""
     if before:
         assert Run(capsys, *words(pair)).status == 0
-    there = {name: (pair[2] / name).read_bytes() for name in names(pair[2])} if before else {}
-    write, room = Path.open, 0
+    existing = {name: (pair[2] / name).read_bytes() for name in names(pair[2])} if before else {}
+    write, capacity = Path.open, 0
 
     class Full:
-        """A file on a disk that is full after so many files."""
+        """A file on a disk that is full after a number of files."""
 
         def __init__(self, file: Any) -> None:
             self.file = file
@@ -542,10 +548,10 @@ def test_a_full_disk_leaves_what_was_there(
             self.file.close()
 
         def writelines(self, pieces: Any) -> None:
-            nonlocal room
-            room -= 1
+            nonlocal capacity
+            capacity -= 1
             self.file.write(b"half")
-            if room < 0:
+            if capacity < 0:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self.file.writelines(pieces)
 
@@ -555,7 +561,7 @@ def test_a_full_disk_leaves_what_was_there(
 
     monkeypatch.setattr(Path, "open", opened)
     for n_files in range(len(FILES)):
-        room = n_files
+        capacity = n_files
         run = Run(capsys, *words(pair, "--seed", 1))
         run.check_refusal("cannot be written: No space left on device", str(pair[2] / "a."))
-        assert {name: (pair[2] / name).read_bytes() for name in names(pair[2])} == there
+        assert {name: (pair[2] / name).read_bytes() for name in names(pair[2])} == existing

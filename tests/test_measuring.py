@@ -88,9 +88,7 @@ def test_mean_perimeter_and_mean_components_of_a_row() -> None:
     expected = (a * (1 - b) + b * (1 - a)).sum(axis=0)
     assert (np.abs(perimeter.mean - expected) < SIGMAS * perimeter.standard_error).all()
     row = lp.measure(lp.Potentials.grid(INDEPENDENT[:1], 0.0), "components", lp.LocPMAP(n_samples=SAMPLES))
-    expected = P[0].sum(axis=0) - (P[0, :-1] * P[0, 1:]).sum(
-        axis=0
-    )  # one component per site whose left neighbour differs
+    expected = P[0].sum(axis=0) - (P[0, :-1] * P[0, 1:]).sum(axis=0)  # sites that differ from their left neighbour
     assert (np.abs(row.mean - expected) < SIGMAS * row.standard_error).all()
 
 

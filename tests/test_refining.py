@@ -170,9 +170,7 @@ def test_potentials_match_the_formula() -> None:
     expected = ((1 + 1.5 * (0.7 - 1)) * 0.8 * logits + 1.5 * 0.4 * g) / 2.0
     np.testing.assert_allclose(potentials.unflatten(potentials.unary), expected, rtol=1e-4, atol=1e-5)
     strong = coupled().adjusted(strength=10.0).potentials(image, logits, stride=8)
-    np.testing.assert_allclose(
-        strong.unflatten(strong.unary), 10 * 0.4 * g, rtol=1e-4, atol=1e-5
-    )  # the factor of the scores is clipped at 0
+    np.testing.assert_allclose(strong.unflatten(strong.unary), 10 * 0.4 * g, rtol=1e-4, atol=1e-5)  # own clipped at 0
     weights = potentials.pairwise.weights
     assert weights is not None
     for found, step, (a, b) in zip(weights, ((0, 1), (1, 0)), ((0.1, 0.6), (0.2, 0.5)), strict=True):
