@@ -1,4 +1,4 @@
-"""`locpmap.compat`: pydensecrf's calls against closed forms, and against the dense model written out."""
+"""`locpmap.compat`: pydensecrf's interface, compared with closed forms and with an explicit dense model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ H, W, K = 9, 14, 3
 
 
 def softmax(scores: Array) -> Array:
-    """Over the first axis."""
+    """Compute the softmax over the first axis."""
     parts = np.exp(scores - scores.max(0))
     return parts / parts.sum(0)
 
@@ -35,12 +35,12 @@ def energies(seed: int = 0, shape: tuple[int, int] = (H, W)) -> Array:
 
 
 def image(seed: int = 0, shape: tuple[int, int] = (H, W)) -> Array:
-    """Two halves of different colours, with noise."""
+    """Return an image of two halves with different colours and noise."""
     pixels = np.where(np.arange(shape[1])[:, None] < shape[1] // 2, 60, 190) + np.zeros((*shape, 3))
     return (pixels + np.random.default_rng(seed).normal(0, 6, pixels.shape)).astype(np.uint8)
 
 
-def made(unary: Array | None = None) -> dcrf.DenseCRF2D:
+def example(unary: Array | None = None) -> dcrf.DenseCRF2D:
     crf = dcrf.DenseCRF2D(W, H, K)
     crf.setUnaryEnergy(energies() if unary is None else unary)
     return crf
@@ -74,15 +74,15 @@ def test_unary_from_labels() -> None:
 
 
 @pytest.mark.parametrize("n", [0, 1, 5])
-def test_without_pairwise_terms_it_is_the_softmax(n: int) -> None:
-    found = made().inference(n)
+def test_inference_without_pairwise_terms_is_the_softmax(n: int) -> None:
+    found = example().inference(n)
     assert found.shape == (K, H * W)
     assert found.flags.c_contiguous
     np.testing.assert_allclose(found, softmax(-energies()), atol=1e-6)
 
 
-def test_two_pixels_update_as_mean_field_says() -> None:
-    """One sweep: the first pixel from the second's softmax, then the second from the first's new value."""
+def test_two_pixels_follow_the_mean_field_updates() -> None:
+    """Update the first pixel from the softmax of the second, then the second from the new value of the first."""
     unary = energies(1, (1, 2))
     crf = dcrf.DenseCRF2D(2, 1, K)
     crf.setUnaryEnergy(unary)
@@ -95,8 +95,8 @@ def test_two_pixels_update_as_mean_field_says() -> None:
     np.testing.assert_allclose(crf.inference(1), q, atol=1e-5)
 
 
-def test_rows_of_the_image_follow_one_another() -> None:
-    """Width comes first in the constructor and in ``sxy``, and pixel (r, c) is number r · w + c."""
+def test_pixels_are_in_row_order() -> None:
+    """Check that width comes first in the constructor and in ``sxy``, and that pixel (r, c) has index r · w + c."""
     unary = np.zeros((2, H * W), np.float32)
     unary[0].reshape(H, W)[2, 7] = 9  # one pixel has label 1
     crf = dcrf.DenseCRF2D(W, H, 2)
@@ -105,11 +105,11 @@ def test_rows_of_the_image_follow_one_another() -> None:
     p = crf.inference(1)[1].reshape(H, W)
     assert p[2, 7] > 0.99
     assert min(p[2, 6], p[2, 8]) > 0.6
-    np.testing.assert_allclose(np.delete(p, 2, axis=0), 0.5, atol=0.01)  # the other rows hear next to nothing
+    np.testing.assert_allclose(np.delete(p, 2, axis=0), 0.5, atol=0.01)  # almost no effect on the other rows
 
 
-def test_colours_keep_halves_apart() -> None:
-    """Agreement passes between like colours and not to unlike ones."""
+def test_bilateral_kernel_separates_colours() -> None:
+    """Label two edges of the image: labels spread over pixels of similar colour only."""
     unary = np.zeros((2, H * W), np.float32)
     unary[1].reshape(H, W)[:, 0] = 4  # the left edge has label 0, the right one label 1
     unary[0].reshape(H, W)[:, -1] = 4
@@ -121,11 +121,11 @@ def test_colours_keep_halves_apart() -> None:
     assert (labels[:, W // 2 :] == 1).all()
 
 
-def test_forms_of_compat_are_one_potts_model() -> None:
-    """A number is the score of agreement; vectors and matrices are costs, as in pydensecrf."""
+def test_all_forms_of_compat_give_the_same_potts_model() -> None:
+    """Pass a number (the score of agreement), and vectors and matrices (costs, as in pydensecrf)."""
     results = []
     for compat in (2.0, np.full(K, -2.0), -2 * np.eye(K), 2 * (1 - np.eye(K))):
-        crf = made()
+        crf = example()
         crf.addPairwiseGaussian(sxy=2, compat=compat)
         crf.addPairwiseBilateral(sxy=4, srgb=10, rgbim=image(), compat=1.0)
         results.append(crf.inference(4))
@@ -133,8 +133,8 @@ def test_forms_of_compat_are_one_potts_model() -> None:
         np.testing.assert_allclose(other, results[0], atol=1e-4)
 
 
-def test_kernels_of_utils_are_those_of_the_methods() -> None:
-    direct, by_utils = made(), made()
+def test_kernels_of_utils_equal_those_of_the_methods() -> None:
+    direct, by_utils = example(), example()
     direct.addPairwiseGaussian(sxy=(3, 2), compat=2)
     direct.addPairwiseBilateral(sxy=(6, 5), srgb=(9, 10, 11), rgbim=image(), compat=4)
     by_utils.addPairwiseEnergy(create_pairwise_gaussian((2, 3), (H, W)), compat=2)
@@ -145,8 +145,8 @@ def test_kernels_of_utils_are_those_of_the_methods() -> None:
 # the dense kernel
 
 
-def test_mass_is_that_of_the_gaussian() -> None:
-    """All of it is given away, once: the sum over half a plane is half of 2πσ² less the pixel itself."""
+def test_masses_sum_to_the_gaussian() -> None:
+    """Compare with the sum over a half-plane: half of 2πσ² without the pixel itself."""
     for spread in ((3.0, 3.0), (2.0, 6.0)):
         steps = kernels.spiral(spread, (80, 80), 10)
         masses = kernels.masses_of(steps, spread, (80, 80))
@@ -154,7 +154,7 @@ def test_mass_is_that_of_the_gaussian() -> None:
         assert masses.sum() == pytest.approx((2 * math.pi * spread[0] * spread[1] - 1) / 2, rel=0.02)
 
 
-def test_mass_goes_to_the_nearest_step_or_its_opposite() -> None:
+def test_mass_is_assigned_to_the_nearest_step_or_its_opposite() -> None:
     spread, steps = (2.0, 3.0), [(0, 3), (1, -4), (3, 2)]
     expected = np.zeros(3)
     for down, right in itertools.product(range(-7, 8), range(-10, 11)):
@@ -162,12 +162,14 @@ def test_mass_goes_to_the_nearest_step_or_its_opposite() -> None:
             apart = [
                 min((down - sign * r) ** 2 / 4 + (right - sign * c) ** 2 / 9 for sign in (1, -1)) for r, c in steps
             ]
-            expected[np.argmin(apart)] += math.exp(-(down**2) / 8 - right**2 / 18) / 2  # half of the plane is enough
+            expected[np.argmin(apart)] += (
+                math.exp(-(down**2) / 8 - right**2 / 18) / 2
+            )  # half, since both half-planes are summed
     np.testing.assert_allclose(kernels.masses_of(steps, spread, (99, 99)), expected, rtol=1e-6)
 
 
-def test_weights_of_colours_are_normalised_at_both_ends() -> None:
-    """``w_ij = m_ij / sqrt(n_i n_j)`` with ``n_i = 1 + Σ_j m_ij``, where colours differ from pixel to pixel."""
+def test_bilateral_weights_are_normalised_at_both_ends() -> None:
+    """Compare with ``w_ij = m_ij / sqrt(n_i n_j)``, ``n_i = 1 + Σ_j m_ij``, for random colours."""
     guide = np.random.default_rng(0).normal(size=(2, 7, 8)).astype(np.float32)
     spread = (3.0, 3.0)
     found = kernels.Kernel(spread, (7, 8), guide).weights()
@@ -185,17 +187,17 @@ def test_weights_of_colours_are_normalised_at_both_ends() -> None:
             assert weights[r, c] == pytest.approx(expected[r, c + left, r + down, c + left + right], rel=1e-5)
 
 
-def test_steps_suit_the_grid_and_the_image() -> None:
+def test_steps_are_valid_for_the_grid_and_the_image() -> None:
     for shape, n in itertools.product([(1, 1), (1, 9), (9, 1), (3, 4), (60, 80)], [1, 4, 24]):
         steps = kernels.spiral((30.0, 30.0), shape, n)
         assert all(down < shape[0] and abs(right) < shape[1] for down, right in steps)
         assert bool(steps) == (shape != (1, 1))
         if steps:
-            lp.graphs.Grid(*shape, tuple(steps))  # refuses even totals and steps to the left
+            lp.graphs.Grid(*shape, tuple(steps))  # raises for invalid steps
 
 
-def test_weights_of_a_pixel_sum_to_one() -> None:
-    """Inside a large image of one colour, less what is the pixel's own share."""
+def test_weights_of_a_pixel_sum_to_one_with_its_own() -> None:
+    """Check pixels far from the border of a uniform image, whose own weight is left out."""
     shape = (60, 70)
     for guide in (None, np.zeros((3, *shape), np.float32)):
         total = np.zeros(shape)
@@ -207,7 +209,7 @@ def test_weights_of_a_pixel_sum_to_one() -> None:
 
 
 def dense_mean_field(unary: Array, rgb: Array, n: int) -> Array:
-    """Of the fully connected model, all pairs written out; updates pixels in red-black order, as the grid does."""
+    """Run mean field on the fully connected model, with an explicit matrix of pairs and red-black updates."""
     shape = rgb.shape[:2]
     rows, columns = (index.ravel() for index in np.indices(shape))
     apart = (rows[:, None] - rows) ** 2 + (columns[:, None] - columns) ** 2
@@ -223,8 +225,8 @@ def dense_mean_field(unary: Array, rgb: Array, n: int) -> Array:
     return q
 
 
-def test_close_to_the_dense_model() -> None:
-    """Labels and probabilities of the fully connected model, far closer than those of the unaries alone."""
+def test_result_is_close_to_the_dense_model() -> None:
+    """Compare labels and probabilities with the fully connected model, and with the unaries alone."""
     shape = (24, 32)
     truth = np.where(np.arange(shape[1]) < shape[1] // 2, 0, 1) + np.zeros(shape, int)
     unary = -2 * np.eye(K)[truth].reshape(-1, K).T + 1.2 * energies(3, shape)
@@ -240,8 +242,8 @@ def test_close_to_the_dense_model() -> None:
     assert ours < alone / 5
 
 
-def test_the_model_goes_to_every_decoder() -> None:
-    crf = made()
+def test_potentials_can_be_passed_to_any_decoder() -> None:
+    crf = example()
     crf.addPairwiseBilateral(sxy=4, srgb=13, rgbim=image(), compat=3)
     result = lp.infer(crf.potentials(), "locpmap", n_samples=20, seed=0)
     assert result.labels.shape == (H, W)
@@ -249,7 +251,7 @@ def test_the_model_goes_to_every_decoder() -> None:
     np.testing.assert_array_equal(swept.probability.reshape(-1, K).T, crf.inference(5))
 
 
-# what is refused
+# bad input
 
 
 @pytest.mark.parametrize(
@@ -277,9 +279,9 @@ def test_the_model_goes_to_every_decoder() -> None:
         (lambda crf: create_pairwise_bilateral((1, 1), 1, image()), ("img has shape", "chdim=-1")),
     ],
 )
-def test_bad_input_is_named(call: Any, parts: tuple[str, ...]) -> None:
+def test_bad_input_is_refused(call: Any, parts: tuple[str, ...]) -> None:
     with pytest.raises((lp.InputError, lp.errors.InputTypeError)) as refusal:
-        call(made())
+        call(example())
     for part in parts:
         assert part in str(refusal.value)
 
@@ -316,6 +318,6 @@ ODD: Any = {"word": "word", "number": 9.5}
         (lambda crf: create_pairwise_bilateral((1, 1), 1, image(), chdim=ODD["word"]), "chdim is 'word'"),
     ],
 )
-def test_other_types_are_named(call: Any, says: str) -> None:
+def test_wrong_types_are_refused(call: Any, says: str) -> None:
     with pytest.raises((lp.InputError, lp.errors.InputTypeError), match=says):
-        call(made())
+        call(example())

@@ -1,4 +1,4 @@
-"""GeoTIFF files of ``locpmap refine`` and of tiles: missing data, nodata tags, and where rasters lie."""
+"""GeoTIFF files in ``locpmap refine`` and in tiled runs: missing data, nodata tags and georeferences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAPS = ("labels", "probability", "variance", "entropy")
 
 
 def example() -> tuple[np.ndarray, np.ndarray]:
-    """A colour image (H, W, 3) of stripes, and logits (H, W, K)."""
+    """Return a colour image (H, W, 3) of stripes, and logits (H, W, K)."""
     rng = np.random.default_rng(3)
     labels = np.broadcast_to(np.arange(WIDTH) * K // WIDTH, (HEIGHT, WIDTH))
     image = (labels[..., None] * 70 + rng.integers(1, 40, (HEIGHT, WIDTH, 3))).astype(np.uint8)
@@ -29,7 +29,7 @@ def example() -> tuple[np.ndarray, np.ndarray]:
 
 
 def write(path: Path, values: np.ndarray, east: float = 500_000, size: float = 10, **profile: Any) -> Path:
-    """A GeoTIFF of (H, W, C) whose upper left corner lies at (east, 5 000 000)."""
+    """Write a GeoTIFF of (H, W, C) with its upper left corner at (east, 5 000 000)."""
     height, width, count = values.shape
     place = {"crs": "EPSG:32633", "transform": rasterio.Affine(size, 0, east, 0, -size, 5_000_000), **profile}
     shape = {"height": height, "width": width, "count": count, "dtype": values.dtype.name}
@@ -66,7 +66,7 @@ def test_pixels_without_scores_get_no_label(
                 np.testing.assert_array_equal(file.read(1), np.where(void, 255, expected))
 
 
-def test_channels_first_and_scores_that_lack_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_channels_first_image_with_scores_without_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     image, logits = example()
     np.save(tmp_path / "a.npy", np.moveaxis(image, -1, 0))
     logits[5, 6] = -9999
@@ -77,7 +77,7 @@ def test_channels_first_and_scores_that_lack_data(tmp_path: Path, capsys: pytest
     assert np.argwhere(found == 255).tolist() == [[5, 6]]
 
 
-def test_scores_that_are_coarse_and_lack_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_coarse_scores_without_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     image, logits = example()
     coarse = logits.reshape(HEIGHT // 4, 4, WIDTH // 4, 4, K).mean(axis=(1, 3))
     coarse[0, 0] = -9999
@@ -90,8 +90,8 @@ def test_scores_that_are_coarse_and_lack_data(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
-def test_no_number_means_both_a_value_and_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A probability of 1 has data, in files with a georeference and without."""
+def test_nodata_value_is_never_a_valid_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Check that a probability of 1 counts as data, with and without a georeference."""
     image, logits = example()
     np.save(tmp_path / "a.npy", 1000 * logits)
     Image.fromarray(image).save(tmp_path / "plain.png")
@@ -145,7 +145,7 @@ def test_small_differences_and_missing_georeferences_are_accepted(tmp_path: Path
         refine_tiled(open_raster(whole), open_raster(scores))
 
 
-def test_tiles_of_unaries_without_data(tmp_path: Path) -> None:
+def test_tiled_unaries_without_data_are_masked(tmp_path: Path) -> None:
     pytest.importorskip("dask")
     _, unary = example()
     void = np.zeros((HEIGHT, WIDTH), bool)

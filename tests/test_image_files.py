@@ -1,4 +1,4 @@
-"""Files of images, label maps and arrays: what is read, what is written, and what is refused by name."""
+"""Reading and writing of images, label maps and arrays, and errors for bad files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEEP = RNG.integers(0, 2**16, (5, 7), np.uint16)
 
 
 def png(path: Path, width: int, height: int, bits: int, colour: int, rows: bytes) -> Path:
-    """A PNG file of any bit depth; ``colour`` 0 is grey."""
+    """Write a PNG file of any bit depth; ``colour`` 0 is grey."""
 
     def chunk(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
@@ -38,7 +38,7 @@ def png(path: Path, width: int, height: int, bits: int, colour: int, rows: bytes
 
 
 def npy(path: Path, header: str, content: bytes = b"") -> Path:
-    """A .npy file with a header of one's own."""
+    """Write a .npy file with a custom header."""
     text = header.encode() + b"\n"
     path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + content)
     return path
@@ -59,14 +59,14 @@ def npy(path: Path, header: str, content: bytes = b"") -> Path:
     ],
     ids=["grey", "16 bits", "colour", "1 bit", "RGBA", "grey and alpha"],
 )
-def test_pixels_come_as_they_are(image: Image.Image, expected: np.ndarray, tmp_path: Path) -> None:
+def test_pixels_are_read_unchanged(image: Image.Image, expected: np.ndarray, tmp_path: Path) -> None:
     image.save(tmp_path / "x.png")
     read = read_image(tmp_path / "x.png")
     assert read.dtype == expected.dtype
     np.testing.assert_array_equal(read, expected)
 
 
-def test_a_palette_is_colours_in_an_image_and_numbers_in_a_label_map(tmp_path: Path) -> None:
+def test_palette_is_read_as_colours_or_as_labels(tmp_path: Path) -> None:
     image = Image.fromarray(GREY % 3).convert("P")
     image.putpalette([10, 20, 30, 40, 50, 60, 70, 80, 90])
     image.save(tmp_path / "x.png")
@@ -75,7 +75,7 @@ def test_a_palette_is_colours_in_an_image_and_numbers_in_a_label_map(tmp_path: P
     np.testing.assert_array_equal(read_image(tmp_path / "x.png"), palette[GREY % 3])
 
 
-def test_a_jpeg_is_an_image_and_no_label_map(tmp_path: Path) -> None:
+def test_jpeg_is_refused_as_a_label_map(tmp_path: Path) -> None:
     Image.fromarray(np.full((8, 8), 77, np.uint8)).save(tmp_path / "x.jpg")
     np.testing.assert_array_equal(read_image(tmp_path / "x.jpg"), np.full((8, 8), 77))
     with pytest.raises(InputError, match="expected an image in PNG format"):
@@ -83,22 +83,22 @@ def test_a_jpeg_is_an_image_and_no_label_map(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("bits", "row"), [(1, 0b01000000), (2, 0b00010010), (4, 0b00000001)])
-def test_labels_of_few_bits_are_not_stretched(bits: int, row: int, tmp_path: Path) -> None:
+def test_labels_of_few_bits_are_not_rescaled(bits: int, row: int, tmp_path: Path) -> None:
     labels = read_label_map(png(tmp_path / "x.png", 2, 1, bits, 0, bytes([0, row])))
     np.testing.assert_array_equal(labels, [[0, 1]])
 
 
 @pytest.mark.parametrize("array", [GREY, DEEP], ids=["8 bits", "16 bits"])
-def test_labels_are_grey_values(array: np.ndarray, tmp_path: Path) -> None:
+def test_grey_values_are_read_as_labels(array: np.ndarray, tmp_path: Path) -> None:
     Image.fromarray(array).save(tmp_path / "x.png")
     np.testing.assert_array_equal(read_label_map(tmp_path / "x.png"), array)
 
 
-# refusals
+# bad files
 
 
 def bomb(path: Path) -> None:
-    """A gigapixel in a kilobyte."""
+    """Write an image with a gigapixel in a kilobyte."""
     png(path, 40_000, 40_000, 1, 0, bytes(1000))
 
 
@@ -108,7 +108,7 @@ def truncated(path: Path) -> None:
     path.write_bytes(content.getvalue()[:2000])
 
 
-def beyond_our_own_limit(path: Path) -> None:
+def above_max_pixels(path: Path) -> None:
     side = int(MAX_PIXELS**0.5) + 1
     png(path, side, side, 1, 0, bytes(1000))
 
@@ -124,12 +124,12 @@ def beyond_our_own_limit(path: Path) -> None:
         (lambda path: path.write_text("no image"), "of another format"),
         (truncated, "is damaged: "),
         (bomb, "far too many pixels"),
-        (beyond_our_own_limit, f"expected at most {MAX_PIXELS}"),
+        (above_max_pixels, f"expected at most {MAX_PIXELS}"),
         (lambda path: Image.fromarray(COLOUR).convert("CMYK").save(path, "JPEG"), "colour mode CMYK"),
         (lambda path: os.mkfifo(path), "not a regular file"),
     ],
 )
-def test_images_that_are_refused(make: Callable[[Path], Any], reason: str, tmp_path: Path) -> None:
+def test_bad_images_are_refused(make: Callable[[Path], Any], reason: str, tmp_path: Path) -> None:
     path = tmp_path / "x.png"
     make(path)
     with pytest.raises(InputError, match=r"x\.png") as caught:
@@ -138,14 +138,14 @@ def test_images_that_are_refused(make: Callable[[Path], Any], reason: str, tmp_p
     assert "\n" not in str(caught.value)
 
 
-def test_colours_are_no_labels(tmp_path: Path) -> None:
+def test_colour_image_is_refused_as_a_label_map(tmp_path: Path) -> None:
     Image.fromarray(COLOUR).save(tmp_path / "x.png")
     with pytest.raises(InputError, match="colour mode RGB, expected labels as grey or palette values"):
         read_label_map(tmp_path / "x.png")
 
 
-def test_every_cut_of_a_file_is_refused_or_read(tmp_path: Path) -> None:
-    """Nothing but our own error comes out, wherever a file ends or whichever byte is wrong."""
+def test_truncated_and_corrupted_files_raise_only_input_errors(tmp_path: Path) -> None:
+    """Truncate a file at every byte, and change every byte."""
     Image.fromarray(GREY).save(tmp_path / "whole.png")
     Image.fromarray(GREY).save(tmp_path / "whole.jpg")
     np.save(tmp_path / "whole.npy", COLOUR)
@@ -179,7 +179,7 @@ def test_every_cut_of_a_file_is_refused_or_read(tmp_path: Path) -> None:
     ],
     ids=["plain", "Fortran", "reversed", "big-endian", "empty", "scalar", "bool"],
 )
-def test_arrays_come_as_they_are(array: np.ndarray, tmp_path: Path) -> None:
+def test_arrays_are_read_unchanged(array: np.ndarray, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", array)
     read = read_array(tmp_path / "x.npy")
     assert (read.dtype, read.shape) == (array.dtype, array.shape)
@@ -206,7 +206,7 @@ def test_arrays_come_as_they_are(array: np.ndarray, tmp_path: Path) -> None:
         (lambda path: npy(path, "{'descr': 'O', 'fortran_order': False, 'shape': (1,), }", bytes(8)), "Python objects"),
     ],
 )
-def test_arrays_that_are_refused(make: Callable[[Path], Any], reason: str, tmp_path: Path) -> None:
+def test_bad_arrays_are_refused(make: Callable[[Path], Any], reason: str, tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     make(path)
     with pytest.raises(InputError, match=r"x\.npy") as caught:
@@ -215,11 +215,11 @@ def test_arrays_that_are_refused(make: Callable[[Path], Any], reason: str, tmp_p
     assert "\n" not in str(caught.value)
 
 
-# what is written
+# writing
 
 
 @pytest.mark.parametrize(("n_labels", "mode"), [(2, "P"), (256, "P"), (300, "I;16")])
-def test_label_maps_are_read_back(n_labels: int, mode: str, tmp_path: Path) -> None:
+def test_label_maps_round_trip(n_labels: int, mode: str, tmp_path: Path) -> None:
     labels = RNG.integers(0, n_labels, (6, 5))
     labels[0, 0] = n_labels - 1
     write_label_map(tmp_path / "x.png", labels, n_labels)
@@ -228,12 +228,12 @@ def test_label_maps_are_read_back(n_labels: int, mode: str, tmp_path: Path) -> N
         assert image.mode == mode
 
 
-def test_colours_of_labels_differ() -> None:
+def test_label_colours_are_distinct() -> None:
     assert len(np.unique(label_colours(40), axis=0)) == 40
 
 
 @pytest.mark.parametrize("shape", [(6, 5), (1, 9), (9, 1), (1, 1), (30, 200)])
-def test_a_picture_of_any_shape(shape: tuple[int, int], tmp_path: Path) -> None:
+def test_picture_of_any_shape(shape: tuple[int, int], tmp_path: Path) -> None:
     labels = RNG.integers(0, 3, shape)
     probability = np.full((*shape, 3), 1 / 3)
     write_picture(tmp_path / "all.png", labels, probability, 3)
@@ -243,4 +243,4 @@ def test_a_picture_of_any_shape(shape: tuple[int, int], tmp_path: Path) -> None:
         assert every.size == (2 * step + single.width, single.height)
         assert every.getpixel((0, 18)) == single.getpixel((0, 18)) == tuple(label_colours(3)[labels[0, 0]].tolist())
         assert every.getpixel((step, 18)) == (85, 85, 85)  # 1/3 of white
-        assert every.getpixel((2 * step, 18)) == (227, 227, 227)  # 4 · 1/3 · 2/3 of it
+        assert every.getpixel((2 * step, 18)) == (227, 227, 227)  # 4 · 1/3 · 2/3 of white

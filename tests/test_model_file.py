@@ -1,4 +1,4 @@
-"""Model files: what is written comes back, and nothing else is ever read."""
+"""Model files: round trips, and errors for damaged or other files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def same(found: tuple[dict[str, Any], dict[str, Any]], arrays: dict[str, Any], header: dict[str, Any]) -> bool:
-    """To the last bit, types and shapes included."""
+    """Return whether arrays, dtypes, shapes and header are equal to the last bit."""
     return (
         found[0].keys() == arrays.keys()
         and all(found[0][name].dtype == arrays[name].dtype for name in arrays)
@@ -58,13 +58,13 @@ def refusal(path: Path) -> str:
 
 
 def craft(path: Path, text: str | None, arrays: dict[str, np.ndarray] | None = None) -> Path:
-    """A sound safetensors file with any text as our header."""
+    """Write a valid safetensors file with the given text as locpmap's header."""
     path.write_bytes(save(arrays or {"w": np.ones(2)}, metadata=None if text is None else {"locpmap": text}))
     return path
 
 
 def raw(path: Path, header: dict[str, Any], data: bytes) -> Path:
-    """A file whose safetensors header claims anything at all."""
+    """Write a file with any safetensors header, valid or not."""
     text = json.dumps({"__metadata__": {"locpmap": described()}} | header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
     return path
@@ -84,7 +84,7 @@ def test_round_trip(path: Path) -> None:
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_arrays_come_back_owned_and_writable(path: Path) -> None:
+def test_arrays_are_writable_and_independent_of_the_file(path: Path) -> None:
     write_model(path, ARRAYS, HEADER)
     arrays, _ = read_model(path)
     path.unlink()
@@ -92,7 +92,7 @@ def test_arrays_come_back_owned_and_writable(path: Path) -> None:
     np.testing.assert_array_equal(arrays["weights"], ARRAYS["weights"] + 1)
 
 
-def test_other_programs_can_read_it(path: Path) -> None:
+def test_file_is_valid_safetensors(path: Path) -> None:
     write_model(path, ARRAYS, HEADER)
     with safe_open(path, framework="numpy") as file:
         assert list(file.metadata()) == ["locpmap"]
@@ -103,7 +103,7 @@ def test_other_programs_can_read_it(path: Path) -> None:
 
 
 @pytest.mark.parametrize("view", [np.arange(12.0).reshape(3, 4).T, np.arange(12.0)[::-2], np.asfortranarray(np.eye(3))])
-def test_strides_do_not_matter(path: Path, view: np.ndarray) -> None:
+def test_arrays_of_any_strides_are_written(path: Path, view: np.ndarray) -> None:
     write_model(path, {"w": view}, {})
     np.testing.assert_array_equal(read_model(path)[0]["w"], view)
 
@@ -119,9 +119,7 @@ def test_strides_do_not_matter(path: Path, view: np.ndarray) -> None:
         ({}, {"f": print}, "the header cannot be written as JSON"),
     ],
 )
-def test_what_cannot_be_read_is_not_written(
-    path: Path, arrays: dict[str, Any], header: dict[str, Any], words: str
-) -> None:
+def test_invalid_models_are_not_written(path: Path, arrays: dict[str, Any], header: dict[str, Any], words: str) -> None:
     path.write_bytes(b"before")
     with pytest.raises(InputError, match=words):
         write_model(path, arrays, header)
@@ -129,14 +127,14 @@ def test_what_cannot_be_read_is_not_written(
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_where_it_cannot_be_written(tmp_path: Path) -> None:
+def test_unwritable_paths_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a directory, expected a file to write to"):
         write_model(tmp_path, ARRAYS, HEADER)
     with pytest.raises(InputError, match="there is no folder"):
         write_model(tmp_path / "no" / "model", ARRAYS, HEADER)
 
 
-def test_an_interrupted_write_leaves_the_old_model(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_leaves_the_old_model(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_model(path, ARRAYS, HEADER)
 
     def fail(*_: Any) -> None:
@@ -152,44 +150,44 @@ def test_an_interrupted_write_leaves_the_old_model(path: Path, monkeypatch: pyte
 # --- reading ---
 
 
-def test_no_such_file(path: Path) -> None:
+def test_missing_file_is_refused(path: Path) -> None:
     assert refusal(path) == "cannot be read: No such file or directory"
 
 
-def test_no_path_at_all() -> None:
+def test_invalid_path_is_refused() -> None:
     with pytest.raises(InputTypeError, match="path is None, expected the name of a file"):
         read_model(None)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="without a null character"):
         read_model("a\0b")
 
 
-def test_a_directory(tmp_path: Path) -> None:
+def test_directory_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path) == "is a directory, expected a model file"
 
 
-def test_a_pipe_does_not_hang(path: Path) -> None:
+def test_pipe_is_refused_without_blocking(path: Path) -> None:
     os.mkfifo(path)
     assert refusal(path) == "is not a regular file, expected a model file"
 
 
-def test_an_empty_file(path: Path) -> None:
+def test_empty_file_is_refused(path: Path) -> None:
     path.touch()
     assert refusal(path) == "is empty, expected a model file"
 
 
-def test_a_file_above_the_limit(path: Path) -> None:
+def test_file_above_the_size_limit_is_refused(path: Path) -> None:
     with path.open("wb") as file:
-        file.truncate(MAX_BYTES + 1)  # takes no space on the disk
+        file.truncate(MAX_BYTES + 1)  # sparse file
     assert refusal(path) == f"has {MAX_BYTES + 1} bytes, expected a model file of at most {MAX_BYTES}"
 
 
 @pytest.mark.parametrize("content", [b"x", b"PK\x03\x04" + b"\0" * 60, b"MARKOV\n3\n2 2 2\n" * 9, b"\x80\x04\x95" * 30])
-def test_another_format(path: Path, content: bytes) -> None:
+def test_other_formats_are_refused(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     assert refusal(path).startswith("is damaged or not a safetensors file (")
 
 
-def test_every_truncation(path: Path) -> None:
+def test_truncated_files_are_refused(path: Path) -> None:
     write_model(path, ARRAYS, HEADER)
     whole = path.read_bytes()
     for size in range(1, len(whole)):
@@ -197,13 +195,13 @@ def test_every_truncation(path: Path) -> None:
         assert refusal(path).startswith("is damaged or not a safetensors file (")
 
 
-def test_bytes_too_many(path: Path) -> None:
+def test_trailing_bytes_are_refused(path: Path) -> None:
     write_model(path, ARRAYS, HEADER)
     path.write_bytes(path.read_bytes() + b"\0")
     assert "file not fully covered" in refusal(path)
 
 
-def test_a_flipped_bit_in_every_byte(path: Path) -> None:
+def test_flipped_bits_are_detected(path: Path) -> None:
     write_model(path, ARRAYS, HEADER)
     whole = path.read_bytes()
     bits = np.random.default_rng(0).integers(8, size=len(whole)).tolist()
@@ -211,10 +209,10 @@ def test_a_flipped_bit_in_every_byte(path: Path) -> None:
     for place, bit in enumerate(bits):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
         refused += is_refused_or_the_same(path)
-    assert len(whole) - 5 < refused  # all but such as \u00E4 for \u00e4
+    assert len(whole) - 5 < refused  # harmless changes such as \u00E4 for \u00e4
 
 
-def test_random_damage(path: Path) -> None:
+def test_random_damage_is_detected(path: Path) -> None:
     write_model(path, ARRAYS, HEADER)
     whole = np.frombuffer(path.read_bytes(), np.uint8)
     random = np.random.default_rng(0)
@@ -235,7 +233,7 @@ def is_refused_or_the_same(path: Path) -> bool:
     return False
 
 
-def test_a_changed_number_is_seen_by_the_checksum(path: Path) -> None:
+def test_checksum_detects_a_changed_number(path: Path) -> None:
     write_model(path, {"w": np.array([1.0, 2.0])}, {})
     path.write_bytes(path.read_bytes().replace(struct.pack("<d", 2.0), struct.pack("<d", 2.5)))
     assert refusal(path) == "is damaged: its content does not have the checksum that it was saved with"
@@ -264,7 +262,7 @@ def test_a_changed_number_is_seen_by_the_checksum(path: Path) -> None:
         (described(), "is damaged: its content does not have the checksum"),
     ],
 )
-def test_headers(path: Path, text: str | None, words: str) -> None:
+def test_bad_headers_are_refused(path: Path, text: str | None, words: str) -> None:
     assert words in refusal(craft(path, text))
 
 
@@ -277,14 +275,14 @@ def test_headers(path: Path, text: str | None, words: str) -> None:
         (np.array([np.inf, 1.0], np.float32), "the array 'w' contains inf, expected finite numbers"),
     ],
 )
-def test_arrays(path: Path, array: np.ndarray, words: str) -> None:
+def test_bad_arrays_are_refused(path: Path, array: np.ndarray, words: str) -> None:
     assert refusal(craft(path, described(), {"w": array})) == words
 
 
 @pytest.mark.parametrize(
     ("shape", "offsets", "words"),
     [
-        ([2**40], [0, 2**43], "is damaged or not a safetensors file"),  # 8 TB that are not there
+        ([2**40], [0, 2**43], "is damaged or not a safetensors file"),  # claims 8 TB
         ([2**40], [0, 16], "is damaged or not a safetensors file"),
         ([2**62, 4], [0, 16], "is damaged or not a safetensors file"),
         ([3], [0, 24], "is damaged or not a safetensors file"),
@@ -293,12 +291,12 @@ def test_arrays(path: Path, array: np.ndarray, words: str) -> None:
         ([2] + [1] * 99, [0, 16], "the array 'w' cannot be loaded"),
     ],
 )
-def test_sizes_that_the_file_does_not_hold(path: Path, shape: list[int], offsets: list[int], words: str) -> None:
+def test_wrong_sizes_are_refused(path: Path, shape: list[int], offsets: list[int], words: str) -> None:
     claim = {"w": {"dtype": "F64", "shape": shape, "data_offsets": offsets}}
     assert refusal(raw(path, claim, b"\0" * 16)).startswith(words)
 
 
-def test_an_axis_longer_than_an_array_can_have(path: Path) -> None:
+def test_axis_beyond_the_numpy_limit_is_refused(path: Path) -> None:
     claim = {"w": {"dtype": "F64", "shape": [0, 2**64 - 1], "data_offsets": [0, 0]}}
     assert "cannot be loaded" in refusal(raw(path, claim, b""))
 

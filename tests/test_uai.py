@@ -1,4 +1,4 @@
-"""UAI files: read, written, read again, and refused in one sentence."""
+"""UAI files: reading, writing, round trips, and errors for malformed files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from locpmap.formats.atomic import write_text
 from locpmap.formats.uai import format_mar, format_mpe, read_model
 from locpmap.inference.exact import Exact
 
-# Two variables of 2 and 3 labels; the pair twice, once reversed; a constant; a potential of 0.
+# Variables of 2, 3 and 2 labels; one pair occurs twice, once reversed; also a constant and a potential of 0.
 SMALL = """MARKOV
 3
 2 3 2
@@ -57,7 +57,7 @@ def small(tmp_path: Path) -> Path:
 
 
 def by_hand(a: int, b: int, c: int) -> float:
-    """The product of SMALL's potentials."""
+    """Compute the product of the potentials of SMALL."""
     pair = [[1, 2, 3], [4, 5, 6]][a][b] * [[1, 10], [1, 1], [0, 1]][b][a]
     return [0.5, 1, 2][b] * pair * 8 * (7 if (b, c) == (2, 1) else 1)
 
@@ -65,7 +65,7 @@ def by_hand(a: int, b: int, c: int) -> float:
 # reading
 
 
-def test_scores_are_logarithms_of_the_product(small: Path) -> None:
+def test_scores_are_the_logarithm_of_the_product(small: Path) -> None:
     pot, cardinalities = read_model(small)
     assert cardinalities == [2, 3, 2]
     assert (pot.n_sites, pot.n_labels) == (3, 3)
@@ -85,7 +85,7 @@ def test_padded_labels_get_no_probability(small: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["1 1 2", "1\n1 1 2\n", "1\n\n1\n1\n2"])
-def test_both_forms_of_evidence(small: Path, text: str) -> None:
+def test_both_forms_of_evidence_are_read(small: Path, text: str) -> None:
     seen = small.with_suffix(".evid")
     seen.write_text(text)
     pot = read_uai(small, seen)
@@ -96,14 +96,14 @@ def test_both_forms_of_evidence(small: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "1 0", "1\n0\n"])
-def test_no_evidence(small: Path, text: str) -> None:
+def test_empty_evidence_changes_nothing(small: Path, text: str) -> None:
     seen = small.with_suffix(".evid")
     seen.write_text(text)
     np.testing.assert_array_equal(read_uai(small, seen).unary, read_uai(small).unary)
 
 
-def test_two_observations_are_not_two_sets(small: Path) -> None:
-    """The same numbers in one line: variables 1 and 0 are observed."""
+def test_two_observations_are_not_read_as_two_evidence_sets(small: Path) -> None:
+    """Write two observations in one line and in three: variables 1 and 0 are observed."""
     seen = small.with_suffix(".evid")
     for text in ("2 1 1 0 0", "2\n1 1\n0 0"):
         seen.write_text(text)
@@ -111,13 +111,13 @@ def test_two_observations_are_not_two_sets(small: Path) -> None:
         np.testing.assert_array_equal(unary > -np.inf, [[1, 0, 0], [0, 1, 0], [1, 1, 0]])
 
 
-def test_more_labels_than_words(tmp_path: Path) -> None:
+def test_more_labels_than_tokens(tmp_path: Path) -> None:
     path = tmp_path / "short.uai"
     path.write_text("MARKOV 1 40 1 0 1 1")
     assert read_uai(path).unary.shape == (1, 1, 40)
 
 
-def test_a_bayesian_network_is_a_product_of_its_tables(tmp_path: Path) -> None:
+def test_bayesian_network_is_the_product_of_its_tables(tmp_path: Path) -> None:
     path = tmp_path / "net.uai"
     path.write_text("BAYES\n2\n2 2\n2\n1 0\n2 0 1\n\n2\n .3 .7\n4\n .9 .1\n .2 .8\n")
     result = lp.infer(read_uai(path), Exact())
@@ -125,7 +125,7 @@ def test_a_bayesian_network_is_a_product_of_its_tables(tmp_path: Path) -> None:
     np.testing.assert_allclose(result.probability[1], [0.3 * 0.9 + 0.7 * 0.2, 0.3 * 0.1 + 0.7 * 0.8])
 
 
-def test_a_model_without_factors(tmp_path: Path) -> None:
+def test_model_without_factors(tmp_path: Path) -> None:
     path = tmp_path / "free.uai"
     path.write_text("MARKOV 2 2 3 0")
     result = lp.infer(read_uai(path), Exact())
@@ -136,7 +136,7 @@ def test_a_model_without_factors(tmp_path: Path) -> None:
 
 
 def same_model(pot: lp.Potentials, again: lp.Potentials) -> None:
-    """Equal scores of many labellings, constants included, up to the rounding of the largest term."""
+    """Check that scores of random labellings are equal, up to the rounding of the largest term."""
     labels = np.random.default_rng(0).integers(0, pot.n_labels, size=(200, pot.n_sites))
     scores = [[p.score(y.reshape(p.structure.shape)) for y in labels] for p in (pot, again)]
     tables = pot.model.tables
@@ -147,7 +147,7 @@ def same_model(pot: lp.Potentials, again: lp.Potentials) -> None:
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("coupling", [0.5, 300.0, 5000.0])
 def test_round_trip(tmp_path: Path, structure: str, coupling: float) -> None:
-    """With scores up to 5,000, which neither exp(score) nor one shifted factor could hold."""
+    """Use scores up to 5,000, beyond the range of exp(score) and of one shifted factor."""
     model = random_model(structure, n_sites=6, n_labels=3, coupling=coupling, forbidden=0.2, seed=1)
     model.tables[0, 1, 2] = -np.inf
     model.unary[2] += 3 * coupling
@@ -176,7 +176,7 @@ def test_round_trip_of_a_grid(tmp_path: Path) -> None:
 
 @settings(max_examples=50)
 @given(st.lists(st.floats(-1e4, 1e4) | st.just(-np.inf), min_size=12, max_size=12))
-def test_any_numbers_survive(numbers: list[float]) -> None:
+def test_any_scores_round_trip(numbers: list[float]) -> None:
     scores = np.array(numbers).reshape(3, 4)
     scores[:, 0] = np.maximum(scores[:, 0], -1e4)
     pot = lp.Potentials.graph(scores[:2, :2], [[1, 0]], scores[1:, 2:][None])
@@ -185,16 +185,16 @@ def test_any_numbers_survive(numbers: list[float]) -> None:
         same_model(pot, read_uai(Path(folder) / "model.uai"))
 
 
-def test_only_one_image_fits(tmp_path: Path) -> None:
+def test_batch_is_refused(tmp_path: Path) -> None:
     with pytest.raises(lp.InputError, match="hold 2 images"):
         write_uai(tmp_path / "model.uai", lp.Potentials.grid(np.zeros((2, 3, 3, 2)), 1.0))
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("scale", [1e12, 1e30, 1e308])
-def test_scores_too_far_apart_are_refused(tmp_path: Path, scale: float) -> None:
+def test_extreme_scores_are_refused(tmp_path: Path, scale: float) -> None:
     apart = lp.Potentials.graph([[0.0, scale]], [], 0.0)
-    far = lp.Potentials.graph([[scale, scale]] * 2, [], 0.0)  # a constant only
+    far = lp.Potentials.graph([[scale, scale]] * 2, [], 0.0)  # equal labels, so only a constant
     both = lp.Potentials.graph([[-scale, scale]], [], 0.0)
     for pot in (apart, far, both):
         with pytest.raises(TooLargeError, match="more than 4194304 copies of factors, expected smaller scores"):
@@ -202,14 +202,14 @@ def test_scores_too_far_apart_are_refused(tmp_path: Path, scale: float) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_copies_of_all_factors_count(tmp_path: Path) -> None:
+def test_number_of_factor_copies_is_limited_in_total(tmp_path: Path) -> None:
     pot = lp.Potentials.graph([[0.0, 700.0 * 2**20]] * 5, [], 0.0)
     with pytest.raises(TooLargeError, match="copies of factors"):
         write_uai(tmp_path / "model.uai", pot)
 
 
 @pytest.mark.parametrize("path", [None, 3, b"model.uai", "a\0b"])
-def test_what_cannot_name_a_file(path: Any) -> None:
+def test_invalid_paths_are_refused(path: Any) -> None:
     pot = lp.Potentials.grid(np.zeros((2, 2, 2)), 1.0)
     for call in (lambda: read_uai(path), lambda: write_uai(path, pot)):
         with pytest.raises(lp.errors.LocpmapError, match=r"path is .*, expected the name of a file"):
@@ -221,7 +221,7 @@ def test_only_potentials_are_written(tmp_path: Path) -> None:
         write_uai(tmp_path / "model.uai", 3)  # type: ignore[arg-type]
 
 
-def test_the_longest_name(tmp_path: Path) -> None:
+def test_longest_file_name_can_be_written(tmp_path: Path) -> None:
     pot = lp.Potentials.grid(np.zeros((2, 2, 2)), 1.0)
     path = tmp_path / ("n" * 251 + ".uai")
     write_uai(path, pot)
@@ -230,14 +230,14 @@ def test_the_longest_name(tmp_path: Path) -> None:
         write_uai(tmp_path / ("n" * 300), pot)
 
 
-def test_a_full_device_is_named() -> None:
+def test_full_device_raises_an_error() -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("needs /dev/full")
     with pytest.raises(lp.InputError, match="/dev/full cannot be written: No space left on device"):
         write_text("/dev/full", [format_mpe(np.zeros(3, int))])
 
 
-def test_a_draft_that_cannot_be_removed_is_named(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undeletable_temporary_file_raises_an_error(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Path, missing_ok: bool = False) -> None:
         raise PermissionError(1, "Operation not permitted")
 
@@ -257,7 +257,7 @@ print("after")
 
 @pytest.mark.skipif(not os.path.exists("/dev/stdout"), reason="needs /dev/stdout")
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1"])
-def test_standard_output_is_written_to_and_never_replaced(tmp_path: Path, name: str) -> None:
+def test_standard_output_is_written_and_not_replaced(tmp_path: Path, name: str) -> None:
     command, expected = [sys.executable, "-c", PRINT, name], "before\nMPE\n1 0\nafter\n"
     environment = os.environ | {"PYTHONPATH": str(Path(lp.__file__).parents[1])}
     piped = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
@@ -270,7 +270,7 @@ def test_standard_output_is_written_to_and_never_replaced(tmp_path: Path, name: 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_pipe_behind_a_link(tmp_path: Path) -> None:
+def test_pipe_behind_a_link_is_written(tmp_path: Path) -> None:
     pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)
     link.symlink_to(pipe)
@@ -280,7 +280,7 @@ def test_a_pipe_behind_a_link(tmp_path: Path) -> None:
     os.close(reader)
 
 
-def test_a_failed_write_leaves_the_old_file(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_leaves_the_old_file(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: Path, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
@@ -292,12 +292,12 @@ def test_a_failed_write_leaves_the_old_file(small: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("name", ["", "missing/model.uai"])
-def test_where_nothing_can_be_written(tmp_path: Path, name: str) -> None:
+def test_unwritable_paths_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(lp.InputError, match=r"is a directory|no folder"):
         write_uai(tmp_path / name, lp.Potentials.grid(np.zeros((2, 2, 2)), 1.0))
 
 
-def test_a_link_stays_a_link(small: Path) -> None:
+def test_symbolic_link_is_preserved(small: Path) -> None:
     link = small.with_name("link.uai")
     link.symlink_to(small)
     write_uai(link, lp.Potentials.grid(np.zeros((2, 2, 2)), 1.0))
@@ -305,10 +305,10 @@ def test_a_link_stays_a_link(small: Path) -> None:
     assert read_uai(small).n_sites == 4
 
 
-# answers
+# results
 
 
-def test_marginals_have_the_variables_own_labels(small: Path, tmp_path: Path) -> None:
+def test_marginals_are_written_without_padding(small: Path, tmp_path: Path) -> None:
     pot, cardinalities = read_model(small)
     result = lp.infer(pot, Exact())
     write_text(tmp_path / "out.MAR", [format_mar(result.probability, cardinalities)])
@@ -322,19 +322,19 @@ def test_marginals_have_the_variables_own_labels(small: Path, tmp_path: Path) ->
         np.testing.assert_array_equal(np.array(numbers[start : start + n], float), expected[:n])
 
 
-def test_labels(tmp_path: Path) -> None:
+def test_labels_are_written(tmp_path: Path) -> None:
     write_text(tmp_path / "out.MPE", [format_mpe(np.array([1, 0, 2]))])
     assert (tmp_path / "out.MPE").read_text() == "MPE\n3 1 0 2\n"
 
 
-def test_answers_of_the_wrong_shape() -> None:
+def test_results_of_the_wrong_shape_are_refused() -> None:
     with pytest.raises(lp.InputError, match=r"shape \(2, 2\), expected \(3, 3\)"):
         format_mar(np.zeros((2, 2)), [2, 3, 2])
     with pytest.raises(lp.InputError, match=r"shape \(2, 2\)"):
         format_mpe(np.zeros((2, 2), int))
 
 
-# refusals
+# bad files
 
 
 BAD = {
@@ -377,7 +377,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_malformed_models(tmp_path: Path, name: str) -> None:
+def test_malformed_models_are_refused(tmp_path: Path, name: str) -> None:
     text, reason = BAD[name]
     path = tmp_path / "bad.uai"
     path.write_text(text)
@@ -390,8 +390,8 @@ def test_malformed_models(tmp_path: Path, name: str) -> None:
     assert caught.value.__cause__ is None
 
 
-def test_a_table_that_padding_would_blow_up(tmp_path: Path) -> None:
-    """One variable with 20,000 labels and one pair of two labels: a padded table would take 3 GB."""
+def test_padding_beyond_memory_is_refused(tmp_path: Path) -> None:
+    """Combine a variable of 20,000 labels with a pair of two labels: a padded table would take 3 GB."""
     path = tmp_path / "bad.uai"
     ones = "1 " * 20_000
     path.write_text(f"MARKOV\n3\n2 2 20000\n2\n2 0 1\n1 2\n4 1 1 1 1\n20000 {ones}")
@@ -416,14 +416,14 @@ def test_a_table_that_padding_would_blow_up(tmp_path: Path) -> None:
         ("2 1 0 1 2", "potential 0 for every label that the evidence leaves of variable 1"),
     ],
 )
-def test_malformed_evidence(small: Path, text: str, reason: str) -> None:
+def test_malformed_evidence_is_refused(small: Path, text: str, reason: str) -> None:
     seen = small.with_suffix(".evid")
     seen.write_text(text)
     with pytest.raises(lp.InputError, match=reason):
         read_uai(small, seen)
 
 
-def test_what_is_no_text_file(tmp_path: Path) -> None:
+def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     junk = tmp_path / "junk.uai"
     junk.write_bytes(bytes(range(256)) * 10)
     for path, reason in ((junk, "not a text file"), (tmp_path, "Is a directory"), (tmp_path / "none", "No such file")):
@@ -431,8 +431,8 @@ def test_what_is_no_text_file(tmp_path: Path) -> None:
             read_uai(path)
 
 
-def test_every_cut_of_a_file_is_refused(small: Path) -> None:
-    """No prefix is read as a model, and none ends in another error than ours."""
+def test_truncated_files_are_refused(small: Path) -> None:
+    """Truncate the file after every token."""
     words = SMALL.split()
     for count in range(len(words)):
         small.write_text(" ".join(words[:count]))

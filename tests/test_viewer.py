@@ -1,4 +1,4 @@
-"""The viewer's calls: who may make them, what they answer, and what they refuse."""
+"""The viewer's API: access control, responses, uploads, caching and bad requests."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def decode(client: TestClient, **order: Any) -> dict[str, Any]:
     return found
 
 
-def check_sentence(answer: Any, status: int, *parts: str) -> None:
+def check_error(answer: Any, status: int, *parts: str) -> None:
     assert answer.status_code == status, answer.text
     assert list(answer.json()) == ["error"]
     sentence = answer.json()["error"]
@@ -110,10 +110,10 @@ def check_sentence(answer: Any, status: int, *parts: str) -> None:
         assert part in sentence
 
 
-# who may call
+# access control
 
 
-def test_the_page_is_whole_and_asks_for_nothing_elsewhere(client: TestClient) -> None:
+def test_page_is_complete_and_loads_nothing_from_other_hosts(client: TestClient) -> None:
     html = client.get("/", headers={"X-Locpmap-Token": ""})
     assert html.status_code == 200
     assert "default-src 'self'" in html.headers["content-security-policy"]
@@ -122,7 +122,7 @@ def test_the_page_is_whole_and_asks_for_nothing_elsewhere(client: TestClient) ->
     for file in viewer_app.PAGE.iterdir():
         assert set(re.findall(r"https?://[\w./]+", file.read_text())) <= {"http://www.w3.org/2000/svg"}
     for path in ("/docs", "/redoc", "/openapi.json", "/../app.py", "/app.py"):
-        check_sentence(client.get(path), 404)
+        check_error(client.get(path), 404)
 
 
 CALLS = [
@@ -138,7 +138,7 @@ CALLS = [
 ]
 
 
-def test_all_calls_are_tried_below(client: TestClient) -> None:
+def test_list_of_calls_is_complete(client: TestClient) -> None:
     guard: Any = client.app
     routes = {route.path for route in guard.app.routes if route.path.startswith("/api/")}
     tried = {re.sub("folder:box", "{id}", re.sub("/a/", "/{key}/", path.split("?")[0])) for _, path in CALLS}
@@ -147,8 +147,8 @@ def test_all_calls_are_tried_below(client: TestClient) -> None:
 
 @pytest.mark.parametrize(("method", "path"), CALLS)
 @pytest.mark.parametrize("token", ["", "a-secre", "a-secret ", "b-secret"])
-def test_a_call_needs_the_token(client: TestClient, method: str, path: str, token: str) -> None:
-    check_sentence(client.request(method, path, headers={"X-Locpmap-Token": token}), 401, "token")
+def test_calls_without_the_token_are_refused(client: TestClient, method: str, path: str, token: str) -> None:
+    check_error(client.request(method, path, headers={"X-Locpmap-Token": token}), 401, "token")
 
 
 @pytest.mark.parametrize("path", ["/", "/api/scenes"])
@@ -168,26 +168,26 @@ def test_a_call_needs_the_token(client: TestClient, method: str, path: str, toke
     ],
     ids=str,
 )
-def test_other_pages_and_names_are_refused(client: TestClient, path: str, headers: dict[str, str]) -> None:
-    check_sentence(client.get(path, headers=headers), 403, "viewer answers only")
+def test_other_hosts_and_origins_are_refused(client: TestClient, path: str, headers: dict[str, str]) -> None:
+    check_error(client.get(path, headers=headers), 403, "viewer answers only")
 
 
 @pytest.mark.parametrize(
     "headers", [{"Host": "localhost:8000"}, {"Origin": "http://127.0.0.1:8000", "Sec-Fetch-Site": "same-origin"}]
 )
-def test_its_own_page_is_not(client: TestClient, headers: dict[str, str]) -> None:
+def test_own_host_and_origin_are_accepted(client: TestClient, headers: dict[str, str]) -> None:
     assert client.get("/api/scenes", headers=headers).status_code == 200
 
 
-def test_bodies_have_limits(client: TestClient) -> None:
+def test_request_bodies_are_limited_in_size(client: TestClient) -> None:
     long = b" " * (SMALL_BODY + 1)
-    check_sentence(client.post("/api/decode", content=long), 413, "at most 64 kB")
-    check_sentence(client.post("/api/scenes", content=b" " * (2 << 20)), 413, "at most 1 MB")
-    check_sentence(client.post("/api/decode", content=iter([b"{}"])), 411)  # in pieces, without a length
+    check_error(client.post("/api/decode", content=long), 413, "at most 64 kB")
+    check_error(client.post("/api/scenes", content=b" " * (2 << 20)), 413, "at most 1 MB")
+    check_error(client.post("/api/decode", content=iter([b"{}"])), 411)  # chunked, without a content length
     assert client.post("/api/decode", content=b" " * SMALL_BODY).status_code == 422
 
 
-# answers
+# responses
 
 
 def picture(client: TestClient, key: str, **choice: Any) -> Image.Image:
@@ -206,7 +206,7 @@ def probability_of(client: TestClient, key: str) -> np.ndarray:
     [{}, {"smoothing": 1.5, "temperature": 0.5, "seed": 7}, {"smoothing": 0.5, "blocks": "rows+columns"}],
     ids=str,
 )
-def test_results_are_those_of_refine(
+def test_results_equal_those_of_refine(
     client: TestClient, image: np.ndarray, logits: np.ndarray, settings: dict[str, Any]
 ) -> None:
     found = decode(client, **settings)
@@ -229,7 +229,7 @@ def test_results_are_those_of_refine(
         np.testing.assert_allclose(np.asarray(picture(client, found["key"], kind=kind)) / 255, own, atol=0.51 / 255)
 
 
-def test_samples_and_areas_are_those_of_measure(client: TestClient, image: np.ndarray, logits: np.ndarray) -> None:
+def test_samples_and_areas_equal_those_of_measure(client: TestClient, image: np.ndarray, logits: np.ndarray) -> None:
     found = decode(client, n_samples=45, seed=3, smoothing=0.5)
     potentials = REFINER.adjusted(smoothing=0.5).potentials(image, logits)
     area = REFINER.adjusted(smoothing=0.5).measure(
@@ -248,7 +248,7 @@ def test_samples_and_areas_are_those_of_measure(client: TestClient, image: np.nd
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name not in ("network", "locpmap")])
-def test_other_decoders_are_those_of_infer(
+def test_other_decoders_equal_those_of_infer(
     client: TestClient, image: np.ndarray, logits: np.ndarray, method: str
 ) -> None:
     found = decode(client, method=method, smoothing=1.5, seed=2)
@@ -260,11 +260,11 @@ def test_other_decoders_are_those_of_infer(
     counts = np.bincount(expected.labels.ravel(), minlength=3)
     assert [each["mean"] for each in found["areas"]] == counts.tolist()
     if expected.probability is None:
-        check_sentence(client.get(f"/api/decodings/{found['key']}/probability"), 400, "labels only")
-        check_sentence(client.get(f"/api/decodings/{found['key']}/layer?kind=entropy"), 400, "labels only")
+        check_error(client.get(f"/api/decodings/{found['key']}/probability"), 400, "labels only")
+        check_error(client.get(f"/api/decodings/{found['key']}/layer?kind=entropy"), 400, "labels only")
 
 
-def test_the_network_by_itself(client: TestClient, logits: np.ndarray) -> None:
+def test_network_method_returns_the_softmax(client: TestClient, logits: np.ndarray) -> None:
     found = decode(client, method="network", smoothing=3.0)
     expected = np.exp(logits.astype(float))
     expected /= expected.sum(-1, keepdims=True)
@@ -273,7 +273,7 @@ def test_the_network_by_itself(client: TestClient, logits: np.ndarray) -> None:
     assert found["key"] == decode(client, method="network", smoothing=1.0, n_samples=7)["key"]
 
 
-def test_a_pixel(client: TestClient, image: np.ndarray, logits: np.ndarray) -> None:
+def test_pixel_call_returns_probabilities(client: TestClient, image: np.ndarray, logits: np.ndarray) -> None:
     found = decode(client)
     pixel = client.get(f"/api/decodings/{found['key']}/pixel", params={"x": 5, "y": 11}).json()
     expected = lp.refine(image, logits, decoder=lp.LocPMAP(20, start="perturbed"))
@@ -284,17 +284,17 @@ def test_a_pixel(client: TestClient, image: np.ndarray, logits: np.ndarray) -> N
     )
     for x, y in ((24, 0), (0, 18), (-1, 0)):
         answer = client.get(f"/api/decodings/{found['key']}/pixel", params={"x": x, "y": y})
-        check_sentence(answer, 400, "outside the image of 24×18")
+        check_error(answer, 400, "outside the image of 24×18")
 
 
-def test_the_photograph_comes_as_it_is(client: TestClient, image: np.ndarray) -> None:
+def test_image_is_returned_unchanged(client: TestClient, image: np.ndarray) -> None:
     content = client.get("/api/scenes/folder:box/image").content
     np.testing.assert_array_equal(Image.open(io.BytesIO(content)), image)
     facts = client.get("/api/scenes/folder:box").json()
     assert (facts["width"], facts["height"], facts["truth"], len(facts["labels"])) == (24, 18, False, 3)
 
 
-def test_examples_are_always_the_same_and_the_truth_is_known(client: TestClient) -> None:
+def test_examples_are_reproducible_and_have_true_labels(client: TestClient) -> None:
     for name in EXAMPLES:
         first, second = synthetic_scene(name), synthetic_scene(name)
         np.testing.assert_array_equal(first.image, second.image)
@@ -305,7 +305,7 @@ def test_examples_are_always_the_same_and_the_truth_is_known(client: TestClient)
     assert scene.truth is not None
     assert found["quality"]["accuracy"] == pytest.approx((scene.network_labels == scene.truth).mean())
     np.testing.assert_array_equal(picture(client, found["key"], kind="truth"), scene.truth)
-    check_sentence(client.get(f"/api/decodings/{decode(client)['key']}/layer?kind=truth"), 400, "no layer")
+    check_error(client.get(f"/api/decodings/{decode(client)['key']}/layer?kind=truth"), 400, "no layer")
 
 
 @pytest.mark.parametrize(
@@ -322,33 +322,33 @@ def test_examples_are_always_the_same_and_the_truth_is_known(client: TestClient)
     ],
     ids=str,
 )
-def test_settings_out_of_range_are_refused(client: TestClient, order: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(client: TestClient, order: dict[str, Any]) -> None:
     answer = client.post("/api/decode", json={"scene": "folder:box", **order})
-    check_sentence(answer, 400, *map(str, order))
+    check_error(answer, 400, *map(str, order))
 
 
 @pytest.mark.parametrize(
     "content",
     ["", "no json", "[]", "{}", '{"scene": "folder:box", "n_samples": 1.5}', '{"scene": 3}', '{"scene":"x","y":1}'],
 )
-def test_what_is_no_order_is_refused(client: TestClient, content: str) -> None:
-    check_sentence(client.post("/api/decode", content=content, headers={"Content-Type": "application/json"}), 422)
+def test_malformed_requests_are_refused(client: TestClient, content: str) -> None:
+    check_error(client.post("/api/decode", content=content, headers={"Content-Type": "application/json"}), 422)
 
 
-def test_nan_is_refused(client: TestClient) -> None:
+def test_nan_setting_is_refused(client: TestClient) -> None:
     content = '{"scene": "folder:box", "smoothing": NaN}'
     answer = client.post("/api/decode", content=content, headers={"Content-Type": "application/json"})
     assert answer.status_code in (400, 422)
     assert "smoothing" in answer.json()["error"]
 
 
-def test_what_is_not_there_is_said_to_be_gone(client: TestClient) -> None:
-    check_sentence(client.get("/api/decodings/nothing/pixel?x=0&y=0"), 404, "no longer")
-    check_sentence(client.get("/api/decodings/nothing/layer?kind=labels"), 404, "no longer")
+def test_missing_results_and_layers_are_refused(client: TestClient) -> None:
+    check_error(client.get("/api/decodings/nothing/pixel?x=0&y=0"), 404, "no longer")
+    check_error(client.get("/api/decodings/nothing/layer?kind=labels"), 404, "no longer")
     key = decode(client)["key"]
-    check_sentence(client.get(f"/api/decodings/{key}/layer?kind=sample&sample=20"), 400, "no sample 20")
-    check_sentence(client.get(f"/api/decodings/{key}/layer?kind=probability&label=3"), 400, "label is 3")
-    check_sentence(client.get(f"/api/decodings/{key}/layer?kind=mood"), 400, "no layer 'mood'")
+    check_error(client.get(f"/api/decodings/{key}/layer?kind=sample&sample=20"), 400, "no sample 20")
+    check_error(client.get(f"/api/decodings/{key}/layer?kind=probability&label=3"), 400, "label is 3")
+    check_error(client.get(f"/api/decodings/{key}/layer?kind=mood"), 400, "no layer 'mood'")
 
 
 # folders
@@ -357,24 +357,24 @@ def test_what_is_not_there_is_said_to_be_gone(client: TestClient) -> None:
 @pytest.mark.parametrize(
     "id", ["folder:../box", "folder:/etc/passwd", "folder:secret", "folder:lonely", "example:../x", "", "box"]
 )
-def test_only_what_is_listed_can_be_opened(client: TestClient, id: str) -> None:
+def test_only_listed_scenes_can_be_opened(client: TestClient, id: str) -> None:
     assert id not in [each["id"] for each in client.get("/api/scenes").json()["scenes"]]
     answer = client.post("/api/decode", json={"scene": id})
-    check_sentence(answer, 404, "no scene")
+    check_error(answer, 404, "no scene")
 
 
-def test_the_list_has_the_pairs_of_the_folder_and_the_examples(client: TestClient) -> None:
+def test_list_contains_pairs_of_the_folder_and_examples(client: TestClient) -> None:
     listed = [each["id"] for each in client.get("/api/scenes").json()["scenes"] if each["source"] != "upload"]
     assert listed == ["folder:box", "folder:broken", *(f"example:{name}" for name in EXAMPLES)]
 
 
-def test_a_broken_file_of_the_folder_is_named(client: TestClient) -> None:
+def test_broken_file_in_the_folder_is_refused_by_name(client: TestClient) -> None:
     answer = client.get("/api/scenes/folder:broken")
     assert answer.status_code == 400
     assert "broken.npy is damaged or not a .npy file" in answer.json()["error"]
 
 
-def test_files_that_change_are_read_again(client: TestClient, folder: Path, logits: np.ndarray) -> None:
+def test_changed_files_are_read_again(client: TestClient, folder: Path, logits: np.ndarray) -> None:
     (folder / "late.png").write_bytes((folder / "box.png").read_bytes())
     (folder / "late.npy").write_bytes(npy(logits))
     first = decode(client, scene="folder:late", method="network")
@@ -386,13 +386,13 @@ def test_files_that_change_are_read_again(client: TestClient, folder: Path, logi
     np.testing.assert_array_equal(picture(client, second["key"], kind="labels"), (-logits).argmax(-1))
 
 
-def test_a_name_that_is_no_text(client: TestClient, folder: Path, image: np.ndarray, logits: np.ndarray) -> None:
-    """On Linux a name may be any bytes, which JSON cannot hold."""
+def test_file_name_that_is_not_text(client: TestClient, folder: Path, image: np.ndarray, logits: np.ndarray) -> None:
+    """Use a name with bytes that are not UTF-8, which Linux allows and JSON does not."""
     try:
         for ending, content in (("png", png(image)), ("npy", npy(logits))):
             Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9." + ending.encode())).write_bytes(content)
     except OSError:
-        pytest.skip("this file system has text alone")
+        pytest.skip("this file system allows text only")
     try:
         (listed,) = (each for each in client.get("/api/scenes").json()["scenes"] if "caf" in each["id"])
         assert listed == {"id": "folder:caf\\udce9", "title": "caf\\udce9", "source": "folder"}
@@ -406,7 +406,7 @@ def test_a_name_that_is_no_text(client: TestClient, folder: Path, image: np.ndar
             path.unlink()
 
 
-def test_a_folder_that_vanishes(tmp_path: Path, image: np.ndarray, logits: np.ndarray) -> None:
+def test_deleted_folder_is_handled(tmp_path: Path, image: np.ndarray, logits: np.ndarray) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "box.png").write_bytes(png(image))
     (tmp_path / "folder" / "box.npy").write_bytes(npy(logits))
@@ -414,19 +414,19 @@ def test_a_folder_that_vanishes(tmp_path: Path, image: np.ndarray, logits: np.nd
     with TestClient(app, base_url=f"http://127.0.0.1:{PORT}", headers=OWN) as client:
         key = decode(client, method="network")["key"]
         (tmp_path / "folder").rename(tmp_path / "elsewhere")
-        check_sentence(client.post("/api/decode", json={"scene": "folder:box"}), 404, "There is no scene 'folder:box'")
+        check_error(client.post("/api/decode", json={"scene": "folder:box"}), 404, "There is no scene 'folder:box'")
         assert {each["source"] for each in client.get("/api/scenes").json()["scenes"]} == {"example"}
-        np.testing.assert_array_equal(picture(client, key, kind="labels"), logits.argmax(-1))  # known from before
+        np.testing.assert_array_equal(picture(client, key, kind="labels"), logits.argmax(-1))  # still cached
 
 
-def test_a_file_that_vanishes_while_it_is_read(
+def test_file_deleted_while_reading_is_handled(
     client: TestClient, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def gone(folder: Path) -> dict[str, tuple[Path, Path]]:
+    def deleted(folder: Path) -> dict[str, tuple[Path, Path]]:
         return {"box": (Path("nowhere.png"), Path("nowhere.npy"))}
 
-    monkeypatch.setattr(session, "pairs", gone)
-    check_sentence(client.get("/api/scenes/folder:box"), 404, "nowhere.png cannot be read: No such file")
+    monkeypatch.setattr(session, "pairs", deleted)
+    check_error(client.get("/api/scenes/folder:box"), 404, "nowhere.png cannot be read: No such file")
 
 
 # uploads
@@ -456,7 +456,7 @@ def npz(**arrays: np.ndarray) -> bytes:
     ],
     ids=["hwk", "khw", "batch of one", "npz", "probabilities"],
 )
-def test_uploads_in_all_forms_give_the_same(
+def test_uploads_in_all_forms_give_equal_results(
     client: TestClient, image: np.ndarray, logits: np.ndarray, form: Callable[[np.ndarray], bytes], ending: str
 ) -> None:
     answer = upload(client, png(image), form(logits), ("box.png", f"box.{ending}"))
@@ -467,10 +467,10 @@ def test_uploads_in_all_forms_give_the_same(
     np.testing.assert_array_equal(picture(client, found["key"], kind="labels"), expected.labels)
 
 
-def test_coarse_logits_and_ambiguous_ones(client: TestClient) -> None:
+def test_uploads_of_coarse_logits_need_a_layout(client: TestClient) -> None:
     grey = np.random.default_rng(0).integers(0, 2**16, (16, 16)).astype(np.uint16)
     scores = np.random.default_rng(0).normal(size=(4, 4, 4)).astype(np.float32)
-    check_sentence(upload(client, png(grey), npy(scores)), 400, "a.npy", "layout")
+    check_error(upload(client, png(grey), npy(scores)), 400, "a.npy", "layout")
     for layout in ("hwk", "khw"):
         id = upload(client, png(grey), npy(scores), layout=layout).json()["id"]
         found = decode(client, scene=id)
@@ -501,46 +501,46 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_files_are_refused_in_one_sentence(client: TestClient, name: str) -> None:
+def test_bad_files_are_refused_by_name(client: TestClient, name: str) -> None:
     image, scores, part = BAD[name]
-    check_sentence(upload(client, image, scores), 400, part)
+    check_error(upload(client, image, scores), 400, part)
 
 
 @pytest.mark.parametrize("names", [("a.svg", "a.npy"), ("a.png", "a.pkl"), ("a", "a.npy"), ("a.png", "../a.exe")])
-def test_other_endings_are_refused(client: TestClient, names: tuple[str, str]) -> None:
-    check_sentence(upload(client, png(IMAGE), npy(SCORES), names), 400, "expected a file that ends in")
+def test_other_file_extensions_are_refused(client: TestClient, names: tuple[str, str]) -> None:
+    check_error(upload(client, png(IMAGE), npy(SCORES), names), 400, "expected a file that ends in")
 
 
-def test_a_missing_file_is_named(client: TestClient) -> None:
-    check_sentence(client.post("/api/scenes", files={"image": ("a.png", png(IMAGE))}), 422, "logits")
+def test_missing_file_is_refused(client: TestClient) -> None:
+    check_error(client.post("/api/scenes", files={"image": ("a.png", png(IMAGE))}), 422, "logits")
 
 
-def test_names_that_lead_elsewhere_are_harmless(client: TestClient, tmp_path: Path) -> None:
+def test_paths_in_upload_names_are_ignored(client: TestClient, tmp_path: Path) -> None:
     target = tmp_path / "planted.png"
     answer = upload(client, png(IMAGE), npy(SCORES), (f"../../..{target}", "a.npy"))
     assert answer.status_code == 200
     assert not target.exists()
 
 
-def test_what_is_too_large_is_refused(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_scenes_are_refused(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenes, "MAX_PIXELS", 400)
-    check_sentence(upload(client, png(IMAGE), npy(SCORES)), 400, "a.png has 24×18 pixels", "too large for the viewer")
+    check_error(upload(client, png(IMAGE), npy(SCORES)), 400, "a.png has 24×18 pixels", "too large for the viewer")
     monkeypatch.setattr(scenes, "MAX_PIXELS", 500)
     monkeypatch.setattr(scenes, "MAX_NUMBERS", 1000)
-    check_sentence(upload(client, png(IMAGE), npy(SCORES)), 400, "24×18 pixels with 3 labels")
+    check_error(upload(client, png(IMAGE), npy(SCORES)), 400, "24×18 pixels with 3 labels")
 
 
-def test_an_archive_that_unpacks_to_too_much_is_refused(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_archives_are_refused_before_unpacking(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = npz(logits=np.zeros((1000, 1000, 3), np.float32))
     assert len(bomb) < 1 << 20
     monkeypatch.setattr(scenes, "MAX_FILE", 2 << 20)
-    check_sentence(upload(client, png(IMAGE), bomb, ("a.png", "a.npz")), 400, "a.npz takes 11 MB")
+    check_error(upload(client, png(IMAGE), bomb, ("a.png", "a.npz")), 400, "a.npz takes 11 MB")
 
 
-# what is kept
+# caching
 
 
-def test_the_same_settings_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_settings_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[Settings] = []
 
     def counted(scene: Any, settings: Settings, progress: Any) -> Decoding:
@@ -554,13 +554,13 @@ def test_the_same_settings_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert held.decode("example:cells", Settings(seed=1), "page")[0] != first
     assert held.decode("example:islands", Settings(), "page")[0] != first
     assert len(ran) == 3
-    monkeypatch.setattr(session, "CACHE_BYTES", 20)  # two results
+    monkeypatch.setattr(session, "CACHE_BYTES", 20)  # capacity of two results
     held.decode("example:cells", Settings(seed=2), "page")
     with pytest.raises(session.NotFoundError):
         held.decoding(first)
 
 
-def test_uploads_are_kept_up_to_a_number() -> None:
+def test_number_of_stored_uploads_is_limited() -> None:
     held = Session()
     scene = example_scene("cells")
     ids = [held.add(scene) for _ in range(session.MAX_UPLOADS + 1)]
@@ -569,14 +569,14 @@ def test_uploads_are_kept_up_to_a_number() -> None:
     assert held.scene(ids[-1]).title == "Cells"
 
 
-def test_a_page_that_asks_anew_stops_its_run_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    running, go_on = threading.Event(), threading.Event()
+def test_new_request_stops_only_the_run_of_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    running, resume = threading.Event(), threading.Event()
 
     def slow(scene: Any, settings: Settings, progress: Callable[[int, int], None]) -> Decoding:
         if settings.seed == 0:
             progress(1, 2)
             running.set()
-            assert go_on.wait(20)
+            assert resume.wait(20)
             progress(2, 2)
         return Decoding(scene, settings, np.zeros((1, 1), np.uint8), None, "done", 0.0)
 
@@ -585,7 +585,7 @@ def test_a_page_that_asks_anew_stops_its_run_and_no_other(monkeypatch: pytest.Mo
         held = Session()
         ended: list[str] = []
         running.clear()
-        go_on.clear()
+        resume.clear()
 
         def first(held: Session = held, ended: list[str] = ended) -> None:
             try:
@@ -594,16 +594,16 @@ def test_a_page_that_asks_anew_stops_its_run_and_no_other(monkeypatch: pytest.Mo
             except Superseded:
                 ended.append("stopped")
 
-        begun = threading.Thread(target=first)
-        begun.start()
+        started = threading.Thread(target=first)
+        started.start()
         assert running.wait(20)
         assert held.progress("one") == (1, 2)
         again = threading.Thread(target=held.decode, args=("example:cells", Settings(seed=other_seed), page))
         again.start()
         while page not in held._requests or (page == "one" and held._requests["one"] < 2):
             pass
-        go_on.set()
-        begun.join(20)
+        resume.set()
+        started.join(20)
         again.join(20)
         assert ended == ["stopped" if stopped else "complete"]
         assert held.progress("one") is None
@@ -612,7 +612,7 @@ def test_a_page_that_asks_anew_stops_its_run_and_no_other(monkeypatch: pytest.Mo
 # the command
 
 
-def test_the_command_serves_until_it_is_interrupted(folder: Path) -> None:
+def test_command_serves_until_it_is_interrupted(folder: Path) -> None:
     command = [sys.executable, "-m", "locpmap", "view", str(folder), "--no-browser"]
     environment = os.environ | {"PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -641,7 +641,7 @@ def test_the_command_serves_until_it_is_interrupted(folder: Path) -> None:
         process.communicate()
 
 
-def test_a_port_in_use_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_port_in_use_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -649,7 +649,7 @@ def test_a_port_in_use_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
         Run(capsys, "view", "--no-browser", "--port", port).check_refusal(f"port {port} is in use")
 
 
-def test_folders_without_anything_to_see_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_folders_without_pairs_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     Run(capsys, "view", tmp_path / "nowhere", "--no-browser").check_refusal("nowhere does not exist")
     Run(capsys, "view", tmp_path, "--no-browser").check_refusal("holds no image")
     (tmp_path / "a.png").write_bytes(png(IMAGE))
@@ -657,8 +657,6 @@ def test_folders_without_anything_to_see_are_refused(capsys: pytest.CaptureFixtu
     Run(capsys, "view", tmp_path / "a.png", "--no-browser").check_refusal("not a folder")
 
 
-def test_without_fastapi_the_extra_is_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_fastapi_names_the_extra(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("locpmap.viewer.server.find_spec", lambda name: None if name == "fastapi" else object())
     Run(capsys, "view", "--no-browser").check_refusal("needs fastapi", "pip install 'locpmap[viewer]'")

@@ -1,4 +1,4 @@
-"""The viewer in a browser: it loads, answers to sliders, pointer and keys, says what is wrong with files, and saves."""
+"""The viewer in a browser: loading, sliders, pointer, keys, uploads and downloads."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SIZE = (40, 60)
 DONE = "[aria-busy=false] .frame:not(.stale) .overlay:not([hidden])"
 
 
-def made() -> tuple[np.ndarray, np.ndarray]:
-    """A bright square on dark ground, and logits that are right more often than not."""
+def synthetic() -> tuple[np.ndarray, np.ndarray]:
+    """Return an image of a bright square on a dark background, and noisy logits."""
     rng = np.random.default_rng(0)
     truth = np.zeros(SIZE, np.int64)
     truth[10:30, 20:40] = 1
@@ -39,7 +39,7 @@ def made() -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("viewer")
-    image, logits = made()
+    image, logits = synthetic()
     Image.fromarray(image).save(folder / "square.png")
     np.save(folder / "square.npy", logits)
     np.save(folder / "wrong.npy", logits[:, :17])
@@ -72,7 +72,7 @@ def browser() -> Iterator[Any]:
 
 
 class Visit:
-    """An open page and all that went wrong on it."""
+    """An open page, with its errors and requests."""
 
     def __init__(self, browser: Any, address: str, **options: Any) -> None:
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 860}, **options})
@@ -88,7 +88,7 @@ class Visit:
         self.page.wait_for_selector(DONE, timeout=60_000)
 
     def until(self, condition: str) -> None:
-        """Wait for it; the page's own rules forbid playwright's way of doing so."""
+        """Poll until the condition is true; the page's security policy forbids playwright's own method."""
         for _ in range(600):
             if self.page.evaluate(condition):
                 return
@@ -104,7 +104,7 @@ class Visit:
         self.page.wait_for_selector(f".overlay[alt^='{name} ']")
 
     def overlay(self) -> np.ndarray:
-        """The pixels of the overlay as the page has them, (H, W, 4)."""
+        """Return the pixels of the displayed overlay, (H, W, 4)."""
         script = """async () => {
             const image = document.querySelector('.overlay');
             await image.decode();
@@ -131,17 +131,17 @@ def visit(browser: Any, address: str) -> Iterator[Visit]:
     assert visit.problems == []
 
 
-def shown(labels: np.ndarray) -> np.ndarray:
-    """Labels in the viewer's colours."""
+def in_colours(labels: np.ndarray) -> np.ndarray:
+    """Return labels in the viewer's colours."""
     from locpmap.viewer.colours import label_colours
 
     return label_colours(3)[labels]
 
 
-def test_it_loads_without_errors_or_requests_elsewhere(visit: Visit, address: str) -> None:
-    image, logits = made()
+def test_page_loads_without_errors_or_external_requests(visit: Visit, address: str) -> None:
+    image, logits = synthetic()
     expected = lp.refine(image, logits)
-    np.testing.assert_array_equal(visit.overlay()[..., :3], shown(expected.labels))
+    np.testing.assert_array_equal(visit.overlay()[..., :3], in_colours(expected.labels))
     visit.until("document.querySelector('#status')?.textContent.includes('50 samples')")
     own = address.split("#")[0]
     assert [url for url in visit.requests if not url.startswith((own, f"blob:{own}"))] == []
@@ -149,7 +149,7 @@ def test_it_loads_without_errors_or_requests_elsewhere(visit: Visit, address: st
     assert visit.page.locator("#areas .area").count() == 3
 
 
-def test_progress_that_comes_after_the_result_does_not_cover_it(visit: Visit) -> None:
+def test_late_progress_does_not_hide_the_result(visit: Visit) -> None:
     samples: list[Any] = []
     progress: list[Any] = []
 
@@ -160,7 +160,7 @@ def test_progress_that_comes_after_the_result_does_not_cover_it(visit: Visit) ->
             run.continue_()
 
     visit.page.route(re.compile("api/decode"), hold)
-    visit.page.route(re.compile("api/progress"), lambda asked: progress.append(asked))
+    visit.page.route(re.compile("api/progress"), lambda request: progress.append(request))
     visit.page.locator("#n_samples").fill("7")
     for _ in range(600):
         if samples and progress:
@@ -174,11 +174,11 @@ def test_progress_that_comes_after_the_result_does_not_cover_it(visit: Visit) ->
     assert "7 samples" in visit.status()
     assert visit.page.locator("#progress").is_hidden()
     for late in progress:
-        late.abort("aborted")  # otherwise the browser notes a failure
+        late.abort("aborted")  # otherwise the browser logs an error
 
 
-def test_a_slider_changes_the_result(visit: Visit) -> None:
-    image, logits = made()
+def test_sliders_change_the_result(visit: Visit) -> None:
+    image, logits = synthetic()
     visit.layer("5", "Entropy")
     before = visit.overlay()
     visit.move("temperature", 3)
@@ -187,7 +187,7 @@ def test_a_slider_changes_the_result(visit: Visit) -> None:
     for smoothing in (1.0, 3.0):
         visit.move("smoothing", smoothing)
         expected = lp.refine(image, logits, lp.Refiner.load().adjusted(smoothing=smoothing, temperature=3.0))
-        np.testing.assert_array_equal(visit.overlay()[..., :3], shown(expected.labels))
+        np.testing.assert_array_equal(visit.overlay()[..., :3], in_colours(expected.labels))
     visit.move("n_samples", 7)
     assert "7 samples" in visit.status()
     visit.page.locator("input[value='rows+columns']").check(force=True)
@@ -198,8 +198,8 @@ def test_a_slider_changes_the_result(visit: Visit) -> None:
     np.testing.assert_array_equal(visit.overlay(), before)
 
 
-def test_the_pointer_and_the_arrow_keys_show_a_pixel(visit: Visit) -> None:
-    image, logits = made()
+def test_pointer_and_arrow_keys_show_a_pixel(visit: Visit) -> None:
+    image, logits = synthetic()
     expected = lp.refine(image, logits).probability
     box = visit.page.locator(".frame").bounding_box()
     visit.page.mouse.move(box["x"] + box["width"] * 38.5 / 60, box["y"] + box["height"] * 12.5 / 40)
@@ -213,8 +213,8 @@ def test_the_pointer_and_the_arrow_keys_show_a_pixel(visit: Visit) -> None:
     np.testing.assert_allclose(visit.page.evaluate(widths), 100 * expected[2, 39], atol=0.01)
 
 
-def test_layers_samples_and_opacity(visit: Visit) -> None:
-    image, logits = made()
+def test_layers_samples_and_opacity_can_be_chosen(visit: Visit) -> None:
+    image, logits = synthetic()
     labels = visit.overlay()
     visit.layer("5", "Entropy")
     assert (visit.overlay() != labels).any()
@@ -224,12 +224,12 @@ def test_layers_samples_and_opacity(visit: Visit) -> None:
     for m in (49, 12):
         visit.page.locator("#sample").fill(str(m))
         visit.page.wait_for_selector(f".overlay[alt^='Sample {m + 1} ']")
-        np.testing.assert_array_equal(visit.overlay()[..., :3], shown(samples[m]))
+        np.testing.assert_array_equal(visit.overlay()[..., :3], in_colours(samples[m]))
     visit.page.locator("#opacity").fill("0.2")
     visit.until("getComputedStyle(document.querySelector('.overlay')).opacity === '0.2'")
 
 
-def test_decoders_are_compared(visit: Visit) -> None:
+def test_compare_view_shows_all_decoders(visit: Visit) -> None:
     visit.page.locator("input[name=view][value=compare]").check(force=True)
     visit.until("document.querySelectorAll('.frame:not(.stale)').length === 5")
     titles = visit.page.locator("figcaption b").all_inner_texts()
@@ -240,7 +240,7 @@ def test_decoders_are_compared(visit: Visit) -> None:
     visit.until("document.querySelector('[data-method=icm] .none').textContent === 'returns labels only'")
 
 
-def test_bad_files_are_answered_with_a_sentence_and_good_ones_open(visit: Visit, folder: Path) -> None:
+def test_upload_shows_an_error_for_bad_files_and_opens_good_ones(visit: Visit, folder: Path) -> None:
     page = visit.page
     page.click("#open")
     page.set_input_files("#file-image", folder / "square.png")
@@ -248,7 +248,7 @@ def test_bad_files_are_answered_with_a_sentence_and_good_ones_open(visit: Visit,
     page.click("#upload")
     visit.until("document.querySelector('#dialog-error').textContent.includes('wrong.npy')")
     assert "(40, 17, 3)" in page.locator("#dialog-error").inner_text()
-    visit.problems.clear()  # browsers note every refusal
+    visit.problems.clear()  # browsers log every failed request
     page.set_input_files("#file-logits", folder / "square.npy")
     page.click("#upload")
     visit.until("!document.querySelector('#dialog').open")
@@ -256,8 +256,8 @@ def test_bad_files_are_answered_with_a_sentence_and_good_ones_open(visit: Visit,
     visit.ready()
 
 
-def test_what_is_shown_is_saved(visit: Visit) -> None:
-    image, logits = made()
+def test_displayed_results_are_saved(visit: Visit) -> None:
+    image, logits = synthetic()
     expected = lp.refine(image, logits)
     saved = {}
     for what in ("picture", "labels", "probability"):
@@ -268,14 +268,14 @@ def test_what_is_shown_is_saved(visit: Visit) -> None:
     picture, labels, probability = saved.values()
     np.testing.assert_array_equal(np.load(io.BytesIO(probability)), expected.probability)
     np.testing.assert_array_equal(Image.open(io.BytesIO(labels)), expected.labels)
-    mixed = 0.35 * image[..., None] + 0.65 * shown(expected.labels)
+    mixed = 0.35 * image[..., None] + 0.65 * in_colours(expected.labels)
     pixels = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB"), float)
     np.testing.assert_allclose(pixels, mixed, atol=2)
 
 
 @pytest.mark.parametrize("width", [1600, 1000, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_is_cut_off(browser: Any, address: str, width: int, scheme: str) -> None:
+def test_layout_fits_the_width_of_the_window(browser: Any, address: str, width: int, scheme: str) -> None:
     visit = Visit(browser, address, viewport={"width": width, "height": 800}, color_scheme=scheme)
     visit.ready()
     assert visit.page.evaluate("document.documentElement.dataset.theme") == scheme
@@ -287,14 +287,14 @@ def test_nothing_is_cut_off(browser: Any, address: str, width: int, scheme: str)
     assert visit.problems == []
 
 
-def test_without_the_token_it_says_what_to_do(browser: Any, address: str) -> None:
+def test_page_without_token_shows_instructions(browser: Any, address: str) -> None:
     visit = Visit(browser, address.split("#")[0])
     visit.page.wait_for_selector("#alert:not([hidden])")
     assert "open the address that the command printed" in visit.page.locator("#alert p").inner_text()
     visit.context.close()
 
 
-def test_a_viewer_that_has_ended_is_noticed(browser: Any, address: str) -> None:
+def test_page_reports_a_lost_server(browser: Any, address: str) -> None:
     visit = Visit(browser, address)
     visit.ready()
     visit.context.set_offline(True)
