@@ -1,4 +1,4 @@
-"""Tiles on a GPU: the interior of a window is the whole's there, too."""
+"""Tiled inference on a GPU: equal to inference on the whole raster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CASES: dict[str, tuple[int, Any, dict[str, Any]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_tiles_are_parts_of_the_whole(case: str) -> None:
+def test_tiles_equal_the_whole(case: str) -> None:
     n_labels, pairwise, options = CASES[case]
     unary = 0.5 * np.random.default_rng(0).normal(size=(4, 7, n_labels)).astype(np.float32)
     how: dict[str, Any] = {"backend": "triton", "device": DEVICE, "max_sweeps": 1, "n_samples": 4, "seed": 3, **options}

@@ -66,7 +66,8 @@ def measure(
         names (sequence of str, default None): Names of the labels, or of the entries of the callable's vector, for the
             printed table. The default is their indices.
         shared (float, default 0.0): Standard deviation of an error that all sites of an image share. Each sample adds
-            one normal offset per label to the scores of all sites. Without it, areas look too certain.
+            one normal offset per label to the scores of all sites. Without it, the uncertainty of areas is often too
+            small.
         presence (array, default None): Probability that each label occurs in the image, (L,) or (N, L), from 1e-6 to
             1, and 1 for at least one label. Each sample excludes label k with probability ``1 - presence[k]``. In the
             other samples its scores increase by ``-log presence[k]``. Without it, a label with a small probability
@@ -90,8 +91,8 @@ def measure(
         with one exception. For more than two labels, the kind of noise depends on whether a Potts weight is negative:
         ``infer`` checks all images of the batch, ``measure`` each image on its own.
 
-        If no neighbours are coupled and ``shared`` or ``presence`` is given, labels are sampled independently given the
-        offsets, without climbs. :meth:`locpmap.Refiner.fit` with ``objective="area"`` learns both parameters.
+        With ``shared`` or ``presence`` and without coupled neighbours, labels are independent given the offsets and are
+        normally sampled without climbs. :meth:`locpmap.Refiner.fit` with ``objective="area"`` learns both parameters.
 
         Cost per sample, in addition to sampling: O(S) for "area" and "presence", O(S + E) for "perimeter", and for
         "components" O(S) per label that occurs on a grid and O(S + E) on a graph.
