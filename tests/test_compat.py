@@ -290,7 +290,7 @@ ODD: Any = {"word": "word", "number": 9.5}
 
 
 @pytest.mark.parametrize(
-    ("call", "says"),
+    ("call", "message"),
     [
         (lambda crf: dcrf.DenseCRF2D(W, ODD["number"], K), "h is 9.5, expected a whole number"),
         (lambda crf: crf.setUnaryEnergy("energies"), "u is a str"),
@@ -318,6 +318,6 @@ ODD: Any = {"word": "word", "number": 9.5}
         (lambda crf: create_pairwise_bilateral((1, 1), 1, image(), chdim=ODD["word"]), "chdim is 'word'"),
     ],
 )
-def test_wrong_types_are_refused(call: Any, says: str) -> None:
-    with pytest.raises((lp.InputError, lp.errors.InputTypeError), match=says):
+def test_wrong_types_are_refused(call: Any, message: str) -> None:
+    with pytest.raises((lp.InputError, lp.errors.InputTypeError), match=message):
         call(example())

@@ -280,12 +280,12 @@ def test_wrong_types_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("wrong", "message"),
     [({"stride": 0}, "stride is"), ({"stride": "8"}, "stride is"), ({"ignore_label": "255"}, "ignore")],
 )
-def test_invalid_numbers_are_refused(wrong: dict[str, Any], says: str) -> None:
+def test_invalid_numbers_are_refused(wrong: dict[str, Any], message: str) -> None:
     labels = regions()
-    with pytest.raises((ValueError, TypeError), match=says):
+    with pytest.raises((ValueError, TypeError), match=message):
         lp.Refiner.fit(None, noisy(labels, 1.0), labels, **wrong)
 
 

@@ -66,17 +66,17 @@ def shapes(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def arrays(made: dict[str, Any]) -> tuple[Any, Any]:
+def arrays(case: dict[str, Any]) -> tuple[Any, Any]:
     """Return an image and scores of the drawn shapes, with a different value for each label."""
-    batch = () if made["n"] is None else (made["n"],)
-    pixels = np.arange(np.prod(made["size"])).reshape(made["size"])
-    pixels = np.broadcast_to(pixels, (*batch, *made["size"]))
-    if made["channels"] is not None:
-        axis = len(batch) if made["in_front"] else -1
-        pixels = np.stack([pixels] * made["channels"], axis=axis)
-    scores = np.broadcast_to(np.arange(made["labels"], dtype=np.float32), (*batch, *made["scores"], made["labels"]))
-    scores = scores if made["layout"] == "hwk" else np.moveaxis(scores, -1, len(batch))
-    if made["tensor"]:
+    batch = () if case["n"] is None else (case["n"],)
+    pixels = np.arange(np.prod(case["size"])).reshape(case["size"])
+    pixels = np.broadcast_to(pixels, (*batch, *case["size"]))
+    if case["channels"] is not None:
+        axis = len(batch) if case["in_front"] else -1
+        pixels = np.stack([pixels] * case["channels"], axis=axis)
+    scores = np.broadcast_to(np.arange(case["labels"], dtype=np.float32), (*batch, *case["scores"], case["labels"]))
+    scores = scores if case["layout"] == "hwk" else np.moveaxis(scores, -1, len(batch))
+    if case["tensor"]:
         return torch.from_numpy(pixels.copy()), torch.from_numpy(scores.copy())
     return pixels, scores
 
@@ -91,19 +91,19 @@ def outcome(image: Any, logits: Any, layout: str) -> tuple[Any, str]:
 
 @given(shapes())
 @settings(max_examples=150, deadline=None)
-def test_matching_shapes_are_read_correctly(made: dict[str, Any]) -> None:
-    image, logits = arrays(made)
-    found, sentence = outcome(image, logits, made["layout"] if made["named"] else "auto")
+def test_matching_shapes_are_read_correctly(case: dict[str, Any]) -> None:
+    image, logits = arrays(case)
+    found, sentence = outcome(image, logits, case["layout"] if case["named"] else "auto")
     if found is None:
-        assert not made["named"]
+        assert not case["named"]
         assert "specify layout=" in sentence  # small scores may match both layouts
-        found = read(image, logits, made["layout"], "logits")
-    n = made["n"] or 1
-    assert (found.height, found.width) == made["size"]
-    assert found.batched == (made["n"] is not None)
-    assert found.image.shape == (n, made["channels"] or 1, *made["size"])
-    assert found.scores.shape == (n, *made["scores"], made["labels"])
-    assert (found.scores == np.arange(made["labels"])).all()
+        found = read(image, logits, case["layout"], "logits")
+    n = case["n"] or 1
+    assert (found.height, found.width) == case["size"]
+    assert found.batched == (case["n"] is not None)
+    assert found.image.shape == (n, case["channels"] or 1, *case["size"])
+    assert found.scores.shape == (n, *case["scores"], case["labels"])
+    assert (found.scores == np.arange(case["labels"])).all()
     ramp = np.asarray(found.image)[0, 0].ravel()
     assert (np.diff(ramp) > 0).all()  # rows are in order
 
@@ -111,21 +111,21 @@ def test_matching_shapes_are_read_correctly(made: dict[str, Any]) -> None:
 @given(shapes(), st.integers(-40, 40), st.integers(-40, 40), st.sampled_from(["auto", "hwk", "khw"]))
 @settings(max_examples=250, deadline=None)
 def test_layout_of_the_image_does_not_depend_on_the_scores(
-    made: dict[str, Any], taller: int, wider: int, layout: str
+    case: dict[str, Any], taller: int, wider: int, layout: str
 ) -> None:
-    h, w = made["scores"]
-    made = {**made, "scores": (max(2, h + taller), max(2, w + wider))}
-    image, logits = arrays(made)
+    h, w = case["scores"]
+    case = {**case, "scores": (max(2, h + taller), max(2, w + wider))}
+    image, logits = arrays(case)
     found, sentence = outcome(image, logits, layout)
     if found is None:
-        height, width = made["size"]
+        height, width = case["size"]
         assert f"{height}×{width} pixels" in sentence or "specify layout=" in sentence
     else:
-        assert (found.height, found.width) == made["size"]
+        assert (found.height, found.width) == case["size"]
         h, w = found.scores.shape[1:3]
         assert h <= found.height
         assert w <= found.width
-        assert abs(h * found.width - w * found.height) <= max(made["size"])
+        assert abs(h * found.width - w * found.height) <= max(case["size"])
 
 
 def rotated(path: Path, height: int, width: int) -> np.ndarray:

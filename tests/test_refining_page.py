@@ -21,7 +21,7 @@ def test_page_matches_the_record() -> None:
     assert page.filled(prose, page.tables_of(record, Refiner.load().weights)) == prose
     absent, counts = record["absent"], record["silhouettes"]["images"]
     half, steepness = absent["presence"]
-    for said in (
+    for sentence in (
         f"{record['scenes']['test']} test scenes",
         f"{record['scenes']['held_out']} held-out scenes",
         f"pydensecrf2 with {record['speed']['iterations']} iterations",
@@ -30,7 +30,7 @@ def test_page_matches_the_record() -> None:
         f"{counts['test']:,} Caltech silhouettes",
         *(f"{level['shared']:g} (σ = {noise})" for noise, level in record["silhouettes"]["noise"].items()),
     ):
-        assert said in prose.replace("\n", " ")
+        assert sentence in prose.replace("\n", " ")
     ahead = [
         t["rows"]["pydensecrf2, tuned"]["IoU"]["value"] > t["rows"]["lp.refine"]["IoU"]["value"]
         for t in record["strides"].values()

@@ -134,9 +134,9 @@ def test_bad_input_is_refused_before_decoding(change: dict[str, Any], message: s
 
 def group(folder: Path) -> Path:
     image, logits = example()
-    made = zarr.create_group(folder / "big.zarr")
-    made.create_array("image", data=image, chunks=(20, 20, 3))
-    made.create_array("logits", data=logits, chunks=(20, 20, 4))
+    raster = zarr.create_group(folder / "big.zarr")
+    raster.create_array("image", data=image, chunks=(20, 20, 3))
+    raster.create_array("logits", data=logits, chunks=(20, 20, 4))
     refiner().save(folder / "model.safetensors")
     return folder / "big.zarr"
 

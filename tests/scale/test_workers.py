@@ -37,8 +37,8 @@ def scores() -> np.ndarray:
 def cluster() -> Iterator[Any]:
     """Start two processes with one thread each, which are restarted when they are lost."""
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": "2GB"}
-    with dask.config.set({"distributed.comm.timeouts.connect": "20s"}), distributed.LocalCluster(**options) as made:
-        yield made
+    with dask.config.set({"distributed.comm.timeouts.connect": "20s"}), distributed.LocalCluster(**options) as cluster:
+        yield cluster
 
 
 def check(path: Path) -> None:
@@ -185,7 +185,7 @@ def test_missing_device_is_refused_before_writing(cluster: Any, tmp_path: Path) 
 
 
 def test_number_of_running_jobs_is_bounded(tmp_path: Path) -> None:
-    lock, under_way, most, made = threading.Lock(), 0, 0, 0
+    lock, under_way, most, submitted = threading.Lock(), 0, 0, 0
 
     def work(n: int) -> int:
         nonlocal under_way, most
@@ -198,14 +198,14 @@ def test_number_of_running_jobs_is_bounded(tmp_path: Path) -> None:
         return n * n
 
     def job(n: int) -> Any:
-        nonlocal made
-        made += 1
+        nonlocal submitted
+        submitted += 1
         return dask.delayed(work, pure=False)(n)
 
     found = {}
     for n, (task, future) in enumerate(each(Threads(3), range(30), job)):
         found[task] = value_of(future)
-        assert made <= n + 1 + 2 * 3
+        assert submitted <= n + 1 + 2 * 3
     assert found == {n: n * n for n in range(30)}
     assert most == 3
 
