@@ -410,7 +410,7 @@ BAD_IMAGE = np.full((H, W), np.nan)
         (np.stack([IMAGE] * 3), np.stack([LOGITS] * 2), {}, "image holds 3 images, expected 2"),
         (BAD_IMAGE, LOGITS, {}, "image contains a number that is not finite"),
         (IMAGE, np.where(np.arange(K), LOGITS, -np.inf)[::4, ::4], {}, "to resize"),
-        (IMAGE, LOGITS, {"scores": "probabilities"}, "no probabilities"),
+        (IMAGE, LOGITS, {"scores": "probabilities"}, "does not hold probabilities"),
         (IMAGE, LOGITS, {"layout": "hkw"}, "unknown layout 'hkw': did you mean '"),
         (IMAGE, LOGITS, {"scores": "logit"}, "did you mean 'logits'"),
         (IMAGE, LOGITS, {"stride": 0.5}, "stride"),
