@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from benchmarks.refining_scenes import SceneWithLogits, near_boundaries
 from benchmarks.tasks import make_task
+from locpmap.refining.api import refine
 from locpmap.refining.areas import crps, prepare, sampled_fractions
 from locpmap.refining.examples import Example, gather
 from locpmap.refining.fitting import fit_scale
-from locpmap.refining.refiner import Refiner, refine
+from locpmap.refining.refiner import Refiner
 from locpmap.refining.resizing import resize
 from locpmap.refining.scoring import METRICS, Score, difference, score, softmax, total
 from locpmap.refining.weights import Weights

@@ -15,10 +15,11 @@ from locpmap.formats.atomic import PathLike
 from locpmap.graphs import Grid
 from locpmap.inference import LocPMAP
 from locpmap.potentials import Potentials
+from locpmap.refining.api import as_refiner
 from locpmap.refining.guiding import RADII
 from locpmap.refining.model import compose
 from locpmap.refining.reading import SCORES, Given, read
-from locpmap.refining.refiner import Refiner, as_refiner
+from locpmap.refining.refiner import Refiner
 from locpmap.refining.weights import Adjustment, Weights
 from locpmap.scale.api import TiledResult, tiled
 from locpmap.scale.box import Box

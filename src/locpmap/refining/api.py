@@ -1,0 +1,94 @@
+"""`refine`: refined labels with calibrated uncertainty, from an image and a network's logits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from locpmap.errors import InputTypeError
+from locpmap.formats.atomic import PathLike
+from locpmap.inference.decoder import Decoder
+from locpmap.refining.refiner import Refiner
+from locpmap.result import Result
+
+
+def refine(
+    image: Any,
+    logits: Any,
+    model: Refiner | PathLike | None = None,
+    *,
+    layout: str = "auto",
+    scores: str = "auto",
+    stride: float | None = None,
+    mask: Any = None,
+    decoder: str | Decoder | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    progress: Callable[[int, int], None] | None = None,
+) -> Result:
+    """Refine a segmentation network's prediction, using the image.
+
+    The scores of each pixel are combined with the network's mean prediction at nearby pixels of similar colour, and
+    optionally with a smoothness term between neighbours. :class:`Refiner` documents the model.
+
+    Args:
+        image (array or tensor): (H, W) or (H, W, C) as a NumPy array, or (C, H, W) as a tensor; None if there is no
+            image. Any number of channels, dtype and value range is accepted. A batch of logits needs a batch of
+            images, with the batch axis first.
+        logits (array or tensor): The network's scores, (H, W, K) or (K, H, W), or a batch of them: logits or
+            probabilities. The outputs of Hugging Face (``.logits``) and torchvision (``["out"]``) models are accepted.
+            The scores have the image's size, or that size divided by a stride, and are resized. A score of ``-inf``
+            forbids a label.
+        model (Refiner, str or os.PathLike, default None): A refiner or the path of its file. None uses the bundled
+            refiner.
+        layout (str, default "auto"): "hwk", "khw", or "auto" for the layout that matches the image. An ambiguous
+            shape raises an error.
+        scores (str, default "auto"): "logits", "probabilities", or "auto". With "auto", values from 0 to 1 that sum to
+            1 over the labels are taken as probabilities.
+        stride (float, default None): Image pixels per score of the network, along an axis. The default is the ratio of
+            the sizes. Specify it if you have already resized coarse logits.
+        mask (array, default None): Booleans, (H, W) or (N, H, W), True where a pixel is ignored. Ignored pixels get
+            label -1.
+        decoder (str or Decoder, default None): A decoder of :func:`locpmap.infer`, or its name. The default is
+            ``LocPMAP(start="perturbed")``. If no neighbours are coupled, LocPMAP draws one sample, because more samples
+            would not change the conditional probabilities.
+        seed (int, default 0): Seed of the random generator.
+        device (str, default "auto"): As in :func:`locpmap.infer`.
+        progress (callable, default None): Called as ``progress(samples done, samples)``.
+
+    Returns:
+        Result: ``labels`` (H, W), ``probability`` and ``variance`` (H, W, K) and ``entropy`` (H, W), with a batch axis
+        for a batch. They are tensors if the logits are tensors, otherwise NumPy arrays.
+
+    Raises:
+        InputError: If the shapes do not match, the layout is ambiguous, or a value is not valid.
+
+    Notes:
+        Cost: that of :func:`locpmap.infer` on the same grid, plus O(33 · H · W · K) for similar pixels.
+
+    Example:
+        >>> import numpy as np
+        >>> import locpmap as lp
+        >>> image = np.zeros((64, 64, 3), np.uint8)
+        >>> image[:, 30:] = 200
+        >>> truth = (np.arange(64) >= 30).astype(int) * np.ones((64, 1), int)
+        >>> coarse = 4.0 * np.eye(3)[truth].reshape(8, 8, 8, 8, 3).mean(axis=(1, 3))  # one score for 8 × 8 pixels
+        >>> result = lp.refine(image, coarse)
+        >>> result.labels.shape, bool((result.labels == truth).all())
+        ((64, 64), True)
+
+    See Also:
+        :class:`Refiner`, :meth:`Refiner.fit` for your own data, :func:`locpmap.scale.refine_tiled` for large rasters.
+    """
+    prepared = as_refiner(model).prepare(image, logits, layout=layout, scores=scores, stride=stride, mask=mask)
+    return prepared.refine(decoder, seed=seed, device=device, progress=progress)
+
+
+def as_refiner(model: Refiner | PathLike | None) -> Refiner:
+    """Return a refiner unchanged, load one from a path, or load the bundled one for None."""
+    if isinstance(model, Refiner):
+        return model
+    if model is not None and not isinstance(model, str | os.PathLike):
+        raise InputTypeError(f"model is a {type(model).__name__}, expected a Refiner or its file")
+    return Refiner.load(model)
