@@ -307,7 +307,7 @@ def test_axis_beyond_the_numpy_limit_is_refused(path: Path) -> None:
 @pytest.mark.parametrize(
     "path", sorted(FOLDER.glob("*/*.safetensors")), ids=lambda path: f"{path.parent.name}-{path.stem}"
 )
-def test_files_of_earlier_versions_give_the_same_answers(path: Path) -> None:
+def test_files_of_earlier_versions_give_the_same_results(path: Path) -> None:
     if path.stem == "network":
         pytest.importorskip("torch")
     _, answer = KINDS[path.stem]

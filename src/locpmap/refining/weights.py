@@ -15,7 +15,7 @@ from locpmap.formats.model_file import read_model, write_model
 KIND = "refiner"
 STEPS = ((0, 1), (1, 0))
 FEATURES = ("constant", "similarity")
-LARGEST = 1e6  # adjustments, so that scores stay finite in single precision
+LARGEST = 1e6  # largest adjustment, so that scores stay finite in single precision
 IN_EVERY_FILE = ("strides", "scales", "own", "guided", "pairwise", "typical")  # optional: shared, presence
 
 

@@ -47,7 +47,7 @@ class Decoding:
             if mask is not None and mask[core].all():
                 return self._masked(tile)
             result = self._infer(self.builder(tile.window, mask, *rest))
-        except BackendError:  # which is not about this window
+        except BackendError:  # does not concern the window
             raise
         except LocpmapError as error:
             top, bottom, left, right = tile.window
