@@ -173,7 +173,7 @@ def test_a_comparison_on_unequal_images_says_so() -> None:
         "images" not in dict(firsts(verdicts(record_of(invented()))))["raw features, pseudolikelihood, variance level"]
     )
     unequal = sum(v.rival is not None and v.rival.decoder.name == "annealing" for v in found)
-    assert f"In {unequal} of the {len(found)} the two that are compared were not given" in summary(found)
+    assert f"In {unequal} of the {len(found)} combinations, the two compared decoders" in summary(found)
 
 
 def test_the_network_is_compared_on_its_own_images_only() -> None:
@@ -208,7 +208,7 @@ def test_what_prints_alike_is_a_tie() -> None:
     assert verdict.is_first
     assert verdict.ahead == ()
     (text,) = dict(firsts([verdict])).values()
-    assert "ICM are level with .5000" in text
+    assert "ICM tie at .5000" in text
 
 
 def test_seeds_that_only_one_side_has_do_not_decide_unseen() -> None:
@@ -218,7 +218,7 @@ def test_seeds_that_only_one_side_has_do_not_decide_unseen() -> None:
         ours = (0.95, 0.70, 0.70)[row["seed"]]
         row["mean_iou"] = ours if row["decoder"] == "locpmap" else (None, 0.75, 0.76)[row["seed"]]
     (text,) = dict(firsts(verdicts(record_of(content)))).values()
-    assert "but the other way round on the seeds that both have" in text
+    assert "but in the opposite order on the seeds that both have" in text
 
 
 def test_a_difference_on_which_all_seeds_agree_is_sure() -> None:
@@ -312,12 +312,12 @@ def test_one_seed_claims_no_certainty() -> None:
     record = record_of(invented(seeds=(4,)))
     assert all("on one seed" in text for _, text in firsts(verdicts(record)) if "follows" in text)
     assert "standard error" not in summary(verdicts(record))
-    assert all("nobody knows how surely" in text for _, text in prize_in_words(record))
+    assert all("on one seed only" in text for _, text in prize_in_words(record))
 
 
 def test_beside_the_paper_stand_both_numbers(record: Record) -> None:
     words = dict(beside_paper(record))
-    assert words["Raw features, variance level"].startswith("the paper's LocPMAP has .545, ours in the same form .8202")
+    assert words["Raw features, variance level"].startswith("LocPMAP has .545 in the paper, .8202")
     assert not beside_paper(record_of(invented(paper=False)))
 
 
@@ -391,8 +391,8 @@ def test_the_ablation_changes_one_thing_at_a_time(content: Content, record: Reco
     assert "negative log-likelihood worsens by" in words["Noise"]
     assert "mean IoU improves by" in words["Probability"]
     assert "negative log-likelihood improves by" in words["Probability"]
-    assert words["In short"].startswith("of all choices start matters most for mean IoU and probability least")
-    assert "noise, random start, sites, conditional" in words["In short"]
+    assert words["Summary"].startswith("start has the largest effect on mean IoU, probability the smallest")
+    assert "noise, random start, sites, conditional" in words["Summary"]
     assert "with 1 sample" in words["Samples"]
     assert "with 200 samples" in words["Samples"]
 
@@ -530,10 +530,10 @@ def test_a_sparse_record_still_makes_a_report(tmp_path: Path) -> None:
     words = Page(write_report(write_run(tmp_path, content)).read_text()).words
     for sentence in (
         "This is a smoke run",
-        "one seed only, so no number here has a standard error",
+        "There is only one seed, so the numbers have no standard errors",
         "has no table for these data",
         "The deep model (deep-pl) was not run",
-        "Not in this run: the comparison on the same images",
+        "This run has no comparison on the same images",
         "recorded no curves",
         "recorded no ablation",
     ):
@@ -544,7 +544,7 @@ def test_a_record_without_any_row_says_so(tmp_path: Path) -> None:
     content = invented(**SMALL) | {"ablation": [], "curves": [], "rows": []}
     words = Page(write_report(write_run(tmp_path, content)).read_text()).words
     assert "LocPMAP was not run" in words
-    assert "There are no pictures of LocPMAP" in words
+    assert "This run has no example images of LocPMAP" in words
 
 
 def test_nan_in_a_record_is_no_number(tmp_path: Path) -> None:
@@ -667,10 +667,10 @@ def test_folders_that_are_none_are_refused(tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "file").touch()
     Run(capsys, "report", tmp_path / "file").check_refusal("is a file, expected the folder of a run")
     same = [write_run(tmp_path / name / "run", invented(seeds=(0,), **SMALL)) for name in "ab"]
-    Run(capsys, "report", *same, "--markdown", tmp_path / "x.md").check_refusal("expected names that differ")
+    Run(capsys, "report", *same, "--markdown", tmp_path / "x.md").check_refusal("expected different names")
     Run(capsys, "report", same[0], "--markdown", tmp_path / "no" / "x.md").check_refusal("there is no folder")
     (same[0] / "figures").touch()
-    with pytest.raises(InputError, match=r"figures cannot be made: File exists"):
+    with pytest.raises(InputError, match=r"figures cannot be created: File exists"):
         write_report(same[0])
 
 

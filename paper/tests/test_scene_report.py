@@ -198,14 +198,13 @@ def test_a_duel_is_the_paired_difference_to_the_unaries_of_its_level(content: Co
 
 def test_findings_say_plainly_where_the_random_field_wins_and_loses(content: Content, record: Record) -> None:
     boosted, _, pretrained = (dict(in_words(record, level)) for level in record.levels)
-    text = boosted["Boosted unaries against the unaries alone"]
+    text = boosted["Boosted unaries, compared with the unaries alone"]
     assert text.startswith(f"yes in mean IoU, NLL and AURC. LocPMAP (conditional) on the model “{CONSISTENT}”")
     ours = measured(content, "mean_iou", level="boosted", model="consistent-edges", decoder="locpmap-conditional")
     theirs = measured(content, "mean_iou", level="boosted", model="unaries", decoder="argmax")
-    assert (
-        f"mean IoU {printed(ours.mean())} against {printed(theirs.mean())} (+{printed((ours - theirs).mean())}" in text
-    )
-    scaled = boosted["Boosted unaries against the unaries after temperature scaling"]
+    means = f"mean IoU {printed(ours.mean())}, compared with {printed(theirs.mean())}"
+    assert f"{means} (difference: +{printed((ours - theirs).mean())}" in text
+    scaled = boosted["Boosted unaries, compared with the unaries after temperature scaling"]
     assert scaled.startswith("yes in mean IoU and AURC, no in NLL. ")
     assert len(pretrained) == 2
     assert all(text.startswith("no in mean IoU, NLL and AURC. LocPMAP") for text in pretrained.values())
@@ -256,7 +255,7 @@ def test_one_seed_claims_no_certainty_and_unequal_images_no_duel() -> None:
 def test_where_another_decoder_is_first_the_page_says_so(tmp_path: Path) -> None:
     content = change_rows(quick(), lambda row: row.update(mean_iou=0.9, nll=0.01), model="pl-edges", decoder="gibbs")
     words = Page(write_report(write_scenes(tmp_path, content)).read_text()).words
-    assert f"in mean IoU it is first on 1 of 2 models, not on “{PL}”; in NLL it is first on 1 of 2 models" in words
+    assert f"LocPMAP is first in mean IoU on 1 of 2 models, not on “{PL}”; LocPMAP is first in NLL on 1 of 2" in words
     assert "Where another decoder beats LocPMAP in mean IoU" in words
     assert "Gibbs with .9000 beats LocPMAP's form" in words
 
@@ -353,8 +352,8 @@ def test_the_page_stands_by_itself(run: Path) -> None:
         "600 training and 115 test photographs of at most 320×320 pixels, 8 labels, 3 kinds of unaries, 2 seeds",
         "sky, tree, road, grass, water, building, mountain or object",
         "Unaries of the kind deeplab.",
-        "the most variable tenth holds",
-        "Label by label",
+        "pixels with the highest variance contain",
+        "Results per label",
         "4" * 64,
     ):
         assert words in page.words
@@ -403,7 +402,7 @@ def test_markdown_gives_no_photograph_away(run: Path, tmp_path: Path) -> None:
         for level in ("boosted", "deeplab", "pretrained")
     }
     assert {path.name for path in (tmp_path / "figures").iterdir()} == set(shown)
-    assert "Not shown here, for it holds images of the data set: Photographs, labels, variance and truth" in text
+    assert "Not shown here because it contains images of the data set: Photographs, labels, variance and true" in text
     assert "| LocPMAP | paper | .854 |" in text
     assert "| σ" not in text
 
@@ -430,12 +429,12 @@ def test_settings_speak_of_unaries_not_of_noise(record: Record) -> None:
     ("change", "words"),
     [
         (lambda c: c.update(rows=[]), ["LocPMAP was not run", "was not run on the boosted unaries", "no curves"]),
-        (lambda c: c.update(fast=True, fits=[]), ["This is a smoke run", "one seed only"]),
-        (lambda c: c["protocol"].update(paper=None), ["holds no numbers of the paper"]),
-        (lambda c: c["protocol"].update(labels=["sky"], pictured=[0, 0]), ["has to be labelled: sky"]),
+        (lambda c: c.update(fast=True, fits=[]), ["This is a smoke run", "only one seed"]),
+        (lambda c: c["protocol"].update(paper=None), ["has no numbers of the paper"]),
+        (lambda c: c["protocol"].update(labels=["sky"], pictured=[0, 0]), ["photographs of outdoor scenes: sky"]),
         (
             lambda c: c.update(rows=[row for row in c["rows"] if row["model"] != "unaries"]),
-            ["against the unaries after temperature scaling"],
+            ["compared with the unaries after temperature scaling"],
         ),
         (lambda c: c.update(rows=[r for r in c["rows"] if r["decoder"] == "argmax"]), ["nothing to rank"]),
         (
@@ -463,16 +462,18 @@ def test_pictures_may_be_missing(kept: tuple[str, ...], tmp_path: Path) -> None:
     few = {k: v for k, v in pictures.items() if k.endswith(("/input", "/truth", *(f"locpmap/{kind}" for kind in kept)))}
     np.savez(folder / "pictures.npz", **few)  # type: ignore[arg-type]
     words = Page(write_report(folder).read_text()).words
-    assert ("There are no pictures of LocPMAP on the boosted unaries" in words) == (kept in ((), ("variance",)))
+    assert ("This run has no example images of LocPMAP on the boosted unaries" in words) == (
+        kept in ((), ("variance",))
+    )
     assert ("The paper's Figure 3" in words) == ("probability" in kept)
-    assert ("the most variable tenth holds" in words) == (kept == ("labels", "variance"))
+    assert ("pixels with the highest variance contain" in words) == (kept == ("labels", "variance"))
 
 
 def test_a_record_may_come_without_its_photographs(tmp_path: Path) -> None:
     folder = write_scenes(tmp_path, quick())
     (folder / "pictures.npz").unlink()
     page = Page(write_report(folder).read_text()).words
-    assert "There are no pictures of LocPMAP on the boosted unaries" in page
+    assert "This run has no example images of LocPMAP on the boosted unaries" in page
     assert "The paper's Figure" not in page
 
 

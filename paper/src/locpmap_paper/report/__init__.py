@@ -1,6 +1,6 @@
-"""Reports: the record of a run becomes one HTML page that stands by itself, or a page of markdown.
+"""Reports of recorded runs: a self-contained HTML page, or Markdown.
 
-Drawing needs matplotlib (a dependency of this package), which is loaded when a report is written.
+Figures are drawn with matplotlib, a dependency of this package, which is imported when a report is written.
 """
 
 from locpmap_paper.report.writing import write_markdown, write_report

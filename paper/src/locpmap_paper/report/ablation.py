@@ -1,6 +1,6 @@
-"""Why LocPMAP works: change one thing at a time, and see what it does to overlap and likelihood.
+"""Ablation of LocPMAP: the effect of each choice on mean IoU and negative log-likelihood.
 
-The reference point is the paper's algorithm: noise, random start, single sites, votes.
+The reference is the paper's algorithm: noise, random start, single sites, votes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from locpmap_paper.report.record import Level, Model, Record, Setting
 from locpmap_paper.report.statistics import Estimate, estimate, paired
 
 PAPER_SAMPLES = 50
-VISIBLE = 5e-5  # what four decimals show
+VISIBLE = 5e-5  # the smallest difference visible in four decimals
 
 
 @dataclass(frozen=True, order=True)
 class Form:
-    """One way to run LocPMAP."""
+    """The settings of LocPMAP that the ablation varies."""
 
     noise: bool = True
     start: str = "random"
@@ -34,7 +34,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Change:
-    """One thing changed against the reference: paired differences, changed - reference."""
+    """The effect of one changed setting: paired differences, changed - reference."""
 
     title: str
     form: Form
@@ -46,7 +46,7 @@ class Change:
 
 
 class Ablation:
-    """The cells of one model at one level, by form and seed."""
+    """The ablation of one model at one level, by form and seed."""
 
     def __init__(self, record: Record, level: Level, model: Model) -> None:
         self.level, self.model, self.place = level, model, f"{model.title}, {record.place(level)}"
@@ -58,30 +58,30 @@ class Ablation:
 
     @property
     def forms(self) -> list[Form]:
-        """All that were run."""
+        """All forms that were run."""
         return list(self._cells)
 
     @property
     def counts(self) -> list[int]:
-        """The numbers of samples that were tried."""
+        """The numbers of samples that were run, sorted."""
         return sorted({form.n_samples for form in self._cells})
 
     @property
     def n_samples(self) -> int:
-        """The number of samples at which forms are compared: the paper's where it was run, else the largest."""
+        """The number of samples at which forms are compared: the paper's if it was run, else the largest."""
         return PAPER_SAMPLES if PAPER_SAMPLES in self.counts else self.counts[-1]
 
     def values(self, form: Form, what: str) -> dict[int, float]:
-        """A measure per seed."""
+        """Return a measure by seed."""
         found = {seed: getattr(cell, what) for seed, cell in self._cells.get(form, {}).items()}
         return {seed: value for seed, value in sorted(found.items()) if value is not None}
 
     def mean(self, form: Form, what: str) -> Estimate | None:
-        """A measure's mean over seeds."""
+        """Return a measure's mean over seeds."""
         return estimate(self.values(form, what).values())
 
     def change(self, form: Form, reference: Form, what: str) -> Estimate | None:
-        """The paired difference form - reference."""
+        """Return the paired difference form - reference."""
         return paired(self.values(form, what), self.values(reference, what))
 
     @property
@@ -90,7 +90,7 @@ class Ablation:
         return Form(n_samples=self.n_samples)
 
     def changes(self) -> list[Change]:
-        """The reference and what was run with one thing (in the end: two things) changed."""
+        """Return the reference and every form that was run with one setting (at the end, two or three) changed."""
         base = self.reference
         wanted = {
             "the paper's: noise, random start, votes, sites": base,
@@ -113,15 +113,15 @@ class Ablation:
         return Change(title, form, iou, nll, iou_change, nll_change, seconds)
 
     def conclusions(self) -> Iterator[tuple[str, str]]:
-        """What each choice does, as a word and a sentence; the conclusion comes first."""
+        """Yield the effect of each choice as a heading and a sentence, the summary first."""
         base = self.reference
         answers, sizes = [], {}
         for word, action, form in (
-            ("Noise", "without it", replace(base, noise=False)),
-            ("Start", "from the unaries' argmax instead of at random", replace(base, start="unary")),
-            ("Perturbed start", "from the argmax of the perturbed unaries", replace(base, start="perturbed")),
-            ("Probability", "read off as conditionals in place of votes", replace(base, probability="conditional")),
-            ("Blocks", "with rows and columns in place of single sites", replace(base, blocks="rows+columns")),
+            ("Noise", "without noise", replace(base, noise=False)),
+            ("Start", "starting from the unaries' argmax, not random labels", replace(base, start="unary")),
+            ("Perturbed start", "starting from the argmax of the perturbed unaries", replace(base, start="perturbed")),
+            ("Probability", "with conditional probabilities, not votes", replace(base, probability="conditional")),
+            ("Blocks", "with rows and columns, not single sites", replace(base, blocks="rows+columns")),
         ):
             iou, nll = (self.change(form, base, what) for what in ("mean_iou", "nll"))
             if iou is not None:
@@ -134,7 +134,7 @@ class Ablation:
         yield from self._on_samples()
 
     def _in_short(self, sizes: dict[str, float]) -> Iterator[tuple[str, str]]:
-        """Which choice moves mean IoU most and least, and which combination is best."""
+        """Yield the choices with the largest and smallest effect on mean IoU, and the best combination."""
         forms = [form for form in self.forms if form.n_samples == self.n_samples]
         means = {form: value for form in forms if (value := self.mean(form, "mean_iou")) is not None}
         if not means:
@@ -143,11 +143,11 @@ class Ablation:
         text = f"the best combination is {best} ({plus_minus(means[best])})"
         if len(sizes) > 1 and max(sizes.values()) >= VISIBLE:
             most, least = max(sizes, key=lambda word: sizes[word]), min(sizes, key=lambda word: sizes[word])
-            text = f"of all choices {most.lower()} matters most for mean IoU and {least.lower()} least; {text}"
-        yield "In short", f"{text}."
+            text = f"{most.lower()} has the largest effect on mean IoU, {least.lower()} the smallest; {text}"
+        yield "Summary", f"{text}."
 
     def _on_samples(self) -> Iterator[tuple[str, str]]:
-        """Whether more samples go on helping: the first, the paper's number and the last."""
+        """Yield the mean IoU with the fewest samples, the paper's number and the most."""
         base = self.reference
         counts = sorted({self.counts[0], self.n_samples, self.counts[-1]})
         means = [(n, self.mean(replace(base, n_samples=n), "mean_iou")) for n in counts]
@@ -158,7 +158,7 @@ class Ablation:
 
 
 def ablations(record: Record) -> list[Ablation]:
-    """All that were run, in the order of the catalogue."""
+    """Return the ablations that were run, in the order of the catalogue."""
     there = {(cell.level, cell.model) for cell in record.ablation}
     return [
         Ablation(record, level, model)
@@ -174,7 +174,7 @@ def _samples(n: int) -> str:
 
 def _effect(change: Estimate, larger_is_better: bool) -> str:
     if abs(change.mean) < VISIBLE:
-        return "stays as it is"
+        return "does not change"
     helps = (change.mean > 0) == larger_is_better
     verb = "improves" if helps else "worsens"
     sure = "" if change.error is None else f"{THIN}±{THIN}{share(change.error)}"

@@ -1,6 +1,6 @@
-"""What a report is made of, before anyone decides how it looks: headings, sentences, tables, pictures.
+"""The elements of a report, independent of their rendering: headings, paragraphs, tables, pictures.
 
-The HTML report and the markdown page are two renderings of the same blocks.
+The HTML report and the Markdown page render the same blocks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Sentences; a notice is one that must not be overlooked."""
+    """Text; a notice is highlighted."""
 
     text: str
     notice: bool = False
@@ -25,14 +25,14 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Bullets:
-    """A list of sentences, each with an optional first word set off."""
+    """A list of sentences, each after a term in bold."""
 
     items: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table; one that spans takes the rest of its row."""
+    """A cell of a table; a spanning cell takes the rest of its row."""
 
     text: str
     strong: bool = False
@@ -41,7 +41,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under named columns; numbers are set to the right, columns of words to the left."""
+    """Rows under column headings; columns in `words` are left-aligned, columns of numbers right-aligned."""
 
     caption: str
     columns: tuple[str, ...]
@@ -51,9 +51,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG under a file name, with what it shows for those who cannot see it.
+    """A PNG with its file name, alternative text and caption.
 
-    One that is private shows data which others own: it stays in the folder of the run.
+    A private picture shows data that may not be redistributed; it stays in the folder of the run.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Code:
-    """Words of a machine."""
+    """A command or other verbatim text."""
 
     text: str
 
@@ -75,7 +75,7 @@ Block = Heading | Paragraph | Bullets | Table | Picture | Code
 
 @dataclass(frozen=True)
 class Section:
-    """A numbered part of the report."""
+    """A numbered section of the report."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -83,7 +83,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
-    """The whole report; the subtitle stands under the title."""
+    """The whole report with title and subtitle."""
 
     title: str
     subtitle: str
@@ -91,11 +91,11 @@ class Document:
 
     @property
     def pictures(self) -> list[Picture]:
-        """All of its pictures."""
+        """All pictures of the report."""
         return [block for section in self.sections for block in section.blocks if isinstance(block, Picture)]
 
     def for_others(self) -> Document:
-        """The same without what must not be given away: a sentence stands for each private picture."""
+        """Return the report for publication, with a sentence in place of each private picture."""
         sections = (replace(part, blocks=tuple(map(_public, part.blocks))) for part in self.sections)
         return replace(self, sections=tuple(sections))
 
@@ -104,5 +104,5 @@ def _public(block: Block) -> Block:
     if not isinstance(block, Picture) or not block.is_private:
         return block
     return Paragraph(
-        f"Not shown here, for it holds images of the data set: {block.alt}. It is in the run's report.html."
+        f"Not shown here because it contains images of the data set: {block.alt}. See report.html of the run."
     )

@@ -1,4 +1,4 @@
-"""Curves: calibration, risk against coverage, and overlap against the number of samples."""
+"""Curves: calibration, risk against coverage, and mean IoU against the number of samples."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from locpmap_paper.report.drawing import OTHER_COLOUR, Figure, line_styles, png,
 from locpmap_paper.report.duels import NETWORK
 from locpmap_paper.report.record import Curve, Level, Record
 
-LEAST_COVERAGE = 0.05  # the rate among fewer pixels is chance
+LEAST_COVERAGE = 0.05  # the error rate among fewer pixels is too noisy
 PANELS = ("raw-pl", "raw-consistent", "deep-pl", "deep-consistent-far")
 N_PANELS = 4
 PANEL_WIDTH = 4.1  # inches
-SCALED_COLOUR = "#7B3294"  # purple, which no family of decoders has
+SCALED_COLOUR = "#7B3294"  # purple, not used by any family of decoders
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A model without neighbours whose curve is drawn beside those of others, of all or of one kind of features."""
+    """A model without pairwise terms whose curve is drawn in the panels of others, for all or one kind of features."""
 
     model: str
     decoder: str
@@ -40,9 +40,9 @@ START_COLOURS = {"random": "#0072B2", "perturbed": "#E69F00", "unary": "#D55E00"
 
 
 def panel_models(record: Record, level: Level) -> list[str]:
-    """The models whose curves are drawn: the four that tell the story, else the first that have any.
+    """Return the models whose curves are drawn: up to four denoising models, those in `PANELS` if there are any.
 
-    Of scenes all that are more than a network: those stand beside the others.
+    For scenes: all models that a decoder other than a network's argmax was run on.
     """
     there = [m.name for m in record.models if any((c.level, c.model) == (level.name, m.name) for c in record.curves)]
     if record.is_scenes:
@@ -54,17 +54,17 @@ def panel_models(record: Record, level: Level) -> list[str]:
 
 
 def first_seed(record: Record) -> int | None:
-    """The seed whose curves are drawn."""
+    """Return the seed whose curves are drawn."""
     return min((curve.seed for curve in record.curves), default=None)
 
 
 def references(record: Record) -> tuple[Reference, ...]:
-    """What the random fields' curves are compared with."""
+    """Return the models that the curves of the CRFs are compared with."""
     return UNARIES if record.is_scenes else NETWORKS
 
 
 def calibration(record: Record, level: Level) -> bytes:
-    """Accuracy against confidence; a decoder that knows what it knows lies on the diagonal."""
+    """Draw accuracy against confidence; a calibrated decoder lies on the diagonal."""
     least = 1 / max(len(record.protocol.labels), 1)
 
     def prepare(axis: Any) -> None:
@@ -75,7 +75,7 @@ def calibration(record: Record, level: Level) -> bytes:
 
 
 def risk_coverage(record: Record, level: Level) -> bytes:
-    """Error rate among the most confident share of the pixels; low and late to rise is good."""
+    """Draw the error rate among the most confident pixels against their fraction."""
 
     def prepare(axis: Any) -> None:
         axis.set(xlim=(0, 1.01), xlabel="coverage")
@@ -129,7 +129,7 @@ def _panels(
 
 
 def _reference(record: Record, curve: Curve, panel: str) -> Reference | None:
-    """What a curve is compared with in the panel of a model, if it is there for that."""
+    """Return the reference that a curve belongs to, if it is drawn in this panel."""
     for each in references(record):
         if (curve.model, curve.decoder) == (each.model, each.decoder):
             return each if each.features in (None, record.model(panel).features) else None
@@ -137,15 +137,15 @@ def _reference(record: Record, curve: Curve, panel: str) -> Reference | None:
 
 
 def _columns(titles: list[str], across: int) -> int:
-    """How many columns of a legend fit under the panels."""
+    """Return how many columns of the legend fit under the panels."""
     inches = 0.45 + 0.063 * max(map(len, titles), default=0)
     return max(1, int(PANEL_WIDTH * across / inches))
 
 
 def overlap_by_samples(cells: Ablation) -> bytes | None:
-    """Mean IoU against the number of samples: a panel per blocks and probability, a colour per start.
+    """Draw mean IoU against the number of samples: a panel per blocks and probability, a colour per start.
 
-    Forms that were run with one number of samples only are left to the table; None where all were.
+    Forms run with a single number of samples are omitted; return None if that holds for all.
     """
     others = [form for form in cells.forms if form.n_samples != cells.n_samples]
     kinds = sorted(
@@ -184,7 +184,7 @@ def overlap_by_samples(cells: Ablation) -> bytes | None:
 
 
 def _line(axis: Any, cells: Ablation, form: Form, colour: str) -> Any:
-    """One form's mean over seeds, with bars of a standard error; None where there are not two points to join."""
+    """Draw one form's mean over seeds with standard errors; return None if it has fewer than two points."""
     points = [(n, cells.mean(replace(form, n_samples=n), "mean_iou")) for n in cells.counts]
     known = [(n, value) for n, value in points if value is not None]
     if len(known) < 2:

@@ -1,4 +1,4 @@
-"""The report as a list of blocks, in the order in which someone who has not read the paper can follow it."""
+"""The report of the denoising experiments as a list of blocks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ SUBJECTS = {"digits": "a handwritten digit", "mnist": "a handwritten digit", "ca
 
 
 def compose(record: Record, pictures: Pictures) -> Document:
-    """Everything that the record says, figures drawn."""
+    """Build the report of a record, with its figures drawn."""
     protocol = record.protocol
     seeds = sections.seeds_in_words(record)
     subtitle = f"{protocol.n_train:,} training and {sections.n_decoded(record):,} test images of "
     subtitle += f"{protocol.height}×{protocol.width} pixels, {str(protocol.noise).capitalize()} noise, {seeds}"
     parts = (
-        Section("What was done, and what came out", tuple(_overview(record, pictures))),
-        Section("Beside the paper", tuple(_paper(record))),
-        Section("Every decoder, every way of learning", tuple(sections.decoder_blocks(record, MEASURES))),
-        Section("What it looks like", tuple(_examples(record, pictures))),
-        Section("How far the probabilities can be trusted, and why it works", tuple(sections.curve_blocks(record))),
+        Section("Overview and findings", tuple(_overview(record, pictures))),
+        Section("Comparison with the paper", tuple(_paper(record))),
+        Section("All decoders and learning methods", tuple(sections.decoder_blocks(record, MEASURES))),
+        Section("Example images", tuple(_examples(record, pictures))),
+        Section("Calibration and ablation", tuple(sections.curve_blocks(record))),
         Section("Settings and provenance", tuple(sections.settings_blocks(record))),
     )
     return Document(record.title, subtitle, parts)
@@ -34,19 +34,19 @@ def _overview(record: Record, pictures: Pictures) -> Iterator[Block]:
     yield from sections.smoke_notice(record)
     subject = SUBJECTS.get(record.experiment, "an object")
     yield Paragraph(
-        f"Each picture shows {subject} under so much noise that single pixels say little, and every pixel has to be "
-        f"labelled {' or '.join(record.protocol.labels)}. A conditional random field scores whole labellings, by what "
-        "each pixel shows and by which labels neighbours have; a decoder turns that score into labels. "
-        + sections.LOCPMAP_IN_WORDS
+        f"Each image shows {subject} under strong noise, and the task is to label every pixel as "
+        f"{' or '.join(record.protocol.labels)}. A conditional random field (CRF) scores whole labellings: "
+        "unary terms score each pixel's label, pairwise terms score the labels of neighbouring pixels. A decoder "
+        f"computes labels from this score. {sections.LOCPMAP_IN_WORDS}"
     )
     if record.levels and (made := strips.teaser(record, pictures, record.levels[0])) is not None:
         png, by = made
         yield Picture(
             "teaser.png",
             png,
-            "Noisy input, labels, probability, variance and truth of a few test images",
+            "Noisy input, labels, probability, variance and true labels of a few test images",
             f"{by}: noisy input, decoded labels, probability of {record.protocol.labels[-1]}, its variance, and the "
-            f"truth ({record.levels[0].name} level, {tables.sigma(record.levels[0])}).",
+            f"true labels ({record.levels[0].name} level, {tables.sigma(record.levels[0])}).",
         )
     yield Heading("Findings")
     yield from _findings(record)
@@ -56,12 +56,12 @@ def _findings(record: Record) -> Iterator[Block]:
     by_iou, by_nll = findings.verdicts(record), findings.verdicts(record, NLL)
     yield Paragraph(findings.summary(by_iou))
     prize = duels.prize_in_words(record)
-    network = "a network of the same kind trained by plain cross-entropy on freshly drawn noise, without any CRF"
+    network = "a network of the same kind trained with cross-entropy on newly drawn noise, without a CRF"
     if prize:
-        yield Paragraph(f"Does LocPMAP, learned jointly with its network, beat {network}?")
+        yield Paragraph(f"Is LocPMAP, trained jointly with its network, better than {network}?")
         yield Bullets(tuple(prize))
     else:
-        yield Paragraph(f"Not in this run: the comparison on the same images with {network}.")
+        yield Paragraph(f"This run has no comparison on the same images with {network}.")
     if found := duels.duels(record):
         yield tables.duel_table(found)
     yield from sections.ranking_blocks(record, by_iou, by_nll)
@@ -70,19 +70,18 @@ def _findings(record: Record) -> Iterator[Block]:
 def _paper(record: Record) -> Iterator[Block]:
     paper = record.protocol.paper
     if paper is None:
-        yield Paragraph(
-            f"The paper ({sections.CITATION}) has no table for these data; here are our numbers in its form."
-        )
+        yield Paragraph(f"The paper ({sections.CITATION}) has no table for these data. Our numbers are in its layout.")
     else:
         yield Paragraph(f"The paper ({sections.CITATION}): {paper.setting}.".replace("..", "."))
     yield Paragraph(
-        "Intersection over union of background (bg), foreground (fg) and their mean, with weights learned by "
-        "pseudolikelihood, as the paper learns them. Raw features are the intensities; deep features come from a small "
-        "fully convolutional network. The best of each column is bold; a dash stands for what the paper does not have."
+        "Intersection over union of background (bg), foreground (fg) and their mean. The weights are learned by "
+        "pseudolikelihood, as in the paper. Raw features are the intensities; deep features come from a small "
+        "fully convolutional network. The best value of each column is bold; a dash marks numbers that the paper does "
+        "not report."
     )
     yield Bullets(tuple((f"{level.name} ({tables.sigma(level)})", level.says) for level in record.levels))
     if beside := findings.beside_paper(record):
-        yield Paragraph("In short:")
+        yield Paragraph("Summary:")
         yield Bullets(tuple(beside))
     made = [
         tables.paper_table(record, level, features) for level in record.levels for features in findings.PAPER_MODELS
@@ -97,12 +96,12 @@ def _examples(record: Record, pictures: Pictures) -> Iterator[Block]:
     for level in record.levels:
         shown = strips.figure_model(record, pictures, level)
         if shown is None:
-            yield Paragraph(f"There are no pictures of LocPMAP at the {level.name} level.")
+            yield Paragraph(f"This run has no example images of LocPMAP at the {level.name} level.")
             continue
         yield _figure_one(record, pictures, level, shown, "The paper's Figure 1")
         joint = f"{level.name}/{duels.PRIZE}/locpmap/labels"
         if joint in pictures and shown.name != duels.PRIZE:
-            yield _figure_one(record, pictures, level, record.model(duels.PRIZE), "The same images, learned jointly")
+            yield _figure_one(record, pictures, level, record.model(duels.PRIZE), "The same images, trained jointly")
 
 
 def _figure_one(record: Record, pictures: Pictures, level: Level, shown: Model, title: str) -> Picture:
@@ -112,6 +111,6 @@ def _figure_one(record: Record, pictures: Pictures, level: Level, shown: Model, 
         f"Input, network, ICM, LocPMAP, true mask, probability and variance, {level.name} level, {shown.title}",
         f"{title}, {level.name} level ({tables.sigma(level)}), seed {record.protocol.seeds[0]}: ICM "
         f"and LocPMAP on the model “{shown.title}”, then the probability of {record.protocol.labels[-1]} and its "
-        "variance, p(1 − p). FCN is a network trained by itself, another model. IoU is that of the tables above, the"
-        " mean over seeds.",
+        "variance, p(1 − p). FCN is another model, a network trained without a CRF. IoU is the mean over seeds, as in "
+        "the tables above.",
     )

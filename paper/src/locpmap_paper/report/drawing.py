@@ -1,4 +1,4 @@
-"""How figures look: one style, one palette that colour-blind readers can tell apart, small PNG files."""
+"""The style of figures: a palette for colour-blind readers and small PNG files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ except ImportError:
 
 __all__ = ["OTHER_COLOUR", "Figure", "line_styles", "png", "styled"]
 
-# Mostly Okabe and Ito's palette: shades of one hue per family of decoders, dashes and markers within it.
+# Mostly Okabe and Ito's palette: one hue per family of decoders; dashes and markers tell its members apart.
 FAMILY_COLOURS = {
     "locpmap": ("#0072B2", "#56B4E9", "#003A5C"),
     "paper": ("#D55E00", "#E69F00"),
@@ -31,7 +31,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 
 STYLE = {
     "font.family": "DejaVu Sans",
-    "text.parse_math": False,  # names of a record are words, whatever is in them
+    "text.parse_math": False,  # names in a record may contain dollar signs
     "font.size": 9.0,
     "axes.titlesize": 10.0,
     "axes.labelsize": 9.5,
@@ -54,20 +54,20 @@ DPI = 115
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Our style for a while; the caller's settings come back afterwards."""
+    """Apply the figure style inside the `with` block, then restore the caller's settings."""
     with matplotlib.rc_context(STYLE):
         yield
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as a PNG without anything that changes from run to run."""
+    """Return the figure as a PNG without metadata that changes between runs."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
     return buffer.getvalue()
 
 
 def line_styles(decoders: tuple[Decoder, ...]) -> dict[str, dict[str, Any]]:
-    """How each decoder is drawn, the same in every figure: a shade of its family, its own dashes and marker."""
+    """Return the line style of each decoder, the same in every figure: colour of its family, dashes, marker."""
     styles = {}
     within: dict[str, int] = {}
     for decoder in decoders:

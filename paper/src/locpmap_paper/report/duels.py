@@ -1,4 +1,4 @@
-"""LocPMAP on deep models against a plain network: is the random field worth having?"""
+"""Comparison of LocPMAP on deep models with a network trained without a CRF."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from locpmap_paper.report.measures import MEAN_IOU, NLL, THIN, Measure, share, s
 from locpmap_paper.report.record import Decoder, Level, Model, Record
 from locpmap_paper.report.statistics import Estimate
 
-NETWORK = ("ce-fresh", "argmax")  # plain cross-entropy on freshly drawn noise, each pixel by itself
-PRIZE = "deep-consistent"  # learned jointly; its variants begin with the same name
-FORM = "locpmap-conditional"  # what consistent learning fits: one form for all, not the best on the test images
+NETWORK = ("ce-fresh", "argmax")  # cross-entropy on newly drawn noise, without pairwise terms
+PRIZE = "deep-consistent"  # network and CRF learned jointly; prefix of its variants' names
+FORM = "locpmap-conditional"  # the form that consistent learning fits, not the best on the test images
 
 
 @dataclass(frozen=True)
 class Duel:
-    """One form of LocPMAP on one model against the network at one level: paired differences, LocPMAP - network."""
+    """One form of LocPMAP on one model compared with the network: paired differences, LocPMAP - network."""
 
     level: Level
     model: Model
@@ -26,7 +26,7 @@ class Duel:
 
 
 def duels(record: Record) -> list[Duel]:
-    """Every deep model's LocPMAP against the plain network, where both were given the same images."""
+    """Return the comparison of every deep model's LocPMAP with the network, if both were run on the same images."""
     found = []
     for model in record.models:
         for level in record.levels:
@@ -44,7 +44,7 @@ def _comparable(record: Record, level: Level, model: Model) -> bool:
 
 
 def prize_in_words(record: Record) -> list[tuple[str, str]]:
-    """Per level, whether the jointly and consistently learned LocPMAP beats the plain network, and how surely."""
+    """Return a sentence per level on whether jointly learned LocPMAP beats the network."""
     return [
         (f"{duel.model.title}, {duel.level.name} level", _in_words(duel, record))
         for duel in duels(record)
@@ -54,7 +54,7 @@ def prize_in_words(record: Record) -> list[tuple[str, str]]:
 
 def _in_words(duel: Duel, record: Record) -> str:
     if duel.iou is None or duel.nll is None:
-        return f"no seed has both {spoken(duel.form)} and the network, so they cannot be compared."
+        return f"{spoken(duel.form)} and the network have no common seed, so they cannot be compared."
     higher, lower = duel.iou.mean > 0, duel.nll.mean < 0
     sure = all(each.is_beyond(SURE) for each in (duel.iou, duel.nll))
     if higher and lower:
@@ -70,17 +70,17 @@ def _in_words(duel: Duel, record: Record) -> str:
 
 def _doubt(duel: Duel) -> str:
     if duel.iou is not None and duel.iou.error is None:
-        return "but on one seed, so that nobody knows how surely"
+        return "but on one seed only, without standard errors"
     return "but not in both by more than two standard errors"
 
 
 def _against(duel: Duel, record: Record, measure: Measure, change: Estimate) -> str:
-    """Ours against the network's, and the paired difference."""
+    """Return our value, the network's, and the paired difference."""
     ours = record.estimate(duel.level.name, duel.model.name, duel.form.name, measure.value)
     theirs = record.estimate(duel.level.name, *NETWORK, measure.value)
-    assert ours is not None  # there is a difference, so both are there
+    assert ours is not None  # a difference exists only if both exist
     assert theirs is not None
-    text = f"{share(ours.mean)} against the network's {share(theirs.mean)} ({signed(change.mean)}"
+    text = f"{share(ours.mean)} (network: {share(theirs.mean)}, difference: {signed(change.mean)}"
     if change.error is None:
         return f"{text} on one seed)"
     counted = "" if change.errors is None else f", {standard_errors(change.errors)}"

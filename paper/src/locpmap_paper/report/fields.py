@@ -1,4 +1,4 @@
-"""From plain JSON to typed records: every value is checked, and what is wrong is named by its place.
+"""Conversion of JSON values to typed dataclasses, with errors that give the path of a wrong value.
 
 >>> from dataclasses import dataclass
 >>> @dataclass(frozen=True)
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def build(kind: type[T], value: Any, where: str) -> T:
-    """The value as that dataclass; keys it does not know are left alone, and fields with a default may be absent."""
+    """Build the dataclass from a JSON object; ignore unknown keys, and allow fields with a default to be absent."""
     if not isinstance(value, dict):
         raise _wrong(where, value, "an object")
     made = {}
@@ -40,7 +40,7 @@ def build(kind: type[T], value: Any, where: str) -> T:
     return kind(**made)
 
 
-@cache  # a record has thousands of rows of few kinds
+@cache  # a record has thousands of rows of a few types
 def _hints(kind: Hashable) -> dict[str, Any]:
     return get_type_hints(kind)
 
@@ -49,7 +49,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     arguments = get_args(hint)
     if hint is Any:
         return value
-    if isinstance(hint, types.UnionType):  # only ever "or null"
+    if isinstance(hint, types.UnionType):  # unions are always "T | None"
         return None if value is None else _convert(arguments[0], value, where)
     if is_dataclass(hint):
         return build(cast(type, hint), value, where)
@@ -71,7 +71,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-# What a plain type is called, how it is made, and what it is made from.
+# For each plain type: its name in messages, its constructor, and the check of a value.
 PLAIN: dict[Any, tuple[str, Callable[[Any], Any], Callable[[Any], bool]]] = {
     str: ("a text", str, lambda value: isinstance(value, str)),
     bool: ("true or false", bool, lambda value: isinstance(value, bool)),
@@ -81,7 +81,7 @@ PLAIN: dict[Any, tuple[str, Callable[[Any], Any], Callable[[Any], bool]]] = {
 
 
 def _words(hint: Any) -> str:
-    """What is expected, for people."""
+    """Return the expected type as a phrase for an error message."""
     if isinstance(hint, types.UnionType):
         return f"{_words(get_args(hint)[0])} or null"
     if get_origin(hint) is tuple:

@@ -1,4 +1,4 @@
-"""Which decoder is first, by how much, and where LocPMAP is not: read off the numbers and said in words."""
+"""Rankings of decoders by a measure, and sentences that report them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from locpmap_paper.report.record import Decoder, Level, Model, Record
 from locpmap_paper.report.statistics import Estimate
 
 OURS = "locpmap"  # the family of LocPMAP's forms
-TUNED = "locpmap-tuned"  # and what begins like it
-SURE = 2.0  # standard errors from which a difference is called one
+TUNED = "locpmap-tuned"  # prefix of the names of tuned forms
+SURE = 2.0  # standard errors from which a difference counts as clear
 MANY = 100.0
-PAPER_MODELS = {"raw": "raw-pl", "deep": "deep-pl"}  # the paper's two kinds of features, our names of the models
+PAPER_MODELS = {"raw": "raw-pl", "deep": "deep-pl"}  # the paper's kinds of features, and our models for them
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A decoder with its mean over seeds, and on how many images."""
+    """A decoder with its mean over seeds and its number of images."""
 
     decoder: Decoder
     value: Estimate
@@ -27,11 +27,16 @@ class Contender:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The ranking of one model's decoders at one level, by one measure.
+    """The ranking of one model's decoders at one level by one measure.
 
-    ``place`` names model and level in words.  ``lead`` is the paired difference best - rival, positive where LocPMAP is
-    better; ``ahead`` are the decoders that beat LocPMAP's form, the best of them first; ``partial`` those that would,
-    but on too few images to be ranked.
+    Attributes:
+        level, model: The cell that is ranked.
+        place: Name of model and level for a sentence.
+        best: The form of LocPMAP that is compared.
+        rival: The best other decoder, or None.
+        lead: Paired difference best - rival, positive if LocPMAP is better.
+        ahead: Other decoders that beat LocPMAP, the best first.
+        partial: Other decoders that would beat LocPMAP but have too few images to be ranked.
     """
 
     level: Level
@@ -50,13 +55,13 @@ class Verdict:
 
 
 def verdicts(record: Record, measure: Measure = MEAN_IOU) -> list[Verdict]:
-    """One per level and model that LocPMAP was given to."""
+    """Return one ranking per level and model that LocPMAP was run on."""
     found = (judge(record, level, model, measure) for model in record.models for level in record.levels)
     return [verdict for verdict in found if verdict is not None]
 
 
 def judge(record: Record, level: Level, model: Model, measure: Measure = MEAN_IOU) -> Verdict | None:
-    """Rank the decoders of one cell; None where LocPMAP has no such measure there."""
+    """Rank the decoders of one cell; return None if LocPMAP does not have this measure there."""
     ranked = sorted(
         _contenders(record, level, model, measure),
         key=lambda each: -each.value.mean if measure.larger_is_better else each.value.mean,
@@ -65,7 +70,7 @@ def judge(record: Record, level: Level, model: Model, measure: Measure = MEAN_IO
     ours = [each for each in whole if _is_ours(each.decoder)]
     if not ours:
         return None
-    # The form that held-out images chose, where there is one: no form is to be chosen by the test images.
+    # Prefer the form selected on held-out images: the test images should not select a form.
     tuned = [each for each in ours if is_tuned(each.decoder)]
     best = min(tuned or ours[:1], key=lambda each: record.decoders.index(each.decoder))
     others = [each for each in whole if not _is_ours(each.decoder)]
@@ -79,7 +84,7 @@ def judge(record: Record, level: Level, model: Model, measure: Measure = MEAN_IO
             lead = Estimate(-lead.mean, lead.error, lead.n)
 
     def beats(each: Contender) -> bool:
-        alike = measure.show(each.value.mean) == measure.show(best.value.mean)  # what prints alike is a tie
+        alike = measure.show(each.value.mean) == measure.show(best.value.mean)  # identical when printed: a tie
         return measure.better(each.value.mean, best.value.mean) and not alike
 
     place = f"{model.title}, {record.place(level)}"
@@ -95,18 +100,18 @@ def _contenders(record: Record, level: Level, model: Model, measure: Measure) ->
 
 
 def spoken(decoder: Decoder) -> str:
-    """The title as part of a sentence: what follows a comma goes into brackets."""
+    """Return the title for use in a sentence: text after a comma goes into brackets."""
     head, _, rest = decoder.title.partition(", ")
     return f"{head} ({rest})" if rest else head
 
 
 def capital(text: str) -> str:
-    """The text as the beginning of a sentence."""
+    """Return the text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
 
 
 def listed(names: Sequence[str], last: str = "and") -> str:
-    """One, the other and the third.
+    """Join names with commas and a final conjunction.
 
     >>> listed(["ICM", "LBP", "Gibbs"]), listed(["ICM", "LBP"], "or"), listed(["ICM"])
     ('ICM, LBP and Gibbs', 'ICM or LBP', 'ICM')
@@ -115,12 +120,12 @@ def listed(names: Sequence[str], last: str = "and") -> str:
 
 
 def is_tuned(decoder: Decoder) -> bool:
-    """Whether held-out images chose this form of LocPMAP."""
+    """Return whether this form of LocPMAP was selected on held-out images."""
     return decoder.name.startswith(TUNED)
 
 
 def firsts(found: list[Verdict]) -> list[tuple[str, str]]:
-    """Who is first: every model and level with a sentence."""
+    """Return a sentence on the best decoder for every model and level."""
     return [(verdict.place, _in_words(verdict)) for verdict in found]
 
 
@@ -130,7 +135,7 @@ def _in_words(verdict: Verdict) -> str:
         return f"{spoken(best.decoder)} reaches {plus_minus(best.value)}; no other decoder was run."
     if _level(verdict):
         names = f"{spoken(best.decoder)} and {spoken(rival.decoder)}"
-        return f"{names} are level with {share(best.value.mean)} ({distance(verdict.lead)}{_images(best, rival)})."
+        return f"{names} tie at {share(best.value.mean)} ({distance(verdict.lead)}{_images(best, rival)})."
     first, second = (best, rival) if verdict.is_first else (rival, best)
     name = spoken(second.decoder) if verdict.is_first else f"LocPMAP's form, {spoken(second.decoder)},"
     return (
@@ -140,27 +145,27 @@ def _in_words(verdict: Verdict) -> str:
 
 
 def _level(verdict: Verdict) -> bool:
-    """Whether LocPMAP and the best of the others print alike."""
+    """Return whether LocPMAP and the best other decoder print identical means."""
     rival = verdict.rival
     return rival is not None and share(verdict.best.value.mean) == share(rival.value.mean)
 
 
 def _against(verdict: Verdict) -> str:
-    """A warning where the seeds that both have say the contrary of the means over all seeds of each."""
+    """Return a warning if the paired difference contradicts the order of the means."""
     if verdict.lead is None or verdict.lead.mean == 0 or (verdict.lead.mean > 0) == verdict.is_first:
         return ""
-    return ", but the other way round on the seeds that both have"
+    return ", but in the opposite order on the seeds that both have"
 
 
 def _images(left: Contender, right: Contender) -> str:
-    """A warning where two decoders were not given the same images."""
+    """Return a warning if two decoders were run on different numbers of images."""
     if left.n_images == right.n_images:
         return ""
     return f"; on the first {left.n_images:,} and {right.n_images:,} images"
 
 
 def unranked(found: list[Verdict]) -> list[tuple[str, str]]:
-    """Decoders that got further than LocPMAP, but were given fewer images: too few to rank them, enough to say so."""
+    """Return a sentence on each decoder that beats LocPMAP but has too few images to be ranked."""
     items: dict[str, list[str]] = {}
     for verdict in found:
         for each in verdict.partial:
@@ -173,9 +178,9 @@ def unranked(found: list[Verdict]) -> list[tuple[str, str]]:
 
 
 def distance(lead: Estimate | None) -> str:
-    """A difference and how sure it is."""
+    """Return the size of a difference with its number of standard errors."""
     if lead is None:
-        return "no seed has both"
+        return "no common seed"
     gap = share(abs(lead.mean))
     size = f"a gap of {gap}" if float(gap) else "a gap of less than .0001"
     if lead.n == 1:
@@ -186,7 +191,7 @@ def distance(lead: Estimate | None) -> str:
 
 
 def standard_errors(count: float) -> str:
-    """How many they are; with a few seeds more digits would mean nothing."""
+    """Format a number of standard errors; few seeds do not support more digits."""
     size = abs(count)
     if size > MANY:
         return f"more than {MANY:.0f} standard errors"
@@ -194,7 +199,7 @@ def standard_errors(count: float) -> str:
 
 
 def summary(found: list[Verdict]) -> str:
-    """How often LocPMAP is first, in one sentence."""
+    """Return a sentence on how often LocPMAP is first."""
     if not found:
         return "LocPMAP was not run, so there is nothing to rank."
     firsts = [verdict for verdict in found if verdict.is_first]
@@ -202,20 +207,20 @@ def summary(found: list[Verdict]) -> str:
     text = f"Of the {len(found)} combinations of a learned model and a noise level, LocPMAP is first in "
     text += f"mean IoU in {'all' if len(firsts) == len(found) else len(firsts)}"
     if level := sum(map(_level, firsts)):
-        text += f" ({level} of them level with another to the digits shown)"
+        text += f" ({level} of them tied with another decoder in the digits shown)"
     if firsts and any(v.lead is not None and v.lead.n > 1 for v in firsts):
         text += f", in {len(sure)} of them by more than two standard errors"
     unequal = [v for v in found if v.rival is not None and v.rival.n_images != v.best.n_images]
     if unequal:
         text += (
-            f". In {len(unequal)} of the {len(found)} the two that are compared were not given the same number of"
-            " images, as said below; the standard errors are over seeds and do not cover that"
+            f". In {len(unequal)} of the {len(found)} combinations, the two compared decoders were run on different"
+            " numbers of images (given below); the standard errors are over seeds and do not account for that"
         )
     return f"{text}."
 
 
 def defeats(found: list[Verdict], measure: Measure) -> list[tuple[str, str]]:
-    """Every cell where another decoder beats LocPMAP: the cell, and who by how much."""
+    """Return a sentence for every cell where another decoder beats LocPMAP."""
     return [(verdict.place, _defeat(verdict, measure)) for verdict in found if not verdict.is_first]
 
 
@@ -224,12 +229,12 @@ def _defeat(verdict: Verdict, measure: Measure) -> str:
     verb, best = "beats" if len(names) == 1 else "beat", verdict.best
     return (
         f"{listed(names)} {verb} LocPMAP's form, {spoken(best.decoder)} with {share(best.value.mean)}, in "
-        f"{measure.title} (between it and the best {distance(verdict.lead)}{_images(best, verdict.ahead[0])})."
+        f"{measure.title} (to the best, {distance(verdict.lead)}{_images(best, verdict.ahead[0])})."
     )
 
 
 def beside_paper(record: Record) -> list[tuple[str, str]]:
-    """LocPMAP's mean IoU in the paper and here, per level and features."""
+    """Return LocPMAP's mean IoU in the paper and here, per level and features."""
     paper = record.protocol.paper
     found = {(verdict.level.name, verdict.model.name): verdict for verdict in verdicts(record)}
     items = []
@@ -243,11 +248,11 @@ def beside_paper(record: Record) -> list[tuple[str, str]]:
             if plain is None or verdict is None:
                 continue
             before = theirs[str(plain.paper)][-1]
-            text = f"the paper's LocPMAP has .{round(before * 1000):03d}"
+            text = f"LocPMAP has .{round(before * 1000):03d} in the paper"
             if (value := record.estimate(level.name, model, plain.name, MEAN_IOU.value)) is not None:
-                text += f", ours in the same form {plus_minus(value)}"
+                text += f", {plus_minus(value)} here in the same form"
             if verdict.best.decoder != plain:
-                text += f", as {spoken(verdict.best.decoder)} {plus_minus(verdict.best.value)}"
+                text += f", {plus_minus(verdict.best.value)} here as {spoken(verdict.best.decoder)}"
             items.append((f"{features} features, {level.name} level".capitalize(), f"{text}."))
     return items
 

@@ -1,4 +1,4 @@
-"""The report as GitHub markdown, for a page of documentation with its pictures beside it."""
+"""Rendering of a report as GitHub Markdown, with pictures in separate files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from locpmap_paper.report.blocks import Block, Bullets, Cell, Code, Document, He
 
 
 def render(document: Document, pictures: str) -> str:
-    """One document under a heading of the second level; ``pictures`` is put before the names of its pictures."""
+    """Render the document under a heading of level 2; `pictures` is the prefix of picture paths."""
     return "\n\n".join(_lines(document, pictures))
 
 
@@ -59,5 +59,5 @@ def _cell(cell: Cell) -> str:
 
 
 def plain(text: str) -> str:
-    """The words in markdown: nothing in them is markup, a table's cell or a second line."""
+    """Escape text for Markdown and put it on one line."""
     return re.sub(r"([\\`*_\[\]<>|#~])", r"\\\1", " ".join(text.split()))

@@ -1,4 +1,4 @@
-"""What is measured of a decoder: its name in tables, which direction is better, how it is printed."""
+"""The measures of a decoder: title, description, direction, and number format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ THIN = "\N{NARROW NO-BREAK SPACE}"
 
 @dataclass(frozen=True)
 class Measure:
-    """One column of the tables."""
+    """A column of the result tables."""
 
     title: str
     says: str
@@ -23,18 +23,18 @@ class Measure:
     with_error: bool = False
 
     def better(self, left: float, right: float) -> bool:
-        """Whether the left value is strictly better."""
+        """Return whether the left value is strictly better."""
         return left > right if self.larger_is_better else left < right
 
     def text(self, value: Estimate | None) -> str:
-        """As the tables print it, with the standard error where this measure carries one."""
+        """Return the table entry, with the standard error if this measure shows one."""
         if value is None:
             return "–"
         return plus_minus(value) if self.with_error else self.show(value.mean)
 
 
 def share(value: float) -> str:
-    """Four decimals without the leading zero, as the paper prints overlaps: .8203.
+    """Format a number with four decimals and no leading zero, as in the paper: .8203.
 
     >>> share(0.82034), share(-0.5), share(1.25)
     ('.8203', '−.5000', '1.2500')
@@ -45,25 +45,25 @@ def share(value: float) -> str:
 
 
 def plus_minus(value: Estimate) -> str:
-    """Mean ± standard error of a share; with one seed the mean alone."""
+    """Format mean ± standard error, or the mean alone if there is one seed."""
     return share(value.mean) if value.error is None else f"{share(value.mean)}{THIN}±{THIN}{share(value.error)}"
 
 
 def signed(value: float) -> str:
-    """A share with its sign, for differences."""
+    """Format a difference with its sign."""
     text = share(value)
     return text if text.startswith("−") or not float(text) else f"+{text}"
 
 
 def signed_error(value: Estimate | None) -> str:
-    """A difference ± its standard error, as tables print it."""
+    """Format a difference ± its standard error."""
     if value is None:
         return "–"
     return signed(value.mean) if value.error is None else f"{signed(value.mean)}{THIN}±{THIN}{share(value.error)}"
 
 
 def seconds(value: float) -> str:
-    """Three digits that count, never as a power of ten.
+    """Format seconds with three significant digits and no exponent.
 
     >>> seconds(0.01234), seconds(1.5), seconds(1234.5)
     ('0.0123', '1.50', '1,234')
@@ -75,7 +75,7 @@ def seconds(value: float) -> str:
 
 
 def label_iou(title: str, index: int) -> Measure:
-    """The overlap of one label."""
+    """Return the measure "intersection over union of one label"."""
     return Measure(
         title, "", lambda row: row.iou[index] if row.iou is not None and index < len(row.iou) else None, True, share
     )
@@ -85,27 +85,27 @@ BACKGROUND = label_iou("IoU bg", 0)
 FOREGROUND = label_iou("IoU fg", 1)
 MEAN_IOU = Measure(
     "mean IoU",
-    "intersection over union: of the pixels that have a label in the answer or in the truth, the share that has it in "
-    "both, counted over all test images, then averaged over background (bg) and foreground (fg); larger is better",
+    "intersection over union: of the pixels with a label in the prediction or the ground truth, the fraction with it "
+    "in both, pooled over all test images, then averaged over background (bg) and foreground (fg); larger is better",
     lambda row: row.mean_iou,
     True,
     share,
     with_error=True,
 )
 IMAGE_IOU = Measure(
-    "image IoU", "the mean IoU of each image, averaged over images", lambda row: row.image_iou, True, share
+    "image IoU", "mean IoU computed per image, then averaged over images", lambda row: row.image_iou, True, share
 )
 SCORE = Measure(
     "score",
-    "the log-score θ(y) of the answer per image: what a decoder that only maximises would maximise; a high score with "
-    "a low IoU means that the model, not the search, is wrong",
+    "log-score θ(y) of the predicted labels per image, the objective of MAP decoders; a high score with a low IoU "
+    "means that the model is wrong, not the search",
     lambda row: row.score,
     True,
     lambda value: f"{value:,.1f}".replace("-", "−"),
 )
 NLL = Measure(
     "NLL",
-    "negative log-likelihood per pixel of the truth under the decoder's probabilities; smaller is better",
+    "negative log-likelihood per pixel of the true labels under the decoder's probabilities; smaller is better",
     lambda row: row.nll,
     False,
     share,
@@ -113,49 +113,49 @@ NLL = Measure(
 )
 BRIER = Measure(
     "Brier",
-    "mean squared distance of the probabilities from the truth; smaller is better",
+    "mean squared distance between the probabilities and the true labels; smaller is better",
     lambda row: row.brier,
     False,
     share,
 )
 ECE = Measure(
     "ECE",
-    "expected calibration error: how far confidence is from accuracy; smaller is better",
+    "expected calibration error: mean absolute difference between confidence and accuracy; smaller is better",
     lambda row: row.ece,
     False,
     share,
 )
 AURC = Measure(
     "AURC",
-    "area under the risk-coverage curve: whether the unsure pixels are the wrong ones; smaller is better",
+    "area under the risk-coverage curve: small if the errors are among the least confident pixels; smaller is better",
     lambda row: row.aurc,
     False,
     share,
 )
 SECONDS = Measure(
     "s / 1,000",
-    "seconds to decode 1,000 images on the machine named below",
+    "seconds to decode 1,000 images on the machine given below",
     lambda row: row.seconds_per_thousand,
     False,
     seconds,
 )
 
-# Scenes have more labels, and few enough of them are decoded to speak of one.
+# Scenes have more labels, and their time is given per image because few are decoded.
 SCENE_IOU = replace(
     MEAN_IOU,
-    says="intersection over union: of the pixels that have a label in the answer or in the truth, the share that has "
-    "it in both, counted over all test scenes, then averaged over the labels; larger is better",
+    says="intersection over union: of the pixels with a label in the prediction or the ground truth, the fraction "
+    "with it in both, pooled over all test scenes, then averaged over the labels; larger is better",
 )
 ACCURACY = Measure(
     "accuracy",
-    "the share of pixels that got their true label; common labels weigh more than in mean IoU; larger is better",
+    "fraction of pixels with the correct label; frequent labels weigh more than in mean IoU; larger is better",
     lambda row: row.accuracy,
     True,
     share,
 )
 IMAGE_SECONDS = Measure(
     "s / image",
-    "seconds to decode one image on the machine named below",
+    "seconds to decode one image on the machine given below",
     lambda row: None if row.seconds_per_thousand is None else row.seconds_per_thousand / 1000,
     False,
     seconds,

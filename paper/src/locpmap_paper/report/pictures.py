@@ -1,4 +1,4 @@
-"""The example images of a run, read from ``pictures.npz`` in its folder and checked by shape."""
+"""Read and check the example images of a run from ``pictures.npz`` in its folder."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from locpmap_paper.report.record import Level, Record
 Pictures = Mapping[str, npt.NDArray[Any]]
 
 MAX_PICTURES, MAX_SCENES = 2**27, 2**30  # bytes; photographs are larger than silhouettes
-ODD = (zlib.error, TypeError, MemoryError, OverflowError)  # what else damaged files of NumPy raise
+ODD = (zlib.error, TypeError, MemoryError, OverflowError)  # further exceptions of np.load for damaged files
 
 
 def read_pictures(folder: PathLike, record: Record) -> Pictures:
-    """The example images: arrays (n, H, W) or, with colours or labels, (n, H, W, k), by name.
+    """Return the example images by name: arrays (n, H, W), or (n, H, W, k) for colours or probabilities per label.
 
-    Input and truth of every level have to be there.  Photographs belong to their owners: where a record of scenes has
-    come without its pictures, there are none.
+    Input and true labels of every level must be present.  A record of scenes may come without pictures, because the
+    photographs may not be redistributed; the result is then empty.
     """
     most = MAX_SCENES if record.is_scenes else MAX_PICTURES
     path = run_folder(folder) / "pictures.npz"
@@ -34,7 +34,7 @@ def read_pictures(folder: PathLike, record: Record) -> Pictures:
         return {}
     size_of(path, "the pictures of a run")
     try:
-        # Opened here, for NumPy leaves a damaged file open.
+        # Opened here because np.load does not close a damaged file.
         with path.open("rb") as stream, zipfile.ZipFile(stream) as members:
             if sum(member.file_size for member in members.infolist()) > most:
                 raise InputError(f"{path} unpacks to more than {most} bytes, expected a few pictures")
@@ -46,7 +46,7 @@ def read_pictures(folder: PathLike, record: Record) -> Pictures:
             raise
         raise InputError(f"{path} is damaged, expected plain arrays in NumPy's .npz format") from None
     if wrong:
-        raise InputError(f"{path} holds {wrong[0]}, which is no array of numbers, expected plain pictures")
+        raise InputError(f"{path} holds {wrong[0]}, which is not numeric, expected arrays of numbers")
     for level in record.levels:
         shown = pictures.get(f"{level.name}/input")
         if shown is None or f"{level.name}/truth" not in pictures:
@@ -63,7 +63,7 @@ def read_pictures(folder: PathLike, record: Record) -> Pictures:
 
 
 def _check_scenes(record: Record, level: Level, pictures: Pictures, path: Path) -> None:
-    """Photographs are bytes, and labels whole numbers: drawing would make something of others, but nothing true."""
+    """Check the types: photographs must be uint8 and labels integers, because others would be drawn wrongly."""
     for name, picture in pictures.items() if record.is_scenes else ():
         if name == f"{level.name}/input" and picture.dtype != np.uint8:
             raise InputError(f"{path} holds {name} of {picture.dtype}, expected colours from 0 to 255")
@@ -72,7 +72,7 @@ def _check_scenes(record: Record, level: Level, pictures: Pictures, path: Path) 
 
 
 def _last_axis(record: Record, name: str) -> tuple[int, ...]:
-    """What a picture has beyond (n, H, W): photographs their colours, their probabilities one place per label shown."""
+    """Return the axes after (n, H, W): 3 for photographs, the number of pictured labels for probabilities."""
     if record.is_scenes and name == "input":
         return (3,)
     return (len(record.protocol.pictured),) if record.is_scenes and name.endswith("/probability") else ()

@@ -1,4 +1,4 @@
-"""The record of a run, read from ``result.json`` in its folder: whatever is wrong there is refused by name."""
+"""Read and check the record of a run from ``result.json`` in its folder."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ SCHEMA = 1
 
 
 def read_record(folder: PathLike) -> Record:
-    """The record in a folder; whatever is missing, damaged or of another schema is refused by name."""
+    """Read the record in a folder; raise an InputError if it is missing, damaged or of another schema."""
     path = run_folder(folder) / "result.json"
     size_of(path, "the record of a run")
     try:
-        # JSON has no word for NaN and infinity; where a measure came out as one, there is none.
+        # NaN and infinity are no valid JSON; a measure with such a value is read as None.
         content = json.loads(path.read_bytes(), parse_constant=lambda _: None)
     except (ValueError, RecursionError):
         raise InputError(f"{path} is damaged, expected JSON") from None
@@ -32,7 +32,7 @@ def read_record(folder: PathLike) -> Record:
 
 
 def run_folder(folder: PathLike) -> Path:
-    """The folder of a run, which has to be there."""
+    """Return the path of a run's folder; raise an InputError if it does not exist."""
     path = checked_path(folder)
     if not path.is_dir():
         came = "is a file" if path.exists() else "does not exist"
@@ -41,7 +41,7 @@ def run_folder(folder: PathLike) -> Path:
 
 
 def _check_names(record: Record, path: Path) -> None:
-    """Every name that is used stands in a catalogue, no cell is there twice, and there is something to speak of."""
+    """Check that names are in their catalogue, no cell occurs twice, and levels, seeds and labels exist."""
     for what, there in (
         ("levels", record.levels),
         ("seeds", record.protocol.seeds),
@@ -67,7 +67,7 @@ def _check_names(record: Record, path: Path) -> None:
 
 
 def _check_protocol(record: Record, path: Path) -> None:
-    """What one kind of experiment has and the other has not."""
+    """Check the fields of the protocol that the kind of experiment needs."""
     protocol = record.protocol
     if not record.is_scenes and (protocol.noise is None or protocol.snr is None):
         raise InputError(f"{path}.protocol has no noise, expected its name and signal-to-noise ratio")

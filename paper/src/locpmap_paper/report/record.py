@@ -1,4 +1,4 @@
-"""What a run recorded, as types: all that ``result.json`` (schema 1) holds, with the means over seeds."""
+"""The contents of ``result.json`` (schema 1) as dataclasses, with means over seeds."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from locpmap_paper.report.statistics import Estimate, estimate, paired
 
 RANKED = 10
-SCENES = "stanford"  # the experiment that labels photographs; the others take noise off silhouettes
+SCENES = "stanford"  # the experiment that labels photographs; the others denoise binary images
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of data that the run read."""
+    """A data file that the run read."""
 
     file: str
     sha256: str
@@ -24,7 +24,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where the numbers come from."""
+    """The origin of the numbers: command, times, versions, machine and data files."""
 
     command: str
     started: str
@@ -36,7 +36,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Paper:
-    """The paper's table: per decoder the IoU of every label and their mean."""
+    """The paper's table: for each decoder the IoU of every label and their mean."""
 
     setting: str
     raw: dict[str, tuple[float, ...]]
@@ -45,7 +45,7 @@ class Paper:
 
 @dataclass(frozen=True)
 class Protocol:
-    """What was done to which images."""
+    """The images, their split and noise, and the seeds."""
 
     noise: str | None
     snr: float | None
@@ -58,12 +58,12 @@ class Protocol:
     labels: tuple[str, ...]
     seeds: tuple[int, ...]
     paper: Paper | None
-    pictured: tuple[int, ...] = (1,)  # the labels whose probability the pictures show
+    pictured: tuple[int, ...] = (1,)  # labels whose probability is pictured
 
 
 @dataclass(frozen=True)
 class Level:
-    """A strength of the noise, with one standard deviation per seed, or a kind of unaries, which has no sigma."""
+    """A noise level, with one standard deviation per seed, or a kind of unaries, without sigma."""
 
     name: str
     says: str
@@ -72,7 +72,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Model:
-    """Features and a way of learning."""
+    """Features and a learning method."""
 
     name: str
     features: str
@@ -83,7 +83,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Decoder:
-    """A way from potentials to labels, with its settings."""
+    """A decoding method with its settings."""
 
     name: str
     title: str
@@ -96,7 +96,7 @@ class Decoder:
 
 @dataclass(frozen=True)
 class Fit:
-    """One model, learned once."""
+    """One fit of a model."""
 
     level: str
     seed: int
@@ -107,7 +107,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Row:
-    """One decoder on one model's potentials; measures are None where there are none."""
+    """The measures of one decoder on one model; a measure is None if it was not recorded."""
 
     level: str
     seed: int
@@ -129,13 +129,13 @@ class Row:
 
     @property
     def seconds_per_thousand(self) -> float | None:
-        """Seconds for 1,000 images at this row's pace."""
+        """Seconds per 1,000 images, extrapolated from this row."""
         return None if self.seconds is None or self.n_images < 1 else 1000 * self.seconds / self.n_images
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One cell of the ablation of LocPMAP."""
+    """One setting of the ablation of LocPMAP."""
 
     level: str
     seed: int
@@ -152,7 +152,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Curve:
-    """Calibration as (confidence, accuracy, share of the pixels) and risk as (coverage, error rate)."""
+    """Calibration as (confidence, accuracy, fraction of pixels) and risk as (coverage, error rate)."""
 
     level: str
     seed: int
@@ -164,7 +164,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Record:
-    """All that ``result.json`` holds, with the means over seeds that the report is made of."""
+    """The contents of ``result.json``, with the means over seeds used in the report."""
 
     experiment: str
     title: str
@@ -181,16 +181,16 @@ class Record:
 
     @property
     def is_scenes(self) -> bool:
-        """Whether photographs were labelled, by some kinds of unaries; else noise was taken off, at some levels."""
+        """Whether the experiment labels photographs (levels are kinds of unaries); else it denoises binary images."""
         return self.experiment == SCENES
 
     @property
     def level_kind(self) -> str:
-        """What a level is: the heading of its column."""
+        """The heading of the column that holds the level."""
         return "unaries" if self.is_scenes else "noise"
 
     def place(self, level: Level) -> str:
-        """A level by its name, as sentences say it: the variance level, the boosted unaries."""
+        """Return a level's name for use in a sentence: the variance level, the boosted unaries."""
         return f"{level.name} {'unaries' if self.is_scenes else 'level'}"
 
     @cached_property
@@ -201,47 +201,47 @@ class Record:
         return cells
 
     def rows_of(self, level: str, model: str, decoder: str) -> list[Row]:
-        """The rows of one cell, one per seed."""
+        """Return the rows of one cell, one per seed."""
         return self._cells.get((level, model, decoder), [])
 
     def values(self, level: str, model: str, decoder: str, of: Callable[[Row], float | None]) -> dict[int, float]:
-        """A measure per seed, where it is there."""
+        """Return a measure by seed, without seeds that lack it."""
         found = {row.seed: of(row) for row in self.rows_of(level, model, decoder)}
         return {seed: value for seed, value in found.items() if value is not None}
 
     def estimate(self, level: str, model: str, decoder: str, of: Callable[[Row], float | None]) -> Estimate | None:
-        """A measure's mean over seeds."""
+        """Return a measure's mean over seeds."""
         return estimate(self.values(level, model, decoder, of).values())
 
     def difference(
         self, level: str, left: tuple[str, str], right: tuple[str, str], of: Callable[[Row], float | None]
     ) -> Estimate | None:
-        """The paired difference of two (model, decoder) over seeds."""
+        """Return the paired difference of two (model, decoder) over seeds."""
         return paired(self.values(level, *left, of), self.values(level, *right, of))
 
     def n_images(self, level: str, model: str, decoder: str) -> int:
-        """How many of the first test images the cell was decoded on; 0 where it was refused."""
+        """Return how many of the first test images the cell was decoded on; 0 if it was refused."""
         rows = self.rows_of(level, model, decoder)
         return min((row.n_images for row in rows if row.refused is None), default=0)
 
     def is_ranked(self, level: str, model: str, decoder: str) -> bool:
-        """Whether it was given enough images to stand beside the others: a tenth of what the most were given."""
+        """Return whether the decoder got at least a tenth of the images of the decoder with the most."""
         most = max((self.n_images(level, model, other.name) for other in self.decoders), default=0)
         return 0 < most <= RANKED * self.n_images(level, model, decoder)
 
     def decoders_of(self, level: str, model: str) -> list[Decoder]:
-        """The decoders that this model was given to, in the order to show."""
+        """Return the decoders that were run on this model, in display order."""
         return [decoder for decoder in self.decoders if self.rows_of(level, model, decoder.name)]
 
     def models_with_rows(self) -> list[Model]:
-        """The models of the catalogue that were really decoded, in the order to show."""
+        """Return the models that were decoded, in display order."""
         present = {row.model for row in self.rows}
         return [model for model in self.models if model.name in present]
 
     def model(self, name: str) -> Model:
-        """The model of that name."""
+        """Return the model with this name."""
         return next(model for model in self.models if model.name == name)
 
     def decoder(self, name: str) -> Decoder:
-        """The decoder of that name."""
+        """Return the decoder with this name."""
         return next(decoder for decoder in self.decoders if decoder.name == name)

@@ -1,4 +1,4 @@
-"""LocPMAP on random fields over scenes against the unaries by themselves: are neighbours worth having?"""
+"""Comparison of LocPMAP on CRFs over scenes with the unaries alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from locpmap_paper.report.measures import AURC, MEAN_IOU, NLL, Measure, share, s
 from locpmap_paper.report.record import Decoder, Level, Model, Record
 from locpmap_paper.report.statistics import Estimate
 
-UNARIES, SCALED = ("unaries", "argmax"), ("scaled", "argmax")  # models without neighbours
+UNARIES, SCALED = ("unaries", "argmax"), ("scaled", "argmax")  # models without pairwise terms
 OPPONENTS = {UNARIES: "the unaries alone", SCALED: "the unaries after temperature scaling"}
 COMPARED = (MEAN_IOU, NLL, AURC)
 YES, UNCLEAR, NO = "yes", "no clear difference", "no"
@@ -17,7 +17,7 @@ YES, UNCLEAR, NO = "yes", "no clear difference", "no"
 
 @dataclass(frozen=True)
 class Difference:
-    """One measure of both sides, and the paired difference LocPMAP - opponent over seeds."""
+    """One measure of LocPMAP and its opponent, and the paired difference LocPMAP - opponent over seeds."""
 
     measure: Measure
     ours: Estimate
@@ -26,12 +26,12 @@ class Difference:
 
     @property
     def is_better(self) -> bool:
-        """Whether LocPMAP's mean is better, by what four digits show."""
+        """Whether LocPMAP's mean is better by a difference visible in four decimals."""
         return self.measure.better(self.change.mean, 0.0) and float(share(abs(self.change.mean))) > 0
 
     @property
     def answer(self) -> str:
-        """Whether LocPMAP is better: what is within two standard errors or prints as nothing is neither yes nor no."""
+        """Whether LocPMAP is better; unclear within two standard errors or if the difference prints as 0."""
         unsure = self.change.error is not None and not self.change.is_beyond(SURE)
         if unsure or float(share(abs(self.change.mean))) == 0:
             return UNCLEAR
@@ -39,8 +39,8 @@ class Difference:
 
     @property
     def numbers(self) -> str:
-        """Both sides, their difference, and how sure it is."""
-        text = f"{self.measure.title} {share(self.ours.mean)} against {share(self.theirs.mean)} ("
+        """The numbers of both sides, their difference, and its standard errors."""
+        text = f"{self.measure.title} {share(self.ours.mean)}, compared with {share(self.theirs.mean)} (difference: "
         if self.change.error is None:
             return f"{text}{signed(self.change.mean)} on one seed)"
         sure = "the same on all seeds" if self.change.errors is None else standard_errors(self.change.errors)
@@ -49,7 +49,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class SceneDuel:
-    """One form of LocPMAP on one model against unaries by themselves; differences only where both have the measure."""
+    """One form of LocPMAP on one model compared with unaries alone, in the measures that both have."""
 
     level: Level
     model: Model
@@ -59,7 +59,7 @@ class SceneDuel:
 
     @property
     def answer(self) -> str:
-        """Yes in some measures, no in others."""
+        """The answers grouped: yes in some measures, no in others."""
         parts = []
         for answer in (YES, UNCLEAR, NO):
             titles = [each.measure.title for each in self.differences if each.answer == answer]
@@ -68,14 +68,14 @@ class SceneDuel:
         return ", ".join(parts)
 
     def difference(self, measure: Measure) -> Difference | None:
-        """That of one measure."""
+        """Return the difference in one measure, or None."""
         return next((each for each in self.differences if each.measure == measure), None)
 
 
 def scene_duels(record: Record, level: Level) -> list[SceneDuel]:
-    """Every model's LocPMAP against the unaries of its level, where both were given the same images.
+    """Compare every model's LocPMAP with the unaries of its level, if both were run on the same images.
 
-    LocPMAP stands in one form for all measures: tuned where there is that form, else its best in mean IoU.
+    One form of LocPMAP is used for all measures: the tuned one if it was run, else the best in mean IoU.
     """
     found = []
     for model in record.models:
@@ -101,9 +101,9 @@ def _differences(record: Record, level: Level, ours: tuple[str, str], theirs: tu
 
 
 def in_words(record: Record, level: Level) -> list[tuple[str, str]]:
-    """Whether the best random field of a level beats the unaries: a sentence per opponent.
+    """Return a sentence per opponent on whether the best CRF of a level beats the unaries.
 
-    The best is the model whose LocPMAP has the highest mean IoU on the test images; the tables show all.
+    The best CRF is the model whose LocPMAP has the highest mean IoU on the test images; the tables show all models.
     """
     found = scene_duels(record, level)
     scores = {duel.model.name: _mean_iou(record, duel) for duel in found}
@@ -112,9 +112,9 @@ def in_words(record: Record, level: Level) -> list[tuple[str, str]]:
     best = max(scores, key=lambda name: scores[name])
     return [
         (
-            capital(f"{record.place(level)} against {duel.opponent}"),
+            capital(f"{record.place(level)}, compared with {duel.opponent}"),
             f"{duel.answer}. {spoken(duel.form)} on the model “{duel.model.title}” has "
-            f"{', '.join(each.numbers for each in duel.differences)}.",
+            f"{'; '.join(each.numbers for each in duel.differences)}.",
         )
         for duel in found
         if duel.model.name == best

@@ -1,4 +1,4 @@
-"""Whether doubt is where the errors are: pixels ranked by variance, and the share of errors found on the way."""
+"""The fraction of errors found among the pixels of highest variance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DASHES = ("-", (0, (5, 1.5)))
 
 @dataclass(frozen=True)
 class Found:
-    """Of one form of LocPMAP: the share of the errors among the most variable share of the pixels."""
+    """The fraction of errors among the most variable pixels, by one form of LocPMAP."""
 
     model: Model
     form: Decoder
@@ -29,16 +29,16 @@ class Found:
     error_rate: float
 
     def among(self, share: float) -> float:
-        """The share of the errors among that share of the pixels."""
+        """Return the fraction of errors among the given fraction of most variable pixels."""
         return float(np.interp(share, self.pixels, self.errors))
 
 
 def ranked(
     variance: npt.NDArray[Any], wrong: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
-    """Shares of pixels and of errors, from the most variable pixels down; None where there is no error.
+    """Return the cumulative fractions of pixels and of errors by decreasing variance; None if there is no error.
 
-    Pixels of equal variance are taken together, so that no order among them flatters anyone.
+    Pixels of equal variance form one step, so that the curve does not depend on their order.
 
     >>> ranked(np.array([0.0, 0.5, 0.5, 0.0]), np.array([False, True, False, False]))
     (array([0. , 0.5, 1. ]), array([0., 1., 1.]))
@@ -52,7 +52,7 @@ def ranked(
 
 
 def found_errors(record: Record, pictures: Pictures, level: Level) -> list[Found]:
-    """Of each model, over all pictured scenes: by LocPMAP's form that stands for it, else by the first pictured."""
+    """Return each model's curve over all pictured scenes, by its ranked form or the first pictured one."""
     lines = []
     for model in record.models:
         form = _pictured_form(record, pictures, level, model)
@@ -78,7 +78,7 @@ def _pictured_form(record: Record, pictures: Pictures, level: Level, model: Mode
 
 
 def draw_found(lines: list[Found]) -> bytes:
-    """A line per model over the diagonal, on which doubt would be blind."""
+    """Draw a curve per model and the diagonal, where variance would be unrelated to errors."""
     with styled():
         figure = Figure(figsize=(7.4, 3.6), layout="constrained")
         axis = figure.subplots()

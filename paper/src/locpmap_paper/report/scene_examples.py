@@ -1,4 +1,4 @@
-"""The section of example scenes: which figures there are, and what their captions say."""
+"""The section of example scenes: figures and captions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TENTH, FIFTH = 0.1, 0.2
 
 
 def teaser(record: Record, pictures: Pictures) -> Iterator[Block]:
-    """Some scenes by the best that is pictured, of the unaries that it does best with."""
+    """Yield a figure of a few scenes by the best pictured model."""
     galleries = [Gallery(record, pictures, level) for level in record.levels]
     there = [(gallery, *best) for gallery in galleries if (best := gallery.best()) is not None]
     if there:
@@ -25,9 +25,9 @@ def teaser(record: Record, pictures: Pictures) -> Iterator[Block]:
         yield Picture(
             "teaser.png",
             gallery.teaser(model, form),
-            "Photographs, labels, variance and truth of a few test scenes",
+            "Photographs, labels, variance and true labels of a few test scenes",
             f"{spoken(form)} on the model “{model.title}”, {record.place(gallery.level)}: photograph, labels, the "
-            "variance of each pixel, which is high where the samples are divided, and the truth.",
+            "variance of each pixel (high where samples disagree), and the true labels.",
             is_private=True,
         )
 
@@ -38,16 +38,16 @@ def _mean_iou(gallery: Gallery, model: Model, form: Decoder) -> float:
 
 
 def example_blocks(record: Record, pictures: Pictures) -> Iterator[Block]:
-    """The paper's Figures 2 and 3 and the errors, of every kind of unaries."""
+    """Yield the paper's Figures 2 and 3 and the figures of errors for every kind of unaries."""
     for level in record.levels:
         yield Heading(f"Scenes with the {record.place(level)}")
         gallery = Gallery(record, pictures, level)
         found = [*_figure_two(gallery), *_doubt(gallery)]
-        yield from found or [Paragraph(f"There are no pictures of LocPMAP on the {record.place(level)}.")]
+        yield from found or [Paragraph(f"This run has no example images of LocPMAP on the {record.place(level)}.")]
 
 
 def _figure_two(gallery: Gallery) -> Iterator[Block]:
-    """The paper's own model and, where another is better, that one as well."""
+    """Yield Figure 2 for the paper's model and, if another model is better, for that one."""
     paper = gallery.papers_model()
     if paper is not None:
         yield _decoded(gallery, paper, PAPERS[1], "LocPMAP", "The paper's Figure 2")
@@ -62,9 +62,9 @@ def _decoded(gallery: Gallery, model: Model, form: str, title: str, figure: str)
     return Picture(
         f"figure-2-{slug(gallery.level.name)}-{slug(model.name)}.png",
         gallery.figure_two(model, form, title),
-        f"Photograph, the unaries' argmax, ICM, LocPMAP and truth of some test scenes, {place}, {model.title}",
-        f"{figure}, {place}, seed {seed}: the unaries' own labels, then ICM and LocPMAP on the model “{model.title}”. "
-        "IoU is that of the tables above, over all test scenes and seeds.",
+        f"Photograph, the unaries' argmax, ICM, LocPMAP and true labels of test scenes, {place}, {model.title}",
+        f"{figure}, {place}, seed {seed}: the unaries' argmax, then ICM and LocPMAP on the model “{model.title}”. "
+        "IoU is the mean over seeds on all test scenes, as in the tables above.",
         is_private=True,
     )
 
@@ -88,8 +88,8 @@ def _doubt(gallery: Gallery) -> Iterator[Block]:
         yield Picture(
             f"errors-{slug(level.name)}.png",
             gallery.where_errors_are(model, form),
-            f"Photographs, labels, truth, errors and variance of some test scenes, {place}",
-            f"Where the errors are: {by}. The variance is that of the whole pixel, the sum over labels of p(1 − p). "
+            f"Photographs, labels, true labels, errors and variance of some test scenes, {place}",
+            f"Errors and variance: {by}. The variance of a pixel is the sum over labels of p(1 − p). "
             "Pixels without a true label are blank and not counted.",
             is_private=True,
         )
@@ -106,9 +106,9 @@ def _found(gallery: Gallery) -> Iterator[Block]:
     yield Picture(
         f"errors-found-{slug(gallery.level.name)}.png",
         draw_found(lines),
-        f"Share of the errors among the most variable pixels, {place}",
-        f"Pixels ranked by variance, {place}, over the {n_scenes} pictured scenes: the share of all errors that lies "
-        f"among the most variable pixels. {spoken(shown.form)} on the model “{shown.model.title}” gets "
-        f"{shown.error_rate:.0%} of these pixels wrong; the most variable tenth holds {shown.among(TENTH):.0%} of the "
-        f"errors, the most variable fifth {shown.among(FIFTH):.0%}.",
+        f"Fraction of the errors among the most variable pixels, {place}",
+        f"Fraction of all errors found among the pixels of highest variance, {place}, over the {n_scenes} pictured "
+        f"scenes. {spoken(shown.form)} on the model “{shown.model.title}” mislabels {shown.error_rate:.0%} of these "
+        f"pixels. The 10 % of pixels with the highest variance contain {shown.among(TENTH):.0%} of the errors, the top "
+        f"20 % contain {shown.among(FIFTH):.0%}.",
     )

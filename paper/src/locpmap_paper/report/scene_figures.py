@@ -1,4 +1,4 @@
-"""The figures of scenes: the paper's Figures 2 and 3, and where the errors are."""
+"""The figures of scenes: the paper's Figures 2 and 3, and the location of errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAPERS = ("icm", "locpmap")  # the decoders of the paper's Figure 2
 
 @dataclass(frozen=True)
 class Gallery:
-    """The pictured scenes of one level, and the columns that can be made of them."""
+    """The pictured scenes of one level, and the columns that can be drawn from them."""
 
     record: Record
     pictures: Pictures
@@ -35,28 +35,28 @@ class Gallery:
         return len(self.record.protocol.labels)
 
     def _cut(self, images: Image, scenes: list[int]) -> list[Image]:
-        """Some of the scenes, without the canvas around them."""
+        """Return the given scenes, cropped from their canvas."""
         return [images[n][self._windows[n]] for n in scenes]
 
     def _of(self, name: str) -> Image:
         return self.pictures[f"{self.level.name}/{name}"]
 
     def first(self, n_scenes: int) -> list[int]:
-        """So many scenes, or all."""
+        """Return the indices of the first scenes, at most `n_scenes`."""
         return list(range(min(n_scenes, len(self._windows))))
 
     def with_pictured(self, n_scenes: int) -> list[int]:
-        """Scenes that show most of the rarest label whose probability is pictured."""
+        """Return the scenes with the most pixels of their rarest pictured label."""
         truth, pictured = self._of("truth"), self.record.protocol.pictured
         sizes = np.array([(truth == label).sum(axis=(1, 2)) for label in pictured]).min(axis=0)
         return sorted(np.argsort(-sizes, kind="stable")[:n_scenes].tolist())
 
     def photographs(self, scenes: list[int]) -> GridColumn:
-        """What went in."""
+        """Return the column of input photographs."""
         return GridColumn("Input\n", self._cut(self._of("input"), scenes))
 
     def labels(self, name: str, title: str, scenes: list[int]) -> list[GridColumn]:
-        """The labels under that name in colours; none where they are not pictured."""
+        """Return the column of labels with this name in colours, or nothing if they are not pictured."""
         labels = self.pictures.get(f"{self.level.name}/{name}")
         if labels is None:
             return []
@@ -64,19 +64,19 @@ class Gallery:
         return [GridColumn(title, shown, smooth=False)]
 
     def decoded(self, model: str, decoder: str, title: str, scenes: list[int]) -> list[GridColumn]:
-        """A decoder's labels, with its mean IoU in the title."""
+        """Return the column of a decoder's labels, with its mean IoU in the title."""
         value = overlap(self.record, self.level.name, model, decoder)
         return self.labels(f"{model}/{decoder}/labels", f"{title}\n{value}", scenes)
 
     def variance(self, name: str, scenes: list[int]) -> list[GridColumn]:
-        """The whole variance of each pixel: the sum over labels of p(1 - p)."""
+        """Return the column of the total variance per pixel: the sum over labels of p(1 - p)."""
         variance = self.pictures.get(f"{self.level.name}/{name}/variance")
         top = 1 - 1 / self._n_labels
         title = f"Variance\n0 to {top:.3g}"
         return [] if variance is None else [_scaled(title, self._cut(variance, scenes), "magma", top)]
 
     def errors(self, name: str, scenes: list[int]) -> list[GridColumn]:
-        """Photographs with the wrong pixels marked."""
+        """Return the column of photographs with wrong pixels marked."""
         labels = self.pictures.get(f"{self.level.name}/{name}/labels")
         if labels is None:
             return []
@@ -85,7 +85,7 @@ class Gallery:
         return [GridColumn("Errors\nin red", [marked(*scene) for scene in zip(*parts, strict=True)], smooth=False)]
 
     def of_labels(self, name: str, scenes: list[int]) -> list[GridColumn]:
-        """Probability p and variance p(1 - p) of each pictured label."""
+        """Return columns of probability p and variance p(1 - p) for each pictured label."""
         columns = []
         for place, label in enumerate(self.record.protocol.pictured):
             title = self.record.protocol.labels[label].capitalize()
@@ -98,40 +98,40 @@ class Gallery:
         return columns
 
     def best(self) -> tuple[Model, Decoder] | None:
-        """The model and form of LocPMAP that the figures of doubt show."""
+        """Return the model and form of LocPMAP shown in the figures of uncertainty."""
         return best_pictured(self.record, self.pictures, self.level)
 
     def teaser(self, model: Model, form: Decoder, n_scenes: int = 3) -> bytes:
-        """The whole job in one picture."""
+        """Draw photograph, labels, variance and true labels of a few scenes."""
         scenes, name = self.first(n_scenes), f"{model.name}/{form.name}"
         columns = [self.photographs(scenes), *self.labels(f"{name}/labels", "Labels\n", scenes)]
-        columns += [*self.variance(name, scenes), *self.labels("truth", "Truth\n", scenes)]
+        columns += [*self.variance(name, scenes), *self.labels("truth", "True labels\n", scenes)]
         return draw_grid(columns, self._legend)
 
     def figure_two(self, model: Model, form: str, title: str, n_scenes: int = 6) -> bytes:
-        """The paper's Figure 2: input, unaries, ICM, LocPMAP in one form, truth."""
+        """Draw the paper's Figure 2: input, unaries, ICM, one form of LocPMAP, true labels."""
         scenes = self.first(n_scenes)
         columns = [self.photographs(scenes), *self.decoded(*UNARIES, "Unaries' argmax", scenes)]
         columns += self.decoded(model.name, PAPERS[0], "ICM", scenes)
-        columns += [*self.decoded(model.name, form, title, scenes), *self.labels("truth", "Truth\n", scenes)]
+        columns += [*self.decoded(model.name, form, title, scenes), *self.labels("truth", "True labels\n", scenes)]
         return draw_grid(columns, self._legend)
 
     def papers_model(self) -> Model | None:
-        """The model of Figure 2: the paper's where LocPMAP's labels are pictured, else the first that has them."""
+        """Return the model of Figure 2: the paper's if LocPMAP is pictured on it, else the first pictured one."""
         there = [m for m in self.record.models if f"{self.level.name}/{m.name}/{PAPERS[1]}/labels" in self.pictures]
         return min(there, key=lambda model: model.name != PAPER_MODEL, default=None)
 
     def figure_three(self, model: Model, form: Decoder, n_scenes: int = 4) -> bytes:
-        """The paper's Figure 3: probability and variance of some labels beside the input."""
+        """Draw the paper's Figure 3: input, then probability and variance of some labels."""
         scenes = self.with_pictured(n_scenes)
         return draw_grid([self.photographs(scenes), *self.of_labels(f"{model.name}/{form.name}", scenes)])
 
     def where_errors_are(self, model: Model, form: Decoder, n_scenes: int = 4) -> bytes:
-        """Input, labels, errors and variance side by side."""
+        """Draw input, labels, true labels, errors and variance side by side."""
         scenes, name = self.first(n_scenes), f"{model.name}/{form.name}"
         columns = [self.photographs(scenes), *self.labels(f"{name}/labels", "Labels\n", scenes)]
-        columns += [*self.labels("truth", "Truth\n", scenes), *self.errors(name, scenes), *self.variance(name, scenes)]
-        return draw_grid(columns, self._legend)
+        columns += [*self.labels("truth", "True labels\n", scenes), *self.errors(name, scenes)]
+        return draw_grid([*columns, *self.variance(name, scenes)], self._legend)
 
     @property
     def _legend(self) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""A grid of images of different sizes: a row per scene, a column per way to look at it, a legend of colours below."""
+"""A grid of images of different sizes: a row per scene, a column per kind of image, a legend below."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from locpmap_paper.report.drawing import Figure, png, styled
 from locpmap_paper.report.scene_images import Image
 
 WIDTH = 10.0  # inches: the width of the page
-TITLE, LEGEND, GAP = 0.44, 0.34, 0.06  # inches: two lines above, one below, between images
-TALLEST = 1.1  # a row is at most so many times as tall as a column is wide
-LARGEST = 3.0  # inches: a column's width, where there are few
+TITLE, LEGEND, GAP = 0.44, 0.34, 0.06  # inches: two title lines, legend line, gap between images
+TALLEST = 1.1  # largest ratio of a row's height to a column's width
+LARGEST = 3.0  # inches: largest width of a column
 
 
 @dataclass(frozen=True)
 class GridColumn:
-    """A column: colours (H, W, 3), or numbers (H, W) on a fixed scale; shrunk smoothly, but for colours of labels."""
+    """A column of colours (H, W, 3), or of numbers (H, W) on a fixed scale; label colours are not interpolated."""
 
     title: str
     images: Sequence[Image]
@@ -28,7 +28,7 @@ class GridColumn:
 
 
 def draw_grid(columns: Sequence[GridColumn], legend: Sequence[tuple[str, str]] = ()) -> bytes:
-    """All columns side by side, as wide as the page."""
+    """Draw the columns side by side, at most as wide as the page."""
     across = min(LARGEST, (WIDTH - GAP * (len(columns) - 1)) / len(columns))
     shapes = [image.shape[:2] for image in columns[0].images]
     tall = [across * min(TALLEST, height / width) for height, width in shapes]

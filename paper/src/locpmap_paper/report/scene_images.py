@@ -1,4 +1,4 @@
-"""Scenes as images to draw: cut out of their canvas, with a colour per label and errors marked."""
+"""Images of scenes for the figures: cropped from their canvas, labels as colours, errors marked."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from locpmap_paper.report.record import Level
 
 Image = npt.NDArray[Any]
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart, each shade where it looks most at home; black is
-# lightened to a dark grey.
+# Okabe and Ito's palette for colour-blind readers, assigned to suit the labels; black is lightened to dark grey.
 COLOURS = ("#56B4E9", "#009E73", "#5A5A5A", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#E69F00")
 NO_LABEL = "#E1E5EA"
 WRONG = "#D4005A"
-EMPTY = 127  # grey, where the canvas holds no scene
+EMPTY = 127  # grey value of the canvas outside the scene
 
 
 def colour_of(label: int) -> str:
-    """The colour of a label; from the ninth on they begin again."""
+    """Return the colour of a label; colours repeat from the ninth label on."""
     return COLOURS[label % len(COLOURS)]
 
 
 def windows(pictures: Pictures, level: Level) -> list[tuple[slice, slice]]:
-    """Where each scene lies on its canvas: what is no grey or has a label; the whole canvas where nothing is."""
+    """Return each scene's bounding box on its canvas: pixels that are not grey or have a label, else the whole."""
     there = (pictures[f"{level.name}/input"] != EMPTY).any(axis=3)
     for name, labels in pictures.items():
         if name.startswith(f"{level.name}/") and name.endswith(("/truth", "/labels")):
@@ -41,20 +40,20 @@ def _extent(there: npt.NDArray[np.bool_]) -> slice:
 
 
 def coloured(labels: Image, n_labels: int) -> Image:
-    """Labels (H, W) as colours (H, W, 3); what is none of the labels stays pale."""
+    """Convert labels (H, W) to colours (H, W, 3); invalid labels become pale grey."""
     shades = np.array([_bytes(colour_of(label)) for label in range(n_labels)] + [_bytes(NO_LABEL)], np.uint8)
     known = (labels >= 0) & (labels < n_labels)
     return shades[np.where(known, labels, n_labels).astype(np.intp)]
 
 
 def errors(labels: Image, truth: Image, n_labels: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Which pixels are wrong, and which have a true label at all: others are never counted."""
+    """Return masks of the wrong pixels and of the pixels with a true label, which alone are counted."""
     known = (truth >= 0) & (truth < n_labels)
     return known & (labels != truth), known
 
 
 def marked(photograph: Image, wrong: npt.NDArray[np.bool_], known: npt.NDArray[np.bool_]) -> Image:
-    """The photograph in pale grey, wrong pixels in a strong colour, those without a true label blank."""
+    """Return the photograph in pale grey, with wrong pixels coloured and pixels without a true label blank."""
     grey = 150 + photograph.mean(axis=2, keepdims=True) * (100 / 255)
     image = np.repeat(grey.astype(np.uint8), 3, axis=2)
     image[wrong] = _bytes(WRONG)
@@ -63,7 +62,7 @@ def marked(photograph: Image, wrong: npt.NDArray[np.bool_], known: npt.NDArray[n
 
 
 def legend_of(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Names and colours of the labels, and of what has none."""
+    """Return the names and colours of the labels and of "no label"."""
     return [*((name, colour_of(label)) for label, name in enumerate(names)), ("no label", NO_LABEL)]
 
 

@@ -1,4 +1,4 @@
-"""The tables of scenes: the paper's beside ours, label by label, and the random fields against their unaries."""
+"""Tables of scenes: the paper's numbers and ours, IoU per label, and CRFs compared with their unaries."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from locpmap_paper.report.record import Decoder, Level, Record
 from locpmap_paper.report.scene_duels import COMPARED, UNARIES, SceneDuel
 from locpmap_paper.report.tables import best_mean, measured_cell
 
-PAPER_MODEL = "pl-edges"  # the paper's way of learning
-PAPER_RAW = "boosted"  # the level that stands beside the paper's boosted unaries; others stand beside its deep ones
+PAPER_MODEL = "pl-edges"  # the paper's learning method
+PAPER_RAW = "boosted"  # level compared with the paper's boosted unaries; others: with its deep ones
 
 
 def overlaps(record: Record) -> tuple[Measure, ...]:
-    """The IoU of each label, then their mean."""
+    """Return the IoU of each label, then their mean."""
     labels = (label_iou(name, index) for index, name in enumerate(record.protocol.labels))
     return (*labels, MEAN_IOU)
 
 
 def papers_numbers(record: Record, level: Level) -> dict[str, tuple[float, ...]]:
-    """Per decoder what the paper has for such unaries; of each label and, in the end, the mean."""
+    """Return the paper's numbers by decoder for this kind of unaries: one per label, then the mean."""
     paper = record.protocol.paper
     if paper is None:
         return {}
@@ -30,7 +30,7 @@ def papers_numbers(record: Record, level: Level) -> dict[str, tuple[float, ...]]
 
 
 def paper_table(record: Record, level: Level) -> Table | None:
-    """The paper's Table 3 and ours: two lines per decoder, the best of each in bold; None where ours is missing."""
+    """Return the paper's Table 3 next to ours, two rows per decoder; None if our model was not run."""
     decoders = [d for d in record.decoders_of(level.name, PAPER_MODEL) if d.paper is not None or d.family == OURS]
     if not decoders:
         return None
@@ -46,7 +46,7 @@ def paper_table(record: Record, level: Level) -> Table | None:
         rows.append((Cell(decoder.title), Cell("ours"), *ours, images))
         if (printed := theirs.get(decoder.paper or "")) is not None:
             rows.append((Cell(decoder.title), Cell("paper"), *_printed(printed, theirs, len(measures)), Cell("")))
-    columns = ("decoder", "whose", *(measure.title for measure in measures), "images")
+    columns = ("decoder", "source", *(measure.title for measure in measures), "images")
     caption = f"Intersection over union, {record.place(level)}: ours and the paper's"
     return Table(
         caption if theirs else caption.removesuffix(" and the paper's"), columns, tuple(rows), frozenset({0, 1})
@@ -54,7 +54,7 @@ def paper_table(record: Record, level: Level) -> Table | None:
 
 
 def _printed(values: Sequence[float], theirs: dict[str, tuple[float, ...]], n_columns: int) -> list[Cell]:
-    """The paper's numbers as it prints them, its best of each column in bold."""
+    """Return cells of the paper's numbers, the best of each column in bold."""
     top = [max((each[n] for each in theirs.values() if n < len(each)), default=None) for n in range(n_columns)]
     return [
         Cell(f"{values[n]:.3f}".removeprefix("0"), strong=values[n] == top[n]) if n < len(values) else Cell("–")
@@ -63,7 +63,7 @@ def _printed(values: Sequence[float], theirs: dict[str, tuple[float, ...]], n_co
 
 
 def label_table(record: Record, level: Level) -> Table | None:
-    """Label by label: the unaries alone, and LocPMAP on every model; None where nothing was run."""
+    """Return the IoU per label of the unaries alone and of LocPMAP on every model; None if nothing was run."""
     shown = [
         (model, record.decoder(UNARIES[1]))
         for model in record.models
@@ -92,13 +92,13 @@ def label_table(record: Record, level: Level) -> Table | None:
 
 
 def _best_of(record: Record, level: Level, cells: Sequence[tuple[str, Decoder]], measure: Measure) -> float | None:
-    """The highest over cells of several models."""
+    """Return the highest mean over cells of several models."""
     tops = (best_mean(record, level.name, model, [decoder], measure) for model, decoder in cells)
     return max((top for top in tops if top is not None), default=None)
 
 
 def duel_table(record: Record, level: Level, found: Sequence[SceneDuel]) -> Table:
-    """LocPMAP on every model against the unaries by themselves."""
+    """Return the table of LocPMAP on every model compared with the unaries alone."""
     rows = []
     for duel in found:
         differences = [duel.difference(measure) for measure in COMPARED]
@@ -107,6 +107,6 @@ def duel_table(record: Record, level: Level, found: Sequence[SceneDuel]) -> Tabl
             for each in differences
         )
         rows.append((Cell(duel.model.title), Cell(duel.opponent), *cells, Cell(duel.form.title)))
-    columns = ("model", "against", *(f"{measure.title}, difference" for measure in COMPARED), "form of LocPMAP")
-    caption = f"{record.place(level)}: LocPMAP less the unaries, paired over seeds, in bold where LocPMAP is better"
+    columns = ("model", "compared with", *(f"{measure.title}, difference" for measure in COMPARED), "form of LocPMAP")
+    caption = f"{record.place(level)}: LocPMAP minus the unaries, paired over seeds, bold if LocPMAP is better"
     return Table(capital(caption), columns, tuple(rows), frozenset({0, 1, 2 + len(COMPARED)}))

@@ -1,4 +1,4 @@
-"""What stands behind the numbers: settings, how models were learned, data, protocol, machine."""
+"""Tables of settings, fits, data files, protocol and machine."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from locpmap_paper.report.measures import seconds
 from locpmap_paper.report.record import Record
 from locpmap_paper.report.statistics import estimate
 
-FEW = 6  # entries of a list that are printed; the rest stays in the record
+FEW = 6  # longest list that is printed in full; longer ones are in the record
 
 
 def settings_table(record: Record) -> Table:
-    """What every decoder is and was told."""
+    """Return the table of decoders with their options and descriptions."""
     rows = tuple(
         (Cell(d.title), Cell(d.method), Cell(_pairs(d.options) or "defaults"), Cell(d.says)) for d in record.decoders
     )
-    columns = ("decoder", "method", "options", "what it does")
+    columns = ("decoder", "method", "options", "description")
     return Table("Decoders and their settings", columns, rows, frozenset({0, 1, 2, 3}))
 
 
 def fits_table(record: Record) -> Table:
-    """How each model was learned, and how long it took."""
+    """Return the table of fits with their durations and details."""
     rows = []
     for model in record.models_with_rows():
         for level in record.levels:
@@ -39,29 +39,29 @@ def fits_table(record: Record) -> Table:
                         Cell(_pairs(first.details) or "–"),
                     )
                 )
-    columns = ("model", record.level_kind, "seconds", "details (of the first seed)")
+    columns = ("model", record.level_kind, "seconds", "details (first seed)")
     return Table("How each model was learned", columns, tuple(rows), frozenset({0, 1, 3}))
 
 
 def models_in_words(record: Record) -> Iterator[tuple[str, str]]:
-    """Each model's title and what it is."""
+    """Yield the title and description of each model."""
     for model in record.models_with_rows():
         yield model.title, model.says
 
 
 def data_table(record: Record) -> Table:
-    """The files read, by their hash."""
+    """Return the table of data files with their hashes."""
     rows = tuple((Cell(d.file), Cell(f"{d.n_bytes:,}"), Cell(d.sha256)) for d in record.provenance.data)
     return Table("Data files", ("file", "bytes", "sha256"), rows, frozenset({0, 2}))
 
 
 def facts_table(record: Record) -> Table:
-    """Protocol, command, versions and machine."""
+    """Return the table of protocol, command, versions and machine."""
     protocol, source = record.protocol, record.provenance
     size = f"{'at most ' if record.is_scenes else ''}{protocol.height}×{protocol.width}"
     split = f"{protocol.n_train:,} training images"
     if protocol.n_fit is not None and protocol.n_held_out is not None:
-        split += f" ({protocol.n_fit:,} to learn from, {protocol.n_held_out:,} held out)"
+        split += f" ({protocol.n_fit:,} for fitting, {protocol.n_held_out:,} held out)"
     facts = {
         "images": f"{size}, labels {', '.join(protocol.labels)}; {split}, {protocol.n_test:,} test images",
         **_level_facts(record),
@@ -72,11 +72,11 @@ def facts_table(record: Record) -> Table:
         "machine": _pairs(source.machine),
     }
     rows = tuple((Cell(name), Cell(value)) for name, value in facts.items())
-    return Table("Protocol, command and machine", ("what", "value"), rows, frozenset({0, 1}))
+    return Table("Protocol, command and machine", ("item", "value"), rows, frozenset({0, 1}))
 
 
 def _level_facts(record: Record) -> dict[str, str]:
-    """The noise and its strengths, or the kinds of unaries."""
+    """Return the noise and its levels, or the kinds of unaries."""
     protocol = record.protocol
     if protocol.noise is None:
         return {record.level_kind: ", ".join(level.name for level in record.levels)}
@@ -96,7 +96,7 @@ def _word(value: Any) -> str:
         return f"{value:.4g}"
     if isinstance(value, list):
         inner = [*map(_word, value)] if len(value) <= FEW else [_word(value[0]), "..", _word(value[-1])]
-        return f"[{', '.join(inner)}]" + ("" if len(value) <= FEW else f" ({len(value)} of them)")
+        return f"[{', '.join(inner)}]" + ("" if len(value) <= FEW else f" ({len(value)} values)")
     if isinstance(value, dict):
-        return f"({_pairs(value)})" if len(value) <= FEW else f"({len(value)} of them, in result.json)"
+        return f"({_pairs(value)})" if len(value) <= FEW else f"({len(value)} entries, see result.json)"
     return str(value)

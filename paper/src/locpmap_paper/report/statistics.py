@@ -12,12 +12,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-SAME = 1e-9  # a standard error below this is rounding: the seeds agree
+SAME = 1e-9  # standard errors below this are rounding errors: all seeds agree
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over n seeds; its standard error is s / √n with s² the unbiased variance, None for one seed."""
+    """A mean over n seeds with its standard error s / √n, where s² is the unbiased variance; None for one seed."""
 
     mean: float
     error: float | None
@@ -25,20 +25,20 @@ class Estimate:
 
     @property
     def errors(self) -> float | None:
-        """How many standard errors the mean is away from 0; None where they cannot be counted."""
+        """The distance of the mean from 0 in standard errors; None without a standard error above rounding."""
         if self.error is None or self.error < SAME:
             return None
         return self.mean / self.error
 
     def is_beyond(self, errors: float) -> bool:
-        """Whether the mean is more than so many standard errors away from 0, or seeds agree that it is away from 0."""
+        """Return whether the mean is more than the given number of standard errors away from 0."""
         if self.error is None:
             return False
         return abs(self.mean) > errors * max(self.error, SAME)
 
 
 def estimate(values: Iterable[float]) -> Estimate | None:
-    """The mean of the values, one per seed; None where there are none."""
+    """Return the mean of the values, one per seed; None if there are none."""
     numbers = list(values)
     n = len(numbers)
     if n == 0:
@@ -51,5 +51,5 @@ def estimate(values: Iterable[float]) -> Estimate | None:
 
 
 def paired(left: Mapping[int, float], right: Mapping[int, float]) -> Estimate | None:
-    """The mean of left - right over the seeds that both have: noise that the two share drops out."""
+    """Return the mean of left - right over the common seeds, so that noise common to both cancels."""
     return estimate(left[seed] - right[seed] for seed in sorted(left.keys() & right.keys()))

@@ -1,4 +1,4 @@
-"""Example images: what went in, what decoders made of it, the truth, and how sure LocPMAP was."""
+"""Figures of example images: input, decoded labels, true labels, and LocPMAP's uncertainty."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from locpmap_paper.report.measures import MEAN_IOU, share
 from locpmap_paper.report.pictures import Pictures
 from locpmap_paper.report.record import Decoder, Level, Model, Record
 
-NETWORKS = (("ce-fresh", "argmax"), ("ce-fixed", "argmax"), ("deep-pl", "argmax"))  # the first that is there
+NETWORKS = (("ce-fresh", "argmax"), ("ce-fixed", "argmax"), ("deep-pl", "argmax"))  # the first one pictured is shown
 FIGURE_MODELS = ("deep-pl", "raw-pl")
 INCHES, TITLE_INCHES = 1.04, 0.42  # width of an image, height of two lines above it
-VOTE_VARIANCE = 0.25  # p(1 - p) is never larger
+VOTE_VARIANCE = 0.25  # the maximum of p(1 - p)
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of images (n, H, W), on a fixed scale."""
+    """A column of images (n, H, W) with a fixed colour scale."""
 
     title: str
     images: npt.NDArray[Any]
@@ -31,7 +31,7 @@ class Column:
 
 
 def figure_model(record: Record, pictures: Pictures, level: Level) -> Model | None:
-    """The model that the paper's figure shows: the deep one where it was run."""
+    """Return the model shown in Figure 1: the deep one if it was run, else the first that is pictured."""
     names = (*FIGURE_MODELS, *(model.name for model in record.models))
     known = {model.name: model for model in record.models}
     there = (name for name in names if name in known and f"{level.name}/{name}/locpmap/labels" in pictures)
@@ -39,7 +39,7 @@ def figure_model(record: Record, pictures: Pictures, level: Level) -> Model | No
 
 
 def figure_one(record: Record, pictures: Pictures, level: Level, model: Model, n_images: int = 8) -> bytes:
-    """The paper's five columns, then LocPMAP's probability and variance."""
+    """Draw the paper's five columns, then LocPMAP's probability and variance."""
     columns = [_input(pictures, level), *_network(record, pictures, level)]
     columns += _labels(record, pictures, level, model, ("icm", "locpmap"))
     columns.append(Column("True mask\n", pictures[f"{level.name}/truth"]))
@@ -48,7 +48,7 @@ def figure_one(record: Record, pictures: Pictures, level: Level, model: Model, n
 
 
 def best_pictured(record: Record, pictures: Pictures, level: Level) -> tuple[Model, Decoder] | None:
-    """The model and the form of LocPMAP with the highest mean IoU among those whose probability is pictured."""
+    """Return the model and form of LocPMAP with the highest mean IoU whose probability is pictured."""
     best = None
     for model in record.models:
         for decoder in record.decoders:
@@ -60,7 +60,7 @@ def best_pictured(record: Record, pictures: Pictures, level: Level) -> tuple[Mod
 
 
 def teaser(record: Record, pictures: Pictures, level: Level, n_images: int = 3) -> tuple[bytes, str] | None:
-    """The whole job in one picture, by the best model that has one; with the name of what made it."""
+    """Draw input, labels, uncertainty and truth by the best pictured model; return the PNG and the model's name."""
     best = best_pictured(record, pictures, level)
     if best is None:
         return None
@@ -70,7 +70,7 @@ def teaser(record: Record, pictures: Pictures, level: Level, n_images: int = 3) 
     columns = [_input(pictures, level)]
     columns += [] if labels is None else [Column("Labels\n", labels)]
     columns += _uncertainty(pictures, level, name)
-    columns.append(Column("Truth\n", pictures[f"{level.name}/truth"]))
+    columns.append(Column("True labels\n", pictures[f"{level.name}/truth"]))
     return _draw(columns, n_images), f"{spoken(decoder)} on the model “{model.title}”"
 
 
@@ -81,7 +81,7 @@ def _input(pictures: Pictures, level: Level) -> Column:
 
 
 def _network(record: Record, pictures: Pictures, level: Level) -> list[Column]:
-    """The network alone; where there is none, the unary terms alone."""
+    """Return the column of the network alone, or of the unaries alone if no network is pictured."""
     for model, decoder in (*NETWORKS, ("raw-pl", "argmax")):
         labels = pictures.get(f"{level.name}/{model}/{decoder}/labels")
         if labels is not None:
@@ -101,7 +101,7 @@ def _labels(record: Record, pictures: Pictures, level: Level, model: Model, deco
 
 
 def overlap(record: Record, level: str, model: str, decoder: str) -> str:
-    """The mean IoU, for the title of a column; nothing where there is none."""
+    """Return the mean IoU for a column title, or an empty string if there is none."""
     value = record.estimate(level, model, decoder, MEAN_IOU.value)
     return "" if value is None else f"IoU {share(value.mean)}"
 
@@ -131,6 +131,6 @@ def _draw(columns: list[Column], n_images: int) -> bytes:
 
 
 def _stacked(images: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """The images (n, H, W) one below the other, with an empty line between: one drawing in place of n."""
+    """Stack the images (n, H, W) vertically with an empty line between them, to draw them in one call."""
     parts: npt.NDArray[np.float32] = np.pad(images, ((0, 0), (0, 1), (0, 0)), constant_values=np.nan)
     return parts.reshape(-1, images.shape[2])[:-1]

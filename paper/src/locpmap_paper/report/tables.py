@@ -1,4 +1,4 @@
-"""The tables of numbers: the paper's beside ours, every decoder by every measure, the ablation."""
+"""Tables of numbers: the paper's compared with ours, every decoder by every measure, the ablation."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ OVERLAPS = (BACKGROUND, FOREGROUND, MEAN_IOU)
 
 
 def sigma(level: Level) -> str:
-    """The noise's standard deviation, over seeds."""
+    """Return the standard deviation of the noise, averaged over seeds."""
     value = estimate(level.sigma)
     return "σ unknown" if value is None else f"σ = {value.mean:.3f}"
 
 
 def paper_table(record: Record, level: Level, features: str) -> Table | None:
-    """The paper's numbers and ours, per decoder; None where our model was not run."""
+    """Return the paper's numbers and ours per decoder; None if our model was not run."""
     model = PAPER_MODELS[features]
     decoders = [d for d in record.decoders_of(level.name, model) if d.paper is not None or d.family == OURS]
     if not decoders:
@@ -57,7 +57,7 @@ def paper_table(record: Record, level: Level, features: str) -> Table | None:
 
 
 def decoder_table(record: Record, level: Level, model: Model, measures: Sequence[Measure] = MEASURES) -> Table | None:
-    """Every decoder of one model by every measure, the best of each in bold."""
+    """Return the table of every decoder by every measure, the best values in bold."""
     decoders = record.decoders_of(level.name, model.name)
     if not decoders:
         return None
@@ -80,7 +80,7 @@ def decoder_table(record: Record, level: Level, model: Model, measures: Sequence
 
 
 def best_mean(record: Record, level: str, model: str, decoders: Sequence[Decoder], measure: Measure) -> float | None:
-    """The best mean among the decoders that were given enough images to be ranked."""
+    """Return the best mean among decoders with enough images to be ranked."""
     ranked = [decoder for decoder in decoders if record.is_ranked(level, model, decoder.name)]
     found = (record.estimate(level, model, decoder.name, measure.value) for decoder in ranked)
     values = [value.mean for value in found if value is not None]
@@ -92,15 +92,15 @@ def best_mean(record: Record, level: str, model: str, decoders: Sequence[Decoder
 def measured_cell(
     record: Record, level: str, model: str, decoder: Decoder, measure: Measure, best: float | None
 ) -> Cell:
-    """A decoder's mean, in bold where it is the best."""
+    """Return the cell of a decoder's mean, in bold if it is the best."""
     value = record.estimate(level, model, decoder.name, measure.value)
-    # What prints alike is equally good.
+    # Values that print identically are ties.
     top = value is not None and best is not None and measure.show(value.mean) == measure.show(best)
     return Cell(measure.text(value), strong=top and record.is_ranked(level, model, decoder.name))
 
 
 def duel_table(found: list[Duel]) -> Table:
-    """LocPMAP on every deep model against the plain cross-entropy network."""
+    """Return the table of LocPMAP on every deep model compared with the cross-entropy network."""
     rows = tuple(
         (
             Cell(duel.model.title),
@@ -112,12 +112,12 @@ def duel_table(found: list[Duel]) -> Table:
         for duel in found
     )
     columns = ("model", "noise", "mean IoU − network's", "NLL − network's", "form of LocPMAP")
-    title = "Against the plain cross-entropy network: paired differences over seeds, in bold where LocPMAP is better"
+    title = "LocPMAP minus the cross-entropy network: paired differences over seeds, bold if LocPMAP is better"
     return Table(title, columns, rows, frozenset({0, 1, 4}))
 
 
 def ablation_table(cells: Ablation) -> Table:
-    """One thing changed at a time."""
+    """Return the table of the forms with one setting changed."""
     rows = tuple(
         (
             Cell(change.title),
@@ -130,7 +130,7 @@ def ablation_table(cells: Ablation) -> Table:
         for change in cells.changes()
     )
     columns = ("LocPMAP", "mean IoU", "change", "NLL", "change", "seconds")
-    caption = f"{cells.place}: {cells.n_samples} samples, one thing changed at a time"
+    caption = f"{cells.place}: {cells.n_samples} samples, one setting changed at a time"
     return Table(caption, columns, rows)
 
 
@@ -139,7 +139,7 @@ def _plain(value: Estimate | None) -> str:
 
 
 def full_ablation_table(cells: Ablation) -> Table:
-    """Every combination at the number of samples that forms are compared at, the best first."""
+    """Return the table of all combinations at the common number of samples, the best first."""
     forms = [form for form in cells.forms if form.n_samples == cells.n_samples]
     known = [(form, value) for form in forms if (value := cells.mean(form, "mean_iou")) is not None]
     known.sort(key=lambda each: (-each[1].mean, each[0]))

@@ -1,4 +1,4 @@
-"""From the folders of recorded runs to the files that people read."""
+"""Write the reports of recorded runs to files."""
 
 from __future__ import annotations
 
@@ -15,25 +15,30 @@ from locpmap_paper.report.record import Record
 
 HEAD = """# Results
 
-Every number on this page was rendered from recorded runs by `locpmap report --markdown`; edit nothing here by hand.
+This page is generated from recorded runs by `locpmap report --markdown`. Do not edit it by hand.
 """
 
 
 def write_report(folder: PathLike) -> Path:
-    """Write ``report.html`` and ``figures/*.png`` into the folder of a run, from its result.json and pictures.npz.
+    """Write ``report.html`` and ``figures/*.png`` into the folder of a run.
 
-    The page needs no other file and asks nothing of any network.  Every file is written completely or not at all, and
-    the same run gives the same bytes.  Takes some seconds, nearly all of them for the figures.
+    The report is built from ``result.json`` and ``pictures.npz`` in that folder.  The page is self-contained and loads
+    nothing from the network.  Each file is written atomically, and the same run gives the same bytes.  Writing takes a
+    few seconds, mostly for the figures.
+
+    Args:
+        folder (str or Path): Folder of a recorded run.
 
     Returns:
-        The path of the page.
+        Path: The path of the page.
 
     Raises:
-        InputError: The folder holds no record of a run, or one that is damaged or of another schema.
+        InputError: If the folder has no record, or if the record is damaged or has another schema.
 
-    >>> write_report("no/such/folder")
-    Traceback (most recent call last):
-    locpmap.errors.InputError: no/such/folder does not exist, expected the folder of a run
+    Example:
+        >>> write_report("no/such/folder")
+        Traceback (most recent call last):
+        locpmap.errors.InputError: no/such/folder does not exist, expected the folder of a run
     """
     document, _ = _read(folder)
     target = Path(folder) / "report.html"
@@ -44,26 +49,32 @@ def write_report(folder: PathLike) -> Path:
 
 
 def write_markdown(folders: Sequence[PathLike], target: PathLike) -> Path:
-    """Render recorded runs into one page of markdown, their figures into ``figures`` beside it.
+    """Write one Markdown page about recorded runs.
 
-    Figures that show photographs of a data set are left out: pages are for everyone, such data are not.
+    The figures are written to ``figures`` next to the page.  Figures that contain photographs of a data set are left
+    out, because the page may be published and the photographs may not.
 
     Args:
-        folders: The folders of the runs, in the order to show; their names have to differ, they name the figures.
-        target: The page, such as ``docs/results.md``.
+        folders (sequence of str or Path): Folders of recorded runs, in the order of the page.  Their names must
+            differ, because the names of the figures begin with them.
+        target (str or Path): Path of the page, such as ``docs/results.md``.
 
     Returns:
-        The path of the page.
+        Path: The path of the page.
 
-    >>> write_markdown([], "results.md")
-    Traceback (most recent call last):
-    locpmap.errors.InputError: folders is empty, expected at least one run
+    Raises:
+        InputError: If no folder is given, two folders have the same name, or a record cannot be read.
+
+    Example:
+        >>> write_markdown([], "results.md")
+        Traceback (most recent call last):
+        locpmap.errors.InputError: folders is empty, expected at least one run
     """
     if not folders:
         raise InputError("folders is empty, expected at least one run")
     names = [Path(folder).resolve().name for folder in folders]
     if len(set(names)) < len(names):
-        raise InputError(f"folders are named {', '.join(names)}, expected names that differ: they name the figures")
+        raise InputError(f"folders are named {', '.join(names)}, expected different names: figures are named by them")
     page = checked_target(target)
     read = [_read(folder) for folder in folders]
     parts = [HEAD]
@@ -78,7 +89,7 @@ def write_markdown(folders: Sequence[PathLike], target: PathLike) -> Path:
 def _read(folder: PathLike) -> tuple[Document, Record]:
     record = read_record(folder)
     pictures = read_pictures(folder, record)
-    # They load matplotlib.
+    # Imported here because both modules import matplotlib.
     from locpmap_paper.report.document import compose
     from locpmap_paper.report.scene_document import compose as compose_scenes
 
@@ -86,7 +97,7 @@ def _read(folder: PathLike) -> tuple[Document, Record]:
 
 
 def _origin(record: Record) -> str:
-    """The last line of a run's part of a page."""
+    """Return the last line of the part about one run."""
     seeds = ", ".join(map(str, record.protocol.seeds))
     version = record.provenance.versions.get("locpmap", "unknown")
     source = f"From {record.provenance.command}, seeds {seeds}, locpmap {version}, {record.provenance.finished}."
@@ -97,6 +108,6 @@ def _write_pictures(pictures: list[Picture], folder: Path, before: str) -> None:
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
-        raise InputError(f"{folder} cannot be made: {error.strerror}") from None
+        raise InputError(f"{folder} cannot be created: {error.strerror}") from None
     for picture in pictures:
         write_bytes(folder / f"{before}{picture.name}", [picture.png])
