@@ -82,7 +82,7 @@ def test_verify_minds_missing_files_of_named_sets_only(
     assert [line.split()[0] for line in run.out.splitlines()] == ["missing"] * 8
     run = Run(capsys, "data", "verify", "tiny")
     assert run.status == 2
-    assert "file.bin of tiny is not there" in run.err
+    assert "file.bin of tiny does not exist" in run.err
     assert list(tmp_path.iterdir()) == []
 
 

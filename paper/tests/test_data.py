@@ -163,7 +163,7 @@ def test_mnist_reads_what_was_written(tmp_path: Path, monkeypatch: pytest.Monkey
     path.write_bytes(altered)
     refused(data.mnist, str(path), "has the sha256", "expected", "`locpmap data fetch mnist`")
     path.unlink()
-    refused(data.mnist, str(path), "is not there")
+    refused(data.mnist, str(path), "does not exist")
 
 
 def test_silhouettes_are_turned_upright() -> None:

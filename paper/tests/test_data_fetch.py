@@ -127,12 +127,12 @@ BAD = {
     "wrong hash": (whole(OTHER), "has the sha256"),
     "too short": (whole(CONTENT[:-1]), "has 255999 bytes, expected 256000"),
     "too long": (whole(CONTENT + b"x"), "sends more than 256000 bytes"),
-    "endless": (endless, "sends more than 256000 bytes"),
+    "endless": (endless, "sends more than the expected 256000 bytes"),
     "cut": (cut(CONTENT, 100_000), "cannot be reached or breaks off"),
     "cut at once": (cut(CONTENT, 0), "cannot be reached or breaks off"),
     "silent": (silent, "cannot be reached or breaks off"),
     "mute": (mute, "does not answer within 0.5 seconds"),
-    "not there": (None, "answers 404 Not Found"),
+    "missing": (None, "answers 404 Not Found"),
     "broken": (broken, "answers 503 Service Unavailable"),
 }
 
@@ -186,7 +186,7 @@ def test_offline_uses_what_is_there_and_nothing_else(
     source: Source, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source.answers["/first"] = whole(CONTENT)
-    refused(str(tiny), "is not there", "downloads are switched off", offline=True)
+    refused(str(tiny), "does not exist", "downloads are switched off", offline=True)
     monkeypatch.setenv("LOCPMAP_OFFLINE", "1")
     refused("downloads are switched off")
     assert not source.asked

@@ -208,7 +208,7 @@ def test_converted_weights_are_kept_and_those_of_another_file_refused(
     assert asked == ["hed"]
     kept = tmp_path / "wheels" / "hed.safetensors"
     kept.rename(kept.with_name("efficientnet_lite0.safetensors"))
-    with pytest.raises(InputError, match="was made of another file"):
+    with pytest.raises(InputError, match="was converted from another file"):
         published.published_weights("efficientnet_lite0", folder=tmp_path)
 
 

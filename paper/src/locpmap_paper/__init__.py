@@ -1,6 +1,6 @@
-"""The experiments of the paper on Local Perturb-and-MAP: data sets, models, runs and reports.
+"""Experiments of the paper on Local Perturb-and-MAP: data sets, models, runs and reports.
 
-Built on the public names of `locpmap` alone.
+The package uses only public names of `locpmap`.
 """
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""How many cores this process may use."""
+"""The number of CPU cores available to this process."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import os
 
 
 def available_cores() -> int:
-    """Return the number of cores this process may use."""
+    """Return the number of CPU cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

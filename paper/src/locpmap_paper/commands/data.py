@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 app = typer.Typer(
     add_completion=False,
     help="List, download and verify the data of the experiments.",
-    epilog="Files are kept in $LOCPMAP_DATA, else in the user's cache folder; $LOCPMAP_OFFLINE=1 forbids downloads.",
+    epilog="Files are stored in $LOCPMAP_DATA or else the user's cache folder; $LOCPMAP_OFFLINE=1 forbids downloads.",
     rich_markup_mode=None,
 )
 
-Folder = Annotated[Path | None, typer.Option(metavar="DIR", help="Where files are kept, instead of the cache folder.")]
+Folder = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the files; the cache folder by default.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Data sets; all by default.")]
 
 
 @app.command("list")
 def list_datasets(folder: Folder = None, as_json: AsJson = False) -> None:
-    """List the data sets with their size, their terms and whom to cite."""
+    """List the data sets with size, licence and citation."""
     from locpmap_paper import data
 
     states = {name: _summary(data.verify(name, folder)) for name in data.DATASETS}
@@ -46,14 +46,14 @@ def list_datasets(folder: Folder = None, as_json: AsJson = False) -> None:
 def fetch(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Data sets, such as mnist.")],
     folder: Folder = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Use no network; fail where files are missing.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Fail if files are missing; download nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Download what is missing or altered, and verify it."""
+    """Download missing or altered files and verify them."""
     from locpmap_paper.data.registry import known_dataset
 
     for name in names:
-        known_dataset(name)  # a slip in the last name is found before the first download
+        known_dataset(name)  # check all names before the first download
     paths = {name: fetch_with_bar(name, folder, offline or None, hidden=as_json) for name in names}
     if as_json:
         typer.echo(json.dumps({name: [str(path) for path in files] for name, files in paths.items()}))
@@ -65,7 +65,10 @@ def fetch(
 
 @app.command()
 def verify(names: Names = None, folder: Folder = None, as_json: AsJson = False) -> None:
-    """Compare files with their published checksums; exit with 2 if one is altered, or if a named set lacks one."""
+    """Compare files with their published checksums.
+
+    Exit with status 2 if a file is altered, or if a file of a data set given by NAME is missing.
+    """
     from locpmap_paper import data
 
     checks = {name: data.verify(name, folder) for name in names or data.DATASETS}

@@ -12,7 +12,7 @@ def report(
     folders: Annotated[list[Path], typer.Argument(metavar="FOLDER..", help="Folders that `locpmap reproduce` wrote.")],
     markdown: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write one markdown page about all runs instead, figures beside it."),
+        typer.Option(metavar="FILE", help="Write one Markdown page about all runs instead, with figures next to it."),
     ] = None,
 ) -> None:
     """Write report.html and its figures into the folder of each recorded run."""

@@ -15,9 +15,9 @@ import typer
 from locpmap.errors import InputError, unknown
 from locpmap_paper.commands.data import fetch_with_bar
 
-N_BEST = 5  # decoders of a model in the table at the end
+N_BEST = 5  # decoders per model in the final table
 MAX_SEEDS = 1000
-FOR_DECODERS = timedelta(days=7)  # while the first of several processes decodes, the others wait
+FOR_DECODERS = timedelta(days=7)  # timeout of the other processes while the first one decodes
 
 
 def reproduce(
@@ -28,7 +28,7 @@ def reproduce(
     seeds: Annotated[
         int | None, typer.Option(min=1, max=MAX_SEEDS, help="Number of seeds; 3 by default, 1 for digits.")
     ] = None,
-    fast: Annotated[bool, typer.Option("--fast", help="A smoke run: few images and samples, in a minute.")] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="Smoke run: few images and samples, about a minute.")] = False,
     train: Annotated[
         bool, typer.Option("--train", help="Train the networks of digits; by default their weights are bundled.")
     ] = False,
@@ -47,11 +47,11 @@ def reproduce(
         str | None, typer.Option(metavar="NAMES", help="Models, such as raw-pl,raw-consistent; all by default.")
     ] = None,
     jobs: Annotated[
-        int, typer.Option(min=1, help="Levels and seeds at a time, each in a process of its own; a GPU is shared.")
+        int, typer.Option(min=1, help="Number of processes, each for one level and seed; they share a GPU.")
     ] = 1,
     scheduler: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="A Dask scheduler, whose workers see the same files, in place of --jobs."),
+        typer.Option(metavar="ADDRESS", help="Dask scheduler to use instead of --jobs; workers see the same files."),
     ] = None,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html and the figures.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
@@ -68,15 +68,13 @@ def reproduce(
     with joined_processes(FOR_DECODERS) as processes:
         folder = Path("out") / known_experiment(experiment).name if output is None else output
         if train and experiment == "stanford":
-            raise InputError(
-                "--train is given with stanford, expected it with digits: stanford trains its networks always"
-            )
+            raise InputError("--train is given with stanford, expected digits: stanford always trains its networks")
         if folder.exists() and not folder.is_dir():
             raise InputError(f"--output is {folder}, a file, expected a folder")
         levels = _levels(experiment, level, unary)
         if processes.first:
             fetch_with_bar(known_experiment(experiment).dataset, data, None, hidden=as_json)
-        processes.tell("")  # now the data are there
+        processes.tell("")  # the data are complete
         with RunBars(hidden=as_json or not processes.first) as bars:
             path = run(
                 experiment,
@@ -116,7 +114,7 @@ def _levels(experiment: str, levels: list[str] | None, unary: str | None) -> lis
     if unary is None:
         return levels
     if experiment != "stanford" or levels:
-        raise InputError("--unary is given, expected it with stanford alone and without --level")
+        raise InputError("--unary is given, expected it only with stanford and without --level")
     from locpmap_paper.experiments.scenes.experiment import UNARIES
 
     if unary not in ("all", *UNARIES):
@@ -149,16 +147,16 @@ class RunBars:
         self._bars.stop()
 
     def stage(self, done: int, total: int, title: str) -> None:
-        """Begin a stage."""
+        """Start a stage."""
         model = title.partition(":")[0]
-        if self._plain is not None and model != self._title:  # no bars there: a line for every model
+        if self._plain is not None and model != self._title:  # without bars: one line per model
             self._plain.print(f"{done}/{total} {model}", highlight=False)
         self._title = model
         self._bars.update(self._all, completed=done, total=total)
         self._bars.reset(self._now, description=title, total=None)
 
     def step(self, done: int, total: int) -> None:
-        """Show how far the stage is."""
+        """Update the progress of the current stage."""
         self._bars.update(self._now, completed=done, total=total)
 
 

@@ -1,6 +1,6 @@
-"""The data of the experiments: where it comes from, that it is what was published, and the noise put on it.
+"""Data sets of the experiments: download, verification, loading, and noise.
 
-Loaders read and never download: :func:`fetch` does that.
+Loaders never download; :func:`fetch` does.
 
 >>> from locpmap_paper import data
 >>> maps = data.digits()

@@ -1,7 +1,7 @@
-"""Members of a .tar.gz archive, read in memory: nothing of an archive ever becomes a file.
+"""Members of a .tar.gz archive, read in memory without extracting files.
 
-One pass over the archive; anything but plain files and folders with harmless names makes the whole archive
-suspect, whether or not that member is wanted.
+The archive is read in one pass.  It is rejected if any member, requested or not, is not a plain file or folder with a
+safe name.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import PurePosixPath
 from locpmap.errors import InputError
 
 MAX_MEMBER = 2**24  # bytes of one member
-MAX_TOTAL = 2**29  # bytes of all, headers and padding included
+MAX_TOTAL = 2**29  # bytes of the unpacked archive, including headers and padding
 MAX_MEMBERS = 2**16
 PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE)
 
 
 def digest(content: bytes, name: str, patterns: Iterable[str]) -> str:
-    """A sha256 over the sorted names and checksums of the wanted members: the same however they are packed."""
+    """Return a sha256 of the sorted names and checksums of the matching members, independent of the packing."""
     found = members(content, name, patterns)
     lines = sorted(f"{hashlib.sha256(data).hexdigest()} {member}\n" for member, data in found)
     return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
@@ -34,7 +34,7 @@ def digest(content: bytes, name: str, patterns: Iterable[str]) -> str:
 def members(
     content: bytes, name: str, patterns: Iterable[str], max_total: int = MAX_TOTAL
 ) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the members that match a pattern, in the order of the .tar.gz; errors call it ``name``."""
+    """Yield name and content of the members that match a pattern; errors refer to the archive as `name`."""
     wanted = re.compile("|".join(translate(pattern) for pattern in patterns))
     seen: set[str] = set()
     try:
@@ -51,11 +51,11 @@ def members(
     except (OSError, EOFError, zlib.error, tarfile.TarError, UnicodeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{name} is damaged or no archive, expected a whole .tar.gz: {error}") from None
+        raise InputError(f"{name} is damaged or not an archive, expected a complete .tar.gz: {error}") from None
 
 
 class _Limited:
-    """Reads no more than so many bytes, however much a small archive unpacks to."""
+    """A stream that raises an error after the given number of bytes, to stop decompression bombs."""
 
     def __init__(self, stream: gzip.GzipFile, name: str, most: int) -> None:
         self._stream, self._name, self._most, self._left = stream, name, most, most
@@ -69,7 +69,7 @@ class _Limited:
 
 
 def _check(member: tarfile.TarInfo, name: str, seen: set[str]) -> None:
-    """Refuse what an honest archive does not hold."""
+    """Reject members with unsafe names, types or sizes."""
     path = PurePosixPath(member.name)
     if path.is_absolute() or ".." in path.parts or "\\" in member.name or "\0" in member.name:
         problem = "expected a path inside the archive"
@@ -78,9 +78,9 @@ def _check(member: tarfile.TarInfo, name: str, seen: set[str]) -> None:
     elif member.size > MAX_MEMBER:
         problem = f"which claims {member.size} bytes, expected at most {MAX_MEMBER}"
     elif str(path) in seen and not member.isdir():
-        problem = "twice, expected one of each name"
+        problem = "twice, expected unique names"
     elif len(seen) == MAX_MEMBERS:
-        problem = f"after {MAX_MEMBERS} others, expected no more members than that"
+        problem = f"after {MAX_MEMBERS} others, expected at most {MAX_MEMBERS} members"
     else:
         seen.add(str(path))
         return

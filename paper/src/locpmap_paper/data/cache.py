@@ -1,4 +1,4 @@
-"""Where data files are kept, and whether the network may be used."""
+"""The folder of data files, its lock, and the setting that forbids downloads."""
 
 from __future__ import annotations
 
@@ -15,34 +15,43 @@ from locpmap_paper.data.registry import Dataset
 
 PathLike = str | os.PathLike[str]
 
-PATIENCE = 600.0  # seconds to wait for another process
+PATIENCE = 600.0  # seconds to wait for the lock
 
 
 def folder() -> Path:
-    """The cache: ``$LOCPMAP_DATA``, else ``locpmap`` in the user's folder of caches (``$XDG_CACHE_HOME``, ~/.cache)."""
+    """Return the cache folder of the data sets.
+
+    This is ``$LOCPMAP_DATA`` if set, else ``locpmap`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
+
+    Returns:
+        Path: The folder, which may not exist yet.
+
+    Raises:
+        InputError: If the user has no home folder and no folder is set.
+    """
     if chosen := os.environ.get("LOCPMAP_DATA"):
         return Path(chosen)
     caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if caches.is_absolute():  # the standard says to ignore others
+    if caches.is_absolute():  # the XDG standard ignores relative paths
         return caches / "locpmap"
     try:
         return Path.home() / ".cache" / "locpmap"
     except RuntimeError:
-        raise InputError("there is no home folder to keep data in, expected a folder in $LOCPMAP_DATA") from None
+        raise InputError("there is no home folder for the data, expected a folder in $LOCPMAP_DATA") from None
 
 
 def is_offline(offline: bool | None) -> bool:
-    """The argument, else whether ``$LOCPMAP_OFFLINE`` is set to anything but 0."""
+    """Return `offline` if given, else whether ``$LOCPMAP_OFFLINE`` is set to anything but 0."""
     return os.environ.get("LOCPMAP_OFFLINE", "") not in ("", "0") if offline is None else offline
 
 
 def root_of(dataset: Dataset, given: PathLike | None) -> Path:
-    """The folder below which the files of a data set are found: the one given, the cache, or that of its package."""
+    """Return the folder with a data set's files: that of its package, the given one, or the cache."""
     if dataset.package is not None:
         spec = find_spec(dataset.package)
         if spec is None or spec.origin is None:
             raise InputError(
-                f"{dataset.name} comes with {dataset.package}, which is not installed: pip install locpmap-paper"
+                f"{dataset.name} is part of {dataset.package}, which is not installed: pip install locpmap-paper"
             )
         return Path(spec.origin).parent.parent
     if given is None:
@@ -55,10 +64,9 @@ def root_of(dataset: Dataset, given: PathLike | None) -> Path:
 
 @contextmanager
 def locked(place: Path, patience: float = PATIENCE) -> Iterator[None]:
-    """Make the folder and hold it for this process alone.
+    """Create the folder and lock it for this process.
 
-    The lock is the system's, on a file ``.lock`` that stays: it goes when the process that holds it does, however
-    that ends.
+    The lock is an operating-system lock on a file ``.lock``.  It is released when the process ends, even if it crashes.
     """
     try:
         place.mkdir(parents=True, exist_ok=True)

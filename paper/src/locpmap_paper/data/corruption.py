@@ -1,4 +1,4 @@
-"""Noise at a stated signal-to-noise ratio."""
+"""Noise with a given signal-to-noise ratio."""
 
 from __future__ import annotations
 
@@ -18,23 +18,28 @@ POWERS = ("variance", "amplitude")
 class Corruption:
     """Centred noise added to binary images.
 
-    The ratio is the power of the clean signal over the variance σ² of the noise.  The power is the variance of the
-    clean pixels, p(1 - p) where a share p of them is 1, or, with ``power="amplitude"``, the height of the step: 1.
+    The signal-to-noise ratio is the power of the clean signal divided by the variance σ² of the noise.  With
+    ``power="variance"``, the power is the variance of the clean pixels, p(1 - p) for a fraction p of ones.  With
+    ``power="amplitude"``, it is the squared step height, 1.
 
-    Gumbel noise is standard Gumbel noise minus its mean (Euler's constant), over its standard deviation π/√6.
-
-    >>> import numpy as np
-    >>> labels = np.zeros((2, 4, 4), np.uint8)
-    >>> labels[:, :2] = 1
-    >>> Corruption("gaussian", snr=0.25).sigma(labels), Corruption("gaussian", 0.25, "amplitude").sigma(labels)
-    (1.0, 2.0)
-    >>> Corruption("gumbel", 0.25).apply(labels, sigma=1.0, seed=0).shape
-    (2, 4, 4)
+    Gumbel noise is standard Gumbel noise minus its mean (Euler's constant), divided by its standard deviation π/√6.
 
     Args:
-        noise: "gumbel" or "gaussian".
-        snr: signal-to-noise ratio, positive.
-        power: "variance" or "amplitude".
+        noise (str): "gumbel" or "gaussian".
+        snr (float): Signal-to-noise ratio, positive.
+        power (str, default "variance"): "variance" or "amplitude".
+
+    Raises:
+        InputError: If an argument has another value.
+
+    Example:
+        >>> import numpy as np
+        >>> labels = np.zeros((2, 4, 4), np.uint8)
+        >>> labels[:, :2] = 1
+        >>> Corruption("gaussian", snr=0.25).sigma(labels), Corruption("gaussian", 0.25, "amplitude").sigma(labels)
+        (1.0, 2.0)
+        >>> Corruption("gumbel", 0.25).apply(labels, sigma=1.0, seed=0).shape
+        (2, 4, 4)
     """
 
     noise: str
@@ -50,7 +55,14 @@ class Corruption:
             raise InputError(f"snr is {self.snr!r}, expected a positive number")
 
     def sigma(self, labels: object) -> float:
-        """The standard deviation of the noise for these clean binary images."""
+        """Return the standard deviation of the noise for clean binary images.
+
+        Args:
+            labels: Binary images of any shape.
+
+        Raises:
+            InputError: If the images are not binary, or are constant and ``power`` is "variance".
+        """
         share = float(_binary(labels).mean(dtype=np.float64))
         power = share * (1 - share) if self.power == "variance" else 1.0
         if power == 0:
@@ -58,9 +70,17 @@ class Corruption:
         return math.sqrt(power / self.snr)
 
     def apply(self, labels: object, sigma: float, seed: int) -> npt.NDArray[np.float32]:
-        """The images with noise, in the shape of ``labels``.
+        """Add noise to binary images.
 
-        The same seed gives the same noise, and the first images of an array get the same whether or not more follow.
+        Equal seeds give identical noise.  Appending images does not change the noise of the first ones.
+
+        Args:
+            labels: Binary images of any shape.
+            sigma (float): Standard deviation of the noise.
+            seed (int): Seed of the random generator.
+
+        Returns:
+            numpy.ndarray: Noisy images in float32, with the shape of ``labels``.
         """
         clean = _binary(labels)
         if not _is_number(sigma) or sigma < 0:

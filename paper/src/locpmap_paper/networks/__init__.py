@@ -1,1 +1,1 @@
-"""Networks that only the experiments use, with their published weights."""
+"""Networks used by the experiments only, with their published weights."""

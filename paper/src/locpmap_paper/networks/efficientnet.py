@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0: a small image encoder that was trained on ImageNet (Tan and Le, 2019)."""
+"""EfficientNet-Lite0, a small image encoder pretrained on ImageNet (Tan and Le, 2019)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from locpmap_paper.data.fetch import Progress
 from locpmap_paper.networks.published import published_weights
 from locpmap_paper.networks.weights import take_weights
 
-MEAN, SCALE = 127.0, 128.0  # how the published weights expect their pixels: about -1 to 1
-EPSILON = 1e-3  # of their batch normalisations
+MEAN, SCALE = 127.0, 128.0  # the published weights expect pixels from about -1 to 1
+EPSILON = 1e-3  # of the batch normalisations
 STEM = 32
 
-# Repeats, kernel size, stride, expansion and channels of the blocks of a stage.
+# Repeats, kernel size, stride, expansion and channels of each stage.
 STAGES = (
     (1, 3, 1, 1, 16),
     (2, 3, 2, 6, 24),
@@ -30,14 +30,18 @@ STRIDES = (2, 4, 8, 16, 32)
 
 
 class EfficientNetLite0(torch.nn.Module):  # type: ignore[misc]
-    """Feature maps of images at strides 2, 4, 8, 16 and 32; random weights unless :meth:`published` made it.
+    """An encoder that returns feature maps at strides 2, 4, 8, 16 and 32.
+
+    The weights are random; :meth:`published` returns an encoder with pretrained weights.
 
     Args:
-        drop: How often the last block's residual is left out in training (stochastic depth); earlier ones less often.
+        drop (float, default 0.0): Limit of the probability of skipping a block's residual branch in training
+            (stochastic depth).  The probability grows linearly with depth, from 0 at the first block.
 
-    >>> import torch
-    >>> [tuple(level.shape) for level in EfficientNetLite0()(torch.zeros(1, 3, 64, 96))][::2]
-    [(1, 16, 32, 48), (1, 40, 8, 12), (1, 320, 2, 3)]
+    Example:
+        >>> import torch
+        >>> [tuple(level.shape) for level in EfficientNetLite0()(torch.zeros(1, 3, 64, 96))][::2]
+        [(1, 16, 32, 48), (1, 40, 8, 12), (1, 320, 2, 3)]
     """
 
     def __init__(self, drop: float = 0.0) -> None:
@@ -53,9 +57,9 @@ class EfficientNetLite0(torch.nn.Module):  # type: ignore[misc]
         self.blocks = torch.nn.ModuleList(blocks)
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """Five maps (N, C, H / stride, W / stride) of images (N, 3, H, W), red, green, blue from 0 to 255.
+        """Return five maps (N, C, H / stride, W / stride) of RGB images (N, 3, H, W) from 0 to 255.
 
-        Heights and widths are multiples of 32, so that every level covers the same ground.
+        Height and width must be multiples of 32, so that all levels cover the same area.
         """
         level = self.stem((images - MEAN) / SCALE)
         levels = []
@@ -69,7 +73,7 @@ class EfficientNetLite0(torch.nn.Module):  # type: ignore[misc]
     def published(
         cls, *, drop: float = 0.0, folder: PathLike | None = None, progress: Progress | None = None
     ) -> EfficientNetLite0:
-        """With the weights that were learned on ImageNet, from the cache or fetched (17 MB)."""
+        """Return an encoder with weights learned on ImageNet, from the cache or downloaded (17 MB)."""
         encoder = cls(drop)
         weights = published_weights("efficientnet_lite0", folder=folder, progress=progress)
         take_weights(encoder, weights)
@@ -77,7 +81,7 @@ class EfficientNetLite0(torch.nn.Module):  # type: ignore[misc]
 
 
 class Block(torch.nn.Module):  # type: ignore[misc]
-    """An inverted residual: widen, convolve every channel by itself, narrow; plus the input where shapes agree."""
+    """An inverted residual block: expand, depthwise convolution, project; plus the input if shapes agree."""
 
     def __init__(self, before: int, after: int, kernel: int, stride: int, expansion: int, drop: float) -> None:
         super().__init__()
@@ -99,13 +103,13 @@ class Block(torch.nn.Module):  # type: ignore[misc]
 
 
 class SameConv(torch.nn.Conv2d):  # type: ignore[misc]
-    """A convolution padded as TensorFlow pads even sizes, where the published weights come from: more at the end."""
+    """A convolution padded as in TensorFlow for even sizes: the end gets the extra padding, as the weights expect."""
 
     def __init__(self, before: int, after: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
         super().__init__(before, after, kernel, stride, groups=groups, bias=False)
         total = kernel - stride
         self.around: tuple[int, ...] = (total // 2, total - total // 2) * 2
-        if stride == 1:  # the same on both sides: then the convolution can do it
+        if stride == 1:  # symmetric padding, which Conv2d can do itself
             self.padding, self.around = (total // 2, total // 2), ()
 
     def forward(self, image: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Boundaries of objects: holistically-nested edge detection (Xie and Tu, 2015), from published weights."""
+"""Boundary detection by holistically-nested edge detection (HED; Xie and Tu, 2015) with published weights."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from locpmap_paper.networks.published import published_weights
 
 EdgeMap = npt.NDArray[np.float32]
 
-MEAN = (104.00699, 116.66877, 122.67892)  # of blue, green and red, which the weights expect in this order
+MEAN = (104.00699, 116.66877, 122.67892)  # of blue, green and red, the channel order of the weights
 WIDTHS = (64, 128, 256, 512, 512)  # of VGG-16's five stages
 REPEATS = (2, 2, 3, 3, 3)
 
 
 class HED(torch.nn.Module):  # type: ignore[misc]
-    """VGG-16 whose five stages each draw the boundaries that they see, and a layer that weighs the five drawings.
+    """VGG-16 with a boundary map per stage, and a layer that fuses the five maps.
 
-    Random weights unless :meth:`published` made it.
+    The weights are random; :meth:`published` returns a network with pretrained weights.
 
-    >>> import torch
-    >>> HED()(torch.zeros(2, 3, 37, 50)).shape
-    torch.Size([2, 1, 37, 50])
+    Example:
+        >>> import torch
+        >>> HED()(torch.zeros(2, 3, 37, 50)).shape
+        torch.Size([2, 1, 37, 50])
     """
 
     mean: Tensor
@@ -48,15 +49,15 @@ class HED(torch.nn.Module):  # type: ignore[misc]
         self.register_buffer("mean", torch.tensor(MEAN)[:, None, None], persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (N, 1, H, W) of a boundary in images (N, 3, H, W), red, green, blue from 0 to 255, of any size.
+        """Return boundary logits (N, 1, H, W) of RGB images (N, 3, H, W) of any size, from 0 to 255.
 
-        Costs 0.6 million multiplications per pixel.
+        The cost is 0.6 million multiplications per pixel.
         """
         height, width = images.shape[2:]
         level, sides = images.flip(1) - self.mean, []
         for stage, (layers, side) in enumerate(zip(self.trunk, self.sides, strict=True)):
             if stage > 0:
-                level = F.max_pool2d(level, 2, ceil_mode=True)  # half a cell at the end of an odd size counts too
+                level = F.max_pool2d(level, 2, ceil_mode=True)  # keeps the last row and column of odd sizes
             for layer in layers:
                 level = F.relu(layer(level))
             sides.append(F.interpolate(side(level), size=(height, width), mode="bilinear"))
@@ -65,13 +66,13 @@ class HED(torch.nn.Module):  # type: ignore[misc]
 
     @classmethod
     def published(cls, *, folder: PathLike | None = None, progress: Progress | None = None) -> HED:
-        """With the weights that were learned on BSDS500, from the cache or fetched (55 MB); in evaluation mode."""
+        """Return a network in evaluation mode with weights learned on BSDS500, cached or downloaded (55 MB)."""
         network = cls()
         network.load_state_dict(published_weights("hed", folder=folder, progress=progress))
         return network.train(False)
 
     def edge_map(self, image: npt.NDArray[np.uint8]) -> EdgeMap:
-        """How likely every pixel of one image (H, W, 3) lies on a boundary, (H, W) from 0 to 1."""
+        """Return the boundary probabilities (H, W) of one image (H, W, 3)."""
         return self.edge_maps([image])[0]
 
     @torch.no_grad()
@@ -82,12 +83,13 @@ class HED(torch.nn.Module):  # type: ignore[misc]
         batch_size: int = 1,
         progress: Callable[[int, int], None] | None = None,
     ) -> list[EdgeMap]:
-        """The edge maps of many images of any sizes, on the device where the weights are.
+        """Return the boundary probabilities of images of any sizes, computed on the device of the weights.
 
         Args:
-            images: Each (H, W, 3).
-            batch_size: Images of one size that go through the network at once; more than 1 pays on a GPU only.
-            progress: Called with (images done, images in all).
+            images: Images (H, W, 3) in uint8.
+            batch_size (int, default 1): Number of images of the same size per forward pass; values above 1 are faster
+                on a GPU only.
+            progress: Function called with (images done, number of images).
         """
         batch_size = whole_number("batch_size", batch_size, 1, 2**31 - 1)
         of_size: dict[tuple[int, ...], list[int]] = {}

