@@ -171,7 +171,7 @@ def test_shipped_weights_serve_the_demo_and_nothing_else() -> None:
 
 def test_weights_that_should_have_come_along_are_missed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("locpmap_paper.experiments.network_model.SHIPPED", tmp_path)
-    with pytest.raises(InputError, match="--train makes others"):
+    with pytest.raises(InputError, match="use --train to train the network"):
         shipped_weights(case_of(replace(denoising.DIGITS, n_test=4)), "ce-fresh")
 
 

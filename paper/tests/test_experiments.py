@@ -425,7 +425,7 @@ def test_a_folder_of_another_run_is_refused(tmp_path: Path, monkeypatch: pytest.
     bare = tmp_path / "bare"
     bare.mkdir()
     (bare / "result.json").write_text("{}")
-    with pytest.raises(lp.InputError, match="without the stages"):
+    with pytest.raises(lp.InputError, match="without its stages"):
         experiments.run("digits", bare)
     assert (bare / "result.json").read_text() == "{}"
 
@@ -437,7 +437,7 @@ def test_a_folder_of_another_run_is_refused(tmp_path: Path, monkeypatch: pytest.
         ({"models": []}, "models is empty"),
         ({"levels": ["variants"]}, "unknown level 'variants': did you mean 'variance'?"),
         ({"seeds": []}, "seeds is \\[\\]"),
-        ({"seeds": [1, 1]}, "each once"),
+        ({"seeds": [1, 1]}, "one or more different seeds"),
         ({"seeds": [-1]}, "seeds is -1, expected a whole number of at least 0"),
         ({"device": "gpu"}, "unknown device 'gpu'"),
     ],

@@ -162,7 +162,7 @@ def test_couplings_of_a_mirror_image_are_mirrored() -> None:
 
 
 def test_steps_aslant_are_refused() -> None:
-    with pytest.raises(lp.InputError, match="expected none aslant"):
+    with pytest.raises(lp.InputError, match="expected no diagonal ones"):
         joint.CoupledNetwork(networks.build_network("deeplab", {"shrink": 16}), STEPS)
 
 

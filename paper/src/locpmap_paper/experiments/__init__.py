@@ -1,10 +1,10 @@
-"""The paper's experiments, from the data to one file with every number.
+"""The paper's experiments, from loading the data to one file with all numbers.
 
 >>> from locpmap_paper import experiments
 >>> sorted(experiments.EXPERIMENTS)
 ['caltech', 'digits', 'mnist', 'stanford']
 
-``experiments.run("digits", folder)`` runs one; `locpmap reproduce digits` does so from a shell and writes a report.
+``experiments.run("digits", folder)`` runs an experiment; `locpmap reproduce digits` also writes a report.
 """
 
 from locpmap_paper.experiments.experiment import Experiment

@@ -1,4 +1,4 @@
-"""What makes LocPMAP work: its noise, its random starts, averaging, blocks, or the number of samples?"""
+"""Ablation of LocPMAP: noise, start, probability estimate, blocks, and number of samples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAST_NUMBERS = (1, 2, 5)
 
 @dataclass(frozen=True)
 class Cell:
-    """LocPMAP with some of its parts taken away."""
+    """One setting of LocPMAP in the ablation."""
 
     noise: bool = True
     start: str = "random"  # "random", "perturbed" or "unary"
@@ -28,13 +28,13 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """For a file."""
+        """The name of the setting in file names."""
         noise = "noise" if self.noise else "plain"
         return f"{noise}-{self.start}-{self.probability}-{self.blocks}-{self.n_samples}"
 
 
 def grid(fast: bool) -> list[Cell]:
-    """Every combination of parts at one number of samples."""
+    """Return every combination of settings at one number of samples."""
     n_samples = FAST_NUMBERS[-1] if fast else Cell.n_samples
     parts = product(
         (True, False), ("random", "perturbed", "unary"), ("votes", "conditional"), ("sites", "rows+columns")
@@ -43,13 +43,13 @@ def grid(fast: bool) -> list[Cell]:
 
 
 def n_cells(fast: bool) -> int:
-    """How many there are in all: the grid, and two cells at every other number of samples."""
+    """Return the total number of cells: the grid, and two cells at every other number of samples."""
     numbers = FAST_NUMBERS if fast else NUMBERS
     return len(grid(fast)) + 2 * (len(numbers) - 1)
 
 
 def ablate(fast: bool, evaluate: Callable[[Cell], dict[str, Any]]) -> list[dict[str, Any]]:
-    """The whole grid, then the paper's cell and the best of the others at other numbers of samples."""
+    """Evaluate the grid, then the paper's cell and the best other cell at other numbers of samples."""
     cells = grid(fast)
     rows = [evaluate(cell) for cell in cells]
     others = sorted(zip(rows[1:], cells[1:], strict=True), key=lambda pair: -pair[0]["mean_iou"])
@@ -63,7 +63,7 @@ def _numbers(cell: Cell, numbers: Sequence[int], evaluate: Callable[[Cell], dict
 
 
 def measure_cell(subject: Subject, cell: Cell, n_images: int) -> dict[str, Any]:
-    """Decode the first test images so."""
+    """Decode the first test images with one setting and measure the result."""
     potentials, truth = subject.potentials(n_images), subject.test(n_images).truth
     start: Any = cell.start
     if start == "unary":

@@ -1,4 +1,4 @@
-"""The batches that a network is trained on, made on its device."""
+"""Training batches for networks, created on the network's device."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from locpmap_paper.experiments.experiment import Case
 
 
 class Batches:
-    """Images and labels of one step, drawn from the images to learn from.
+    """Random batches of images and labels for training.
 
     Args:
-        case: Whose label maps are corrupted.
-        noise: "fixed": as the case corrupts them; "fresh": under noise of the same kind, drawn anew.
-        batch_size: Images in a batch.
-        device: Where they are made.
+        case: Case whose training label maps are corrupted.
+        noise: "fixed" for the noise of the case, "fresh" for new noise of the same kind in every batch.
+        batch_size: Number of images in a batch.
+        device: Device of the batches.
     """
 
     def __init__(self, case: Case, noise: str, batch_size: int, device: torch.device) -> None:
@@ -29,7 +29,7 @@ class Batches:
         self.noisy = torch.from_numpy(case.fit.inputs).to(device) if noise == "fixed" else None
 
     def __call__(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Images (N, 1, H, W) and labels (N, H, W)."""
+        """Return images (N, 1, H, W) and labels (N, H, W)."""
         count, device = len(self.truth), self.truth.device
         chosen = torch.randint(count, (self.batch_size,), generator=generator, device=device)
         labels = self.truth[chosen].long()
@@ -38,7 +38,7 @@ class Batches:
         return (labels + self.sigma * self._noise(labels, generator))[:, None], labels
 
     def _noise(self, labels: Tensor, generator: torch.Generator) -> Tensor:
-        """Centred, of variance 1, as in `locpmap_paper.data.Corruption`."""
+        """Draw centred noise of variance 1, as in `locpmap_paper.data.Corruption`."""
         draws = torch.empty(labels.shape, device=labels.device)
         if self.kind == "gaussian":
             return draws.normal_(generator=generator)

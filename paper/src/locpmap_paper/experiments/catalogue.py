@@ -16,7 +16,7 @@ SCENE_PACKAGES = ("torch", "sklearn", "skimage", "h5py", "PIL")
 
 
 def catalogue(experiment: Experiment) -> dict[str, Model]:
-    """Every model that this installation can fit or load for an experiment, in the order to show."""
+    """Return the models that this installation can fit or load for an experiment, in display order."""
     models = _scene_models() if isinstance(experiment, SceneLabeling) else (*RAW_MODELS, *deep.deep_models())
     return {model.name: model for model in models}
 
@@ -30,7 +30,7 @@ def _scene_models() -> tuple[Model, ...]:
 
 
 def choose(experiment: Experiment, names: Iterable[str] | None) -> list[Model]:
-    """The named models in the order to show; by default those of the experiment that this installation has."""
+    """Return the models with these names in display order; by default all of the experiment that are available."""
     known = catalogue(experiment)
     if names is None:
         return [model for name, model in known.items() if name in experiment.models]

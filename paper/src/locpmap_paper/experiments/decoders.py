@@ -1,7 +1,7 @@
-"""The decoders of the tables, each with the settings that it is given and why.
+"""The decoders of the tables, each with its settings.
 
-All get the model in its normal form (`locpmap_paper.experiments.normal`) and the same seed.  Slow ones run on the first
-test images only; their rows say on how many.
+All decoders get the model in its normal form (`locpmap_paper.experiments.normal`) and the same seed.  Slow ones run on
+the first test images only; their rows record the number of images.
 """
 
 from __future__ import annotations
@@ -11,35 +11,35 @@ from typing import Any
 
 from locpmap.errors import unknown
 
-# Test images that a decoder is given, by what it costs; rows with the same number can be compared image by image.
+# Number of test images by the cost of the decoder.  Rows with equal numbers use the same images.
 MANY, SOME, FEW, VERY_FEW = 2000, 500, 300, 25
 
 SAMPLES = 50  # as in the paper
-FAST = {"n_samples": 5, "burn_in": 5, "n_sweeps": 10, "max_sweeps": 20}  # at most this much in a smoke run
+FAST = {"n_samples": 5, "burn_in": 5, "n_sweeps": 10, "max_sweeps": 20}  # limits in a smoke run
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A decoder as the tables show it."""
+    """A decoder of the tables."""
 
     name: str
     title: str
-    method: str  # of locpmap.infer; "argmax" is the network's own
+    method: str  # of locpmap.infer; "argmax" uses the network alone
     family: str  # "paper", "locpmap", "beyond" or "network"
     says: str
     options: dict[str, Any] = field(default_factory=dict)
     paper: str | None = None  # its name in the paper's tables
-    n_images: int | None = None  # the first test images only
-    choices: tuple[dict[str, Any], ...] = ()  # further options, of which held-out images choose the best
+    n_images: int | None = None  # number of first test images; all by default
+    choices: tuple[dict[str, Any], ...] = ()  # further options, of which the best on held-out images are used
 
     def settings(self, fast: bool) -> dict[str, Any]:
-        """The options; fewer samples and sweeps in a smoke run."""
+        """Return the options, with fewer samples and sweeps in a smoke run."""
         if not fast:
             return self.options
         return {name: min(value, FAST[name]) if name in FAST else value for name, value in self.options.items()}
 
     def n_given(self, n_test: int) -> int:
-        """How many of the test images it is given."""
+        """Return the number of test images for this decoder."""
         return n_test if self.n_images is None else min(self.n_images, n_test)
 
 
@@ -49,8 +49,8 @@ LISTED = (
         "Network's argmax",
         "argmax",
         "network",
-        "The network by itself: the likelier label of each pixel.  Its seconds are those of the network's pass, which"
-        " other rows leave out.",
+        "The network alone: the most likely label of each pixel. Its seconds are those of the network's forward pass,"
+        " which other rows do not include.",
         n_images=MANY,
     ),
     Listed(
@@ -58,7 +58,7 @@ LISTED = (
         "ICM",
         "icm",
         "paper",
-        "Greedy ascent from one random labelling until nothing changes.",
+        "Greedy coordinate ascent from one random labelling, until convergence.",
         {"start": "random", "max_sweeps": 100},
         "ICM",
         n_images=MANY,
@@ -68,7 +68,7 @@ LISTED = (
         "ICM from the unaries",
         "icm",
         "beyond",
-        "Greedy ascent from the best label of each pixel by itself.",
+        "Greedy coordinate ascent from the argmax of the unaries.",
         {"start": "unary", "max_sweeps": 100},
         n_images=MANY,
     ),
@@ -77,7 +77,7 @@ LISTED = (
         "ICM-iter",
         "icm_iter",
         "paper",
-        "Votes over 50 greedy ascents, each of which ignores the unaries of a random tenth of the pixels.",
+        "Votes over 50 greedy ascents, each without the unaries of a random tenth of the pixels.",
         {"n_samples": SAMPLES, "drop": 0.1},
         "ICM-iter",
         n_images=MANY,
@@ -87,7 +87,7 @@ LISTED = (
         "Loopy BP",
         "lbp",
         "paper",
-        "Sum-product messages, damped from the tenth sweep on, 100 sweeps at most.",
+        "Sum-product belief propagation, damped from the tenth sweep on, at most 100 sweeps.",
         {"damping": 0.3, "max_sweeps": 100, "tolerance": 1e-4},
         "LBP",
         n_images=MANY,
@@ -97,7 +97,7 @@ LISTED = (
         "Mean field",
         "mean_field",
         "paper",
-        "Independent beliefs that begin at the unaries, improved one site at a time.",
+        "Mean-field inference, initialised with the unaries and updated one site at a time.",
         {"start": "unary", "max_sweeps": 100, "tolerance": 1e-4},
         "MF",
         n_images=MANY,
@@ -107,7 +107,7 @@ LISTED = (
         "Simulated annealing",
         "annealing",
         "paper",
-        "A chain that cools from temperature 3 to 0.02 in 200 sweeps; the best labelling it met, then climbed.",
+        "A Markov chain cooled from temperature 3 to 0.02 in 200 sweeps; its best labelling, improved greedily.",
         {"n_sweeps": 200, "start_temperature": 3.0, "end_temperature": 0.02},
         "SA",
         n_images=SOME,
@@ -117,7 +117,7 @@ LISTED = (
         "Gibbs sampling",
         "gibbs",
         "paper",
-        "Votes over 200 sweeps of a chain after 200 that do not count.",
+        "Votes over 200 sweeps of a Gibbs chain, after a burn-in of 200 sweeps.",
         {"n_samples": 200, "burn_in": 200},
         "Gibbs",
         n_images=SOME,
@@ -127,7 +127,7 @@ LISTED = (
         "LocPMAP",
         "locpmap",
         "locpmap",
-        "The paper's: votes over 50 perturbed greedy ascents from random labellings.",
+        "The paper's algorithm: votes over 50 perturbed greedy ascents from random labellings.",
         {"n_samples": SAMPLES, "probability": "votes"},
         "LocPMAP",
         n_images=MANY,
@@ -137,7 +137,7 @@ LISTED = (
         "LocPMAP, conditional",
         "locpmap",
         "locpmap",
-        "The same samples; probabilities are averaged over p(label | the sample's neighbours).",
+        "As LocPMAP; probabilities are the mean over samples of p(label | the sample's neighbours).",
         {"n_samples": SAMPLES, "probability": "conditional"},
         n_images=MANY,
     ),
@@ -146,7 +146,7 @@ LISTED = (
         "LocPMAP, rows and columns",
         "locpmap",
         "locpmap",
-        "As LocPMAP, improving whole rows and columns at a time.",
+        "As LocPMAP, optimising whole rows and columns instead of single sites.",
         {"n_samples": SAMPLES, "blocks": "rows+columns", "probability": "votes"},
         n_images=SOME,
     ),
@@ -155,7 +155,7 @@ LISTED = (
         "LocPMAP, rows and columns, conditional",
         "locpmap",
         "locpmap",
-        "Rows and columns at a time, with averaged conditional probabilities.",
+        "As LocPMAP, optimising whole rows and columns, with conditional probabilities.",
         {"n_samples": SAMPLES, "blocks": "rows+columns", "probability": "conditional"},
         n_images=SOME,
     ),
@@ -164,7 +164,7 @@ LISTED = (
         "LocPMAP, perturbed start, conditional",
         "locpmap",
         "locpmap",
-        "As LocPMAP, conditional, but each ascent begins at the best label of each pixel under its own noise.",
+        "As LocPMAP, conditional, but each ascent starts from the argmax of the perturbed unaries.",
         {"n_samples": SAMPLES, "start": "perturbed", "probability": "conditional"},
         n_images=MANY,
     ),
@@ -173,7 +173,7 @@ LISTED = (
         "LocPMAP, rows and columns, perturbed start, conditional",
         "locpmap",
         "locpmap",
-        "Rows and columns at a time, from the perturbed start, with averaged conditional probabilities.",
+        "As LocPMAP, optimising rows and columns, from the perturbed start, with conditional probabilities.",
         {"n_samples": SAMPLES, "blocks": "rows+columns", "start": "perturbed", "probability": "conditional"},
         n_images=SOME,
     ),
@@ -182,9 +182,9 @@ LISTED = (
         "LocPMAP, tuned",
         "locpmap",
         "locpmap",
-        "Conditional probabilities of 200 samples; a perturbed or a random start, sites, tiles of 2×2 or rows and"
-        " columns, and noise at temperature 0.5, 0.7 or 1: whichever has, with 50 samples, the highest mean IoU on"
-        " held-out images.",
+        "Conditional probabilities of 200 samples. Start (perturbed or random), blocks (sites, 2×2 tiles or rows and"
+        " columns) and temperature of the noise (0.5, 0.7 or 1) have the highest mean IoU on held-out images, with 50"
+        " samples.",
         {"n_samples": 4 * SAMPLES, "probability": "conditional"},
         n_images=MANY,
         choices=tuple(
@@ -199,8 +199,8 @@ LISTED = (
         "LocPMAP, tuned",
         "locpmap",
         "locpmap",
-        "Conditional probabilities of 200 samples of single sites; a perturbed or a random start, and noise at"
-        " temperature 0.5, 0.7 or 1: whichever has, with 50 samples, the highest mean IoU on held-out images.",
+        "Conditional probabilities of 200 samples with single sites. Start (perturbed or random) and temperature of the"
+        " noise (0.5, 0.7 or 1) have the highest mean IoU on held-out images, with 50 samples.",
         {"n_samples": 4 * SAMPLES, "probability": "conditional"},
         choices=tuple(
             {"start": start, "temperature": temperature}
@@ -213,7 +213,7 @@ LISTED = (
         "Tree-reweighted BP",
         "trw",
         "beyond",
-        "Convexified sum-product messages, 50 sweeps at most; an upper bound of log Z as well.",
+        "Convexified sum-product belief propagation, at most 50 sweeps; also gives an upper bound on log Z.",
         {"damping": 0.3, "max_sweeps": 50, "tolerance": 1e-4},
         n_images=FEW,
     ),
@@ -222,7 +222,7 @@ LISTED = (
         "Max-product BP",
         "max_product",
         "beyond",
-        "Max-product messages, damped; the best of the labellings met.",
+        "Damped max-product belief propagation; the best labelling found.",
         {"damping": 0.3, "max_sweeps": 100, "tolerance": 1e-4},
         n_images=MANY,
     ),
@@ -231,7 +231,7 @@ LISTED = (
         "Graph cut",
         "graph_cut",
         "beyond",
-        "The labelling with the highest score of all, where every edge attracts.",
+        "The labelling with the highest score, for two labels and attractive edges; expansion moves for more labels.",
         n_images=MANY,
     ),
     Listed(
@@ -239,7 +239,7 @@ LISTED = (
         "Perturb-and-max-product",
         "perturb_and_max_product",
         "beyond",
-        "Votes over max-product on 50 perturbed models.",
+        "Votes over max-product solutions of 50 perturbed models.",
         {"n_samples": SAMPLES, "max_sweeps": 50},
         n_images=FEW,
     ),
@@ -248,7 +248,7 @@ LISTED = (
         "Perturb-and-MAP",
         "perturb_and_map",
         "beyond",
-        "Votes over the global maxima of 20 perturbed models, by graph cut; needs edges that attract.",
+        "Votes over the global maxima of 20 perturbed models, found by graph cut; needs attractive edges.",
         {"n_samples": 20, "perturbation": "sites"},
         n_images=VERY_FEW,
     ),
@@ -257,22 +257,22 @@ DECODERS = {listed.name: listed for listed in LISTED}
 
 NETWORK_DECODERS = ("argmax",)
 CRF_DECODERS = tuple(name for name in DECODERS if name not in ("argmax", "locpmap-tuned-sites"))
-# For models that vary another: the same story with fewer rows.
+# For variants of other models: fewer rows.
 MAIN_DECODERS = (
     *("icm", "icm-iter", "lbp", "mean-field", "gibbs", "graph-cut", "locpmap", "locpmap-conditional"),
     *("locpmap-perturbed-conditional", "locpmap-blocks-conditional", "locpmap-blocks-perturbed-conditional"),
 )
 FEW_DECODERS = ("icm", "lbp", "mean-field", "locpmap-conditional", "locpmap-perturbed-conditional")
-# On neighbours further away, which rows and columns know nothing of.
+# For models with distant neighbours, which row and column blocks do not cover.
 FAR_DECODERS = ("icm-unary", "graph-cut", "locpmap", *FEW_DECODERS)
-# On scenes: eight labels make 4,096 labellings of a tile of 2×2, and global maxima of them cannot be had.
+# For scenes: a 2×2 tile has 4,096 labellings of eight labels, and exact global maxima are out of reach.
 _ON_SCENES = (name for name in CRF_DECODERS if name not in ("locpmap-tuned", "perturb-and-map"))
 SCENE_DECODERS = (*_ON_SCENES, "locpmap-tuned-sites")
 FAR_SCENE_DECODERS = (*FAR_DECODERS, "gibbs", "locpmap-tuned-sites")
 
 
 def listed(names: tuple[str, ...]) -> list[Listed]:
-    """Decoders by name, in the order to show.
+    """Return decoders by name, in display order.
 
     >>> [decoder.title for decoder in listed(("lbp", "icm"))]
     ['ICM', 'Loopy BP']

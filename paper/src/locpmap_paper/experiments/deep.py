@@ -1,4 +1,4 @@
-"""The models with a network, each with how it is trained and why it stands in the tables."""
+"""The models with a network, and how each is trained."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from locpmap_paper.experiments.model import Model
 from locpmap_paper.experiments.network_model import RAW, START, NetworkModel, RefittedModel, torch_is_there
 
 NEAR = [[0, 1], [1, 0]]
-FAR = [*NEAR, [0, 3], [3, 0], [0, 7], [7, 0]]  # beyond the nine pixels that the network sees
+FAR = [*NEAR, [0, 3], [3, 0], [0, 7], [7, 0]]  # beyond the network's receptive field of nine pixels
 
 FROM_SCRATCH = {"n_steps": 1500, "learning_rate": 2e-3}
 GO_ON = {"n_steps": 300, "learning_rate": 1e-3}
-SAMPLES = 32  # of LocPMAP in a step: with few, the loss pays for their scatter and keeps the couplings weak
+SAMPLES = 32  # LocPMAP samples per step; with few, their variance biases the couplings towards 0
 PAPER = {"n_steps": 3000, "learning_rate": 0.05, "optimiser": "sgd", "weight_decay": 5e-4}
 
 
@@ -26,8 +26,8 @@ NETWORKS: tuple[Model, ...] = (
         name="deep-pl",
         learning="pseudolikelihood",
         title="Deep, pseudolikelihood",
-        says="The paper's: its network, trained by the pseudolikelihood under noise drawn anew in every step, with the"
-        " pairwise weights of raw-pl kept as they are.",
+        says="The paper's model: its network, trained by pseudolikelihood with new noise in every step. The pairwise"
+        " weights are those of raw-pl and stay fixed.",
         settings=_settings("pseudolikelihood", PAPER, normalise=False),
         needs=(RAW,),
         decoders=("argmax", *CRF_DECODERS),
@@ -36,8 +36,8 @@ NETWORKS: tuple[Model, ...] = (
         name="deep-pl-joint",
         learning="pseudolikelihood",
         title="Deep, pseudolikelihood, joint",
-        says="A network trained by the cross-entropy (ce-start) goes on together with couplings that it predicts for"
-        " every edge, by the pseudolikelihood.",
+        says="A network pretrained with cross-entropy (ce-start) is trained further by pseudolikelihood, jointly with"
+        " couplings that it predicts for every edge.",
         settings=_settings("pseudolikelihood", GO_ON, steps=NEAR),
         needs=(START,),
         decoders=("argmax", *FEW_DECODERS),
@@ -46,7 +46,7 @@ NETWORKS: tuple[Model, ...] = (
         name="deep-cl-joint",
         learning="composite",
         title="Deep, composite likelihood, joint",
-        says="Network and predicted couplings together, from ce-start on, by the likelihood of whole rows and columns.",
+        says="As deep-pl-joint, but trained by the composite likelihood of whole rows and columns.",
         settings=_settings("composite", GO_ON, steps=NEAR),
         needs=(START,),
         decoders=("argmax", *FEW_DECODERS),
@@ -55,8 +55,8 @@ NETWORKS: tuple[Model, ...] = (
         name="deep-consistent",
         learning="consistent",
         title="Deep, consistent",
-        says="Network and predicted couplings together, from ce-start on, with the neighbours that LocPMAP finds in"
-        " place of the true ones.",
+        says="As deep-pl-joint, but trained consistently: given the neighbours' labels sampled by LocPMAP, not the true"
+        " ones.",
         settings=_settings("consistent", GO_ON | {"n_steps": 400}, steps=NEAR, n_samples=SAMPLES),
         needs=(START,),
         decoders=("argmax", *FEW_DECODERS),
@@ -65,8 +65,8 @@ NETWORKS: tuple[Model, ...] = (
         name="deep-consistent-far",
         learning="consistent",
         title="Deep, consistent, far neighbours",
-        says="Network and predicted couplings together, consistently, with neighbours 1, 3 and 7 pixels away, across"
-        " and down: they know what lies outside the nine pixels that the network sees.",
+        says="As deep-consistent, with neighbours at distances of 1, 3 and 7 pixels, horizontally and vertically. They"
+        " extend beyond the network's receptive field of nine pixels.",
         settings=_settings("consistent", GO_ON | {"n_steps": 1000}, steps=FAR, n_samples=SAMPLES),
         needs=(START,),
         decoders=("argmax", *FAR_DECODERS),
@@ -75,24 +75,24 @@ NETWORKS: tuple[Model, ...] = (
         name="ce-fixed",
         learning="cross-entropy",
         title="Network on fixed noise",
-        says="The network alone, by the cross-entropy, on images corrupted once.",
+        says="The network alone, trained with cross-entropy on images with fixed noise.",
         settings=_settings("cross-entropy", FROM_SCRATCH | {"n_steps": 800}, noise="fixed"),
         decoders=NETWORK_DECODERS,
     ),
     NetworkModel(
         name=START,
         learning="cross-entropy",
-        title="Network, the start",
-        says="The network alone, by the cross-entropy, under noise drawn anew in every step; others go on from here.",
+        title="Network, initial training",
+        says="The network alone, trained with cross-entropy and new noise in every step. It initialises other models.",
         settings=_settings("cross-entropy", FROM_SCRATCH),
         decoders=NETWORK_DECODERS,
     ),
     NetworkModel(
         name="ce-fresh",
         learning="cross-entropy",
-        title="Network, trained on",
-        says="The network alone, trained on by the cross-entropy: the rival of deep-consistent-far.  Six of its steps"
-        " take about as long as one of the joint model's, each by itself on a GPU.",
+        title="Network, longer training",
+        says="The network of ce-start, trained further with cross-entropy, for comparison with deep-consistent-far. Six"
+        " of its steps take about as long as one step of the joint model on a GPU.",
         settings=_settings("cross-entropy", GO_ON | {"n_steps": 6000}),
         needs=(START,),
         decoders=NETWORK_DECODERS,
@@ -101,8 +101,8 @@ NETWORKS: tuple[Model, ...] = (
         name="ce-pl",
         learning="pseudolikelihood",
         title="Network, then a CRF by pseudolikelihood",
-        says="The finished network (ce-fresh), and on its logits of held-out images one coupling for all edges, by the"
-        " pseudolikelihood.",
+        says="The trained network (ce-fresh) and one coupling for all edges, learned by pseudolikelihood on its logits"
+        " for held-out images.",
         settings={"objective": "pseudolikelihood"},
         needs=("ce-fresh",),
         decoders=FEW_DECODERS,
@@ -110,9 +110,9 @@ NETWORKS: tuple[Model, ...] = (
     RefittedModel(
         name="ce-consistent",
         learning="consistent",
-        title="Network, then a CRF consistently",
-        says="The finished network (ce-fresh), and on its logits of held-out images one coupling for all edges, learned"
-        " consistently.",
+        title="Network, then a CRF by consistent learning",
+        says="The trained network (ce-fresh) and one coupling for all edges, learned consistently on its logits for"
+        " held-out images.",
         settings={"objective": "consistent"},
         needs=("ce-fresh",),
         decoders=FEW_DECODERS,
@@ -121,5 +121,5 @@ NETWORKS: tuple[Model, ...] = (
 
 
 def deep_models() -> tuple[Model, ...]:
-    """All of them, in the order to show; none where torch is not installed."""
+    """Return all models in display order; none if torch is not installed."""
     return NETWORKS if torch_is_there() else ()

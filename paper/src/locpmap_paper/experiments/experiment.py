@@ -1,6 +1,6 @@
-"""What an experiment is to the runner: where its data come from, and the cases that they become.
+"""The interface of experiments: loading data and building cases.
 
-A case is an experiment at one level under one seed, as arrays.
+A case is an experiment at one level with one seed, as arrays.
 """
 
 from __future__ import annotations
@@ -17,85 +17,105 @@ from locpmap_paper.experiments.decoders import Listed
 
 Array = npt.NDArray[Any]
 
-N_TUNING = 200
+N_TUNING = 200  # held-out images for tuning
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment(ABC):
-    """Everything that decides the numbers, but for the models, the decoders and the seeds."""
+    """The settings of an experiment, except for models, decoders and seeds.
+
+    Attributes:
+        name (str): Name of the experiment.
+        title (str): Title of the report.
+        dataset (str): Name of a loader in `locpmap_paper.data`.
+        n_train, n_test (int): Number of training and test images.
+        n_ablation (int): Number of first test images used in the ablation.
+        levels (tuple of str): Levels that are run by default.
+        n_seeds (int): Number of seeds that are run by default.
+        models (tuple of str): Names of the models.
+        ablated (tuple of str): Names of the models of the ablation.
+        paper (dict, optional): The paper's numbers.
+        labels (tuple of str): Names of the labels.
+        pictured (tuple of int): Labels whose probability is pictured.
+        shipped (tuple of str): Models with bundled weights, learned at the first level with seed 0.
+        shown (tuple of str, optional): Decoders that are pictured; all by default.
+        n_at_once (int, optional): Number of images decoded in one call; all by default.
+        fast (bool): Whether this is a smoke run.
+        train (bool): Whether to train networks even if their weights are bundled.
+    """
 
     name: str
     title: str
-    dataset: str  # a function of locpmap_paper.data
+    dataset: str
     n_train: int
     n_test: int
-    n_ablation: int  # test images, from the first, on which the ablation is done
-    levels: tuple[str, ...]  # unless told otherwise
-    n_seeds: int  # likewise
+    n_ablation: int
+    levels: tuple[str, ...]
+    n_seeds: int
     models: tuple[str, ...]
-    ablated: tuple[str, ...]  # models of the ablation
+    ablated: tuple[str, ...]
     paper: dict[str, Any] | None
     labels: tuple[str, ...]
-    pictured: tuple[int, ...]  # labels whose probability the pictures show
-    shipped: tuple[str, ...] = ()  # models whose weights come with the package, learned at the first level, seed 0
-    shown: tuple[str, ...] | None = None  # decoders of the pictures; all of them by default
-    n_at_once: int | None = None  # images that are decoded together; all of them by default
+    pictured: tuple[int, ...]
+    shipped: tuple[str, ...] = ()
+    shown: tuple[str, ...] | None = None
+    n_at_once: int | None = None
     fast: bool = False
-    train: bool = False  # networks whose weights come with the package, too
+    train: bool = False
 
     @property
     @abstractmethod
     def n_held_out(self) -> int:
-        """Training images that no weights are learned from: they stop fits, or refit a CRF on a network's logits."""
+        """The number of training images held out for early stopping or for refitting a CRF on logits."""
 
     @property
     def n_fit(self) -> int:
-        """Training images that weights are learned from."""
+        """The number of training images that weights are learned from."""
         return self.n_train - self.n_held_out
 
     @property
     @abstractmethod
     def known_levels(self) -> Mapping[str, str]:
-        """The levels that can be asked for, and what each is."""
+        """All levels, each with a description."""
 
     @property
     @abstractmethod
     def setting(self) -> dict[str, Any]:
-        """What else decides the cases, in what JSON can hold."""
+        """Further JSON values that the cases depend on."""
 
     @abstractmethod
     def load(self, folder: Any = None) -> Any:
-        """The data, whose ``files`` are (name, sha256, bytes) of what was read."""
+        """Load the data; its ``files`` are (name, sha256, bytes) of the files that were read."""
 
     @abstractmethod
     def size(self, data: Any) -> tuple[int, int]:
-        """Height and width of the grids that are decoded."""
+        """Return height and width of the grids that are decoded."""
 
     @abstractmethod
     def case(self, data: Any, level: str, seed: int) -> Case:
-        """The data at one level under one seed."""
+        """Return the data at one level with one seed."""
 
     @abstractmethod
     def smoke(self) -> Experiment:
-        """The same with so few images that it only shows that everything runs."""
+        """Return the experiment with few images, to check that everything runs."""
 
     def n_given(self, decoder: Listed, n_test: int) -> int:
-        """How many of the test images a decoder is given."""
+        """Return the number of test images for a decoder."""
         return decoder.n_given(n_test)
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Images and what they should have been."""
+    """Inputs with their true labels."""
 
-    truth: Array  # (N, H, W) whole numbers, -1 where nothing is known
-    inputs: Array  # (N, ..) what models are given: noisy images (N, H, W) float32, or the numbers of scenes (N,)
+    truth: Array  # (N, H, W) integers, -1 for void
+    inputs: Array  # noisy images (N, H, W) float32, or indices of scenes (N,)
 
     def __len__(self) -> int:
         return len(self.truth)
 
     def first(self, n: int) -> Part:
-        """The first images."""
+        """Return the first n images."""
         return Part(self.truth[:n], self.inputs[:n])
 
 
@@ -106,36 +126,36 @@ class Case:
     experiment: Experiment
     level: str
     seed: int
-    sigma: float | None  # standard deviation of the noise, where there is any
+    sigma: float | None  # standard deviation of the noise; None without noise
     fit: Part  # to learn from
-    held_out: Part  # to stop by, or to refit on
+    held_out: Part  # for early stopping or refitting
     test: Part
 
     @property
     def name(self) -> str:
-        """For files and for people."""
+        """The name used in files and messages."""
         return f"{self.level}-{self.seed}"
 
     def seed_of(self, purpose: str) -> int:
-        """The seed for one purpose: independent of those for others, and always the same."""
+        """Return a reproducible seed for one purpose, independent of those for other purposes."""
         return derive_seed(self.experiment.name, self.level, self.seed, purpose)
 
     @property
     def tuning(self) -> Part:
-        """Held-out images by which a decoder's options are chosen."""
+        """The held-out images on which a decoder's options are tuned."""
         return self.held_out.first(N_TUNING)
 
     def images(self, part: Part) -> Array:
-        """What a person would look at, (N, H, W) or (N, H, W, 3)."""
+        """Return the images for display, (N, H, W) or (N, H, W, 3)."""
         return part.inputs
 
     def outside(self, part: Part) -> Array:
-        """Which sites (N, H, W) of the arrays belong to no image."""
+        """Return the mask (N, H, W) of sites that belong to no image."""
         return np.zeros(part.truth.shape, bool)
 
 
 def derive_seed(*words: object) -> int:
-    """A number below 2^31 from words, by NumPy's SeedSequence.
+    """Return a number below 2^31 derived from words by NumPy's SeedSequence.
 
     >>> derive_seed("mnist", "variance", 0, "noise") == derive_seed("mnist", "variance", 0, "noise")
     True

@@ -1,4 +1,4 @@
-"""The fitted models of one case, kept on disk."""
+"""The fitted models of one case, stored on disk."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from locpmap_paper.experiments.experiment import Case
 from locpmap_paper.experiments.model import Fitted, Model, Progress
 from locpmap_paper.experiments.stages import Stages, digest, resumed
 
-ALONE = Processes()  # the only process
+ALONE = Processes()  # a single process
 
 
 class KeptFits:
-    """Fits a model when it is first asked for; later, and in later runs, reads it.
+    """Fits each model on first use, and loads it from disk afterwards, also in later runs.
 
-    Beside the weights lies a record: seconds, details, and the checksum of the file with the weights.  That checksum
-    guards whatever is made with the model, so that nothing outlives the weights it was made with.
+    A record is stored next to the weights: seconds, details, and the checksum of the weights file.  Results that use
+    the model depend on that checksum, so that they are recomputed if the weights change.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class KeptFits:
         self._ready: dict[str, tuple[dict[str, Any], Fitted | None]] = {}
 
     def fitted(self, name: str) -> Fitted:
-        """The model with its weights."""
+        """Return the model with its weights."""
         record = self.record(name)
         fitted = self._ready[name][1]
         if fitted is None:
@@ -52,7 +52,7 @@ class KeptFits:
         return fitted
 
     def _load(self, name: str) -> Fitted:
-        """What was kept; fitted again where something that it rests on is gone, or is no longer what it was."""
+        """Load the stored model; fit it again if a file that it depends on is missing or has changed."""
         model = self.models[name]
         try:
             return model.load(self._weights(name), self.case, self, self.device)
@@ -61,7 +61,7 @@ class KeptFits:
             return model.load(self._weights(name), self.case, self, self.device)
 
     def record(self, name: str) -> dict[str, Any]:
-        """``seconds``, ``details`` and ``sha256`` of a model, fitted now if it is not there."""
+        """Return ``seconds``, ``details`` and ``sha256`` of a model; fit it if it is not stored."""
         if name not in self._ready:
             settings = self._settings(self.models[name])
             record = self.stages.find(self._stage(name), settings)
@@ -72,13 +72,13 @@ class KeptFits:
         return self._ready[name][0]
 
     def checkpoint(self, name: str) -> Path:
-        """Where a fit keeps its state until it is done."""
-        settings = digest(self._settings(self.models[name]))[:12]  # another version's state is not gone on from
+        """Return the path of a fit's checkpoint."""
+        settings = digest(self._settings(self.models[name]))[:12]  # a checkpoint of other settings is not used
         return self.stages.path(f"{self._stage(name)}.{settings}.checkpoint", ".safetensors")
 
     @property
     def cache(self) -> Path:
-        """One for all cases of a run."""
+        """The cache folder, common to all cases of a run."""
         return self.stages.folder / "cache"
 
     def _fit(self, name: str, settings: dict[str, Any]) -> None:
@@ -89,12 +89,12 @@ class KeptFits:
         path = self._weights(name)
         fitted.save(path)
         record = {"seconds": fitted.seconds, "details": fitted.details, "sha256": _checksum(path)}
-        # What was learned is read back when it is needed, so that this run and one that goes on use the same weights.
+        # Weights are read back on use, so that this run and a resumed one use identical (rounded) weights.
         self._ready[name] = self.stages.keep(self._stage(name), settings, record), None
         self.checkpoint(name).unlink(missing_ok=True)
 
     def ask_partners(self, name: str) -> None:
-        """Have the other processes of the run fit that model, too."""
+        """Request the other processes of the run to fit the model as well."""
         self.processes.tell(json.dumps({"level": self.case.level, "seed": self.case.seed, "model": name}))
 
     def _settings(self, model: Model) -> dict[str, Any]:

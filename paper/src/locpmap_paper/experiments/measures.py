@@ -1,7 +1,7 @@
-"""How good one decoding is: what the rows and curves of the tables hold.
+"""Measures of one decoding: the rows and curves of the tables.
 
-The areas are those of `locpmap.metrics`; here the curves come with them, and the images are shared among threads in
-chunks of a fixed size, so that the sums round the same whatever the number of threads.
+The definitions are those of `locpmap.metrics`; this module computes the curves as well.  Images are distributed over
+threads in chunks of a fixed size, so that results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from locpmap_paper.data.scenes import VOID
 Array = npt.NDArray[Any]
 
 CHUNK = 128 * 28 * 28  # pixels
-N_BINS = 15  # of the calibration curve, as in metrics.expected_calibration_error
-LEAST = 1e-12  # as in metrics.negative_log_likelihood: a probability of 0 that came true would cost infinitely much
-N_POINTS = 40  # of the risk-coverage curve
+N_BINS = 15  # bins of the calibration curve, as in metrics.expected_calibration_error
+LEAST = 1e-12  # as in metrics.negative_log_likelihood: avoids log(0)
+N_POINTS = 40  # points of the risk-coverage curve
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A row's metrics, and the curves where there are probabilities."""
+    """The metrics of a row, and the curves if there are probabilities."""
 
     metrics: dict[str, Any]
-    calibration: list[list[float]] | None  # [confidence, accuracy, share of the sites] per bin that is not empty
-    risk: list[list[float]] | None  # [coverage, share of errors among the most confident sites]
+    calibration: list[list[float]] | None  # [confidence, accuracy, fraction of sites] per non-empty bin
+    risk: list[list[float]] | None  # [coverage, error rate among the most confident sites]
 
 
 def measure(labels: Array, probability: Array | None, truth: Array, n_labels: int) -> Measured:
-    """Compare labels (N, H, W), and probabilities (N, H, W, L) or None, with the truth (N, H, W), -1 where void."""
+    """Compare labels (N, H, W), and probabilities (N, H, W, L) or None, with true labels (N, H, W), -1 for void."""
     per_chunk = max(1, CHUNK // truth[0].size)
     with ThreadPoolExecutor(available_cores()) as threads:
         parts = [slice(lo, lo + per_chunk) for lo in range(0, len(truth), per_chunk)]
@@ -47,9 +47,9 @@ def measure(labels: Array, probability: Array | None, truth: Array, n_labels: in
         sizes = np.array([(truth[p] != VOID).sum() for p in parts])
         per_image = np.divide(both, either, out=np.full(both.shape, np.nan), where=either > 0)
         found: dict[str, Any] = {
-            "iou": [None if np.isnan(share) else share for share in summed.tolist()],  # a label that nobody has
+            "iou": [None if np.isnan(share) else share for share in summed.tolist()],  # NaN: absent label
             "mean_iou": float(np.nanmean(summed)),
-            "image_iou": float(np.nanmean(per_image[either.any(axis=1)], axis=1).mean()),  # of images with known sites
+            "image_iou": float(np.nanmean(per_image[either.any(axis=1)], axis=1).mean()),  # images with labels
             "accuracy": float(both.sum() / sizes.sum()),
         }
         if probability is None:
@@ -63,8 +63,8 @@ def measure(labels: Array, probability: Array | None, truth: Array, n_labels: in
 
 
 def calibration_curve(confidence: Array, wrong: Array) -> tuple[list[list[float]], float]:
-    """Per bin of confidence its mean, the accuracy and the share of the sites; and the expected calibration error."""
-    # A bin holds its upper bound, so that certainty lies in the last one.
+    """Return confidence, accuracy and fraction of sites per bin, and the expected calibration error."""
+    # A bin contains its upper bound, so that a confidence of 1 is in the last bin.
     bins = np.clip(np.ceil(confidence.astype(np.float64) * N_BINS).astype(int) - 1, 0, N_BINS - 1)
     count = np.bincount(bins, minlength=N_BINS)
     sure = np.bincount(bins, confidence, N_BINS)
@@ -76,12 +76,12 @@ def calibration_curve(confidence: Array, wrong: Array) -> tuple[list[list[float]
 
 
 def risk_curve(confidence: Array, wrong: Array) -> tuple[list[list[float]], float]:
-    """The share of errors among the k most confident sites at some k, and its mean over all k; ties share errors."""
-    # One sort of plain numbers, much faster than an argsort: positive floats sort as the integers that they are in
-    # memory, and the lowest bit is free to carry the error along.
+    """Return the error rate among the k most confident sites at some k, and its mean over all k; ties are averaged."""
+    # Sorting integers is much faster than argsort.  Positive floats sort like their bit patterns; shifting them left
+    # frees the lowest bit for the error flag.
     keys = (confidence.astype(np.float32).view(np.uint32) << 1) | wrong
     keys = np.sort(keys)[::-1]
-    ends = np.append(np.flatnonzero(np.diff(keys >> 1)) + 1, len(keys))  # of sites that are as confident
+    ends = np.append(np.flatnonzero(np.diff(keys >> 1)) + 1, len(keys))  # ends of runs of equal confidence
     k = np.arange(1, len(keys) + 1)
     errors = np.interp(k, np.append(0, ends), np.append(0, np.cumsum(keys & 1, dtype=np.int64)[ends - 1]))
     risk = errors / k
@@ -90,7 +90,7 @@ def risk_curve(confidence: Array, wrong: Array) -> tuple[list[list[float]], floa
 
 
 def _overlaps(labels: Array, truth: Array, n_labels: int) -> tuple[Array, Array]:
-    """Per image and label: sites that have it in both, and in either."""
+    """Count, per image and label, the sites with the label in both and in either."""
     flat, true = labels.reshape(len(labels), -1), truth.reshape(len(truth), -1)
     known = true != VOID
     both = np.stack([((flat == k) & (true == k)).sum(axis=1) for k in range(n_labels)], axis=1)
@@ -99,9 +99,9 @@ def _overlaps(labels: Array, truth: Array, n_labels: int) -> tuple[Array, Array]
 
 
 def _judge(probability: Array, truth: Array) -> tuple[Any, ...]:
-    """Summed -log p of the true labels and squared errors; every site's confidence, and whether its label is wrong.
+    """Return the sums of -log p and of squared errors, and per site the confidence and whether its label is wrong.
 
-    One pass with a row for every label: several times as fast as the functions of `locpmap.metrics` one by one.
+    One pass over rows of labels is several times as fast as separate calls of `locpmap.metrics`.
     """
     known = np.flatnonzero(truth != VOID)
     p = np.ascontiguousarray(np.take(probability.reshape(-1, probability.shape[-1]), known, axis=0).T)
@@ -109,7 +109,7 @@ def _judge(probability: Array, truth: Array) -> tuple[Any, ...]:
     of_truth = p[true, np.arange(len(true))].astype(np.float64)
     confidence = p.max(axis=0)
     best = np.zeros(len(true), np.int64)
-    for label in reversed(range(len(p))):  # the first of those that tie, as argmax
+    for label in reversed(range(len(p))):  # ties go to the first label, as in argmax
         np.copyto(best, label, where=p[label] == confidence)
     nll = -np.log(np.maximum(of_truth, LEAST)).sum()
     brier = np.einsum("kn,kn->n", p, p, dtype=np.float64).sum() + (1 - 2 * of_truth).sum()

@@ -1,4 +1,4 @@
-"""What a model is to the runner: something that learns from a case and then scores, or labels, its test images."""
+"""The interface between the runner and models: a model is fitted to a case, then scores or labels its test images."""
 
 from __future__ import annotations
 
@@ -15,71 +15,71 @@ from locpmap.learning import Processes
 from locpmap_paper.experiments.experiment import Case
 
 Array = npt.NDArray[Any]
-Progress = Callable[[int, int], None]  # (done, total) of what is under way
+Progress = Callable[[int, int], None]  # called with (done, total)
 
 
 class Fitted(ABC):
     """A model with its weights."""
 
-    details: dict[str, Any]  # how the fit went, in what JSON can hold; no times, so that a second fit says the same
-    seconds: float  # that it took
+    details: dict[str, Any]  # JSON values about the fit, without times, so that a repeated fit gives equal details
+    seconds: float  # duration of the fit
 
     def potentials(self, inputs: Array) -> Potentials | None:
-        """The CRF of a batch of inputs, on a grid; None for a network alone."""
+        """Return the CRF of a batch of inputs on a grid; None for a network alone."""
         return None
 
     def probability(self, inputs: Array) -> Array | None:
-        """The network's own probabilities (N, H, W, L); None where there is no network."""
+        """Return the network's probabilities (N, H, W, L) without a CRF; None without a network."""
         return None
 
     @abstractmethod
     def save(self, path: Path) -> None:
-        """Write the weights, whole or not at all."""
+        """Write the weights atomically."""
 
 
 class Fits(Protocol):
-    """The fitted models of one case, which a model may build upon."""
+    """The fitted models of one case, on which other models can build."""
 
-    processes: Processes  # those that take part in a fit
+    processes: Processes  # processes that take part in a fit
 
     def fitted(self, name: str) -> Fitted:
-        """Another model, fitted first if need be; it must stand in ``needs``."""
+        """Return another fitted model, which must be in ``needs``; fit it first if necessary."""
 
     def checkpoint(self, name: str) -> Path:
-        """A file for the state of a fit that may be interrupted; removed when the fit has been kept."""
+        """Return the path of a fit's checkpoint, which is removed when the fit is complete."""
 
     @property
     def cache(self) -> Path:
-        """A folder for what takes long to make, each thing under a name that says what it was made of."""
+        """A folder for expensive intermediate results; their names must identify their inputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model(ABC):
-    """A way to learn, without weights."""
+    """A learning method, without weights."""
 
-    together: ClassVar[bool] = False  # whether all processes of a run take part in a fit, and not the first one alone
+    together: ClassVar[bool] = False  # whether all processes of a run take part in a fit; else only the first
     name: str
     features: str  # "raw" or "deep"
     learning: str  # "pseudolikelihood", "composite", "consistent" or "cross-entropy"
     title: str
     says: str
     decoders: tuple[str, ...]  # in any order; see locpmap_paper.experiments.decoders
-    levels: tuple[str, ...] | None = None  # at which there is such a model; all by default
-    needs: tuple[str, ...] = ()  # names of the models it builds upon
-    settings: dict[str, Any] = field(default_factory=dict)  # whatever else decides the weights, in what JSON can hold
+    levels: tuple[str, ...] | None = None  # levels at which the model exists; all by default
+    needs: tuple[str, ...] = ()  # names of the models that it builds on
+    settings: dict[str, Any] = field(default_factory=dict)  # further JSON values that the weights depend on
 
     def needs_for(self, case: Case) -> tuple[str, ...]:
-        """Those that this case really needs."""
+        """Return the models that are needed in this case."""
         return self.needs
 
     def constants(self, case: Case) -> dict[str, Any]:
-        """What decides the weights beside ``settings``, in what JSON can hold: another fit where it changes."""
+        """Return further JSON values that the weights depend on; a change causes a new fit."""
         return {}
 
     @abstractmethod
     def fit(self, case: Case, store: Fits, device: str, progress: Progress) -> Fitted:
-        """Learn from ``case.fit``, with ``case.held_out`` to stop or refit on; never look at ``case.test``."""
+        """Fit to ``case.fit``, with ``case.held_out`` for early stopping or refitting; never use ``case.test``."""
 
     @abstractmethod
     def load(self, path: Path, case: Case, store: Fits, device: str) -> Fitted:
-        """What :meth:`Fitted.save` wrote; InputError where it cannot be read."""
+        """Load what :meth:`Fitted.save` wrote; raise an InputError if it cannot be read."""

@@ -1,4 +1,4 @@
-"""Models with a network, which learns features of the images."""
+"""Models with a network that learns features of the images."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-START = "ce-start"  # the network that others go on from
-RAW = "raw-pl"  # whose pairwise weights the paper's deep model keeps
-WIDTHS = (64, 126, 256, 512)  # of the paper's network, as printed, the second too
+START = "ce-start"  # the network that initialises others
+RAW = "raw-pl"  # provides the fixed pairwise weights of the paper's deep model
+WIDTHS = (64, 126, 256, 512)  # of the paper's network, as printed there (including 126)
 FAST_WIDTHS = (8, 8, 16, 16)  # of the network in a smoke run
 SHIPPED = Path(__file__).parent / "weights"
 
 
 class FittedNetwork(Fitted):
-    """A network, alone or with a CRF on top."""
+    """A network, alone or with a CRF head."""
 
     def __init__(self, network: CRFNetwork, details: dict[str, Any], seconds: float) -> None:
         self.network, self.details, self.seconds = network, details, seconds
@@ -46,11 +46,11 @@ class FittedNetwork(Fitted):
         return softmax(self.logits(inputs), axis=-1)
 
     def logits(self, inputs: Array) -> Array:
-        """The network's own scores, (N, H, W, 2)."""
+        """Return the network's logits (N, H, W, 2)."""
         return self._run(inputs)[1]
 
     def _run(self, inputs: Array) -> tuple[Potentials | None, Array]:
-        """Potentials, where there is a head, and logits; kept, since decoders and other models ask for them again."""
+        """Return potentials (None without a head) and logits, cached for the last two batches."""
         for images, potentials, logits in self._kept:
             if images.shape == inputs.shape and images.ctypes.data == inputs.ctypes.data:  # the same view
                 return potentials, logits
@@ -68,10 +68,11 @@ class FittedNetwork(Fitted):
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkModel(Model):
-    """A network, trained alone or together with the CRF on top of it.
+    """A network, trained alone or jointly with a CRF head.
 
-    ``settings`` hold the ``recipe``, ``normalise``, the ``noise`` ("fixed": the corrupted images of the case; "fresh":
-    drawn anew in every step), the ``objective`` and, where couplings are predicted, the ``steps`` to the neighbours.
+    ``settings`` contain the ``recipe``, ``normalise``, the ``noise`` ("fixed": the corrupted images of the case;
+    "fresh": drawn in every step), the ``objective`` and, if couplings are predicted, the ``steps`` (offsets) to the
+    neighbours.
     """
 
     together: ClassVar[bool] = True
@@ -142,7 +143,7 @@ class NetworkModel(Model):
 
 @dataclass(frozen=True, kw_only=True)
 class RefittedModel(Model):
-    """A finished network with a CRF fitted on its logits of the held-out images: what one does with somebody else's."""
+    """A trained network with a CRF fitted to its logits on held-out images, as for a third-party network."""
 
     features: str = "deep"
 
@@ -180,12 +181,12 @@ class RefittedCRF(FittedCRF):
 
 
 def shipped_weights(case: Case, model: str) -> Path | None:
-    """The file with the weights of a network that comes with the package, unless it is to be trained here."""
+    """Return the file of a network's bundled weights, or None if it is trained here."""
     experiment = case.experiment
     path = SHIPPED / f"{experiment.name}-{model}.safetensors"
     wanted = model in experiment.shipped and case.seed == 0 and not experiment.fast and not experiment.train
     if wanted and not path.exists():
-        raise InputError(f"{path} is not there, expected the weights that come with the package; --train makes others")
+        raise InputError(f"{path} does not exist, expected the bundled weights; use --train to train the network")
     return path if wanted else None
 
 
@@ -196,5 +197,5 @@ def _load(path: Path, device: str) -> CRFNetwork:
 
 
 def torch_is_there() -> bool:
-    """Whether networks can be run at all."""
+    """Return whether torch is installed."""
     return importlib.util.find_spec("torch") is not None

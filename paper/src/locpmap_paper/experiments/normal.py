@@ -1,10 +1,10 @@
-"""Two-label models in their normal form: all that a pairwise table says beyond agreement goes into the unaries.
+"""The normal form of two-label models: Potts weights, with the rest of each pairwise table moved to the unaries.
 
-Any table of two labels is ``t[a, b] = c + u_a + v_b + w · 1{a = b}`` with ``w = (t00 + t11 - t01 - t10) / 2``: an edge
-needs one number, and the score of every labelling stays what it was.  Scores can be moved between unary and pairwise
-terms in many ways without changing the model; decoders that begin at the unaries or at uniform messages depend on the
-way.  In this one the pairwise term holds nothing that a site could know by itself, which suits them best, and all
-decoders run about twice as fast as with tables.
+Any table of two labels is ``t[a, b] = c + u_a + v_b + w · 1{a = b}`` with ``w = (t00 + t11 - t01 - t10) / 2``.  An edge
+thus needs one number, and the score of every labelling is unchanged.  The split between unary and pairwise terms is not
+unique, and decoders that start from the unaries or from uniform messages depend on it.  In the normal form, pairwise
+terms contain nothing that depends on one site only, which suits these decoders best.  All decoders run about twice as
+fast as with tables.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from locpmap import Potentials
 from locpmap.graphs import Grid
 
 Array = npt.NDArray[Any]
-CHUNK = 256  # images at a time: tables in double precision take 32 bytes per edge
+CHUNK = 256  # images per chunk: tables in double precision take 32 bytes per edge
 
 
 def normal_form(potentials: Potentials) -> Potentials:
-    """The same model of a batch of grids (N, H, W, 2), with Potts weights.  O(N · S), in single precision.
+    """Return the same model of a batch of grids (N, H, W, 2) with Potts weights.  O(N · S), in single precision.
 
     >>> pot = Potentials.grid(np.zeros((1, 1, 2, 2)), np.array([[0.0, 1.0], [2.0, 7.0]]))
     >>> normal = normal_form(pot)
@@ -44,7 +44,7 @@ def normal_form(potentials: Potentials) -> Potentials:
         t = np.broadcast_to(t, (part.stop - lo, len(edges), 2, 2))
         agree = (t[..., 0, 0] + t[..., 1, 1] - t[..., 0, 1] - t[..., 1, 0]) / 2
         weights[part] = agree
-        # What is left of the table is c + u_a + v_b: c = u_0 goes to the first end, v_0 is 0.
+        # The rest of the table is c + u_a + v_b: c and u_a go to the first end, and v_0 is 0.
         rest = (t[..., 0, 0] - agree, t[..., 1, 0]), (np.zeros_like(agree), t[..., 1, 1] - t[..., 1, 0] - agree)
         for end, scores in enumerate(rest):
             for label, score in enumerate(scores):
@@ -56,12 +56,12 @@ def normal_form(potentials: Potentials) -> Potentials:
 
 
 def _of(array: Array, images: slice) -> Array:
-    """These images of an array whose first axis may stand for all of them."""
+    """Return the given images of an array whose first axis may be 1 (the same for all images)."""
     return array if len(array) == 1 else array[images]
 
 
 def _add(totals: Array, sites: Array, values: Array) -> None:
-    """Add values (n, E) to totals (n, S) at the sites of the edges, several of which may meet."""
+    """Add values (n, E) to totals (n, S) at the sites of the edges, which may repeat."""
     n_sites = totals.shape[1]
     for row, value in zip(totals, values, strict=True):
         row += np.bincount(sites, value, n_sites)

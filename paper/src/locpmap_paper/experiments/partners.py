@@ -1,7 +1,7 @@
-"""What the other processes of a run do, where ``torchrun`` has started several: they help to train networks.
+"""The work of the other processes when ``torchrun`` starts several: training networks together with the first.
 
-The first process runs the experiment.  Whenever it comes to a network that is trained together it tells the others
-which, and these do their share of every step; all else, and everything that is written, is the first one's.
+The first process runs the experiment.  For each network that is trained together, it broadcasts the model's name, and
+every process computes its part of each step.  Everything else, including all writing, is done by the first process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from locpmap_paper.experiments.stages import Stages
 def help_train(
     experiment: Experiment, data: Any, stages: Stages, guard: str, device: str, processes: Processes
 ) -> None:
-    """Train whatever the first process asks for (see :meth:`KeptFits.ask_partners`) until it asks for nothing."""
+    """Train the models that the first process requests (:meth:`KeptFits.ask_partners`) until it requests none."""
     known = catalogue(experiment)
     while order := processes.tell(""):
         asked = json.loads(order)
@@ -30,5 +30,5 @@ def help_train(
         fits = KeptFits(stages, case, known, device, silent, guard, processes)
         try:
             known[asked["model"]].fit(case, fits, device, silent)
-        except InputError:  # a state that nobody can go on from: the first removes it and begins anew, and so do all
+        except InputError:  # unusable checkpoint: the first process removes it, and all restart
             known[asked["model"]].fit(case, fits, device, silent)

@@ -1,4 +1,4 @@
-"""A few test images as every decoder sees them: what the figures show."""
+"""The example images of a run: a few test images decoded by every decoder."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ KINDS = {"truth": np.int8, "labels": np.int8, "probability": np.float16, "varian
 
 
 def draw_pictures(subject: Subject, decoders: Sequence[Listed], n_images: int) -> dict[str, Array]:
-    """Labels (n, H, W) per decoder and, for LocPMAP, probability and variance of the foreground (n, H, W).
+    """Return labels (n, H, W) per decoder and, for LocPMAP, probability and variance of the foreground (n, H, W).
 
-    Where several labels are pictured, their probabilities (n, H, W, k) and the variance of all labels together.
-    An image comes out as in the whole batch, since noise is keyed by its place there.
+    If several labels are pictured, return their probabilities (n, H, W, k) and the total variance over all labels.  The
+    results equal those of the whole batch, because noise is keyed by the index of the image.
     """
     pictures: dict[str, Array] = {}
     for decoder in decoders:
         try:
             labels, probability, *_ = subject.decode(decoder, n_images)
-        except LocpmapError:  # its row says why
+        except LocpmapError:  # the reason is in its row
             continue
         pictures[f"{decoder.name}/labels"] = labels
         if decoder.family == "locpmap" and probability is not None:
@@ -44,7 +44,7 @@ def draw_pictures(subject: Subject, decoders: Sequence[Listed], n_images: int) -
 
 
 def write_pictures(path: Path, pictures: Mapping[str, Array]) -> None:
-    """One file of plain arrays; the last word of a name says what it holds, and so how precisely."""
+    """Write one file of arrays; the last part of a name determines the precision."""
     buffer = io.BytesIO()
     kinds = {name: KINDS.get(name.rpartition("/")[2], np.asarray(array).dtype) for name, array in pictures.items()}
     plain = {name: np.asarray(array).astype(kinds[name]) for name, array in pictures.items()}

@@ -1,4 +1,4 @@
-"""How far a run is, as the runner tells it."""
+"""The progress interface of the runner."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Protocol
 
 
 class RunProgress(Protocol):
-    """Told of every stage, done now or found, and of steps within a long one."""
+    """Receives the start of every stage, computed or loaded, and steps within long stages."""
 
     def stage(self, done: int, total: int, title: str) -> None:
-        """So many stages of the whole are done, and the named one begins."""
+        """Report that `done` of `total` stages are complete and that the stage `title` begins."""
 
     def step(self, done: int, total: int) -> None:
-        """How far the stage is that began last."""
+        """Report the progress of the current stage."""
 
 
 class Silent:
-    """Tells nobody."""
+    """Ignores all progress."""
 
     def stage(self, done: int, total: int, title: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def step(self, done: int, total: int) -> None:
-        """Nothing."""
+        """Do nothing."""

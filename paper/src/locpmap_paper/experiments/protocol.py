@@ -11,7 +11,7 @@ EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment
 
 
 def known_experiment(name: str) -> Experiment:
-    """The experiment of that name, or an error with the nearest one.
+    """Return the experiment with this name; raise an error that suggests the nearest name.
 
     >>> known_experiment("mnist").n_fit
     4500

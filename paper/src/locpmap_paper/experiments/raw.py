@@ -1,4 +1,4 @@
-"""Models on raw intensities: log-linear CRFs, learned in seconds."""
+"""Log-linear CRFs on raw intensities, which are learned in seconds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_ITERATIONS, MAX_ITERATIONS_FAST = 200, 1
 
 
 class FittedCRF(Fitted):
-    """Weights of intensities and of neighbours."""
+    """A CRF with learned weights of intensities and edges."""
 
     def __init__(self, crf: CRF, details: dict[str, Any], seconds: float) -> None:
         self.crf, self.details, self.seconds = crf, details, seconds
@@ -41,7 +41,7 @@ class FittedCRF(Fitted):
 
 @dataclass(frozen=True, kw_only=True)
 class RawModel(Model):
-    """A CRF whose unary features are intensities, with a label table per pairwise feature and direction."""
+    """A CRF with intensities as unary features, and a label table per pairwise feature and direction."""
 
     features: str = "raw"
 
@@ -68,12 +68,12 @@ class RawModel(Model):
 
 
 def max_iterations(case: Case) -> int:
-    """Limit of a fit; a smoke run stops early."""
+    """Return the iteration limit of a fit; a smoke run stops early."""
     return MAX_ITERATIONS_FAST if case.experiment.fast else MAX_ITERATIONS
 
 
 def named_weights(result: FitResult) -> dict[str, float]:
-    """The weights by name, for a record."""
+    """Return the weights by name, for the record."""
     return dict(zip(result.names, map(float, result.w), strict=True))
 
 
@@ -82,7 +82,7 @@ RAW_MODELS: tuple[Model, ...] = (
         name="raw-pl",
         learning="pseudolikelihood",
         title="Raw, pseudolikelihood",
-        says="The paper's model: intensities of pixels and, for neighbours, a label table linear in (1, x_i, x_j).",
+        says="The paper's model: unaries from intensities, and for neighbours a label table linear in (1, x_i, x_j).",
         settings=ENDS,
         decoders=CRF_DECODERS,
     ),
@@ -90,7 +90,7 @@ RAW_MODELS: tuple[Model, ...] = (
         name="raw-pl-difference",
         learning="pseudolikelihood",
         title="Raw, pseudolikelihood, differences",
-        says="Intensities, by pseudolikelihood, with a label table linear in (1, |x_i - x_j|).",
+        says="As raw-pl, but with a label table linear in (1, |x_i - x_j|).",
         settings=DIFFERENCE,
         decoders=(*FEW_DECODERS, "locpmap-blocks-perturbed-conditional"),
     ),
@@ -98,7 +98,7 @@ RAW_MODELS: tuple[Model, ...] = (
         name="raw-pl-constant",
         learning="pseudolikelihood",
         title="Raw, pseudolikelihood, constant",
-        says="Intensities, by pseudolikelihood, with one label table for all neighbours, whatever their intensities.",
+        says="As raw-pl, but with one label table per direction, independent of the intensities.",
         settings=CONSTANT,
         decoders=FEW_DECODERS,
     ),
@@ -106,7 +106,7 @@ RAW_MODELS: tuple[Model, ...] = (
         name="raw-cl",
         learning="composite",
         title="Raw, composite likelihood",
-        says="The paper's model (raw-pl), learned by the likelihood of whole rows and columns given the rest.",
+        says="The paper's model (raw-pl), learned by the composite likelihood of rows and columns given the rest.",
         settings=ENDS,
         decoders=FEW_DECODERS,
     ),
@@ -114,7 +114,7 @@ RAW_MODELS: tuple[Model, ...] = (
         name="raw-consistent",
         learning="consistent",
         title="Raw, consistent",
-        says="The paper's model (raw-pl), learned with the neighbours that LocPMAP finds in place of the true ones.",
+        says="The paper's model (raw-pl), learned given the neighbours' labels sampled by LocPMAP, not the true ones.",
         settings=ENDS,
         decoders=MAIN_DECODERS,
     ),

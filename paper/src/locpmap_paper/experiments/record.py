@@ -1,4 +1,4 @@
-"""Where numbers come from: command, versions, machine, data; and the one file that holds them all."""
+"""The record of a run: provenance, protocol and results in one file."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SCHEMA = 1
 
 
 def now() -> str:
-    """The time in UTC, to the second."""
+    """Return the UTC time, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def provenance(command: str, started: str, data: list[dict[str, Any]]) -> dict[str, Any]:
-    """Everything that is not in the protocol but may have decided the numbers."""
+    """Return command, times, versions, machine and data files."""
     return {
         "command": command,
         "started": started,
@@ -43,12 +43,12 @@ def provenance(command: str, started: str, data: list[dict[str, Any]]) -> dict[s
 
 
 def data_files(data: Any) -> list[dict[str, Any]]:
-    """The files that were read, as the record lists them."""
+    """Return the data files in the form of the record."""
     return [{"file": name, "sha256": sha256, "n_bytes": n_bytes} for name, sha256, n_bytes in data.files]
 
 
 def describe_protocol(experiment: Experiment, data: Any, seeds: list[int]) -> dict[str, Any]:
-    """The setting of an experiment."""
+    """Return the settings of an experiment."""
     height, width = experiment.size(data)
     return {
         "noise": experiment.setting.get("noise"),
@@ -67,12 +67,12 @@ def describe_protocol(experiment: Experiment, data: Any, seeds: list[int]) -> di
 
 
 def describe_model(model: Model) -> dict[str, str]:
-    """A model's line in the catalogue."""
+    """Return a model's entry in the record."""
     return {name: getattr(model, name) for name in ("name", "features", "learning", "title", "says")}
 
 
 def describe_decoder(decoder: Listed, fast: bool) -> dict[str, Any]:
-    """A decoder's line in the catalogue."""
+    """Return a decoder's entry in the record."""
     names = ("name", "title", "method", "family", "paper", "says")
     options: dict[str, Any] = dict(decoder.settings(fast))
     if decoder.choices:
@@ -81,7 +81,7 @@ def describe_decoder(decoder: Listed, fast: bool) -> dict[str, Any]:
 
 
 def write_result(path: Path, result: dict[str, Any]) -> None:
-    """Whole or not at all."""
+    """Write the record atomically."""
     write_bytes(path, [json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False).encode(), b"\n"])
 
 
@@ -93,7 +93,7 @@ def _version(name: str) -> str | None:
 
 
 def _processor() -> str:
-    """The processor's name, where the system tells it."""
+    """Return the processor's name, if the system provides it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -103,6 +103,6 @@ def _processor() -> str:
 
 
 def _gpu() -> str | None:
-    """The graphics processor, if this run has loaded what could use one."""
+    """Return the GPU's name, if this run has imported torch."""
     torch = sys.modules.get("torch")
     return torch.cuda.get_device_name() if torch is not None and torch.cuda.is_available() else None

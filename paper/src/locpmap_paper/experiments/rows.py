@@ -1,4 +1,4 @@
-"""One decoder on the test images of one fitted model."""
+"""Decoding the test images of one fitted model with one decoder."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ NO_METRICS = dict.fromkeys(
 
 @dataclass
 class Subject:
-    """A fitted model and the first test images of its case; scores are computed when first needed, once."""
+    """A fitted model and the first test images of its case; potentials are computed once, on first use."""
 
     case: Case
     fitted: Callable[[], Fitted]
-    most: int  # images that any decoder is given
+    most: int  # largest number of images of any decoder
     fast: bool
     device: str = "auto"
     _chosen: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
-    _network: tuple[Array, float] | None = field(default=None, init=False)  # probabilities, and the seconds they took
+    _network: tuple[Array, float] | None = field(default=None, init=False)  # probabilities and seconds
     _pieces: dict[tuple[int, int], Potentials] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -49,19 +49,19 @@ class Subject:
     def _made(self, inputs: Array) -> Potentials:
         potentials = self.fitted().potentials(inputs)
         if potentials is None:
-            raise InputError("this model is a network alone, expected decoder argmax")
+            raise InputError("this model is a network without a CRF, expected decoder argmax")
         return normal_form(potentials)
 
     def test(self, n_images: int) -> Part:
-        """The first test images."""
+        """Return the first test images."""
         return self.case.test.first(n_images)
 
     def potentials(self, n_images: int) -> Potentials:
-        """Of the first test images, in normal form."""
+        """Return the potentials of the first test images in normal form."""
         return self._normal if n_images == self._normal.n_images else self._normal.part(slice(n_images))
 
     def pieces(self, n_images: int) -> Iterator[tuple[int, Potentials]]:
-        """The first test images as they are decoded: the number of the first, and as many as go together."""
+        """Yield the first test images in batches: the index of a batch's first image, and its potentials."""
         n_at_once = self.case.experiment.n_at_once
         if n_at_once is None:
             yield 0, self.potentials(n_images)
@@ -73,17 +73,17 @@ class Subject:
             yield lo, self._pieces[part]
 
     def infer(self, potentials: Potentials, method: str, **options: Any) -> Result:
-        """Decode on the run's device; decoders without kernels for a GPU stay on the CPU."""
+        """Decode on the run's device; decoders without GPU kernels run on the CPU."""
         device = self.device if self.device == "auto" or DECODERS[method].on_gpu else "cpu"
         return infer(potentials, method, device=device, **options)
 
     def decode(self, decoder: Listed, n_images: int, progress: Progress | None = None) -> Decoded:
-        """The first test images by one decoder."""
+        """Decode the first test images with one decoder."""
         if decoder.method == "argmax":
             return self._argmax(n_images)
         options, seed = self.options(decoder), self.case.seed_of("decoding")
         for _, potentials in self.pieces(1):
-            self.infer(potentials, decoder.method, seed=seed, **options)  # compiles: not to be counted
+            self.infer(potentials, decoder.method, seed=seed, **options)  # compiles kernels before the timing
         parts = []
         for lo, potentials in self.pieces(n_images):
             listen = progress if lo == 0 and potentials.n_images == n_images else None
@@ -93,7 +93,7 @@ class Subject:
         return _joined(parts)
 
     def options(self, decoder: Listed) -> dict[str, Any]:
-        """A decoder's options: as listed or, where there is a choice, with those that held-out images like best."""
+        """Return a decoder's options; choices are made by mean IoU on held-out images."""
         listed = decoder.settings(self.fast)
         if not decoder.choices:
             return listed
@@ -109,18 +109,18 @@ class Subject:
         return self._made(part.inputs), part.truth
 
     def _mean_iou(self, method: str, options: dict[str, Any]) -> float:
-        """On held-out images; below any other where the model is refused."""
+        """Return the mean IoU on held-out images, or -1 if the decoder refuses the model."""
         potentials, truth = self._held_out
         try:
             labels = self.infer(potentials, method, seed=self.case.seed_of("tuning"), **options).labels
         except LocpmapError:
             return -1.0
         found = metrics.intersection_over_union(labels, truth, potentials.n_labels, ignore_label=VOID)
-        return float(np.mean(found[np.unique(truth[truth != VOID])]))  # of labels that are there
+        return float(np.mean(found[np.unique(truth[truth != VOID])]))  # over labels that occur
 
     def _argmax(self, n_images: int) -> Decoded:
         if self._network is None or len(self._network[0]) < n_images:
-            self.fitted().probability(self.test(1).inputs)  # loads and warms up: not to be counted
+            self.fitted().probability(self.test(1).inputs)  # loads and warms up before the timing
             began = time.perf_counter()
             probability = self.fitted().probability(self.test(n_images).inputs)
             if probability is None:
@@ -132,7 +132,7 @@ class Subject:
 
 
 def _joined(parts: list[Result]) -> Decoded:
-    """Results of pieces as one."""
+    """Concatenate the results of batches."""
     labels, score = (np.concatenate([getattr(part, name) for part in parts]) for name in ("labels", "score"))
     some = [part.probability for part in parts if part.probability is not None]
     status = "; ".join(sorted({str(part.status) for part in parts}))
@@ -141,7 +141,7 @@ def _joined(parts: list[Result]) -> Decoded:
 
 
 def make_row(subject: Subject, decoder: Listed, n_images: int, progress: Progress) -> dict[str, Any]:
-    """The row of the table, without its names, and its curves; a decoder that refuses the model says so in the row."""
+    """Return the row of the table, without names, and the curves; record the error if the decoder refuses the model."""
     try:
         labels, probability, score, seconds, status = subject.decode(decoder, n_images, progress)
     except LocpmapError as refusal:

@@ -1,7 +1,7 @@
-"""Run an experiment: learn every model, decode by every decoder, at every noise level and under every seed.
+"""Run an experiment: fit every model and run every decoder, at every level and with every seed.
 
-Whatever is finished lies under ``stages`` in the run's folder, so that a run that was stopped, at any moment, goes on
-where it was and comes to the same numbers.
+Finished stages are stored under ``stages`` in the run's folder, so that an interrupted run resumes and gives the same
+numbers.
 """
 
 from __future__ import annotations
@@ -50,25 +50,35 @@ def run(
     scheduler: Any = None,
     processes: Processes = ALONE,
 ) -> Path:
-    """Run an experiment and write ``result.json`` and ``pictures.npz``; returns the path of the former.
+    """Run an experiment and write ``result.json`` and ``pictures.npz``.
 
     Args:
-        experiment: "digits", "mnist", "caltech" or "stanford".
-        folder: Where everything goes; made if it is not there.  One of another experiment is refused.
-        seeds: Seeds of the noise, or of the split of scenes, and of learning; 0, 1, 2 by default (digits: 0).
-        fast: A smoke run: few images, samples and sweeps; its numbers mean nothing.
-        train: Train networks also where weights come with the package (digits).
-        device: "auto", "cpu" or "cuda", for networks and for the decoders that run on a GPU.
-        data: The folder with the data; `locpmap_paper.data.folder()` by default.
-        levels: Noise levels, "variance" and "amplitude" (digits: "variance") by default; for scenes the kinds of
-            unaries, all of "boosted", "deeplab" and "pretrained".
-        models: Names of models; all of the experiment by default.
-        progress: Told what is under way.
-        command: What the record says the run was started by.
-        jobs: Levels and seeds at a time, each in a process of its own; the seconds of rows then say less.
-        scheduler: The address of a Dask scheduler, or a Client: its workers, who see the same folders, do the same.
-        processes: Those that train networks together, of `locpmap.learning.joined_processes`; all else is done by the
-            first.
+        experiment (str): "digits", "mnist", "caltech" or "stanford".
+        folder (str or Path): Output folder, created if needed.  A folder with another experiment is refused.
+        seeds (sequence of int, optional): Seeds of the noise (for scenes: of the split) and of learning; 0, 1, 2 by
+            default (digits: 0).
+        fast (bool, default False): Whether to do a smoke run with few images, samples and sweeps.  Its numbers are
+            not meaningful.
+        train (bool, default False): Whether to train networks whose weights are bundled (digits).
+        device (str, default "auto"): "auto", "cpu" or "cuda", for networks and for decoders with GPU kernels.
+        data (str or Path, optional): Folder with the data; `locpmap_paper.data.folder()` by default.
+        levels (sequence of str, optional): Noise levels, by default "variance" and "amplitude" (digits: "variance").
+            For scenes, the kinds of unaries, by default "boosted", "deeplab" and "pretrained".
+        models (sequence of str, optional): Names of models; by default all of the experiment.
+        progress (RunProgress, optional): Receives the progress of the run.
+        command (str, default ""): Command to record as the origin of the run.
+        jobs (int, default 1): Number of processes, each of which computes one level and seed.  The recorded seconds
+            are less comparable if it is more than 1.
+        scheduler (str or distributed.Client, optional): Address or client of a Dask scheduler whose workers compute
+            the levels and seeds.  They must see the same folders.
+        processes (Processes): Processes that train networks together, from `locpmap.learning.joined_processes`.  The
+            first one does everything else.
+
+    Returns:
+        Path: The path of ``result.json``.
+
+    Raises:
+        InputError: If an argument is invalid, or the folder or the data do not fit the experiment.
     """
     whole_number("jobs", jobs, 1, 2**31 - 1)
     shared = jobs > 1 or scheduler is not None
@@ -92,12 +102,12 @@ def run(
         cases = list(itertools.product(plan.levels, plan.seeds))
         make_cases(_make_case, arguments, cases, jobs, scheduler, whole.progress)
     path = whole.finish()
-    processes.tell("")  # there is nothing left to help with
+    processes.tell("")  # no further networks to train
     return path
 
 
 def _check_device(device: str, *, elsewhere: bool) -> None:
-    """Refuse a device that is unknown or missing before anything is learned; workers elsewhere have their own."""
+    """Reject an unknown or missing device before anything is learned; remote workers check their own."""
     if device not in DEVICES:
         raise unknown("device", device, DEVICES)
     if device == "cuda" and not elsewhere:
@@ -121,12 +131,12 @@ def _plan(
     for level in plan.levels:
         if not plan.models_at(level):
             names = ", ".join(model.name for model in chosen)
-            raise InputError(f"{protocol.name} has no model {names} at level {level}, expected others for that level")
+            raise InputError(f"{protocol.name} has no model {names} at level {level}, expected models of that level")
     return plan
 
 
 def _make_case(arguments: dict[str, Any], level: str, seed: int) -> None:
-    """Make the stages of one case of a run, in a process of its own."""
+    """Compute the stages of one case in a process of its own."""
     how = {name: arguments[name] for name in ("experiment", "fast", "train", "seeds", "models")}
     plan = _plan(levels=[level], **how)
     data, folder = plan.experiment.load(arguments["data"]), arguments["folder"]
@@ -137,7 +147,7 @@ def _make_case(arguments: dict[str, Any], level: str, seed: int) -> None:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run does."""
+    """The models, levels and seeds of a run."""
 
     experiment: Experiment
     models: list[Model]
@@ -145,7 +155,7 @@ class Plan:
     seeds: list[int]
 
     def n_stages(self) -> int:
-        """Fits, rows, pictures and cells."""
+        """Return the number of stages: fits, rows, pictures and ablation cells."""
         fast = self.experiment.fast
         total = 0
         for level in self.levels:
@@ -156,11 +166,11 @@ class Plan:
         return total
 
     def models_at(self, level: str) -> list[Model]:
-        """Those that there are at a level."""
+        """Return the models that exist at a level."""
         return [model for model in self.models if model.levels is None or level in model.levels]
 
     def ablates(self, model: Model) -> bool:
-        """Whether the ablation is done on a model."""
+        """Return whether the ablation is run on a model."""
         return model.name in self.experiment.ablated
 
 
@@ -183,7 +193,7 @@ class _Run:
     pictures: dict[str, Any] = field(default_factory=dict)
 
     def finish(self) -> Path:
-        """Do what is missing and put the result together."""
+        """Compute missing stages and write the result."""
         experiment, plan = self.plan.experiment, self.plan
         started = self.stages.value("started", {"guard": self.guard}, record.now)
         sigma: dict[str, list[float]] = {level: [] for level in plan.levels}
@@ -219,7 +229,7 @@ class _Run:
                 yield self.plan.experiment.case(self.data, level, seed)
 
     def make(self, case: Case) -> None:
-        """Do what is missing of one case."""
+        """Compute the missing stages of one case."""
         known = catalogue(self.plan.experiment)
         fits = KeptFits(self.stages, case, known, self.device, self.progress.step, self.guard, self.processes)
         if case.seed == self.plan.seeds[0]:
@@ -288,9 +298,9 @@ class _Run:
 
 
 def _claim(folder: Path, stages: Stages, experiment: Experiment, files: list[dict[str, Any]]) -> str:
-    """Refuse a folder of another run; returns the digest of what all stages of this one depend on."""
+    """Reject a folder of another run; return the digest of all settings that the stages depend on."""
     if (folder / "result.json").exists() and not stages.folder.exists():
-        raise InputError(f"{folder} holds a result.json without the stages it was made of, expected another folder")
+        raise InputError(f"{folder} contains a result.json without its stages, expected another folder")
     identity = {"experiment": experiment.name, "fast": experiment.fast, "data": files}
     kept = stages.find("identity", {})
     if kept is not None and kept != identity:
@@ -317,5 +327,5 @@ def _seeds(experiment: Experiment, seeds: Sequence[int] | None) -> list[int]:
         return list(range(experiment.n_seeds))
     plain = [whole_number("seeds", seed, 0, 2**31 - 1) for seed in seeds]
     if not plain or len(set(plain)) < len(plain):
-        raise InputError(f"seeds is {plain}, expected one or more, each once")
+        raise InputError(f"seeds is {plain}, expected one or more different seeds")
     return plain

@@ -1,4 +1,4 @@
-"""Run the cases of an experiment in parallel: one process or Dask worker for each level and seed, one shared folder."""
+"""Parallel runs of the cases of an experiment: one process or Dask worker per level and seed, one shared folder."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from locpmap_paper.cores import available_cores
 from locpmap_paper.experiments.progress import RunProgress
 
 Case = tuple[str, int]  # a level and a seed
-Make = Callable[[dict[str, Any], str, int], None]  # of the run's arguments and a case
+Make = Callable[[dict[str, Any], str, int], None]  # called with the run's arguments and a case
 
 CONNECT_SECONDS = 10
-FIRST_WORKER_SECONDS = 60  # a cluster may have to start one
+FIRST_WORKER_SECONDS = 60  # a cluster may need to start a worker
 
 
 def make_cases(
     make: Make, arguments: dict[str, Any], cases: Sequence[Case], jobs: int, scheduler: Any, progress: RunProgress
 ) -> None:
-    """Make the stages of all cases in parallel.  The numbers are those of one process.
+    """Compute the stages of all cases in parallel, with the same numbers as one process.
 
     Args:
-        make: Function that makes the stages of one case.
+        make: Function that computes the stages of one case.
         arguments: Arguments of the run, passed to ``make``.
         cases: All cases.
         jobs: Number of local processes, used without a scheduler.
-        scheduler: Address of a Dask scheduler, or a Dask ``Client``; its workers see the same folders.
+        scheduler: Address of a Dask scheduler, or a Dask ``Client``; its workers must see the same folders.
         progress: Called after each case.
     """
     with _executor(min(jobs, len(cases)), scheduler) as executor:
-        title = f"{len(cases)} cases side by side"
+        title = f"{len(cases)} cases in parallel"
         progress.stage(0, len(cases), title)
         futures = [executor.submit(make, arguments, *case) for case in cases]
         try:
@@ -48,7 +48,7 @@ def make_cases(
 @contextmanager
 def _executor(jobs: int, scheduler: Any) -> Iterator[Executor]:
     if scheduler is None:
-        # Forked processes would share a GPU's context with their parent, which does not work.
+        # Forked processes cannot use the GPU context of their parent.
         with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _take_share, (jobs,)) as pool:
             yield pool
         return

@@ -42,17 +42,17 @@ class PooledUnaries(SceneUnaries):
 
 @dataclass(frozen=True, kw_only=True)
 class PooledModel(Model):
-    """Three numbers by maximum likelihood on held-out scenes."""
+    """Three weights learned by maximum likelihood on held-out scenes."""
 
     features: str = "scene"
 
     def constants(self, case: Case) -> dict[str, Any]:
-        """How much it learns from, and where it looks."""
+        """Return the number of scenes and the radii of the neighbourhood."""
         return {"scenes": N_FIT + N_STOP, "radii": list(RADII)}
 
     def fit(self, case: Case, store: Fits, device: str, progress: Progress) -> Fitted:
         base, began = unaries_of(self, store), time.perf_counter()
-        scenes, numbers = base.case.data.scenes, case.held_out.inputs[: N_FIT + N_STOP]  # others are for tuning
+        scenes, numbers = base.case.data.scenes, case.held_out.inputs[: N_FIT + N_STOP]  # the rest is for tuning
         logits = [base.scores(name) for name in base.case.names(numbers)]
         images, labels = [scenes[n][1] for n in numbers], [scenes.labels[n].astype(np.int64) for n in numbers]
         seed = case.seed_of(f"training of {self.name}")

@@ -1,6 +1,6 @@
-"""Scenes of different sizes as batches of one size: moved, turned, scaled, mirrored and recoloured on the device.
+"""Training batches of equal size from scenes of different sizes: shifted, rotated, scaled, mirrored and recoloured.
 
-Everything drawn is a function of the step's generator.
+All random numbers come from the generator of the training step.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from torch import Tensor
 from locpmap.errors import InputError
 from locpmap_paper.data.scenes import VOID, Scene
 
-GREY = 127.0  # what lies outside a scene
+GREY = 127.0  # value outside a scene
 LUMINANCE = (0.299, 0.587, 0.114)
 
 
 @dataclass(frozen=True)
 class Variation:
-    """How much the copies of a scene differ.
+    """Ranges of the random augmentation.
 
     Args:
-        scale: Smallest and largest magnification, drawn evenly in the logarithm.
-        stretch: Largest logarithm of width by height, beside the scene's own.
-        turn: Largest angle, in radians.
-        brightness: Standard deviation of what is added to all channels, in grey values.
-        tint: The same, to each channel by itself.
-        contrast: Largest logarithm of the factor of the contrast.
-        saturation: The same, of the colours' distance from grey.
+        scale: Smallest and largest magnification, drawn log-uniformly.
+        stretch: Largest logarithm of the change of aspect ratio.
+        turn: Largest rotation in radians.
+        brightness: Standard deviation of a value added to all channels, in grey values.
+        tint: Standard deviation of a value added to each channel independently.
+        contrast: Largest logarithm of the contrast factor.
+        saturation: Largest logarithm of the factor of the distance from grey.
     """
 
     scale: tuple[float, float] = (0.75, 1.6)
@@ -45,14 +45,14 @@ class Variation:
 
 
 class SceneBatches:
-    """Images (N, 3, H, W) from 0 to 255 and labels (N, H, W) of one step, drawn from the scenes to learn from.
+    """Random batches of images (N, 3, H, W) from 0 to 255 and labels (N, H, W) for training.
 
     Args:
-        scenes: (name, image, labels) of any sizes; held on the device as one array each, 0.4 MB per scene of 320 × 320.
-        batch_size: N.
-        crop: H and W.
-        device: Where they are made.
-        variation: How much they vary.
+        scenes: (name, image, labels) of any sizes; stored on the device in one array, 0.4 MB per scene of 320 × 320.
+        batch_size: Number of images in a batch, N.
+        crop: Height and width of the images, (H, W).
+        device: Device of the batches.
+        variation: Ranges of the augmentation.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class SceneBatches:
         draw = torch.rand(self.batch_size, 8, generator=generator, device=device)
         normal = torch.randn(self.batch_size, 4, generator=generator, device=device)
         grid = self._places(self.sizes[chosen], draw)
-        pixels = self.images[chosen].float() - GREY  # so that nothing, which is 0, is grey
+        pixels = self.images[chosen].float() - GREY  # centred, because grid_sample pads with 0
         pixels = F.grid_sample(pixels, grid, mode="bilinear", align_corners=False)
-        coded = (self.labels[chosen] - VOID).float()[:, None]  # 0 is void, also outside
+        coded = (self.labels[chosen] - VOID).float()[:, None]  # 0 encodes void, which is also the padding
         labels = F.grid_sample(coded, grid, mode="nearest", align_corners=False)[:, 0].long() + VOID
         return self._recoloured(pixels, draw[:, 6:], normal) + GREY, labels
 
     def _places(self, sizes: Tensor, draw: Tensor) -> Tensor:
-        """Where in the arrays every pixel of the crops comes from, (N, H, W, 2), as ``grid_sample`` counts."""
+        """Return the source position of every pixel of the crops, (N, H, W, 2), in grid_sample coordinates."""
         vary = self.variation
         low, high = (math.log(limit) for limit in vary.scale)
         zoom = torch.exp(low + (high - low) * draw[:, 0])
@@ -98,7 +98,7 @@ class SceneBatches:
         across, down = zoom * stretch, zoom / stretch  # pixels of the crop per pixel of the scene
         angle = vary.turn * (2 * draw[:, 2] - 1)
         mirror = torch.where(draw[:, 3] < 0.5, -1.0, 1.0)
-        # The crop's centre is where the crop stays inside the scene; where it is larger, the scene stays inside it.
+        # The crop lies inside the scene or, if it is larger, the scene lies inside the crop.
         extent = torch.stack([self.crop[0] / down, self.crop[1] / across], 1)
         centre = sizes / 2 + (sizes - extent) * (draw[:, 4:6] - 0.5)
         rows, columns = (torch.arange(n, device=draw.device) + 0.5 - n / 2 for n in self.crop)
@@ -111,7 +111,7 @@ class SceneBatches:
         return torch.stack([2 * at_column / width - 1, 2 * at_row / height - 1], -1)
 
     def _recoloured(self, pixels: Tensor, draw: Tensor, normal: Tensor) -> Tensor:
-        """Centred pixels with another contrast, saturation, brightness and tint."""
+        """Change contrast, saturation, brightness and tint of centred pixels."""
         vary = self.variation
         weights = torch.tensor(LUMINANCE, device=pixels.device)[None, :, None, None]
         contrast, saturation = (

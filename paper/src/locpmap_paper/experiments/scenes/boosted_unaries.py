@@ -1,13 +1,13 @@
-"""Boosted unaries: what gradient boosting says of every pixel of every scene, by models that never saw its labels.
+"""Boosted unaries: gradient boosting predictions for every pixel of every scene, by models not trained on its labels.
 
-Two stages: the first sees the appearance of an atom and of what surrounds it, the second also what the first said there
-and around it (auto-context).  In both, the training scenes are in K folds, and each fold is predicted by the model of
-the others.  A test scene is predicted by K chains of a first and a second model, and their probabilities are averaged:
-a training scene has the word of one model of (1 - 1/K) of the scenes, a test scene that of K such models.
+There are two stages.  The first uses the appearance of an atom and its surroundings.  The second also uses the first
+stage's predictions there (auto-context).  In both stages the training scenes are split into K folds, and each fold is
+predicted by the model trained on the others.  A test scene is predicted by K chains of a first and a second model,
+whose probabilities are averaged.  So a training scene has the prediction of one model, and a test scene that of K.
 
-As in all stacking over one set of folds, the second model of a fold learns from first predictions by models that had
-seen that fold's labels; it never sees the labels themselves.  How often a class is drawn for the samples is counted
-over all training scenes.
+As in all stacking with one set of folds, the second model of a fold is trained on first-stage predictions by models
+that were trained on that fold's labels; it does not see the labels directly.  The class weights for sampling are
+counted over all training scenes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STAGES = (1, 2)
 
 @dataclass(frozen=True)
 class BoostedSettings:
-    """How many folds, and how words and classifiers are learned."""
+    """The number of folds, and the settings of words and classifiers."""
 
     n_folds: int = 5
     boosting: Boosting = field(default_factory=Boosting)
@@ -58,29 +58,29 @@ def boosted_unaries(
     progress: RunProgress | None = None,
     settings: BoostedSettings | None = None,
 ) -> UnaryStore:
-    """Log-probabilities of the 8 classes for every pixel of every scene of a split, out of fold for training scenes.
+    """Return log-probabilities of the 8 classes for all pixels of a split's scenes, out of fold for training scenes.
 
-    They are calibrated to how often the classes occur among the labelled pixels of the training scenes.  About half an
-    hour for 600 and 115 scenes on two cores, under 1 GB of memory and 4 GB on disk.  Everything finished is kept in the
-    folder, scene by scene, and a call with the same arguments goes on from there.
+    They are calibrated to the frequencies of classes in the training scenes.  600 training and 115 test scenes take
+    about half an hour on two cores, under 1 GB of memory and 4 GB on disk.  Finished results are stored per scene, so
+    that a call with the same arguments resumes.
 
     Args:
         scenes: All scenes.
-        split: Which to learn from and which to predict besides.
-        folder: Where features, predictions and the result are kept; made if need be.
-        seed: Of folds, words, samples and trees.
-        fast: A smoke run: few words, folds and trees.
-        progress: Told of every stage and every scene.
-        settings: In place of the usual ones.
+        split: Names of training and test scenes.
+        folder: Folder of features, predictions and results, created if needed.
+        seed: Seed of folds, words, samples and trees.
+        fast: Whether to do a smoke run with few words, folds and trees.
+        progress: Receives the progress of stages and scenes.
+        settings: Settings that replace the default ones.
     """
     chosen = settings or (FAST if fast else BoostedSettings())
     if not 2 <= chosen.n_folds <= len(split.train):
-        raise InputError(f"n_folds is {chosen.n_folds}, expected 2 to {len(split.train)}, the scenes to learn from")
+        raise InputError(f"n_folds is {chosen.n_folds}, expected 2 to {len(split.train)}, the training scenes")
     return _Run(scenes, split, chosen, seed, Path(folder), progress or Silent()).unaries()
 
 
 class _Run:
-    """One call of :func:`boosted_unaries`: the features are made at once, all else by :meth:`unaries`."""
+    """One call of :func:`boosted_unaries`; features are computed on construction, the rest by :meth:`unaries`."""
 
     def __init__(
         self, scenes: Scenes, split: Split, settings: BoostedSettings, seed: int, folder: Path, progress: RunProgress
@@ -102,7 +102,7 @@ class _Run:
         self.folder = folder / f"boosted-{identity[:24]}"
 
     def unaries(self) -> UnaryStore:
-        """All stages, then a map of every scene."""
+        """Run all stages, then compute a map of every scene."""
         for stage in STAGES:
             self._boost(stage)
         self.progress.stage(self.n_steps - 1, self.n_steps, "maps")
@@ -114,11 +114,11 @@ class _Run:
         return store
 
     def probability(self, name: str, stage: int = STAGES[-1]) -> Array:
-        """(n_atoms, n_labels): the mean of what all models say that never saw the scene."""
+        """Return the mean prediction (n_atoms, n_labels) of all models not trained on the scene."""
         return np.mean([read_array(self._path(stage, fold, name)) for fold in self._folds(name)], axis=0)
 
     def _boost(self, stage: int) -> None:
-        """With every fold's model in turn, predict what it never saw and what is not there yet."""
+        """Train the model of every fold and predict the missing scenes that it was not trained on."""
         sample: tuple[Array, Array, Array] | None = None
         for fold in range(self.settings.n_folds):
             before = 1 + (stage - 1) * self.settings.n_folds + fold
@@ -138,7 +138,7 @@ class _Run:
                 self.progress.step(done, len(missing))
 
     def _sample(self, stage: int) -> tuple[Array, Array, Array]:
-        """Features (n, F), labels (n,) and folds (n,) of the pixels drawn from all training scenes."""
+        """Return features (n, F), labels (n,) and folds (n,) of pixels drawn from all training scenes."""
         how = self.settings.boosting
         weights = self._count(self.split.train).clip(1) ** -how.balance
         tables, labels, folds = [], [], []
@@ -151,7 +151,7 @@ class _Run:
         return np.concatenate(tables), np.concatenate(labels), np.concatenate(folds)
 
     def _table(self, stage: int, fold: int, name: str) -> Array:
-        """(n_atoms, F): what a stage's model is told of a scene that the models of that fold never saw."""
+        """Return the features (n_atoms, F) of a scene for a stage's model of this fold."""
         features = self.cache.features(name).astype(np.float32)
         if stage == STAGES[0]:
             return features
@@ -159,7 +159,7 @@ class _Run:
         return np.concatenate([auto_context(said, self.cache.regions(name)), features], axis=1)
 
     def _folds(self, name: str) -> Sequence[int]:
-        """Those whose models never saw the scene."""
+        """Return the folds whose models were not trained on the scene."""
         return (self.fold_of[name],) if name in self.fold_of else range(self.settings.n_folds)
 
     def _count(self, names: Sequence[str]) -> Array:

@@ -1,4 +1,4 @@
-"""A classifier of sites by gradient boosting, learned from a sample in which rare classes are drawn more often."""
+"""A classifier of atoms by gradient boosting, trained on a sample with rare classes drawn more often."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 N_LABELS = len(CLASSES)
-LEAST = 1e-5  # a probability: no sample of pixels shows that something is impossible
+LEAST = 1e-5  # smallest probability: a finite sample cannot rule out a class
 
 
 @dataclass(frozen=True)
 class Boosting:
-    """How a classifier is learned.
+    """Settings of the classifier.
 
     Args:
-        n_pixels: Drawn from every scene; more of one scene say little that is new.
-        balance: A class is drawn in proportion to its share to the power of ``1 - balance``: 0 draws it as often as it
-            occurs, 1 draws all classes equally often.
-        n_rounds: Rounds of boosting, each of one tree per class.
-        learning_rate: How far a tree goes.
-        n_leaves: Of a tree.
-        least_in_leaf: Pixels; the pixels of one scene alone should not fill a leaf.
-        penalty: On squared leaf values.
-        n_bins: Of a feature.
+        n_pixels: Number of pixels drawn per scene; more pixels of one scene add little information.
+        balance: A class is drawn in proportion to its frequency to the power of ``1 - balance``: 0 keeps the natural
+            frequencies, 1 draws all classes equally often.
+        n_rounds: Number of boosting rounds, each with one tree per class.
+        learning_rate: Shrinkage of each tree.
+        n_leaves: Number of leaves of a tree.
+        least_in_leaf: Minimum number of pixels in a leaf; one scene alone should not fill a leaf.
+        penalty: L2 penalty on leaf values.
+        n_bins: Number of bins of a feature.
     """
 
     n_pixels: int = 40
@@ -48,13 +48,13 @@ class Boosting:
 
 @dataclass(frozen=True)
 class Classifier:
-    """Boosted trees, and for every class how much rarer the sample has made it."""
+    """Boosted trees, with a correction per class for its frequency in the sample."""
 
     trees: HistGradientBoostingClassifier
     correction: Array
 
     def __call__(self, features: Array) -> Array:
-        """(n, n_labels) float32: calibrated to the classes' natural shares, each at least about ``LEAST``."""
+        """Return probabilities (n, n_labels) in float32 under natural frequencies, each at least about ``LEAST``."""
         said = np.zeros((len(features), N_LABELS), np.float32)
         known = self.trees.classes_
         said[:, known] = self.trees.predict_proba(features) * self.correction[known]
@@ -63,9 +63,9 @@ class Classifier:
 
 
 def learn(features: Array, labels: Array, natural: Array, how: Boosting, *, seed: int = 0) -> Classifier:
-    """Learn from a sample, features (n, F) and labels (n,); ``natural`` (n_labels,) counts the pixels of each class.
+    """Train on a sample of features (n, F) and labels (n,); ``natural`` (n_labels,) counts all pixels of each class.
 
-    A minute on two cores for 30,000 pixels of 1,000 features.
+    30,000 pixels with 1,000 features take a minute on two cores.
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -82,21 +82,21 @@ def learn(features: Array, labels: Array, natural: Array, how: Boosting, *, seed
     drawn = np.bincount(labels, minlength=N_LABELS)
     if np.count_nonzero(drawn) < 2:
         raise InputError(
-            f"the sample holds the labels {np.unique(labels).tolist()}, expected at least two to tell apart"
+            f"the sample contains the labels {np.unique(labels).tolist()}, expected at least two different ones"
         )
     correction = (natural / natural.sum()) / (drawn.clip(1) / drawn.sum())
     return Classifier(trees.fit(features, labels), correction)
 
 
 def count_labels(labels: Array) -> Array:
-    """(n_labels,): how many pixels have each label; void ones do not count."""
+    """Return the number of pixels (n_labels,) of each label, without void pixels."""
     return np.bincount(labels[labels != VOID], minlength=N_LABELS)
 
 
 def draw_pixels(labels: Array, weights: Array, n_pixels: int, generator: np.random.Generator) -> Array:
-    """Numbers of pixels of labels (S,), with replacement, each in proportion to the weight of its class.
+    """Draw pixels of labels (S,) with replacement, in proportion to the weight of their class; return flat indices.
 
-    Void pixels are never drawn; where all are void, none is.
+    Void pixels are never drawn; if all pixels are void, the result is empty.
     """
     seen = np.flatnonzero(labels != VOID)
     if not len(seen):

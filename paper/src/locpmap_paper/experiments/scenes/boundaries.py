@@ -1,4 +1,4 @@
-"""Where boundaries are: maps by HED, made once per scene and kept, and what they and colours say of an edge."""
+"""Boundary maps by HED, cached per scene, and edge features from boundaries and colours."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from locpmap_paper.networks.hed import HED
 Map = npt.NDArray[np.float32]
 Progress = Callable[[int, int], None]
 
-LEVELS = 255  # of a map on disk
-BATCH = 16  # images at a time on a GPU
+LEVELS = 255  # quantisation of maps on disk
+BATCH = 16  # images per batch on a GPU
 
 
 def boundary_maps(
@@ -37,18 +37,18 @@ def boundary_maps(
     device: str = "auto",
     progress: Progress | None = None,
 ) -> list[Map]:
-    """How likely a boundary passes through every pixel of the named scenes, each (H, W), from 0 to 1 in 255 steps.
+    """Return boundary probabilities (H, W) of scenes, quantised to 255 steps.
 
-    Two seconds a scene on two cores, milliseconds on a GPU; found again under the hash of the photograph.
+    Each scene takes two seconds on two cores and milliseconds on a GPU.  Maps are cached by the hash of the photograph.
 
     Args:
         scenes: All scenes.
-        names: Those wanted.
-        folder: Where maps are kept; made if need be.
-        published: Whether HED has its published weights or, for a smoke run, random ones.
-        weights_folder: The cache with the published weights, :func:`locpmap_paper.data.folder` by default.
+        names: Names of the scenes to process.
+        folder: Cache folder of the maps, created if needed.
+        published: Whether HED uses its published weights or, for a smoke run, random ones.
+        weights_folder: Cache folder of the published weights; by default :func:`locpmap_paper.data.folder`.
         device: "auto", "cpu" or "cuda".
-        progress: Called with (scenes done, scenes in all).
+        progress: Function called with (scenes done, number of scenes) over the uncached scenes.
     """
     images = [image for _, image, _ in named(scenes, names)]
     place = Path(folder) / ("published" if published else "random")
@@ -59,7 +59,7 @@ def boundary_maps(
         place.mkdir(parents=True, exist_ok=True)
         where = choose_device(device)
         network = (HED.published(folder=weights_folder) if published else _random()).to(where)
-        for lo in range(0, len(missing), BATCH):  # kept as they come
+        for lo in range(0, len(missing), BATCH):
             numbers = missing[lo : lo + BATCH]
             n_together = BATCH if where.type == "cuda" else 1
             for number, edges in zip(
@@ -73,7 +73,7 @@ def boundary_maps(
 
 
 def _read(path: Path) -> Map | None:
-    """A map that was kept; a file that cannot be read counts as missing."""
+    """Return a cached map, or None if the file is missing or unreadable."""
     try:
         return read_array(path).astype(np.float32) / np.float32(LEVELS) if path.exists() else None
     except InputError:
@@ -87,7 +87,7 @@ def _random() -> HED:
 
 
 def continuity(edges: Map, step: tuple[int, int]) -> Map:
-    """One minus the strongest boundary (H, W) on the straight way from each site to that a step away, both included.
+    """Return 1 minus the strongest boundary (H, W) on the line from each site to its neighbour, both included.
 
     >>> continuity(np.array([[0.0, 0.0, 0.75, 0.0]], np.float32), (0, 1))
     array([[1.  , 0.25, 0.25]], dtype=float32)
@@ -103,11 +103,11 @@ def continuity(edges: Map, step: tuple[int, int]) -> Map:
 
 
 def colour_likeness(images: Tensor, step: tuple[int, int]) -> Tensor:
-    """``exp(-d² / 2⟨d²⟩)`` of the distance d of the colours of each site and that a step away, (N, h, w).
+    """Return ``exp(-d² / 2⟨d²⟩)`` for the colour distance d of each site and its neighbour, (N, h, w).
 
     Args:
-        images: (N, 3, H, W) from 0 to 255.
-        step: Rows down and columns right.
+        images: Images (N, 3, H, W) from 0 to 255.
+        step: Offset of the neighbour: rows down and columns right.
     """
     (rows, columns), (down, right) = ends_of(step, *images.shape[2:])
     squares = (images[:, :, down, right] - images[:, :, rows, columns]).square().sum(1)
@@ -118,7 +118,7 @@ def colour_likeness(images: Tensor, step: tuple[int, int]) -> Tensor:
 def edge_features(
     image: npt.NDArray[np.uint8], edges: Map | None, steps: Steps, kinds: Sequence[str]
 ) -> tuple[Map, ...]:
-    """Features of the edges of each step, (.., F): 1, then "boundary" and "colour", whichever are asked for."""
+    """Return edge features (.., F) for each step: 1, then "boundary" and "colour" if requested."""
     found, pixels = [], torch.tensor(image, dtype=torch.float32).movedim(-1, 0)[None]
     for step in steps:
         one = np.ones(image[ends_of(step, *image.shape[:2])[0]].shape[:2], np.float32)

@@ -1,4 +1,4 @@
-"""Scenes of different sizes as one batch: each in the upper left corner of a canvas that holds the largest."""
+"""Batches of scenes of different sizes: each in the upper left corner of a canvas of the largest size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from locpmap_paper.experiments.experiment import Array
 
 
 def on_canvas(arrays: Sequence[Array], size: tuple[int, int], fill: Any) -> Array:
-    """Arrays (h, w, ..) as one (N, H, W, ..), completed with ``fill``.
+    """Return arrays (h, w, ..) as one array (N, H, W, ..), padded with ``fill``.
 
     >>> on_canvas([np.ones((1, 2), int), np.ones((2, 1), int)], (2, 2), 0).tolist()
     [[[1, 1], [0, 0]], [[1, 0], [1, 0]]]
@@ -27,7 +27,7 @@ def on_canvas(arrays: Sequence[Array], size: tuple[int, int], fill: Any) -> Arra
 def crf_on_canvas(
     unary: Sequence[Array], weights: Sequence[Sequence[Array]], steps: Steps, size: tuple[int, int]
 ) -> Potentials:
-    """The CRFs of scenes, each with scores (h, w, L) and Potts weights per step, with all else masked."""
+    """Return the CRFs of scenes, from scores (h, w, L) and Potts weights per step, with the padding masked."""
     shapes = Grid(*size, connectivity=steps).direction_shapes
     every = [
         on_canvas(list(along), shape, 0.0) for along, shape in zip(zip(*weights, strict=True), shapes, strict=True)

@@ -1,4 +1,4 @@
-"""The models on scenes, each with how it is learned and why it stands in the tables."""
+"""The models on scenes, and how each is learned."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ SCENE_MODELS: tuple[Model, ...] = (
         name=BASE,
         learning="cross-entropy",
         title="Unaries alone",
-        says="The classifier or the network by itself.",
+        says="The classifier or the network alone.",
         decoders=NETWORK_DECODERS,
     ),
     ScaledModel(
         name=SCALED,
         learning="cross-entropy",
         title="Unaries alone, temperature scaled",
-        says="The same scores times the number that makes held-out scenes likeliest: no label changes.",
+        says="The same scores times one factor that maximises the likelihood of held-out scenes; labels do not change.",
         needs=(BASE,),
         decoders=NETWORK_DECODERS,
     ),
@@ -54,8 +54,8 @@ SCENE_MODELS: tuple[Model, ...] = (
         name="pl-edges",
         learning="pseudolikelihood",
         title="Boundaries, pseudolikelihood",
-        says="The paper's way: four neighbours, coupled by what a boundary detector (HED) sees between them, with"
-        " weights by the pseudolikelihood on held-out scenes.",
+        says="The paper's method: four neighbours, with couplings that depend on detected boundaries (HED) and weights"
+        " learned by pseudolikelihood on held-out scenes.",
         settings=_settings(["boundary"], NEAR),
         needs=(BASE,),
         decoders=SCENE_DECODERS,
@@ -64,7 +64,7 @@ SCENE_MODELS: tuple[Model, ...] = (
         name="pl-colour",
         learning="pseudolikelihood",
         title="Colours, pseudolikelihood",
-        says="The same with the likeness of colours in place of boundaries.",
+        says="As pl-edges, with colour similarity instead of boundaries.",
         settings=_settings(["colour"], NEAR),
         needs=(BASE,),
         decoders=FEW_DECODERS,
@@ -73,7 +73,7 @@ SCENE_MODELS: tuple[Model, ...] = (
         name="consistent-edges",
         learning="consistent",
         title="Boundaries, consistent",
-        says="Four neighbours and boundaries, learned with the neighbours that LocPMAP finds in place of the true"
+        says="As pl-edges, but learned consistently: given the neighbours' labels sampled by LocPMAP, not the true"
         " ones.",
         settings=_settings(["boundary"], NEAR),
         needs=(BASE,),
@@ -83,7 +83,7 @@ SCENE_MODELS: tuple[Model, ...] = (
         name="consistent-colour",
         learning="consistent",
         title="Colours, consistent",
-        says="Four neighbours and the likeness of their colours, consistently.",
+        says="As consistent-edges, with colour similarity instead of boundaries.",
         settings=_settings(["colour"], NEAR),
         needs=(BASE,),
         decoders=FEW_DECODERS,
@@ -92,8 +92,8 @@ SCENE_MODELS: tuple[Model, ...] = (
         name="consistent-far",
         learning="consistent",
         title="Boundaries, far neighbours, consistent",
-        says="Neighbours 1, 9 and 25 pixels away, across and down, coupled by the strongest boundary on the way and by"
-        " colours, consistently.",
+        says="Neighbours at distances of 1, 9 and 25 pixels, horizontally and vertically. Couplings depend on the"
+        " strongest boundary in between and on colour similarity, and are learned consistently.",
         settings=_settings(["boundary", "colour"], FAR),
         needs=(BASE,),
         decoders=FAR_SCENE_DECODERS,
@@ -101,17 +101,17 @@ SCENE_MODELS: tuple[Model, ...] = (
     PooledModel(
         name=ALIKE,
         learning="cross-entropy",
-        title="Unaries and places that look alike",
-        says="Every pixel also hears what the unaries say of places 8 to 64 pixels away that look like its own, as in"
-        " lp.refine: a mean of probabilities, with weights by the likelihood of held-out scenes.",
+        title="Unaries and similar pixels",
+        says="Each pixel's score is combined with the mean prediction at pixels of similar colour, 8 to 64 pixels away,"
+        " as in lp.refine. The weights maximise the likelihood of held-out scenes.",
         needs=(BASE,),
         decoders=NETWORK_DECODERS,
     ),
     SceneCRFModel(
         name="alike-edges",
         learning="consistent",
-        title="Places that look alike, boundaries, consistent",
-        says="The same, and on top of it four neighbours and boundaries, learned consistently.",
+        title="Similar pixels, boundaries, consistent",
+        says="The unaries combined with similar pixels, plus couplings as in consistent-edges.",
         settings=_settings(["boundary"], NEAR),
         needs=(ALIKE,),
         decoders=SCENE_DECODERS,
@@ -120,8 +120,8 @@ SCENE_MODELS: tuple[Model, ...] = (
         name=PL_NETWORK,
         learning="pseudolikelihood",
         title="Network by pseudolikelihood, alone",
-        says="The paper's network, trained through the pseudolikelihood with couplings by colours, as the paper trains"
-        " it; here without the couplings.",
+        says="The paper's network, trained by pseudolikelihood with couplings that depend on colours, as in the paper;"
+        " here decoded without the couplings.",
         settings={"loss": "pseudolikelihood"},
         levels=PAPERS,
         decoders=NETWORK_DECODERS,
@@ -130,8 +130,8 @@ SCENE_MODELS: tuple[Model, ...] = (
         name="pl-network-edges",
         learning="pseudolikelihood",
         title="Network by pseudolikelihood, boundaries",
-        says="The paper's deep model: the network trained through the pseudolikelihood, and pairwise weights learned"
-        " again on what it says of held-out scenes.",
+        says="The paper's deep model: the network trained by pseudolikelihood, with pairwise weights learned again on"
+        " its logits for held-out scenes.",
         settings=_settings(["boundary"], NEAR),
         levels=PAPERS,
         needs=(PL_NETWORK,),
@@ -141,8 +141,8 @@ SCENE_MODELS: tuple[Model, ...] = (
         name=JOINT,
         learning="consistent",
         title="Network and couplings, jointly",
-        says="A network goes on together with couplings that it predicts for neighbours 1, 9 and 25 pixels away, with"
-        " the neighbours that LocPMAP finds.",
+        says="A network is trained further, consistently, jointly with couplings that it predicts for neighbours at"
+        " distances of 1, 9 and 25 pixels.",
         settings={"steps": FAR, "recipe": GO_ON, "n_samples": 8, "max_sweeps": 10},
         levels=NETWORKS,
         needs=(BASE,),
@@ -152,8 +152,8 @@ SCENE_MODELS: tuple[Model, ...] = (
         name="two-networks",
         learning="cross-entropy",
         title="Two networks alone, temperature scaled",
-        says="The mean of what the networks say that learned from 480 and from all 600 scenes: what a second network"
-        " brings without any couplings.",
+        says="The mean logits of two networks, trained on 480 and on all 600 scenes. It shows the gain from a second"
+        " network without couplings.",
         levels=BEST,
         needs=(BASE, SCALED),
         decoders=NETWORK_DECODERS,
@@ -161,8 +161,8 @@ SCENE_MODELS: tuple[Model, ...] = (
     JointBesideModel(
         name="joint-beside",
         learning="consistent",
-        title="Network and couplings, jointly, beside the network",
-        says="The jointly learned couplings, on the mean of their network's logits and those of the unaries.",
+        title="Network and couplings, jointly, averaged with the network",
+        says="The jointly learned couplings, on the mean of the joint network's logits and the unaries.",
         levels=BEST,
         needs=(BASE, JOINT),
         decoders=("argmax", *FAR_SCENE_DECODERS),

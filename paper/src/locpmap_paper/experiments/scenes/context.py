@@ -1,7 +1,7 @@
-"""What surrounds the atoms of an image: means over their segments, over boxes near and far, over rows and columns.
+"""Context features of the atoms of an image: means over segments, boxes, rows and columns.
 
-The same places are looked at for what the image shows and for what a first classifier said of it (auto-context: Tu,
-CVPR 2008).  Left and right count alike: a scene and its mirror image mean the same.
+The same features are computed from the image and from the predictions of a first classifier (auto-context: Tu,
+CVPR 2008).  They are invariant to mirroring the scene.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from locpmap_paper.experiments.scenes.regions import Numbers, Pieces
 
 Array = npt.NDArray[Any]
 
-NEAR = (10, 30)  # half sides of boxes around an atom, in pixels
-FAR = ((30, 15), (80, 30))  # (distance, half side) of boxes above, below and beside it
-BAND = (5, 10)  # half the height of a row, half the width of a column
+NEAR = (10, 30)  # half sides of boxes around an atom in pixels
+FAR = ((30, 15), (80, 30))  # (distance, half side) of boxes above, below, left and right
+BAND = (5, 10)  # half height of row bands, half width of column bands
 
 
 def appearance(image: Image, regions: Numbers, words: PatchWords) -> Channels:
-    """(n_atoms, F) of an image (H, W, 3) in regions (4, H, W): F is 564 + 5 for every word."""
+    """Return features (n_atoms, F) of an image (H, W, 3) with regions (4, H, W); F is 564 + 5 per word."""
     channels = pixel_features(image)
     everything = np.concatenate([channels, enlarge(words(image), STRIDE, channels.shape[:2])], axis=-1)
     n_channels = channels.shape[-1]
@@ -39,7 +39,7 @@ def appearance(image: Image, regions: Numbers, words: PatchWords) -> Channels:
 
 
 def auto_context(probability: Channels, regions: Numbers) -> Channels:
-    """(n_atoms, 18 · L) of the probabilities (n_atoms, L) that a first classifier gave to the atoms."""
+    """Return features (n_atoms, 18 · L) from a first classifier's probabilities (n_atoms, L)."""
     atoms = Pieces(regions[0])
     first, image = atoms.first_pixels(), probability[regions[0]]
     places = Boxes(image, atoms.centres())
@@ -50,16 +50,16 @@ def auto_context(probability: Channels, regions: Numbers) -> Channels:
 
 
 def _position(atoms: Pieces) -> Channels:
-    """(n, 2): height in the image, and distance from its middle column, as shares."""
+    """Return (n, 2): relative height in the image, and relative distance from its middle column."""
     height, width = atoms.of_pixel.shape
     row, column = (atoms.centres() / (height, width)).T
     return np.column_stack([row, np.abs(column - 0.5)]).astype(np.float32)
 
 
 class Boxes:
-    """Means of values (H, W, C) over rectangles placed by points (n, 2); cut off at the image's border.
+    """Means of values (H, W, C) over rectangles positioned relative to points (n, 2) and clipped at the border.
 
-    From means over 2 × 2 pixels and the table of their running sums: O(C) per rectangle, 2 H W C bytes.
+    The means are computed from 2 × 2 means by an integral image: O(C) per rectangle, 2 H W C bytes.
     """
 
     def __init__(self, values: Channels, points: Channels) -> None:
@@ -68,14 +68,14 @@ class Boxes:
         self._sums = np.zeros((self.shape[0] + 1, self.shape[1] + 1, values.shape[-1]))
         coarse.cumsum(axis=0, dtype=np.float64, out=self._sums[1:, 1:])
         self._sums.cumsum(axis=1, out=self._sums)
-        self._points = (points + 0.5) / 2  # a pixel is at its middle
+        self._points = (points + 0.5) / 2  # coordinates of pixel centres
 
     def near(self) -> list[Channels]:
-        """Around the points."""
+        """Return means over boxes around the points."""
         return [self._around(0, 0, half) for half in NEAR]
 
     def far(self) -> list[Channels]:
-        """Above, below, and beside: the mean of the two sides and how much they differ."""
+        """Return means over boxes above and below, and the mean and absolute difference of left and right boxes."""
         found = []
         for distance, half in FAR:
             left, right = self._around(0, -distance, half), self._around(0, distance, half)
@@ -84,7 +84,7 @@ class Boxes:
         return found
 
     def bands(self) -> list[Channels]:
-        """The whole row, and the column from the top to the point and from there to the bottom."""
+        """Return means over the whole row, and over the column above and below the point."""
         row, column = self._points.T
         half_row, half_column = (half / 2 for half in BAND)
         height, width = self.shape
@@ -99,7 +99,7 @@ class Boxes:
         return self._mean(row - half / 2, row + half / 2, column - half / 2, column + half / 2)
 
     def _mean(self, top: Array, bottom: Array, left: Array, right: Array) -> Channels:
-        """Over rectangles of at least one cell: one that lies outside is moved to the border."""
+        """Return means over rectangles of at least one cell; rectangles outside are moved to the border."""
         height, width = self.shape
         top = np.clip(np.rint(top).astype(int), 0, height - 1)
         left = np.clip(np.rint(left).astype(int), 0, width - 1)

@@ -1,6 +1,6 @@
-"""Two networks asked together: the mean of their logits, with and without the couplings that one of them learned.
+"""Ensembles of two networks: the mean of their logits, with and without learned couplings.
 
-A test scene is unseen by both networks of a case, that which scores held-out scenes and that which scores test scenes.
+Neither network of a case has seen the test scenes: one is trained without, one with the held-out scenes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from locpmap_paper.networks.weights import to_arrays
 
 
 class TwoNetworks(SceneUnaries):
-    """Test scenes by both networks, times the number that held-out scenes like best of the one that they have."""
+    """Mean logits of two networks on test scenes, times a temperature scale learned on held-out scenes."""
 
     def __init__(self, base: SceneUnaries, scale: float, seconds: float) -> None:
         super().__init__(base.case, base.cache, base.stores, {"scale": scale}, seconds)
@@ -33,12 +33,12 @@ class TwoNetworks(SceneUnaries):
         self._by_both = frozenset(base.case.names(base.case.test.inputs))
 
     def scores(self, name: str) -> Array:
-        """Of one scene, (H, W, 8)."""
+        """Return the scores of one scene, (H, W, 8)."""
         own = super().scores(name)
         if name not in self._by_both:
             return own
         if name not in self._other:
-            raise InputError(f"{self._other.folder} has no scores of scene {name}, expected those of every test scene")
+            raise InputError(f"{self._other.folder} has no scores of scene {name}, expected scores of every test scene")
         return (own + self._other[name]) / 2
 
     def probability(self, inputs: Array) -> Array:
@@ -50,7 +50,7 @@ class TwoNetworks(SceneUnaries):
 
 @dataclass(frozen=True, kw_only=True)
 class TwoNetworksModel(Model):
-    """Nothing is learned: it needs the networks, and their temperature."""
+    """The mean of two networks, without learning: uses the unaries and their temperature."""
 
     features: str = "scene"
 
@@ -72,14 +72,14 @@ class TwoNetworksModel(Model):
 
 
 class JointBeside(FittedJoint):
-    """The couplings of a network, on the mean of its logits and those of the network alone."""
+    """The couplings of a jointly trained network on the mean of its logits and the unaries."""
 
     def __init__(self, joint: FittedJoint, base: SceneUnaries) -> None:
         super().__init__(joint.case, joint.coupled, {}, 0.0)
         self.joint, self.base = joint, base
 
     def terms(self, number: int) -> tuple[Array, list[Array]]:
-        """Logits and weights of a scene."""
+        """Return logits and Potts weights of a scene."""
         logits, weights = self.joint.terms(number)
         return (logits + self.base.scores(self.case.data.scenes.names[number])) / 2, weights
 
@@ -90,7 +90,7 @@ class JointBeside(FittedJoint):
 
 @dataclass(frozen=True, kw_only=True)
 class JointBesideModel(Model):
-    """Nothing is learned: it needs the joint model, and the unaries."""
+    """The mean of a joint model's logits and the unaries, without further learning."""
 
     features: str = "scene"
 

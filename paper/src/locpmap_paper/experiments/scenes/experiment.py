@@ -1,4 +1,4 @@
-"""Scene labeling: photographs of any size, eight classes, void pixels.  The paper's third experiment."""
+"""Scene labelling, the paper's third experiment: photographs of any size, eight classes, void pixels."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from locpmap_paper.experiments.scenes.canvas import on_canvas
 from locpmap_paper.experiments.scenes.split import numbers_of, split_scenes
 
 N_TUNING = 20
-SHRINK = 4  # of the scenes of a smoke run
-GREY = 127  # what lies outside a scene
+SHRINK = 4  # downsampling factor in a smoke run
+GREY = 127  # value outside a scene
 UNARIES = {
     "boosted": "Unaries by gradient boosting on colour, texture, position and context.",
     "deeplab": "Unaries by a network of 19 convolutions with dilation, as in the paper, trained from scratch.",
-    "pretrained": "Unaries by a feature pyramid on an encoder that was trained on ImageNet.",
+    "pretrained": "Unaries by a feature pyramid network with an encoder pretrained on ImageNet.",
 }
-# Scenes that decoders are given which take seconds for one; the others get all.
+# Number of scenes for decoders that take seconds per scene; others get all.
 LIMITS = {"graph-cut": 10, "perturb-and-max-product": 10}
 
 
 @dataclass(frozen=True)
 class SceneData:
-    """The scenes, and the folder where published weights are, or will be."""
+    """The scenes, and the cache folder of published weights."""
 
     scenes: Scenes
     folder: PathLike | None
 
     @property
     def files(self) -> tuple[tuple[str, str, int], ...]:
-        """(name, sha256, bytes) of what was read."""
+        """(name, sha256, bytes) of the files that were read."""
         return self.scenes.files
 
 
 def _twins(scenes: Scenes, numbers: Array) -> list[int]:
-    """The numbers of scenes that show the same photograph as one of these."""
+    """Return the indices of other scenes that show the same photograph as one of these."""
     names = {scenes.names[number] for number in numbers}
     others = {b if a in names else a for a, b in TWINS if a in names or b in names}
     return [number for number, name in enumerate(scenes.names) if name in others - names]
@@ -51,57 +51,57 @@ def _twins(scenes: Scenes, numbers: Array) -> list[int]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SceneCase(Case):
-    """One split.  Scenes lie in the upper left corner of a canvas that holds the largest; inputs are their numbers."""
+    """One split; scenes are in the upper left corner of a canvas of the largest size, and inputs are indices."""
 
     data: SceneData
 
     @property
     def tuning(self) -> Part:
-        """The last held-out scenes: pairwise weights are learned on the first."""
+        """The last held-out scenes; pairwise weights are learned on the first."""
         some = slice(-N_TUNING, None)
         return Part(self.held_out.truth[some], self.held_out.inputs[some])
 
     def names(self, inputs: Array) -> list[str]:
-        """Of scenes by number."""
+        """Return the names of scenes by index."""
         return [self.data.scenes.names[number] for number in inputs]
 
     def images(self, part: Part) -> Array:
-        """The photographs on canvases (N, H, W, 3), grey outside."""
+        """Return the photographs on canvases (N, H, W, 3), grey outside."""
         return self.canvas([self.data.scenes[number][1] for number in part.inputs], GREY)
 
     def outside(self, part: Part) -> Array:
-        """What of the canvases lies beside the scenes."""
+        """Return the mask of the canvases outside the scenes."""
         return self.canvas([np.zeros(self.data.scenes.labels[number].shape, bool) for number in part.inputs], True)
 
     def canvas(self, arrays: Sequence[Array], fill: Any) -> Array:
-        """Arrays (h, w, ..) of scenes as one (N, H, W, ..), completed with ``fill``."""
+        """Return arrays (h, w, ..) of scenes as one array (N, H, W, ..), padded with ``fill``."""
         return on_canvas(arrays, self.experiment.size(self.data), fill)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SceneLabeling(Experiment):
-    """A level is a kind of unaries; a seed decides the split as well."""
+    """Labelling of scenes; a level is a kind of unaries, and the seed determines the split."""
 
     labels: tuple[str, ...] = CLASSES
     pictured: tuple[int, ...] = (1, 7)  # tree and object, as in the paper's figure
 
     @property
     def n_held_out(self) -> int:
-        """A fifth: pairwise weights are learned on what a network says of scenes that it never saw."""
+        """The number of held-out scenes, a fifth: pairwise weights are learned on logits for unseen scenes."""
         return self.n_train // 5
 
     @property
     def known_levels(self) -> dict[str, str]:
-        """The kinds of unaries."""
+        """The kinds of unaries, each with a description."""
         return UNARIES
 
     @property
     def setting(self) -> dict[str, Any]:
-        """Nothing beside the numbers of scenes."""
+        """No settings besides the numbers of scenes."""
         return {}
 
     def load(self, folder: Any = None) -> SceneData:
-        """All scenes."""
+        """Load all scenes."""
         from locpmap_paper import data
 
         scenes = data.scenes(folder)
@@ -110,12 +110,12 @@ class SceneLabeling(Experiment):
         )
 
     def size(self, data: SceneData) -> tuple[int, int]:
-        """Of the canvas."""
+        """Return height and width of the canvas."""
         height, width = np.max([labels.shape for labels in data.scenes.labels], axis=0).tolist()
         return height, width
 
     def case(self, data: SceneData, level: str, seed: int) -> SceneCase:
-        """A seeded split, the same for every kind of unaries, without scenes whose photograph is in a later part."""
+        """Return a seeded split, equal for all unaries, without scenes whose photograph is also in a later part."""
         wanted = self.n_train + self.n_test
         if len(data.scenes) < wanted:
             raise InputError(f"the data of {self.name} have {len(data.scenes)} scenes, expected at least {wanted}")
@@ -134,17 +134,17 @@ class SceneLabeling(Experiment):
         return SceneCase(self, level, seed, None, *parts, data=data)
 
     def n_given(self, decoder: Listed, n_test: int) -> int:
-        """All scenes, but for slow decoders."""
+        """Return the number of test scenes for a decoder: all, or fewer if it is slow."""
         return min(LIMITS.get(decoder.name, n_test), n_test)
 
     def smoke(self) -> SceneLabeling:
-        """A few scenes."""
+        """Return the experiment with a few scenes."""
         return replace(self, n_train=15, n_test=2, n_ablation=1, n_seeds=1, n_at_once=1, fast=True)
 
 
 STANFORD = SceneLabeling(
     name="stanford",
-    title="Labeling the scenes of Stanford Background",
+    title="Labelling the scenes of Stanford Background",
     dataset="scenes",
     n_train=600,
     n_test=115,

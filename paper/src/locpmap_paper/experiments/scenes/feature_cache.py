@@ -1,4 +1,4 @@
-"""Regions and features of scenes, made once and kept in a folder under the hash of all that they depend on."""
+"""Regions and features of scenes, computed once and cached by the hash of everything they depend on."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from locpmap_paper.experiments.scenes.regions import Numbers, segment
 from locpmap_paper.experiments.scenes.split import numbers_of
 from locpmap_paper.experiments.stages import Stages, digest
 
-VERSION = 1  # of the modules that make regions, words and features: raised when any of them would give other numbers
+VERSION = 1  # of regions, words and features: increase it when their numbers change
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words that are learned: how many per level, from the first so many scenes to learn from."""
+    """The number of words per level, and the number of training scenes that they are learned from."""
 
     n_words: int = 40
     n_scenes: int = 100
@@ -34,13 +34,13 @@ class Vocabulary:
 
 
 class FeatureCache:
-    """Regions (4, H, W) and features (n_atoms, F) of scenes by name; 3 to 5 MB on disk for a scene.
+    """Regions (4, H, W) and features (n_atoms, F) of scenes by name; 3 to 5 MB on disk per scene.
 
     Args:
         scenes: All scenes.
-        train: Names of those that the words are learned from, without their labels.
-        vocabulary: How.
-        folder: Where files are kept.
+        train: Names of the scenes that the words are learned from, without their labels.
+        vocabulary: Settings of the words.
+        folder: Folder of the files.
     """
 
     def __init__(self, scenes: Scenes, train: Sequence[str], vocabulary: Vocabulary, folder: Path) -> None:
@@ -52,11 +52,11 @@ class FeatureCache:
         self.keys: dict[str, str] = {}
 
     def make(self, names: Sequence[str], tell: Callable[[int, int], None]) -> None:
-        """Make what is missing, on all cores: half a second for a scene of 320 × 240 on two.
+        """Compute missing features on all cores: half a second for a scene of 320 × 240 on two cores.
 
         Args:
-            names: Of scenes.
-            tell: Called with (scenes done, scenes in all).
+            names: Names of the scenes.
+            tell: Function called with (scenes done, number of scenes).
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         words = self._words()
@@ -67,15 +67,15 @@ class FeatureCache:
                     name, key = job.result()
                     self.keys[name] = key
                     tell(done, len(names))
-            finally:  # after an error or an interrupt nobody waits for the rest
+            finally:  # cancel the remaining jobs after an error or interrupt
                 pool.shutdown(wait=True, cancel_futures=True)
 
     def regions(self, name: str) -> Numbers:
-        """Atoms and segments, as :func:`segment` numbers them."""
+        """Return atoms and segments, see :func:`segment`."""
         return read_array(self._path(self.keys[name], "regions"))
 
     def features(self, name: str) -> npt.NDArray[np.float16]:
-        """What :func:`appearance` says of the atoms."""
+        """Return the features of the atoms, see :func:`appearance`."""
         return read_array(self._path(self.keys[name], "features"))
 
     def _make_one(self, number: int, words: PatchWords) -> tuple[str, str]:
@@ -101,5 +101,5 @@ class FeatureCache:
 
 
 def hash_of(array: npt.NDArray[Any]) -> str:
-    """Of shape and content."""
+    """Return the sha256 of an array's shape, dtype and content."""
     return hashlib.sha256(f"{array.shape} {array.dtype} ".encode() + np.ascontiguousarray(array).tobytes()).hexdigest()

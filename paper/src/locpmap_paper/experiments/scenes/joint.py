@@ -1,4 +1,4 @@
-"""A network and its couplings learned together: what the network says of a pixel, and of how pixels go together."""
+"""A network trained jointly with the couplings that it predicts."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ FILE_KIND = "scene network with couplings"
 
 
 class CoupledNetwork(torch.nn.Module):  # type: ignore[misc]
-    """Logits by a network, and Potts weights of all edges by a 1×1 convolution on its last features, 0 at first.
+    """A network with predicted couplings: Potts weights of all edges by a 1×1 convolution on its last features.
 
-    ``network(images, labels)`` is the consistent loss.
+    The couplings are 0 initially.  ``network(images, labels)`` returns the consistent loss.
 
     Args:
-        network: Of either kind.
-        steps: Where neighbours are.
-        objective: The loss, for training.
+        network: Network of either kind.
+        steps: Offsets of the neighbours, horizontal or vertical.
+        objective: Loss, needed for training.
     """
 
     def __init__(self, network: Network, steps: Steps, objective: ConsistentLoss | None = None) -> None:
         super().__init__()
         if any(down and right for down, right in steps):
-            raise InputError(f"steps are {steps}, expected none aslant: it is another step in the mirror image")
+            raise InputError(f"steps are {steps}, expected no diagonal ones, which mirroring would change")
         self.network, self.steps, self.objective = network, steps, objective
         self.couplings = torch.nn.Conv2d(network.width, len(steps), 1)
         torch.nn.init.zeros_(self.couplings.weight)
         torch.nn.init.zeros_(self.couplings.bias)
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        """The loss of images (N, 3, H, W) from 0 to 255 with labels (N, H, W), -1 where there is none."""
+        """Return the loss of images (N, 3, H, W) from 0 to 255 with labels (N, H, W), -1 for void."""
         assert self.objective is not None
         features = self.network.features(images)
         logits = self.network.to_pixels(self.network.classifier(features), images)
@@ -64,26 +64,26 @@ class CoupledNetwork(torch.nn.Module):  # type: ignore[misc]
         return loss
 
     def _terms(self, features: Tensor, images: Tensor) -> tuple[Tensor, ...]:
-        """The weights of the edges along every step, each at its first end."""
+        """Return the weights of the edges of every step, indexed by their first end."""
         at_sites = self.network.to_pixels(self.couplings(features), images).float()
         places = (ends_of(step, *images.shape[2:])[0] for step in self.steps)
         return tuple(at_sites[:, k, rows, columns] for k, (rows, columns) in enumerate(places))
 
     @torch.no_grad()
     def weights_of(self, image: npt.NDArray[np.uint8]) -> list[npt.NDArray[np.float32]]:
-        """The weights of one image (H, W, 3), the mean over it and its mirror image."""
+        """Return the weights of one image (H, W, 3), averaged over the image and its mirror image."""
         pixels = as_batch(image, self)
         both = (self._terms(self.network.features(seen), seen) for seen in (pixels, pixels.flip(-1)))
-        # An edge and its mirror image begin at opposite ends, and so lie at mirrored places.
+        # Mirroring swaps the ends of horizontal edges, so flipping the array aligns the edges.
         return [((own + mirrored.flip(-1)) / 2)[0].cpu().numpy() for own, mirrored in zip(*both, strict=True)]
 
 
 class FittedJoint(Fitted):
-    """Network and couplings."""
+    """A network with its couplings."""
 
     def __init__(self, case: SceneCase, coupled: CoupledNetwork, details: dict[str, Any], seconds: float) -> None:
         self.case, self.coupled, self.details, self.seconds = case, coupled, details, seconds
-        self._kept: dict[int, tuple[Array, list[Array]]] = {}  # logits and weights of scenes, which decoders ask again
+        self._kept: dict[int, tuple[Array, list[Array]]] = {}  # cached logits and weights by scene
 
     def potentials(self, inputs: Array) -> Potentials:
         every = [self.terms(number) for number in inputs]
@@ -95,11 +95,11 @@ class FittedJoint(Fitted):
         )
 
     def probability(self, inputs: Array) -> Array:
-        """Of the network without its couplings."""
+        """Return the probabilities of the network without couplings."""
         return softmax(self.case.canvas([self.terms(number)[0] for number in inputs], 0.0), axis=-1)
 
     def terms(self, number: int) -> tuple[Array, list[Array]]:
-        """Logits and weights of a scene."""
+        """Return logits and Potts weights of a scene."""
         if number not in self._kept:
             image = self.case.data.scenes[number][1]
             scales = (1.0,) if self.case.experiment.fast else SCALES
@@ -119,17 +119,17 @@ class FittedJoint(Fitted):
 
 @dataclass(frozen=True, kw_only=True)
 class JointModel(Model):
-    """A network that never saw the held-out scenes goes on, with couplings, on these too, but for those for tuning.
+    """A network trained further, jointly with couplings, on all training scenes except those for tuning.
 
-    It goes on without dropping layers.  ``settings`` hold the ``steps``, the ``recipe``, and ``n_samples`` and
-    ``max_sweeps`` of the loss.
+    It starts from the network that was trained without the held-out scenes, and does not drop layers.  ``settings``
+    contain the ``steps``, the ``recipe``, and ``n_samples`` and ``max_sweeps`` of the loss.
     """
 
     together: ClassVar[bool] = True
     features: str = "scene"
 
     def constants(self, case: Case) -> dict[str, Any]:
-        """What a network is shown, and how it is asked."""
+        """Return the recipe of the batches and the scales of prediction."""
         return {"shown": asdict(RECIPES[case.level]), "scales": list(SCALES)}
 
     def fit(self, case: Case, store: Fits, device: str, progress: Progress) -> Fitted:
@@ -142,7 +142,7 @@ class JointModel(Model):
         network = load_network(base.network("held_out"))
         coupled = CoupledNetwork(network, steps, objective).to(place)
         training = np.concatenate([case.fit.inputs, case.held_out.inputs])
-        names = case.names(training[~np.isin(training, case.tuning.inputs)])  # decoders are tuned on the others
+        names = case.names(training[~np.isin(training, case.tuning.inputs)])  # the rest is for tuning decoders
         shown = RECIPES[case.level]
         recipe = FAST if case.experiment.fast else Recipe(**self.settings["recipe"])
         crop = FAST_CROP if case.experiment.fast else shown.crop
@@ -162,7 +162,7 @@ class JointModel(Model):
             coupled = CoupledNetwork(network, _steps(header["steps"]))
             take_weights(coupled, {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()})
         except (KeyError, TypeError, RuntimeError, InputError) as error:
-            raise InputError(f"{path} does not hold the network that it describes: {error}") from None
+            raise InputError(f"{path} does not contain the network that it describes: {error}") from None
         return FittedJoint(case, coupled.train(False).to(choose_device(device)), {}, 0.0)
 
 

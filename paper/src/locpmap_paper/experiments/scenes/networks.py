@@ -1,4 +1,4 @@
-"""The networks for scenes: built by name, kept in files, and asked what they say of a scene."""
+"""The networks for scenes: construction by name, files, and prediction."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ FILE_KIND = "scene network"
 def build_network(
     kind: str, options: Mapping[str, Any], *, published: bool = False, folder: PathLike | None = None
 ) -> Network:
-    """A new network.
+    """Return a new network.
 
     Args:
-        kind: "pretrained" (an encoder, and a feature pyramid) or "deeplab" (19 convolutions).
-        options: Of :class:`PyramidNetwork` (and ``drop`` of its encoder) or of :class:`DeepLab`.
-        published: Whether the encoder has the weights that were learned on ImageNet, or random ones.
-        folder: The cache with these, :func:`locpmap_paper.data.folder` by default.
+        kind: "pretrained" (encoder and feature pyramid) or "deeplab" (19 convolutions).
+        options: Options of :class:`PyramidNetwork` (and ``drop`` of its encoder) or of :class:`DeepLab`.
+        published: Whether the encoder gets its ImageNet weights; else random ones.
+        folder: Cache folder of the published weights; by default :func:`locpmap_paper.data.folder`.
     """
     if kind not in KINDS:
         raise unknown("kind", kind, KINDS)
@@ -49,14 +49,14 @@ def build_network(
 
 
 def save_network(path: PathLike, network: Network, *, half: bool = False) -> None:
-    """Write weights and options into one file, completely or not at all; ``half``: at half the size."""
+    """Write weights and options into one file atomically; `half` stores half precision."""
     kind = "deeplab" if isinstance(network, DeepLab) else "pretrained"
     header = {"kind": FILE_KIND, "network": kind, "options": network.options}
     write_model(path, to_arrays(network, half=half), header)
 
 
 def load_network(path: PathLike) -> Network:
-    """What :func:`save_network` wrote, in evaluation mode."""
+    """Load a network written by :func:`save_network`, in evaluation mode."""
     arrays, header = read_model(path)
     if header.get("kind") != FILE_KIND:
         raise InputError(f"{path} holds a {header.get('kind', 'CRF')}, expected a {FILE_KIND}")
@@ -65,7 +65,7 @@ def load_network(path: PathLike) -> Network:
         state = {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
         take_weights(network, state)
     except (KeyError, TypeError, RuntimeError, InputError) as error:
-        raise InputError(f"{path} does not hold the network that it describes: {error}") from None
+        raise InputError(f"{path} does not contain the network that it describes: {error}") from None
     return network.train(False)
 
 
@@ -73,7 +73,7 @@ def load_network(path: PathLike) -> Network:
 def predict_logits(
     network: Network, image: npt.NDArray[np.uint8], *, scales: Sequence[float] = (1.0,), mirrored: bool = True
 ) -> Logits:
-    """Logits (H, W, 8) of one image (H, W, 3): the mean over magnifications of it, and over it and its mirror image."""
+    """Return logits (H, W, 8) of an image (H, W, 3), averaged over magnifications and over mirroring."""
     pixels = as_batch(image, network)
     views = torch.cat([pixels, pixels.flip(-1)]) if mirrored else pixels
     total = torch.zeros((), device=pixels.device)
@@ -89,7 +89,7 @@ def predict_logits(
 
 
 def as_batch(image: npt.NDArray[np.uint8], network: torch.nn.Module) -> Tensor:
-    """One image (H, W, 3) as a network takes it, (1, 3, H, W), where and as precise as its weights are."""
+    """Return an image (H, W, 3) as a batch (1, 3, H, W) with the device and dtype of the network's weights."""
     parameter = next(network.parameters())
     own = np.ascontiguousarray(image)
     return torch.tensor(own, dtype=parameter.dtype, device=parameter.device).movedim(-1, 0)[None]

@@ -1,4 +1,4 @@
-"""CRFs on the unaries of scenes: neighbours near and far, coupled by boundaries or colours."""
+"""CRFs on the unaries of scenes, with couplings from boundaries or colours to near and distant neighbours."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from locpmap_paper.experiments.scenes.boundaries import boundary_maps, edge_feat
 from locpmap_paper.experiments.scenes.canvas import crf_on_canvas
 from locpmap_paper.experiments.scenes.unaries import SceneUnaries, unaries_of
 
-# Held-out scenes that weights are learned on, others that consistent learning stops by, and how often at most it asks
-# these.  A dozen weights need no more, and of each scene no more than a window.
+# Held-out scenes for learning weights, further ones for early stopping of consistent learning, and the largest number
+# of checks on them.  A dozen weights need no more than a window of each scene.
 N_FIT, N_STOP = 60, 40
 MOST_CHECKS = 30
 WINDOW = (128, 160)
@@ -31,20 +31,20 @@ WINDOW = (128, 160)
 
 @dataclass(frozen=True)
 class Couplings:
-    """Features of the edges of a scene: which neighbours, and what is known of the way to them."""
+    """Edge features of scenes for the given kinds and neighbour offsets."""
 
     kinds: tuple[str, ...]  # "boundary", "colour"
-    steps: tuple[tuple[int, int], ...]  # none to the left
+    steps: tuple[tuple[int, int], ...]  # offsets (down, right), not negative
     base: SceneUnaries
     cache: Path
     device: str
 
     def of(self, inputs: Array, progress: Progress | None = None) -> list[Features]:
-        """Of scenes, each at its own size."""
+        """Return the features of scenes, each at its own size."""
         return [self._features(*arrays) for _, arrays in self._arrays(inputs, progress)]
 
     def windows(self, inputs: Array, seed: int, progress: Progress) -> list[tuple[Features, Array]]:
-        """Of a window of every scene, somewhere in it, with its labels."""
+        """Return the features and labels of a random window of every scene."""
         rng, found = np.random.default_rng(seed), []
         for number, (scores, pairwise) in self._arrays(inputs, progress):
             labels = self.base.case.data.scenes.labels[number]
@@ -59,7 +59,7 @@ class Couplings:
         return found
 
     def _arrays(self, inputs: Array, progress: Progress | None) -> Iterator[tuple[int, tuple[Array, Sequence[Array]]]]:
-        """Number, scores and edge features of one scene after the other."""
+        """Yield index, scores and edge features of each scene."""
         case = self.base.case
         names = case.names(inputs)
         maps: list[Any] = [None] * len(names)
@@ -85,13 +85,13 @@ class Couplings:
 
 
 class SceneCRF(Fitted):
-    """Weights, and the unaries and boundaries that they weigh."""
+    """A fitted CRF with its unaries and edge features."""
 
     def __init__(self, crf: CRF, couplings: Couplings, details: dict[str, Any], seconds: float) -> None:
         self.crf, self.couplings, self.details, self.seconds = crf, couplings, details, seconds
 
     def potentials(self, inputs: Array) -> Potentials:
-        """On canvases, with everything outside the scenes masked."""
+        """Return the potentials on canvases, with everything outside the scenes masked."""
         case = self.couplings.base.case
         scenes = [self.crf.potentials(features) for features in self.couplings.of(inputs)]
         return crf_on_canvas(
@@ -106,7 +106,7 @@ class SceneCRF(Fitted):
 
 
 def _weights_of(scene: Potentials) -> list[Array]:
-    """Its Potts weights, one array per step."""
+    """Return the Potts weights, one array per step."""
     grid, weights = scene.structure, scene.pairwise.weights
     assert isinstance(grid, Grid)
     assert weights is not None
@@ -115,16 +115,17 @@ def _weights_of(scene: Potentials) -> list[Array]:
 
 @dataclass(frozen=True, kw_only=True)
 class SceneCRFModel(Model):
-    """Potts weights per direction and feature on held-out scenes, in ``settings`` the ``kinds`` and the ``steps``.
+    """Potts weights per direction and feature, learned on held-out scenes.
 
-    By the pseudolikelihood the unaries are taken as they are: with a scale of their own it would forget them, since
-    true neighbours tell nearly everything.  Consistent learning scales them.
+    ``settings`` contain ``kinds`` and ``steps``.  With pseudolikelihood, the unaries are used unscaled: a learned scale
+    would shrink towards 0, because the true labels of the neighbours predict a pixel almost perfectly.  Consistent
+    learning learns a scale.
     """
 
     features: str = "scene"
 
     def constants(self, case: Case) -> dict[str, Any]:
-        """How much it learns from."""
+        """Return the numbers of scenes and checks and the size of windows."""
         return {"scenes": [N_FIT, N_STOP], "checks": MOST_CHECKS, "window": list(WINDOW)}
 
     def fit(self, case: Case, store: Fits, device: str, progress: Progress) -> Fitted:

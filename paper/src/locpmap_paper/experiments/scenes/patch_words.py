@@ -1,7 +1,7 @@
-"""A vocabulary of small patches, found in images without labels, and how near the patch of a pixel is to each word.
+"""A vocabulary of small image patches, learned without labels, and the similarity of patches to its words.
 
-Patches lose their mean and contrast, are whitened, and clustered by k-means; the answer of a word is how much nearer it
-is than the words are on average, and 0 for the far ones ("triangle" coding: Coates, Lee, Ng, AISTATS 2011).
+Patches are normalised in mean and contrast, whitened, and clustered by k-means.  The response to a word is the mean
+distance to all words minus the distance to this one, clipped at 0 ("triangle" coding: Coates, Lee, Ng, AISTATS 2011).
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from locpmap_paper.experiments.scenes.pixel_features import Channels, Image
 
 Array = npt.NDArray[Any]
 
-SIDE = 6  # of a patch, in pixels of its level
+SIDE = 6  # side of a patch in pixels of its level
 LEVELS = 3  # the image itself, at half its size, and at a quarter
-STRIDE = 2  # between patches, at the first level: neighbours say nearly the same
-SOFT_CONTRAST = 10.0  # added to a patch's variance of grey values, and
-SOFT_WHITENING = 0.1  # to that of every direction, so that noise is not blown up
+STRIDE = 2  # of patches at the first level: neighbouring patches are nearly equal
+SOFT_CONTRAST = 10.0  # added to a patch's variance, to limit the amplification of noise
+SOFT_WHITENING = 0.1  # added to the variance in every direction, likewise
 
 
 @dataclass(frozen=True)
 class PatchWords:
-    """The words of every level: what is subtracted (D,), the whitening (D, D) and the centres (n_words, D)."""
+    """The words of every level: mean (D,), whitening matrix (D, D) and centres (n_words, D)."""
 
     levels: tuple[tuple[Array, Array, Array], ...]
 
     def __call__(self, image: Image) -> Channels:
-        """(⌈H/2⌉, ⌈W/2⌉, levels · n_words): the answers at every second row and column."""
+        """Return the responses (⌈H/2⌉, ⌈W/2⌉, levels · n_words) at every second row and column."""
         shape = (-(-image.shape[0] // STRIDE), -(-image.shape[1] // STRIDE))
         answers = []
         for level, (mean, whitening, centres) in enumerate(self.levels):
@@ -46,18 +46,18 @@ class PatchWords:
 
 
 def halve(values: Channels) -> Channels:
-    """(⌈H/2⌉, ⌈W/2⌉, C): means over 2 × 2 pixels of values (H, W, C); an odd last row or column counts twice."""
+    """Return means over 2 × 2 pixels (⌈H/2⌉, ⌈W/2⌉, C) of values (H, W, C); an odd last row or column is repeated."""
     even = np.pad(values, ((0, values.shape[0] % 2), (0, values.shape[1] % 2), (0, 0)), mode="edge")
     return (even[::2, ::2] + even[1::2, ::2] + even[::2, 1::2] + even[1::2, 1::2]) / np.float32(4)
 
 
 def enlarge(values: Channels, times: int, shape: tuple[int, int]) -> Channels:
-    """Values (h, w, C) as an image of the shape (H, W), of times × times equal pixels each; the last ones are cut."""
+    """Repeat each value of (h, w, C) times × times and crop the result to the shape (H, W)."""
     return values.repeat(times, axis=0).repeat(times, axis=1)[: shape[0], : shape[1]]
 
 
 def learn_words(images: Sequence[Image], n_words: int, *, n_patches: int = 300, seed: int = 0) -> PatchWords:
-    """Words of ``n_patches`` patches of every image and level; 10 s for 100 images and 40 words."""
+    """Learn words from ``n_patches`` patches per image and level; 10 s for 100 images and 40 words."""
     from sklearn.cluster import MiniBatchKMeans
 
     generator = np.random.default_rng(seed)
@@ -81,7 +81,7 @@ def learn_words(images: Sequence[Image], n_words: int, *, n_patches: int = 300, 
 
 
 def _at_level(image: Image, level: int) -> Channels:
-    """The image, halved as often as the level says."""
+    """Return the image, halved `level` times."""
     pixels = image.astype(np.float32)
     for _ in range(level):
         pixels = halve(pixels)
@@ -89,7 +89,7 @@ def _at_level(image: Image, level: int) -> Channels:
 
 
 def _patches(pixels: Channels, stride: int) -> Channels:
-    """(rows, columns, 3 · SIDE²) around every stride-th pixel, without mean and contrast."""
+    """Return normalised patches (rows, columns, 3 · SIDE²) around every stride-th pixel."""
     before, after = SIDE // 2, SIDE - 1 - SIDE // 2
     padded = np.pad(pixels, ((before, after), (before, after), (0, 0)), mode="symmetric")
     windows = np.lib.stride_tricks.sliding_window_view(padded, (SIDE, SIDE), axis=(0, 1))[::stride, ::stride]

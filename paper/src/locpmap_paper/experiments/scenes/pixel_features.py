@@ -1,4 +1,4 @@
-"""What a pixel looks like: its colour in three spaces, and the answers of a filter bank around it."""
+"""Features of pixels: colour in three spaces, and the responses of a filter bank."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ N_ORIENTATIONS = 4
 
 
 def pixel_features(image: Image) -> Channels:
-    """(H, W, 32) of an image (H, W, 3): 9 of colour, 19 of the texture of the lightness, 4 of that of the colour."""
+    """Return features (H, W, 32) of an image (H, W, 3): 9 of colour, 19 of lightness texture, 4 of colour texture."""
     from skimage.color import rgb2hsv, rgb2lab
 
     rgb = image.astype(np.float32) / 255
@@ -30,7 +30,7 @@ def pixel_features(image: Image) -> Channels:
             saturation * np.cos(angle),
             saturation * np.sin(angle),
             saturation,
-        ),  # hues as a plane: red is not two colours
+        ),  # hue as a point in the plane, because it is periodic
         *_lightness_texture(lab[..., 0]),
         *_colour_texture(lab[..., 1:]),
     ]
@@ -38,7 +38,7 @@ def pixel_features(image: Image) -> Channels:
 
 
 def _lightness_texture(lightness: Channels) -> Iterator[Channels]:
-    """First and second derivatives and the spread, times the scale to be of one size; and directions."""
+    """Yield derivatives and local standard deviation, multiplied by the scale, and orientations."""
     from scipy.ndimage import gaussian_filter, gaussian_laplace
 
     for scale in SCALES:
@@ -54,7 +54,7 @@ def _lightness_texture(lightness: Channels) -> Iterator[Channels]:
 
 
 def _orientations(angle: Channels, strength: Channels) -> Iterator[Channels]:
-    """The strength, shared between the two nearest of the directions, which have no sign."""
+    """Distribute the gradient's strength linearly over the two nearest unsigned orientations."""
     width = np.pi / N_ORIENTATIONS
     for k in range(N_ORIENTATIONS):
         away = np.abs((angle - k * width + np.pi / 2) % np.pi - np.pi / 2)

@@ -1,4 +1,4 @@
-"""An image in pieces: three segmentations from fine to coarse, and the small atoms that are classified."""
+"""Regions of an image: three segmentations from fine to coarse, and the small atoms that are classified."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from locpmap_paper.experiments.scenes.pixel_features import Channels, Image
 Array = npt.NDArray[Any]
 Numbers = npt.NDArray[np.uint16]
 
-SEGMENTATIONS = ((30, 20), (100, 50), (300, 150))  # (scale, least pixels) of Felzenszwalb and Huttenlocher's method
+SEGMENTATIONS = ((30, 20), (100, 50), (300, 150))  # (scale, minimum size) of Felzenszwalb and Huttenlocher's method
 N_SUPERPIXELS = 300
 
 
 def segment(image: Image) -> Numbers:
-    """(1 + 3, H, W): the number of every pixel's atom, and of its segment from fine to coarse, each from 0 on.
+    """Return indices (1 + 3, H, W) of every pixel's atom and of its segments from fine to coarse, each from 0.
 
-    Atoms are what the finest segments and equally large superpixels (SLIC) have in common: the former keep to edges,
-    the latter cut large segments into pieces that have a place.
+    Atoms are the intersections of the finest segments with superpixels of equal size (SLIC).  The segments follow
+    edges; the superpixels cut large segments into localised pieces.
     """
     from skimage.segmentation import felzenszwalb, slic
 
@@ -35,17 +35,17 @@ def segment(image: Image) -> Numbers:
 
 @dataclass(frozen=True)
 class Pieces:
-    """The pieces of one segmentation (H, W), numbered from 0 on."""
+    """The regions of one segmentation (H, W), indexed from 0."""
 
     of_pixel: Numbers
 
     @property
     def sizes(self) -> Array:
-        """How many pixels each has."""
+        """The number of pixels of each region."""
         return np.bincount(self.of_pixel.ravel())
 
     def means(self, values: Channels) -> Channels:
-        """(n, C): means of pixels' values (H, W, C) over the pieces."""
+        """Return the means (n, C) of pixel values (H, W, C) over the regions."""
         from scipy.sparse import csr_array
 
         number = self.of_pixel.ravel()
@@ -56,20 +56,20 @@ class Pieces:
         return average @ values.reshape(number.size, -1)
 
     def at(self, pixels: Array) -> Array:
-        """The numbers of the pieces that hold the pixels, of H · W."""
+        """Return the regions of pixels given by flat index."""
         return self.of_pixel.ravel()[pixels]
 
     def first_pixels(self) -> Array:
-        """(n,): the first pixel of each, of H · W."""
+        """Return the flat index (n,) of each region's first pixel."""
         return np.unique(self.of_pixel, return_index=True)[1]
 
     def centres(self) -> Channels:
-        """(n, 2): mean row and column, in pixels."""
+        """Return the mean row and column (n, 2) in pixels."""
         rows, columns = np.indices(self.of_pixel.shape, np.float32)
         return self.means(np.stack([rows, columns], axis=-1))
 
     def shapes(self) -> Channels:
-        """(n, 6): top, bottom, width, how many of left and right border it touches, share of the image, mean row."""
+        """Return (n, 6): top, bottom, width, number of side borders touched, fraction of the image, mean row."""
         from scipy.ndimage import find_objects
 
         height, width = self.of_pixel.shape

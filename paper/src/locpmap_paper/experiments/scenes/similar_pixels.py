@@ -1,4 +1,4 @@
-"""Learn how much scores and the predictions at similar pixels count, by maximum likelihood pixel by pixel."""
+"""Weights of scores and of the mean prediction at similar pixels, learned by maximum likelihood per pixel."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from locpmap_paper.experiments.experiment import Array
 
 PIXELS = 2000  # per image
 MOST_IMAGES = 100
-LEAST_SCALE = 1e-6  # for scores that say nothing
+LEAST_SCALE = 1e-6  # for uninformative scores
 
 
 def around(scores: Array, image: Array) -> Array:
     """Return the log of the mean softmax of scores (H, W, K) at nearby pixels of similar colour."""
     colours = image.astype(np.float32)
     low, high = colours.min((0, 1)), colours.max((0, 1))
-    colours = (colours - (low + high) / 2) / max((high - low).max() / 2, 1)  # only differences count: keep their digits
+    colours = (colours - (low + high) / 2) / max((high - low).max() / 2, 1)  # centring preserves small differences
     found: Array = guided_log_mean(scores[None], np.ascontiguousarray(np.moveaxis(colours, -1, 0))[None])[0]
     return found
 
@@ -53,7 +53,7 @@ def _likeliest(pixels: Sequence[tuple[Array, Array]]) -> list[float]:
     """Return the factors >= 0 of the layers under which the labels are most likely."""
     x, y = np.concatenate([rows for rows, _ in pixels], axis=1), np.concatenate([labels for _, labels in pixels])
     x -= x.max(axis=-1, keepdims=True)
-    spread = np.array([layer.std() or 1.0 for layer in x])  # so that the units of scores do not matter
+    spread = np.array([layer.std() or 1.0 for layer in x])  # makes the optimisation independent of the units of scores
     x /= spread[:, None, None]
     at = np.arange(len(y))
 

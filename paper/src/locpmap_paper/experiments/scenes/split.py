@@ -1,4 +1,4 @@
-"""Which scenes are learned from and which are for the test."""
+"""The split of scenes into training and test scenes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ N_TRAIN = 600
 
 @dataclass(frozen=True)
 class Split:
-    """Names of scenes; none is in both parts, none twice."""
+    """Names of training and test scenes, without duplicates."""
 
     train: tuple[str, ...]
     test: tuple[str, ...]
@@ -23,11 +23,11 @@ class Split:
     def __post_init__(self) -> None:
         names = (*self.train, *self.test)
         if len(set(names)) < len(names):
-            raise InputError("the split names a scene more than once, expected every name in one part, once")
+            raise InputError("the split contains a scene more than once, expected every name once")
 
 
 def split_scenes(names: Sequence[str], n_train: int = N_TRAIN, *, seed: int = 0) -> Split:
-    """The first ``n_train`` of a seeded permutation of the names, and the rest.
+    """Split a seeded permutation of the names into the first ``n_train`` and the rest.
 
     >>> split_scenes(["a", "b", "c"], 2)
     Split(train=('c', 'a'), test=('b',))
@@ -38,14 +38,14 @@ def split_scenes(names: Sequence[str], n_train: int = N_TRAIN, *, seed: int = 0)
 
 
 def numbers_of(scenes: Scenes, names: Sequence[str]) -> list[int]:
-    """The numbers of the named scenes."""
+    """Return the indices of the scenes with these names."""
     number = {name: k for k, name in enumerate(scenes.names)}
     for name in names:
         if name not in number:
-            raise InputError(f"names holds {name!r}, but there is no scene {name!r} among the {len(scenes)} scenes")
+            raise InputError(f"names contains {name!r}, expected names of the {len(scenes)} scenes")
     return [number[name] for name in names]
 
 
 def named(scenes: Scenes, names: Sequence[str]) -> list[Scene]:
-    """The scenes of those names, decoded, in that order."""
+    """Return the decoded scenes with these names, in this order."""
     return [scenes[number] for number in numbers_of(scenes, names)]

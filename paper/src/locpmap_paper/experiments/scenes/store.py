@@ -1,4 +1,4 @@
-"""Scores of scenes on disk, one file per scene: what a classifier or a network says, for a CRF to take up."""
+"""Unary scores of scenes on disk, one file per scene."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from locpmap.formats import PathLike, read_array, write_array
 
 Scores = npt.NDArray[np.float32]
 
-NAME = re.compile(r"\w[\w.-]*", re.ASCII)  # what may name a file in the folder, and none elsewhere
+NAME = re.compile(r"\w[\w.-]*", re.ASCII)  # safe file names, which cannot leave the folder
 HALF = float(np.finfo(np.float16).max)
 
 
 class UnaryStore(Mapping[str, Scores]):
-    """Scene name to (H, W, n_labels) float32: log-probabilities or logits, larger is better.
+    """A mapping from scene names to scores (H, W, n_labels) in float32: log-probabilities or logits.
 
-    Kept in half precision, 1.2 MB for a scene of 320 × 240 with 8 labels; read when asked for.
+    Scores are stored in half precision, 1.2 MB for a scene of 320 × 240 with 8 labels, and read on access.
 
     Args:
-        folder: Where the files are; made when the first scene is put there.
+        folder: Folder of the files, created with the first scene.
     """
 
     def __init__(self, folder: PathLike) -> None:
         self.folder = Path(folder)
 
     def put(self, name: str, scores: npt.NDArray[Any]) -> None:
-        """Keep the scores of a scene, whole or not at all."""
+        """Store the scores of a scene atomically."""
         path = self._path(name)
         if path is None:
             raise InputError(f"name is {name!r}, expected letters, digits, '_', '-' and '.'")
@@ -40,7 +40,7 @@ class UnaryStore(Mapping[str, Scores]):
             raise InputError(f"scores of {name} have shape {scores.shape}, expected (height, width, labels)")
         if not (np.abs(scores) <= HALF).all():
             raise InputError(
-                f"scores of {name} are not all finite and within ±{HALF:.0f}, as half precision holds them"
+                f"scores of {name} are not finite or too large for half precision, expected values within ±{HALF:.0f}"
             )
         self.folder.mkdir(parents=True, exist_ok=True)
         write_array(path, scores.astype(np.float16))

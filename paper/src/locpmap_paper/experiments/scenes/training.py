@@ -1,4 +1,4 @@
-"""How networks for scenes are trained: what a step shows them, what it costs them to be wrong, and what is kept."""
+"""Training of networks for scenes: recipes, losses, and running means of the weights."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from locpmap_paper.experiments.scenes.split import named
 Progress = Callable[[int, int], None]
 
 LOSSES = ("cross-entropy", "pseudolikelihood")
-NEAREST = ((0, 1), (1, 0))  # steps to the neighbours
-EDGE_FEATURES = 2  # 1 and likeness
+NEAREST = ((0, 1), (1, 0))  # offsets of the neighbours
+EDGE_FEATURES = 2  # constant and colour similarity
 
 
 @dataclass(frozen=True)
 class SceneRecipe:
-    """How a network for scenes is built and trained.
+    """The architecture options and training settings of a network for scenes.
 
     Args:
-        training: Steps, rate, batch.
-        crop: Height and width of the images of a batch.
-        variation: How much these vary.
-        average: Decay of the running mean of the weights, which is what is kept; 0 keeps the last weights.
-        smoothing: Share of every target that is spread over all labels.
-        jaccard: Weight of one minus the classes' mean soft intersection over union, beside the loss.
-        options: Of the network, such as ``width`` and ``zoom`` of the pyramid.
+        training: Number of steps, learning rate, batch size.
+        crop: Height and width of the training images.
+        variation: Ranges of the augmentation.
+        average: Decay of the running mean of the weights, which is the result; 0 returns the last weights.
+        smoothing: Label smoothing: fraction of every target that is spread over all labels.
+        jaccard: Weight of an added loss, 1 minus the classes' mean soft intersection over union.
+        options: Options of the network, such as ``width`` and ``zoom`` of the pyramid.
     """
 
     training: Recipe
@@ -54,10 +54,10 @@ class SceneRecipe:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-# The encoder's weights know a million images: several hundred more should not undo that.
+# A lower learning rate for the encoder, which was pretrained on a million images.
 SLOWER = {"network.encoder": 0.2}
 
-# Chosen among a few by what 100 training scenes of seed 0 said that were left out, but for SLOWER and deeplab's steps.
+# Chosen among a few on 100 left-out training scenes of seed 0, except for SLOWER and the steps of deeplab.
 RECIPES = {
     "pretrained": SceneRecipe(
         Recipe(n_steps=3000, learning_rate=1e-3, batch_size=16, weight_decay=0.02, slower=SLOWER),
@@ -91,21 +91,24 @@ def train_scene_network(
     recipe: SceneRecipe | None = None,
     folder: PathLike | None = None,
 ) -> Network:
-    """A network that was trained on the named scenes.
+    """Train a network on scenes.
 
     Args:
-        kind: "pretrained" (encoder from ImageNet, feature pyramid) or "deeplab" (19 convolutions, from scratch).
+        kind: "pretrained" (ImageNet encoder, feature pyramid) or "deeplab" (19 convolutions, from scratch).
         scenes: All scenes.
-        names: Of those to learn from.
-        loss: "cross-entropy", or "pseudolikelihood" with couplings that depend on the contrast of colours.
-        couplings: Weights of (1, likeness) on edges across and down, (2, 2), kept as they are; None learns them too.
-        seed: Of everything that is drawn.
+        names: Names of the training scenes.
+        loss: "cross-entropy", or "pseudolikelihood" with couplings that depend on colour contrast.
+        couplings: Fixed weights (2, 2) of (1, colour similarity) on horizontal and vertical edges; None learns them.
+        seed: Seed of the random generators.
         device: "auto", "cpu" or "cuda".
-        checkpoint: A file that keeps the state; an interrupted training goes on from it.
-        progress: Called with (steps done, steps in all).
-        fast: A smoke run: two steps of a small network, without published weights.
-        recipe: In place of ``RECIPES[kind]``.
-        folder: The cache with the published weights, :func:`locpmap_paper.data.folder` by default.
+        checkpoint: File of the training state, from which an interrupted training resumes.
+        progress: Function called with (steps done, number of steps).
+        fast: Whether to do a smoke run: two steps of a small network without published weights.
+        recipe: Recipe of the training; by default ``RECIPES[kind]``.
+        folder: Cache folder of the published weights; by default :func:`locpmap_paper.data.folder`.
+
+    Returns:
+        The trained network in evaluation mode.
     """
     if kind not in RECIPES:
         raise unknown("kind", kind, RECIPES)
@@ -128,16 +131,16 @@ def train_scene_network(
 
 
 def tried_convolutions() -> AbstractContextManager[None]:
-    """On a GPU, the fastest algorithm for every layer, found by trying: all batches of a training have one size."""
+    """Return a context in which cuDNN benchmarks its algorithms; all batches have one size."""
     context: AbstractContextManager[None] = torch.backends.cudnn.flags(enabled=True, benchmark=True)
     return context
 
 
 class Learner(torch.nn.Module):  # type: ignore[misc]
-    """A network, what it is trained by, and the running mean of its weights; ``learner(images, labels)`` is the loss.
+    """A network with its loss and the running mean of its weights; ``learner(images, labels)`` returns the loss.
 
-    What layers draw is a function of the seed and of the buffer ``step``, so that a resumed training ends as one that
-    was not interrupted.
+    Random layers are seeded by the seed and the buffer ``step``, so that a resumed training gives the same result as an
+    uninterrupted one.
     """
 
     step: Tensor
@@ -150,7 +153,7 @@ class Learner(torch.nn.Module):  # type: ignore[misc]
         self._steps_here: int | None = None
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        """The loss of images (N, 3, H, W) from 0 to 255 with labels (N, H, W), -1 where there is none."""
+        """Return the loss of images (N, 3, H, W) from 0 to 255 with labels (N, H, W), -1 for void."""
         step = self._next_step()
         if self.average is not None:
             self._follow(step)
@@ -164,20 +167,20 @@ class Learner(torch.nn.Module):  # type: ignore[misc]
         else:
             smoothing = self.recipe.smoothing
             total = F.cross_entropy(logits, labels, ignore_index=VOID, label_smoothing=smoothing, reduction="sum")
-            loss = total / (labels != VOID).sum().clamp(min=1)  # a batch may be void
+            loss = total / (labels != VOID).sum().clamp(min=1)  # a batch may have no labels
         if self.recipe.jaccard > 0:
             loss = loss + self.recipe.jaccard * jaccard_loss(logits, labels)
         return loss
 
     def result(self) -> Network:
-        """The trained network in evaluation mode."""
+        """Return the trained network in evaluation mode."""
         if self.average is None:
             return self.network.train(False)
         self._follow(self._next_step())
         return self.average.train(False)
 
     def _next_step(self) -> int:
-        """The number of the step that begins; read from the device once only, which would make it wait."""
+        """Return the index of the current step, read from the device only once to avoid synchronisation."""
         if self._steps_here is None:
             self._steps_here = int(self.step)
         number = self._steps_here
@@ -188,17 +191,17 @@ class Learner(torch.nn.Module):  # type: ignore[misc]
     @torch.no_grad()
     def _follow(self, step: int) -> None:
         assert self.average is not None
-        decay = min(self.recipe.average, step / (step + 10))  # the first weights are soon forgotten
+        decay = min(self.recipe.average, step / (step + 10))  # a short memory in the first steps
         means, news = (
             [value for value in (*part.parameters(), *part.buffers()) if value.is_floating_point()]
             for part in (self.average, self.network)
         )
         if means:
-            get_ema_multi_avg_fn(decay)(means, news, None)  # all in one launch
+            get_ema_multi_avg_fn(decay)(means, news, None)  # one launch for all tensors
 
 
 def jaccard_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """One minus the soft intersection over union of the classes that the batch (N, K, H, W) has, their mean."""
+    """Return 1 minus the mean soft intersection over union of the classes present in the batch (N, K, H, W)."""
     known = (labels != VOID)[:, None]
     truth = F.one_hot(labels.clamp(min=0), logits.shape[1]).movedim(-1, 1) * known
     probability = logits.softmax(1) * known
@@ -209,13 +212,13 @@ def jaccard_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def likeness(images: Tensor) -> list[Tensor]:
-    """Features (N, H, W-1, 2) and (N, H-1, W, 2) of edges: 1, and the likeness of the two colours."""
+    """Return edge features (N, H, W-1, 2) and (N, H-1, W, 2): 1 and colour similarity."""
     alike = (colour_likeness(images, step) for step in NEAREST)
     return [torch.stack([torch.ones_like(each), each], -1) for each in alike]
 
 
 def coupling_head(couplings: npt.ArrayLike | None) -> CRFHead:
-    """Couplings on the likeness of colours, learned by the pseudolikelihood; given ones (2, 2) stay as they are."""
+    """Return a CRF head with couplings on colour similarity; given weights (2, 2) stay fixed."""
     weights = 0.0 if couplings is None else np.asarray(couplings, np.float32)
     objective = PseudolikelihoodLoss(ignore_index=VOID)
     return CRFHead(len(CLASSES), features=EDGE_FEATURES, learn=couplings is None, weights=weights, objective=objective)

@@ -1,4 +1,4 @@
-"""The unaries as models of the runner: a classifier or a network by itself, and the same with a temperature."""
+"""The unaries as models of the runner: a classifier or network alone, and with temperature scaling."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from locpmap_paper.experiments.scenes.store import UnaryStore
 from locpmap_paper.experiments.stages import digest
 
 FILE_KIND = "scene unaries"
-EVERY = 7  # pixel of a row by which the temperature is chosen
+EVERY = 7  # stride of the columns used for choosing the temperature
 BOUNDS = (0.2, 5.0)
 
 
 class SceneUnaries(Fitted):
-    """Scores of held-out and test scenes, by models that never saw them."""
+    """Scores of held-out and test scenes, by models that were not trained on them."""
 
     def __init__(
         self, case: SceneCase, cache: Path, stores: dict[str, Path], details: dict[str, Any], seconds: float
     ) -> None:
-        self.case, self.cache, self.stores = case, cache, stores  # of the parts "held_out" and "test"
+        self.case, self.cache, self.stores = case, cache, stores  # folders of the parts "held_out" and "test"
         self.details, self.seconds = details, seconds
         self._store_of = {
             name: UnaryStore(folder)
@@ -45,49 +45,49 @@ class SceneUnaries(Fitted):
         }
 
     def scores(self, name: str) -> Array:
-        """Of one scene, (H, W, 8)."""
+        """Return the scores of one scene, (H, W, 8)."""
         store = self._store_of[name]
         if name not in store:
-            raise InputError(f"{store.folder} has no scores of scene {name}, expected those of every scene")
+            raise InputError(f"{store.folder} has no scores of scene {name}, expected scores of every scene")
         return store[name]
 
     def logits(self, inputs: Array) -> Array:
-        """On canvases (N, H, W, 8), 0 outside."""
+        """Return the scores on canvases (N, H, W, 8), 0 outside."""
         return self.case.canvas([self.scores(name) for name in self.case.names(inputs)], 0.0)
 
     def probability(self, inputs: Array) -> Array:
         return softmax(self.logits(inputs), axis=-1)
 
     def network(self, part: str) -> Path:
-        """The network that scored a part."""
+        """Return the path of the network that scored a part."""
         path = self.stores[part].parent / "network.safetensors"
         if not path.exists():
-            raise InputError(f"{path} is not there: remove {path.parent}, and the network is trained again")
+            raise InputError(f"{path} does not exist: remove {path.parent} to train the network again")
         return path
 
     def content(self) -> str:
-        """A digest of all scores."""
+        """Return a digest of all scores."""
         return digest({name: hash_of(self.scores(name)) for name in self._store_of})
 
     def check(self, path: Path, content: str | None) -> None:
-        """Refuse scores that are no longer those of the digest that a file has kept."""
+        """Raise an InputError if the scores differ from the digest stored in a file."""
         if self.content() != content:
-            raise InputError(f"{self.cache} holds other scores than {path} was made of")
+            raise InputError(f"{self.cache} contains other scores than those that {path} was computed from")
 
     def save(self, path: Path) -> None:
-        """Where the scores are, and what they are: whatever is made with them holds as long as these stay the same."""
+        """Write the folders of the scores and their digest, by which changes are detected."""
         folders = {part: str(folder.relative_to(self.cache)) for part, folder in self.stores.items()}
         write_model(path, {}, {"kind": FILE_KIND, "folders": folders, "content": self.content()})
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnariesModel(Model):
-    """Boosting or a network, as the case's level says; ``settings`` may hold the ``loss`` of the network."""
+    """Boosting or a network, depending on the case's level; ``settings`` may contain the network's ``loss``."""
 
     features: str = "scene"
 
     def constants(self, case: Case) -> dict[str, Any]:
-        """The recipe of the level."""
+        """Return the recipe of the level."""
         if case.level == "boosted":
             from locpmap_paper.experiments.scenes.boosted_unaries import BoostedSettings
 
@@ -104,7 +104,7 @@ class UnariesModel(Model):
         if case.level != "boosted":
             make = partial(network_logits, **self.settings)
         fit, held_out, test = (case.names(part.inputs) for part in (case.fit, case.held_out, case.test))
-        # Held-out scenes by what learned from the others, test scenes by what learned from all: both are unseen.
+        # Held-out scenes are predicted by a model trained on the others, test scenes by one trained on both parts.
         jobs = {"held_out": (fit, held_out), "test": (fit + held_out, test)}
         folders = {part: make(case, *names, store, device, progress).folder for part, names in jobs.items()}
         return SceneUnaries(case, store.cache, folders, dict(self.settings), time.perf_counter() - began)
@@ -123,7 +123,7 @@ class UnariesModel(Model):
 def boosted_logits(
     case: SceneCase, learn: Sequence[str], predict: Sequence[str], store: Fits, device: str, progress: Progress
 ) -> UnaryStore:
-    """What boosting that learned from some scenes says of others, on any device."""
+    """Return the predictions for some scenes by boosting trained on others; `device` is ignored."""
     from locpmap_paper.experiments.scenes.boosted_unaries import boosted_unaries
 
     return boosted_unaries(
@@ -145,7 +145,7 @@ def network_logits(
     progress: Progress,
     **settings: Any,
 ) -> UnaryStore:
-    """What the network of the case's kind that learned from some scenes says of others."""
+    """Return the logits for some scenes by a network of the case's kind trained on others."""
     from locpmap_paper.experiments.scenes.unseen import unseen_logits
 
     return unseen_logits(
@@ -164,7 +164,7 @@ def network_logits(
 
 
 class _Steps(Silent):
-    """Passes on the steps of a stage."""
+    """Forwards the steps of a stage."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -174,7 +174,7 @@ class _Steps(Silent):
 
 
 class ScaledUnaries(Fitted):
-    """The unaries' scores times one number, which changes how sure they are and no label."""
+    """Scores times one factor, which changes the confidence but not the labels."""
 
     def __init__(self, base: SceneUnaries, scale: float, seconds: float) -> None:
         self.base, self.scale, self.seconds = base, scale, seconds
@@ -189,7 +189,7 @@ class ScaledUnaries(Fitted):
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledModel(Model):
-    """Temperature scaling (Guo et al., 2017) on held-out scenes: what anybody would do first about calibration."""
+    """Temperature scaling (Guo et al., 2017) on held-out scenes, the standard baseline for calibration."""
 
     features: str = "scene"
 
@@ -212,7 +212,7 @@ class ScaledModel(Model):
 
 
 def unaries_of(model: Model, store: Fits) -> SceneUnaries:
-    """The scores that a model builds upon."""
+    """Return the unaries that a model builds on."""
     base = store.fitted(model.needs[0])
     assert isinstance(base, SceneUnaries)
     return base

@@ -1,7 +1,7 @@
-"""What a network says of scenes that it never saw.
+"""A network's logits for scenes that it was not trained on.
 
-Weights that stand beside a network's logits must be learned on such logits: on its own training scenes a network is
-surer than it is right.
+Weights that are combined with a network's logits must be learned on such logits: a network is overconfident on its
+own training scenes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from locpmap_paper.experiments.scenes.store import UnaryStore
 from locpmap_paper.experiments.scenes.training import RECIPES, Progress, SceneRecipe, train_scene_network
 from locpmap_paper.experiments.stages import digest, resumed
 
-SCALES = (0.75, 1.0, 1.25, 1.5)  # at which a scene is looked at, and at its mirror image; by held-out scenes
+SCALES = (0.75, 1.0, 1.25, 1.5)  # test-time magnifications, each also mirrored; chosen on held-out scenes
 
 
 def unseen_logits(
@@ -42,29 +42,29 @@ def unseen_logits(
     weights_folder: PathLike | None = None,
     **training: Any,
 ) -> UnaryStore:
-    """Logits (H, W, 8) of scenes to ``predict``, by a network that was trained on those to ``learn`` from.
+    """Return logits (H, W, 8) of the scenes `predict` by a network trained on the scenes `learn`.
 
-    What is finished is kept, and the state of a training under way: a call with the same arguments goes on from there.
-    The network, in half precision, lies beside the logits as ``network.safetensors``.
+    Finished results and the training checkpoint are stored, so that a call with the same arguments resumes.  The
+    network is stored in half precision as ``network.safetensors`` next to the logits.
 
     Args:
-        kind: As for :func:`train_scene_network`.
+        kind: Kind of network, see :func:`train_scene_network`.
         scenes: All scenes.
-        learn: Names of those to learn from.
-        predict: Names of others.
-        folder: Where files are kept, in a folder of their own for other arguments; made if need be.
-        seed: Of everything that is drawn.
-        device: As for :func:`train_scene_network`.
-        progress: Called with (steps done, steps in all), then with (scenes done, scenes in all).
-        fast: A smoke run, as for :func:`train_scene_network`.
-        recipe: In place of ``RECIPES[kind]``.
-        weights_folder: The cache with the published weights.
-        training: ``loss`` and ``couplings``, as for :func:`train_scene_network`.
+        learn: Names of the training scenes.
+        predict: Names of the scenes to predict, none of which may be in `learn`.
+        folder: Folder of the files, created if needed; each set of arguments has its own subfolder.
+        seed: Seed of the random generators.
+        device: "auto", "cpu" or "cuda".
+        progress: Function called with (steps done, number of steps), then with (scenes done, number of scenes).
+        fast: Whether to do a smoke run, see :func:`train_scene_network`.
+        recipe: Recipe of the training; by default ``RECIPES[kind]``.
+        weights_folder: Cache folder of the published weights.
+        training: ``loss`` and ``couplings``, see :func:`train_scene_network`.
     """
     if kind not in RECIPES:
         raise unknown("kind", kind, RECIPES)
     if both := sorted(set(learn) & set(predict)):
-        raise InputError(f"predict names {both[0]}, which learn names, too, expected scenes that the network never saw")
+        raise InputError(f"predict contains {both[0]}, which is in learn too, expected scenes that are not in learn")
     recipe = recipe or RECIPES[kind]
     settings = {"kind": kind, "learn": list(learn), "seed": seed, "fast": fast, "recipe": asdict(recipe)}
     scales = (1.0,) if fast else SCALES
@@ -82,7 +82,7 @@ def unseen_logits(
         state.unlink(missing_ok=True)
     missing = [name for name in predict if name not in store]
     if missing:
-        network = load_network(kept).to(choose_device(device))  # as the next run will find it
+        network = load_network(kept).to(choose_device(device))  # as a resumed run would load it
         for done, (name, image, _) in enumerate(named(scenes, missing), 1):
             store.put(name, predict_logits(network, image, scales=scales))
             if progress is not None:
