@@ -35,7 +35,7 @@ SPLIT = Split(tuple("abcdefgh"), tuple("xy"))
 AS_DRAWN = replace(FAST, boosting=replace(FAST.boosting, balance=0.0))
 
 
-def made_scenes(spoiled: str = "") -> Scenes:
+def synthetic_scenes(spoiled: str = "") -> Scenes:
     """Sky over grass with an object between, and some void; the labels of the spoiled scenes are wrong."""
     photographs, labels = {}, {}
     for k, name in enumerate((*SPLIT.train, *SPLIT.test)):
@@ -65,7 +65,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, UnaryStore]:
     folder = tmp_path_factory.mktemp("boosted")
-    return folder, boosted_unaries(made_scenes(), SPLIT, folder=folder, fast=True)
+    return folder, boosted_unaries(synthetic_scenes(), SPLIT, folder=folder, fast=True)
 
 
 class Note:
@@ -141,7 +141,7 @@ def test_it_learns_and_gives_log_probabilities(finished: tuple[Path, UnaryStore]
     _, store = finished
     assert sorted(store) == sorted((*SPLIT.train, *SPLIT.test))
     right = []
-    for name, image, labels in made_scenes():
+    for name, image, labels in synthetic_scenes():
         unary = store[name]
         assert unary.shape == (*image.shape[:2], 8)
         np.testing.assert_allclose(np.exp(unary).sum(axis=-1), 1, atol=0.01)  # half precision
@@ -165,10 +165,10 @@ def test_a_training_scene_is_predicted_by_models_that_never_saw_its_labels(
     split = Split(SPLIT.train, ())
     for kind in ("right", "wrong"):
         with_features_of(finished[0], tmp_path / kind)
-    boosted_unaries(made_scenes(), split, folder=tmp_path / "right", settings=AS_DRAWN)
+    boosted_unaries(synthetic_scenes(), split, folder=tmp_path / "right", settings=AS_DRAWN)
     fold = {path.stem for path in (tmp_path / "right").rglob("stage-1/fold-0/*.npy")}
     assert len(fold) == 4
-    boosted_unaries(made_scenes("".join(fold)), split, folder=tmp_path / "wrong", settings=AS_DRAWN)
+    boosted_unaries(synthetic_scenes("".join(fold)), split, folder=tmp_path / "wrong", settings=AS_DRAWN)
     for name in split.train:
         (right,), (wrong,) = (list((tmp_path / kind).rglob(f"stage-1/*/{name}.npy")) for kind in ("right", "wrong"))
         assert (right.read_bytes() == wrong.read_bytes()) == (name in fold)
@@ -176,7 +176,7 @@ def test_a_training_scene_is_predicted_by_models_that_never_saw_its_labels(
 
 def test_test_labels_are_never_used(finished: tuple[Path, UnaryStore], tmp_path: Path) -> None:
     with_features_of(finished[0], tmp_path)
-    spoiled = boosted_unaries(made_scenes("xy"), SPLIT, folder=tmp_path, fast=True)
+    spoiled = boosted_unaries(synthetic_scenes("xy"), SPLIT, folder=tmp_path, fast=True)
     np.testing.assert_array_equal(spoiled["x"], finished[1]["x"])
 
 
@@ -187,10 +187,10 @@ def test_an_interrupted_run_goes_on_and_ends_as_one_that_was_not(
     if stop != "features":
         with_features_of(finished[0], tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        boosted_unaries(made_scenes(), SPLIT, folder=tmp_path, fast=True, progress=Note(stop))
+        boosted_unaries(synthetic_scenes(), SPLIT, folder=tmp_path, fast=True, progress=Note(stop))
     before = {path: os.stat(path).st_mtime_ns for path in tmp_path.rglob("*.npy")}
     assert before
-    boosted_unaries(made_scenes(), SPLIT, folder=tmp_path, fast=True)
+    boosted_unaries(synthetic_scenes(), SPLIT, folder=tmp_path, fast=True)
     assert files(tmp_path) == files(finished[0])
     assert all(os.stat(path).st_mtime_ns == time for path, time in before.items())  # nothing was made again
 
@@ -205,19 +205,19 @@ def test_a_finished_run_learns_nothing_again(
     monkeypatch.setattr("locpmap_paper.experiments.scenes.feature_cache.learn_words", refuse)
     monkeypatch.setattr("locpmap_paper.experiments.scenes.feature_cache.segment", refuse)
     note = Note()
-    boosted_unaries(made_scenes(), SPLIT, folder=finished[0], fast=True, progress=note)
+    boosted_unaries(synthetic_scenes(), SPLIT, folder=finished[0], fast=True, progress=note)
     assert note.titles[1:] == ["features", *(f"stage {s}, fold {f}" for s in (1, 2) for f in (1, 2)), "maps"]
     assert note.stages[1:] == [(k, 6) for k in range(6)]
     assert note.steps[-1] == (10, 10)
     with pytest.raises(AssertionError, match="learned again"):  # another seed is another run
-        boosted_unaries(made_scenes(), SPLIT, folder=finished[0], fast=True, seed=1)
+        boosted_unaries(synthetic_scenes(), SPLIT, folder=finished[0], fast=True, seed=1)
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="n_folds is 2"):
-        boosted_unaries(made_scenes(), Split(("a",), ()), folder=tmp_path, fast=True)
+        boosted_unaries(synthetic_scenes(), Split(("a",), ()), folder=tmp_path, fast=True)
     with pytest.raises(InputError, match="no scene 'nowhere'"):
-        boosted_unaries(made_scenes(), Split(("a", "b", "nowhere"), ()), folder=tmp_path, fast=True)
+        boosted_unaries(synthetic_scenes(), Split(("a", "b", "nowhere"), ()), folder=tmp_path, fast=True)
 
 
 def test_real_scenes(tmp_path: Path) -> None:

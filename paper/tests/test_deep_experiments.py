@@ -14,7 +14,7 @@ from locpmap.errors import InputError
 from locpmap_paper.experiments import deep, denoising
 from locpmap_paper.experiments.catalogue import catalogue
 from locpmap_paper.experiments.experiment import Case
-from locpmap_paper.experiments.fits import KeptFits
+from locpmap_paper.experiments.fits import StoredFits
 from locpmap_paper.experiments.network_model import SHIPPED, FittedNetwork, shipped_weights
 from locpmap_paper.experiments.stages import Stages
 
@@ -30,9 +30,9 @@ def case_of(experiment: Any = TINY, **changes: Any) -> Case:
 
 
 @pytest.fixture
-def fits(tmp_path: Path) -> KeptFits:
+def fits(tmp_path: Path) -> StoredFits:
     case = case_of()
-    return KeptFits(Stages(tmp_path), case, catalogue(TINY), "cpu", lambda done, total: None, "guard")
+    return StoredFits(Stages(tmp_path), case, catalogue(TINY), "cpu", lambda done, total: None, "guard")
 
 
 # batches
@@ -66,7 +66,7 @@ def test_fresh_noise_has_the_moments_of_the_case(noise: str) -> None:
 # models
 
 
-def test_every_network_of_the_catalogue_fits_and_loads(fits: KeptFits) -> None:
+def test_every_network_of_the_catalogue_fits_and_loads(fits: StoredFits) -> None:
     noisy = fits.case.test.inputs
     for model in deep.deep_models():
         fitted = fits.fitted(model.name)
@@ -76,14 +76,14 @@ def test_every_network_of_the_catalogue_fits_and_loads(fits: KeptFits) -> None:
             np.testing.assert_allclose(probability.sum(axis=-1), 1, atol=1e-5)
         potentials = fitted.potentials(noisy)
         assert (potentials is None) == (set(model.decoders) == {"argmax"})
-        other = KeptFits(fits.stages, fits.case, fits.models, "cpu", fits.progress, "guard").fitted(model.name)
+        other = StoredFits(fits.stages, fits.case, fits.models, "cpu", fits.progress, "guard").fitted(model.name)
         again = other.potentials(noisy)
         if potentials is not None and again is not None:
             labels = fits.case.test.truth.astype(int)
             np.testing.assert_array_equal(potentials.score(labels), again.score(labels))
 
 
-def test_joint_models_go_on_from_the_start(fits: KeptFits) -> None:
+def test_joint_models_go_on_from_the_start(fits: StoredFits) -> None:
     """Two tiny steps away from it, on other noise: near, but not the same."""
     start, later = fits.fitted("ce-start"), fits.fitted("ce-fresh")
     assert isinstance(start, FittedNetwork)
@@ -92,7 +92,7 @@ def test_joint_models_go_on_from_the_start(fits: KeptFits) -> None:
     assert 0 < (one - other).abs().max() < 0.02 * one.abs().max()
 
 
-def test_the_papers_model_keeps_the_pairwise_weights_of_the_raw_one(fits: KeptFits) -> None:
+def test_the_papers_model_keeps_the_pairwise_weights_of_the_raw_one(fits: StoredFits) -> None:
     noisy = fits.case.test.inputs
     deep_pl, raw = fits.fitted("deep-pl").potentials(noisy), fits.fitted("raw-pl").potentials(noisy)
     assert deep_pl is not None
@@ -106,7 +106,7 @@ def test_the_papers_model_keeps_the_pairwise_weights_of_the_raw_one(fits: KeptFi
     )
 
 
-def test_the_network_runs_once_for_the_same_images(fits: KeptFits, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_network_runs_once_for_the_same_images(fits: StoredFits, monkeypatch: pytest.MonkeyPatch) -> None:
     fitted = fits.fitted("deep-consistent-far")
     assert isinstance(fitted, FittedNetwork)
     runs = []
@@ -135,7 +135,7 @@ class Untouchable:
 
 def test_learning_never_looks_at_the_test_images(tmp_path: Path) -> None:
     case = case_of(test=Untouchable())
-    kept = KeptFits(Stages(tmp_path), case, catalogue(TINY), "cpu", lambda done, total: None, "guard")
+    kept = StoredFits(Stages(tmp_path), case, catalogue(TINY), "cpu", lambda done, total: None, "guard")
     for name in catalogue(TINY):
         kept.record(name)
 
@@ -152,7 +152,7 @@ def test_the_recipes_that_the_report_speaks_of() -> None:
 
 def test_a_fit_does_not_go_on_from_another_versions_state(tmp_path: Path) -> None:
     paths = {
-        KeptFits(Stages(tmp_path), case_of(), catalogue(TINY), "cpu", lambda a, b: None, guard).checkpoint("ce-start")
+        StoredFits(Stages(tmp_path), case_of(), catalogue(TINY), "cpu", lambda a, b: None, guard).checkpoint("ce-start")
         for guard in ("one", "other")
     }
     assert len(paths) == 2
@@ -177,7 +177,7 @@ def test_weights_that_should_have_come_along_are_missed(monkeypatch: pytest.Monk
 
 def test_shipped_weights_need_no_training(tmp_path: Path) -> None:
     case = case_of(replace(denoising.DIGITS, n_test=30))
-    kept = KeptFits(Stages(tmp_path), case, catalogue(TINY), "cpu", lambda done, total: None, "guard")
+    kept = StoredFits(Stages(tmp_path), case, catalogue(TINY), "cpu", lambda done, total: None, "guard")
     network, crf = kept.fitted("ce-fresh"), kept.fitted("deep-consistent-far")
     assert kept.record("deep-consistent-far")["details"]["weights"] == "digits-deep-consistent-far.safetensors"
     assert not list(tmp_path.glob("**/ce-start"))

@@ -234,7 +234,7 @@ def test_a_stage_is_made_once(tmp_path: Path) -> None:
 
 def test_a_stage_of_other_settings_is_made_again(tmp_path: Path) -> None:
     stages = Stages(tmp_path)
-    stages.keep("a", {"k": 1}, 1)
+    stages.store("a", {"k": 1}, 1)
     assert stages.find("a", {"k": 2}) is None
     stages.arrays("a", {"k": 1}, lambda: {"x": np.ones(1)})
     assert stages.find_arrays("a", {"k": 2}) is None
@@ -244,7 +244,7 @@ def test_a_stage_of_other_settings_is_made_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["cut", "changed", "empty", "other", "number"])
 def test_a_damaged_stage_is_missing(tmp_path: Path, damage: str) -> None:
     stages = Stages(tmp_path)
-    stages.keep("a", {}, {"mean_iou": 0.75})
+    stages.store("a", {}, {"mean_iou": 0.75})
     path = tmp_path / "a.json"
     text = path.read_text()
     path.write_text(
@@ -348,7 +348,7 @@ def test_a_second_run_does_only_what_is_missing_or_damaged(tmp_path: Path, monke
     before = result_of(tmp_path)
     stages = tmp_path / "stages" / "variance-0"
     made: list[str] = []
-    make_row, fit = rows.make_row, fits.KeptFits._fit
+    make_row, fit = rows.make_row, fits.StoredFits._fit
 
     def noted_row(subject: Any, decoder: Any, *rest: Any) -> Any:
         made.append(decoder.name)
@@ -359,7 +359,7 @@ def test_a_second_run_does_only_what_is_missing_or_damaged(tmp_path: Path, monke
         fit(self, name, settings)
 
     monkeypatch.setattr(runner, "make_row", noted_row)
-    monkeypatch.setattr(fits.KeptFits, "_fit", noted_fit)
+    monkeypatch.setattr(fits.StoredFits, "_fit", noted_fit)
 
     experiments.run("digits", tmp_path, models=names)
     assert made == []

@@ -24,10 +24,10 @@ from locpmap_paper.report import write_markdown, write_report
 from locpmap_paper.report.ablation import Form, ablations
 from locpmap_paper.report.blocks import Table
 from locpmap_paper.report.curves import overlap_by_samples
-from locpmap_paper.report.duels import duels, prize_in_words
 from locpmap_paper.report.fields import build
-from locpmap_paper.report.findings import beside_paper, defeats, firsts, summary, unranked, verdicts
+from locpmap_paper.report.findings import compared_with_paper, defeats, firsts, summary, unranked, verdicts
 from locpmap_paper.report.measures import MEAN_IOU, NLL
+from locpmap_paper.report.network_comparison import compare_with_network, joint_in_words
 from locpmap_paper.report.pictures import read_pictures
 from locpmap_paper.report.reading import read_record
 from locpmap_paper.report.record import Record
@@ -178,9 +178,9 @@ def test_a_comparison_on_unequal_images_says_so() -> None:
 
 def test_the_network_is_compared_on_its_own_images_only() -> None:
     content = change_rows(invented(), lambda row: row.update(n_images=1000), decoder="locpmap-conditional")
-    assert duels(record_of(content)) == []
+    assert compare_with_network(record_of(content)) == []
     content = change_rows(content, lambda row: row.update(n_images=1000), model="ce-fresh")
-    assert {duel.form.name for duel in duels(record_of(content))} == {"locpmap-conditional"}
+    assert {comparison.form.name for comparison in compare_with_network(record_of(content))} == {"locpmap-conditional"}
 
 
 def tuned(content: Content, shift: float) -> Content:
@@ -274,7 +274,7 @@ def test_the_prize_is_won_or_lost_in_plain_words(iou: float, nll: float, answer:
     for what, by in (("mean_iou", iou), ("nll", nll)):
         for form in ("locpmap", "locpmap-conditional", "locpmap-blocks", "locpmap-blocks-conditional"):
             change_rows(content, shift(what, by), model="deep-consistent", decoder=form)
-    words = dict(prize_in_words(record_of(content)))
+    words = dict(joint_in_words(record_of(content)))
     assert set(words) == {f"{JOINT}, {level} level" for level in ("variance", "amplitude")}
     assert all(text.startswith(answer) for text in words.values())
 
@@ -293,32 +293,35 @@ def test_a_win_within_two_standard_errors_is_called_unsure() -> None:
     def nearly(row: Content) -> None:
         row["mean_iou"] = ours[row["seed"]] + (0.01, -0.005, -0.008)[row["seed"]]
 
-    words = dict(prize_in_words(record_of(change_rows(content, nearly, **network))))
+    words = dict(joint_in_words(record_of(change_rows(content, nearly, **network))))
     assert words[f"{JOINT}, variance level"].startswith(
         "yes, in both, but not in both by more than two standard errors"
     )
 
 
 def test_the_duel_is_the_paired_difference_to_the_network(content: Content, record: Record) -> None:
-    (duel,) = [d for d in duels(record) if (d.model.name, d.level.name) == ("deep-consistent", "variance")]
-    ours = measured(content, "nll", level="variance", model="deep-consistent", decoder=duel.form.name)
+    (comparison,) = [
+        d for d in compare_with_network(record) if (d.model.name, d.level.name) == ("deep-consistent", "variance")
+    ]
+    ours = measured(content, "nll", level="variance", model="deep-consistent", decoder=comparison.form.name)
     gap = ours - measured(content, "nll", level="variance", model="ce-fresh", decoder="argmax")
-    assert duel.nll is not None
-    assert duel.nll.mean == pytest.approx(gap.mean(), rel=1e-9)
-    assert duel.nll.error == pytest.approx(gap.std(ddof=1) / np.sqrt(3), rel=1e-9)
+    assert comparison.nll is not None
+    assert comparison.nll.mean == pytest.approx(gap.mean(), rel=1e-9)
+    assert comparison.nll.error == pytest.approx(gap.std(ddof=1) / np.sqrt(3), rel=1e-9)
 
 
 def test_one_seed_claims_no_certainty() -> None:
     record = record_of(invented(seeds=(4,)))
     assert all("on one seed" in text for _, text in firsts(verdicts(record)) if "follows" in text)
     assert "standard error" not in summary(verdicts(record))
-    assert all("on one seed only" in text for _, text in prize_in_words(record))
+    assert all("on one seed only" in text for _, text in joint_in_words(record))
 
 
 def test_beside_the_paper_stand_both_numbers(record: Record) -> None:
-    words = dict(beside_paper(record))
-    assert words["Raw features, variance level"].startswith("LocPMAP has .545 in the paper, .8202")
-    assert not beside_paper(record_of(invented(paper=False)))
+    words = dict(compared_with_paper(record))
+    text = words["Raw features, variance level"]
+    assert re.match(r"LocPMAP has \.545 in the paper, \.8202\s±\s\.\d+ here in the same form", text)
+    assert not compared_with_paper(record_of(invented(paper=False)))
 
 
 # tables

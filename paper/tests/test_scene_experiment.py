@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from paper.tests.made_scenes import made_scenes
+from paper.tests.synthetic_scenes import synthetic_scenes
 from scipy.special import log_softmax, softmax
 from tests.command import Run
 
@@ -47,7 +47,7 @@ def with_void(scenes: Scenes, relabelled: tuple[str, ...] = ()) -> Scenes:
     return Scenes(scenes._photographs, maps)
 
 
-DATA = SceneData(with_void(made_scenes(14)), None)
+DATA = SceneData(with_void(synthetic_scenes(14)), None)
 TIMES = {"seconds", "started", "finished", "command"}
 
 
@@ -120,7 +120,7 @@ def test_colours_that_are_alike_count_as_one_and_others_fall_with_their_distance
     image[0, 2:] = (0, 30, 40)  # a jump of 50
     squares = np.array([0.0, 2500.0, 0.0])
     expected = np.exp(-squares / (2 * squares.mean()))
-    found = boundaries.colour_likeness(torch.tensor(image).movedim(-1, 0)[None].float(), (0, 1))
+    found = boundaries.colour_similarity(torch.tensor(image).movedim(-1, 0)[None].float(), (0, 1))
     np.testing.assert_allclose(found[0, 0], expected, rtol=1e-6)
     features = boundaries.edge_features(image, np.zeros((1, 4), np.float32), ((0, 1), (1, 0)), ["boundary", "colour"])
     assert [part.shape for part in features] == [(1, 3, 3), (0, 4, 3)]
@@ -128,7 +128,7 @@ def test_colours_that_are_alike_count_as_one_and_others_fall_with_their_distance
 
 
 def test_maps_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scenes, asked = made_scenes(3), []
+    scenes, asked = synthetic_scenes(3), []
     edge_maps = boundaries.HED.edge_maps
 
     def watched(self: Any, images: list[Any], **more: Any) -> Any:
@@ -183,7 +183,7 @@ def test_untrained_couplings_are_zero() -> None:
 
 
 def test_a_smoke_run_has_small_scenes() -> None:
-    scenes = made_scenes(3)
+    scenes = synthetic_scenes(3)
     small = thumbnails(scenes[:2], 4)
     assert small.names == scenes.names[:2]
     for (_, image, labels), (_, _, before) in zip(small, scenes, strict=False):
@@ -198,7 +198,7 @@ def test_a_smoke_run_has_small_scenes() -> None:
 def fits_of(folder: Path, level: str, data: SceneData = DATA) -> Any:
     case = TINY.case(data, level, 0)
     models = {model.name: model for model in catalogue.SCENE_MODELS}
-    return fits.KeptFits(stages.Stages(folder), case, models, "cpu", lambda *_: None, "guard")
+    return fits.StoredFits(stages.Stages(folder), case, models, "cpu", lambda *_: None, "guard")
 
 
 def test_the_temperature_is_the_one_that_held_out_scenes_like_best(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_labels_of_test_scenes_change_no_weight(level: str, tmp_path: Path) -> N
     models = ["unaries", "scaled", "alike", "pl-colour", "consistent-colour"] + ["joint"] * (level == "deeplab")
 
     def weights(folder: str, relabelled: tuple[str, ...]) -> Any:
-        kept = fits_of(tmp_path / folder, level, SceneData(with_void(made_scenes(14), relabelled), None))
+        kept = fits_of(tmp_path / folder, level, SceneData(with_void(synthetic_scenes(14), relabelled), None))
         found = {name: kept.record(name)["details"] for name in models} | {"scores": kept.fitted("unaries").content()}
         folder_of_scores = kept.fitted("unaries").stores["held_out"]
         scores = {path.name: path.read_bytes() for path in sorted(folder_of_scores.glob("*.npy"))}

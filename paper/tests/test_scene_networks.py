@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from paper.tests.made_scenes import made_scenes
+from paper.tests.synthetic_scenes import synthetic_scenes
 
 from locpmap.errors import InputError
 from locpmap_paper import data
@@ -216,7 +216,7 @@ def test_converted_weights_are_kept_and_those_of_another_file_refused(
 
 
 def test_unchanged_scenes_are_themselves_or_their_mirror_image() -> None:
-    scenes = made_scenes(1)
+    scenes = synthetic_scenes(1)
     _, image, labels = scenes[0]
     batches = SceneBatches(scenes, 8, (56, 72), CPU, STILL)
     images, targets = batches(torch.Generator().manual_seed(0))
@@ -257,14 +257,14 @@ def test_pixels_and_labels_move_together_without_bending() -> None:
 
 
 def test_batches_are_a_function_of_the_generator() -> None:
-    batches = SceneBatches(made_scenes(3), 4, (32, 40), CPU, Variation())
+    batches = SceneBatches(synthetic_scenes(3), 4, (32, 40), CPU, Variation())
     first, same, other = (batches(torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
     assert all(torch.equal(*pair) for pair in zip(first, same, strict=True))
     assert not torch.equal(first[1], other[1])
 
 
 def test_colours_vary_and_stay_colours() -> None:
-    scenes = made_scenes(2)
+    scenes = synthetic_scenes(2)
     batches = SceneBatches(scenes, 8, (56, 72), CPU, replace(Variation(), scale=(1, 1), stretch=0, turn=0))
     images, _ = batches(torch.Generator().manual_seed(0))
     assert float(images.min()) >= 0
@@ -305,7 +305,7 @@ def test_jaccard_loss_by_hand() -> None:
 def test_likeness_by_hand() -> None:
     images = torch.zeros(1, 3, 2, 3)
     images[..., 2] = 30.0
-    across, down = scene_training.likeness(images)
+    across, down = scene_training.colour_features(images)
     assert across.shape == (1, 2, 2, 2)
     assert down.shape == (1, 1, 3, 2)
     assert across[0, 0].tolist() == [[1, 1], [1, pytest.approx(np.exp(-1))]]  # the square is twice the mean
@@ -318,7 +318,7 @@ def test_likeness_by_hand() -> None:
 @pytest.mark.parametrize("kind", ["pretrained", "deeplab"])
 @pytest.mark.parametrize("loss", ["cross-entropy", "pseudolikelihood"])
 def test_a_smoke_run_trains_predicts_and_keeps(kind: str, loss: str, tmp_path: Path) -> None:
-    scenes, told = made_scenes(3), []
+    scenes, told = synthetic_scenes(3), []
     network = train_scene_network(
         kind, scenes, scenes.names[:2], loss=loss, device="cpu", fast=True, progress=lambda *p: told.append(p)
     )
@@ -339,7 +339,7 @@ def test_a_smoke_run_trains_predicts_and_keeps(kind: str, loss: str, tmp_path: P
 
 
 def test_a_small_network_learns_made_scenes() -> None:
-    scenes = made_scenes(4, square=24)
+    scenes = synthetic_scenes(4, square=24)
     options = {"shrink": 16}
     recipe = SceneRecipe(
         Recipe(60, 5e-3, batch_size=4), (48, 64), replace(STILL, scale=(0.9, 1.1)), average=0.8, options=options
@@ -350,7 +350,7 @@ def test_a_small_network_learns_made_scenes() -> None:
 
 
 def test_an_interrupted_training_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scenes = made_scenes(3)
+    scenes = synthetic_scenes(3)
     options = {"width": 4, "drop": 0.5}
     recipe = SceneRecipe(Recipe(3, 1e-3, batch_size=2), (32, 32), average=0.9, options=options)
 
@@ -381,7 +381,7 @@ def test_an_interrupted_training_ends_as_one_that_was_not(tmp_path: Path, monkey
 
 
 def test_wrong_arguments_are_named() -> None:
-    scenes = made_scenes(2)
+    scenes = synthetic_scenes(2)
     with pytest.raises(InputError, match="did you mean 'pretrained'"):
         train_scene_network("pretrain", scenes, scenes.names)
     with pytest.raises(InputError, match="loss"):
@@ -398,7 +398,7 @@ def test_wrong_arguments_are_named() -> None:
 def test_logits_are_of_a_network_that_never_saw_the_scene_and_are_made_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scenes, learned, told = made_scenes(5), [], []
+    scenes, learned, told = synthetic_scenes(5), [], []
     train = unseen.train_scene_network
 
     def watched(kind: str, all_scenes: Scenes, names: list[str], **more: Any) -> Any:

@@ -26,11 +26,11 @@ from locpmap_paper.report import write_markdown, write_report
 from locpmap_paper.report.curves import panel_models, references
 from locpmap_paper.report.measures import SCENE_MEASURES
 from locpmap_paper.report.record import Record
-from locpmap_paper.report.scene_duels import in_words, scene_duels
-from locpmap_paper.report.scene_errors import found_errors, ranked
+from locpmap_paper.report.scene_comparison import compare_with_unaries, in_words
+from locpmap_paper.report.scene_errors import error_curves, ranked
 from locpmap_paper.report.scene_figures import Gallery
 from locpmap_paper.report.scene_images import COLOURS, NO_LABEL, WRONG, coloured, errors, marked, windows
-from locpmap_paper.report.scene_tables import duel_table, label_table, paper_table
+from locpmap_paper.report.scene_tables import comparison_table, label_table, paper_table
 from locpmap_paper.report.settings import facts_table
 from locpmap_paper.report.tables import decoder_table
 
@@ -186,11 +186,13 @@ def test_a_label_that_no_scene_has_is_a_dash() -> None:
 
 def test_a_duel_is_the_paired_difference_to_the_unaries_of_its_level(content: Content, record: Record) -> None:
     for level in record.levels:
-        for duel in scene_duels(record, level):
-            opponent = "scaled" if "scaling" in duel.opponent else "unaries"
-            assert [each.measure.title for each in duel.differences] == ["mean IoU", "NLL", "AURC"]
-            for each, key in zip(duel.differences, ("mean_iou", "nll", "aurc"), strict=True):
-                ours = measured(content, key, level=level.name, model=duel.model.name, decoder=duel.form.name)
+        for comparison in compare_with_unaries(record, level):
+            opponent = "scaled" if "scaling" in comparison.opponent else "unaries"
+            assert [each.measure.title for each in comparison.differences] == ["mean IoU", "NLL", "AURC"]
+            for each, key in zip(comparison.differences, ("mean_iou", "nll", "aurc"), strict=True):
+                ours = measured(
+                    content, key, level=level.name, model=comparison.model.name, decoder=comparison.form.name
+                )
                 gap = ours - measured(content, key, level=level.name, model=opponent, decoder="argmax")
                 assert each.change.mean == pytest.approx(gap.mean(), abs=1e-12)
                 assert each.change.error == pytest.approx(gap.std(ddof=1) / np.sqrt(2), abs=1e-12)
@@ -217,14 +219,18 @@ def test_the_form_that_held_out_scenes_chose_stands_for_locpmap() -> None:
     rows = [row for row in content["rows"] if row["decoder"] == "locpmap"]
     content["rows"] += [row | {"decoder": "locpmap-tuned-sites", "mean_iou": row["mean_iou"] - 0.1} for row in rows]
     record = record_of(content)
-    assert {duel.form.name for duel in scene_duels(record, record.levels[0])} == {"locpmap-tuned-sites"}
+    assert {comparison.form.name for comparison in compare_with_unaries(record, record.levels[0])} == {
+        "locpmap-tuned-sites"
+    }
     table = label_table(record, record.levels[0])
     assert table is not None
     assert [row[1].text for row in table.rows[1:]] == ["LocPMAP, tuned"] * 2
 
 
 def test_bold_in_the_duel_table_is_where_locpmap_is_better(record: Record) -> None:
-    boosted, _, pretrained = (duel_table(record, level, scene_duels(record, level)) for level in record.levels)
+    boosted, _, pretrained = (
+        comparison_table(record, level, compare_with_unaries(record, level)) for level in record.levels
+    )
     lines = {(row[0].text, row[1].text): [cell.strong for cell in row[2:5]] for row in boosted.rows}
     assert lines[CONSISTENT, "the unaries alone"] == [True, True, True]
     assert lines[CONSISTENT, "the unaries after temperature scaling"] == [True, False, True]
@@ -248,7 +254,7 @@ def test_one_seed_claims_no_certainty_and_unequal_images_no_duel() -> None:
         assert "standard error" not in text
     content = change_rows(quick(), lambda row: row.update(n_images=60), decoder="argmax")
     record = record_of(content)
-    assert scene_duels(record, record.levels[0]) == []
+    assert compare_with_unaries(record, record.levels[0]) == []
     assert in_words(record, record.levels[0]) == []
 
 
@@ -312,7 +318,7 @@ def test_found_errors_leave_out_what_has_no_truth_or_no_variance(content: Conten
     pictures = scene_pictures(content)
     name = "boosted/pl-edges/locpmap-conditional"
     pictures[f"{name}/variance"][0] = np.nan
-    (line, _) = found_errors(record, pictures, record.levels[0])
+    (line, _) = error_curves(record, pictures, record.levels[0])
     assert (line.model.name, line.form.name) == ("pl-edges", "locpmap-conditional")
     truth, labels = pictures["boosted/truth"][1:], pictures[f"{name}/labels"][1:]
     known = truth != -1

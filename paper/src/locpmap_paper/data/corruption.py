@@ -63,10 +63,10 @@ class Corruption:
         Raises:
             InputError: If the images are not binary, or are constant and ``power`` is "variance".
         """
-        share = float(_binary(labels).mean(dtype=np.float64))
-        power = share * (1 - share) if self.power == "variance" else 1.0
+        fraction = float(_binary(labels).mean(dtype=np.float64))
+        power = fraction * (1 - fraction) if self.power == "variance" else 1.0
         if power == 0:
-            raise InputError(f"labels are all {share:.0f}, expected both 0 and 1: a constant signal has no variance")
+            raise InputError(f"labels are all {fraction:.0f}, expected both 0 and 1: a constant signal has no variance")
         return math.sqrt(power / self.snr)
 
     def apply(self, labels: object, sigma: float, seed: int) -> npt.NDArray[np.float32]:

@@ -6,13 +6,13 @@ from typing import Any
 
 from locpmap_paper.experiments.decoders import CRF_DECODERS, FAR_DECODERS, FEW_DECODERS, NETWORK_DECODERS
 from locpmap_paper.experiments.model import Model
-from locpmap_paper.experiments.network_model import RAW, START, NetworkModel, RefittedModel, torch_is_there
+from locpmap_paper.experiments.network_model import RAW, START, NetworkModel, RefittedModel, torch_is_installed
 
 NEAR = [[0, 1], [1, 0]]
 FAR = [*NEAR, [0, 3], [3, 0], [0, 7], [7, 0]]  # beyond the network's receptive field of nine pixels
 
 FROM_SCRATCH = {"n_steps": 1500, "learning_rate": 2e-3}
-GO_ON = {"n_steps": 300, "learning_rate": 1e-3}
+FINE_TUNING = {"n_steps": 300, "learning_rate": 1e-3}
 SAMPLES = 32  # LocPMAP samples per step; with few, their variance biases the couplings towards 0
 PAPER = {"n_steps": 3000, "learning_rate": 0.05, "optimiser": "sgd", "weight_decay": 5e-4}
 
@@ -38,7 +38,7 @@ NETWORKS: tuple[Model, ...] = (
         title="Deep, pseudolikelihood, joint",
         says="A network pretrained with cross-entropy (ce-start) is trained further by pseudolikelihood, jointly with"
         " couplings that it predicts for every edge.",
-        settings=_settings("pseudolikelihood", GO_ON, steps=NEAR),
+        settings=_settings("pseudolikelihood", FINE_TUNING, steps=NEAR),
         needs=(START,),
         decoders=("argmax", *FEW_DECODERS),
     ),
@@ -47,7 +47,7 @@ NETWORKS: tuple[Model, ...] = (
         learning="composite",
         title="Deep, composite likelihood, joint",
         says="As deep-pl-joint, but trained by the composite likelihood of whole rows and columns.",
-        settings=_settings("composite", GO_ON, steps=NEAR),
+        settings=_settings("composite", FINE_TUNING, steps=NEAR),
         needs=(START,),
         decoders=("argmax", *FEW_DECODERS),
     ),
@@ -57,7 +57,7 @@ NETWORKS: tuple[Model, ...] = (
         title="Deep, consistent",
         says="As deep-pl-joint, but trained consistently: given the neighbours' labels sampled by LocPMAP, not the true"
         " ones.",
-        settings=_settings("consistent", GO_ON | {"n_steps": 400}, steps=NEAR, n_samples=SAMPLES),
+        settings=_settings("consistent", FINE_TUNING | {"n_steps": 400}, steps=NEAR, n_samples=SAMPLES),
         needs=(START,),
         decoders=("argmax", *FEW_DECODERS),
     ),
@@ -67,7 +67,7 @@ NETWORKS: tuple[Model, ...] = (
         title="Deep, consistent, far neighbours",
         says="As deep-consistent, with neighbours at distances of 1, 3 and 7 pixels, horizontally and vertically. They"
         " extend beyond the network's receptive field of nine pixels.",
-        settings=_settings("consistent", GO_ON | {"n_steps": 1000}, steps=FAR, n_samples=SAMPLES),
+        settings=_settings("consistent", FINE_TUNING | {"n_steps": 1000}, steps=FAR, n_samples=SAMPLES),
         needs=(START,),
         decoders=("argmax", *FAR_DECODERS),
     ),
@@ -93,7 +93,7 @@ NETWORKS: tuple[Model, ...] = (
         title="Network, longer training",
         says="The network of ce-start, trained further with cross-entropy, for comparison with deep-consistent-far. Six"
         " of its steps take about as long as one step of the joint model on a GPU.",
-        settings=_settings("cross-entropy", GO_ON | {"n_steps": 6000}),
+        settings=_settings("cross-entropy", FINE_TUNING | {"n_steps": 6000}),
         needs=(START,),
         decoders=NETWORK_DECODERS,
     ),
@@ -122,4 +122,4 @@ NETWORKS: tuple[Model, ...] = (
 
 def deep_models() -> tuple[Model, ...]:
     """Return all models in display order; none if torch is not installed."""
-    return NETWORKS if torch_is_there() else ()
+    return NETWORKS if torch_is_installed() else ()

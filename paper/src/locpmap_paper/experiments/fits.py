@@ -17,7 +17,7 @@ from locpmap_paper.experiments.stages import Stages, digest, resumed
 ALONE = Processes()  # a single process
 
 
-class KeptFits:
+class StoredFits:
     """Fits each model on first use, and loads it from disk afterwards, also in later runs.
 
     A record is stored next to the weights: seconds, details, and the checksum of the weights file.  Results that use
@@ -84,16 +84,16 @@ class KeptFits:
     def _fit(self, name: str, settings: dict[str, Any]) -> None:
         model = self.models[name]
         if model.together:
-            self.ask_partners(name)
+            self.request_training(name)
         fitted = resumed(self.checkpoint(name), lambda: model.fit(self.case, self, self.device, self.progress))
         path = self._weights(name)
         fitted.save(path)
         record = {"seconds": fitted.seconds, "details": fitted.details, "sha256": _checksum(path)}
         # Weights are read back on use, so that this run and a resumed one use identical (rounded) weights.
-        self._ready[name] = self.stages.keep(self._stage(name), settings, record), None
+        self._ready[name] = self.stages.store(self._stage(name), settings, record), None
         self.checkpoint(name).unlink(missing_ok=True)
 
-    def ask_partners(self, name: str) -> None:
+    def request_training(self, name: str) -> None:
         """Request the other processes of the run to fit the model as well."""
         self.processes.tell(json.dumps({"level": self.case.level, "seed": self.case.seed, "model": name}))
 

@@ -47,7 +47,7 @@ def measure(labels: Array, probability: Array | None, truth: Array, n_labels: in
         sizes = np.array([(truth[p] != VOID).sum() for p in parts])
         per_image = np.divide(both, either, out=np.full(both.shape, np.nan), where=either > 0)
         found: dict[str, Any] = {
-            "iou": [None if np.isnan(share) else share for share in summed.tolist()],  # NaN: absent label
+            "iou": [None if np.isnan(iou) else iou for iou in summed.tolist()],  # NaN: absent label
             "mean_iou": float(np.nanmean(summed)),
             "image_iou": float(np.nanmean(per_image[either.any(axis=1)], axis=1).mean()),  # images with labels
             "accuracy": float(both.sum() / sizes.sum()),

@@ -35,7 +35,7 @@ class FittedNetwork(Fitted):
 
     def __init__(self, network: CRFNetwork, details: dict[str, Any], seconds: float) -> None:
         self.network, self.details, self.seconds = network, details, seconds
-        self._kept: list[tuple[Array, Potentials | None, Array]] = []
+        self._cached: list[tuple[Array, Potentials | None, Array]] = []
 
     def potentials(self, inputs: Array) -> Potentials | None:
         return self._run(inputs)[0]
@@ -51,7 +51,7 @@ class FittedNetwork(Fitted):
 
     def _run(self, inputs: Array) -> tuple[Potentials | None, Array]:
         """Return potentials (None without a head) and logits, cached for the last two batches."""
-        for images, potentials, logits in self._kept:
+        for images, potentials, logits in self._cached:
             if images.shape == inputs.shape and images.ctypes.data == inputs.ctypes.data:  # the same view
                 return potentials, logits
         if self.network.head is None:
@@ -59,7 +59,7 @@ class FittedNetwork(Fitted):
         else:
             potentials = self.network.potentials(inputs)
             logits = potentials.unflatten(potentials.unary)
-        self._kept = [*self._kept[-1:], (inputs, potentials, logits)]  # test and held-out images
+        self._cached = [*self._cached[-1:], (inputs, potentials, logits)]  # test and held-out images
         return potentials, logits
 
     def save(self, path: Path) -> None:
@@ -196,6 +196,6 @@ def _load(path: Path, device: str) -> CRFNetwork:
     return CRFNetwork.load(path).to(choose_device(device))
 
 
-def torch_is_there() -> bool:
+def torch_is_installed() -> bool:
     """Return whether torch is installed."""
     return importlib.util.find_spec("torch") is not None

@@ -86,8 +86,8 @@ class Subject:
             self.infer(potentials, decoder.method, seed=seed, **options)  # compiles kernels before the timing
         parts = []
         for lo, potentials in self.pieces(n_images):
-            listen = progress if lo == 0 and potentials.n_images == n_images else None
-            parts.append(self.infer(potentials, decoder.method, seed=seed, first_image=lo, progress=listen, **options))
+            inner = progress if lo == 0 and potentials.n_images == n_images else None
+            parts.append(self.infer(potentials, decoder.method, seed=seed, first_image=lo, progress=inner, **options))
             if progress is not None:
                 progress(lo + potentials.n_images, n_images)
         return _joined(parts)

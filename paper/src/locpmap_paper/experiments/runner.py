@@ -20,14 +20,14 @@ from locpmap_paper.experiments.ablation import Cell, ablate, measure_cell, n_cel
 from locpmap_paper.experiments.catalogue import catalogue, choose
 from locpmap_paper.experiments.decoders import LISTED, Listed, listed
 from locpmap_paper.experiments.experiment import Case, Experiment
-from locpmap_paper.experiments.fits import ALONE, KeptFits
+from locpmap_paper.experiments.fits import ALONE, StoredFits
+from locpmap_paper.experiments.joint_training import help_train
 from locpmap_paper.experiments.model import Model
-from locpmap_paper.experiments.partners import help_train
+from locpmap_paper.experiments.parallel import compute_cases
 from locpmap_paper.experiments.pictures import N_PICTURES, draw_pictures, write_pictures
 from locpmap_paper.experiments.progress import RunProgress, Silent
 from locpmap_paper.experiments.protocol import known_experiment
 from locpmap_paper.experiments.rows import Subject, make_row
-from locpmap_paper.experiments.side_by_side import make_cases
 from locpmap_paper.experiments.stages import Stages, digest
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -100,7 +100,7 @@ def run(
         here = {"folder": target.resolve(), "data": None if data is None else Path(data).resolve()}
         arguments = {**how, **here, "device": device, "guard": guard}
         cases = list(itertools.product(plan.levels, plan.seeds))
-        make_cases(_make_case, arguments, cases, jobs, scheduler, whole.progress)
+        compute_cases(_make_case, arguments, cases, jobs, scheduler, whole.progress)
     path = whole.finish()
     processes.tell("")  # no further networks to train
     return path
@@ -231,22 +231,22 @@ class _Run:
     def make(self, case: Case) -> None:
         """Compute the missing stages of one case."""
         known = catalogue(self.plan.experiment)
-        fits = KeptFits(self.stages, case, known, self.device, self.progress.step, self.guard, self.processes)
+        fits = StoredFits(self.stages, case, known, self.device, self.progress.step, self.guard, self.processes)
         if case.seed == self.plan.seeds[0]:
             shown = case.test.first(N_PICTURES)
             self.pictures |= {f"{case.level}/input": case.images(shown), f"{case.level}/truth": shown.truth}
         for model in self.plan.models_at(case.level):
             self._model(case, model, fits)
 
-    def _model(self, case: Case, model: Model, fits: KeptFits) -> None:
+    def _model(self, case: Case, model: Model, fits: StoredFits) -> None:
         names = {"level": case.level, "seed": case.seed, "model": model.name}
         self._begin(case, model.name, "learning")
-        kept = fits.record(model.name)
-        self.fits.append({**names, "seconds": kept["seconds"], "details": kept["details"]})
+        fit = fits.record(model.name)
+        self.fits.append({**names, "seconds": fit["seconds"], "details": fit["details"]})
         decoders = listed(model.decoders)
         most = max(self._n_given(case, decoder) for decoder in decoders)
         subject = Subject(case, lambda: fits.fitted(model.name), most, self.plan.experiment.fast, self.device)
-        settings = {"guard": self.guard, **names, "weights": kept["sha256"]}
+        settings = {"guard": self.guard, **names, "weights": fit["sha256"]}
         for decoder in decoders:
             self._row(subject, decoder, names, settings)
         if case.seed != self.plan.seeds[0]:
@@ -267,10 +267,10 @@ class _Run:
         n_images = self._n_given(subject.case, decoder)
         stage = f"{subject.case.name}/{names['model']}/{decoder.name}"
         settled = {**settings, "n_images": n_images, "decoder": self._how(decoder)}
-        made = self.stages.value(stage, settled, lambda: make_row(subject, decoder, n_images, self.progress.step))
-        self.rows.append({**names, "decoder": decoder.name, **made["row"]})
-        if made["risk"] is not None and subject.case.seed == self.plan.seeds[0]:
-            curve = {"calibration": made["calibration"], "risk": made["risk"]}
+        stored = self.stages.value(stage, settled, lambda: make_row(subject, decoder, n_images, self.progress.step))
+        self.rows.append({**names, "decoder": decoder.name, **stored["row"]})
+        if stored["risk"] is not None and subject.case.seed == self.plan.seeds[0]:
+            curve = {"calibration": stored["calibration"], "risk": stored["risk"]}
             self.curves.append({**names, "decoder": decoder.name, **curve})
 
     def _ablate(self, subject: Subject, names: dict[str, Any], settings: dict[str, Any], model: Model) -> None:
@@ -279,10 +279,10 @@ class _Run:
         def evaluate(cell: Cell) -> dict[str, Any]:
             self._begin(subject.case, model.name, f"ablation, {cell.name}")
             stage = f"{subject.case.name}/{model.name}/ablation/{cell.name}"
-            made: dict[str, Any] = self.stages.value(
+            stored: dict[str, Any] = self.stages.value(
                 stage, {**settings, "n_images": n_images}, lambda: measure_cell(subject, cell, n_images)
             )
-            return made
+            return stored
 
         self.ablation += [{**names, **cell} for cell in ablate(self.plan.experiment.fast, evaluate)]
 
@@ -302,13 +302,13 @@ def _claim(folder: Path, stages: Stages, experiment: Experiment, files: list[dic
     if (folder / "result.json").exists() and not stages.folder.exists():
         raise InputError(f"{folder} contains a result.json without its stages, expected another folder")
     identity = {"experiment": experiment.name, "fast": experiment.fast, "data": files}
-    kept = stages.find("identity", {})
-    if kept is not None and kept != identity:
-        same = (kept["experiment"], kept["fast"]) == (experiment.name, experiment.fast)
-        other = "other data" if same else f"the experiment {kept['experiment']}{' --fast' if kept['fast'] else ''}"
+    stored = stages.find("identity", {})
+    if stored is not None and stored != identity:
+        same = (stored["experiment"], stored["fast"]) == (experiment.name, experiment.fast)
+        other = "other data" if same else f"the experiment {stored['experiment']}{' --fast' if stored['fast'] else ''}"
         wanted = f"{experiment.name}{' --fast' if experiment.fast else ''}"
         raise InputError(f"{folder} holds a run of {other}, expected a new folder or one of {wanted}")
-    stages.keep("identity", {}, identity)
+    stages.store("identity", {}, identity)
     sizes = [*experiment.setting.values(), experiment.n_train, experiment.n_test, experiment.train]
     return digest({**identity, "sizes": sizes, "version": __version__})
 

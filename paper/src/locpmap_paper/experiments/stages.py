@@ -69,7 +69,7 @@ class Stages:
             return None
         return stage["value"] if sound else None
 
-    def keep(self, name: str, settings: Settings, value: Any) -> Any:
+    def store(self, name: str, settings: Settings, value: Any) -> Any:
         """Store a JSON value; return it as :meth:`find` would."""
         value = json.loads(canonical(value))
         stage = {"settings": digest(settings), "sha256": digest({"value": value}), "value": value}
@@ -79,7 +79,7 @@ class Stages:
     def value(self, name: str, settings: Settings, make: Callable[[], Any]) -> Any:
         """Return the stored value, or store and return the result of `make`."""
         found = self.find(name, settings)
-        return self.keep(name, settings, make()) if found is None else found
+        return self.store(name, settings, make()) if found is None else found
 
     def find_arrays(self, name: str, settings: Settings) -> dict[str, Array] | None:
         """Return the arrays of a finished stage, or None."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from locpmap_paper.data.cache import PathLike
 from locpmap_paper.data.fetch import Progress
 from locpmap_paper.networks.published import published_weights
-from locpmap_paper.networks.weights import take_weights
+from locpmap_paper.networks.weights import load_weights
 
 MEAN, SCALE = 127.0, 128.0  # the published weights expect pixels from about -1 to 1
 EPSILON = 1e-3  # of the batch normalisations
@@ -51,8 +51,8 @@ class EfficientNetLite0(torch.nn.Module):  # type: ignore[misc]
         before, n_blocks = STEM, sum(stage[0] for stage in STAGES)
         for repeats, kernel, stride, expansion, channels in STAGES:
             for repeat in range(repeats):
-                share = drop * len(blocks) / n_blocks
-                blocks.append(Block(before, channels, kernel, stride if repeat == 0 else 1, expansion, share))
+                probability = drop * len(blocks) / n_blocks
+                blocks.append(Block(before, channels, kernel, stride if repeat == 0 else 1, expansion, probability))
                 before = channels
         self.blocks = torch.nn.ModuleList(blocks)
 
@@ -76,7 +76,7 @@ class EfficientNetLite0(torch.nn.Module):  # type: ignore[misc]
         """Return an encoder with weights learned on ImageNet, from the cache or downloaded (17 MB)."""
         encoder = cls(drop)
         weights = published_weights("efficientnet_lite0", folder=folder, progress=progress)
-        take_weights(encoder, weights)
+        load_weights(encoder, weights)
         return encoder
 
 
@@ -97,8 +97,8 @@ class Block(torch.nn.Module):  # type: ignore[misc]
         if not self.residual:
             return change
         if self.training and self.drop > 0:
-            kept = torch.rand(len(change), 1, 1, 1, device=change.device) >= self.drop
-            change = change * kept / (1 - self.drop)
+            retained = torch.rand(len(change), 1, 1, 1, device=change.device) >= self.drop
+            change = change * retained / (1 - self.drop)
         return level + change
 
 

@@ -26,14 +26,16 @@ def published_weights(
         progress: Function called with (bytes done, total bytes) during a download.
     """
     source = known_member(name).sha256
-    kept = weights_folder(folder) / f"{name}.safetensors"
-    if kept.exists():
-        arrays, header = read_model(kept)
+    converted = weights_folder(folder) / f"{name}.safetensors"
+    if converted.exists():
+        arrays, header = read_model(converted)
         if header.get("source") != source:
-            raise InputError(f"{kept} was converted from another file, expected sha256 {source}: remove it")
+            raise InputError(f"{converted} was converted from another file, expected sha256 {source}: remove it")
         return {key: torch.from_numpy(array).float() for key, array in arrays.items()}
     state = CONVERTERS[name](fetch_member(name, folder=folder, progress=progress))
-    write_model(kept, {key: value.numpy() for key, value in state.items()}, {"kind": "published", "source": source})
+    write_model(
+        converted, {key: value.numpy() for key, value in state.items()}, {"kind": "published", "source": source}
+    )
     return state
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from locpmap_paper.report.findings import SURE
-from locpmap_paper.report.measures import THIN, plus_minus, share
+from locpmap_paper.report.measures import THIN, four_decimals, plus_minus
 from locpmap_paper.report.record import Level, Model, Record, Setting
 from locpmap_paper.report.statistics import Estimate, estimate, paired
 
@@ -177,6 +177,6 @@ def _effect(change: Estimate, larger_is_better: bool) -> str:
         return "does not change"
     helps = (change.mean > 0) == larger_is_better
     verb = "improves" if helps else "worsens"
-    sure = "" if change.error is None else f"{THIN}±{THIN}{share(change.error)}"
+    sure = "" if change.error is None else f"{THIN}±{THIN}{four_decimals(change.error)}"
     doubt = change.errors is not None and abs(change.errors) < SURE
-    return f"{verb} by {share(abs(change.mean))}{sure}{' (within two standard errors)' if doubt else ''}"
+    return f"{verb} by {four_decimals(abs(change.mean))}{sure}{' (within two standard errors)' if doubt else ''}"

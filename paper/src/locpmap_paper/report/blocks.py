@@ -94,7 +94,7 @@ class Document:
         """All pictures of the report."""
         return [block for section in self.sections for block in section.blocks if isinstance(block, Picture)]
 
-    def for_others(self) -> Document:
+    def without_private_pictures(self) -> Document:
         """Return the report for publication, with a sentence in place of each private picture."""
         sections = (replace(part, blocks=tuple(map(_public, part.blocks))) for part in self.sections)
         return replace(self, sections=tuple(sections))

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from locpmap_paper.report import scene_duels
+from locpmap_paper.report import scene_comparison
 from locpmap_paper.report.ablation import Ablation, Form
 from locpmap_paper.report.drawing import OTHER_COLOUR, Figure, line_styles, png, styled
-from locpmap_paper.report.duels import NETWORK
+from locpmap_paper.report.network_comparison import NETWORK
 from locpmap_paper.report.record import Curve, Level, Record
 
 LEAST_COVERAGE = 0.05  # the error rate among fewer pixels is too noisy
@@ -33,8 +33,8 @@ class Reference:
 
 NETWORKS = (Reference(*NETWORK, "cross-entropy network", OTHER_COLOUR, "deep"),)
 UNARIES = (
-    Reference(*scene_duels.UNARIES, "unaries alone", OTHER_COLOUR),
-    Reference(*scene_duels.SCALED, "unaries, temperature scaled", SCALED_COLOUR),
+    Reference(*scene_comparison.UNARIES, "unaries alone", OTHER_COLOUR),
+    Reference(*scene_comparison.SCALED, "unaries, temperature scaled", SCALED_COLOUR),
 )
 START_COLOURS = {"random": "#0072B2", "perturbed": "#E69F00", "unary": "#D55E00"}
 
@@ -108,13 +108,13 @@ def _panels(
         for axis, name in zip(axes.flat, models, strict=False):
             prepare(axis)
             for curve in chosen:
-                beside = _reference(record, curve, name)
+                reference = _reference(record, curve, name)
                 points = [p[:2] for p in points_of(curve) or () if None not in p[:2] and len(p) >= 2]
-                if points and (curve.model == name or beside):
-                    style = styles[curve.decoder] | ({"color": beside.colour, "linewidth": 1.8} if beside else {})
+                if points and (curve.model == name or reference):
+                    style = styles[curve.decoder] | ({"color": reference.colour, "linewidth": 1.8} if reference else {})
                     style |= {} if marked else {"marker": None}
                     (line,) = axis.plot(*zip(*points, strict=True), **style)
-                    title = beside.title if beside else record.decoder(curve.decoder).title
+                    title = reference.title if reference else record.decoder(curve.decoder).title
                     drawn.setdefault(title, line)
             axis.set_title(textwrap.fill(record.model(name).title, 46), loc="left")
             axis.set_ylim(0, 1.02 if marked else None)

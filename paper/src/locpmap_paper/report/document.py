@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from locpmap_paper.report import duels, findings, sections, strips, tables
+from locpmap_paper.report import findings, network_comparison, sections, strips, tables
 from locpmap_paper.report.blocks import Block, Bullets, Document, Heading, Paragraph, Picture, Section
 from locpmap_paper.report.measures import MEASURES, NLL
 from locpmap_paper.report.pictures import Pictures
@@ -39,8 +39,8 @@ def _overview(record: Record, pictures: Pictures) -> Iterator[Block]:
         "unary terms score each pixel's label, pairwise terms score the labels of neighbouring pixels. A decoder "
         f"computes labels from this score. {sections.LOCPMAP_IN_WORDS}"
     )
-    if record.levels and (made := strips.teaser(record, pictures, record.levels[0])) is not None:
-        png, by = made
+    if record.levels and (drawn := strips.teaser(record, pictures, record.levels[0])) is not None:
+        png, by = drawn
         yield Picture(
             "teaser.png",
             png,
@@ -55,15 +55,15 @@ def _overview(record: Record, pictures: Pictures) -> Iterator[Block]:
 def _findings(record: Record) -> Iterator[Block]:
     by_iou, by_nll = findings.verdicts(record), findings.verdicts(record, NLL)
     yield Paragraph(findings.summary(by_iou))
-    prize = duels.prize_in_words(record)
+    joint = network_comparison.joint_in_words(record)
     network = "a network of the same kind trained with cross-entropy on newly drawn noise, without a CRF"
-    if prize:
+    if joint:
         yield Paragraph(f"Is LocPMAP, trained jointly with its network, better than {network}?")
-        yield Bullets(tuple(prize))
+        yield Bullets(tuple(joint))
     else:
         yield Paragraph(f"This run has no comparison on the same images with {network}.")
-    if found := duels.duels(record):
-        yield tables.duel_table(found)
+    if found := network_comparison.compare_with_network(record):
+        yield tables.comparison_table(found)
     yield from sections.ranking_blocks(record, by_iou, by_nll)
 
 
@@ -80,13 +80,13 @@ def _paper(record: Record) -> Iterator[Block]:
         "not report."
     )
     yield Bullets(tuple((f"{level.name} ({tables.sigma(level)})", level.says) for level in record.levels))
-    if beside := findings.beside_paper(record):
+    if compared := findings.compared_with_paper(record):
         yield Paragraph("Summary:")
-        yield Bullets(tuple(beside))
-    made = [
+        yield Bullets(tuple(compared))
+    shown = [
         tables.paper_table(record, level, features) for level in record.levels for features in findings.PAPER_MODELS
     ]
-    yield from (table for table in made if table is not None)
+    yield from (table for table in shown if table is not None)
     for features, model in findings.PAPER_MODELS.items():
         if not any(row.model == model for row in record.rows):
             yield Paragraph(f"The {features} model ({model}) was not run.")
@@ -99,9 +99,11 @@ def _examples(record: Record, pictures: Pictures) -> Iterator[Block]:
             yield Paragraph(f"This run has no example images of LocPMAP at the {level.name} level.")
             continue
         yield _figure_one(record, pictures, level, shown, "The paper's Figure 1")
-        joint = f"{level.name}/{duels.PRIZE}/locpmap/labels"
-        if joint in pictures and shown.name != duels.PRIZE:
-            yield _figure_one(record, pictures, level, record.model(duels.PRIZE), "The same images, trained jointly")
+        joint = f"{level.name}/{network_comparison.JOINT}/locpmap/labels"
+        if joint in pictures and shown.name != network_comparison.JOINT:
+            yield _figure_one(
+                record, pictures, level, record.model(network_comparison.JOINT), "The same images, trained jointly"
+            )
 
 
 def _figure_one(record: Record, pictures: Pictures, level: Level, shown: Model, title: str) -> Picture:

@@ -30,14 +30,14 @@ def build(kind: type[T], value: Any, where: str) -> T:
     """Build the dataclass from a JSON object; ignore unknown keys, and allow fields with a default to be absent."""
     if not isinstance(value, dict):
         raise _wrong(where, value, "an object")
-    made = {}
+    values = {}
     for name, hint in _hints(cast(Hashable, kind)).items():
         if name not in value and hasattr(kind, name):
             continue  # the dataclass has a default
         if name not in value:
             raise InputError(f"{where} has no {name!r}, expected {_words(hint)}")
-        made[name] = _convert(hint, value[name], f"{where}.{name}")
-    return kind(**made)
+        values[name] = _convert(hint, value[name], f"{where}.{name}")
+    return kind(**values)
 
 
 @cache  # a record has thousands of rows of a few types

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from locpmap_paper.report.measures import MEAN_IOU, Measure, plus_minus, share
+from locpmap_paper.report.measures import MEAN_IOU, Measure, four_decimals, plus_minus
 from locpmap_paper.report.record import Decoder, Level, Model, Record
 from locpmap_paper.report.statistics import Estimate
 
@@ -84,8 +84,8 @@ def judge(record: Record, level: Level, model: Model, measure: Measure = MEAN_IO
             lead = Estimate(-lead.mean, lead.error, lead.n)
 
     def beats(each: Contender) -> bool:
-        alike = measure.show(each.value.mean) == measure.show(best.value.mean)  # identical when printed: a tie
-        return measure.better(each.value.mean, best.value.mean) and not alike
+        tied = measure.show(each.value.mean) == measure.show(best.value.mean)  # identical when printed: a tie
+        return measure.better(each.value.mean, best.value.mean) and not tied
 
     place = f"{model.title}, {record.place(level)}"
     ahead, unsure = tuple(filter(beats, others)), tuple(filter(beats, partial))
@@ -99,13 +99,13 @@ def _contenders(record: Record, level: Level, model: Model, measure: Measure) ->
             yield Contender(decoder, value, record.n_images(level.name, model.name, decoder.name))
 
 
-def spoken(decoder: Decoder) -> str:
+def in_sentence(decoder: Decoder) -> str:
     """Return the title for use in a sentence: text after a comma goes into brackets."""
     head, _, rest = decoder.title.partition(", ")
     return f"{head} ({rest})" if rest else head
 
 
-def capital(text: str) -> str:
+def capitalised(text: str) -> str:
     """Return the text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
 
@@ -132,22 +132,22 @@ def firsts(found: list[Verdict]) -> list[tuple[str, str]]:
 def _in_words(verdict: Verdict) -> str:
     best, rival = verdict.best, verdict.rival
     if rival is None:
-        return f"{spoken(best.decoder)} reaches {plus_minus(best.value)}; no other decoder was run."
+        return f"{in_sentence(best.decoder)} reaches {plus_minus(best.value)}; no other decoder was run."
     if _level(verdict):
-        names = f"{spoken(best.decoder)} and {spoken(rival.decoder)}"
-        return f"{names} tie at {share(best.value.mean)} ({distance(verdict.lead)}{_images(best, rival)})."
+        names = f"{in_sentence(best.decoder)} and {in_sentence(rival.decoder)}"
+        return f"{names} tie at {four_decimals(best.value.mean)} ({distance(verdict.lead)}{_images(best, rival)})."
     first, second = (best, rival) if verdict.is_first else (rival, best)
-    name = spoken(second.decoder) if verdict.is_first else f"LocPMAP's form, {spoken(second.decoder)},"
+    name = in_sentence(second.decoder) if verdict.is_first else f"LocPMAP's form, {in_sentence(second.decoder)},"
     return (
-        f"{spoken(first.decoder)} is first with {plus_minus(first.value)}; {name} follows with "
-        f"{share(second.value.mean)} ({distance(verdict.lead)}{_against(verdict)}{_images(first, second)})."
+        f"{in_sentence(first.decoder)} is first with {plus_minus(first.value)}; {name} follows with "
+        f"{four_decimals(second.value.mean)} ({distance(verdict.lead)}{_against(verdict)}{_images(first, second)})."
     )
 
 
 def _level(verdict: Verdict) -> bool:
     """Return whether LocPMAP and the best other decoder print identical means."""
     rival = verdict.rival
-    return rival is not None and share(verdict.best.value.mean) == share(rival.value.mean)
+    return rival is not None and four_decimals(verdict.best.value.mean) == four_decimals(rival.value.mean)
 
 
 def _against(verdict: Verdict) -> str:
@@ -169,9 +169,9 @@ def unranked(found: list[Verdict]) -> list[tuple[str, str]]:
     items: dict[str, list[str]] = {}
     for verdict in found:
         for each in verdict.partial:
-            numbers = f"{share(each.value.mean)} on {each.n_images:,} images"
+            numbers = f"{four_decimals(each.value.mean)} on {each.n_images:,} images"
             items.setdefault(verdict.place, []).append(
-                f"{spoken(each.decoder)} has {numbers}, LocPMAP {share(verdict.best.value.mean)} on "
+                f"{in_sentence(each.decoder)} has {numbers}, LocPMAP {four_decimals(verdict.best.value.mean)} on "
                 f"{verdict.best.n_images:,}"
             )
     return [(place, f"{'; '.join(cells)}.") for place, cells in items.items()]
@@ -181,7 +181,7 @@ def distance(lead: Estimate | None) -> str:
     """Return the size of a difference with its number of standard errors."""
     if lead is None:
         return "no common seed"
-    gap = share(abs(lead.mean))
+    gap = four_decimals(abs(lead.mean))
     size = f"a gap of {gap}" if float(gap) else "a gap of less than .0001"
     if lead.n == 1:
         return f"{size} on one seed"
@@ -225,15 +225,15 @@ def defeats(found: list[Verdict], measure: Measure) -> list[tuple[str, str]]:
 
 
 def _defeat(verdict: Verdict, measure: Measure) -> str:
-    names = [f"{spoken(each.decoder)} with {share(each.value.mean)}" for each in verdict.ahead]
+    names = [f"{in_sentence(each.decoder)} with {four_decimals(each.value.mean)}" for each in verdict.ahead]
     verb, best = "beats" if len(names) == 1 else "beat", verdict.best
     return (
-        f"{listed(names)} {verb} LocPMAP's form, {spoken(best.decoder)} with {share(best.value.mean)}, in "
+        f"{listed(names)} {verb} LocPMAP's form, {in_sentence(best.decoder)} with {four_decimals(best.value.mean)}, in "
         f"{measure.title} (to the best, {distance(verdict.lead)}{_images(best, verdict.ahead[0])})."
     )
 
 
-def beside_paper(record: Record) -> list[tuple[str, str]]:
+def compared_with_paper(record: Record) -> list[tuple[str, str]]:
     """Return LocPMAP's mean IoU in the paper and here, per level and features."""
     paper = record.protocol.paper
     found = {(verdict.level.name, verdict.model.name): verdict for verdict in verdicts(record)}
@@ -252,7 +252,7 @@ def beside_paper(record: Record) -> list[tuple[str, str]]:
             if (value := record.estimate(level.name, model, plain.name, MEAN_IOU.value)) is not None:
                 text += f", {plus_minus(value)} here in the same form"
             if verdict.best.decoder != plain:
-                text += f", {plus_minus(verdict.best.value)} here as {spoken(verdict.best.decoder)}"
+                text += f", {plus_minus(verdict.best.value)} here as {in_sentence(verdict.best.decoder)}"
             items.append((f"{features} features, {level.name} level".capitalize(), f"{text}."))
     return items
 

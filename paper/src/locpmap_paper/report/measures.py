@@ -16,7 +16,7 @@ class Measure:
     """A column of the result tables."""
 
     title: str
-    says: str
+    description: str
     value: Callable[[Row], float | None]
     larger_is_better: bool
     show: Callable[[float], str]
@@ -33,10 +33,10 @@ class Measure:
         return plus_minus(value) if self.with_error else self.show(value.mean)
 
 
-def share(value: float) -> str:
+def four_decimals(value: float) -> str:
     """Format a number with four decimals and no leading zero, as in the paper: .8203.
 
-    >>> share(0.82034), share(-0.5), share(1.25)
+    >>> four_decimals(0.82034), four_decimals(-0.5), four_decimals(1.25)
     ('.8203', '−.5000', '1.2500')
     """
     text = f"{abs(value):.4f}"
@@ -46,12 +46,16 @@ def share(value: float) -> str:
 
 def plus_minus(value: Estimate) -> str:
     """Format mean ± standard error, or the mean alone if there is one seed."""
-    return share(value.mean) if value.error is None else f"{share(value.mean)}{THIN}±{THIN}{share(value.error)}"
+    return (
+        four_decimals(value.mean)
+        if value.error is None
+        else f"{four_decimals(value.mean)}{THIN}±{THIN}{four_decimals(value.error)}"
+    )
 
 
 def signed(value: float) -> str:
     """Format a difference with its sign."""
-    text = share(value)
+    text = four_decimals(value)
     return text if text.startswith("−") or not float(text) else f"+{text}"
 
 
@@ -59,7 +63,9 @@ def signed_error(value: Estimate | None) -> str:
     """Format a difference ± its standard error."""
     if value is None:
         return "–"
-    return signed(value.mean) if value.error is None else f"{signed(value.mean)}{THIN}±{THIN}{share(value.error)}"
+    return (
+        signed(value.mean) if value.error is None else f"{signed(value.mean)}{THIN}±{THIN}{four_decimals(value.error)}"
+    )
 
 
 def seconds(value: float) -> str:
@@ -77,7 +83,11 @@ def seconds(value: float) -> str:
 def label_iou(title: str, index: int) -> Measure:
     """Return the measure "intersection over union of one label"."""
     return Measure(
-        title, "", lambda row: row.iou[index] if row.iou is not None and index < len(row.iou) else None, True, share
+        title,
+        "",
+        lambda row: row.iou[index] if row.iou is not None and index < len(row.iou) else None,
+        True,
+        four_decimals,
     )
 
 
@@ -89,11 +99,15 @@ MEAN_IOU = Measure(
     "in both, pooled over all test images, then averaged over background (bg) and foreground (fg); larger is better",
     lambda row: row.mean_iou,
     True,
-    share,
+    four_decimals,
     with_error=True,
 )
 IMAGE_IOU = Measure(
-    "image IoU", "mean IoU computed per image, then averaged over images", lambda row: row.image_iou, True, share
+    "image IoU",
+    "mean IoU computed per image, then averaged over images",
+    lambda row: row.image_iou,
+    True,
+    four_decimals,
 )
 SCORE = Measure(
     "score",
@@ -108,7 +122,7 @@ NLL = Measure(
     "negative log-likelihood per pixel of the true labels under the decoder's probabilities; smaller is better",
     lambda row: row.nll,
     False,
-    share,
+    four_decimals,
     with_error=True,
 )
 BRIER = Measure(
@@ -116,21 +130,21 @@ BRIER = Measure(
     "mean squared distance between the probabilities and the true labels; smaller is better",
     lambda row: row.brier,
     False,
-    share,
+    four_decimals,
 )
 ECE = Measure(
     "ECE",
     "expected calibration error: mean absolute difference between confidence and accuracy; smaller is better",
     lambda row: row.ece,
     False,
-    share,
+    four_decimals,
 )
 AURC = Measure(
     "AURC",
-    "area under the risk-coverage curve: small if the errors are among the least confident pixels; smaller is better",
+    "area under the risk-coverage curve: low if errors are among the least confident pixels; smaller is better",
     lambda row: row.aurc,
     False,
-    share,
+    four_decimals,
 )
 SECONDS = Measure(
     "s / 1,000",
@@ -143,15 +157,15 @@ SECONDS = Measure(
 # Scenes have more labels, and their time is given per image because few are decoded.
 SCENE_IOU = replace(
     MEAN_IOU,
-    says="intersection over union: of the pixels with a label in the prediction or the ground truth, the fraction "
-    "with it in both, pooled over all test scenes, then averaged over the labels; larger is better",
+    description="intersection over union: of the pixels with a label in the prediction or the ground truth, the "
+    "fraction with it in both, pooled over all test scenes, then averaged over the labels; larger is better",
 )
 ACCURACY = Measure(
     "accuracy",
     "fraction of pixels with the correct label; frequent labels weigh more than in mean IoU; larger is better",
     lambda row: row.accuracy,
     True,
-    share,
+    four_decimals,
 )
 IMAGE_SECONDS = Measure(
     "s / image",

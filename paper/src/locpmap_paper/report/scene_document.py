@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from locpmap_paper.report import findings, scene_duels, scene_tables, sections
+from locpmap_paper.report import findings, scene_comparison, scene_tables, sections
 from locpmap_paper.report.blocks import Block, Bullets, Document, Heading, Paragraph, Section
-from locpmap_paper.report.findings import capital, spoken
+from locpmap_paper.report.findings import capitalised, in_sentence
 from locpmap_paper.report.measures import MEAN_IOU, NLL, SCENE_MEASURES
 from locpmap_paper.report.pictures import Pictures
 from locpmap_paper.report.record import Record
@@ -47,7 +47,7 @@ def _overview(record: Record, pictures: Pictures) -> Iterator[Block]:
         f"decoder computes labels from this score. {sections.LOCPMAP_IN_WORDS} Pixels without a true label (void) are "
         "excluded from all measures."
     )
-    yield Bullets(tuple((capital(record.place(level)), level.says) for level in record.levels))
+    yield Bullets(tuple((capitalised(record.place(level)), level.says) for level in record.levels))
     yield from teaser(record, pictures)
     yield Heading("Findings")
     yield from _findings(record)
@@ -55,7 +55,7 @@ def _overview(record: Record, pictures: Pictures) -> Iterator[Block]:
 
 def _findings(record: Record) -> Iterator[Block]:
     by_iou, by_nll = findings.verdicts(record), findings.verdicts(record, NLL)
-    answers = [answer for level in record.levels for answer in scene_duels.in_words(record, level)]
+    answers = [answer for level in record.levels for answer in scene_comparison.in_words(record, level)]
     if answers:
         yield Paragraph(
             "Does the CRF help: is LocPMAP better than the unaries alone, which label each pixel independently? "
@@ -67,8 +67,8 @@ def _findings(record: Record) -> Iterator[Block]:
     else:
         yield Paragraph("This run has no comparison of LocPMAP with the unaries alone on the same photographs.")
     for level in record.levels:
-        if found := scene_duels.scene_duels(record, level):
-            yield scene_tables.duel_table(record, level, found)
+        if found := scene_comparison.compare_with_unaries(record, level):
+            yield scene_tables.comparison_table(record, level, found)
     yield Heading("LocPMAP compared with other decoders")
     yield Bullets(tuple(_level_summaries(record, by_iou, by_nll)) or (("All unaries", findings.summary([])),))
     yield from sections.ranking_blocks(record, by_iou, by_nll)
@@ -88,7 +88,7 @@ def _level_summaries(
                 text = f"LocPMAP is first in {measure.title} on {len(first)} of {len(here)} models"
                 texts.append(f"{text}, not on “{'”, “'.join(lost)}”" if lost else text)
         if texts:
-            yield capital(record.place(level)), f"{'; '.join(texts)}."
+            yield capitalised(record.place(level)), f"{'; '.join(texts)}."
 
 
 def _paper(record: Record) -> Iterator[Block]:
@@ -103,9 +103,9 @@ def _paper(record: Record) -> Iterator[Block]:
         "with its “deep” numbers. The paper's unaries and boundaries are not public, so this is a similar experiment, "
         "not an exact reproduction. The best value of each column is bold, separately for ours and the paper's."
     )
-    made = [scene_tables.paper_table(record, level) for level in record.levels]
-    yield from (table for table in made if table is not None)
-    for level, table in zip(record.levels, made, strict=True):
+    shown = [scene_tables.paper_table(record, level) for level in record.levels]
+    yield from (table for table in shown if table is not None)
+    for level, table in zip(record.levels, shown, strict=True):
         if table is None:
             yield Paragraph(f"The paper's learning method ({model}) was not run on the {record.place(level)}.")
 
@@ -113,14 +113,14 @@ def _paper(record: Record) -> Iterator[Block]:
 def _labels(record: Record) -> Iterator[Block]:
     yield Paragraph(
         "Intersection over union of each label, with the unaries alone and with LocPMAP on every model "
-        f"({spoken_form(record)}). The best value of each column is bold."
+        f"({form_in_words(record)}). The best value of each column is bold."
     )
-    made = [scene_tables.label_table(record, level) for level in record.levels]
-    yield from (table for table in made if table is not None)
+    shown = [scene_tables.label_table(record, level) for level in record.levels]
+    yield from (table for table in shown if table is not None)
 
 
-def spoken_form(record: Record) -> str:
+def form_in_words(record: Record) -> str:
     """Return a phrase for the form of LocPMAP that is shown."""
     tuned = next(filter(findings.is_tuned, record.decoders), None)
     best = "the form with the best mean IoU"
-    return best if tuned is None else f"{spoken(tuned)} if it was run, else {best}"
+    return best if tuned is None else f"{in_sentence(tuned)} if it was run, else {best}"

@@ -19,7 +19,7 @@ DASHES = ("-", (0, (5, 1.5)))
 
 
 @dataclass(frozen=True)
-class Found:
+class ErrorCurve:
     """The fraction of errors among the most variable pixels, by one form of LocPMAP."""
 
     model: Model
@@ -28,9 +28,9 @@ class Found:
     errors: npt.NDArray[np.float64]
     error_rate: float
 
-    def among(self, share: float) -> float:
+    def among(self, fraction: float) -> float:
         """Return the fraction of errors among the given fraction of most variable pixels."""
-        return float(np.interp(share, self.pixels, self.errors))
+        return float(np.interp(fraction, self.pixels, self.errors))
 
 
 def ranked(
@@ -51,7 +51,7 @@ def ranked(
     return np.append(0.0, pixels / pixels[-1]), np.append(0.0, found / found[-1])
 
 
-def found_errors(record: Record, pictures: Pictures, level: Level) -> list[Found]:
+def error_curves(record: Record, pictures: Pictures, level: Level) -> list[ErrorCurve]:
     """Return each model's curve over all pictured scenes, by its ranked form or the first pictured one."""
     lines = []
     for model in record.models:
@@ -64,7 +64,7 @@ def found_errors(record: Record, pictures: Pictures, level: Level) -> list[Found
         known &= np.isfinite(variance)
         curve = ranked(variance[known], wrong[known]) if known.any() else None
         if curve is not None:
-            lines.append(Found(model, form, *curve, float(wrong[known].mean())))
+            lines.append(ErrorCurve(model, form, *curve, float(wrong[known].mean())))
     return lines
 
 
@@ -77,7 +77,7 @@ def _pictured_form(record: Record, pictures: Pictures, level: Level, model: Mode
     return next(there, None)
 
 
-def draw_found(lines: list[Found]) -> bytes:
+def draw_error_curves(lines: list[ErrorCurve]) -> bytes:
     """Draw a curve per model and the diagonal, where variance would be unrelated to errors."""
     with styled():
         figure = Figure(figsize=(7.4, 3.6), layout="constrained")

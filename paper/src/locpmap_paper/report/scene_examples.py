@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from locpmap_paper.report.blocks import Block, Heading, Paragraph, Picture
-from locpmap_paper.report.findings import listed, spoken
+from locpmap_paper.report.findings import in_sentence, listed
 from locpmap_paper.report.measures import MEAN_IOU
 from locpmap_paper.report.pictures import Pictures
 from locpmap_paper.report.record import Decoder, Model, Record
-from locpmap_paper.report.scene_errors import draw_found, found_errors
+from locpmap_paper.report.scene_errors import draw_error_curves, error_curves
 from locpmap_paper.report.scene_figures import PAPERS, Gallery
 from locpmap_paper.report.sections import slug
 
@@ -26,7 +26,7 @@ def teaser(record: Record, pictures: Pictures) -> Iterator[Block]:
             "teaser.png",
             gallery.teaser(model, form),
             "Photographs, labels, variance and true labels of a few test scenes",
-            f"{spoken(form)} on the model “{model.title}”, {record.place(gallery.level)}: photograph, labels, the "
+            f"{in_sentence(form)} on the model “{model.title}”, {record.place(gallery.level)}: photograph, labels, the "
             "variance of each pixel (high where samples disagree), and the true labels.",
             is_private=True,
         )
@@ -54,7 +54,7 @@ def _figure_two(gallery: Gallery) -> Iterator[Block]:
     best = gallery.best()
     if best is not None and best[0] != paper:
         model, form = best
-        yield _decoded(gallery, model, form.name, "LocPMAP", f"The same scenes by the best model, {spoken(form)}")
+        yield _decoded(gallery, model, form.name, "LocPMAP", f"The same scenes by the best model, {in_sentence(form)}")
 
 
 def _decoded(gallery: Gallery, model: Model, form: str, title: str, figure: str) -> Picture:
@@ -74,7 +74,7 @@ def _doubt(gallery: Gallery) -> Iterator[Block]:
     place = record.place(level)
     if best is not None:
         model, form = best
-        by = f"{spoken(form)} on the model “{model.title}”, {place}, seed {record.protocol.seeds[0]}"
+        by = f"{in_sentence(form)} on the model “{model.title}”, {place}, seed {record.protocol.seeds[0]}"
         names = [record.protocol.labels[label] for label in record.protocol.pictured]
         if names:
             yield Picture(
@@ -97,7 +97,7 @@ def _doubt(gallery: Gallery) -> Iterator[Block]:
 
 
 def _found(gallery: Gallery) -> Iterator[Block]:
-    lines = found_errors(gallery.record, gallery.pictures, gallery.level)
+    lines = error_curves(gallery.record, gallery.pictures, gallery.level)
     if not lines:
         return
     place = gallery.record.place(gallery.level)
@@ -105,10 +105,10 @@ def _found(gallery: Gallery) -> Iterator[Block]:
     n_scenes = len(gallery.pictures[f"{gallery.level.name}/truth"])
     yield Picture(
         f"errors-found-{slug(gallery.level.name)}.png",
-        draw_found(lines),
+        draw_error_curves(lines),
         f"Fraction of the errors among the most variable pixels, {place}",
         f"Fraction of all errors found among the pixels of highest variance, {place}, over the {n_scenes} pictured "
-        f"scenes. {spoken(shown.form)} on the model “{shown.model.title}” mislabels {shown.error_rate:.0%} of these "
-        f"pixels. The 10 % of pixels with the highest variance contain {shown.among(TENTH):.0%} of the errors, the top "
-        f"20 % contain {shown.among(FIFTH):.0%}.",
+        f"scenes. {in_sentence(shown.form)} on the model “{shown.model.title}” mislabels {shown.error_rate:.0%} "
+        f"of these pixels. The 10 % of pixels with the highest variance contain {shown.among(TENTH):.0%} of the "
+        f"errors, the top 20 % contain {shown.among(FIFTH):.0%}.",
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from locpmap_paper.report.pictures import Pictures
 from locpmap_paper.report.record import Decoder, Level, Model, Record
-from locpmap_paper.report.scene_duels import UNARIES
+from locpmap_paper.report.scene_comparison import UNARIES
 from locpmap_paper.report.scene_grid import GridColumn, draw_grid
 from locpmap_paper.report.scene_images import Image, coloured, errors, legend_of, marked, windows
 from locpmap_paper.report.scene_tables import PAPER_MODEL

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from locpmap_paper.report.blocks import Cell, Table
-from locpmap_paper.report.findings import OURS, capital, judge
+from locpmap_paper.report.findings import OURS, capitalised, judge
 from locpmap_paper.report.measures import MEAN_IOU, Measure, label_iou, signed_error
 from locpmap_paper.report.record import Decoder, Level, Record
-from locpmap_paper.report.scene_duels import COMPARED, UNARIES, SceneDuel
+from locpmap_paper.report.scene_comparison import COMPARED, UNARIES, UnaryComparison
 from locpmap_paper.report.tables import best_mean, measured_cell
 
 PAPER_MODEL = "pl-edges"  # the paper's learning method
@@ -97,16 +97,16 @@ def _best_of(record: Record, level: Level, cells: Sequence[tuple[str, Decoder]],
     return max((top for top in tops if top is not None), default=None)
 
 
-def duel_table(record: Record, level: Level, found: Sequence[SceneDuel]) -> Table:
+def comparison_table(record: Record, level: Level, found: Sequence[UnaryComparison]) -> Table:
     """Return the table of LocPMAP on every model compared with the unaries alone."""
     rows = []
-    for duel in found:
-        differences = [duel.difference(measure) for measure in COMPARED]
+    for comparison in found:
+        differences = [comparison.difference(measure) for measure in COMPARED]
         cells = (
             Cell("–") if each is None else Cell(signed_error(each.change), strong=each.is_better)
             for each in differences
         )
-        rows.append((Cell(duel.model.title), Cell(duel.opponent), *cells, Cell(duel.form.title)))
+        rows.append((Cell(comparison.model.title), Cell(comparison.opponent), *cells, Cell(comparison.form.title)))
     columns = ("model", "compared with", *(f"{measure.title}, difference" for measure in COMPARED), "form of LocPMAP")
     caption = f"{record.place(level)}: LocPMAP minus the unaries, paired over seeds, bold if LocPMAP is better"
-    return Table(capital(caption), columns, tuple(rows), frozenset({0, 1, 2 + len(COMPARED)}))
+    return Table(capitalised(caption), columns, tuple(rows), frozenset({0, 1, 2 + len(COMPARED)}))

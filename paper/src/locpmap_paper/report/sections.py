@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from locpmap_paper.report import curves, findings, settings, tables
 from locpmap_paper.report.ablation import ablations
 from locpmap_paper.report.blocks import Block, Bullets, Code, Heading, Paragraph, Picture, Table
-from locpmap_paper.report.findings import Verdict, capital
+from locpmap_paper.report.findings import Verdict, capitalised
 from locpmap_paper.report.measures import MEAN_IOU, NLL, Measure
 from locpmap_paper.report.record import Record
 
@@ -80,17 +80,17 @@ def certainty(record: Record) -> str:
 
 def decoder_blocks(record: Record, measures: Sequence[Measure]) -> Iterator[Block]:
     """Yield the definitions of the measures, then a table per model and level."""
-    yield Bullets(tuple((measure.title, f"{measure.says}.") for measure in measures if measure.says))
+    yield Bullets(tuple((measure.title, f"{measure.description}.") for measure in measures if measure.description))
     yield Paragraph(
         "Slow decoders were run on the first test images only; the last column gives their number. The best value of "
         "each column is bold, among decoders that were run on at least a tenth of the images. A dash marks a measure "
         "that a decoder does not provide, for example because it returns no probabilities."
     )
     for model in record.models_with_rows():
-        yield Heading(capital(model.title))
+        yield Heading(capitalised(model.title))
         yield Paragraph(model.says)
-        made = (tables.decoder_table(record, level, model, measures) for level in record.levels)
-        yield from (table for table in made if table is not None)
+        shown = (tables.decoder_table(record, level, model, measures) for level in record.levels)
+        yield from (table for table in shown if table is not None)
 
 
 def curve_blocks(record: Record) -> Iterator[Block]:
@@ -133,7 +133,7 @@ def _ablation(record: Record) -> Iterator[Block]:
         conclusions = tuple(cells.conclusions())
         if conclusions:
             yield Paragraph(
-                f"{capital(name)}, against the paper's form of LocPMAP (noise, random start, votes, single sites) "
+                f"{capitalised(name)}, against the paper's form of LocPMAP (noise, random start, votes, single sites) "
                 f"with {cells.n_samples} samples:"
             )
             yield Bullets(conclusions)
@@ -155,8 +155,8 @@ def settings_blocks(record: Record) -> Iterator[Block]:
     yield from _filled(settings.settings_table(record), settings.fits_table(record), settings.data_table(record))
 
 
-def _filled(*made: Table) -> Iterator[Table]:
-    yield from (table for table in made if table.rows)
+def _filled(*found: Table) -> Iterator[Table]:
+    yield from (table for table in found if table.rows)
 
 
 def slug(name: str) -> str:

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap_paper.report.drawing import Figure, png, styled
-from locpmap_paper.report.findings import OURS, spoken
-from locpmap_paper.report.measures import MEAN_IOU, share
+from locpmap_paper.report.findings import OURS, in_sentence
+from locpmap_paper.report.measures import MEAN_IOU, four_decimals
 from locpmap_paper.report.pictures import Pictures
 from locpmap_paper.report.record import Decoder, Level, Model, Record
 
@@ -71,7 +71,7 @@ def teaser(record: Record, pictures: Pictures, level: Level, n_images: int = 3) 
     columns += [] if labels is None else [Column("Labels\n", labels)]
     columns += _uncertainty(pictures, level, name)
     columns.append(Column("True labels\n", pictures[f"{level.name}/truth"]))
-    return _draw(columns, n_images), f"{spoken(decoder)} on the model “{model.title}”"
+    return _draw(columns, n_images), f"{in_sentence(decoder)} on the model “{model.title}”"
 
 
 def _input(pictures: Pictures, level: Level) -> Column:
@@ -103,7 +103,7 @@ def _labels(record: Record, pictures: Pictures, level: Level, model: Model, deco
 def overlap(record: Record, level: str, model: str, decoder: str) -> str:
     """Return the mean IoU for a column title, or an empty string if there is none."""
     value = record.estimate(level, model, decoder, MEAN_IOU.value)
-    return "" if value is None else f"IoU {share(value.mean)}"
+    return "" if value is None else f"IoU {four_decimals(value.mean)}"
 
 
 def _uncertainty(pictures: Pictures, level: Level, name: str) -> list[Column]:

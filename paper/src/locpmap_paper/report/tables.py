@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from locpmap_paper.report.ablation import Ablation
 from locpmap_paper.report.blocks import Cell, Table
-from locpmap_paper.report.duels import Duel
 from locpmap_paper.report.findings import OURS, PAPER_MODELS
 from locpmap_paper.report.measures import (
     BACKGROUND,
@@ -18,6 +17,7 @@ from locpmap_paper.report.measures import (
     seconds,
     signed_error,
 )
+from locpmap_paper.report.network_comparison import NetworkComparison
 from locpmap_paper.report.record import Decoder, Level, Model, Record
 from locpmap_paper.report.statistics import Estimate, estimate
 
@@ -99,17 +99,17 @@ def measured_cell(
     return Cell(measure.text(value), strong=top and record.is_ranked(level, model, decoder.name))
 
 
-def duel_table(found: list[Duel]) -> Table:
+def comparison_table(found: list[NetworkComparison]) -> Table:
     """Return the table of LocPMAP on every deep model compared with the cross-entropy network."""
     rows = tuple(
         (
-            Cell(duel.model.title),
-            Cell(duel.level.name),
-            Cell(signed_error(duel.iou), strong=duel.iou is not None and duel.iou.mean > 0),
-            Cell(signed_error(duel.nll), strong=duel.nll is not None and duel.nll.mean < 0),
-            Cell(duel.form.title),
+            Cell(comparison.model.title),
+            Cell(comparison.level.name),
+            Cell(signed_error(comparison.iou), strong=comparison.iou is not None and comparison.iou.mean > 0),
+            Cell(signed_error(comparison.nll), strong=comparison.nll is not None and comparison.nll.mean < 0),
+            Cell(comparison.form.title),
         )
-        for duel in found
+        for comparison in found
     )
     columns = ("model", "noise", "mean IoU − network's", "NLL − network's", "form of LocPMAP")
     title = "LocPMAP minus the cross-entropy network: paired differences over seeds, bold if LocPMAP is better"

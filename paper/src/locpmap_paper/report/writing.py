@@ -79,7 +79,7 @@ def write_markdown(folders: Sequence[PathLike], target: PathLike) -> Path:
     read = [_read(folder) for folder in folders]
     parts = [HEAD]
     for name, (whole, record) in zip(names, read, strict=True):
-        document = whole.for_others()
+        document = whole.without_private_pictures()
         _write_pictures(document.pictures, page.parent / "figures", f"{name}-")
         parts.append(markdown.render(document, f"figures/{name}-") + "\n\n" + _origin(record) + "\n")
     write_bytes(page, ["\n".join(parts).encode()])

@@ -27,7 +27,7 @@ from locpmap_paper.experiments.progress import RunProgress, Silent
 from locpmap_paper.experiments.scenes.boosting import Boosting, count_labels, draw_pixels, learn
 from locpmap_paper.experiments.scenes.context import auto_context
 from locpmap_paper.experiments.scenes.feature_cache import FeatureCache, Vocabulary, hash_of
-from locpmap_paper.experiments.scenes.split import Split, numbers_of
+from locpmap_paper.experiments.scenes.split import Split, indices_of
 from locpmap_paper.experiments.scenes.store import UnaryStore
 from locpmap_paper.experiments.stages import digest
 
@@ -87,7 +87,7 @@ class _Run:
     ) -> None:
         self.split, self.settings, self.seed, self.progress = split, settings, seed, progress
         self.names = (*split.train, *split.test)
-        self.labels = {scenes.names[k]: scenes[k][2] for k in numbers_of(scenes, split.train)}
+        self.labels = {scenes.names[k]: scenes[k][2] for k in indices_of(scenes, split.train)}
         order = np.random.default_rng(seed).permutation(len(split.train))
         self.fold_of = {split.train[k]: place % settings.n_folds for place, k in enumerate(order)}
         self.n_steps = 2 + len(STAGES) * settings.n_folds

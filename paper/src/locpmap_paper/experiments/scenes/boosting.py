@@ -101,5 +101,5 @@ def draw_pixels(labels: Array, weights: Array, n_pixels: int, generator: np.rand
     seen = np.flatnonzero(labels != VOID)
     if not len(seen):
         return seen
-    share = weights[labels[seen]]
-    return generator.choice(seen, n_pixels, p=share / share.sum())
+    chances = weights[labels[seen]]
+    return generator.choice(seen, n_pixels, p=chances / chances.sum())

@@ -53,8 +53,8 @@ def boundary_maps(
     images = [image for _, image, _ in named(scenes, names)]
     place = Path(folder) / ("published" if published else "random")
     paths = [place / f"{hash_of(image)[:24]}.npy" for image in images]
-    kept = [_read(path) for path in paths]
-    missing = [number for number, edges in enumerate(kept) if edges is None]
+    maps = [_read(path) for path in paths]
+    missing = [number for number, edges in enumerate(maps) if edges is None]
     if missing:
         place.mkdir(parents=True, exist_ok=True)
         where = choose_device(device)
@@ -66,10 +66,10 @@ def boundary_maps(
                 numbers, network.edge_maps([images[k] for k in numbers], batch_size=n_together), strict=True
             ):
                 write_array(paths[number], np.round(LEVELS * edges).astype(np.uint8))
-                kept[number] = _read(paths[number])
+                maps[number] = _read(paths[number])
             if progress is not None:
                 progress(lo + len(numbers), len(missing))
-    return [edges for edges in kept if edges is not None]
+    return [edges for edges in maps if edges is not None]
 
 
 def _read(path: Path) -> Map | None:
@@ -102,7 +102,7 @@ def continuity(edges: Map, step: tuple[int, int]) -> Map:
     return 1 - strongest
 
 
-def colour_likeness(images: Tensor, step: tuple[int, int]) -> Tensor:
+def colour_similarity(images: Tensor, step: tuple[int, int]) -> Tensor:
     """Return ``exp(-d² / 2⟨d²⟩)`` for the colour distance d of each site and its neighbour, (N, h, w).
 
     Args:
@@ -127,6 +127,6 @@ def edge_features(
             assert edges is not None
             layers.append(continuity(edges, step))
         if "colour" in kinds:
-            layers.append(colour_likeness(pixels, step)[0].numpy())
+            layers.append(colour_similarity(pixels, step)[0].numpy())
         found.append(np.stack(layers, axis=-1))
     return tuple(found)

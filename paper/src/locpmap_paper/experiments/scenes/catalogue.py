@@ -6,10 +6,10 @@ from typing import Any
 
 from locpmap_paper.experiments.decoders import FAR_SCENE_DECODERS, FEW_DECODERS, NETWORK_DECODERS, SCENE_DECODERS
 from locpmap_paper.experiments.model import Model
-from locpmap_paper.experiments.scenes.alike import PooledModel
-from locpmap_paper.experiments.scenes.ensemble import JointBesideModel, TwoNetworksModel
+from locpmap_paper.experiments.scenes.ensemble import AveragedJointModel, TwoNetworksModel
 from locpmap_paper.experiments.scenes.joint import JointModel
 from locpmap_paper.experiments.scenes.pairwise import SceneCRFModel
+from locpmap_paper.experiments.scenes.pooled_unaries import PooledModel
 from locpmap_paper.experiments.scenes.unaries import ScaledModel, UnariesModel
 
 BASE, SCALED, JOINT = "unaries", "scaled", "joint"
@@ -21,7 +21,7 @@ BEST = ("pretrained",)
 NEAR = [[0, 1], [1, 0]]
 FAR = [*NEAR, [0, 9], [9, 0], [0, 25], [25, 0]]
 
-GO_ON = {
+FINE_TUNING = {
     "n_steps": 600,
     "learning_rate": 2e-4,
     "batch_size": 16,
@@ -143,7 +143,7 @@ SCENE_MODELS: tuple[Model, ...] = (
         title="Network and couplings, jointly",
         says="A network is trained further, consistently, jointly with couplings that it predicts for neighbours at"
         " distances of 1, 9 and 25 pixels.",
-        settings={"steps": FAR, "recipe": GO_ON, "n_samples": 8, "max_sweeps": 10},
+        settings={"steps": FAR, "recipe": FINE_TUNING, "n_samples": 8, "max_sweeps": 10},
         levels=NETWORKS,
         needs=(BASE,),
         decoders=("argmax", *FAR_SCENE_DECODERS),
@@ -158,7 +158,7 @@ SCENE_MODELS: tuple[Model, ...] = (
         needs=(BASE, SCALED),
         decoders=NETWORK_DECODERS,
     ),
-    JointBesideModel(
+    AveragedJointModel(
         name="joint-beside",
         learning="consistent",
         title="Network and couplings, jointly, averaged with the network",

@@ -71,7 +71,7 @@ class TwoNetworksModel(Model):
         return scaled.scale
 
 
-class JointBeside(FittedJoint):
+class AveragedJoint(FittedJoint):
     """The couplings of a jointly trained network on the mean of its logits and the unaries."""
 
     def __init__(self, joint: FittedJoint, base: SceneUnaries) -> None:
@@ -89,14 +89,14 @@ class JointBeside(FittedJoint):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JointBesideModel(Model):
+class AveragedJointModel(Model):
     """The mean of a joint model's logits and the unaries, without further learning."""
 
     features: str = "scene"
 
     def fit(self, case: Case, store: Fits, device: str, progress: Progress) -> Fitted:
         joint: Any = store.fitted(self.needs[1])
-        return JointBeside(joint, unaries_of(self, store))
+        return AveragedJoint(joint, unaries_of(self, store))
 
     def load(self, path: Path, case: Case, store: Fits, device: str) -> Fitted:
         return self.fit(case, store, device, lambda done, total: None)

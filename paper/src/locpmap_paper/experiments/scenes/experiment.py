@@ -15,7 +15,7 @@ from locpmap_paper.experiments import paper
 from locpmap_paper.experiments.decoders import Listed
 from locpmap_paper.experiments.experiment import Array, Case, Experiment, Part
 from locpmap_paper.experiments.scenes.canvas import on_canvas
-from locpmap_paper.experiments.scenes.split import numbers_of, split_scenes
+from locpmap_paper.experiments.scenes.split import indices_of, split_scenes
 
 N_TUNING = 20
 SHRINK = 4  # downsampling factor in a smoke run
@@ -120,7 +120,7 @@ class SceneLabeling(Experiment):
         if len(data.scenes) < wanted:
             raise InputError(f"the data of {self.name} have {len(data.scenes)} scenes, expected at least {wanted}")
         split = split_scenes(data.scenes.names, self.n_train, seed=seed)
-        train, test = (np.array(numbers_of(data.scenes, names)) for names in (split.train, split.test[: self.n_test]))
+        train, test = (np.array(indices_of(data.scenes, names)) for names in (split.train, split.test[: self.n_test]))
         held_out = train[self.n_fit :]
         held_out = held_out[~np.isin(held_out, _twins(data.scenes, test))]
         fit = train[: self.n_fit]

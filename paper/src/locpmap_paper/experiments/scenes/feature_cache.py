@@ -18,7 +18,7 @@ from locpmap_paper.data.scenes import Scenes
 from locpmap_paper.experiments.scenes.context import appearance
 from locpmap_paper.experiments.scenes.patch_words import PatchWords, learn_words
 from locpmap_paper.experiments.scenes.regions import Numbers, segment
-from locpmap_paper.experiments.scenes.split import numbers_of
+from locpmap_paper.experiments.scenes.split import indices_of
 from locpmap_paper.experiments.stages import Stages, digest
 
 VERSION = 1  # of regions, words and features: increase it when their numbers change
@@ -45,28 +45,28 @@ class FeatureCache:
 
     def __init__(self, scenes: Scenes, train: Sequence[str], vocabulary: Vocabulary, folder: Path) -> None:
         self._scenes, self._folder = scenes, folder
-        self._sources = numbers_of(scenes, train[: vocabulary.n_scenes])
+        self._sources = indices_of(scenes, train[: vocabulary.n_scenes])
         self._vocabulary = vocabulary
         pictures = [hash_of(scenes[number][1]) for number in self._sources]
         self._settings = {"version": VERSION, "vocabulary": asdict(vocabulary), "sources": pictures}
         self.keys: dict[str, str] = {}
 
-    def make(self, names: Sequence[str], tell: Callable[[int, int], None]) -> None:
+    def make(self, names: Sequence[str], progress: Callable[[int, int], None]) -> None:
         """Compute missing features on all cores: half a second for a scene of 320 × 240 on two cores.
 
         Args:
             names: Names of the scenes.
-            tell: Function called with (scenes done, number of scenes).
+            progress: Function called with (scenes done, number of scenes).
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         words = self._words()
         with ThreadPoolExecutor(available_cores()) as pool:
-            jobs = [pool.submit(self._make_one, number, words) for number in numbers_of(self._scenes, names)]
+            jobs = [pool.submit(self._make_one, number, words) for number in indices_of(self._scenes, names)]
             try:
                 for done, job in enumerate(jobs, 1):
                     name, key = job.result()
                     self.keys[name] = key
-                    tell(done, len(names))
+                    progress(done, len(names))
             finally:  # cancel the remaining jobs after an error or interrupt
                 pool.shutdown(wait=True, cancel_futures=True)
 
@@ -93,8 +93,10 @@ class FeatureCache:
             words = learn_words(images, self._vocabulary.n_words, seed=self._vocabulary.seed)
             return {f"{k} {part}": a for k, level in enumerate(words.levels) for part, a in enumerate(level)}
 
-        kept = Stages(self._folder).arrays(f"words-{digest(self._settings)[:24]}", self._settings, learn)
-        return PatchWords(tuple((kept[f"{k} 0"], kept[f"{k} 1"], kept[f"{k} 2"]) for k in range(len(kept) // 3)))
+        stored = Stages(self._folder).arrays(f"words-{digest(self._settings)[:24]}", self._settings, learn)
+        return PatchWords(
+            tuple((stored[f"{k} 0"], stored[f"{k} 1"], stored[f"{k} 2"]) for k in range(len(stored) // 3))
+        )
 
     def _path(self, key: str, kind: str) -> Path:
         return self._folder / f"{key}-{kind}.npy"

@@ -27,10 +27,10 @@ from locpmap_paper.experiments.scenes.canvas import crf_on_canvas
 from locpmap_paper.experiments.scenes.experiment import SceneCase
 from locpmap_paper.experiments.scenes.networks import Network, as_batch, build_network, load_network, predict_logits
 from locpmap_paper.experiments.scenes.split import named
-from locpmap_paper.experiments.scenes.training import FAST, FAST_CROP, RECIPES, tried_convolutions
+from locpmap_paper.experiments.scenes.training import FAST, FAST_CROP, RECIPES, benchmarked_convolutions
 from locpmap_paper.experiments.scenes.unaries import unaries_of
 from locpmap_paper.experiments.scenes.unseen import SCALES
-from locpmap_paper.networks.weights import take_weights, to_arrays
+from locpmap_paper.networks.weights import load_weights, to_arrays
 
 FILE_KIND = "scene network with couplings"
 
@@ -83,7 +83,7 @@ class FittedJoint(Fitted):
 
     def __init__(self, case: SceneCase, coupled: CoupledNetwork, details: dict[str, Any], seconds: float) -> None:
         self.case, self.coupled, self.details, self.seconds = case, coupled, details, seconds
-        self._kept: dict[int, tuple[Array, list[Array]]] = {}  # cached logits and weights by scene
+        self._cached: dict[int, tuple[Array, list[Array]]] = {}  # cached logits and weights by scene
 
     def potentials(self, inputs: Array) -> Potentials:
         every = [self.terms(number) for number in inputs]
@@ -100,12 +100,12 @@ class FittedJoint(Fitted):
 
     def terms(self, number: int) -> tuple[Array, list[Array]]:
         """Return logits and Potts weights of a scene."""
-        if number not in self._kept:
+        if number not in self._cached:
             image = self.case.data.scenes[number][1]
             scales = (1.0,) if self.case.experiment.fast else SCALES
             logits = predict_logits(self.coupled.network, image, scales=scales)
-            self._kept[number] = logits, list(self.coupled.weights_of(image))
-        return self._kept[number]
+            self._cached[number] = logits, list(self.coupled.weights_of(image))
+        return self._cached[number]
 
     def save(self, path: Path) -> None:
         header = {
@@ -149,7 +149,7 @@ class JointModel(Model):
         batches = SceneBatches(named(case.data.scenes, names), recipe.batch_size, crop, place, shown.variation)
         state = store.checkpoint(self.name)
         how: dict[str, Any] = {"seed": seed, "checkpoint": state, "progress": progress, "processes": store.processes}
-        with tried_convolutions():
+        with benchmarked_convolutions():
             result = train(coupled, batches, recipe, **how)
         details = {"losses": [round(loss, 5) for loss in result.losses]}
         return FittedJoint(case, coupled, details, time.perf_counter() - began)
@@ -160,7 +160,7 @@ class JointModel(Model):
         try:
             network = build_network(header["network"], header["options"])
             coupled = CoupledNetwork(network, _steps(header["steps"]))
-            take_weights(coupled, {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()})
+            load_weights(coupled, {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()})
         except (KeyError, TypeError, RuntimeError, InputError) as error:
             raise InputError(f"{path} does not contain the network that it describes: {error}") from None
         return FittedJoint(case, coupled.train(False).to(choose_device(device)), {}, 0.0)

@@ -18,7 +18,7 @@ from locpmap_paper.data.scenes import CLASSES
 from locpmap_paper.networks.deeplab import DeepLab
 from locpmap_paper.networks.efficientnet import EfficientNetLite0
 from locpmap_paper.networks.pyramid import PyramidNetwork
-from locpmap_paper.networks.weights import take_weights, to_arrays
+from locpmap_paper.networks.weights import load_weights, to_arrays
 
 Network = PyramidNetwork | DeepLab
 Logits = npt.NDArray[np.float32]
@@ -63,7 +63,7 @@ def load_network(path: PathLike) -> Network:
     try:
         network = build_network(header["network"], header["options"])
         state = {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
-        take_weights(network, state)
+        load_weights(network, state)
     except (KeyError, TypeError, RuntimeError, InputError) as error:
         raise InputError(f"{path} does not contain the network that it describes: {error}") from None
     return network.train(False)

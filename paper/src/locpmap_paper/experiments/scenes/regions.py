@@ -51,8 +51,8 @@ class Pieces:
         number = self.of_pixel.ravel()
         starts = np.concatenate([[0], np.cumsum(self.sizes)])
         order = np.argsort(number, kind="stable")
-        share = np.repeat(1 / self.sizes, self.sizes).astype(np.float32)
-        average = csr_array((share, order, starts), shape=(len(starts) - 1, number.size))
+        weights = np.repeat(1 / self.sizes, self.sizes).astype(np.float32)
+        average = csr_array((weights, order, starts), shape=(len(starts) - 1, number.size))
         return average @ values.reshape(number.size, -1)
 
     def at(self, pixels: Array) -> Array:
@@ -76,6 +76,6 @@ class Pieces:
         sides = [(down.start, down.stop, across.start, across.stop) for down, across in find_objects(self.of_pixel + 1)]
         top, bottom, left, right = np.array(sides).T
         touched = (left == 0).astype(int) + (right == width)
-        share, row = self.sizes / self.of_pixel.size, self.centres()[:, 0]
-        shapes = [top / height, bottom / height, (right - left) / width, touched, share, row / height]
+        fraction, row = self.sizes / self.of_pixel.size, self.centres()[:, 0]
+        shapes = [top / height, bottom / height, (right - left) / width, touched, fraction, row / height]
         return np.column_stack(shapes).astype(np.float32)

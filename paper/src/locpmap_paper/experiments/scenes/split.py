@@ -37,7 +37,7 @@ def split_scenes(names: Sequence[str], n_train: int = N_TRAIN, *, seed: int = 0)
     return Split(tuple(names[number] for number in order[:n_train]), tuple(names[number] for number in order[n_train:]))
 
 
-def numbers_of(scenes: Scenes, names: Sequence[str]) -> list[int]:
+def indices_of(scenes: Scenes, names: Sequence[str]) -> list[int]:
     """Return the indices of the scenes with these names."""
     number = {name: k for k, name in enumerate(scenes.names)}
     for name in names:
@@ -48,4 +48,4 @@ def numbers_of(scenes: Scenes, names: Sequence[str]) -> list[int]:
 
 def named(scenes: Scenes, names: Sequence[str]) -> list[Scene]:
     """Return the decoded scenes with these names, in this order."""
-    return [scenes[number] for number in numbers_of(scenes, names)]
+    return [scenes[number] for number in indices_of(scenes, names)]

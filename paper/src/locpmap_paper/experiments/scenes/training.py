@@ -20,7 +20,7 @@ from locpmap.nn import CRFHead, PseudolikelihoodLoss, Recipe, choose_device, tra
 from locpmap_paper.data.cache import PathLike
 from locpmap_paper.data.scenes import CLASSES, VOID, Scenes
 from locpmap_paper.experiments.scenes.augmentation import SceneBatches, Variation
-from locpmap_paper.experiments.scenes.boundaries import colour_likeness
+from locpmap_paper.experiments.scenes.boundaries import colour_similarity
 from locpmap_paper.experiments.scenes.networks import Network, build_network
 from locpmap_paper.experiments.scenes.split import named
 
@@ -125,12 +125,12 @@ def train_scene_network(
     learner = Learner(network, head, recipe, seed).to(place)
     chosen = named(scenes, names)
     batches = SceneBatches(chosen, recipe.training.batch_size, recipe.crop, place, recipe.variation)
-    with tried_convolutions():
+    with benchmarked_convolutions():
         train(learner, batches, recipe.training, seed=seed, checkpoint=checkpoint, progress=progress)
     return learner.result()
 
 
-def tried_convolutions() -> AbstractContextManager[None]:
+def benchmarked_convolutions() -> AbstractContextManager[None]:
     """Return a context in which cuDNN benchmarks its algorithms; all batches have one size."""
     context: AbstractContextManager[None] = torch.backends.cudnn.flags(enabled=True, benchmark=True)
     return context
@@ -163,7 +163,7 @@ class Learner(torch.nn.Module):  # type: ignore[misc]
             torch.manual_seed(int(mixed >> np.uint64(1)))
             logits = self.network(images).float()
         if self.head is not None:
-            loss: Tensor = self.head(logits, labels, edge_features=likeness(images))
+            loss: Tensor = self.head(logits, labels, edge_features=colour_features(images))
         else:
             smoothing = self.recipe.smoothing
             total = F.cross_entropy(logits, labels, ignore_index=VOID, label_smoothing=smoothing, reduction="sum")
@@ -211,10 +211,10 @@ def jaccard_loss(logits: Tensor, labels: Tensor) -> Tensor:
     return 1 - (both / either.clamp(min=1) * present).sum() / present.sum().clamp(min=1)
 
 
-def likeness(images: Tensor) -> list[Tensor]:
+def colour_features(images: Tensor) -> list[Tensor]:
     """Return edge features (N, H, W-1, 2) and (N, H-1, W, 2): 1 and colour similarity."""
-    alike = (colour_likeness(images, step) for step in NEAREST)
-    return [torch.stack([torch.ones_like(each), each], -1) for each in alike]
+    similar = (colour_similarity(images, step) for step in NEAREST)
+    return [torch.stack([torch.ones_like(each), each], -1) for each in similar]
 
 
 def coupling_head(couplings: npt.ArrayLike | None) -> CRFHead:

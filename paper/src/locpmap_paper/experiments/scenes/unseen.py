@@ -73,16 +73,16 @@ def unseen_logits(
     place = Path(folder) / f"{kind}-{digest(settings | {'training': given, 'scenes': seen})[:24]}"
     place.mkdir(parents=True, exist_ok=True)
     store = UnaryStore(place / f"logits-{'-'.join(map(str, scales))}")
-    kept, state = place / "network.safetensors", place / "training.safetensors"
-    if not kept.exists():
+    path, state = place / "network.safetensors", place / "training.safetensors"
+    if not path.exists():
         how: dict[str, Any] = {"seed": seed, "device": device, "checkpoint": state, "progress": progress, "fast": fast}
         how |= {"recipe": recipe, "folder": weights_folder, **training}
         network = resumed(state, lambda: train_scene_network(kind, scenes, learn, **how))
-        save_network(kept, network, half=True)
+        save_network(path, network, half=True)
         state.unlink(missing_ok=True)
     missing = [name for name in predict if name not in store]
     if missing:
-        network = load_network(kept).to(choose_device(device))  # as a resumed run would load it
+        network = load_network(path).to(choose_device(device))  # as a resumed run would load it
         for done, (name, image, _) in enumerate(named(scenes, missing), 1):
             store.put(name, predict_logits(network, image, scales=scales))
             if progress is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from locpmap_paper.report.findings import SURE, capital, judge, listed, spoken, standard_errors
-from locpmap_paper.report.measures import AURC, MEAN_IOU, NLL, Measure, share, signed, signed_error
+from locpmap_paper.report.findings import SURE, capitalised, in_sentence, judge, listed, standard_errors
+from locpmap_paper.report.measures import AURC, MEAN_IOU, NLL, Measure, four_decimals, signed, signed_error
 from locpmap_paper.report.record import Decoder, Level, Model, Record
 from locpmap_paper.report.statistics import Estimate
 
@@ -27,20 +27,21 @@ class Difference:
     @property
     def is_better(self) -> bool:
         """Whether LocPMAP's mean is better by a difference visible in four decimals."""
-        return self.measure.better(self.change.mean, 0.0) and float(share(abs(self.change.mean))) > 0
+        return self.measure.better(self.change.mean, 0.0) and float(four_decimals(abs(self.change.mean))) > 0
 
     @property
     def answer(self) -> str:
         """Whether LocPMAP is better; unclear within two standard errors or if the difference prints as 0."""
         unsure = self.change.error is not None and not self.change.is_beyond(SURE)
-        if unsure or float(share(abs(self.change.mean))) == 0:
+        if unsure or float(four_decimals(abs(self.change.mean))) == 0:
             return UNCLEAR
         return YES if self.is_better else NO
 
     @property
     def numbers(self) -> str:
         """The numbers of both sides, their difference, and its standard errors."""
-        text = f"{self.measure.title} {share(self.ours.mean)}, compared with {share(self.theirs.mean)} (difference: "
+        ours, theirs = four_decimals(self.ours.mean), four_decimals(self.theirs.mean)
+        text = f"{self.measure.title} {ours}, compared with {theirs} (difference: "
         if self.change.error is None:
             return f"{text}{signed(self.change.mean)} on one seed)"
         sure = "the same on all seeds" if self.change.errors is None else standard_errors(self.change.errors)
@@ -48,7 +49,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class SceneDuel:
+class UnaryComparison:
     """One form of LocPMAP on one model compared with unaries alone, in the measures that both have."""
 
     level: Level
@@ -72,7 +73,7 @@ class SceneDuel:
         return next((each for each in self.differences if each.measure == measure), None)
 
 
-def scene_duels(record: Record, level: Level) -> list[SceneDuel]:
+def compare_with_unaries(record: Record, level: Level) -> list[UnaryComparison]:
     """Compare every model's LocPMAP with the unaries of its level, if both were run on the same images.
 
     One form of LocPMAP is used for all measures: the tuned one if it was run, else the best in mean IoU.
@@ -86,8 +87,8 @@ def scene_duels(record: Record, level: Level) -> list[SceneDuel]:
         for theirs, opponent in OPPONENTS.items():
             if record.n_images(level.name, *ours) == record.n_images(level.name, *theirs):
                 differences = tuple(_differences(record, level, ours, theirs))
-                found.append(SceneDuel(level, model, verdict.best.decoder, opponent, differences))
-    return [duel for duel in found if duel.differences]
+                found.append(UnaryComparison(level, model, verdict.best.decoder, opponent, differences))
+    return [comparison for comparison in found if comparison.differences]
 
 
 def _differences(record: Record, level: Level, ours: tuple[str, str], theirs: tuple[str, str]) -> list[Difference]:
@@ -105,22 +106,22 @@ def in_words(record: Record, level: Level) -> list[tuple[str, str]]:
 
     The best CRF is the model whose LocPMAP has the highest mean IoU on the test images; the tables show all models.
     """
-    found = scene_duels(record, level)
-    scores = {duel.model.name: _mean_iou(record, duel) for duel in found}
+    found = compare_with_unaries(record, level)
+    scores = {comparison.model.name: _mean_iou(record, comparison) for comparison in found}
     if not scores:
         return []
     best = max(scores, key=lambda name: scores[name])
     return [
         (
-            capital(f"{record.place(level)}, compared with {duel.opponent}"),
-            f"{duel.answer}. {spoken(duel.form)} on the model “{duel.model.title}” has "
-            f"{'; '.join(each.numbers for each in duel.differences)}.",
+            capitalised(f"{record.place(level)}, compared with {comparison.opponent}"),
+            f"{comparison.answer}. {in_sentence(comparison.form)} on the model “{comparison.model.title}” has "
+            f"{'; '.join(each.numbers for each in comparison.differences)}.",
         )
-        for duel in found
-        if duel.model.name == best
+        for comparison in found
+        if comparison.model.name == best
     ]
 
 
-def _mean_iou(record: Record, duel: SceneDuel) -> float:
-    value = record.estimate(duel.level.name, duel.model.name, duel.form.name, MEAN_IOU.value)
+def _mean_iou(record: Record, comparison: UnaryComparison) -> float:
+    value = record.estimate(comparison.level.name, comparison.model.name, comparison.form.name, MEAN_IOU.value)
     return float("-inf") if value is None else value.mean

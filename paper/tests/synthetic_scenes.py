@@ -10,7 +10,7 @@ from PIL import Image
 from locpmap_paper.data.scenes import Scenes
 
 
-def made_scenes(count: int, square: int = 8) -> Scenes:
+def synthetic_scenes(count: int, square: int = 8) -> Scenes:
     """Scenes of squares whose grey value tells the label: 30 times it, and 15."""
     rng = np.random.default_rng(0)
     photographs, maps = {}, {}

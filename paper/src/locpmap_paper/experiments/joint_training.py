@@ -13,7 +13,7 @@ from locpmap.errors import InputError
 from locpmap.learning import Processes
 from locpmap_paper.experiments.catalogue import catalogue
 from locpmap_paper.experiments.experiment import Experiment
-from locpmap_paper.experiments.fits import KeptFits
+from locpmap_paper.experiments.fits import StoredFits
 from locpmap_paper.experiments.progress import Silent
 from locpmap_paper.experiments.stages import Stages
 
@@ -21,14 +21,14 @@ from locpmap_paper.experiments.stages import Stages
 def help_train(
     experiment: Experiment, data: Any, stages: Stages, guard: str, device: str, processes: Processes
 ) -> None:
-    """Train the models that the first process requests (:meth:`KeptFits.ask_partners`) until it requests none."""
+    """Train the models that the first process requests (:meth:`StoredFits.request_training`) until it requests none."""
     known = catalogue(experiment)
     while order := processes.tell(""):
-        asked = json.loads(order)
-        case = experiment.case(data, asked["level"], asked["seed"])
+        request = json.loads(order)
+        case = experiment.case(data, request["level"], request["seed"])
         silent = Silent().step
-        fits = KeptFits(stages, case, known, device, silent, guard, processes)
+        fits = StoredFits(stages, case, known, device, silent, guard, processes)
         try:
-            known[asked["model"]].fit(case, fits, device, silent)
+            known[request["model"]].fit(case, fits, device, silent)
         except InputError:  # unusable checkpoint: the first process removes it, and all restart
-            known[asked["model"]].fit(case, fits, device, silent)
+            known[request["model"]].fit(case, fits, device, silent)

@@ -19,7 +19,7 @@ CONNECT_SECONDS = 10
 FIRST_WORKER_SECONDS = 60  # a cluster may need to start a worker
 
 
-def make_cases(
+def compute_cases(
     make: Make, arguments: dict[str, Any], cases: Sequence[Case], jobs: int, scheduler: Any, progress: RunProgress
 ) -> None:
     """Compute the stages of all cases in parallel, with the same numbers as one process.

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from locpmap_paper.report.findings import SURE, spoken, standard_errors
-from locpmap_paper.report.measures import MEAN_IOU, NLL, THIN, Measure, share, signed
+from locpmap_paper.report.findings import SURE, in_sentence, standard_errors
+from locpmap_paper.report.measures import MEAN_IOU, NLL, THIN, Measure, four_decimals, signed
 from locpmap_paper.report.record import Decoder, Level, Model, Record
 from locpmap_paper.report.statistics import Estimate
 
 NETWORK = ("ce-fresh", "argmax")  # cross-entropy on newly drawn noise, without pairwise terms
-PRIZE = "deep-consistent"  # network and CRF learned jointly; prefix of its variants' names
+JOINT = "deep-consistent"  # network and CRF learned jointly; prefix of its variants' names
 FORM = "locpmap-conditional"  # the form that consistent learning fits, not the best on the test images
 
 
 @dataclass(frozen=True)
-class Duel:
+class NetworkComparison:
     """One form of LocPMAP on one model compared with the network: paired differences, LocPMAP - network."""
 
     level: Level
@@ -25,7 +25,7 @@ class Duel:
     nll: Estimate | None
 
 
-def duels(record: Record) -> list[Duel]:
+def compare_with_network(record: Record) -> list[NetworkComparison]:
     """Return the comparison of every deep model's LocPMAP with the network, if both were run on the same images."""
     found = []
     for model in record.models:
@@ -33,7 +33,7 @@ def duels(record: Record) -> list[Duel]:
             if model.features == "deep" and _comparable(record, level, model):
                 ours = (model.name, FORM)
                 iou, nll = (record.difference(level.name, ours, NETWORK, m.value) for m in (MEAN_IOU, NLL))
-                found.append(Duel(level, model, record.decoder(FORM), iou, nll))
+                found.append(NetworkComparison(level, model, record.decoder(FORM), iou, nll))
     return found
 
 
@@ -43,45 +43,45 @@ def _comparable(record: Record, level: Level, model: Model) -> bool:
     return record.n_images(level.name, model.name, FORM) == record.n_images(level.name, *NETWORK)
 
 
-def prize_in_words(record: Record) -> list[tuple[str, str]]:
+def joint_in_words(record: Record) -> list[tuple[str, str]]:
     """Return a sentence per level on whether jointly learned LocPMAP beats the network."""
     return [
-        (f"{duel.model.title}, {duel.level.name} level", _in_words(duel, record))
-        for duel in duels(record)
-        if duel.model.name.startswith(PRIZE)
+        (f"{comparison.model.title}, {comparison.level.name} level", _in_words(comparison, record))
+        for comparison in compare_with_network(record)
+        if comparison.model.name.startswith(JOINT)
     ]
 
 
-def _in_words(duel: Duel, record: Record) -> str:
-    if duel.iou is None or duel.nll is None:
-        return f"{spoken(duel.form)} and the network have no common seed, so they cannot be compared."
-    higher, lower = duel.iou.mean > 0, duel.nll.mean < 0
-    sure = all(each.is_beyond(SURE) for each in (duel.iou, duel.nll))
+def _in_words(comparison: NetworkComparison, record: Record) -> str:
+    if comparison.iou is None or comparison.nll is None:
+        return f"{in_sentence(comparison.form)} and the network have no common seed, so they cannot be compared."
+    higher, lower = comparison.iou.mean > 0, comparison.nll.mean < 0
+    sure = all(each.is_beyond(SURE) for each in (comparison.iou, comparison.nll))
     if higher and lower:
-        answer = "yes, in both" if sure else f"yes, in both, {_doubt(duel)}"
+        answer = "yes, in both" if sure else f"yes, in both, {_doubt(comparison)}"
     elif higher or lower:
         answer = f"only in {'mean IoU, not in NLL' if higher else 'NLL, not in mean IoU'}"
     else:
         answer = "no, in neither"
-    iou = _against(duel, record, MEAN_IOU, duel.iou)
-    nll = _against(duel, record, NLL, duel.nll)
-    return f"{answer}. {spoken(duel.form)} has a mean IoU of {iou} and a negative log-likelihood of {nll}."
+    iou = _against(comparison, record, MEAN_IOU, comparison.iou)
+    nll = _against(comparison, record, NLL, comparison.nll)
+    return f"{answer}. {in_sentence(comparison.form)} has a mean IoU of {iou} and a negative log-likelihood of {nll}."
 
 
-def _doubt(duel: Duel) -> str:
-    if duel.iou is not None and duel.iou.error is None:
+def _doubt(comparison: NetworkComparison) -> str:
+    if comparison.iou is not None and comparison.iou.error is None:
         return "but on one seed only, without standard errors"
     return "but not in both by more than two standard errors"
 
 
-def _against(duel: Duel, record: Record, measure: Measure, change: Estimate) -> str:
+def _against(comparison: NetworkComparison, record: Record, measure: Measure, change: Estimate) -> str:
     """Return our value, the network's, and the paired difference."""
-    ours = record.estimate(duel.level.name, duel.model.name, duel.form.name, measure.value)
-    theirs = record.estimate(duel.level.name, *NETWORK, measure.value)
+    ours = record.estimate(comparison.level.name, comparison.model.name, comparison.form.name, measure.value)
+    theirs = record.estimate(comparison.level.name, *NETWORK, measure.value)
     assert ours is not None  # a difference exists only if both exist
     assert theirs is not None
-    text = f"{share(ours.mean)} (network: {share(theirs.mean)}, difference: {signed(change.mean)}"
+    text = f"{four_decimals(ours.mean)} (network: {four_decimals(theirs.mean)}, difference: {signed(change.mean)}"
     if change.error is None:
         return f"{text} on one seed)"
     counted = "" if change.errors is None else f", {standard_errors(change.errors)}"
-    return f"{text}{THIN}±{THIN}{share(change.error)}{counted})"
+    return f"{text}{THIN}±{THIN}{four_decimals(change.error)}{counted})"
