@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from locpmap_paper.report.blocks import Cell, Table
@@ -41,12 +40,6 @@ def fits_table(record: Record) -> Table:
                 )
     columns = ("model", record.level_kind, "seconds", "details (first seed)")
     return Table("How each model was learned", columns, tuple(rows), frozenset({0, 1, 3}))
-
-
-def models_in_words(record: Record) -> Iterator[tuple[str, str]]:
-    """Yield the title and description of each model."""
-    for model in record.models_with_rows():
-        yield model.title, model.says
 
 
 def data_table(record: Record) -> Table:
