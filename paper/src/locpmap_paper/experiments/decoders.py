@@ -20,7 +20,7 @@ FAST = {"n_samples": 5, "burn_in": 5, "n_sweeps": 10, "max_sweeps": 20}  # limit
 
 @dataclass(frozen=True)
 class Listed:
-    """A decoder of the tables."""
+    """A decoder with its title, options and description in the tables."""
 
     name: str
     title: str
@@ -257,7 +257,7 @@ DECODERS = {listed.name: listed for listed in LISTED}
 
 NETWORK_DECODERS = ("argmax",)
 CRF_DECODERS = tuple(name for name in DECODERS if name not in ("argmax", "locpmap-tuned-sites"))
-# For variants of other models: fewer rows.
+# A subset for variants of other models.
 MAIN_DECODERS = (
     *("icm", "icm-iter", "lbp", "mean-field", "gibbs", "graph-cut", "locpmap", "locpmap-conditional"),
     *("locpmap-perturbed-conditional", "locpmap-blocks-conditional", "locpmap-blocks-perturbed-conditional"),

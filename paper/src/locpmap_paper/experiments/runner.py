@@ -1,4 +1,4 @@
-"""Run an experiment: fit every model and run every decoder, at every level and with every seed.
+"""The runner: fits every model and runs every decoder, at every level and with every seed.
 
 Finished stages are stored under ``stages`` in the run's folder, so that an interrupted run resumes and gives the same
 numbers.

@@ -1,4 +1,4 @@
-"""Write a network's weights to a file and read them back: all numbers except counters."""
+"""Conversion of a network's weights to arrays and back, without the counters of batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read and check the example images of a run from ``pictures.npz`` in its folder."""
+"""The example images of a run, read from ``pictures.npz`` in its folder and checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read and check the record of a run from ``result.json`` in its folder."""
+"""The record of a run, read from ``result.json`` in its folder and checked."""
 
 from __future__ import annotations
 

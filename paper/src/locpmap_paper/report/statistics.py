@@ -25,7 +25,7 @@ class Estimate:
 
     @property
     def errors(self) -> float | None:
-        """The distance of the mean from 0 in standard errors; None without a standard error above rounding."""
+        """The distance of the mean from 0 in standard errors; None for one seed or if all seeds agree."""
         if self.error is None or self.error < SAME:
             return None
         return self.mean / self.error

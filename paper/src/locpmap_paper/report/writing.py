@@ -1,4 +1,4 @@
-"""Write the reports of recorded runs to files."""
+"""Writing of reports: HTML and Markdown files from the folders of recorded runs."""
 
 from __future__ import annotations
 
