@@ -1,4 +1,4 @@
-"""A source of data on this machine: a server whose answers a test chooses, and data sets that point to it."""
+"""A local data server whose responses a test chooses, and data sets that point to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Answer = Callable[["Handler"], None]
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Gives the answer that is kept for a path, 404 for others, and notes what was asked."""
+    """Sends the response registered for a path, else 404, and records the requests."""
 
     server: Source
 
@@ -39,9 +39,9 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Source(ThreadingHTTPServer):
-    """Answers on a port of its own; answers that would take for ever wait for ``ended``."""
+    """A server on a free port; responses that would never end wait for ``ended``."""
 
-    daemon_threads = False  # leaving the block waits for every answer
+    daemon_threads = False  # leaving the block waits for all responses
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -50,7 +50,7 @@ class Source(ThreadingHTTPServer):
         self.ended = threading.Event()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hangs up is part of the tests."""
+        """Ignore clients that disconnect, which is part of the tests."""
 
     def address(self, path: str) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}{path}"
@@ -78,7 +78,7 @@ def whole(content: bytes) -> Answer:
 
 
 def cut(content: bytes, after: int) -> Answer:
-    """Promises everything, hangs up early."""
+    """Return a response that announces the whole content and disconnects early."""
 
     def answer(handler: Handler) -> None:
         handler.head(len(content))
@@ -93,4 +93,4 @@ def described(name: str, content: bytes, *addresses: str) -> File:
 
 
 def dataset_of(name: str, *files: File) -> Dataset:
-    return Dataset(name, "made for a test", "none", "nobody", "bytes", files)
+    return Dataset(name, "test data", "none", "none", "bytes", files)

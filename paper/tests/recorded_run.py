@@ -1,4 +1,4 @@
-"""Folders as a run leaves them, made of invented numbers, for the tests of the report."""
+"""Folders of runs with synthetic numbers, for the tests of the report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODELS = {  # name: features, learning, title, typical mean IoU and NLL of LocPM
     "ce-fresh": ("deep", "cross-entropy", "cross-entropy network, fresh noise", 0.9034, 0.0572),
     "ce-consistent": ("deep", "consistent", "cross-entropy network with a consistent CRF", 0.9036, 0.057),
 }
-DECODERS = {  # name: title, method, family, in the paper as, gain in mean IoU, has probabilities
+DECODERS = {  # name: title, method, family, name in the paper, gain in mean IoU, has probabilities
     "argmax": ("argmax of the unary", "argmax", "network", None, -0.4, True),
     "icm": ("ICM", "icm", "paper", "ICM", -0.2, False),
     "icm-unary": ("ICM from the unary", "icm", "beyond", None, -0.3, False),
@@ -220,7 +220,7 @@ def _curve(level: str, seed: int, model: str, decoder: str) -> dict[str, Any]:
 
 
 def pictures(content: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Discs in noise, and what every decoder might make of them."""
+    """Return discs in noise, and plausible results of every decoder."""
     rng = np.random.default_rng(6)
     rows, columns = np.mgrid[:SIZE, :SIZE]
     radii = np.arange(5, 13)[:, None, None]
@@ -241,7 +241,7 @@ def pictures(content: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def write_run(folder: Path, content: dict[str, Any]) -> Path:
-    """The folder of a run with this content."""
+    """Write the folder of a run with this content."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "result.json").write_text(json.dumps(content))
     np.savez_compressed(folder / "pictures.npz", **pictures(content))  # type: ignore[arg-type]
@@ -251,7 +251,7 @@ def write_run(folder: Path, content: dict[str, Any]) -> Path:
 # scenes
 
 SCENE_LABELS = ("sky", "tree", "road", "grass", "water", "building", "mountain", "object")
-UNARIES = {"boosted": 0.60, "deeplab": 0.70, "pretrained": 0.75}  # the mean IoU of the unaries alone
+UNARIES = {"boosted": 0.60, "deeplab": 0.70, "pretrained": 0.75}  # mean IoU of the unaries alone
 SCENE_MODELS = {  # name: learning, title, gain of LocPMAP over the unaries
     "unaries": ("none", "unaries alone", 0.0),
     "scaled": ("temperature", "unaries, temperature scaled", 0.0),
@@ -274,7 +274,7 @@ SCENE_PAPER: dict[str, Any] = {
 
 
 def invented_scenes(*, seeds: Sequence[int] = (0, 1), levels: Sequence[str] = tuple(UNARIES)) -> dict[str, Any]:
-    """A record of the scenes: 8 labels, kinds of unaries as levels; with pretrained unaries the random field loses."""
+    """Return a record of scenes with 8 labels and three kinds of unaries; the CRF loses on the pretrained ones."""
     rng = np.random.default_rng(7)
     content = invented(seeds=seeds, models=(), levels=()) | {"ablation": []}
     content |= {"experiment": "stanford", "title": "Stanford Background: the paper's Table 3"}
@@ -320,7 +320,7 @@ def _scene_row(rng: np.random.Generator, level: str, seed: int, model: str, deco
 
 
 def scene_pictures(content: dict[str, Any], size: int = 40, n_scenes: int = 3) -> dict[str, np.ndarray]:
-    """Scenes of different sizes on a canvas, with a void rim, and what every decoder might make of them."""
+    """Return scenes of different sizes on a canvas with void pixels, and plausible results of every decoder."""
     rng = np.random.default_rng(8)
     truth = np.stack([_scene(rng, size, n) for n in range(n_scenes)])
     there = truth != -2
@@ -347,7 +347,7 @@ def scene_pictures(content: dict[str, Any], size: int = 40, n_scenes: int = 3) -
 
 
 def _scene(rng: np.random.Generator, size: int, n: int) -> np.ndarray:
-    """Sky above mountains, trees, a house, grass, a road, water and something in the middle; -2 outside."""
+    """Return a label map with sky, mountains, trees, a house, grass, a road, water and an object; -2 outside."""
     rows, columns = np.mgrid[:size, :size] / size
     high, wide = ((0.75, 1.0), (1.0, 0.75), (0.6, 0.9))[n % 3]
     scene = np.full((size, size), 3)
@@ -364,7 +364,7 @@ def _scene(rng: np.random.Generator, size: int, n: int) -> np.ndarray:
 
 
 def write_scenes(folder: Path, content: dict[str, Any], size: int = 40, n_scenes: int = 3) -> Path:
-    """The folder of a run on scenes with this content."""
+    """Write the folder of a run on scenes with this content."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "result.json").write_text(json.dumps(content))
     np.savez_compressed(folder / "pictures.npz", **scene_pictures(content, size, n_scenes))  # type: ignore[arg-type]

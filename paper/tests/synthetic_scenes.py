@@ -1,4 +1,4 @@
-"""Scenes that were made up, for tests without the data."""
+"""Synthetic scenes for tests without the data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from locpmap_paper.data.scenes import Scenes
 
 
 def synthetic_scenes(count: int, square: int = 8) -> Scenes:
-    """Scenes of squares whose grey value tells the label: 30 times it, and 15."""
+    """Return scenes of squares with grey value 30 · label + 15."""
     rng = np.random.default_rng(0)
     photographs, maps = {}, {}
     for number in range(count):
@@ -22,5 +22,5 @@ def synthetic_scenes(count: int, square: int = 8) -> Scenes:
         stream = io.BytesIO()
         image = np.repeat((30 * labels + 15).astype(np.uint8)[..., None], 3, 2)
         Image.fromarray(image).save(stream, "JPEG", quality=100, subsampling=0)
-        photographs[f"made{number}"], maps[f"made{number}"] = stream.getvalue(), labels
+        photographs[f"scene{number}"], maps[f"scene{number}"] = stream.getvalue(), labels
     return Scenes(photographs, maps)

@@ -1,4 +1,4 @@
-"""Boosted unaries on made scenes: they learn, are calibrated, never see their own labels, and resume."""
+"""Boosted unaries on synthetic scenes: learning, calibration, out-of-fold prediction, and resuming."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from locpmap_paper.experiments.scenes.boosting import LEAST, Boosting, count_lab
 from locpmap_paper.experiments.scenes.split import Split, split_scenes
 from locpmap_paper.experiments.scenes.store import UnaryStore
 
-threadpoolctl = pytest.importorskip("threadpoolctl")  # comes with scikit-learn
+threadpoolctl = pytest.importorskip("threadpoolctl")  # a dependency of scikit-learn
 
 BESIDE = Path(__file__).parents[3] / "shared" / "data"
 COLOURS = {0: (120, 170, 240), 3: (60, 150, 50), 7: (190, 40, 40)}
@@ -36,7 +36,7 @@ AS_DRAWN = replace(FAST, boosting=replace(FAST.boosting, balance=0.0))
 
 
 def synthetic_scenes(spoiled: str = "") -> Scenes:
-    """Sky over grass with an object between, and some void; the labels of the spoiled scenes are wrong."""
+    """Return scenes with sky, grass, an object and void; the labels of the spoiled scenes are wrong."""
     photographs, labels = {}, {}
     for k, name in enumerate((*SPLIT.train, *SPLIT.test)):
         generator = np.random.default_rng(k)
@@ -57,7 +57,7 @@ def synthetic_scenes(spoiled: str = "") -> Scenes:
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Trees this small are grown faster by one thread than by several that wait for each other."""
+    """Use one thread, which is faster for such small trees."""
     with threadpoolctl.threadpool_limits(1):
         yield
 
@@ -69,7 +69,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, UnaryStore
 
 
 class Note:
-    """Notes what it is told, and interrupts at a chosen moment."""
+    """Records progress and interrupts at a given point."""
 
     def __init__(self, stop: str = "") -> None:
         self.stop, self.titles, self.steps = stop, [""], [(0, 0)]
@@ -90,14 +90,14 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def with_features_of(finished: Path, folder: Path) -> None:
-    """They depend on no label."""
+    """Copy the features, which do not depend on labels."""
     shutil.copytree(finished / "features", folder / "features")
 
 
 # the sample and the classifier
 
 
-def test_void_pixels_are_never_drawn_and_weights_count() -> None:
+def test_pixels_are_drawn_by_weight_without_void() -> None:
     labels = np.array([VOID] * 50 + [0] * 90 + [1] * 10)
     weights = np.array([1.0, 9.0])
     drawn = draw_pixels(labels, weights, 4000, np.random.default_rng(0))
@@ -111,8 +111,8 @@ def test_labels_are_counted_without_void() -> None:
     assert count_labels(np.array([[VOID, 2], [2, 7]], np.int8)).tolist() == [0, 0, 2, 0, 0, 0, 0, 1]
 
 
-def test_probabilities_are_calibrated_to_the_natural_shares() -> None:
-    """Two classes, 9 to 1 in nature and 1 to 1 in the sample: where both occur, nature decides."""
+def test_probabilities_are_calibrated_to_natural_frequencies() -> None:
+    """Sample two classes 1 to 1 that occur 9 to 1: predictions follow the natural frequencies."""
     generator = np.random.default_rng(0)
     labels = np.repeat([0, 5], 3000)
     coins = generator.integers(0, 2, (6000, 2))
@@ -126,10 +126,10 @@ def test_probabilities_are_calibrated_to_the_natural_shares() -> None:
     assert seen[1, 5] > 0.99
     np.testing.assert_allclose(seen.sum(axis=1), 1, rtol=1e-6)
     assert seen.min() >= 0.99 * LEAST
-    assert (seen[:, [1, 2, 3, 4, 6, 7]] < 1.01 * LEAST).all()  # classes that the sample does not have
+    assert (seen[:, [1, 2, 3, 4, 6, 7]] < 1.01 * LEAST).all()  # classes absent from the sample
 
 
-def test_one_class_cannot_be_learned() -> None:
+def test_single_class_is_refused() -> None:
     with pytest.raises(InputError, match=r"labels \[3\], expected at least two"):
         learn(np.zeros((4, 1)), np.full(4, 3), np.ones(8), Boosting())
 
@@ -137,7 +137,7 @@ def test_one_class_cannot_be_learned() -> None:
 # the whole
 
 
-def test_it_learns_and_gives_log_probabilities(finished: tuple[Path, UnaryStore]) -> None:
+def test_boosting_learns_and_returns_log_probabilities(finished: tuple[Path, UnaryStore]) -> None:
     _, store = finished
     assert sorted(store) == sorted((*SPLIT.train, *SPLIT.test))
     right = []
@@ -150,7 +150,7 @@ def test_it_learns_and_gives_log_probabilities(finished: tuple[Path, UnaryStore]
     assert np.mean(right) > 0.93
 
 
-def test_the_second_stage_is_told_what_the_first_said(finished: tuple[Path, UnaryStore]) -> None:
+def test_second_stage_uses_predictions_of_the_first(finished: tuple[Path, UnaryStore]) -> None:
     folder, _ = finished
     stages = {path.parent.parent.name for path in folder.rglob("fold-*/a.npy")}
     assert stages == {"stage-1", "stage-2"}
@@ -158,10 +158,8 @@ def test_the_second_stage_is_told_what_the_first_said(finished: tuple[Path, Unar
     assert len(list(folder.rglob("stage-2/*/x.npy"))) == FAST.n_folds  # all chains
 
 
-def test_a_training_scene_is_predicted_by_models_that_never_saw_its_labels(
-    finished: tuple[Path, UnaryStore], tmp_path: Path
-) -> None:
-    """Wrong labels of a whole fold change nothing of what is said of it at first, but what is said of others."""
+def test_training_scenes_are_predicted_out_of_fold(finished: tuple[Path, UnaryStore], tmp_path: Path) -> None:
+    """Spoil the labels of a fold: first-stage predictions change for other folds, not for this one."""
     split = Split(SPLIT.train, ())
     for kind in ("right", "wrong"):
         with_features_of(finished[0], tmp_path / kind)
@@ -181,7 +179,7 @@ def test_test_labels_are_never_used(finished: tuple[Path, UnaryStore], tmp_path:
 
 
 @pytest.mark.parametrize("stop", ["features", "stage 1, fold 2", "stage 2, fold 1"])
-def test_an_interrupted_run_goes_on_and_ends_as_one_that_was_not(
+def test_interrupted_run_resumes_with_the_same_result(
     finished: tuple[Path, UnaryStore], tmp_path: Path, stop: str
 ) -> None:
     if stop != "features":
@@ -192,12 +190,10 @@ def test_an_interrupted_run_goes_on_and_ends_as_one_that_was_not(
     assert before
     boosted_unaries(synthetic_scenes(), SPLIT, folder=tmp_path, fast=True)
     assert files(tmp_path) == files(finished[0])
-    assert all(os.stat(path).st_mtime_ns == time for path, time in before.items())  # nothing was made again
+    assert all(os.stat(path).st_mtime_ns == time for path, time in before.items())  # nothing was computed again
 
 
-def test_a_finished_run_learns_nothing_again(
-    finished: tuple[Path, UnaryStore], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finished_run_is_not_repeated(finished: tuple[Path, UnaryStore], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any, **options: Any) -> None:
         raise AssertionError("learned again")
 
@@ -213,7 +209,7 @@ def test_a_finished_run_learns_nothing_again(
         boosted_unaries(synthetic_scenes(), SPLIT, folder=finished[0], fast=True, seed=1)
 
 
-def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_invalid_arguments_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="n_folds is 2"):
         boosted_unaries(synthetic_scenes(), Split(("a",), ()), folder=tmp_path, fast=True)
     with pytest.raises(InputError, match="no scene 'nowhere'"):

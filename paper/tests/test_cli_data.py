@@ -1,4 +1,4 @@
-"""``locpmap data``: what it prints, what it refuses and with which status."""
+"""``locpmap data``: output, errors and exit status."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Source]:
-    """A server that has the only file of the data set "tiny"; the cache is empty."""
+    """Start a server with the only file of the data set "tiny"; the cache is empty."""
     pytest.importorskip("pooch")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("LOCPMAP_DATA", str(tmp_path))
@@ -31,17 +31,17 @@ def source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Source]:
         yield source
 
 
-def test_list_names_size_terms_and_citation(source: Source, tmp_path: Path, capsys: Capture) -> None:
+def test_list_shows_size_licence_and_citation(source: Source, tmp_path: Path, capsys: Capture) -> None:
     run = Run(capsys, "data", "list")
     assert run.status == 0
     for dataset in data.DATASETS.values():
         for words in (dataset.name, dataset.title, dataset.licence, dataset.citation, dataset.shape):
             assert words in run.out
     assert str(tmp_path) in run.out
-    assert "made for a test; 0.0 MB, missing" in run.out
+    assert "test data; 0.0 MB, missing" in run.out
 
 
-def test_list_for_machines(source: Source, tmp_path: Path, capsys: Capture) -> None:
+def test_list_as_json(source: Source, tmp_path: Path, capsys: Capture) -> None:
     report = json.loads(Run(capsys, "data", "list", "--json").out)
     assert report["folder"] == str(tmp_path)
     tiny = {dataset["name"]: dataset for dataset in report["datasets"]}["tiny"]
@@ -62,7 +62,7 @@ def test_fetch_then_verify(source: Source, tmp_path: Path, capsys: Capture) -> N
     assert check == {"file": "tiny/file.bin", "path": str(path), "state": "ok", "says": "is as published"}
 
 
-def test_verify_tells_altered_files(source: Source, tmp_path: Path, capsys: Capture) -> None:
+def test_verify_reports_altered_files(source: Source, tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "tiny" / "file.bin"
     path.parent.mkdir()
     path.write_bytes(CONTENT[1:])
@@ -73,7 +73,7 @@ def test_verify_tells_altered_files(source: Source, tmp_path: Path, capsys: Capt
         assert run.err == f"locpmap: {path} of tiny has 699 bytes, expected 700\n"
 
 
-def test_verify_minds_missing_files_of_named_sets_only(
+def test_verify_fails_for_missing_files_of_given_sets_only(
     source: Source, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(data.DATASETS, "digits")
@@ -86,16 +86,16 @@ def test_verify_minds_missing_files_of_named_sets_only(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_folder(source: Source, tmp_path: Path, capsys: Capture) -> None:
+def test_folder_option(source: Source, tmp_path: Path, capsys: Capture) -> None:
     Run(capsys, "data", "fetch", "tiny", "--folder", tmp_path / "else" / "where")
     assert (tmp_path / "else" / "where" / "tiny" / "file.bin").read_bytes() == CONTENT
     assert Run(capsys, "data", "verify", "tiny", "--folder", tmp_path / "else" / "where").status == 0
     assert Run(capsys, "data", "verify", "tiny").status == 2
 
 
-def test_refusals(source: Source, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_input_is_refused(source: Source, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     Run(capsys, "data", "fetch", "tiny", "mnits").check_refusal("unknown data set 'mnits': did you mean 'mnist'?")
-    assert not source.asked  # the slip is found first
+    assert not source.asked  # names are checked before downloads
     Run(capsys, "data", "fetch", "tiny", "--offline").check_refusal("file.bin", "downloads are switched off")
     monkeypatch.setenv("LOCPMAP_OFFLINE", "1")
     Run(capsys, "data", "fetch", "tiny").check_refusal("downloads are switched off")

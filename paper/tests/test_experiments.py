@@ -1,4 +1,4 @@
-"""The experiments: cases, models, rows, stages, and the runner from end to end on a handful of digits."""
+"""The experiments: cases, models, rows, stages, and complete runs on a few digits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TIMES = {"seconds", "started", "finished"}
 
 @dataclass(frozen=True, kw_only=True)
 class Threshold(Model):
-    """A stand-in for a network with a CRF: one number per intensity, taken from another model's record."""
+    """A stand-in for a network with a CRF: one factor for intensities, fitted after the models in `needs`."""
 
     features: str = "deep"
     learning: str = "cross-entropy"
@@ -80,7 +80,7 @@ ANOTHER = replace(DUMMY, name="ce-pl", decoders=NETWORK_DECODERS, needs=("deep-p
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handful of digits, few samples, and a model with a network beside the raw ones."""
+    """Use a few digits, few samples, and a model with a network next to the raw ones."""
     monkeypatch.setitem(protocol.EXPERIMENTS, "digits", TINY)
     monkeypatch.setattr(denoising.Denoising, "smoke", lambda self: self)
     monkeypatch.setattr(deep, "deep_models", lambda *_: (DUMMY, ANOTHER), raising=False)
@@ -99,7 +99,7 @@ def result_of(folder: Path) -> Any:
 # cases
 
 
-def test_a_case_holds_out_a_tenth_and_is_the_same_every_time() -> None:
+def test_case_holds_out_a_tenth_and_is_reproducible() -> None:
     maps = TINY.load()
     case, again = (TINY.case(maps, "variance", 3) for _ in range(2))
     assert (len(case.fit), len(case.held_out), len(case.test)) == (54, 6, 6)
@@ -109,7 +109,7 @@ def test_a_case_holds_out_a_tenth_and_is_the_same_every_time() -> None:
     assert case.sigma == TINY.corruption("variance").sigma(maps.train[:60])
 
 
-def test_seeds_levels_and_parts_have_noise_of_their_own() -> None:
+def test_noise_of_seeds_levels_and_parts_is_independent() -> None:
     maps = TINY.load()
     cases = [TINY.case(maps, level, seed) for level in ("variance", "amplitude") for seed in (0, 1)]
     noises = [(part.inputs - part.truth) / case.sigma for case in cases for part in (case.fit.first(6), case.test)]
@@ -129,7 +129,7 @@ def test_too_few_images_are_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["table", "direction", "edges", "factored"])
-def test_the_normal_form_keeps_every_score(kind: str) -> None:
+def test_normal_form_preserves_every_score(kind: str) -> None:
     rng = np.random.default_rng(0)
     unary, fh, fv = rng.normal(size=(3, 3, 4, 2)), rng.normal(size=(3, 3, 3, 2)), rng.normal(size=(3, 2, 4, 2))
     pairwise = {
@@ -147,7 +147,7 @@ def test_the_normal_form_keeps_every_score(kind: str) -> None:
     np.testing.assert_array_equal(first.score(labels[:2]), normal.score(labels)[:2])
 
 
-def test_locpmap_does_not_see_the_form() -> None:
+def test_locpmap_does_not_depend_on_the_form() -> None:
     rng = np.random.default_rng(1)
     given = lp.Potentials.grid(rng.normal(size=(2, 6, 6, 2)), rng.normal(size=(2, 2)) + np.eye(2))
     every: list[dict[str, Any]] = [{}, {"probability": "conditional"}, {"blocks": "rows+columns"}]
@@ -159,11 +159,11 @@ def test_locpmap_does_not_see_the_form() -> None:
 # measures
 
 
-def test_measures_are_those_of_metrics() -> None:
+def test_measures_agree_with_metrics() -> None:
     rng = np.random.default_rng(2)
     truth = (rng.random((300, 7, 5)) < 0.3).astype(np.uint8)
     p = np.clip(0.4 * truth + rng.random(truth.shape) * 0.6, 0, 1).astype(np.float32)
-    for foreground in (p, np.round(p * 10) / 10):  # the second is full of ties
+    for foreground in (p, np.round(p * 10) / 10):  # the second has many ties
         probability = np.stack([1 - foreground, foreground], axis=-1).astype(np.float32)
         labels = probability.argmax(axis=-1)
         found = measure(labels, probability, truth, 2)
@@ -189,10 +189,10 @@ def test_measures_are_those_of_metrics() -> None:
         assert found.risk[-1] == pytest.approx([1, 1 - wanted["accuracy"]])
 
 
-def test_void_sites_count_for_nothing() -> None:
+def test_void_sites_are_ignored() -> None:
     rng = np.random.default_rng(3)
     truth = rng.integers(-1, 3, (4, 200, 300)).astype(np.int8)  # more than a chunk
-    probability = rng.dirichlet(np.ones(4), truth.shape).astype(np.float32)  # of four labels, the last never true
+    probability = rng.dirichlet(np.ones(4), truth.shape).astype(np.float32)  # four labels, the last never true
     labels = probability.argmax(axis=-1)
     found = measure(labels, probability, truth, 4).metrics
     known = {"ignore_label": -1}
@@ -224,7 +224,7 @@ def test_labels_alone_have_no_probability_measures() -> None:
 # stages
 
 
-def test_a_stage_is_made_once(tmp_path: Path) -> None:
+def test_stage_is_computed_once(tmp_path: Path) -> None:
     stages, made = Stages(tmp_path), itertools.count()
     for _ in range(3):
         assert stages.value("a/b", {"k": 1}, lambda: {"n": next(made)}) == {"n": 0}
@@ -232,7 +232,7 @@ def test_a_stage_is_made_once(tmp_path: Path) -> None:
     assert [array["x"].tolist() for array in arrays] == [[1, 1], [1, 1]]
 
 
-def test_a_stage_of_other_settings_is_made_again(tmp_path: Path) -> None:
+def test_stage_with_other_settings_is_recomputed(tmp_path: Path) -> None:
     stages = Stages(tmp_path)
     stages.store("a", {"k": 1}, 1)
     assert stages.find("a", {"k": 2}) is None
@@ -242,7 +242,7 @@ def test_a_stage_of_other_settings_is_made_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "empty", "other", "number"])
-def test_a_damaged_stage_is_missing(tmp_path: Path, damage: str) -> None:
+def test_damaged_stage_counts_as_missing(tmp_path: Path, damage: str) -> None:
     stages = Stages(tmp_path)
     stages.store("a", {}, {"mean_iou": 0.75})
     path = tmp_path / "a.json"
@@ -263,7 +263,7 @@ def test_a_damaged_stage_is_missing(tmp_path: Path, damage: str) -> None:
 # decoders, ablation
 
 
-def test_every_listed_decoder_is_one_of_ours() -> None:
+def test_every_listed_decoder_exists_in_the_library() -> None:
     for decoder in LISTED:
         if decoder.method != "argmax":
             lp.inference.api.configure(decoder.method, decoder.options)
@@ -271,7 +271,7 @@ def test_every_listed_decoder_is_one_of_ours() -> None:
     assert DECODERS["gibbs"].settings(fast=True) == {"n_samples": 5, "burn_in": 5}
 
 
-def test_the_ablation_is_complete_and_follows_the_best_cell() -> None:
+def test_ablation_is_complete_and_varies_samples_of_the_best_cell() -> None:
     best = Cell(noise=False, start="unary", probability="conditional", blocks="rows+columns")
     seen: list[Cell] = []
 
@@ -290,7 +290,7 @@ def test_the_ablation_is_complete_and_follows_the_best_cell() -> None:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_the_whole_run_with_every_model_and_decoder(tmp_path: Path) -> None:
+def test_run_with_every_model_and_decoder(tmp_path: Path) -> None:
     names = [*(model.name for model in raw.RAW_MODELS), "deep-pl"]
     path = experiments.run("digits", tmp_path / "run", models=names, command="locpmap reproduce digits")
     result = result_of(tmp_path / "run")
@@ -308,7 +308,7 @@ def test_the_whole_run_with_every_model_and_decoder(tmp_path: Path) -> None:
             assert decoder in ("graph-cut", "perturb-and-map")
             assert "attract" in row["refused"]
             assert row["mean_iou"] is row["seconds"] is row["status"] is None
-    # The dummy's edges repel, which graph cuts cannot take.
+    # The dummy's edges are repulsive, which graph cuts refuse.
     assert all(found["deep-pl", decoder]["refused"] for decoder in ("graph-cut", "perturb-and-map"))
     assert [fit["model"] for fit in result["fits"]] == names
     assert {cell["model"] for cell in result["ablation"]} == {"raw-pl"}
@@ -325,7 +325,7 @@ def test_the_whole_run_with_every_model_and_decoder(tmp_path: Path) -> None:
 
 
 def check_pictures(folder: Path, result: Any) -> None:
-    """The pictures hold what was decoded: their overlap with the truth is the row's."""
+    """Check that the IoU of pictured labels equals that of the row."""
     pictures = np.load(folder / "pictures.npz")
     truth = pictures["variance/truth"]
     assert pictures["variance/input"].dtype == np.float32
@@ -342,7 +342,7 @@ def check_pictures(folder: Path, result: Any) -> None:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_second_run_does_only_what_is_missing_or_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_run_computes_only_missing_or_damaged_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["raw-pl", "deep-pl", "ce-pl"]
     experiments.run("digits", tmp_path, models=names)
     before = result_of(tmp_path)
@@ -374,7 +374,7 @@ def test_a_second_run_does_only_what_is_missing_or_damaged(tmp_path: Path, monke
     assert made == ["icm", "lbp"]
     assert without_times(result_of(tmp_path)) == without_times(before)
 
-    # Weights that were damaged are learned again; these come out the same, so that the rows stand.
+    # Damaged weights are fitted again; the result is identical, so the rows remain valid.
     made.clear()
     weights = stages / "deep-pl" / "fit.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
@@ -382,7 +382,7 @@ def test_a_second_run_does_only_what_is_missing_or_damaged(tmp_path: Path, monke
     assert made == ["fit deep-pl"]
     assert without_times(result_of(tmp_path)) == without_times(before)
 
-    # Where they come out otherwise, whatever was made with them is made again, also models that build upon them.
+    # If the new weights differ, all dependent results are recomputed, including models that build on them.
     made.clear()
     weights.write_bytes(b"")
     monkeypatch.setattr(Threshold, "fit", lambda *_: FittedThreshold(np.array([1.0, 0.4])))
@@ -391,12 +391,12 @@ def test_a_second_run_does_only_what_is_missing_or_damaged(tmp_path: Path, monke
 
 
 @pytest.mark.usefixtures("tiny")
-def test_seeds_and_levels_add_to_what_is_there(tmp_path: Path) -> None:
+def test_more_seeds_and_levels_extend_a_run(tmp_path: Path) -> None:
     experiments.run("digits", tmp_path, models=["raw-pl-constant"])
     before = result_of(tmp_path)
     experiments.run("digits", tmp_path, models=["raw-pl-constant"], seeds=(0, 5), levels=["amplitude", "variance"])
     after = result_of(tmp_path)
-    assert after["rows"][: len(before["rows"])] == before["rows"]  # with their times
+    assert after["rows"][: len(before["rows"])] == before["rows"]  # including times
     assert len(after["rows"]) == 4 * len(before["rows"])
     assert [level["name"] for level in after["levels"]] == ["variance", "amplitude"]
     assert [len(level["sigma"]) for level in after["levels"]] == [2, 2]
@@ -406,7 +406,7 @@ def test_seeds_and_levels_add_to_what_is_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_stages_of_other_settings_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stages_with_other_settings_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiments.run("digits", tmp_path, models=["raw-pl-constant"])
     before = result_of(tmp_path)
     monkeypatch.setitem(protocol.EXPERIMENTS, "digits", replace(TINY, n_train=70, n_test=5))
@@ -417,7 +417,7 @@ def test_stages_of_other_settings_are_not_used(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_folder_of_another_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_of_another_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiments.run("digits", tmp_path, models=["raw-pl-constant"])
     monkeypatch.setitem(protocol.EXPERIMENTS, "mnist", replace(TINY, name="mnist"))
     with pytest.raises(lp.InputError, match=r"holds a run of the experiment digits --fast, expected .* mnist --fast"):
@@ -450,13 +450,13 @@ def test_bad_arguments_are_refused_before_anything_is_written(
     assert not (tmp_path / "new").exists()
 
 
-def test_an_unknown_experiment_names_the_nearest() -> None:
+def test_unknown_experiment_suggests_the_nearest_name() -> None:
     with pytest.raises(lp.InputError, match="did you mean 'mnist'"):
         experiments.run("minst", "nowhere")
 
 
 @pytest.mark.usefixtures("tiny")
-def test_models_come_in_the_order_to_show() -> None:
+def test_models_are_in_display_order() -> None:
     assert [model.name for model in catalogue.choose(TINY, ["deep-pl", "raw-pl"])] == ["raw-pl", "deep-pl"]
     assert [model.name for model in catalogue.choose(TINY, None)] == ["raw-pl", "raw-consistent"]
 
@@ -473,7 +473,7 @@ experiments.run("digits", sys.argv[1], models=["raw-pl", "raw-pl-constant"])
 """
 
 
-def test_kill_and_resume_come_to_the_same_numbers(tmp_path: Path) -> None:
+def test_killed_and_resumed_run_gives_the_same_numbers(tmp_path: Path) -> None:
     def start(folder: Path) -> subprocess.Popen[bytes]:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         return subprocess.Popen([sys.executable, "-c", KILLED, str(folder)], env=environment)
@@ -481,7 +481,7 @@ def test_kill_and_resume_come_to_the_same_numbers(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert start(whole).wait(120) == 0
     kills = 0
-    for wanted in (5, 30):  # stages that are there when the process is killed
+    for wanted in (5, 30):  # stages present when the process is killed
         process = start(killed)
         while process.poll() is None and len(list((killed / "stages").rglob("*.json"))) < wanted:
             time.sleep(0.005)
@@ -495,7 +495,7 @@ def test_kill_and_resume_come_to_the_same_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_cases_side_by_side_come_to_the_numbers_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_cases_give_the_numbers_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     how: dict[str, Any] = {"seeds": [0, 1], "fast": True, "models": ["raw-pl-constant"], "device": "cpu"}
     experiments.run("digits", tmp_path / "one", **how)
 
@@ -517,7 +517,7 @@ def test_cases_on_the_workers_of_a_dask_scheduler(tmp_path: Path, monkeypatch: p
     dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
     how: dict[str, Any] = {"fast": True, "models": ["raw-pl-constant"], "device": "cpu"}
     alone = experiments.run("digits", tmp_path / "alone", **how)
-    monkeypatch.setattr(runner, "make_row", None)  # all rows are made by workers
+    monkeypatch.setattr(runner, "make_row", None)  # all rows are computed by workers
     options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": "2GB"}
     with (
         dask.config.set({"distributed.comm.timeouts.connect": "20s"}),
@@ -530,14 +530,14 @@ def test_cases_on_the_workers_of_a_dask_scheduler(tmp_path: Path, monkeypatch: p
         assert without_times(result_of(path.parent)) == without_times(result_of(alone.parent))
 
 
-def test_a_missing_gpu_is_refused_before_anything_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gpu_is_refused_before_any_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(lp.BackendError, match="device='cuda' was requested, but torch finds no GPU"):
         experiments.run("digits", tmp_path / "run", fast=True, models=["raw-pl-constant"], device="cuda")
     assert not list(tmp_path.iterdir())
 
 
-def test_digests_follow_the_settings() -> None:
+def test_digests_depend_on_the_settings() -> None:
     assert digest({"a": 1}) != digest({"a": 2})
     assert digest({"a": [1, 2]}) != digest({"a": [2, 1]})
 
@@ -545,8 +545,8 @@ def test_digests_follow_the_settings() -> None:
 # options chosen on held-out images
 
 
-def test_a_choice_is_made_by_held_out_images_alone() -> None:
-    """Noise that drowns the unaries against none: held-out images tell, and nobody asks the test images."""
+def test_options_are_chosen_on_held_out_images_only() -> None:
+    """Choose between strong noise and none: held-out images decide, and test images are not accessed."""
     case = TINY.case(TINY.load(), "variance", 0)
     fitted = FittedThreshold(np.array([3.0, 0.5]))
     good, bad = ({"temperature": t, "probability": "votes"} for t in (0.0, 50.0))
@@ -558,7 +558,7 @@ def test_a_choice_is_made_by_held_out_images_alone() -> None:
         assert row["chosen"] == good
 
 
-def test_a_choice_that_the_model_refuses_is_not_taken() -> None:
+def test_refused_options_are_not_chosen() -> None:
     case = TINY.case(TINY.load(), "variance", 0)
     far = lp.Potentials.grid(np.zeros((6, 28, 28, 2), np.float32), 0.1, connectivity=((0, 3),))
     fitted = FittedThreshold(np.array([3.0, 0.5]))

@@ -1,4 +1,4 @@
-"""The paper's package uses public names of the library alone, loads nothing heavy for help, and unpickles nothing."""
+"""Rules of the paper's package: public imports only, light imports for help, and no unpickling."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def library_imports(code: str) -> Iterator[tuple[str, str]]:
 
 
 def is_public(module: str, name: str) -> bool:
-    """Whether it is in the ``__all__`` of the library or of one of its first-level packages."""
+    """Return whether the name is in the ``__all__`` of the library or of a first-level package."""
     if module.count(".") > 1:
         return False
     return name in importlib.import_module(module).__all__ or (module, name) == ("locpmap", "__version__")
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
-def test_public_names_of_the_library_alone(file: Path) -> None:
+def test_only_public_names_of_the_library_are_imported(file: Path) -> None:
     assert not [found for found in library_imports(file.read_text()) if not is_public(*found)]
 
 
-def test_the_import_test_sees_what_it_should() -> None:
+def test_library_imports_finds_all_forms_of_import() -> None:
     code = (
         "import locpmap.crf\nfrom locpmap.learning.fit import fit\nfrom locpmap import CRF\nfrom locpmap.crf import Any"
     )
@@ -64,13 +64,13 @@ def test_every_public_name_exists() -> None:
 # commands
 
 
-def test_the_commands_are_installed() -> None:
+def test_commands_are_installed() -> None:
     found = {point.name for point in entry_points(group="locpmap.commands")}
     assert {"data", "report", "reproduce"} <= found, "pip install -e paper"
 
 
-def test_help_lists_the_commands_and_loads_nothing_heavy() -> None:
-    """One process for all commands: whatever one of them loads would be seen in the end."""
+def test_help_lists_the_commands_without_heavy_imports() -> None:
+    """Run all commands in one process, whose imports are checked at the end."""
     code = f"""
 import sys
 from locpmap.cli import main
@@ -92,7 +92,7 @@ print("LOADED", *[m for m in {HEAVY!r} if m in sys.modules])"""
 
 
 @pytest.mark.parametrize("words", [["reproduce", "digits"], ["report", "--help"], ["data", "list"]], ids=" ".join)
-def test_without_this_package_the_commands_say_what_to_install(
+def test_commands_without_this_package_name_the_package_to_install(
     words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: ())
@@ -104,13 +104,13 @@ def test_without_this_package_the_commands_say_what_to_install(
 
 
 @pytest.mark.parametrize("word", ["pickle", r"torch\.load", "allow_pickle", "yaml", "joblib", r"\beval\(", r"\bexec\("])
-def test_nothing_that_runs_what_it_reads(word: str) -> None:
+def test_no_unsafe_deserialisation(word: str) -> None:
     found = [file.relative_to(SOURCE) for file in FILES if re.search(word, file.read_text())]
-    # Published weights in torch's format, whose sha256 is known, are converted there.
+    # This file converts published weights in torch's format, whose sha256 is known.
     assert found == ([Path("networks/published.py")] if "load" in word else [])
 
 
-def test_published_weights_are_read_as_weights_only() -> None:
+def test_torch_load_uses_weights_only() -> None:
     code = (SOURCE / "networks" / "published.py").read_text()
     calls = [
         node
@@ -123,16 +123,16 @@ def test_published_weights_are_read_as_weights_only() -> None:
 
 
 @pytest.mark.parametrize("word", [r"np\.random\.seed", r"default_rng\(\)", r"\bTODO\b", r"\bFIXME\b"])
-def test_words_that_have_no_place_in_the_source(word: str) -> None:
+def test_forbidden_words_do_not_occur(word: str) -> None:
     assert not [file.relative_to(SOURCE) for file in FILES if re.search(word, file.read_text())]
 
 
-def test_files_are_short_and_say_what_they_are() -> None:
+def test_files_are_short_and_have_docstrings() -> None:
     for file in FILES:
         text = file.read_text()
         assert len(text.splitlines()) <= MAX_LINES, file
         assert ast.get_docstring(ast.parse(text)), file
 
 
-def test_both_packages_have_one_version() -> None:
+def test_both_packages_have_the_same_version() -> None:
     assert locpmap_paper.__version__ == locpmap.__version__

@@ -1,4 +1,4 @@
-"""What the README says of the recorded runs is what the records say."""
+"""Numbers in the README agree with the recorded runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def record(name: str) -> dict[str, Any]:
 
 
 def over_seeds(name: str, level: str, model: str, what: str = "mean_iou") -> dict[str, Any]:
-    """By decoder, what was measured under each seed."""
+    """Return a measure by decoder, as an array over seeds."""
     found: dict[str, list[float]] = {}
     for row in record(name)["rows"]:
         if (row["level"], row["model"]) == (level, model) and row[what] is not None:
@@ -32,7 +32,7 @@ def over_seeds(name: str, level: str, model: str, what: str = "mean_iou") -> dic
 
 
 def readme_row(begins: str) -> list[list[str]]:
-    """The numbers in the cells of a row of the README's table."""
+    """Return the numbers in the cells of a row of the README's table."""
     line = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(f"| {begins}"))
     return [re.findall(r"\d*\.\d+", cell) for cell in line.split("|")[2:-1]]
 
@@ -41,7 +41,7 @@ def shown(value: float, digits: int) -> str:
     return f"{value:.{digits}f}".removeprefix("0")
 
 
-def test_the_readme_s_table() -> None:
+def test_readme_table_of_experiments() -> None:
     columns: list[list[list[str]]] = [[] for _ in range(5)]
     as_in_the_paper, tuned, others, network, joint = columns
     for name, level in COLUMNS:
@@ -64,12 +64,12 @@ def test_the_readme_s_table() -> None:
 
 
 @pytest.mark.parametrize(("begins", "stride"), [("sharp logits", "1"), ("stride 16", "16")])
-def test_the_readme_s_table_of_refining(begins: str, stride: str) -> None:
+def test_readme_table_of_refining(begins: str, stride: str) -> None:
     rows = json.loads((ROOT / "benchmarks/results/refining.json").read_text())["strides"][stride]["rows"]
     columns = ("IoU", "IoU within 3 pixels of boundaries", "NLL")
 
     def cells(*systems: str) -> list[list[str]]:
-        """As the README writes them: gain and standard error of each, nothing where nothing changed."""
+        """Return gain and standard error per system as the README prints them; nothing for unchanged values."""
         found = []
         for column in columns:
             numbers = [(rows[system][column]["gain"], rows[system][column]["standard_error"]) for system in systems]
@@ -82,7 +82,7 @@ def test_the_readme_s_table_of_refining(begins: str, stride: str) -> None:
     assert readme_row(f"{begins}: pydensecrf2") == cells("pydensecrf2, usual settings", "pydensecrf2, tuned")
 
 
-def test_the_readme_s_table_of_areas() -> None:
+def test_readme_table_of_areas() -> None:
     record = json.loads((ROOT / "benchmarks/results/refining.json").read_text())
     methods = ("pixels by themselves", "Refiner.measure")
 
@@ -98,7 +98,7 @@ def test_the_readme_s_table_of_areas() -> None:
 
 
 @pytest.mark.parametrize(("name", "level"), COLUMNS)
-def test_what_the_text_beside_it_claims(name: str, level: str) -> None:
+def test_claims_of_the_readme_text(name: str, level: str) -> None:
     for model in ("raw-pl", "deep-pl"):
         means = {decoder: values.mean() for decoder, values in over_seeds(name, level, model).items()}
         assert max(means, key=lambda decoder: means[decoder]) == "locpmap-tuned"
@@ -108,7 +108,7 @@ def test_what_the_text_beside_it_claims(name: str, level: str) -> None:
         assert gain.mean() > 10 * gain.std(ddof=1) / np.sqrt(len(gain))
 
 
-def test_the_paper_s_row() -> None:
+def test_readme_row_of_the_paper() -> None:
     cells = readme_row("paper's LocPMAP")
     for numbers, table in zip(cells, [paper.MNIST] * 2 + [paper.SILHOUETTES] * 2, strict=True):
         assert len(numbers) == 2

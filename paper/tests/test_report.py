@@ -1,4 +1,4 @@
-"""The report: what it says is what the numbers say, and a damaged record is refused in one sentence."""
+"""The report: sentences agree with the numbers, and a damaged record is refused in one sentence."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ SMALL: dict[str, Any] = {"models": ("raw-pl", "raw-cl"), "levels": ("variance",)
 
 
 def drawing_style() -> dict[str, Any]:
-    """All of matplotlib's settings but the backend, which other tests choose."""
+    """Return all settings of matplotlib except the backend, which other tests choose."""
     return {name: value for name, value in matplotlib.rcParams.items() if not name.startswith("backend")}
 
 
-MATPLOTLIB = drawing_style()  # before anything is drawn
+MATPLOTLIB = drawing_style()  # before the first figure
 
 
 def record_of(content: Content) -> Record:
@@ -54,7 +54,7 @@ def record_of(content: Content) -> Record:
 
 @pytest.fixture(scope="module")
 def content() -> Content:
-    """Invented numbers; tests that change them make their own."""
+    """Return synthetic numbers; tests that modify them create their own."""
     return invented()
 
 
@@ -65,14 +65,14 @@ def record(content: Content) -> Record:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with its report written."""
+    """Return the folder of a run with its report written."""
     folder = write_run(tmp_path_factory.mktemp("runs") / "mnist", invented(levels=("variance",)))
     write_report(folder)
     return folder
 
 
 def measured(content: Content, what: str, **cell: str) -> np.ndarray:
-    """A measure of the rows of a cell, one per seed, straight from the content."""
+    """Return a measure of a cell, one value per seed, directly from the content."""
     rows = [row for row in content["rows"] if all(row[key] == value for key, value in cell.items())]
     return np.array([row[what] for row in sorted(rows, key=lambda row: row["seed"])])
 
@@ -96,7 +96,7 @@ def test_an_estimate_is_the_mean_and_its_standard_error() -> None:
     assert found.errors == pytest.approx(np.mean(values) / (np.std(values, ddof=1) / np.sqrt(3)), rel=1e-9)
 
 
-def test_one_seed_has_no_standard_error_and_none_has_no_mean() -> None:
+def test_estimate_of_one_seed_and_of_none() -> None:
     single = estimate([0.5])
     assert single is not None
     assert (single.mean, single.error, single.errors) == (0.5, None, None)
@@ -108,13 +108,13 @@ def test_paired_differences_are_taken_over_common_seeds() -> None:
     assert found is not None
     assert found.n == 2
     assert found.mean == pytest.approx(0.045, rel=1e-9)
-    assert found.error == pytest.approx(0.005, rel=1e-9)  # of .05 and .04, whatever the two vary by together
+    assert found.error == pytest.approx(0.005, rel=1e-9)  # of .05 and .04; common variation cancels
 
 
 # findings
 
 
-def test_firsts_name_the_winner_its_rival_and_the_paired_gap(content: Content, record: Record) -> None:
+def test_firsts_report_the_best_decoder_its_rival_and_the_paired_gap(content: Content, record: Record) -> None:
     texts = dict(firsts(verdicts(record)))
     cell = {"level": "variance", "model": "raw-consistent"}
     ours = measured(content, "mean_iou", decoder="locpmap-conditional", **cell)
@@ -128,7 +128,7 @@ def test_firsts_name_the_winner_its_rival_and_the_paired_gap(content: Content, r
     assert f"{gap.mean() / (gap.std(ddof=1) / np.sqrt(3)):.0f} standard errors" in text
 
 
-def test_every_cell_where_locpmap_loses_is_said_in_words(content: Content, record: Record) -> None:
+def test_every_cell_where_locpmap_loses_is_reported(content: Content, record: Record) -> None:
     found = verdicts(record)
     lost = {(v.model.name, v.level.name) for v in found if not v.is_first}
     forms = [d["name"] for d in content["decoders"] if d["family"] == "locpmap"]
@@ -144,17 +144,17 @@ def test_every_cell_where_locpmap_loses_is_said_in_words(content: Content, recor
                 if not (model == "raw-cl" and d == "graph-cut")  # refused
             }
             best, rival = max(means[d] for d in forms), max(means[d] for d in others if d in means)
-            if round(rival, 4) > round(best, 4):  # what prints alike is a tie
+            if round(rival, 4) > round(best, 4):  # identical when printed: a tie
                 expected.add((model, level))
     assert ("raw-cl", "amplitude") in expected
     assert lost == expected
     words = dict(defeats(found, MEAN_IOU))
     assert len(words) == len(lost)
     assert "Gibbs with" in words["raw features, composite likelihood, amplitude level"]
-    assert f"first in mean IoU in {len(found) - len(lost)} (1 of them level" in summary(found)
+    assert f"first in mean IoU in {len(found) - len(lost)} (1 of them tied" in summary(found)
 
 
-def test_a_decoder_that_saw_fewer_images_is_not_ranked_but_named(record: Record) -> None:
+def test_decoder_with_few_images_is_reported_but_not_ranked(record: Record) -> None:
     found = verdicts(record)
     assert all(v.rival is not None and v.rival.decoder.name != "perturb-and-map" for v in found)
     words = dict(unranked(found))
@@ -164,7 +164,7 @@ def test_a_decoder_that_saw_fewer_images_is_not_ranked_but_named(record: Record)
     )
 
 
-def test_a_comparison_on_unequal_images_says_so() -> None:
+def test_comparison_on_unequal_images_is_reported() -> None:
     content = change_rows(invented(), lambda row: row.update(n_images=1000), decoder="annealing")
     found = verdicts(record_of(content))
     texts = dict(firsts(found))
@@ -176,7 +176,7 @@ def test_a_comparison_on_unequal_images_says_so() -> None:
     assert f"In {unequal} of the {len(found)} combinations, the two compared decoders" in summary(found)
 
 
-def test_the_network_is_compared_on_its_own_images_only() -> None:
+def test_network_is_compared_on_the_same_images_only() -> None:
     content = change_rows(invented(), lambda row: row.update(n_images=1000), decoder="locpmap-conditional")
     assert compare_with_network(record_of(content)) == []
     content = change_rows(content, lambda row: row.update(n_images=1000), model="ce-fresh")
@@ -184,7 +184,7 @@ def test_the_network_is_compared_on_its_own_images_only() -> None:
 
 
 def tuned(content: Content, shift: float) -> Content:
-    """The same with a form of LocPMAP that held-out images chose, so much above the plain one."""
+    """Add a tuned form of LocPMAP whose mean IoU differs from the plain one by `shift`."""
     plain = next(d for d in content["decoders"] if d["name"] == "locpmap")
     content["decoders"].append(plain | {"name": "locpmap-tuned", "title": "LocPMAP, tuned", "paper": None})
     rows = [row for row in content["rows"] if row["decoder"] == "locpmap"]
@@ -192,7 +192,7 @@ def tuned(content: Content, shift: float) -> Content:
     return content
 
 
-def test_the_form_that_held_out_images_chose_stands_for_locpmap() -> None:
+def test_tuned_form_represents_locpmap() -> None:
     for verdict in verdicts(record_of(tuned(invented(), -0.3))):
         assert verdict.best.decoder.name == "locpmap-tuned"
         assert not verdict.is_first
@@ -200,7 +200,7 @@ def test_the_form_that_held_out_images_chose_stands_for_locpmap() -> None:
     assert all("LocPMAP's form, LocPMAP (tuned) with" in text for text in words.values())
 
 
-def test_what_prints_alike_is_a_tie() -> None:
+def test_values_that_print_identically_are_ties() -> None:
     content = invented(models=("raw-pl",), levels=("variance",), paper=False)
     change_rows(content, lambda row: row.update(mean_iou=0.5), model="raw-pl")
     change_rows(content, lambda row: row.update(mean_iou=0.500001), decoder="icm")
@@ -211,7 +211,7 @@ def test_what_prints_alike_is_a_tie() -> None:
     assert "ICM tie at .5000" in text
 
 
-def test_seeds_that_only_one_side_has_do_not_decide_unseen() -> None:
+def test_contradicting_paired_difference_is_reported() -> None:
     content = invented(models=("raw-pl",), levels=("variance",), paper=False)
     content["rows"] = [r for r in content["rows"] if r["decoder"] in ("locpmap", "icm")]
     for row in content["rows"]:
@@ -221,7 +221,7 @@ def test_seeds_that_only_one_side_has_do_not_decide_unseen() -> None:
     assert "but in the opposite order on the seeds that both have" in text
 
 
-def test_a_difference_on_which_all_seeds_agree_is_sure() -> None:
+def test_difference_on_which_all_seeds_agree_is_clear() -> None:
     assert estimate([0.1, 0.1, 0.1]).is_beyond(2)  # type: ignore[union-attr]
     assert not estimate([0.0, 0.0]).is_beyond(2)  # type: ignore[union-attr]
     assert not estimate([0.1]).is_beyond(2)  # type: ignore[union-attr]
@@ -229,7 +229,7 @@ def test_a_difference_on_which_all_seeds_agree_is_sure() -> None:
 
 
 @pytest.mark.parametrize("kind", ["npy", "text", "bomb", "flipped"])
-def test_pictures_that_are_none(tmp_path: Path, record: Record, kind: str) -> None:
+def test_damaged_pictures_are_refused(tmp_path: Path, record: Record, kind: str) -> None:
     path = tmp_path / "pictures.npz"
     if kind == "npy":
         np.save(path.with_suffix(".npy"), np.zeros(3))
@@ -247,7 +247,7 @@ def test_pictures_that_are_none(tmp_path: Path, record: Record, kind: str) -> No
         read_pictures(tmp_path, record)
 
 
-def test_smaller_is_better_in_likelihood(record: Record) -> None:
+def test_smaller_nll_ranks_first(record: Record) -> None:
     for verdict in verdicts(record, NLL):
         assert verdict.lead is not None
         assert (verdict.lead.mean > 0) == verdict.is_first
@@ -269,7 +269,7 @@ def shift(what: str, by: float) -> Callable[[Content], None]:
         (-0.1, 0.1, "no, in neither"),
     ],
 )
-def test_the_prize_is_won_or_lost_in_plain_words(iou: float, nll: float, answer: str) -> None:
+def test_joint_model_against_the_network_in_words(iou: float, nll: float, answer: str) -> None:
     content = invented()
     for what, by in (("mean_iou", iou), ("nll", nll)):
         for form in ("locpmap", "locpmap-conditional", "locpmap-blocks", "locpmap-blocks-conditional"):
@@ -279,7 +279,7 @@ def test_the_prize_is_won_or_lost_in_plain_words(iou: float, nll: float, answer:
     assert all(text.startswith(answer) for text in words.values())
 
 
-def test_a_win_within_two_standard_errors_is_called_unsure() -> None:
+def test_win_within_two_standard_errors_is_reported_as_unclear() -> None:
     content = invented()
     network = {"level": "variance", "model": "ce-fresh"}
     ours = dict(
@@ -299,7 +299,7 @@ def test_a_win_within_two_standard_errors_is_called_unsure() -> None:
     )
 
 
-def test_the_duel_is_the_paired_difference_to_the_network(content: Content, record: Record) -> None:
+def test_network_comparison_is_the_paired_difference(content: Content, record: Record) -> None:
     (comparison,) = [
         d for d in compare_with_network(record) if (d.model.name, d.level.name) == ("deep-consistent", "variance")
     ]
@@ -310,14 +310,14 @@ def test_the_duel_is_the_paired_difference_to_the_network(content: Content, reco
     assert comparison.nll.error == pytest.approx(gap.std(ddof=1) / np.sqrt(3), rel=1e-9)
 
 
-def test_one_seed_claims_no_certainty() -> None:
+def test_one_seed_has_no_standard_errors_in_the_text() -> None:
     record = record_of(invented(seeds=(4,)))
     assert all("on one seed" in text for _, text in firsts(verdicts(record)) if "follows" in text)
     assert "standard error" not in summary(verdicts(record))
     assert all("on one seed only" in text for _, text in joint_in_words(record))
 
 
-def test_beside_the_paper_stand_both_numbers(record: Record) -> None:
+def test_comparison_with_the_paper_has_both_numbers(record: Record) -> None:
     words = dict(compared_with_paper(record))
     text = words["Raw features, variance level"]
     assert re.match(r"LocPMAP has \.545 in the paper, \.8202\s±\s\.\d+ here in the same form", text)
@@ -333,7 +333,7 @@ def row_of(table: Table | None, name: str) -> list[str]:
     return [f"*{cell.text}*" if cell.strong else cell.text for cell in found]
 
 
-def test_the_papers_table_stands_beside_ours(content: Content, record: Record) -> None:
+def test_paper_table_has_both_numbers(content: Content, record: Record) -> None:
     table = paper_table(record, record.levels[0], "raw")
     name, *paper, bg, fg, mean, images = row_of(table, "Gibbs")
     assert (name, paper, images) == ("Gibbs", [".840", ".233", ".537"], "5,000")
@@ -347,13 +347,13 @@ def test_the_papers_table_stands_beside_ours(content: Content, record: Record) -
     assert row_of(table, "LocPMAP, conditional")[6].startswith("*.82")
 
 
-def test_without_the_papers_numbers_ours_stand_alone() -> None:
+def test_paper_table_without_the_paper() -> None:
     table = paper_table(record_of(invented(paper=False)), record_of(invented()).levels[0], "raw")
     assert table is not None
     assert table.columns == ("decoder", "bg", "fg", "mean", "images")
 
 
-def test_decoder_tables_say_what_was_refused_and_on_how_many_images() -> None:
+def test_decoder_table_shows_refusals_and_numbers_of_images() -> None:
     content = invented()
     content["rows"] = [
         row
@@ -368,13 +368,13 @@ def test_decoder_tables_say_what_was_refused_and_on_how_many_images() -> None:
     assert best[-1] == "5,000"
     assert not any(cell.startswith("*") for cell in row_of(table, "Global Perturb"))
     assert row_of(table, "Loopy BP")[0] == "Loopy BP (2 of 3 seeds)"
-    assert row_of(table, "ICM-iter")[10] == "*0.640*"  # 3.2 s for 5,000 images, as fast as any
+    assert row_of(table, "ICM-iter")[10] == "*0.640*"  # 3.2 s for 5,000 images, the fastest
     assert row_of(table, "Global Perturb")[10] == "16.0"
     assert row_of(table, "Simulated")[6:10] == ["–"] * 4  # no probabilities
     assert all(cell.startswith("*") for cell in best[1:10])
 
 
-def test_the_ablation_changes_one_thing_at_a_time(content: Content, record: Record) -> None:
+def test_ablation_changes_one_setting_at_a_time(content: Content, record: Record) -> None:
     cells = next(a for a in ablations(record) if a.level.name == "variance")
     assert cells.reference == Form(True, "random", "votes", "sites", 50)
 
@@ -400,7 +400,7 @@ def test_the_ablation_changes_one_thing_at_a_time(content: Content, record: Reco
     assert "with 200 samples" in words["Samples"]
 
 
-def test_samples_are_drawn_only_where_their_number_was_varied(content: Content) -> None:
+def test_curves_over_samples_need_several_numbers(content: Content) -> None:
     cells = [cell for cell in content["ablation"] if cell["n_samples"] == 50]
     (one_number, *_) = ablations(record_of(content | {"ablation": cells}))
     assert overlap_by_samples(one_number) is None
@@ -415,7 +415,7 @@ def test_samples_are_drawn_only_where_their_number_was_varied(content: Content) 
 
 
 class Page(HTMLParser):
-    """Tags that are opened and closed, addresses, and the text outside styles."""
+    """The open and close tags, addresses and visible text of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -443,7 +443,7 @@ class Page(HTMLParser):
             self.words += data
 
 
-def test_the_page_stands_by_itself(run: Path) -> None:
+def test_page_is_self_contained(run: Path) -> None:
     page = Page((run / "report.html").read_text())
     assert page.open == []
     assert "script" not in page.tags
@@ -480,7 +480,7 @@ def test_figures_are_small_png_files(run: Path) -> None:
         assert path.stat().st_size < 300_000
 
 
-def test_nothing_of_a_record_becomes_markup(tmp_path: Path) -> None:
+def test_text_of_a_record_is_escaped(tmp_path: Path) -> None:
     content = invented(seeds=(0,), **SMALL) | {"ablation": []}
     hostile = '<script>alert("x")</script><img src="http://example.org/x.png">'
     content["title"] = hostile
@@ -494,7 +494,7 @@ def test_nothing_of_a_record_becomes_markup(tmp_path: Path) -> None:
     assert all(address.startswith(("data:", "#")) for address in page.addresses)
 
 
-def test_the_same_record_gives_the_same_bytes_and_leaves_matplotlib_as_it_was(run: Path, tmp_path: Path) -> None:
+def test_report_is_reproducible_and_restores_matplotlib_settings(run: Path, tmp_path: Path) -> None:
     again = write_run(tmp_path / "mnist", invented(levels=("variance",)))
     page = write_report(again)
     assert drawing_style() == MATPLOTLIB
@@ -503,7 +503,7 @@ def test_the_same_record_gives_the_same_bytes_and_leaves_matplotlib_as_it_was(ru
         assert figure.read_bytes() == (run / "figures" / figure.name).read_bytes()
 
 
-def test_markdown_points_to_its_figures_and_says_where_it_comes_from(tmp_path: Path) -> None:
+def test_markdown_links_its_figures_and_gives_its_origin(tmp_path: Path) -> None:
     quick: Content = {"ablation": [], "curves": []}
     runs = [
         write_run(tmp_path / f"run {n}", invented(seeds=seeds, **SMALL) | quick)
@@ -518,14 +518,14 @@ def test_markdown_points_to_its_figures_and_says_where_it_comes_from(tmp_path: P
     assert "seeds 7, locpmap 0.4.0" in text
     assert text.count("locpmap reproduce mnist --seeds 0,1,2") >= 2
     before = 0
-    for line in text.splitlines():  # all rows of a table have as many cells
+    for line in text.splitlines():  # all rows of a table have the same number of cells
         cells = len(re.findall(r"(?<!\\)\|", line))
         assert not (cells and before) or cells == before, line
         before = cells
     assert write_markdown(runs, tmp_path / "again.md").read_text() == text
 
 
-def test_a_sparse_record_still_makes_a_report(tmp_path: Path) -> None:
+def test_sparse_record_gives_a_report(tmp_path: Path) -> None:
     content = invented(seeds=(0,), models=("raw-pl",), levels=("variance",), paper=False)
     content |= {"ablation": [], "curves": [], "fits": [], "fast": True}
     content["rows"] = [row | {"nll": None} for row in content["rows"] if row["decoder"] in ("icm", "locpmap", "argmax")]
@@ -543,20 +543,20 @@ def test_a_sparse_record_still_makes_a_report(tmp_path: Path) -> None:
         assert sentence in words
 
 
-def test_a_record_without_any_row_says_so(tmp_path: Path) -> None:
+def test_record_without_rows(tmp_path: Path) -> None:
     content = invented(**SMALL) | {"ablation": [], "curves": [], "rows": []}
     words = Page(write_report(write_run(tmp_path, content)).read_text()).words
     assert "LocPMAP was not run" in words
     assert "This run has no example images of LocPMAP" in words
 
 
-def test_nan_in_a_record_is_no_number(tmp_path: Path) -> None:
+def test_nan_in_a_record_is_read_as_none(tmp_path: Path) -> None:
     content = change_rows(invented(**SMALL), lambda row: row.update(nll=float("nan")), decoder="gibbs")
     record = read_record(write_run(tmp_path, content))
     assert record.estimate("variance", "raw-pl", "gibbs", NLL.value) is None
 
 
-def test_names_of_a_record_do_not_lead_out_of_the_folder(tmp_path: Path) -> None:
+def test_figures_stay_inside_the_folder(tmp_path: Path) -> None:
     content = json.loads(json.dumps(invented(seeds=(0,), **SMALL)).replace('"variance"', '"../../up"'))
     folder = write_run(tmp_path / "a" / "b", content)
     write_report(folder)
@@ -565,7 +565,7 @@ def test_names_of_a_record_do_not_lead_out_of_the_folder(tmp_path: Path) -> None
     assert (folder / "figures" / "calibration-up.png").is_file()
 
 
-def test_pictures_show_the_deep_model_where_there_is_one(run: Path) -> None:
+def test_figure_one_shows_the_deep_model_if_present(run: Path) -> None:
     record = read_record(run)
     pictures = dict(read_pictures(run, record))
     level = record.levels[0]
@@ -585,7 +585,7 @@ def test_pictures_show_the_deep_model_where_there_is_one(run: Path) -> None:
 
 
 def damaged() -> Iterator[Any]:
-    """What may be wrong with a folder: a name, what does the damage, and words of the refusal."""
+    """Yield ways to damage a folder: a name, a function, and words of the error."""
 
     def without(*names: str) -> Callable[[Path, Content], None]:
         def damage(folder: Path, content: Content) -> None:
@@ -653,7 +653,7 @@ CASES = [pytest.param(*case[1:], id=case[0]) for case in damaged()]
 
 
 @pytest.mark.parametrize(("damage", "words"), CASES)
-def test_a_damaged_folder_is_refused_in_one_sentence(
+def test_damaged_folder_is_refused_in_one_sentence(
     damage: Callable[[Path, Content], None], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = invented(seeds=(0,), models=("raw-pl",), levels=("variance",))
@@ -665,7 +665,7 @@ def test_a_damaged_folder_is_refused_in_one_sentence(
     assert not (folder / "figures").exists()
 
 
-def test_folders_that_are_none_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_folders_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Run(capsys, "report", tmp_path / "nowhere").check_refusal("nowhere does not exist, expected the folder of a run")
     (tmp_path / "file").touch()
     Run(capsys, "report", tmp_path / "file").check_refusal("is a file, expected the folder of a run")
@@ -677,7 +677,7 @@ def test_folders_that_are_none_are_refused(tmp_path: Path, capsys: pytest.Captur
         write_report(same[0])
 
 
-def test_the_command_writes_a_report_or_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_writes_a_report_or_a_markdown_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_run(tmp_path / "run", invented(seeds=(0,), **SMALL) | {"ablation": [], "curves": []})
     run = Run(capsys, "report", folder)
     assert (run.status, run.err) == (0, "")
@@ -687,7 +687,7 @@ def test_the_command_writes_a_report_or_a_page(tmp_path: Path, capsys: pytest.Ca
     assert (tmp_path / "results.md").read_text().startswith("# Results\n")
 
 
-def test_reports_load_matplotlib_only_to_draw() -> None:
+def test_importing_reports_does_not_import_matplotlib() -> None:
     code = "import locpmap_paper.report, sys; print('matplotlib' in sys.modules)"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", code]

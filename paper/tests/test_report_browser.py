@@ -1,4 +1,4 @@
-"""The report in a browser: pictures are there, nothing fails, nothing is asked of any network, nothing is cut off."""
+"""The report in a browser: pictures load, no errors, no network requests, no clipped content."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_report_opens_without_errors_or_requests(report: Path, browser: Any, width: int) -> None:
+def test_report_opens_without_errors_or_requests(report: Path, browser: Any, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900})
     problems: list[str] = []
     requests: list[str] = []
@@ -67,7 +67,7 @@ def test_only_tables_and_plots_scroll_sideways(report: Path, browser: Any, width
     page.close()
 
 
-def test_links_lead_to_the_sections(report: Path, browser: Any) -> None:
+def test_links_lead_to_sections(report: Path, browser: Any) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(report.as_uri())
     links = page.locator("nav a")

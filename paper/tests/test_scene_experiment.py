@@ -1,4 +1,4 @@
-"""The experiment on scenes: canvases, boundaries, unaries, couplings and the whole run, on scenes that were made up."""
+"""The experiment on scenes: canvases, boundaries, unaries, couplings and complete runs, on synthetic scenes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TINY = replace(STANFORD, n_train=10, n_test=3, n_at_once=2, n_seeds=1, fast=True
 
 
 def with_void(scenes: Scenes, relabelled: tuple[str, ...] = ()) -> Scenes:
-    """Scenes with a stripe of void pixels; the named ones with other labels elsewhere."""
+    """Return scenes with a stripe of void pixels; those in `relabelled` get other labels elsewhere."""
     maps = {}
     for name, labels in zip(scenes.names, scenes.labels, strict=True):
         maps[name] = (labels + 1) % 8 if name in relabelled else labels.copy()
@@ -53,7 +53,7 @@ TIMES = {"seconds", "started", "finished", "command"}
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handful of scenes in place of the data."""
+    """Replace the data by a few synthetic scenes."""
     monkeypatch.setitem(protocol.EXPERIMENTS, "stanford", TINY)
     monkeypatch.setattr(SceneLabeling, "smoke", lambda self: self)
     monkeypatch.setattr(SceneLabeling, "load", lambda self, folder=None: DATA)
@@ -63,7 +63,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 # cases and canvases
 
 
-def test_a_seed_decides_the_split_and_scenes_lie_in_the_corner_of_a_canvas() -> None:
+def test_seed_determines_the_split_and_scenes_are_in_the_corner_of_a_canvas() -> None:
     case, other = (TINY.case(DATA, "boosted", seed) for seed in (0, 1))
     numbers = [set(part.inputs) for part in (case.fit, case.held_out, case.test)]
     assert [len(part) for part in numbers] == [8, 2, 3]
@@ -79,7 +79,7 @@ def test_a_seed_decides_the_split_and_scenes_lie_in_the_corner_of_a_canvas() -> 
         replace(TINY, n_test=6).case(DATA, "boosted", 0)
 
 
-def test_a_scene_on_a_canvas_has_the_scores_that_it_has_by_itself() -> None:
+def test_canvas_does_not_change_the_scores_of_a_scene() -> None:
     rng = np.random.default_rng(0)
     sizes, scenes = [(5, 6), (7, 4), (7, 6)], []
     for height, width in sizes:
@@ -102,7 +102,7 @@ def test_a_scene_on_a_canvas_has_the_scores_that_it_has_by_itself() -> None:
 
 
 @pytest.mark.parametrize("step", [(0, 1), (1, 0), (3, 0), (0, 5), (2, 1), (4, -3), (9, 0)])
-def test_continuity_is_what_the_strongest_boundary_on_the_way_leaves(step: tuple[int, int]) -> None:
+def test_continuity_is_one_minus_the_strongest_boundary_in_between(step: tuple[int, int]) -> None:
     edges = np.random.default_rng(1).random((8, 9)).astype(np.float32)
     found, (down, right) = boundaries.continuity(edges, step), step
     height, width = max(0, 8 - down), max(0, 9 - abs(right))
@@ -115,7 +115,7 @@ def test_continuity_is_what_the_strongest_boundary_on_the_way_leaves(step: tuple
             assert found[row, column] == pytest.approx(1 - max(edges[place] for place in way))
 
 
-def test_colours_that_are_alike_count_as_one_and_others_fall_with_their_distance() -> None:
+def test_colour_similarity_decreases_with_distance() -> None:
     image = np.zeros((1, 4, 3), np.uint8)
     image[0, 2:] = (0, 30, 40)  # a jump of 50
     squares = np.array([0.0, 2500.0, 0.0])
@@ -127,7 +127,7 @@ def test_colours_that_are_alike_count_as_one_and_others_fall_with_their_distance
     np.testing.assert_array_equal(features[0][..., :2], 1)
 
 
-def test_maps_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_boundary_maps_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scenes, asked = synthetic_scenes(3), []
     edge_maps = boundaries.HED.edge_maps
 
@@ -161,12 +161,12 @@ def test_couplings_of_a_mirror_image_are_mirrored() -> None:
         np.testing.assert_allclose(weights, other[:, ::-1], atol=1e-4)
 
 
-def test_steps_aslant_are_refused() -> None:
+def test_diagonal_steps_are_refused() -> None:
     with pytest.raises(lp.InputError, match="expected no diagonal ones"):
         joint.CoupledNetwork(networks.build_network("deeplab", {"shrink": 16}), STEPS)
 
 
-def test_the_first_scenes_of_a_batch_keep_their_mask() -> None:
+def test_part_of_a_batch_retains_the_mask() -> None:
     unary = np.random.default_rng(0).normal(size=(2, 3, 4, 3)).astype(np.float32)
     weights = [(np.ones((3, 3)), np.ones((2, 4))), (np.ones((2, 2)), np.ones((1, 3)))]
     scenes = crf_on_canvas([unary[0], unary[1][:2, :3]], weights, STEPS[:2], (3, 4))
@@ -182,7 +182,7 @@ def test_untrained_couplings_are_zero() -> None:
 # the run
 
 
-def test_a_smoke_run_has_small_scenes() -> None:
+def test_smoke_run_has_small_scenes() -> None:
     scenes = synthetic_scenes(3)
     small = thumbnails(scenes[:2], 4)
     assert small.names == scenes.names[:2]
@@ -191,7 +191,7 @@ def test_a_smoke_run_has_small_scenes() -> None:
         assert image.shape[:2] == labels.shape
         inner = (
             np.abs(image[..., 0].astype(int) - (30 * labels.astype(int) + 15)) < 40
-        )  # the grey value tells the label
+        )  # the grey value encodes the label
         assert inner.mean() > 0.8
 
 
@@ -201,7 +201,7 @@ def fits_of(folder: Path, level: str, data: SceneData = DATA) -> Any:
     return fits.StoredFits(stages.Stages(folder), case, models, "cpu", lambda *_: None, "guard")
 
 
-def test_the_temperature_is_the_one_that_held_out_scenes_like_best(tmp_path: Path) -> None:
+def test_temperature_minimises_the_loss_on_held_out_scenes(tmp_path: Path) -> None:
     kept = fits_of(tmp_path, "deeplab")
     base, scale = kept.fitted("unaries"), kept.fitted("scaled").scale
     case = kept.case
@@ -219,10 +219,10 @@ def test_the_temperature_is_the_one_that_held_out_scenes_like_best(tmp_path: Pat
     np.testing.assert_allclose(np.log(scaled), log_softmax(scale * logits, axis=-1), atol=1e-5)
 
 
-def test_places_that_look_alike_have_a_say(tmp_path: Path) -> None:
+def test_similar_pixels_influence_the_unaries(tmp_path: Path) -> None:
     kept = fits_of(tmp_path, "deeplab")
     case, base, rng = kept.case, kept.fitted("unaries"), np.random.default_rng(0)
-    for part, folder in base.stores.items():  # scores that know something, and more of it together
+    for part, folder in base.stores.items():  # informative noisy scores, which averaging improves
         for scene in getattr(case, part).inputs:
             labels = case.data.scenes.labels[scene]
             said = (labels[:, :, None] == np.arange(8)) + rng.normal(size=(*labels.shape, 8))
@@ -240,8 +240,8 @@ def test_places_that_look_alike_have_a_say(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.probability(case.test.inputs), found.probability(case.test.inputs))
 
 
-def test_two_networks_are_asked_together(tmp_path: Path) -> None:
-    """The mean of their logits: of test scenes by both, with the couplings of the one that has some."""
+def test_two_networks_are_averaged(tmp_path: Path) -> None:
+    """Average the logits of both networks on test scenes, with and without couplings."""
     kept = fits_of(tmp_path, "pretrained")
     case, base, joint = kept.case, kept.fitted("unaries"), kept.fitted("joint")
     both, beside = kept.fitted("two-networks"), kept.fitted("joint-beside")
@@ -249,7 +249,7 @@ def test_two_networks_are_asked_together(tmp_path: Path) -> None:
     number, earlier = case.test.inputs[0], UnaryStore(base.stores["held_out"])
     network = networks.load_network(base.network("held_out"))
     said = networks.predict_logits(network, case.data.scenes[number][1])
-    np.testing.assert_allclose(earlier[test], said, atol=2e-3)  # kept in half precision
+    np.testing.assert_allclose(earlier[test], said, atol=2e-3)  # stored in half precision
     earlier.put(test, base.scores(test) + 1)
     np.testing.assert_allclose(both.scores(test), base.scores(test) + 0.5, atol=2e-3)
     np.testing.assert_array_equal(both.scores(held_out), base.scores(held_out))
@@ -258,7 +258,7 @@ def test_two_networks_are_asked_together(tmp_path: Path) -> None:
     np.testing.assert_allclose(both.probability(case.test.inputs), expected, atol=1e-6)
 
     _, own_weights = joint.terms(number)
-    joint._kept[number] = base.scores(test) + 1, own_weights
+    joint._cached[number] = base.scores(test) + 1, own_weights
     logits, weights = beside.terms(number)
     np.testing.assert_allclose(logits, base.scores(test) + 0.5, atol=1e-5)
     for one, other in zip(weights, own_weights, strict=True):
@@ -268,8 +268,8 @@ def test_two_networks_are_asked_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("level", [pytest.param("boosted", marks=pytest.mark.slow), "deeplab"])
-def test_labels_of_test_scenes_change_no_weight(level: str, tmp_path: Path) -> None:
-    """Nor do those of held-out scenes change the network that scores them."""
+def test_labels_of_test_scenes_do_not_change_weights(level: str, tmp_path: Path) -> None:
+    """Check also that labels of held-out scenes do not change the network that scores them."""
     case = fits_of(tmp_path, level).case
     test, held_out = (tuple(case.names(part.inputs)) for part in (case.test, case.held_out))
     models = ["unaries", "scaled", "alike", "pl-colour", "consistent-colour"] + ["joint"] * (level == "deeplab")
@@ -284,13 +284,11 @@ def test_labels_of_test_scenes_change_no_weight(level: str, tmp_path: Path) -> N
     plain, scores = weights("plain", ())
     assert weights("test", test)[0] == plain
     other, other_scores = weights("held-out", held_out)
-    assert other_scores == scores or level == "boosted"  # boosting keeps its training scenes' own scores beside
+    assert other_scores == scores or level == "boosted"  # boosting also stores scores of training scenes
     assert other["pl-colour"] != plain["pl-colour"]
 
 
-def test_decoders_are_tuned_on_scenes_that_no_weight_was_learned_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tuning_scenes_are_not_used_for_learning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[str] = []
     batches = joint.SceneBatches
 
@@ -308,7 +306,7 @@ def test_decoders_are_tuned_on_scenes_that_no_weight_was_learned_from(
     assert not set(shown) & set(case.names(np.concatenate([case.tuning.inputs, case.test.inputs])))
 
 
-def test_a_photograph_that_is_there_twice_is_in_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duplicate_photographs_are_in_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
     case = TINY.case(DATA, "boosted", 0)
     first, later, last = (case.names(part.inputs)[0] for part in (case.fit, case.held_out, case.test))
     monkeypatch.setattr(scene_experiment, "TWINS", ((last, first), (later, case.names(case.fit.inputs)[1])))
@@ -318,7 +316,7 @@ def test_a_photograph_that_is_there_twice_is_in_one_part(monkeypatch: pytest.Mon
     assert other.names(other.fit.inputs) == case.names(case.fit.inputs)[2:]
 
 
-def test_scores_that_are_gone_or_changed_are_made_again(tmp_path: Path) -> None:
+def test_missing_or_changed_scores_are_recomputed(tmp_path: Path) -> None:
     kept = fits_of(tmp_path / "a", "deeplab")
     base = kept.fitted("unaries")
     before, paths = base.content(), sorted(base.stores["test"].glob("*.npy"))
@@ -326,12 +324,12 @@ def test_scores_that_are_gone_or_changed_are_made_again(tmp_path: Path) -> None:
     assert fits_of(tmp_path / "a", "deeplab").fitted("unaries").content() == before
     np.save(paths[1], -3 * np.load(paths[1]))
     again = fits_of(tmp_path / "a", "deeplab").fitted("unaries").content()
-    assert again != before  # it cannot know which were right, but it does not take them for the old ones
+    assert again != before  # changed scores are detected
     (tmp_path / "a").rename(tmp_path / "b")
-    assert fits_of(tmp_path / "b", "deeplab").fitted("unaries").content() == again  # a folder may move
+    assert fits_of(tmp_path / "b", "deeplab").fitted("unaries").content() == again  # the folder may be moved
 
 
-def test_another_recipe_is_another_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_recipe_causes_a_new_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = fits_of(tmp_path, "deeplab")
     before = {name: kept.record(name)["sha256"] for name in ("unaries", "pl-colour")}
     monkeypatch.setattr(pairwise, "WINDOW", (20, 31))
@@ -340,19 +338,19 @@ def test_another_recipe_is_another_fit(tmp_path: Path, monkeypatch: pytest.Monke
     assert other.record("pl-colour")["sha256"] != before["pl-colour"]
 
 
-def test_test_scenes_are_scored_by_a_network_of_all_training_scenes(tmp_path: Path) -> None:
+def test_test_scenes_are_scored_by_a_network_trained_on_all_training_scenes(tmp_path: Path) -> None:
     kept = fits_of(tmp_path, "deeplab")
     base, case = kept.fitted("unaries"), kept.case
     assert base.stores["held_out"] != base.stores["test"]
     with pytest.raises(KeyError):
-        base.scores(case.names(case.fit.inputs)[0])  # which nobody may ask for: its network saw it
+        base.scores(case.names(case.fit.inputs)[0])  # not available: its network was trained on it
     for path in base.stores["test"].glob("*.npy"):
         path.unlink()
     with pytest.raises(lp.InputError, match="has no scores of scene"):
         base.logits(case.test.inputs)
 
 
-def test_a_window_has_the_scores_and_edges_of_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_window_has_the_scores_and_edges_of_its_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairwise, "WINDOW", (20, 31))
     kept = fits_of(tmp_path, "deeplab")
     couplings = pairwise.Couplings(("colour",), ((0, 1), (1, 0), (0, 9)), kept.fitted("unaries"), tmp_path, "cpu")
@@ -379,7 +377,7 @@ def test_a_window_has_the_scores_and_edges_of_its_place(tmp_path: Path, monkeypa
 
 
 @pytest.mark.slow
-def test_scenes_are_decoded_the_same_however_many_go_together(tmp_path: Path) -> None:
+def test_decoding_does_not_depend_on_the_batch_size(tmp_path: Path) -> None:
     kept = fits_of(tmp_path, "boosted")
     decoded = []
     for n_at_once in (1, 2, 3):
@@ -399,7 +397,7 @@ def without_times(value: Any) -> Any:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_run_has_every_row_and_can_be_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_is_complete_and_resumes_after_an_interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     models = ["unaries", "scaled", "pl-colour", "consistent-far", "alike", "alike-edges", "joint"]
     levels = ["boosted", "deeplab"]
 
@@ -411,7 +409,7 @@ def test_a_run_has_every_row_and_can_be_interrupted(tmp_path: Path, monkeypatch:
     by_level = {level: {row["model"] for row in result["rows"] if row["level"] == level} for level in levels}
     assert by_level == {"boosted": set(models) - {"joint"}, "deeplab": set(models)}
     refused = {row["decoder"] for row in result["rows"] if row["refused"] is not None}
-    assert refused <= {"graph-cut"}  # of edges that repel
+    assert refused <= {"graph-cut"}  # of repulsive edges
     assert all(len(row["iou"]) == 8 for row in result["rows"] if row["refused"] is None)
     assert result["protocol"]["paper"]["raw"]["LocPMAP"][-1] == 0.722
     pictures = np.load(tmp_path / "whole" / "pictures.npz")
@@ -438,7 +436,7 @@ def test_a_run_has_every_row_and_can_be_interrupted(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_an_unknown_kind_of_unaries_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_unknown_kind_of_unaries_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with pytest.raises(lp.InputError, match="did you mean 'pretrained'"):
         experiments.run("stanford", tmp_path, levels=["pretraind"])
     with pytest.raises(lp.InputError, match="has no model joint at level boosted"):
@@ -450,7 +448,7 @@ def test_an_unknown_kind_of_unaries_is_refused(capsys: pytest.CaptureFixture[str
     )
 
 
-def test_every_model_of_the_experiment_is_known_and_so_is_what_it_needs() -> None:
+def test_every_model_and_its_needs_are_in_the_catalogue() -> None:
     for model in catalogue.SCENE_MODELS:
         assert set(model.needs) <= {other.name for other in catalogue.SCENE_MODELS}
         assert model.name in STANFORD.models

