@@ -137,9 +137,9 @@ def _in_words(verdict: Verdict) -> str:
         names = f"{in_sentence(best.decoder)} and {in_sentence(rival.decoder)}"
         return f"{names} tie at {four_decimals(best.value.mean)} ({distance(verdict.lead)}{_images(best, rival)})."
     first, second = (best, rival) if verdict.is_first else (rival, best)
-    name = in_sentence(second.decoder) if verdict.is_first else f"LocPMAP's form, {in_sentence(second.decoder)},"
+    verb = "follows with" if verdict.is_first else "has"  # others may lie between the first and LocPMAP
     return (
-        f"{in_sentence(first.decoder)} is first with {plus_minus(first.value)}; {name} follows with "
+        f"{in_sentence(first.decoder)} is first with {plus_minus(first.value)}; {in_sentence(second.decoder)} {verb} "
         f"{four_decimals(second.value.mean)} ({distance(verdict.lead)}{_against(verdict)}{_images(first, second)})."
     )
 
@@ -226,10 +226,11 @@ def defeats(found: list[Verdict], measure: Measure) -> list[tuple[str, str]]:
 
 def _defeat(verdict: Verdict, measure: Measure) -> str:
     names = [f"{in_sentence(each.decoder)} with {four_decimals(each.value.mean)}" for each in verdict.ahead]
-    verb, best = "beats" if len(names) == 1 else "beat", verdict.best
+    verb, gap_to = ("beats", "") if len(names) == 1 else ("beat", "to the best, ")
+    best = verdict.best
     return (
-        f"{listed(names)} {verb} LocPMAP's form, {in_sentence(best.decoder)} with {four_decimals(best.value.mean)}, in "
-        f"{measure.title} (to the best, {distance(verdict.lead)}{_images(best, verdict.ahead[0])})."
+        f"{listed(names)} {verb} {in_sentence(best.decoder)} with {four_decimals(best.value.mean)} in "
+        f"{measure.title} ({gap_to}{distance(verdict.lead)}{_images(best, verdict.ahead[0])})."
     )
 
 
