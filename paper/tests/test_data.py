@@ -304,7 +304,7 @@ def test_duplicate_members_and_large_archives_are_refused() -> None:
     good = tar(("a", b"1" * 5000), ("b", os.urandom(5000)))
     assert [len(content) for _, content in members(good, "x", ALL)] == [5000, 5000]
     for damaged in (b"", b"x" * 600, good[:-3000], gzip.compress(b"no tar" * 200), good[10:]):
-        refused(lambda damaged=damaged: list(members(damaged, "x", ALL)), "x is damaged or no archive")  # type: ignore[misc]
+        refused(lambda damaged=damaged: list(members(damaged, "x", ALL)), "x is damaged or not an archive")  # type: ignore[misc]
 
 
 def test_reading_creates_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,7 +315,7 @@ def test_reading_creates_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("text", [b"", b"8", b"0 1\n2", b"12", b"0 -2", b"7-1", b"-1-1", b"0,1", b"0.5", b"x", b"-"])
 def test_invalid_label_maps_are_refused(text: bytes) -> None:
-    refused(lambda: parse_regions(text, "x.regions.txt"), "x.regions.txt is no map of labels")
+    refused(lambda: parse_regions(text, "x.regions.txt"), "x.regions.txt is not a label map")
 
 
 def test_images_and_labels_that_do_not_match_are_refused() -> None:
@@ -347,6 +347,6 @@ def test_misspelled_name_is_reported() -> None:
 
 def test_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(data.DATASETS, "digits", replace(data.DATASETS["digits"], package="no_such_package"))
-    refused(data.digits, "digits comes with no_such_package, which is not installed: pip install")
+    refused(data.digits, "digits is part of no_such_package, which is not installed: pip install")
     assert [found.state for found in data.verify("digits")] == ["missing"]
     refused(lambda: data.fetch("digits"), "no_such_package")

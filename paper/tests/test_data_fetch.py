@@ -126,7 +126,7 @@ def broken(handler: Handler) -> None:
 BAD = {
     "wrong hash": (whole(OTHER), "has the sha256"),
     "too short": (whole(CONTENT[:-1]), "has 255999 bytes, expected 256000"),
-    "too long": (whole(CONTENT + b"x"), "sends more than 256000 bytes"),
+    "too long": (whole(CONTENT + b"x"), "sends more than the expected 256000 bytes"),
     "endless": (endless, "sends more than the expected 256000 bytes"),
     "cut": (cut(CONTENT, 100_000), "cannot be reached or breaks off"),
     "cut at once": (cut(CONTENT, 0), "cannot be reached or breaks off"),

@@ -53,7 +53,7 @@ ENCODER_NAMES = (
 
 
 def _efficientnet(path: Path) -> dict[str, Tensor]:
-    # The only file in torch's pickle format that is read.  It is safe: fetch_member has verified its sha256 against a
+    # The only file in torch's own format that is read.  It is safe: fetch_member has verified its sha256 against a
     # file known to contain only tensors, and weights_only=True rejects other objects.
     published = torch.load(path, map_location="cpu", weights_only=True)
     state = {}
