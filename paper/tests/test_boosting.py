@@ -29,7 +29,7 @@ from locpmap_paper.experiments.scenes.store import UnaryStore
 
 threadpoolctl = pytest.importorskip("threadpoolctl")  # a dependency of scikit-learn
 
-BESIDE = Path(__file__).parents[3] / "shared" / "data"
+LOCAL_DATA = Path(__file__).parents[3] / "shared" / "data"
 COLOURS = {0: (120, 170, 240), 3: (60, 150, 50), 7: (190, 40, 40)}
 SPLIT = Split(tuple("abcdefgh"), tuple("xy"))
 AS_DRAWN = replace(FAST, boosting=replace(FAST.boosting, balance=0.0))
@@ -212,12 +212,12 @@ def test_finished_run_is_not_repeated(finished: tuple[Path, UnaryStore], monkeyp
 def test_invalid_arguments_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="n_folds is 2"):
         boosted_unaries(synthetic_scenes(), Split(("a",), ()), folder=tmp_path, fast=True)
-    with pytest.raises(InputError, match="no scene 'nowhere'"):
+    with pytest.raises(InputError, match="names contains 'nowhere'"):
         boosted_unaries(synthetic_scenes(), Split(("a", "b", "nowhere"), ()), folder=tmp_path, fast=True)
 
 
 def test_real_scenes(tmp_path: Path) -> None:
-    for folder in (os.environ.get("LOCPMAP_DATA"), BESIDE):
+    for folder in (os.environ.get("LOCPMAP_DATA"), LOCAL_DATA):
         if folder and all(found.state == "ok" for found in data.verify("scenes", folder)):
             break
     else:

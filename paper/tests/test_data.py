@@ -29,13 +29,13 @@ from locpmap_paper.data.scenes import parse_regions, parse_scenes
 from locpmap_paper.data.silhouettes import parse_silhouettes
 from locpmap_paper.data.verify import check
 
-BESIDE = Path(__file__).parents[3] / "shared" / "data"
+LOCAL_DATA = Path(__file__).parents[3] / "shared" / "data"
 ALL = ("*",)
 
 
 def real(name: str) -> Path:
     """Return the folder with the published files; skip the test if they are missing."""
-    for folder in (os.environ.get("LOCPMAP_DATA"), BESIDE):
+    for folder in (os.environ.get("LOCPMAP_DATA"), LOCAL_DATA):
         if folder and all(found.state == "ok" for found in data.verify(name, folder)):
             return Path(folder)
     pytest.skip(f"the files of {name} are neither in $LOCPMAP_DATA nor beside the repository")

@@ -35,7 +35,7 @@ build_network, predict_logits = networks.build_network, networks.predict_logits
 load_network, save_network = networks.load_network, networks.save_network
 Recipe = training.Recipe
 
-BESIDE = Path(__file__).parents[3] / "shared" / "data"
+LOCAL_DATA = Path(__file__).parents[3] / "shared" / "data"
 CPU = torch.device("cpu")
 STILL = Variation(scale=(1, 1), stretch=0, turn=0, brightness=0, tint=0, contrast=0, saturation=0)
 SMALL = {"pretrained": {"width": 8}, "deeplab": {"shrink": 16}}
@@ -434,7 +434,7 @@ def test_every_kind_of_network_has_a_recipe() -> None:
 
 
 def test_both_networks_on_real_scenes() -> None:
-    place = os.environ.get("LOCPMAP_DATA") or BESIDE
+    place = os.environ.get("LOCPMAP_DATA") or LOCAL_DATA
     if not (Path(place) / "stanford_background" / "iccv09Data.tar.gz").exists():
         pytest.skip("the scenes are neither in $LOCPMAP_DATA nor beside the repository")
     scenes = data.scenes(place)
