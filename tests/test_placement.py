@@ -135,7 +135,7 @@ def test_a_device_without_kernels_is_refused_by_name() -> None:
     for backend in ("auto", "numba", "triton"):
         with pytest.raises(BackendError, match="device='mps' has no kernels: use 'cpu', or 'auto'"):
             choose(backend, "mps")
-    with pytest.raises(BackendError, match="device='cuda' was asked for, but backend='numba' runs on the CPU"):
+    with pytest.raises(BackendError, match="device='cuda' was requested, but backend='numba' runs on the CPU"):
         choose("numba", "cuda")
 
 

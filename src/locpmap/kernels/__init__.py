@@ -1,8 +1,9 @@
-"""Loops over plain arrays, once per backend, behind one contract (`kernels.spec`).
+"""Numerical kernels on plain arrays, one set per backend, behind one contract (`kernels.spec`).
 
-``reference`` is NumPy, slow and readable: the truth that the others are compared with.  ``numba`` runs on the CPU,
-``triton`` on an NVIDIA GPU.  Each operation of the CPU is a function of ranges, ``kernels/<backend>/<operation>.py``,
-and `kernels.cpu` runs them in threads.  `kernels.placement` decides where to run.
+``reference`` is the reference implementation in NumPy: slow, readable, and the one that tests compare the others with.
+``numba`` runs on the CPU, ``triton`` on an NVIDIA GPU.  On the CPU, ``kernels/<backend>/<operation>.py`` holds one
+function that processes a range of images or sites; `kernels.cpu` runs it in threads.  `kernels.placement` selects the
+backend and the device.
 """
 
 from locpmap.kernels.model import Model

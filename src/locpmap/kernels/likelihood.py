@@ -1,16 +1,18 @@
-"""Scores of a labelled graph, as the likelihood operations read them, and the division of their work into jobs.
+"""Likelihood operations: their inputs (`Scores`), their outputs (`Losses`) and the division of the work into jobs.
 
-Likelihoods act on scores: unary scores of every label, and pairwise scores as features times label tables.  They return
-a loss per site or block and its derivatives by the scores.  A log-linear model is a matrix product before (features
-times weights) and one after; a network supplies the scores itself.
+The inputs are unary scores and pairwise scores; a pairwise score is a sum of features times label tables.  The outputs
+are a loss per site or block and its derivatives with respect to the scores.  A log-linear model adds one matrix product
+before (features times weights) and one after; a network computes the scores directly.
 
-Every backend has three functions, each of which covers a `Part`; `Likelihoods` runs them over everything:
+Every backend has three functions.  Each call processes one `Part`; `Likelihoods` runs them over the whole input:
 
-- ``site_likelihood``: the loss of sites given their neighbours' labels and its *residual*, the derivative by the local
-  scores.  One sample (the true labels) is pseudolikelihood, several samples are the consistent objective.
-- ``block_likelihood``: the same for blocks of sites that are solved together, and the derivative by the pairwise scores
-  of the edges inside blocks.
-- ``pair_slope``: the derivative by the pairwise scores of all other edges, from the residuals.
+- ``site_likelihood`` computes the loss of sites given their neighbours' labels, and its *residual*: the derivative with
+  respect to the local scores.  One sample (the true labels) gives pseudolikelihood, several the consistent objective.
+- ``block_likelihood`` does the same for blocks (sets of sites solved jointly).  It also computes the derivative with
+  respect to the pairwise scores of edges inside blocks.
+- ``pair_slope`` computes the derivative with respect to the pairwise scores of all other edges, from the residuals.
+
+In the code, *slope* is the derivative with respect to the pairwise scores.
 """
 
 from __future__ import annotations
@@ -25,42 +27,42 @@ from locpmap.kernels.cpu.twins import twin
 from locpmap.kernels.model import Array
 from locpmap.kernels.threads import Threads
 
-JOB_SITES = 1 << 16  # of one job on the CPU
+JOB_SITES = 1 << 16  # sites per job on the CPU
 
 
 class Scores(NamedTuple):
     """Scores of N images on one graph (S sites, E edges, L labels); contiguous and read-only.
 
-    The score of labels (a, b) on edge e of image n is ``Σ_f features[n, e, f] · tables[n, group[e], f, a, b]`` or, in
-    a Potts model, ``features[n, e, 0]`` where a = b.  Axes of length 1 are shared by all images or edges.
+    The score of labels (a, b) on edge e of image n is ``Σ_f features[n, e, f] · tables[n, group[e], f, a, b]``.  In a
+    Potts model it is ``features[n, e, 0]`` if a = b, else 0.  An axis of length 1 is shared by all images or edges.
     """
 
     unary: Array  # (N, S, L) float32 or float64
     features: Array  # (1|N, 1|E, F), the same precision
     tables: Array  # (1|N, G, F, L, L), the same precision; empty in a Potts model
     potts: bool
-    own_tables: bool  # every edge has a table of its own: G = E, and ``group`` counts up
-    group: Array  # (E,) int32: which of the G tables an edge uses
+    own_tables: bool  # True if every edge has its own table: G = E and ``group`` is 0, 1, .., E - 1
+    group: Array  # (E,) int32: the table of each edge
     edges: Array  # (E, 2) int32
-    indptr: Array  # (S + 1,) int64: site i's neighbours are at indptr[i]:indptr[i + 1] of
-    neighbour: Array  # (2E,) int32: the site at the other end
-    edge: Array  # (2E,) int32: the edge between
-    end: Array  # (2E,) uint8: 0 where site i is the edge's first end
+    indptr: Array  # (S + 1,) int64: the slots of site i, indptr[i]:indptr[i + 1], in the next arrays
+    neighbour: Array  # (2E,) int32: the neighbour at a slot
+    edge: Array  # (2E,) int32: the edge to it
+    end: Array  # (2E,) uint8: 0 if site i is the edge's first end, else 1
 
     @property
     def per_edge(self) -> bool:
-        """Whether every edge has pairwise scores of its own, so that slopes are kept per image and edge."""
+        """Whether every edge has its own pairwise scores, so that derivatives are stored per image and edge."""
         return self.potts or self.own_tables
 
     def new_slope(self) -> Array:
-        """Zeros for the derivative by the pairwise scores: weights (N, E), or tables (1|N, G, F, L, L)."""
+        """Return zeros for the derivative: by the Potts weights (N, E), or by the tables (1|N, G, F, L, L)."""
         n_images = len(self.unary) if self.per_edge else 1
         shape = (n_images, len(self.edges)) if self.potts else (n_images, *self.tables.shape[1:])
         return _zeros(self.unary, shape, self.per_edge)
 
 
 class Part(NamedTuple):
-    """What one call covers: images lo..hi, and sites, edges or blocks (of one family) begin..stop."""
+    """The range of one call: images lo..hi, and sites, edges or blocks (of one family) begin..stop; ends excluded."""
 
     lo: int
     hi: int
@@ -69,15 +71,15 @@ class Part(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """Losses and their derivatives."""
+    """Losses and their derivatives with respect to the scores."""
 
-    value: Array  # (N, S) of sites, or (N, B) of blocks
-    residual: Array  # (N, S, M, L) by the local scores given each sample; over m they add up to those by the unary
-    slope: Any  # None, or as of `Scores.new_slope`, summed in double precision where it is shared
+    value: Array  # (N, S) per site, or (N, B) per block
+    residual: Array  # (N, S, M, L) by the local scores given sample m; the sum over m is the unary derivative
+    slope: Any  # None, or the shape of `Scores.new_slope`; sums over images and edges are in double precision
 
 
 class Likelihoods:
-    """The likelihood operations of a backend: the same for all, over the three functions of ranges."""
+    """The likelihood operations of every backend, implemented with its three functions of ranges."""
 
     name: str
     device: Any  # None for NumPy arrays
@@ -85,14 +87,14 @@ class Likelihoods:
 
     @property
     def likelihoods(self) -> str:
-        """The folder of the three functions."""
+        """The name of the folder with the three functions."""
         return self.name
 
     def site_losses(self, scores: Scores, labels: Array, samples: Array, weights: Array) -> Losses:
-        """Return ``-weights · log mean_m p(label | sample m)`` of every site, without the slope.
+        """Compute ``-weights · log mean_m p(label | sample m)`` for every site and its residual, without the slope.
 
-        ``labels`` (N, S) and ``samples`` (N, S, M) are -1 where void: such a site adds nothing and is nobody's
-        neighbour.  ``weights`` is (1|N, 1|S).
+        ``labels`` (N, S) and ``samples`` (N, S, M) are -1 at void sites, which have loss 0 and do not influence their
+        neighbours.  ``weights`` is (1|N, 1|S).
         """
         n_images, n_sites, n_labels = scores.unary.shape
         value = _zeros(scores.unary, (n_images, n_sites))
@@ -104,22 +106,22 @@ class Likelihoods:
         return losses
 
     def pair_slope(self, scores: Scores, samples: Array, residual: Array, block_of: Array | None = None) -> Array:
-        """Return the derivative by the pairwise scores; with ``block_of`` (S,), of edges between blocks alone."""
+        """Compute the derivative by the pairwise scores; with ``block_of`` (S,), only for edges between blocks."""
         kernel = twin(self.likelihoods, "pair_slope")
         n_images, n_sites = scores.unary.shape[:2]
         jobs = self._jobs(n_images, len(scores.edges), n_sites)
         return self._summed(scores, lambda slope, part: kernel(scores, samples, residual, block_of, slope, part), jobs)
 
     def block_losses(self, scores: Scores, plan: BlockPlan, labels: Array, weights: Array) -> Losses:
-        """Return ``-weights · log p(labels of the block | labels around it)`` of every block, with the slope.
+        """Compute ``-weights · log p(labels of the block | all other labels)`` for every block, with the slope.
 
-        ``weights`` is (1|N,).  Void sites (-1) are out of their block, which splits a chain there.
+        ``weights`` is (1|N,).  Void sites (label -1) are removed from their block; a chain is split there.
         """
         kernel = twin(self.likelihoods, "block_likelihood")
         n_images, n_sites, n_labels = scores.unary.shape
         value = _zeros(scores.unary, (n_images, len(plan.joint)))
         total, slope = None, None
-        # Each family covers every site once, so that its residuals are those of sites.
+        # A family contains every site once, so its residuals fit into one array over the sites.
         for block_of in plan.block_of:
             residual = _zeros(scores.unary, (n_images, n_sites, 1, n_labels))
 
@@ -134,7 +136,7 @@ class Likelihoods:
         return Losses(value, total, slope)
 
     def _summed(self, scores: Scores, run: Callable[[Array, Part], None], jobs: list[tuple[Part]]) -> Array:
-        """Add up the slopes of all jobs in one order; jobs write to separate entries where edges have their own."""
+        """Sum the slopes of all jobs in a fixed order; with per-edge scores, jobs write to disjoint entries instead."""
         slope = scores.new_slope()
         if scores.per_edge or len(jobs) == 1:
             self.threads.map(lambda part: run(slope, part), jobs)
@@ -150,7 +152,7 @@ class Likelihoods:
         return slope
 
     def _jobs(self, n_images: int, n_items: int, n_sites: int, first: int = 0) -> list[tuple[Part]]:
-        """Cut by the data alone, so that sums do not depend on the threads; a GPU divides its work itself."""
+        """Divide the work by the sizes alone, so that sums do not depend on the threads; on a GPU, return one job."""
         most = JOB_SITES if self.device is None else n_images * n_sites
         images, pieces = max(1, most // max(n_sites, 1)), max(1, -(-n_sites // max(most, 1)))
         bounds = [first + n_items * p // pieces for p in range(pieces + 1)]
@@ -159,7 +161,7 @@ class Likelihoods:
 
 
 def _zeros(like: Array, shape: tuple[int, ...], single: bool = True) -> Array:
-    """Zeros in the precision of an array, or in double precision."""
+    """Return zeros in the precision of ``like``, or in double precision."""
     xp = namespace(like)
     where = {} if xp.__name__ == "numpy" else {"device": like.device}
     return xp.zeros(shape, dtype=like.dtype if single else xp.float64, **where)

@@ -1,4 +1,8 @@
-"""What message passing needs on every backend: when to damp, and which images are kept without logarithms."""
+"""Message passing on every backend: the plan (order, damping) and the domain of the messages.
+
+Messages are stored as logarithms (log domain) or as plain numbers (*linear domain*).  The linear domain avoids
+exponentials and logarithms.  It is used for sum-product on images where no product of messages can underflow.
+"""
 
 from __future__ import annotations
 
@@ -9,50 +13,50 @@ import numpy as np
 from locpmap.arrays import cast, is_tensor, namespace
 from locpmap.kernels.model import Array, Model
 
-# The first sweeps are never damped: where messages settle by themselves they do so then, and damping would slow them.
+# The first sweeps are not damped: messages that converge without damping do so faster.
 UNDAMPED_SWEEPS = 10
-# The linear domain is safe while a product of messages at one site stays above exp(-this), in double precision and in
-# single, in which messages on a GPU may be.
+# The linear domain is used if the product of the messages at any site stays above exp(-MOST_RANGE).  The second value
+# is for single precision, which messages on a GPU may have.
 MOST_RANGE = 300.0
 MOST_RANGE_SINGLE = 40.0
-# Tables that differ from edge to edge are expanded for it up to this many labels: at most 4 times the messages' memory.
+# Tables that differ between edges are expanded up to this number of labels: at most 4 times the messages' memory.
 MOST_LABELS = 8
 
 
 class MessagePlan(NamedTuple):
-    """How messages are passed on one graph."""
+    """The schedule of message passing on one graph."""
 
-    order: Array  # sites in the order in which a sweep lets them send
-    coloured: bool  # whether that is one colour class after another
+    order: Array  # sites in the order in which they send in a sweep
+    coloured: bool  # whether the order is one colour class after another
     damping: float
     tolerance: float
-    exact: bool  # whether one sweep says all there is to say
+    exact: bool  # whether one sweep computes the exact messages
     undamped: int = UNDAMPED_SWEEPS
 
 
 class Domain(NamedTuple):
-    """Which images' messages are kept without logarithms."""
+    """The images whose messages are stored in the linear domain."""
 
-    couplings: Array  # (1|N, 1|E, ..) see `pass_linear`
-    linear: Array  # (N,)
+    couplings: Array  # (1|N, 1|E, ..) exp of the tables, see `pass_linear`
+    linear: Array  # (N,) bool
     n_linear: int
 
     @property
     def all_linear(self) -> bool:
-        """Whether all images are."""
+        """Whether all images are in the linear domain."""
         return self.n_linear == len(self.linear)
 
 
 def find_domain(model: Model) -> Domain:
-    """Return the domain of each image's messages; waits for a GPU."""
+    """Return the domain of each image's messages; synchronises with a GPU."""
     couplings, linear = linear_domain(model)
     return Domain(couplings, linear, int(linear.sum()))
 
 
 def linear_weights(unary: Array) -> Array:
-    """Return ``exp(unary)`` up to a factor per site, of which messages know nothing, (N, S, L).
+    """Return ``exp(unary)``, (N, S, L), up to a factor per site, on which messages do not depend.
 
-    In double precision with a largest weight of 1, or, on a GPU, where that takes one operation, with a sum of 1.
+    On the CPU the largest weight of a site is 1, in double precision.  On a GPU the weights of a site sum to 1.
     """
     if is_tensor(unary):
         return unary.softmax(2)
@@ -60,7 +64,7 @@ def linear_weights(unary: Array) -> Array:
 
 
 def linear_domain(model: Model) -> tuple[Array, Array]:
-    """Return the tables as `pass_linear` wants them, and which images (N,) are safe there."""
+    """Return the couplings for `pass_linear` and whether each image (N,) can use the linear domain."""
     n_images, _, n_labels = model.unary.shape
     xp = namespace(model.features)
     if model.potts:
@@ -80,7 +84,7 @@ def linear_domain(model: Model) -> tuple[Array, Array]:
 
 
 def _largest_sums(model: Model, spread: Any) -> tuple[Any, float]:
-    """Return the largest sum of the spreads (1|N, E) at any site, (1|N,), on a GPU a bound, and what it may come to."""
+    """Return the largest sum (1|N,) of the spreads (1|N, E) at any site (on a GPU, a bound) and its limit."""
     if is_tensor(spread):
         largest = spread.amax(1) * model.indptr.diff().amax() if spread.shape[1] else spread.sum(axis=1)
         return largest, MOST_RANGE if spread.itemsize == 8 else MOST_RANGE_SINGLE

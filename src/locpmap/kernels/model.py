@@ -1,26 +1,29 @@
-"""A pairwise model as flat arrays: what every kernel reads.
+"""A pairwise model as flat arrays, the input of every kernel.
 
 The score of a pair of labels (a, b) on edge e of image n is::
 
     sum over f of  features[n, e, f] · tables[n, e, f, a, b]
 
-An axis of length 1 stands for "the same for all", so a shared table or a constant weight is never expanded.
-Potts models have ``tables`` = identity and the weights as their only feature.
+An axis of length 1 is shared by all images or edges, so a shared table or a constant weight is never expanded.
+Potts models have the identity as ``tables`` and the Potts weights as their only feature.
+
+Neighbour lists are concatenated in compressed sparse row format.  A *slot* is an index into them: slots
+``indptr[i]:indptr[i + 1]`` are the neighbours of site i, and every edge has two slots, one per end.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeAlias
 
-Array: TypeAlias = Any  # of NumPy or, in Triton's kernels, a tensor; `class_ptr` is of NumPy there, too
+Array: TypeAlias = Any  # NumPy array or, for Triton, torch tensor (except `class_ptr`, always NumPy)
 
-# What a sweep of Gibbs sampling adds to the totals.
+# Additions of a counted Gibbs sweep to the totals: none, 1 at the label, or the conditional probabilities.
 NOTHING, VOTES, CONDITIONAL = range(3)
-# Marks of sites: bit 0 where something that the site reads has changed since its last visit, bit 1 before its first
-# visit, which stores its results whatever the tolerance.
+# *Marks* of sites: a sweep skips sites with mark 0.  Bit 0: an input of the site (a neighbour's belief
+# or message) changed since the last visit.  Bit 1: not visited yet; the first visit ignores the tolerance.
 CHANGED, UNVISITED = 1, 3
-UNIT = 2.0**40  # conditional probabilities are added up in whole numbers of 1 / UNIT, so that no order of adding counts
-QUANTUM = 8  # samples are split at multiples of this, since up to eight of them share a call of Philox
+UNIT = 2.0**40  # conditional probabilities are summed as integers in units of 1 / UNIT, exactly in any order
+QUANTUM = 8  # samples are divided at multiples of this: up to eight of them share a call of Philox
 
 
 class Model(NamedTuple):
@@ -29,20 +32,20 @@ class Model(NamedTuple):
     unary: Array  # (N, S, L) float32 or float64
     features: Array  # (1|N, 1|E, F) float64
     tables: Array  # (1|N, 1|E, F, L, L) float64
-    potts: bool  # tables are the identity
+    potts: bool  # whether the tables are the identity
     edges: Array  # (E, 2) int32
-    indptr: Array  # (S + 1,) int64: site i's neighbours are at indptr[i]:indptr[i + 1] of
-    neighbour: Array  # (2E,) int32: the site at the other end
-    edge: Array  # (2E,) int32: the edge between
-    end: Array  # (2E,) uint8: 0 where site i is the edge's first end
-    reverse: Array  # (2E,) int32: where the same edge stands in the other end's list
-    order: Array  # (S,) int32: the sites, colour class by colour class
-    class_ptr: Array  # (C + 1,) int64: where each class begins in `order`
-    site_id: Array  # (S,) int64: the global site, which keys the noise
+    indptr: Array  # (S + 1,) int64: the slots of site i are indptr[i]:indptr[i + 1]
+    neighbour: Array  # (2E,) int32: the neighbour at a slot
+    edge: Array  # (2E,) int32: the edge to it
+    end: Array  # (2E,) uint8: 0 if site i is the edge's first end, else 1
+    reverse: Array  # (2E,) int32: the slot of the same edge at its other end
+    order: Array  # (S,) int32: the sites, sorted by colour class (no two neighbours share a class)
+    class_ptr: Array  # (C + 1,) int64: start of each class in `order`
+    site_id: Array  # (S,) int64: index of the site in the whole image; part of the noise counter
 
 
 class GridWindow(NamedTuple):
-    """A grid with 4 neighbours, and where it lies in a larger one that it may be a window of."""
+    """A 4-connected grid and its position in the whole grid, of which it may be a window."""
 
     height: int
     width: int

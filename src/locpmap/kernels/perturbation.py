@@ -1,4 +1,4 @@
-"""How a run perturbs the unaries and where it starts, as plain numbers that kernels can take."""
+"""Perturbation and start of a *climb* (greedy coordinate ascent to a local maximum of the perturbed score)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 from locpmap.kernels.model import Array
 
-# What happens to the unaries of a sample.
+# Perturbation schemes: none, Gumbel noise, logistic noise (two labels), unaries set to 0 at random sites.
 NONE, PLAIN, LOGISTIC, DROP = range(4)
-# The first labelling of a climb.
+# The labelling that a climb starts from: random, argmax of the perturbed unaries, or given labels.
 RANDOM, PERTURBED, GIVEN = range(3)
 
 
 class Perturbation(NamedTuple):
-    """The scheme, its amount (the temperature, or the share of sites whose unaries are dropped) and the key."""
+    """The scheme, its amount (temperature, or fraction of sites whose unaries are set to 0) and the noise key."""
 
     scheme: int
     amount: float
@@ -22,11 +22,11 @@ class Perturbation(NamedTuple):
 
 
 class GridClimb(NamedTuple):
-    """Climbs of n images in the lazy noise scheme, on a window of a 4-connected grid with Potts weights."""
+    """Climbs of n images in the lazy noise scheme (`reference.noise`), on a 4-connected grid with Potts weights."""
 
     unary: Array  # (n, S, L)
-    right: Array  # (1|n, H, W-1) weights
-    down: Array  # (1|n, H-1, W)
+    right: Array  # (1|n, H, W-1) weights of horizontal edges
+    down: Array  # (1|n, H-1, W) weights of vertical edges
     temperature: float
     k0: int
     k1: int
@@ -34,7 +34,7 @@ class GridClimb(NamedTuple):
     first_sample: int
     start: int
     given: Array  # (n, S) labels to start from
-    row: int  # of the window's corner
+    row: int  # row of the window's upper left corner in the whole grid
     column: int
-    full_width: int  # of the whole grid
+    full_width: int  # width of the whole grid
     max_sweeps: int

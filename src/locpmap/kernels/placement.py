@@ -1,7 +1,7 @@
-"""Where to run: which backend, on which device, and with how many threads.
+"""Selection of the backend, the device and the number of threads.
 
-"auto" keeps NumPy arrays on the CPU unless a GPU pays, decodes tensors on an NVIDIA GPU there, and takes tensors on
-other accelerators to the CPU.  A named choice runs or raises.
+With "auto", NumPy arrays are processed on the CPU unless a GPU is expected to be faster.  Tensors on an NVIDIA GPU are
+processed there; tensors on other accelerators are copied to the CPU.  An explicit choice runs as given or raises.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from locpmap.kernels.cpu.backend import CpuKernels
 from locpmap.kernels.spec import Kernels
 from locpmap.kernels.threads import available_threads
 
-BACKENDS = ("reference", "numba")  # of NumPy arrays
+BACKENDS = ("reference", "numba")  # on NumPy arrays
 ON_GPU = "triton"
 DEVICES = ("auto", "cpu", "cuda")
 DRIVER = Path("/dev/nvidiactl")
@@ -27,27 +27,27 @@ OTHERWISE = "use backend='numba' with device='cpu', or 'auto' for both"
 
 
 class Worth(NamedTuple):
-    """Visits of scores from which a GPU pays: with torch at hand, or where torch has yet to be imported."""
+    """The least amount of work for which a GPU is faster, if torch is imported already and if not (``start``)."""
 
     transfer: int
     start: int
 
 
-DECODING = Worth(2**25, 2**32)  # scores times samples: a tenth of a second of two cores and more, or ten seconds
-FITTING = Worth(2**22, 2**26)  # scores of sites: a fit of about a second of two cores and more, or ten seconds
+DECODING = Worth(2**25, 2**32)  # scores times samples: about 0.1 s on two cores, or 10 s
+FITTING = Worth(2**22, 2**26)  # scores of sites: a fit of about 1 s on two cores, or 10 s
 
 
 class Job(NamedTuple):
-    """What is to be computed, as far as it matters where."""
+    """The properties of a computation that determine where it runs."""
 
-    lies_on: str | None = None  # the device of its tensors, or its kind; None for NumPy arrays
-    work: int = 0  # visits of scores, in the units of `worth`
-    n_bytes: int = 0  # memory that it takes on a GPU
+    lies_on: str | None = None  # device (or device type) of its tensors; None for NumPy arrays
+    work: int = 0  # in the units of `worth`
+    n_bytes: int = 0  # memory needed on a GPU
     worth: Worth = DECODING
 
 
 def place(backend: str, device: str, job: Job = Job(), n_threads: int | None = None) -> Kernels:  # noqa: B008
-    """Return the kernels of the named backend on the named device, or of those that suit the job."""
+    """Return the kernels of a backend on a device; "auto" selects them by the job."""
     kernels_there = str(job.lies_on).startswith("cuda") and find_spec(ON_GPU) is not None
     lies_on = job.lies_on if kernels_there else None
     if (backend, device) == ("auto", "auto") and lies_on is None and gpu_pays(job):
@@ -60,9 +60,9 @@ def place(backend: str, device: str, job: Job = Job(), n_threads: int | None = N
 
 
 def choose(backend: str, device: str, lies_on: str | None = None) -> tuple[str, str | None]:
-    """Return the backend's name and its device, None for NumPy arrays; raise for what cannot be.
+    """Return the backend's name and its device (None for NumPy arrays); raise for an impossible combination.
 
-    ``lies_on`` is the device that device "auto" means, unless the backend is of NumPy arrays.
+    ``lies_on`` is used as the device if ``device`` is "auto" and the backend is not one on NumPy arrays.
     """
     known = (*BACKENDS, ON_GPU)
     if backend not in ("auto", *known):
@@ -76,18 +76,18 @@ def choose(backend: str, device: str, lies_on: str | None = None) -> tuple[str, 
     if backend == ON_GPU:
         return backend, _triton_device(where)
     if where != "cpu":
-        raise BackendError(f"device={device!r} was asked for, but backend={backend!r} runs on the CPU: use {ON_GPU!r}")
+        raise BackendError(f"device={device!r} was requested, but backend={backend!r} runs on the CPU: use {ON_GPU!r}")
     return backend, None
 
 
 def gpu_pays(job: Job) -> bool:
-    """Whether NumPy arrays are better taken to this machine's GPU, the way there and back included."""
+    """Return whether a GPU is expected to be faster for NumPy arrays, transfers included, and has enough memory."""
     least = job.worth.transfer if "torch" in sys.modules else job.worth.start
     return job.work >= least and gpu_has_room(job.n_bytes)
 
 
 def gpu_has_room(needed: float) -> bool:
-    """Whether there is a GPU with so many bytes free; torch is imported only where there is a driver."""
+    """Return whether a GPU has the needed bytes free; torch is imported only if an NVIDIA driver exists."""
     if "torch" not in sys.modules and not DRIVER.exists():
         return False
     if find_spec("torch") is None or find_spec(ON_GPU) is None:
@@ -97,15 +97,15 @@ def gpu_has_room(needed: float) -> bool:
 
 
 def free_bytes(cuda: Any) -> float:
-    """Return the free bytes of the current GPU, with those that torch holds unused; infinite where it does not say."""
+    """Return the free bytes of the current GPU, including torch's unused cache; infinite if unknown."""
     try:
         return float(cuda.mem_get_info()[0] + cuda.memory_reserved() - cuda.memory_allocated())
-    except (RuntimeError, AssertionError):  # whoever decodes there will hear why
+    except (RuntimeError, AssertionError):  # decoding on this GPU raises the reason
         return math.inf
 
 
 def why_no_gpu() -> str:
-    """Return what is in the way of an NVIDIA GPU."""
+    """Return the reason why no NVIDIA GPU can be used."""
     if find_spec("torch") is None:
         return "torch is not installed"
     cuda = import_module("torch").version.cuda
@@ -113,19 +113,19 @@ def why_no_gpu() -> str:
 
 
 def check_device(device: str) -> None:
-    """Refuse what is neither the CPU nor an NVIDIA GPU."""
+    """Raise an error unless the device is "auto", the CPU or an NVIDIA GPU."""
     if device in DEVICES or (isinstance(device, str) and device.startswith("cuda:") and device[5:].isdigit()):
         return
     if device == "gpu":
         raise InputError("unknown device 'gpu': did you mean 'cuda'?")
     if isinstance(device, str) and device.partition(":")[0] in ("mps", "xpu"):
-        raise BackendError(f"device={device!r} has no kernels: use 'cpu', or 'auto', which takes its tensors there")
+        raise BackendError(f"device={device!r} has no kernels: use 'cpu', or 'auto', which copies tensors to the CPU")
     raise unknown("device", device, DEVICES)
 
 
 @cache
 def _triton_device(device: str) -> str:
-    """Return where Triton's kernels run: an NVIDIA GPU, or, where it only interprets them, the CPU."""
+    """Return the device of Triton's kernels: an NVIDIA GPU or, with Triton's interpreter, the CPU."""
     for package in ("torch", "triton"):
         if find_spec(package) is None:
             raise BackendError(
@@ -140,5 +140,5 @@ def _triton_device(device: str) -> str:
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError):
-        raise BackendError(f"device={device!r} was asked for, but torch cannot use it: use 'cpu' or 'auto'") from None
+        raise BackendError(f"device={device!r} was requested, but torch cannot use it: use 'cpu' or 'auto'") from None
     return device

@@ -1,10 +1,19 @@
-"""The contract of a backend: what inference may ask of kernels, the same on every device.
+"""The contract between inference and the kernels of a backend; it is the same on every device.
 
-An operation advances *n sweeps*, or draws a span of samples, everywhere.  How arrays are laid out, which fast path
-serves (bits, Potts contests, lines, blocks), how the work is shared among threads or launches, and how often a device
-is waited for: all of that is the backend's own business.  What a backend returns as its own (`Drawn`, `Totals`, `Plan`,
-`Messages`) goes back to the same backend and is never looked into.  An operation that a backend lacks raises a
-`BackendError` of one sentence.
+A backend is a class with the methods of `Kernels`; inference and learning call a backend through these methods only.
+An operation performs n *sweeps* (a sweep updates every site once) or draws a span of samples, for a batch of images.
+
+The backend chooses the layout of its arrays and specialised implementations (for two labels, Potts weights or blocks).
+It also divides the work among threads or GPU launches, and decides when to synchronise with the device.
+
+- Results agree with the reference implementation (`kernels.reference`) up to rounding.  They do not depend on the
+  division of work: all noise is a function of the seed and the indices of image, sample, site and label.
+- `Drawn`, `Plan`, `Messages` and totals are opaque.  Callers use only the members declared here and pass the objects
+  back to the backend that created them.
+- An operation that a backend does not support raises a `BackendError`.
+
+Shapes: N images, S sites, E edges, L labels, R samples; ``1|N`` is an axis of length N, or of length 1 if shared by all
+images.  Ranges ``lo..hi`` and ``begin..stop`` exclude their ends.
 """
 
 from __future__ import annotations
@@ -19,60 +28,60 @@ from locpmap.kernels.likelihood import Losses, Scores
 from locpmap.kernels.model import NOTHING, Array, GridWindow, Model
 from locpmap.kernels.perturbation import Perturbation
 
-Work = Callable[["Span"], tuple[Array, Array]]
+Work = Callable[["Span"], tuple[Array, Array]]  # from a part of a span to labels (n, S, R) and sweeps (n, R)
 
 
 class Structure(Hashable, Protocol):
-    """A grid or a graph, as far as kernels need it: lists on the host."""
+    """A grid or a graph: edges and neighbour lists on the host."""
 
     def edges(self) -> Array:
-        """Return both ends of every edge, (E, 2)."""
+        """Return the sites at both ends of every edge, (E, 2)."""
 
     def adjacency(self) -> Any:
-        """Return neighbour lists with ``indptr`` and ``neighbour``."""
+        """Return neighbour lists with attributes ``indptr`` and ``neighbour`` (see `Model`)."""
 
 
 class ModelView(Protocol):
-    """A model as backends see it: scores at once, lists of edges only when asked for."""
+    """A model as backends read it.  Flat arrays and neighbour lists are built on first access."""
 
     @property
     def unary(self) -> Array:
-        """Scores (N, S, L), where the kernels run."""
+        """Unary scores (N, S, L), on the device of the kernels."""
 
     @property
     def flat(self) -> Model:
-        """The flat arrays of any model; built when first needed."""
+        """The model as flat arrays; built on first access."""
 
     @property
     def structure(self) -> Structure:
-        """The graph."""
+        """The grid or graph."""
 
     @property
     def potts(self) -> bool:
-        """Whether the pairwise score is a weight where labels agree."""
+        """Whether every pairwise score is a weight if the labels are equal, else 0."""
 
     @property
     def grid(self) -> GridWindow | None:
-        """The grid, where the graph is one with 4 neighbours."""
+        """The grid if the graph is a 4-connected grid, else None."""
 
     @property
     def coupled(self) -> bool:
-        """Whether neighbours have a say."""
+        """Whether any pairwise score differs from 0; always True for models with tables."""
 
     @property
     def least_weight(self) -> float:
-        """The smallest Potts weight; not a number unless the model is Potts."""
+        """The smallest Potts weight; NaN if the model is not Potts."""
 
     @property
     def cache(self) -> dict[Any, Any]:
-        """What a backend keeps for as long as the model lives."""
+        """Values that a backend caches for the lifetime of the model."""
 
     def direction_weights(self, dtype: Any) -> tuple[Array, Array]:
-        """Return the Potts weights of a 4-connected grid to the right (1|N, H, W-1) and down (1|N, H-1, W)."""
+        """Return the Potts weights of a grid's horizontal edges (1|N, H, W-1) and vertical edges (1|N, H-1, W)."""
 
 
 class Span(NamedTuple):
-    """Samples first .. first + n_samples of images lo .. hi."""
+    """Samples first..first + n_samples of images lo..hi."""
 
     lo: int
     hi: int
@@ -82,9 +91,9 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Blocks of sites that a climb improves together: what the caller named, and the plan, made when needed."""
+    """Blocks: sets of sites that a climb updates jointly.  The plan is built on first access."""
 
-    named: Any  # such as "rows+columns"
+    named: Any  # the user's option, for example "rows+columns"
     make_plan: Callable[[], BlockPlan]
 
     @cached_property
@@ -95,15 +104,15 @@ class Blocks:
 
 @dataclass(frozen=True, eq=False)
 class Climb:
-    """How samples are drawn by climbing."""
+    """Options of sampling by *climbs*: greedy coordinate ascents on perturbed scores to local maxima."""
 
     perturbation: Perturbation
-    start: int
-    given: Array | None  # (N, S) labels, for a start at given ones
+    start: int  # RANDOM, PERTURBED or GIVEN of `kernels.perturbation`
+    given: Array | None  # (N, S) labels if start is GIVEN
     max_sweeps: int
     first_image: int = 0
-    lazy: bool = False  # whether the noise is of the lazy scheme
-    blocks: Blocks | None = None  # None: single sites
+    lazy: bool = False  # whether the noise uses the lazy scheme of `reference.noise`
+    blocks: Blocks | None = None  # None to update single sites
 
 
 class Drawn(Protocol):
@@ -111,53 +120,53 @@ class Drawn(Protocol):
 
     @property
     def sweeps(self) -> list[Array]:
-        """The sweeps of every climb, in arrays of any shape."""
+        """The number of sweeps of every sample, as arrays of any shape."""
 
     def labels(self) -> Array:
         """Return the labels (hi - lo, S, n_samples) of the span."""
 
 
 class Plan(Protocol):
-    """How messages are passed on one graph."""
+    """The schedule of message passing on one graph."""
 
     @property
     def exact(self) -> bool:
-        """Whether one sweep says all there is to say."""
+        """Whether one sweep computes the exact messages (the graph has no cycle)."""
 
 
 class Messages(Protocol):
-    """Messages on the way."""
+    """The messages of all images, and their progress."""
 
     @property
     def launched(self) -> int:
-        """The sweeps asked for so far, without waiting for a device."""
+        """Number of sweeps requested so far; does not wait for the device."""
 
     @property
     def sweeps(self) -> int:
-        """The sweeps made so far."""
+        """Number of sweeps performed so far."""
 
     @property
     def converged(self) -> bool:
-        """Whether no site has anything new to say."""
+        """Whether another sweep would change no message by more than the tolerance."""
 
 
 @dataclass
 class Chain:
-    """A Markov chain per image; ``labels`` and ``totals`` change in place."""
+    """One Markov chain per image; ``labels`` and ``totals`` are updated in place."""
 
     labels: Array  # (N, S)
-    key: tuple[int, int]
-    first_image: int
+    key: tuple[int, int]  # of the noise
+    first_image: int  # index of image 0 in the whole batch, for the noise
     totals: Array | None = None  # (N, S, L)
-    adds: int = NOTHING  # what a sweep that counts adds to the totals
+    adds: int = NOTHING  # what a counted sweep adds to the totals: NOTHING, VOTES or CONDITIONAL
     start_temperature: float = 1.0
-    cooling: float = 1.0  # by which the temperature is multiplied after each sweep
-    first_counted: int = 1  # sweeps, numbered from 1, that count: this one, and then every `thin`-th
+    cooling: float = 1.0  # factor on the temperature after each sweep
+    first_counted: int = 1  # number (from 1) of the first counted sweep; then every `thin`-th counts
     thin: int = 1
-    sweeps: int = 0  # made so far
+    sweeps: int = 0  # performed so far
 
     def counted(self, n_sweeps: int) -> int:
-        """Return how many of the next sweeps count."""
+        """Return how many of the next ``n_sweeps`` sweeps are counted."""
         return self._counted_of(self.sweeps + n_sweeps) - self._counted_of(self.sweeps)
 
     def _counted_of(self, sweeps: int) -> int:
@@ -170,101 +179,101 @@ class Chain:
 
 
 class Advanced(NamedTuple):
-    """What a number of sweeps came to."""
+    """The outcome of a call that performs sweeps."""
 
-    n_sweeps: int  # that changed anything
-    settled: bool  # whether nothing is left to change
+    n_sweeps: int  # sweeps performed until convergence, at most as many as requested
+    settled: bool  # whether it converged
 
 
 class Kernels(Protocol):
-    """One backend on one device, for the length of one inference."""
+    """The kernels of one backend on one device, for the duration of one inference."""
 
     @property
     def name(self) -> str:
-        """The backend's name."""
+        """The name of the backend."""
 
     @property
     def device(self) -> str | None:
-        """The device of the tensors that it takes; None for NumPy arrays."""
+        """The device of input and output tensors; None for NumPy arrays."""
 
     def close(self) -> None:
-        """End the threads, if there are any."""
+        """Stop the threads, if any."""
 
     def sweeps_per_step(self, model: ModelView) -> int:
-        """Return how many sweeps to ask for at a time: where asking makes a device wait, many."""
+        """Return how many sweeps to request per call: many if a call waits for the device."""
 
     def precision(self, model: ModelView) -> Any:
-        """Return the type of messages, and of beliefs of models with tables."""
+        """Return the dtype of messages, and of beliefs in models with tables."""
 
     def score(self, model: ModelView, labels: Array) -> Array:
-        """Return θ(y) of labels (N, S), as (N,) float64.  O(S + E)."""
+        """Return the score θ(y) of labels (N, S), as (N,) float64.  O(S + E) per image."""
 
     # Samples.
 
     def climb(self, model: ModelView, climb: Climb, span: Span) -> Drawn:
-        """Perturb, start and climb to local maxima."""
+        """Draw samples: perturb the unaries and climb from the start labels to a local maximum."""
 
     def perturb_and_max_product(
         self, model: ModelView, plan: Any, perturbation: Perturbation, max_sweeps: int, first_image: int, span: Span
     ) -> Drawn:
-        """Perturb the unaries and decode max-product messages."""
+        """Draw samples: perturb the unaries, pass max-product messages and decode them."""
 
     def draw_by(self, work: Work, span: Span) -> Drawn:
-        """Draw by a function of the host that returns labels (n, S, R) and sweeps (n, R) of parts of a span."""
+        """Draw samples with a host function that is called for disjoint parts of the span."""
 
     def start_totals(self, model: ModelView, kind: str, max_samples: int) -> Any:
-        """Return totals of "votes" or of "conditional" probabilities, for at most so many samples."""
+        """Return empty totals for up to ``max_samples``: "votes" (counts) or "conditional" (probabilities)."""
 
     def round_size(self, model: ModelView, totals: Any, most: int) -> tuple[int, int]:
-        """Return how many samples memory allows at a time, at most so many, and of how many images."""
+        """Return the number of samples (at most ``most``) and of images that fit into memory in one round."""
 
     def tally(self, model: ModelView, drawn: Any, totals: Any, begin: int, stop: int) -> None:
-        """Add up what was drawn at sites begin..stop: all of it or, in case of an error, nothing."""
+        """Add samples at sites begin..stop to the totals; if this raises an error, nothing has been added."""
 
     def read_totals(self, model: ModelView, totals: Any, n_samples: int) -> tuple[Array, Array]:
-        """Return the probabilities (N, S, L), in the unaries' type, and the labels (N, S) that have the largest."""
+        """Return probabilities (N, S, L), in the dtype of the unaries, and the most probable labels (N, S)."""
 
     # Sweeps.
 
     def gibbs(self, model: ModelView, chain: Chain, n_sweeps: int, *, keep: bool = False) -> Array:
-        """Advance a chain; return its labels after the sweeps that count, (K, N, S), or (0, N, S) if not kept."""
+        """Advance a chain.  Return its labels after each of the K counted sweeps, (K, N, S); (0, N, S) without keep."""
 
     def mean_field(self, model: ModelView, beliefs: Array, marks: Array, tolerance: float, n_sweeps: int) -> Advanced:
-        """Advance beliefs (N, S, L) in place; marks (N, S) are `UNVISITED` at first, and 0 where nothing changed."""
+        """Advance beliefs (N, S, L) and marks (N, S), at first `model.UNVISITED`, in place until convergence."""
 
     def mean_field_bound(self, model: ModelView, beliefs: Array) -> Array:
-        """Return the lower bound of log Z, (N,), of normalised beliefs in double precision."""
+        """Return the lower bound of log Z, (N,), for normalised beliefs in double precision."""
 
     # Messages.
 
     def plan_messages(self, model: ModelView, schedule: str, damping: float, tolerance: float) -> Plan:
-        """Plan the order in which sites send, by colour classes or along a forest; "auto": a forest if it is one."""
+        """Return the schedule: "coloured", "sequential" (breadth-first) or "auto" (sequential if that is exact)."""
 
     def start_messages(self, model: ModelView, plan: Any, *, maximise: bool = False, n_forests: int = 0) -> Messages:
-        """Start sum- or max-product messages, or reweighted ones by so many spanning forests."""
+        """Return uniform messages: sum-product, max-product, or tree-reweighted if ``n_forests`` is not 0."""
 
     def send(self, model: ModelView, messages: Any, n_sweeps: int) -> None:
-        """Advance messages by so many sweeps, or until they have settled."""
+        """Perform ``n_sweeps`` sweeps, or fewer if the messages converge."""
 
     def log_beliefs(self, model: ModelView, messages: Any) -> tuple[Array, Array]:
-        """Return normalised log beliefs (N, S, L) and their normalisers (N, S); no more messages can be sent."""
+        """Return normalised log beliefs (N, S, L) and normalisers (N, S).  Afterwards no messages can be sent."""
 
     def bethe_edges(self, model: ModelView, messages: Any, beliefs: Array) -> Array:
-        """Return what the edges that begin at each site add to the Bethe log partition, (N, S)."""
+        """Return the terms of edges in the Bethe log partition, summed by the first site of the edge, (N, S)."""
 
     def decode_messages(self, model: ModelView, messages: Any) -> Array:
-        """Return labels (N, S) decoded site by site from max-product messages."""
+        """Return labels (N, S) decoded from max-product messages, site by site."""
 
     def forest_log_partitions(self, model: ModelView, messages: Any) -> Array:
-        """Return the log partition of every spanning forest under reweighted messages, (N, K) float64."""
+        """Return the log partition of each of the K spanning forests under reweighted messages, (N, K) float64."""
 
     # Likelihoods.
 
     def site_losses(self, scores: Scores, labels: Array, samples: Array, weights: Array) -> Losses:
-        """Return the losses of sites given samples of their neighbours' labels, and their residuals."""
+        """Return losses and residuals of sites given M samples of their neighbours' labels (see `likelihood`)."""
 
     def pair_slope(self, scores: Scores, samples: Array, residual: Array, block_of: Array | None = None) -> Array:
-        """Return the derivative of losses by the pairwise scores."""
+        """Return the derivative of the losses with respect to the pairwise scores."""
 
     def block_losses(self, scores: Scores, plan: BlockPlan, labels: Array, weights: Array) -> Losses:
-        """Return the losses of blocks given the labels around them, their residuals, and the slope."""
+        """Return losses, residuals and pairwise derivatives of blocks given all other labels."""

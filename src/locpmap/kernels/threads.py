@@ -1,7 +1,7 @@
-"""Threads for kernels that release the interpreter's lock.
+"""A thread pool for kernels that release the global interpreter lock.
 
-A plain pool instead of Numba's own threading layers: it may be entered from several Python threads and after
-a fork, and it costs nothing to compile.  Work is split into ranges; no result depends on how.
+Unlike Numba's threading layers, the pool can be used from several Python threads and after a fork, and needs no
+compilation.  Work is divided into ranges; results do not depend on the division.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def available_threads() -> int:
-    """The cores this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -28,14 +28,14 @@ def ranges(count: int, parts: int) -> list[tuple[int, int]]:
 
 
 class Threads:
-    """A pool of ``n_threads`` that lives as long as one inference."""
+    """A pool of ``n_threads`` threads for one inference; started at the first parallel call."""
 
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
-        self._pool: ThreadPoolExecutor | None = None  # made when first needed
+        self._pool: ThreadPoolExecutor | None = None
 
     def map(self, function: Callable[..., T], jobs: Iterable[tuple[object, ...]]) -> list[T]:
-        """``[function(*job) for job in jobs]``, in parallel and in order."""
+        """Return ``[function(*job) for job in jobs]``, computed in parallel."""
         jobs = list(jobs)
         if self.n_threads == 1 or len(jobs) < 2:
             return [function(*job) for job in jobs]
@@ -44,7 +44,7 @@ class Threads:
         return list(self._pool.map(lambda job: function(*job), jobs))
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Wait for the threads to end."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None

@@ -1,7 +1,7 @@
-"""Spanning forests of a model's graph: orders for messages, and the forests that a tree-reweighted bound averages.
+"""Spanning forests of a model's graph, for message orders and for the tree-reweighted bound.
 
-All of it happens on the host, in NumPy; where a model lies on a GPU, `lists_of` its structure has what is needed.
-SciPy is imported by the functions that use it: it takes longer to load than the rest of the library.
+All functions run on the host, in NumPy; for a model on a GPU, `lists_of` returns host arrays of its structure.
+SciPy is imported inside the functions that use it, because its import takes longer than the rest of the library.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from locpmap.kernels.spec import Structure
 
 
 class Lists(NamedTuple):
-    """Edges and neighbour lists; see :class:`locpmap.kernels.Model` for the fields."""
+    """Edges and neighbour lists with the fields of :class:`locpmap.kernels.Model`."""
 
     edges: npt.NDArray[np.int32]
     indptr: npt.NDArray[np.int64]
@@ -30,25 +30,25 @@ class Forest(NamedTuple):
     """A forest that spans every connected component."""
 
     order: npt.NDArray[np.int32]  # (S,) sites, parents before children
-    parent: npt.NDArray[np.int32]  # (S,) the slot of each site's parent in its neighbour list, -1 at a root
+    parent: npt.NDArray[np.int32]  # (S,) the slot of each site's parent in the neighbour lists, -1 at a root
 
 
 @lru_cache(maxsize=4)
 def lists_of(structure: Structure) -> Lists:
-    """Return the lists of a grid or a graph; kept, since decoders ask again and again."""
+    """Return the lists of a grid or a graph; cached, because decoders call this repeatedly."""
     lists = structure.adjacency()
     return Lists(structure.edges(), lists.indptr, lists.neighbour)
 
 
 @lru_cache(maxsize=4)
 def outward(structure: Structure, device: str | None) -> Any:
-    """The sites in breadth-first order, parents before children, (S,), on the device; kept."""
+    """Return the sites in breadth-first order, parents before children, (S,), on the device; cached."""
     return Restore(device)(breadth_first(lists_of(structure)).order)
 
 
 @lru_cache(maxsize=4)
 def shared_out(structure: Structure, least: int, device: str | None) -> tuple[Any, Any]:
-    """Return the parents of `spanning_forests`, (K, S), and the share that holds each edge, on the device; cached."""
+    """Return the parents (K, S) and edge fractions (E,) of `spanning_forests` on the device; cached."""
     forests, share = spanning_forests(lists_of(structure), least)
     place = Restore(device)
     return place(np.stack([forest.parent for forest in forests])), place(share)
@@ -56,10 +56,10 @@ def shared_out(structure: Structure, least: int, device: str | None) -> tuple[An
 
 @lru_cache(maxsize=4)
 def there_and_back(structure: Structure) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """`outward` from its end to its beginning and back, level by level: (2S,), and where each level begins; kept.
+    """Return `outward` reversed and then forward, (2S,), sorted by level, and the start of each level; cached.
 
-    The sites of a level are no neighbours of each other, and each of them comes after all neighbours that precede it in
-    the order: so to visit a level at once is to visit its sites one by one.  O(S + E), in Python.
+    Sites of one level are not neighbours, and a site's level is above those of all neighbours that precede it.
+    Visiting a level in parallel is therefore equivalent to visiting its sites in order.  O(S + E), in Python.
     """
     lists, order = lists_of(structure), outward(structure, None)
     orders, sizes = [], []
@@ -71,7 +71,7 @@ def there_and_back(structure: Structure) -> tuple[npt.NDArray[np.int32], npt.NDA
 
 
 def _levels(lists: Lists, order: Array) -> Array:
-    """One more than the highest level among the neighbours that come before; 0 where there are none, (S,)."""
+    """Return the levels (S,): one more than the highest level of the preceding neighbours; 0 if there are none."""
     starts, others = list(pairwise(lists.indptr.tolist())), lists.neighbour.tolist()
     level = [-1] * len(order)
     for site in order.tolist():
@@ -81,14 +81,14 @@ def _levels(lists: Lists, order: Array) -> Array:
 
 
 def breadth_first(model: Model | Lists, edges: Array | None = None) -> Forest:
-    """The breadth-first forest of the graph, or of the given edges (indices) alone; O(S + E)."""
+    """Return the breadth-first forest of the graph, or of the edges with the given indices; O(S + E)."""
     from scipy.sparse.csgraph import breadth_first_order, connected_components
 
     n_sites = len(model.indptr) - 1
     ends = model.edges if edges is None else model.edges[edges]
     _, component = connected_components(_matrix(ends, n_sites), directed=False)
     roots = np.unique(component, return_index=True)[1]
-    # One more site, joined to a root of each component, makes a single search do.
+    # An extra site, joined to a root of each component, makes one search sufficient.
     joined = np.concatenate([ends, np.stack([np.full(len(roots), n_sites), roots], axis=1)])
     order, came_from = breadth_first_order(_matrix(joined, n_sites + 1), n_sites, directed=False)
     owner = np.repeat(np.arange(n_sites), np.diff(model.indptr))
@@ -99,7 +99,7 @@ def breadth_first(model: Model | Lists, edges: Array | None = None) -> Forest:
 
 
 def is_forest(model: Model | Lists) -> bool:
-    """Whether the graph has no cycle."""
+    """Return whether the graph has no cycle."""
     n_sites = len(model.indptr) - 1
     if len(model.edges) >= n_sites:
         return False
@@ -110,10 +110,10 @@ def is_forest(model: Model | Lists) -> bool:
 
 
 def spanning_forests(model: Model | Lists, least: int) -> tuple[list[Forest], npt.NDArray[np.float64]]:
-    """Forests that together hold every edge, and the share of them that holds each, (E,).
+    """Return forests that together contain every edge, and the fraction of them that contains each edge, (E,).
 
-    Each is a minimum spanning forest where an edge costs the number of its uses so far (and a fixed random fraction),
-    so uses stay even.  A graph without cycles is its own only forest; otherwise there are at least ``least``.
+    Each one is a minimum spanning forest.  An edge costs the number of its previous uses plus a random fraction (fixed
+    seed), which balances the uses.  A graph without cycles yields one forest, any other graph at least ``least``.
     """
     from scipy.sparse.csgraph import minimum_spanning_tree
 
@@ -126,7 +126,7 @@ def spanning_forests(model: Model | Lists, least: int) -> tuple[list[Forest], np
     forests: list[Forest] = []
     least = 1 if is_forest(model) else least
     while len(forests) < least or uses.min(initial=1) == 0:
-        cost = uses + random.uniform(0.25, 0.75, n_edges)  # above 0, which would mean no edge
+        cost = uses + random.uniform(0.25, 0.75, n_edges)  # above 0, because SciPy reads 0 as no edge
         tree = minimum_spanning_tree(_matrix(model.edges, n_sites, cost)).tocoo()
         chosen = np.minimum(tree.row, tree.col).astype(np.int64) * n_sites + np.maximum(tree.row, tree.col)
         held = by_key[np.searchsorted(key, chosen, sorter=by_key)]
