@@ -1,1 +1,1 @@
-"""The contract on the CPU, over the per-range functions of the reference or of their compiled twins."""
+"""The contract of `kernels.spec` on the CPU, implemented with the per-range functions of ``reference`` or ``numba``."""

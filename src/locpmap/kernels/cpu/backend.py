@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class CpuKernels(Sampling, Sweeps, Passing, Likelihoods):
-    """NumPy arrays; ``name`` says whose per-range functions are used."""
+    """Kernels on NumPy arrays; ``name`` is the backend that supplies the per-range functions."""
 
     def __reduce__(self) -> tuple[type[CpuKernels], tuple[str, int]]:
         return CpuKernels, (self.name, self.threads.n_threads)

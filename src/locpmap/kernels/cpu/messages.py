@@ -1,4 +1,4 @@
-"""Message passing on the CPU: sum-product, max-product and tree-reweighted, one sweep after the other."""
+"""Message passing on the CPU.  A site is *dirty*, and sends, if an incoming message changed since it last sent."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from locpmap.kernels.trees import breadth_first, is_forest, spanning_forests
 
 @dataclass
 class HostMessages:
-    """Messages on the way.  An image without a dirty site has converged and is left alone."""
+    """The messages of all images; an image without a dirty site has converged."""
 
     messages: Array  # (N, 2E, L) float64
-    dirty: Array  # (N, S) marks of the sites that have something new to say
+    dirty: Array  # (N, S) marks of dirty sites, see `model`
     plan: MessagePlan
     maximise: bool
-    rho: Array  # (E,) share of the forests that hold an edge; 1 without forests
-    linear: Array  # (N,) images kept without logarithms
-    domain: Domain | None = None  # of sum-product
-    weights: Array | None = None  # (N, S, L) `linear_weights`, where an image is linear
-    forests: tuple[Array, Array] | None = None  # orders and parents, (K, S)
+    rho: Array  # (E,) fraction of the forests that contain an edge; 1 without forests
+    linear: Array  # (N,) whether an image's messages are in the linear domain
+    domain: Domain | None = None  # for sum-product only
+    weights: Array | None = None  # (N, S, L) `linear_weights`, if any image is linear
+    forests: tuple[Array, Array] | None = None  # orders and parents, each (K, S)
     sweeps: int = 0
     settled: bool = False
 
     @property
     def launched(self) -> int:
-        """The sweeps made."""
+        """Number of sweeps performed."""
         return self.sweeps
 
     @property
     def converged(self) -> bool:
-        """Whether no site has anything new to say."""
+        """Whether no site is dirty, or one sweep was exact."""
         return (self.sweeps > 0 and self.plan.exact) or self.settled
 
     @property
     def damping(self) -> float:
-        """What the next sweep damps by."""
+        """The damping of the next sweep."""
         return self.plan.damping if self.sweeps >= self.plan.undamped else 0.0
 
 
 def parents_first(model: ModelView) -> Array:
-    """Return the sites in breadth-first order, (S,); kept for as long as the model lives."""
+    """Return the sites in breadth-first order, (S,); cached with the model."""
     if "parents_first" not in model.cache:
         model.cache["parents_first"] = frozen(breadth_first(model.flat).order)
     return model.cache["parents_first"]
@@ -59,9 +59,9 @@ class Passing(Twins):
     """The message-passing operations of the contract."""
 
     def plan_messages(self, model: ModelView, schedule: str, damping: float, tolerance: float) -> MessagePlan:
-        """Plan by colour classes, or by a breadth-first forest from the leaves to the roots and back.
+        """Return a plan by colour classes, or along a breadth-first forest from the leaves to the roots and back.
 
-        On a graph without cycles one sweep of the latter is exact: "auto" takes it.
+        On a graph without cycles, one sweep along the forest is exact, and "auto" selects it.
         """
         flat = model.flat
         forest = is_forest(flat)
@@ -75,7 +75,7 @@ class Passing(Twins):
     def start_messages(
         self, model: ModelView, plan: MessagePlan, *, maximise: bool = False, n_forests: int = 0
     ) -> HostMessages:
-        """Start with messages that say nothing."""
+        """Return uniform messages; every site is dirty."""
         flat = model.flat
         n_images, n_sites, n_labels = flat.unary.shape
         shape, rho = (n_images, 2 * len(flat.edges), n_labels), np.ones(len(flat.edges))
@@ -96,7 +96,7 @@ class Passing(Twins):
         return HostMessages(messages, dirty, plan, maximise, rho, domain.linear, domain, weights)
 
     def send(self, model: ModelView, messages: HostMessages, n_sweeps: int) -> None:
-        """Sweep until no site is dirty, at most so many times."""
+        """Sweep until no site is dirty, at most ``n_sweeps`` times."""
         domain = messages.domain
         for _ in range(n_sweeps):
             limits = (messages.damping, messages.plan.tolerance)
@@ -110,7 +110,7 @@ class Passing(Twins):
                 return
 
     def _pass(self, operation: str, model: Model, messages: HostMessages, *options: Any) -> None:
-        """Let all sites send once, in the order of the plan."""
+        """Run one sweep in the order of the plan."""
         plan = messages.plan
         state = (plan.order, messages.messages, messages.dirty, messages.linear, *options)
         if plan.coloured:
@@ -119,7 +119,7 @@ class Passing(Twins):
             self.by_images(operation, model, *state, more=(0, len(plan.order)))
 
     def log_beliefs(self, model: ModelView, messages: HostMessages) -> tuple[Array, Array]:
-        """Return log beliefs and normalisers; messages that were kept without logarithms become logarithms."""
+        """Return log beliefs and normalisers; messages in the linear domain are converted to logarithms in place."""
         domain, values = messages.domain, messages.messages
         if domain is not None and domain.all_linear:
             np.log(values, out=values)
@@ -131,13 +131,13 @@ class Passing(Twins):
         return beliefs, normalisers
 
     def bethe_edges(self, model: ModelView, messages: HostMessages, beliefs: Array) -> Array:
-        """Return what the edges add to the Bethe log partition, by the site where they begin."""
+        """Return the terms of edges in the Bethe log partition, summed by the first site of the edge."""
         terms = np.empty(model.unary.shape[:2])
         self.sweep("bethe_edges", model.flat, messages.messages, beliefs, terms)
         return terms
 
     def decode_messages(self, model: ModelView, messages: HostMessages) -> Array:
-        """Return labels (N, S)."""
+        """Return labels (N, S), decoded in breadth-first order."""
         labels = np.empty(model.unary.shape[:2], np.int64)
         self.by_images("decode_messages", model.flat, parents_first(model), messages.messages, labels)
         return labels

@@ -1,7 +1,11 @@
-"""Samples on the CPU: climbs, rounds of them, and what is counted.
+"""Sampling on the CPU: climbs, the size of rounds, and totals of labels.
 
-A climb takes the fastest path that its model allows: 64 samples to a word for two labels on a grid, contests of few
-candidates for Potts weights on a grid, single sites or blocks on any graph.  All paths of a scheme draw the same noise.
+A *round* is a set of samples that are drawn in one call.  A climb uses the fastest implementation for its model; all
+implementations of a noise scheme use the same noise:
+
+- two labels on a grid: 64 samples packed into a machine word, one bit each (``climb_bits``);
+- Potts weights on a grid: only the labels that can be best are compared (``climb_potts``);
+- any other graph or table: single sites or blocks (``climb_sites``, ``climb_blocks``).
 """
 
 from __future__ import annotations
@@ -19,18 +23,16 @@ from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, GridClimb, Pert
 from locpmap.kernels.spec import Climb, ModelView, Span, Work
 from locpmap.kernels.threads import ranges
 
-# A round of samples holds no more than this beside twice the unaries, so that memory does not grow with the number of
-# samples; no more work than this, so that progress and time limits have a say; and no more samples than a machine word
-# has bits.
-ROUND_BYTES = 48 << 20
-ROUND_WORK = 1 << 28
-ROUND_SAMPLES = 64
-MAX_BIT_SITES = 1 << 19  # up to 22 words of scratch per site and thread stay small
+# Limits of a round.
+ROUND_BYTES = 48 << 20  # in addition to twice the unaries: memory does not grow with the number of samples
+ROUND_WORK = 1 << 28  # images, sites and samples multiplied: progress and time limits are checked between rounds
+ROUND_SAMPLES = 64  # bits of a machine word
+MAX_BIT_SITES = 1 << 19  # bounds the scratch of `climb_bits`, up to 22 words per site and thread
 
 
 @dataclass(frozen=True, eq=False)
 class HostDrawn:
-    """Samples of a span in parts: labels (n, S, count), or words (n, S) with a bit per sample."""
+    """Samples of a span, in parts: labels (n, S, R), or words (n, S) with one bit per sample."""
 
     span: Span
     parts: list[Span]
@@ -38,7 +40,7 @@ class HostDrawn:
     sweeps: list[Array]
 
     def labels(self) -> Array:
-        """Return the labels (hi - lo, S, count)."""
+        """Return the labels (hi - lo, S, R)."""
         if len(self.parts) == 1:
             return _unpacked(self.arrays[0], self.span.n_samples)
         lo, hi, first, count = self.span
@@ -57,21 +59,21 @@ def _unpacked(array: Array, count: int) -> Array:
 
 @dataclass
 class HostTotals:
-    """Totals (N, S, L): votes, in as few bytes as the samples allow, or int64 in units of 1 / UNIT."""
+    """Totals (N, S, L): votes in the smallest sufficient integer type, or probabilities, int64 in units of 1 / UNIT."""
 
     conditional: bool
     dtype: np.dtype[Any]
-    counts: Array | None = None  # made with the first samples
+    counts: Array | None = None  # allocated by the first `tally`
 
 
 class Sampling(Twins):
     """The sampling operations of the contract."""
 
     def climb(self, model: ModelView, climb: Climb, span: Span) -> HostDrawn:
-        """Climb by the fastest path that the model allows."""
+        """Climb with the fastest implementation for the model."""
         n_labels = model.unary.shape[2]
         if climb.blocks is not None:
-            plan, flat = climb.blocks.plan, model.flat  # before threads would make them
+            plan, flat = climb.blocks.plan, model.flat  # built here, before threads share them
             return self._general("climb_blocks", model, span, (flat, plan, *_how(climb)), climb.first_image)
         if climb.lazy and n_labels > 2:
             return self.draw_by(lambda part: self._potts(model, climb, part), span)
@@ -84,13 +86,13 @@ class Sampling(Twins):
     def perturb_and_max_product(
         self, model: ModelView, plan: Any, perturbation: Perturbation, max_sweeps: int, first_image: int, span: Span
     ) -> HostDrawn:
-        """Perturb the unaries and decode max-product messages."""
+        """Draw samples: perturb the unaries, pass max-product messages and decode them."""
         limits = (plan.damping, plan.undamped, plan.tolerance, max_sweeps)
         given = (model.flat, perturbation, plan.order, parents_first(model), *limits)
         return self._general("perturb_and_max_product", model, span, given, first_image)
 
     def draw_by(self, work: Work, span: Span) -> HostDrawn:
-        """Draw by a function of parts of a span: threads share the images or, where these are too few, the samples."""
+        """Draw with a function of parts of a span; threads divide the images or, if these are too few, the samples."""
         lo, hi, first, count = span
         n_threads = self.threads.n_threads
         if hi - lo >= n_threads or count <= QUANTUM:
@@ -102,21 +104,21 @@ class Sampling(Twins):
         return HostDrawn(span, parts, list(arrays), list(sweeps))
 
     def start_totals(self, model: ModelView, kind: str, max_samples: int) -> HostTotals:
-        """Return totals without counts."""
+        """Return totals whose counts are not allocated yet."""
         conditional = kind == "conditional"
         return HostTotals(conditional, np.dtype(np.int64) if conditional else np.min_scalar_type(max_samples))
 
     def round_size(self, model: ModelView, totals: HostTotals, most: int) -> tuple[int, int]:
-        """Return the samples of a round and the images that take part at a time."""
+        """Return the number of samples of a round and of images processed together."""
         n_images, n_sites, _ = model.unary.shape
-        # A climb holds a label in every sample and, in each thread, a word of marks.
+        # Per site, a climb stores a label per sample and a word of marks per thread.
         held = model.unary.size * totals.dtype.itemsize
         room, marks = max(ROUND_BYTES + 2 * model.unary.nbytes - held, ROUND_BYTES), 8 * self.threads.n_threads
         affordable = min(room // n_sites - marks, ROUND_WORK // (n_images * n_sites), ROUND_SAMPLES)
         return round_of(most, affordable, room // n_sites, marks)
 
     def tally(self, model: ModelView, drawn: HostDrawn, totals: HostTotals, begin: int, stop: int) -> None:
-        """Add up votes or conditional probabilities; the threads share the sites."""
+        """Add votes or conditional probabilities; the threads divide the sites."""
         if totals.counts is None:
             totals.counts = np.zeros(model.unary.shape, totals.dtype)
         counts = totals.counts
@@ -149,7 +151,7 @@ class Sampling(Twins):
     def _general(
         self, operation: str, model: ModelView, span: Span, given: tuple[Any, ...], first_image: int
     ) -> HostDrawn:
-        """Draw by an operation ``(*given, first_image, lo, hi, first, labels)`` that returns sweeps."""
+        """Draw with an operation ``(*given, first_image, lo, hi, first, labels)`` that returns sweeps."""
         kernel, n_sites = self.twin(operation), model.unary.shape[1]
 
         def work(part: Span) -> tuple[Array, Array]:
@@ -159,14 +161,14 @@ class Sampling(Twins):
         return self.draw_by(work, span)
 
     def _potts(self, model: ModelView, climb: Climb, part: Span) -> tuple[Array, Array]:
-        """Single sites on a 4-connected grid with Potts weights >= 0, lazy noise."""
+        """Climb by single sites on a 4-connected grid with Potts weights >= 0, with lazy noise."""
         labels = np.empty((part.hi - part.lo, model.unary.shape[1], part.n_samples), np.uint8)
         return labels, self.twin("climb_potts")(_on_grid(model, climb, part, model.unary.dtype), labels)
 
     def _bits(self, model: ModelView, climb: Climb, part: Span) -> tuple[Array, Array]:
-        """Single sites of a 4-connected grid with two labels and Potts weights; 64 samples to a word.
+        """Climb by single sites on a 4-connected grid with two labels and Potts weights, 64 samples per word.
 
-        Sums are rounded otherwise than in other climbs, so that a window is treated as the whole would be.
+        Sums are rounded differently from other climbs, so a window always uses the implementation of the whole grid.
         """
         words = np.empty((part.hi - part.lo, model.unary.shape[1]), np.uint64)
         on_grid = _on_grid(model, climb, part, np.dtype(np.float64))
@@ -174,15 +176,15 @@ class Sampling(Twins):
 
 
 def takes_bits(model: ModelView) -> bool:
-    """Whether 64 samples of a site fit into a word, and the scratch of such climbs stays small."""
+    """Return whether `climb_bits` applies: two labels, Potts weights and a 4-connected grid of limited size."""
     two_labels = model.potts and model.unary.shape[2] == 2
     return two_labels and model.grid is not None and model.grid.whole_sites <= MAX_BIT_SITES
 
 
 def round_of(most: int, affordable: int, room: int, marks: int) -> tuple[int, int]:
-    """Return the samples of a round, at most so many, and the images; ``room`` holds samples of one image."""
+    """Return the samples of a round (at most ``most``) and the images; ``room`` is the capacity in samples."""
     rounds = 1 if affordable >= most else -(-most // max(QUANTUM, affordable // QUANTUM * QUANTUM))
-    # Rounds of about one size: a last one of a few samples would cost nearly as much as a full one.
+    # Rounds of similar size: a last round of few samples would cost nearly as much as a full one.
     count = most if rounds == 1 else max(QUANTUM, most // (QUANTUM * rounds) * QUANTUM)
     return count, max(1, room // (count + marks))
 
@@ -193,14 +195,14 @@ def _how(climb: Climb) -> tuple[Any, ...]:
 
 
 def _still(model: ModelView, part: Span) -> tuple[Array, Array]:
-    """No noise, neighbours without a say, and a start at the best labels: nothing is left to climb."""
+    """Return the argmax of the unaries: without noise and coupling, it is the maximum and no sweep is needed."""
     labels = np.empty((part.hi - part.lo, model.unary.shape[1], part.n_samples), np.int16)
     labels[...] = of_images(model.unary, part.lo, part.hi).argmax(axis=2)[:, :, None]
     return labels, np.zeros((part.hi - part.lo, part.n_samples), np.int32)
 
 
 def _on_grid(model: ModelView, climb: Climb, part: Span, dtype: Any) -> GridClimb:
-    """Return the climbs of a part, with weights of the given type; weights that all images share stay."""
+    """Return the climbs of a part, with weights of the given dtype; weights shared by all images are not copied."""
     assert model.grid is not None
     unary = of_images(model.unary, part.lo, part.hi)
     right, down = (w if len(w) == 1 else of_images(w, part.lo, part.hi) for w in model.direction_weights(dtype))

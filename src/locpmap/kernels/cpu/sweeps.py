@@ -1,4 +1,4 @@
-"""Gibbs sampling, mean field and scores on the CPU, one sweep after the other."""
+"""Gibbs sampling, mean field and scores on the CPU."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from locpmap.kernels.spec import Advanced, Chain, ModelView
 
 
 class Sweeps(Twins):
-    """The sweeping operations of the contract."""
+    """The operations of the contract that perform sweeps."""
 
     def sweeps_per_step(self, model: ModelView) -> int:
-        """Ask for one sweep at a time: asking costs nothing."""
+        """Return 1: a call does not wait for a device."""
         return 1
 
     def precision(self, model: ModelView) -> Any:
-        """Use double precision."""
+        """Return double precision."""
         return np.dtype(np.float64)
 
     def score(self, model: ModelView, labels: Array) -> Array:
-        """Return θ(y) of labels (N, S)."""
+        """Return the scores θ(y) of labels (N, S)."""
         terms = np.zeros(labels.shape)
         self.sweep("score_terms", model.flat, labels, terms)
         return terms.sum(axis=1)
 
     def gibbs(self, model: ModelView, chain: Chain, n_sweeps: int, *, keep: bool = False) -> Array:
-        """Advance a chain."""
+        """Advance a chain; return the labels of counted sweeps if ``keep``."""
         totals = np.zeros((0, 0, 0)) if chain.totals is None else chain.totals
         kept = np.empty((chain.counted(n_sweeps) if keep else 0, *chain.labels.shape), np.int16)
         n_kept = 0
@@ -44,7 +44,7 @@ class Sweeps(Twins):
         return kept
 
     def mean_field(self, model: ModelView, beliefs: Array, marks: Array, tolerance: float, n_sweeps: int) -> Advanced:
-        """Advance beliefs until no mark is left, at most so many times."""
+        """Sweep until all marks are 0, at most ``n_sweeps`` times."""
         for made in range(1, n_sweeps + 1):
             self.sweep("mean_field", model.flat, beliefs, marks, tolerance)
             if not marks.any():

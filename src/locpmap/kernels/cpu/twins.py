@@ -1,4 +1,4 @@
-"""Per-range functions by name, and how threads share their ranges."""
+"""Lookup of the per-range functions of a backend, and their division among threads."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from locpmap.kernels.threads import Threads, ranges
 
 @cache
 def twin(backend: str, operation: str) -> Callable[..., Any]:
-    """Return ``kernels/<backend>/<operation>.py``'s function of that name; imported when first used."""
+    """Return the function ``operation`` of ``kernels/<backend>/<operation>.py``; imported on first use."""
     function: Callable[..., Any] = getattr(import_module(f"locpmap.kernels.{backend}.{operation}"), operation)
     return function
 
 
 class Twins:
-    """The per-range functions of one backend, and the threads that share their ranges."""
+    """The per-range functions of one backend and the threads that run them."""
 
     device: str | None = None
 
@@ -31,14 +31,14 @@ class Twins:
         return twin(self.name, operation)
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self.threads.close()
 
     def sweep(self, operation: str, model: Model, *state: Any) -> None:
         """Run an operation ``(model, *state, lo, hi, begin, stop)`` once over every image and site.
 
-        Images lo..hi and positions begin..stop of ``model.order``.  Many images: each thread takes some of them and
-        all sites.  Few: the threads share the sites of one colour class after another.
+        A call covers images lo..hi and positions begin..stop of ``model.order``.  With at least one image per thread,
+        the threads divide the images.  Otherwise they divide the sites of one colour class after another.
         """
         kernel, n_threads = self.twin(operation), self.threads.n_threads
         n_images, n_sites, _ = model.unary.shape
@@ -50,6 +50,6 @@ class Twins:
             self.threads.map(kernel, [(model, *state, 0, n_images, a, b) for a, b in parts])
 
     def by_images(self, operation: str, model: Model, *state: Any, more: tuple[Any, ...] = ()) -> None:
-        """Run an operation ``(model, *state, lo, hi, *more)`` over all images, which the threads share."""
+        """Run an operation ``(model, *state, lo, hi, *more)``; the threads divide the images."""
         parts = ranges(len(model.unary), self.threads.n_threads)
         self.threads.map(self.twin(operation), [(model, *state, lo, hi, *more) for lo, hi in parts])
