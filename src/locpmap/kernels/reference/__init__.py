@@ -1,1 +1,1 @@
-"""The truth: NumPy, written to be read."""
+"""The reference implementation in NumPy: written to be read; tests compare all other backends with it."""

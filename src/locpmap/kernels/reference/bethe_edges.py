@@ -1,10 +1,10 @@
-"""The edges' part of the Bethe approximation of log Z.
+"""The terms of edges in the Bethe approximation of log Z.
 
-With normalised beliefs ``b_i = exp(belief_i) / Z_i``, messages m and cavities as in `messages`::
+Normalised beliefs are ``b_i = exp(belief_i) / Z_i``; messages m and cavities are defined in `messages`::
 
     log Z ≈ Σ_i log Z_i + Σ_e log Σ_ab  exp(cavity_ij(a) + θ_e[a, b] + cavity_ji(b)),   cavity_ij = log b_i - m_ji
 
-Scaling a message changes nothing; at a fixed point on a tree it is log Z itself.
+The value does not depend on the scale of a message.  At a fixed point on a tree it equals log Z.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ from locpmap.kernels.reference.scores import edge_tables
 def bethe_edges(
     model: Model, messages: Array, beliefs: Array, terms: Array, lo: int, hi: int, begin: int, stop: int
 ) -> None:
-    """Fill ``terms`` (N, S) with the sum over the edges that begin at each site.
-
-    ``beliefs`` (N, S, L) are logarithms, normalised.
-    """
+    """Fill ``terms`` (N, S) with the sum over the edges whose first end is the site; beliefs are log b_i, (N, S, L)."""
     for n in range(lo, hi):
         for i in model.order[begin:stop]:
             terms[n, i] = 0.0

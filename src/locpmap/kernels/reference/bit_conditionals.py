@@ -1,4 +1,4 @@
-"""Conditional (Rao-Blackwell) probabilities of samples that are packed into words."""
+"""Conditional (Rao-Blackwell) probabilities of samples packed into words: two labels, one bit per sample."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from locpmap.kernels.reference.conditionals import conditionals
 
 
 def bit_conditionals(model: Model, words: Array, n_samples: int, sums: Array, lo: int, begin: int, stop: int) -> None:
-    """Add ``p(· | other labels)`` to ``sums`` (n, S, 2) int64 for sites begin..stop of images lo..; words (n, S).
+    """Add ``p(· | other labels)`` to ``sums`` (n, S, 2) int64 for sites begin..stop of images lo..lo + n.
 
-    A Potts model with at most four neighbours to a site.
+    ``words`` is (n, S).  The model is Potts with at most four neighbours per site.
     """
     labels = (words[:, :, None] >> np.arange(n_samples, dtype=np.uint64) & np.uint64(1)).astype(np.uint8)
     conditionals(model, labels, sums, lo, begin, stop)

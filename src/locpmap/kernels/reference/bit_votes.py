@@ -1,4 +1,4 @@
-"""Counting the labels of samples that are packed into words."""
+"""Counts of the labels of samples packed into words: two labels, one bit per sample."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from locpmap.arrays import Array
 
 
 def bit_votes(words: Array, n_samples: int, totals: Array, begin: int, stop: int) -> None:
-    """Add the samples with label 0 and with label 1 to ``totals`` (n, S, 2) for sites begin..stop; words (n, S)."""
+    """Add the numbers of samples with label 0 and 1 to ``totals`` (n, S, 2) for sites begin..stop; words (n, S)."""
     ones = np.bitwise_count(words[:, begin:stop])
     totals[:, begin:stop, 0] += n_samples - ones.astype(totals.dtype)
     totals[:, begin:stop, 1] += ones

@@ -1,9 +1,9 @@
-"""Negative log of the conditionals ``p(y_β | y_¬β)`` of blocks, and its derivatives.
+"""Negative log of the conditionals ``p(y_β | y_¬β)`` of blocks β, and its derivatives.
 
-The derivative by a score inside the block is the probability of its labels given y_¬β, less 1 where they are the true
-ones.  Enumerated blocks sum over their labellings.  In a forest, sums from the leaves up turn the scores into
-``p(root) Π p(site | parent)``; products from the root down turn those into marginals.  Void sites are out of their
-block, which splits a chain there.
+The derivative with respect to a score inside the block is the probability of its labels given y_¬β, minus 1 for the
+true labels.  Small blocks are solved by enumerating their labellings, other blocks by dynamic programming on a forest:
+sums from the leaves up factorise the distribution into ``p(root) Π p(site | parent)``; products from the root down give
+the marginals.  Void sites are removed from their block, which splits a chain there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.likelihood import Losses, Part, Scores
 from locpmap.kernels.reference.pair_slope import add_edge_slope, pair_table
 
-Pairs = dict[tuple[int, int], Array]  # (j, k) -> (L, L), the edges inside a block by the positions of their ends
+Pairs = dict[tuple[int, int], Array]  # (j, k) -> (L, L) for edges inside a block, by the positions of their ends
 
 
 def block_likelihood(
@@ -25,8 +25,8 @@ def block_likelihood(
 ) -> None:
     """Write the losses (N, B) and residuals (N, S, 1, L) of the blocks of a part.
 
-    Add the derivative by the pairwise scores of edges inside the blocks to the slope.  ``labels`` (N, S) are -1 where
-    void; ``weights`` (1|N,) multiply everything.
+    Add the derivative with respect to the pairwise scores of edges inside the blocks to ``losses.slope``.  ``labels``
+    (N, S) are -1 at void sites.  ``weights`` (1|N,) multiply losses and derivatives.
     """
     each = np.eye(scores.unary.shape[2])
     value, residual, slope = losses
@@ -63,7 +63,7 @@ def block_likelihood(
 def by_enumeration(
     local: dict[int, Array], pairs: Pairs, true: dict[int, int]
 ) -> tuple[float, dict[int, Array], Pairs]:
-    """``-log p(true)`` and the marginals of nodes and edges, from all joint labellings."""
+    """Return ``-log p(true)`` and the marginals of nodes and edges by enumerating all joint labellings."""
     nodes = {j: np.zeros_like(scores) for j, scores in local.items()}
     edges = {pair: np.zeros_like(table) for pair, table in pairs.items()}
     n_labels = next((len(scores) for scores in local.values()), 0)
@@ -86,10 +86,10 @@ def by_enumeration(
 def by_elimination(
     local: dict[int, Array], pairs: Pairs, true: dict[int, int]
 ) -> tuple[float, dict[int, Array], Pairs]:
-    """The same of a forest whose sites come after their parents: site · L² operations."""
+    """Return ``-log p(true)`` and the marginals of a forest, parents listed first, in O(sites · L²)."""
     parent = dict(pairs.keys())
     belief = {j: scores.copy() for j, scores in local.items()}
-    conditional: dict[int, Array] = {}  # of a site given its parent (L, L), of a root (L, 1)
+    conditional: dict[int, Array] = {}  # p(site | parent) (L, L), or p(root) (L, 1)
     loss = 0.0
     for j in reversed(list(local)):
         up = parent.get(j)

@@ -1,4 +1,4 @@
-"""LocPMAP's climb with two labels and Potts weights of any sign on a 4-connected grid, samples packed into words."""
+"""LocPMAP climb for two labels and Potts weights of any sign on a 4-connected grid, samples packed into words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from locpmap.kernels.reference.climb_potts import climb_potts
 def climb_bits(climb: GridClimb, n_samples: int, words: Array) -> Array:
     """Fill ``words`` (n, S) uint64: bit s of a word is the label in sample ``first_sample + s``, s < 64.
 
-    Return the last sweep that changed anything, (n, n_samples).
+    Return the number of the last sweep that changed a label, (n, n_samples).
     """
     labels = np.zeros((*words.shape, n_samples), np.uint8)
     sweeps = climb_potts(climb, labels)

@@ -1,7 +1,8 @@
-"""Block-wise ascent: every block in turn gets its best joint labelling, the rest held, until nothing changes.
+"""Block coordinate ascent: every block in turn takes its best joint labelling given all other labels.
 
-Enumerated blocks carry one noise value per joint labelling (exact in the sense of the theorem), keyed by the block's
-first site and the labelling's number, last site fastest.  Forests carry the noise on their sites.
+Sweeps repeat until no label changes.  An enumerated block has one noise value per joint labelling, the case of the
+paper's exactness theorem.  It is keyed by the block's first site and the number of the labelling, last site fastest.
+In a forest the noise is added to the unaries of the sites.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from locpmap.kernels.reference import noise
 from locpmap.kernels.reference.climb_sites import begin
 from locpmap.kernels.reference.scores import edge_tables
 
-# A block changes only for a better labelling: by more than rounding, relative to the size of the scores.
+# A block changes only if the score improves by more than this, relative to the size of the scores (rounding).
 ROUNDING = 1e-9
 
 
@@ -35,7 +36,7 @@ def climb_blocks(
     first_sample: int,
     labels: Array,
 ) -> Array:
-    """Climb for images lo..hi and samples ``first_sample ..``; as :func:`climb_sites`, with blocks."""
+    """Fill ``labels`` (hi - lo, S, R); return the number of the last sweep that changed a label, (hi - lo, R)."""
     sweeps = np.zeros((hi - lo, labels.shape[2]), np.int32)
     for n in range(lo, hi):
         for s in range(labels.shape[2]):
@@ -62,11 +63,11 @@ def improve(
     image: int,
     sample: int,
 ) -> bool:
-    """Give block b its best labelling; True where that changed ``y``."""
+    """Assign block b its best labelling; return whether that changed ``y``."""
     sites = plan.site[plan.ptr[b] : plan.ptr[b + 1]]
     inside = {int(site): j for j, site in enumerate(sites)}
     local = np.array((model.unary[n] if plan.joint[b] else noisy)[sites], np.float64)
-    pairs = []  # (j, k, table) of edges inside the block
+    pairs = []  # (j, k, table) for edges inside the block
     for j, site in enumerate(sites):
         for slot in range(model.indptr[site], model.indptr[site + 1]):
             table = edge_tables(model, n, model.edge[slot : slot + 1])[0]
@@ -93,12 +94,12 @@ def improve(
 
 
 def improves(new: float, old: float) -> bool:
-    """Whether a score is better by more than rounding; anything allowed is better than something forbidden."""
+    """Return whether a score is better by more than rounding; any finite score is better than -inf."""
     return new > old + ROUNDING * (1 + abs(old)) if old > -np.inf else new > old
 
 
 def score(local: Array, pairs: list[tuple[int, int, Array]], extra: Array | None, labels: Array) -> float:
-    """The block's score with these labels."""
+    """Return the score of a labelling of the block."""
     total = local[np.arange(len(local)), labels].sum() + sum(table[labels[j], labels[k]] for j, k, table in pairs)
     if extra is not None:
         total += extra[np.ravel_multi_index(tuple(labels), (local.shape[1],) * len(local))]
@@ -106,14 +107,14 @@ def score(local: Array, pairs: list[tuple[int, int, Array]], extra: Array | None
 
 
 def best_joint(local: Array, pairs: list[tuple[int, int, Array]], extra: Array) -> Array:
-    """The best joint labelling by enumeration."""
+    """Return the best joint labelling by enumeration."""
     labellings = np.array(list(product(range(local.shape[1]), repeat=len(local))))
     totals = [score(local, pairs, None, labels) + extra[m] for m, labels in enumerate(labellings)]
     return labellings[int(np.argmax(totals))]
 
 
 def best_forest(local: Array, pairs: list[tuple[int, int, Array]], parent: Array) -> Array:
-    """The best joint labelling of a forest by dynamic programming from the leaves to the roots and back."""
+    """Return the best joint labelling of a forest by dynamic programming from the leaves to the roots and back."""
     up = {j: table for j, _, table in pairs}
     belief = local.copy()
     choice = np.zeros(local.shape, np.int64)

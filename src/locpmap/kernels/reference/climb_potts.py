@@ -1,4 +1,4 @@
-"""LocPMAP's climb on a 4-connected grid with Potts weights >= 0, in the lazy noise scheme."""
+"""LocPMAP climb on a 4-connected grid with Potts weights >= 0, in the lazy noise scheme (see `noise`)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from locpmap.kernels.reference import noise
 
 
 def climb_potts(climb: GridClimb, labels: Array) -> Array:
-    """Climb for every image and sample; fill ``labels`` (n, S, R).
-
-    Return the last sweep that changed anything, (n, R).
-    """
+    """Fill ``labels`` (n, S, R); return the number of the last sweep that changed a label, (n, R)."""
     unary, right, down = climb.unary, climb.right, climb.down
     n_images, _, n_labels = unary.shape
     height, width, key = right.shape[1], down.shape[2], (int(climb.k0), int(climb.k1))
@@ -46,7 +43,7 @@ def climb_potts(climb: GridClimb, labels: Array) -> Array:
 
 
 def agreement(y: Array, right: Array, down: Array, n_labels: int) -> Array:
-    """Return the weights of the neighbours that hold each label, (H, W, L)."""
+    """Return the summed weights of the neighbours with each label, (H, W, L)."""
     one_hot = np.eye(n_labels)[y]
     total = np.zeros_like(one_hot)
     total[:, 1:] += right[:, :, None] * one_hot[:, :-1]

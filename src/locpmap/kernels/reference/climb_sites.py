@@ -1,7 +1,7 @@
-"""Coloured ICM on perturbed unaries, from a start to a local maximum: any graph, any table.
+"""Climbs: iterated conditional modes (ICM) on perturbed unaries, by colour classes, for any graph and any table.
 
-A climb visits the colour classes in turn and gives every site of a class its best label, until a whole sweep
-changes nothing.  A site keeps its label where that attains the maximum; otherwise the smallest best label wins.
+A sweep visits the colour classes in turn and assigns every site of a class its best label given its neighbours.  Sweeps
+repeat until no label changes.  A label that attains the maximum is retained; other ties go to the smallest label.
 """
 
 from __future__ import annotations
@@ -27,10 +27,7 @@ def climb_sites(
     first_sample: int,
     labels: Array,
 ) -> Array:
-    """Climb for images lo..hi and samples ``first_sample ..``; fills ``labels`` (hi - lo, S, R).
-
-    Returns the number of the last sweep that changed anything, (hi - lo, R).
-    """
+    """Fill ``labels`` (hi - lo, S, R); return the number of the last sweep that changed a label, (hi - lo, R)."""
     sweeps = np.zeros((hi - lo, labels.shape[2]), np.int32)
     for n in range(lo, hi):
         for s in range(labels.shape[2]):
@@ -44,7 +41,7 @@ def climb_sites(
 def begin(
     model: Model, n: int, perturbation: Perturbation, start: int, given: Array, image: int, sample: int
 ) -> tuple[Array, Array]:
-    """The perturbed unaries (S, L) of a sample of image n, and the labels (S,) that its climb starts from."""
+    """Return the perturbed unaries (S, L) of a sample of image n and the start labels (S,) of its climb."""
     unary = perturbed(model.unary[n], perturbation, image, sample, model.site_id)
     if start == RANDOM:
         return unary, start_labels(model.unary[n], perturbation, image, sample, model.site_id)
@@ -52,7 +49,7 @@ def begin(
 
 
 def climb(model: Model, image: int, unary: Array, y: Array, max_sweeps: int) -> int:
-    """Sweep until nothing changes; ``y`` (S,) is changed in place."""
+    """Sweep until ``y`` (S,), updated in place, is unchanged; return the number of the last sweep that changed it."""
     last = 0
     for sweep in range(1, max_sweeps + 1):
         for begin, stop in zip(model.class_ptr[:-1], model.class_ptr[1:], strict=True):
@@ -70,7 +67,7 @@ def climb(model: Model, image: int, unary: Array, y: Array, max_sweeps: int) -> 
 
 
 def perturbed(unary: Array, perturbation: Perturbation, image: int, sample: int, sites: Array) -> Array:
-    """The unaries that a sample climbs on, (S, L), in the unaries' own precision."""
+    """Return the perturbed unaries of a sample, (S, L), in the precision of ``unary``."""
     scheme, amount, *halves = perturbation
     key = (int(halves[0]), int(halves[1]))
     if scheme == PLAIN:
@@ -86,7 +83,7 @@ def perturbed(unary: Array, perturbation: Perturbation, image: int, sample: int,
 
 
 def start_labels(unary: Array, perturbation: Perturbation, image: int, sample: int, sites: Array) -> Array:
-    """A uniformly random allowed label per site."""
+    """Return a uniformly random allowed label per site."""
     key = (int(perturbation.k0), int(perturbation.k1))
     if perturbation.scheme == LOGISTIC:
         return noise.start_bits(unary, key, image, sample, sites)

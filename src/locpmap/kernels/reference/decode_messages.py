@@ -1,7 +1,7 @@
-"""A labelling from max-product messages, site after site: each takes its best label given those already labelled.
+"""Sequential decoding of max-product messages: each site takes its best label given the sites labelled before.
 
-A labelled neighbour counts with its actual pairwise score, the others with their messages.  On a tree, parents before
-children, this is a labelling of largest score even where max-marginals tie.
+A labelled neighbour contributes its pairwise score, any other neighbour its message.  On a tree, with parents before
+children, the result is a labelling of maximum score even if max-marginals tie.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def decode_messages(model: Model, order: Array, messages: Array, labels: Array, 
 
 
 def decode(model: Model, image: int, unary: Array, order: Array, messages: Array, y: Array) -> None:
-    """One image; ``y`` (S,) is filled.  Ties go to the smallest label."""
+    """Fill ``y`` (S,) for one image; ties go to the smallest label."""
     y[:] = -1
     ones = np.ones(len(model.edges))
     for i in order:

@@ -1,12 +1,11 @@
-"""log Z of spanning forests under the reparametrised scores: what the tree-reweighted bound is an average of.
+"""log Z of spanning forests under reparametrised scores; their mean is the tree-reweighted bound.
 
-Messages M and appearances ρ split the score of any labelling over unaries and edges::
+Messages M and edge appearances ρ (the fraction of forests that contain an edge) rewrite the score of any labelling::
 
     θ(y) = Σ_i θ^_i(y_i) + Σ_e ρ_e θ^_e(y_i, y_j),    θ^_i = unary_i + Σ_k ρ_ki M_ki,    θ^_e = θ_e / ρ_e - M_ji - M_ij
 
-so with forests T_1..T_K that hold edge e in a share ρ_e of them, θ is the average of
-``θ_T = Σ_i θ^_i + Σ_(e in T) θ^_e`` and, log Z being convex, ``log Z(θ) <= mean of log Z(θ_T)``: for any messages,
-converged or not.
+So θ is the mean of ``θ_T = Σ_i θ^_i + Σ_(e in T) θ^_e`` over the forests T_1..T_K.  Because log Z is convex,
+``log Z(θ) <= mean of log Z(θ_T)``.  This holds for any messages, converged or not.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def forest_log_partitions(
 ) -> None:
     """Fill ``values[n, t]`` (N, K) for images lo..hi and forests begin..stop.
 
-    ``orders`` (K, S) lists parents before children; ``parents`` (K, S) is the slot of each site's parent, -1 at a root.
+    ``orders`` (K, S) lists parents before children; ``parents`` (K, S) holds the slot of each site's parent, or -1.
     """
     for n in range(lo, hi):
         for t in range(begin, stop):

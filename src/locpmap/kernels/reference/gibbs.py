@@ -1,7 +1,7 @@
-"""One sweep of Gibbs sampling: every site in turn draws its label given its neighbours' labels.
+"""One sweep of Gibbs sampling: draw every site's label in turn, given its neighbours' labels.
 
-The label is the inverse of the cumulative distribution, in natural order, at one uniform per (image, sweep, site): word
-0 of stream CHAIN with the sweep's number as the sample.  Temperature t samples from ``p(y)^(1/t)``.
+A label is drawn by inverting the cumulative distribution, labels in natural order, at one uniform per (image, sweep,
+site): word 0 of stream CHAIN with the sweep as the sample.  Temperature t samples from ``p(y)^(1/t)``.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def gibbs(
 ) -> None:
     """Update images lo..hi at positions begin..stop of the model's order (whole colour classes, or parts of one).
 
-    ``labels`` (N, S) are changed in place; ``totals`` (N, S, L) gains 1 at the label drawn, or the probabilities that
-    it was drawn with.  A site all of whose labels are forbidden by its neighbours keeps the one it has.
+    ``labels`` (N, S) are updated in place.  ``adds`` selects what is added to ``totals`` (N, S, L): 1 at the drawn
+    label, or its probabilities.  If the neighbours forbid every label of a site, its label does not change.
     """
     bounds = [begin, *(c for c in model.class_ptr.tolist() if begin < c < stop), stop]
     for n in range(lo, hi):
@@ -53,7 +53,7 @@ def gibbs(
 
 
 def conditional(scores: Array, temperature: float) -> Array:
-    """``p(label | neighbours)`` of local scores (n, L), each row summing to 1."""
+    """Return ``p(label | neighbours)`` from local scores (n, L); rows sum to 1."""
     top = scores.max(axis=1, keepdims=True)
     weights = np.exp((scores - np.where(top > -np.inf, top, 0)) / temperature)
     total = weights.sum(axis=1, keepdims=True)
@@ -61,6 +61,6 @@ def conditional(scores: Array, temperature: float) -> Array:
 
 
 def draw(p: Array, u: Array) -> Array:
-    """The first label whose cumulative probability exceeds u; never one of probability 0."""
+    """Return the first label whose cumulative probability exceeds u; its probability is never 0."""
     cumulative = np.cumsum(p, axis=1)
     return np.minimum((cumulative <= u[:, None] * cumulative[:, -1:]).sum(axis=1), p.shape[1] - 1)

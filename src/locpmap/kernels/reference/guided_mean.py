@@ -1,6 +1,6 @@
-"""Means over like colours: ``out_i = Σ_j w_ij v_j / Σ_j w_ij`` with ``w_ij = exp(-sharpness · ‖x_i - x_j‖²)``.
+"""Mean over pixels of similar colour: ``out_i = Σ_j w_ij v_j / Σ_j w_ij``, ``w_ij = exp(-sharpness · ‖x_i - x_j‖²)``.
 
-j runs over i itself, whose weight is 1, and over those of the pixels i + step that are in the image and counted.
+j runs over i itself, whose weight is 1, and over the pixels i + step that are inside the image and counted.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from locpmap.arrays import Array
 def guided_mean(
     values: Array, image: Array, counted: Array, steps: Array, sharpness: Any, out: Array, begin: int, stop: int
 ) -> None:
-    """Fill rows ``begin`` to ``stop`` of ``out`` (H, W, K) by ``values`` (H, W, K).
+    """Fill rows begin..stop of ``out`` (H, W, K) with the means of ``values`` (H, W, K).
 
-    ``image`` (H, W, C) has the colours, ``counted`` (H, W) says which pixels others may ask, and ``steps`` (R, 2) where
-    these lie.
+    ``image`` (H, W, C) holds the colours x.  Pixels with ``counted`` (H, W) False are excluded from the means of other
+    pixels.  ``steps`` (R, 2) are the offsets (row, column) to neighbours.
     """
     height, width = counted.shape
     for row in range(begin, stop):

@@ -1,4 +1,4 @@
-"""What each site believes, given the messages: normalised logarithms of its beliefs."""
+"""Normalised log beliefs of every site, given the messages."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def log_beliefs(
     begin: int,
     stop: int,
 ) -> None:
-    """Fill ``beliefs`` (N, S, L), and ``normalisers`` (N, S) with what normalising took from them.
+    """Fill ``beliefs`` (N, S, L) and ``normalisers`` (N, S), the constants subtracted from the log beliefs.
 
-    A site whose every label is forbidden (no labelling is allowed) has normaliser -inf and believes in its unaries.
+    If every label of a site is forbidden, its normaliser is -inf and its belief is the softmax of its unaries.
     """
     for n in range(lo, hi):
         for i in model.order[begin:stop]:
@@ -30,7 +30,7 @@ def log_beliefs(
             stuck = whole.max() == -np.inf
             if stuck:
                 whole = model.unary[n, i].astype(np.float64)
-            # The largest goes first: next to scores of 1e12 and more, the logarithm of a sum is lost in rounding.
+            # Subtract the maximum first: next to scores above 1e12, the log-sum would be lost in rounding.
             top = whole.max()
             log_sum = np.log(np.exp(whole - top).sum())
             beliefs[n, i] = whole - top - log_sum

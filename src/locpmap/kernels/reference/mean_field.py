@@ -1,7 +1,7 @@
-"""Mean field: independent sites, each the softmax of its expected score given the others.
+"""Mean field: approximate the distribution by independent sites, each the softmax of its expected score.
 
-``q_i(a) ∝ exp(unary_i(a) + Σ_j Σ_b q_j(b) θ_e[a, b])``, one colour class after another: sites of a class do not
-touch, so every update is an exact coordinate ascent on the lower bound of log Z (see `mean_field_bound`).
+``q_i(a) ∝ exp(unary_i(a) + Σ_j Σ_b q_j(b) θ_e[a, b])``, one colour class after another.  Sites of a class are not
+neighbours, so every update is exact coordinate ascent on the lower bound of log Z (see `mean_field_bound`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from locpmap.arrays import Array
 from locpmap.kernels.model import CHANGED, Model
 from locpmap.kernels.reference.scores import edge_tables
 
-# The score that stands in for -inf in a table.  With -inf itself, a site each of whose labels meets a little forbidden
-# mass would have nothing left to choose; so it takes what is least forbidden.
+# Replaces -inf in tables.  With -inf, a site could have expected score -inf for every label; with a finite value it
+# takes the labels with the least forbidden probability.
 FORBIDDEN = -1e9
 
 
@@ -22,8 +22,8 @@ def mean_field(
 ) -> None:
     """Update images lo..hi at positions begin..stop of the model's order.
 
-    ``beliefs`` (N, S, L) are changed in place.  ``dirty`` (N, S) marks the sites of which a neighbour changed since
-    their last update; only these are visited.  A belief that moves by no more than the tolerance stays as it is.
+    ``beliefs`` (N, S, L) are updated in place.  ``dirty`` (N, S) marks the sites with a neighbour that changed since
+    their last update; only these are visited.  A belief is left unchanged if it would move by at most the tolerance.
     """
     for n in range(lo, hi):
         for i in model.order[begin:stop]:

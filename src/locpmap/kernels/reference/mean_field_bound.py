@@ -1,6 +1,6 @@
-"""The lower bound that mean field climbs: ``log Z >= E_q[θ(y)] + entropy of q``, for any independent q.
+"""The lower bound that mean field maximises: ``log Z >= E_q[θ(y)] + entropy of q``, for any independent q.
 
-Probability 0 times a score of -inf is 0; positive probability of something forbidden makes the bound -inf.
+Probability 0 times a score of -inf counts as 0.  Positive probability of a forbidden pair makes the bound -inf.
 """
 
 from __future__ import annotations
@@ -13,10 +13,7 @@ from locpmap.kernels.reference.scores import edge_tables
 
 
 def mean_field_bound(model: Model, beliefs: Array, terms: Array, lo: int, hi: int, begin: int, stop: int) -> None:
-    """Fill ``terms`` (N, S): each site's own part and that of the edges that begin there.
-
-    ``beliefs`` (N, S, L) in double precision, normalised.
-    """
+    """Fill ``terms`` (N, S): each site's own term plus those of the edges whose first end it is; beliefs (N, S, L)."""
     for n in range(lo, hi):
         for i in model.order[begin:stop]:
             q = beliefs[n, i]

@@ -1,19 +1,19 @@
-"""Messages along an edge: the one step of belief propagation, max-product and tree reweighting.
+"""Messages along an edge: the update of belief propagation, max-product and tree-reweighted message passing.
 
-Notation: site i sends to site j over edge e with table ``θ_e[a, b]`` (a at i, b at j) and appearance ``ρ_e`` (1 in
-plain belief propagation).  Messages are logarithms::
+Notation: site i sends to site j over edge e with table ``θ_e[a, b]`` (a at i, b at j).  The appearance ``ρ_e`` is the
+fraction of spanning forests that contain e (1 in plain belief propagation).  Messages are logarithms::
 
     belief_i(a)  = unary_i(a) + Σ_k ρ_ki m_ki(a)          over all neighbours k of i
     cavity_ij(a) = belief_i(a) - m_ji(a)
     m_ij(b)      = log Σ_a q(a) exp(θ_e[a, b] / ρ_e - shift_e),   q ∝ exp cavity_ij,   shift_e = max θ_e / ρ_e
 
-so a message is an average of numbers between ``exp(-range of θ_e / ρ_e)`` and 1: it stays in that interval whatever
-the rest of the model does.  Max-product puts a maximum in place of the sum:
+``exp m_ij(b)`` is an average of numbers between ``exp(-range of θ_e / ρ_e)`` and 1, so it stays in that interval for
+any model.  Max-product replaces the sum by a maximum:
 ``m_ij(b) = max_a (cavity_ij(a) + θ_e[a, b]) - max cavity_ij - max θ_e``.
 
--inf is a forbidden label.  Where ``m_ji(a)`` is -inf the cavity is set to -inf as well: all labels of j that go with a
-are forbidden at j, so whatever i would say about them makes no difference.  A cavity of nothing but -inf (a model that
-allows no labelling) says nothing: its message is 0.
+-inf denotes a forbidden label.  If ``m_ji(a)`` is -inf, the cavity is set to -inf too.  This is exact: every label of
+j that is compatible with a is forbidden at j, so i's message for those labels is irrelevant.  If the whole cavity is
+-inf (the model allows no labelling), the message is 0.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from locpmap.kernels.reference.scores import edge_tables
 
 
 def log_sum(values: Array, axis: int = -1) -> Array:
-    """``log Σ exp`` along an axis; -inf where every entry is."""
+    """Return ``log Σ exp`` along an axis; -inf if every entry is -inf."""
     return np.logaddexp.reduce(values, axis=axis)
 
 
 def belief(model: Model, unary: Array, messages: Array, rho: Array, site: int) -> Array:
-    """(L,); unary (S, L), messages (2E, L) with the message into a site from its neighbour at the neighbour's slot."""
+    """Return the belief (L,) of a site; the message from its neighbour at ``slot`` is ``messages[slot]``, (2E, L)."""
     slots = slice(model.indptr[site], model.indptr[site + 1])
     return unary[site] + (rho[model.edge[slots], None] * messages[slots]).sum(axis=0)
 
 
 def cavity(belief: Array, message: Array) -> Array:
-    """A belief without what one neighbour said."""
+    """Return a belief without the message of one neighbour."""
     forbidden = np.isneginf(message)
     return np.where(forbidden, -np.inf, belief - np.where(forbidden, 0, message))
 
 
 def directed_table(model: Model, image: int, slot: int, rho: Array) -> Array:
-    """``θ_e / ρ_e`` indexed [label of the site whose slot this is, label of its neighbour]."""
+    """Return ``θ_e / ρ_e`` indexed [label of the site that owns the slot, label of its neighbour]."""
     edge = int(model.edge[slot])
     table = edge_tables(model, image, np.array([edge]))[0] / rho[edge]
     return table.T if model.end[slot] else table
 
 
 def send(cavity: Array, table: Array, maximise: bool) -> tuple[Array, float]:
-    """The message (L,) and the constant that normalising took from it."""
+    """Return the message (L,) and the constant that was subtracted to normalise it."""
     add = np.maximum if maximise else np.logaddexp
     shift = table.max() if table.max() > -np.inf else 0.0
     total = add.reduce(cavity)
@@ -60,9 +60,9 @@ def send(cavity: Array, table: Array, maximise: bool) -> tuple[Array, float]:
 
 
 def mix(old: Array, fresh: Array, damping: float, maximise: bool) -> Array:
-    """``damping · old + (1 - damping) · fresh`` of the messages (of their logarithms in max-product).
+    """Return ``damping · old + (1 - damping) · fresh`` of the messages (of their logarithms in max-product).
 
-    What is forbidden is so at once: an average with something else would never say it.
+    Entries that are -inf in either message are not damped: an average with a finite value would never become -inf.
     """
     if damping == 0:
         return fresh

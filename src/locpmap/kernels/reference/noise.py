@@ -1,4 +1,4 @@
-"""The noise, defined once: Philox-4x32-10 and the two schemes that turn its integers into Gumbel noise.
+"""Definition of all noise: the Philox-4x32-10 generator and two schemes that turn its integers into Gumbel noise.
 
 Every random number in the library is a pure function of ``(seed, stream, image, sample, site, label)``.
 The seed is the 64-bit key; the rest is packed into the 128-bit counter::
@@ -8,20 +8,20 @@ The seed is the 64-bit key; the rest is packed into the 128-bit counter::
     c2 = sample
     c3 = image + (stream << 28)                images: 28 bits, streams: 4 bits
 
-One call of Philox gives four 32-bit words.  A word x becomes the uniform ``(x div 2^9 + 1/2) / 2^23``: 24 bits with the
-half, so it is exact in single precision and never 0 or 1, and no logarithm below is infinite.
+One call of Philox gives four 32-bit words.  A word x becomes the uniform ``(x div 2^9 + 1/2) / 2^23``.  These are 24
+bits including the half: exact in single precision, and never 0 or 1, so no logarithm below is infinite.
 
 **plain**: label k of a site gets ``-log(-log u)`` with u from word ``k mod 4`` of group ``k div 4``.
 
-**lazy** (Potts weights that are not negative, more than two labels): drawn top-down, so that most of it never
-needs drawing.  Perturbed scores are clocks ``T_k = exp(-(unary_k + Gumbel)) ~ Exp(rate p_k)`` up to scale, with
-``p = softmax(unary)``; the smallest clock is the largest score.  The first clock rings at ``T_a ~ Exp(1)``
-for a label ``a ~ Categorical(p)``; by memorylessness the others follow as ``T_k = T_a + Exp(1) / p_k``.  One word per
-site picks ``a`` and holds the leading byte of T_a's uniform; the leading bytes of the others' come sixteen to a call,
-and the remaining 24 bits of any of them only where the bytes leave the winner open.
+**lazy** (more than two labels, Potts weights >= 0): the noise is ordered so that most of it is never computed.  With
+``p = softmax(unary)``, write perturbed scores as *clocks* ``T_k = exp(-(unary_k + Gumbel)) ~ Exp(rate p_k)`` up to
+scale; the smallest clock is the largest score.  The smallest clock is ``T_a ~ Exp(1)`` of a label
+``a ~ Categorical(p)``, the *first label*.  By memorylessness the others are ``T_k = T_a + Exp(1) / p_k``; the second
+term is the *wait* of label k.  One word per site selects ``a`` and holds the leading byte of T_a's uniform.  One call
+gives the leading bytes of sixteen waits.  The other 24 bits are computed only if the bytes leave the best label open.
 
-**lazy, two labels**: only the difference of the two noises matters, and it is logistic: one uniform per site.  Its
-leading 16 bits, which nearly always decide, come eight samples to a call, the other 16 from a stream of their own.
+**lazy, two labels**: only the difference of the two noise values matters, which is logistic: one uniform per site.  Its
+leading 16 bits nearly always decide; one call gives them for eight samples.  The other 16 have their own stream.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from locpmap.arrays import Array
 
 Key = tuple[int, int]
 
-# Streams keep uses of the same (image, sample, site) apart.
+# Streams separate different uses of the same (image, sample, site).
 PLAIN, LAZY_SITE, LAZY_CLOCK, LOGISTIC, START, START_BITS, CHAIN, DROP, LAZY_FINE, LOGISTIC_FINE = range(10)
-SHARED, PRESENCE, SHARED_SITE, SHARED_SEED = range(10, 14)  # of errors that all sites share
+SHARED, PRESENCE, SHARED_SITE, SHARED_SEED = range(10, 14)  # for errors shared by all sites
 
-BITS = 23  # of a word that make a uniform
+BITS = 23  # leading bits of a word that form a uniform
 
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
 
 
 def philox(counter: tuple[Array, Array, Array, Array], key: Key) -> tuple[Array, ...]:
-    """Ten rounds of Philox-4x32 (Salmon et al. 2011) on arrays of counters; four arrays of 32-bit words."""
+    """Return four arrays of 32-bit words: ten rounds of Philox-4x32 (Salmon et al. 2011) on arrays of counters."""
     c0, c1, c2, c3 = (np.asarray(c, np.uint64) for c in counter)
     k0, k1 = key
     for _ in range(10):
@@ -60,7 +60,7 @@ def philox(counter: tuple[Array, Array, Array, Array], key: Key) -> tuple[Array,
 
 
 def words(key: Key, stream: int, image: int, sample: int, sites: Array, group: int = 0) -> Array:
-    """The four words of every site, shape (4, n_sites)."""
+    """Return the four words of every site, (4, n_sites)."""
     site = sites.astype(np.uint64)
     like = np.zeros_like(site)
     c1 = (site >> _32) + np.uint64(group << 16)
@@ -69,32 +69,32 @@ def words(key: Key, stream: int, image: int, sample: int, sites: Array, group: i
 
 
 def uniform(word: Array) -> Array:
-    """A 32-bit word as a number strictly inside (0, 1)."""
+    """Convert 32-bit words to numbers strictly inside (0, 1)."""
     return ((word >> np.uint64(32 - BITS)).astype(np.float64) + 0.5) / 2.0**BITS
 
 
 def label_uniforms(key: Key, stream: int, image: int, sample: int, sites: Array, n_labels: int) -> Array:
-    """One uniform per site and label, (n_sites, n_labels)."""
+    """Return one uniform per site and label, (n_sites, n_labels)."""
     groups = [words(key, stream, image, sample, sites, g) for g in range((n_labels + 3) // 4)]
     return uniform(np.concatenate(groups)[:n_labels].T)
 
 
 def gumbel(key: Key, image: int, sample: int, sites: Array, n_labels: int) -> Array:
-    """Plain scheme: standard Gumbel noise, (n_sites, n_labels)."""
+    """Return standard Gumbel noise of the plain scheme, (n_sites, n_labels)."""
     return -np.log(-np.log(label_uniforms(key, PLAIN, image, sample, sites, n_labels)))
 
 
 def perturbed_plain(unary: Array, temperature: float, key: Key, image: int, sample: int, sites: Array) -> Array:
-    """``unary + temperature · Gumbel``, (n_sites, n_labels)."""
+    """Return ``unary + temperature · Gumbel`` of the plain scheme, (n_sites, n_labels)."""
     return unary + temperature * gumbel(key, image, sample, sites, unary.shape[1])
 
 
 def perturbed_lazy(unary: Array, temperature: float, key: Key, image: int, sample: int, sites: Array) -> Array:
-    """The same distribution (up to a constant per site) in the lazy scheme, (n_sites, n_labels)."""
+    """Return the same distribution, up to a constant per site, in the lazy scheme, (n_sites, n_labels)."""
     scaled = unary / temperature
     if unary.shape[1] == 2:
-        # Label 1 wins by logit(u) more than the unaries say, u falling with the word:
-        # P(u < sigmoid(d)) = sigmoid(d), so label 1 is chosen iff u < sigmoid(score difference).
+        # Label 1 has the larger score iff logit(u) < d = scaled[1] - scaled[0], i.e. u < sigmoid(d).
+        # This has probability sigmoid(d).
         u = logistic_uniform(key, image, sample, sites)
         return temperature * np.stack([scaled[:, 0], scaled[:, 1] - np.log(u / (1 - u))], axis=1)
     scaled = scaled - scaled.max(axis=1, keepdims=True)
@@ -105,21 +105,21 @@ def perturbed_lazy(unary: Array, temperature: float, key: Key, image: int, sampl
     clock = np.log(-np.log(joined(first & np.uint64(255), fine[0])))[:, None]
     coarse = lazy_bytes(key, image, sample, sites, unary.shape[1])
     wait = np.log(-np.log(joined(coarse, fine[1 : unary.shape[1] + 1]))).T
-    # In logs, so that a label far below the others stays possible: a neighbour may still bring it back.
+    # In logarithms, so that a label with a tiny probability can still win through its neighbours.
     clocks = np.logaddexp(clock, wait - log_p)
     np.put_along_axis(clocks, winner[:, None], clock, axis=1)
     return -temperature * clocks
 
 
 def joined(coarse: Array, fine: Array) -> Array:
-    """A uniform of 32 bits: the leading eight from a byte, which mostly decides by itself, the rest from a word."""
+    """Return a uniform of 32 bits: the leading eight from a byte, the other 24 from a word."""
     return (coarse.astype(np.float64) * 2.0**24 + (fine >> np.uint64(8)).astype(np.float64) + 0.5) / 2.0**32
 
 
 def lazy_bytes(key: Key, image: int, sample: int, sites: Array, n_labels: int) -> Array:
-    """The leading bytes of all labels' waits, (n_labels, n_sites).
+    """Return the leading bytes of all labels' waits, (n_labels, n_sites).
 
-    A call of Philox gives sixteen: the labels of four samples (up to 4 labels), of two (up to 8), or sixteen labels.
+    A call of Philox gives sixteen bytes: for four samples (up to 4 labels), two (up to 8 labels) or one sample.
     """
     room = 4 if n_labels <= 4 else 8 if n_labels <= 8 else 16
     shared = 16 // room  # samples that share a call
@@ -131,7 +131,7 @@ def lazy_bytes(key: Key, image: int, sample: int, sites: Array, n_labels: int) -
 
 
 def first_label(p: Array, u: Array) -> Array:
-    """Inverse of the cumulative distribution at u, the likeliest label first and then in natural order."""
+    """Invert the cumulative distribution at u, with the most probable label first and the others in natural order."""
     n_labels = p.shape[1]
     best = p.argmax(axis=1)
     rank = np.arange(n_labels)[None] + (np.arange(n_labels)[None] < best[:, None])
@@ -143,7 +143,7 @@ def first_label(p: Array, u: Array) -> Array:
 
 
 def logistic_uniform(key: Key, image: int, sample: int, sites: Array) -> Array:
-    """Two labels, lazy: sample s takes half-word s mod 8 of the calls with counter s div 8, the low half first."""
+    """Return the uniform for two labels: half-word s mod 8 (low half first) of the calls with sample s div 8."""
     word, shift = sample >> 1 & 3, np.uint64(16 * (sample & 1))
     coarse, fine = (
         words(key, stream, image, sample >> 3, sites)[word] >> shift for stream in (LOGISTIC, LOGISTIC_FINE)
@@ -153,21 +153,21 @@ def logistic_uniform(key: Key, image: int, sample: int, sites: Array) -> Array:
 
 
 def lazy_start(unary: Array, key: Key, image: int, sample: int, sites: Array) -> Array:
-    """The random start in the lazy scheme: four samples share a call of Philox."""
+    """Return random start labels in the lazy scheme; four samples share a call of Philox."""
     if unary.shape[1] == 2:
         return start_bits(unary, key, image, sample, sites)
     return start_labels(unary, words(key, START, image, sample >> 2, sites)[sample & 3])
 
 
 def start_labels(unary: Array, word: Array) -> Array:
-    """A uniformly random allowed label per site: number ``word · n_allowed div 2^32`` among those above -inf."""
+    """Return a random allowed label per site: number ``word · n_allowed div 2^32`` of those above -inf."""
     allowed = unary > -np.inf
     nth = (word * allowed.sum(axis=1).astype(np.uint64)) >> _32
     return np.argmax(np.cumsum(allowed, axis=1) > nth.astype(np.int64)[:, None], axis=1)
 
 
 def start_bits(unary: Array, key: Key, image: int, sample: int, sites: Array) -> Array:
-    """The same for two labels in the lazy scheme: one bit a sample, 128 samples to a call of Philox."""
+    """Return random start labels for two labels: one bit per sample, 128 samples per call of Philox."""
     word = words(key, START_BITS, image, sample >> 7, sites)[(sample >> 5) & 3]
     bit = ((word >> np.uint64(sample & 31)) & np.uint64(1)).astype(np.int64)
     forbidden = unary == -np.inf

@@ -1,7 +1,7 @@
-"""Derivatives of losses by pairwise scores, from the derivatives by local scores (residuals).
+"""Derivatives of losses by pairwise scores (the *slope*), from the derivatives by local scores (*residuals*).
 
-A neighbour's label b adds ``pairwise[a, b]`` to the local score of label a, so the derivative by the pairwise scores of
-an edge is ``residual · 1{neighbour's label = b}``, summed over both ends and all samples.
+A neighbour's label b adds ``pairwise[a, b]`` to the local score of label a.  The derivative by the pairwise scores of
+an edge is therefore ``residual · 1{neighbour's label = b}``, summed over both ends and all samples.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from locpmap.kernels.likelihood import Part, Scores
 def pair_slope(
     scores: Scores, samples: Array, residual: Array, block_of: Array | None, slope: Array, part: Part
 ) -> None:
-    """Add to ``slope`` what the edges of a part get.
+    """Add the derivatives of the edges of a part to ``slope``.
 
-    ``samples`` are (N, S, M), -1 where void; ``residual`` is (N, S, M, L), 0 at sites that do not count.  With
-    ``block_of`` (S,), edges inside a block are left out.
+    ``samples`` (N, S, M) are -1 at void sites; ``residual`` (N, S, M, L) is 0 at sites without a loss.  If
+    ``block_of`` (S,) is given, edges inside a block are skipped.
     """
     for n in range(part.lo, part.hi):
         for e in range(part.begin, part.stop):
@@ -35,7 +35,7 @@ def pair_slope(
 
 
 def pair_table(scores: Scores, n: int, slot: int) -> Array:
-    """Return the scores on the edge at a slot, (L, L): the label at the slot's site first, then the neighbour's."""
+    """Return the scores of the edge at a slot, indexed [label of the slot's site, label of the neighbour]."""
     e = scores.edge[slot]
     if scores.potts:
         return edge_features(scores, n, e)[0] * np.eye(scores.unary.shape[2])
@@ -51,7 +51,7 @@ def edge_features(scores: Scores, n: int, e: int) -> Array:
 
 
 def add_edge_slope(scores: Scores, n: int, e: int, derivative: Array, slope: Array) -> None:
-    """Add the derivative by the scores of an edge, (L, L), first end first, to the slope."""
+    """Add the derivative (L, L) by the scores of an edge, indexed from its first end, to ``slope``."""
     if scores.potts:
         slope[n, e] += np.trace(derivative)
     else:

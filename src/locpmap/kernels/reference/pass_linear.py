@@ -1,7 +1,7 @@
-"""Sum-product without logarithms, for models whose numbers stay within double precision.
+"""Sum-product in the linear domain: messages are plain numbers, not logarithms.
 
-Messages here are what `messages` calls ``exp m``: averages of ``couplings = exp(θ - max θ)``, between
-``exp(-range of θ)`` and 1.  A product over a site's edges stays above ``exp(-Σ ranges)``; the caller sees to it that
+A message is ``exp m`` in the notation of `messages`: an average of ``couplings = exp(θ - max θ)``, between
+``exp(-range of θ)`` and 1.  A product over a site's edges stays above ``exp(-Σ ranges)``.  The caller guarantees that
 this is far from underflow and that no table forbids a pair.
 """
 
@@ -28,10 +28,10 @@ def pass_linear(
     begin: int,
     stop: int,
 ) -> None:
-    """As `pass_messages`, for the images with ``linear[n]``; the tolerance is relative.
+    """Run `pass_messages` for the images with ``linear[n]``; the tolerance is relative.
 
     ``weights`` (N, S, L) is ``exp(unary - max unary)``; ``couplings`` is (1|N, 1|E, L, L), or (1|N, 1|E, 1, 2) for
-    Potts models: the entries off and on the diagonal.
+    Potts models (the entries off and on the diagonal).
     """
     for n in range(lo, hi):
         if not linear[n]:

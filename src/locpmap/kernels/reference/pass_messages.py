@@ -1,4 +1,4 @@
-"""Visit sites in turn and let each send new messages to its neighbours, in logarithms: any range of scores."""
+"""Message passing in the log domain, for scores of any range: each visited site updates its outgoing messages."""
 
 from __future__ import annotations
 
@@ -24,22 +24,13 @@ def pass_messages(
     begin: int,
     stop: int,
 ) -> None:
-    """Visit positions begin..stop of ``order`` in images lo..hi, except those kept in the linear domain.
+    """Visit positions begin..stop of ``order`` in images lo..hi, except images in the linear domain.
 
-    Args:
-        model: The model; its colour classes may be visited in parallel.
-        order: Sites to visit, (V,).
-        messages: (N, 2E, L), changed in place.
-        dirty: (N, S) marks of sites whose incoming messages changed since they last sent; only these are visited.
-        linear: (N,) images that are not for this kernel.
-        rho: (E,) appearance of each edge.
-        maximise: Max-product instead of sum-product.
-        damping: Share of the old message in the new.
-        tolerance: A message no entry of which moves by more than this stays as it is, so that nothing drifts unseen.
-        lo: First image.
-        hi: Last image, exclusive.
-        begin: First position.
-        stop: Last position, exclusive.
+    ``messages`` (N, 2E, L) are updated in place.  ``dirty`` (N, S) marks sites whose incoming messages changed since
+    they last sent; only these are visited.  Sites of one colour class may be visited in parallel.
+
+    ``rho`` (E,) are the appearances (see `messages`), and ``damping`` is the weight of the old message.  A message is
+    stored only if an entry moves by more than the tolerance, so repeated small changes are not lost.
     """
     for n in range(lo, hi):
         if not linear[n]:
@@ -58,7 +49,7 @@ def visit(
     damping: float,
     tolerance: float,
 ) -> int:
-    """One image, with unaries (S, L) that may be perturbed; returns how many messages changed."""
+    """Visit sites of one image; ``unary`` (S, L) may be perturbed.  Return the number of changed messages."""
     changes = 0
     for i in sites:
         if not dirty[i]:

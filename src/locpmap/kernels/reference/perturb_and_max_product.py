@@ -1,4 +1,4 @@
-"""Max-product on perturbed unaries, from no messages to convergence, then a labelling: one sample after another."""
+"""Samples by max-product on perturbed unaries: pass messages until convergence, then decode a labelling."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def perturb_and_max_product(
     first_sample: int,
     labels: Array,
 ) -> Array:
-    """Fill ``labels`` (hi - lo, S, R); returns the last sweep that changed a message, (hi - lo, R).
+    """Fill ``labels`` (hi - lo, S, R); return the number of the last sweep that changed a message, (hi - lo, R).
 
-    Sites send as ``order`` says, without damping in the first ``undamped`` sweeps, and are labelled as ``decode_order``
-    says.
+    Sites send in the order ``order``, without damping in the first ``undamped`` sweeps, and are decoded in the order
+    ``decode_order``.
     """
     sweeps = np.zeros((hi - lo, labels.shape[2]), np.int32)
     rho = np.ones(len(model.edges))

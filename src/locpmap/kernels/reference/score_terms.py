@@ -1,4 +1,4 @@
-"""The score of a labelling, split over the sites so that threads can share the work."""
+"""The score of a labelling as a sum of terms of sites, so that threads can divide the work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from locpmap.kernels.reference.scores import edge_tables
 
 
 def score_terms(model: Model, labels: Array, terms: Array, lo: int, hi: int, begin: int, stop: int) -> None:
-    """Fill ``terms`` (N, S): each site's unary score and the scores of the edges that begin there; labels (N, S)."""
+    """Fill ``terms`` (N, S) with each site's unary score plus the scores of the edges whose first end it is."""
     for n in range(lo, hi):
         for i in model.order[begin:stop]:
             slots = np.arange(model.indptr[i], model.indptr[i + 1])

@@ -1,4 +1,4 @@
-"""Scores of labellings: the one place where unary and pairwise terms are added up."""
+"""Scores of labellings: sums of unary and pairwise terms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from locpmap.kernels.model import Model
 
 
 def edge_tables(model: Model, image: int, edges: Array) -> Array:
-    """The label tables of the given edges, (len(edges), L, L)."""
+    """Return the label tables of the given edges, (len(edges), L, L)."""
     features = model.features[image if len(model.features) > 1 else 0]
     tables = model.tables[image if len(model.tables) > 1 else 0]
     features = features[edges if len(features) > 1 else np.zeros(len(edges), int)]
@@ -19,7 +19,7 @@ def edge_tables(model: Model, image: int, edges: Array) -> Array:
 
 
 def pair_scores(model: Model, image: int, first: Array, second: Array) -> Array:
-    """The score of one pair of labels per edge, (E,)."""
+    """Return the score of one pair of labels per edge, (E,)."""
     features = model.features[image if len(model.features) > 1 else 0]
     tables = model.tables[image if len(model.tables) > 1 else 0]
     which = np.arange(len(model.edges)) if len(tables) > 1 else np.zeros(len(model.edges), int)
@@ -27,17 +27,17 @@ def pair_scores(model: Model, image: int, first: Array, second: Array) -> Array:
 
 
 def total_scores(model: Model, labels: Array) -> npt.NDArray[np.float64]:
-    """θ(y) of every image, (N,), in double precision; labels (N, S)."""
+    """Return θ(y) of every image, (N,), in double precision; labels (N, S)."""
     unary = np.take_along_axis(model.unary, labels[:, :, None], axis=2)[:, :, 0].sum(axis=1, dtype=np.float64)
     first, second = labels[:, model.edges[:, 0]], labels[:, model.edges[:, 1]]
     return unary + [pair_scores(model, n, first[n], second[n]).sum() for n in range(len(labels))]
 
 
 def local_scores(model: Model, labels: Array, image: int | None = None, unary: Array | None = None) -> Array:
-    """``unary[i, k]`` plus the pairwise scores of label k against the neighbours' labels.
+    """Return ``unary[i, k]`` plus the pairwise scores of label k with the neighbours' labels.
 
-    Shape (N, S, L) for labels (N, S); with ``image`` given, (S, L) for labels (S,) of that image, and
-    ``unary`` may then stand in for the model's own (perturbed, say).
+    The shape is (N, S, L) for labels (N, S).  If ``image`` is given, it is (S, L) for labels (S,) of that image.
+    ``unary`` (S, L) then replaces the model's unaries, for example by perturbed ones.
     """
     if image is None:
         return np.stack([local_scores(model, labels[n], n) for n in range(len(labels))])

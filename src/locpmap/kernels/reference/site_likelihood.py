@@ -1,8 +1,8 @@
 """Negative log of the conditionals ``p(y_i | neighbours)`` of sites, and its derivatives by the local scores.
 
-With M samples y^1..y^M of the neighbours, the loss of a site is ``-log of the mean over m of p(y_i | y^m)``.  One
-sample, the true labels, is pseudolikelihood; several drawn by a decoder are the consistent objective.  The derivative
-by the local score of label k given sample m is::
+With M samples y^1..y^M of the neighbours, the loss of a site is ``-log mean_m p(y_i | y^m)``.  One sample, the true
+labels, gives pseudolikelihood; several samples drawn by a decoder give the consistent objective.  The derivative with
+respect to the local score of label k given sample m is::
 
     share_m · (p(k | y^m) - 1{k = y_i}),    share_m = p(y_i | y^m) / Σ_m' p(y_i | y^m')
 """
@@ -19,8 +19,8 @@ from locpmap.kernels.reference.pair_slope import pair_table
 def site_likelihood(scores: Scores, labels: Array, samples: Array, weights: Array, losses: Losses, part: Part) -> None:
     """Write the losses (N, S) and residuals (N, S, M, L) of the sites of a part.
 
-    ``labels`` (N, S) and ``samples`` (N, S, M) are -1 where void: such a site has loss 0 and is nobody's neighbour.
-    ``weights`` (1|N, 1|S) multiply losses and residuals.
+    ``labels`` (N, S) and ``samples`` (N, S, M) are -1 at void sites, which have loss 0 and do not influence their
+    neighbours.  ``weights`` (1|N, 1|S) multiply losses and residuals.
     """
     n_samples, n_labels = samples.shape[2], scores.unary.shape[2]
     value, residual = losses.value, losses.residual

@@ -1,4 +1,4 @@
-"""Counting the labels of samples."""
+"""Counts of the labels of samples."""
 
 from __future__ import annotations
 
