@@ -1,1 +1,1 @@
-"""Compiled loops for the CPU; every function releases the interpreter's lock and is cached on disk."""
+"""Numba kernels for the CPU; they release the global interpreter lock, and compiled code is cached on disk."""

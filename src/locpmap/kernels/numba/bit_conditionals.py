@@ -1,6 +1,7 @@
-"""Conditional probabilities of samples that are packed into words: one per state of a site's neighbours, and a count.
+"""Numba version of `reference.bit_conditionals`: conditional probabilities of samples packed into words.
 
-A site with d neighbours has 2^d states, d + 1 with one weight for all edges, however many samples there are.
+A probability depends only on the *state* (labels) of the d neighbours.  It is computed once per state and multiplied by
+the number of samples in that state.  There are 2^d states, or d + 1 if all weights are equal (numbers of label 1).
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def bit_conditionals(model, words, n_samples, sums, lo, begin, stop):
-    """Add to ``sums`` (n, S, 2) int64 for sites begin..stop; words (n, S).  At most 16 exponentials per site."""
+    """Add to ``sums`` (n, S, 2) int64 at sites begin..stop; words (n, S).  At most 16 exponentials per site."""
     unary, features, indptr, neighbour, edges = model.unary, model.features, model.indptr, model.neighbour, model.edge
     alike = features.shape[1] == 1
-    samples = np.empty(16, np.uint64)  # in every state of the neighbours
-    zero, one = np.empty(16), np.empty(16)  # the scores of the two labels, likewise
+    samples = np.empty(16, np.uint64)  # the samples in each state, one bit each
+    zero, one = np.empty(16), np.empty(16)  # the scores of the two labels in each state
     for n in range(words.shape[0]):
         for i in range(begin, stop):
             samples[0] = _ALL >> np.uint64(64 - n_samples)
             zero[0], one[0] = unary[lo + n, i, 0], unary[lo + n, i, 1]
             n_states = 1
-            for slot in range(indptr[i], indptr[i + 1]):  # in the order of `conditionals`: roundings are its own
+            for slot in range(indptr[i], indptr[i + 1]):  # the order of `conditionals`, for equal rounding
                 word, weight = words[n, neighbour[slot]], potts_weight(features, lo + n, edges[slot])
                 if alike:
                     split_by_count(samples, zero, one, n_states, word, weight)
@@ -48,7 +49,7 @@ def bit_conditionals(model, words, n_samples, sums, lo, begin, stop):
 
 @njit(forceinline=True, error_model="numpy")
 def split_by_state(samples, zero, one, n_states, word, weight):
-    """Part every state by the label of one more neighbour; label 1 comes behind."""
+    """Split every state by the label of one more neighbour; the states with its label 1 are appended."""
     for state in range(n_states):
         both = samples[state]
         samples[n_states + state] = both & word
@@ -60,7 +61,7 @@ def split_by_state(samples, zero, one, n_states, word, weight):
 
 @njit(forceinline=True, error_model="numpy")
 def split_by_count(samples, zero, one, n_states, word, weight):
-    """The same where a state is how many neighbours are at label 1."""
+    """Split states that are numbers of neighbours with label 1."""
     last = n_states - 1
     samples[n_states] = samples[last] & word
     zero[n_states], one[n_states] = zero[last], one[last] + weight

@@ -1,9 +1,9 @@
-"""Which of up to 64 samples give a site label 1, for every state of its neighbours: a mask (a word) per state.
+"""Masks of a site: for every state of its neighbours (their labels), a word with one bit per sample, up to 64.
 
-With log-odds x for label 1, a site takes it iff its uniform u is below ``sigmoid(x)``.  All samples share the log-odds
-of a state, so a mask compares the samples' uniforms with one number, and their leading 16 bits nearly always decide.
-Sites are treated ``AT_ONCE``, side by side in vector registers: hence the tables here are (state, site) and
-(sample, site), flat.
+A bit is set if the sample gives the site label 1 in that state.  With log-odds x of label 1, this is so iff the site's
+uniform u is below ``sigmoid(x)``.  All samples share the log-odds of a state, so a mask compares the samples' uniforms
+with one number; their leading 16 bits nearly always decide.  ``AT_ONCE`` sites are processed together in vector
+registers, so arrays are flat tables (state, site) and (sample, site).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from locpmap.kernels.numba.noise import logistic_word, site_words
 from locpmap.kernels.reference.noise import LOGISTIC
 
 AT_ONCE = 16
-TAME = 300.0  # log-odds whose exponentials can be multiplied without overflow
+TAME = 300.0  # bound on log-odds whose exponentials can be multiplied without overflow
 _ONE = np.uint64(1)
 
 
 @njit(error_model="numpy")
 def odds_by_state(odds, h, fields, pulls):
-    """The odds against label 1 in sixteen states: bit d of a state is the label of neighbour d.
+    """Compute the odds against label 1 in sixteen states; bit d of a state is the label of neighbour d.
 
-    ``h`` (site) is the log-odds of label 1 alone, ``fields`` (neighbour, site) what a neighbour at 1 adds and at 0
-    takes away, ``pulls`` is ``exp(-2 fields)``.
+    ``h`` (site) is the log-odds of label 1 from the unaries.  A neighbour adds ``fields`` (neighbour, site) if its
+    label is 1 and subtracts it if 0.  ``pulls`` is ``exp(-2 fields)``.
     """
     for j in range(AT_ONCE):
         odds[j] = math.exp(fields[j] + fields[AT_ONCE + j] + fields[2 * AT_ONCE + j] + fields[3 * AT_ONCE + j] - h[j])
@@ -48,7 +48,7 @@ def odds_by_state(odds, h, fields, pulls):
 
 @njit(error_model="numpy")
 def odds_by_count(odds, h, degrees, field, pull):
-    """The same where all neighbours pull alike: a state is how many of them, 0 to 4, are at label 1."""
+    """Compute the odds if all weights are equal: a state is the number of neighbours, 0 to 4, with label 1."""
     for j in range(AT_ONCE):
         tame = abs(h[j]) + 4 * abs(field) < TAME
         odds[j] = math.exp(degrees[j] * field - h[j])
@@ -59,23 +59,23 @@ def odds_by_count(odds, h, degrees, field, pull):
 
 @njit(error_model="numpy")
 def odds_alone(odds, h, state):
-    """The odds against label 1 without neighbours, as one more state."""
+    """Compute the odds against label 1 without neighbours, as an additional state."""
     for j in range(AT_ONCE):
         odds[state * AT_ONCE + j] = math.exp(-h[j])
 
 
 @njit(error_model="numpy")
 def thresholds(limits, leads, odds, n_states):
-    """Numbers t, and their leading halves: x < t exactly where the uniform (x + 1/2) / 2^32 is below 1 / (1 + odds)."""
+    """Compute integers t and their leading 16 bits: x < t iff the uniform (x + 1/2) / 2^32 is below 1 / (1 + odds)."""
     for k in range(n_states * AT_ONCE):
         limit = np.uint64(math.ceil(2.0**32 / (1.0 + odds[k]) - 0.5))
         limits[k] = limit
-        leads[k] = np.uint16(min(limit >> np.uint64(16), np.uint64(0xFFFF)))  # 2^32 only calls for a closer look
+        leads[k] = np.uint16(min(limit >> np.uint64(16), np.uint64(0xFFFF)))  # for t = 2^32, `look_closer` decides
 
 
 @njit(error_model="numpy")
 def draw(draws, noise, sites, count, n_samples):
-    """The leading halves of the uniforms of ``count`` sites; a call of Philox gives those of eight samples."""
+    """Draw the leading 16 bits of the uniforms of ``count`` sites; a call of Philox serves eight samples."""
     k0, k1, image, first_sample = noise
     low = np.uint32(0xFFFF)
     for eight in range((n_samples + 7) >> 3):
@@ -89,13 +89,13 @@ def draw(draws, noise, sites, count, n_samples):
 
 @njit(error_model="numpy")
 def compare(pieces, close, draws, leads, n_states, n_samples):
-    """A byte of a mask per state, eight samples and site; ``close``: sites where a half equals that of a limit."""
+    """Compute a mask byte per state, eight samples and site; flag sites with ties of leading bits in ``close``."""
     for j in range(AT_ONCE):
         close[j] = 0
     for eight in range((n_samples + 7) >> 3):
         at = 8 * eight * AT_ONCE
         for state in range(n_states):
-            # Eight samples written out, so that this loop is the innermost: 8 or 16 sites then go in one instruction.
+            # The eight samples are unrolled, so that the loop over sites is innermost and vectorises.
             for j in range(AT_ONCE):
                 t = leads[state * AT_ONCE + j]
                 x0, x1 = draws[at + j], draws[at + AT_ONCE + j]
@@ -111,13 +111,13 @@ def compare(pieces, close, draws, leads, n_states, n_samples):
 
 @njit(forceinline=True, error_model="numpy")
 def below(x, limit, bit):
-    """Bit ``bit``, set where x is below the limit."""
+    """Return 1 << bit if x is below the limit, else 0."""
     return np.uint16(np.uint16(x < limit) << np.uint16(bit))
 
 
 @njit(error_model="numpy")
 def join(masks, first, pieces, joined, count, n_samples):
-    """Put the pieces of masks (S, n_states) together, for sites first .. first + count; ``joined`` is scratch."""
+    """Join mask bytes into masks (S, n_states) for sites first..first + count; ``joined`` is scratch."""
     whole = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - n_samples)
     for state in range(masks.shape[1]):
         at = 8 * state * AT_ONCE
@@ -135,13 +135,13 @@ def join(masks, first, pieces, joined, count, n_samples):
 
 @njit(forceinline=True, error_model="numpy")
 def two(low, high):
-    """Two bytes in one number."""
+    """Join two bytes."""
     return np.uint16(low | np.uint16(high << np.uint16(8)))
 
 
 @njit(error_model="numpy")
 def look_closer(masks, draws, limits, leads, noise, site, j, n_samples):
-    """Decide by all 32 bits where the leading half of a uniform of site j equals that of a limit; masks (n_states,)."""
+    """Decide by all 32 bits where the leading 16 bits of a uniform of site j equal those of t; masks (n_states,)."""
     k0, k1, image, first_sample = noise
     for s in range(n_samples):
         for state in range(len(masks)):

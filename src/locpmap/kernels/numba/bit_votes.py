@@ -1,4 +1,4 @@
-"""Counting the labels of samples that are packed into words, compiled."""
+"""Numba version of `reference.bit_votes`: counts of the labels of samples packed into words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from locpmap.kernels.numba.bits import count_bits
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def bit_votes(words, n_samples, totals, begin, stop):
-    """Add the samples with label 0 and with label 1 to ``totals`` (n, S, 2) for sites begin..stop; words (n, S)."""
+    """Add the numbers of samples with label 0 and 1 to ``totals`` (n, S, 2) for sites begin..stop; words (n, S)."""
     for n in range(words.shape[0]):
         for i in range(begin, stop):
             ones = np.int64(count_bits(words[n, i]))

@@ -1,4 +1,4 @@
-"""Bits of machine words, one per sample."""
+"""Operations on machine words with one bit per sample."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SEVEN = np.uint64(0x7F7F7F7F7F7F7F7F)
 
 
 def _trailing_zeros(context, x):
-    """The position of the lowest bit that is set, in one instruction."""
+    """Return the position of the lowest set bit, in one instruction."""
 
     def code(context, builder, signature, args):
         return builder.cttz(args[0], context.get_constant(types.boolean, True))
@@ -23,7 +23,7 @@ def _trailing_zeros(context, x):
 
 
 def _count_bits(context, x):
-    """How many bits are set, in as few instructions as the processor offers."""
+    """Return the number of set bits, in the fewest instructions of the processor."""
 
     def code(context, builder, signature, args):
         return builder.ctpop(args[0])
@@ -37,7 +37,7 @@ count_bits: Any = intrinsic(_count_bits)
 
 @njit(forceinline=True, error_model="numpy")
 def bit_mask(flags, begin, n, shift):
-    """Bit ``shift`` of n bytes, given as words of eight from ``begin`` on, as a mask."""
+    """Collect bit ``shift`` of n bytes into a mask; the bytes are read as words from ``flags[begin]`` on."""
     mask = _ZERO
     for j in range((n + 7) >> 3):
         byte = (((flags[begin + j] >> np.uint64(shift)) & _EACH) * _GATHER) >> np.uint64(56)
@@ -47,6 +47,6 @@ def bit_mask(flags, begin, n, shift):
 
 @njit(forceinline=True, error_model="numpy")
 def zero_bytes(x):
-    """Bit j is set where byte j of x is 0."""
+    """Return a mask with bit j set if byte j of x is 0."""
     nonzero = ((x & _SEVEN) + _SEVEN) | x | _SEVEN
     return ((~nonzero >> np.uint64(7)) * _GATHER) >> np.uint64(56)

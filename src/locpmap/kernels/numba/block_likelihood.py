@@ -1,9 +1,9 @@
-"""Negative log conditionals of blocks and their derivatives, compiled; see the reference for the definition.
+"""Numba version of `reference.block_likelihood`: negative log conditionals of blocks and their derivatives.
 
-A block at a time: gather its sites' scores given the labels around, solve it (probabilities of labels and of pairs of
-labels), write residuals and add the slopes of the edges inside.  Cost per site of a forest: what :mod:`site_likelihood`
-does, L² · F for the edge to the parent and L² exponentials; of an enumerated block: its joint labellings times its
-sites and inner edges.
+For each block, gather the scores of its sites given all other labels and compute the probabilities of labels and pairs.
+Then write residuals and add the derivatives (slope) of the edges inside.  Cost per site of a forest: that of
+`site_likelihood`, plus L² · F multiplications for the edge to the parent and L² exponentials.  Cost of an enumerated
+block: its joint labellings times its sites and inner edges.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ NO_TABLES = (np.empty(0), (0, 0, 0))
 
 
 def block_likelihood(scores, plan, labels, weights, losses, part):
-    """Write losses and residuals, and add to the slope, of the blocks of a part."""
+    """Write losses and residuals of the blocks of a part, and add to the slope."""
     n_labels, (lo, hi, begin, stop) = scores.unary.shape[2], part
     length = np.diff(plan.ptr[begin : stop + 1])
     most_sites, most_joint = int(length.max(initial=0)), int(length[plan.joint[begin:stop]].max(initial=0))
     most_inner = max(most_sites, most_joint * (most_joint - 1) // 2)
     scratch = (
-        np.empty(labels.shape[1], np.int32),  # the position of a site within the block at hand
+        np.empty(labels.shape[1], np.int32),  # the position of a site within the current block
         np.empty(most_sites, np.int32),  # true labels
         np.empty((most_sites, n_labels)),  # scores, then probabilities, then residuals
-        np.empty((most_inner * n_labels, n_labels)),  # the same of pairs: (edge, neighbour's label), this site's label
-        np.empty((most_inner, 2), np.int32),  # this site and the neighbour, by position
+        np.empty((most_inner * n_labels, n_labels)),  # the same for pairs: (edge, neighbour's label), this site's label
+        np.empty((most_inner, 2), np.int32),  # positions of this site and the neighbour
         np.empty(most_inner, np.int64),  # the slot of the neighbour
         np.empty(n_labels**most_joint),  # scores of joint labellings
         np.empty(most_sites, np.int32),  # a labelling
@@ -39,7 +39,7 @@ def block_likelihood(scores, plan, labels, weights, losses, part):
     graph = read_only(scores.indptr, scores.neighbour, scores.edge, scores.end, scores.group)
     blocks = read_only(plan.ptr, plan.site, plan.parent_slot, plan.joint, plan.block_of)
     rows, strides = NO_TABLES if scores.potts else rows_of_tables(scores, lo, hi)
-    # The precision of the rows is that of the scores, so that there is one compiled kernel for each.
+    # Rows have the precision of the scores, so that there is one compiled kernel per precision.
     rows = rows.astype(scores.unary.dtype, copy=False)
     n_features, binary = scores.features.shape[2], n_labels == 2
     lengths = length_type(n_features, known=binary and n_features in (1, 2)), length_type(n_labels, known=binary)
@@ -49,7 +49,7 @@ def block_likelihood(scores, plan, labels, weights, losses, part):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def add_blocks(lengths, given, graph, blocks, scratch, potts, rows, strides, out, part):
-    """Solve blocks one after another."""
+    """Process the blocks of a part in order."""
     unary, features, labels, weights = given
     indptr, neighbour, edge, end, group = graph
     ptr, sites, parent_slot, joint, block_of = blocks
@@ -59,17 +59,17 @@ def add_blocks(lengths, given, graph, blocks, scratch, potts, rows, strides, out
     lo, hi, begin, stop = part
     n_features, n_labels = len(lengths[0]), len(lengths[1])
     z = features.reshape(-1)
-    z_images = features.shape[1] * n_features if len(features) > 1 else 0  # from an image's features to the next one's
-    z_edges = n_features if features.shape[1] > 1 else 0  # from an edge's features to the next one's
+    z_images = features.shape[1] * n_features if len(features) > 1 else 0  # stride between images in z
+    z_edges = n_features if features.shape[1] > 1 else 0  # stride between edges in z
     many_slopes = int(len(slope) > 1)
-    one = np.uint64(1)  # unsigned indices spare the test for negative ones
+    one = np.uint64(1)  # unsigned indices avoid the check for negative ones
     for n in range(lo, hi):
         weight = weights[n if len(weights) > 1 else 0]
         for b in range(begin, stop):
             first, length, family = ptr[b], ptr[b + 1] - ptr[b], 0
             while block_of[family, sites[first]] != b:
                 family += 1
-            n_inner = np.int64(0)  # a literal 0 would have what it is handed to compiled twice
+            n_inner = np.int64(0)  # with a literal 0, the callees would be compiled twice
             for j in range(length):
                 i = np.uint64(sites[first + j])
                 place[i] = j
@@ -94,7 +94,7 @@ def add_blocks(lengths, given, graph, blocks, scratch, potts, rows, strides, out
                                 feature, row = z[np.uint64(at + f)], table + (f * n_labels + label) * n_labels
                                 for k in range(n_labels):
                                     local[j, k] += feature * rows[np.uint64(row + k)]
-                    # A joint block's sites are in order.
+                    # The sites of a joint block are sorted.
                     elif np.int64(slot) == parent_slot[first + j] or (joint[b] and other < i):
                         inner_slot[n_inner], inner_ends[n_inner, 0], inner_ends[n_inner, 1] = slot, j, place[other]
                         for m in range(n_labels):
@@ -140,10 +140,10 @@ def add_blocks(lengths, given, graph, blocks, scratch, potts, rows, strides, out
 
 @njit(error_model="numpy")
 def eliminate(axis, local, inner, ends, n_inner, true, length):
-    """Replace a forest's scores by probabilities; returns ``-log p(true)``.
+    """Replace a forest's scores by probabilities; return ``-log p(true)``.
 
-    Upwards, scores of pairs become ``p(site | parent)`` and their sums go to the parent; downwards, they become
-    ``p(site, parent)``.
+    The upward pass turns scores of pairs into ``p(site | parent)`` and adds their log-sums to the parent.  The downward
+    pass turns them into ``p(site, parent)``.
     """
     n_labels = len(axis)
     loss, e = 0.0, n_inner
@@ -179,7 +179,7 @@ def eliminate(axis, local, inner, ends, n_inner, true, length):
 
 @njit(error_model="numpy")
 def normalise(axis, rows, r):
-    """Replace row r of scores by probabilities; returns the log of the sum of their exponentials."""
+    """Replace row r of scores by probabilities; return the log-sum-exp of the scores."""
     n_labels = len(axis)
     if n_labels == 2:  # one exponential instead of two
         top, small = max(rows[r, 0], rows[r, 1]), math.exp(-abs(rows[r, 1] - rows[r, 0]))
@@ -203,7 +203,7 @@ def normalise(axis, rows, r):
 
 @njit(error_model="numpy")
 def enumerate_block(local, inner, ends, n_inner, true, length, chance, labelling):
-    """Replace a block's scores by probabilities; returns ``-log p(true)``."""
+    """Replace a block's scores by probabilities by enumeration; return ``-log p(true)``."""
     n_labels = local.shape[1]
     n_states, true_state = 1, 0
     for j in range(length):
@@ -240,7 +240,7 @@ def enumerate_block(local, inner, ends, n_inner, true, length, chance, labelling
 
 @njit(error_model="numpy")
 def count_up(labelling, true, length, n_labels):
-    """The next labelling of the sites that are not void, last site fastest; after the last one, the first again."""
+    """Advance to the next labelling of the non-void sites, last site fastest; after the last one, to the first."""
     for j in range(length - 1, -1, -1):
         if true[j] < 0:
             continue

@@ -1,9 +1,10 @@
-"""LocPMAP's climb with two labels and Potts weights of any sign on a 4-connected grid: 64 samples in a machine word.
+"""LocPMAP climb for two labels and Potts weights of any sign on a 4-connected grid: 64 samples in a machine word.
 
-Given the labels of its neighbours, a site's best label depends on its noise alone.  So once per sample every state of
-the neighbours is decided (`bit_masks`); a visit then picks, for all samples at once, among the masks of the states:
-sixteen, or five where all weights of the image are equal and only the number of neighbours at label 1 matters.
-Scratch: up to 22 words per site, 7 where weights are equal.
+Given the labels of its neighbours, a site's best label depends only on its noise.  The best label in every *state* of
+the neighbours is therefore computed once, as a word with one bit per sample (a *mask*, see `bit_masks`).  A visit then
+selects among the masks of the states for all samples in a few bit operations.  There are sixteen states, or five if all
+weights of the image are equal and only the number of neighbours with label 1 matters.
+Scratch: up to 22 words per site, 7 with equal weights.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from locpmap.kernels.perturbation import PERTURBED, RANDOM
 from locpmap.kernels.reference.noise import START_BITS
 
 _ZERO, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
-MOST = 17  # states of a site: sixteen with neighbours, one without
+MOST = 17  # states of a site: sixteen, and one without neighbours for the start
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def climb_bits(climb, n_samples, words):
     """Fill ``words`` (n, S): bit s of a word is the label in sample first_sample + s (a multiple of 8; s < 64).
 
-    Return the last sweep that changed anything, (n, n_samples).
+    Return the number of the last sweep that changed a label, (n, n_samples).
     """
     unary, right, down, start, given = climb.unary, climb.right, climb.down, climb.start, climb.given
     row, column, full_width, temperature = climb.row, climb.column, climb.full_width, climb.temperature
@@ -43,8 +44,8 @@ def climb_bits(climb, n_samples, words):
     stride = width + 2
     lanes = _ALL >> np.uint64(64 - n_samples)
     sweeps = np.zeros((n_images, n_samples), np.int32)
-    y = np.zeros((height + 2) * stride, np.uint64)  # framed by zeros, so that a missing neighbour needs no care
-    beside, pull_beside = framed(right[0, :0], temperature, 0, 0)  # made where they are needed
+    y = np.zeros((height + 2) * stride, np.uint64)  # with a border of zeros for missing neighbours
+    beside, pull_beside = framed(right[0, :0], temperature, 0, 0)  # placeholders
     below, pull_below = beside, pull_beside
     space = np.empty(n_sites * MOST, np.uint64)
     odds, limits = np.ones(MOST * AT_ONCE), np.empty(MOST * AT_ONCE, np.uint64)
@@ -53,8 +54,8 @@ def climb_bits(climb, n_samples, words):
     joined = np.empty(AT_ONCE, np.uint64)
     sites, degrees, h = np.zeros(AT_ONCE, np.int64), np.zeros(AT_ONCE, np.int64), np.zeros(AT_ONCE)
     fields, pulls = np.zeros(4 * AT_ONCE), np.ones(4 * AT_ONCE)
-    moved = np.empty((2, height + 2), np.bool_)  # per colour and row, in its last visit
-    alike, field, pull = True, 0.0, 1.0  # whether all weights of an image are equal, and then: to what
+    moved = np.empty((2, height + 2), np.bool_)  # whether a label changed, per colour and row, in the last visit
+    alike, field, pull = True, 0.0, 1.0  # if all weights of an image are equal: weight / temperature, exp(-2 ·)
     for n in range(n_images):
         noise = (climb.k0, climb.k1, climb.first_image + n, climb.first_sample)
         if n == 0 or max(len(right), len(down)) > 1:
@@ -67,7 +68,7 @@ def climb_bits(climb, n_samples, words):
                 beside, pull_beside = framed(across, temperature, 0, 1)
                 below, pull_below = framed(along, temperature, 1, 0)
         n_states = (5 if alike else 16) + (start == PERTURBED)
-        masks = space[: n_sites * n_states].reshape(n_sites, n_states)  # the samples that take label 1, in every state
+        masks = space[: n_sites * n_states].reshape(n_sites, n_states)  # the samples with label 1, per state
         for first in range(0, n_sites, AT_ONCE):
             count = min(AT_ONCE, n_sites - first)
             for j in range(count):
@@ -121,7 +122,7 @@ def climb_bits(climb, n_samples, words):
 
 @njit(error_model="numpy")
 def all_equal(across, along):
-    """Whether an image has one weight on all its edges."""
+    """Return whether all edges of an image have the same weight."""
     weight = first_weight(across, along)
     for some in (across, along):
         for r in range(some.shape[0]):
@@ -133,13 +134,13 @@ def all_equal(across, along):
 
 @njit(error_model="numpy")
 def first_weight(across, along):
-    """The weight of one edge, 0 where there is none."""
+    """Return the weight of the first edge, 0 if there is none."""
     return across[0, 0] if across.size else along[0, 0] if along.size else 0.0
 
 
 @njit(error_model="numpy")
 def framed(weights, temperature, above, beside):
-    """What neighbours along these edges add to the log-odds, and its ``exp(-2 ·)``; 0 and 1 on a frame around."""
+    """Return the log-odds x added by neighbours and ``exp(-2 x)``, padded by a border of 0 and 1."""
     height, width = weights.shape
     fields = np.zeros((height + 2 * above, width + 2 * beside))
     pulls = np.ones(fields.shape)
@@ -152,18 +153,18 @@ def framed(weights, temperature, above, beside):
 
 @njit(forceinline=True, error_model="numpy")
 def gather(table, j, beside, below, r, c):
-    """Write the values of the edges to the left, right, up and down of a site into column j."""
+    """Write the values of a site's left, right, upper and lower edges into column j."""
     table[j], table[AT_ONCE + j] = beside[r, c], beside[r, c + 1]
     table[2 * AT_ONCE + j], table[3 * AT_ONCE + j] = below[r, c], below[r + 1, c]
 
 
 @njit(error_model="numpy")
 def start_word(noise, site):
-    """The start bits of samples first_sample .. first_sample + 63 of one site."""
+    """Return the start bits of samples first_sample..first_sample + 64 of one site."""
     k0, k1, image, first_sample = noise
     result = _ZERO
     four = site_words(k0, k1, START_BITS, image, first_sample >> 7, site, 0)
-    for part in range(3):  # 64 bits at any offset lie in at most three words of 32
+    for part in range(3):  # 64 bits at any offset span at most three 32-bit words
         j = (first_sample >> 5) + part
         if part > 0 and j & 3 == 0:
             four = site_words(k0, k1, START_BITS, image, j >> 2, site, 0)
@@ -178,7 +179,7 @@ def start_word(noise, site):
 
 @njit(error_model="numpy")
 def half_sweep(y, masks, alike, moved, colour, everywhere, height, width, parity):
-    """Visit one colour, row by row where the other colour moved nearby; returns the samples that changed."""
+    """Visit one colour, skipping rows without changes of the other colour nearby; return the changed samples."""
     stride = width + 2
     changed = _ZERO
     for r in range(height):
@@ -200,7 +201,7 @@ def half_sweep(y, masks, alike, moved, colour, everywhere, height, width, parity
 
 @njit(forceinline=True, error_model="numpy")
 def pick_by_count(masks, i, left, right, up, down):
-    """From five masks, the one for as many neighbours as are at label 1, sample by sample."""
+    """Select, per sample, among five masks by the number of neighbours with label 1."""
     sides, verticals = left & right, up & down
     side, vertical = left | right, up | down
     least1 = side | vertical
@@ -218,7 +219,7 @@ def pick_by_count(masks, i, left, right, up, down):
 
 @njit(forceinline=True, error_model="numpy")
 def pick_by_state(masks, i, left, right, up, down):
-    """From sixteen masks, the one for the neighbours' labels (left has the lowest bit), sample by sample."""
+    """Select, per sample, among sixteen masks by the neighbours' labels (left is the lowest bit)."""
     above0, above1 = pick_of_four(masks, i, 0, left, right), pick_of_four(masks, i, 4, left, right)
     below0, below1 = pick_of_four(masks, i, 8, left, right), pick_of_four(masks, i, 12, left, right)
     return either(down, either(up, below1, below0), either(up, above1, above0))
@@ -226,12 +227,12 @@ def pick_by_state(masks, i, left, right, up, down):
 
 @njit(forceinline=True, error_model="numpy")
 def pick_of_four(masks, i, k, left, right):
-    """The same for the neighbours on both sides."""
+    """Select among four masks by the labels of the left and right neighbours."""
     zero, one = either(left, masks[i, k + 1], masks[i, k]), either(left, masks[i, k + 3], masks[i, k + 2])
     return either(right, one, zero)
 
 
 @njit(forceinline=True, error_model="numpy")
 def either(which, one, zero):
-    """Bits of ``one`` where ``which`` is set, of ``zero`` elsewhere."""
+    """Return the bits of ``one`` where ``which`` is set, and of ``zero`` elsewhere."""
     return zero ^ ((one ^ zero) & which)

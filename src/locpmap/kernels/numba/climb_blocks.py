@@ -1,7 +1,7 @@
-"""Block-wise ascent, compiled; see the reference for the definition.
+"""Numba version of `reference.climb_blocks`: block coordinate ascent.
 
-A sweep skips blocks around which nothing changed since their last visit.  Cost of a visit: the number of joint
-labellings times the block's sites and inner edges, or sites · L² for a forest (sites · L with Potts weights >= 0).
+A sweep skips blocks if no label in or next to them changed since the last visit.  A visit of an enumerated block costs
+its joint labellings times its sites and inner edges; of a forest, sites · L² (sites · L with Potts weights >= 0).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PLAIN = streams.PLAIN
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def climb_blocks(model, plan, perturbation, start, given, max_sweeps, first_image, lo, hi, first_sample, labels):
-    """Fill ``labels`` (hi - lo, S, R); returns the last sweep that changed anything, (hi - lo, R)."""
+    """Fill ``labels`` (hi - lo, S, R); return the number of the last sweep that changed a label, (hi - lo, R)."""
     unary, site_id, potts, features, tables = model.unary, model.site_id, model.potts, model.features, model.tables
     indptr, neighbour, edges, ends = model.indptr, model.neighbour, model.edge, model.end
     ptr, block_sites, joint, block_of = plan.ptr, plan.site, plan.joint, plan.block_of
@@ -34,7 +34,7 @@ def climb_blocks(model, plan, perturbation, start, given, max_sweeps, first_imag
     sweeps = np.zeros((hi - lo, n_samples), np.int32)
     noisy = np.empty((n_sites, n_labels), unary.dtype)
     y = np.empty(n_sites, np.int32)
-    place = np.empty(n_sites, np.int32)  # position of a site within the block at hand
+    place = np.empty(n_sites, np.int32)  # position of a site within the current block
     local = np.empty((longest, n_labels))
     new = np.empty(longest, np.int32)
     choice = np.empty((longest, n_labels), np.int32)
@@ -67,7 +67,7 @@ def climb_blocks(model, plan, perturbation, start, given, max_sweeps, first_imag
                                     continue
                                 for k in range(n_labels):
                                     local[j, k] += table_score(features, tables, n, edge, ends[slot], k, y[other])
-                            elif joint[b] and other < i:  # sites of an enumerated block are in order
+                            elif joint[b] and other < i:  # sites of an enumerated block are sorted
                                 ends_of[n_inner, 0], ends_of[n_inner, 1] = j, place[other]
                                 for k in range(n_labels):
                                     for m in range(n_labels):
@@ -91,7 +91,7 @@ def climb_blocks(model, plan, perturbation, start, given, max_sweeps, first_imag
                         if y[i] == new[j]:
                             continue
                         y[i] = new[j]
-                        # Every block, of every family, that holds the site or a neighbour is looked at again.
+                        # Mark every block, of every family, that contains the site or a neighbour.
                         for g in range(len(block_of)):
                             dirty[block_of[g, i]] = True
                             for slot in range(indptr[i], indptr[i + 1]):
@@ -106,7 +106,7 @@ def climb_blocks(model, plan, perturbation, start, given, max_sweeps, first_imag
 
 @njit(error_model="numpy")
 def families(ptr, block_sites, block_of):
-    """The family of every block."""
+    """Return the family of every block."""
     family = np.zeros(len(ptr) - 1, np.int64)
     for b in range(len(family)):
         while block_of[family[b], block_sites[ptr[b]]] != b:
@@ -116,7 +116,7 @@ def families(ptr, block_sites, block_of):
 
 @njit(error_model="numpy")
 def largest(ptr, block_sites, joint, block_of, family, indptr, neighbour, n_labels):
-    """The most sites of any block, and the most inner edges and joint labellings of an enumerated one."""
+    """Return the maxima of sites over all blocks, and of inner edges and labellings over enumerated ones."""
     longest, most_inner, n_joint = 1, 1, 1
     for b in range(len(joint)):
         length = ptr[b + 1] - ptr[b]
@@ -132,13 +132,13 @@ def largest(ptr, block_sites, joint, block_of, family, indptr, neighbour, n_labe
 
 @njit(error_model="numpy")
 def improves(new, old):
-    """Whether a score is better by more than rounding; anything allowed is better than something forbidden."""
+    """Return whether a score is better by more than rounding; any finite score is better than -inf."""
     return new > old + ROUNDING * (1 + abs(old)) if old > -np.inf else new > old
 
 
 @njit(error_model="numpy")
 def joint_noise(extra, n_states, perturbation, image, sample, site):
-    """The noise of a block's joint labellings."""
+    """Fill ``extra`` with the noise of a block's joint labellings."""
     _, amount, k0, k1 = perturbation
     for group in range((n_states + 3) // 4):
         words = site_words(k0, k1, _PLAIN, image, sample, site, group)
@@ -148,7 +148,7 @@ def joint_noise(extra, n_states, perturbation, image, sample, site):
 
 @njit(error_model="numpy")
 def best_joint(local, inside, extra, n_states, block_sites, first, length, y, new):
-    """The best labelling by enumeration into ``new``; False where the current one is as good."""
+    """Write the best labelling by enumeration to ``new``; return whether it improves on the current one."""
     inner, ends_of, n_inner = inside
     n_labels = local.shape[1]
     for j in range(length):
@@ -180,7 +180,7 @@ def best_joint(local, inside, extra, n_states, block_sites, first, length, y, ne
 
 @njit(error_model="numpy")
 def best_forest(local, choice, pairwise, tree, y, new):
-    """The best labelling of a forest into ``new``; False where the current one is as good."""
+    """Write the best labelling of a forest to ``new``; return whether it improves on the current one."""
     potts, features, tables, edges, ends, n = pairwise
     parent, parent_slot, block_sites, first, length = tree
     n_labels = local.shape[1]
@@ -193,7 +193,7 @@ def best_forest(local, choice, pairwise, tree, y, new):
             there = y[block_sites[first + parent[first + j]]]
             current += table_score(features, tables, n, edges[slot], ends[slot], here, there)
     for j in range(length - 1, -1, -1):
-        crest = 0
+        crest = 0  # the best label of a site without its parent
         for k in range(1, n_labels):
             crest = k if local[j, k] > local[j, crest] else crest
         slot, up = parent_slot[first + j], parent[first + j]
@@ -204,7 +204,7 @@ def best_forest(local, choice, pairwise, tree, y, new):
         edge, end = edges[slot], ends[slot]
         weight = potts_weight(features, n, edge)
         for k in range(n_labels):
-            if potts and weight >= 0:  # only the best label and the parent's own can win
+            if potts and weight >= 0:  # only the crest and the parent's label can be best
                 stay = local[j, k] + weight
                 picked = k if stay > local[j, crest] or (stay == local[j, crest] and k < crest) else crest
                 value = max(stay, local[j, crest])

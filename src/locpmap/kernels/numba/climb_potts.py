@@ -1,11 +1,10 @@
-"""LocPMAP's climb on a 4-connected grid with Potts weights >= 0, in the lazy noise scheme; see the reference.
+"""Numba version of `reference.climb_potts`: LocPMAP climb on a grid with Potts weights >= 0 and lazy noise.
 
-Up to 64 samples are climbed together as lanes (`potts_layout`).  Rows are described (`potts_sites`) and visited
-(`potts_contest`) as a wavefront: while one row starts, the first sweep visits the one above it, the second sweep those
-above that, so that the rows in work stay in the cache however large the image is.  A bit per lane and site says
-where a neighbour changed; nothing else is visited, and the trajectory is that of full red-black sweeps.
-
-Scratch: one word per site; the rest is a few rows.
+Up to 64 samples climb together, one *lane* per sample (`potts_layout`).  Rows are *described* (`potts_sites`: compute
+probabilities, weights and first labels) and visited (`potts_contest`: choose the best labels) as a wavefront.  While
+one row starts, the first sweep visits the row above, the second sweep the rows above that.  Active rows stay in the
+CPU cache.  A bit per lane and site marks a changed neighbour.  Only marked sites are visited; the labels equal
+those of full red-black sweeps.  Scratch: one word per site, and a few rows.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from locpmap.kernels.numba.potts_sites import describe_row, start_row
 from locpmap.kernels.perturbation import PERTURBED
 
 _ZERO, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
-SWEEPS_PER_PASS = 6  # sweeps that go down the image one behind the other
+SWEEPS_PER_PASS = 6  # sweeps in one wavefront
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def climb_potts(climb, labels):
     """Fill ``labels`` (n, S, R), R <= 64; ``first_sample`` is a multiple of 4.
 
-    Return the last sweep that changed anything, (n, R).
+    Return the number of the last sweep that changed a label, (n, R).
     """
     unary, right, down, start, given = climb.unary, climb.right, climb.down, climb.start, climb.given
     row, column, full_width, max_sweeps = climb.row, climb.column, climb.full_width, climb.max_sweeps
@@ -35,11 +34,11 @@ def climb_potts(climb, labels):
     sweeps = np.zeros((n_images, n_lanes), np.int32)
     everyone = _ALL >> np.uint64(64 - n_lanes)
     phases = 2 * SWEEPS_PER_PASS
-    ring = min(phases + 1, height)  # rows that are described at a time
+    ring = min(phases + 1, height)  # rows described at a time
     sites, scratch = room(ring * width, n_lanes, n_labels)
-    dirty = np.empty(n_sites, np.uint64)  # the lanes in which a site is to be visited
-    pending = np.empty((2, height), np.bool_)  # whether a row has such sites of a colour
-    moved = np.empty(SWEEPS_PER_PASS, np.uint64)  # the lanes that a sweep changed
+    dirty = np.empty(n_sites, np.uint64)  # the lanes in which a site must be visited
+    pending = np.empty((2, height), np.bool_)  # whether a row has such sites, per colour
+    moved = np.empty(SWEEPS_PER_PASS, np.uint64)  # the lanes changed by each sweep
     for n in range(n_images):
         beside, below = right[n if len(right) > 1 else 0], down[n if len(down) > 1 else 0]
         field = Field(unary[n], beside, below, 1.0 / climb.temperature)
@@ -58,7 +57,7 @@ def climb_potts(climb, labels):
                         if start == PERTURBED:
                             both = start == PERTURBED
                             describe_row(field, draw, sites, scratch, dirty, r, slot0, site0, r & 1, both)
-                        # Once every lane has changed something, what the first colour starts from leaves no trace.
+                        # The first visit overwrites the first colour: its start only shows whether a lane changed.
                         skipped = (row + r + column) & 1 if max_sweeps > 0 and moved[0] == everyone else 2
                         start_row(field, draw, sites, scratch, y, start, given, n, r, slot0, site0, skipped)
                 for phase in range(phases):
@@ -87,7 +86,7 @@ def climb_potts(climb, labels):
 
 @njit(error_model="numpy")
 def room(slots, n_lanes, n_labels):
-    """Allocate the arrays for the rows in work."""
+    """Allocate the arrays of the active rows."""
     sites = Sites(
         np.empty((slots, n_lanes), np.uint8),
         np.empty((slots, n_lanes), np.uint8),

@@ -1,6 +1,6 @@
-"""Coloured ICM on perturbed unaries for any graph and any table; see the reference for the definition.
+"""Numba version of `reference.climb_sites`: ICM on perturbed unaries for any graph and any table.
 
-A sweep skips sites none of whose neighbours changed since their last visit, which leaves the trajectory as it is.
+A sweep skips sites if no neighbour changed since their last visit.  This does not change the result.
 Memory per call: the perturbed unaries of one sample, S·L values.
 """
 
@@ -15,7 +15,7 @@ from locpmap.kernels.numba.perturbing import perturb
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def climb_sites(model, perturbation, start, given, max_sweeps, first_image, lo, hi, first_sample, labels):
-    """Fill ``labels`` (hi - lo, S, R); returns the last sweep that changed anything, (hi - lo, R)."""
+    """Fill ``labels`` (hi - lo, S, R); return the number of the last sweep that changed a label, (hi - lo, R)."""
     unary, site_id = model.unary, model.site_id
     potts, features, tables, order = model.potts, model.features, model.tables, model.order
     indptr, neighbour, edges, ends = model.indptr, model.neighbour, model.edge, model.end

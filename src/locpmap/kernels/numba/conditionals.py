@@ -1,4 +1,4 @@
-"""Conditional probabilities of samples, summed in whole numbers of 2^-40; see the reference."""
+"""Numba version of `reference.conditionals`: conditional probabilities, summed as integers in units of 2^-40."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from locpmap.kernels.numba.edge_scores import potts_weight, table_score
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def conditionals(model, labels, sums, lo, begin, stop):
-    """Add to ``sums`` (n, S, L) int64 for sites begin..stop; labels (n, S, R).  At most R·(degree + L) per site.
+    """Add to ``sums`` (n, S, L) int64 at sites begin..stop; labels (n, S, R).  At most R·(degree + L) per site.
 
-    Samples in a row whose labels around a site are the same count together.
+    Consecutive samples with equal labels at the neighbours of a site share one computation.
     """
     unary, potts, features, tables = model.unary, model.potts, model.features, model.tables
     indptr, neighbour, edges, ends = model.indptr, model.neighbour, model.edge, model.end
@@ -41,7 +41,7 @@ def conditionals(model, labels, sums, lo, begin, stop):
                 top = scores[0]
                 for k in range(1, n_labels):
                     top = max(top, scores[k])
-                if top == -np.inf:  # hard pairs leave the site no label: the sample's own has to do
+                if top == -np.inf:  # hard constraints forbid every label: take the sample's
                     for sample in range(s, last):
                         sums[n, i, labels[n, i, sample]] += np.int64(UNIT)
                     s = last
@@ -57,7 +57,7 @@ def conditionals(model, labels, sums, lo, begin, stop):
 
 @njit(inline="always", error_model="numpy")
 def _same(labels, neighbour, n, first, degree, s, other):
-    """Whether two samples agree on all neighbours of a site."""
+    """Return whether two samples agree at all neighbours of a site."""
     for slot in range(first, first + degree):
         if labels[n, neighbour[slot], s] != labels[n, neighbour[slot], other]:
             return False

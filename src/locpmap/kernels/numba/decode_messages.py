@@ -1,4 +1,4 @@
-"""A labelling from max-product messages, site after site; see the reference."""
+"""Numba version of `reference.decode_messages`: sequential decoding of max-product messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def decode_messages(model, order, messages, labels, lo, hi):
 
 @njit(nogil=True, error_model="numpy")
 def decode(model, n, unary, order, messages, y):
-    """One image; ``y`` (S,) is filled.  Ties go to the smallest label."""
+    """Fill ``y`` (S,) for one image; ties go to the smallest label."""
     potts, features, tables = model.potts, model.features, model.tables
     indptr, neighbour, edges, ends = model.indptr, model.neighbour, model.edge, model.end
     n_labels = unary.shape[1]
@@ -43,7 +43,7 @@ def decode(model, n, unary, order, messages, y):
 
 @njit(error_model="numpy")
 def best_label(scores):
-    """The smallest label of the largest score."""
+    """Return the smallest label of maximum score."""
     best = 0
     for k in range(1, len(scores)):
         best = k if scores[k] > scores[best] else best

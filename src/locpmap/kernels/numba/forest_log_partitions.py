@@ -1,4 +1,4 @@
-"""log Z of spanning forests under the reparametrised scores; see the reference.  Memory per call: S·L values."""
+"""Numba version of `reference.forest_log_partitions`: log Z of spanning forests.  Memory per call: S·L values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One sweep of Gibbs sampling; see the reference.  Per site: one call of Philox and at most L exponentials."""
+"""Numba version of `reference.gibbs`: one sweep.  Per site: one call of Philox and at most L exponentials."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def gibbs(model, labels, totals, adds, temperature, k0, k1, sweep, first_image, 
                 threshold = uniform(site_words(k0, k1, CHAIN, first_image + n, sweep, site_id[i], 0)[0]) * total
                 below = 0.0
                 for k in range(n_labels):
-                    below += scores[k]  # in the order of the total, which the threshold is below
+                    below += scores[k]  # same order as the total, so the threshold is reached
                     if threshold < below:
                         drawn = k
                         break

@@ -1,4 +1,4 @@
-"""Means over pixels of like colours; see the reference."""
+"""Numba version of `reference.guided_mean`: means over pixels of similar colour."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import math
 import numpy as np
 from numba import njit
 
-VANISHED = np.float32(17)  # weights of exp(-17) and below are lost in rounding beside the pixel's own, 1
+VANISHED = np.float32(17)  # weights below exp(-17) are lost in rounding next to the pixel's own weight, 1
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def guided_mean(values, image, counted, steps, sharpness, out, begin, stop):
-    """Fill rows ``begin`` to ``stop`` of ``out``; one pass over the labels for each pixel that is asked."""
+    """Fill rows begin..stop of ``out`` (H, W, K); O(K + C) per pixel and step."""
     height, width, n_labels = values.shape
     total = np.empty(n_labels, values.dtype)
     for row in range(begin, stop):

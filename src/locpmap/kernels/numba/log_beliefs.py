@@ -1,4 +1,4 @@
-"""What each site believes, given the messages; see the reference."""
+"""Numba version of `reference.log_beliefs`: normalised log beliefs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numba import njit
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def log_beliefs(model, messages, rho, beliefs, normalisers, lo, hi, begin, stop):
-    """Fill ``beliefs`` (N, S, L), and ``normalisers`` (N, S) with what normalising took from them."""
+    """Fill ``beliefs`` (N, S, L) and ``normalisers`` (N, S), the constants subtracted from the log beliefs."""
     unary, order, indptr, edge = model.unary, model.order, model.indptr, model.edge
     n_labels = unary.shape[2]
     for n in range(lo, hi):

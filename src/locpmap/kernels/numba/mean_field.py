@@ -1,4 +1,4 @@
-"""Mean field; see the reference.  A visit reads (degree + 2)·L values; a site that nothing moved costs one byte."""
+"""Numba version of `reference.mean_field`.  A visit reads (degree + 2)·L values, a skipped site one byte."""
 
 from __future__ import annotations
 

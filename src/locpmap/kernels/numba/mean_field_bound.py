@@ -1,4 +1,4 @@
-"""The lower bound that mean field climbs; see the reference."""
+"""Numba version of `reference.mean_field_bound`: the lower bound that mean field maximises."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from locpmap.kernels.numba.edge_scores import potts_weight, table_score
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def mean_field_bound(model, beliefs, terms, lo, hi, begin, stop):
-    """Fill ``terms`` (N, S): each site's own part and that of the edges that begin there."""
+    """Fill ``terms`` (N, S): each site's own term plus those of the edges whose first end it is."""
     unary, potts, features, tables = model.unary, model.potts, model.features, model.tables
     order, indptr, neighbour, edges, ends = model.order, model.indptr, model.neighbour, model.edge, model.end
     n_labels = beliefs.shape[2]

@@ -1,4 +1,4 @@
-"""Messages along an edge, one row of labels at a time; see the reference for the definitions."""
+"""Numba version of `reference.messages`: messages along an edge, on rows (L,)."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from numba import njit
 from locpmap.kernels.numba.edge_scores import table_score
 
 _inf = np.inf
-_FAR = 500.0  # Potts weights up to this leave exp(-weight) a normal number
+_FAR = 500.0  # exp(-weight) is a normal number for Potts weights up to this
 
 
 @njit(error_model="numpy")
 def log_add(a, b):
-    """``log(exp a + exp b)``."""
+    """Return ``log(exp a + exp b)``."""
     high, low = max(a, b), min(a, b)
     return high if low == -_inf else high + math.log1p(math.exp(low - high))
 
 
 @njit(error_model="numpy")
 def log_sum(row):
-    """``log Σ exp row``; -inf where every entry is."""
+    """Return ``log Σ exp row``; -inf if every entry is -inf."""
     top = row[0]
     for k in range(1, len(row)):
         top = max(top, row[k])
@@ -36,7 +36,7 @@ def log_sum(row):
 
 @njit(inline="always", error_model="numpy")
 def fill_table(table, features, tables, n, edge, end, scale):
-    """The scores of an edge, ``table[label at the sender, label at the receiver]``, times ``scale``."""
+    """Fill ``table[label at the sender, label at the receiver]`` with the scores of an edge times ``scale``."""
     for a in range(len(table)):
         for b in range(len(table)):
             table[a, b] = scale * table_score(features, tables, n, edge, end, a, b)
@@ -44,7 +44,7 @@ def fill_table(table, features, tables, n, edge, end, scale):
 
 @njit(error_model="numpy")
 def send_table(out, cavity, table, maximise):
-    """The message of a cavity through a table; returns what normalising took away."""
+    """Compute the message of a cavity through a table; return the constant subtracted to normalise it."""
     shift = -_inf
     for a in range(len(out)):
         for b in range(len(out)):
@@ -74,7 +74,7 @@ def send_table(out, cavity, table, maximise):
 
 @njit(inline="always", error_model="numpy")
 def send_potts(out, cavity, weight, maximise):
-    """The same through ``weight`` times the identity, in O(L)."""
+    """Compute the message through ``weight`` times the identity, in O(L); return as `send_table`."""
     best, top = 0, cavity[0]
     for k in range(1, len(out)):
         if cavity[k] > top:
@@ -92,7 +92,7 @@ def send_potts(out, cavity, weight, maximise):
                 second = max(second, cavity[k]) if k != best else second
             out[best] = max(second - top, weight)
         return top + shift
-    rest = 0.0  # all but the best
+    rest = 0.0  # the mass of all labels but the best
     for k in range(len(out)):
         out[k] = math.exp(cavity[k] - top)
         rest += out[k] if k != best else 0.0
@@ -100,7 +100,7 @@ def send_potts(out, cavity, weight, maximise):
     if weight < 0:
         for k in range(len(out)):
             out[k] = math.log1p(math.expm1(weight) * share * out[k])
-        # Where one label has nearly all the mass, the difference above cancels: add up what others have.
+        # If one label has nearly all the mass, the difference above cancels: sum the others' mass instead.
         others = -_inf
         for k in range(len(out)):
             others = log_add(others, cavity[k]) if k != best else others
@@ -118,7 +118,7 @@ def send_potts(out, cavity, weight, maximise):
 
 @njit(error_model="numpy")
 def mix(old, fresh, damping, maximise):
-    """A damped entry of a message; what is forbidden is so at once."""
+    """Return a damped entry of a message; -inf is not damped."""
     if fresh == -_inf or old == -_inf:
         return fresh
     if maximise:

@@ -1,7 +1,7 @@
-"""Noise inside compiled loops: the same integers as `kernels.reference.noise`, one site at a time.
+"""Numba version of `reference.noise`: the same integers, one site per call.
 
-Everything here is inlined into the kernel that calls it.  Numba does not watch the files of inlined functions:
-after a change here, its cache of the kernels must be thrown away.
+The functions are inlined into the calling kernels.  Numba does not track the files of inlined functions: delete its
+cache of compiled kernels after changes to this file.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 
 @njit(forceinline=True, error_model="numpy")
 def philox(c0, c1, c2, c3, k0, k1):
-    """Ten rounds of Philox-4x32 on one counter; four 32-bit words."""
-    # 64-bit variables whose upper halves are known to be zero: every product compiles to one 32x32 -> 64 multiply.
+    """Return four 32-bit words: ten rounds of Philox-4x32 on one counter."""
+    # The upper halves of these 64-bit variables are 0, so every product compiles to one 32x32 -> 64 multiplication.
     c0, c1 = np.uint64(np.uint32(c0)), np.uint64(np.uint32(c1))
     c2, c3 = np.uint64(np.uint32(c2)), np.uint64(np.uint32(c3))
     k0, k1 = np.uint64(np.uint32(k0)), np.uint64(np.uint32(k1))
@@ -33,7 +33,7 @@ def philox(c0, c1, c2, c3, k0, k1):
 
 @njit(forceinline=True, error_model="numpy")
 def site_words(k0, k1, stream, image, sample, site, group):
-    """The four words of (stream, image, sample, site, group); the packing is `reference.noise`'s."""
+    """Return the four words of (stream, image, sample, site, group), packed as in `reference.noise`."""
     site = np.uint64(site)
     c1 = (site >> _32) + np.uint64(np.int64(group) << 16)
     return philox(site, c1, sample, np.int64(image) + (np.int64(stream) << 28), k0, k1)
@@ -41,20 +41,20 @@ def site_words(k0, k1, stream, image, sample, site, group):
 
 @njit(forceinline=True, error_model="numpy")
 def pick(words, j):
-    """Word j of four."""
+    """Return word j of four."""
     low, high = (words[1], words[3]) if j & 1 else (words[0], words[2])
     return high if j & 2 else low
 
 
 @njit(forceinline=True, error_model="numpy")
 def uniform(word):
-    """A 32-bit word as a float64 strictly inside (0, 1) (exact in float32 as well)."""
+    """Convert a 32-bit word to a float64 strictly inside (0, 1), which is exact in float32 too."""
     return (np.float64(np.uint32(word) >> np.uint32(32 - BITS)) + 0.5) * 2.0**-BITS
 
 
 @njit(error_model="numpy")
 def logistic_word(k0, k1, image, sample, site):
-    """The 32 bits of a logistic variate's uniform ``(x + 1/2) / 2^32``."""
+    """Return the 32 bits x of a logistic variate's uniform ``(x + 1/2) / 2^32``."""
     j, shift = sample >> 1 & 3, np.uint32(16 * (sample & 1))
     coarse = pick(site_words(k0, k1, LOGISTIC, image, sample >> 3, site, 0), j) >> shift & np.uint32(0xFFFF)
     fine = pick(site_words(k0, k1, LOGISTIC_FINE, image, sample >> 3, site, 0), j) >> shift & np.uint32(0xFFFF)

@@ -1,6 +1,6 @@
-"""Derivatives of losses by pairwise scores, compiled; see the reference for the definition.
+"""Numba version of `reference.pair_slope`: derivatives of losses by pairwise scores.
 
-Cost per edge and sample: two numbers for Potts weights, ``2 · F · L`` multiplications for tables.
+Cost per edge and sample: two additions for Potts weights, ``2 · F · L`` multiplications for tables.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NO_BLOCKS = np.empty(0, np.int32)
 
 
 def pair_slope(scores, samples, residual, block_of, slope, part):
-    """Add to ``slope`` what the edges of a part get."""
+    """Add the derivatives of the edges of a part to ``slope``."""
     blocks = NO_BLOCKS if block_of is None else block_of
     given = read_only(scores.edges, scores.group, scores.features, samples, residual, blocks)
     if scores.potts:
@@ -29,7 +29,7 @@ def pair_slope(scores, samples, residual, block_of, slope, part):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def potts_edges(given, slope, part):
-    """Add what Potts weights get: an edge's ends each add to the score of the other's label."""
+    """Add the derivatives by Potts weights: the residual of each end at the label of the other end."""
     edges, _, _, samples, residual, blocks = given
     lo, hi, begin, stop = part
     for n in range(lo, hi):
@@ -48,14 +48,14 @@ def potts_edges(given, slope, part):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def two_labels(features_axis, given, slope, part):
-    """Add what shared tables get with two labels and one sample, whose residuals are opposite numbers."""
+    """Add the derivatives by shared tables for two labels and one sample, where a site's residuals are r and -r."""
     edges, group, features, samples, residual, blocks = given
     lo, hi, begin, stop = part
     n_features, n_groups, n_sites = len(features_axis), slope.shape[1], samples.shape[1]
     z, near, pull = features.reshape(-1), samples.reshape(-1), residual.reshape(-1)
     z_images = features.shape[1] * n_features if len(features) > 1 else 0
     z_edges = n_features if features.shape[1] > 1 else 0
-    # By group, end and the neighbour's label, void ones first.
+    # Indexed by group, end and the neighbour's label (void first).
     sums = np.zeros((n_groups * 6 + 1) * n_features)
     for n in range(lo, hi):
         for e in range(begin, stop):
@@ -83,7 +83,7 @@ def two_labels(features_axis, given, slope, part):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def table_edges(given, slope, part):
-    """Add what tables get, with any number of labels and samples."""
+    """Add the derivatives by tables for any number of labels and samples."""
     edges, group, features, samples, residual, blocks = given
     lo, hi, begin, stop = part
     n_features, n_labels, n_samples = features.shape[2], residual.shape[3], samples.shape[2]

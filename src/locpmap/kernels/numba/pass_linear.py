@@ -1,4 +1,4 @@
-"""One sweep of sum-product in the linear domain: no exponentials, no logarithms; see the reference."""
+"""Numba version of `reference.pass_linear`: sum-product in the linear domain, without exponentials or logarithms."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numba import njit
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def pass_linear(model, order, messages, dirty, linear, weights, couplings, damping, tolerance, lo, hi, begin, stop):
-    """Visit positions begin..stop of ``order`` in those images of lo..hi that are kept in the linear domain."""
+    """Visit positions begin..stop of ``order`` in the images of lo..hi that are in the linear domain."""
     potts, indptr, neighbour = model.potts, model.indptr, model.neighbour
     edges, ends, reverse = model.edge, model.end, model.reverse
     n_labels = weights.shape[2]
@@ -43,7 +43,7 @@ def pass_linear(model, order, messages, dirty, linear, weights, couplings, dampi
                     for k in range(n_labels):
                         fresh[k] = differ + gain * cavity[k]
                     if gain < 0:
-                        # Repulsion: where one label has nearly all the mass, the difference above cancels.
+                        # Negative weight: if one label has nearly all the mass, the difference above cancels.
                         best, rest = 0, 0.0
                         for k in range(1, n_labels):
                             best = k if cavity[k] > cavity[best] else best

@@ -1,4 +1,4 @@
-"""One sweep of log-domain message passing; see the reference.  A sweep reads and writes (2E)·L values of 8 bytes."""
+"""Numba version of `reference.pass_messages`: log domain.  A sweep reads and writes 2E·L values of 8 bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from locpmap.kernels.numba.messages import fill_table, mix, send_potts, send_tab
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def pass_messages(model, order, messages, dirty, linear, rho, maximise, damping, tolerance, lo, hi, begin, stop):
-    """Visit positions begin..stop of ``order`` in images lo..hi, except those kept in the linear domain."""
+    """Visit positions begin..stop of ``order`` in images lo..hi, except images in the linear domain."""
     for n in range(lo, hi):
         if not linear[n]:
             sites = order[begin:stop]
@@ -20,10 +20,7 @@ def pass_messages(model, order, messages, dirty, linear, rho, maximise, damping,
 
 @njit(nogil=True, error_model="numpy")
 def visit(model, n, unary, sites, messages, dirty, rho, maximise, damping, tolerance):
-    """Let every dirty site of one image send to its neighbours; returns how many messages changed.
-
-    unary (S, L), messages (2E, L), dirty (S,).
-    """
+    """Update outgoing messages (2E, L) of the dirty sites of one image; return the number of changed messages."""
     potts, features, tables = model.potts, model.features, model.tables
     indptr, neighbour, edges, ends, reverse = model.indptr, model.neighbour, model.edge, model.end, model.reverse
     n_labels = unary.shape[1]
@@ -44,7 +41,7 @@ def visit(model, n, unary, sites, messages, dirty, rho, maximise, damping, toler
         for slot in range(indptr[i], indptr[i + 1]):
             edge, back = edges[slot], reverse[slot]
             for k in range(n_labels):
-                # What this neighbour has forbidden can only lead to what it has forbidden itself.
+                # A label forbidden by this neighbour is compatible only with labels that are forbidden there.
                 cavity[k] = belief[k] - messages[slot, k] if messages[slot, k] > -np.inf else -np.inf
             if potts:
                 send_potts(fresh, cavity, potts_weight(features, n, edge) / rho[edge], maximise)

@@ -1,4 +1,4 @@
-"""Max-product on perturbed unaries; see the reference.  Memory per call: one sample's messages, 2E·L values."""
+"""Numba version of `reference.perturb_and_max_product`.  Memory per call: one sample's messages, 2E·L values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def perturb_and_max_product(
     first_sample,
     labels,
 ):
-    """Fill ``labels`` (hi - lo, S, R); returns the last sweep that changed a message, (hi - lo, R)."""
+    """Fill ``labels`` (hi - lo, S, R); return the number of the last sweep that changed a message, (hi - lo, R)."""
     n_sites, n_labels = model.unary.shape[1], model.unary.shape[2]
     n_samples = labels.shape[2]
     sweeps = np.zeros((hi - lo, n_samples), np.int32)

@@ -1,4 +1,4 @@
-"""The unaries that a sample climbs on, and where its climb starts; see `climb_sites` in the reference."""
+"""Perturbed unaries and start labels of a sample: Numba version of the helpers in `reference.climb_sites`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _START, _START_BITS = streams.START, streams.START_BITS
 
 @njit(error_model="numpy")
 def perturb(noisy, y, unary, n, perturbation, start, given, image, sample, site_id):
-    """Fill ``noisy`` (S, L) and ``y`` (S,) for one sample of image n."""
+    """Fill the perturbed unaries ``noisy`` (S, L) and start labels ``y`` (S,) of one sample of image n."""
     perturb_unaries(noisy, unary, n, perturbation, image, sample, site_id)
     if start == RANDOM:
         random_labels(y, unary, n, perturbation, image, sample, site_id)
@@ -34,7 +34,7 @@ def perturb(noisy, y, unary, n, perturbation, start, given, image, sample, site_
 
 @njit(error_model="numpy")
 def perturb_unaries(noisy, unary, n, perturbation, image, sample, site_id):
-    """The scheme's noise on the unaries of every site."""
+    """Fill ``noisy`` with the perturbed unaries of every site."""
     scheme, amount, k0, k1 = perturbation
     n_labels = noisy.shape[1]
     for i in range(len(noisy)):
@@ -55,7 +55,7 @@ def perturb_unaries(noisy, unary, n, perturbation, image, sample, site_id):
 
 @njit(error_model="numpy")
 def random_labels(y, unary, n, perturbation, image, sample, site_id):
-    """A uniformly random allowed label per site."""
+    """Fill ``y`` with a uniformly random allowed label per site."""
     scheme, _, k0, k1 = perturbation
     for i in range(len(y)):
         n_allowed = 0

@@ -1,13 +1,15 @@
-"""Who wins a site: the label whose clock, shortened by the neighbours that hold it, rings first.
+"""The *contest* of labels at a site: find the label with the largest perturbed score given the neighbours.
 
-In the lazy scheme the first label's clock is t and label k's is ``t + E_k / p_k``, E_k a standard exponential;
-neighbours that hold a label multiply its clock by ``exp(-their weights)``.  Only the first label and the neighbours'
-labels can win.  A visit goes through three stages, each for the lanes that the one before left open:
+In the lazy noise scheme (`reference.noise`) a label's score is minus the log of its *clock*: the smallest clock wins.
+The first label's clock is t, that of label k is ``t + E_k / p_k`` with E_k ~ Exp(1); ``E_k / p_k`` is its *wait*.
+Neighbours with a label, its *holders*, multiply its clock by the *pull*, ``exp(-their weights / temperature)``.  Only
+the first label and the labels of neighbours can win.  Each stage of a visit processes the lanes (samples) that the
+previous one left undecided:
 
-1. the first label is held by neighbours that outweigh the others: it wins;
-2. leading bytes of the uniforms bound every clock from both sides, in single precision with a margin for its rounding:
-   mostly one label is ahead whatever the other bits say;
-3. all 32 bits, in double precision and in logarithms.
+1. If the holders of the first label outweigh the other neighbours, the first label wins.
+2. The leading bytes of the uniforms bound every clock from both sides, in single precision with a margin for rounding.
+   In most lanes one label wins for any value of the remaining bits.
+3. All 32 bits are used, in double precision and in logarithms.
 """
 
 from __future__ import annotations
@@ -28,19 +30,19 @@ _BYTE, _LOW = np.uint64(0xFF), np.uint64(0xFFFFFFFF)
 _F1 = np.float32(1)
 _UP, _DOWN = np.float32(1 + 4e-6), np.float32(1 - 4e-6)  # margins for rounding in single precision
 
-OPEN = 40  # a verdict that leaves the site to stage 3: where `packed` keeps the current label
-NOBODY = 16  # the set of holders of a label that an earlier neighbour already stands for
+OPEN = 40  # verdict "undecided", for stage 3: the position of the current label in `packed`
+NOBODY = 16  # index of the holders of a label that an earlier neighbour already represents
 
 
 def _bounds():
-    """Least and greatest ``-log u`` of a leading byte, then least and greatest ``1 / -log u``; (256 · 4,)."""
+    """Return, per leading byte, the minimum and maximum of ``-log u``, then of ``1 / -log u``; (256 · 4,)."""
     edge = -np.log(np.clip(np.arange(257) / 256, 2.0**-33, 1 - 2.0**-33))
     least, greatest = edge[1:] * (1 - 2e-5), edge[:-1] * (1 + 2e-5)
     return np.stack([least, greatest, 1 / greatest, 1 / least], axis=1).astype(np.float32).ravel()
 
 
 def _holders():
-    """From which of four neighbours agree (eight bits, cyclically at distance 1 and 2) to the set behind each label."""
+    """Map the pairs of agreeing neighbours (8 bits, cyclic distance 1 and 2) to the set of holders of each label."""
     table = np.zeros((256, 4), np.uint8)
     for code in range(256):
         same = np.eye(4, dtype=bool)
@@ -54,11 +56,11 @@ def _holders():
 
 
 def _verdicts():
-    """From the code of `judge` to where `packed` keeps the winner's label."""
+    """Map the code of `judge` to the position of the winning label in ``packed``."""
     table = np.full(64, OPEN, np.uint8)
     for j in range(4):
-        table[32 + (1 << j)] = 8 * j  # neighbour j's label is ahead of the first label and of all others
-    table[16:32] = table[48:] = 32  # no neighbour's label comes near the first label
+        table[32 + (1 << j)] = 8 * j  # neighbour j's label beats the first label and all others
+    table[16:32] = table[48:] = 32  # the first label beats the labels of all neighbours
     return table
 
 
@@ -67,13 +69,13 @@ BOUNDS, HOLDERS, VERDICTS = _bounds(), _holders(), _verdicts()
 
 @njit(forceinline=True, error_model="numpy")
 def bit(flag, n):
-    """A flag as bit n of a byte."""
+    """Return a flag as bit n of a byte."""
     return np.uint8(np.uint8(flag) << np.uint8(n))
 
 
 @njit(error_model="numpy")
 def visit_row(field, draw, sites, scratch, y, dirty, r, slot0, site0, c0):
-    """Visit the sites of one colour in row r (every other from column c0); returns the lanes that changed."""
+    """Visit the sites of one colour in row r (every second from column c0); return the changed lanes."""
     first, tick, _, inverse_p, pull, safe = sites
     bounds, holder_sets, verdicts = scratch.bounds, scratch.holder_sets, scratch.verdicts
     flags, clocks, rivals, packed, code = scratch.flags, scratch.clocks, scratch.rivals, scratch.packed, scratch.code
@@ -96,7 +98,7 @@ def visit_row(field, draw, sites, scratch, y, dirty, r, slot0, site0, c0):
         n1 = i + 1 if c < width - 1 else i
         n2 = i - width if r > 0 else i
         n3 = i + width if r < height - 1 else i
-        # Stage 1, all lanes at once: which neighbours agree with the first label, and whether that settles it.
+        # Stage 1, vectorised over lanes: which neighbours hold the first label, and whether that decides the site.
         held = safe[slot]
         for lane in range(n_lanes):
             a = first[slot, lane]
@@ -114,7 +116,7 @@ def visit_row(field, draw, sites, scratch, y, dirty, r, slot0, site0, c0):
             for lane in range(n_lanes):
                 y[i, lane] ^= np.uint8(y[i, lane] ^ first[slot, lane]) & np.uint8(-(np.int64(flags[lane] >> 1) & 1))
         if undecided:
-            # Stage 2.  Leading bytes of the waits: one call of Philox serves sixteen of them.
+            # Stage 2.  Draw the leading bytes of the waits, sixteen per call of Philox.
             todo = undecided
             while todo:
                 lane = trailing_zeros(todo)
@@ -182,12 +184,12 @@ def visit_row(field, draw, sites, scratch, y, dirty, r, slot0, site0, c0):
 
 @njit(forceinline=True, error_model="numpy")
 def judge(rivals, code, n):
-    """Stage 2 for n lanes at once, without branches, so that it vectorises; all clocks in units of the first label's.
+    """Run stage 2 for n lanes, without branches so that it vectorises; clocks are in units of the first label's.
 
-    ``rivals`` holds rows of 64: least and greatest waits of the four neighbours' labels, times 1 / p (0-3, 4-7), their
-    pulls (8-11), the first label's pull (12) and the least and greatest inverse of its own clock (13, 14).
-    Bits 0-3 of the code: neighbour j may be ahead of the other neighbours; 4: the first label is ahead of all of them;
-    5: some neighbour's label is ahead of the first.
+    ``rivals`` has rows of 64: minimum and maximum waits of the four neighbours' labels (0-3, 4-7), their pulls (8-11),
+    the first label's pull (12), and the minimum and maximum of the inverse of its clock (13, 14).
+    Code bits 0-3: the label of neighbour j may beat those of the others.  Bit 4: the first label beats all of them.
+    Bit 5: the label of some neighbour beats the first label.
     """
     for j in range(n):
         own, slowest, quickest = rivals[768 + j], rivals[832 + j], rivals[896 + j]
@@ -209,7 +211,7 @@ def judge(rivals, code, n):
 
 @njit(error_model="numpy")
 def settle(field, draw, sites, clocks, packed, i, slot, r, c, site, lane, offset):
-    """Stage 3 for one lane; ``offset`` is where its leading bytes begin in ``clocks``."""
+    """Run stage 3 for one lane, whose leading bytes begin at ``clocks[offset]``; return the winning label."""
     unary, right, down, inverse_temperature = field
     sample = draw.first_sample + lane
     best = sites.best[slot]
@@ -242,6 +244,6 @@ def settle(field, draw, sites, clocks, packed, i, slot, r, c, site, lane, offset
 
 @njit(forceinline=True, error_model="numpy")
 def refine(coarse, draw, sample, site, m):
-    """The uniform of a leading byte and the 24 bits behind it."""
+    """Return the uniform of a leading byte and the following 24 bits, which are drawn here."""
     fine = pick(site_words(draw.k0, draw.k1, LAZY_FINE, draw.image, sample, site, m >> 2), m & 3)
     return (np.float64(coarse) * 2.0**24 + np.float64(fine >> np.uint32(8)) + 0.5) * 2.0**-32

@@ -1,8 +1,8 @@
-"""What the Potts climb keeps of an image, a sample and a row: plain arrays under names.
+"""Arrays of the Potts climb, for an image, its noise, the described rows and scratch.
 
-Samples are *lanes*: up to 64 of them are climbed together, a site's label in all of them side by side, so that one
-look at a site serves all lanes and a machine word holds one bit of each.  Only a few rows at a time are *described*
-(`Sites`): the sweeps follow one another down the image so closely that those rows stay in the cache.
+Up to 64 samples climb together.  Each one is a *lane*: the labels of a site in all lanes are contiguous, and a machine
+word holds one bit per lane.  Only a few rows at a time are *described*: `Sites` holds their probabilities, weights and
+first labels.  Sweeps follow each other closely down the image, so these rows stay in the CPU cache.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 
 
 class Field(NamedTuple):
-    """One image."""
+    """The scores of one image."""
 
     unary: Any  # (S, L)
-    right: Any  # (H, W-1) weights
-    down: Any  # (H-1, W)
+    right: Any  # (H, W-1) weights of horizontal edges
+    down: Any  # (H-1, W) weights of vertical edges
     inverse_temperature: Any
 
 
 class Draw(NamedTuple):
-    """What keys the noise of an image's samples, besides the site."""
+    """The key and counters of an image's noise, without the site."""
 
     k0: Any
     k1: Any
@@ -29,29 +29,29 @@ class Draw(NamedTuple):
 
 
 class Sites(NamedTuple):
-    """Described sites, one slot each."""
+    """Described sites, one slot each; for clocks and pulls see `potts_contest`."""
 
-    first: Any  # (slots, lanes) uint8: the label whose clock rings first
-    tick: Any  # (slots, lanes) uint8: the leading byte of that clock's uniform
-    best: Any  # (slots,) uint8: the likeliest label, UNKNOWN before the site is described
+    first: Any  # (slots, lanes) uint8: the first label, whose clock is smallest without neighbours
+    tick: Any  # (slots, lanes) uint8: leading byte of the uniform of that clock
+    best: Any  # (slots,) uint8: the most probable label; UNKNOWN if the site is not described
     inverse_p: Any  # (slots, L) float32: 1 / p of each label
-    pull: Any  # (slots, 17) float32: exp(-weights) of every set of neighbours; infinite for the 17th
-    safe: Any  # (slots,) uint16: bit s: neighbours in set s outweigh the others, so a label they hold keeps the lead
+    pull: Any  # (slots, 17) float32: exp(-sum of weights) of each set of neighbours; the 17th is inf
+    safe: Any  # (slots,) uint16: bit s is set if the neighbours in set s outweigh the others
 
 
 class Scratch(NamedTuple):
-    """Room to work in; the first three are tables of `potts_contest`, copied so that loops see plain arrays."""
+    """Scratch arrays; the first three are copies of the tables in `potts_contest`."""
 
     bounds: Any
     holder_sets: Any
     verdicts: Any
     weights: Any  # (4,)
-    tail: Any  # (L,) cumulative probabilities after the likeliest label's
+    tail: Any  # (L,) cumulative probabilities without the most probable label
     words: Any  # (16, 4) uint32: one word per lane
     flags: Any  # (64,) uint8
     clocks: Any  # (64 · bytes per lane,) uint8: leading bytes of the waits
     rivals: Any  # (960,) float32: see `potts_contest.judge`
-    packed: Any  # (64,) uint64: four neighbours' labels, the first label and the current one, a byte each
+    packed: Any  # (64,) uint64: labels of four neighbours, first label, current label; a byte each
     lane: Any  # (64,) uint64
     code: Any  # (64,) uint32
 

@@ -1,4 +1,4 @@
-"""Describing rows of the Potts climb: probabilities, weights, first labels and random starts."""
+"""Description of rows of the Potts climb (`potts_layout.Sites`): probabilities, pulls, first and start labels."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from locpmap.kernels.reference.noise import BITS, LAZY_SITE, START
 _ZERO, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
 _1, _INF, _NAN = np.float32(1), np.float32(np.inf), np.float32(np.nan)
 _32 = np.uint64(32)
-STRONG = 60.0  # weights that add up to more are left to double precision
+STRONG = 60.0  # sites whose weights sum to more are decided in double precision
 
 
 @njit(forceinline=True, error_model="numpy")
 def exponential(x):
-    """exp(x) for x <= 0 to 1e-11, at least exp(-700); without branches, so that loops of it vectorise."""
+    """Return exp(x) for x <= 0 to 1e-11, at least exp(-700); without branches, so that loops vectorise."""
     x = max(x, -700.0)
     n = math.floor(x * 1.4426950408889634 + 0.5)
     r = x - n * 0.693145751953125 - n * 1.42860682030941723212e-6
@@ -33,7 +33,7 @@ def exponential(x):
 
 @njit(error_model="numpy")
 def describe_row(field, draw, sites, scratch, dirty, r, slot0, site0, c0, both):
-    """Describe the sites of row r that are to be visited: every other from column c0, or those of both colours."""
+    """Describe the marked sites of row r: every second one from column c0, or all of them if ``both``."""
     unary, right, down, inverse_temperature = field
     first, tick, best, inverse_p, pull, safe = sites
     weights, tail, words = scratch.weights, scratch.tail, scratch.words
@@ -46,7 +46,7 @@ def describe_row(field, draw, sites, scratch, dirty, r, slot0, site0, c0, both):
         if dirty[i] == _ZERO or best[slot] != UNKNOWN:
             continue
 
-        # Probabilities relative to the likeliest label b; `tail` adds up the others in natural order.
+        # Probabilities relative to the most probable label b; `tail` accumulates the others in natural order.
         b, top = 0, unary[i, 0]
         for k in range(1, n_labels):
             if unary[i, k] > top:
@@ -66,7 +66,7 @@ def describe_row(field, draw, sites, scratch, dirty, r, slot0, site0, c0, both):
         for k in range(n_labels):
             inverse_p[slot, k] *= np.float32(total)
 
-        # How far each set of neighbours shortens a clock, and which sets outweigh their complement.
+        # The pull of each set of neighbours, and which sets outweigh their complement.
         weights[0] = right[r, c - 1] * inverse_temperature if c > 0 else 0.0
         weights[1] = right[r, c] * inverse_temperature if c < width - 1 else 0.0
         weights[2] = down[r - 1, c] * inverse_temperature if r > 0 else 0.0
@@ -83,7 +83,7 @@ def describe_row(field, draw, sites, scratch, dirty, r, slot0, site0, c0, both):
             held |= np.uint16(pull[slot, s] <= pull[slot, 15 - s]) << np.uint16(s)
         safe[slot] = held
 
-        # The first label of every lane: the likeliest, unless the uniform lies beyond its probability.
+        # The first label of every lane: the most probable, unless the uniform exceeds its probability.
         for j in range((n_lanes + 3) >> 2):
             call = (draw.first_sample >> 2) + j
             four = site_words(draw.k0, draw.k1, LAZY_SITE, draw.image, call, site0 + c, 0)
@@ -108,7 +108,7 @@ def describe_row(field, draw, sites, scratch, dirty, r, slot0, site0, c0, both):
 
 @njit(error_model="numpy")
 def start_row(field, draw, sites, scratch, y, start, given, n, r, slot0, site0, skipped):
-    """The first labels of row r; columns of parity ``skipped`` (2: none) are visited before anyone looks at them."""
+    """Write the start labels of row r; random ones are not drawn at columns of parity ``skipped`` (2: none)."""
     unary = field.unary
     n_labels, n_lanes, width = unary.shape[1], y.shape[1], field.right.shape[1] + 1
     words, word = scratch.words, scratch.words.reshape(-1)

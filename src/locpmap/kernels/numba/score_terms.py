@@ -1,4 +1,4 @@
-"""The score of a labelling, split over the sites; see the reference."""
+"""Numba version of `reference.score_terms`: the score of a labelling as terms of sites."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from locpmap.kernels.numba.edge_scores import potts_weight, table_score
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def score_terms(model, labels, terms, lo, hi, begin, stop):
-    """Fill ``terms`` (N, S): each site's unary score and the scores of the edges that begin there; labels (N, S)."""
+    """Fill ``terms`` (N, S) with each site's unary score plus the scores of the edges whose first end it is."""
     unary, potts, features, tables = model.unary, model.potts, model.features, model.tables
     order, indptr, neighbour, edges, ends = model.order, model.indptr, model.neighbour, model.edge, model.end
     for n in range(lo, hi):

@@ -1,4 +1,4 @@
-"""Negative log conditionals of sites and their residuals, compiled; see the reference for the definition.
+"""Numba version of `reference.site_likelihood`: negative log conditionals of sites and their residuals.
 
 Cost per site: ``M · degree · F · L`` multiplications and ``M · L`` exponentials.
 """
@@ -30,7 +30,7 @@ def site_likelihood(scores, labels, samples, weights, losses, part):
 
 
 def edges_of(scores, begin, stop):
-    """Return the edges with an end among sites begin..stop, each once."""
+    """Return the edges with at least one end in begin..stop, without duplicates."""
     if (begin, stop) == (0, scores.unary.shape[1]):
         return np.arange(len(scores.edges))
     slots = slice(scores.indptr[begin], scores.indptr[stop])
@@ -43,8 +43,8 @@ def edges_of(scores, begin, stop):
 def two_labels(features_axis, given, ends_of_edges, rows, strides, value, residual, part):
     """Handle two labels and one sample: a logistic regression on the difference of the two labels' scores.
 
-    Written for speed: an edge's features are read once for both ends, arrays are flat, differences of table entries are
-    taken out of the loops, and indices are unsigned (which spares the test for negative ones).
+    For speed, the features of an edge are read once for both ends, and arrays are flat.  Differences of table entries
+    are computed before the loops.  Indices are unsigned, which avoids the check for negative ones.
     """
     unary, features, labels, samples, weights = given
     edges, group, here_edges = ends_of_edges
@@ -55,7 +55,7 @@ def two_labels(features_axis, given, ends_of_edges, rows, strides, value, residu
     z_images = features.shape[1] * n_features if len(features) > 1 else 0
     z_edges = n_features if features.shape[1] > 1 else 0
     weight_images, weight_sites = int(len(weights) > 1), int(weights.shape[1] > 1)
-    # A void neighbour (-1) meets a row of zeros, which stands before those of labels 0 and 1.
+    # A void neighbour (-1) has a row of zeros, before the rows of labels 0 and 1.
     n_tables = len(rows) // (4 * n_features) if n_features > 0 else 0
     push = np.zeros((n_tables * 3 + 1) * n_features)
     for table in range(n_tables):
@@ -97,7 +97,7 @@ def two_labels(features_axis, given, ends_of_edges, rows, strides, value, residu
                 pulls[two * here + one] = 0.0
                 continue
             sign = 1.0 - 2.0 * true
-            wrong = sign * score[np.uint64(i - begin)]  # the log odds of the label that is not true
+            wrong = sign * score[np.uint64(i - begin)]  # the log-odds of the wrong label
             small = math.exp(-abs(wrong))
             weight = weights[n * weight_images, i * weight_sites]
             values[here] = weight * (max(wrong, 0.0) + math.log1p(small))
@@ -108,7 +108,7 @@ def two_labels(features_axis, given, ends_of_edges, rows, strides, value, residu
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def any_sites(given, graph, rows, strides, value, residual, part):
-    """Handle any number of labels and samples; ``rows`` of tables are None where the model is Potts."""
+    """Handle any number of labels and samples; ``rows`` is None if the model is Potts."""
     unary, features, labels, samples, weights = given
     indptr, neighbour, edge, end, group = graph
     ends, images, first_image = strides
@@ -125,7 +125,7 @@ def any_sites(given, graph, rows, strides, value, residual, part):
                         local[m, k] = unary[n, i, k]
                 for slot in range(indptr[i], indptr[i + 1]):
                     e, j = edge[slot], neighbour[slot]
-                    if rows is None:  # a neighbour adds to the score of its own label alone
+                    if rows is None:  # a neighbour adds only to the score of its own label
                         agree = features[n * many_images, e * many_edges, 0]
                         for m in range(n_samples):
                             if samples[n, j, m] >= 0:
@@ -147,7 +147,7 @@ def any_sites(given, graph, rows, strides, value, residual, part):
 
 @njit(error_model="numpy")
 def conditional(local, true, weight, log_true, residual, n, i):
-    """Return the loss of a site from its local scores (M, L), which are not kept; write its residual."""
+    """Return the loss of a site from its local scores (M, L), which are overwritten; write its residual."""
     n_samples, n_labels = local.shape
     if true < 0:
         for m in range(n_samples):

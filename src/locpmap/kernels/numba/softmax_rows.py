@@ -1,7 +1,7 @@
 """Softmax of a short row, in place.
 
-Double precision takes the library's exponential.  Single precision takes a polynomial that the compiler turns into
-vector instructions, three times as fast: ``exp x = 2^k · exp r`` with ``|r| <= log(2) / 2``, relative error below 1e-7.
+Double precision uses ``math.exp``.  Single precision uses a polynomial that vectorises and is three times as fast:
+``exp x = 2^k · exp r`` with ``|r| <= log(2) / 2``, relative error below 1e-7.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from numba.extending import overload
 
 _f = np.float32
 _LOG2_E, _LN2_HIGH, _LN2_LOW = _f(1.44269504), _f(0.693359375), _f(-2.12194440e-4)
-_ROUND = _f(1.5 * 2**23)  # adding and taking this away rounds to the nearest whole number
-_LEAST = _f(-88)  # here k = -127, and the bits of 2^k are those of zero: -inf and all that is below vanishes
+_ROUND = _f(1.5 * 2**23)  # adding and subtracting this rounds to the nearest integer
+_LEAST = _f(-88)  # here k = -127 and the bits of 2^k are those of 0, so this and all smaller values give 0
 _C2, _C3, _C4, _C5, _C6, _C7 = (
     _f(c) for c in (0.5, 1.6666665e-1, 4.1665795e-2, 8.3334519e-3, 1.3981999e-3, 1.9875691e-4)
 )
@@ -24,7 +24,7 @@ _ONE, _BIAS, _MANTISSA = _f(1), np.int32(127), np.int32(23)
 
 @njit(error_model="numpy")
 def softmax(row):
-    """Replace scores (L,), at least one of them above -inf, by ``exp(score) / Σ exp(score)``."""
+    """Replace scores (L,) by ``exp(score) / Σ exp(score)``; at least one must be above -inf."""
     top = row[0]
     for k in range(1, len(row)):
         top = max(top, row[k])
@@ -37,7 +37,7 @@ def softmax(row):
 
 
 def exponentials(row, top):
-    """Replace each x by ``exp(x - top)``, top being the largest; for compiled code only."""
+    """Replace each x by ``exp(x - top)``, where top is the maximum; for compiled code only."""
     raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""What decides how often a kernel is compiled: Numba compiles one version for each combination of argument types."""
+"""Argument types of kernels.  Numba compiles one version of a kernel per combination of types."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 
 
 def read_only(*arrays: Any) -> tuple[Any, ...]:
-    """Return read-only views of inputs.
+    """Return read-only views of arrays.
 
-    Whether an array can be written to is part of its type.  Callers pass both kinds, and a kernel with five inputs
-    would be compiled up to 32 times.
+    Whether an array is writeable is part of its type.  Callers pass both kinds, so without these views a kernel with
+    five inputs could be compiled 32 times.
     """
     views = tuple(np.asarray(array).view() for array in arrays)
     for view in views:
@@ -20,9 +20,9 @@ def read_only(*arrays: Any) -> tuple[Any, ...]:
 
 
 def length_type(length: int, *, known: bool) -> Any:
-    """Return a stand-in for an axis, of which kernels take ``len``.
+    """Return an object whose ``len`` is the length of an axis.
 
-    The length of a tuple is part of its type, so loops over a known length are unrolled.  All other lengths share one
-    compiled version.
+    A tuple has its length in its type, so loops over a known length are unrolled.  All other lengths share one compiled
+    version.
     """
     return (0,) * length if known else np.empty(length)

@@ -1,4 +1,4 @@
-"""Counting the labels of samples, compiled."""
+"""Numba version of `reference.votes`: counts of the labels of samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def votes(labels, totals, begin, stop):
     n_samples = labels.shape[2]
     for n in range(labels.shape[0]):
         for i in range(begin, stop):
-            # Most samples agree: count those like the first at once, which vectorises, and only the others one by one.
+            # Most samples agree: count those equal to the first, which vectorises, then the others one by one.
             usual = labels[n, i, 0]
             same = 0
             for s in range(n_samples):
