@@ -1,4 +1,4 @@
-"""The backend "triton": the contract on an NVIDIA GPU, over the launches of this folder."""
+"""The backend "triton": the kernel contract on an NVIDIA GPU, implemented by the launches of this folder."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from locpmap.kernels.triton.sampling import Sampling
 if TYPE_CHECKING:
     from locpmap.kernels.spec import Kernels
 
-MOST_SWEEPS = 64  # before a decoder asks whether it has converged, which makes everything wait
-LAUNCH_WORK = 2**33  # scores times sweeps, after which it asks in any case
+MOST_SWEEPS = 64  # limit between two convergence checks, each of which synchronises with the device
+LAUNCH_WORK = 2**33  # limit of scores times sweeps between two convergence checks
 
 
 class TritonKernels(Sampling, Passing, Likelihoods):
-    """Tensors on one device."""
+    """Operations on tensors of one device."""
 
     name, likelihoods = "triton", "triton.likelihood"
 
@@ -32,14 +32,14 @@ class TritonKernels(Sampling, Passing, Likelihoods):
         return TritonKernels, (self.device,)
 
     def close(self) -> None:
-        """Do nothing: there are no threads."""
+        """Do nothing: this backend has no threads to end."""
 
     def sweeps_per_step(self, model: ModelView) -> int:
-        """Ask for many sweeps at a time, since an answer makes everything wait."""
+        """Return the sweeps between two convergence checks: many, because each check synchronises with the device."""
         return max(1, min(MOST_SWEEPS, LAUNCH_WORK // model.unary.numel()))
 
     def precision(self, model: ModelView) -> Any:
-        """Use the unaries' precision."""
+        """Return the unaries' dtype."""
         return model.unary.dtype
 
     def score(self, model: ModelView, labels: Array) -> Array:
@@ -47,16 +47,16 @@ class TritonKernels(Sampling, Passing, Likelihoods):
         return score_terms(model.flat, labels).sum(dim=1)
 
     def gibbs(self, model: ModelView, chain: Chain, n_sweeps: int, *, keep: bool = False) -> Array:
-        """Advance a chain in one launch."""
+        """Advance a Gibbs chain by ``n_sweeps`` sweeps in one launch."""
         return gibbs(model.flat, chain, n_sweeps, keep)
 
     def mean_field(self, model: ModelView, beliefs: Array, marks: Array, tolerance: float, n_sweeps: int) -> Advanced:
-        """Advance beliefs in one launch."""
+        """Update beliefs by at most ``n_sweeps`` sweeps in one launch."""
         made = int(mean_field(model.flat, beliefs, marks, tolerance, n_sweeps))
         return Advanced(made, made < n_sweeps or not bool(marks.any()))
 
     def mean_field_bound(self, model: ModelView, beliefs: Array) -> Array:
-        """Return the lower bound of log Z."""
+        """Return the mean-field lower bound of log Z, (N,)."""
         return mean_field_bound(model.flat, beliefs).sum(dim=1)
 
 

@@ -1,4 +1,4 @@
-"""What a sweep over blocks launches: runs of blocks that do not touch, each solved in one of three ways."""
+"""Launches of a sweep over blocks: one per run of blocks that do not touch and are solved by the same method."""
 
 from __future__ import annotations
 
@@ -17,52 +17,52 @@ JOINT, CHAIN, FOREST = range(3)
 
 
 class Run(NamedTuple):
-    """Blocks ``order[begin:stop]``, which are solved alike and do not touch."""
+    """Blocks ``order[begin:stop]``: without common sites or edges, solved by enumeration or dynamic programming."""
 
-    how: int
+    how: int  # JOINT, CHAIN or FOREST
     begin: int
     stop: int
-    longest: int  # the most sites of a block
+    longest: int  # number of sites of the largest block
 
 
 class PlacedPlan(NamedTuple):
-    """A plan on the device (B blocks, P families), as kernels take it: one argument."""
+    """A block plan on the device (B blocks, P families of disjoint blocks), in the form that kernels take."""
 
-    order: torch.Tensor  # (B,) int32: the blocks, run by run
+    order: torch.Tensor  # (B,) int32: blocks sorted by run
     ptr: torch.Tensor
     site: torch.Tensor
     parent: torch.Tensor
     parent_slot: torch.Tensor
     family: torch.Tensor  # (B,) int32
     block_of: torch.Tensor
-    worth: torch.Tensor  # (P, S) int32: what a step of the site's label adds to the number of a joint labelling
+    worth: torch.Tensor  # (P, S) int32: stride of the site's label in the index of a joint labelling
 
 
 class State(NamedTuple):
-    """The state of a climb by blocks, as kernels take it: one argument."""
+    """The state of a climb by blocks, in the form that kernels take."""
 
     labels: torch.Tensor  # (n, S, R)
-    changed: torch.Tensor  # (n, R): the last sweep that changed a sample
-    stamps: torch.Tensor  # (n, B, R): the last turn in which a block changed
+    changed: torch.Tensor  # (n, R): the last sweep that changed each sample
+    stamps: torch.Tensor  # (n, B, R): the last turn (see `Now`) that changed each block
     n_sites: int
     n_samples: int
     n_blocks: int
-    n_runs: int  # of a sweep
+    n_runs: int  # runs per sweep
 
 
 class Now(NamedTuple):
-    """The time, and what counts as better."""
+    """The position in the climb, and the tolerance of comparisons."""
 
     sweep: int
-    turn: int  # of a run of blocks, from 1
-    rounding: float
+    turn: int  # number of runs launched so far, from 1
+    rounding: float  # smallest relative improvement that counts
 
 
 Launches = tuple[PlacedPlan, list[Run]]
 
 
 def launches(model: Model, plan: BlockPlan) -> Launches:
-    """Return a plan on the device and the launches of a sweep; cached for as long as the plan lives."""
+    """Return a plan on the device and the runs of a sweep; cached while the plan's arrays exist."""
     purpose = ("climb", model.unary.shape[2], model.unary.device)
     return cached((plan.ptr, model.neighbour), purpose, lambda: _launches(model, plan))
 
@@ -82,7 +82,7 @@ def _launches(model: Model, plan: BlockPlan) -> Launches:
 
 
 def place_plan(plan: BlockPlan, order: Array, n_labels: int, device: torch.device) -> PlacedPlan:
-    """A plan on the device, with blocks in some order."""
+    """Return a plan on the device, with blocks in the given order."""
     lengths, family = np.diff(plan.ptr), _families(plan.block_of)
     block = np.repeat(np.arange(len(lengths)), lengths)
     steps_after = plan.ptr[1:][block] - 1 - np.arange(len(block))
@@ -93,7 +93,7 @@ def place_plan(plan: BlockPlan, order: Array, n_labels: int, device: torch.devic
 
 
 def _families(block_of: Array) -> Array:
-    """The family of every block, (B,)."""
+    """Return the family of every block, (B,)."""
     family = np.empty(block_of.max() + 1, np.int32)
     for f, blocks in enumerate(block_of):
         family[blocks] = f
@@ -101,9 +101,9 @@ def _families(block_of: Array) -> Array:
 
 
 def _colours(indptr: Array, neighbour: Array, block_of: Array) -> Array:
-    """Numbers (B,) that rise where a block touches, or shares sites with, one since the last rise."""
+    """Return non-decreasing colours (B,); a new one starts at a block that touches or overlaps one of the current."""
     family = _families(block_of)
-    before = np.full(len(family), -1)  # the last block before each that it touches
+    before = np.full(len(family), -1)  # for each block, the last earlier block that it touches
     here = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     for blocks in block_of:
         own, other = blocks[here], blocks[neighbour]

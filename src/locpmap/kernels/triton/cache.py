@@ -1,4 +1,4 @@
-"""A cache of what kernels derive from arrays that nobody writes to: plans on the device, launches, site numbers.
+"""A cache of values that kernels derive from read-only arrays: plans on the device, launches, site numbers.
 
 The cache holds no reference to the arrays.  An entry is released as soon as one of its arrays is garbage-collected.
 """
@@ -16,13 +16,13 @@ _entries: dict[Any, tuple[tuple[weakref.ref[Any], ...], Any]] = {}
 
 
 def cached(arrays: tuple[Any, ...], purpose: Any, make: Callable[[], T]) -> T:
-    """Return ``make()``, from the cache where the same arrays (objects, not contents) had the same purpose before."""
+    """Return ``make()``, cached per purpose and arrays; arrays are compared by identity, not by contents."""
     key = (purpose, *map(id, arrays))
     known = _entries.get(key)
     if known is not None and all(was() is now for was, now in zip(known[0], arrays, strict=True)):
         value: T = known[1]
-        return value  # else an id was reused
+        return value  # if the identities differ, an id was reused
     made = make()
-    forget = partial(_entries.pop, key)  # no name of this module, which is gone when the interpreter ends
+    forget = partial(_entries.pop, key)  # binds no module global, which may be gone when the interpreter exits
     _entries[key] = tuple(weakref.ref(array, forget) for array in arrays), made
     return made

@@ -1,6 +1,6 @@
-"""Many sweeps in one launch: its programs all run at once, and a barrier over the grid separates the steps.
+"""Many sweeps in one launch: all programs are resident at the same time, and a grid-wide barrier separates the steps.
 
-So nothing goes back to the host between sweeps, and the device itself sees when there is nothing left to do.
+The host takes no part between sweeps: the device itself detects convergence and stops.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ import triton.language as tl
 from locpmap.kernels.model import Model
 
 WARPS = 4
-REGISTERS, MOST = 128, 255  # of a thread: unless a kernel says otherwise, and at most
-BARRIER = tl.constexpr(64)  # numbers that `wait_for_all` needs: two lines of a cache
+REGISTERS, MOST = 128, 255  # per thread: the default and the hardware's limit
+BARRIER = tl.constexpr(64)  # int32 words that `wait_for_all` needs: two cache lines
 
-# The notes of a launch over colour classes: what `wait_for_all` needs, the last sweep that changed anything
-# (`is_still`), and then where each class begins in the order, and the last one's end.
+# Layout of the `notes` array of a launch over colour classes: the words of `wait_for_all`, the last sweep that changed
+# anything (`is_still`), the first position of each class in the order, and the last class's end.
 ARRIVALS, LATEST, BOUNDS = (tl.constexpr(place) for place in (0, BARRIER.value, BARRIER.value + 1))
 
 
 def at_once(registers: int = REGISTERS, warps: int = WARPS) -> dict[str, Any]:
-    """Return the options of a launch of at most :func:`resident_programs` programs: all run at once, or it fails."""
+    """Return launch options for up to :func:`resident_programs` programs; the launch fails unless all are resident."""
     return {"num_warps": warps, "maxnreg": registers, "launch_cooperative_grid": True}
 
 
 @cache
 def resident_programs(device: torch.device, registers: int = REGISTERS, warps: int = WARPS) -> int:
-    """Return how many programs of such a launch run at the same time: in Triton's interpreter one.
+    """Return how many programs of a launch with `at_once` are resident at the same time: 1 in Triton's interpreter.
 
-    A processor has four parts, each with 2^14 registers for the warps that it holds, given out by eight to a thread.
-    Some hold no more than 16 programs.
+    A multiprocessor has four partitions with 2^14 registers each, allocated to warps in units of eight per thread.
+    Some GPUs hold at most 16 programs per multiprocessor.
     """
     if device.type != "cuda":
         return 1
@@ -44,11 +44,10 @@ def resident_programs(device: torch.device, registers: int = REGISTERS, warps: i
 
 
 def launch_of(model: Model, n_images: int, per_site: int, items: int) -> tuple[tuple[int], torch.Tensor, int]:
-    """Return the grid of a launch with `at_once` over the classes of a model, its notes and the number of classes.
+    """Return the grid of a launch with `at_once` over a model's colour classes, its notes and the number of classes.
 
-    There is a program for every ``items`` items of the largest class, ``per_site`` of which belong to a site of an
-    image, or as many as can run at once.  The notes are (BARRIER + 2 + classes,) int32; the host does not wait for
-    their copy.
+    The grid has one program per ``items`` items of the largest class, limited to the programs that can be resident.
+    A site of an image has ``per_site`` items.  The notes are (BARRIER + 2 + classes,) int32, copied asynchronously.
     """
     bounds = model.class_ptr.tolist()
     largest = max(last - first for first, last in pairwise(bounds))
@@ -58,9 +57,9 @@ def launch_of(model: Model, n_images: int, per_site: int, items: int) -> tuple[t
     return (max(1, min(tiles, resident_programs(device))),), notes, len(bounds) - 1
 
 
-# Thread 0 counts its program in; the last one says so at another place, where the others look for it, since polling
-# where they count would hold up those that come.  Between the program's own barriers, what one thread releases and
-# acquires holds for all.
+# Thread 0 increments an arrival counter.  The last program to arrive writes the turn to a second address, which the
+# others poll: polling the counter itself would slow down the increments.  The program's own barriers before and after
+# extend thread 0's release and acquire to all of its threads.
 _MEET = tl.constexpr("""{
 .reg .pred other, early;
 .reg .s32 thread, before, seen;
@@ -84,9 +83,9 @@ mov.s32 $0, 0;
 
 @triton.jit
 def wait_for_all(barrier_ptr, turn, n_programs):
-    """Wait until ``n_programs`` programs have called this ``turn`` times; all see what each stored before.
+    """Wait until all ``n_programs`` programs have called this ``turn`` times; earlier stores are then visible to all.
 
-    ``barrier_ptr`` points at ``BARRIER`` int32 that were 0 at the launch; turns count from 1.
+    ``barrier_ptr`` points to ``BARRIER`` int32 that were 0 at the launch.  ``turn`` counts the calls, from 1.
     """
     tl.debug_barrier()  # the program's own warps
     if n_programs > 1:
@@ -98,8 +97,9 @@ def wait_for_all(barrier_ptr, turn, n_programs):
 
 @triton.jit
 def is_still(notes, sweep):
-    """Return whether nothing was noted at ``LATEST`` in this sweep; asked after all programs have finished it.
+    """Return whether this sweep changed nothing (none recorded at ``LATEST``); call it after the sweep's last barrier.
 
-    A program that goes on may have noted the next sweep by then: it saw that this one was not still.
+    A faster program may already have recorded the next sweep.  The result is the same, since that program continued
+    only because this sweep changed something.
     """
     return tl.load(notes + LATEST, volatile=True) < sweep

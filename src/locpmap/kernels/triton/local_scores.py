@@ -1,8 +1,8 @@
-"""What the neighbours say about the labels of a site: device functions on blocks of items, and what callers need.
+"""Pairwise scores that neighbours add to the labels of a site: device functions, and the arguments that they take.
 
-An item is a site of an image (of a sample, where there are several).  Scores of items are blocks (ITEMS, LABELS), or
-(LABELS, ITEMS) where the labels' AXIS is 0, with LABELS the power of two that holds the labels; nothing is added to
-those beyond.
+An item is a site of an image, or of one sample of it.  The scores of items are blocks (ITEMS, LABELS), or
+(LABELS, ITEMS) where the labels' AXIS is 0.  LABELS is the number of labels rounded up to a power of two; nothing is
+added to the padding.  A slot is a position in the concatenated neighbour lists, (2E,).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from locpmap.kernels.model import Model
 
 
 class Pairs(NamedTuple):
-    """The pairwise terms of a model and its lists of neighbours, as kernels take them: one argument.
+    """The pairwise terms of a model and its neighbour lists, in the form that kernels take.
 
-    The stride of an axis of length 1 is 0, so that whatever image or edge is asked for, the only one answers.
+    The stride of an axis of length 1 is 0, so every image or edge index reads the only entry.
     """
 
     features: Any  # (1|N, 1|E, F)
-    feature_image: int  # stride from one image's features to the next's
-    feature_edge: int  # from one edge's to the next's
+    feature_image: int  # stride between images
+    feature_edge: int  # stride between edges
     tables: Any  # (1|N, 1|E, F, L, L)
     table_image: int
     table_edge: int
@@ -36,23 +36,23 @@ class Pairs(NamedTuple):
 
 
 def pairs_of(model: Model) -> Pairs:
-    """Return a model's pairwise terms and lists."""
+    """Return a model's pairwise terms and neighbour lists."""
     lists = (model.indptr, model.neighbour, model.edge, model.end, model.reverse)
     return Pairs(model.features, *strides_of(model.features), model.tables, *strides_of(model.tables), *lists)
 
 
 class Sizes(NamedTuple):
-    """What kernels over items are compiled for: one constant."""
+    """The compile-time constants of kernels over items."""
 
     potts: bool  # whether tables are the identity
     n_features: int
     n_labels: int
-    labels: int  # the power of two that holds them
-    items: int  # that a program takes at a time
+    labels: int  # n_labels rounded up to a power of two
+    items: int  # items that a program processes together
 
 
 def sizes_of(model: Model | Scores, block: int = 512, most: int = 512) -> Sizes:
-    """Return the sizes for at most so many items at a time, and at most ``block`` items times labels."""
+    """Return the sizes for at most ``most`` items per step, and at most ``block`` items times labels."""
     n_labels = model.unary.shape[2]
     labels = 1 << (n_labels - 1).bit_length()
     return Sizes(bool(model.potts), model.features.shape[2], n_labels, labels, max(1, min(block // labels, most)))
@@ -70,10 +70,10 @@ def items_of(tile, order, first, last, ITEMS: tl.constexpr):
 
 @triton.jit
 def load_labels(place, stride, inside, SIZES: tl.constexpr):
-    """Load what lies at ``place`` (ITEMS,) for each label, ``stride`` apart, as (LABELS, ITEMS); -inf if masked.
+    """Load the values of each label, at ``place`` (ITEMS,) plus multiples of ``stride``, as (LABELS, ITEMS).
 
-    Up to 32 labels are loaded one by one, so that all of an item's stay in one thread: else the compiler spreads them
-    over threads and moves blocks between layouts.
+    Masked entries are -inf.  Up to 32 labels are loaded one by one, so that one thread holds all labels of an item:
+    otherwise the compiler distributes them over threads and converts between layouts.
     """
     N_LABELS: tl.constexpr = SIZES.n_labels
     label = tl.arange(0, SIZES.labels)[:, None]
@@ -90,17 +90,17 @@ def load_labels(place, stride, inside, SIZES: tl.constexpr):
 
 @triton.jit
 def neighbours(pairs, site, inside):
-    """Where each item's list of neighbours begins and its length, (ITEMS,); length 0 where not ``inside``."""
+    """Return the first slot of each item's neighbour list and its length, (ITEMS,); length 0 where not ``inside``."""
     begin = tl.load(pairs.indptr + site, mask=inside, other=0)
     return begin, (tl.load(pairs.indptr + site + 1, mask=inside, other=0) - begin).to(tl.int32)
 
 
 @triton.jit
 def slots_at(begin, degree, step):
-    """Which items have a neighbour number ``step``, and its slot; slot 0, which exists if any does, for the others.
+    """Return which items have a neighbour number ``step``, and its slot; slot 0 for the other items.
 
-    So what belongs to a slot is read without masks: masked loads whose results meet tables do not compile (Triton 3.6,
-    "mask type matches ptr type").
+    Slot 0 exists if any slot does, so loads by slot need no mask.  Masked loads that are combined with tables do not
+    compile (Triton 3.6, "mask type matches ptr type").
     """
     there = step < degree
     return there, tl.where(there, begin + step, 0)
@@ -108,7 +108,7 @@ def slots_at(begin, degree, step):
 
 @triton.jit
 def potts_weights(pairs, image, slot):
-    """The score of equal labels on the edges at these slots, (ITEMS,)."""
+    """Return the Potts weights of the edges at these slots, (ITEMS,)."""
     edge = tl.load(pairs.edge + slot).to(tl.int64)
     return tl.load(pairs.features + image * pairs.feature_image + edge * pairs.feature_edge)
 
@@ -117,8 +117,8 @@ def potts_weights(pairs, image, slot):
 def table_scores(pairs, image, slot, other, SIZES: tl.constexpr, AXIS: tl.constexpr = 1):
     """Return ``Σ_f features[f] · tables[f]`` of every label of a site with its neighbour's label, (ITEMS, LABELS).
 
-    ``slot`` (ITEMS,) says which neighbour: the tables of its edge have the site's label first where the site is the
-    edge's first end, else second.  ``image`` and ``other`` are scalars or (ITEMS,).  AXIS is that of the labels.
+    ``slot`` (ITEMS,) selects the neighbour.  The first axis of an edge's tables is the label of the edge's first end,
+    which may be either site.  ``image`` and ``other`` are scalars or (ITEMS,).  AXIS is the axis of the labels.
     """
     edge = tl.load(pairs.edge + slot).to(tl.int64)
     is_first = tl.load(pairs.end + slot) == 0
@@ -143,21 +143,21 @@ def add_local_scores(
     Args:
         scores: (ITEMS, LABELS), or (LABELS, ITEMS) where AXIS is 0: perturbed or plain unaries.
         labels: Pointers, scalar or (ITEMS,), to the label of site 0 in the item's image (and sample).
-        stride: From the label of one site to that of the next: 1 for labels (N, S), R for (N, S, R).
+        stride: Distance between the labels of consecutive sites: 1 for labels (N, S), R for (N, S, R).
         pairs: :class:`Pairs`.
-        image: The number of the item's image in features and tables, int64, scalar or (ITEMS,).
+        image: Index of the item's image in features and tables, int64, scalar or (ITEMS,).
         site: (ITEMS,) int64.
-        inside: (ITEMS,) whether there is such an item.  Others keep their scores, but ``labels`` and ``image`` must
-            be those of some image (and sample) that exists for them too: reads are not masked.
+        inside: (ITEMS,) which items exist.  The scores of the others stay unchanged, but their ``labels`` and
+            ``image`` must be valid too, because the loads are not masked.
         SIZES: :class:`Sizes`.
-        AXIS: The scores' axis of labels.
-        FRESH: Whether other programs of the same launch write labels: then reads bypass the first cache.
+        AXIS: Axis of the labels in ``scores``.
+        FRESH: Whether other programs of the same launch write labels; if so, loads bypass the L1 cache.
     """
     begin, degree = neighbours(pairs, site, inside)
     label = tl.expand_dims(tl.arange(0, SIZES.labels), 1 - AXIS)
     step, most = 0, tl.max(degree, axis=0)
     while step < most:
-        # Potts weights are read four at a time, so that their loads overlap.
+        # Four Potts weights are loaded together, so that their latencies overlap.
         for ahead in tl.static_range(4 if SIZES.potts else 1):
             there, slot = slots_at(begin, degree, step + ahead)
             place = labels + tl.load(pairs.neighbour + slot).to(tl.int64) * stride
@@ -175,9 +175,9 @@ def add_local_scores(
 
 @triton.jit
 def pair_scores(pairs, image, slot, own, other, there, SIZES: tl.constexpr):
-    """Return scores of labels ``own`` at a slot's site and ``other`` at the neighbour; they broadcast with ``there``.
+    """Return scores of labels ``own`` at a slot's site and ``other`` at the neighbour; both broadcast with ``there``.
 
-    ``image`` and ``slot`` are scalars.  Slot -1, no edge, scores 0.
+    ``image`` and ``slot`` are scalars.  Slot -1 means no edge and scores 0.
     """
     N_LABELS: tl.constexpr = SIZES.n_labels
     exists = slot >= 0
@@ -198,13 +198,13 @@ def pair_scores(pairs, image, slot, own, other, there, SIZES: tl.constexpr):
 
 @triton.jit
 def improves(new, old, ROUNDING: tl.constexpr):
-    """Return whether a score is better by more than rounding; anything allowed is better than something forbidden."""
+    """Return whether ``new`` exceeds ``old`` by more than rounding; any finite score improves on -inf."""
     allowed = old > float("-inf")
     score = tl.where(allowed, old, 0.0)
     return new > tl.where(allowed, score + ROUNDING * (1 + tl.abs(score)), float("-inf"))
 
 
 def strides_of(terms: Any) -> tuple[int, int]:
-    """Return the strides from image to image and from edge to edge; 0 along an axis of length 1."""
+    """Return the strides between images and between edges; 0 along an axis of length 1."""
     image, edge = (terms.stride(axis) if terms.shape[axis] > 1 else 0 for axis in (0, 1))
     return image, edge

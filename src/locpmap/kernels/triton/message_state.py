@@ -1,4 +1,4 @@
-"""Message passing on a GPU: many sweeps in one launch, and nobody waits before an answer is asked for."""
+"""Message passing on a GPU: many sweeps per launch; the host waits for the device only when it reads a result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Passing:
     """The message-passing operations of the contract."""
 
     def plan_messages(self, model: ModelView, schedule: str, damping: float, tolerance: float) -> DevicePlan:
-        """Plan by colour classes, or by a breadth-first forest from the leaves to the roots and back."""
+        """Plan sweeps over colour classes, or over a breadth-first forest from the leaves to the roots and back."""
         structure, grid = model.structure, model.grid
         forest = len(model.flat.edges) < model.unary.shape[1] and is_forest(lists_of(structure))
         damping = 0.0 if forest else float(damping)
@@ -36,7 +36,7 @@ class Passing:
     def start_messages(
         self, model: ModelView, plan: DevicePlan, *, maximise: bool = False, n_forests: int = 0
     ) -> DeviceMessages:
-        """Start with messages that say nothing."""
+        """Return uniform messages, with every site marked as unvisited."""
         unary, flat = model.unary, model.flat
         n_images, n_sites, n_labels = unary.shape
         make: dict[str, Any] = {"device": unary.device}
@@ -56,7 +56,7 @@ class Passing:
         return state
 
     def send(self, model: ModelView, messages: DeviceMessages, n_sweeps: int) -> None:
-        """Sweep in one launch until no site is dirty, at most so many times."""
+        """Perform up to ``n_sweeps`` sweeps in one launch, until no site is dirty."""
         exact, domain = messages.plan.exact, messages.domain
         n_sweeps = 1 if exact else n_sweeps
         answers = []
@@ -66,12 +66,12 @@ class Passing:
             answers.append(pass_messages(model.flat, messages, n_sweeps))
         messages.launched = messages.made + n_sweeps
         if exact:
-            messages.made = 1  # there is nothing to ask
+            messages.made = 1  # exact after one sweep, so no convergence check
         else:
             messages.unread = answers
 
     def log_beliefs(self, model: ModelView, messages: DeviceMessages) -> tuple[Array, Array]:
-        """Return log beliefs and normalisers; messages that were kept without logarithms become logarithms."""
+        """Return log beliefs and normalisers; linear-domain messages are converted to logarithms in place."""
         domain, values = messages.domain, messages.messages
         if domain is not None and domain.all_linear:
             torch.log(values, out=values)
@@ -81,7 +81,7 @@ class Passing:
         return log_beliefs(model.flat, values, messages.rho)
 
     def bethe_edges(self, model: ModelView, messages: DeviceMessages, beliefs: Array) -> Array:
-        """Return what the edges add to the Bethe log partition, by the site where they begin."""
+        """Return the edges' terms of the Bethe log partition, summed by the site where they begin."""
         return bethe_edges(model.flat, messages.messages, beliefs)
 
     def decode_messages(self, model: ModelView, messages: DeviceMessages) -> Array:
@@ -91,7 +91,7 @@ class Passing:
         return labels
 
     def forest_log_partitions(self, model: ModelView, messages: DeviceMessages) -> Array:
-        """Return log partitions (N, K)."""
+        """Return log partitions of the K spanning forests, (N, K)."""
         return forest_log_partitions(model.flat, messages.messages, messages.rho, messages.parents)
 
 
@@ -101,9 +101,9 @@ def decode_order(model: ModelView) -> Array:
 
 
 def _domain(model: ModelView) -> Domain:
-    """Return the domain of each image's messages.
+    """Return the domain (log or linear) of each image's messages.
 
-    Finding it waits for the GPU, so that what Potts weights come to, 2 numbers per edge, is kept with the model.
+    Finding it synchronises with the GPU, so the result for Potts models, 2 numbers per edge, is cached with the model.
     """
     if "domain" not in model.cache:
         domain = find_domain(model.flat)

@@ -1,7 +1,7 @@
-"""What the samples of a climb start with: perturbed unaries, and first labels; see `locpmap.kernels.reference.noise`.
+"""The initial state of climbs: perturbed unaries and starting labels; see `locpmap.kernels.reference.noise`.
 
-Scores are laid out (n, S, L, R), labels (n, S, R): neighbouring lanes take neighbouring samples of a site.  A kernel
-that takes T samples at a time may have the scores of one such chunk after those of another, so that it reads in a row.
+Scores have the layout (n, S, L, R) and labels (n, S, R), so adjacent lanes handle adjacent samples of a site.  Scores
+can also be stored in chunks of T samples: a kernel that processes T samples together then reads contiguous memory.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from locpmap.kernels.triton.lazy_noise import fast_log, logistic, start_bits
 from locpmap.kernels.triton.philox import DROP, PLAIN, START, pick, uniform, words
 
 BLOCK = 256
-MOST_ITEMS = 2**31 - 2**16  # that an image has in 32 bits, and a block more
+MOST_ITEMS = 2**31 - 2**16  # limit of an image's items in 32 bits, with a margin of more than one block
 
 _PLAIN, _LOGISTIC, _DROP = (tl.constexpr(scheme) for scheme in (schemes.PLAIN, schemes.LOGISTIC, schemes.DROP))
 
 
 class Noise(NamedTuple):
-    """The images and samples of a launch, and the key and counters of their noise."""
+    """The sizes of a launch, and the key and counters of its noise."""
 
     site_id: Any  # (S,)
     k0: int
@@ -39,22 +39,22 @@ class Noise(NamedTuple):
 
 
 class How(NamedTuple):
-    """What a launch is compiled for: one constant."""
+    """The compile-time constants of a launch."""
 
     n_labels: int
     scheme: int
-    wide: bool  # items of an image are more than 32 bits count
-    together: int | None
+    wide: bool  # whether an image's items need 64-bit indices
+    together: int | None  # samples per chunk
     block: int
 
 
 def perturb(
     unary: Array, site_id: Array, perturbation: Perturbation, first_image: int, span: Span, together: int | None = None
 ) -> Array:
-    """Return the unaries (n, S, L) of a span's images that its samples climb on, (n, S, L, R) in the same type.
+    """Return the perturbed unaries of a span, (n, S, L, R) with the dtype of ``unary`` (n, S, L).
 
-    The model's images are numbers ``first_image ..`` in the noise's keys.  With so many samples ``together``,
-    (n, S, L, C, T): a view of chunks (n, C, S, L, T), of which the last may hold less than it has room for.
+    The noise keys number the model's images from ``first_image``.  With ``together``, samples are stored in chunks of
+    that size: the result (n, S, L, C, T) is a view of memory (n, C, S, L, T), and the last chunk may be padded.
     """
     n_images, n_sites, n_labels = unary.shape
     scheme, amount, k0, k1 = perturbation
@@ -73,7 +73,7 @@ def perturb(
 
 
 def begin(unary: Array, scores: Array, site_id: Array, climb: Climb, span: Span, labels: Array) -> None:
-    """Fill ``labels`` (n, S, R) with what the climbs on the ``scores`` of `perturb` begin at."""
+    """Fill ``labels`` (n, S, R) with the starting labels of climbs on the ``scores`` of `perturb`."""
     (n_images, n_sites, n_samples), n_labels = labels.shape, unary.shape[2]
     if climb.start == schemes.PERTURBED:
         labels.copy_(scores.argmax(dim=2).flatten(2)[:, :, :n_samples])
@@ -87,13 +87,13 @@ def begin(unary: Array, scores: Array, site_id: Array, climb: Climb, span: Span,
 
 
 def is_wide(n_sites: int, n_samples: int) -> bool:
-    """Return whether the items of an image are more than 32 bits count, which takes a slower kernel."""
+    """Return whether an image's items need 64-bit indices, which make the kernel slower."""
     return n_sites * n_samples > MOST_ITEMS
 
 
 @triton.jit
 def nth_allowed(scores_ptr, nth, inside, N_LABELS: tl.constexpr):
-    """Return the nth of the labels that are not forbidden, or of all where there are not so many."""
+    """Return the nth label that is not forbidden; ``nth`` itself where fewer labels are allowed."""
     label = nth
     seen = tl.zeros_like(nth)
     for k in range(N_LABELS):
@@ -105,7 +105,7 @@ def nth_allowed(scores_ptr, nth, inside, N_LABELS: tl.constexpr):
 
 @triton.jit
 def items(n_sites, n_samples, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """Return image, site and sample of every lane, and whether there is such an item: samples go fastest."""
+    """Return image, site and sample of every lane, and which lanes exist; samples vary fastest."""
     if WIDE:
         count = tl.cast(n_sites, tl.int64) * n_samples
     else:
@@ -176,7 +176,7 @@ def _start(unary_ptr, labels_ptr, noise, HOW: tl.constexpr):
         w0, _, _, _ = words(k0, k1, START, image, sample, site, 0)
         nth = ((w0.to(tl.int64) * allowed) >> 32).to(tl.int32)
     label = nth
-    if tl.min(tl.where(inside, allowed, N_LABELS)) < N_LABELS:  # some are forbidden: the nth of the others
+    if tl.min(tl.where(inside, allowed, N_LABELS)) < N_LABELS:  # some labels are forbidden
         label = nth_allowed(unary_ptr + row, nth, inside, N_LABELS)
     place = labels_ptr + (n * n_sites + i) * n_samples + r
     tl.store(place, label.to(labels_ptr.dtype.element_ty), mask=inside)

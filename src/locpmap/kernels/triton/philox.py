@@ -1,4 +1,4 @@
-"""Philox-4x32-10 and the uniforms made of it, for use inside kernels; see `locpmap.kernels.reference.noise`."""
+"""Philox-4x32-10 and uniform numbers from its words, as device functions; see `locpmap.kernels.reference.noise`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LAZY_FINE, LOGISTIC_FINE = (tl.constexpr(stream) for stream in (noise.LAZY_FINE,
 
 @triton.jit
 def words(k0, k1, stream: tl.constexpr, image, sample, site, group):
-    """The four words of a counter; ``image``, ``sample``, ``site`` and ``group`` broadcast, of any integer type."""
-    # The sum with zeros makes tensors of one shape also of what the compiler takes for a constant.
+    """Return the four words of a counter; ``image``, ``sample``, ``site`` and ``group`` are integers that broadcast."""
+    # Adding zeros broadcasts all operands to one shape, including those that the compiler treats as constants.
     zero = (image + sample + site + group).to(tl.uint64) * 0
     c0 = (site + zero).to(tl.uint32)
     c1 = (((site + zero) >> 32) + (group + zero) * 65536).to(tl.uint32)
@@ -36,11 +36,11 @@ def words(k0, k1, stream: tl.constexpr, image, sample, site, group):
 
 @triton.jit
 def pick(w0, w1, w2, w3, which):
-    """One of four words by its number."""
+    """Return the word number ``which`` of four."""
     return tl.where(which == 0, w0, tl.where(which == 1, w1, tl.where(which == 2, w2, w3)))
 
 
 @triton.jit
 def uniform(word):
-    """A word as a number strictly inside (0, 1), exact in single precision."""
+    """Convert a word to a number strictly inside (0, 1), exact in single precision."""
     return ((word >> 9).to(tl.float32) + 0.5) * (1.0 / 8388608.0)

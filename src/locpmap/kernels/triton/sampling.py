@@ -1,4 +1,4 @@
-"""Samples on a GPU: climbs, rounds of them, and what is counted."""
+"""Sampling on a GPU: climbs, the size of their rounds, and totals of the samples."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from locpmap.kernels.triton.count.votes import shares, votes
 from locpmap.kernels.triton.message_state import decode_order
 from locpmap.kernels.triton.messages.perturb_and_max_product import perturb_and_max_product
 
-MAX_ITEMS = 2**31 - 2**16  # sites times samples of an image, beyond which kernels count in 64 bits, slower
-MAX_AT_ONCE = 255  # samples that `shares` counts without totals
-MAX_GRID_LABELS = 32  # of conditional probabilities on grids, a lane of which holds those of a site
-MARKED = 8  # samples whose labels lie in whole words of `climb_potts`, which marks labels in their upper bit
+MAX_ITEMS = 2**31 - 2**16  # limit of sites times samples of an image for 32-bit indices; 64-bit ones are slower
+MAX_AT_ONCE = 255  # limit of the samples that `shares` counts without totals
+MAX_GRID_LABELS = 32  # limit of `grid_conditionals`, where a lane holds all labels of a site
+MARKED = 8  # `climb_potts` stores labels in words of this many samples, with a mark in the top bit of each
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceDrawn:
-    """Samples of a span: labels (n, S, count), which may have more room in memory."""
+    """Samples of a span: labels (n, S, count), whose last axis may be padded in memory."""
 
     span: Span
     array: Array
@@ -45,10 +45,10 @@ class DeviceDrawn:
 
 @dataclass
 class DeviceTotals:
-    """Totals (N, S, L), or all samples in place of them where few are drawn together."""
+    """Totals (N, S, L), or the samples themselves where few are drawn in one round."""
 
     conditional: bool
-    at_once: int  # samples that need no totals if they are drawn together, or 0
+    at_once: int  # number of samples that need no totals if drawn in one round, or 0
     counts: Array | None = None
     drawn: Array | None = None
 
@@ -57,7 +57,7 @@ class Sampling:
     """The sampling operations of the contract."""
 
     def climb(self, model: ModelView, climb: Climb, span: Span) -> DeviceDrawn:
-        """Climb by the fastest path that the model allows."""
+        """Climb with the fastest kernel that supports the model."""
         on_grid = model.potts and model.grid is not None
         if climb.blocks is not None and on_grid and _is_lines(climb.blocks.named, model):
             return self._lines(model, climb, span)
@@ -67,7 +67,7 @@ class Sampling:
         labels = _empty(model, span, torch.int16)
         greedy = climb.blocks is None and climb.perturbation.scheme == NONE and climb.start == PERTURBED
         if greedy and not model.coupled:
-            # No noise, neighbours without a say, and a start at the best labels: nothing is left to climb.
+            # Without noise and couplings, the start at the best labels is already the maximum.
             labels[...] = of_images(model.unary, lo, hi).argmax(dim=2)[:, :, None]
             return DeviceDrawn(span, labels, [torch.zeros((hi - lo, count), dtype=torch.int32, device=labels.device)])
         by = climb_sites if climb.blocks is None else climb_blocks
@@ -95,11 +95,11 @@ class Sampling:
         return DeviceDrawn(span, labels, [sweeps])
 
     def draw_by(self, work: Work, span: Span) -> DeviceDrawn:
-        """Refuse: there is no host work here."""
+        """Raise `BackendError`: this backend cannot draw on the host."""
         raise BackendError("backend 'triton' draws by kernels only: use backend='numba' for draws by the host")
 
     def start_totals(self, model: ModelView, kind: str, max_samples: int) -> DeviceTotals:
-        """Return totals, with counts unless few votes are drawn together."""
+        """Return totals; counts are allocated unless few votes are drawn in one round."""
         conditional = kind == "conditional"
         totals = DeviceTotals(conditional, max_samples if not conditional and max_samples <= MAX_AT_ONCE else 0)
         if not totals.at_once:
@@ -107,13 +107,13 @@ class Sampling:
         return totals
 
     def round_size(self, model: ModelView, totals: DeviceTotals, most: int) -> tuple[int, int]:
-        """Return the samples of a round and the images: a climb holds perturbed scores, and what they were made of."""
+        """Return the samples and images of a round; memory is needed for perturbed scores and their inputs."""
         _, n_sites, n_labels = model.unary.shape
         room = gpu_room(model.unary.device) // (n_sites * (n_labels + 2) * model.unary.itemsize)
         return round_of(most, min(room, MAX_ITEMS // n_sites), room, 0)
 
     def tally(self, model: ModelView, drawn: DeviceDrawn, totals: DeviceTotals, begin: int, stop: int) -> None:
-        """Add up votes or conditional probabilities, or keep the samples to count them all at once."""
+        """Add votes or conditional probabilities to the totals, or store the samples to count them all in one pass."""
         lo, hi, first, count = drawn.span
         if totals.counts is None:
             if (lo, hi, first, count) == (0, len(model.unary), 0, totals.at_once):
@@ -139,7 +139,7 @@ class Sampling:
         assert totals.counts is not None
         if totals.conditional:
             probability = (totals.counts.to(torch.float64) / (UNIT * n_samples)).to(unary.dtype)
-        else:  # in single precision torch divides whole numbers in one pass
+        else:  # torch converts and divides integers in one pass in single precision
             counts = totals.counts if unary.dtype == torch.float32 else totals.counts.to(unary.dtype)
             probability = counts / n_samples
         return probability, probability.argmax(dim=2)
@@ -151,7 +151,7 @@ def _zeros(model: ModelView, totals: DeviceTotals) -> Array:
 
 
 def _empty(model: ModelView, span: Span, dtype: Any, room: int = 0) -> Array:
-    """Return labels (n, S, count), with anything in them; the last axis may have more room in memory."""
+    """Return uninitialised labels (n, S, count), with the last axis padded to ``room`` in memory."""
     n_sites, device = model.unary.shape[1], model.unary.device
     shape = (span.hi - span.lo, n_sites, span.n_samples)
     if room > span.n_samples:
@@ -160,18 +160,18 @@ def _empty(model: ModelView, span: Span, dtype: Any, room: int = 0) -> Array:
 
 
 def _is_lines(blocks: Any, model: ModelView) -> bool:
-    """Whether blocks are whole rows or columns that the kernel for lines can take."""
+    """Return whether blocks are whole rows or columns that `climb_lines` supports."""
     return isinstance(blocks, str) and ":" not in blocks and model.unary.shape[2] <= MAX_LINE_LABELS
 
 
 def _of_grid(model: ModelView, lo: int, hi: int) -> tuple[Array, Array, Array]:
-    """Return unaries and weights of the images; weights that all images share stay."""
+    """Return unaries and weights of images lo..hi; weights shared by all images are returned as they are."""
     right, down = (w if w.shape[0] == 1 else of_images(w, lo, hi) for w in model.direction_weights(model.unary.dtype))
     return of_images(model.unary, lo, hi), right, down
 
 
 def gpu_room(device: Any) -> int:
-    """Return the bytes that a round may take: a quarter of the GPU's memory."""
+    """Return the memory budget of a round in bytes: a quarter of the GPU's memory."""
     return ROUND_BYTES if device.type != "cuda" else _memory_of(device) // 4
 
 
