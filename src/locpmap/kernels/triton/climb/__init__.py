@@ -1,1 +1,1 @@
-"""Ascent: by single sites, lines and blocks, for LocPMAP and ICM; and Gibbs sampling and mean field."""
+"""Coordinate ascent (climbs) by sites, lines and blocks for LocPMAP and ICM; Gibbs sampling; mean field."""

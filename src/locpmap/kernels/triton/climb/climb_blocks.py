@@ -1,7 +1,7 @@
 """Block-wise ascent; see the reference for the definition.
 
-Blocks that do not touch are improved in one launch, all samples of all images at once.  ``plan`` holds NumPy arrays:
-like a model's ``class_ptr``, it says what to launch.
+One launch improves a run of blocks that do not touch, in all samples of all images.  ``plan`` holds NumPy arrays: it
+determines the launches, so it stays on the host.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from locpmap.kernels.triton.climb.forest_blocks import improve_forests
 from locpmap.kernels.triton.climb.joint_blocks import improve_joint, joint_noise
 from locpmap.kernels.triton.perturb import begin, perturb
 
-SWEEPS_PER_CHECK = 8  # sweeps are launched without waiting: a climb on an image takes 5 to 9
+SWEEPS_PER_CHECK = 8  # sweeps between two convergence checks: a climb on an image takes 5 to 9 sweeps
 ROUNDING = {torch.float64: reference.ROUNDING, torch.float32: 1e-6}
 
 
@@ -46,7 +46,7 @@ def climb_blocks(model: Model, climb: Climb, span: Span, labels: Array) -> Array
                 improve_joint(model, placed, run, climb, noise, lo, state, now)
             else:
                 improve_forests(model, placed, run, (noisy, choice, message), lo, state, now)
-        # Sweeps after the last that changed anything do nothing, so that asking late changes no result.
+        # Sweeps after convergence change nothing, so a late check gives the same result.
         if number % SWEEPS_PER_CHECK == 0 and bool((changed < number).all()):
             break
     return changed

@@ -1,8 +1,8 @@
-"""Ascent by whole rows and columns of a 4-connected grid with Potts weights: `climb_blocks` without its lists.
+"""Ascent by whole rows and columns of a 4-connected grid with Potts weights: `climb_blocks` without neighbour lists.
 
-Lines of one parity do not touch.  One launch makes all sweeps: its programs share the lines of a parity, all samples at
-once, and a barrier separates one parity from the next.  At first whole lines are updated.  Later sweeps update only the
-parts of long lines that a change can reach (`line_parts`).
+Lines (rows or columns) of equal parity do not touch.  One launch performs all sweeps: programs share the lines of a
+parity, in all samples, and a barrier separates the parities.  The first sweeps update whole lines.  Later sweeps update
+only the parts of long lines that a change can reach (`line_parts`).  A turn is one parity of rows or columns.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from locpmap.kernels.triton.grid_barrier import BARRIER, MOST, at_once, resident
 from locpmap.kernels.triton.perturb import begin, perturb
 
 WARP = 32
-ITEMS = 32  # samples that a program takes at most
+ITEMS = 32  # limit of the samples that a program processes together
 FEW_LABELS = 8
-# Lines with more sites and labels than this are updated in parts.  With few labels a program takes so many samples that
-# some sample changes nearly everywhere.
+# Lines with more sites and labels than this are updated in parts.  With few labels a program processes so many samples
+# that at most sites some sample changes.
 LONG, MANY_LABELS = 64, 4
-AHEAD, BACK = 4, 8  # sites that are loaded at once, ahead of their use: in the backward pass, and in the traceback
-STEP = 2  # the same in parts of lines, which are short; twice as many take twice as long to compile
+AHEAD, BACK = 4, 8  # sites loaded together, ahead of their use: in the backward pass, in the traceback
+STEP = 2  # the same in parts of lines, which are short; 4 would double the compile time
 
 
 class Share(NamedTuple):
     """The resources of a program, which is one warp."""
 
-    scores: int  # of a site
-    registers: int  # of a thread: the fewer, the more programs
+    scores: int  # scores of a site held by the program
+    registers: int  # per thread: fewer registers allow more programs
 
 
 class Room(NamedTuple):
-    """The size of each of a program's `Notes`, in places of ITEMS numbers."""
+    """The sizes of a program's `Notes`, in units of ITEMS numbers."""
 
     choices: int
     words: int
@@ -60,41 +60,41 @@ class Room(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything on the device that lines have in common."""
+    """The device arrays and sizes common to all lines."""
 
     noisy: Any  # chunks of scores (n, C, S, L, T)
     right: Any
-    right_apart: int  # from one image's weights to the next's; 0 where all share them
+    right_apart: int  # stride between images; 0 where all share the weights
     down: Any
     down_apart: int
-    labels: Any  # (n, S, R), as the next
-    turns: Any  # see `Site`
-    walls: Any  # (2, n, S, R): of rows, of columns
-    changed: Any  # (n, R): the last sweep that changed a sample
-    stamps: Any  # (n, H + W, R): the last turn in which a row or column changed
+    labels: Any  # (n, S, R)
+    turns: Any  # (n, S, R), see `Site`
+    walls: Any  # (2, n, S, R): of rows, of columns (defined in `grid_lines`)
+    changed: Any  # (n, R): the last sweep that changed each sample
+    stamps: Any  # (n, H + W, R): the last turn that changed each row or column
     height: int
     width: int
     room: Room
 
 
 class Kinds(NamedTuple):
-    """What a launch is compiled for: one constant."""
+    """The compile-time constants of a launch."""
 
-    of_lines: Kind  # updates of whole lines
-    of_parts: Kind  # updates of parts of lines
+    of_lines: Kind  # for updates of whole lines
+    of_parts: Kind  # for updates of parts of lines
 
 
 class Now(NamedTuple):
-    """The time, in sweeps and turns; each parity of rows or columns is one turn of a sweep."""
+    """The position in the climb; each parity of rows or columns is one turn of a sweep."""
 
     sweep: Any
     turn: Any
-    before: Any  # the turn of the same lines in the sweep before
-    latest: Any  # where to store the last sweep that changed anything
+    before: Any  # the turn of the same lines in the previous sweep
+    latest: Any  # address of the last sweep that changed anything
 
 
 FEW, MANY = Share(64, 128), Share(256, 168)
-FOR_PARTS = 144  # registers at least where lines are updated in parts
+FOR_PARTS = 144  # minimum number of registers where lines are updated in parts
 PARTS = {"rows": (0, 2), "columns": (2, 4), "rows+columns": (0, 4)}  # even rows, odd rows, even columns, odd columns
 
 
@@ -104,23 +104,23 @@ def climb_lines(
     """Climb for every image and sample by "rows", "columns" or "rows+columns"; fill ``labels`` (n, S, R).
 
     Return the last sweep that changed anything, (n, R).  A sweep over rows or columns reads the perturbed scores
-    once, which lie in chunks of as many samples as a program takes.
+    once.  They are stored in chunks of as many samples as a program processes together.
 
     ``unary`` (n, S, L) has at most ``MAX_LINE_LABELS`` labels (`locpmap.kernels.block_plan`).  Potts weights are
-    ``right`` (1|n, H, W-1) and ``down`` (1|n, H-1, W); none of them is below 0 where they are ``attractive``, which
-    saves time.  Even lines of the whole grid come first.
+    ``right`` (1|n, H, W-1) and ``down`` (1|n, H-1, W).  ``attractive`` declares that none is negative, which saves
+    time.  Even lines of the whole grid are updated first.
     """
     n_images, _, n_labels = unary.shape
     assert climb.blocks is not None
     n_samples, height, width, device = labels.shape[2], grid.height, grid.width, unary.device
     perturbation = climb.perturbation
-    # Cached as long as the weights live, which belong to the potentials where all images share them.
+    # Cached while the weights exist; the potentials hold them where all images share them.
     site_id = cached((right, down), ("sites", grid), lambda: _site_ids(grid, device))
     lanes, wide = (1 << (count - 1).bit_length() for count in (n_labels, n_samples))
     share = FEW if lanes <= FEW_LABELS else MANY
     length = max(height, width)
-    ties = perturbation.scheme != PLAIN  # plain noise leaves next to none
-    # Where scores may tie, an improved line takes the smallest of the best labels everywhere.
+    ties = perturbation.scheme != PLAIN  # plain noise leaves almost no ties
+    # Where scores may tie, an improved line must take the smallest of the best labels at all its sites.
     by_parts = not ties and length > LONG and n_labels > MANY_LABELS
     registers = MOST if unary.itemsize > 4 else max(share.registers, FOR_PARTS if by_parts else 0)
     items = min(wide, ITEMS, max(share.scores // lanes, 1))
@@ -129,7 +129,7 @@ def climb_lines(
     n_tiles = n_images * ((length + 1) // 2) * -(-n_samples // items)
     n_programs = min(n_tiles, resident_programs(device, registers, warps=1))
     room = Room(
-        length + AHEAD,  # a line, and a blank batch before it
+        length + AHEAD,  # a line and the blank first batch
         -(-length // SITES.value) + 2 if by_parts else 0,
         length // 2 + 1 if by_parts else 0,
     )
@@ -139,14 +139,14 @@ def climb_lines(
     noted = labels.shape if by_parts else (0,)
     turns = torch.zeros(noted, dtype=torch.uint8, device=device)
     walls = torch.empty((2, *noted), dtype=torch.uint8, device=device)
-    # What `wait_for_all` needs and the last sweep with changes; the last sweep that changed each sample; and the last
-    # turn in which each row and column changed.
+    # The words of `wait_for_all` and the last sweep with changes; the last sweep that changed each sample; the last
+    # turn that changed each row and column.
     parts = (BARRIER.value + 1, n_images * n_samples, n_images * (height + width) * n_samples)
     counts, changed, stamps = torch.zeros(sum(parts), dtype=torch.int32, device=device).split(parts)
     weights = (right, images_apart(right), down, images_apart(down))
     state = State(noisy, *weights, labels, turns, walls, changed, stamps, height, width, room)
     rounding = ROUNDING if unary.dtype == torch.float64 else 1e-6
-    part = min(WARP // items, lanes)  # a label and sample in every lane
+    part = min(WARP // items, lanes)  # one label and sample per lane
     kind = Kind(bool(attractive), ties, by_parts, True, rounding, n_labels, part, items, AHEAD, BACK)
     kinds = Kinds(kind, kind._replace(whole=False, ahead=STEP, back=STEP))
     numbers = (n_images, n_samples, grid.row, grid.column, climb.max_sweeps, *PARTS[climb.blocks.named])
@@ -155,7 +155,7 @@ def climb_lines(
 
 
 def _site_ids(grid: GridWindow, device: torch.device) -> Array:
-    """Return global site numbers, which key the noise, (S,)."""
+    """Return site numbers in the whole image, the keys of the noise, (S,)."""
     first = grid.row * grid.whole_width + grid.column
     rows = torch.arange(first, first + grid.height * grid.whole_width, grid.whole_width, device=device)
     return (rows[:, None] + torch.arange(grid.width, device=device)).ravel()
@@ -183,7 +183,7 @@ def _climb_lines(
             else:
                 first, n_lines = (part + column) % 2, climb.width
             n_lines = (n_lines - first + 1) // 2
-            # For speed: nearly everything is new to the lines of the first turn twice, to others once.
+            # For speed: nearly all sites are new to the first turn's lines in two sweeps, to other lines in one.
             whole = True
             if KIND.by_parts:
                 whole = (sweep == 1) | ((sweep == 2) & (part == first_part))
@@ -200,14 +200,14 @@ def _climb_lines(
             wait_for_all(counts, turn, n_programs)
             turn += 1
             part += 1
-        # A faster program may have noted the next sweep by now: it saw that this one changed something.
+        # A faster program may already have recorded the next sweep, which it began because this one changed something.
         latest = tl.load(counts + BARRIER, volatile=True)
         sweep += 1
 
 
 @triton.jit
 def _improve(climb, notes, n_images, n_samples, now, family, n, number, chunk, KIND: tl.constexpr):
-    """Give a line its best labels in a chunk of samples: as a whole, or only the parts that may change."""
+    """Set the best labels of a line in a chunk of samples: of the whole line, or of the parts that may change."""
     ITEMS: tl.constexpr = KIND.items
     height, width, n_chunks = climb.height, climb.width, (n_samples + ITEMS - 1) // ITEMS
     if family == 0:
@@ -220,8 +220,8 @@ def _improve(climb, notes, n_images, n_samples, now, family, n, number, chunk, K
         near = Near(along, 1, width, beside, 1, width - 1)
     r = chunk * ITEMS + tl.arange(0, ITEMS)[None, :]
     ends, real = climb.changed + n * n_samples + r, r < n_samples
-    # A sample that did not change in the last sweep has converged.  A line needs no update unless it or a line beside
-    # it changed since its last turn.
+    # A sample without changes in the last sweep has converged.  A line needs an update only if it or an adjacent line
+    # changed since its last turn.
     going = tl.load(ends, mask=real, other=-1, cache_modifier=".cg") >= now.sweep - 1
     stamp = climb.stamps + n * (height + width) * n_samples + r
     if now.sweep > 1:
@@ -238,7 +238,7 @@ def _improve(climb, notes, n_images, n_samples, now, family, n, number, chunk, K
             better = going & best_labels(site, near, notes.choices, line, KIND)
         else:
             find_parts(site, notes, line, going, now.before, ITEMS)
-            tl.debug_barrier()  # other threads stored the notes, here and below
+            tl.debug_barrier()  # other threads wrote the notes, here and below
             better, n_runs = best_labels_in_parts(site, near, notes, line, KIND)
             better &= going
         if tl.max(better.to(tl.int32)) > 0:
@@ -254,5 +254,5 @@ def _improve(climb, notes, n_images, n_samples, now, family, n, number, chunk, K
 
 @triton.jit(noinline=True)
 def _improve_parts(climb, notes, n_images, n_samples, now, family, n, number, chunk, KIND: tl.constexpr):
-    """Call `_improve` without inlining it, which would cost whole lines their registers."""
+    """Call `_improve` without inlining: inlined, it would take registers from the updates of whole lines."""
     _improve(climb, notes, n_images, n_samples, now, family, n, number, chunk, KIND)

@@ -1,11 +1,11 @@
 """LocPMAP's climb on a 4-connected grid with Potts weights, two labels or more, in the lazy noise scheme.
 
-One launch does it all.  Teams of programs take one image after another, all its samples at once, in phases: a phase is
-one colour of a sweep, and all wait for one another between them.  The first two visit everybody and draw the noise, the
-next two find those whose label may change, and from then on only pairs whose neighbours moved stand in a queue.
-Scratch is of one image per team, so that memory does not grow with the batch.
+One launch performs all sweeps.  Teams of programs process one image after another, all samples together, in phases.  A
+phase is one colour of a sweep; a team's programs synchronise between phases.  The first two phases visit every site
+and draw the noise.  The next two search for the labels that may change.  Later phases visit only a queue of pairs (a
+site and a sample) with a changed neighbour.  Each team has scratch for one image, so the batch size does not matter.
 
-Phases call functions that are not inlined, since the compiler's time grows much faster than a function's size.
+Phases call functions that are not inlined, because compile time grows much faster than the size of a function.
 """
 
 from __future__ import annotations
@@ -38,43 +38,43 @@ from locpmap.kernels.triton.climb.potts_grid import (
 from locpmap.kernels.triton.climb.potts_visits import clear_marks, list_open, visit
 from locpmap.kernels.triton.grid_barrier import BARRIER, at_once, resident_programs, wait_for_all
 
-TILE, VISIT = 128, 128  # lanes of a tile; pairs visited at a time
-MAX_PAIRS = 2**31 - 2**20  # of a site of a colour and a sample, which are numbered in 32 bits, and some visits more
-TILES_EACH = 32  # tiles of a colour that a program has at least: smaller images have fewer programs
+TILE, VISIT = 128, 128  # lanes per tile; pairs visited together
+MAX_PAIRS = 2**31 - 2**20  # limit of pairs per colour for 32-bit indices, with a margin for a few visits
+TILES_EACH = 32  # minimum number of tiles per program and colour: smaller images get fewer programs
 
-COUNTERS = BARRIER.value + 32  # of a team: what `wait_for_all` needs, and a line of a cache
-SEARCH, QUEUE = tl.constexpr(2), tl.constexpr(4)  # the first phases that look for pairs, and that find them in a queue
+COUNTERS = BARRIER.value + 32  # per team: the words of `wait_for_all` and one cache line
+SEARCH, QUEUE = tl.constexpr(2), tl.constexpr(4)  # the first phases that search for pairs, and that read a queue
 
 PERTURBED = tl.constexpr(perturbation.PERTURBED)
 
 
 class Plan(NamedTuple):
-    """What follows from the size of a climb: how programs share the images, and where their scratch lies."""
+    """The division of images among teams of programs, and the sizes of their scratch."""
 
-    pack: int  # samples that share calls of Philox
+    pack: int  # samples per word, which share Philox calls
     n_words: int
     n_teams: int
-    team: int  # programs of each
-    reals_apart: int  # from one team's `Room.reals` to the next's
+    team: int  # programs per team
+    reals_apart: int  # stride between teams in `Room.reals`
     wholes_apart: int
     queue_apart: int
-    list_apart: int  # room for the list of a program, in the second queue while that is not in use
+    list_apart: int  # capacity of a program's list, which lies in the second queue while that is unused
 
 
 class Room(NamedTuple):
-    """Scratch: that of a team lies behind that of the one before."""
+    """Scratch memory, one section per team."""
 
-    reals: Any  # two labels: `Drawn.scores`; more: `Terms.log_p` and `Terms.cumulative`
-    wholes: Any  # int32: the rest of `Drawn` (two labels: nothing), two queues, `Terms.facts`
+    reals: Any  # two labels: `Drawn.scores`; otherwise `Terms.log_p` and `Terms.cumulative`
+    wholes: Any  # int32: the rest of `Drawn` (not for two labels), two queues, `Terms.facts`
     plan: Plan
 
 
 def climb_potts(
     unary: Array, right: Array, down: Array, grid: GridWindow, climb: Climb, span: Span, labels: Array
 ) -> Array:
-    """Climb for every image and sample, at least one sweep; fills ``labels`` (n, S, R): uint8, int16 beyond 127 labels.
+    """Climb for every image and sample, at least one sweep; fill ``labels`` (n, S, R): uint8, int16 beyond 127 labels.
 
-    The span begins at a multiple of 8.  Returns the last sweep that changed anything, (n, R).
+    The first sample of the span is a multiple of 8.  Return the last sweep that changed anything, (n, R).
     """
     n_images, n_sites, n_labels = unary.shape
     height, width, n_samples, device = grid.height, grid.width, labels.shape[2], unary.device
@@ -84,7 +84,7 @@ def climb_potts(
     programs = resident_programs(device, registers)
     plan = _plan(n_images, height, width, n_labels, n_samples, bits, programs, TILES_EACH)
     pack, n_teams = plan.pack, plan.n_teams
-    words = labels  # where a site has a number of whole words, the labels are filled in place
+    words = labels  # filled in place where the labels of every site occupy whole aligned words
     if apart % pack or labels.stride(0) != n_sites * apart or labels.data_ptr() % 8:
         words = torch.empty((n_images, n_sites, plan.n_words * pack), dtype=labels.dtype, device=device)
         apart = plan.n_words * pack
@@ -94,7 +94,7 @@ def climb_potts(
     weights = (right, images_apart(right), down, images_apart(down))
     corner = ((grid.row + grid.column) % 2, grid.row * grid.whole_width + grid.column, grid.whole_width)
     field = Field(*weights, height, width, plan.n_words, apart // pack, *corner)
-    # The number of counters is a constant of the launch: Triton compares global constants at every launch.
+    # The number of counters is passed with the sizes: Triton compares global constants at every launch.
     bytes_of = 4 if n_labels <= 4 else 8 if n_labels <= 8 else 16
     sizes = Sizes(climb.start, n_labels, bytes_of, pack, bits, TILE, VISIT, COUNTERS)
     _, temperature, k0, k1 = climb.perturbation
@@ -108,7 +108,7 @@ def climb_potts(
     return notes.as_strided((n_images, n_samples), (n_samples, 1), COUNTERS * n_teams)
 
 
-@lru_cache(maxsize=64)  # this takes Python as long as a launch, and sizes come again
+@lru_cache(maxsize=64)  # computing it takes as long as a launch, and sizes recur
 def _plan(
     n_images: int, height: int, width: int, n_labels: int, n_samples: int, bits: int, programs: int, tiles_each: int
 ) -> Plan:
@@ -155,7 +155,7 @@ def _climb(arrays, room, draw, field, temperature: tl.float64, n_images, n_sampl
     own_list = queues + plan.queue_apart + member.to(tl.int64) * plan.list_apart
     changed = notes_ptr + SIZES.counters * plan.n_teams
     arrivals = notes_ptr + SIZES.counters * team
-    waiting = arrivals + BARRIER  # lengths of queues, by phase modulo 3
+    waiting = arrivals + BARRIER  # queue lengths, indexed by phase modulo 3
     turn = 0
     n = team.to(tl.int64)
     while n < n_images:
@@ -171,7 +171,7 @@ def _climb(arrays, room, draw, field, temperature: tl.float64, n_images, n_sampl
         wait_for_all(arrivals, turn, plan.team)
         if member == 0:
             tl.store(waiting + tl.arange(0, 4), 0, mask=tl.arange(0, 4) < 3)
-        if START != PERTURBED:  # the second colour, which the first visits of the first one look at
+        if START != PERTURBED:  # label the second colour, which first visits to the first colour read
             tile = member
             while tile * TILE < n_lanes:
                 at = lanes(field, tile, 1, TILE)
@@ -198,7 +198,7 @@ def _climb(arrays, room, draw, field, temperature: tl.float64, n_images, n_sampl
                     else:
                         left = list_open(image, kept, pairs, left, tile, colour, SIZES)
                     tile += plan.team
-                tl.debug_barrier()  # the list was written by other threads
+                tl.debug_barrier()  # other threads wrote the list
             else:
                 pairs = queues + colour * plan.queue_apart
                 first, step = member * SIZES.visit, plan.team * SIZES.visit
@@ -214,7 +214,7 @@ def _climb(arrays, room, draw, field, temperature: tl.float64, n_images, n_sampl
             if phase >= QUEUE:
                 left = tl.load(waiting + phase % 3, volatile=True)
             going = ((phase % 2 == 1) | (_sweep_of(phase, START) <= max_sweeps)) & ((phase < QUEUE) | (left > 0))
-        if phase >= QUEUE:  # cut short: marks are left
+        if phase >= QUEUE:  # clear the marks left where max_sweeps ended the climb
             first = member * SIZES.visit
             while first < left:
                 clear_marks(image, queues, first, left, 0, SIZES)
@@ -224,13 +224,13 @@ def _climb(arrays, room, draw, field, temperature: tl.float64, n_images, n_sampl
 
 @triton.jit
 def _sweep_of(phase, START: tl.constexpr):
-    """Sweeps count from 1; perturbed starts are the first visits' own, and count as none."""
+    """Return the sweep of a phase, from 1; the first visits of perturbed starts count as sweep 0."""
     return phase // 2 + (0 if START == PERTURBED else 1)
 
 
 @triton.jit
 def _rooms(room, team, n_sites, items, SIZES: tl.constexpr, word_type: tl.constexpr):
-    """Return the scratch of a team: what describes sites, what first visits leave, and the queues."""
+    """Return the scratch of a team: `Terms`, `Drawn` and the queues."""
     plan = room.plan
     reals = room.reals + team.to(tl.int64) * plan.reals_apart
     wholes = room.wholes + team.to(tl.int64) * plan.wholes_apart

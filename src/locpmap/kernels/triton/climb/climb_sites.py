@@ -1,7 +1,7 @@
-"""Coloured ICM on perturbed unaries: any graph, any table; see the reference.
+"""Coloured ICM on perturbed unaries, for any graph and any tables; see the reference.
 
-One launch makes all sweeps.  A site of a sample is visited again only where a neighbour has changed since, which a mark
-says: whoever changes sets it.  Nothing else could change the site, so the labels are those of full sweeps.
+One launch performs all sweeps.  A site that changes in a sample marks its neighbours there, and later sweeps visit only
+marked sites.  The best label of other sites cannot change, so the labels equal those of full sweeps.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from locpmap.kernels.triton.grid_barrier import ARRIVALS, BOUNDS, LATEST, at_onc
 from locpmap.kernels.triton.local_scores import add_local_scores, load_labels, neighbours, pairs_of, sizes_of, slots_at
 from locpmap.kernels.triton.perturb import begin, perturb
 
-ITEMS = 256  # that a program takes at a time; fewer of many labels or of tables
+ITEMS = 256  # items per step of a program; fewer with many labels or with tables
 
 
 class State(NamedTuple):
-    """The state of a climb; ``scores`` has the strides that follow it."""
+    """The state of a climb, with the strides of ``scores``."""
 
     scores: Any  # (n, S, L, R)
     site_stride: int
     label_stride: int
     sample_stride: int
-    labels: Any  # (n, S, R), as the next
-    marks: Any
-    changed: Any  # (n, R): the last sweep that changed a sample
+    labels: Any  # (n, S, R)
+    marks: Any  # (n, S, R)
+    changed: Any  # (n, R): the last sweep that changed each sample
     n_sites: int
     n_samples: int
 
 
 def climb_sites(model: Model, climb: Climb, span: Span, labels: Array) -> Array:
-    """Fill ``labels`` (n, S, R); return the number of the last sweep that changed anything, (n, R)."""
+    """Fill ``labels`` (n, S, R); return the last sweep that changed anything, (n, R)."""
     lo, hi, _, n_samples = span
     unary, max_sweeps = of_images(model.unary, lo, hi), climb.max_sweeps
     if climb.perturbation.scheme == NONE:  # all samples climb on the unaries themselves
@@ -59,7 +59,7 @@ def climb_sites(model: Model, climb: Climb, span: Span, labels: Array) -> Array:
 
 @triton.jit(do_not_specialize=["n_classes", "max_sweeps", "lo", "hi"])
 def _climb(climb, order, pairs, notes, n_classes, max_sweeps, lo, hi, SIZES: tl.constexpr):
-    """Items are samples of sites, samples fastest."""
+    """Perform the sweeps; items are samples of sites, and samples vary fastest."""
     ITEMS: tl.constexpr = SIZES.items
     sweep, turn, noted = 1, 0, 0
     while sweep <= max_sweeps:
@@ -71,7 +71,7 @@ def _climb(climb, order, pairs, notes, n_classes, max_sweeps, lo, hi, SIZES: tl.
             tile, n_tiles = tl.program_id(0).to(tl.int64), (hi - lo) * per_image
             while tile < n_tiles:
                 n, begin = tile // per_image, tile % per_image * ITEMS
-                # Sites times samples of an image may be more than 32 bits count to; from the block's first site on not.
+                # Item numbers within an image may exceed 32 bits; offsets from the block's first site do not.
                 lane = (begin % climb.n_samples).to(tl.int32) + tl.arange(0, ITEMS)
                 r = lane % climb.n_samples
                 inside = begin + tl.arange(0, ITEMS) < count
@@ -80,7 +80,7 @@ def _climb(climb, order, pairs, notes, n_classes, max_sweeps, lo, hi, SIZES: tl.
                 own = climb.marks + (n * climb.n_sites + site) * climb.n_samples + r
                 mark = tl.load(own, mask=inside, other=0, cache_modifier=".cg").to(tl.int32)
                 if tl.max(mark, axis=0) > 0:
-                    tl.debug_barrier()  # several warps may hold the same mark: all have read it before one clears it
+                    tl.debug_barrier()  # several warps may hold the same mark: all must read it before one clears it
                     tl.store(own, tl.zeros_like(mark).to(tl.uint8), mask=mark > 0)
                     changes = _improve(climb, pairs, n, lo + n, site, r, mark > 0, sweep, SIZES)
                     noted = tl.where(changes > 0, sweep, noted)
@@ -95,10 +95,7 @@ def _climb(climb, order, pairs, notes, n_classes, max_sweeps, lo, hi, SIZES: tl.
 
 @triton.jit
 def _improve(climb, pairs, n, image, site, r, inside, sweep, SIZES: tl.constexpr):
-    """Give samples ``r`` of sites of the n-th image their best labels and mark the neighbours of those that change.
-
-    Returns whether any changed.
-    """
+    """Set the best labels of samples ``r`` of sites, mark the neighbours of changes; return whether any changed."""
     label = tl.arange(0, SIZES.labels)[:, None]
     labels, marks = climb.labels + n * climb.n_sites * climb.n_samples, climb.marks
     marks += n * climb.n_sites * climb.n_samples
@@ -115,7 +112,7 @@ def _improve(climb, pairs, n, image, site, r, inside, sweep, SIZES: tl.constexpr
     changes = tl.max(better.to(tl.int32), axis=0)
     if changes > 0:
         tl.store(own, best.to(labels.dtype.element_ty), mask=better)
-        # Programs write only where none has noted the sweep yet: else all would write there.
+        # Only write a sweep that is not recorded yet, so that programs do not all write to the same address.
         changed = climb.changed + n * climb.n_samples + r
         latest = tl.load(changed, mask=better, other=sweep, cache_modifier=".cg")
         tl.store(changed, tl.zeros_like(latest) + sweep, mask=latest < sweep)

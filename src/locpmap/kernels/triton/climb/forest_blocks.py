@@ -1,8 +1,8 @@
-"""The best labels of chains and other forests: from the leaves up, and back by the choices noted on the way.
+"""The best labels of chains and other forests by dynamic programming: from the leaves up, then back by stored choices.
 
-Messages are reduced by their maximum, so that single precision lasts for any number of sites.  A block's best score
-exceeds that of its current labels by the sum of their regrets: what a site with all below it loses, at the current
-label of its parent, by keeping its own.  A block changes where a regret is more than rounding.
+Messages are relative to their maximum, so single precision suffices for any number of sites.  The regret of a site is
+the loss of its current label against its best one, given its parent's current label and the best labels below.  The
+regrets add up to the best score minus the current score.  A block changes where some regret exceeds rounding.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from locpmap.kernels.triton.local_scores import Sizes, improves, pair_scores, pa
 
 
 class Forest(NamedTuple):
-    """What a launch is compiled for: one constant."""
+    """The compile-time constants of a launch."""
 
     sizes: Sizes
     is_chain: bool
@@ -29,9 +29,9 @@ class Forest(NamedTuple):
 def improve_forests(
     model: Model, plan: PlacedPlan, run: Run, scores: tuple[Array, Array, Array], lo: int, state: State, now: Now
 ) -> None:
-    """Give the blocks of a run their best labels; note the sweep and the turn where that changed any.
+    """Set the best labels of the blocks of a run; record the sweep and the turn of every change.
 
-    Images are numbers ``lo ..`` of the model.  ``scores`` are the perturbed ones, (n, S, L, R), and scratch of the same
+    Images are numbers ``lo ..`` of the model.  ``scores`` are the perturbed unaries (n, S, L, R) and scratch of that
     shape for choices and, unless blocks are chains, for messages.
     """
     n_images, n_samples, n_blocks, sizes = len(scores[0]), state.n_samples, run.stop - run.begin, sizes_of(model)
@@ -58,7 +58,7 @@ def _improve_forests(plan, pairs, scores, state, sweep, turn, lo, first_block, n
     real = r < n_samples
     changed_ptr = state.changed + n * n_samples + r
     labels_ptr = state.labels + n * n_sites * n_samples + r
-    # A sample that no block changed in the last sweep has ended.
+    # A sample without changes in the last sweep has converged.
     if tl.max(tl.load(changed_ptr, mask=real, other=-1)) >= sweep - 1:
         dtype: tl.constexpr = noisy_ptr.dtype.element_ty
         k = tl.arange(0, LABELS)[:, None]
@@ -88,11 +88,11 @@ def _improve_forests(plan, pairs, scores, state, sweep, turn, lo, first_block, n
                 slot += 1
             if IS_CHAIN:
                 belief += carry
-            # The message to the parent; a root sends it along no edge, which scores 0.
+            # The message to the parent; a root has no edge, which scores 0.
             top, crest = tl.max(belief, axis=0, return_indices=True, keep_dims=True)
             if SIZES.potts:
                 weight = pair_scores(pairs, lo + n, upward, 0, 0, real, SIZES)
-                # Beside the parent's own label only the best one can win, or the second where that is the parent's.
+                # Besides the parent's label only the best one can win, or the second best if both are the same label.
                 rest = tl.where(k == crest, float("-inf"), belief)
                 second, runner = tl.max(rest, axis=0, return_indices=True, keep_dims=True)
                 stay, leave = belief + weight, tl.where(k == crest, second, top)
@@ -123,7 +123,7 @@ def _improve_forests(plan, pairs, scores, state, sweep, turn, lo, first_block, n
             t -= 1
         changes = real & ((better & possible) > 0)
         if tl.max(changes.to(tl.int32)) > 0:
-            tl.debug_barrier()  # the choices were stored by other threads
+            tl.debug_barrier()  # other threads stored the choices
             label = tl.zeros([1, SAMPLES], tl.int32)
             t = begin
             while t < stop:

@@ -1,4 +1,4 @@
-"""Gibbs sampling; see the reference.  One launch makes many sweeps and calls Philox once per site and sweep."""
+"""Gibbs sampling; see the reference.  One launch performs many sweeps, with one Philox call per site and sweep."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Chains(NamedTuple):
     unary: Any  # (N, S, L)
     labels: Any  # (N, S)
     totals: Any  # (N, S, L)
-    kept: Any  # (K, N, S)
-    order: Any  # (S,), as the next
-    site_id: Any
+    kept: Any  # (K, N, S) stored samples
+    order: Any  # (S,)
+    site_id: Any  # (S,)
     n_sites: int
 
 
 def gibbs(model: Model, chain: Chain, n_sweeps: int, keep: bool = False) -> Array:
-    """Advance a chain in one launch; return its labels after the sweeps that count, (K, N, S), or (0, N, S)."""
+    """Advance a chain in one launch; return its labels after the K counted sweeps, (K, N, S), if ``keep``."""
     labels, n_images = chain.labels, len(chain.labels)
     kept = torch.empty((chain.counted(n_sweeps) if keep else 0, *labels.shape), dtype=torch.int16, device=labels.device)
     totals, adds = (labels, NOTHING) if chain.totals is None else (chain.totals, chain.adds)
@@ -76,7 +76,7 @@ def _gibbs(
     dtype: tl.constexpr = chains.unary.dtype.element_ty
     turn = 0
     while sweep < end:
-        # Not so cold that single precision takes it for 0: a gap of 0 stays one.
+        # At least 1e-30, so that it does not round to 0 in single precision, where a gap of 0 would become NaN.
         heat = tl.maximum(tl.full((1, 1), temperature, tl.float64), 1e-30).to(dtype)
         counts = (sweep >= first_counted) & ((sweep - first_counted) % thin == 0)
         number = 0
@@ -96,8 +96,8 @@ def _gibbs(
                 where = tl.load(chains.site_id + site, mask=inside, other=0)
                 word, _, _, _ = words(k0, k1, CHAIN, first_image + image, sweep, where, 0)
                 threshold = uniform(word).to(dtype) * total
-                # Sums of a scan are rounded each in its own way, so they may grow where a weight is 0, or not reach
-                # the total.
+                # The partial sums of a parallel scan are rounded independently: they may increase at a weight of 0,
+                # or not reach the total.
                 likely = weights > 0
                 passed = likely & (tl.cumsum(weights, axis=0) > threshold[None, :])
                 drawn = tl.min(tl.where(passed, label, LABELS), axis=0)

@@ -1,15 +1,15 @@
 """The best labels of rows or columns of a grid with Potts weights, by dynamic programming.
 
-The backward pass goes from a line's end to its start and the traceback from its start to its end.  *Before* and *after*
-mean towards the start and towards the end.
+The backward pass goes from a line's end to its start, and the traceback from its start to its end.  *Before* and
+*after* mean towards the start and towards the end.
 
-The backward pass keeps the scores v of a site's labels, with the best labels of all sites after it, relative to their
-maximum: v <= 0, so that single precision suffices for lines of any length.  Given label k of the site before and the
-weight w between them, a site takes k too (v[k] + w) or its best label (0).  If w < 0 and k is the best label, it may
-take the second best instead.  A *choice*, one word per site, stores which.  A site that takes its best label whatever k
-is, as most do, is a *wall*: see `line_parts`.
+The backward pass computes scores v of a site's labels, including the best labels of all sites after it.  They are
+relative to their maximum: v <= 0, so single precision suffices for lines of any length.  Given label k of the site
+before and the weight w between them, a site takes k too (v[k] + w) or its best label (0).  If w < 0 and k is the best
+label, it may take the second best instead.  A *choice*, one word per site, stores these decisions for all k.  A site
+that takes its best label whatever k is, as most do, is a *wall*: see `line_parts`.
 
-Functions take blocks (1, ITEMS) of samples.  Scores are several blocks (PART, ITEMS), one for each part of the labels.
+Functions take blocks (1, ITEMS) of samples.  Scores are split by label into parts: several blocks (PART, ITEMS).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ LAST_TURN = tl.constexpr(255)  # later turns are stored as this one
 
 
 class Kind(NamedTuple):
-    """What a climb by lines is compiled for: one constant."""
+    """The compile-time constants of a climb by lines."""
 
-    attractive: bool  # no weight is below 0
+    attractive: bool  # no weight is negative
     ties: bool  # the smallest of several best labels wins
-    by_parts: bool  # walls and turns are noted, for updates in parts
+    by_parts: bool  # walls and turns are stored, for updates in parts
     whole: bool  # whether this update is of whole lines
     rounding: float  # relative gains up to this do not count
     n_labels: int
-    part: int  # labels of a part
-    items: int
-    ahead: int  # sites loaded at once, in the backward pass
-    back: int  # in the traceback
+    part: int  # labels per part
+    items: int  # samples
+    ahead: int  # sites loaded together in the backward pass
+    back: int  # sites loaded together in the traceback
 
 
 class Line(NamedTuple):
@@ -43,10 +43,10 @@ class Line(NamedTuple):
     number: Any
     n_lines: Any
     length: Any
-    apart: Any  # sites from one line to the next
-    step: Any  # sites from one site of a line to the next
-    stamps: Any  # the first stamp of these lines: rows come first, then columns
-    crossing: Any  # the first stamp of the lines across
+    apart: Any  # stride between lines, in sites
+    step: Any  # stride between consecutive sites of a line
+    stamps: Any  # index of the first stamp of these lines: rows first, then columns
+    crossing: Any  # index of the first stamp of the crossing lines
     n_samples: Any
 
 
@@ -54,41 +54,41 @@ class Near(NamedTuple):
     """Weights of edges inside lines, and of edges between neighbouring lines."""
 
     along: Any
-    along_line: Any  # from one line's weights to the next's
-    along_step: Any
+    along_line: Any  # stride between lines
+    along_step: Any  # stride between sites
     beside: Any
     beside_line: Any
     beside_step: Any
 
 
 class Site(NamedTuple):
-    """Pointers (1, ITEMS) to the data of a line's first site; to its first scores (PART, ITEMS)."""
+    """Pointers (1, ITEMS) to the data of a line's first site, and (PART, ITEMS) to the scores of its first part."""
 
     scores: Any
     labels: Any
-    turns: Any  # in which the label last changed, at most LAST_TURN
-    walls: Any  # in this direction: 1 + the label of a wall, 0 elsewhere
+    turns: Any  # the turn (see `climb_lines`) that last changed the label, at most LAST_TURN
+    walls: Any  # of lines in this direction: 1 + the label of a wall, 0 elsewhere
     real: Any  # which samples exist
 
 
 class Notes(NamedTuple):
-    """A program's own memory for its current line, ITEMS numbers side by side; all but ``choices`` for `line_parts`."""
+    """A program's scratch for its current line, ITEMS numbers per place; all but ``choices`` are for `line_parts`."""
 
     choices: Any
-    words: Any  # which sites to update
-    following: Any  # the next word that is not 0
-    runs: Any  # int64: the first place of a run, and 2^32 times the one after its last
+    words: Any  # bits of the sites to update
+    following: Any  # index of the next word that is not 0
+    runs: Any  # int64: first place of a run + 2^32 · the place after its last
 
 
 @triton.constexpr_function
 def index_bits(n_labels: int) -> int:
-    """Return the bits of a label's number: a choice holds a bit for every label, and two such numbers."""
+    """Return the bits of a label's index; a choice holds one bit per label and two indices."""
     return (n_labels - 1).bit_length()
 
 
 @triton.constexpr_function
 def n_parts(n_labels: int, part: int) -> int:
-    """Return the number of parts with ``part`` labels each that hold all."""
+    """Return the number of parts of ``part`` labels each."""
     return -(-n_labels // part)
 
 
@@ -100,9 +100,9 @@ def labels_of(WHICH: tl.constexpr, PART: tl.constexpr):
 
 @triton.jit
 def has_changed(stamp, line, real, before):
-    """Return in which ``real`` samples the line, or one beside it, changed after turn ``before``.
+    """Return in which ``real`` samples the line or an adjacent line changed after turn ``before``.
 
-    ``stamp`` (1, ITEMS) points at the turn in which the first row last changed in a sample.
+    ``stamp`` (1, ITEMS) points to the turn that last changed the first row in a sample.
     """
     n_samples = line.n_samples
     stamp += (line.stamps + line.number) * n_samples
@@ -124,12 +124,12 @@ def best_labels(site, near, choices, line, KIND: tl.constexpr):
     nothing = ()
     for _ in tl.static_range(n_parts(KIND.n_labels, PART)):
         nothing += (tl.zeros([PART, ITEMS], dtype),)
-    # The message from the site after; the score of the current labels from there on, relative to the best; the current
-    # label there; what equal and what different labels add on the edge between; the largest absolute score so far.
+    # State: the message from the site after; the score of the current labels from there on, relative to the best; the
+    # current label there; the scores of equal and different labels on the edge between; the largest absolute score.
     nobody, zero = none.to(tl.int32), tl.zeros([], dtype)
     passed = (nothing, none, nobody, zero, zero, none)
-    # A batch is loaded while the one before is processed.  The first follows a blank batch, which changes nothing, so
-    # that these loads occur once in the code: the compiler takes long over each.
+    # A batch is loaded while the previous one is processed.  The first batch is blank and changes nothing, so these
+    # loads occur only once in the code: each occurrence takes long to compile.
     batch = ()
     for _ in tl.static_range(AHEAD):
         batch += ((nothing, nobody, nobody, nobody, zero, zero, zero),)
@@ -152,27 +152,27 @@ def best_labels(site, near, choices, line, KIND: tl.constexpr):
 
 @triton.jit
 def read_batch(site, near, line, t, KIND: tl.constexpr):
-    """Load the data of sites t, t - 1, ...  Nothing waits for these loads before their batch is used."""
+    """Load the data of sites t, t - 1, ...; the loads complete while the previous batch is processed."""
     AHEAD: tl.constexpr = KIND.ahead
     batch = ()
     for which in tl.static_range(AHEAD):
         batch += (_read(site, near, line, t - which, KIND),)
-    tl.debug_barrier()  # or the compiler would put the loads off
+    tl.debug_barrier()  # keeps the compiler from delaying the loads
     return batch
 
 
 @triton.jit
 def _read(site, near, line, t, KIND: tl.constexpr):
-    """Load scores, labels here and in the lines before and after, and weights of site t of a line.
+    """Load scores, labels here and in the previous and next line, and weights of site t of a line.
 
-    Before the line's start, load those of its first site, which are not used.
+    Beyond the line's start, load the data of its first site, which are not used.
     """
     N_LABELS: tl.constexpr = KIND.n_labels
     PART: tl.constexpr = KIND.part
     ITEMS: tl.constexpr = KIND.items
     t = tl.maximum(t, 0)
     first, last = line.number > 0, line.number + 1 < line.n_lines
-    # Steps in 32 bits, so that products with them take one instruction.
+    # Strides have 32 bits, so that a product with them is one instruction.
     scores_ptr = site.scores + t.to(tl.int64) * (line.step * N_LABELS * ITEMS)
     scores = ()
     for part in tl.static_range(n_parts(N_LABELS, PART)):
@@ -196,7 +196,7 @@ def _read(site, near, line, t, KIND: tl.constexpr):
 
 @triton.jit
 def choose(now, passed, choices, t, KIND: tl.constexpr):
-    """Store the choice of site t; return what to pass on, its best label, and whether it is a wall."""
+    """Store the choice of site t; return the state passed on, its best label, and whether it is a wall."""
     N_LABELS: tl.constexpr = KIND.n_labels
     PART: tl.constexpr = KIND.part
     ITEMS: tl.constexpr = KIND.items
@@ -215,7 +215,7 @@ def choose(now, passed, choices, t, KIND: tl.constexpr):
         mine = tl.where(k == here, own, mine)
         v += (own + message[part],)
         top = tl.maximum(top, v[part])
-    # Combine parts before lanes, which takes longer.
+    # Reduce over parts first: reducing over lanes takes longer.
     mine, top = tl.sum(mine, axis=0, keep_dims=True), tl.max(top, axis=0, keep_dims=True)
     deficit = mine + (deficit + tl.where(here == label_after, equal, different)) - top
     size = tl.maximum(size, tl.abs(top))
@@ -264,7 +264,7 @@ def choose(now, passed, choices, t, KIND: tl.constexpr):
 
 @triton.jit
 def of_edge(w, ATTRACTIVE: tl.constexpr):
-    """Return what equal and what different labels at the ends of an edge add, less the larger of the two."""
+    """Return the scores of equal and of different labels on an edge, minus the larger of the two."""
     if ATTRACTIVE:
         return tl.zeros_like(w), -w
     else:
@@ -273,26 +273,26 @@ def of_edge(w, ATTRACTIVE: tl.constexpr):
 
 @triton.jit
 def note_walls(site, line, t, wall, best, where):
-    """Store whether site t of a line is a wall, and of which label, in the samples ``where``."""
+    """Store whether site t of a line is a wall, and its label, in the samples ``where``."""
     place = site.walls + t.to(tl.int64) * (line.step * line.n_samples)
     tl.store(place, tl.where(wall, best + 1, 0).to(tl.uint8), mask=where)
 
 
 @triton.jit
 def trace(site, choices, stamp, turn, line, real, KIND: tl.constexpr):
-    """Store the best labels of a line in the samples that are ``real``, by the choices that `best_labels` stored.
+    """Set the best labels of a line in the samples ``real``, from the choices that `best_labels` stored.
 
-    Stamp this line, and the lines across at sites that change.
+    Stamp this line with the turn, and the crossing lines at sites that change.
     """
     BACK: tl.constexpr = KIND.back
     ITEMS: tl.constexpr = KIND.items
     stamp_line(stamp, turn, line, real, ITEMS)
     stamp += line.crossing * line.n_samples
     choices += tl.arange(0, ITEMS)[None, :]
-    label = tl.zeros([1, ITEMS], tl.int32)  # before the first site, where nothing depends on it
+    label = tl.zeros([1, ITEMS], tl.int32)  # label before the first site: has no effect
     batch = ()
     for _ in tl.static_range(BACK):
-        batch += ((tl.zeros([1, ITEMS], choices.dtype.element_ty), label),)  # blank: label 0 stays as it is
+        batch += ((tl.zeros([1, ITEMS], choices.dtype.element_ty), label),)  # blank: label 0 stays 0
     t = tl.full([], -BACK, tl.int32)
     while t < line.length:
         coming = recall(site, choices, line, t + BACK, KIND)
@@ -307,13 +307,13 @@ def trace(site, choices, stamp, turn, line, real, KIND: tl.constexpr):
 
 @triton.jit
 def stamp_line(stamp, turn, line, real, ITEMS: tl.constexpr):
-    """Store the turn in which a line changed, in the samples that are ``real``."""
+    """Store the turn in which a line changed, in the samples ``real``."""
     tl.store(stamp + (line.stamps + line.number) * line.n_samples, tl.zeros([1, ITEMS], tl.int32) + turn, mask=real)
 
 
 @triton.jit
 def follow(choice, label, N_LABELS: tl.constexpr):
-    """Return the label that a site takes, given the label of the site before."""
+    """Return the label that a choice assigns to its site, given the label of the site before."""
     INDEX: tl.constexpr = index_bits(N_LABELS)
     LAST: tl.constexpr = (1 << INDEX) - 1
     best, runner_up = (choice >> N_LABELS) & LAST, (choice >> (N_LABELS + INDEX)) & LAST
@@ -323,7 +323,7 @@ def follow(choice, label, N_LABELS: tl.constexpr):
 
 @triton.jit
 def change(site, stamp, turn, line, t, label, where, BY_PARTS: tl.constexpr):
-    """Store the new label of site t of a line, and the turn, here and for the line across."""
+    """Store the new label of site t of a line, and the turn for this site and the crossing line."""
     place = t.to(tl.int64) * (line.step * line.n_samples)
     now = tl.zeros_like(label) + turn
     tl.store(site.labels + place, label.to(site.labels.dtype.element_ty), mask=where)
@@ -334,7 +334,7 @@ def change(site, stamp, turn, line, t, label, where, BY_PARTS: tl.constexpr):
 
 @triton.jit
 def recall(site, choices, line, t, KIND: tl.constexpr):
-    """Load the choices and current labels of sites t, t + 1, ...; beyond the ends, those of the first or last site."""
+    """Load the choices and current labels of sites t, t + 1, ..., clipped to the line's first and last site."""
     BACK: tl.constexpr = KIND.back
     batch = ()
     for which in tl.static_range(BACK):

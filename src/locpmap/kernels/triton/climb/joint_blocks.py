@@ -1,8 +1,8 @@
-"""The best labels of small blocks: all joint labellings in turn, four to a call of Philox.
+"""The best labels of small blocks by enumeration of all joint labellings, four per Philox call.
 
-A labelling's score is what it has inside the block, the same in all samples, plus what its first and its last sites
-have with the labels around the block: three tables that a program makes before it starts.  Most labellings are too far
-behind to win with any noise, or with theirs by a rough estimate: only the rest are computed exactly.
+A labelling's score is the sum of three tables: scores inside the block, equal in all samples, and pairwise scores of
+the block's first and of its last sites with the labels around it.  Most labellings cannot win with any noise, or with a
+rough bound of their noise; only the others are computed exactly.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from locpmap.kernels.triton.block_launches import Now, PlacedPlan, Run, State
 from locpmap.kernels.triton.local_scores import Sizes, improves, pair_scores, pairs_of, sizes_of
 from locpmap.kernels.triton.philox import PLAIN, pick, uniform, words
 
-GROUPS = 8  # of four labellings that a program looks at together
-TOGETHER = 256  # labellings that it scores together, without the labels around
-PER_PROCESSOR = 8  # programs: their tables stay in the first cache
+GROUPS = 8  # groups of four labellings that a program compares together
+TOGETHER = 256  # labellings whose scores inside the block are computed together
+PER_PROCESSOR = 8  # programs per multiprocessor: few enough for their tables to fit the L1 cache
 SAMPLES = 32
 
-# No uniform is nearer to 1 than 2^-24, so no Gumbel value is above this.
+# Uniforms are at most 1 - 2^-24, so Gumbel values do not exceed this.
 MOST = tl.constexpr(24 * math.log(2))
 LOG_2 = tl.constexpr(math.log(2))
-SLACK = tl.constexpr(1e-3)  # of rough estimates
+SLACK = tl.constexpr(1e-3)  # relative tolerance of the rough bounds
 
 
 class Joint(NamedTuple):
-    """What a launch is compiled for: one constant."""
+    """The compile-time constants of a launch."""
 
     sizes: Sizes
     noise: bool
     rounding: float
     most_states: int
     together: int
-    low: int  # labellings of a block's last sites
-    high: int  # of its first sites
+    low: int  # number of labellings of a block's last sites
+    high: int  # number of labellings of its first sites
     groups: int
     samples: int
 
 
 class Noise(NamedTuple):
-    """The key, counters and scale of the noise, in tensors: Triton specialises integers and rounds floats."""
+    """The key, counters and scale of the noise, as tensors: Triton specialises integers and rounds floats."""
 
     site_id: Array  # (S,)
-    key: Array  # (4,) int64: both halves of the key, and the first image and sample
-    amount: Array  # (1,) as the unaries
+    key: Array  # (4,) int64: both halves of the key, the first image, the first sample
+    amount: Array  # (1,) with the unaries' dtype
 
 
 def joint_noise(model: Model, climb: Climb, span: Span) -> Noise:
@@ -65,9 +65,9 @@ def joint_noise(model: Model, climb: Climb, span: Span) -> Noise:
 def improve_joint(
     model: Model, plan: PlacedPlan, run: Run, climb: Climb, noise: Noise, lo: int, state: State, now: Now
 ) -> None:
-    """Give the blocks of a run their best labels; note the sweep and the turn where that changed any.
+    """Set the best labels of the blocks of a run; record the sweep and the turn of every change.
 
-    A block that nothing around changed since its last turn is as good as it was then.
+    A block is skipped if no label around it changed since its last turn.
     """
     n_samples, device = state.n_samples, state.labels.device
     n_blocks, n_labels = run.stop - run.begin, model.unary.shape[2]
@@ -109,7 +109,7 @@ def _improve_joint(
         n = (item // n_blocks).to(tl.int64)
         y = state.labels + n * n_sites * n_samples + r
         stamp = state.stamps + n * state.n_blocks * n_samples + r
-        # A sample that no block changed in the last sweep has ended.
+        # A sample without changes in the last sweep has converged.
         going = tl.load(state.changed + n * n_samples + r, mask=r < n_samples, other=-1) >= sweep - 1
         going = going & _is_open(plan, pairs, b, stamp, r < n_samples, turn - state.n_runs, n_sites, n_samples, SAMPLES)
         if tl.max(going.to(tl.int32)) > 0:
@@ -119,7 +119,7 @@ def _improve_joint(
             args = (plan, pairs, state, image, b, y, r < n_samples)
             _score_around(*args, high, LOW, LOW * HIGH, HIGH, SIZES)
             _score_around(*args, low, 1, LOW, LOW, SIZES)
-            tl.debug_barrier()  # other threads stored these
+            tl.debug_barrier()  # other threads stored the tables
             begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
             worths = plan.worth + tl.load(plan.family + b).to(tl.int64) * n_sites
             lead = tl.load(plan.site + begin).to(tl.int64)
@@ -157,7 +157,7 @@ def _improve_joint(
 
 @triton.jit
 def _is_open(plan, pairs, b, stamp, real, before, n_sites, n_samples, SAMPLES: tl.constexpr):
-    """Return in which samples a block around this one changed after turn ``before``; all in the first sweep."""
+    """Return in which samples an adjacent block changed after turn ``before``; all samples in the first sweep."""
     home = plan.block_of + tl.load(plan.family + b).to(tl.int64) * n_sites
     latest = tl.where(before <= 0, before + 1, tl.zeros([1, SAMPLES], tl.int32))
     t, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
@@ -174,7 +174,7 @@ def _is_open(plan, pairs, b, stamp, real, before, n_sites, n_samples, SAMPLES: t
 
 @triton.jit
 def _score_inside(plan, pairs, unary, image, b, table, n_sites, TOGETHER: tl.constexpr, SIZES: tl.constexpr):
-    """Fill ``table`` with what every labelling of a block scores by itself, -inf beyond the last."""
+    """Fill ``table`` with the score of every labelling inside a block, -inf beyond the last."""
     N_LABELS: tl.constexpr = SIZES.n_labels
     family = tl.load(plan.family + b).to(tl.int64)
     home, worths = plan.block_of + family * n_sites, plan.worth + family * n_sites
@@ -195,7 +195,7 @@ def _score_inside(plan, pairs, unary, image, b, table, n_sites, TOGETHER: tl.con
             while slot < last:
                 near = tl.load(pairs.neighbour + slot).to(tl.int64)
                 near_worth = tl.load(worths + near)
-                # An edge counts at its later site.
+                # Each edge is counted at its later site.
                 if (near_worth > worth) & (tl.load(home + near) == b):
                     other = (state // near_worth) % N_LABELS
                     total += pair_scores(pairs, image, slot, own, other, known, SIZES)
@@ -207,10 +207,10 @@ def _score_inside(plan, pairs, unary, image, b, table, n_sites, TOGETHER: tl.con
 
 @triton.jit
 def _score_around(plan, pairs, state, image, b, y, real, table, least, beyond, ROWS: tl.constexpr, SIZES: tl.constexpr):
-    """Fill ``table`` (ROWS, SAMPLES) with what the labels around a block add to those of some of its sites.
+    """Fill ``table`` (ROWS, SAMPLES) with the scores of some sites' labels with the labels around the block.
 
-    Those sites are worth ``least`` up to less than ``beyond``, and a labelling of theirs is numbered in units of
-    ``least``.
+    These sites have strides (`PlacedPlan.worth`) from ``least`` to below ``beyond``.  The row of a labelling is its
+    index divided by ``least``.
     """
     SAMPLES: tl.constexpr = real.shape[1]
     family = tl.load(plan.family + b).to(tl.int64)
@@ -241,7 +241,7 @@ def _score_around(plan, pairs, state, image, b, y, real, table, least, beyond, R
 
 @triton.jit
 def _take_best(best, winner, first, n_states, key, amount, going, tables, JOINT: tl.constexpr):
-    """Return the best score so far and its labelling, (1, SAMPLES), with the labellings from number ``first`` on."""
+    """Update the best score and its labelling, (1, SAMPLES), with 4 · GROUPS labellings from number ``first`` on."""
     LOW: tl.constexpr = JOINT.low
     HIGH: tl.constexpr = JOINT.high
     GROUPS: tl.constexpr = JOINT.groups
@@ -268,12 +268,12 @@ def _take_best(best, winner, first, n_states, key, amount, going, tables, JOINT:
         close, drawn = going, (group, group, group, group)
         if JOINT.noise:
             drawn = words(key[0], key[1], PLAIN, key[2], key[3], key[4], group)
-            # -log(-log u) <= -log(1 - u), and a float's bits as a whole number are near its logarithm, from below.
+            # -log(-log u) <= -log(1 - u); a float's bits, read as an integer, approximate its log2 from below.
             rough = tl.full([GROUPS, SAMPLES], float("-inf"), tl.float32)
             unit = amount.to(tl.float32) * LOG_2
             for which in tl.static_range(4):
                 rest = (16777215 - 2 * (drawn[which] >> 9).to(tl.int32)).to(tl.float32)  # 2^24 (1 - u)
-                log_rest = rest.to(tl.int32, bitcast=True).to(tl.float32) * (1.0 / 8388608.0)  # to the base of 2, + 127
+                log_rest = rest.to(tl.int32, bitcast=True).to(tl.float32) * (1.0 / 8388608.0)  # log2 + 127
                 rough = tl.maximum(rough, scores[which].to(tl.float32) + unit * (24 + 127 - log_rest))
             bound = tl.max(rough, axis=0, keep_dims=True)
             least = best.to(tl.float32)

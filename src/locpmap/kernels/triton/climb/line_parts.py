@@ -1,16 +1,15 @@
-"""Update only the parts of a line that a change can reach; other labels and messages stay as they are.
+"""Updates of only the parts of a line that a change can reach; other labels and messages stay as they are.
 
-The message from a wall (a site whose choice ignores the site before it) does not depend on sites before the wall.
-Messages upstream of a wall stay valid until the wall or a later site changes.  So the backward pass starts at the first
-wall after a change.  It ends at the first wall before the change that keeps its label: for the sites before that wall,
-other labels there became worse or stayed as they were, so those sites keep their labels.  Such a part is a *run*; most
-changes reach a few sites only.
+A wall is a site that takes its best label whatever the label of the site before it (see `grid_lines`).  The message
+from a wall follows from its label alone, so the backward pass starts at the first wall after a change.  It ends at the
+first wall before the change whose label stays the same: for the sites before that wall, its other labels got worse or
+stayed as they were, so those sites keep their labels.  Such a part is a *run*; most changes reach only a few sites.
 
-A site that has not taken its best label is no wall: a line that would gain no more than rounding keeps its labels.
-Rounding is judged by the scores of the runs alone.
+A site that has not taken its best label is not treated as a wall: a line keeps its labels if it would gain no more than
+rounding.  The tolerance is relative to the scores of the runs alone.
 
-Each sample is at its own place.  Places count from the line's end, in the order of the backward pass.  A word has a bit
-for each of 32 places.
+Each sample advances on its own.  Places count from the line's end, in the order of the backward pass.  A word has one
+bit for each of 32 places.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from locpmap.kernels.triton.climb.grid_lines import (
     stamp_line,
 )
 
-SITES = tl.constexpr(32)  # of a word
+SITES = tl.constexpr(32)  # per word
 
 
 @triton.jit
 def find_parts(site, notes, line, going, before, ITEMS: tl.constexpr):
-    """Note which sites to update: where this line or one beside it changed after turn ``before``, up to the next wall.
+    """Store which sites to update: where this or an adjacent line changed after turn ``before``, up to the next wall.
 
     There are two more words than the line needs.
     """
@@ -48,7 +47,7 @@ def find_parts(site, notes, line, going, before, ITEMS: tl.constexpr):
     carry, following = tl.zeros([1, ITEMS], tl.uint32), tl.zeros([1, ITEMS], tl.int32) + word
     tl.store(notes.following + word * ITEMS + item, following)
     tl.store(notes.words + word * ITEMS + item, carry)
-    tl.store(notes.words + (word + 1) * ITEMS + item, carry)  # which is read together with the last word
+    tl.store(notes.words + (word + 1) * ITEMS + item, carry)  # loaded together with the last word
     while word > 0:
         word -= 1
         t = line.length - 1 - word * SITES - bit
@@ -64,7 +63,7 @@ def find_parts(site, notes, line, going, before, ITEMS: tl.constexpr):
         flag = tl.full([1, 1], 1, tl.uint32) << bit.to(tl.uint32)
         parts = tl.sum(tl.where(is_open, flag, 0), axis=0, keep_dims=True)
         through = tl.sum(tl.where(wall == label + 1, 0, flag), axis=0, keep_dims=True)
-        # A site is reached from the one before it, whose bit is the next higher: by doubling steps.
+        # Changes propagate from a site to the one after it, the next lower bit; steps of doubling length do it in 5.
         parts |= through & (carry << (SITES - 1))
         for doubling in tl.static_range(5):
             parts |= through & (parts >> (1 << doubling))
@@ -77,23 +76,23 @@ def find_parts(site, notes, line, going, before, ITEMS: tl.constexpr):
 
 @triton.jit
 def _next_place(notes, line, place, ITEMS: tl.constexpr):
-    """Return the first place from this one on that `find_parts` noted; the line's length if there is none."""
+    """Return the first place at or after this one that `find_parts` stored; the line's length if there is none."""
     item = tl.arange(0, ITEMS)[None, :]
     place = tl.minimum(place, line.length)
     word = place // SITES
     bits = tl.load(notes.words + word * ITEMS + item) & (tl.full([1, 1], 2**32 - 1, tl.uint32) << (place % SITES))
     word = tl.where(bits > 0, word, tl.load(notes.following + word * ITEMS + item))
     bits = tl.where(bits > 0, bits, tl.load(notes.words + word * ITEMS + item))
-    lowest = (bits & (0 - bits)).to(tl.float32)  # a power of two, whose exponent is the bit's number
+    lowest = (bits & (0 - bits)).to(tl.float32)  # a power of two: its exponent is the index of the bit
     found = word * SITES + (lowest.to(tl.int32, bitcast=True) >> 23) - 127
     return tl.where(bits > 0, found, line.length)
 
 
 @triton.jit
 def best_labels_in_parts(site, near, notes, line, KIND: tl.constexpr):
-    """Do as `best_labels` in the parts that `find_parts` noted, and as far beyond as labels may change.
+    """Apply `best_labels` to the parts stored by `find_parts`, and beyond them as far as labels may change.
 
-    Note the runs; return their number as well, (1, ITEMS).
+    Store the runs; return in which samples the line improves, and the number of runs, (1, ITEMS).
     """
     AHEAD: tl.constexpr = KIND.ahead
     ITEMS: tl.constexpr = KIND.items
@@ -122,7 +121,7 @@ def best_labels_in_parts(site, near, notes, line, KIND: tl.constexpr):
                 from_wall = tl.where(labels_of(part, PART) == label_after, equal, different)
                 received += (tl.where(begins, from_wall, message[part]),)
             works = (is_wanted | under_way) & (place + which < line.length)
-            slot = tl.where(works, t - which, line.length)  # else a slot that is never read
+            slot = tl.where(works, t - which, line.length)  # otherwise a slot that is never read
             passed = (received, deficit, label_after, equal, different, size)
             passed, best, wall = choose(batch[which], passed, notes.choices, slot, KIND)
             note_walls(site, line, t - which, wall, best, works & site.real)
@@ -142,7 +141,7 @@ def best_labels_in_parts(site, near, notes, line, KIND: tl.constexpr):
 
 @triton.jit
 def _read_after(site, near, line, t, ATTRACTIVE: tl.constexpr):
-    """Load the label of the site after t, and what equal and different labels add on the edge between."""
+    """Load the label of the site after t, and the scores of equal and different labels on the edge to it."""
     there = (t >= 0) & (t + 1 < line.length)
     at = (t + 1).to(tl.int64) * (line.step * line.n_samples)
     label = tl.load(site.labels + at, mask=site.real & there, other=0, cache_modifier=".cg").to(tl.int32)
@@ -153,7 +152,7 @@ def _read_after(site, near, line, t, ATTRACTIVE: tl.constexpr):
 
 @triton.jit
 def trace_parts(site, notes, n_runs, stamp, turn, line, real, KIND: tl.constexpr):
-    """Do as `trace` in the runs that `best_labels_in_parts` noted, the last of them first."""
+    """Apply `trace` to the runs stored by `best_labels_in_parts`, last run first."""
     BACK: tl.constexpr = KIND.back
     ITEMS: tl.constexpr = KIND.items
     stamp_line(stamp, turn, line, real, ITEMS)

@@ -1,6 +1,7 @@
-"""Mean field and the lower bound that it climbs; see the reference.
+"""Mean field and the lower bound of log Z that it maximises; see the reference.
 
-One launch makes many sweeps.  A block without marks costs only the read of its marks.  Sums have the beliefs' type.
+One launch performs many sweeps over marked sites, those with a changed neighbour.  A block without marks costs only the
+load of its marks.  Sums have the beliefs' dtype.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ BLOCK = 2048  # sites times labels per program and step; fewer with tables
 def mean_field(model: Model, beliefs: Array, dirty: Array, tolerance: float, n_sweeps: int = 1) -> Array:
     """Update beliefs (N, S, L) at the sites marked in ``dirty`` (N, S), in up to ``n_sweeps`` sweeps.
 
-    Return how many sweeps found a mark, as a tensor of one number.  A sweep that finds none is the last.
+    Return the number of sweeps that found a mark, as a tensor of one element.  The first sweep without marks ends it.
     """
     sizes, n_images = sizes_of(model, BLOCK if model.potts else 512), len(dirty)
     grid, notes, n_classes = launch_of(model, n_images, 1, sizes.items)
@@ -41,7 +42,7 @@ def mean_field(model: Model, beliefs: Array, dirty: Array, tolerance: float, n_s
 
 
 def mean_field_bound(model: Model, beliefs: Array) -> Array:
-    """Return each site's own part and that of the edges that begin there, (N, S) float64; beliefs (N, S, L)."""
+    """Return the bound's terms of each site and the edges that begin there, (N, S) float64; beliefs (N, S, L)."""
     sizes, (n_images, n_sites, _) = sizes_of(model), beliefs.shape
     terms = torch.empty((n_images, n_sites), dtype=torch.float64, device=beliefs.device)
     grid = (n_images * triton.cdiv(n_sites, sizes.items),)
@@ -65,7 +66,7 @@ def _mean_field(arrays, pairs, notes, tolerance: tl.float64, n_classes, n_sweeps
                 mark = tl.load(place, mask=inside, other=0, cache_modifier=".cg").to(tl.int32)
                 if tl.max(mark, axis=0) > 0:
                     noted = sweep
-                    # Several warps hold the same mark: all have read it, for its maximum, before one clears it.
+                    # Several warps hold the same mark: all must read it before one clears it.
                     tl.debug_barrier()
                     tl.store(place, tl.zeros_like(mark).to(dirty.dtype.element_ty), mask=mark > 0)
                     around = (beliefs + image * n_sites * N_LABELS, dirty + image * n_sites)
@@ -81,7 +82,7 @@ def _mean_field(arrays, pairs, notes, tolerance: tl.float64, n_classes, n_sweeps
 
 @triton.jit
 def _update(unary, beliefs, dirty, pairs, tolerance, image, site, mark, SIZES: tl.constexpr):
-    """Update the beliefs of the marked sites; pointers are to their image's."""
+    """Update the beliefs of the marked sites; pointers are to the image's data."""
     N_LABELS: tl.constexpr = SIZES.n_labels
     dtype: tl.constexpr = beliefs.dtype.element_ty
     label = tl.arange(0, SIZES.labels)[None, :]
@@ -93,7 +94,7 @@ def _update(unary, beliefs, dirty, pairs, tolerance, image, site, mark, SIZES: t
     begin, degree = neighbours(pairs, site, visited)
     step, most = 0, tl.max(degree, axis=0)
     while step < most:
-        # Potts weights are read four at a time, so that their loads overlap.
+        # Four Potts weights are loaded together, so that their latencies overlap.
         for ahead in tl.static_range(4 if SIZES.potts else 1):
             there, slot = slots_at(begin, degree, step + ahead)
             theirs = beliefs + tl.load(pairs.neighbour + slot).to(tl.int64) * N_LABELS
@@ -116,7 +117,7 @@ def _update(unary, beliefs, dirty, pairs, tolerance, image, site, mark, SIZES: t
     far = held & (tl.abs(fresh - before) > tl.full((1, 1), tolerance, dtype))
     moved = visited & ((mark > CHANGED) | (tl.max(far.to(tl.int32), axis=1) > 0))
     tl.store(beliefs + row, fresh, mask=held & moved[:, None])
-    # Neighbours are of other classes: nothing else writes there before all programs have met but the same mark.
+    # Neighbours belong to other classes: before the next barrier, concurrent writes there all store this mark.
     degree = tl.where(moved, degree, 0)
     step, most = 0, tl.max(degree, axis=0)
     while step < most:

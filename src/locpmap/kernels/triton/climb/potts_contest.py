@@ -1,8 +1,9 @@
-"""Who wins a site of the Potts climb, more than two labels: the first label or one that more neighbours hold.
+"""The best label of a site in the Potts climb with more than two labels.
 
-In the lazy scheme the first label's clock is t and label k's is ``t + E_k / p_k``, E_k a standard exponential.  Weights
-are not negative, so that nobody else can win; and mostly the leading bytes of the uniforms behind t and E_k are enough
-to see that k loses.  Only where they are not, the rest of the bits is drawn.
+A contest compares the first label (smallest clock, see `reference.noise`) with its rivals, the neighbours' labels;
+weights are not negative, so no other label can win.  The first label's clock is t, label k's is ``t + E_k / p_k`` with
+E_k a standard exponential.  The leading bytes of the uniforms behind t and E_k mostly prove that k loses.  Only
+otherwise are the remaining bits drawn.
 """
 
 from __future__ import annotations
@@ -14,32 +15,32 @@ from locpmap.kernels.triton.climb.potts_grid import support
 from locpmap.kernels.triton.lazy_noise import fast_exp, fast_log, leading_bytes, one_byte, waiting_time
 from locpmap.kernels.triton.philox import LAZY_FINE, pick, words
 
-MARGIN = tl.constexpr(1.01)  # of bounds, for what rounding in single precision may take
-ENOUGH = tl.constexpr(80.0)  # e^80 times any clock is more than any other
+MARGIN = tl.constexpr(1.01)  # factor that keeps bounds valid under rounding in single precision
+ENOUGH = tl.constexpr(80.0)  # e^80 times any clock exceeds every other clock
 
 
 @triton.jit
 def latest(tick, dtype: tl.constexpr):
-    """Return the most that the first label's clock can be, from the leading byte of its uniform."""
+    """Return an upper bound of the first label's clock, from the leading byte of its uniform."""
     return tl.where(tick == 0, 23.0, -fast_log(tl.maximum(tick, 1).to(dtype) * (1.0 / 256)))
 
 
 @triton.jit
 def could_win(gain, leading, log_p, late):
-    """Return whether a label may be ahead of the first one if its neighbours add that much more, in units of noise.
+    """Return whether a label may beat the first one, where its neighbours add ``gain`` more, in units of noise.
 
-    It is where ``E < t p (e^gain - 1)``; E is bounded from below by its leading byte, t from above.
+    It wins if ``E < t p (e^gain - 1)``.  The leading byte bounds E from below; ``late`` bounds t from above.
     """
     least = -fast_log((leading + 1).to(gain.dtype) * (1.0 / 256))
     p = fast_exp(log_p)
-    # The difference loses digits where the gain is small, and the second bound is as good.
+    # The difference cancels where the gain is small; there the second bound, p · gain, is as tight.
     bar = tl.maximum(fast_exp(tl.minimum(log_p + gain, ENOUGH)) - p, p * gain)
     return least < bar * late
 
 
 @triton.jit
 def byte_of(b0, b1, b2, b3, k, ROOM: tl.constexpr):
-    """Return the leading byte of label k among those of ROOM labels, four to a word."""
+    """Return the leading byte of label k from the words of ROOM labels, four bytes per word."""
     if ROOM == 4:
         found = one_byte(b0, b0, k)
     elif ROOM == 8:
@@ -51,7 +52,7 @@ def byte_of(b0, b1, b2, b3, k, ROOM: tl.constexpr):
 
 @triton.jit
 def bytes_near(draw, image, sample, site, near, b0, b1, b2, b3, N_LABELS: tl.constexpr, ROOM: tl.constexpr):
-    """Return the leading bytes of the four neighbours' labels; the words are those of the first ROOM labels."""
+    """Return the leading bytes of the four neighbours' labels; the given words hold those of the first ROOM labels."""
     left, right = byte_of(b0, b1, b2, b3, near[0], ROOM), byte_of(b0, b1, b2, b3, near[1], ROOM)
     up, down = byte_of(b0, b1, b2, b3, near[2], ROOM), byte_of(b0, b1, b2, b3, near[3], ROOM)
     for g in range(1, (N_LABELS + ROOM - 1) // ROOM):
@@ -65,13 +66,13 @@ def bytes_near(draw, image, sample, site, near, b0, b1, b2, b3, N_LABELS: tl.con
 
 @triton.jit
 def pulls(weight, scale):
-    """Return the neighbours' weights in units of noise."""
+    """Return the neighbours' weights divided by the temperature."""
     return weight[0] / scale, weight[1] / scale, weight[2] / scale, weight[3] / scale
 
 
 @triton.jit
 def rivals(first, near, pull, leading, tick, log_p_ptr, inside):
-    """Return a bit for each neighbour whose label may be ahead of the first label."""
+    """Return a bit for each neighbour whose label may beat the first label."""
     own = support(first, near, pull)
     late = latest(tick, own.dtype) * MARGIN
     result = tl.zeros(first.shape, tl.int32)
@@ -84,7 +85,7 @@ def rivals(first, near, pull, leading, tick, log_p_ptr, inside):
 
 @triton.jit
 def repeated(near):
-    """Return a bit for each neighbour whose label one before it holds, too."""
+    """Return a bit for each neighbour whose label equals that of an earlier neighbour."""
     up = (near[2] == near[0]) | (near[2] == near[1])
     down = (near[3] == near[0]) | (near[3] == near[1]) | (near[3] == near[2])
     return ((near[1] == near[0]).to(tl.int32) << 1) | (up.to(tl.int32) << 2) | (down.to(tl.int32) << 3)
@@ -92,7 +93,7 @@ def repeated(near):
 
 @triton.jit
 def contest(key, first, tick, mine, near, weight, log_p_ptr, inside, scale, N_LABELS: tl.constexpr, ROOM: tl.constexpr):
-    """Return the best labels, from all bits of those clocks that may be ahead; of equals the present one."""
+    """Return the best labels, from all noise bits of the labels that may win; the current label wins ties."""
     draw, image, sample, site = key
     dtype: tl.constexpr = weight[0].dtype
     b0, b1, b2, b3 = leading_bytes(draw.k0, draw.k1, image, sample, site, 0, ROOM)
@@ -105,7 +106,7 @@ def contest(key, first, tick, mine, near, weight, log_p_ptr, inside, scale, N_LA
     top = -scale * fast_log(rings) + support(first, near, weight)
     held = tl.where(first == mine, top, float("-inf"))
     while tl.max(left) > 0:
-        # Everybody's next rival; what those make of it that have none left does not count.
+        # Each lane takes its next rival; results of lanes without one are discarded.
         some = left > 0
         k = tl.where(left & 1 > 0, near[0], tl.where(left & 2 > 0, near[1], tl.where(left & 4 > 0, near[2], near[3])))
         byte = tl.where(left & 4 > 0, leading[2], leading[3])
@@ -115,7 +116,7 @@ def contest(key, first, tick, mine, near, weight, log_p_ptr, inside, scale, N_LA
         fine = pick(w0, w1, w2, w3, (k + 1) & 3)
         wait = waiting_time((byte.to(tl.uint32) << 24) | (fine >> 8), dtype)
         log_p = tl.load(log_p_ptr + k, mask=some, other=0.0)
-        # log(rings + wait / p); beside 1 / p above e^80 the first label's clock is nothing
+        # log(rings + wait / p); the first label's clock is negligible where 1 / p exceeds e^80
         rare = log_p < -80.0
         clock = fast_log(tl.where(rare, wait, rings + wait * tl.exp(tl.where(rare, 0.0, -log_p))))
         score = -scale * (clock - tl.where(rare, log_p, 0.0)) + support(k, near, weight)

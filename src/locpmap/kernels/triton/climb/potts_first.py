@@ -1,4 +1,4 @@
-"""First visits of the Potts climb: where labels start, and the noise that decides most of them at once."""
+"""First visits of the Potts climb: starting labels, and the noise, which decides most labels immediately."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RANDOM, PERTURBED = tl.constexpr(perturbation.RANDOM), tl.constexpr(perturbation
 
 @triton.jit
 def start_words(unary_ptr, given_ptr, image, at, SIZES: tl.constexpr):
-    """Return the labels that the lanes start from, random or given."""
+    """Return the words of the lanes' starting labels, random or given."""
     N_LABELS: tl.constexpr = SIZES.n_labels
     PACK: tl.constexpr = SIZES.pack
     BITS: tl.constexpr = SIZES.bits
@@ -53,7 +53,7 @@ def start_words(unary_ptr, given_ptr, image, at, SIZES: tl.constexpr):
 
 @triton.jit
 def first_labels(s0, s1, s2, s3, image, at, SIZES: tl.constexpr):
-    """Return the labels that the lazy scheme's first words pick, of four samples, as a word."""
+    """Return the first labels (the smallest clock) of four samples as a word, from the lazy scheme's uniforms."""
     N_LABELS: tl.constexpr = SIZES.n_labels
     BITS: tl.constexpr = SIZES.bits
     terms = image.terms
@@ -77,10 +77,10 @@ def first_labels(s0, s1, s2, s3, image, at, SIZES: tl.constexpr):
 
 @triton.jit(noinline=True)
 def first_visit(unary_ptr, given_ptr, image, drawn, list_ptr, count, tile, colour, SIZES: tl.constexpr):
-    """Draw a tile's noise, keep what later visits need of it, and give the tile its best labels.
+    """Draw a tile's noise, store the part that later visits need, and set the tile's best labels.
 
-    Pairs that need more of the noise are left as they are and appended to the list; returns its new length.  Where
-    climbs start at the perturbed maximum, that is all the labels there are so far, whatever the neighbours say.
+    Pairs (a lane and a sample) that need more noise bits keep their label and are appended to the list; return its
+    length.  Climbs that start at the perturbed maximum take each site's own best label and ignore its neighbours.
     """
     N_LABELS: tl.constexpr = SIZES.n_labels
     PACK: tl.constexpr = SIZES.pack
@@ -111,7 +111,7 @@ def first_visit(unary_ptr, given_ptr, image, drawn, list_ptr, count, tile, colou
                 ahead += lead(fields_of(around_words, j, BITS), weight)
             result |= (ahead > 0).to(word_type) << (j * BITS)
     else:
-        SHARED: tl.constexpr = 16 // ROOM  # samples whose leading bytes come from one call
+        SHARED: tl.constexpr = 16 // ROOM  # samples whose leading bytes share one Philox call
         s0, s1, s2, s3 = words(draw.k0, draw.k1, LAZY_SITE, number, sample >> 2, site, 0)
         result = first_labels(s0, s1, s2, s3, image, at, SIZES)
         ticks = (s0 & 255) | ((s1 & 255) << 8) | ((s2 & 255) << 16) | ((s3 & 255) << 24)
@@ -119,7 +119,7 @@ def first_visit(unary_ptr, given_ptr, image, drawn, list_ptr, count, tile, colou
         tl.store(drawn.ticks + at.number, ticks.to(tl.int32, bitcast=True), mask=at.inside)
         if START_FROM != PERTURBED:
             pull = pulls(weight, scale)
-            for call in range(PACK // SHARED):  # not unrolled: the code is long, and has enough to do at a time
+            for call in range(PACK // SHARED):  # not unrolled: the body is long and has enough parallelism
                 w0, w1, w2, w3 = words(draw.k0, draw.k1, LAZY_CLOCK, number, sample // SHARED + call, site, 0)
                 for nth in tl.static_range(SHARED):
                     j = call * SHARED + nth
@@ -131,7 +131,7 @@ def first_visit(unary_ptr, given_ptr, image, drawn, list_ptr, count, tile, colou
                     ahead = rivals(first, near, pull, leading, tick, terms.log_p + place, at.inside)
                     undecided |= (at.inside & (ahead > 0)).to(tl.int32) << j
     if START_FROM != PERTURBED:
-        # What the first colour started from leaves no trace but the note that a sample has changed.
+        # The first colour's starting labels are not stored: recompute them if a sample has no recorded change yet.
         note = image.changed + at.word * PACK
         before = result
         if colour == 1:
@@ -162,9 +162,9 @@ def first_visit(unary_ptr, given_ptr, image, drawn, list_ptr, count, tile, colou
 
 @triton.jit
 def append(list_ptr, count, which, number, PACK: tl.constexpr):
-    """Append the pairs of lanes that have a bit in ``which`` to a list; returns its new length.
+    """Append the pairs whose bit is set in ``which`` to a list; return its new length.
 
-    A pair is the number of its lane times PACK plus that of its sample in the word.
+    A pair is encoded as the number of its lane times PACK plus the index of its sample in the word.
     """
     many = tl.zeros(which.shape, tl.int32)
     for j in tl.static_range(PACK):

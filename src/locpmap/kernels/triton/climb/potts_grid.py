@@ -1,7 +1,8 @@
-"""Pieces of the Potts climb: which sites and samples a tile holds, what lies around them, and what is known of a site.
+"""Building blocks of the Potts climb: sites and samples of a tile, their neighbours, and the description of a site.
 
-The labels of several consecutive samples lie side by side in a word, a field each.  A lane is a site of one colour and
-a word of samples; a tile is BLOCK lanes of one colour, words fastest.
+The labels of several consecutive samples are packed into a word, each in its own bit field.  A lane is a site of one
+colour with a word of samples, a pair is a lane with one sample of its word.  A tile is BLOCK lanes of one colour; words
+vary fastest.  The top bit of a label's field is its mark (see `potts_visits`).
 """
 
 from __future__ import annotations
@@ -14,31 +15,31 @@ import triton.language as tl
 
 
 class Sizes(NamedTuple):
-    """What a climb is compiled for: one constant."""
+    """The compile-time constants of a climb."""
 
-    start: int  # where climbs begin
+    start: int  # kind of starting labels
     n_labels: int
-    room: int  # labels whose leading bytes of noise come from one call of Philox, with those of other samples
-    pack: int  # samples in a word
-    bits: int  # of a label
-    tile: int  # lanes of a tile
-    visit: int  # pairs visited at a time
-    counters: int  # numbers that a team counts with
+    room: int  # labels per sample whose leading noise bytes come from one Philox call of 16 bytes
+    pack: int  # samples per word
+    bits: int  # bits per label
+    tile: int  # lanes per tile
+    visit: int  # pairs visited together
+    counters: int  # int32 counters per team of programs
 
 
 class Field(NamedTuple):
-    """The grid of one climb and its weights, as kernels take them: one argument."""
+    """The grid of one climb and its weights, in the form that kernels take."""
 
     right: Any  # (1|n, H, W-1)
-    right_apart: int  # from one image's weights to the next's; 0 where all share them
+    right_apart: int  # stride between images; 0 where all share the weights
     down: Any  # (1|n, H-1, W)
     down_apart: int
     height: int
     width: int
-    n_words: int  # of samples
-    site_apart: int  # words from one site's labels to the next's
-    parity: int  # of row + column at the grid's corner, in the whole image
-    first_site: int  # the corner's number in the whole image
+    n_words: int  # words of samples per site
+    site_apart: int  # stride between sites, in words
+    parity: int  # parity of row + column of the grid's corner in the whole image
+    first_site: int  # number of the corner site in the whole image
     full_width: int
 
 
@@ -52,11 +53,11 @@ class Draw(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """What first visits leave for later ones: scratch, (T, 2, ..) by colour, numbered as lanes."""
+    """Noise that first visits store for later ones: scratch of T teams, (T, 2, ..) by colour, indexed by lane."""
 
-    scores: Any  # two labels: (T, 2, PACK, lanes) by how much label 1 is ahead without its neighbours
-    firsts: Any  # more: (T, 2, lanes) words of the labels whose clocks ring first
-    ticks: Any  # (T, 2, lanes) words of the leading bytes of these clocks' uniforms
+    scores: Any  # two labels: (T, 2, PACK, lanes) perturbed score of label 1 minus label 0, without neighbours
+    firsts: Any  # three or more: (T, 2, lanes) words of first labels (smallest clock, see `reference.noise`)
+    ticks: Any  # (T, 2, lanes) words of the leading bytes of the uniforms behind those clocks
 
 
 class Image(NamedTuple):
@@ -65,51 +66,51 @@ class Image(NamedTuple):
     terms: Any  # `Terms`
     draw: Any  # `Draw`
     field: Any  # `Field`
-    words: Any  # its labels in words
-    labels: Any  # the same one by one
+    words: Any  # its labels as words
+    labels: Any  # the same memory, label by label
     changed: Any  # (R,) the last sweep that changed each sample
     n_samples: Any
-    n: Any  # its number
-    items: Any  # lanes of a colour
+    n: Any  # its index
+    items: Any  # lanes per colour, padded to whole tiles
     scale: Any  # the temperature
 
 
 class Terms(NamedTuple):
-    """What the noise needs of every site: scratch that `describe_sites` fills."""
+    """Properties of the sites that the noise needs: scratch that `describe_sites` fills."""
 
     log_p: Any  # (T, S, L) log softmax(unary / temperature)
-    cumulative: Any  # (T, S, L) of p, the likeliest label first, then in natural order; 2 at the last possible one
-    facts: Any  # (T, S) the likeliest label, plus 2^16 times the number of allowed labels
+    cumulative: Any  # (T, S, L) of p: the likeliest label first, then natural order; 2 at the last possible label
+    facts: Any  # (T, S) the likeliest label + 2^16 · number of allowed labels
 
 
 class Lanes(NamedTuple):
-    """The lanes of a tile, as `lanes` finds them: scalars and blocks (BLOCK,)."""
+    """The lanes of a tile, from `lanes`: scalars and blocks (BLOCK,)."""
 
-    inside: Any  # which there are
-    number: Any  # the lane's among those of its colour
-    row: Any  # of the site
+    inside: Any  # which lanes exist
+    number: Any  # index among the lanes of its colour
+    row: Any  # row of the site
     column: Any
-    site: Any  # its number in the image
-    word: Any  # of samples
+    site: Any  # index of the site in the image
+    word: Any  # index of the word of samples
 
 
 def images_apart(weights: torch.Tensor) -> int:
-    """From one image's weights to the next's; 0 where all share them."""
+    """Return the stride between the images' weights; 0 where all images share them."""
     return int(weights.stride(0)) if weights.shape[0] > 1 else 0
 
 
 @triton.jit
 def lanes(field, tile, colour, BLOCK: tl.constexpr):
-    """The lanes of a tile; rows have one site of a colour more than they hold where the width is odd."""
+    """Return the lanes of a tile; where the width is odd, every second row has one unused lane."""
     per_row = (field.width + 1) // 2
     start = tile * BLOCK
     place = start // field.n_words
     row = place // per_row
-    # Within a tile numbers are small, and a product with the inverse, rounded down, is the quotient.
+    # Within a tile numbers are small, so the product with the reciprocal, rounded down, is the exact quotient.
     lane = start - place * field.n_words + tl.arange(0, BLOCK)
     step = ((lane.to(tl.float32) + 0.5) * (1.0 / field.n_words)).to(tl.int32)
     word = lane - step * field.n_words
-    # Put together anew, so that the compiler sees no run of neighbours: blocks then have one layout throughout.
+    # Recomputed, so that the compiler sees no contiguous range: all blocks then have the same layout.
     number = (place + step) * field.n_words + word
     step += place - row * per_row
     below = ((step.to(tl.float32) + 0.5) * (1.0 / per_row)).to(tl.int32)
@@ -121,7 +122,7 @@ def lanes(field, tile, colour, BLOCK: tl.constexpr):
 
 @triton.jit
 def lanes_at(field, number, inside, colour):
-    """Return the lanes with these numbers, anywhere."""
+    """Return the lanes with the given numbers, which need not be consecutive."""
     per_row = (field.width + 1) // 2
     place = number // field.n_words
     row = place // per_row
@@ -131,7 +132,7 @@ def lanes_at(field, number, inside, colour):
 
 @triton.jit
 def keys_of(image, at, PACK: tl.constexpr):
-    """Return what keys the noise of lanes: the image, the first sample of each word, and the site."""
+    """Return the noise keys of lanes: the image, the first sample of each word, and the site."""
     draw, field = image.draw, image.field
     site = field.first_site + at.row.to(tl.int64) * field.full_width + at.column
     return draw.first_image + image.n, draw.first_sample + at.word.to(tl.int64) * PACK, site
@@ -139,7 +140,7 @@ def keys_of(image, at, PACK: tl.constexpr):
 
 @triton.jit
 def around(field, labels_ptr, at):
-    """Where the lanes' words of labels are, and the words to the left, to the right, above and below (or 0)."""
+    """Return pointers to the lanes' words of labels, and the words to the left, right, above and below (or 0)."""
     across, along = field.site_apart, field.width * field.site_apart
     y = labels_ptr + at.site.to(tl.int64) * across + at.word
     return y, loads_around(field, y, at, across, along, ".cg")
@@ -147,9 +148,9 @@ def around(field, labels_ptr, at):
 
 @triton.jit
 def loads_around(field, y, at, across, along, CACHE: tl.constexpr):
-    """What lies to the left, to the right, above and below of these places (0 where nothing is).
+    """Load the values to the left, right, above and below of these places; 0 outside the grid.
 
-    By way of the second cache (CACHE is ".cg"), unless nobody writes there meanwhile.
+    CACHE is ".cg" (bypass the L1 cache) if other programs write there during the launch.
     """
     left = tl.load(y - across, mask=at.inside & (at.column > 0), other=0, cache_modifier=CACHE)
     right = tl.load(y + across, mask=at.inside & (at.column + 1 < field.width), other=0, cache_modifier=CACHE)
@@ -160,7 +161,7 @@ def loads_around(field, y, at, across, along, CACHE: tl.constexpr):
 
 @triton.jit
 def weights(field, n, at, dtype: tl.constexpr):
-    """Weights of the edges to the left, to the right, above and below; 0 where there is none."""
+    """Return the weights of the edges to the left, right, above and below; 0 where there is none."""
     beside = field.right + n * field.right_apart + (at.site - at.row)
     below = field.down + n * field.down_apart + at.site
     left = tl.load(beside - 1, mask=at.inside & (at.column > 0), other=0.0)
@@ -172,34 +173,34 @@ def weights(field, n, at, dtype: tl.constexpr):
 
 @triton.jit
 def fields_of(words, j, BITS: tl.constexpr):
-    """The labels of sample j of four words."""
+    """Return the labels of sample j of four words."""
     left, right = field_of(words[0], j, BITS), field_of(words[1], j, BITS)
     return left, right, field_of(words[2], j, BITS), field_of(words[3], j, BITS)
 
 
 @triton.jit
 def field_of(word, j, BITS: tl.constexpr):
-    """The label of sample j of a word, without its mark."""
+    """Return the label of sample j of a word, without its mark."""
     return ((word >> (j * BITS)) & ((1 << (BITS - 1)) - 1)).to(tl.int32)
 
 
 @triton.jit
 def support(k, near, weight):
-    """What the four neighbours, by their labels and weights, add to the score of label k."""
+    """Return the sum of the four neighbours' weights whose label is k."""
     beside = tl.where(near[0] == k, weight[0], 0.0) + tl.where(near[1] == k, weight[1], 0.0)
     return beside + tl.where(near[2] == k, weight[2], 0.0) + tl.where(near[3] == k, weight[3], 0.0)
 
 
 @triton.jit
 def lead(near, weight):
-    """Two labels: what the neighbours add to the score of label 1 beyond that of label 0."""
+    """Return the neighbours' contribution to label 1 minus that to label 0, for two labels."""
     beside = tl.where(near[0] > 0, weight[0], -weight[0]) + tl.where(near[1] > 0, weight[1], -weight[1])
     return beside + tl.where(near[2] > 0, weight[2], -weight[2]) + tl.where(near[3] > 0, weight[3], -weight[3])
 
 
 @triton.jit(noinline=True)
 def describe_sites(unary_ptr, terms, first, n_sites, scale, SIZES: tl.constexpr):
-    """Fill the terms of sites first .. first + BLOCK of an image; pointers are at those of its first site."""
+    """Fill the terms of sites first .. first + BLOCK of an image; pointers are to its first site."""
     N_LABELS: tl.constexpr = SIZES.n_labels
     BLOCK: tl.constexpr = SIZES.tile
     dtype: tl.constexpr = unary_ptr.dtype.element_ty
@@ -217,7 +218,7 @@ def describe_sites(unary_ptr, terms, first, n_sites, scale, SIZES: tl.constexpr)
     tl.store(terms.facts + site, best + allowed * 65536, mask=inside)
     if N_LABELS > 2:
         total = tl.zeros([BLOCK], dtype)
-        last = tl.full([BLOCK], -1, tl.int32)  # the last label beside the likeliest that is possible
+        last = tl.full([BLOCK], -1, tl.int32)  # the last possible label other than the likeliest
         for k in range(N_LABELS):
             p = tl.exp((tl.load(unary_ptr + row + k, mask=inside, other=0.0) - top) / scale)
             total += p

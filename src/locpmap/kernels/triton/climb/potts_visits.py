@@ -1,7 +1,7 @@
-"""Later visits of the Potts climb, to pairs of a lane and a sample in its word: lists of them, and their best labels.
+"""Later visits of the Potts climb: lists of the pairs (a lane and a sample of its word) to visit, and their updates.
 
-Pairs that a change may concern stand in a queue.  A label has a mark, the upper bit of its field, while it does: so it
-is there once.
+Pairs whose label a change may affect wait in a queue.  While a pair is queued, the top bit of its label's field, its
+mark, is set.  So no pair is queued twice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from locpmap.kernels.triton.climb.potts_grid import (
 
 @triton.jit(noinline=True)
 def list_open(image, drawn, list_ptr, count, tile, colour, SIZES: tl.constexpr):
-    """Append the pairs of a tile whose label may change to a list; returns its new length."""
+    """Append the pairs of a tile whose label may change to a list; return its new length."""
     PACK: tl.constexpr = SIZES.pack
     BITS: tl.constexpr = SIZES.bits
     at = lanes(image.field, tile, colour, SIZES.tile)
@@ -53,9 +53,9 @@ def list_open(image, drawn, list_ptr, count, tile, colour, SIZES: tl.constexpr):
 
 @triton.jit(noinline=True)
 def visit(image, drawn, list_ptr, queue_ptr, waiting_ptr, first, count, colour, sweep, pushing, SIZES: tl.constexpr):
-    """Give pairs of the list, from the first on, their best labels, unmarked.
+    """Set the best labels of ``SIZES.visit`` pairs of the list, from ``first`` on, and clear their marks.
 
-    If pushing, the neighbours of those that move go to the queue, whose length is at ``waiting_ptr``.
+    If ``pushing``, append the neighbours of changed pairs to the queue, whose length is at ``waiting_ptr``.
     """
     N_LABELS: tl.constexpr = SIZES.n_labels
     PACK: tl.constexpr = SIZES.pack
@@ -101,7 +101,7 @@ def visit(image, drawn, list_ptr, queue_ptr, waiting_ptr, first, count, colour, 
 
 @triton.jit
 def push(queue_ptr, waiting_ptr, field, labels_ptr, at, r, moved, PACK: tl.constexpr):
-    """Mark the neighbours of pairs that moved, and append those that had no mark to the queue."""
+    """Mark the neighbours of pairs whose label changed, and append those without a mark to the queue."""
     BITS: tl.constexpr = labels_ptr.dtype.element_ty.primitive_bitwidth
     IN_WORD: tl.constexpr = 32 // BITS
     words_ptr = labels_ptr.to(tl.pointer_type(tl.int32), bitcast=True)
@@ -129,7 +129,7 @@ def push(queue_ptr, waiting_ptr, field, labels_ptr, at, r, moved, PACK: tl.const
 
 @triton.jit
 def _beside(at, SIDE: tl.constexpr):
-    """Return row and column of the neighbour to the left, to the right, above or below."""
+    """Return row and column of the neighbour to the left, right, above or below."""
     row = at.row + (SIDE == 3) - (SIDE == 2)
     column = at.column + (SIDE == 1) - (SIDE == 0)
     return row, column
@@ -137,7 +137,7 @@ def _beside(at, SIDE: tl.constexpr):
 
 @triton.jit(noinline=True)
 def clear_marks(image, list_ptr, first, count, colour, SIZES: tl.constexpr):
-    """Take the marks from pairs of a queue that nobody will visit."""
+    """Clear the marks of queued pairs that will not be visited."""
     PACK: tl.constexpr = SIZES.pack
     field, labels_ptr = image.field, image.labels
     kept: tl.constexpr = labels_ptr.dtype.element_ty
