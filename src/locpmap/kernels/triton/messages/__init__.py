@@ -1,1 +1,1 @@
-"""Message passing: sweeps, and what is read off the messages."""
+"""Message passing: sweeps, and results computed from messages."""

@@ -1,8 +1,8 @@
-"""A labelling from max-product messages, site after site; see the reference.
+"""A labelling decoded from max-product messages, site after site; see the reference.
 
-A site waits only for those of its neighbours that come before it.  One program per image takes the order a block at a
-time and labels, round after round, the sites of the block that wait for none: in breadth-first order on a grid, most
-of a block in each round.
+A site depends only on its neighbours that precede it in the order.  One program per image processes the order in
+blocks.  In each round it labels the sites of the block whose preceding neighbours are all labelled: in breadth-first
+order on a grid, most of a block per round.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from locpmap.kernels.model import Array, Model
 from locpmap.kernels.triton.local_scores import pairs_of
 from locpmap.kernels.triton.messages.messages import lists_of, rows, slots_of, table_row, tile_of
 
-_WARPS = 16  # with 16 lanes a thread: large blocks make few rounds
+_WARPS = 16  # 16 lanes per thread: large blocks need few rounds
 
 
 def decode_messages(model: Model, order: Array, messages: Array, labels: Array, copies: int = 1) -> None:
@@ -33,7 +33,7 @@ def decode_messages(model: Model, order: Array, messages: Array, labels: Array, 
 
 @triton.jit(do_not_specialize=["stop"])
 def _walk(unary, pairs, order, rank, messages, labels, n_sites, n_slots, copies, stop, TILE: tl.constexpr):
-    """All positions of one image; ``rank`` (S,) is each site's position."""
+    """Label all sites of one image; ``rank`` (S,) is each site's position in the order."""
     image = tl.program_id(0).to(tl.int64)
     unary += image * n_sites * TILE.n_labels
     messages += image * n_slots * TILE.n_labels
@@ -75,7 +75,7 @@ def _walk(unary, pairs, order, rank, messages, labels, n_sites, n_slots, copies,
             scores = tl.where(top == -float("inf"), own, scores)
             top = tl.max(scores, axis=2, keep_dims=True)
             best = tl.min(tl.where(scores == top, label, TILE.labels), axis=2)
-            tl.debug_barrier()  # threads may hold copies of a lane: all have read before any writes
+            tl.debug_barrier()  # threads may hold copies of a lane: all must read before any writes
             tl.store(labels + site[:, None], best, mask=ready[:, None])
             tl.debug_barrier()
             waiting &= ~ready
@@ -85,7 +85,7 @@ def _walk(unary, pairs, order, rank, messages, labels, n_sites, n_slots, copies,
 
 @triton.jit
 def _around(pairs, rank, messages, position, start, degree, first, TILE: tl.constexpr):
-    """Return slots ``first..``, the sites and edges there, which of them come earlier, and what the others say."""
+    """Return slots ``first..``, the sites and edges there, which sites come earlier, and the messages of the others."""
     slot, real = slots_of(start, degree, first, TILE)
     other_end = tl.load(pairs.neighbour + slot, mask=real, other=0)
     edge = tl.load(pairs.edge + slot, mask=real, other=0).to(tl.int64)

@@ -1,7 +1,7 @@
 """log Z of spanning forests under the reparametrised scores; see the reference.
 
-One program per image and forest goes from the deepest sites to the roots, level by level.  A site takes what its
-children sent, instead of their adding to it: so sums have one order.
+One program per image and forest goes from the deepest sites to the roots, level by level.  Each site gathers its
+children's messages, rather than children adding to their parent, so sums have a fixed order.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from locpmap.kernels.model import Array, Model
 from locpmap.kernels.triton.local_scores import pairs_of
 from locpmap.kernels.triton.messages.messages import belief, cavity, lists_of, log_sum, rows, send, slots_of, tile_of
 
-_WARPS = 8  # with 16 lanes a thread: most levels fit into one tile
+_WARPS = 8  # 16 lanes per thread: most levels fit into one tile
 
 
 def forest_log_partitions(model: Model, messages: Array, rho: Array, parents: Array) -> Array:
     """Return log Z of every image and forest, (N, K) float64.
 
-    ``parents`` (K, S) are the slots of the sites' parents in their neighbour lists, -1 at a root.
+    ``parents`` (K, S) are the parents' slots in the neighbour lists, -1 at a root.
     """
     (n_images, n_sites, n_labels), n_forests, device = model.unary.shape, len(parents), messages.device
     order, ends = _by_depth(model, parents)
@@ -33,7 +33,7 @@ def forest_log_partitions(model: Model, messages: Array, rho: Array, parents: Ar
 
 
 def _by_depth(model: Model, parents: Array) -> tuple[Array, Array]:
-    """Return the sites of each forest by their distance from the root, (K, S), and where each distance begins."""
+    """Return the sites of each forest sorted by depth, (K, S), and the first position of each depth."""
     n_sites = parents.shape[1]
     site = torch.arange(n_sites, device=parents.device).expand_as(parents)
     above = site
@@ -41,7 +41,7 @@ def _by_depth(model: Model, parents: Array) -> tuple[Array, Array]:
         above = torch.where(parents < 0, site, model.neighbour[parents.clamp(min=0).long()].long())
     depth = (above != site).long()
     step = 1
-    while step < n_sites:  # doubling: ``above`` is 1, 2, 4, .. sites up, ``depth`` the length of the way there
+    while step < n_sites:  # doubling: ``above`` is 1, 2, 4, .. sites up, ``depth`` the number of edges to it
         depth = depth + depth.gather(1, above)
         above = above.gather(1, above)
         step *= 2
@@ -53,7 +53,7 @@ def _by_depth(model: Model, parents: Array) -> tuple[Array, Array]:
 
 @triton.jit(do_not_specialize=["n_levels"])
 def _ascend(unary, pairs, messages, rho, forests, sent, values, n_sites, n_slots, n_levels, TILE: tl.constexpr):
-    """One image and one forest; ``ends`` (K, levels + 1)."""
+    """Compute log Z of one image and forest; ``ends`` (K, levels + 1)."""
     N_LABELS: tl.constexpr = TILE.n_labels
     BLOCK: tl.constexpr = TILE.block
     parents, order, ends = forests
@@ -98,6 +98,6 @@ def _ascend(unary, pairs, messages, rho, forests, sent, values, n_sites, n_slots
             target = sent + site[:, None, None] * N_LABELS + label
             tl.store(target, fresh, mask=real[:, :, None] & (label < N_LABELS))
             position += BLOCK
-        tl.debug_barrier()  # what this level sent, the next reads
+        tl.debug_barrier()  # the next level reads the messages of this one
         level -= 1
     tl.store(values + image * tl.num_programs(1) + forest, tl.sum(total))

@@ -1,8 +1,8 @@
-"""Neighbour lists of a grid of 4 neighbours by arithmetic: what `locpmap.graphs` lists, without reading it.
+"""Neighbour lists of a 4-connected grid, computed by arithmetic: equal to those of `locpmap.graphs`, without loads.
 
-A site's slots are those of its neighbours to the right, below, to the left and above, as far as there are any: WAY 0
-to 3.  A cell is a place of one colour, row by row; where the width is odd, rows have one cell more than sites of one of
-the colours.
+A slot is a position in the concatenated neighbour lists.  A site's slots are its existing neighbours to the right,
+below, to the left and above: WAY 0 to 3.  A cell is a position of one colour, row by row; in every second row of odd
+width, the last cell has no site.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ import triton.language as tl
 
 
 class Shape(NamedTuple):
-    """A grid, as kernels take it: one argument."""
+    """A grid, in the form that kernels take."""
 
     height: int
     width: int
-    parity: int  # of row + column at the corner, in the whole image
-    per_row: int  # cells
+    parity: int  # parity of row + column of the corner in the whole image
+    per_row: int  # cells per row
 
     @property
     def n_cells(self) -> int:
-        """Of each colour."""
+        """Number of cells of each colour."""
         return self.height * self.per_row
 
 
 def shape_of(height: int, width: int, parity: int) -> Shape:
-    """The shape of a grid."""
+    """Return the shape of a grid."""
     return Shape(height, width, parity, (width + 1) // 2)
 
 
 @triton.jit
 def cells_of(shape, cell, colour):
-    """Rows and columns of cells; those beyond the grid are of no site."""
+    """Return the rows and columns of cells; cells outside the grid have no site."""
     row = cell // shape.per_row
     return row, 2 * (cell - row * shape.per_row) + ((row + colour + shape.parity) & 1)
 
 
 @triton.jit
 def _start(shape, row, column):
-    """Where the list of a site begins: what all rows above hold, then what is to the left."""
+    """Return the first slot of a site: the number of slots in all rows above and to the left."""
     above = 2 * row * (shape.width - 1) + shape.width * (row + tl.maximum(row - 1, 0))
     vertical = (row > 0).to(tl.int32) + (row + 1 < shape.height).to(tl.int32)
     return above + tl.maximum(2 * column - 1, 0) + column * vertical
@@ -49,7 +49,7 @@ def _start(shape, row, column):
 
 @triton.jit
 def slot_to(shape, row, column, WAY: tl.constexpr):
-    """The slots of a way's neighbours, and which of them there are."""
+    """Return the slots of the neighbours in direction WAY, and which of them exist."""
     right, below = column + 1 < shape.width, row + 1 < shape.height
     slot = _start(shape, row, column)
     if WAY == 0:
@@ -68,9 +68,9 @@ def slot_to(shape, row, column, WAY: tl.constexpr):
 
 @triton.jit
 def edge_to(shape, row, column, WAY: tl.constexpr):
-    """The slots of the same edges in the lists of a way's neighbours, these neighbours, and the edges."""
+    """Return, for the neighbours in direction WAY, the slot of the same edge in their list, their site and the edge."""
     across, along = row * (shape.width - 1) + column, row * shape.width + column + shape.height * (shape.width - 1)
-    # An edge has the number of its first end, the one to the left or above.
+    # An edge is numbered by its first end, the left or upper one.
     if WAY == 0:
         column, edge = column + 1, across
     elif WAY == 1:

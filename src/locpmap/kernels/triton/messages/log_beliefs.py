@@ -1,6 +1,6 @@
-"""What each site believes, given the messages, and the edges' part of the Bethe approximation of log Z.
+"""Beliefs of sites from messages, and the edges' terms of the Bethe approximation of log Z; see the reference.
 
-See the reference.  Sums are made in the beliefs' type; an edge of a Potts model takes O(L).
+Sums have the beliefs' dtype.  An edge of a Potts model takes O(L).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from locpmap.kernels.triton.messages.messages import belief, cavity, lists_of, l
 
 
 def log_beliefs(model: Model, messages: Array, rho: Array | None) -> tuple[Array, Array]:
-    """Return the beliefs (N, S, L) and what normalising took from them, (N, S); ``rho`` None is 1 everywhere."""
+    """Return the log beliefs (N, S, L) and their normalisers, (N, S); ``rho`` None means 1."""
     tile, (n_images, n_sites, _) = tile_of(model), model.unary.shape
     beliefs = torch.empty(model.unary.shape, dtype=messages.dtype, device=messages.device)
     normalisers = torch.empty((n_images, n_sites), dtype=messages.dtype, device=messages.device)
@@ -25,7 +25,7 @@ def log_beliefs(model: Model, messages: Array, rho: Array | None) -> tuple[Array
 
 
 def bethe_edges(model: Model, messages: Array, beliefs: Array) -> Array:
-    """Return the sum over the edges that begin at each site, (N, S)."""
+    """Return the terms of the edges that begin at each site, summed, (N, S)."""
     tile, (n_images, n_sites, _) = tile_of(model), beliefs.shape
     terms = torch.empty((n_images, n_sites), dtype=messages.dtype, device=messages.device)
     arrays = (pairs_of(model), model.order, messages, beliefs, terms)
@@ -35,7 +35,7 @@ def bethe_edges(model: Model, messages: Array, beliefs: Array) -> Array:
 
 @triton.jit
 def _believe(unary, pairs, order, messages, rho, beliefs, normalisers, n_sites, n_slots, TILE: tl.constexpr):
-    """A block of positions of one image."""
+    """Compute the beliefs of a block of sites of one image."""
     blocks = tl.cdiv(n_sites, TILE.block)
     image = (tl.program_id(0) // blocks).to(tl.int64)
     messages += image * n_slots * TILE.n_labels
@@ -46,7 +46,7 @@ def _believe(unary, pairs, order, messages, rho, beliefs, normalisers, n_sites, 
     whole = belief(own, messages, rho, pairs, start, degree, tl.max(degree, axis=0), TILE)
     stuck = tl.max(whole, axis=2, keep_dims=True) == -float("inf")
     whole = tl.where(stuck, own, whole)
-    # The largest goes first: next to large scores, the logarithm of a sum is lost in rounding.
+    # Subtract the maximum first: next to large scores, the logarithm of the sum is lost in rounding.
     top = tl.max(whole, axis=2, keep_dims=True)
     whole -= tl.where(active[:, None, None], top, 0.0)
     log_total = tl.log(tl.sum(tl.exp(whole), axis=2, keep_dims=True))
@@ -59,7 +59,7 @@ def _believe(unary, pairs, order, messages, rho, beliefs, normalisers, n_sites, 
 
 @triton.jit
 def _add_edges(pairs, order, messages, beliefs, terms, n_sites, n_slots, TILE: tl.constexpr):
-    """A block of positions of one image."""
+    """Sum the edge terms of a block of sites of one image."""
     BLOCK: tl.constexpr = TILE.block
     blocks = tl.cdiv(n_sites, BLOCK)
     image = (tl.program_id(0) // blocks).to(tl.int64)
@@ -74,7 +74,7 @@ def _add_edges(pairs, order, messages, beliefs, terms, n_sites, n_slots, TILE: t
     while first < widest:
         slot, real = slots_of(start, degree, first, TILE)
         end = tl.load(pairs.end + slot, mask=real, other=1)
-        real &= end == 0  # each edge once
+        real &= end == 0  # count each edge once
         edge = tl.load(pairs.edge + slot, mask=real, other=0).to(tl.int64)
         back = tl.load(pairs.reverse + slot, mask=real, other=0)
         other_end = tl.load(pairs.neighbour + slot, mask=real, other=0)

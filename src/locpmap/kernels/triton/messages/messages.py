@@ -1,8 +1,8 @@
-"""Messages along edges, for use inside kernels: lanes are (site, slot, label); see the reference for the definitions.
+"""Messages along edges as device functions; see the reference for the definitions.
 
-Tensors are (B, D, K): B sites, D slots of each one's neighbour list at a time, K labels, the next power of two.
-What has no slots or no labels of its own has an axis of length 1 there.  Lanes beyond a list or beyond the labels are
-masked: a cavity is -inf there, so they take no part.  ``TILE`` is a :class:`Tile`, ``pairs`` a `local_scores.Pairs`.
+Tensors are (B, D, K): B sites, D slots (positions in the concatenated neighbour lists) of each, K labels, a power of
+two.  Axes without slots or labels have length 1.  A cavity is a belief without one neighbour's message.  Lanes beyond a
+list or the labels have cavity -inf, so they contribute nothing.  ``TILE`` is a `Tile`, ``pairs`` a `Pairs`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import triton.language as tl
 from locpmap.kernels.model import Model
 
 _INF = tl.constexpr(float("inf"))
-_FAR = tl.constexpr(40.0)  # Potts weights beyond this leave 1 - exp(-weight) at 1
+_FAR = tl.constexpr(40.0)  # 1 - exp(-weight) rounds to 1 for Potts weights above this
 _CACHED = tl.constexpr("")  # a bare string as a default value does not compile (Triton 3.6)
 
-_LANES = 128  # of a tile for each warp: 4 for each thread, which one load of 16 bytes brings
-_SLOTS = 4  # of a neighbour list at a time: all of them on a grid of 4 neighbours
+_LANES = 128  # per warp and tile: 4 per thread, which one load of 16 bytes fetches
+_SLOTS = 4  # of a neighbour list processed together: all of them on a 4-connected grid
 
 
 class Tile(NamedTuple):
-    """What kernels over messages are compiled for: one constant."""
+    """The compile-time constants of kernels over messages."""
 
     potts: bool
     n_features: int
@@ -34,9 +34,9 @@ class Tile(NamedTuple):
 
 
 def tile_of(model: Model, n_warps: int = 4) -> Tile:
-    """Return a tile with at least `_LANES` lanes for each warp that shares it."""
+    """Return a tile with at least `_LANES` lanes per warp."""
     n_labels = model.unary.shape[2]
-    labels = 1 << (n_labels - 1).bit_length()  # triton.next_power_of_2 would cost as much as an allocation
+    labels = 1 << (n_labels - 1).bit_length()  # triton.next_power_of_2 takes as long as an allocation
     degrees = max(1, min(_SLOTS, _LANES * n_warps // labels))
     block = max(1, _LANES * n_warps // (labels * degrees))
     return Tile(bool(model.potts), model.features.shape[2], n_labels, labels, degrees, block)
@@ -44,7 +44,7 @@ def tile_of(model: Model, n_warps: int = 4) -> Tile:
 
 @triton.jit
 def lists_of(pairs, order, position, stop):
-    """Return the sites (B,) at positions of an order, which of them exist, and the begin and length of their lists."""
+    """Return the sites (B,) at positions of an order, which of them exist, and the start and length of their lists."""
     inside = position < stop
     site = tl.load(order + position, mask=inside, other=0).to(tl.int64)
     start = tl.load(pairs.indptr + site, mask=inside, other=0)
@@ -61,7 +61,7 @@ def slots_of(start, degree, first, TILE: tl.constexpr):
 
 @triton.jit
 def rows(array, row, real, other: tl.constexpr, TILE: tl.constexpr, FRESH: tl.constexpr = _CACHED):
-    """Load rows (B, D) of an array (.., L) as (B, D, K); FRESH is ".cg" where programs of this launch write it."""
+    """Load rows (B, D) of an array (.., L) as (B, D, K); FRESH is ".cg" if programs of this launch write the array."""
     label = tl.arange(0, TILE.labels)[None, None, :]
     mask = real[:, :, None] & (label < TILE.n_labels)
     place = array + row.to(tl.int64)[:, :, None] * TILE.n_labels + label
@@ -84,7 +84,7 @@ def log_sum(values):
 
 @triton.jit
 def belief(scores, messages, rho, pairs, start, degree, widest, TILE: tl.constexpr):
-    """Add to the unaries (B, 1, K) what all neighbours say, each with its edge's ``rho``; None is 1 everywhere."""
+    """Add the messages of all neighbours, weighted by the edges' ``rho``, to the unaries (B, 1, K); None means 1."""
     first = 0
     while first < widest:
         slot, real = slots_of(start, degree, first, TILE)
@@ -96,7 +96,7 @@ def belief(scores, messages, rho, pairs, start, degree, widest, TILE: tl.constex
 
 @triton.jit
 def heard(received, rho, edge, real):
-    """Return what some neighbours say together, (B, 1, K), over edges (B, D)."""
+    """Return the sum of messages received over edges (B, D), weighted by ``rho``, as (B, 1, K)."""
     if rho is not None:
         share = tl.load(rho + edge, mask=real, other=0.0)
         received *= share.to(received.dtype)[:, :, None]
@@ -105,7 +105,7 @@ def heard(received, rho, edge, real):
 
 @triton.jit
 def cavity(belief, message):
-    """Return a belief without what one neighbour said."""
+    """Return a belief without the message of one neighbour."""
     forbidden = message == -_INF
     return tl.where(forbidden, -_INF, belief - tl.where(forbidden, 0.0, message))
 
@@ -114,7 +114,7 @@ def cavity(belief, message):
 def table_row(features, tables, end, real, a, TILE: tl.constexpr):
     """Return the scores of label ``a`` at the sender with every label of the receiver, (B, D, K).
 
-    ``features`` and ``tables`` (B, D) point to the edges' own; ``a`` is a number or broadcasts.
+    ``features`` and ``tables`` (B, D) point to the data of the edges; ``a`` is a number or broadcasts.
     """
     N_LABELS: tl.constexpr = TILE.n_labels
     label = tl.arange(0, TILE.labels)[None, None, :]
@@ -137,9 +137,9 @@ def of_label(values, a, TILE: tl.constexpr):
 
 @triton.jit
 def send(cavity, pairs, features, tables, edge, end, real, scale, MAXIMISE: tl.constexpr, TILE: tl.constexpr):
-    """Return the message of a cavity through edges (B, D) times ``scale``, and what normalising took from it.
+    """Return the message of a cavity through edges (B, D), whose scores are times ``scale``, and its normaliser.
 
-    ``features`` and ``tables`` point to those of the image; ``end`` is read only where the model is not Potts.
+    ``features`` and ``tables`` point to the image's data; ``end`` is read only where the model is not Potts.
     """
     weights = features + edge * pairs.feature_edge
     if TILE.potts:
@@ -151,7 +151,7 @@ def send(cavity, pairs, features, tables, edge, end, real, scale, MAXIMISE: tl.c
 
 @triton.jit
 def _send_table(cavity, features, tables, end, real, scale, MAXIMISE: tl.constexpr, TILE: tl.constexpr):
-    """Send through tables that ``features`` and ``tables`` (B, D) point to."""
+    """Compute the message through the tables that ``features`` and ``tables`` (B, D) point to."""
     N_LABELS: tl.constexpr = TILE.n_labels
     inside = tl.arange(0, TILE.labels)[None, None, :] < N_LABELS
     top = tl.full(cavity.shape, -_INF, cavity.dtype)
@@ -178,7 +178,7 @@ def _send_table(cavity, features, tables, end, real, scale, MAXIMISE: tl.constex
 
 @triton.jit
 def _send_potts(cavity, weight, MAXIMISE: tl.constexpr, TILE: tl.constexpr):
-    """Send through ``weight`` (B, D, 1) times the identity, in O(L)."""
+    """Compute the message through ``weight`` (B, D, 1) times the identity, in O(L)."""
     label = tl.arange(0, TILE.labels)[None, None, :]
     top = tl.max(cavity, axis=2, keep_dims=True)
     best = label == tl.min(tl.where(cavity == top, label, TILE.labels), axis=2, keep_dims=True)
@@ -200,7 +200,7 @@ def _send_potts(cavity, weight, MAXIMISE: tl.constexpr, TILE: tl.constexpr):
         if tl.max(weight) > _FAR:
             fresh = tl.where(weight > _FAR, log_add(-attraction, away - excess), fresh)
         if tl.min(weight) < 0:
-            # Where one label has nearly all the mass, 1 minus its share cancels: add up what others have.
+            # Where one label has nearly all the mass, 1 minus its share cancels: sum the others instead.
             others = log_sum(tl.where(best, -_INF, away))
             repulsion = tl.minimum(weight, 0.0)
             sure = log_add(others, repulsion) - excess
@@ -211,7 +211,7 @@ def _send_potts(cavity, weight, MAXIMISE: tl.constexpr, TILE: tl.constexpr):
 
 @triton.jit
 def mix(old, fresh, damping, MAXIMISE: tl.constexpr):
-    """Return a damped message; what is forbidden is so at once."""
+    """Return a damped message; labels forbidden in the old or new message are not damped."""
     free = (fresh > -_INF) & (old > -_INF)
     if MAXIMISE:
         mixed = damping * tl.where(free, old, 0.0) + (1.0 - damping) * tl.where(free, fresh, 0.0)

@@ -1,7 +1,7 @@
 """Max-product on perturbed unaries; see the reference.
 
-The samples of an image are so many images that share its pairwise terms.  Memory per sample: messages, 2E·L values, and
-twice the unaries.
+The samples of an image are treated as separate images that share its pairwise terms.  Memory per sample: messages,
+2E·L values, and twice the unaries.
 """
 
 from __future__ import annotations

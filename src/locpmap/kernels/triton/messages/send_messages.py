@@ -1,7 +1,7 @@
-"""What sites send to some of their neighbours, in either algebra: the pieces of `sweep_messages`.
+"""Messages from sites to some of their neighbours, in the log or linear domain: device functions of `sweep_messages`.
 
-Blocks are (B, 1, K) for each way, a slot number of the lists or a direction of a grid, by itself: so a thread has the
-same site and labels in all of them, and threads exchange nothing but sums over labels.
+A way is a slot number of the neighbour lists, or a direction of a grid.  Each way has its own block (B, 1, K).  So a
+thread holds the same site and labels in all blocks, and threads exchange only sums over labels.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from locpmap.kernels.triton.messages.messages import cavity, heard, mix, of_labe
 
 
 class Image(NamedTuple):
-    """The messages of one image, and the model that they are of."""
+    """The messages of one image and the terms of its model."""
 
     pairs: Any
-    shape: Any  # of a grid of 4 neighbours, else None
+    shape: Any  # of a 4-connected grid, else None
     messages: Any
     dirty: Any
     rho: Any
-    features: Any  # of the image
+    features: Any  # pointers to the image's features
     tables: Any
     damping: Any
     tolerance: Any
 
 
 class Senders(NamedTuple):
-    """Sites (B,): by their lists, or on a grid by rows and columns."""
+    """Sites (B,), given by their neighbour lists, or on a grid by rows and columns."""
 
     row: Any
     column: Any
@@ -41,12 +41,12 @@ class Senders(NamedTuple):
 
 
 class Algebra(NamedTuple):
-    """What a sweep is compiled for, beyond its tile."""
+    """The compile-time constants of a sweep besides its tile."""
 
     linear: bool
     maximise: bool
     damped: bool
-    ways: int  # neighbours that a site sends to at a time
+    ways: int  # neighbours that a site sends to together
 
 
 @triton.jit
@@ -61,10 +61,10 @@ def slots_to(image, sites, first, WAY: tl.constexpr):
 
 @triton.jit
 def send_ways(image, sites, whole, first, ALGEBRA: tl.constexpr, TILE: tl.constexpr):
-    """Send to neighbours ``first..first + WAYS``; returns which sites changed any message, (B, 1).
+    """Send to neighbours ``first..first + WAYS``; return which sites changed any message, (B, 1).
 
-    On a grid these are all, and ``whole`` is only the sites' own.  What is loaded is loaded before any of it is used,
-    and all of it is used before anything is stored: so loads wait together.
+    On a grid these are all neighbours, and ``whole`` holds only the sites' unaries.  All loads precede all uses, and
+    all uses precede all stores, so that the latencies of the loads overlap.
     """
     WAYS: tl.constexpr = ALGEBRA.ways
     silence: tl.constexpr = 1.0 if ALGEBRA.linear else 0.0
@@ -82,7 +82,7 @@ def send_ways(image, sites, whole, first, ALGEBRA: tl.constexpr, TILE: tl.conste
         else:
             back, other_end, edge = edge_to(image.shape, sites.row, sites.column, way)
             back, other_end, edge = back[:, None], other_end[:, None], tl.where(real, edge[:, None], 0)
-            end = edge  # not read: a grid is walked by its shape only where the model is Potts
+            end = edge  # not read: only Potts models use the shape of the grid
         reals += (real,)
         backs += (back,)
         others += (other_end,)
@@ -127,20 +127,20 @@ def send_ways(image, sites, whole, first, ALGEBRA: tl.constexpr, TILE: tl.conste
 
 @triton.jit
 def add(whole, received, rho, edge, real, LINEAR: tl.constexpr):
-    """Return a belief and what a neighbour says."""
+    """Return a belief combined with a neighbour's message."""
     return whole * received if LINEAR else whole + heard(received, rho, edge, real)
 
 
 @triton.jit
 def _send_linear(cavity, couplings, end, real, TILE: tl.constexpr):
-    """Return the message of a cavity through the ``couplings`` that (B, 1) points to."""
+    """Return the linear-domain message of a cavity; ``couplings`` (B, 1) points to exponentials of pairwise scores."""
     label = tl.arange(0, TILE.labels)[None, None, :]
     total = tl.sum(cavity, axis=2, keep_dims=True)
     share = cavity / tl.where(real[:, :, None], total, 1.0)
     if TILE.potts:
         differ = tl.load(couplings, mask=real, other=0.0).to(cavity.dtype)[:, :, None]
         agree = tl.load(couplings + 1, mask=real, other=0.0).to(cavity.dtype)[:, :, None]
-        # Repulsion: where one label has nearly all the mass, 1 minus its share cancels; add up what others have.
+        # Repulsion: where one label has nearly all the mass, 1 minus its share cancels; sum the others instead.
         sure = share > 0.5
         rest = tl.sum(tl.where(sure, 0.0, share), axis=2, keep_dims=True)
         repelled = sure & (agree < differ)

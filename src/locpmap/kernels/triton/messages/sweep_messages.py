@@ -1,9 +1,9 @@
-"""Messages on a GPU, and launches that make many sweeps of them, in either algebra.
+"""Messages on a GPU, and launches that perform many sweeps, in the log or linear domain.
 
-The programs all run at once and take the tiles of one level of the order after another.  Sites of a level are not
-neighbours of each other, so that what they read is not written before the next level; levels are colour classes, or
-as many as an order needs in which neighbours follow each other.  A sweep moves 4 bytes times (3 · 2E + S) · L through
-the second cache where every site is marked, and reads the marks where none is; the first such sweep is the last.
+All programs are resident and process one level of the order after another.  Levels are colour classes, or as many as an
+order needs in which neighbours follow each other.  Sites of a level are not neighbours, so their inputs stay constant
+until the next level.  A site is marked (dirty) until visited, and again when it receives a new message.  With all sites
+marked, a sweep moves 4 · (3 · 2E + S) · L bytes through the L2 cache.  A sweep without marks reads only them and ends.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ from locpmap.kernels.triton.messages.grid_slots import cells_of, shape_of
 from locpmap.kernels.triton.messages.messages import rows, tile_of
 from locpmap.kernels.triton.messages.send_messages import Algebra, Image, Senders, add, send_ways, slots_to
 
-_LANES = 512  # sites times labels of a tile: 4 for each thread, which one load of 16 bytes brings
+_LANES = 512  # sites times labels per tile: 4 per thread, which one load of 16 bytes fetches
 
 
 class DevicePlan(NamedTuple):
-    """How messages are passed on one graph."""
+    """The schedule and the options of message passing on one graph."""
 
-    order: Array  # (V,) sites in the order in which a sweep lets them send
-    damping: float  # share of the old message in the new
-    tolerance: float  # a message no entry of which moves by more than this stays as it is
-    exact: bool = False  # whether one sweep says all there is to say
-    ends: Array | None = None  # where levels of the order begin and end; None: the model's colour classes
-    # Height and width of the grid of 4 neighbours that the model's order is of, and the parity of row + column at its
-    # corner.  With Potts weights, such a grid's lists are not read.
+    order: Array  # (V,) sites in the order in which a sweep visits them
+    damping: float  # fraction of the old message in the new one
+    tolerance: float  # a message is stored only if some entry changes by more than this
+    exact: bool = False  # whether one sweep gives the exact messages
+    ends: Array | None = None  # bounds of the levels of the order; None: the model's colour classes
+    # Height and width of the model's 4-connected grid, and the parity of row + column of its corner.  With Potts
+    # weights, the neighbour lists of such a grid are not read.
     grid: tuple[int, int, int] | None = None
-    undamped: int = UNDAMPED_SWEEPS  # damping begins after so many sweeps
+    undamped: int = UNDAMPED_SWEEPS  # number of sweeps before damping begins
 
 
 @dataclass
 class DeviceMessages:
-    """Messages on the way.  An image without a dirty site has converged and is left alone."""
+    """The state of message passing.  An image without a dirty site has converged and is not updated."""
 
-    messages: Array  # (N, 2E, L) as the unaries
-    dirty: Array  # (N, S) marks of the sites that have something new to say
+    messages: Array  # (N, 2E, L) with the unaries' dtype
+    dirty: Array  # (N, S) marks of the sites whose messages may change
     plan: DevicePlan
     maximise: bool
-    linear: Array  # (N,) images kept without logarithms
-    rho: Array | None = None  # (E,) share of the forests that hold an edge; None where it is 1 everywhere
+    linear: Array  # (N,) images in the linear domain
+    rho: Array | None = None  # (E,) fraction of the forests that contain an edge; None means 1
     domain: Domain | None = None  # of sum-product
-    weights: Array | None = None  # (N, S, L) `linear_weights`, where an image is linear
+    weights: Array | None = None  # (N, S, L) `linear_weights`, if any image is linear
     parents: Array | None = None  # (K, S) the slot of each site's parent in every forest, -1 at a root
     launched: int = 0
-    made: int = 0  # sweeps that are known of
+    made: int = 0  # number of sweeps read back from the device
     settled: bool = False  # whether no site is dirty
-    unread: list[Any] = field(default_factory=list)  # which sweeps of the last launch visited a site
+    unread: list[Any] = field(default_factory=list)  # results of the last launch, not read back yet
 
     @property
     def sweeps(self) -> int:
-        """The sweeps made; waits for the device."""
+        """Number of sweeps performed; synchronises with the device."""
         if self.unread:
             visited = [answer.tolist() for answer in self.unread]
             self.made += max(sum(sweeps[:-1]) for sweeps in visited)
@@ -72,33 +72,33 @@ class DeviceMessages:
 
     @property
     def converged(self) -> bool:
-        """Whether no site has anything new to say; waits for the device."""
+        """Whether the messages have converged; synchronises with the device."""
         return (self.sweeps > 0 and self.plan.exact) or self.settled
 
 
 class State(NamedTuple):
-    """What a sweep reads and writes."""
+    """The arrays that a sweep reads and writes."""
 
     own: Any  # (N, S, L) unaries, or weights in the linear domain
     pairs: Any  # couplings in place of features in the linear domain
     order: Any  # (V,) sites to visit
     messages: Any  # (N, 2E, L), changed in place
     dirty: Any  # (N, S), changed in place
-    linear: Any  # (N,) which images the algebra of the linear domain visits; the other algebra visits the others
-    rho: Any  # (E,), or None where it is 1 everywhere
-    last: Any  # (N,) int32, where to note the last sweep that changed a message of each image, or None
+    linear: Any  # (N,) images in the linear domain; each launch visits the images of one domain
+    rho: Any  # (E,), or None for 1
+    last: Any  # (N,) int32, output: the last sweep that changed a message of each image, or None
     n_sites: int
     n_slots: int
-    copies: int  # images that share a model's pairwise terms, such as its samples: image n has those of n // copies
+    copies: int  # image n has the pairwise terms of the model's image n // copies, e.g. where images are samples
 
 
 def pass_messages(
     model: Model, messages: DeviceMessages, n_sweeps: int, linear: bool = False, copies: int = 1, last: Any = None
 ) -> Array:
-    """Sweep until no site is marked, at most ``n_sweeps`` times.
+    """Perform up to ``n_sweeps`` sweeps, until no site is marked.
 
-    The images visited are those kept without logarithms if ``linear``, otherwise the others.  Image n has the pairwise
-    terms of image ``n // copies`` of the model.  ``last`` (N,) int32 receives the last sweep that changed a message.
+    Visit the linear-domain images if ``linear``, otherwise the others.  Image n has the pairwise terms of image
+    ``n // copies`` of the model.  ``last`` (N,) int32 receives the last sweep that changed a message.
 
     Return which of the sweeps visited any site, and whether one more would, (n_sweeps + 1,).
     """
@@ -112,9 +112,9 @@ def pass_messages(
         own, rho = messages.weights, None
     arrays = (own, pairs, plan.order, values, messages.dirty, messages.linear, rho, last)
     state = State(*arrays, n_sites, values.shape[1], copies)
-    # What `wait_for_all` needs; whether each sweep visited any site, and whether one more would.
+    # The words of `wait_for_all`; whether each sweep visited any site, and whether one more would.
     visited = torch.zeros(BARRIER.value + n_sweeps + 1, dtype=torch.int32, device=device)
-    # All slots of a site at a time on a grid of 4 neighbours; tables leave no registers for several.
+    # Four neighbours together, all of a 4-connected grid; with tables only one, for lack of registers.
     algebra = Algebra(linear, messages.maximise, plan.damping > 0, 4 if model.potts else 1)
     tile = tile_of(model)
     tile = tile._replace(block=max(1, _LANES // tile.labels))
@@ -126,7 +126,7 @@ def pass_messages(
         bounds = tuple(map(int, model.class_ptr if plan.ends is None else plan.ends))
     n_tiles = n_images * -(-max(b - a for a, b in pairwise(bounds)) // tile.block)
     if n_tiles > 0:
-        # No more programs than it takes for each to have as many tiles as any: they wait for one another.
+        # As few programs as give the same number of rounds: programs wait for one another.
         n_rounds = -(-n_tiles // resident_programs(device))
         n_programs = -(-n_tiles // n_rounds)
         numbers = (n_images, len(bounds) - 1, n_sweeps, messages.sweeps, plan.undamped)
@@ -140,7 +140,7 @@ def pass_messages(
 
 @lru_cache(maxsize=32)
 def _placed(bounds: tuple[int, ...], device: torch.device) -> torch.Tensor:
-    """Return the bounds as a tensor; a copy to the device makes the host wait."""
+    """Return the bounds as a tensor; cached, because copying to the device makes the host wait."""
     return torch.tensor(bounds, dtype=torch.int32, device=device)
 
 
@@ -160,7 +160,7 @@ def _sweep(
     ALGEBRA: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """``notes`` are 0 at first: those of the barrier, and from there on what was visited."""
+    """Perform the sweeps; ``notes``, initially 0, hold the barrier's words and whether each sweep visited a site."""
     BLOCK: tl.constexpr = TILE.block
     visited = notes + BARRIER
     turn = 0
@@ -179,7 +179,7 @@ def _sweep(
                 limits = (damping, tolerance, undamped)
                 found = _visit(state, shape, limits, n, position, first, stop, level, number, only_look, ALGEBRA, TILE)
                 if (found > 0) & (busy == 0):
-                    tl.store(visited + sweep, 1)  # once is enough: others write there, too
+                    tl.store(visited + sweep, 1)  # written once per program
                 busy = tl.maximum(busy, found)
                 tile += tl.num_programs(0)
             turn += 1
@@ -193,7 +193,7 @@ def _sweep(
 def _visit(
     state, shape, limits, n, position, begin, stop, level, number, only_look, ALGEBRA: tl.constexpr, TILE: tl.constexpr
 ):
-    """Let the marked sites among TILE.block positions send, or only look; returns 0 where none is marked."""
+    """Send messages from the marked sites of TILE.block positions unless ``only_look``; return 0 if none is marked."""
     WAYS: tl.constexpr = ALGEBRA.ways
     damping, tolerance, undamped = limits
     pairs = state.pairs
@@ -221,7 +221,7 @@ def _visit(
         dtype = messages.dtype.element_ty
         nothing: tl.constexpr = 0.0 if ALGEBRA.linear else float("-inf")
         silence: tl.constexpr = 1.0 if ALGEBRA.linear else 0.0
-        tl.debug_barrier()  # several warps hold the same mark: all must have read it before one clears it
+        tl.debug_barrier()  # several warps hold the same mark: all must read it before one clears it
         tl.store(dirty + site, tl.zeros_like(mark), mask=active)
         own = state.own + n * state.n_sites * TILE.n_labels
         whole = rows(own, site[:, None], active[:, None], nothing, TILE).to(dtype)
