@@ -1,1 +1,1 @@
-"""What is computed from label maps: votes, conditional probabilities, scores."""
+"""Statistics of label maps: votes, conditional probabilities, scores."""

@@ -1,4 +1,4 @@
-"""Conditional (Rao-Blackwell) probabilities, added up in whole numbers of 2^-40; see the reference."""
+"""Conditional (Rao-Blackwell) probabilities, summed as integers in units of 2^-40; see the reference."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from locpmap.kernels.model import Array, Model
 from locpmap.kernels.triton.climb.potts_grid import Field, Lanes, images_apart, loads_around, support, weights
 from locpmap.kernels.triton.local_scores import add_local_scores, pairs_of, sizes_of
 
-SITES = 128  # of a program on grids
+SITES = 128  # sites per program on grids
 UNIT = tl.constexpr(constants.UNIT)
 
 
 def conditionals(model: Model, labels: Array, sums: Array, lo: int, begin: int, stop: int) -> None:
     """Add ``p(· | other labels)`` of images lo.. and sites begin..stop; labels (n, S, R), sums (n, S, L) int64.
 
-    Samples lie side by side; sites may have gaps between them.
+    The samples of a site are contiguous; there may be gaps between sites.
     """
     n_images, n_sites, n_samples = labels.shape
     sizes = sizes_of(model)
@@ -29,7 +29,7 @@ def conditionals(model: Model, labels: Array, sums: Array, lo: int, begin: int, 
 def grid_conditionals(
     unary: Array, right: Array, down: Array, labels: Array, sums: Array, begin: int, stop: int
 ) -> None:
-    """Add the same on a 4-connected grid with Potts weights, without lists of edges; unary (n, S, L).
+    """Add the same as `conditionals` on a 4-connected Potts grid, without edge lists; unary (n, S, L).
 
     Potts weights are (1|n, H, W-1) to the right and (1|n, H-1, W) down.  A lane holds all labels of a site: 32 at most.
     """
@@ -45,7 +45,7 @@ def grid_conditionals(
 def _conditionals(
     unary, labels, sums, pairs, lo, begin, stop, n_sites, n_samples, image_apart, site_apart, SIZES: tl.constexpr
 ):
-    """A block of sites; the samples of a site lie side by side, so that one after another comes from the cache."""
+    """Process a block of sites; samples of a site are contiguous, so successive ones are read from the cache."""
     ITEMS: tl.constexpr = SIZES.items
     LABELS: tl.constexpr = SIZES.labels
     per_image = (stop - begin + ITEMS - 1) // ITEMS
@@ -63,7 +63,7 @@ def _conditionals(
         around = labels + n * image_apart + r
         scores = add_local_scores(own, around, site_apart, pairs, image, site, inside, SIZES, AXIS=1, FRESH=False)
         top = tl.max(scores, axis=1)
-        # Where hard pairs leave a site no label, the sample's own has to do.
+        # Where forbidden pairs exclude every label, the sample's own label gets probability 1.
         stuck = top == float("-inf")
         mine = tl.load(around + site * site_apart, mask=inside, other=0).to(tl.int32)
         mass = tl.exp(scores - tl.where(stuck, 0.0, top)[:, None])

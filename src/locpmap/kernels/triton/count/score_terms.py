@@ -1,4 +1,4 @@
-"""The score of a labelling, split over the sites; see the reference.  Sums are made in the terms' type."""
+"""The score of a labelling, split into terms per site; see the reference.  Sums are float64."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ITEMS = 256  # sites per program
 
 
 def score_terms(model: Model, labels: Array) -> Array:
-    """Return each site's unary score and the scores of the edges that begin there, (N, S) float64; labels (N, S)."""
+    """Return each site's unary score plus the scores of edges that begin there, (N, S) float64; labels (N, S)."""
     n_images, n_sites = labels.shape
     terms = torch.empty((n_images, n_sites), dtype=torch.float64, device=labels.device)
     grid = (n_images * triton.cdiv(n_sites, ITEMS),)
@@ -34,7 +34,7 @@ def _add_up(unary, pairs, order, labels, terms, n_sites, SIZES: tl.constexpr):
     step, most = 0, tl.max(degree, axis=0)
     while step < most:
         there, slot = slots_at(start, degree, step)
-        there &= tl.load(pairs.end + slot) == 0  # each edge once
+        there &= tl.load(pairs.end + slot) == 0  # count each edge once
         other = tl.load(labels + tl.load(pairs.neighbour + slot)).to(tl.int64)
         if SIZES.potts:
             score = tl.where(own == other, potts_weights(pairs, image, slot), 0.0).to(dtype)

@@ -1,6 +1,6 @@
-"""Counting the labels of samples: `votes` adds them to totals, `shares` goes on to probabilities and best labels.
+"""Label counts of samples: `votes` adds them to totals, `shares` converts them to proportions and best labels.
 
-A lane is a site: it counts eight labels at a time, in the bytes of a word.
+Each lane handles one site and counts eight labels at a time, in the bytes of a 64-bit word.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import torch
 import triton
 import triton.language as tl
 
-SITES = 128  # of a program
-MOST = tl.constexpr(255)  # samples that are counted in bytes before they go to the totals
+SITES = 128  # sites per program
+MOST = tl.constexpr(255)  # limit of samples counted in bytes before they are added to the totals
 
 
 def votes(labels: torch.Tensor, totals: torch.Tensor, begin: int, stop: int) -> None:
     """Add one to ``totals[n, i, labels[n, i, s]]`` for sites begin..stop; labels (n, S, R), totals (n, S, L).
 
-    Samples lie side by side; sites may have gaps between them.
+    The samples of a site are contiguous; there may be gaps between sites.
     """
     n_images, n_sites, n_samples = labels.shape
     grid = (n_images * -(-(stop - begin) // SITES),)
@@ -24,9 +24,9 @@ def votes(labels: torch.Tensor, totals: torch.Tensor, begin: int, stop: int) -> 
 
 
 def shares(labels: torch.Tensor, probability: torch.Tensor, best: torch.Tensor) -> None:
-    """Fill ``probability`` (n, S, L) with the shares of the labels (n, S, R), ``best`` (n, S) with the largest one's.
+    """Fill ``probability`` (n, S, L) with the proportions of labels (n, S, R), ``best`` (n, S) with the most frequent.
 
-    That is the smallest label of a tie.  There are at most 255 samples, laid out as for `votes`.
+    Ties go to the smallest label.  There are at most 255 samples, laid out as for `votes`.
     """
     n_images, n_sites, n_samples = labels.shape
     grid = (n_images * -(-n_sites // SITES),)
@@ -35,7 +35,7 @@ def shares(labels: torch.Tensor, probability: torch.Tensor, best: torch.Tensor) 
 
 @triton.jit
 def _sites(labels, begin, stop, strides, SITES: tl.constexpr):
-    """Return a program's image and sites of begin..stop, which of them exist, and where their labels begin."""
+    """Return a program's image, its sites in begin..stop, which of them exist, and pointers to their labels."""
     per_image = (stop - begin + SITES - 1) // SITES
     n = (tl.program_id(0) // per_image).to(tl.int64)
     site = (begin + (tl.program_id(0) % per_image) * SITES + tl.arange(0, SITES)).to(tl.int64)
@@ -44,7 +44,7 @@ def _sites(labels, begin, stop, strides, SITES: tl.constexpr):
 
 @triton.jit
 def _count(labels, inside, first, last, g):
-    """Return how many of samples first..last have labels 8g..8g + 7, each count in a byte."""
+    """Return the counts of labels 8g..8g + 7 in samples first..last, one per byte."""
     counts = tl.zeros(labels.shape, tl.int64)
     r = first
     while r < last:

@@ -1,1 +1,1 @@
-"""Likelihoods of sites and blocks, with their derivatives by the scores."""
+"""Likelihoods of sites and blocks, with their derivatives with respect to the scores."""

@@ -1,8 +1,8 @@
 """Negative log conditionals of blocks and their derivatives; see the reference for the definition.
 
-Three steps: scores given the labels around the blocks, then each block by itself (a forest by sums and products along
-it, a small one by enumeration), then the slopes of the edges inside.  ``plan`` holds NumPy arrays: it says what to
-launch.
+There are three steps: scores given the labels around the blocks; then each block by itself (a forest by dynamic
+programming, a small block by enumeration); then the gradients of the edges inside.  ``plan`` holds NumPy arrays: it
+determines the launches, so it stays on the host.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from locpmap.kernels.triton.likelihood.likelihood_scores import Task, graph_of, 
 from locpmap.kernels.triton.likelihood.pair_slope import add_edge_slopes
 from locpmap.kernels.triton.local_scores import sizes_of
 
-MAX_PAIRS = 1 << 27  # scores of pairs that are held at a time
+MAX_PAIRS = 1 << 27  # limit of the pair derivatives held together
 MAX_PROGRAMS = 4096
 
 
 def block_likelihood(
     scores: Scores, plan: BlockPlan, labels: Array, weights: Array, losses: Losses, part: Part
 ) -> None:
-    """Write losses and residuals, and add to the slope, of the blocks of a part."""
+    """Write losses and residuals of the blocks of a part, and add their gradient to the slope."""
     lo, hi, begin, stop = part
     if lo >= hi or begin >= stop:
         return

@@ -1,7 +1,7 @@
-"""Likelihoods of chains and other forests: sums from the leaves up, then marginals from the roots down.
+"""Likelihoods of chains and other forests: sums from the leaves to the roots, then marginals from the roots down.
 
-Items are the blocks of an image.  The way down makes the table of a site given its parent anew from what the way up
-leaves in ``local``, the site's beliefs: scores with all below summed out.
+Items are the blocks of an image.  The upward pass adds messages to ``local``: a site's belief is its scores with all
+sites below summed out.  The downward pass recomputes the table of a site given its parent from these beliefs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_PROGRAMS = 4096
 def solve_forests(
     scores: Scores, graph: ScoredGraph, plan: PlacedPlan, task: Task, images: Range, blocks: Range, longest: int
 ) -> None:
-    """Solve blocks ``order[blocks]``, of at most so many sites; writes losses, residuals and pairs."""
+    """Write losses, residuals and pair derivatives of blocks ``order[blocks]``, of at most ``longest`` sites."""
     sizes = sizes_of(scores, 512, 16)
     n_tiles = (images[1] - images[0]) * triton.cdiv(blocks[1] - blocks[0], sizes.items)
     _solve_forests[(min(n_tiles, MAX_PROGRAMS),)](graph, plan, task, images[0], *blocks, n_tiles, longest, sizes)
@@ -28,7 +28,7 @@ def solve_forests(
 
 @triton.jit
 def _parents(plan, labels, t, begin, valid):
-    """Return the slot of the edge to the parent, the parent's site and its label (-1 where a site is a root)."""
+    """Return the slot of the edge to the parent, the parent's site and its label (-1 at a root)."""
     upward = tl.load(plan.parent_slot + t, mask=valid, other=-1).to(tl.int64)
     above = begin + tl.load(plan.parent + t, mask=upward >= 0, other=0)
     site = tl.load(plan.site + above, mask=upward >= 0, other=0).to(tl.int64)
@@ -74,7 +74,7 @@ def _solve_forests(graph, plan, task, lo, first, last, n_tiles, longest, SIZES: 
                 peak = tl.max(scores, axis=1, keep_dims=True)
                 log_sum = peak + tl.log(tl.sum(tl.exp(scores - peak), axis=1, keep_dims=True))
                 message = tl.where(k == a, log_sum, message)
-            # A constant does not matter; without it single precision lasts for any number of sites.
+            # Constants do not matter; relative to the maximum, single precision suffices for any number of sites.
             message -= tl.max(tl.where(k < N_LABELS, message, float("-inf")), axis=1, keep_dims=True)
             up = local + above[:, None] * N_LABELS
             sent = bound[:, None] & (k < N_LABELS)
@@ -108,7 +108,7 @@ def _solve_forests(graph, plan, task, lo, first, last, n_tiles, longest, SIZES: 
                 scores = belief + pair_columns(graph, n, upward, label, bound, SIZES)
                 scores -= tl.max(scores, axis=1, keep_dims=True)
                 log_p = scores - tl.log(tl.sum(tl.exp(scores), axis=1, keep_dims=True))
-                # A root's parent has label 0 for certain.
+                # A root is treated as if its parent had label 0 with probability 1.
                 p_above = tl.load(task.residual + (n * n_sites + above) * N_LABELS + a, mask=bound, other=0.0)
                 p_above = tl.where(bound, p_above, (label == 0).to(dtype))
                 given = tl.maximum(true_above, 0) == a

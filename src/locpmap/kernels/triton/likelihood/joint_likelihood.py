@@ -1,7 +1,7 @@
-"""Likelihoods of small blocks: all joint labellings, a block of an image at a time.
+"""Likelihoods of small blocks by enumeration of all joint labellings; a program processes one block of an image.
 
-The derivative by the score of a joint labelling is its probability, less 1 where it is the true one; residuals and
-slopes are sums of these over the labellings.  A void site has label 0 in each labelling that counts.
+The derivative with respect to a joint labelling's score is its probability, minus 1 for the true labelling.  Residuals
+and slopes are sums of these derivatives over the labellings.  Only labellings with label 0 at void sites count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_PROGRAMS = 4096
 def solve_joint(
     scores: Scores, graph: ScoredGraph, plan: PlacedPlan, task: Task, images: Range, blocks: Range, longest: int
 ) -> None:
-    """Solve blocks ``order[blocks]``, of at most so many sites; writes losses, residuals and pairs."""
+    """Write losses, residuals and pair derivatives of blocks ``order[blocks]``, of at most ``longest`` sites."""
     n_blocks = blocks[1] - blocks[0]
     n_tiles = (images[1] - images[0]) * n_blocks
     sizes = sizes_of(scores, 1024, triton.next_power_of_2(scores.unary.shape[2] ** longest))
@@ -29,7 +29,7 @@ def solve_joint(
 
 @triton.jit
 def _inner(graph, task, b, own_worth, labels, slot):
-    """Return whether the edge at a slot is inside the block and counted at this site, its later one; and the worth."""
+    """Return whether the edge at a slot is inside the block and this is its later site; and the other site's stride."""
     near = tl.load(graph.neighbour + slot).to(tl.int64)
     near_worth = tl.load(task.worth + near)
     counts = (tl.load(task.block_of + near) == b) & (tl.load(labels + near) >= 0) & (near_worth > own_worth)
@@ -38,7 +38,7 @@ def _inner(graph, task, b, own_worth, labels, slot):
 
 @triton.jit
 def _totals(graph, plan, task, n, b, first_state, n_states, labels, local, SIZES: tl.constexpr):
-    """Return scores of joint labellings, (STATES,); -inf beyond the last, and where a void site is not 0."""
+    """Return scores of joint labellings, (STATES,); -inf beyond the last, and where a void site's label is not 0."""
     N_LABELS: tl.constexpr = SIZES.n_labels
     k = tl.arange(0, SIZES.labels)[None, :]
     number = first_state + tl.arange(0, SIZES.items)
@@ -68,11 +68,11 @@ def _totals(graph, plan, task, n, b, first_state, n_states, labels, local, SIZES
 
 @triton.jit
 def _add(at, parts, known):
-    """Add to what the program has at these places."""
+    """Add ``parts`` to the program's memory at ``at``."""
     total = tl.load(at, mask=known, other=0.0) + parts
     tl.debug_barrier()
     tl.store(at, total, mask=known)
-    tl.debug_barrier()  # another thread may be the next to read it
+    tl.debug_barrier()  # another thread may read it next
 
 
 @triton.jit(do_not_specialize=["lo", "first", "n_joint", "n_tiles"])
@@ -96,7 +96,7 @@ def _solve_joint(graph, plan, task, lo, first, n_joint, n_tiles, SIZES: tl.const
             i = tl.load(plan.site + t).to(tl.int64)
             true_state += tl.maximum(tl.load(labels + i).to(tl.int32), 0) * tl.load(task.worth + i)
             t += 1
-        # The log partition, with the largest term taken out; some labelling is never forbidden, so the peak is finite.
+        # The log partition by log-sum-exp.  At least one labelling is allowed, so the peak is finite.
         peak = tl.full([1], float("-inf"), dtype)
         mass, true_total = tl.zeros([1], dtype), tl.zeros([1], dtype)
         first_state = tl.zeros([], tl.int32)

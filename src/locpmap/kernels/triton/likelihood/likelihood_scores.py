@@ -1,6 +1,6 @@
-"""Scores that neighbours' labels add to those of sites, inside the kernels of likelihoods.
+"""Scores of sites given the labels of their neighbours: device functions of the likelihood kernels.
 
-Items are sites of an image; labels go along the second axis of a tile.
+Items are sites of an image; labels are the second axis of a tile.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Range = tuple[int, int]
 
 
 class ScoredGraph(NamedTuple):
-    """What kernels read of scores: one argument.  The stride of an axis of length 1 is 0."""
+    """The scores and neighbour lists that kernels read.  The stride of an axis of length 1 is 0."""
 
     unary: torch.Tensor
     features: torch.Tensor
-    feature_image: int  # stride from one image's features to the next's
-    feature_edge: int
+    feature_image: int  # stride between images
+    feature_edge: int  # stride between edges
     tables: torch.Tensor
     table_image: int
     group: torch.Tensor
@@ -35,23 +35,23 @@ class ScoredGraph(NamedTuple):
 
 
 class Task(NamedTuple):
-    """Blocks of one family that are solved together, and where results go: one argument."""
+    """The inputs and outputs of blocks of one family that are solved together."""
 
-    block_of: torch.Tensor  # (S,), as the next
-    worth: torch.Tensor
+    block_of: torch.Tensor  # (S,)
+    worth: torch.Tensor  # (S,), see `PlacedPlan`
     labels: torch.Tensor  # (N, S)
     weights: torch.Tensor  # (1|N,)
     local: torch.Tensor  # (n, S, L) scores given the labels around the blocks
     value: torch.Tensor  # (N, B)
     residual: torch.Tensor  # (N, S, 1, L)
-    pairs: torch.Tensor  # derivatives by the scores of edges: (n, E), or (n, E, L, L)
+    pairs: torch.Tensor  # derivatives with respect to the edges' scores: (n, E), or (n, E, L, L)
     n_edges: int
     n_blocks: int
-    weight_image: int  # stride from one image's weight to the next's
+    weight_image: int  # stride between images
 
 
 def graph_of(scores: Scores) -> ScoredGraph:
-    """Return what kernels read of scores."""
+    """Return the scores and neighbour lists in the form that kernels take."""
     tables = (scores.tables, scores.tables.stride(0) if len(scores.tables) > 1 else 0)
     lists = (scores.group, scores.indptr, scores.neighbour, scores.edge, scores.end)
     features = (scores.features, *strides_of(scores.features))
@@ -62,7 +62,7 @@ def graph_of(scores: Scores) -> ScoredGraph:
 def pair_columns(graph, n, slot, other, there, SIZES: tl.constexpr):
     """Return scores (ITEMS, LABELS) of a site's labels with label ``other`` of the neighbour at a slot of image n.
 
-    They are 0 where not ``there`` (ITEMS,).
+    Scores are 0 where ``there`` (ITEMS,) is false.
     """
     N_LABELS: tl.constexpr = SIZES.n_labels
     k = tl.arange(0, SIZES.labels)[None, :]
@@ -87,10 +87,10 @@ def pair_columns(graph, n, slot, other, there, SIZES: tl.constexpr):
 
 @triton.jit
 def local_scores(graph, labels, stride, block_of, n, i, valid, SIZES: tl.constexpr):
-    """Return the scores (ITEMS, LABELS) of sites with those that the labels of their neighbours add; -inf beyond L.
+    """Return the unaries of sites plus the pairwise scores with their neighbours' labels, (ITEMS, LABELS).
 
-    ``labels`` leads to the label of the image's site 0, the next is ``stride`` further.  Where ``block_of`` is not
-    None, it leads to the blocks of sites, and neighbours in a site's own block do not count; nor do those of label -1.
+    Labels beyond L score -inf.  ``labels`` points to the label of the image's site 0; sites are ``stride`` elements
+    apart.  Neighbours with label -1 are ignored, and those in the same block by ``block_of`` unless that is None.
     """
     N_LABELS: tl.constexpr = SIZES.n_labels
     k = tl.arange(0, SIZES.labels)[None, :]

@@ -1,6 +1,6 @@
-"""Derivatives of losses by pairwise scores, by torch's operations; see the reference for the definition.
+"""Gradients of losses with respect to pairwise scores, by torch operations; see the reference for the definition.
 
-All sums are matrix products or sums along an axis, so that results do not depend on the order of threads.
+All sums are matrix products or sums along an axis, so results do not depend on the order of threads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from locpmap.kernels.model import Array
 def pair_slope(
     scores: Scores, samples: Array, residual: Array, block_of: Array | None, slope: Array, part: Part
 ) -> None:
-    """Add to ``slope`` what the edges of a part get; hold a table per edge unless the model is Potts."""
+    """Add the gradient of a part's edges to ``slope``; allocates a table per edge unless the model is Potts."""
     lo, hi, begin, stop = part
     first, second = (scores.edges[begin:stop, end].long() for end in (0, 1))
     if block_of is not None:
@@ -41,7 +41,7 @@ def pair_slope(
 
 
 def add_edge_slopes(scores: Scores, derivative: Array, slope: Array, part: Part) -> None:
-    """Add derivatives by the scores of edges, (n, e) of Potts weights or (n, e, L, L), first end first."""
+    """Add ``derivative`` to ``slope``: (n, e) for Potts weights, else (n, e, L, L) with the first end's label first."""
     lo, hi, begin, stop = part
     if scores.potts:
         slope[lo:hi, begin:stop] += derivative

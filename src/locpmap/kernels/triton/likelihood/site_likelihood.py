@@ -1,6 +1,6 @@
 """Negative log conditionals of sites and their residuals; see the reference for the definition.
 
-A program takes tiles of sites in turn.  With several samples it reads them twice: for the logarithm of the mean
+Each program loops over tiles of sites.  Several samples are read twice: first for the logarithm of the mean
 probability, then for the residuals.
 """
 
@@ -60,7 +60,7 @@ def _site_likelihood(graph, given, losses, lo, begin, stop, n_tiles, LOG_SAMPLES
         around = samples_ptr + n * n_sites * n_samples
         log_sum = tl.zeros([ITEMS], dtype)
         if not ONE_SAMPLE:
-            # The logarithm of Σ_m p(y_i | y^m), with the largest term taken out; terms may be -inf.
+            # log Σ_m p(y_i | y^m) by log-sum-exp; terms may be -inf.
             peak = tl.full([ITEMS], float("-inf"), dtype)
             mass = tl.zeros([ITEMS], dtype)
             m = 0
