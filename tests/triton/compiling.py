@@ -1,7 +1,7 @@
-"""Compile the kernels of every operation for an H200 without one: `python -m tests.triton.compiling`.
+"""Compile the kernels of every operation for an H200 without a GPU: `python -m tests.triton.compiling`.
 
-Triton's interpreter forgives what its compiler does not.  Launches do nothing, in a process of their own: what was
-compiled here must not be launched later.
+Triton's interpreter accepts code that its compiler rejects.  Launches do nothing, so this needs a process of its own:
+kernels compiled here must not be launched later.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from locpmap.potentials import Potentials
 
 
 class NoGPU:
-    """What Triton asks a driver before it launches."""
+    """The driver functions that Triton calls before a launch."""
 
     get_current_device = staticmethod(lambda: 0)
     get_current_stream = staticmethod(lambda device: 0)
@@ -56,7 +56,7 @@ class NoGPU:
 
 
 def main() -> int:
-    """Compile, and say what does not."""
+    """Compile all kernels; print errors and return their number."""
     driver.set_active(NoGPU())
     CompiledKernel._init_handles = lambda kernel: None
     CompiledKernel.launch_metadata = lambda kernel, *given: None
@@ -81,7 +81,7 @@ def decoding() -> Iterator[tuple[Any, Any]]:
     zeros = torch.zeros(1, 4, 3, dtype=torch.float64)
     marks = torch.full((1, 4), UNVISITED, dtype=torch.uint8)
     beliefs, messages = zeros + 1 / 3, torch.full((1, 8, 3), 0.5, dtype=torch.float64)
-    couplings = torch.ones(1, 1, 1, 2, dtype=torch.float64)  # where labels differ, and where they agree
+    couplings = torch.ones(1, 1, 1, 2, dtype=torch.float64)  # for different and for equal labels
     nowhere, everywhere = torch.tensor([False]), torch.tensor([True])
     forests, rho = spanning_forests(grid.model, 1)
     parents, noise = place(np.stack([forest.parent for forest in forests])), Perturbation(PLAIN, 1.0, 3, 4)
@@ -117,7 +117,7 @@ def decoding() -> Iterator[tuple[Any, Any]]:
 
 
 def common() -> Iterator[tuple[Any, Any]]:
-    """Call what most people run, in single precision: single sites with two labels, rows and columns with more."""
+    """Call the most common operations in single precision: sites with two labels, rows and columns with more."""
     right, down = torch.ones(1, 5, 2), torch.ones(1, 4, 3)
     noise, blocks = (
         Perturbation(PLAIN, 1.0, 1, 2),

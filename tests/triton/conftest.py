@@ -1,4 +1,4 @@
-"""These tests are collected only where Triton's kernels can run: on a GPU, or where TRITON_INTERPRET=1 is set."""
+"""Collect these tests only where Triton's kernels can run: on a GPU, or with TRITON_INTERPRET=1."""
 
 import os
 from importlib.util import find_spec

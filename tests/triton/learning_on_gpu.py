@@ -1,4 +1,4 @@
-"""What processes that share a GPU learn, or one by NCCL: run as a script, once for every process."""
+"""Learn with processes that share a GPU, or with one process by NCCL: a script, run once per process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE = timedelta(minutes=2)
 
 
 def learn(processes: Processes) -> dict[str, Any]:
-    """Weights of a CRF by every objective."""
+    """Return the weights of a CRF for every objective."""
     rng = np.random.default_rng(0)
     labels = np.stack([np.roll([[0, 0, 1, 1, 2, 2, 2]] * 6, k, axis=1) for k in range(12)])
     images = (labels + rng.normal(size=labels.shape)).astype(np.float32)
@@ -31,7 +31,7 @@ def learn(processes: Processes) -> dict[str, Any]:
 
 
 def train(processes: Processes) -> dict[str, Any]:
-    """Weights of a network, and by how much the training has moved them."""
+    """Return the weights of a trained network, and their change in training."""
     torch.manual_seed(0)
     head = nn.CRFHead(2, feature_channels=4, objective="pseudolikelihood")
     network = nn.CRFNetwork(nn.FCN(widths=(3, 4)), head).cuda()
@@ -50,7 +50,7 @@ def _flat(network: torch.nn.Module) -> np.ndarray:
 
 
 def main(kind: str, file: Path) -> None:
-    """``kind``: "alone", "nccl" (a group of one), or "shared" (those that torchrun has started)."""
+    """Learn and save the results; ``kind`` is "alone", "nccl" (a group of one) or "shared" (started by torchrun)."""
     if kind == "nccl":
         _join(0, 1, PATIENCE)
         assert "cuda:nccl" in torch.distributed.get_backend_config()

@@ -1,4 +1,4 @@
-"""Where the tests of Triton kernels run: on a GPU, or, where triton only interprets, on the CPU."""
+"""The device of the Triton tests: a GPU, or the CPU in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ DEVICE = "cuda" if torch.cuda.is_available() and not triton.knobs.runtime.interp
 
 
 def place(array: Any) -> Any:
-    """A NumPy array as a tensor of its own on the device."""
+    """Copy a NumPy array to a tensor on the device."""
     return torch.from_numpy(np.array(array)).to(DEVICE)
 
 
 def place_model(potentials: Potentials) -> Model:
-    """The flat arrays as Triton's kernels take them."""
+    """Return the model with tensors on the device, as the Triton kernels take it."""
     model = potentials.model
     dtype = model.unary.dtype
     parts = {name: place(getattr(model, name)) for name in model._fields if name not in ("potts", "class_ptr")}

@@ -1,4 +1,4 @@
-"""The edges' part of the Bethe approximation against the reference's."""
+"""The edges' terms of the Bethe approximation match the reference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CASES = ODD | {
 
 
 def both(pot: Potentials) -> tuple[np.ndarray, np.ndarray]:
-    """The terms of the reference and of Triton."""
+    """Return the terms of the reference and of Triton."""
     rho = np.ones(len(pot.model.edges))
     state = states_after(pot, "numba", False, rho, 0.0)
     messages, (beliefs, _) = state.messages, CpuKernels("numba").log_beliefs(pot.view, state)

@@ -1,4 +1,4 @@
-"""Likelihoods of blocks in Triton: the reference's values and slopes, on odd shapes."""
+"""Likelihoods of blocks in Triton match the reference's values and gradients, on odd shapes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def kernels() -> TritonKernels:
 
 
 def evaluate(problem: Problem) -> tuple[Any, ...]:
-    """Value and slopes in Triton."""
+    """Return the value and gradient from Triton."""
     return problem.evaluate(kernels(), problem.weights, problem.tables, place)
 
 

@@ -1,4 +1,4 @@
-"""Block-wise ascent in Triton ends where the reference does: chains, trees and enumerated blocks, on odd shapes."""
+"""Block-wise ascent in Triton matches the reference: chains, trees and enumerated blocks, on odd shapes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FORMS = ["weight", "negative weight", "either sign", "table", "hard tables"]
 def check(
     potentials: Potentials, blocks: Any, *, scheme: int = PLAIN, start: int = RANDOM, max_sweeps: int = 50, **rest: Any
 ) -> None:
-    """Labels and sweeps are the reference's."""
+    """Compare labels and sweeps with the reference."""
     model = potentials.model
     n, n_sites, n_labels = model.unary.shape
     lo, hi, first_sample, n_samples = rest.get("lo", 0), rest.get("hi", n), 2, rest.get("n_samples", 3)
@@ -71,7 +71,7 @@ def test_tiles(shape: tuple[int, int], tile: tuple[int, int], form: str) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_labels", "form"), [(5, "hard tables"), (8, "weight"), (4, "either sign")])
 def test_tiles_of_many_labellings(n_labels: int, form: str) -> None:
-    """More than a program looks at together, so that most are left out."""
+    """There are more labellings than a program compares together, so most are skipped."""
     check(odd_model((2, 3), n_labels, form, 4), (2, 2))
 
 
@@ -101,7 +101,7 @@ def test_a_chain_with_no_allowed_labelling_keeps_its_labels() -> None:
     for blocks in ([[0, 1, 2, 3, 4]], [[0, 1], [2, 3, 4]]):
         check(potentials, blocks)
     right = np.random.default_rng(0).normal(size=(1, 4, 2, 2))
-    right[0, 0] = -np.inf  # what lies beyond could improve
+    right[0, 0] = -np.inf  # the sites after this edge could improve
     check(Potentials.grid(np.zeros((1, 5, 2)), [right, np.zeros((0, 5, 2, 2))]), "rows")
 
 
@@ -131,7 +131,7 @@ def test_eight_neighbours() -> None:
 
 @pytest.mark.parametrize("blocks", ["rows+columns", (2, 2)])
 def test_single_precision_ends_at_block_wise_maxima(blocks: Any) -> None:
-    """Rounding may lead a climb elsewhere, but not to labels that the reference would improve."""
+    """Rounding may lead to another maximum, but not to labels that the reference would improve."""
     rng = np.random.default_rng(2)
     potentials = Potentials.grid(rng.normal(size=(2, 3, 3)).astype(np.float32), 0.7)
     model, plan = potentials.model, plan_blocks(blocks, potentials.structure, 3)

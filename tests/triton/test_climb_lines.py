@@ -1,4 +1,4 @@
-"""Ascent by rows and columns in Triton ends where the reference's ascent by blocks does, on odd shapes."""
+"""Ascent by rows and columns in Triton matches the reference's ascent by blocks, on odd shapes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LINES = ("columns", "rows", "rows+columns")
 
 @pytest.fixture(autouse=True)
 def few_sites_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter takes long over batches that are mostly beyond the lines here: whole ones are for slow tests."""
+    """Use small batches outside slow tests: large ones, mostly beyond these short lines, slow down the interpreter."""
     if DEVICE == "cpu" and not request.node.get_closest_marker("slow"):
         monkeypatch.setattr(lines, "AHEAD", 2)
         monkeypatch.setattr(lines, "BACK", 2)
@@ -52,7 +52,7 @@ def climb(
     max_sweeps: int,
     labels: Any,
 ) -> torch.Tensor:
-    """Climb on all images with samples from 2 on, images counted from 4."""
+    """Climb on all images; the noise numbers samples from 2 and images from 4."""
     grid = potentials.structure
     assert isinstance(grid, Grid)
     right, down = (place(weight) for weight in potentials.view.direction_weights(potentials.unary.dtype))
@@ -66,7 +66,7 @@ def climb(
 def check(
     potentials: Potentials, blocks: str, *, scheme: int = PLAIN, start: int = RANDOM, max_sweeps: int = 50, **rest: Any
 ) -> None:
-    """Labels and sweeps are the reference's."""
+    """Compare labels and sweeps with the reference."""
     model = potentials.model
     n, n_sites, n_labels = model.unary.shape
     plan = plan_blocks(blocks, potentials.structure, n_labels)
@@ -99,7 +99,7 @@ def test_lines_open_again_when_lines_across_change() -> None:
 
 
 def rough(shape: tuple[int, int], n_labels: int, strength: float, seed: int, sign: bool = False) -> Potentials:
-    """Weights matter as much as scores do, so that lines have to be improved several times."""
+    """Return a grid whose weights are about as large as its unaries, so that lines improve several times."""
     rng, (height, width) = np.random.default_rng(seed), shape
     weights = [strength * rng.normal(size=(1, *of)) for of in ((height, width - 1), (height - 1, width))]
     scores = rng.normal(size=(1, *shape, n_labels)) / 2
@@ -107,13 +107,13 @@ def rough(shape: tuple[int, int], n_labels: int, strength: float, seed: int, sig
 
 
 def take_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all lines, not only of long ones with many labels."""
+    """Update all lines in parts, not only long ones with many labels."""
     for limit in ("LONG", "MANY_LABELS"):
         monkeypatch.setattr(lines, limit, 0)
 
 
-# Models that show where a run has to end, that walls change, and that a run may go on, or the next begin, in another
-# word; where a wall for weights below 0 is another; that a line's own changes count; that changes reach far.
+# Models that need: the right end of a run, walls that change, and runs that continue or begin in another word; the
+# different definition of walls for negative weights; a line's own changes; changes that reach far.
 PARTS = [
     ((9, 10), 3, 1.0, 277, False, "rows+columns"),
     ((5, 4), 2, 1.0, 3, True, "rows+columns"),
@@ -141,26 +141,26 @@ def test_lines_in_parts(
     blocks: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """From the second sweep on, what nothing has reached is left alone, however long lines are."""
+    """From the second sweep on, sites that no change can reach are not updated, however long lines are."""
     take_parts(monkeypatch)
-    if DEVICE == "cpu":  # so that quick models have several words
+    if DEVICE == "cpu":  # so that small models have several words
         for module in (lines, line_parts):
             monkeypatch.setattr(module, "SITES", tl.constexpr(8))
     check(rough(shape, n_labels, strength, seed, sign), blocks, n_samples=5)
 
 
 def test_parts_after_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turns are kept in a byte: the last that fits stands for all after it."""
+    """Turns are stored in a byte: its largest value stands for all later turns."""
     take_parts(monkeypatch)
-    if DEVICE == "cpu":  # or a model would have to climb for 64 sweeps
+    if DEVICE == "cpu":  # otherwise a climb would need 64 sweeps
         for module in (grid_lines, line_parts):
             monkeypatch.setattr(module, "LAST_TURN", tl.constexpr(3))
     check(rough((5, 6), 2, 1.0, 5, sign=True), "rows", n_samples=6)
 
 
-@pytest.mark.skipif(DEVICE == "cpu", reason="the interpreter takes long over so many sweeps")
+@pytest.mark.skipif(DEVICE == "cpu", reason="the interpreter is too slow for 200 sweeps")
 def test_more_turns_than_a_byte_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row follows the one above it, in the turn after that."""
+    """Each row copies the row above it, one turn later."""
     take_parts(monkeypatch)
     n_rows = 300
     unary = np.zeros((1, n_rows, 2, 2))
@@ -232,12 +232,12 @@ OTHER_TIES = [(weight, blocks) for weight, _ in TIES for blocks in LINES if (wei
 )
 def test_ties_go_to_the_smallest_labels(weight: float, blocks: str) -> None:
     unary = np.random.default_rng(5).integers(0, 2, size=(3, 6, 3)).astype(np.float64)
-    for n_samples in (5, 20):  # so few and so many that all labels are in one part, and each in its own
+    for n_samples in (5, 20):  # all labels in one part, and one label per part
         check(Potentials.grid(unary, weight), blocks, scheme=NONE, n_samples=n_samples)
 
 
 def check_maxima(potentials: Potentials, temperature: float, n_samples: int) -> None:
-    """Climbs do not end at labels that the reference would improve."""
+    """Check that climbs end at labels that the reference does not improve."""
     n_sites, n_labels = potentials.unary.shape[1:]
     plan = plan_blocks("rows+columns", potentials.structure, n_labels)
     perturbation = Perturbation(PLAIN, temperature, *KEY)
@@ -251,13 +251,13 @@ def check_maxima(potentials: Potentials, temperature: float, n_samples: int) -> 
 
 @pytest.mark.slow
 def test_single_precision_ends_at_line_wise_maxima() -> None:
-    """Rounding may lead a climb elsewhere, but not to worse labels."""
+    """Rounding may lead to another maximum, but not to labels that the reference would improve."""
     rng = np.random.default_rng(2)
     check_maxima(Potentials.grid(rng.normal(size=(7, 11, 3)).astype(np.float32), 0.7), 0.7, 3)
 
 
 def test_labels_that_rounding_keeps_are_no_walls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All but ties: a line that would gain next to nothing stays, also where its labels are not those of its walls."""
+    """With near-ties, a line that would gain too little stays, even where its labels differ from those of its walls."""
     take_parts(monkeypatch)
     unary = np.random.default_rng(10).integers(0, 3, (1, 4, 6, 3)).astype(np.float64)
     check_maxima(Potentials.grid(unary, 1.0), 1e-12, 2)

@@ -1,4 +1,4 @@
-"""The Potts climb as the reference makes it: starts, labels and sweeps, on odd shapes."""
+"""The Potts climb matches the reference: starting labels, labels and sweeps, on odd shapes."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def test_images_of_several_tiles_and_teams(n_labels: int, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("n_labels", [2, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("max_sweeps", [100, *(pytest.param(few, marks=pytest.mark.slow) for few in (2, 3, 5))])
 def test_programs_share_an_image(n_labels: int, max_sweeps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A team of two takes one image after another; a new label comes from the corners, at more and more sites."""
+    """A team of two programs processes one image after another; a new label spreads from the corners."""
     run_together(monkeypatch, 2, triton_potts)
     monkeypatch.setattr(triton_potts, "TILES_EACH", 1)
     unary = np.zeros((2, 9 * 17, n_labels))
-    unary[0, :, 1] = unary[1, 17:, 1] = 2.5  # enough beside one neighbour of four, or none of two
+    unary[0, :, 1] = unary[1, 17:, 1] = 2.5  # enough with one of four neighbours, or none of two
     right, down = np.ones((1, 9, 16)), np.ones((1, 8, 17))
     compare(unary, right, down, np.zeros((2, 9 * 17), np.uint8), GIVEN, max_sweeps, temperature=0.05)
 
@@ -66,7 +66,7 @@ def check(
     forbid: float = 0.0,
     least: float = 0.0,
 ) -> None:
-    """Compare on a model by chance."""
+    """Compare on a random model."""
     rng = np.random.default_rng(n_labels)
     height, width = shape
     n_sites = height * width
@@ -81,7 +81,7 @@ def check(
 def compare(
     unary: Array, right: Array, down: Array, given: Array, start: int, max_sweeps: int, temperature: float = 0.5
 ) -> None:
-    """Labels and sweeps are the reference's, in a window of a larger grid and with samples from the middle."""
+    """Compare labels and sweeps with the reference, in a window of a larger grid and from sample 8 on."""
     how, window = (temperature, *KEY, 3, 8, start), (3, 2, 2**33, max_sweeps)
     labels = np.zeros((*unary.shape[:2], R), np.uint8 if unary.shape[2] <= 127 else np.int16)
     sweeps = reference_potts.climb_potts(GridClimb(unary, right, down, *how, given, *window), labels)

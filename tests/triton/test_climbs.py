@@ -1,4 +1,4 @@
-"""Perturbed unaries, starts, climbs, votes and conditionals as the reference makes them, on odd shapes."""
+"""Perturbed unaries, starting labels, climbs, votes and conditionals match the reference, on odd shapes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_noise_and_starts(n_labels: int, scheme: int, dtype: Any) -> None:
             image, sample = first_image + n, first_sample + s
             scores = reference_sites.perturbed(pot.unary[n], how, image, sample, where)
             start = reference_sites.start_labels(pot.unary[n], how, image, sample, where)
-            # Noise and unaries are of order 10; logarithms of logarithms lose a few more digits.
+            # Noise and unaries are of order 10; nested logarithms lose a few more digits.
             tolerance = 1e-12 if dtype == np.float64 else 1e-5
             np.testing.assert_allclose(found[n, :, :, s].cpu().numpy(), scores, rtol=0, atol=tolerance)
             np.testing.assert_array_equal(labels[n, :, s].cpu().numpy(), start)
@@ -99,7 +99,7 @@ def test_noise_and_starts_in_64_bits(scheme: int, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("n_labels", [2, 3])
 def test_images_that_are_too_large_for_pairs(n_labels: int) -> None:
-    """Nothing is read or made of such an image before it is refused."""
+    """The error is raised before anything is read or allocated."""
     height, width = 2**15, 2**14
     one = torch.zeros(1, device=DEVICE)
     unary, labels = one.expand(1, height * width, n_labels), one.to(torch.uint8).expand(1, height * width, 8)
@@ -133,7 +133,7 @@ def test_climbs_of_sites(shape: tuple[int, int], form: str) -> None:
     mine = [place(sums), place(counts)]
     reference_conditionals(pot.model, labels, sums, lo, 0, pot.n_sites)
     conditionals(place_model(pot), found, mine[0], lo, 0, pot.n_sites)
-    assert np.abs(mine[0].cpu().numpy() - sums).max() <= R * 2**6  # of 2^40: rounding in double precision
+    assert np.abs(mine[0].cpu().numpy() - sums).max() <= R * 2**6  # in units of 2^-40: rounding in double precision
     reference_votes(labels, counts, 0, pot.n_sites)
     votes(found, mine[1], 0, pot.n_sites)
     np.testing.assert_array_equal(mine[1].cpu().numpy(), counts)
@@ -142,7 +142,7 @@ def test_climbs_of_sites(shape: tuple[int, int], form: str) -> None:
 @pytest.mark.parametrize(("shape", "n_labels", "dtype"), [((1, 5), 3, np.float64), ((12, 11), 2, np.float32)])
 @pytest.mark.parametrize("shared", [False, True])
 def test_conditionals_on_grids(shape: tuple[int, int], n_labels: int, dtype: type, shared: bool) -> None:
-    """Of several images, with weights of either sign, forbidden labels, a part of the sites, and gaps between them."""
+    """Cover several images, weights of both signs, forbidden labels, a part of the sites, and gaps between sites."""
     rng, (height, width), n_sites = np.random.default_rng(n_labels), shape, shape[0] * shape[1]
     unary: Any = rng.normal(size=(2, *shape, n_labels), scale=2).astype(dtype)
     unary[rng.random(unary.shape) < 0.2] = -np.inf
@@ -172,12 +172,12 @@ def test_votes_of_more_samples_than_a_program_reads_at_a_time() -> None:
 
 @pytest.mark.parametrize(("n_labels", "dtype"), [(1, np.float32), (3, np.float64), (8, np.float32), (20, np.float32)])
 def test_shares(n_labels: int, dtype: type) -> None:
-    """To the last bit, whether or not there are gaps between sites, with as many samples as a byte counts."""
+    """Compare exactly, with and without gaps between sites, up to the 255 samples that a byte counts."""
     rng = np.random.default_rng(n_labels)
     for n_samples, room, kind in ((255, 255, np.int16), (7, 8, np.uint8)):
         labels = rng.integers(0, n_labels, (2, 131, room)).astype(kind)[:, :, :n_samples]
         labels[0, :, :6] = np.repeat(rng.permutation([0, n_labels - 1]), 3)  # ties
-        labels[:, 7] = n_labels - 1  # all of one
+        labels[:, 7] = n_labels - 1  # all samples equal
         counts = np.zeros((2, 131, n_labels), np.int64)
         reference_votes(labels, counts, 0, 131)
         shape = (2, 131, n_labels)

@@ -1,4 +1,4 @@
-"""Kernels compile, which their interpreter does not tell."""
+"""Kernels compile; the interpreter does not check this."""
 
 from __future__ import annotations
 

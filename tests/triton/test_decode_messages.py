@@ -1,4 +1,4 @@
-"""Labellings from max-product messages: the reference's, label by label."""
+"""Labellings from max-product messages match the reference, label by label."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CASES = ODD | {
 
 
 def check(pot: Potentials, order: np.ndarray | None = None) -> np.ndarray:
-    """The labels that both give."""
+    """Compare Triton's labels with the reference and return them."""
     order = breadth_first(pot.model).order if order is None else order
     messages = states_after(pot, "numba", True, np.ones(len(pot.model.edges)), 0.0).messages.astype(pot.unary.dtype)
     expected = np.full((pot.n_images, pot.n_sites), 7)
@@ -47,7 +47,7 @@ def test_single_precision(case: str) -> None:
 
 @pytest.mark.parametrize("potts", [False, True])
 def test_ties(potts: bool) -> None:
-    """Scores of 0 and 1 tie everywhere: ties go to the smallest label."""
+    """Scores of 0 and 1 tie everywhere."""
     for seed in range(3):
         rng = np.random.default_rng(seed)
         edges = random_model("tree", n_sites=25, seed=seed).edges

@@ -1,4 +1,4 @@
-"""log Z of spanning forests against the reference's."""
+"""log Z of spanning forests matches the reference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CASES = ODD | {
 
 
 def both(pot: Potentials) -> tuple[np.ndarray, np.ndarray]:
-    """The values of the reference and of Triton."""
+    """Return the values of the reference and of Triton."""
     forests, rho = spanning_forests(pot.model, 3)
     orders, parents = (np.stack(arrays) for arrays in zip(*forests, strict=True))
     messages = states_after(pot, "numba", False, rho, 0.0).messages

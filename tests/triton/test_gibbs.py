@@ -1,4 +1,4 @@
-"""Gibbs sampling in Triton draws what the reference draws."""
+"""Gibbs sampling in Triton draws the same labels as the reference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEY = (0x9ABCDEF0, 0x12345678)
 
 
 def odd_grid(shape: tuple[int, int], n_labels: int, form: str, dtype: Any = np.float64) -> Potentials:
-    """Two images on a window of a grid; forbidden labels; weights or features of their own along rows."""
+    """Return two images on a window of a grid, with forbidden labels and terms per edge (and per image along rows)."""
     rng = np.random.default_rng(n_labels)
     height, width = shape
     unary = random_unary((2, *shape), n_labels, 0.2, rng).astype(dtype)
@@ -40,7 +40,7 @@ def odd_grid(shape: tuple[int, int], n_labels: int, form: str, dtype: Any = np.f
 
 
 def odd_graph(structure: str, n_labels: int, form: str) -> Potentials:
-    """Two images on a graph of 13 sites (a full one: 5), edges turned either way."""
+    """Return two images on a graph of 13 sites (5 if full), with edges in random orientation."""
     rng = np.random.default_rng(n_labels)
     n_sites = 5 if structure == "full" else 13
     edges = structure_edges(structure, n_sites, rng)
@@ -54,7 +54,7 @@ def odd_graph(structure: str, n_labels: int, form: str) -> Potentials:
 
 
 def run(potentials: Potentials, adds: int, temperature: float = 1.0, n_classes: int | None = None) -> list[Array]:
-    """Labels and totals after a sweep over the first colour classes, in Triton and in the reference."""
+    """Return labels and totals of Triton and of the reference after a sweep over the first colour classes."""
     model, placed = potentials.model, place_model(potentials)
     n_images, n_sites, n_labels = model.unary.shape
     labels = np.random.default_rng(1).integers(n_labels, size=(n_images, n_sites))
@@ -97,7 +97,7 @@ def test_a_class_that_takes_several_programs() -> None:
 
 @pytest.mark.parametrize("adds", [NOTHING, VOTES, CONDITIONAL])
 def test_a_site_without_an_allowed_label_keeps_the_one_it_has(adds: int) -> None:
-    """Next to label 2 nothing is allowed: so the first class keeps its labels, and the second too."""
+    """No label is allowed next to label 2, so both colour classes keep their labels."""
     table = np.zeros((3, 3))
     table[2] = table[:, 2] = -np.inf
     potentials = Potentials.grid(np.zeros((1, 2, 2, 3)), table)
@@ -109,7 +109,7 @@ def test_a_site_without_an_allowed_label_keeps_the_one_it_has(adds: int) -> None
 
 
 def test_nothing_to_add_takes_no_totals() -> None:
-    """As annealing calls it, to temperatures that single precision takes for 0; labels may be of any integer type."""
+    """Annealing reaches temperatures that round to 0 in single precision; labels may have any integer type."""
     potentials = odd_grid((5, 7), 3, "weights", np.float32)
     labels = np.zeros((2, 35), np.int16)
     chain = Chain(place(labels), KEY, 0, start_temperature=1e-50, sweeps=6)
@@ -120,7 +120,7 @@ def test_nothing_to_add_takes_no_totals() -> None:
 
 @pytest.mark.parametrize(("adds", "form"), [(VOTES, "weights"), (CONDITIONAL, "hard tables")])
 def test_many_sweeps_are_so_many_calls(adds: int, form: str) -> None:
-    """Sweeps 4 to 10, ever colder; 2, 5 and 8 count, and what they leave is kept."""
+    """Sweeps 4 to 10 with decreasing temperature; sweeps 5 and 8 are counted and their labels stored."""
     potentials = odd_grid((5, 7), 3, form)
     labels, totals = np.zeros((2, 35), np.int64), np.zeros((2, 35, 3))
     mine, sums = place(labels), place(totals)
@@ -138,7 +138,7 @@ def test_many_sweeps_are_so_many_calls(adds: int, form: str) -> None:
 
 
 def test_programs_wait_for_one_another() -> None:
-    """So many sites that they take more programs than run at once on a GPU: every one sees its neighbours' last."""
+    """The sites need more programs than a GPU can hold; every site uses its neighbours' latest labels."""
     rng = np.random.default_rng(4)
     side = 300 if DEVICE == "cuda" else 30
     potentials = Potentials.grid(rng.normal(size=(3, side, side, 2)), 0.8)
@@ -153,7 +153,7 @@ def test_programs_wait_for_one_another() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_single_precision(form: str) -> None:
-    """Probabilities of one sweep from the same labels; a draw differs where a uniform is within rounding of a bound."""
+    """Compare probabilities after one sweep; a draw may differ where a uniform is within rounding of a threshold."""
     potentials = odd_grid((5, 7), 3, form, np.float32)
     mine, labels, sums, totals = run(potentials, CONDITIONAL, n_classes=1)
     assert (mine != labels).mean() < 0.02

@@ -1,4 +1,4 @@
-"""Decoders on the GPU's kernels come to what the reference comes to; tensors stay where they are."""
+"""Decoders with Triton kernels match the reference; results are tensors on the input's device."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def agree(mine: Result, truth: Result) -> None:
 
 @pytest.mark.parametrize(("name", "n_labels", "form"), [*zip(CASES, 4 * (2, 3, 5), 2 * FORMS, strict=True)])
 def test_locpmap(name: str, n_labels: int, form: str) -> None:
-    """Every case once, every form with two of them, every number of labels with four."""
+    """Cover every case once, every form with two cases, every number of labels with four."""
     case = CASES[name]
     pot = model_of(case, (5, 7), n_labels, form)
     decoder = case.decoder(pot, 10, keep_samples=case.batch)
@@ -85,7 +85,7 @@ def test_masked_sites_and_graphs() -> None:
 
 @pytest.mark.parametrize("weight", [0.0, 0.7])
 def test_grids_need_no_lists_of_edges(weight: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor a climb where there is nothing to climb: making lists takes longer than all the rest."""
+    """Neighbour lists take longer to build than the rest of the inference; uncoupled models need no climb either."""
     pot = Potentials.grid(np.random.default_rng(0).normal(size=(2, 4, 5, 3)), weight)
     how: dict[str, Any] = {"n_samples": 3, "probability": "conditional", "start": "perturbed"}
     how |= {} if weight else {"temperature": 0}
@@ -105,7 +105,7 @@ def test_memory_that_runs_out_changes_nothing(monkeypatch: pytest.MonkeyPatch) -
         def draw_little(span: Span) -> Any:
             asked.append((span.hi - span.lo, span.n_samples))
             if span.hi - span.lo > 1 or span.n_samples > 8:
-                raise torch.OutOfMemoryError("no room")
+                raise torch.OutOfMemoryError("out of memory")
             return draw(span)
 
         return start(problem, draw_little, *limits, **counted)
@@ -119,10 +119,10 @@ def test_memory_that_runs_out_changes_nothing(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("probability", ["votes", "conditional"])
 def test_memory_that_runs_out_when_samples_are_counted(probability: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is lost or counted twice, and nothing is drawn again."""
+    """No sample is lost, counted twice or drawn again."""
     pot = Potentials.grid(np.random.default_rng(0).normal(size=(2, 3, 4, 2)), 1.0)
     how: dict[str, Any] = {"n_samples": 10, "probability": probability, "backend": "triton"}
-    monkeypatch.setattr(sampling, "MAX_AT_ONCE", 0)  # or there would be nothing to count
+    monkeypatch.setattr(sampling, "MAX_AT_ONCE", 0)  # otherwise samples are not counted into totals
     truth = infer(pot, **how)
     module: Any = sampling
     climbs: list[Any] = []
@@ -139,7 +139,7 @@ def test_memory_that_runs_out_when_samples_are_counted(probability: str, monkeyp
     def count_few(*given: Any) -> None:
         if given[-1] - given[-2] > 3:
             refused.append(given[-2:])
-            raise torch.OutOfMemoryError("no room")
+            raise torch.OutOfMemoryError("out of memory")
         count(*given)
 
     monkeypatch.setattr(module, operation, count_few)
@@ -149,7 +149,7 @@ def test_memory_that_runs_out_when_samples_are_counted(probability: str, monkeyp
     assert len(climbs) == 1
 
     def count_none(*given: Any) -> None:
-        raise torch.OutOfMemoryError("no room at all")
+        raise torch.OutOfMemoryError("out of memory")
 
     monkeypatch.setattr(module, operation, count_none)
     with pytest.raises(torch.OutOfMemoryError):
@@ -172,7 +172,7 @@ SLOW_OPERATIONS = {"max_product": "pass_messages", "trw": "pass_messages"}
     [*OPERATIONS.items(), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in SLOW_OPERATIONS.items())],
 )
 def test_memory_that_runs_out_without_samples(method: str, operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three images, of which memory holds one: all of them as they come out of one run, statuses and all."""
+    """With memory for one of three images, results and status equal those of one run."""
     unary = np.random.default_rng(0).normal(size=(3, 2, 3, 2)).astype(np.float32)
     pot = Potentials.grid(unary, 0.4)
     few = {"annealing": {"n_sweeps": 2}, "gibbs": {"n_samples": 2, "burn_in": 1, "keep_samples": True}}
@@ -184,7 +184,7 @@ def test_memory_that_runs_out_without_samples(method: str, operation: str, monke
     def with_little_memory(model: Any, *given: Any, **named: Any) -> Any:
         asked.append(len(model.unary))
         if len(model.unary) > 1:
-            raise torch.OutOfMemoryError("no room")
+            raise torch.OutOfMemoryError("out of memory")
         return kernel(model, *given, **named)
 
     monkeypatch.setattr(module, operation, with_little_memory)
@@ -197,7 +197,7 @@ def test_memory_that_runs_out_without_samples(method: str, operation: str, monke
             np.testing.assert_array_equal(getattr(mine, name), getattr(truth, name))
     assert (mine.status, mine.n_sweeps, mine.n_samples) == (truth.status, truth.n_sweeps, truth.n_samples)
 
-    if method == "icm":  # labels to begin with are those of all images
+    if method == "icm":  # given starting labels belong to all images together
         with pytest.raises(torch.OutOfMemoryError):
             infer(pot, method, start=np.zeros((3, 2, 3), int), **how)
 
@@ -211,12 +211,12 @@ def test_models_that_do_not_fit_stay_on_the_cpu(free: int, goes: bool, monkeypat
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 0)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 0)
     assert placement.gpu_pays(job) == goes
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 1 << 30)  # which torch holds, but does not use
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 1 << 30)  # reserved by torch, but unused
     assert placement.gpu_pays(job)
 
 
 def test_tensors_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "on_gpu", arrays.is_tensor)  # also of what the interpreter takes for one
+    monkeypatch.setattr(arrays, "on_gpu", arrays.is_tensor)  # also for CPU tensors in the interpreter
     rng = np.random.default_rng(1)
     unary, right, down = rng.normal(size=(4, 5, 3)), rng.random((4, 4)), rng.random((3, 5))
     tensors = [torch.from_numpy(array).to(DEVICE) for array in (unary, right, down)]

@@ -1,4 +1,4 @@
-"""Decoders that pass messages come to what the reference comes to on the GPU's kernels; tensors stay where they are."""
+"""Message-passing decoders with Triton kernels match the reference; results are tensors on the input's device."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CASES = ["1x1", "nx1", "primes", "eight neighbours", "batch", "table per edge an
 
 
 def compare(pot: Potentials, decoder: Decoder, rounding: float = 1e-9) -> None:
-    """The same labels, probabilities, bounds, sweeps and status as the reference's."""
+    """Compare labels, probabilities, bounds, sweeps and status with the reference."""
     mine, truth = (infer(pot, decoder, backend=backend) for backend in ("triton", "reference"))
     assert (mine.backend, mine.device) == ("triton", DEVICE)
     assert (mine.n_sweeps, mine.status) == (truth.n_sweeps, truth.status)
@@ -72,7 +72,7 @@ def test_perturb_and_max_product(case: str) -> None:
 
 
 def test_images_in_either_domain() -> None:
-    """The second image is too far apart for the linear domain."""
+    """The second image's weights are too large for the linear domain."""
     weights = np.stack([normal(7), normal(7, scale=300.0)])
     compare(Potentials.graph(normal(2, 8, 3), [[i, i + 1] for i in range(7)], weights), LBP(schedule="coloured"))
 
@@ -89,7 +89,7 @@ def test_single_precision(decoder: Decoder) -> None:
 
 
 def test_the_linear_domain_is_smaller_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights that add up to 60 at a site: products of messages there would leave what single precision can hold."""
+    """Weights add up to 60 at a site: products of messages there would leave the range of single precision."""
     pot = Potentials.graph(normal(5, 3, scale=30.0).astype(np.float32), [[i, i + 1] for i in range(4)], 30.0)
     truth = infer(pot, "lbp", backend="reference")
     mine = infer(pot, "lbp", backend="triton")
@@ -138,7 +138,7 @@ def test_the_domain_of_potts_weights_is_found_once() -> None:
 
 @pytest.mark.parametrize("decoder", [LBP(), TRW(), MaxProduct(), PerturbAndMaxProduct(3)], ids=lambda d: d.name)
 def test_tensors_stay_where_they_are(decoder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "on_gpu", arrays.is_tensor)  # also of what the interpreter takes for one
+    monkeypatch.setattr(arrays, "on_gpu", arrays.is_tensor)  # also for CPU tensors in the interpreter
     unary, right, down = normal(4, 5, 3), normal(4, 4), normal(3, 5)
     pot = Potentials.grid(*_placed(unary, (right, down)))
     decoder = replace(decoder, max_sweeps=3)

@@ -1,4 +1,4 @@
-"""Decoders that make many sweeps at a time on a GPU come to what the reference comes to, sweep by sweep."""
+"""Decoders that perform many sweeps per launch on a GPU match the reference, sweep by sweep."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def compare(pot: Potentials, method: str, within: float = 1e-9, **how: Any) -> Any:
-    """The reference's result, which Triton's is like."""
+    """Compare Triton's result with the reference's, and return the latter."""
     mine, truth = (infer(pot, method, backend=backend, **how) for backend in ("triton", "reference"))
     np.testing.assert_array_equal(mine.labels, truth.labels)
     for name in ("probability", "log_partition"):
@@ -36,7 +36,7 @@ def compare(pot: Potentials, method: str, within: float = 1e-9, **how: Any) -> A
 
 @pytest.fixture(autouse=True)
 def sweeps_per_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So few that runs of some sweeps take several steps."""
+    """Use few sweeps per step, so that short runs take several steps."""
     monkeypatch.setattr(Problem, "sweeps_per_step", property(lambda self: 4 if self.kernels.device else 1))
 
 
@@ -61,7 +61,7 @@ def test_annealing(form: str, n_labels: int, n_sweeps: int) -> None:
 
 
 def test_annealing_returns_the_best_that_it_met() -> None:
-    """A chain that stays hot leaves the best labelling behind; its last one climbs to less."""
+    """A chain at constant high temperature leaves its best labelling; a climb from its last one scores less."""
     rng = np.random.default_rng(1)
     pot = Potentials.grid(2 * rng.normal(size=(4, 4, 3)), 1.0)
     compare(pot, "annealing", n_sweeps=12, start_temperature=5.0, end_temperature=5.0)
@@ -101,7 +101,7 @@ def test_starts_without_noise_climb_on_the_unaries_themselves() -> None:
     ids=lambda decoder: decoder.name,
 )
 def test_tensors_stay_where_they_are(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "on_gpu", arrays.is_tensor)  # also of what the interpreter takes for one
+    monkeypatch.setattr(arrays, "on_gpu", arrays.is_tensor)  # also for CPU tensors in the interpreter
     unary = np.random.default_rng(1).normal(size=(4, 5, 3))
     found = infer(Potentials.grid(torch.from_numpy(unary).to(DEVICE), 0.8), decoder, backend="triton").labels
     assert torch.is_tensor(found)

@@ -1,4 +1,4 @@
-"""Fits by Triton's kernels come to what the reference comes to."""
+"""Fits with Triton kernels match those with Numba kernels."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_labels_in_any_order_of_memory(n_labels: int, objective: str) -> None:
 
 @pytest.mark.parametrize("objective", ["pseudolikelihood", "composite"])
 def test_in_inference_mode(objective: str) -> None:
-    """Whose tensors do not tell when they are written to."""
+    """Inference-mode tensors have no version counter that would count writes."""
     with torch.inference_mode():
         mine, truth = fits(2, objective, max_iterations=1)
     np.testing.assert_allclose(mine.w, truth.w, rtol=1e-7, atol=1e-7)

@@ -1,4 +1,4 @@
-"""Beliefs from messages against the reference's."""
+"""Beliefs from messages match the reference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CASES = ODD | {
 
 
 def check(pot: Potentials, rounding: float, reweighted: bool = True) -> None:
-    """Beliefs and normalisers of the reference and of Triton."""
+    """Compare beliefs and normalisers of Triton with the reference."""
     ones = np.ones(len(pot.model.edges))
     rho = spanning_forests(pot.model, 3)[1] if reweighted else ones
     messages = states_after(pot, "numba", False, rho, 0.0).messages

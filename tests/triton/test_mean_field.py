@@ -1,4 +1,4 @@
-"""Mean field in Triton takes the steps that the reference takes, and visits the same sites."""
+"""Mean field in Triton performs the same updates as the reference and visits the same sites."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Array = Any
 
 
 def some_beliefs(potentials: Potentials, dtype: Any = np.float64) -> Array:
-    """Random beliefs in the allowed labels, (N, S, L)."""
+    """Return random beliefs in the allowed labels, (N, S, L)."""
     unary = potentials.model.unary
     weights = np.random.default_rng(2).random(unary.shape) * (unary > -np.inf)
     return (weights / weights.sum(axis=2, keepdims=True)).astype(dtype)
 
 
 def compare(potentials: Potentials, beliefs: Array, dirty: Array, tolerance: float, within: float) -> None:
-    """One sweep in both; beliefs and marks are changed as the reference has it."""
+    """Perform one sweep in both, in place, and compare beliefs and marks."""
     mine, marks = place(beliefs), place(dirty)
     mean_field(place_model(potentials), mine, marks, tolerance)
     truth(potentials.model, beliefs, dirty, tolerance, 0, len(dirty), 0, dirty.shape[1])
@@ -34,14 +34,14 @@ def compare(potentials: Potentials, beliefs: Array, dirty: Array, tolerance: flo
 
 
 def compare_sweep(potentials: Potentials, within: float = 1e-9, dtype: Any = np.float64) -> None:
-    """A first sweep over everything."""
+    """Compare a first sweep over all sites."""
     beliefs = some_beliefs(potentials, dtype)
     dirty = np.full(beliefs.shape[:2], UNVISITED, np.uint8)
     compare(potentials, beliefs, dirty, 1e-3, within)
 
 
 def precision(form: str) -> float:
-    """Where every label of a site meets forbidden mass, scores of -1e9 leave seven decimals for the rest."""
+    """Return the tolerance; forbidden pairs add scores of -1e9, which leave seven decimals for the rest."""
     return 1e-6 if form == "hard tables" else 1e-9
 
 
@@ -111,6 +111,6 @@ def test_a_step_within_the_tolerance_is_taken_on_the_first_visit_only() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_single_precision(form: str) -> None:
-    """Beliefs of Potts models in the unaries' type, of others in double precision, as the method keeps them."""
+    """Beliefs of Potts models have the unaries' dtype, others are in double precision, as in the decoder."""
     potentials = odd_grid((5, 7), 3, form, np.float32)
     compare_sweep(potentials, 5e-6, np.float32 if potentials.model.potts else np.float64)

@@ -1,4 +1,4 @@
-"""The bound of mean field in Triton is the reference's, term by term."""
+"""The bound of mean field in Triton matches the reference, term by term."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = Any
 
 
 def compare(potentials: Potentials, beliefs: Array, within: float = 1e-9) -> Array:
-    """The terms (N, S), the same in both."""
+    """Compare the terms (N, S) with the reference, and return them."""
     terms = np.empty(beliefs.shape[:2])
     mine = mean_field_bound(place_model(potentials), place(beliefs))
     truth(potentials.model, beliefs, terms, 0, len(beliefs), 0, beliefs.shape[1])
@@ -53,7 +53,7 @@ def test_a_class_that_takes_several_programs() -> None:
 
 
 def test_certain_beliefs_pay_only_for_what_they_hold() -> None:
-    """One label per site, at random: -inf where a pair of them is forbidden, and a finite score elsewhere."""
+    """With one label per site, terms are -inf where a pair of labels is forbidden, and finite elsewhere."""
     potentials = odd_grid((5, 7), 3, "hard tables")
     beliefs = np.eye(3)[potentials.model.unary.argmax(axis=2)]
     terms = compare(potentials, beliefs)

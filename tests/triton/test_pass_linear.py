@@ -1,4 +1,4 @@
-"""Sweeps of messages in the linear domain against the reference's."""
+"""Sweeps of messages in the linear domain match the reference."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CASES = {case: pot for case, pot in ODD.items() if linear_domain(pot.model)[1].a
 def both(
     pot: Potentials, n_sweeps: int, damping: float, tolerance: float, order: Any = None, linear: Any = None
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Messages and marks of the reference and of Triton after so many calls.
+    """Return messages and marks of the reference and of Triton after ``n_sweeps`` calls.
 
     An order other than the model's is visited site by site.
     """
@@ -53,7 +53,7 @@ def both(
 
 
 def check(expected: tuple[np.ndarray, np.ndarray], got: tuple[np.ndarray, np.ndarray], rounding: float) -> None:
-    """The same messages up to rounding, each of its own size, and the same marks."""
+    """Compare messages with a relative tolerance, and marks exactly."""
     np.testing.assert_allclose(got[0], expected[0], rtol=rounding)
     np.testing.assert_array_equal(got[1], expected[1])
 
@@ -83,7 +83,7 @@ def test_images_of_the_log_domain_are_left_alone(case: str) -> None:
 
 @pytest.mark.parametrize("case", ["nx1", "primes", "table"])
 def test_any_other_order_is_visited_one_by_one(case: str) -> None:
-    """From leaves to roots and back, where neighbours follow each other."""
+    """From leaves to roots and back: neighbours follow each other."""
     pot = CASES[case]
     outward = breadth_first(pot.model).order
     order = np.concatenate([outward[::-1], outward])
@@ -106,7 +106,7 @@ def test_a_first_visit_is_heard_whatever_the_tolerance() -> None:
 
 @pytest.mark.parametrize("weight", [-60.0, 60.0])
 def test_nothing_is_lost_to_cancellation(weight: float) -> None:
-    """Sites sure of one label, and neighbours that must not (or must) share it."""
+    """Sites are nearly certain of one label, and neighbours must (or must not) share it."""
     chain = np.stack([np.arange(4), np.arange(1, 5)], axis=1)
     pot = Potentials.graph(normal(5, 3, scale=60.0), chain, weight)
     check(*both(pot, 2, 0.0, 1e-9), rounding=1e-12)

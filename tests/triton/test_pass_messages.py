@@ -1,4 +1,4 @@
-"""Sweeps of messages in logarithms against the reference's."""
+"""Sweeps of messages in the log domain match the reference."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpr
 
 REFERENCE, TRITON = twin("reference", "pass_messages"), pass_messages
 
-CASES = {case: pot for case, pot in ODD.items() if pot.n_labels > 1} | {  # of one label, a message is only a constant
+CASES = {case: pot for case, pot in ODD.items() if pot.n_labels > 1} | {  # with one label, messages are constants
     "several programs": Potentials.grid(normal(13, 11, 5), (normal(13, 10), normal(12, 11))),
     "600 labels": Potentials.grid(normal(1, 3, 600), -0.7),
 }
 
 
 def start(pot: Potentials) -> tuple[np.ndarray, np.ndarray]:
-    """Messages and marks before the first sweep."""
+    """Return messages and marks before the first sweep."""
     messages = np.zeros((pot.n_images, 2 * len(pot.model.edges), pot.n_labels), pot.unary.dtype)
     return messages, np.full((pot.n_images, pot.n_sites), UNVISITED, np.uint8)
 
@@ -43,7 +43,7 @@ def both(
     order: Any = None,
     linear: Any = None,
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Messages and marks of the reference and of Triton after so many calls.
+    """Return messages and marks of the reference and of Triton after ``n_sweeps`` calls.
 
     An order other than the model's is visited site by site.
     """
@@ -64,12 +64,12 @@ def both(
 
 
 def found(messages: DeviceMessages) -> tuple[np.ndarray, np.ndarray]:
-    """Messages and marks on the host."""
+    """Return messages and marks on the host."""
     return messages.messages.cpu().numpy(), messages.dirty.cpu().numpy()
 
 
 def check(expected: tuple[np.ndarray, np.ndarray], got: tuple[np.ndarray, np.ndarray], rounding: float) -> None:
-    """The same messages up to rounding (of the largest), and the same marks."""
+    """Compare messages up to rounding, relative to the largest, and marks exactly."""
     scale = np.abs(expected[0][np.isfinite(expected[0])]).max(initial=1.0)
     np.testing.assert_allclose(got[0], expected[0], rtol=rounding, atol=rounding * scale)
     np.testing.assert_array_equal(got[1], expected[1])
@@ -112,7 +112,7 @@ def test_images_of_the_linear_domain_are_left_alone(case: str) -> None:
 
 @pytest.mark.parametrize("case", ["nx1", "primes", "table"])
 def test_any_other_order_is_visited_one_by_one(case: str) -> None:
-    """From leaves to roots and back, where neighbours follow each other."""
+    """From leaves to roots and back: neighbours follow each other."""
     pot = CASES[case]
     outward = breadth_first(pot.model).order
     order = np.concatenate([outward[::-1], outward])
@@ -123,7 +123,7 @@ def test_any_other_order_is_visited_one_by_one(case: str) -> None:
     "case", ["1x1", "primes", pytest.param("batch", marks=pytest.mark.slow), "no edges", "forbidden labels"]
 )
 def test_many_sweeps_in_one_launch_until_no_site_is_marked(case: str) -> None:
-    """As many sweeps as the reference makes, and no more than asked for."""
+    """The launch performs as many sweeps as the reference, and at most the requested number."""
     pot = CASES[case]
     messages, dirty = start(pot)
     rho, nowhere, how = np.ones(len(pot.model.edges)), np.zeros(pot.n_images, bool), (False, 0.2, 1e-3)
@@ -141,7 +141,7 @@ def test_many_sweeps_in_one_launch_until_no_site_is_marked(case: str) -> None:
 @pytest.mark.parametrize("shape", [(1, 2), (2, 1), (1, 7), (6, 1), (2, 2), (3, 5), (4, 7), (5, 6)], ids=str)
 @pytest.mark.parametrize("parity", [0, 1])
 def test_a_grid_whose_lists_are_not_read(shape: tuple[int, int], parity: int) -> None:
-    """Its lists are the graph's: poisoned ones change nothing."""
+    """Neighbour lists overwritten with zeros do not change the result."""
     height, width = shape
     weights = normal(height, width - 1), normal(height - 1, width)
     pot = Potentials.grid(normal(2, height, width, 3), weights, window=(2, 3 + parity, 20))

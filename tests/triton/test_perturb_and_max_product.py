@@ -1,4 +1,4 @@
-"""Max-product on perturbed models: the reference's labels and sweeps, sample by sample."""
+"""Max-product on perturbed models matches the reference's labels and sweeps, sample by sample."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CASES = {case: pot for case, pot in ODD.items() if not case.startswith("far")} |
 def check(
     pot: Potentials, damping: float = 0.3, undamped: int = 2, sequential: bool = False, **part: int
 ) -> np.ndarray:
-    """Both fill in the same labels and make as many sweeps, which are returned."""
+    """Compare labels and sweeps with the reference, and return the sweeps."""
     lo, hi = part.get("lo", 0), part.get("hi", pot.n_images)
     out = breadth_first(pot.model).order
     order = np.concatenate([out[::-1], out]) if sequential else pot.model.order

@@ -1,4 +1,4 @@
-"""The noise of the Potts climb, and who wins by it, as the reference's scores say."""
+"""The noise of the Potts climb, and the best labels under it, match the reference's scores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ R = 9
 
 
 class Launch:
-    """The kernel of the climb, and the scratch of its last launch: by how much label 1 is ahead without neighbours."""
+    """The kernel of the climb; stores the score of label 1 minus label 0 of its last launch, without neighbours."""
 
     def __init__(self) -> None:
         self.kernel = launching._climb
@@ -51,7 +51,7 @@ def test_noise_of_two_labels(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> Non
         scores = noise.perturbed_lazy(unary[0].astype(np.float64), amount, KEY, 4, 120 + s, sites)
         colour = (rows + columns + window[0] + window[1]) % 2
         lane = (rows * ((width + 1) // 2) + columns // 2) * -(-R // 8) + s // 8
-        # Noise and unaries are of order 10; logarithms of logarithms lose a few more digits.
+        # Noise and unaries are of order 10; nested logarithms lose a few more digits.
         tolerance = 1e-12 if dtype == np.float64 else 2e-5
         expected = scores[:, 1] - scores[:, 0]
         np.testing.assert_allclose(found[colour, s % 8, lane], expected, rtol=1e-6, atol=tolerance)
@@ -66,7 +66,7 @@ def test_noise_of_two_labels(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_who_wins_a_site(n_labels: int, dtype: Any) -> None:
-    """First visits to the first colour: the reference's scores say who wins, but where two are within rounding."""
+    """First visits to the first colour take the label of the best reference score, unless two are within rounding."""
     rng = np.random.default_rng(n_labels)
     height, width, amount, window, n_samples = 10, 13, 0.5, (3, 2, 2**33), 24
     n_sites = height * width
@@ -74,7 +74,7 @@ def test_who_wins_a_site(n_labels: int, dtype: Any) -> None:
     unary[..., 1:][rng.random((1, n_sites, n_labels - 1)) < 0.1] = -np.inf
     strength = np.full((height, width), 2.0)
     unary[0, : 3 * width, -1] -= (
-        50  # e^-100 as likely as the others, beyond single precision; but neighbours weigh more
+        50  # e^-100 times as likely as the others, below single precision; but neighbours outweigh it
     )
     strength[:3] = 60.0
     right = (strength[:, 1:] * rng.random((height, width - 1))).astype(dtype)
@@ -102,7 +102,7 @@ def test_who_wins_a_site(n_labels: int, dtype: Any) -> None:
 
 
 def supports(labels: Any, right: Any, down: Any, n_labels: int) -> Any:
-    """What neighbours add to the score of every label, (H, W, L)."""
+    """Return the neighbours' contribution to the score of every label, (H, W, L)."""
     held = np.eye(n_labels)[labels]
     support = np.zeros(held.shape)
     support[:, 1:] += right[..., None] * held[:, :-1]
@@ -113,6 +113,6 @@ def supports(labels: Any, right: Any, down: Any, n_labels: int) -> Any:
 
 
 def sites_of(height: int, width: int, window: tuple[int, int, int]) -> tuple[Any, Any, Any]:
-    """Rows, columns and numbers in the whole image of a window's sites."""
+    """Return the rows and columns of a window's sites, and their numbers in the whole image."""
     rows, columns = np.divmod(np.arange(height * width), width)
     return rows, columns, (window[0] + rows) * window[2] + window[1] + columns

@@ -1,4 +1,4 @@
-"""Learning together on a GPU: by NCCL, which wants a GPU for every process, and by gloo where processes share one."""
+"""Distributed learning on GPUs: by NCCL, which needs one GPU per process, and by gloo where processes share one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.test_processes import start
 from tests.triton.learning_on_gpu import OBJECTIVES
 from tests.triton.placing import DEVICE
 
-pytestmark = pytest.mark.skipif(DEVICE == "cpu", reason="NCCL is of GPUs")
+pytestmark = pytest.mark.skipif(DEVICE == "cpu", reason="NCCL needs a GPU")
 
 SCRIPT = Path(__file__).with_name("learning_on_gpu.py")
 SIZES = {"alone": 1, "nccl": 1, "shared": 2}
@@ -34,7 +34,7 @@ def test_nccl_changes_nothing(learned: dict[str, dict[str, np.ndarray]]) -> None
 
 
 def test_two_processes_learn_what_one_learns(learned: dict[str, dict[str, np.ndarray]]) -> None:
-    """CRFs add up in double precision; a network's slopes are rounded to bfloat16, 8 bits, in every step."""
+    """CRF sums are in double precision; a network's gradients are rounded to bfloat16 (8 bits) in every step."""
     alone, shared = learned["alone"], learned["shared"]
     for name in OBJECTIVES:
         np.testing.assert_allclose(shared[name], alone[name], rtol=0, atol=1e-12)

@@ -1,4 +1,4 @@
-"""Scores of labellings against the reference's."""
+"""Scores of labellings match the reference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CASES = ODD | {"several programs": Potentials.grid(normal(23, 31, 5), (normal(23
 
 
 def both(pot: Potentials) -> tuple[np.ndarray, np.ndarray]:
-    """The terms of the reference and of Triton for random labels."""
+    """Return the terms of the reference and of Triton for random labels."""
     shape = (pot.n_images, pot.n_sites)
     labels, expected = np.random.default_rng(0).integers(pot.n_labels, size=shape), np.empty(shape)
     REFERENCE(pot.model, labels, expected, 0, pot.n_images, 0, pot.n_sites)

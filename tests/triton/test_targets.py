@@ -1,4 +1,4 @@
-"""The GPU benchmark judges every task that it runs."""
+"""The GPU benchmark compares every task that it runs with a target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of a launch that wait for one another, also in Triton's interpreter, which runs one after another."""
+"""Run programs of a launch that wait for one another, also in Triton's interpreter, which runs them sequentially."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 from tests.triton.placing import DEVICE
 from triton.runtime import interpreter
 
-PATIENCE = 60.0  # seconds until a program that never waits nor ends counts as lost
+PATIENCE = 60.0  # seconds to wait for a program that neither waits nor ends
 
 
 def run_together(monkeypatch: pytest.MonkeyPatch, n_programs: int, *modules: ModuleType) -> None:
-    """Let the launches of these modules have so many programs.
+    """Give the launches of these modules ``n_programs`` programs.
 
-    In the interpreter they take turns: each goes on until it waits, and nobody does before all others do, too.
+    In the interpreter programs alternate: each runs until it waits, and continues when all others wait too.
     """
     for module in modules:
         monkeypatch.setattr(module, "resident_programs", lambda *_, **__: n_programs)
@@ -37,14 +37,14 @@ def run_together(monkeypatch: pytest.MonkeyPatch, n_programs: int, *modules: Mod
 
 
 class Turns:
-    """Programs as threads, of which one runs at a time."""
+    """A scheduler of programs as threads, of which one runs at a time."""
 
     def __init__(self) -> None:
         self.back = threading.Semaphore(0)
         self.running: Program | None = None
 
     def wait(self, barrier: Any, turn: Any, n_programs: Any) -> None:
-        """In place of ``wait_for_all``."""
+        """Replace ``wait_for_all``."""
         assert self.running is not None
         self.running.pause((number_of(barrier), number_of(turn)), number_of(n_programs))
 
@@ -66,7 +66,7 @@ class Turns:
 
 
 class Program:
-    """One program."""
+    """One program of a launch, as a thread."""
 
     def __init__(self, place: tuple[int, ...], run: Callable[[], None], turns: Turns) -> None:
         self.place, self.turns = place, turns
@@ -94,13 +94,13 @@ class Program:
 
 
 class Launch:
-    """A kernel that the interpreter calls for one program after another: they begin when the last one is called."""
+    """A kernel that the interpreter calls once per program: all programs start at the last call."""
 
     def __init__(self, kernel: Any, turns: Turns) -> None:
         self.kernel, self.turns = kernel, turns
         self.programs: list[Program] = []
         self.__signature__ = inspect.signature(kernel)
-        for name in ("__name__", "__globals__", "__annotations__"):  # which the interpreter asks of a function
+        for name in ("__name__", "__globals__", "__annotations__"):  # attributes that the interpreter reads
             setattr(self, name, getattr(kernel, name))
 
     def __call__(self, **arguments: Any) -> None:
@@ -111,5 +111,5 @@ class Launch:
 
 
 def number_of(value: Any) -> int:
-    """A whole number, which the interpreter may have put into a tensor."""
+    """Return an integer that the interpreter may have wrapped in a tensor."""
     return int(value.handle.data.item()) if hasattr(value, "handle") else int(getattr(value, "value", value))
