@@ -17,7 +17,7 @@ from locpmap.learning.processes import JoinedProcesses, _join
 
 OBJECTIVES = ("pseudolikelihood", "composite", "consistent")
 RECIPE = nn.Recipe(20, 0.05, optimiser="sgd")
-PATIENCE = timedelta(minutes=2)
+TIMEOUT = timedelta(minutes=2)
 
 
 def learn(processes: Processes) -> dict[str, Any]:
@@ -52,9 +52,9 @@ def _flat(network: torch.nn.Module) -> np.ndarray:
 def main(kind: str, file: Path) -> None:
     """Learn and save the results; ``kind`` is "alone", "nccl" (a group of one) or "shared" (started by torchrun)."""
     if kind == "nccl":
-        _join(0, 1, PATIENCE)
+        _join(0, 1, TIMEOUT)
         assert "cuda:nccl" in torch.distributed.get_backend_config()
-        processes: Processes = JoinedProcesses(PATIENCE)
+        processes: Processes = JoinedProcesses(TIMEOUT)
         np.savez(file, **learn(processes), **train(processes))
         torch.distributed.destroy_process_group()
         return

@@ -24,7 +24,7 @@ CASES = ODD | {
 }
 
 
-def both(pot: Potentials) -> tuple[np.ndarray, np.ndarray]:
+def evaluate_both(pot: Potentials) -> tuple[np.ndarray, np.ndarray]:
     """Return the terms of the reference and of Triton."""
     rho = np.ones(len(pot.model.edges))
     state = states_after(pot, "numba", False, rho, 0.0)
@@ -36,16 +36,16 @@ def both(pot: Potentials) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_terms(case: str) -> None:
+def test_terms_match_the_reference(case: str) -> None:
     pot = CASES[case]
-    expected, got = both(pot)
+    expected, got = evaluate_both(pot)
     assert not np.isnan(expected).any()
     np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-9)
 
 
 @pytest.mark.parametrize("case", ["primes", "factored", "forbidden pairs", "forbidden labels"])
-def test_single_precision(case: str) -> None:
+def test_single_precision_matches_the_reference(case: str) -> None:
     pot = CASES[case]
     pot = replace(pot, unary=pot.unary.astype(np.float32))
-    expected, got = both(pot)
+    expected, got = evaluate_both(pot)
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)

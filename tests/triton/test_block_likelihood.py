@@ -30,19 +30,19 @@ def expected(problem: Problem) -> tuple[Any, ...]:
 
 
 @every_case
-def test_value_and_slopes(case: Case) -> None:
+def test_value_and_gradient_match_the_reference(case: Case) -> None:
     problem = draw(replace(case, n_images=2 if case.weighted else 1))
     check_same(evaluate(problem), expected(problem))
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ["rows and columns", "tiles"])
-def test_forms_of_pairwise_scores(name: str, form: str) -> None:
+def test_all_forms_of_pairwise_scores(name: str, form: str) -> None:
     check_forms(FORMED[name], form, kernels(), place)
 
 
 @pytest.mark.parametrize("name", ["rows", "tiles"])
-def test_a_program_takes_several_tiles(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_process_several_tiles(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (block_likelihood, forest_likelihood, joint_likelihood):
         monkeypatch.setattr(module, "MAX_PROGRAMS", 2)
     problem = draw(replace(BLOCKS[name], n_images=3, n_labels=2))
@@ -50,14 +50,14 @@ def test_a_program_takes_several_tiles(name: str, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("name", ["rows", "tiles"])
-def test_images_in_several_rounds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_processed_in_several_rounds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_likelihood, "MAX_PAIRS", 1)
     problem = draw(replace(BLOCKS[name], n_images=3))
     check_same(evaluate(problem), expected(problem))
 
 
 @pytest.mark.parametrize("name", ["rows", "tiles"])
-def test_void_is_nothing(name: str) -> None:
+def test_void_sites_contribute_nothing(name: str) -> None:
     for part in evaluate(draw(replace(BLOCKS[name], void=1.0))):
         np.testing.assert_array_equal(part, 0)
 
@@ -69,7 +69,7 @@ def test_extreme_scores_stay_finite(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["rows", "tiles"])
-def test_single_precision(name: str) -> None:
+def test_single_precision_matches_the_reference(name: str) -> None:
     problem = draw(replace(BLOCKS[name], dtype=np.float32))
     for found, right in zip(evaluate(problem), expected(problem), strict=True):
         np.testing.assert_allclose(found, right, atol=1e-5 * np.abs(right).max())

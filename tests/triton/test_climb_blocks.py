@@ -55,7 +55,7 @@ def on_graph(structure: str, n_sites: int, n_labels: int, seed: int, forbidden: 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_chains(shape: tuple[int, int], form: str) -> None:
+def test_chains_match_the_reference(shape: tuple[int, int], form: str) -> None:
     turn = 3 * SHAPES.index(shape) + FORMS.index(form) + 1
     blocks = ("columns", "rows", "rows+columns")[turn % 3]
     check(odd_model(shape, (2, 3, 5, 1)[turn % 4], form, turn), blocks, start=(RANDOM, PERTURBED, GIVEN)[turn // 2 % 3])
@@ -63,27 +63,27 @@ def test_chains(shape: tuple[int, int], form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("shape", "tile"), [((1, 1), (2, 2)), ((1, 5), (1, 3)), ((2, 3), (2, 1))], ids=str)
-def test_tiles(shape: tuple[int, int], tile: tuple[int, int], form: str) -> None:
+def test_tiles_match_the_reference(shape: tuple[int, int], tile: tuple[int, int], form: str) -> None:
     turn = 3 * tile[0] + FORMS.index(form) + 1
     check(odd_model(shape, (2, 3, 1)[turn % 3], form, turn), tile, start=(RANDOM, PERTURBED, GIVEN)[turn // 2 % 3])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_labels", "form"), [(5, "hard tables"), (8, "weight"), (4, "either sign")])
-def test_tiles_of_many_labellings(n_labels: int, form: str) -> None:
+def test_tiles_of_many_labellings_match_the_reference(n_labels: int, form: str) -> None:
     """There are more labellings than a program compares together, so most are skipped."""
     check(odd_model((2, 3), n_labels, form, 4), (2, 2))
 
 
 @pytest.mark.slow
-def test_tiles_open_again_when_those_around_change() -> None:
+def test_tiles_are_revisited_when_adjacent_tiles_change() -> None:
     rng = np.random.default_rng(8)
     weights = (2 * rng.normal(size=(4, 5)), 2 * rng.normal(size=(3, 6)))
     check(Potentials.grid(rng.normal(size=(4, 6, 2)), weights), (2, 1), n_samples=32)
 
 
 @pytest.mark.parametrize("n_labels", [2, 3])
-def test_trees_beside_small_blocks(n_labels: int) -> None:
+def test_trees_and_small_blocks_in_one_plan(n_labels: int) -> None:
     potentials = on_graph("tree", 17, n_labels, seed=n_labels)
     blocks = [list(range(13)), [14, 16]]
     plan = plan_blocks(blocks, potentials.structure, n_labels)
@@ -91,11 +91,11 @@ def test_trees_beside_small_blocks(n_labels: int) -> None:
     check(potentials, blocks)
 
 
-def test_two_trees_in_a_block_with_forbidden_labels() -> None:
+def test_block_of_two_trees_with_forbidden_labels() -> None:
     check(on_graph("chain", 15, 3, seed=4, forbidden=0.2), [[0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12]], n_samples=9)
 
 
-def test_a_chain_with_no_allowed_labelling_keeps_its_labels() -> None:
+def test_chain_without_an_allowed_labelling_keeps_its_labels() -> None:
     tables = np.full((4, 2, 2), -np.inf)
     potentials = Potentials.graph(np.zeros((5, 2)), [[0, 1], [1, 2], [2, 3], [3, 4]], tables)
     for blocks in ([[0, 1, 2, 3, 4]], [[0, 1], [2, 3, 4]]):
@@ -107,22 +107,22 @@ def test_a_chain_with_no_allowed_labelling_keeps_its_labels() -> None:
 
 @pytest.mark.parametrize(("scheme", "start"), [(NONE, RANDOM), (LOGISTIC, RANDOM), (DROP, PERTURBED)])
 @pytest.mark.parametrize("blocks", ["rows", (1, 2)])
-def test_schemes(scheme: int, start: int, blocks: Any) -> None:
+def test_noise_schemes_match_the_reference(scheme: int, start: int, blocks: Any) -> None:
     check(odd_model((2, 3), 2, "either sign", 1), blocks, scheme=scheme, start=start)
 
 
 @pytest.mark.parametrize("blocks", ["columns", (2, 1)])
-def test_part_of_the_images_and_more_samples_than_a_program_takes(blocks: Any) -> None:
+def test_subset_of_images_with_more_samples_than_a_program_holds(blocks: Any) -> None:
     potentials = odd_model((2, 2), 2, "either sign", 3)
     assert len(potentials.unary) == 3
     check(potentials, blocks, lo=1, hi=2, n_samples=33)
 
 
-def test_sweeps_are_limited() -> None:
+def test_max_sweeps_limits_the_climb() -> None:
     check(odd_model((3, 3), 3, "table", 7), "rows", max_sweeps=1)
 
 
-def test_eight_neighbours() -> None:
+def test_eight_connected_grid_matches_the_reference() -> None:
     rng = np.random.default_rng(3)
     potentials = Potentials.grid(rng.normal(size=(2, 3, 2)), 0.6, connectivity=8)
     check(potentials, "rows")
@@ -146,7 +146,7 @@ def test_single_precision_ends_at_block_wise_maxima(blocks: Any) -> None:
         assert sweeps == 0
 
 
-def test_runs_do_not_touch_and_keep_the_order() -> None:
+def test_runs_separate_adjacent_blocks_and_keep_the_order() -> None:
     potentials = odd_model((5, 7), 2, "weight", 1)
     model = place_model(potentials)
     plan = plan_blocks("rows+columns", potentials.structure, 2)

@@ -32,7 +32,7 @@ LINES = ("columns", "rows", "rows+columns")
 
 
 @pytest.fixture(autouse=True)
-def few_sites_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def small_batches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Use small batches outside slow tests: large ones, mostly beyond these short lines, slow down the interpreter."""
     if DEVICE == "cpu" and not request.node.get_closest_marker("slow"):
         monkeypatch.setattr(lines, "AHEAD", 2)
@@ -83,7 +83,7 @@ def check(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("shape", "form"), [(s, f) for s in SHAPES for f in (FORMS if s != (4, 9) else FORMS[:1])])
-def test_lines(shape: tuple[int, int], form: str) -> None:
+def test_lines_match_the_reference(shape: tuple[int, int], form: str) -> None:
     turn = 3 * SHAPES.index(shape) + FORMS.index(form) + 1
     n_labels, start = (2, 3, 5, 1)[turn % 4], (RANDOM, PERTURBED, GIVEN)[turn // 2 % 3]
     for blocks in LINES:
@@ -91,14 +91,16 @@ def test_lines(shape: tuple[int, int], form: str) -> None:
 
 
 @pytest.mark.slow
-def test_lines_open_again_when_lines_across_change() -> None:
+def test_lines_are_revisited_when_crossing_lines_change() -> None:
     rng = np.random.default_rng(8)
     weights = (2 * rng.normal(size=(8, 8)), 2 * rng.normal(size=(7, 9)))
     potentials = Potentials.grid(rng.normal(size=(8, 9, 2)), weights)
     check(potentials, "rows+columns", n_samples=64)
 
 
-def rough(shape: tuple[int, int], n_labels: int, strength: float, seed: int, sign: bool = False) -> Potentials:
+def strongly_coupled_grid(
+    shape: tuple[int, int], n_labels: int, strength: float, seed: int, sign: bool = False
+) -> Potentials:
     """Return a grid whose weights are about as large as its unaries, so that lines improve several times."""
     rng, (height, width) = np.random.default_rng(seed), shape
     weights = [strength * rng.normal(size=(1, *of)) for of in ((height, width - 1), (height - 1, width))]
@@ -106,7 +108,7 @@ def rough(shape: tuple[int, int], n_labels: int, strength: float, seed: int, sig
     return Potentials.grid(scores, tuple(weight if sign else abs(weight) for weight in weights))
 
 
-def take_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def update_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Update all lines in parts, not only long ones with many labels."""
     for limit in ("LONG", "MANY_LABELS"):
         monkeypatch.setattr(lines, limit, 0)
@@ -132,7 +134,7 @@ ALL_PARTS = [
 
 
 @pytest.mark.parametrize(("shape", "n_labels", "strength", "seed", "sign", "blocks"), ALL_PARTS)
-def test_lines_in_parts(
+def test_updates_in_parts_match_the_reference(
     shape: tuple[int, int],
     n_labels: int,
     strength: float,
@@ -142,26 +144,26 @@ def test_lines_in_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """From the second sweep on, sites that no change can reach are not updated, however long lines are."""
-    take_parts(monkeypatch)
+    update_in_parts(monkeypatch)
     if DEVICE == "cpu":  # so that small models have several words
         for module in (lines, line_parts):
             monkeypatch.setattr(module, "SITES", tl.constexpr(8))
-    check(rough(shape, n_labels, strength, seed, sign), blocks, n_samples=5)
+    check(strongly_coupled_grid(shape, n_labels, strength, seed, sign), blocks, n_samples=5)
 
 
-def test_parts_after_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_after_the_last_stored_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Turns are stored in a byte: its largest value stands for all later turns."""
-    take_parts(monkeypatch)
+    update_in_parts(monkeypatch)
     if DEVICE == "cpu":  # otherwise a climb would need 64 sweeps
         for module in (grid_lines, line_parts):
             monkeypatch.setattr(module, "LAST_TURN", tl.constexpr(3))
-    check(rough((5, 6), 2, 1.0, 5, sign=True), "rows", n_samples=6)
+    check(strongly_coupled_grid((5, 6), 2, 1.0, 5, sign=True), "rows", n_samples=6)
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="the interpreter is too slow for 200 sweeps")
-def test_more_turns_than_a_byte_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_turns_than_a_byte_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row copies the row above it, one turn later."""
-    take_parts(monkeypatch)
+    update_in_parts(monkeypatch)
     n_rows = 300
     unary = np.zeros((1, n_rows, 2, 2))
     unary[:, 0, :, 1] = 1e5
@@ -170,23 +172,23 @@ def test_more_turns_than_a_byte_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("n_labels", "form"), [(9, "either sign"), (32, "weights")])
-def test_many_labels(n_labels: int, form: str) -> None:
+def test_many_labels_match_the_reference(n_labels: int, form: str) -> None:
     check(odd_model((3, 5), n_labels, form, 4), "rows+columns")
 
 
 @pytest.mark.parametrize(("scheme", "start"), [(NONE, RANDOM), (DROP, PERTURBED)])
-def test_schemes(scheme: int, start: int) -> None:
+def test_noise_schemes_match_the_reference(scheme: int, start: int) -> None:
     check(odd_model((2, 3), 2, "either sign", 1), "rows+columns", scheme=scheme, start=start)
 
 
 @pytest.mark.parametrize("start", [pytest.param(RANDOM, marks=pytest.mark.slow), PERTURBED])
-def test_more_samples_than_a_program_takes(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_samples_than_a_program_holds(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "ITEMS", 2)
     check(odd_model((3, 2), 3, "either sign", 3), "columns", start=start, n_samples=5)
 
 
 @pytest.mark.slow
-def test_more_samples_than_any_program_takes() -> None:
+def test_more_samples_than_the_largest_program_holds() -> None:
     check(odd_model((3, 2), 2, "either sign", 3), "columns", n_samples=70)
 
 
@@ -194,16 +196,16 @@ def test_more_samples_than_any_program_takes() -> None:
 def test_programs_share_the_lines(parts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     run_together(monkeypatch, 3, lines)
     if parts:
-        take_parts(monkeypatch)
+        update_in_parts(monkeypatch)
     check(odd_model((4, 3), 2, "weights", 3), "rows+columns")
 
 
 @pytest.mark.parametrize("max_sweeps", [1, 2])
-def test_sweeps_are_limited(max_sweeps: int) -> None:
+def test_max_sweeps_limits_the_climb(max_sweeps: int) -> None:
     check(odd_model((3, 3), 3, "either sign", 7), "rows", max_sweeps=max_sweeps)
 
 
-def test_nothing_stays_on_the_device() -> None:
+def test_cached_site_numbers_are_released_with_the_weights() -> None:
     """Site numbers are cached with the weights and released with them."""
 
     def entries() -> list[Any]:
@@ -256,8 +258,8 @@ def test_single_precision_ends_at_line_wise_maxima() -> None:
     check_maxima(Potentials.grid(rng.normal(size=(7, 11, 3)).astype(np.float32), 0.7), 0.7, 3)
 
 
-def test_labels_that_rounding_keeps_are_no_walls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_retained_by_rounding_are_not_walls(monkeypatch: pytest.MonkeyPatch) -> None:
     """With near-ties, a line that would gain too little stays, even where its labels differ from those of its walls."""
-    take_parts(monkeypatch)
+    update_in_parts(monkeypatch)
     unary = np.random.default_rng(10).integers(0, 3, (1, 4, 6, 3)).astype(np.float64)
     check_maxima(Potentials.grid(unary, 1.0), 1e-12, 2)

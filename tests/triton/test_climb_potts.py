@@ -24,18 +24,18 @@ R = 9
 
 @pytest.mark.parametrize(("n_labels", "start"), [(2, RANDOM), (2, PERTURBED), (3, GIVEN), (5, RANDOM)])
 @pytest.mark.parametrize("shape", [(1, 1), (1, 7), (7, 1), (5, 7)], ids=str)
-def test_climbs(shape: tuple[int, int], n_labels: int, start: int) -> None:
+def test_climbs_match_the_reference(shape: tuple[int, int], n_labels: int, start: int) -> None:
     check(2, shape, n_labels, start, max_sweeps=(100, 2, 1)[(shape[1] + n_labels) % 3])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_labels", [21, 130])
-def test_many_labels(n_labels: int) -> None:
+def test_many_labels_match_the_reference(n_labels: int) -> None:
     check(1, (1, 2), n_labels, PERTURBED)
 
 
 @pytest.mark.parametrize("n_labels", [2, pytest.param(5, marks=pytest.mark.slow)])
-def test_images_of_several_tiles_and_teams(n_labels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_of_several_tiles_and_teams_match_the_reference(n_labels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_potts, "TILES_EACH", 1)
     check(2, (5, 33), n_labels, RANDOM)
 

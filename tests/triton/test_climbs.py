@@ -36,7 +36,7 @@ R = 9
     ("n_labels", "scheme"),
     [(1, PLAIN), (2, PLAIN), (5, PLAIN), (2, LOGISTIC), (3, DROP), (4, NONE)],
 )
-def test_noise_and_starts(n_labels: int, scheme: int, dtype: Any) -> None:
+def test_noise_and_starting_labels_match_the_reference(n_labels: int, scheme: int, dtype: Any) -> None:
     rng = np.random.default_rng(n_labels)
     unary = (2 * rng.normal(size=(2, 3, 5, n_labels))).astype(dtype)
     unary[..., 1:][rng.random((2, 3, 5, n_labels - 1)) < 0.2] = -np.inf
@@ -71,7 +71,7 @@ def _first_items(found_ptr, n_sites, n_samples, WIDE: tl.constexpr, BLOCK: tl.co
 
 
 @pytest.mark.parametrize("n_sites", [2**28 - 2**13, 2**28 - 1, 2**28 + 5, 2**30])
-def test_items_of_large_images(n_sites: int) -> None:
+def test_item_indices_of_large_images(n_sites: int) -> None:
     found = torch.full((4, 16), -1, device=DEVICE)
     _first_items[(1,)](found, n_sites, 8, perturbing.is_wide(n_sites, 8), 16)
     lane = np.arange(16)
@@ -79,7 +79,7 @@ def test_items_of_large_images(n_sites: int) -> None:
 
 
 @pytest.mark.parametrize("scheme", [PLAIN, LOGISTIC])
-def test_noise_and_starts_in_64_bits(scheme: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_and_starting_labels_with_64_bit_indices(scheme: int, monkeypatch: pytest.MonkeyPatch) -> None:
     unary = place(np.random.default_rng(0).normal(size=(2, 70, 2)))
     where = torch.arange(70, device=DEVICE)
     how = Perturbation(scheme, 0.5, *KEY)
@@ -91,14 +91,14 @@ def test_noise_and_starts_in_64_bits(scheme: int, monkeypatch: pytest.MonkeyPatc
         begin(unary, scores, where, Climb(how, RANDOM, None, 0, 1), span, labels)
         return scores, labels
 
-    truth = made()
+    expected = made()
     monkeypatch.setattr(perturbing, "MOST_ITEMS", 0)
-    for mine, right in zip(made(), truth, strict=True):
+    for mine, right in zip(made(), expected, strict=True):
         torch.testing.assert_close(mine, right, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("n_labels", [2, 3])
-def test_images_that_are_too_large_for_pairs(n_labels: int) -> None:
+def test_images_too_large_for_32_bit_indices_raise(n_labels: int) -> None:
     """The error is raised before anything is read or allocated."""
     height, width = 2**15, 2**14
     one = torch.zeros(1, device=DEVICE)
@@ -112,7 +112,7 @@ def test_images_that_are_too_large_for_pairs(n_labels: int) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_climbs_of_sites(shape: tuple[int, int], form: str) -> None:
+def test_climbs_conditionals_and_votes_match_the_reference(shape: tuple[int, int], form: str) -> None:
     turn = 7 * SHAPES.index(shape) + FORMS.index(form)
     n_labels = (1, 2, 3, 5)[turn % 4]
     pot = odd_model(shape, n_labels, form, turn)
@@ -141,7 +141,9 @@ def test_climbs_of_sites(shape: tuple[int, int], form: str) -> None:
 
 @pytest.mark.parametrize(("shape", "n_labels", "dtype"), [((1, 5), 3, np.float64), ((12, 11), 2, np.float32)])
 @pytest.mark.parametrize("shared", [False, True])
-def test_conditionals_on_grids(shape: tuple[int, int], n_labels: int, dtype: type, shared: bool) -> None:
+def test_grid_conditionals_match_the_reference(
+    shape: tuple[int, int], n_labels: int, dtype: type, shared: bool
+) -> None:
     """Cover several images, weights of both signs, forbidden labels, a part of the sites, and gaps between sites."""
     rng, (height, width), n_sites = np.random.default_rng(n_labels), shape, shape[0] * shape[1]
     unary: Any = rng.normal(size=(2, *shape, n_labels), scale=2).astype(dtype)
@@ -152,16 +154,16 @@ def test_conditionals_on_grids(shape: tuple[int, int], n_labels: int, dtype: typ
     pot = Potentials.grid(unary, tuple(np.broadcast_to(weight, (2, *weight.shape[1:])) for weight in weights))
     labels = rng.integers(0, n_labels, (2, n_sites, R + 3)).astype(np.uint8)
     first = rng.integers(0, 2**50, (2, n_sites, n_labels))
-    truth, found, begin, stop = first.copy(), place(first), 1, n_sites - 1
-    reference_conditionals(pot.model, labels[:, :, :R], truth, 0, begin, stop)
+    expected, found, begin, stop = first.copy(), place(first), 1, n_sites - 1
+    reference_conditionals(pot.model, labels[:, :, :R], expected, 0, begin, stop)
     right, down = (place(weight) for weight in weights)
     grid_conditionals(place(pot.unary), right, down, place(labels)[:, :, :R], found, begin, stop)
     rounding = 2**6 if dtype is np.float64 else 2**20  # a few units in the last place of 1, in units of 2^-40
-    assert np.abs(found.cpu().numpy() - truth).max() <= R * rounding
+    assert np.abs(found.cpu().numpy() - expected).max() <= R * rounding
     np.testing.assert_array_equal(found.cpu().numpy()[:, [0, -1]], first[:, [0, -1]])
 
 
-def test_votes_of_more_samples_than_a_program_reads_at_a_time() -> None:
+def test_votes_of_some_sites_match_the_reference() -> None:
     labels = np.random.default_rng(0).integers(0, 3, (2, 5, 150)).astype(np.uint8)
     counts = np.zeros((2, 5, 3), np.int32)
     found = place(counts)
@@ -171,7 +173,7 @@ def test_votes_of_more_samples_than_a_program_reads_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(("n_labels", "dtype"), [(1, np.float32), (3, np.float64), (8, np.float32), (20, np.float32)])
-def test_shares(n_labels: int, dtype: type) -> None:
+def test_shares_match_the_reference(n_labels: int, dtype: type) -> None:
     """Compare exactly, with and without gaps between sites, up to the 255 samples that a byte counts."""
     rng = np.random.default_rng(n_labels)
     for n_samples, room, kind in ((255, 255, np.int16), (7, 8, np.uint8)):

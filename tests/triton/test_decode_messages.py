@@ -36,17 +36,17 @@ def check(pot: Potentials, order: np.ndarray | None = None) -> np.ndarray:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_labels(case: str) -> None:
+def test_labels_match_the_reference(case: str) -> None:
     check(CASES[case])
 
 
 @pytest.mark.parametrize("case", ["primes", "factored", "forbidden pairs"])
-def test_single_precision(case: str) -> None:
+def test_single_precision_matches_the_reference(case: str) -> None:
     check(replace(CASES[case], unary=CASES[case].unary.astype(np.float32)))
 
 
 @pytest.mark.parametrize("potts", [False, True])
-def test_ties(potts: bool) -> None:
+def test_ties_go_to_the_smallest_label(potts: bool) -> None:
     """Scores of 0 and 1 tie everywhere."""
     for seed in range(3):
         rng = np.random.default_rng(seed)
@@ -56,7 +56,7 @@ def test_ties(potts: bool) -> None:
 
 
 @pytest.mark.parametrize("case", ["primes", "eight neighbours", "table per edge and image"])
-def test_any_order_and_parts_of_it(case: str) -> None:
+def test_custom_and_partial_orders(case: str) -> None:
     pot = CASES[case]
     order = np.random.default_rng(0).permutation(pot.n_sites).astype(np.int32)
     check(pot, order)

@@ -24,7 +24,7 @@ CASES = ODD | {
 }
 
 
-def both(pot: Potentials) -> tuple[np.ndarray, np.ndarray]:
+def evaluate_both(pot: Potentials) -> tuple[np.ndarray, np.ndarray]:
     """Return the values of the reference and of Triton."""
     forests, rho = spanning_forests(pot.model, 3)
     orders, parents = (np.stack(arrays) for arrays in zip(*forests, strict=True))
@@ -36,8 +36,8 @@ def both(pot: Potentials) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_values(case: str) -> None:
-    expected, got = both(CASES[case])
+def test_values_match_the_reference(case: str) -> None:
+    expected, got = evaluate_both(CASES[case])
     assert not np.isnan(expected).any()
     np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-9)
 
@@ -45,6 +45,6 @@ def test_values(case: str) -> None:
 @pytest.mark.parametrize(
     "case", ["primes", "factored", "forbidden pairs", pytest.param("several tiles", marks=pytest.mark.slow)]
 )
-def test_single_precision(case: str) -> None:
+def test_single_precision_matches_the_reference(case: str) -> None:
     pot = replace(CASES[case], unary=CASES[case].unary.astype(np.float32))
-    np.testing.assert_allclose(*both(pot), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(*evaluate_both(pot), rtol=1e-5, atol=1e-5)

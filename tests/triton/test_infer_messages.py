@@ -35,43 +35,43 @@ CASES = ["1x1", "nx1", "primes", "eight neighbours", "batch", "table per edge an
 
 def compare(pot: Potentials, decoder: Decoder, rounding: float = 1e-9) -> None:
     """Compare labels, probabilities, bounds, sweeps and status with the reference."""
-    mine, truth = (infer(pot, decoder, backend=backend) for backend in ("triton", "reference"))
+    mine, reference = (infer(pot, decoder, backend=backend) for backend in ("triton", "reference"))
     assert (mine.backend, mine.device) == ("triton", DEVICE)
-    assert (mine.n_sweeps, mine.status) == (truth.n_sweeps, truth.status)
-    np.testing.assert_array_equal(mine.labels, truth.labels)
-    if truth.probability is not None:
-        np.testing.assert_allclose(mine.probability, truth.probability, rtol=0, atol=rounding)
-    if truth.log_partition is not None:
-        np.testing.assert_allclose(mine.log_partition, truth.log_partition, rtol=rounding, atol=rounding)
-    if truth.samples is not None:
-        np.testing.assert_array_equal(mine.samples, truth.samples)
+    assert (mine.n_sweeps, mine.status) == (reference.n_sweeps, reference.status)
+    np.testing.assert_array_equal(mine.labels, reference.labels)
+    if reference.probability is not None:
+        np.testing.assert_allclose(mine.probability, reference.probability, rtol=0, atol=rounding)
+    if reference.log_partition is not None:
+        np.testing.assert_allclose(mine.log_partition, reference.log_partition, rtol=rounding, atol=rounding)
+    if reference.samples is not None:
+        np.testing.assert_array_equal(mine.samples, reference.samples)
 
 
 @pytest.mark.parametrize(
     ("case", "schedule"), [*((case, "auto") for case in CASES), ("primes", "sequential"), ("batch", "sequential")]
 )
-def test_lbp(case: str, schedule: str) -> None:
+def test_lbp_matches_the_reference(case: str, schedule: str) -> None:
     compare(ODD[case], LBP(schedule=schedule, max_sweeps=12, tolerance=1e-3))
 
 
 @pytest.mark.parametrize("case", CASES[::2])
-def test_trw(case: str) -> None:
+def test_trw_matches_the_reference(case: str) -> None:
     compare(ODD[case], TRW(max_sweeps=5, tolerance=1e-3, n_forests=3))
 
 
 @pytest.mark.parametrize("schedule", ["auto", "sequential"])
 @pytest.mark.parametrize("case", ["nx1", "primes", "forbidden pairs", "no edges"])
-def test_max_product(case: str, schedule: str) -> None:
+def test_max_product_matches_the_reference(case: str, schedule: str) -> None:
     compare(ODD[case], MaxProduct(schedule=schedule, max_sweeps=13, tolerance=1e-3))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["nx1", "batch"])
-def test_perturb_and_max_product(case: str) -> None:
+def test_perturb_and_max_product_matches_the_reference(case: str) -> None:
     compare(ODD[case], PerturbAndMaxProduct(n_samples=3, max_sweeps=11, keep_samples=True))
 
 
-def test_images_in_either_domain() -> None:
+def test_batch_of_log_and_linear_domain_images() -> None:
     """The second image's weights are too large for the linear domain."""
     weights = np.stack([normal(7), normal(7, scale=300.0)])
     compare(Potentials.graph(normal(2, 8, 3), [[i, i + 1] for i in range(7)], weights), LBP(schedule="coloured"))
@@ -79,21 +79,21 @@ def test_images_in_either_domain() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("decoder", [LBP(), TRW(n_forests=3)], ids=lambda d: d.name)
-def test_single_precision(decoder: Decoder) -> None:
+def test_single_precision_matches_the_reference(decoder: Decoder) -> None:
     pot = ODD["primes"]
     single = replace(pot, unary=pot.unary.astype(np.float32))
-    mine, truth = infer(single, decoder, backend="triton"), infer(pot, decoder, backend="reference")
+    mine, reference = infer(single, decoder, backend="triton"), infer(pot, decoder, backend="reference")
     assert mine.probability.dtype == np.float32
-    np.testing.assert_allclose(mine.probability, truth.probability, rtol=0, atol=2e-5)
-    np.testing.assert_allclose(mine.log_partition, truth.log_partition, rtol=1e-5)
+    np.testing.assert_allclose(mine.probability, reference.probability, rtol=0, atol=2e-5)
+    np.testing.assert_allclose(mine.log_partition, reference.log_partition, rtol=1e-5)
 
 
 def test_the_linear_domain_is_smaller_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights add up to 60 at a site: products of messages there would leave the range of single precision."""
     pot = Potentials.graph(normal(5, 3, scale=30.0).astype(np.float32), [[i, i + 1] for i in range(4)], 30.0)
-    truth = infer(pot, "lbp", backend="reference")
+    reference = infer(pot, "lbp", backend="reference")
     mine = infer(pot, "lbp", backend="triton")
-    np.testing.assert_allclose(mine.probability, truth.probability, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(mine.probability, reference.probability, rtol=0, atol=1e-5)
     with monkeypatch.context() as patch:
         patch.setattr(message_plan, "MOST_RANGE_SINGLE", -1.0)
         logs = infer(pot, "lbp", backend="triton")
@@ -103,7 +103,7 @@ def test_the_linear_domain_is_smaller_in_single_precision(monkeypatch: pytest.Mo
 @pytest.mark.slow
 @pytest.mark.parametrize("per_launch", [1, 3])
 @pytest.mark.parametrize("decoder", [LBP(tolerance=1e-3), LBP(tolerance=0.0, max_sweeps=4)], ids=["all", "four"])
-def test_it_does_not_matter_how_many_sweeps_a_launch_makes(
+def test_results_do_not_depend_on_sweeps_per_launch(
     per_launch: int, decoder: LBP, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pot = ODD["batch"]
@@ -115,7 +115,7 @@ def test_it_does_not_matter_how_many_sweeps_a_launch_makes(
 
 
 @pytest.mark.parametrize(("max_sweeps", "status"), [(50, Status.CONVERGED), (2, Status.MAX_SWEEPS)])
-def test_nobody_waits_for_the_last_launch_before_the_answer_is_under_way(max_sweeps: int, status: Status) -> None:
+def test_last_launch_is_read_only_when_finishing(max_sweeps: int, status: Status) -> None:
     pot = Potentials.grid(normal(2, 3, 2), 0.3)
     decoder = LBP(max_sweeps=max_sweeps)
     problem = Problem(pot.to(DEVICE), TritonKernels(DEVICE), (0, 0))
@@ -124,12 +124,12 @@ def test_nobody_waits_for_the_last_launch_before_the_answer_is_under_way(max_swe
     assert state.unread
     decoder.finish(problem, state)
     assert not state.unread
-    truth = infer(pot, decoder, backend="reference")
+    reference = infer(pot, decoder, backend="reference")
     mine = infer(pot, decoder, backend="triton")
-    assert (mine.status, mine.n_sweeps) == (truth.status, truth.n_sweeps) == (status, state.made)
+    assert (mine.status, mine.n_sweeps) == (reference.status, reference.n_sweeps) == (status, state.made)
 
 
-def test_the_domain_of_potts_weights_is_found_once() -> None:
+def test_domain_of_potts_models_is_cached() -> None:
     pot = Potentials.grid(normal(2, 3, 2), 0.3).to(DEVICE)
     assert _domain(pot.view) is _domain(pot.view)
     tables = Potentials.grid(normal(2, 3, 2), normal(2, 2)).to(DEVICE)
@@ -137,14 +137,14 @@ def test_the_domain_of_potts_weights_is_found_once() -> None:
 
 
 @pytest.mark.parametrize("decoder", [LBP(), TRW(), MaxProduct(), PerturbAndMaxProduct(3)], ids=lambda d: d.name)
-def test_tensors_stay_where_they_are(decoder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_tensors_on_the_input_device(decoder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays, "on_gpu", arrays.is_tensor)  # also for CPU tensors in the interpreter
     unary, right, down = normal(4, 5, 3), normal(4, 4), normal(3, 5)
     pot = Potentials.grid(*_placed(unary, (right, down)))
     decoder = replace(decoder, max_sweeps=3)
-    mine, truth = infer(pot, decoder, backend="triton"), infer(pot.to(None), decoder, backend="reference")
+    mine, reference = infer(pot, decoder, backend="triton"), infer(pot.to(None), decoder, backend="reference")
     for name in ("labels", "probability"):
-        if (expected := getattr(truth, name)) is not None:
+        if (expected := getattr(reference, name)) is not None:
             assert torch.is_tensor(getattr(mine, name))
             assert getattr(mine, name).device.type == DEVICE
             np.testing.assert_allclose(getattr(mine, name).cpu(), expected.cpu(), rtol=0, atol=1e-9)

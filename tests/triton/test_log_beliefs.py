@@ -33,20 +33,20 @@ def check(pot: Potentials, rounding: float, reweighted: bool = True) -> None:
     REFERENCE(pot.model, messages, rho, *expected, 0, pot.n_images, 0, pot.n_sites)
     appearance = place(rho.astype(dtype)) if reweighted else None
     got = TRITON(place_model(pot), place(messages.astype(dtype)), appearance)
-    for mine, truth in zip(got, expected, strict=True):
-        assert not np.isnan(truth).any()
-        np.testing.assert_allclose(mine.cpu().numpy(), truth, rtol=rounding, atol=rounding)
+    for mine, right in zip(got, expected, strict=True):
+        assert not np.isnan(right).any()
+        np.testing.assert_allclose(mine.cpu().numpy(), right, rtol=rounding, atol=rounding)
 
 
 @pytest.mark.parametrize("reweighted", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_beliefs(case: str, reweighted: bool) -> None:
+def test_beliefs_match_the_reference(case: str, reweighted: bool) -> None:
     pot = CASES[case]
     check(pot, 1e-11, reweighted)
 
 
 @pytest.mark.parametrize("case", ["primes", "forbidden pairs", "nothing allowed"])
-def test_single_precision(case: str) -> None:
+def test_single_precision_matches_the_reference(case: str) -> None:
     pot = CASES[case]
     pot = replace(pot, unary=pot.unary.astype(np.float32))
     check(pot, 3e-6)

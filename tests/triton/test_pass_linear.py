@@ -25,7 +25,7 @@ CASES = {case: pot for case, pot in ODD.items() if linear_domain(pot.model)[1].a
 }
 
 
-def both(
+def run_both(
     pot: Potentials, n_sweeps: int, damping: float, tolerance: float, order: Any = None, linear: Any = None
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """Return messages and marks of the reference and of Triton after ``n_sweeps`` calls.
@@ -60,53 +60,53 @@ def check(expected: tuple[np.ndarray, np.ndarray], got: tuple[np.ndarray, np.nda
 
 @pytest.mark.parametrize("damping", [0.0, 0.2])
 @pytest.mark.parametrize("case", CASES)
-def test_sweeps(case: str, damping: float) -> None:
+def test_sweeps_match_the_reference(case: str, damping: float) -> None:
     pot = CASES[case]
-    check(*both(pot, 2, damping, 1e-9), rounding=1e-12)
+    check(*run_both(pot, 2, damping, 1e-9), rounding=1e-12)
 
 
 @pytest.mark.parametrize("case", ["primes", "table", "several programs"])
-def test_single_precision(case: str) -> None:
+def test_single_precision_matches_the_reference(case: str) -> None:
     pot = CASES[case]
     pot = replace(pot, unary=pot.unary.astype(np.float32))
-    check(*both(pot, 2, 0.2, 1e-3), rounding=3e-6)
+    check(*run_both(pot, 2, 0.2, 1e-3), rounding=3e-6)
 
 
 @pytest.mark.parametrize("case", ["batch", "table per edge and image"])
-def test_images_of_the_log_domain_are_left_alone(case: str) -> None:
+def test_log_domain_images_are_not_updated(case: str) -> None:
     pot = CASES[case]
-    expected, got = both(pot, 2, 0.0, 1e-9, linear=np.arange(pot.n_images) > 0)
+    expected, got = run_both(pot, 2, 0.0, 1e-9, linear=np.arange(pot.n_images) > 0)
     check(expected, got, rounding=1e-12)
     assert (expected[0][0] == 1).all()
     assert (expected[1][0] == UNVISITED).all()
 
 
 @pytest.mark.parametrize("case", ["nx1", "primes", "table"])
-def test_any_other_order_is_visited_one_by_one(case: str) -> None:
+def test_custom_order_is_visited_site_by_site(case: str) -> None:
     """From leaves to roots and back: neighbours follow each other."""
     pot = CASES[case]
     outward = breadth_first(pot.model).order
     order = np.concatenate([outward[::-1], outward])
-    check(*both(pot, 1, 0.0, 1e-9, order=order), rounding=1e-12)
+    check(*run_both(pot, 1, 0.0, 1e-9, order=order), rounding=1e-12)
 
 
-def test_a_tolerance_keeps_messages_and_marks_as_they_are() -> None:
+def test_changes_within_the_tolerance_are_not_stored() -> None:
     pot = CASES["primes"]
-    expected, got = both(pot, 4, 0.0, 0.05)
+    expected, got = run_both(pot, 4, 0.0, 0.05)
     check(expected, got, rounding=1e-12)
     assert not expected[1].all()
 
 
-def test_a_first_visit_is_heard_whatever_the_tolerance() -> None:
+def test_first_visit_stores_messages_for_any_tolerance() -> None:
     pot = CASES["primes"]
-    expected, got = both(pot, 2, 0.0, 1e3)
+    expected, got = run_both(pot, 2, 0.0, 1e3)
     check(expected, got, rounding=1e-12)
     assert (expected[0] != 1).any()
 
 
 @pytest.mark.parametrize("weight", [-60.0, 60.0])
-def test_nothing_is_lost_to_cancellation(weight: float) -> None:
+def test_messages_do_not_suffer_from_cancellation(weight: float) -> None:
     """Sites are nearly certain of one label, and neighbours must (or must not) share it."""
     chain = np.stack([np.arange(4), np.arange(1, 5)], axis=1)
     pot = Potentials.graph(normal(5, 3, scale=60.0), chain, weight)
-    check(*both(pot, 2, 0.0, 1e-9), rounding=1e-12)
+    check(*run_both(pot, 2, 0.0, 1e-9), rounding=1e-12)

@@ -27,13 +27,13 @@ CASES = {case: pot for case, pot in ODD.items() if pot.n_labels > 1} | {  # with
 }
 
 
-def start(pot: Potentials) -> tuple[np.ndarray, np.ndarray]:
+def initial_state(pot: Potentials) -> tuple[np.ndarray, np.ndarray]:
     """Return messages and marks before the first sweep."""
     messages = np.zeros((pot.n_images, 2 * len(pot.model.edges), pot.n_labels), pot.unary.dtype)
     return messages, np.full((pot.n_images, pot.n_sites), UNVISITED, np.uint8)
 
 
-def both(
+def run_both(
     pot: Potentials,
     n_sweeps: int,
     rho: Any,
@@ -48,7 +48,7 @@ def both(
     An order other than the model's is visited site by site.
     """
     linear = np.zeros(pot.n_images, bool) if linear is None else linear
-    model, (messages, dirty) = place_model(pot), start(pot)
+    model, (messages, dirty) = place_model(pot), initial_state(pot)
     plan = DevicePlan(model.order, damping, tolerance, undamped=0)
     if order is not None:
         plan = plan._replace(order=place(order), ends=range(len(order) + 1))
@@ -60,10 +60,10 @@ def both(
         part = (0, pot.n_images, 0, len(order))
         REFERENCE(pot.model, order, messages, dirty, linear, rho, maximise, damping, tolerance, *part)
         TRITON(model, mine, 1)
-    return (messages, dirty), found(mine)
+    return (messages, dirty), on_host(mine)
 
 
-def found(messages: DeviceMessages) -> tuple[np.ndarray, np.ndarray]:
+def on_host(messages: DeviceMessages) -> tuple[np.ndarray, np.ndarray]:
     """Return messages and marks on the host."""
     return messages.messages.cpu().numpy(), messages.dirty.cpu().numpy()
 
@@ -75,87 +75,87 @@ def check(expected: tuple[np.ndarray, np.ndarray], got: tuple[np.ndarray, np.nda
     np.testing.assert_array_equal(got[1], expected[1])
 
 
-def whole(pot: Potentials) -> tuple[int, int, int, int]:
+def all_sites(pot: Potentials) -> tuple[int, int, int, int]:
     return 0, pot.n_images, 0, pot.n_sites
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_sweeps(case: str) -> None:
+def test_sweeps_match_the_reference(case: str) -> None:
     pot = CASES[case]
-    check(*both(pot, 2, spanning_forests(pot.model, 3)[1], False, 0.3, 1e-9), rounding=1e-12)
+    check(*run_both(pot, 2, spanning_forests(pot.model, 3)[1], False, 0.3, 1e-9), rounding=1e-12)
 
 
 @pytest.mark.parametrize(("maximise", "damping"), [(False, 0.0), (True, 0.0), (True, 0.3)])
 @pytest.mark.parametrize("case", ["1xn", "primes", "forbidden labels", "forbidden pairs", "far apart"])
-def test_maximising_and_damping(case: str, maximise: bool, damping: float) -> None:
+def test_max_product_and_damping_match_the_reference(case: str, maximise: bool, damping: float) -> None:
     pot = CASES[case]
-    check(*both(pot, 2, np.ones(len(pot.model.edges)), maximise, damping, 1e-9), rounding=1e-12)
+    check(*run_both(pot, 2, np.ones(len(pot.model.edges)), maximise, damping, 1e-9), rounding=1e-12)
 
 
 @pytest.mark.parametrize("maximise", [False, True])
 @pytest.mark.parametrize("case", ["primes", "forbidden pairs"])
-def test_single_precision(case: str, maximise: bool) -> None:
+def test_single_precision_matches_the_reference(case: str, maximise: bool) -> None:
     pot = CASES[case]
     pot = replace(pot, unary=pot.unary.astype(np.float32))
-    check(*both(pot, 2, np.ones(len(pot.model.edges)), maximise, 0.3, 1e-3), rounding=2e-6)
+    check(*run_both(pot, 2, np.ones(len(pot.model.edges)), maximise, 0.3, 1e-3), rounding=2e-6)
 
 
 @pytest.mark.parametrize("case", ["batch", "table per edge and image"])
-def test_images_of_the_linear_domain_are_left_alone(case: str) -> None:
+def test_linear_domain_images_are_not_updated(case: str) -> None:
     pot = CASES[case]
     linear = np.arange(pot.n_images) == 0
-    expected, got = both(pot, 2, np.ones(len(pot.model.edges)), False, 0.0, 0.0, linear=linear)
+    expected, got = run_both(pot, 2, np.ones(len(pot.model.edges)), False, 0.0, 0.0, linear=linear)
     check(expected, got, rounding=1e-12)
     assert not expected[0][0].any()
     assert (expected[1][0] == UNVISITED).all()
 
 
 @pytest.mark.parametrize("case", ["nx1", "primes", "table"])
-def test_any_other_order_is_visited_one_by_one(case: str) -> None:
+def test_custom_order_is_visited_site_by_site(case: str) -> None:
     """From leaves to roots and back: neighbours follow each other."""
     pot = CASES[case]
     outward = breadth_first(pot.model).order
     order = np.concatenate([outward[::-1], outward])
-    check(*both(pot, 1, np.ones(len(pot.model.edges)), False, 0.0, 1e-9, order=order), rounding=1e-12)
+    check(*run_both(pot, 1, np.ones(len(pot.model.edges)), False, 0.0, 1e-9, order=order), rounding=1e-12)
 
 
 @pytest.mark.parametrize(
     "case", ["1x1", "primes", pytest.param("batch", marks=pytest.mark.slow), "no edges", "forbidden labels"]
 )
-def test_many_sweeps_in_one_launch_until_no_site_is_marked(case: str) -> None:
+def test_launch_ends_when_no_site_is_marked(case: str) -> None:
     """The launch performs as many sweeps as the reference, and at most the requested number."""
     pot = CASES[case]
-    messages, dirty = start(pot)
+    messages, dirty = initial_state(pot)
     rho, nowhere, how = np.ones(len(pot.model.edges)), np.zeros(pot.n_images, bool), (False, 0.2, 1e-3)
-    made = 0
+    needed = 0
     while dirty.any():
-        REFERENCE(pot.model, pot.model.order, messages, dirty, nowhere, rho, *how, *whole(pot))
-        made += 1
-    for asked in (made, made + 5):
-        model, (first, marks) = place_model(pot), (place(array) for array in start(pot))
+        REFERENCE(pot.model, pot.model.order, messages, dirty, nowhere, rho, *how, *all_sites(pot))
+        needed += 1
+    for requested in (needed, needed + 5):
+        model, (first, marks) = place_model(pot), (place(array) for array in initial_state(pot))
         mine = DeviceMessages(first, marks, DevicePlan(model.order, *how[1:], undamped=0), how[0], place(nowhere))
-        assert TRITON(model, mine, asked).tolist() == [1] * made + [0] * (asked - made + 1)
-        check((messages, dirty), found(mine), rounding=1e-12)
+        assert TRITON(model, mine, requested).tolist() == [1] * needed + [0] * (requested - needed + 1)
+        check((messages, dirty), on_host(mine), rounding=1e-12)
 
 
 @pytest.mark.parametrize("shape", [(1, 2), (2, 1), (1, 7), (6, 1), (2, 2), (3, 5), (4, 7), (5, 6)], ids=str)
 @pytest.mark.parametrize("parity", [0, 1])
-def test_a_grid_whose_lists_are_not_read(shape: tuple[int, int], parity: int) -> None:
+def test_potts_grids_do_not_read_neighbour_lists(shape: tuple[int, int], parity: int) -> None:
     """Neighbour lists overwritten with zeros do not change the result."""
     height, width = shape
     weights = normal(height, width - 1), normal(height - 1, width)
     pot = Potentials.grid(normal(2, height, width, 3), weights, window=(2, 3 + parity, 20))
-    messages, dirty = start(pot)
+    messages, dirty = initial_state(pot)
     rho, nowhere, how = spanning_forests(pot.model, 3)[1], np.zeros(2, bool), (False, 0.2, 1e-9)
     for _ in range(2):
-        REFERENCE(pot.model, pot.model.order, messages, dirty, nowhere, rho, *how, *whole(pot))
-    model, (first, marks) = place_model(pot), (place(array) for array in start(pot))
+        REFERENCE(pot.model, pot.model.order, messages, dirty, nowhere, rho, *how, *all_sites(pot))
+    model, (first, marks) = place_model(pot), (place(array) for array in initial_state(pot))
     poison = {name: getattr(model, name) * 0 for name in ("order", "indptr", "neighbour", "end", "reverse")}
     model = model._replace(**poison)
     plan = DevicePlan(model.order, *how[1:], grid=(*shape, (2 + 3 + parity) % 2), undamped=0)
     mine = DeviceMessages(first, marks, plan, how[0], place(nowhere), place(rho))
     TRITON(model, mine, 2)
-    check((messages, dirty), found(mine), rounding=1e-12)
+    check((messages, dirty), on_host(mine), rounding=1e-12)
 
 
 @pytest.mark.slow
@@ -163,7 +163,7 @@ def test_copies_share_the_pairwise_terms_of_their_image() -> None:
     pot = CASES["table per edge and image"]
     model, n_copies = place_model(pot), 3
     unary = np.random.default_rng(0).normal(size=(n_copies * pot.n_images, pot.n_sites, pot.n_labels))
-    messages, dirty = start(replace(pot, unary=unary))
+    messages, dirty = initial_state(replace(pot, unary=unary))
     nowhere, ones = np.zeros(len(unary), bool), np.ones(len(pot.model.edges))
     last, plan = place(np.zeros(len(unary), np.int32)), DevicePlan(model.order, 0.0, 1e-9)
     mine = DeviceMessages(place(messages), place(dirty), plan, False, place(nowhere), made=7)
@@ -174,31 +174,31 @@ def test_copies_share_the_pairwise_terms_of_their_image() -> None:
         for _ in range(2):
             state = (messages[n:], dirty[n:], nowhere, ones)
             REFERENCE(alone, alone.order, *state, False, 0.0, 1e-9, 0, 1, 0, pot.n_sites)
-    check((messages, dirty), found(mine), rounding=1e-12)
+    check((messages, dirty), on_host(mine), rounding=1e-12)
     assert last.tolist() == [9] * len(unary)
 
 
-def test_a_tolerance_keeps_messages_and_marks_as_they_are() -> None:
+def test_changes_within_the_tolerance_are_not_stored() -> None:
     pot = Potentials.graph(normal(2, 8, 3), GRAPH, normal(7, scale=0.3))
-    expected, got = both(pot, 4, np.ones(7), False, 0.0, 0.05)
+    expected, got = run_both(pot, 4, np.ones(7), False, 0.0, 0.05)
     check(expected, got, rounding=1e-12)
     assert not expected[1].all()
 
 
-def test_a_first_visit_is_heard_whatever_the_tolerance() -> None:
+def test_first_visit_stores_messages_for_any_tolerance() -> None:
     pot = CASES["primes"]
-    expected, got = both(pot, 2, np.ones(len(pot.model.edges)), False, 0.0, 1e3)
+    expected, got = run_both(pot, 2, np.ones(len(pot.model.edges)), False, 0.0, 1e3)
     check(expected, got, rounding=1e-12)
     assert expected[0].any()
 
 
 @pytest.mark.parametrize("weight", [-1e6, -40.0, -1e-9, 0.0, 1e-9, 39.0, 41.0, 1e6])
 @pytest.mark.parametrize("spread", [1.0, 1e4])
-def test_potts_messages_lose_nothing(weight: float, spread: float) -> None:
+def test_potts_messages_are_accurate_to_rounding(weight: float, spread: float) -> None:
     unary = np.array([[0.0, -0.3, -0.7, -1.0], [0.1, 0.0, 0.2, 0.3]]) * spread
     pot = Potentials.graph(unary, [[0, 1]], weight)
     for maximise in (False, True):
-        _, (messages, _) = both(pot, 1, np.ones(1), maximise, 0.0, 0.0)
+        _, (messages, _) = run_both(pot, 1, np.ones(1), maximise, 0.0, 0.0)
         expected, _ = send(unary[0], weight * np.eye(4), maximise)
         rounding = 4 * np.finfo(float).eps * (1 + spread + abs(weight))
         np.testing.assert_allclose(messages[0, 1], expected, rtol=1e-13, atol=rounding)

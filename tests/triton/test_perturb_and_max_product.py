@@ -47,20 +47,20 @@ def check(
 
 
 @pytest.mark.parametrize("case", list(CASES)[::2])
-def test_labels_and_sweeps(case: str) -> None:
+def test_labels_and_sweeps_match_the_reference(case: str) -> None:
     check(CASES[case])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["nx1", "primes"])
-def test_from_the_leaves_to_the_roots_and_back(case: str) -> None:
+def test_sequential_schedule_matches_the_reference(case: str) -> None:
     check(CASES[case], sequential=True)
 
 
-def test_undamped_to_the_end() -> None:
+def test_undamped_run_matches_the_reference() -> None:
     assert check(CASES["primes"], undamped=50).max() <= 7
 
 
 @pytest.mark.parametrize("case", ["batch", "table per edge and image"])
-def test_parts_of_the_images(case: str) -> None:
+def test_subset_of_images_matches_the_reference(case: str) -> None:
     check(CASES[case], lo=1, hi=2)

@@ -34,7 +34,7 @@ class Launch:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_noise_of_two_labels(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_of_two_labels_matches_the_reference(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(2)
     height, width, amount, window = 3, 5, 0.5, (3, 2, 2**33)
     unary = (2 * rng.normal(size=(1, 15, 2))).astype(dtype)
@@ -65,7 +65,7 @@ def test_noise_of_two_labels(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> Non
         *(pytest.param(many, np.float32, marks=pytest.mark.slow) for many in (4, 7, 8, 16, 33)),
     ],
 )
-def test_who_wins_a_site(n_labels: int, dtype: Any) -> None:
+def test_best_labels_match_the_reference_scores(n_labels: int, dtype: Any) -> None:
     """First visits to the first colour take the label of the best reference score, unless two are within rounding."""
     rng = np.random.default_rng(n_labels)
     height, width, amount, window, n_samples = 10, 13, 0.5, (3, 2, 2**33), 24

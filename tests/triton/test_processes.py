@@ -21,19 +21,19 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, np.
     folder = tmp_path_factory.mktemp("learned")
     found = {}
     for kind, size in SIZES.items():
-        said = start(size, SCRIPT, kind, folder / f"{kind}.npz")
-        assert [status for status, _, _ in said] == [0] * size, said
+        outcomes = start(size, SCRIPT, kind, folder / f"{kind}.npz")
+        assert [status for status, _, _ in outcomes] == [0] * size, outcomes
         with np.load(folder / f"{kind}.npz") as numbers:
             found[kind] = dict(numbers)
     return found
 
 
-def test_nccl_changes_nothing(learned: dict[str, dict[str, np.ndarray]]) -> None:
+def test_nccl_group_of_one_learns_identical_weights(learned: dict[str, dict[str, np.ndarray]]) -> None:
     for name, numbers in learned["alone"].items():
         np.testing.assert_array_equal(learned["nccl"][name], numbers)
 
 
-def test_two_processes_learn_what_one_learns(learned: dict[str, dict[str, np.ndarray]]) -> None:
+def test_two_processes_learn_the_same_weights_as_one(learned: dict[str, dict[str, np.ndarray]]) -> None:
     """CRF sums are in double precision; a network's gradients are rounded to bfloat16 (8 bits) in every step."""
     alone, shared = learned["alone"], learned["shared"]
     for name in OBJECTIVES:

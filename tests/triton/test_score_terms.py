@@ -18,7 +18,7 @@ REFERENCE, TRITON = twin("reference", "score_terms"), score_terms
 CASES = ODD | {"several programs": Potentials.grid(normal(23, 31, 5), (normal(23, 30), normal(22, 31)))}
 
 
-def both(pot: Potentials) -> tuple[np.ndarray, np.ndarray]:
+def evaluate_both(pot: Potentials) -> tuple[np.ndarray, np.ndarray]:
     """Return the terms of the reference and of Triton for random labels."""
     shape = (pot.n_images, pot.n_sites)
     labels, expected = np.random.default_rng(0).integers(pot.n_labels, size=shape), np.empty(shape)
@@ -27,13 +27,13 @@ def both(pot: Potentials) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_terms(case: str) -> None:
+def test_terms_match_the_reference(case: str) -> None:
     pot = CASES[case]
-    np.testing.assert_allclose(*both(pot), rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(*evaluate_both(pot), rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.parametrize("case", ["primes", "factored", "forbidden pairs"])
-def test_single_precision(case: str) -> None:
+def test_single_precision_matches_the_reference(case: str) -> None:
     pot = CASES[case]
     pot = replace(pot, unary=pot.unary.astype(np.float32))
-    np.testing.assert_allclose(*both(pot), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(*evaluate_both(pot), rtol=1e-6, atol=1e-6)

@@ -33,45 +33,45 @@ def expected(problem: Problem) -> tuple[Any, ...]:
 
 
 @every_case
-def test_value_and_slopes(case: Case) -> None:
+def test_value_and_gradient_match_the_reference(case: Case) -> None:
     problem = draw(case)
     check_same(evaluate(problem), expected(problem))
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ["sites", "one sample"])
-def test_forms_of_pairwise_scores(name: str, form: str) -> None:
+def test_all_forms_of_pairwise_scores(name: str, form: str) -> None:
     check_forms(FORMED[name], form, kernels(), place)
 
 
-def test_a_program_takes_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_process_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sites, "MAX_PROGRAMS", 2)
     problem = draw(replace(SITES["3x5"], n_images=5))
     check_same(evaluate(problem), expected(problem))
 
 
 @pytest.mark.parametrize("name", ["3x5", "samples", "graph"])
-def test_part_of_the_images_and_sites(name: str) -> None:
+def test_only_the_given_part_is_written(name: str) -> None:
     problem = draw(replace(SITES[name], n_images=3))
     scores = problem.scores(problem.weights, problem.tables)
     part = Part(1, 3, 2, problem.n_windows - 1)
     shape = (*problem.labels.shape, problem.samples.shape[2], scores.unary.shape[2])
     given = (problem.labels, problem.samples, problem.importance)
-    mine, truth = ((np.full(shape[:2], 7.0), np.full(shape, 7.0)) for _ in range(2))
-    twin("reference", "site_likelihood")(scores, *given, Losses(*truth, None), part)
+    mine, expected_losses = ((np.full(shape[:2], 7.0), np.full(shape, 7.0)) for _ in range(2))
+    twin("reference", "site_likelihood")(scores, *given, Losses(*expected_losses, None), part)
     placed = scores._replace(**{k: place(v) for k, v in scores._asdict().items() if not isinstance(v, bool)})
     out = tuple(place(array) for array in mine)
     placed_labels, samples, weights = (place(array) for array in given)
     sites.site_likelihood(placed, placed_labels, samples, weights, Losses(out[0], out[1], None), part)
-    check_same(tuple(tensor.cpu().numpy() for tensor in out), truth)
+    check_same(tuple(tensor.cpu().numpy() for tensor in out), expected_losses)
 
 
-def test_two_equal_samples_are_one() -> None:
+def test_two_equal_samples_give_the_result_of_one() -> None:
     problem = draw(replace(SITES["3x5"], n_images=3, weighted=True))
     check_same(evaluate(replace(problem, samples=np.repeat(problem.samples, 2, axis=2))), evaluate(problem))
 
 
-def test_one_sample_other_than_the_labels() -> None:
+def test_one_sample_that_differs_from_the_labels() -> None:
     problem = draw(SITES["3x5"])
     samples = np.random.default_rng(1).integers(-1, 2, problem.samples.shape).astype(np.int16)
     problem = replace(problem, samples=samples)
@@ -89,7 +89,7 @@ def test_more_labels_than_a_warp_has_threads() -> None:
     check_same(evaluate(problem), expected(problem))
 
 
-def test_void_is_nothing() -> None:
+def test_void_sites_contribute_nothing() -> None:
     for part in evaluate(draw(replace(SITES["3x5"], void=1.0))):
         np.testing.assert_array_equal(part, 0)
 
@@ -101,7 +101,7 @@ def test_extreme_scores_stay_finite(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["3x5", "eight", "samples"])
-def test_single_precision(name: str) -> None:
+def test_single_precision_matches_the_reference(name: str) -> None:
     problem = draw(replace(SITES[name], dtype=np.float32))
     for found, right in zip(evaluate(problem), expected(problem), strict=True):
         np.testing.assert_allclose(found, right, atol=1e-5 * np.abs(right).max())

