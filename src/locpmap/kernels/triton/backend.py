@@ -16,7 +16,7 @@ from locpmap.kernels.triton.sampling import Sampling
 if TYPE_CHECKING:
     from locpmap.kernels.spec import Kernels
 
-MOST_SWEEPS = 64  # limit between two convergence checks, each of which synchronises with the device
+MOST_SWEEPS = 64  # limit of sweeps between two convergence checks, which synchronise with the device
 LAUNCH_WORK = 2**33  # limit of scores times sweeps between two convergence checks
 
 

@@ -66,7 +66,7 @@ def start_bits(k0, k1, image, sample, site):
 
 @triton.jit
 def leading_bytes(k0, k1, image, sample, site, g, ROOM: tl.constexpr):
-    """Return the leading bytes of the ROOM labels from ``g · ROOM`` on, four per word, in the first words of four."""
+    """Return four words; the first ``ROOM / 4`` hold the leading bytes of the ROOM labels from ``g · ROOM`` on."""
     w0, w1, w2, w3 = words(k0, k1, LAZY_CLOCK, image, sample // (16 // ROOM), site, g)
     return bytes_of_sample(w0, w1, w2, w3, sample % (16 // ROOM), ROOM)
 

@@ -107,7 +107,7 @@ class Sampling:
         return totals
 
     def round_size(self, model: ModelView, totals: DeviceTotals, most: int) -> tuple[int, int]:
-        """Return the samples and images of a round; memory is needed for perturbed scores and their inputs."""
+        """Return the samples and images of a round, limited by the memory for perturbed scores and their inputs."""
         _, n_sites, n_labels = model.unary.shape
         room = gpu_room(model.unary.device) // (n_sites * (n_labels + 2) * model.unary.itemsize)
         return round_of(most, min(room, MAX_ITEMS // n_sites), room, 0)

@@ -38,7 +38,7 @@ WARP = 32
 ITEMS = 32  # limit of the samples that a program processes together
 FEW_LABELS = 8
 # Lines with more sites and labels than this are updated in parts.  With few labels a program processes so many samples
-# that at most sites some sample changes.
+# that nearly every site changes in one of them.
 LONG, MANY_LABELS = 64, 4
 AHEAD, BACK = 4, 8  # sites loaded together, ahead of their use: in the backward pass, in the traceback
 STEP = 2  # the same in parts of lines, which are short; 4 would double the compile time
@@ -183,7 +183,7 @@ def _climb_lines(
             else:
                 first, n_lines = (part + column) % 2, climb.width
             n_lines = (n_lines - first + 1) // 2
-            # For speed: nearly all sites are new to the first turn's lines in two sweeps, to other lines in one.
+            # Whole lines are faster while nearly all sites change: twice for the first turn's lines, once for others.
             whole = True
             if KIND.by_parts:
                 whole = (sweep == 1) | ((sweep == 2) & (part == first_part))

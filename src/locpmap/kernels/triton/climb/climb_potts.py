@@ -3,7 +3,7 @@
 One launch performs all sweeps.  Teams of programs process one image after another, all samples together, in phases.  A
 phase is one colour of a sweep; a team's programs synchronise between phases.  The first two phases visit every site
 and draw the noise.  The next two search for the labels that may change.  Later phases visit only a queue of pairs (a
-site and a sample) with a changed neighbour.  Each team has scratch for one image, so the batch size does not matter.
+site and a sample) with a changed neighbour.  Each team has scratch for one image: memory does not grow with the batch.
 
 Phases call functions that are not inlined, because compile time grows much faster than the size of a function.
 """

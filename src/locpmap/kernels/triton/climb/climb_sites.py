@@ -95,7 +95,7 @@ def _climb(climb, order, pairs, notes, n_classes, max_sweeps, lo, hi, SIZES: tl.
 
 @triton.jit
 def _improve(climb, pairs, n, image, site, r, inside, sweep, SIZES: tl.constexpr):
-    """Set the best labels of samples ``r`` of sites, mark the neighbours of changes; return whether any changed."""
+    """Set the best labels in samples ``r``, mark the neighbours of changed sites; return whether any label changed."""
     label = tl.arange(0, SIZES.labels)[:, None]
     labels, marks = climb.labels + n * climb.n_sites * climb.n_samples, climb.marks
     marks += n * climb.n_sites * climb.n_samples

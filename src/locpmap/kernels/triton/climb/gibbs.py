@@ -32,7 +32,7 @@ class Chains(NamedTuple):
 
 
 def gibbs(model: Model, chain: Chain, n_sweeps: int, keep: bool = False) -> Array:
-    """Advance a chain in one launch; return its labels after the K counted sweeps, (K, N, S), if ``keep``."""
+    """Advance a chain in one launch; return its labels after the K counted sweeps, (K, N, S); K = 0 unless ``keep``."""
     labels, n_images = chain.labels, len(chain.labels)
     kept = torch.empty((chain.counted(n_sweeps) if keep else 0, *labels.shape), dtype=torch.int16, device=labels.device)
     totals, adds = (labels, NOTHING) if chain.totals is None else (chain.totals, chain.adds)

@@ -1,8 +1,8 @@
 """The best labels of small blocks by enumeration of all joint labellings, four per Philox call.
 
-A labelling's score is the sum of three tables: scores inside the block, equal in all samples, and pairwise scores of
-the block's first and of its last sites with the labels around it.  Most labellings cannot win with any noise, or with a
-rough bound of their noise; only the others are computed exactly.
+A labelling's score is the sum of entries of three precomputed tables: scores inside the block, equal in all samples,
+and pairwise scores of the block's first and of its last sites with the labels around it.  Most labellings cannot win
+with any noise, or with a rough bound of their noise; only the others are computed exactly.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ MAX_PROGRAMS = 4096
 def block_likelihood(
     scores: Scores, plan: BlockPlan, labels: Array, weights: Array, losses: Losses, part: Part
 ) -> None:
-    """Write losses and residuals of the blocks of a part, and add their gradient to the slope."""
+    """Write losses and residuals of the blocks of a part, and add the gradient of their edges to ``losses.slope``."""
     lo, hi, begin, stop = part
     if lo >= hi or begin >= stop:
         return

@@ -74,7 +74,7 @@ def _solve_forests(graph, plan, task, lo, first, last, n_tiles, longest, SIZES: 
                 peak = tl.max(scores, axis=1, keep_dims=True)
                 log_sum = peak + tl.log(tl.sum(tl.exp(scores - peak), axis=1, keep_dims=True))
                 message = tl.where(k == a, log_sum, message)
-            # Constants do not matter; relative to the maximum, single precision suffices for any number of sites.
+            # Additive constants cancel; relative to the maximum, single precision suffices for any number of sites.
             message -= tl.max(tl.where(k < N_LABELS, message, float("-inf")), axis=1, keep_dims=True)
             up = local + above[:, None] * N_LABELS
             sent = bound[:, None] & (k < N_LABELS)

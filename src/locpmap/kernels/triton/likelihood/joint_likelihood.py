@@ -1,7 +1,7 @@
 """Likelihoods of small blocks by enumeration of all joint labellings; a program processes one block of an image.
 
 The derivative with respect to a joint labelling's score is its probability, minus 1 for the true labelling.  Residuals
-and slopes are sums of these derivatives over the labellings.  Only labellings with label 0 at void sites count.
+and gradients are sums of these derivatives over the labellings.  Only labellings with label 0 at void sites count.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A labelling decoded from max-product messages, site after site; see the reference.
 
-A site depends only on its neighbours that precede it in the order.  One program per image processes the order in
+A site waits only for its neighbours that precede it in the order.  One program per image processes the order in
 blocks.  In each round it labels the sites of the block whose preceding neighbours are all labelled: in breadth-first
 order on a grid, most of a block per round.
 """

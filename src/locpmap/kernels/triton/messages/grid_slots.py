@@ -1,8 +1,8 @@
 """Neighbour lists of a 4-connected grid, computed by arithmetic: equal to those of `locpmap.graphs`, without loads.
 
 A slot is a position in the concatenated neighbour lists.  A site's slots are its existing neighbours to the right,
-below, to the left and above: WAY 0 to 3.  A cell is a position of one colour, row by row; in every second row of odd
-width, the last cell has no site.
+below, to the left and above: WAY 0 to 3.  A cell is a position of one colour, row by row.  Where the width is odd, the
+last cell of every second row has no site.
 """
 
 from __future__ import annotations

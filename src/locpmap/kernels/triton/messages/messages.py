@@ -137,7 +137,7 @@ def of_label(values, a, TILE: tl.constexpr):
 
 @triton.jit
 def send(cavity, pairs, features, tables, edge, end, real, scale, MAXIMISE: tl.constexpr, TILE: tl.constexpr):
-    """Return the message of a cavity through edges (B, D), whose scores are times ``scale``, and its normaliser.
+    """Return the message of a cavity through edges (B, D) with scores multiplied by ``scale``, and its normaliser.
 
     ``features`` and ``tables`` point to the image's data; ``end`` is read only where the model is not Potts.
     """
