@@ -1,4 +1,4 @@
-"""Settings that all tests share: property tests draw the same cases on every run and leave no files behind."""
+"""Hypothesis settings of all tests: every run draws the same cases and writes no files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Exact answers that the library is tested against.
+"""Exact reference results that the library is tested against.
 
-Nothing here imports ``locpmap``: an oracle that shared code with what it judges would share its mistakes.
-Convention: scores, larger is better; ``unary (S, L)``, ``edges (E, 2)``, ``tables (E, L, L)`` indexed
-``[edge, label of edges[e, 0], label of edges[e, 1]]``; −inf is forbidden.
+No module here imports ``locpmap``, so that an oracle cannot share a bug with the code under test.
+Larger scores are better.  Models are ``unary (S, L)``, ``edges (E, 2)`` and ``tables (E, L, L)``, indexed
+``[edge, label of edges[e, 0], label of edges[e, 1]]``.  A score of −inf marks a forbidden label or pair.
 """

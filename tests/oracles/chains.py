@@ -13,7 +13,7 @@ from .models import Floats, Ints
 
 
 def forward_backward(unary: Floats, tables: Floats) -> tuple[float, Floats]:
-    """log Z and marginals (T, L) of a chain with unary (T, L) and tables (T − 1, L, L); O(T · L²)."""
+    """Return log Z and the marginals (T, L) of a chain with unary (T, L) and tables (T − 1, L, L); O(T · L²)."""
     forward, backward = unary.copy(), np.zeros_like(unary)
     for t in range(1, len(unary)):
         forward[t] += np.logaddexp.reduce(forward[t - 1][:, None] + tables[t - 1], axis=0)
@@ -24,22 +24,22 @@ def forward_backward(unary: Floats, tables: Floats) -> tuple[float, Floats]:
 
 
 def viterbi(unary: Floats, tables: Floats) -> tuple[float, Ints]:
-    """Largest score of a chain and a labelling (T,) that has it; O(T · L²)."""
+    """Return the largest score of a chain and a labelling (T,) that attains it; O(T · L²)."""
     n_steps = len(unary)
     best = unary[0]
-    came_from = np.zeros(unary.shape, np.int64)
+    backpointers = np.zeros(unary.shape, np.int64)
     for t in range(1, n_steps):
         candidates = best[:, None] + tables[t - 1]
-        came_from[t] = candidates.argmax(axis=0)
+        backpointers[t] = candidates.argmax(axis=0)
         best = candidates.max(axis=0) + unary[t]
     labels = np.full(n_steps, best.argmax())
     for t in range(n_steps - 1, 0, -1):
-        labels[t - 1] = came_from[t, labels[t]]
+        labels[t - 1] = backpointers[t, labels[t]]
     return float(best.max()), labels
 
 
 class Tree:
-    """A tree or forest; messages are defined by recursion, so its depth is limited to a few hundred sites."""
+    """Exact inference on a tree or forest.  Messages are recursive, which limits its depth to a few hundred sites."""
 
     def __init__(self, unary: Floats, edges: Ints, tables: Floats) -> None:
         n_sites = len(unary)
@@ -73,7 +73,7 @@ class Tree:
 
     @property
     def map_labels(self) -> Ints:
-        """A labelling of largest score, (S,): from the roots down, each site's best given its parent's label."""
+        """A labelling of largest score, (S,).  Each site takes its best label given its parent's, roots first."""
         belief = self._belief(np.maximum)
         labels = np.empty(len(self.unary), np.int64)
         ready: list[tuple[int, int | None]] = [(root, None) for root in self.roots]
@@ -85,7 +85,7 @@ class Tree:
         return labels
 
     def _belief(self, add: np.ufunc) -> Callable[..., Floats]:
-        """A function: the sum (or maximum) over all that hangs on a site, for each label of it, less one branch."""
+        """Return a function that computes a site's beliefs, (L,), from all its branches except ``without``."""
 
         @cache
         def message(source: int, target: int) -> Floats:

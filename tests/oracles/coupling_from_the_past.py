@@ -1,8 +1,8 @@
 """Exact samples of attractive two-label models, without burn-in (Propp & Wilson 1996).
 
-Heat-bath sweeps with shared uniforms keep ``lower <= upper`` when every coupling attracts.  Started at all-0 and all-1
-far enough in the past, the two chains meet before time 0, and then every start would have ended there: the common
-state at time 0 is a sample of p itself.  The uniforms of a time step must be the same in every attempt.
+Heat-bath sweeps with shared uniforms preserve ``lower <= upper`` when every coupling attracts.  Two chains start at
+all-0 and all-1, far enough in the past that they meet before time 0.  Every other start then ends in the same state,
+so the common state at time 0 is a sample of p.  The uniforms of a time step must be the same in every attempt.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .models import Floats, Ints
 def exact_samples(
     unary: Floats, edges: Ints, tables: Floats, n_samples: int, rng: np.random.Generator, max_sweeps: int = 2**16
 ) -> npt.NDArray[np.int64]:
-    """`n_samples` independent samples of p, (n_samples, S).
+    """Draw `n_samples` independent samples of p, (n_samples, S).
 
-    All samples run side by side; a sample leaves once its two chains have met.  Looking further into the past
-    does not alter a sample that has met, so the shared doubling costs no exactness.
+    All samples are simulated in parallel.  A sample is complete once its two chains have met.  Starting further in the
+    past would not change it, so all samples can share the doubling of the start time.
     """
     bias, coupling = _linear_form(unary, edges, tables)
     updates = [(sites, bias[sites, None], coupling[sites]) for sites in _colour_classes(coupling)]
@@ -47,7 +47,7 @@ def exact_samples(
 
 
 def _linear_form(unary: Floats, edges: Ints, tables: Floats) -> tuple[Floats, csr_array]:
-    """bias (S,) and coupling (S, S) >= 0 with ``log p(y_i = 1 | rest) / p(y_i = 0 | rest) = bias + coupling @ y``."""
+    """Return bias (S,) and coupling (S, S) >= 0 such that the conditional log-odds are ``bias + coupling @ y``."""
     n_sites, n_labels = unary.shape
     weight = tables[:, 1, 1] + tables[:, 0, 0] - tables[:, 0, 1] - tables[:, 1, 0]
     if n_labels != 2 or not np.isfinite(tables).all() or (weight < 0).any():
@@ -61,7 +61,7 @@ def _linear_form(unary: Floats, edges: Ints, tables: Floats) -> tuple[Floats, cs
 
 
 def _colour_classes(coupling: csr_array) -> list[npt.NDArray[np.int64]]:
-    """Greedy colouring: sites of one class have no edge between them and may be updated at once."""
+    """Colour the sites greedily; sites of one class share no edge and can be updated simultaneously."""
     colour = np.full(coupling.shape[0], -1)
     for site in range(len(colour)):
         taken = set(colour[coupling.indices[coupling.indptr[site] : coupling.indptr[site + 1]]].tolist())

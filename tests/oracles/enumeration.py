@@ -1,4 +1,4 @@
-"""Everything about a tiny model, by listing its ``N = L**S`` labellings."""
+"""Exact quantities of a tiny model, by enumerating its ``N = L**S`` labellings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_LABELLINGS = 2**20
 class Enumeration:
     """All labellings of a pairwise model, numbered with the last site fastest.
 
-    Time and memory O(N · (S + E)).  A labelling with a forbidden part has score −inf and probability 0.
+    Time and memory O(N · (S + E)).  A labelling with a forbidden label or pair has score −inf and probability 0.
     """
 
     def __init__(self, unary: Floats, edges: Ints, tables: Floats) -> None:
@@ -26,12 +26,12 @@ class Enumeration:
 
     @cached_property
     def labellings(self) -> Ints:
-        """(N, S)."""
+        """All labellings, (N, S)."""
         return np.indices((self.n_labels,) * self.n_sites).reshape(self.n_sites, -1).T
 
     @cached_property
     def scores(self) -> Floats:
-        """(N,)."""
+        """Score of every labelling, (N,)."""
         label = self.labellings.T
         scores = np.zeros(len(self.labellings))
         for unary, labels in zip(self.unary, label, strict=True):
@@ -72,13 +72,13 @@ class Enumeration:
         return float(self.scores.max())
 
     def block_index(self, block: Sequence[int]) -> Ints:
-        """Numbers of the labellings, (L**|block|, L**(S − |block|)): a column fixes everything outside the block."""
+        """Return labelling numbers, (L**|block|, L**(S − |block|)); a column fixes all labels outside the block."""
         number = np.arange(len(self.labellings)).reshape((self.n_labels,) * self.n_sites)
         front: Ints = np.moveaxis(number, list(block), list(range(len(block))))
         return front.reshape(self.n_labels ** len(block), -1)
 
     def block_conditional(self, block: Sequence[int]) -> Floats:
-        """``p(y_β | y_¬β)`` of every y, (N,); 0 where everything that agrees with y_¬β is forbidden."""
+        """Return ``p(y_β | y_¬β)`` of every y, (N,); 0 where all labellings that agree with y_¬β are forbidden."""
         index = self.block_index(block)
         scores = self.scores[index]
         best = scores.max(axis=0)
@@ -89,14 +89,14 @@ class Enumeration:
         return conditional
 
     def block_product(self, blocks: Sequence[Sequence[int]]) -> Floats:
-        """``Π_β p(y_β | y_¬β)`` of every y, (N,): the theorem's probability that y is a local maximum."""
+        """Return ``Π_β p(y_β | y_¬β)`` of every y, (N,): by the theorem, the probability of a local maximum at y."""
         product = np.ones(len(self.scores))
         for block in blocks:
             product *= self.block_conditional(block)
         return product
 
     def expected_maxima(self, blocks: Sequence[Sequence[int]]) -> float:
-        """``Z_B = Σ_y Π_β p(y_β | y_¬β)``, the expected number of local maxima."""
+        """Return ``Z_B = Σ_y Π_β p(y_β | y_¬β)``, the expected number of local maxima."""
         return float(self.block_product(blocks).sum())
 
     def _histogram(self, value: Ints, n_values: int) -> Floats:

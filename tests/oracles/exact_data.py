@@ -1,4 +1,4 @@
-"""Exact samples of a known conditional random field, each input with features of its own."""
+"""Exact samples of a known conditional random field, one per random image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .models import Floats, Ints, grid_edges
 def exact_images(
     n_images: int, height: int, width: int, scale: float, coupling: float, rng: np.random.Generator
 ) -> tuple[Floats, Ints]:
-    """Images (n, H, W) of standard normal intensities x, and labels from ``p(y | x)``, two labels, by enumeration.
+    """Draw images (n, H, W) of standard normal intensities x, and two-label maps from ``p(y | x)`` by enumeration.
 
     The score is ``Σ_i scale · x_i · y_i + coupling · #(neighbours that agree)``.
     """
@@ -21,7 +21,7 @@ def exact_images(
     agree = coupling * (states[:, edges[:, 0]] == states[:, edges[:, 1]]).sum(axis=1)
     images = rng.normal(size=(n_images, height * width))
     scores = scale * images @ states.T + agree
-    # Gumbel noise on all states at once: the best one is an exact sample.
+    # Gumbel-max trick: with Gumbel noise on every state, the argmax is an exact sample.
     drawn = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
     shape = (n_images, height, width)
     return images.reshape(shape), states[drawn].reshape(shape)

@@ -10,15 +10,15 @@ import numpy.typing as npt
 from .enumeration import Enumeration
 from .models import Floats
 
-CHUNK = 1000  # draws at a time, so that the perturbed scores of a block stay near the cache
+CHUNK = 1000  # draws per step, to limit the memory of the perturbed scores
 
 
 def local_maxima(model: Enumeration, blocks: Sequence[Sequence[int]], noise: Sequence[Floats]) -> npt.NDArray[np.bool_]:
-    """Which labellings are local maxima in which draw, (N, D).
+    """Return which labellings are local maxima in which draw, (N, D).
 
-    ``noise[b]`` is (D, L**|block b|): the perturbation of every joint labelling of the block, its last site fastest.
+    ``noise[b]`` (D, L**|block b|) perturbs every joint labelling of the block, the last site fastest.
     ``y ∈ Loc`` iff in every block y_β has the largest perturbed score among the labellings that agree with y
-    elsewhere.  Forbidden labellings never count.  Time O(N · D · number of blocks).
+    elsewhere.  Forbidden labellings are never maxima.  Time O(N · D · number of blocks).
     """
     n_draws = len(noise[0])
     member = np.repeat((model.scores > -np.inf)[:, None], n_draws, axis=1)

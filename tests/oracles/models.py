@@ -30,14 +30,14 @@ class GridModel(NamedTuple):
     vertical: Floats  # (H - 1, W, L, L)
 
     def flatten(self) -> PairwiseModel:
-        """The same model on sites numbered row by row, horizontal edges first."""
+        """Return the same model with sites numbered row by row and horizontal edges first."""
         height, width, n_labels = self.unary.shape
         tables = np.concatenate([t.reshape(-1, n_labels, n_labels) for t in (self.horizontal, self.vertical)])
         return PairwiseModel(self.unary.reshape(-1, n_labels), grid_edges(height, width), tables)
 
 
 def grid_edges(height: int, width: int) -> Ints:
-    """Horizontal edges, then vertical ones, each row by row: (E, 2)."""
+    """Return horizontal edges, then vertical ones, each row by row, (E, 2)."""
     site = np.arange(height * width).reshape(height, width)
     horizontal = np.stack([site[:, :-1].ravel(), site[:, 1:].ravel()], axis=1)
     vertical = np.stack([site[:-1].ravel(), site[1:].ravel()], axis=1)
@@ -45,7 +45,7 @@ def grid_edges(height: int, width: int) -> Ints:
 
 
 def structure_edges(structure: str, n_sites: int, rng: np.random.Generator) -> Ints:
-    """Edges of one of STRUCTURES; a grid is as square as the divisors of n_sites allow."""
+    """Return the edges of one of STRUCTURES; a grid is as square as the divisors of n_sites allow."""
     sites = np.arange(n_sites)
     if structure == "grid":
         height = max(h for h in range(1, int(n_sites**0.5) + 1) if n_sites % h == 0)
@@ -68,11 +68,11 @@ def structure_edges(structure: str, n_sites: int, rng: np.random.Generator) -> I
 def random_tables(
     kind: str, shape: tuple[int, ...], n_labels: int, coupling: float, rng: np.random.Generator
 ) -> Floats:
-    """Pairwise tables, (*shape, L, L).
+    """Draw pairwise tables, (*shape, L, L).
 
     random: independent normal entries.  potts: a weight of either sign where the labels agree.
     attractive: the same with weights >= 0.  submodular: ``row[a] + column[b] - weight (a - b)²``, not symmetric,
-    so that ``t[a, b] + t[a+1, b+1] >= t[a, b+1] + t[a+1, b]``; for two labels this is all that attraction means.
+    so that ``t[a, b] + t[a+1, b+1] >= t[a, b+1] + t[a+1, b]``; for two labels this defines attraction.
     """
     weight = coupling * rng.normal(size=shape)[..., None, None]
     labels = np.arange(n_labels, dtype=np.float64)
@@ -89,7 +89,7 @@ def random_tables(
 
 
 def random_unary(shape: tuple[int, ...], n_labels: int, forbidden: float, rng: np.random.Generator) -> Floats:
-    """Normal unaries, (*shape, L); a label is −inf with probability `forbidden`, but never all labels of a site."""
+    """Draw normal unaries, (*shape, L).  Labels are −inf with probability `forbidden`, but never all of a site."""
     unary = rng.normal(size=(*shape, n_labels))
     ban = rng.random(unary.shape) < forbidden
     ban &= np.arange(n_labels) != rng.integers(n_labels, size=shape)[..., None]
@@ -106,7 +106,7 @@ def random_grid(
     forbidden: float = 0.0,
     seed: int = 0,
 ) -> GridModel:
-    """A random grid model."""
+    """Draw a random grid model."""
     rng = np.random.default_rng(seed)
     return GridModel(
         random_unary((height, width), n_labels, forbidden, rng),
@@ -125,7 +125,7 @@ def random_model(
     forbidden: float = 0.0,
     seed: int = 0,
 ) -> PairwiseModel:
-    """A random model of one of STRUCTURES with tables of one of KINDS."""
+    """Draw a random model of one of STRUCTURES with tables of one of KINDS."""
     rng = np.random.default_rng(seed)
     edges = structure_edges(structure, n_sites, rng)
     unary = random_unary((n_sites,), n_labels, forbidden, rng)

@@ -1,6 +1,6 @@
-"""When does a Monte-Carlo estimate agree with an exact value?  Every tolerance is a computed standard error.
+"""Checks that Monte Carlo estimates agree with exact values, with tolerances from computed standard errors.
 
-The checks raise AssertionError; each fails with probability about ERROR when the code is right.
+The checks raise AssertionError.  Each fails with probability about ERROR when the code is correct.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from scipy import stats
 from .models import Floats
 
 ERROR = 1e-6
-MIN_EXPECTED = 5  # counts expected below this are too skewed for a z score
+MIN_EXPECTED = 5  # below this expected count, the distribution is too skewed for a z score
 
 
 def z_bound(n_comparisons: int, error: float = ERROR) -> float:
-    """Bonferroni: the largest of this many |z| exceeds it with probability at most `error` (4.9 for one)."""
+    """Return the bound that max |z| exceeds with probability at most `error` (Bonferroni; 4.9 for one z)."""
     return float(stats.norm.isf(error / (2 * n_comparisons)))
 
 
 def z_scores(counts: npt.ArrayLike, probability: npt.ArrayLike, n_draws: int) -> Floats:
-    """Standardised binomial counts."""
+    """Return standardised binomial counts."""
     counts, probability = np.asarray(counts, np.float64), np.asarray(probability, np.float64)
     return (counts - n_draws * probability) / np.sqrt(n_draws * probability * (1 - probability))
 
 
 def check_z(z: npt.ArrayLike, correlation: Floats | None = None) -> None:
-    """No z is too large, and z² is 1 on average, so that errors that are too large are seen as well.
+    """Check that no |z| is too large and that z² is 1 on average, which also detects errors stated too large.
 
-    The z may depend on one another: with correlation ρ the mean of m values z² has variance 2 Σ ρ² / m², as if only
-    ν = m² / Σ ρ² of them were independent, and ν times it is about χ² with ν degrees of freedom.
+    The z scores may be correlated.  With correlation ρ the mean of m values z² has variance 2 Σ ρ² / m², as if only
+    ν = m² / Σ ρ² of them were independent.  Then ν times the mean is approximately χ² with ν degrees of freedom.
     """
     z = np.atleast_1d(np.asarray(z, np.float64))
     bound = z_bound(len(z))
@@ -44,34 +44,34 @@ def check_z(z: npt.ArrayLike, correlation: Floats | None = None) -> None:
 
 
 def check_events(hits: npt.NDArray[np.bool_], probability: Floats) -> None:
-    """Events happen as often as they should; hits (m, D) says which of m events, perhaps dependent, are in draw d."""
+    """Check event frequencies; hits (m, D) marks which of m events, possibly dependent, occur in each draw."""
     n_draws = hits.shape[1]
     assert not hits[probability == 0].any(), "an impossible event happened"
     expected = n_draws * np.minimum(probability, 1 - probability)
     testable = expected > MIN_EXPECTED
     assert testable.any(), "no event is expected often enough to be tested"
     z = z_scores(hits[testable].sum(axis=1), probability[testable], n_draws)
-    with np.errstate(invalid="ignore"):  # an event that never happened: it correlates with itself only
+    with np.errstate(invalid="ignore"):  # an event that never occurred has undefined correlation
         correlation = np.nan_to_num(np.atleast_2d(np.corrcoef(hits[testable])))
     np.fill_diagonal(correlation, 1.0)
     check_z(z, correlation)
 
 
 def check_mean(values: npt.ArrayLike, expected: float) -> None:
-    """The mean of independent values is the expected one."""
+    """Check that the mean of independent values agrees with the expected one."""
     values = np.asarray(values, np.float64)
     error = values.std(ddof=1) / np.sqrt(len(values))
     difference = float(values.mean() - expected)
-    if error == 0:  # all values are equal: so must be what is expected, up to rounding
+    if error == 0:  # all values are equal, and must equal the expected one up to rounding
         assert abs(difference) < 1e-9 * abs(expected), f"z is infinite: all values are {values[0]}, not {expected}"
     else:
         check_z(difference / error)
 
 
 def chi_square_p_value(counts: npt.ArrayLike, probability: npt.ArrayLike) -> float:
-    """p value of multinomial counts; 0 if an impossible cell is hit.
+    """Return the p value of multinomial counts; 0 if an impossible cell is hit.
 
-    The rarest cells are pooled until each cell, the pool too, is expected more than MIN_EXPECTED times.
+    The rarest cells are pooled until every cell, including the pool, has an expected count above MIN_EXPECTED.
     """
     counts, probability = np.ravel(counts), np.ravel(probability)
     if counts[probability == 0].any():
@@ -88,7 +88,7 @@ def chi_square_p_value(counts: npt.ArrayLike, probability: npt.ArrayLike) -> flo
 
 
 def batch_means_error(chain: npt.ArrayLike, n_batches: int = 30) -> Floats:
-    """Standard error of the mean over axis 0 of a correlated chain, from the spread of the means of long batches."""
+    """Return the standard error of the mean over axis 0 of a correlated chain, from the means of long batches."""
     chain = np.asarray(chain, np.float64)
     length = len(chain) // n_batches
     means = chain[: length * n_batches].reshape(n_batches, length, *chain.shape[1:]).mean(axis=1)

@@ -1,9 +1,9 @@
 """Exact log Z, marginals and MAP of a narrow grid of any length, one site at a time.
 
-Sweep the sites row by row and keep a value for every labelling of the *frontier*: the last `width` sites, one per
-column.  Site (r, c) replaces the frontier's label in column c: the old label there is its upper neighbour, the
-one in column c − 1 its left neighbour.  A virtual row above the first, held at label 0 and coupled to nothing,
-makes the first row like any other.  With ``logaddexp`` the recurrence gives log Z, with ``maximum`` the MAP.
+The recurrence runs over the sites row by row and stores a value for every labelling of the *frontier*: the last
+`width` sites, one per column.  Site (r, c) replaces the frontier's label in column c.  The old label there belongs to
+its upper neighbour, the label in column c − 1 to its left neighbour.  A virtual row above the first has label 0 and no
+couplings, so the first row is no special case.  ``logaddexp`` gives log Z, ``maximum`` the MAP score.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_STATES = 1100
 
 
 class TransferMatrix:
-    """A grid as in ``GridModel``; its shorter side w has ``L**w`` states, at most MAX_STATES.
+    """Exact inference on a ``GridModel`` whose shorter side w has ``L**w`` frontier states, at most MAX_STATES.
 
     Time O(H · W · L**(w + 1)); memory O(H · W · L**w) for marginals and MAP labels, O(L**w) for log Z.
     """
@@ -47,7 +47,7 @@ class TransferMatrix:
     @property
     def marginals(self) -> Floats:
         """``p(y_i)``, (H, W, L)."""
-        after = list(self._backward(np.logaddexp))[::-1]  # after[t]: everything later, given the frontier before site t
+        after = list(self._backward(np.logaddexp))[::-1]  # after[t]: value of sites from t on, given the frontier
         log_partition = after[0][0]
         marginals = np.empty_like(self.unary)
         forward = np.full(self.n_labels**self.width, -np.inf)
@@ -57,11 +57,11 @@ class TransferMatrix:
             forward = np.logaddexp.reduce(before + self._local(r, c), axis=2).ravel()
             belief = np.exp(forward + after[t + 1] - log_partition).reshape(self._axes(c))
             marginals[r, c] = belief.sum(axis=(0, 1, 3))
-        return self._turn(marginals)
+        return self._undo_transposition(marginals)
 
     @property
     def map_labels(self) -> Ints:
-        """A labelling of largest score, (H, W): choose each site's label by the best that can still follow."""
+        """A labelling of largest score, (H, W), chosen site by site using the best score of the later sites."""
         after = list(self._backward(np.maximum))[::-1]
         labels = np.zeros((self.height + 1, self.width), np.int64)  # row 0 is the virtual one
         for t, (r, c) in enumerate(self.sites):
@@ -70,10 +70,10 @@ class TransferMatrix:
             left, upper = (frontier[c - 1] if c else 0), frontier[c]
             value = self._local(r, c)[0, left, upper, :, 0] + after[t + 1].reshape(self._axes(c))[outer, left, :, right]
             labels[r + 1, c] = value.argmax()
-        return self._turn(labels[1:])
+        return self._undo_transposition(labels[1:])
 
     def _backward(self, add: np.ufunc) -> Iterator[Floats]:
-        """Value of everything after each site, last site first, given the frontier; ends with all sites to come."""
+        """Yield the value of the sites after each site given the frontier, from the last site to before the first."""
         value = np.zeros(self.n_labels**self.width)
         yield value
         for r, c in reversed(self.sites):
@@ -81,12 +81,12 @@ class TransferMatrix:
             yield value
 
     def _axes(self, c: int) -> tuple[int, int, int, int]:
-        """The frontier as (columns before the left neighbour, left neighbour, column c, columns to the right)."""
+        """Return the frontier's axes (columns before the left neighbour, left neighbour, column c, columns after c)."""
         n = self.n_labels
         return (n ** (c - 1), n, n, n ** (self.width - 1 - c)) if c else (1, 1, n, n ** (self.width - 1))
 
     def _local(self, r: int, c: int) -> Floats:
-        """What site (r, c) adds to the score, (1, left label, upper label, its label, 1)."""
+        """Return the score terms of site (r, c), (1, left label, upper label, its label, 1)."""
         local = self.unary[r, c][None, None, :]
         if r:
             local = local + self.vertical[r - 1, c][None, :, :]
@@ -95,10 +95,10 @@ class TransferMatrix:
         n = self.n_labels
         return np.broadcast_to(local, (n if c else 1, n, n))[None, ..., None]
 
-    def _turn(self, field: np.ndarray) -> np.ndarray:
+    def _undo_transposition(self, field: np.ndarray) -> np.ndarray:
         return field.swapaxes(0, 1) if self.transposed else field
 
 
 def _number(labels: Ints, n_labels: int) -> int:
-    """The labels as the digits of a number, last one fastest."""
+    """Encode the labels as the digits of a number, the last one fastest."""
     return int(np.polyval(labels, n_labels)) if len(labels) else 0

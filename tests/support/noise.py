@@ -1,4 +1,4 @@
-"""LocPMAP with a noise scheme of the test's choice, whatever the model allows."""
+"""LocPMAP with a fixed noise scheme."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from locpmap.potentials import Potentials
 
 
 class PlainNoise(LocPMAP):
-    """LocPMAP with plain noise, also where lazy noise would do."""
+    """LocPMAP with plain noise, even if the model allows lazy noise."""
 
     def _noise(self, potentials: Potentials) -> str:
         return "plain"
 
 
 class LazyNoise(LocPMAP):
-    """LocPMAP, which must choose lazy noise."""
+    """LocPMAP with a check that it chooses lazy noise."""
 
     def _noise(self, potentials: Potentials) -> str:
         assert super()._noise(potentials) == "lazy"
