@@ -1,4 +1,4 @@
-"""The shape of the source: what may import what, what is never loaded or used, and twins of the kernels."""
+"""Rules of the source: imports between layers, lazy imports, matching kernel signatures and forbidden words."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ MAX_LINES = 400
 
 
 def part_of(file: Path) -> str:
-    """The part of the library that a file belongs to; '' for the package itself."""
+    """Return the part of the library that a file belongs to; '' for the package itself."""
     first = file.relative_to(SOURCE).parts[0].removesuffix(".py")
     return {"__init__": "", "__main__": "cli"}.get(first, first)
 
 
 @cache
 def imported(file: Path) -> tuple[str, ...]:
-    """Return the absolute names of every module that a file imports, anywhere in it."""
+    """Return the absolute names of all modules that a file imports, including imports inside functions."""
     found: list[str] = []
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
@@ -53,8 +53,8 @@ def imported(file: Path) -> tuple[str, ...]:
     return tuple(found)
 
 
-def forbidden_imports(part: str, name: str) -> bool:
-    """Whether a part of the library may not import that module."""
+def is_forbidden_import(part: str, name: str) -> bool:
+    """Return whether a part of the library must not import the module."""
     package, *rest = name.split(".")
     if package != "locpmap":
         return False
@@ -63,7 +63,7 @@ def forbidden_imports(part: str, name: str) -> bool:
     return other != part and height.get(other, PACKAGE) >= height[part]
 
 
-def test_the_page_for_contributors_lists_these_layers() -> None:
+def test_contributing_page_lists_the_layers() -> None:
     page = PAGE.read_text()
     assert page == page_with_layers(page), "CONTRIBUTING.md is out of date: run python -m tests.layers"
 
@@ -74,21 +74,21 @@ def test_every_part_has_a_layer() -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
 def test_imports_go_down_the_layers(file: Path) -> None:
-    wrong = [name for name in imported(file) if forbidden_imports(part_of(file), name)]
+    wrong = [name for name in imported(file) if is_forbidden_import(part_of(file), name)]
     assert not wrong, f"{part_of(file)} imports {', '.join(wrong)}"
 
 
-def test_the_layer_test_sees_what_it_should() -> None:
-    assert forbidden_imports("graphs", "locpmap.noise.key_of")
-    assert forbidden_imports("kernels", "locpmap.potentials.Potentials")
-    assert forbidden_imports("potentials", "locpmap.infer")  # the package itself stands above all
-    assert not forbidden_imports("inference", "locpmap.result.Result")
-    assert not forbidden_imports("inference", "numpy.typing")
-    assert forbidden_imports("", "locpmap.cli.main")
-    assert not forbidden_imports("cli", "locpmap")
+def test_forbidden_imports_are_detected() -> None:
+    assert is_forbidden_import("graphs", "locpmap.noise.key_of")
+    assert is_forbidden_import("kernels", "locpmap.potentials.Potentials")
+    assert is_forbidden_import("potentials", "locpmap.infer")  # the package is above all its parts
+    assert not is_forbidden_import("inference", "locpmap.result.Result")
+    assert not is_forbidden_import("inference", "numpy.typing")
+    assert is_forbidden_import("", "locpmap.cli.main")
+    assert not is_forbidden_import("cli", "locpmap")
 
 
-def test_there_are_no_import_cycles_between_modules() -> None:
+def test_modules_have_no_import_cycles() -> None:
     names = {".".join(("locpmap", *file.relative_to(SOURCE).with_suffix("").parts)): file for file in FILES}
     uses = {
         name: {module for i in imported(file) for module in (i, i.rpartition(".")[0]) if module in names}
@@ -127,17 +127,17 @@ def test_only_the_numba_kernels_import_numba(name: str) -> None:
         ("locpmap_paper", set()),
     ],
 )
-def test_optional_packages_are_imported_by_one_part_only(package: str, parts: set[str]) -> None:
-    """Elsewhere torch is used only where the caller has imported it."""
+def test_optional_packages_are_imported_only_by_their_parts(package: str, parts: set[str]) -> None:
+    """Other parts use torch only if the caller has imported it."""
     users = [file.relative_to(SOURCE) for file in FILES if any(i.split(".")[0] == package for i in imported(file))]
     assert not [user for user in users if not any(user.is_relative_to(part) for part in parts)]
 
 
-# what a fresh process loads
+# modules loaded by a fresh process
 
 
-def loaded(code: str) -> set[str]:
-    """Return the heavy modules that a fresh interpreter holds after running the code."""
+def loaded_modules(code: str) -> set[str]:
+    """Return the heavy modules that are loaded in a fresh interpreter after it runs the code."""
     report = f"{code}\nimport sys; print('LOADED', *[m for m in {HEAVY!r} if m in sys.modules])"
     environment = os.environ | {"PYTHONPATH": str(SOURCE.parent)}
     command = [sys.executable, "-c", report]
@@ -148,11 +148,11 @@ def loaded(code: str) -> set[str]:
 
 
 def test_import_loads_nothing_heavy() -> None:
-    assert not loaded("import locpmap\nfor name in locpmap.__all__: getattr(locpmap, name)")
+    assert not loaded_modules("import locpmap\nfor name in locpmap.__all__: getattr(locpmap, name)")
 
 
 def test_help_loads_nothing_heavy() -> None:
-    """One process for all commands: whatever one of them loads would be seen in the end."""
+    """One process runs all commands, because a module loaded by any of them stays loaded."""
     code = """
 import sys
 from locpmap.cli import main
@@ -162,27 +162,27 @@ for words in ([], *([name] for name in OWN)):
         main([*words, "--help"])
     except SystemExit as end:
         assert not end.code, words"""
-    assert not loaded(code)
+    assert not loaded_modules(code)
 
 
-def test_the_reference_runs_without_numba() -> None:
+def test_reference_backend_does_not_load_numba() -> None:
     code = """
 import numpy as np, locpmap as lp
 lp.infer(lp.Potentials.grid(np.zeros((2, 2, 3)), 1.0), 'locpmap', n_samples=2, backend='reference')"""
-    assert "numba" not in loaded(code)
+    assert "numba" not in loaded_modules(code)
 
 
-def test_the_heavy_module_check_sees_what_it_should() -> None:
-    assert loaded("import scipy") == {"scipy"}
+def test_loaded_heavy_modules_are_detected() -> None:
+    assert loaded_modules("import scipy") == {"scipy"}
 
 
 # kernels
 
 
 def operations(backend: str) -> dict[str, list[str]]:
-    """Names and arguments of a backend's operations: files with a function of their own name.
+    """Return names and arguments of a backend's operations: files with a function of the same name.
 
-    What numba compiles for other kernels to call holds the interpreter's lock; such files are helpers.
+    Numba functions without ``nogil=True`` are helpers that other kernels call, not operations.
     """
     found = {}
     for file in (SOURCE / "kernels" / backend).glob("*.py"):
@@ -194,17 +194,17 @@ def operations(backend: str) -> dict[str, list[str]]:
     return found
 
 
-def test_every_kernel_has_a_twin_of_the_same_name() -> None:
+def test_numba_and_reference_have_the_same_kernels() -> None:
     assert sorted(operations("numba")) == sorted(operations("reference"))
 
 
 @pytest.mark.parametrize("operation", sorted(operations("numba").keys() & operations("reference")))
-def test_twins_have_the_same_arguments(operation: str) -> None:
+def test_numba_and_reference_kernels_have_the_same_arguments(operation: str) -> None:
     assert operations("numba")[operation] == operations("reference")[operation]
 
 
 def contract() -> dict[str, inspect.Signature]:
-    """The operations of the contract, with their signatures."""
+    """Return the operations of the contract with their signatures."""
     return {
         name: inspect.signature(member)
         for name, member in vars(Kernels).items()
@@ -213,7 +213,7 @@ def contract() -> dict[str, inspect.Signature]:
 
 
 def backends() -> Iterator[type]:
-    """The class of every backend that can be imported here."""
+    """Yield the class of every backend that can be imported here."""
     yield CpuKernels
     if importlib.util.find_spec("torch") and importlib.util.find_spec("triton"):
         yield importlib.import_module("locpmap.kernels.triton.backend").TritonKernels
@@ -227,13 +227,13 @@ def test_operations_take_the_same_arguments_on_every_backend(operation: str) -> 
         assert [(p.name, p.kind, p.default) for p in signature.parameters.values()] == expected, backend.__name__
 
 
-def test_every_backend_is_checked_against_the_contract_by_types() -> None:
+def test_backends_are_type_checked_against_the_contract() -> None:
     for package in ("cpu", "triton"):
         assert ": type[Kernels] = " in (SOURCE / "kernels" / package / "backend.py").read_text()
 
 
-def test_callers_of_kernels_call_operations_that_exist() -> None:
-    """Decoders hold kernels as an attribute, learning as a variable."""
+def test_called_operations_are_those_of_the_contract() -> None:
+    """Decoders store kernels in an attribute, learning in a variable."""
     files = [*(SOURCE / "inference").glob("*.py"), SOURCE / "learning" / "linear.py"]
     called = {
         node.attr
@@ -243,22 +243,22 @@ def test_callers_of_kernels_call_operations_that_exist() -> None:
     }
     assert {"climb", "site_losses"} <= called
     assert called - {"name", "device", "threads"} <= contract().keys()
-    # Nothing is in the contract that nobody asks for.
+    # Every operation of the contract is called.
     assert contract().keys() <= called
 
 
-def test_inference_hardly_asks_where_it_runs() -> None:
-    """Devices and kinds of arrays are the backends' business."""
-    asks = re.compile(r"\bis_tensor\(|\bon_gpu\(|\bif .*kernels\.device\b|kernels\.name ==|ON_GPU")
+def test_inference_seldom_branches_on_the_device() -> None:
+    """Devices and array types are handled by the backends."""
+    branches = re.compile(r"\bis_tensor\(|\bon_gpu\(|\bif .*kernels\.device\b|kernels\.name ==|ON_GPU")
     found = [line for file in (SOURCE / "inference").glob("*.py") for line in file.read_text().splitlines()]
-    assert len([line for line in found if asks.search(line)]) <= 3
+    assert len([line for line in found if branches.search(line)]) <= 3
 
 
 # rules
 
 
 @pytest.mark.parametrize("word", ["pickle", r"torch\.load", "allow_pickle", "yaml", "joblib", r"\beval\(", r"\bexec\("])
-def test_nothing_that_runs_what_it_reads(word: str) -> None:
+def test_no_function_that_executes_loaded_data(word: str) -> None:
     found = [
         f.relative_to(SOURCE)
         for f in SOURCE.rglob("*")
@@ -270,7 +270,7 @@ def test_nothing_that_runs_what_it_reads(word: str) -> None:
 @pytest.mark.parametrize(
     "word", ["fastmath", r"parallel=True", r"np\.random\.seed", r"default_rng\(\)", r"\bTODO\b", r"\bFIXME\b"]
 )
-def test_words_that_have_no_place_in_the_source(word: str) -> None:
+def test_forbidden_words_are_absent(word: str) -> None:
     assert not [f.relative_to(SOURCE) for f in FILES if re.search(word, f.read_text())]
 
 
@@ -279,5 +279,5 @@ def test_no_file_is_too_long() -> None:
     assert not long
 
 
-def test_every_module_says_what_it_is() -> None:
+def test_every_module_has_a_docstring() -> None:
     assert not [str(f.relative_to(SOURCE)) for f in FILES if not ast.get_docstring(ast.parse(f.read_text()))]

@@ -1,4 +1,4 @@
-"""The numba kernels draw what the reference draws, on odd shapes, and compile once for all of them."""
+"""Numba kernels: the samples of the reference on odd shapes, and no recompilation for new shapes."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ FORMS = ["weight", "negative weight", "weights", "either sign", "table", "hard t
 
 
 class Case(NamedTuple):
-    """What a run varies besides shape, labels and pairwise form."""
+    """Options of a run other than shape, number of labels and pairwise form."""
 
     batch: bool = False
     window: bool = False
     forbidden: bool = False
     start: str = "random"  # or "perturbed", or "given": the argmax of the unaries
     temperature: float = 1.0
-    plain: bool = False  # plain noise, also where lazy noise would do
+    plain: bool = False  # plain noise, even if the model allows lazy noise
     probability: str = "conditional"
     max_sweeps: int = 100
     seed: int = 0
 
     def decoder(self, pot: Potentials, n_samples: int, **more: Any) -> LocPMAP:
-        """The decoder of the case."""
+        """Return the decoder of the case."""
         start: Any = pot.unflatten(pot.unary.argmax(axis=2)) if self.start == "given" else self.start
         how: dict[str, Any] = {
             "temperature": self.temperature,
@@ -45,7 +45,7 @@ class Case(NamedTuple):
         return (PlainNoise if self.plain else LocPMAP)(n_samples, start=start, **how, **more)
 
 
-# Every value of every column, and every pair of a start with a way to count, with lazy noise and with plain.
+# Every value of every field, and every combination of start, probability and noise scheme.
 CASES = {
     "defaults": Case(),
     "votes of a batch": Case(batch=True, probability="votes", seed=1),
@@ -69,7 +69,7 @@ CASES = {
 
 
 def model_of(case: Case, shape: tuple[int, int], n_labels: int, form: str) -> Potentials:
-    """A grid of this shape."""
+    """Return a grid of the given shape with the options of the case."""
     rng = np.random.default_rng(case.seed)
     images: tuple[int, ...] = (3,) if case.batch else ()
     height, width = shape
@@ -88,19 +88,19 @@ def model_of(case: Case, shape: tuple[int, int], n_labels: int, form: str) -> Po
 
 
 def odd_model(shape: tuple[int, int], n_labels: int, form: str, seed: int) -> Potentials:
-    """A grid for a seed: 3 is a batch of windows, 4 has forbidden labels, 1 and 7 are windows."""
+    """Return a grid by seed: multiples of 3 are batches, odd seeds windows, multiples of 4 have forbidden labels."""
     return model_of(Case(seed % 3 == 0, seed % 2 == 1, seed % 4 == 0, seed=seed), shape, n_labels, form)
 
 
-def check_against_the_reference(pot: Potentials, case: Case) -> None:
+def check_against_reference(pot: Potentials, case: Case) -> None:
     how: dict[str, Any] = {"seed": case.seed, "first_image": case.seed % 5}
     decoder = case.decoder(pot, 6, keep_samples=True)
-    mine, truth = (infer(pot, decoder, backend=b, **how) for b in ("numba", "reference"))
-    np.testing.assert_array_equal(mine.samples, truth.samples)
-    np.testing.assert_allclose(mine.probability, truth.probability, rtol=0, atol=1e-9)
-    assert (mine.n_sweeps, mine.status, mine.noise) == (truth.n_sweeps, truth.status, truth.noise)
-    without = infer(pot, case.decoder(pot, 6), backend="numba", **how)
-    np.testing.assert_array_equal(without.probability, mine.probability)
+    found, reference = (infer(pot, decoder, backend=b, **how) for b in ("numba", "reference"))
+    np.testing.assert_array_equal(found.samples, reference.samples)
+    np.testing.assert_allclose(found.probability, reference.probability, rtol=0, atol=1e-9)
+    assert (found.n_sweeps, found.status, found.noise) == (reference.n_sweeps, reference.status, reference.noise)
+    without_samples = infer(pot, case.decoder(pot, 6), backend="numba", **how)
+    np.testing.assert_array_equal(without_samples.probability, found.probability)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -108,61 +108,61 @@ def check_against_the_reference(pot: Potentials, case: Case) -> None:
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_every_shape_and_form(shape: tuple[int, int], n_labels: int, form: str) -> None:
     case = CASES["votes of a batch"]
-    check_against_the_reference(model_of(case, shape, n_labels, form), case)
+    check_against_reference(model_of(case, shape, n_labels, form), case)
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("n_labels", [2, 3, 5])
 @pytest.mark.parametrize("name", CASES)
-def test_every_case_of_every_form(name: str, n_labels: int, form: str) -> None:
-    check_against_the_reference(model_of(CASES[name], (5, 7), n_labels, form), CASES[name])
+def test_every_case_and_form(name: str, n_labels: int, form: str) -> None:
+    check_against_reference(model_of(CASES[name], (5, 7), n_labels, form), CASES[name])
 
 
-def test_the_cases_cover_what_they_say() -> None:
+def test_cases_cover_all_option_values() -> None:
     for field, values in (
         *((name, {False, True}) for name in ("batch", "window", "forbidden", "plain")),
         ("temperature", {0.3, 1.0, 2.5}),
         ("max_sweeps", {2, 100}),
     ):
         assert {getattr(case, field) for case in CASES.values()} == values
-    ways = {(case.start, case.probability, case.plain) for case in CASES.values()}
+    combinations = {(case.start, case.probability, case.plain) for case in CASES.values()}
     starts = ("random", "perturbed", "given")
-    assert ways == set(itertools.product(starts, ("votes", "conditional"), (False, True)))
+    assert combinations == set(itertools.product(starts, ("votes", "conditional"), (False, True)))
 
 
 @pytest.mark.parametrize("n_labels", [2, 3])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_numba_agrees_on_an_image_of_prime_size(n_labels: int, dtype: Any) -> None:
-    """Large enough for 128 samples of it to fill machine words; single precision may round a near tie differently."""
+    """The 70 samples fill a machine word.  Single precision may round a near tie differently."""
     rng = np.random.default_rng(n_labels)
     for pairwise in (0.7, (rng.random((11, 12)), rng.random((10, 13)))):
         pot = Potentials.grid(rng.normal(size=(11, 13, n_labels)).astype(dtype), pairwise)
-        mine, truth = (infer(pot, LocPMAP(70, keep_samples=True), backend=b) for b in ("numba", "reference"))
-        wrong = (mine.samples != truth.samples).mean()
+        found, reference = (infer(pot, LocPMAP(70, keep_samples=True), backend=b) for b in ("numba", "reference"))
+        wrong = (found.samples != reference.samples).mean()
         assert wrong == 0 if dtype == np.float64 else wrong < 1e-4
-        assert mine.probability.dtype == dtype
+        assert found.probability.dtype == dtype
 
 
-def both(pot: Potentials, decoder: LocPMAP) -> Result:
-    """The same run in numba (one thread, so that it fills whole words) and in the reference: the same samples."""
-    mine, truth = (infer(pot, decoder, backend=b, n_threads=1) for b in ("numba", "reference"))
-    np.testing.assert_array_equal(mine.samples, truth.samples)
-    assert (mine.n_sweeps, mine.status) == (truth.n_sweeps, truth.status)
-    return mine
+def check_samples(pot: Potentials, decoder: LocPMAP) -> Result:
+    """Check that Numba, with one thread to fill whole words, draws the samples of the reference; return its result."""
+    found, reference = (infer(pot, decoder, backend=b, n_threads=1) for b in ("numba", "reference"))
+    np.testing.assert_array_equal(found.samples, reference.samples)
+    assert (found.n_sweeps, found.status) == (reference.n_sweeps, reference.status)
+    return found
 
 
 @pytest.mark.parametrize("upward", [False, True])
 @pytest.mark.parametrize(("length", "least_sweeps"), [(20, 7), (39, 13)])
 def test_long_climbs_on_tall_images(length: int, least_sweeps: int, upward: bool) -> None:
-    """Every other column is a corridor between walls of label 2; in it label 1 drives label 0 before it.
+    """Climbs take more sweeps than the kernel combines into one pass over the image.
 
-    A site deep within label 0 stays (two neighbours outweigh its unary), one at the front mostly gives way: so the
-    front travels a site or two in a sweep, and climbs take more sweeps than go down the image one behind the other.
+    Columns fixed to label 2 separate corridors, in which label 1 replaces label 0.  Inside a run of label 0, two equal
+    neighbours outweigh the unary of a site.  Only sites at the end of the run change, one or two per sweep.
     """
     rng = np.random.default_rng(length)
-    wall, corridor = np.arange(0, 15, 2), np.arange(1, 15, 2)
+    fixed, corridor = np.arange(0, 15, 2), np.arange(1, 15, 2)
     unary = rng.normal(size=(40, 15, 3))
-    unary[:, wall, :2] = unary[:, corridor, 2:] = -np.inf
+    unary[:, fixed, :2] = unary[:, corridor, 2:] = -np.inf
     unary[:, corridor, 1] += 4.0
     unary[0, corridor, 0] = -np.inf
     start = np.full((40, 15), 2)
@@ -170,63 +170,65 @@ def test_long_climbs_on_tall_images(length: int, least_sweeps: int, upward: bool
     start[1 : 1 + length, corridor] = 0
     if upward:
         unary, start = unary[::-1], start[::-1]
-    mine = both(Potentials.grid(unary, 20.0), LocPMAP(70, start=start, keep_samples=True))
-    assert mine.n_sweeps >= least_sweeps
-    assert mine.status == Status.COMPLETE
+    found = check_samples(Potentials.grid(unary, 20.0), LocPMAP(70, start=start, keep_samples=True))
+    assert found.n_sweeps >= least_sweeps
+    assert found.status == Status.COMPLETE
 
 
 @pytest.mark.parametrize("n_samples", [120, 144])
-def test_rounds_that_do_not_begin_at_a_word(n_samples: int) -> None:
-    """Samples 56 to 119 and 96 to 143: the bits of a start then lie in three words, and in two calls of Philox."""
+def test_rounds_that_start_inside_a_machine_word(n_samples: int) -> None:
+    """The start bits of samples 56 to 119 and 96 to 143 span three words and two Philox calls."""
     rng = np.random.default_rng(n_samples)
     pot = Potentials.grid(rng.normal(size=(19, 33, 2)), 0.4)
-    mine = both(pot, LocPMAP(n_samples, probability="votes", keep_samples=True))
+    found = check_samples(pot, LocPMAP(n_samples, probability="votes", keep_samples=True))
     packed = infer(pot, LocPMAP(n_samples, probability="votes"), backend="numba")
-    np.testing.assert_array_equal(packed.probability, (mine.samples[..., None] == [0, 1]).mean(axis=0))
-    np.testing.assert_array_equal(packed.probability, mine.probability)
+    np.testing.assert_array_equal(packed.probability, (found.samples[..., None] == [0, 1]).mean(axis=0))
+    np.testing.assert_array_equal(packed.probability, found.probability)
 
 
-def test_uniforms_that_leading_bits_leave_open() -> None:
-    """Label 1 below 0x8000FFFF of 2^32: a leading half of 0x8000 is nearly always below, and does not show it."""
+def test_uniforms_undecided_by_their_leading_bits() -> None:
+    """Label 1 needs a uniform below 0x8000FFFF / 2^32; its leading half 0x8000 alone does not decide that."""
     p = 0x8000FFFF / 2**32
     unary = np.broadcast_to([0.0, np.log(p / (1 - p))], (64, 64, 2))
-    both(Potentials.grid(unary, 0.0), LocPMAP(128, start="perturbed", keep_samples=True))
+    check_samples(Potentials.grid(unary, 0.0), LocPMAP(128, start="perturbed", keep_samples=True))
 
 
 def test_two_hundred_labels() -> None:
-    """Likely labels that differ by 128 only: they differ in the leading bit of a byte and nowhere else."""
+    """Pairs of likely labels differ by 128, that is, only in the leading bit of a byte."""
     rng = np.random.default_rng(200)
     unary = rng.normal(size=(9, 14, 200))
     unary[..., [3, 131, 60, 188]] += 6.0
-    both(Potentials.grid(unary, (2 * rng.random((9, 13)), 2 * rng.random((8, 14)))), LocPMAP(24, keep_samples=True))
+    check_samples(
+        Potentials.grid(unary, (2 * rng.random((9, 13)), 2 * rng.random((8, 14)))), LocPMAP(24, keep_samples=True)
+    )
 
 
 @pytest.mark.parametrize("n_labels", [2, 3, 7])
 @pytest.mark.parametrize("weight", [14.0, 61.0, 100.0, 250.0, 800.0])
 def test_weights_beyond_single_precision(weight: float, n_labels: int) -> None:
-    """Their exponentials vanish in single precision, the last one in double; unaries of the same size contend."""
+    """Exponentials of the weights are tiny or zero in single precision, and the last one also in double."""
     rng = np.random.default_rng(n_labels)
     for scale in (0.1, 1.0, 3.0):
         unary = rng.normal(size=(8, 21, n_labels), scale=scale * weight)
         unary[rng.random(unary.shape) < 0.1] = -np.inf
         unary[..., 0] = np.maximum(unary[..., 0], -weight)
-        both(Potentials.grid(unary, weight), LocPMAP(16, keep_samples=True))
+        check_samples(Potentials.grid(unary, weight), LocPMAP(16, keep_samples=True))
 
 
 KERNELS = ("climb_sites", "climb_potts", "climb_bits", "votes", "bit_votes", "conditionals", "bit_conditionals")
 
 
-def kind(argument: Any) -> Any:
-    """A numba type without its memory layout and mutability."""
+def type_without_layout(argument: Any) -> Any:
+    """Return a numba type without its memory layout and mutability."""
     if isinstance(argument, types.Array):
         return str(argument.dtype), argument.ndim
     members = getattr(argument, "types", None)  # of a tuple
-    return str(argument) if members is None else tuple(kind(member) for member in members)
+    return str(argument) if members is None else tuple(type_without_layout(member) for member in members)
 
 
 @pytest.mark.parametrize("n_labels", [2, 4])
-def test_odd_shapes_and_layouts_compile_nothing_new(n_labels: int) -> None:
-    """A kernel takes seconds to compile, so what the arrays look like must not make it compile again."""
+def test_shapes_and_layouts_do_not_recompile_kernels(n_labels: int) -> None:
+    """Compiling a kernel takes seconds, so new shapes and layouts of arrays must not trigger it."""
 
     def decode(pot: Potentials, start: Any) -> None:
         for probability in ("votes", "conditional"):
@@ -245,5 +247,5 @@ def test_odd_shapes_and_layouts_compile_nothing_new(n_labels: int) -> None:
         decode(model(shape, form, images), np.zeros((*images, *shape), np.uint8).T.copy().T)
     for name in KERNELS:
         kernel: Any = twin("numba", name)
-        compiled = [tuple(kind(argument) for argument in s) for s in kernel.signatures]
+        compiled = [tuple(type_without_layout(argument) for argument in s) for s in kernel.signatures]
         assert len(set(compiled)) == len(compiled), f"{name} was compiled for arrays that differ in layout only"

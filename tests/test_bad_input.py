@@ -1,4 +1,4 @@
-"""Bad input: one sentence of ours that names the argument, what came and what was expected; no foreign traceback."""
+"""Bad input: a one-line error of the library with the argument, its value and what was expected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BATCH = np.zeros((2, H, W, L))
 SITES = np.zeros((4, L))
 EDGES = [[0, 1], [1, 2], [2, 3]]
 TABLE = np.zeros((L, L))
-HIDDEN = np.ma.masked_array(UNARY, np.broadcast_to(np.arange(L) == 1, UNARY.shape))
+MASKED = np.ma.masked_array(UNARY, np.broadcast_to(np.arange(L) == 1, UNARY.shape))
 
 
 def changed(array: np.ndarray, where: Any, value: Any) -> np.ndarray:
@@ -40,11 +40,11 @@ def graph(unary: Any = SITES, edges: Any = EDGES, pairwise: Any = 1.0, **more: A
     return Potentials.graph(unary, edges, pairwise, **more)
 
 
-def check_refusal(call: Callable[[], object], kind: type[LocpmapError], *parts: str) -> None:
-    """The call raises our own error; its message is one line, holds all parts, and hides no other exception."""
-    with pytest.raises(LocpmapError) as refusal:
+def check_error(call: Callable[[], object], kind: type[LocpmapError], *parts: str) -> None:
+    """Check that the call raises an error of the library: one line, all parts, no chained exception."""
+    with pytest.raises(LocpmapError) as caught:
         call()
-    error = refusal.value
+    error = caught.value
     assert type(error) is kind
     assert isinstance(error, ValueError | TypeError | RuntimeError)
     message = str(error)
@@ -59,7 +59,7 @@ def check_refusal(call: Callable[[], object], kind: type[LocpmapError], *parts: 
 Case = tuple[str, Callable[[], object], type[LocpmapError], tuple[str, ...]]
 
 
-def run(cases: list[Case]) -> Any:
+def parametrize(cases: list[Case]) -> Any:
     return pytest.mark.parametrize(("call", "kind", "parts"), [pytest.param(*case[1:], id=case[0]) for case in cases])
 
 
@@ -166,24 +166,24 @@ LABELS: list[Case] = [
 ]
 
 
-@run(UNARIES)
-def test_unary(call: Any, kind: Any, parts: Any) -> None:
-    check_refusal(call, kind, *parts)
+@parametrize(UNARIES)
+def test_bad_unary(call: Any, kind: Any, parts: Any) -> None:
+    check_error(call, kind, *parts)
 
 
-@run(PAIRWISE)
-def test_pairwise(call: Any, kind: Any, parts: Any) -> None:
-    check_refusal(call, kind, *parts)
+@parametrize(PAIRWISE)
+def test_bad_pairwise(call: Any, kind: Any, parts: Any) -> None:
+    check_error(call, kind, *parts)
 
 
-@run(STRUCTURE)
-def test_structure(call: Any, kind: Any, parts: Any) -> None:
-    check_refusal(call, kind, *parts)
+@parametrize(STRUCTURE)
+def test_bad_structure(call: Any, kind: Any, parts: Any) -> None:
+    check_error(call, kind, *parts)
 
 
-@run(LABELS)
-def test_labels(call: Any, kind: Any, parts: Any) -> None:
-    check_refusal(call, kind, *parts)
+@parametrize(LABELS)
+def test_bad_labels(call: Any, kind: Any, parts: Any) -> None:
+    check_error(call, kind, *parts)
 
 
 # infer and its options
@@ -233,8 +233,8 @@ OPTIONS: list[Case] = [
     ("no samples", lambda: decode(n_samples=0), InputError, ("n_samples", "0", "at least 1")),
     ("half a sample", lambda: decode(n_samples=0.5), InputTypeError, ("n_samples", "0.5", "whole number")),
     ("samples are not true", lambda: decode(n_samples=True), InputTypeError, ("n_samples", "True", "whole number")),
-    ("masked unary", lambda: Potentials.grid(HIDDEN, 1.0), InputError, ("unary", "masked array", "mask=")),
-    ("masked unaries", lambda: Potentials.grid([HIDDEN, HIDDEN], 1.0), InputError, ("unary", "masked array", "mask=")),
+    ("masked unary", lambda: Potentials.grid(MASKED, 1.0), InputError, ("unary", "masked array", "mask=")),
+    ("masked unaries", lambda: Potentials.grid([MASKED, MASKED], 1.0), InputError, ("unary", "masked array", "mask=")),
     ("masked sites", lambda: Potentials.graph(np.ma.masked_equal(SITES, 0), EDGES, 1.0), InputError,
      ("unary", "masked array", "mask=")),
     ("masked weights", lambda: Potentials.grid(UNARY, np.ma.masked_equal(TABLE, 0)), InputError,
@@ -272,14 +272,14 @@ OPTIONS: list[Case] = [
 ]  # fmt: skip
 
 
-@run(INFER)
-def test_infer(call: Any, kind: Any, parts: Any) -> None:
-    check_refusal(call, kind, *parts)
+@parametrize(INFER)
+def test_bad_arguments_of_infer(call: Any, kind: Any, parts: Any) -> None:
+    check_error(call, kind, *parts)
 
 
-@run(OPTIONS)
-def test_options(call: Any, kind: Any, parts: Any) -> None:
-    check_refusal(call, kind, *parts)
+@parametrize(OPTIONS)
+def test_bad_decoder_options(call: Any, kind: Any, parts: Any) -> None:
+    check_error(call, kind, *parts)
 
 
 FLAGS = [
@@ -288,29 +288,29 @@ FLAGS = [
 
 
 @pytest.mark.parametrize(("name", "option"), FLAGS)
-def test_flags_are_true_or_false(name: str, option: str) -> None:
+def test_flags_must_be_booleans(name: str, option: str) -> None:
     for value in ("no", 1, None):
         expected = (f"{option} is {value!r}", "True or False")
-        check_refusal(lambda value=value: decode(name, **{option: value}), InputTypeError, *expected)  # type: ignore[misc]
-        check_refusal(lambda value=value: DECODERS[name](**{option: value}), InputTypeError, *expected)  # type: ignore[misc]
+        check_error(lambda value=value: decode(name, **{option: value}), InputTypeError, *expected)  # type: ignore[misc]
+        check_error(lambda value=value: DECODERS[name](**{option: value}), InputTypeError, *expected)  # type: ignore[misc]
 
 
-def test_there_are_flags_to_test() -> None:
+def test_flags_are_found_and_accept_numpy_booleans() -> None:
     assert ("gibbs", "keep_samples") in FLAGS
     assert ("locpmap", "keep_samples") in FLAGS
     assert infer(grid(), "gibbs", backend="reference", keep_samples=np.True_).samples is not None
 
 
 @pytest.mark.parametrize("seed", ["x", -1, 1.0, 2**64, True])
-def test_seed_of_the_noise_itself(seed: Any) -> None:
+def test_bad_seed_of_a_noise_key(seed: Any) -> None:
     with pytest.raises(LocpmapError, match="seed is"):
         key_of(seed)
 
 
-# odd, but good
+# unusual but valid input
 
 
-def test_odd_sizes_are_fine() -> None:
+def test_odd_sizes_are_accepted() -> None:
     for shape in ((1, 1, 1), (1, 7, 1), (7, 1, 2), (2, 2, 300), (1, 1, 1, 3)):
         pot = grid(np.zeros(shape))
         result = infer(pot, "locpmap", n_samples=2, backend="reference")
@@ -318,14 +318,14 @@ def test_odd_sizes_are_fine() -> None:
         assert result.probability.shape == shape
 
 
-def test_integers_of_numpy_are_integers() -> None:
+def test_numpy_numbers_are_accepted() -> None:
     numbers: dict[str, Any] = {"n_samples": np.int32(3), "seed": np.uint64(2**63), "max_seconds": np.float32(100)}
     result = infer(grid(), "locpmap", backend="reference", temperature=1, **numbers)
     assert result.n_samples == 3
     assert result.converged
 
 
-def test_small_integers_do_not_overflow() -> None:
+def test_small_numpy_integers_do_not_overflow() -> None:
     result = infer(grid(), "locpmap", n_samples=np.int8(5), max_sweeps=np.uint8(200))
     assert (result.n_samples, type(result.n_samples)) == (5, int)
     result = infer(grid(), "gibbs", n_samples=np.int8(100), burn_in=np.int8(100), thin=np.int8(2))
@@ -336,5 +336,5 @@ def test_one_label_fits_in_any_tile() -> None:
     assert infer(grid(np.zeros((H, W, 1))), "locpmap", blocks=(1, 2**31 - 1), n_samples=1).labels.shape == (H, W)
 
 
-def test_every_decoder_is_known_by_its_own_name() -> None:
+def test_decoders_are_registered_under_their_names() -> None:
     assert all(name == decoder.name for name, decoder in DECODERS.items())

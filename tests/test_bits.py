@@ -1,4 +1,4 @@
-"""Two labels on a 4-connected grid, samples packed into words: the samples, votes and probabilities of plain climbs."""
+"""Two labels on a 4-connected grid: samples packed into machine words, compared with unpacked climbs."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ WEIGHTS = [
 
 
 def edge_weights(kind: str, n_images: int, shape: tuple[int, int], rng: np.random.Generator) -> Any:
-    """One weight, or weights to the right and down, for a batch of images or for all of them."""
+    """Return one weight, or weights to the right and down, per image or shared by all images."""
     if kind == "one for all":
         return 0.8
     height, width = shape
     right, down = rng.normal(size=(n_images, height, width - 1)), rng.normal(size=(n_images, height - 1, width))
     if kind == "equal":
         return np.full_like(right, 0.8), np.full_like(down, 0.8)
-    if kind == "equal per image":  # the last one has a weight of its own
+    if kind == "equal per image":  # the last image has a different weight
         right[:], down[:] = 0.6, 0.6
         right[-1], down[-1] = -0.9, -0.9
     elif kind == "positive":
         right, down = np.abs(right), np.abs(down)
     elif kind == "one shared direction":
         right = right[0]
-    elif kind == "strong":  # their exponentials vanish, or overflow
+    elif kind == "strong":  # exponentials underflow or overflow
         right, down = 200 * right, 400 * down
-    elif kind == "almost equal":  # in all edges but the last
+    elif kind == "almost equal":  # equal on all edges but the last
         right[:], down[:] = 0.7, 0.7
         (down if down.size else right).reshape(-1)[-1:] = -0.7
     return right, down
 
 
-def on_plain_sites(pot: Potentials, decoder: LocPMAP, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Result:
-    """The same run by the climb that knows nothing of bits."""
+def infer_unpacked(pot: Potentials, decoder: LocPMAP, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Result:
+    """Run the decoder with the kernel that does not pack samples."""
     with monkeypatch.context() as patch:
         patch.setattr(sampling, "MAX_BIT_SITES", -1)
         return infer(pot, decoder, backend="numba", **options)
@@ -60,52 +60,52 @@ def on_plain_sites(pot: Potentials, decoder: LocPMAP, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("kind", WEIGHTS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_bits_draw_what_plain_sites_draw(shape: tuple[int, int], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything else goes round: numbers of samples, starts, precisions, windows, temperatures, cut climbs."""
+def test_packed_climbs_equal_unpacked_ones(shape: tuple[int, int], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cases vary the number of samples, start, precision, window, temperature and sweep limit."""
     first = 11 * SHAPES.index(shape) + WEIGHTS.index(kind)
-    for turn in range(first, first + 3):
-        rng = np.random.default_rng(turn)
-        unary = random_unary((3, *shape), 2, 0.2 if turn % 2 else 0.0, rng)
+    for case in range(first, first + 3):
+        rng = np.random.default_rng(case)
+        unary = random_unary((3, *shape), 2, 0.2 if case % 2 else 0.0, rng)
         if kind == "strong":
             unary *= 300
-        dtype = (np.float32, np.float64)[turn // 2 % 2]
+        dtype = (np.float32, np.float64)[case // 2 % 2]
         unary = unary.astype(dtype)
-        weights, window = edge_weights(kind, 3, shape, rng), (3, 2, 40) if turn % 3 else None
+        weights, window = edge_weights(kind, 3, shape, rng), (3, 2, 40) if case % 3 else None
         pot = Potentials.grid(unary, weights, window=window)
-        # In single precision plain sites round the noise as well; bits do not.
+        # In single precision the unpacked kernel also rounds the noise; the packed kernel does not.
         exact = Potentials.grid(unary.astype(np.float64), weights, window=window)
         how: dict[str, Any] = {
-            "n_samples": N_SAMPLES[turn % 5],
-            "start": ("random", "perturbed", unary.argmax(axis=3))[turn // 3 % 3],
-            "temperature": (1.0, 0.5, 1.0, 2.5)[turn % 4],
-            "max_sweeps": (100, 1, 100)[turn % 3],
+            "n_samples": N_SAMPLES[case % 5],
+            "start": ("random", "perturbed", unary.argmax(axis=3))[case // 3 % 3],
+            "temperature": (1.0, 0.5, 1.0, 2.5)[case % 4],
+            "max_sweeps": (100, 1, 100)[case % 3],
         }
-        run: dict[str, Any] = {"seed": turn, "first_image": turn % 4}
-        mine = infer(pot, LocPMAP(keep_samples=True, **how), backend="numba", **run)
-        truth = on_plain_sites(exact, LocPMAP(keep_samples=True, **how), monkeypatch, **run)
-        np.testing.assert_array_equal(mine.samples, truth.samples)
-        assert (mine.n_sweeps, mine.status, mine.noise) == (truth.n_sweeps, truth.status, "lazy")
-        for probability in ("votes", "conditional"):  # packed, as nothing is kept
+        run: dict[str, Any] = {"seed": case, "first_image": case % 4}
+        found = infer(pot, LocPMAP(keep_samples=True, **how), backend="numba", **run)
+        unpacked = infer_unpacked(exact, LocPMAP(keep_samples=True, **how), monkeypatch, **run)
+        np.testing.assert_array_equal(found.samples, unpacked.samples)
+        assert (found.n_sweeps, found.status, found.noise) == (unpacked.n_sweeps, unpacked.status, "lazy")
+        for probability in ("votes", "conditional"):  # packed, because samples are not stored
             packed = infer(pot, LocPMAP(probability=probability, **how), backend="numba", **run)
-            plain = on_plain_sites(exact, LocPMAP(probability=probability, **how), monkeypatch, **run)
+            plain = infer_unpacked(exact, LocPMAP(probability=probability, **how), monkeypatch, **run)
             np.testing.assert_array_equal(packed.probability, plain.probability.astype(dtype))
-            assert packed.n_sweeps == truth.n_sweeps
+            assert packed.n_sweeps == unpacked.n_sweeps
 
 
 @pytest.mark.parametrize("kind", ["one for all", "either sign"])
 @pytest.mark.parametrize("probability", ["votes", "conditional"])
-def test_packed_samples_in_the_reference(kind: str, probability: str) -> None:
-    """The twins of the two ways to count; sums of 70 conditionals may differ by a unit of 2^-40 each."""
+def test_packed_probabilities_equal_the_reference(kind: str, probability: str) -> None:
+    """Each of the 70 summed conditionals may differ by one unit of 2^-40."""
     rng = np.random.default_rng(1)
     unary = random_unary((2, 3, 5), 2, 0.2, rng)
     pot = Potentials.grid(unary, edge_weights(kind, 2, (3, 5), rng))
     decoder = LocPMAP(70, probability=probability)
-    mine, truth = (infer(pot, decoder, backend=b).probability for b in ("numba", "reference"))
-    np.testing.assert_allclose(mine, truth, rtol=0, atol=2.0**-40)
+    found, reference = (infer(pot, decoder, backend=b).probability for b in ("numba", "reference"))
+    np.testing.assert_allclose(found, reference, rtol=0, atol=2.0**-40)
 
 
-def test_a_batch_is_its_images_one_by_one() -> None:
-    """Images with equal weights and without go two ways through the kernel; neither leaves anything to the next."""
+def test_batch_equals_single_images() -> None:
+    """The kernel has separate paths for equal and unequal weights; neither may affect the next image."""
     rng = np.random.default_rng(2)
     unary = rng.normal(size=(5, 6, 7, 2))
     right, down = edge_weights("either sign", 5, (6, 7), rng)
@@ -119,22 +119,22 @@ def test_a_batch_is_its_images_one_by_one() -> None:
         )
 
 
-def test_masked_sites_have_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mask turns one weight into weights per edge."""
+def test_masked_sites_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mask replaces the single weight by weights per edge."""
     rng = np.random.default_rng(3)
     pot = Potentials.grid(rng.normal(size=(2, 9, 8, 2)), 0.8, mask=rng.random((2, 9, 8)) < 0.3)
     assert sampling.takes_bits(pot.view)
     decoder = LocPMAP(66, keep_samples=True)
-    mine, truth = infer(pot, decoder, backend="numba"), on_plain_sites(pot, decoder, monkeypatch)
-    np.testing.assert_array_equal(mine.samples, truth.samples)
+    found, unpacked = infer(pot, decoder, backend="numba"), infer_unpacked(pot, decoder, monkeypatch)
+    np.testing.assert_array_equal(found.samples, unpacked.samples)
 
 
 @pytest.mark.parametrize("equal", [False, True])
 @pytest.mark.parametrize("start", ["given", "perturbed"])
-def test_uniforms_that_leading_bits_leave_open(start: str, equal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Label 1 below 0x8000FFFF of 2^32, whatever the neighbours: a leading half of 0x8000 does not show it.
+def test_uniforms_undecided_by_their_leading_bits(start: str, equal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Label 1 needs a uniform below 0x8000FFFF / 2^32; its leading half 0x8000 alone does not decide that.
 
-    Of the 1.2 million uniforms some 18 have that half.
+    About 18 of the 1.2 million uniforms have that half.
     """
     p = 0x8000FFFF / 2**32
     unary = np.broadcast_to([0.0, np.log(p / (1 - p))], (96, 96, 2))
@@ -142,11 +142,11 @@ def test_uniforms_that_leading_bits_leave_open(start: str, equal: bool, monkeypa
     right[0, 0] = 0.0 if equal else 1e-15
     labels: Any = np.zeros((96, 96), int) if start == "given" else start
     pot, decoder = Potentials.grid(unary, (right, down)), LocPMAP(128, start=labels, keep_samples=True)
-    mine, truth = infer(pot, decoder, backend="numba"), on_plain_sites(pot, decoder, monkeypatch)
-    np.testing.assert_array_equal(mine.samples, truth.samples)
+    found, unpacked = infer(pot, decoder, backend="numba"), infer_unpacked(pot, decoder, monkeypatch)
+    np.testing.assert_array_equal(found.samples, unpacked.samples)
 
 
-def test_which_models_come_in_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_that_use_packed_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     unary = np.zeros((4, 5, 2))
     weights = (np.ones((4, 4)), -np.ones((3, 5)))
     assert sampling.takes_bits(Potentials.grid(unary, weights).view)

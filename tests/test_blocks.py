@@ -1,4 +1,4 @@
-"""Blocks: which sites are solved together and in what order, what is refused and why, and that a climb solves them."""
+"""Blocks: their sites and order, errors for invalid blocks, and climbs that solve every block exactly."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def block_sites(plan: BlockPlan) -> list[list[int]]:
 
 
 def check_plan(plan: BlockPlan, structure: Grid | Graph) -> None:
-    """Families cover the sites once each; parents come first and are found through the neighbour lists."""
+    """Check that each family covers every site once, and that parents come first and are listed as neighbours."""
     blocks, near = block_sites(plan), structure.adjacency()
     n_families = len(plan.block_of)
     assert sorted(itertools.chain(*blocks)) == sorted(n_families * list(range(structure.n_sites)))
@@ -52,14 +52,14 @@ def check_plan(plan: BlockPlan, structure: Grid | Graph) -> None:
             assert (parents == -1).all()
             continue
         assert (parents < np.arange(len(sites))).all()
-        assert (parents >= 0).sum() == len(inner)  # a forest: every inner edge leads to a parent
+        assert (parents >= 0).sum() == len(inner)  # a forest: every inner edge joins a site to its parent
         for j in np.flatnonzero(parents >= 0):
             assert near.indptr[sites[j]] <= slots[j] < near.indptr[sites[j] + 1]
             assert near.neighbour[slots[j]] == sites[parents[j]]
 
 
 def check_classes(blocks: list[list[int]], classes: list[int], structure: Grid | Graph) -> None:
-    """Blocks of one class come together and do not touch."""
+    """Check that blocks of one class are consecutive and share no edge."""
     assert classes == sorted(classes)
     class_of = np.full(structure.n_sites, -1)
     block_of = np.full(structure.n_sites, -1)
@@ -76,7 +76,7 @@ def check_classes(blocks: list[list[int]], classes: list[int], structure: Grid |
 @pytest.mark.parametrize("connectivity", [4, 8])
 @pytest.mark.parametrize("shape", [(1, 1), (1, 4), (4, 1), (3, 5)])
 @pytest.mark.parametrize("name", ["rows", "columns"])
-def test_lines_are_chains_even_ones_first(name: str, shape: tuple[int, int], connectivity: int) -> None:
+def test_lines_are_chains_with_even_lines_first(name: str, shape: tuple[int, int], connectivity: int) -> None:
     grid = Grid(*shape, connectivity)
     plan = plan_blocks(name, grid, 2)
     number = np.arange(grid.n_sites).reshape(shape)
@@ -95,7 +95,7 @@ def test_rows_and_columns_are_two_families() -> None:
     check_plan(plan, grid)
 
 
-def test_lines_of_a_window_follow_the_parity_of_the_whole() -> None:
+def test_lines_of_a_window_have_the_parity_of_the_whole_grid() -> None:
     window = Grid(3, 2, row=3, column=1, full_width=8)
     assert block_sites(plan_blocks("rows", window, 2)) == [[2, 3], [0, 1], [4, 5]]  # rows 4, then 3 and 5
     assert block_sites(plan_blocks("columns", window, 2)) == [[1, 3, 5], [0, 2, 4]]  # column 2, then 1
@@ -106,7 +106,7 @@ def test_lines_of_a_window_follow_the_parity_of_the_whole() -> None:
 
 @pytest.mark.parametrize("connectivity", [4, 8])
 @pytest.mark.parametrize("tile", [(1, 1), (2, 2), (1, 3), (3, 1), (9, 9)])
-def test_tiles_are_rectangles_in_classes_that_do_not_touch(tile: tuple[int, int], connectivity: int) -> None:
+def test_tiles_of_one_class_do_not_touch(tile: tuple[int, int], connectivity: int) -> None:
     grid = Grid(5, 7, connectivity)
     if tile == (9, 9):
         grid, tile = Grid(2, 3, connectivity), (3, 4)  # larger than the grid: one block
@@ -125,19 +125,19 @@ def test_tiles_are_rectangles_in_classes_that_do_not_touch(tile: tuple[int, int]
     assert len(blocks) == n_tiles
 
 
-def test_tiles_of_a_window_are_those_of_the_whole() -> None:
-    """Tiles lie on the global raster, so a window cuts them where the whole grid does."""
+def test_window_has_the_tiles_of_the_whole_grid() -> None:
+    """Tiles are aligned to the whole grid, so tile borders inside a window are the same."""
     whole, window = Grid(6, 8), Grid(3, 4, row=2, column=3, full_width=8)
     ids = window.site_ids()
     cut = [sorted(set(sites) & set(ids.tolist())) for sites in block_sites(plan_blocks((2, 2), whole, 2))]
-    mine = [ids[sites].tolist() for sites in block_sites(plan_blocks((2, 2), window, 2))]
-    assert mine == [sites for sites in cut if sites]
+    found = [ids[sites].tolist() for sites in block_sites(plan_blocks((2, 2), window, 2))]
+    assert found == [sites for sites in cut if sites]
 
 
 # lists
 
 
-def test_listed_blocks_are_completed_by_single_sites() -> None:
+def test_unlisted_sites_become_single_site_blocks() -> None:
     graph = Graph(5, [[0, 1], [1, 2], [2, 3], [3, 4]])
     plan = plan_blocks([[2, 1]], graph, 2)
     assert sorted(block_sites(plan)) == [[0], [1, 2], [3], [4]]
@@ -149,7 +149,7 @@ def test_listed_blocks_are_completed_by_single_sites() -> None:
 @pytest.mark.parametrize("n_labels", [2, 3])
 def test_forests_too_large_to_enumerate_are_solved_as_forests(structure: str, n_labels: int) -> None:
     graph = Graph(20, structure_edges(structure, 20, np.random.default_rng(1)))
-    every_other = [s for s in range(20) if s != 5]  # leaving a site out cuts the tree in pieces
+    every_other = [s for s in range(20) if s != 5]  # omitting a site splits the tree
     for blocks in ([list(range(20))], [every_other]):
         plan = plan_blocks(blocks, graph, n_labels)
         check_plan(plan, graph)
@@ -170,7 +170,7 @@ def test_small_blocks_are_enumerated_and_large_forests_are_not() -> None:
     assert fits(1, 10_000)
 
 
-def test_listed_blocks_are_visited_in_classes_that_do_not_touch() -> None:
+def test_listed_blocks_of_one_class_do_not_touch() -> None:
     grid = Grid(4, 6)
     number = np.arange(24).reshape(4, 6)
     corners = [number[r : r + 2, c : c + 2].ravel().tolist() for r in (0, 2) for c in (0, 2, 4)]
@@ -180,7 +180,7 @@ def test_listed_blocks_are_visited_in_classes_that_do_not_touch() -> None:
     check_classes(block_sites(plan), colour, grid)
 
 
-def test_a_loop_in_a_large_block_is_refused_with_the_reason() -> None:
+def test_large_block_with_a_loop_raises_an_error() -> None:
     cycle = Graph(14, structure_edges("cycle", 14, np.random.default_rng(0)))
     with pytest.raises(TooLargeError) as error:
         plan_blocks([list(range(14))], cycle, 2)
@@ -213,7 +213,7 @@ GRID, GRAPH = Grid(3, 4), Graph(4, [[0, 1], [1, 2], [2, 3]])
         (7, GRID, InputTypeError, "blocks is 7, expected a name, a tile (h, w) or a list of site lists"),
     ],
 )
-def test_bad_blocks_are_refused(blocks: Any, structure: Grid | Graph, error: type[Exception], message: str) -> None:
+def test_bad_blocks_raise_errors(blocks: Any, structure: Grid | Graph, error: type[Exception], message: str) -> None:
     with pytest.raises(error) as refusal:
         plan_blocks(blocks, structure, 2)
     assert str(refusal.value).startswith(message)
@@ -223,7 +223,7 @@ def test_bad_blocks_are_refused(blocks: Any, structure: Grid | Graph, error: typ
 
 
 def check_block_optimal(model: PairwiseModel, plan: BlockPlan, seed: int, sample: int, y: Ints, scale: float) -> None:
-    """No other joint labelling of any block raises the perturbed score, by enumeration."""
+    """Check by enumeration that no other joint labelling of any block raises the perturbed score."""
     n_labels, sites = model.unary.shape[1], np.arange(len(model.unary))
     on_sites = scale * noise.gumbel(key_of(seed), 0, sample, sites, n_labels)
     number = np.ravel_multi_index(tuple(y), (n_labels,) * len(y))
@@ -235,8 +235,8 @@ def check_block_optimal(model: PairwiseModel, plan: BlockPlan, seed: int, sample
         scores = exact.scores[index[:, column]]
         if plan.joint[b]:
             scores = scores + scale * noise.gumbel(key_of(seed), 0, sample, sites[block[:1]], len(scores))[0]
-        mine = scores[np.flatnonzero(index[:, column] == number)[0]]
-        assert scores.max() <= mine + 1e-6, f"block {block} has a better labelling"
+        found = scores[np.flatnonzero(index[:, column] == number)[0]]
+        assert scores.max() <= found + 1e-6, f"block {block} has a better labelling"
 
 
 @pytest.mark.parametrize("backend", ["reference", "numba"])
@@ -244,7 +244,7 @@ def check_block_optimal(model: PairwiseModel, plan: BlockPlan, seed: int, sample
     "blocks", ["rows", "columns", "rows+columns", "rows:2", (2, 2), (1, 3), [[0, 1, 4], [2, 6], [7, 3]]], ids=str
 )
 @pytest.mark.parametrize("kind", ["potts", "random"])
-def test_every_block_is_solved(kind: str, blocks: Any, backend: str) -> None:
+def test_every_block_is_optimal(kind: str, blocks: Any, backend: str) -> None:
     grid = random_grid(2, 4, 3, kind, coupling=1.5, seed=1)
     pot = Potentials.grid(grid.unary, (grid.horizontal, grid.vertical))
     plan = plan_blocks(blocks, pot.structure, 3)
@@ -255,7 +255,7 @@ def test_every_block_is_solved(kind: str, blocks: Any, backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["reference", "numba"])
-def test_trees_on_a_graph_are_solved(backend: str) -> None:
+def test_tree_blocks_on_a_graph_are_optimal(backend: str) -> None:
     model = random_model("tree", n_sites=14, n_labels=2, coupling=2.0, forbidden=0.1, seed=2)
     blocks = [[s for s in range(14) if s != 6]]
     plan = plan_blocks(blocks, Graph(14, model.edges), 2)
@@ -265,8 +265,8 @@ def test_trees_on_a_graph_are_solved(backend: str) -> None:
         check_block_optimal(model, plan, 0, sample, y, 1.0)
 
 
-def has_a_loop(edges: np.ndarray, sites: list[int]) -> bool:
-    """Whether the sites and the edges between them are no forest."""
+def has_loop(edges: np.ndarray, sites: list[int]) -> bool:
+    """Return whether the edges between the sites contain a loop."""
     tree = {site: site for site in sites}
 
     def root(site: int) -> int:
@@ -283,7 +283,7 @@ def has_a_loop(edges: np.ndarray, sites: list[int]) -> bool:
 @settings(max_examples=60)
 @given(pot=models(), data=st.data(), seed=st.integers(0, 999))
 def test_any_blocks_of_any_graph(pot: Potentials, data: st.DataObject, seed: int) -> None:
-    """With a low limit on enumeration most blocks are forests; what is refused has a loop, all else is solved."""
+    """A low limit on enumeration makes most blocks forests.  Rejected blocks have a loop; all others are solved."""
     block_of = data.draw(st.lists(st.integers(0, 2), min_size=pot.n_sites, max_size=pot.n_sites))
     listed = [[s for s in range(pot.n_sites) if block_of[s] == b] for b in (0, 1)]  # the rest are single sites
     listed = [sites for sites in listed if sites]
@@ -293,21 +293,21 @@ def test_any_blocks_of_any_graph(pot: Potentials, data: st.DataObject, seed: int
         try:
             plan = plan_blocks(listed, pot.structure, pot.n_labels)
         except TooLargeError:
-            assert any(has_a_loop(pot.structure.edges(), sites) for sites in listed)
+            assert any(has_loop(pot.structure.edges(), sites) for sites in listed)
             return
         check_plan(plan, pot.structure)
-        mine, truth = (infer(pot, decoder, seed=seed, backend=backend) for backend in ("numba", "reference"))
-    np.testing.assert_array_equal(mine.samples, truth.samples)
+        found, reference = (infer(pot, decoder, seed=seed, backend=backend) for backend in ("numba", "reference"))
+    np.testing.assert_array_equal(found.samples, reference.samples)
     if pot.n_labels**pot.n_sites <= 5000:
         tables = edge_tables(pot.model, 0, np.arange(len(pot.model.edges)))
-        for sample, y in enumerate(truth.samples):
+        for sample, y in enumerate(reference.samples):
             check_block_optimal(
                 PairwiseModel(pot.unary[0], pot.structure.edges().astype(np.int64), tables), plan, seed, sample, y, 1.0
             )
 
 
 def test_one_block_of_all_sites_samples_the_model() -> None:
-    """Global Perturb-and-MAP with noise on all joint labellings: the samples have the distribution p."""
+    """One block is global Perturb-and-MAP with noise on joint labellings, whose samples have distribution p."""
     grid = random_grid(2, 3, 2, seed=5)
     pot = Potentials.grid(grid.unary, (grid.horizontal, grid.vertical))
     samples = infer(pot, LocPMAP(4000, blocks=[list(range(6))], keep_samples=True)).samples.reshape(4000, 6)
@@ -315,8 +315,8 @@ def test_one_block_of_all_sites_samples_the_model() -> None:
     assert statistics.chi_square_p_value(counts, Enumeration(*grid.flatten()).probability) > statistics.ERROR
 
 
-def test_a_chain_in_one_block_is_solved_whatever_the_start() -> None:
-    """Rows of a single row: the start is forgotten at once, so all starts give the same samples."""
+def test_single_chain_block_does_not_depend_on_the_start() -> None:
+    """The first update replaces all labels of the only row, so all starts give the same samples."""
     pot = Potentials.grid(np.random.default_rng(6).normal(size=(1, 9, 4)), np.random.default_rng(7).normal(size=(4, 4)))
     starts: list[Any] = ["random", "perturbed", np.zeros((1, 9), int)]
     runs = [infer(pot, LocPMAP(8, blocks="rows", start=start, keep_samples=True)).samples for start in starts]
@@ -327,37 +327,37 @@ def test_a_chain_in_one_block_is_solved_whatever_the_start() -> None:
 @pytest.mark.parametrize(
     "blocks", ["rows", "rows+columns", "rows:3+columns:2", (2, 2), (3, 1), [[0, 1], [9, 8, 7]]], ids=str
 )
-@pytest.mark.parametrize("turn", range(6))
-def test_numba_solves_blocks_as_the_reference_does(blocks: Any, turn: int) -> None:
-    rng = np.random.default_rng(turn)
-    n_labels, images = (2, 3)[turn % 2], ((2,), ())[turn // 2 % 2]
+@pytest.mark.parametrize("case", range(6))
+def test_numba_blocks_equal_the_reference(blocks: Any, case: int) -> None:
+    rng = np.random.default_rng(case)
+    n_labels, images = (2, 3)[case % 2], ((2,), ())[case // 2 % 2]
     unary = rng.normal(size=(*images, 5, 4, n_labels))
     unary[..., 2, 1, 0] = -np.inf
     table = rng.normal(size=(n_labels, n_labels))
-    table[0, 1] = -np.inf if turn == 3 else 0.0
-    pairwise: Any = (0.6, (rng.normal(size=(5, 3)), rng.normal(size=(4, 4))), table)[turn % 3]
-    connectivity = 8 if turn == 4 else 4
-    pairwise = 0.4 if turn == 4 else pairwise
-    pot = Potentials.grid(unary, pairwise, connectivity=connectivity, window=(1, 3, 9) if turn % 2 else None)
-    start: Any = ("random", "perturbed", pot.unflatten(pot.unary.argmax(axis=2)))[turn % 3]
-    decoder = LocPMAP(5, blocks=blocks, start=start, temperature=(1.0, 0.0, 2.0)[turn // 2], keep_samples=True)
-    mine, truth = (infer(pot, decoder, seed=turn, backend=backend) for backend in ("numba", "reference"))
-    np.testing.assert_array_equal(mine.samples, truth.samples)
-    assert (mine.n_sweeps, mine.status) == (truth.n_sweeps, truth.status)
+    table[0, 1] = -np.inf if case == 3 else 0.0
+    pairwise: Any = (0.6, (rng.normal(size=(5, 3)), rng.normal(size=(4, 4))), table)[case % 3]
+    connectivity = 8 if case == 4 else 4
+    pairwise = 0.4 if case == 4 else pairwise
+    pot = Potentials.grid(unary, pairwise, connectivity=connectivity, window=(1, 3, 9) if case % 2 else None)
+    start: Any = ("random", "perturbed", pot.unflatten(pot.unary.argmax(axis=2)))[case % 3]
+    decoder = LocPMAP(5, blocks=blocks, start=start, temperature=(1.0, 0.0, 2.0)[case // 2], keep_samples=True)
+    found, reference = (infer(pot, decoder, seed=case, backend=backend) for backend in ("numba", "reference"))
+    np.testing.assert_array_equal(found.samples, reference.samples)
+    assert (found.n_sweeps, found.status) == (reference.n_sweeps, reference.status)
 
 
-def test_parts_of_lines_begin_at_multiples_of_their_length_and_those_of_one_colour_do_not_touch() -> None:
+def test_parts_of_lines_are_aligned_and_coloured() -> None:
     grid = Grid(3, 5, row=1, column=2, full_width=9)
     plan = plan_blocks("rows:3", grid, 2)
     check_plan(plan, grid)
-    # Columns 2 to 6 of the whole grid: parts end after columns 2 and 5.  Of the odd rows 1 and 3 odd parts come first.
+    # The window has columns 2 to 6 of the grid.  Parts end after columns 2 and 5.  In odd rows, odd parts precede.
     assert block_sites(plan) == [[1, 2, 3], [5], [9], [11, 12, 13], [0], [4], [6, 7, 8], [10], [14]]
     assert plan.parent.tolist() == [-1, 0, 1, -1, -1, -1, 0, 1, -1, -1, -1, 0, 1, -1, -1]
     assert not plan.joint.any()
 
 
 @pytest.mark.parametrize("connectivity", [4, 8])
-def test_parts_as_long_as_the_lines_are_the_lines(connectivity: int) -> None:
+def test_parts_of_full_length_equal_whole_lines(connectivity: int) -> None:
     pot = Potentials.grid(np.random.default_rng(0).normal(size=(5, 6, 3)), 0.7, connectivity=connectivity)
     whole, parts = (infer(pot, LocPMAP(9, blocks=b, keep_samples=True)).samples for b in ("rows", "rows:6"))
     np.testing.assert_array_equal(whole, parts)
