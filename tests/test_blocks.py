@@ -350,7 +350,7 @@ def test_parts_of_lines_are_aligned_and_coloured() -> None:
     grid = Grid(3, 5, row=1, column=2, full_width=9)
     plan = plan_blocks("rows:3", grid, 2)
     check_plan(plan, grid)
-    # The window has columns 2 to 6 of the grid.  Parts end after columns 2 and 5.  In odd rows, odd parts precede.
+    # The window has columns 2 to 6 of the grid.  Parts end after columns 2 and 5.  Odd rows begin with odd parts.
     assert block_sites(plan) == [[1, 2, 3], [5], [9], [11, 12, 13], [0], [4], [6, 7, 8], [10], [14]]
     assert plan.parent.tolist() == [-1, 0, 1, -1, -1, -1, 0, 1, -1, -1, -1, 0, 1, -1, -1]
     assert not plan.joint.any()

@@ -1,6 +1,6 @@
-"""The contract that every decoder keeps, and what each promises on which models, held against enumeration.
+"""The contract of all decoders, and the guarantees of each one, compared with enumeration.
 
-A decoder that is registered has to be declared in PROMISES; everything else here runs over the registry.
+Every registered decoder needs an entry in PROMISES; the tests then include it automatically.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ def on_trees(kind: Kind) -> bool:
     return kind[0] in ("star", "tree")
 
 
-def on_attractive_pairs(kind: Kind) -> bool:
+def on_attractive_binary(kind: Kind) -> bool:
     return kind[1] == "attractive" and kind[2] == 2
 
 
 @dataclass(frozen=True)
 class Promise:
-    """On which models a decoder's answers are exact, which bound it gives, and what it may refuse."""
+    """Models on which a decoder is exact, the bound it returns, and the models that it may reject."""
 
     best_labels: Callable[[Kind], bool] = nowhere
     exact_probability: Callable[[Kind], bool] = nowhere
     exact_log_partition: Callable[[Kind], bool] = nowhere
     bound: BoundKind | None = None
-    may_refuse: Callable[[Kind], bool] = nowhere
+    may_reject: Callable[[Kind], bool] = nowhere
     probability: bool = True
     random: bool = False
     local: bool = False  # labels are a local maximum
@@ -62,7 +62,7 @@ PROMISES = {
     "locpmap": Promise(random=True, options=SAMPLES),
     "icm": Promise(probability=False, random=True, local=True),
     "icm_iter": Promise(random=True, options=SAMPLES),
-    "perturb_and_map": Promise(random=True, may_refuse=lambda kind: not on_attractive_pairs(kind), options=SAMPLES),
+    "perturb_and_map": Promise(random=True, may_reject=lambda kind: not on_attractive_binary(kind), options=SAMPLES),
     "perturb_and_max_product": Promise(random=True, options=SAMPLES),
     "lbp": Promise(exact_probability=on_trees, exact_log_partition=on_trees, bound=BoundKind.BETHE),
     "max_product": Promise(best_labels=on_trees, probability=False),
@@ -71,7 +71,7 @@ PROMISES = {
     "annealing": Promise(probability=False, random=True),
     "trw": Promise(exact_probability=on_trees, exact_log_partition=on_trees, bound=BoundKind.UPPER),
     "graph_cut": Promise(
-        best_labels=on_attractive_pairs, probability=False, may_refuse=lambda kind: kind[1] != "attractive"
+        best_labels=on_attractive_binary, probability=False, may_reject=lambda kind: kind[1] != "attractive"
     ),
     "exact": Promise(
         best_labels=everywhere, exact_probability=everywhere, exact_log_partition=everywhere, bound=BoundKind.EXACT
@@ -81,7 +81,7 @@ NAMES = sorted(DECODERS)
 KINDS = list(itertools.product(("grid", "full", "star", "tree"), ("random", "potts", "attractive"), (2, 3)))
 
 
-def test_every_decoder_of_the_design_is_there_and_declared() -> None:
+def test_every_registered_decoder_is_declared() -> None:
     assert sorted(DECODERS) == sorted(PROMISES)
 
 
@@ -91,12 +91,12 @@ def decode(name: str, pot: Potentials, **more: Any) -> Result:
     return infer(pot, name, **(options | more))
 
 
-def decode_if_taken(name: str, pot: Potentials, kind: Kind, **more: Any) -> Result | None:
-    """Decode; None where the decoder refuses what it is allowed to refuse."""
+def decode_unless_rejected(name: str, pot: Potentials, kind: Kind, **more: Any) -> Result | None:
+    """Decode, or return None if the decoder rejects a model that it may reject."""
     try:
         return decode(name, pot, **more)
     except InputError:
-        if not PROMISES[name].may_refuse(kind):
+        if not PROMISES[name].may_reject(kind):
             raise
         return None
 
@@ -113,12 +113,12 @@ def small_model(kind: Kind, n_sites: int) -> tuple[PairwiseModel, Enumeration]:
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("name", NAMES)
-def test_answers_against_enumeration(name: str, kind: Kind) -> None:
+def test_results_against_enumeration(name: str, kind: Kind) -> None:
     promise = PROMISES[name]
     for n_sites in (3, 6):
         model, exact = small_model(kind, n_sites)
         pot = Potentials.graph(*model)
-        result = decode_if_taken(name, pot, kind)
+        result = decode_unless_rejected(name, pot, kind)
         if result is None:
             continue
         check_result(result, pot, name)
@@ -232,19 +232,19 @@ def test_decoders_declare_whether_they_give_probabilities(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_hard_pairs_give_no_nan(name: str) -> None:
-    """Label 0 may not stand beside label 1; two labels that never meet the same site's third."""
+def test_forbidden_pairs_give_no_nan(name: str) -> None:
+    """Labels 0 and 1 must not be neighbours; label 2 is compatible with both."""
     table = np.array([[0.5, -np.inf, 0.0], [-np.inf, 0.5, 0.0], [0.0, 0.0, 0.5]])
     pot = Potentials.grid(np.random.default_rng(6).normal(size=(2, 3, 3)), table)
-    result = decode_if_taken(name, pot, ("grid", "random", 3))
+    result = decode_unless_rejected(name, pot, ("grid", "random", 3))
     if result is not None:
         check_result(result, pot, name)
         assert result.score > -np.inf or PROMISES[name].random
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_masked_site_is_out_of_the_graph(name: str) -> None:
-    """Exact decoders: log partition, marginals and best score are those of the model without the site."""
+def test_masking_a_site_removes_it_from_the_graph(name: str) -> None:
+    """Exact decoders return the log partition, marginals and best score of the model without the site."""
     model = random_grid(2, 3, 2, "attractive", seed=7).flatten()
     mask = np.array([False, True, False, False, False, False])
     exact = Enumeration(*without(model, mask))
@@ -266,7 +266,7 @@ def test_strong_coupling_makes_the_best_labelling_constant() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_without_edges_everything_is_the_unary(name: str) -> None:
+def test_without_edges_results_follow_the_unaries(name: str) -> None:
     unary = np.random.default_rng(9).normal(size=(5, 2))
     pot = Potentials.graph(unary, [], 1.0)
     result = decode(name, pot)
@@ -280,17 +280,17 @@ def test_without_edges_everything_is_the_unary(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_tensors_in_tensors_out(name: str) -> None:
+def test_tensor_input_gives_tensor_output(name: str) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     unary, mask = np.random.default_rng(12).normal(size=(2, 3, 4, 2)), np.eye(3, 4, dtype=bool)
     result = decode(name, Potentials.grid(torch.from_numpy(unary), torch.tensor(0.5), mask=torch.from_numpy(mask)))
     plain = decode(name, Potentials.grid(unary, 0.5, mask=mask))
     for value in ("labels", "probability", "variance", "entropy", "score", "log_partition"):
-        mine, same = getattr(result, value), getattr(plain, value)
-        assert (mine is None) == (same is None)
-        if same is not None:
-            assert isinstance(mine, torch.Tensor), f"{value} is no tensor"
-            np.testing.assert_array_equal(mine.numpy(), same)
+        found, expected = getattr(result, value), getattr(plain, value)
+        assert (found is None) == (expected is None)
+        if expected is not None:
+            assert isinstance(found, torch.Tensor), f"{value} is no tensor"
+            np.testing.assert_array_equal(found.numpy(), expected)
 
 
 # seeds, threads, batches, backends
@@ -301,7 +301,7 @@ def batch_of(n_images: int = 5) -> Potentials:
     return Potentials.grid(rng.normal(size=(n_images, 4, 5, 2)), 0.4)
 
 
-def equal(a: Result, b: Result) -> None:
+def check_identical(a: Result, b: Result) -> None:
     np.testing.assert_array_equal(a.labels, b.labels)
     if a.probability is not None:
         assert a.probability.tobytes() == b.probability.tobytes()
@@ -311,17 +311,17 @@ def equal(a: Result, b: Result) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_seed_decides_everything(name: str) -> None:
+def test_equal_seeds_give_identical_results(name: str) -> None:
     pot = batch_of()
-    equal(decode(name, pot, seed=3), decode(name, pot, seed=3))
-    np.random.seed(1)  # noqa: NPY002 - a global generator must have no say
+    check_identical(decode(name, pot, seed=3), decode(name, pot, seed=3))
+    np.random.seed(1)  # noqa: NPY002 - the global generator must have no effect
     first = decode(name, pot, seed=3)
     np.random.seed(2)  # noqa: NPY002
-    equal(first, decode(name, pot, seed=3))
+    check_identical(first, decode(name, pot, seed=3))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_other_seeds_give_other_draws_to_those_who_draw(name: str) -> None:
+def test_seed_changes_only_random_decoders(name: str) -> None:
     rng = np.random.default_rng(11)
     pot = Potentials.grid(0.1 * rng.normal(size=(12, 12, 2)), 0.4)
     one, two = decode(name, pot, seed=1), decode(name, pot, seed=2**40 + 1)
@@ -330,15 +330,15 @@ def test_other_seeds_give_other_draws_to_those_who_draw(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_threads_do_not_change_a_bit(name: str) -> None:
+def test_results_do_not_depend_on_threads(name: str) -> None:
     for pot in (batch_of(), batch_of(1)):
         one = decode(name, pot, n_threads=1)
-        equal(one, decode(name, pot, n_threads=2))
-        equal(one, decode(name, pot, n_threads=3))
+        check_identical(one, decode(name, pot, n_threads=2))
+        check_identical(one, decode(name, pot, n_threads=3))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_batch_is_its_images_one_at_a_time(name: str) -> None:
+def test_batch_equals_single_images(name: str) -> None:
     pot = batch_of(3)
     images = pot.unflatten(pot.unary)
     batch = decode(name, pot, first_image=7)
@@ -356,17 +356,17 @@ def test_a_batch_is_its_images_one_at_a_time(name: str) -> None:
 def test_numba_agrees_with_the_reference(name: str, kind: Kind) -> None:
     model, _ = small_model(kind, 6)
     pot = Potentials.graph(*model)
-    mine, truth = (decode_if_taken(name, pot, kind, seed=5, backend=b) for b in ("numba", "reference"))
-    assert (mine is None) == (truth is None)
-    if mine is None or truth is None:
+    compiled, reference = (decode_unless_rejected(name, pot, kind, seed=5, backend=b) for b in ("numba", "reference"))
+    assert (compiled is None) == (reference is None)
+    if compiled is None or reference is None:
         return
-    assert (mine.backend, truth.backend) == ("numba", "reference")
-    np.testing.assert_array_equal(mine.labels, truth.labels)
-    if mine.probability is not None:
-        np.testing.assert_allclose(mine.probability, truth.probability, atol=1e-8)
-    if mine.log_partition is not None:
-        assert mine.log_partition == pytest.approx(truth.log_partition, abs=1e-8)
-    assert (mine.status, mine.n_sweeps) == (truth.status, truth.n_sweeps)
+    assert (compiled.backend, reference.backend) == ("numba", "reference")
+    np.testing.assert_array_equal(compiled.labels, reference.labels)
+    if compiled.probability is not None:
+        np.testing.assert_allclose(compiled.probability, reference.probability, atol=1e-8)
+    if compiled.log_partition is not None:
+        assert compiled.log_partition == pytest.approx(reference.log_partition, abs=1e-8)
+    assert (compiled.status, compiled.n_sweeps) == (reference.status, reference.n_sweeps)
 
 
 # the driver loop
@@ -374,20 +374,20 @@ def test_numba_agrees_with_the_reference(name: str, kind: Kind) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_progress_and_time_limit(name: str) -> None:
-    told: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
     pot = batch_of(2)
-    decode(name, pot, progress=lambda done, total: told.append((done, total)))
-    assert told
-    assert all(0 <= done <= total for done, total in told)
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    hurried = decode(name, pot, max_seconds=0)
-    check_result(hurried, pot, name)
-    if len(told) > 1:
-        assert hurried.status is Status.MAX_SECONDS
+    decode(name, pot, progress=lambda done, total: reports.append((done, total)))
+    assert reports
+    assert all(0 <= done <= total for done, total in reports)
+    assert [done for done, _ in reports] == sorted(done for done, _ in reports)
+    stopped = decode(name, pot, max_seconds=0)
+    check_result(stopped, pot, name)
+    if len(reports) > 1:
+        assert stopped.status is Status.MAX_SECONDS
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_options_are_documented_and_misspelt_ones_suggested(name: str) -> None:
+def test_options_are_documented_and_misspellings_corrected(name: str) -> None:
     text = DECODERS[name].__doc__ or ""
     for option in dataclasses.fields(DECODERS[name]):  # type: ignore[arg-type]
         assert f"    {option.name} (" in text, f"{name} does not document {option.name}"
@@ -396,11 +396,11 @@ def test_options_are_documented_and_misspelt_ones_suggested(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_decoder_is_a_frozen_value(name: str) -> None:
+def test_decoders_are_immutable(name: str) -> None:
     decoder = DECODERS[name]()
     for option in dataclasses.fields(decoder):  # type: ignore[arg-type]
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(decoder, option.name, None)
     pot = batch_of(1)
-    equal(infer(pot, decoder), infer(pot, name))
-    equal(infer(pot, decoder), infer(pot, decoder))  # nothing is left over from the first run
+    check_identical(infer(pot, decoder), infer(pot, name))
+    check_identical(infer(pot, decoder), infer(pot, decoder))  # no state remains from the first run

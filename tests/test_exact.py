@@ -1,4 +1,4 @@
-"""Variable elimination against enumeration, the transfer matrix, dynamic programming and Kaufman's torus."""
+"""Variable elimination compared with enumeration, the transfer matrix, dynamic programming and Kaufman's torus."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def potentials(model: PairwiseModel) -> lp.Potentials:
     return lp.Potentials.graph(model.unary, model.edges, model.tables if len(model.edges) else 0.0)
 
 
-def check(result: lp.Result, oracle: Enumeration | Tree | TransferMatrix) -> None:
+def check_exact(result: lp.Result, oracle: Enumeration | Tree | TransferMatrix) -> None:
     assert result.log_partition == pytest.approx(oracle.log_partition, abs=1e-9)
     assert result.score == pytest.approx(oracle.map_score, abs=1e-9)
     np.testing.assert_allclose(result.probability, oracle.marginals, atol=1e-10)
@@ -37,11 +37,11 @@ def check(result: lp.Result, oracle: Enumeration | Tree | TransferMatrix) -> Non
 @pytest.mark.parametrize(("n_sites", "n_labels"), [(3, 2), (9, 2), (6, 3), (4, 6)])
 def test_equals_enumeration(structure: str, kind: str, forbidden: float, n_sites: int, n_labels: int) -> None:
     model = random_model(structure, kind, n_sites, n_labels, forbidden=forbidden, seed=n_sites)
-    check(lp.infer(potentials(model), Exact()), Enumeration(*model))
+    check_exact(lp.infer(potentials(model), Exact()), Enumeration(*model))
 
 
 @pytest.mark.parametrize("n_labels", [1, 2, 5])
-def test_a_single_site(n_labels: int) -> None:
+def test_single_site(n_labels: int) -> None:
     unary = np.arange(n_labels, dtype=float)[None]
     result = lp.infer(lp.Potentials.graph(unary, np.zeros((0, 2), int), 0.0), Exact())
     np.testing.assert_allclose(result.probability, np.exp(unary) / np.exp(unary).sum())
@@ -51,7 +51,9 @@ def test_a_single_site(n_labels: int) -> None:
 @pytest.mark.parametrize(("height", "width", "n_labels"), [(1, 50, 3), (50, 1, 3), (6, 7, 3), (10, 100, 2), (60, 9, 2)])
 def test_narrow_grids_equal_the_transfer_matrix(height: int, width: int, n_labels: int) -> None:
     grid = random_grid(height, width, n_labels, seed=height)
-    check(lp.infer(lp.Potentials.grid(grid.unary, (grid.horizontal, grid.vertical)), Exact()), TransferMatrix(*grid))
+    check_exact(
+        lp.infer(lp.Potentials.grid(grid.unary, (grid.horizontal, grid.vertical)), Exact()), TransferMatrix(*grid)
+    )
 
 
 @pytest.mark.parametrize(("height", "width", "coupling"), [(3, 3, 0.3), (4, 5, 0.6), (8, 7, 0.44)])
@@ -61,7 +63,7 @@ def test_tori_equal_kaufman(height: int, width: int, coupling: float) -> None:
     np.testing.assert_allclose(result.probability, 0.5, atol=1e-12)
 
 
-def test_a_long_chain() -> None:
+def test_long_chain() -> None:
     model = random_model("chain", n_sites=10_000, n_labels=5, seed=1)
     result = lp.infer(potentials(model), Exact())
     log_partition, marginals = forward_backward(model.unary, model.tables)
@@ -70,9 +72,9 @@ def test_a_long_chain() -> None:
     assert result.score == pytest.approx(viterbi(model.unary, model.tables)[0], rel=1e-12)
 
 
-def test_a_tree() -> None:
+def test_tree() -> None:
     model = random_model("tree", n_sites=300, n_labels=4, forbidden=0.2, seed=2)
-    check(lp.infer(potentials(model), Exact()), Tree(*model))
+    check_exact(lp.infer(potentials(model), Exact()), Tree(*model))
 
 
 def test_forbidden_pairs() -> None:
@@ -85,34 +87,34 @@ def test_forbidden_pairs() -> None:
             with pytest.raises(lp.InputError, match="forbids"):
                 lp.infer(potentials(model), Exact())
         else:
-            check(lp.infer(potentials(model), Exact()), oracle)
+            check_exact(lp.infer(potentials(model), Exact()), oracle)
 
 
 @pytest.mark.parametrize("labels_left", [1, 2])
-def test_a_model_that_allows_nothing_is_refused(labels_left: int) -> None:
+def test_model_without_an_allowed_labelling_is_rejected(labels_left: int) -> None:
     unary = np.zeros((2, 2))
     unary[:, labels_left:] = -np.inf
     with pytest.raises(lp.InputError, match="forbids"):
         lp.infer(lp.Potentials.graph(unary, [[0, 1]], np.full((1, 2, 2), -np.inf)), Exact())
 
 
-def test_masked_sites_take_no_part() -> None:
+def test_masked_sites_are_ignored() -> None:
     grid = random_grid(4, 5, seed=4)
     mask = np.zeros((4, 5), bool)
     mask[1, 2] = mask[3, 4] = True
     masked = lp.infer(lp.Potentials.grid(grid.unary, (grid.horizontal, grid.vertical), mask=mask), Exact())
     flat = grid.flatten()
-    kept = np.flatnonzero(~mask)
+    remaining = np.flatnonzero(~mask)
     live = ~mask.ravel()[flat.edges].any(axis=1)
-    rest = PairwiseModel(flat.unary[kept], np.searchsorted(kept, flat.edges[live]), flat.tables[live])
+    rest = PairwiseModel(flat.unary[remaining], np.searchsorted(remaining, flat.edges[live]), flat.tables[live])
     oracle = Enumeration(*rest)
     assert masked.log_partition == pytest.approx(oracle.log_partition, abs=1e-10)
     np.testing.assert_allclose(masked.probability[~mask], oracle.marginals, atol=1e-10)
     assert (masked.labels[mask] == -1).all()
 
 
-def test_only_allowed_labels_count() -> None:
-    """A complete graph of 12 sites with 10 labels would need 10^12 entries; two labels each are 4,096."""
+def test_table_size_depends_on_allowed_labels() -> None:
+    """A complete graph of 12 sites needs 10^12 entries for 10 labels, but 4,096 for two allowed labels per site."""
     model = random_model("full", n_sites=12, n_labels=2, seed=5)
     labels = np.random.default_rng(5).permuted(np.tile(np.arange(10), (12, 1)), axis=1)[:, :2]
     unary = np.full((12, 10), -np.inf)
@@ -127,8 +129,8 @@ def test_only_allowed_labels_count() -> None:
     np.testing.assert_array_equal(result.labels, labels[np.arange(12), oracle.map_labels])
 
 
-def test_observed_sites_are_constants() -> None:
-    """A complete graph of 90 sites of which 4 are free: tables of four axes, not ninety."""
+def test_sites_with_one_allowed_label_are_constants() -> None:
+    """Only 4 of 90 sites of a complete graph are free, so tables have 4 axes instead of 90."""
     model = random_model("full", n_sites=90, n_labels=2, coupling=0.2, seed=7)
     free = np.array([3, 40, 41, 88])
     seen = np.random.default_rng(8).integers(0, 2, 90)
@@ -146,23 +148,23 @@ def test_observed_sites_are_constants() -> None:
 
 def test_large_scores_do_not_overflow() -> None:
     model = random_model("grid", n_sites=9, coupling=3000.0, seed=9)
-    check(lp.infer(potentials(model), Exact()), Enumeration(*model))
+    check_exact(lp.infer(potentials(model), Exact()), Enumeration(*model))
 
 
-@pytest.mark.parametrize("kept", [1, 300, 10_000])
-def test_little_memory_changes_nothing(monkeypatch: pytest.MonkeyPatch, kept: int) -> None:
-    """Tables that are made twice, in segments, give the same bits."""
+@pytest.mark.parametrize("n_stored", [1, 300, 10_000])
+def test_memory_limit_does_not_change_results(monkeypatch: pytest.MonkeyPatch, n_stored: int) -> None:
+    """Tables that are recomputed in segments give identical results."""
     model = random_model("grid", n_sites=48, n_labels=2, seed=10)
     expected = lp.infer(potentials(model), Exact())
-    monkeypatch.setattr(elimination_passes, "CACHED_ENTRIES", kept)
-    assert len(elimination_passes._segments([64] * 48, 1)) > (1 if kept < 3000 else 0)
+    monkeypatch.setattr(elimination_passes, "CACHED_ENTRIES", n_stored)
+    assert len(elimination_passes._segments([64] * 48, 1)) > (1 if n_stored < 3000 else 0)
     result = lp.infer(potentials(model), Exact())
     assert result.log_partition == expected.log_partition
     np.testing.assert_array_equal(result.probability, expected.probability)
     np.testing.assert_array_equal(result.labels, expected.labels)
 
 
-def test_a_batch_equals_its_images() -> None:
+def test_batch_equals_single_images() -> None:
     grids = [random_grid(4, 3, 3, forbidden=0.2 * (n % 2), seed=n % 7) for n in range(9)]
     unary, horizontal, vertical = (np.stack(part) for part in zip(*grids, strict=True))
     batch = lp.infer(lp.Potentials.grid(unary, (horizontal, vertical)), Exact())
@@ -178,15 +180,15 @@ def test_precision_follows_the_unary() -> None:
     assert result.probability.dtype == np.float32
 
 
-# orders
+# elimination orders
 
 
 @pytest.mark.parametrize(("height", "width"), [(5, 40), (40, 5), (12, 12)])
-def test_sweeps_find_the_narrow_side(height: int, width: int) -> None:
-    """The least that any order needs is a table over a side and one more site; a general order may take one more."""
+def test_tables_cover_the_narrow_side(height: int, width: int) -> None:
+    """A grid needs tables over its shorter side and one more site; the order for a general graph may need another."""
     grid = Grid(height, width)
-    for structure, spare in ((grid, 1), (Graph(grid.n_sites, grid.edges()), 2)):
-        most = 2 ** (min(height, width) + spare)
+    for structure, extra in ((grid, 1), (Graph(grid.n_sites, grid.edges()), 2)):
+        most = 2 ** (min(height, width) + extra)
         plan = plan_elimination(structure, [2] * grid.n_sites, most)
         assert sorted(plan.order) == list(range(grid.n_sites))
         assert max(plan.sizes) <= most
@@ -194,7 +196,7 @@ def test_sweeps_find_the_narrow_side(height: int, width: int) -> None:
         plan_elimination(grid, [2] * grid.n_sites, 2 ** min(height, width))
 
 
-def test_trees_need_no_more_than_an_edge() -> None:
+def test_tree_tables_cover_one_edge() -> None:
     for structure in ("chain", "star", "tree"):
         model = random_model(structure, n_sites=500, n_labels=7, seed=11)
         plan = plan_elimination(Graph(500, model.edges), [7] * 500, 49)
@@ -202,7 +204,7 @@ def test_trees_need_no_more_than_an_edge() -> None:
         assert max(plan.sizes) == 49
 
 
-def test_refusal_names_the_size() -> None:
+def test_error_states_the_table_size() -> None:
     with pytest.raises(lp.errors.TooLargeError, match=r"2\^31\.0 entries .* max_table = 16777216 \(2\^24\.0\)"):
         lp.infer(lp.Potentials.grid(np.zeros((30, 30, 2)), 1.0), Exact())
     with pytest.raises(lp.errors.TooLargeError, match=r"2\^20\.0 entries"):
@@ -211,15 +213,15 @@ def test_refusal_names_the_size() -> None:
         Exact(max_table=0)
 
 
-def test_hopeless_models_are_refused_at_once() -> None:
+def test_huge_models_are_rejected_quickly() -> None:
     pot = lp.Potentials.grid(np.zeros((1000, 1000, 2)), 1.0)
-    began = time.perf_counter()
+    start = time.perf_counter()
     with pytest.raises(lp.errors.TooLargeError, match=r"2\^1001"):
         lp.infer(pot, Exact())
-    assert time.perf_counter() - began < 20
+    assert time.perf_counter() - start < 20
 
 
-def test_no_answer_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_limit_raises_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("locpmap.inference.exact.STEP_ENTRIES", 1)
     with pytest.raises(lp.InputError, match="max_seconds"):
         lp.infer(lp.Potentials.grid(np.zeros((4, 4, 2)), 1.0), Exact(), max_seconds=0)

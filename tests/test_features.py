@@ -1,4 +1,4 @@
-"""Features: what is accepted and how it is stored, and the features of images against loops over pixels."""
+"""Features: accepted input and storage, and image features compared with loops over pixels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHAPES = [(1, 1), (1, 5), (4, 1), (2, 2), (3, 4), (5, 3)]
 
 
 def neighbours(height: int, width: int, connectivity: int) -> Iterator[tuple[int, tuple[int, int], tuple[int, int]]]:
-    """Direction, first end, second end, pixel by pixel."""
+    """Yield the direction, first end and second end of every edge, pixel by pixel."""
     steps = [(0, 1), (1, 0), (1, 1), (1, -1)][: connectivity // 2]
     for direction, (down, right) in enumerate(steps):
         for r in range(height):
@@ -37,7 +37,7 @@ def numbers(*shape: int) -> np.ndarray:
 # --- Features on grids and graphs ---
 
 
-def test_a_grid_keeps_the_order_of_sites_and_edges() -> None:
+def test_grid_features_follow_the_order_of_sites_and_edges() -> None:
     height, width = 2, 3
     unary = numbers(height, width, 4)
     right, down = numbers(height, width - 1, 2), 10 + numbers(height - 1, width, 2)
@@ -55,7 +55,7 @@ def test_a_grid_keeps_the_order_of_sites_and_edges() -> None:
     assert len(features) == 1
 
 
-def test_pairwise_may_be_shared_by_a_batch_or_not() -> None:
+def test_pairwise_features_may_be_shared_by_a_batch() -> None:
     unary = numbers(5, 2, 3, 4)
     right, down = numbers(2, 2, 1), numbers(5, 1, 3, 1)
     shared = Features.grid(unary, (right, down[0]))
@@ -71,7 +71,7 @@ def test_pairwise_may_be_shared_by_a_batch_or_not() -> None:
 
 
 @pytest.mark.parametrize("features", [Features.grid(numbers(3, 4, 2)), Features.graph(numbers(3, 2), [[0, 2]])])
-def test_without_pairwise_there_is_one_constant_that_takes_no_memory(features: Features) -> None:
+def test_default_pairwise_feature_is_one_shared_constant(features: Features) -> None:
     assert features.pairwise.tolist() == [[[1.0]]]
     assert features.pairwise_names == ("constant",)
     assert features.unary_names == ("feature 0", "feature 1")
@@ -91,10 +91,10 @@ def test_eight_neighbours_have_four_directions() -> None:
 def test_wiring_of_a_grid(shape: tuple[int, int], connectivity: int) -> None:
     features = Features.grid(numbers(*shape, 2), connectivity=connectivity)
     found = features.wiring(tied=False)
-    wanted = list(neighbours(*shape, connectivity))
-    flat = [(first[0] * shape[1] + first[1], second[0] * shape[1] + second[1]) for _, first, second in wanted]
+    expected = list(neighbours(*shape, connectivity))
+    flat = [(first[0] * shape[1] + first[1], second[0] * shape[1] + second[1]) for _, first, second in expected]
     assert found.edges.tolist() == [list(pair) for pair in flat]
-    assert found.group.tolist() == [direction for direction, _, _ in wanted]
+    assert found.group.tolist() == [direction for direction, _, _ in expected]
     assert not features.wiring(tied=True).group.any()
     assert len(features.wiring(tied=True).group) == len(flat)
     for site in range(features.n_sites):
@@ -107,14 +107,14 @@ def test_wiring_of_a_grid(shape: tuple[int, int], connectivity: int) -> None:
     assert all(array.flags.c_contiguous and not array.flags.writeable for array in found)
 
 
-def test_wiring_are_kept_and_a_graph_has_one_direction() -> None:
+def test_wiring_is_cached_and_a_graph_has_one_direction() -> None:
     features = Features.graph(numbers(3, 2), [[0, 1], [2, 1]])
     assert len(features.directions) == 1
     assert features.wiring(tied=False).group.tolist() == [0, 0]
     assert features.wiring(tied=False) is features.wiring(tied=False)
 
 
-def test_a_slice_is_a_view_of_the_same_inputs() -> None:
+def test_slice_is_a_view() -> None:
     features = Features.grid(numbers(5, 2, 3, 4), (numbers(5, 2, 2, 1), numbers(5, 1, 3, 1)))
     part = features.take(slice(1, 3))
     assert len(part) == 2
@@ -128,7 +128,7 @@ def test_a_slice_is_a_view_of_the_same_inputs() -> None:
     assert shared.pairwise.shape == (1, 1, 1)
 
 
-def test_precision_is_common_and_never_lost() -> None:
+def test_arrays_share_the_higher_precision() -> None:
     single, double = numbers(2, 3, 1).astype(np.float32), numbers(2, 3, 1)
     edges = numbers(2, 2, 1), numbers(1, 3, 1)
     assert Features.grid(single).pairwise.dtype == np.float32
@@ -150,13 +150,13 @@ def test_small_inputs_are_copied_and_large_ones_shared() -> None:
         features.unary[0, 0, 0] = 1
 
 
-def test_no_unary_feature_at_all_leaves_the_bias() -> None:
+def test_unary_features_may_be_empty() -> None:
     features = Features.grid(np.zeros((2, 3, 0)))
     assert features.unary.shape == (1, 6, 0)
     assert features.unary_names == ()
 
 
-def test_tensors_are_taken() -> None:
+def test_tensors_are_accepted() -> None:
     torch = pytest.importorskip("torch")
     unary = numbers(2, 3, 4)
     features = Features.grid(torch.from_numpy(unary), (torch.zeros(2, 2, 1), torch.zeros(1, 3, 1)))
@@ -169,7 +169,7 @@ GRID, EDGES = numbers(3, 4, 2), (numbers(3, 3, 1), numbers(2, 4, 1))
 SITES, PAIRS = numbers(3, 2), [[0, 1], [1, 2]]
 NAN, INF = float("nan"), float("inf")
 
-REFUSALS: list[tuple[Callable[[], object], type[LocpmapError], str]] = [
+ERRORS: list[tuple[Callable[[], object], type[LocpmapError], str]] = [
     (lambda: Features.grid(numbers(3, 4)), InputError, "unary has shape (3, 4), expected (H, W, D) or (N, H, W, D)"),
     (lambda: Features.grid(np.zeros((0, 4, 2))), InputError, "unary is empty: it has shape (0, 4, 2)"),
     (lambda: Features.grid(np.full((3, 4, 2), NAN)), InputError, "unary contains nan, expected finite numbers"),
@@ -239,26 +239,26 @@ REFUSALS: list[tuple[Callable[[], object], type[LocpmapError], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("call", "kind", "words"), REFUSALS, ids=[words for _, _, words in REFUSALS])
-def test_refusals(call: Callable[[], object], kind: type[LocpmapError], words: str) -> None:
-    with pytest.raises(LocpmapError) as refusal:
+@pytest.mark.parametrize(("call", "kind", "words"), ERRORS, ids=[words for _, _, words in ERRORS])
+def test_errors(call: Callable[[], object], kind: type[LocpmapError], words: str) -> None:
+    with pytest.raises(LocpmapError) as error:
         call()
-    assert type(refusal.value) is kind
-    assert words in str(refusal.value)
-    assert "\n" not in str(refusal.value)
+    assert type(error.value) is kind
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 # --- features of images ---
 
 
-def by_hand(image: np.ndarray, connectivity: int) -> tuple[np.ndarray, np.ndarray]:
-    """All features of one image (H, W, C), in double precision, pixel by pixel."""
+def features_by_loop(image: np.ndarray, connectivity: int) -> tuple[np.ndarray, np.ndarray]:
+    """Compute all features of one image (H, W, C) in double precision, pixel by pixel."""
     height, width, _ = image.shape
     unary = []
     for r in range(height):
         for c in range(width):
-            place = [2 * r / (height - 1) - 1 if height > 1 else 0, 2 * c / (width - 1) - 1 if width > 1 else 0]
-            unary.append([*image[r, c], *place])
+            position = [2 * r / (height - 1) - 1 if height > 1 else 0, 2 * c / (width - 1) - 1 if width > 1 else 0]
+            unary.append([*image[r, c], *position])
     pairs = [(image[first], image[second]) for _, first, second in neighbours(height, width, connectivity)]
     squares = [sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) for a, b in pairs]
     mean = sum(squares) / len(squares) if squares else 0
@@ -283,11 +283,11 @@ def test_every_feature_against_a_loop(
     image = (np.round(noise * white) if white > 1 or dtype == "bool" else noise - 0.5).astype(dtype)
     features = replace(EVERYTHING, connectivity=connectivity, channels=channels)(image)
     exact = image.astype(np.float64).reshape(*shape, channels or 1) / white
-    unary, pairwise = by_hand(exact, connectivity)
+    unary, pairwise = features_by_loop(exact, connectivity)
     double = dtype == "float64"
     assert features.unary.dtype == features.pairwise.dtype == (np.float64 if double else np.float32)
     # Each intensity and each difference is rounded once, so a distance is off by about 1.5 eps.  The contrast exp(-t)
-    # with t = d² / 2m changes by at most 0.61 / √m times that, and √m > 0.4 here; the rest is single roundings.
+    # with t = d² / 2m changes by at most 0.61 / √m times that, and √m > 0.4 here.  Other features are rounded once.
     tolerance = 4 * np.finfo(features.unary.dtype).eps
     np.testing.assert_allclose(features.unary[0], unary, rtol=0, atol=tolerance)
     np.testing.assert_allclose(features.pairwise[0], pairwise, rtol=0, atol=tolerance)
@@ -297,7 +297,7 @@ def test_every_feature_against_a_loop(
     assert not features.batched
 
 
-def test_a_picture_by_hand() -> None:
+def test_features_of_a_small_image() -> None:
     image = np.array([[0.0, 3.0], [0.0, 1.0]])
     features = EVERYTHING(image)
     assert features.unary_names == ("intensity", "row", "column")
@@ -305,29 +305,29 @@ def test_a_picture_by_hand() -> None:
     assert features.pairwise_names == ("constant", "first end", "second end", "difference", "contrast")
     # Squares 9 and 1 (horizontal), 0 and 4 (vertical): their mean is 3.5.
     contrast = [math.exp(-q / 7) for q in (9, 1, 0, 4)]
-    wanted = [[1, 0, 3, 3], [1, 0, 1, 1], [1, 0, 0, 0], [1, 3, 1, 2]]
-    assert features.pairwise[0, :, :4].tolist() == wanted
+    expected = [[1, 0, 3, 3], [1, 0, 1, 1], [1, 0, 0, 0], [1, 3, 1, 2]]
+    assert features.pairwise[0, :, :4].tolist() == expected
     np.testing.assert_allclose(features.pairwise[0, :, 4], contrast, rtol=1e-15)
 
 
-def test_names_count_channels() -> None:
+def test_names_number_the_channels() -> None:
     names = replace(EVERYTHING, channels=2)
     assert names.unary_names == ("intensity 0", "intensity 1", "row", "column")
     assert names.pairwise_names[1:5] == ("first end 0", "first end 1", "second end 0", "second end 1")
     assert names.pairwise_names[5:] == ("difference 0", "difference 1", "contrast")
 
 
-def test_features_come_in_the_order_asked_for() -> None:
+def test_features_follow_the_requested_order() -> None:
     image = numbers(3, 4)
-    turned = ImageFeatures(("position", "intensity"), ("contrast", "difference", "constant"))(image)
-    usual = EVERYTHING(image)
-    np.testing.assert_array_equal(turned.unary, usual.unary[..., [1, 2, 0]])
-    np.testing.assert_array_equal(turned.pairwise, usual.pairwise[..., [4, 3, 0]])
+    reordered = ImageFeatures(("position", "intensity"), ("contrast", "difference", "constant"))(image)
+    default = EVERYTHING(image)
+    np.testing.assert_array_equal(reordered.unary, default.unary[..., [1, 2, 0]])
+    np.testing.assert_array_equal(reordered.pairwise, default.pairwise[..., [4, 3, 0]])
 
 
 @pytest.mark.parametrize("channels", [None, 3])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_batch_is_its_images_to_the_last_bit(channels: int | None, dtype: Any) -> None:
+def test_batch_equals_single_images(channels: int | None, dtype: Any) -> None:
     batch = numbers(4, 37, 53, *((channels,) if channels else ())).astype(dtype)
     batch *= np.array([1, 100, 0, 1e-3], dtype).reshape(4, *[1] * (batch.ndim - 1))
     make = replace(EVERYTHING, channels=channels)
@@ -339,13 +339,13 @@ def test_a_batch_is_its_images_to_the_last_bit(channels: int | None, dtype: Any)
 
 
 @pytest.mark.parametrize("factor", [2.0**-90, 2.0**90, 0.0])
-def test_contrast_does_not_depend_on_the_unit(factor: float) -> None:
-    # Powers of two round nothing, but the squares would overflow or vanish.
+def test_contrast_does_not_depend_on_the_scale(factor: float) -> None:
+    # Scaling by powers of two is exact, but the squares would overflow or underflow.
     image = numbers(4, 5, 3).astype(np.float32)
     make = ImageFeatures(pairwise=("contrast",), channels=3)
     contrast = make(image * np.float32(factor)).pairwise
-    wanted = make(image).pairwise if factor else np.ones_like(contrast)
-    np.testing.assert_allclose(contrast, wanted, rtol=4 * float(np.finfo(np.float32).eps))
+    expected = make(image).pairwise if factor else np.ones_like(contrast)
+    np.testing.assert_allclose(contrast, expected, rtol=4 * float(np.finfo(np.float32).eps))
 
 
 def test_black_is_0_and_white_is_1() -> None:
@@ -353,14 +353,14 @@ def test_black_is_0_and_white_is_1() -> None:
         assert ImageFeatures()(np.array([[0, white]], dtype)).unary.ravel().tolist() == [0, 1]
 
 
-def test_strided_images_are_read_in_their_own_order() -> None:
+def test_strided_images_are_read_correctly() -> None:
     image = numbers(6, 8)
     for view in (image.T, image[::2, ::-1]):
         np.testing.assert_array_equal(EVERYTHING(view).pairwise, EVERYTHING(view.copy()).pairwise)
         np.testing.assert_array_equal(ImageFeatures()(view).unary.ravel(), view.ravel())
 
 
-def test_the_image_stays_as_it_is_and_may_change_later() -> None:
+def test_image_is_neither_changed_nor_shared() -> None:
     image = numbers(5, 6)
     before = image.copy()
     features = ImageFeatures()(image)
@@ -369,7 +369,7 @@ def test_the_image_stays_as_it_is_and_may_change_later() -> None:
     np.testing.assert_array_equal(features.unary.ravel(), before.ravel())
 
 
-def test_memory() -> None:
+def test_peak_memory() -> None:
     image = np.random.default_rng(0).random((2200, 2000), np.float32)  # above 16 MB: shared
     everything = replace(EVERYTHING, unary=("intensity",))
 
@@ -386,15 +386,15 @@ def test_memory() -> None:
     assert peak(everything) < 2 * 5 + 1.1
 
 
-def test_description_round_trip() -> None:
+def test_dict_round_trip() -> None:
     for make in (ImageFeatures(), replace(EVERYTHING, connectivity=8, channels=3)):
         assert ImageFeatures.from_dict(make.to_dict()) == make
         assert isinstance(make.to_dict()["unary"], list)
 
 
-def test_tensors_of_a_gpu_become_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_tensors_become_numpy_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(arrays, "on_gpu", arrays.is_tensor)  # as if the CPU were an accelerator
+    monkeypatch.setattr(arrays, "on_gpu", arrays.is_tensor)  # treat CPU tensors as GPU tensors
     unary, right, down = torch.zeros((2, 3, 4), dtype=torch.bfloat16), torch.ones((2, 2, 1)), torch.ones((1, 3, 1))
     on_grid = Features.grid(unary, (right, down), pairwise_names=("constant",))
     on_graph = Features.graph(unary.reshape(6, 4), [[0, 1]])

@@ -1,4 +1,4 @@
-"""What a result says about itself: forbidden labels, entropy, its line of text, and the way to another process."""
+"""Results: forbidden labels, entropy, repr, memory and pickling."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from locpmap.kernels.cpu.backend import CpuKernels
 from locpmap.potentials import Potentials
 from locpmap.result import Ending, Result
 
-APART = np.array([[0.0, -np.inf], [-np.inf, 0.0]])  # neighbours must agree
+MUST_AGREE = np.array([[0.0, -np.inf], [-np.inf, 0.0]])  # neighbours must agree
 
 
 def noisy(height: int, width: int) -> np.ndarray:
@@ -27,9 +27,9 @@ def noisy(height: int, width: int) -> np.ndarray:
 # forbidden pairs
 
 
-def test_labels_that_break_a_forbidden_pair_are_no_success() -> None:
-    pot = Potentials.grid(np.stack([noisy(2, 4), noisy(2, 4)]), APART)
-    start = [[[0, 0, 1, 1], [0, 0, 1, 1]], np.ones((2, 4), int)]  # one change at a time does not mend the first
+def test_forbidden_pair_in_the_labels_is_reported() -> None:
+    pot = Potentials.grid(np.stack([noisy(2, 4), noisy(2, 4)]), MUST_AGREE)
+    start = [[[0, 0, 1, 1], [0, 0, 1, 1]], np.ones((2, 4), int)]  # no single change makes the first valid
     result = infer(pot, "icm", start=np.array(start), backend="reference")
     assert np.isneginf(result.score).tolist() == [True, False]
     assert result.status is lp.result.Status.FORBIDDEN
@@ -37,8 +37,8 @@ def test_labels_that_break_a_forbidden_pair_are_no_success() -> None:
     assert "forbids" in repr(result)
 
 
-def test_labels_that_keep_to_the_forbidden_pairs_are() -> None:
-    pot = Potentials.grid(noisy(3, 3), APART)
+def test_labels_without_forbidden_pairs_are_reported() -> None:
+    pot = Potentials.grid(noisy(3, 3), MUST_AGREE)
     result = infer(pot, "exact", backend="reference")
     assert np.isfinite(result.score)
     assert result.status is lp.result.Status.EXACT
@@ -46,20 +46,20 @@ def test_labels_that_keep_to_the_forbidden_pairs_are() -> None:
 
 
 @pytest.mark.parametrize("pairwise", [1.0, np.zeros((2, 2))])
-def test_models_that_forbid_no_pairs_pay_nothing(pairwise: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:
+def test_scores_are_not_computed_without_forbidden_pairs(pairwise: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
         raise AssertionError("scores were computed")
 
-    monkeypatch.setattr(CpuKernels, "score", refuse)
+    monkeypatch.setattr(CpuKernels, "score", fail)
     assert infer(Potentials.grid(noisy(3, 3), pairwise), "icm", backend="reference").converged
     with pytest.raises(AssertionError, match="scores were computed"):
-        infer(Potentials.grid(noisy(3, 3), APART), "icm", backend="reference")
+        infer(Potentials.grid(noisy(3, 3), MUST_AGREE), "icm", backend="reference")
 
 
 # numbers
 
 
-def test_entropy_is_never_negative_not_even_as_zero() -> None:
+def test_entropy_is_never_negative_nor_negative_zero() -> None:
     unary = noisy(3, 3)
     unary[0, 0, 1] = -np.inf
     entropy = infer(Potentials.grid(unary, 1.0), "exact", backend="reference").entropy
@@ -68,7 +68,7 @@ def test_entropy_is_never_negative_not_even_as_zero() -> None:
     assert (entropy.ravel()[1:] > 0).all()
 
 
-def test_one_line_of_text() -> None:
+def test_repr_is_one_line() -> None:
     pot = Potentials.grid(np.zeros((5, 3, 4, 2)), 1.0)
     assert repr(pot) == "<Potentials: 5 images, grid 3×4, 2 labels, Potts weights, float64>"
     assert repr(Potentials.graph(np.zeros((3, 2)), [[0, 1]], np.eye(2))) == (
@@ -79,10 +79,10 @@ def test_one_line_of_text() -> None:
     assert "\n" not in repr(infer(pot, "locpmap", n_samples=2, backend="reference"))
 
 
-# whose memory it is
+# memory shared with the input
 
 
-def test_small_inputs_may_change_afterwards() -> None:
+def test_small_inputs_are_copied() -> None:
     unary, tables, mask = noisy(3, 3), np.eye(2), np.zeros((3, 3), bool)
     result = infer(Potentials.grid(unary, tables, mask=mask), "exact", backend="reference")
     expected = Potentials.grid(unary.copy(), tables.copy()).score(result.labels)
@@ -96,7 +96,7 @@ def test_large_inputs_are_shared() -> None:
     assert np.shares_memory(Potentials.grid(large, 1.0).unary, large)
 
 
-# other processes
+# pickling
 
 
 def models() -> dict[str, Potentials]:
@@ -118,50 +118,52 @@ def arrays_of(pot: Potentials) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("name", ["grid", "batch", "graph"])
-def test_potentials_travel(name: str) -> None:
+def test_potentials_can_be_pickled(name: str) -> None:
     pot = models()[name]
-    assert pot.model.unary is pot.unary  # built, and left behind
+    assert pot.model.unary is pot.unary  # cached, but not pickled
     sent = pickle.dumps(pot)
-    there = pickle.loads(sent)
-    assert "model" not in there.__dict__
-    assert repr(there) == repr(pot)
-    assert len(arrays_of(there)) == len(arrays_of(pot))
-    for ours, theirs in zip(arrays_of(pot), arrays_of(there), strict=True):
-        assert np.array_equal(ours, theirs)
-        assert not theirs.flags.writeable
-    first, second = (infer(p, "locpmap", n_samples=5, seed=3, backend="reference") for p in (pot, there))
+    loaded = pickle.loads(sent)
+    assert "model" not in loaded.__dict__
+    assert repr(loaded) == repr(pot)
+    assert len(arrays_of(loaded)) == len(arrays_of(pot))
+    for original, copied in zip(arrays_of(pot), arrays_of(loaded), strict=True):
+        assert np.array_equal(original, copied)
+        assert not copied.flags.writeable
+    first, second = (infer(p, "locpmap", n_samples=5, seed=3, backend="reference") for p in (pot, loaded))
     assert np.array_equal(first.probability, second.probability)
 
 
 @pytest.mark.parametrize("method", sorted(DECODERS))
-def test_results_travel(method: str) -> None:
+def test_results_can_be_pickled_and_copied(method: str) -> None:
     result = infer(Potentials.grid(noisy(2, 3), 0.5), method, backend="reference")
-    for there in (pickle.loads(pickle.dumps(result)), copy.deepcopy(result)):
-        assert repr(there) == repr(result)
-        assert there.status is result.status
-        assert np.array_equal(there.labels, result.labels)
-        assert there.score == result.score
+    for loaded in (pickle.loads(pickle.dumps(result)), copy.deepcopy(result)):
+        assert repr(loaded) == repr(result)
+        assert loaded.status is result.status
+        assert np.array_equal(loaded.labels, result.labels)
+        assert loaded.score == result.score
 
 
-def test_results_whose_ending_is_yet_to_be_asked_for_travel() -> None:
-    asked = []
+def test_results_with_a_pending_ending_can_be_pickled() -> None:
+    calls = []
 
-    def ending() -> Ending:  # as on a GPU, where asking waits
-        asked.append(1)
+    def ending() -> Ending:  # as on a GPU, where this call waits
+        calls.append(1)
         return Ending(lp.result.Status.COMPLETE, 0.5, 3.0)
 
-    made = infer(Potentials.grid(noisy(2, 3), 0.5), "locpmap", n_samples=4, backend="reference")
-    late = Result(made.labels, made.probability, "locpmap", "triton", "cuda", ending=ending, potentials=made.potentials)
-    assert not asked
-    again = pickle.loads(pickle.dumps(late))
-    assert (again.status, again.seconds, again.n_sweeps) == (lp.result.Status.COMPLETE, 0.5, 3.0)
-    assert late.converged
-    assert len(asked) == 1
+    done = infer(Potentials.grid(noisy(2, 3), 0.5), "locpmap", n_samples=4, backend="reference")
+    pending = Result(
+        done.labels, done.probability, "locpmap", "triton", "cuda", ending=ending, potentials=done.potentials
+    )
+    assert not calls
+    loaded = pickle.loads(pickle.dumps(pending))
+    assert (loaded.status, loaded.seconds, loaded.n_sweeps) == (lp.result.Status.COMPLETE, 0.5, 3.0)
+    assert pending.converged
+    assert len(calls) == 1
 
 
-def test_tensors_travel() -> None:
+def test_results_with_tensors_can_be_pickled() -> None:
     torch = pytest.importorskip("torch")
     pot = Potentials.grid(torch.zeros((2, 3, 2)), 1.0)
-    there = pickle.loads(pickle.dumps(infer(pot, "icm", backend="reference")))
-    assert isinstance(there.labels, torch.Tensor)
-    assert isinstance(there.potentials.local_scores(there.labels), torch.Tensor)
+    loaded = pickle.loads(pickle.dumps(infer(pot, "icm", backend="reference")))
+    assert isinstance(loaded.labels, torch.Tensor)
+    assert isinstance(loaded.potentials.local_scores(loaded.labels), torch.Tensor)

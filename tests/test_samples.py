@@ -1,4 +1,4 @@
-"""`samples`: the maps that `infer` keeps, one by one, for any chunk."""
+"""`samples`: a stream of the label maps that `infer` stores, for any chunk size."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DECODERS: dict[str, Any] = {
         *((model, decoder) for model in ("masked", "graph") for decoder in DECODERS if decoder != "rows"),
     ],
 )
-def test_the_stream_is_what_infer_keeps(model: str, decoder: str, chunk: int) -> None:
+def test_stream_equals_the_samples_of_infer(model: str, decoder: str, chunk: int) -> None:
     how: dict[str, Any] = {"seed": 5, "first_image": 2, "n_threads": 2}
     result = lp.infer(MODELS[model], replace(DECODERS[decoder], keep_samples=True), **how)
     maps = list(lp.samples(MODELS[model], DECODERS[decoder], chunk=chunk, **how))
@@ -47,7 +47,7 @@ def test_the_stream_is_what_infer_keeps(model: str, decoder: str, chunk: int) ->
     np.testing.assert_array_equal(np.stack(maps), result.samples)
 
 
-def test_a_decoder_by_name_draws_by_its_defaults() -> None:
+def test_decoder_given_by_name_uses_its_defaults() -> None:
     maps = np.stack(list(lp.samples(MODELS["two labels"], "locpmap")))
     np.testing.assert_array_equal(maps, lp.infer(MODELS["two labels"], keep_samples=True).samples)
     np.testing.assert_array_equal(maps, np.stack(list(lp.samples(MODELS["two labels"]))))
@@ -55,7 +55,7 @@ def test_a_decoder_by_name_draws_by_its_defaults() -> None:
 
 
 @pytest.mark.parametrize("decoder", ["locpmap", "gibbs"])
-def test_counted_chunks_come_to_the_result_of_infer(decoder: str) -> None:
+def test_drawing_in_chunks_gives_the_result_of_infer(decoder: str) -> None:
     pot, stream = MODELS["masked"], stream_samples(MODELS["masked"], DECODERS[decoder], 8, 5)
     while True:
         try:
@@ -69,14 +69,14 @@ def test_counted_chunks_come_to_the_result_of_infer(decoder: str) -> None:
     assert (found.status, found.n_samples, found.n_sweeps) == (result.status, result.n_samples, result.n_sweeps)
 
 
-def test_tensors_come_back_as_tensors() -> None:
+def test_tensor_input_gives_tensor_samples() -> None:
     torch = pytest.importorskip("torch")
     (labels,) = lp.samples(Potentials.grid(torch.zeros(3, 4, 2), 1.0), lp.LocPMAP(1))
     assert torch.is_tensor(labels)
     assert labels.shape == (3, 4)
 
 
-def test_threads_end_with_the_stream() -> None:
+def test_closing_the_stream_ends_its_threads() -> None:
     before = threading.active_count()
     stream = lp.samples(MODELS["two labels"], lp.LocPMAP(1000), chunk=16, n_threads=3)
     assert threading.active_count() == before
@@ -96,6 +96,6 @@ def test_threads_end_with_the_stream() -> None:
         ({"backend": "nunba"}, "unknown backend 'nunba'"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused_before_the_first_map(how: dict[str, Any], message: str) -> None:
+def test_bad_arguments_raise_errors_before_the_first_sample(how: dict[str, Any], message: str) -> None:
     with pytest.raises(lp.InputError, match=message):
         lp.samples(MODELS["two labels"], **how)
