@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from tests.oracles.enumeration import Enumeration
 from tests.oracles.models import PairwiseModel, random_grid, random_model
-from tests.test_potentials import without
+from tests.test_potentials import without_sites
 
 from locpmap.errors import InputError
 from locpmap.inference import DECODERS, infer
@@ -247,7 +247,7 @@ def test_masking_a_site_removes_it_from_the_graph(name: str) -> None:
     """Exact decoders return the log partition, marginals and best score of the model without the site."""
     model = random_grid(2, 3, 2, "attractive", seed=7).flatten()
     mask = np.array([False, True, False, False, False, False])
-    exact = Enumeration(*without(model, mask))
+    exact = Enumeration(*without_sites(model, mask))
     result = decode(name, Potentials.graph(*model, mask=mask))
     kind, promise = ("grid", "attractive", 2), PROMISES[name]
     if promise.best_labels(kind):

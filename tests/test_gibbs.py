@@ -13,7 +13,7 @@ from tests.oracles.ising import kaufman_energy_per_site, torus_model
 from tests.oracles.models import PairwiseModel, random_grid, random_model
 from tests.oracles.statistics import batch_means_error, check_z, chi_square_p_value, z_bound
 from tests.oracles.transfer_matrix import TransferMatrix
-from tests.test_messages import NEVER, ODD, normal, problem_of, same
+from tests.test_messages import FORBIDDEN, ODD, check_identical, normal, problem_of
 
 from locpmap.errors import InputError
 from locpmap.inference import infer
@@ -38,7 +38,7 @@ def sweep_chain(
     kernels.sweep("gibbs", problem.model, labels, totals, adds, temperature, *problem.key, sweep, problem.first_image)
 
 
-# the operation against the reference
+# the kernel compared with the reference
 
 
 @pytest.mark.parametrize("case", ODD)
@@ -58,11 +58,11 @@ def test_every_draw_agrees_with_the_reference(case: str) -> None:
     np.testing.assert_array_equal(my_votes, votes)
     np.testing.assert_allclose(my_sums, sums, rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(sums.sum(axis=2), 6, rtol=1e-12)
-    assert (sums[pot.unary == NEVER] == 0).all()
+    assert (sums[pot.unary == FORBIDDEN] == 0).all()
 
 
-def test_a_draw_is_the_inverse_of_the_cumulative_distribution() -> None:
-    """One site, one uniform: written out."""
+def test_draw_inverts_the_cumulative_distribution() -> None:
+    """One site and one uniform, compared with the explicit formula."""
     unary = normal(1, 5)
     pot = Potentials.graph(unary, [], 1.0)
     problem = problem_of(pot, "numba")
@@ -78,7 +78,7 @@ def test_a_draw_is_the_inverse_of_the_cumulative_distribution() -> None:
 
 
 def transition_matrix(model: PairwiseModel, exact: Enumeration, temperature: float) -> np.ndarray:
-    """Of one sweep, from the probabilities that the kernel itself draws with, site by site in its order."""
+    """Return the matrix of one sweep from the kernel's conditional probabilities, in its order of sites."""
     pot = Potentials.graph(*model)
     problem, order = problem_of(pot, "numba"), pot.model.order
     n_states, n_sites = exact.labellings.shape
@@ -99,7 +99,7 @@ def transition_matrix(model: PairwiseModel, exact: Enumeration, temperature: flo
 
 @pytest.mark.parametrize(("kind", "n_labels"), [("random", 2), ("potts", 3)])
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_a_sweep_leaves_the_model_as_it_is(kind: str, n_labels: int, temperature: float) -> None:
+def test_sweep_leaves_the_distribution_invariant(kind: str, n_labels: int, temperature: float) -> None:
     model = random_grid(2, 2, n_labels, kind, coupling=1.5, seed=3).flatten()
     exact = Enumeration(*model)
     sweep = transition_matrix(model, exact, temperature)
@@ -109,8 +109,8 @@ def test_a_sweep_leaves_the_model_as_it_is(kind: str, n_labels: int, temperature
 
 
 def test_forbidden_labels_and_pairs_are_never_drawn() -> None:
-    table = np.array([[NEVER, 0.3], [0.3, 0.0]])  # no two neighbours may both have label 0
-    unary = np.array([[[1.0, 0.0], [2.0, 0.0]], [[NEVER, 0.0], [1.0, 0.5]]])
+    table = np.array([[FORBIDDEN, 0.3], [0.3, 0.0]])  # no two neighbours may both have label 0
+    unary = np.array([[[1.0, 0.0], [2.0, 0.0]], [[FORBIDDEN, 0.0], [1.0, 0.5]]])
     pot = Potentials.grid(unary, table)
     exact = Enumeration(pot.unary[0].astype(float), pot.model.edges.astype(np.int64), np.broadcast_to(table, (4, 2, 2)))
     sweep = transition_matrix(PairwiseModel(exact.unary, exact.edges, exact.tables), exact, 1.0)
@@ -127,19 +127,19 @@ def state_counts(samples: np.ndarray, exact: Enumeration) -> np.ndarray:
 
 @pytest.mark.parametrize(("structure", "kind", "n_labels"), [("grid", "random", 2), ("full", "potts", 3)])
 def test_thinned_states_follow_the_model(structure: str, kind: str, n_labels: int) -> None:
-    """Weakly coupled, so that every tenth state is as good as independent; all states at once, by chi-square."""
+    """Coupling is weak, so every tenth state is nearly independent.  A chi-square test covers all states."""
     model = random_model(structure, kind, 4, n_labels, coupling=0.5, seed=2)
     exact = Enumeration(*model)
     result = infer(Potentials.graph(*model), Gibbs(n_samples=4_000, thin=10, keep_samples=True), seed=5, n_threads=1)
     assert chi_square_p_value(state_counts(result.samples, exact), exact.probability) > 1e-6
-    # The test can see a wrong model: half the coupling is refused.
+    # The test has power: a model with half the coupling is rejected.
     weaker = Enumeration(model.unary, model.edges, model.tables / 2)
     assert chi_square_p_value(state_counts(result.samples, exact), weaker.probability) < 1e-6
 
 
 @pytest.mark.parametrize("probability", ["votes", "conditional"])
 def test_marginals_of_a_narrow_grid(probability: str) -> None:
-    """The means of 200 chains, which are independent, against the transfer matrix."""
+    """Means of 200 independent chains agree with the transfer matrix."""
     grid = random_grid(7, 5, 2, "random", coupling=0.7, seed=6)
     n_chains, n_sweeps, burn_in = 200, 60, 100
     unary = np.broadcast_to(grid.unary, (n_chains, *grid.unary.shape))
@@ -152,12 +152,12 @@ def test_marginals_of_a_narrow_grid(probability: str) -> None:
         sweep_chain(problem, labels, totals, adds if sweep >= burn_in else NOTHING, 1.0, sweep)
     means = totals[..., 1] / n_sweeps
     t = (means.mean(axis=0) - exact) / (means.std(axis=0, ddof=1) / np.sqrt(n_chains))
-    z = stats.norm.ppf(stats.t.cdf(t, n_chains - 1))  # the error is estimated too: tails a little heavier than normal
+    z = stats.norm.ppf(stats.t.cdf(t, n_chains - 1))  # from Student's t, because the error is estimated
     check_z(z, np.atleast_2d(np.corrcoef(means.T)))
 
 
 def test_conditional_probabilities_vary_less_than_votes() -> None:
-    """In each of 50 chains the same draws are counted both ways; the mean difference is beyond its standard error."""
+    """In 50 chains, both estimates use the same draws; the mean difference of their errors is significant."""
     grid = random_grid(6, 4, 2, "random", coupling=0.5, seed=7)
     pot = Potentials.grid(np.broadcast_to(grid.unary, (50, *grid.unary.shape)), (grid.horizontal, grid.vertical))
     exact = TransferMatrix(*grid).marginals
@@ -170,7 +170,7 @@ def test_conditional_probabilities_vary_less_than_votes() -> None:
 
 
 def test_energy_of_the_ising_torus() -> None:
-    """Kaufman's exact energy at a coupling below the critical one, eight chains at once."""
+    """Eight chains agree with Kaufman's exact energy below the critical coupling."""
     coupling, side = 0.35, 8
     model = torus_model(side, side, coupling)
     pot = Potentials.graph(np.broadcast_to(model.unary, (8, *model.unary.shape)), model.edges, model.tables)
@@ -184,7 +184,7 @@ def test_energy_of_the_ising_torus() -> None:
 # options, threads, batches
 
 
-def test_votes_are_shares_of_the_samples() -> None:
+def test_votes_are_fractions_of_the_samples() -> None:
     result = infer(ODD["primes"], Gibbs(n_samples=7, burn_in=3, thin=2, keep_samples=True))
     assert result.samples.shape == (7, 3, 5)
     assert (result.n_samples, result.n_sweeps, result.status) == (7, 17, Status.COMPLETE)
@@ -193,10 +193,10 @@ def test_votes_are_shares_of_the_samples() -> None:
     np.testing.assert_array_equal(result.samples, every.samples[4::2])
 
 
-def test_the_start() -> None:
+def test_start() -> None:
     unary = normal(3, 4, 2)
-    unary[0, 0, 1] = NEVER
-    pot = Potentials.grid(unary, 50.0)  # frozen: the first sweep follows the start
+    unary[0, 0, 1] = FORBIDDEN
+    pot = Potentials.grid(unary, 50.0)  # strong coupling: the first sweep keeps the labels of the start
     for label in (0, 1):
         start = np.full((3, 4), label)
         start[0, 0] = 0
@@ -208,7 +208,7 @@ def test_the_start() -> None:
         infer(pot, Gibbs(start="unary"))
 
 
-def test_a_run_cut_during_burn_in_has_its_present_state() -> None:
+def test_time_limit_during_burn_in_returns_the_current_state() -> None:
     result = infer(ODD["primes"], Gibbs(burn_in=1_000), max_seconds=0)
     assert (result.status, result.n_samples, result.n_sweeps) == (Status.MAX_SECONDS, 0, 1)
     assert set(np.unique(result.probability)) == {0, 1}
@@ -218,16 +218,16 @@ def test_a_run_cut_during_burn_in_has_its_present_state() -> None:
     "decoder", [Gibbs(n_samples=5, probability="conditional"), Annealing(n_sweeps=20)], ids=lambda d: d.name
 )
 @pytest.mark.parametrize("case", ["batch", "factored", "table per edge and image", "primes", "forbidden pairs"])
-def test_threads_change_no_bit(decoder: Any, case: str) -> None:
+def test_results_do_not_depend_on_threads(decoder: Any, case: str) -> None:
     one, *others = (infer(ODD[case], decoder, n_threads=n, seed=3) for n in (1, 2, 3))
     for other in others:
-        same(one, other)
+        check_identical(one, other)
 
 
 @pytest.mark.parametrize(
     "decoder", [Gibbs(n_samples=5, probability="conditional"), Annealing(n_sweeps=20)], ids=lambda d: d.name
 )
-def test_a_batch_is_its_images_one_at_a_time(decoder: Any) -> None:
+def test_batch_equals_single_images(decoder: Any) -> None:
     unary, right, down = normal(3, 4, 5, 3), normal(3, 4, 4), normal(3, 3, 5)
     batch = infer(Potentials.grid(unary, (right, down)), decoder, first_image=9)
     for n in range(3):
@@ -274,24 +274,24 @@ def test_annealing_ends_at_a_local_maximum() -> None:
     assert slow.score > hot.score
 
 
-def test_annealing_returns_the_best_it_met() -> None:
-    """A chain that stays hot leaves the best labelling behind again and again."""
+def test_annealing_returns_the_best_labelling_found() -> None:
+    """A chain at a constant high temperature does not stay at the best labelling."""
     pot = Potentials.grid(normal(4, 4, 3), 0.5)
     problem = problem_of(pot, "numba")
     decoder = Annealing(n_sweeps=50, start_temperature=5.0, end_temperature=5.0)
     state = decoder.init(problem)
-    met = []
+    scores = []
     for _ in range(50):
         decoder.step(problem, state)
-        met.append(pot.score(pot.unflatten(state.chain.labels)))
-    assert state.incumbent.score[0] == pytest.approx(max(met), rel=1e-12)
-    assert max(met) > met[-1]
-    assert pot.score(pot.unflatten(state.incumbent.labels)) == pytest.approx(max(met), rel=1e-12)
-    assert pot.score(pot.unflatten(decoder.finish(problem, state).labels)) >= max(met) - 1e-12
+        scores.append(pot.score(pot.unflatten(state.chain.labels)))
+    assert state.incumbent.score[0] == pytest.approx(max(scores), rel=1e-12)
+    assert max(scores) > scores[-1]
+    assert pot.score(pot.unflatten(state.incumbent.labels)) == pytest.approx(max(scores), rel=1e-12)
+    assert pot.score(pot.unflatten(decoder.finish(problem, state).labels)) >= max(scores) - 1e-12
 
 
-def test_the_temperature_falls_by_the_same_factor() -> None:
-    """Free sites: the share of the better label in sweep s is the sigmoid of the difference over the temperature."""
+def test_temperature_decreases_geometrically() -> None:
+    """Without edges, the fraction of the better label is the sigmoid of the score difference over the temperature."""
     pot = Potentials.graph(np.tile([0.0, 1.0], (20_000, 1)), [], 1.0)
     problem = problem_of(pot, "numba")
     decoder = Annealing(n_sweeps=4, start_temperature=8.0, end_temperature=1.0)

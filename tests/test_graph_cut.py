@@ -1,4 +1,4 @@
-"""Graph cuts against enumeration, the transfer matrix and PyMaxflow."""
+"""Graph cuts compared with enumeration, the transfer matrix and PyMaxflow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def potentials(model: PairwiseModel) -> lp.Potentials:
 
 
 def metric_model(structure: str, seed: int, n_sites: int = 6, n_labels: int = 4) -> PairwiseModel:
-    """Truncated linear tables plus terms of one end, which change nothing about expansions."""
+    """Return a model of truncated linear tables plus terms of single labels, which do not affect expansions."""
     model = random_model(structure, "attractive", n_sites, n_labels, seed=seed)
     rng = np.random.default_rng(seed)
     labels = np.arange(n_labels)
@@ -54,7 +54,7 @@ def test_narrow_grids_equal_the_transfer_matrix(coupling: float, scale: float) -
     assert result.score == pytest.approx(TransferMatrix(unary, horizontal, vertical).map_score, rel=1e-12)
 
 
-def test_forbidden_pairs_are_kept() -> None:
+def test_forbidden_pairs_are_respected() -> None:
     possible = 0
     for seed in range(60):
         rng = np.random.default_rng(seed)
@@ -90,7 +90,7 @@ def test_equals_pymaxflow() -> None:
 
 
 def test_capacities_of_very_different_size() -> None:
-    """Rounded once to 32 bits, the small terms below would vanish beside the large ones."""
+    """A single rounding to 32 bits would lose the small terms next to the large ones."""
     rng = np.random.default_rng(2)
     for seed in range(20):
         model = random_model("grid", "attractive", 12, 2, seed=seed)
@@ -103,7 +103,7 @@ def test_capacities_of_very_different_size() -> None:
         assert small.score(labels) == pytest.approx(small.score(best), abs=1e-12)
 
 
-def test_repelling_tables_are_refused() -> None:
+def test_repelling_tables_raise_errors() -> None:
     with pytest.raises(lp.InputError, match=r"is -2 on edge 1 between sites 1 and 2"):
         lp.infer(lp.Potentials.graph(np.zeros((3, 2)), [[0, 1], [1, 2]], np.array([1.0, -1.0])), GraphCut())
     horizontal, vertical = np.ones((2, 2)), np.array([[1.0, 1.0, -0.5]])
@@ -113,12 +113,12 @@ def test_repelling_tables_are_refused() -> None:
         lp.infer(lp.Potentials.graph(np.zeros((2, 2)), [[0, 1]], np.array([[[-np.inf, 0], [0, 0.0]]])), GraphCut())
 
 
-def test_repulsion_between_labels_that_are_not_both_allowed_is_none() -> None:
+def test_repulsion_between_forbidden_labels_is_ignored() -> None:
     pot = lp.Potentials.graph(np.array([[0, -np.inf], [0.0, 0.5]]), [[0, 1]], np.array([-1.0]))
     assert lp.infer(pot, GraphCut()).labels.tolist() == [0, 1]
 
 
-def test_rounding_in_single_precision_is_no_repulsion() -> None:
+def test_single_precision_rounding_is_not_repulsion() -> None:
     table = np.array([[1, 2 / 3], [1 / 3, -6e-8]])
     pots = [lp.Potentials.graph(np.zeros((2, 2)), [[0, 1]], table[None].astype(t)) for t in (np.float32, np.float64)]
     assert lp.infer(pots[0], GraphCut()).score == 1
@@ -126,7 +126,7 @@ def test_rounding_in_single_precision_is_no_repulsion() -> None:
         lp.infer(pots[1], GraphCut())
 
 
-def test_a_batch_equals_its_images() -> None:
+def test_batch_equals_single_images() -> None:
     rng = np.random.default_rng(3)
     unary = rng.normal(size=(30, 14, 9, 2)) * rng.choice([0.1, 1, 10], size=(30, 1, 1, 1))
     unary[rng.random(unary.shape[:-1]) < 0.05, 1] = -np.inf
@@ -137,8 +137,8 @@ def test_a_batch_equals_its_images() -> None:
         np.testing.assert_array_equal(batch.labels[n], alone.labels)
 
 
-def test_ties_are_settled() -> None:
-    """Every labelling is best; and one site that has to pull the others along."""
+def test_ties() -> None:
+    """Either all labellings are optimal, or one site determines the labels of all others."""
     assert lp.infer(lp.Potentials.grid(np.zeros((3, 3, 2)), 0.0), GraphCut()).score == 0
     unary = np.zeros((3, 3, 2))
     unary[1, 1, 1] = 1.0
@@ -153,7 +153,7 @@ def test_no_edges(n_labels: int) -> None:
 
 
 def test_directed_and_infinite_links() -> None:
-    """The flow's own form, with links that cost in one direction only."""
+    """The input of the maximum flow may have links that cost in one direction only."""
     for seed in range(50):
         rng = np.random.default_rng(seed)
         edges = np.array([(i, j) for i in range(7) for j in range(i) if rng.random() < 0.5]).reshape(-1, 2)
@@ -169,8 +169,8 @@ def test_directed_and_infinite_links() -> None:
             assert value[found[n] @ 2 ** np.arange(6, -1, -1)] == pytest.approx(value.max(), rel=1e-11)
 
 
-def test_differences_below_32_bits_decide() -> None:
-    """Two sites bound together with biases that differ in the tenth digit: rounded once, they would cancel."""
+def test_differences_below_32_bits_are_resolved() -> None:
+    """Two strongly coupled sites have biases that differ in the tenth digit; a single rounding would cancel them."""
     edges, link = np.array([[0, 1]]), np.array([[10.0]])
     for bias in ([0.3 + 1e-10, -0.3], [0.3, -0.3 - 1e-10], [-0.3, 0.3 + 1e-10], [-0.3 - 1e-10, 0.3]):
         label = int(sum(bias) > 0)
@@ -184,8 +184,8 @@ def test_capacities_of_powers_of_two_do_not_overflow() -> None:
         assert best_labels(bias, edges, link, link).tolist() == [[1, 1]]
 
 
-def test_nothing_is_lost_on_a_long_way() -> None:
-    """Two chains of implications in one image, each with its first site forced, one to each label."""
+def test_flow_along_long_chains() -> None:
+    """One image has two chains of implications whose first sites are fixed, one to each label."""
     chain = np.stack([np.arange(199), np.arange(1, 200)], axis=1)
     edges = np.concatenate([chain, chain + 200])
     bias = np.repeat([[-1.0, 1.0]], 200)[None]
@@ -199,7 +199,7 @@ def test_nothing_is_lost_on_a_long_way() -> None:
 
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("kind", ["attractive", "metric"])
-def test_expansion_ends_where_no_expansion_helps(structure: str, kind: str) -> None:
+def test_no_expansion_improves_the_result(structure: str, kind: str) -> None:
     for seed in range(5):
         model = metric_model(structure, seed) if kind == "metric" else random_model(structure, kind, 6, 4, seed=seed)
         result = lp.infer(potentials(model), GraphCut())
@@ -223,7 +223,7 @@ def test_expansion_with_forbidden_labels() -> None:
 
 
 def test_expansion_is_within_a_factor_of_two_for_potts() -> None:
-    """Energies are made non-negative, as the bound asks: E <= 2 E_best for Potts."""
+    """The bound E <= 2 E_best for Potts models requires non-negative energies."""
     for seed in range(10):
         model = random_model("grid", "attractive", 6, 4, coupling=2.0, seed=seed)
         highest = model.unary.max(axis=1).sum() + model.tables[:, 0, 0].sum()
@@ -231,14 +231,14 @@ def test_expansion_is_within_a_factor_of_two_for_potts() -> None:
         assert energy <= 2 * (highest - Enumeration(*model).map_score) + 1e-9
 
 
-def test_more_labels_in_a_batch() -> None:
+def test_batch_with_more_labels_equals_single_images() -> None:
     unary = np.random.default_rng(5).normal(size=(7, 6, 5, 3))
     batch = lp.infer(lp.Potentials.grid(unary, 0.7), GraphCut())
     for n in range(7):
         np.testing.assert_array_equal(batch.labels[n], lp.infer(lp.Potentials.grid(unary[n], 0.7), GraphCut()).labels)
 
 
-def test_what_cannot_be_expanded_is_refused() -> None:
+def test_tables_unsuitable_for_expansion_raise_errors() -> None:
     with pytest.raises(lp.InputError, match=r"fails on edge 1 between sites 1 and 2 for α = 0, β = 1, γ = 1"):
         lp.infer(lp.Potentials.graph(np.zeros((3, 3)), [[0, 1], [1, 2]], np.array([1.0, -1.0])), GraphCut())
     square = -np.square(np.arange(3)[:, None] - np.arange(3.0))
@@ -249,7 +249,7 @@ def test_what_cannot_be_expanded_is_refused() -> None:
         lp.infer(lp.Potentials.grid(np.zeros((2, 2, 3)), square), GraphCut())
 
 
-def test_max_sweeps_stops() -> None:
+def test_max_sweeps_limits_the_sweeps() -> None:
     unary = np.random.default_rng(6).normal(size=(30, 30, 5))
     result = lp.infer(lp.Potentials.grid(unary, 1.0), GraphCut(max_sweeps=1))
     assert result.status is lp.result.Status.MAX_SWEEPS

@@ -1,4 +1,4 @@
-"""Grids and graphs: edges, colours, windows and neighbour lists against plain loops."""
+"""Grids and graphs: edges, colours, windows and neighbour lists compared with plain loops."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ STEPS = {4: [(0, 1), (1, 0)], 8: [(0, 1), (1, 0), (1, 1), (1, -1)]}
 
 
 def check_independent(edges: np.ndarray, colours: np.ndarray) -> None:
-    """No edge joins two sites of one colour."""
+    """Check that no edge joins two sites of one colour."""
     same = colours[edges[:, 0]] == colours[edges[:, 1]]
     assert not same.any(), f"edge {edges[same][:1].tolist()} joins two sites of one colour"
 
 
 def check_window(window: Grid, whole: Grid) -> None:
-    """Sites, colours and edges of a window are those of the whole grid."""
+    """Check that sites, colours and edges of a window are those of the whole grid."""
     rows, columns = (slice(a, a + n) for a, n in ((window.row, window.height), (window.column, window.width)))
     ids = np.arange(whole.n_sites).reshape(whole.shape)[rows, columns].ravel()
     np.testing.assert_array_equal(window.site_ids(), ids)
@@ -37,12 +37,12 @@ def check_window(window: Grid, whole: Grid) -> None:
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
-    """Any graph of up to nine sites, its edges in any order and either direction."""
+    """Draw a graph of up to nine sites with edges in any order and either direction."""
     n_sites = draw(st.integers(1, 9))
     pairs = [(i, j) for i in range(n_sites) for j in range(i)]
     chosen = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
-    turned = [(j, i) if draw(st.booleans()) else (i, j) for i, j in chosen]
-    return Graph(n_sites, turned)
+    oriented = [(j, i) if draw(st.booleans()) else (i, j) for i, j in chosen]
+    return Graph(n_sites, oriented)
 
 
 # grids
@@ -50,7 +50,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("connectivity", [4, 8])
-def test_grid_edges_come_direction_by_direction_in_raster_order(shape: tuple[int, int], connectivity: int) -> None:
+def test_grid_edges_are_ordered_by_direction_then_raster(shape: tuple[int, int], connectivity: int) -> None:
     height, width = shape
     expected = [
         [r * width + c, (r + dr) * width + c + dc]
@@ -65,7 +65,7 @@ def test_grid_edges_come_direction_by_direction_in_raster_order(shape: tuple[int
     assert sum(h * w for h, w in grid.direction_shapes) == len(expected)
 
 
-def test_values_per_edge_lie_where_their_edge_lies() -> None:
+def test_edge_values_are_indexed_by_position() -> None:
     """horizontal[r, c] joins (r, c) and (r, c + 1); vertical[r, c] joins (r, c) and (r + 1, c)."""
     grid = Grid(3, 4, 8)
     number = np.arange(12).reshape(3, 4)
@@ -87,17 +87,17 @@ def test_grid_colours_are_independent_and_few(shape: tuple[int, int], connectivi
     assert colours.max() < (2 if connectivity == 4 else 4)
 
 
-def test_four_neighbours_are_red_and_black() -> None:
+def test_colours_of_four_neighbours_are_red_black() -> None:
     assert Grid(3, 3).colours().reshape(3, 3).tolist() == [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
 
 
 @pytest.mark.parametrize("connectivity", [4, 8])
 @pytest.mark.parametrize(("row", "column", "height", "width"), [(0, 0, 3, 3), (1, 2, 4, 3), (2, 1, 1, 5), (3, 3, 3, 3)])
-def test_a_window_is_a_part_of_the_whole(connectivity: int, row: int, column: int, height: int, width: int) -> None:
+def test_window_matches_the_whole_grid(connectivity: int, row: int, column: int, height: int, width: int) -> None:
     check_window(Grid(height, width, connectivity, row, column, 9), Grid(7, 9, connectivity))
 
 
-def test_a_window_without_a_width_of_the_whole_ends_where_the_whole_does() -> None:
+def test_default_full_width_ends_at_the_window() -> None:
     np.testing.assert_array_equal(Grid(2, 2, row=1, column=3).site_ids(), [8, 9, 13, 14])
 
 
@@ -137,7 +137,7 @@ def test_reverse_finds_the_same_edge_in_the_other_list(graph: Graph) -> None:
 
 
 @given(graphs())
-def test_greedy_colouring_is_proper_and_uses_at_most_one_colour_more_than_the_degree(graph: Graph) -> None:
+def test_greedy_colouring_is_proper_and_limited_by_the_degree(graph: Graph) -> None:
     colours = graph.colours()
     check_independent(graph.edges(), colours)
     assert colours.max() <= np.diff(graph.adjacency().indptr).max()
@@ -152,7 +152,7 @@ def test_colours_of_known_structures(structure: str) -> None:
 
 
 @given(graphs())
-def test_colour_classes_hold_every_site_once_and_no_edge(graph: Graph) -> None:
+def test_colour_classes_partition_the_sites_and_contain_no_edge(graph: Graph) -> None:
     colours = graph.colours()
     order, class_ptr = colour_classes(colours)
     np.testing.assert_array_equal(np.sort(order), np.arange(graph.n_sites))
@@ -162,7 +162,7 @@ def test_colour_classes_hold_every_site_once_and_no_edge(graph: Graph) -> None:
         assert not np.isin(graph.edges(), order[begin:stop]).all(axis=1).any()
 
 
-def test_a_graph_without_edges() -> None:
+def test_graph_without_edges() -> None:
     for edges in (np.zeros((0, 2), np.int64), np.zeros(0)):
         graph = Graph(3, edges)
         assert graph.edges().shape == (0, 2)
@@ -170,14 +170,14 @@ def test_a_graph_without_edges() -> None:
         assert graph.adjacency().indptr.tolist() == [0, 0, 0, 0]
 
 
-def test_adjacency_of_a_grid_is_that_of_its_edges() -> None:
+def test_grid_adjacency_matches_its_edges() -> None:
     grid = Grid(3, 4, 8)
     for field, same in zip(grid.adjacency(), adjacency(12, grid.edges()), strict=True):
         np.testing.assert_array_equal(field, same)
     check_independent(grid.edges(), greedy_colours(*grid.adjacency()[:2]))
 
 
-def test_edges_of_a_graph_are_kept_as_given_and_frozen() -> None:
+def test_graph_edges_are_copied_and_read_only() -> None:
     given_edges = np.array([[3, 0], [1, 2]], np.uint8)
     graph = Graph(4, given_edges)
     given_edges[:] = 0
@@ -187,7 +187,7 @@ def test_edges_of_a_graph_are_kept_as_given_and_frozen() -> None:
         graph.edges()[0, 0] = 1
 
 
-# refusals
+# errors
 
 
 @pytest.mark.parametrize(
@@ -204,14 +204,14 @@ def test_edges_of_a_graph_are_kept_as_given_and_frozen() -> None:
         (np.zeros((2, 0), int), "edges has shape (2, 0), expected (E, 2)"),
     ],
 )
-def test_bad_edges_are_refused(edges: Any, message: str) -> None:
+def test_bad_edges_raise_errors(edges: Any, message: str) -> None:
     with pytest.raises(InputError) as error:
         Graph(3, edges)
     assert str(error.value) == message
 
 
 @pytest.mark.parametrize("edges", [[[0.0, 1.0]], [["0", "1"]], [[None, 1]], [[True, False]]])
-def test_edges_that_are_not_integers_are_refused(edges: Any) -> None:
+def test_non_integer_edges_raise_errors(edges: Any) -> None:
     with pytest.raises(InputTypeError, match="edges has dtype"):
         Graph(3, edges)
 
@@ -233,13 +233,13 @@ def test_edges_that_are_not_integers_are_refused(edges: Any) -> None:
         ({"row": 2**40 - 1, "full_width": 2**8}, "the window ends in row 1099511627777 of a grid 256 wide, expected"),
     ],
 )
-def test_bad_grids_are_refused(arguments: dict[str, Any], message: str) -> None:
+def test_bad_grids_raise_errors(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(LocpmapError) as error:
         Grid(**({"height": 2, "width": 3} | arguments))
     assert str(error.value).startswith(message)
 
 
-def test_a_graph_needs_a_site() -> None:
+def test_graph_needs_at_least_one_site() -> None:
     with pytest.raises(InputError, match="n_sites is 0, expected a whole number of at least 1"):
         Graph(0, [])
     for wrong in ("a", 3.0, True, None):
@@ -247,8 +247,8 @@ def test_a_graph_needs_a_site() -> None:
             Graph(wrong, [])  # type: ignore[arg-type]
 
 
-def test_integers_of_numpy_do_not_overflow() -> None:
-    """(200 + 100) · 200 is beyond a byte; the last window of all ends at 2^48."""
+def test_numpy_integers_do_not_overflow() -> None:
+    """(200 + 100) · 200 exceeds a byte; the last allowed window ends at site 2^48."""
     grid = Grid(np.uint8(100), np.uint8(2), np.uint8(8), np.uint8(200), np.uint8(198), np.uint8(200))  # type: ignore[arg-type]
     assert grid.site_ids()[-1] == 300 * 200 - 1
     assert Graph(np.int8(100), [[0, 99]]).n_sites * 2 == 200  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
-"""What must not change an answer: symmetries of the model, and how the work is cut into threads, chunks and tiles.
+"""Invariance of results under symmetries of the model and division of the work into threads, chunks and tiles.
 
-Noise is keyed by site and label, so symmetries that move sites or labels hold bit for bit where there is no noise;
-everything that keeps the keys holds bit for bit with noise as well.
+Noise is keyed by site and label.  Symmetries that move sites or labels are therefore tested without noise.
+Changes that preserve the keys must give identical results with noise as well.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def icm(unary: np.ndarray, pairwise: Any, start: np.ndarray, **more: Any) -> np.
     return labels
 
 
-def same(a: Result, b: Result) -> None:
-    """Bit for bit."""
+def check_identical(a: Result, b: Result) -> None:
+    """Check that two results are equal bit for bit."""
     np.testing.assert_array_equal(a.labels, b.labels)
     assert (a.probability is None) == (b.probability is None)
     if a.probability is not None:
@@ -49,7 +49,7 @@ def same(a: Result, b: Result) -> None:
 
 @pytest.mark.parametrize("permutation", list(itertools.permutations(range(L)))[1:])
 def test_permuted_labels(permutation: tuple[int, ...]) -> None:
-    """Label k becomes permutation[k]; no two scores tie, so the order of labels has no say."""
+    """Label k becomes permutation[k]; no two scores tie, so the order of labels has no effect."""
     p = np.array(permutation)
     back = np.argsort(p)
 
@@ -60,15 +60,15 @@ def test_permuted_labels(permutation: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(icm(UNARY[..., back], (table(RIGHT), table(DOWN)), p[START]), expected)
 
 
-def test_transposed() -> None:
+def test_transposed_grid() -> None:
     right, down = DOWN.transpose(1, 0, 2, 3), RIGHT.transpose(1, 0, 2, 3)
-    turned = icm(UNARY.transpose(1, 0, 2), (right, down), START.T)
-    np.testing.assert_array_equal(turned.T, icm(UNARY, (RIGHT, DOWN), START))
+    transformed = icm(UNARY.transpose(1, 0, 2), (right, down), START.T)
+    np.testing.assert_array_equal(transformed.T, icm(UNARY, (RIGHT, DOWN), START))
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_flipped(axis: int) -> None:
-    """An even side changes red and black, which a window that begins one further changes back."""
+def test_flipped_grid(axis: int) -> None:
+    """Flipping an even side swaps red and black; a window that starts one column later swaps them back."""
     window = [(0, 0, W), (0, 1, W + 1)][axis]
     right, down = np.flip(RIGHT, axis), np.flip(DOWN, axis)
     if axis == 0:
@@ -81,7 +81,7 @@ def test_flipped(axis: int) -> None:
 
 @pytest.mark.parametrize("decoder", [ICM(), LocPMAP(16), PlainNoise(16), LocPMAP(8, blocks="rows")], ids=str)
 @pytest.mark.parametrize("pairwise", [0.8, RIGHT[0, 0]], ids=["potts", "table"])
-def test_constants_added_to_a_site(decoder: Any, pairwise: Any) -> None:
+def test_constants_added_to_a_site_have_no_effect(decoder: Any, pairwise: Any) -> None:
     constants = np.random.default_rng(1).integers(-3, 4, size=(H, W, 1))
     plain, shifted = (infer(Potentials.grid(u, pairwise), decoder) for u in (UNARY, UNARY + constants))
     np.testing.assert_array_equal(plain.labels, shifted.labels)
@@ -89,8 +89,8 @@ def test_constants_added_to_a_site(decoder: Any, pairwise: Any) -> None:
         np.testing.assert_array_equal(plain.probability, shifted.probability)
 
 
-def test_a_row_of_a_table_moved_into_a_unary() -> None:
-    """Adding c[a] to the first end's labels of an edge and taking it from that site's unary leaves the model."""
+def test_scores_moved_from_unaries_to_tables_have_no_effect() -> None:
+    """Adding c[a] to the table of an edge and subtracting it from its first site's unary preserves the model."""
     shift = np.random.default_rng(2).integers(-3, 4, size=(H, W - 1, L))
     unary = UNARY.copy()
     unary[:, :-1] -= shift
@@ -99,21 +99,21 @@ def test_a_row_of_a_table_moved_into_a_unary() -> None:
 
 
 def test_renumbered_sites() -> None:
-    """A star has two colour classes however it is numbered, if the centre comes first."""
+    """A star whose centre comes first has the same two colour classes for any order of the other sites."""
     model = random_model("star", n_sites=8, n_labels=3, seed=3)
     order = np.concatenate([[0], 1 + np.random.default_rng(4).permutation(7)])
     start = np.random.default_rng(5).integers(3, size=8)
     labels = infer(Potentials.graph(*model), ICM(start=start)).labels
     number = np.argsort(order)
-    turned = Potentials.graph(model.unary[order], number[model.edges], model.tables)
-    np.testing.assert_array_equal(infer(turned, ICM(start=start[order])).labels, labels[order])
+    transformed = Potentials.graph(model.unary[order], number[model.edges], model.tables)
+    np.testing.assert_array_equal(infer(transformed, ICM(start=start[order])).labels, labels[order])
 
 
 # limits
 
 
-def test_no_noise_is_icm() -> None:
-    """At temperature 0 the first sample is ICM's answer from the same random start."""
+def test_zero_temperature_equals_icm() -> None:
+    """At temperature 0 the first sample equals ICM from the same random start."""
     for pairwise in (0.8, (RIGHT, DOWN)):
         pot = Potentials.grid(UNARY, pairwise)
         cold = infer(pot, LocPMAP(1, temperature=0), seed=7)
@@ -126,8 +126,8 @@ def test_no_noise_is_icm() -> None:
 
 
 @pytest.mark.parametrize("n_labels", [2, 3])
-def test_strong_coupling_makes_everything_equal(n_labels: int) -> None:
-    """On a complete graph no mixed labelling is a local maximum, nor is one inside a block that is solved whole."""
+def test_strong_coupling_gives_constant_samples(n_labels: int) -> None:
+    """Mixed labellings are not local maxima on a complete graph or inside a block that is solved exactly."""
     unary = np.random.default_rng(6).normal(size=(6, n_labels))
     full = infer(Potentials.graph(unary, np.stack(np.triu_indices(6, 1), axis=1), 1e6), LocPMAP(32, keep_samples=True))
     row = infer(Potentials.grid(unary[None], 1e6), LocPMAP(32, blocks="rows", keep_samples=True))
@@ -138,11 +138,11 @@ def test_strong_coupling_makes_everything_equal(n_labels: int) -> None:
         assert len(np.unique(samples)) > 1
 
 
-# how the work is cut
+# division of the work
 
 
 def models(dtype: Any = np.float64) -> dict[str, Potentials]:
-    """One batch for every path through the kernels."""
+    """Return one batch for every path through the kernels."""
     rng = np.random.default_rng(8)
     two, many = rng.normal(size=(5, 6, 7, 2)).astype(dtype), rng.normal(size=(5, 6, 7, 4)).astype(dtype)
     weights = (rng.random((5, 6, 6)), rng.random((5, 7)))
@@ -166,10 +166,10 @@ DECODERS = {
 def test_any_number_of_threads(name: str, decoder: str, dtype: Any) -> None:
     pot = models(dtype)[name]
     one, two, three = (infer(pot, DECODERS[decoder], seed=3, n_threads=n) for n in (1, 2, 3))
-    same(one, two)
-    same(one, three)
-    single = Potentials.grid(pot.unflatten(pot.unary)[0], 0.7)  # one image: threads share its samples
-    same(*(infer(single, DECODERS[decoder], seed=3, n_threads=n) for n in (1, 3)))
+    check_identical(one, two)
+    check_identical(one, three)
+    single = Potentials.grid(pot.unflatten(pot.unary)[0], 0.7)  # one image: threads divide its samples
+    check_identical(*(infer(single, DECODERS[decoder], seed=3, n_threads=n) for n in (1, 3)))
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_any_number_of_threads(name: str, decoder: str, dtype: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("name", models())
-def test_a_batch_is_its_images_one_at_a_time(name: str, decoder: str, backend: str) -> None:
+def test_batch_equals_single_images(name: str, decoder: str, backend: str) -> None:
     pot = models()[name]
     if backend == "reference":
         pot = part(pot, 0, 2)
@@ -195,7 +195,7 @@ def test_a_batch_is_its_images_one_at_a_time(name: str, decoder: str, backend: s
 
 
 def part(pot: Potentials, lo: int, hi: int) -> Potentials:
-    """Images lo..hi of a batch."""
+    """Return images lo to hi - 1 of a batch."""
     weights = pot.pairwise.weights
     pairwise: Any
     if weights is None:
@@ -208,7 +208,7 @@ def part(pot: Potentials, lo: int, hi: int) -> Potentials:
     return Potentials.grid(pot.unflatten(pot.unary)[lo:hi], pairwise)
 
 
-def test_icm_of_a_batch_is_its_images_one_at_a_time() -> None:
+def test_icm_of_a_batch_equals_single_images() -> None:
     pot = models()["tables"]
     for decoder in (ICM(), ICM(max_sweeps=1), ICM(start="unary")):
         batch = infer(pot, decoder, seed=4, first_image=11)
@@ -217,35 +217,35 @@ def test_icm_of_a_batch_is_its_images_one_at_a_time() -> None:
             np.testing.assert_array_equal(alone.labels[0], batch.labels[n])
 
 
-def test_images_of_a_batch_have_noise_of_their_own() -> None:
+def test_images_of_a_batch_have_different_noise() -> None:
     pot = Potentials.grid(np.zeros((2, 6, 7, 3)), 0.1)
     result = infer(pot, LocPMAP(20, keep_samples=True))
     assert (result.samples[:, 0] != result.samples[:, 1]).mean() > 0.5
 
 
-# Fewer bytes than none: no room at all, whatever the unaries allow.
+# A negative limit leaves no memory beyond the minimum, whatever the size of the unaries.
 @pytest.mark.parametrize(("limit", "value"), [("ROUND_SAMPLES", 4), ("ROUND_BYTES", -1_000_000), ("ROUND_WORK", 2000)])
 @pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("name", models())
-def test_any_chunks(name: str, decoder: str, limit: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_chunk_size(name: str, decoder: str, limit: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pot = models()[name]
     whole = infer(pot, DECODERS[decoder], seed=6)
     rounds: list[int] = []
     monkeypatch.setattr(sampling, limit, value)
-    same(whole, infer(pot, DECODERS[decoder], seed=6, progress=lambda done, total: rounds.append(done)))
+    check_identical(whole, infer(pot, DECODERS[decoder], seed=6, progress=lambda done, total: rounds.append(done)))
     assert len(rounds) > 1
 
 
 @pytest.mark.parametrize("decoder", ["votes", "conditional"])
-def test_any_chunks_of_the_reference(decoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_chunk_size_of_the_reference(decoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pot = part(models()["two labels, weights"], 1, 4)
     whole = infer(pot, DECODERS[decoder], seed=6, backend="reference")
     monkeypatch.setattr(sampling, "ROUND_BYTES", -1_000_000)  # one image at a time
-    same(whole, infer(pot, DECODERS[decoder], seed=6, backend="reference"))
+    check_identical(whole, infer(pot, DECODERS[decoder], seed=6, backend="reference"))
 
 
 @pytest.mark.parametrize("name", models())
-def test_more_samples_begin_with_the_fewer(name: str) -> None:
+def test_first_samples_do_not_depend_on_n_samples(name: str) -> None:
     pot = models()[name]
     few, more = (infer(pot, LocPMAP(n, keep_samples=True), seed=9).samples for n in (7, 30))
     np.testing.assert_array_equal(few, more[:7])
@@ -253,7 +253,7 @@ def test_more_samples_begin_with_the_fewer(name: str) -> None:
 
 # tiles with a halo
 
-TILE_H, TILE_W = 20, 24  # the whole
+TILE_H, TILE_W = 20, 24  # size of the whole image
 TOP, BOTTOM, LEFT, RIGHT_END = 8, 14, 8, 15  # the interior of one tile
 
 
@@ -270,7 +270,7 @@ def tile_case(n_labels: int, form: str) -> tuple[np.ndarray, Any, Potentials]:
 
 
 def check_tile(n_labels: int, form: str, sweeps: int, halo: int) -> None:
-    """A tile with a halo has the same samples in its interior as the whole image."""
+    """Check that the interior of a tile with a halo has the same samples as the whole image."""
     unary, weights, whole = tile_case(n_labels, form)
     rows, columns = slice(TOP - halo, BOTTOM + halo), slice(LEFT - halo, RIGHT_END + halo)
     if isinstance(weights, tuple):
@@ -286,18 +286,18 @@ def check_tile(n_labels: int, form: str, sweeps: int, halo: int) -> None:
 @pytest.mark.parametrize("form", ["weight", "weights", "table"])
 @pytest.mark.parametrize("n_labels", [2, 4])
 @pytest.mark.parametrize("sweeps", [1, 2, 3])
-def test_a_tile_with_a_halo_of_two_per_sweep_is_a_part_of_the_whole(n_labels: int, form: str, sweeps: int) -> None:
+def test_halo_of_two_sites_per_sweep_is_sufficient(n_labels: int, form: str, sweeps: int) -> None:
     check_tile(n_labels, form, sweeps, halo=2 * sweeps)
 
 
-def domino(n_labels: int, sweeps: int, halo: int, vertical: bool) -> bool:
-    """Whether a tile sees the dominoes fall as the whole does, after so many sweeps.
+def halo_is_sufficient(n_labels: int, sweeps: int, halo: int, vertical: bool) -> bool:
+    """Return whether a tile of a line has the labels of the whole line after the given number of sweeps.
 
-    Every edge of a line is weaker than the one before it, so that a site follows its predecessor.  One site begins with
-    label 1 and keeps it; each half sweep carries the label one site further, just into the tile.
+    Every edge is weaker than the previous one, so a site takes the label of its predecessor.  One site has label 1 from
+    the start.  Each half sweep moves the label one site further, until it reaches the first site of the tile.
     """
     source, length = 3, 2 * sweeps + 12
-    first = source + 2 * sweeps  # where the tile begins
+    first = source + 2 * sweeps  # first site of the tile
     unary, start = np.zeros((1, length, n_labels)), np.zeros((1, length), int)
     unary[0, source, 1], start[0, source] = 100, 1
     weights = 10 - 0.1 * np.arange(length - 1)[None]
@@ -321,12 +321,12 @@ def domino(n_labels: int, sweeps: int, halo: int, vertical: bool) -> bool:
 @pytest.mark.parametrize("vertical", [False, True])
 @pytest.mark.parametrize("n_labels", [2, 4])
 @pytest.mark.parametrize("sweeps", [1, 2, 5])
-def test_a_halo_that_is_one_short_is_caught(n_labels: int, sweeps: int, vertical: bool) -> None:
-    assert domino(n_labels, sweeps, 2 * sweeps, vertical)
-    assert not domino(n_labels, sweeps, 2 * sweeps - 1, vertical)
+def test_smaller_halo_is_detected(n_labels: int, sweeps: int, vertical: bool) -> None:
+    assert halo_is_sufficient(n_labels, sweeps, 2 * sweeps, vertical)
+    assert not halo_is_sufficient(n_labels, sweeps, 2 * sweeps - 1, vertical)
 
 
-def test_a_tile_at_the_wrong_place_is_caught() -> None:
+def test_tile_at_a_wrong_position_is_detected() -> None:
     unary, _, pot = tile_case(2, "weight")
     decoder = LocPMAP(8, max_sweeps=2, keep_samples=True)
     whole = infer(pot, decoder, seed=12).samples

@@ -1,4 +1,4 @@
-"""LocPMAP and ICM: every sample is what its noise says it must be, and the answers are what the samples say."""
+"""LocPMAP and ICM: samples are local maxima under their noise, and results follow from the samples."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SLACK = 1e-9
 def perturbed_unaries(
     pot: Potentials, scheme: str, n_samples: int, seed: int = 0, temperature: float = 1.0, first_image: int = 0
 ) -> Floats:
-    """The unaries on which each sample climbs, (M, N, S, L), from the definition of the noise."""
+    """Return the perturbed unaries of each sample, (M, N, S, L), from the definition of the noise."""
     key, sites = key_of(seed), pot.structure.site_ids()
     unary = pot.unary.astype(np.float64)
     draws = [
@@ -50,7 +50,7 @@ def perturbed_unaries(
 
 
 def check_locally_optimal(pot: Potentials, unaries: Floats, samples: Ints) -> None:
-    """No change of a single label raises the perturbed score; unaries (M, N, S, L), samples (M, N, S)."""
+    """Check that no single change raises the perturbed score; unaries (M, N, S, L), samples (M, N, S)."""
     for unary, labels in zip(unaries, samples, strict=True):
         for n, y in enumerate(labels):
             scores = local_scores(pot.model, y.astype(np.int64), n, unary[n])
@@ -58,8 +58,8 @@ def check_locally_optimal(pot: Potentials, unaries: Floats, samples: Ints) -> No
             assert (scores.max(axis=1) <= mine + SLACK).all(), "a single change raises the perturbed score"
 
 
-def sampled(pot: Potentials, result: Result) -> Ints:
-    """The samples as (M, N, S)."""
+def flat_samples(pot: Potentials, result: Result) -> Ints:
+    """Return the samples as (M, N, S)."""
     return result.samples.reshape(len(result.samples), pot.n_images, pot.n_sites)
 
 
@@ -75,7 +75,7 @@ def test_without_edges_a_draw_is_the_argmax_of_the_perturbed_unary(n_labels: int
     n_samples = 2000 if backend == "numba" else 40
     result = infer(pot, SCHEMES[scheme](n_samples, keep_samples=True), seed=5, backend=backend)
     assert result.noise == scheme
-    drawn = sampled(pot, result)
+    drawn = flat_samples(pot, result)
     exact = perturbed_unaries(pot, scheme, 40, seed=5).argmax(axis=3)
     np.testing.assert_array_equal(drawn[:40], exact)
     hits = (drawn[:, 0, :, None] == np.arange(n_labels)).reshape(n_samples, -1).T
@@ -83,7 +83,7 @@ def test_without_edges_a_draw_is_the_argmax_of_the_perturbed_unary(n_labels: int
         statistics.check_events(hits, softmax(unary, axis=2).ravel())
 
 
-def test_a_graph_without_edges() -> None:
+def test_graph_without_edges() -> None:
     unary = random_unary((7,), 3, 0.3, np.random.default_rng(2))
     pot = Potentials.graph(unary, [], 1.0)
     result = infer(pot, "locpmap", n_samples=2000, keep_samples=True)
@@ -98,7 +98,7 @@ def test_a_graph_without_edges() -> None:
 @pytest.mark.parametrize("kind", ["attractive", "submodular"])
 @pytest.mark.parametrize("scheme", PERTURB)
 def test_least_and_greatest_local_maximum(kind: str, scheme: str, backend: str) -> None:
-    """All-0 climbs to the least, all-1 to the greatest, any other start between."""
+    """Climbs from all-0 end at the least local maximum, from all-1 at the greatest, others in between."""
     grid = random_grid(3, 3, 2, kind, coupling=1.5, seed=4)
     pot = Potentials.grid(grid.unary - 7, (grid.horizontal, grid.vertical))  # only differences of unaries matter
     n_samples = 40
@@ -111,18 +111,18 @@ def test_least_and_greatest_local_maximum(kind: str, scheme: str, backend: str) 
     def climb(start: Any) -> Result:
         return infer(pot, SCHEMES[scheme](n_samples, start=start, keep_samples=True), backend=backend)
 
-    np.testing.assert_array_equal(sampled(pot, climb(np.zeros((3, 3), int)))[:, 0], least)
-    np.testing.assert_array_equal(sampled(pot, climb(np.ones((3, 3), int)))[:, 0], greatest)
+    np.testing.assert_array_equal(flat_samples(pot, climb(np.zeros((3, 3), int)))[:, 0], least)
+    np.testing.assert_array_equal(flat_samples(pot, climb(np.ones((3, 3), int)))[:, 0], greatest)
     for start in ("random", "perturbed", grid.unary.argmax(axis=2)):
-        between = sampled(pot, climb(start))[:, 0]
+        between = flat_samples(pot, climb(start))[:, 0]
         assert (least <= between).all()
         assert (between <= greatest).all()
         assert all((y == found).all(axis=1).any() for y, found in zip(between, bounds, strict=True))
-    assert 0 < np.mean([len(found) == 1 for found in bounds]) < 1  # the model is interesting enough to tell
+    assert 0 < np.mean([len(found) == 1 for found in bounds]) < 1  # some draws have one maximum, others several
 
 
 @pytest.mark.parametrize("order_seed", range(5))
-def test_the_least_and_the_greatest_maximum_do_not_depend_on_the_order_of_updates(order_seed: int) -> None:
+def test_extreme_maxima_do_not_depend_on_the_order_of_updates(order_seed: int) -> None:
     grid = random_grid(4, 4, 2, "attractive", coupling=1.5, seed=6)
     pot = Potentials.grid(grid.unary, (grid.horizontal, grid.vertical))
     unaries = perturbed_unaries(pot, "lazy", 8)
@@ -130,7 +130,7 @@ def test_the_least_and_the_greatest_maximum_do_not_depend_on_the_order_of_update
     for label in (0, 1):
         start = np.full((4, 4), label)
         result = infer(pot, LazyNoise(8, start=start, keep_samples=True), backend="numba")
-        for unary, expected in zip(unaries[:, 0], sampled(pot, result)[:, 0], strict=True):
+        for unary, expected in zip(unaries[:, 0], flat_samples(pot, result)[:, 0], strict=True):
             y = start.ravel().copy()
             before = None
             while before is None or (y != before).any():
@@ -145,7 +145,7 @@ def test_the_least_and_the_greatest_maximum_do_not_depend_on_the_order_of_update
 
 @st.composite
 def models(draw: st.DrawFn) -> Potentials:
-    """Any graph of up to nine sites and four labels with any kind of table, some labels and pairs forbidden."""
+    """Draw a graph of up to nine sites and four labels with any kind of table and some forbidden labels and pairs."""
     graph = draw(graphs())
     n_labels, kind = draw(st.integers(1, 4)), draw(st.sampled_from(KINDS))
     rng = np.random.default_rng(draw(st.integers(0, 999)))
@@ -157,7 +157,7 @@ def models(draw: st.DrawFn) -> Potentials:
 
 
 def check_ascent(pot: Potentials, unary: Floats, y: Ints, backend: str) -> None:
-    """The score never falls after a colour class, by the backend's own kernel on one class at a time."""
+    """Check that the score never falls when the backend's kernel updates one colour class at a time."""
     climb = twin(backend, "climb_sites")
     model = pot.model._replace(unary=frozen(unary[None]))
     score = float(total_scores(model, y[None])[0])
@@ -174,13 +174,13 @@ def check_ascent(pot: Potentials, unary: Floats, y: Ints, backend: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 @settings(max_examples=40)
 @given(pot=models(), seed=st.integers(0, 2**64 - 1))
-def test_samples_are_local_maxima_and_the_way_there_goes_up(backend: str, pot: Potentials, seed: int) -> None:
+def test_samples_are_local_maxima_and_climbs_never_lower_the_score(backend: str, pot: Potentials, seed: int) -> None:
     result = infer(pot, LocPMAP(4, keep_samples=True), seed=seed, backend=backend)
     assert result.noise is not None
     unaries = perturbed_unaries(pot, result.noise, 4, seed)
     assert result.status is (Status.FORBIDDEN if np.isneginf(result.score) else Status.COMPLETE)
-    check_locally_optimal(pot, unaries, sampled(pot, result))
-    allowed = np.take_along_axis(pot.unary[0], sampled(pot, result)[:, 0].T.astype(np.int64), axis=1) > -np.inf
+    check_locally_optimal(pot, unaries, flat_samples(pot, result))
+    allowed = np.take_along_axis(pot.unary[0], flat_samples(pot, result)[:, 0].T.astype(np.int64), axis=1) > -np.inf
     assert allowed.all()
     y = noise.start_labels(pot.unary[0], noise.words(key_of(seed), noise.START, 0, 0, pot.structure.site_ids())[0])
     check_ascent(pot, unaries[0, 0], y, backend)
@@ -198,21 +198,21 @@ def test_icm_ends_in_a_local_maximum_of_the_score(backend: str, pot: Potentials,
     assert again.n_sweeps == 0
 
 
-# what is read off the samples
+# estimates from the samples
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("batched", [False, True])
-def test_votes_are_shares_of_the_samples(backend: str, batched: bool) -> None:
+def test_votes_are_fractions_of_the_samples(backend: str, batched: bool) -> None:
     unary = np.random.default_rng(8).normal(size=((2,) if batched else ()) + (3, 4, 3))
     result = infer(Potentials.grid(unary, 0.5), LocPMAP(30, probability="votes", keep_samples=True), backend=backend)
     assert result.samples.shape == (30, *unary.shape[:-1])
     assert result.samples.dtype == np.int16
-    shares = (result.samples[..., None] == np.arange(3)).mean(axis=0)
-    np.testing.assert_allclose(result.probability, shares, rtol=1e-15)
+    fractions = (result.samples[..., None] == np.arange(3)).mean(axis=0)
+    np.testing.assert_allclose(result.probability, fractions, rtol=1e-15)
     np.testing.assert_array_equal(result.labels, result.probability.argmax(axis=-1))
-    np.testing.assert_allclose(result.variance, shares * (1 - shares), rtol=1e-12)
-    entropy = -(shares * np.log(np.where(shares > 0, shares, 1))).sum(axis=-1)
+    np.testing.assert_allclose(result.variance, fractions * (1 - fractions), rtol=1e-12)
+    entropy = -(fractions * np.log(np.where(fractions > 0, fractions, 1))).sum(axis=-1)
     np.testing.assert_allclose(result.entropy, entropy, rtol=1e-12)
 
 
@@ -234,10 +234,10 @@ def test_conditional_probabilities_are_means_of_exact_conditionals(n_labels: int
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_conditional_probabilities_where_every_label_is_forbidden_by_the_neighbours(backend: str) -> None:
-    """A climb may end where hard pairs leave a site no allowed label; its row must still be a probability."""
+def test_conditional_probabilities_without_an_allowed_label(backend: str) -> None:
+    """A climb may end where forbidden pairs leave a site no allowed label; its probabilities must still sum to 1."""
     forced = np.array([[0.0, -np.inf], [0.0, 0.5], [-np.inf, 0.0]])
-    equal = np.where(np.eye(2) > 0, 0.0, -np.inf)  # the middle site would have to equal 0 and 1 at once
+    equal = np.where(np.eye(2) > 0, 0.0, -np.inf)  # the middle site would have to equal both 0 and 1
     pot = Potentials.graph(forced, [[0, 1], [1, 2]], equal)
     result = infer(pot, LocPMAP(8, probability="conditional"), backend=backend)
     assert ((result.probability >= 0) & (result.probability <= 1)).all()
@@ -251,7 +251,7 @@ def test_conditional_probabilities_where_every_label_is_forbidden_by_the_neighbo
 POT = Potentials.grid(np.random.default_rng(10).normal(size=(6, 6, 2)), 0.5)
 
 
-def test_max_seconds_returns_what_there_is() -> None:
+def test_max_seconds_returns_the_samples_drawn_so_far() -> None:
     result = infer(POT, "locpmap", n_samples=100_000, max_seconds=0)
     assert result.status is Status.MAX_SECONDS
     assert not result.converged
@@ -260,18 +260,18 @@ def test_max_seconds_returns_what_there_is() -> None:
 
 
 @pytest.mark.parametrize("method", ["locpmap", "icm", "icm_iter"])
-def test_progress_is_told_of_every_step(method: str) -> None:
-    told: list[tuple[int, int]] = []
+def test_progress_is_called_for_every_step(method: str) -> None:
+    reports: list[tuple[int, int]] = []
     options: dict[str, Any] = {} if method == "icm" else {"n_samples": 200}
-    infer(POT, method, progress=lambda done, total: told.append((done, total)), **options)
-    assert all(0 <= done <= total for done, total in told)
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    infer(POT, method, progress=lambda done, total: reports.append((done, total)), **options)
+    assert all(0 <= done <= total for done, total in reports)
+    assert [done for done, _ in reports] == sorted(done for done, _ in reports)
     if method != "icm":
-        assert len(told) > 1
-        assert told[-1] == (200, 200)
+        assert len(reports) > 1
+        assert reports[-1] == (200, 200)
 
 
-def test_climbs_that_were_cut_are_reported() -> None:
+def test_interrupted_climbs_are_reported() -> None:
     cut = infer(POT, "locpmap", max_sweeps=1)
     assert cut.status is Status.CLIMBS_CUT
     assert not cut.converged
@@ -285,7 +285,7 @@ def test_climbs_that_were_cut_are_reported() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_ties(backend: str) -> None:
-    """A label that is among the best is kept; otherwise the smallest of the best is taken."""
+    """A site retains a label that is among the best; otherwise it takes the smallest of the best."""
     start = np.arange(12).reshape(3, 4) % 3
     for pairwise in (0.0, np.zeros((3, 3))):
         pot = Potentials.grid(np.zeros((3, 4, 3)), pairwise)
@@ -299,8 +299,8 @@ def test_ties(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("probability", ["votes", "conditional"])
-def test_nothing_to_climb(backend: str, probability: str) -> None:
-    """Neighbours without a say, best labels to begin with, no noise: as where the climb has to find that out."""
+def test_start_at_the_optimum(backend: str, probability: str) -> None:
+    """Without coupling and noise, an optimal start gives the same result whether or not a climb is needed to see it."""
     unary = np.random.default_rng(3).integers(-2, 2, (2, 3, 5, 4)).astype(float)  # with ties
     unary[unary == -2] = -np.inf
     unary[..., 2] = 0.5

@@ -1,4 +1,4 @@
-"""Mean field: the fixed point, the bound, and the fast softmax beneath them."""
+"""Mean field: the fixed point, the bound, and the fast softmax kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy.special import softmax as exact_softmax
 from tests.oracles.enumeration import Enumeration
 from tests.oracles.models import KINDS, STRUCTURES, random_model
 from tests.oracles.transfer_matrix import TransferMatrix
-from tests.test_messages import NEVER, ODD, normal, problem_of, same
+from tests.test_messages import FORBIDDEN, ODD, check_identical, normal, problem_of
 
 from locpmap.errors import InputError
 from locpmap.inference import infer
@@ -22,7 +22,7 @@ from locpmap.kernels.placement import BACKENDS
 from locpmap.potentials import Potentials
 from locpmap.result import BoundKind, Status
 
-SETTLED = MeanField(tolerance=1e-12, max_sweeps=2_000)
+CONVERGED = MeanField(tolerance=1e-12, max_sweeps=2_000)
 
 
 def in_single_precision(pot: Potentials) -> Potentials:
@@ -37,13 +37,13 @@ def in_single_precision(pot: Potentials) -> Potentials:
     )
 
 
-# the operations against the reference
+# kernels compared with the reference
 
 
 @pytest.mark.parametrize("case", [*ODD, "single precision"])
 def test_operations_agree_with_the_reference(case: str) -> None:
     pot = in_single_precision(ODD["primes"]) if case == "single precision" else ODD[case]
-    # Where every pair is forbidden, scores are of the size of what stands in for -inf.
+    # Where every pair is forbidden, scores are as large as the finite substitute for -inf.
     rtol = 1e-6 if case in ("single precision", "nothing allowed") else 1e-12
     outcomes = []
     for backend in BACKENDS:
@@ -53,18 +53,18 @@ def test_operations_agree_with_the_reference(case: str) -> None:
         for _ in range(3):
             decoder.step(problem, state)
         outcomes.append((state.beliefs.copy(), state.marks.copy(), decoder.finish(problem, state)))
-    (truth, dirty, expected), (beliefs, mine, outcome) = outcomes
-    assert np.isfinite(truth).all()
-    np.testing.assert_allclose(beliefs, truth, rtol=rtol, atol=rtol)
-    np.testing.assert_array_equal(mine, dirty)
+    (reference, reference_marks, expected), (beliefs, marks, outcome) = outcomes
+    assert np.isfinite(reference).all()
+    np.testing.assert_allclose(beliefs, reference, rtol=rtol, atol=rtol)
+    np.testing.assert_array_equal(marks, reference_marks)
     assert expected.log_partition is not None
     assert not np.isnan(expected.log_partition).any()
     np.testing.assert_allclose(outcome.log_partition, expected.log_partition, rtol=rtol)
 
 
 @pytest.mark.parametrize("weight", [-1e30, 1e30])
-def test_finite_scores_are_taken_as_they_are(weight: float) -> None:
-    """However low, they are not the stand-in for -inf: as weights and as tables, in both backends."""
+def test_large_finite_scores_are_not_forbidden(weight: float) -> None:
+    """They are not taken for the substitute for -inf, as weights or as tables, on either backend."""
     unary = abs(weight) * np.random.default_rng(0).normal(size=(1, 4, 3))
     results = [
         infer(Potentials.grid(unary, pairwise), MeanField(), backend=backend)
@@ -73,11 +73,11 @@ def test_finite_scores_are_taken_as_they_are(weight: float) -> None:
     ]
     for result in results[1:]:
         np.testing.assert_array_equal(result.probability, results[0].probability)
-    assert results[0].labels.tolist() == best_neighbours_apart(unary, weight)
+    assert results[0].labels.tolist() == coordinate_ascent(unary, weight)
 
 
-def best_neighbours_apart(unary: np.ndarray, weight: float) -> list[list[int]]:
-    """Coordinate ascent on labels in red-black order from uniform beliefs, which is what scores so large leave."""
+def coordinate_ascent(unary: np.ndarray, weight: float) -> list[list[int]]:
+    """Return the labels of coordinate ascent in red-black order from uniform beliefs, the limit of large scores."""
     q = np.full((4, 3), 1 / 3)
     for _ in range(10):
         for i in (0, 2, 1, 3):
@@ -95,21 +95,24 @@ def softmax_rows(rows: np.ndarray) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n_labels", [1, 2, 3, 8, 21, 64])
 def test_softmax(dtype: Any, n_labels: int) -> None:
-    """Errors of a few units in the last place, from the exponentials and from adding them up."""
+    """Errors are a few units in the last place, from the exponentials and their sum."""
     scores = np.random.default_rng(n_labels).normal(size=(200, n_labels)) * np.geomspace(1e-3, 30, 200)[:, None]
-    scores[::7, 0] = NEVER if n_labels > 1 else 0
+    scores[::7, 0] = FORBIDDEN if n_labels > 1 else 0
     scores = scores.astype(dtype)
     rows = scores.copy()
     softmax_rows(rows)
-    below = scores - scores.max(axis=1, keepdims=True)  # rounded as the kernel rounds it
+    below = scores - scores.max(axis=1, keepdims=True)  # rounded as in the kernel
     error = (4 + n_labels / 2) * np.finfo(dtype).eps
     np.testing.assert_allclose(rows, exact_softmax(below.astype(np.float64), axis=1), rtol=error, atol=1e-37)
-    assert (rows[scores == NEVER] == 0).all()
+    assert (rows[scores == FORBIDDEN] == 0).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_softmax_of_extreme_scores(dtype: Any) -> None:
-    rows = np.array([[0, -87, -88, -104, -1e9], [3e8, -3e8, NEVER, 0, 1], [-1e30, NEVER, NEVER, -1e30, NEVER]], dtype)
+    rows = np.array(
+        [[0, -87, -88, -104, -1e9], [3e8, -3e8, FORBIDDEN, 0, 1], [-1e30, FORBIDDEN, FORBIDDEN, -1e30, FORBIDDEN]],
+        dtype,
+    )
     softmax_rows(rows)
     expected = [[1, np.exp(-87), 0, 0, 0], [1, 0, 0, 0, 0], [0.5, 0, 0, 0.5, 0]]
     np.testing.assert_allclose(rows, expected, rtol=1e-6, atol=1e-37)
@@ -119,10 +122,10 @@ def test_softmax_of_extreme_scores(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in ODD if case not in ("nothing allowed", "forbidden pairs")])
-def test_the_fixed_point_is_one(case: str) -> None:
-    """``q_i = softmax(unary_i + Σ_j table · q_j)``, written out."""
+def test_result_is_a_fixed_point(case: str) -> None:
+    """Check ``q_i = softmax(unary_i + Σ_j table · q_j)`` at every site."""
     pot = ODD[case]
-    result = infer(pot, SETTLED)
+    result = infer(pot, CONVERGED)
     assert result.status is Status.CONVERGED
     q = result.probability.reshape(pot.unary.shape)
     model = pot.model
@@ -139,7 +142,7 @@ def test_the_fixed_point_is_one(case: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_the_bound_holds_and_rises_with_every_sweep(structure: str, kind: str) -> None:
+def test_bound_holds_and_rises_with_every_sweep(structure: str, kind: str) -> None:
     for seed, coupling in enumerate((0.5, 2.0, 8.0)):
         model = random_model(structure, kind, 6, 3, coupling=coupling, forbidden=0.1, seed=seed)
         exact, pot = Enumeration(*model).log_partition, Potentials.graph(*model)
@@ -151,8 +154,8 @@ def test_the_bound_holds_and_rises_with_every_sweep(structure: str, kind: str) -
         assert results[0].log_partition_kind is BoundKind.LOWER
 
 
-def test_the_bound_is_what_the_definition_says() -> None:
-    """E_q[score] + entropy, by enumeration of the product distribution."""
+def test_bound_equals_its_definition() -> None:
+    """The bound is E_q[score] + entropy, here by enumeration of the product distribution."""
     model = random_model("cycle", "random", 5, 3, coupling=1.5, seed=1)
     exact = Enumeration(*model)
     result = infer(Potentials.graph(*model), MeanField(max_sweeps=2))
@@ -160,8 +163,8 @@ def test_the_bound_is_what_the_definition_says() -> None:
     assert result.log_partition == pytest.approx((q * (exact.scores - np.log(q))).sum(), rel=1e-12)
 
 
-def test_the_bound_holds_in_single_precision() -> None:
-    """Many confident sites: beliefs that sum to 1 only nearly would break it."""
+def test_bound_holds_in_single_precision() -> None:
+    """With many confident sites, beliefs that do not sum exactly to 1 would violate the bound."""
     rng = np.random.default_rng(3)
     unary = (20 + 6 * rng.normal(size=(200, 3, 2))).astype(np.float32)
     pot = Potentials.grid(unary, 0.05)
@@ -173,8 +176,8 @@ def test_the_bound_holds_in_single_precision() -> None:
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-9])
-def test_without_edges_it_is_exact(scale: float) -> None:
-    """Unaries far below the tolerance included: the first visit counts."""
+def test_without_edges_mean_field_is_exact(scale: float) -> None:
+    """This includes unaries far below the tolerance, because the first update is always applied."""
     unary = normal(4, 3, scale=scale)
     result = infer(Potentials.graph(unary, [], 1.0), MeanField())
     np.testing.assert_allclose(result.probability, exact_softmax(unary, axis=1), rtol=1e-14)
@@ -182,16 +185,16 @@ def test_without_edges_it_is_exact(scale: float) -> None:
     assert result.log_partition == pytest.approx(np.logaddexp.reduce(unary, axis=1).sum(), rel=1e-14)
 
 
-def test_beliefs_of_single_precision_sum_to_one_in_the_bound() -> None:
-    """Scores far from 0 would show what is missing to 1."""
+def test_single_precision_beliefs_sum_to_one_in_the_bound() -> None:
+    """Scores far from 0 would amplify any difference of the sum from 1."""
     unary = (1000 + normal(50, 3)).astype(np.float32)
     result = infer(Potentials.grid(unary[None], 0.0), MeanField())
     exact = np.logaddexp.reduce(unary.astype(np.float64), axis=1).sum()
     assert result.log_partition == pytest.approx(exact, rel=1e-13)
 
 
-def test_skipped_sites_are_those_that_would_not_move() -> None:
-    """With tolerance 0 a run is the same as one that visits every site in every sweep, bit for bit."""
+def test_skipping_unchanged_sites_has_no_effect() -> None:
+    """With tolerance 0, beliefs equal those of updates of every site in every sweep, bit for bit."""
     pot = Potentials.grid(normal(9, 11, 4), (normal(9, 10), normal(8, 11)))
     problem = problem_of(pot, "numba")
     decoder = MeanField(tolerance=0)
@@ -205,7 +208,7 @@ def test_skipped_sites_are_those_that_would_not_move() -> None:
 
 
 def test_single_precision_unaries_with_a_table() -> None:
-    """Sums over tables are made in double precision, and the answer comes in the unaries' own."""
+    """Sums over tables use double precision; the result has the precision of the unaries."""
     unary, table = normal(3, 4, 3).astype(np.float32), normal(3, 3)
     single, double = (infer(Potentials.grid(u, table), MeanField()) for u in (unary, unary.astype(np.float64)))
     assert single.probability.dtype == np.float32
@@ -213,15 +216,15 @@ def test_single_precision_unaries_with_a_table() -> None:
     assert single.log_partition == pytest.approx(double.log_partition, rel=1e-12)
 
 
-def test_a_tolerance_costs_no_more_than_itself() -> None:
+def test_tolerance_limits_the_error() -> None:
     pot = ODD["primes"]
-    rough, fine = infer(pot, MeanField(tolerance=1e-4)), infer(pot, SETTLED)
+    rough, fine = infer(pot, MeanField(tolerance=1e-4)), infer(pot, CONVERGED)
     assert rough.n_sweeps < fine.n_sweeps
     np.testing.assert_allclose(rough.probability, fine.probability, atol=1e-3)
 
 
-def test_the_uniform_start_does_not_see_how_scores_are_split() -> None:
-    """Moving scores between unaries and tables leaves the model, and with it every iterate, as it is."""
+def test_splitting_scores_differently_has_no_effect() -> None:
+    """From a uniform start, moving scores between unaries and tables changes no iterate."""
     rng = np.random.default_rng(5)
     unary, edges, tables = random_model("grid", "random", 6, 3, seed=5)
     moved, shifted = unary.copy(), tables.copy()
@@ -243,8 +246,8 @@ def test_the_uniform_start_does_not_see_how_scores_are_split() -> None:
 
 
 def test_pairs_that_must_agree() -> None:
-    """Each label of each site meets forbidden mass at first; the least forbidden wins, and what is left is allowed."""
-    table = np.where(np.eye(2, dtype=bool), 0.0, NEVER)
+    """Initially all labels have forbidden neighbours; the least forbidden one wins, and the result is allowed."""
+    table = np.where(np.eye(2, dtype=bool), 0.0, FORBIDDEN)
     unary = np.array([[1.0, 0.0], [0.0, 0.5], [0.3, 0.0], [0.0, 0.2]])
     result = infer(Potentials.graph(unary, [[0, 1], [1, 2], [2, 3]], table), MeanField())
     assert len(np.unique(result.labels)) == 1
@@ -252,9 +255,9 @@ def test_pairs_that_must_agree() -> None:
     assert result.log_partition <= np.logaddexp.reduce(unary.sum(axis=0))
 
 
-def test_forbidden_mass_that_is_left_proves_nothing() -> None:
+def test_remaining_forbidden_mass_gives_no_bound() -> None:
     result = infer(ODD["nothing allowed"], MeanField())
-    assert result.log_partition == NEVER
+    assert result.log_partition == FORBIDDEN
     assert np.isfinite(result.probability).all()
 
 
@@ -270,13 +273,13 @@ def test_extreme_scores_stay_finite(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["batch", "factored", "table per edge and image", "primes"])
-def test_threads_change_no_bit(case: str) -> None:
+def test_results_do_not_depend_on_threads(case: str) -> None:
     one, *others = (infer(ODD[case], MeanField(), n_threads=n) for n in (1, 2, 3))
     for other in others:
-        same(one, other)
+        check_identical(one, other)
 
 
-def test_a_batch_is_its_images_one_at_a_time() -> None:
+def test_batch_equals_single_images() -> None:
     unary, right, down = normal(3, 4, 5, 3), normal(3, 4, 4), normal(3, 3, 5)
     batch = infer(Potentials.grid(unary, (right, down)), MeanField())
     for n in range(3):
@@ -291,6 +294,6 @@ def test_bad_options(options: dict[str, Any]) -> None:
         MeanField(**options)
 
 
-def test_a_run_that_is_cut_says_so() -> None:
+def test_sweep_limit_is_reported() -> None:
     result = infer(ODD["primes"], MeanField(max_sweeps=2))
     assert (result.status, result.n_sweeps) == (Status.MAX_SWEEPS, 2)

@@ -35,24 +35,24 @@ from locpmap.potentials import Potentials
 from locpmap.result import BoundKind, Result, Status
 
 RNG = np.random.default_rng(0)
-NEVER = -np.inf
+FORBIDDEN = -np.inf
 
 
 def normal(*shape: int, scale: float = 1.0) -> np.ndarray:
     return scale * RNG.normal(size=shape)
 
 
-def forbidding(values: np.ndarray, share: float) -> np.ndarray:
-    """Some entries -inf, but never the first label (or pair)."""
-    ban = RNG.random(values.shape) < share
+def forbid(values: np.ndarray, fraction: float) -> np.ndarray:
+    """Set the given fraction of entries to -inf, but never the first label (or pair)."""
+    ban = RNG.random(values.shape) < fraction
     ban[..., 0] = False
-    return np.where(ban, NEVER, values)
+    return np.where(ban, FORBIDDEN, values)
 
 
 GRAPH = np.array([[0, 1], [4, 1], [4, 0], [2, 4], [6, 5], [5, 2], [2, 1]])  # cycles; sites 3 and 7 are isolated
 RING = np.array([[0, 1], [2, 1], [3, 2], [0, 3]])
 
-# Odd shapes, every form of pairwise term, forbidden labels and pairs: what every backend must agree on.
+# Models for comparing backends: odd shapes, every form of pairwise term, forbidden labels and pairs.
 ODD = {
     "1x1": Potentials.grid(normal(1, 1, 3), 0.7),
     "1xn": Potentials.grid(normal(1, 7, 2), (normal(1, 6), np.zeros((0, 7)))),
@@ -66,9 +66,9 @@ ODD = {
     "factored": Potentials.graph(normal(2, 8, 2), GRAPH, Factored(normal(2, 7, 3), normal(3, 2, 2))),
     "no edges": Potentials.graph(normal(4, 3), [], 1.0),
     "one label": Potentials.graph(normal(8, 1), GRAPH, normal(7)),
-    "forbidden labels": Potentials.graph(forbidding(normal(8, 5), 0.4), GRAPH, normal(7)),
-    "forbidden pairs": Potentials.graph(forbidding(normal(8, 3), 0.2), GRAPH, forbidding(normal(7, 3, 3), 0.3)),
-    "nothing allowed": Potentials.graph(normal(4, 2), RING, np.array([[NEVER, NEVER], [NEVER, NEVER]])),
+    "forbidden labels": Potentials.graph(forbid(normal(8, 5), 0.4), GRAPH, normal(7)),
+    "forbidden pairs": Potentials.graph(forbid(normal(8, 3), 0.2), GRAPH, forbid(normal(7, 3, 3), 0.3)),
+    "nothing allowed": Potentials.graph(normal(4, 2), RING, np.array([[FORBIDDEN, FORBIDDEN], [FORBIDDEN, FORBIDDEN]])),
     "far apart": Potentials.graph(normal(8, 3, scale=1e4), GRAPH, normal(7, scale=1e6)),
     "far apart, tables": Potentials.graph(normal(8, 3, scale=1e4), GRAPH, normal(7, 3, 3, scale=1e6)),
 }
@@ -82,20 +82,20 @@ def on_tables(unary: np.ndarray, edges: np.ndarray, pairwise: Any) -> Potentials
     return Potentials.graph(unary, edges, np.asarray(pairwise))
 
 
-# every operation against the reference
+# kernels compared with the reference
 
 
 def states_after(
     pot: Potentials, backend: str, maximise: bool, rho: np.ndarray, damping: float, tolerance: float = 1e-9
 ) -> HostMessages:
-    state = fresh(pot, maximise, rho)
+    state = initial_messages(pot, maximise, rho)
     for _ in range(3):
         CpuKernels(backend)._pass("pass_messages", pot.model, state, rho, maximise, damping, tolerance)
     return state
 
 
-def fresh(pot: Potentials, maximise: bool, rho: np.ndarray) -> HostMessages:
-    """Messages of nothing, in colour classes."""
+def initial_messages(pot: Potentials, maximise: bool, rho: np.ndarray) -> HostMessages:
+    """Return initial messages, to be passed by colour classes."""
     plan = MessagePlan(pot.model.order, True, 0.0, 0.0, exact=False)
     messages = np.zeros((pot.n_images, 2 * len(pot.model.edges), pot.n_labels))
     dirty = np.full((pot.n_images, pot.n_sites), UNVISITED, np.uint8)
@@ -106,35 +106,35 @@ def fresh(pot: Potentials, maximise: bool, rho: np.ndarray) -> HostMessages:
     ("maximise", "reweighted", "damping"), [(False, False, 0.0), (False, True, 0.3), (True, False, 0.3)]
 )
 @pytest.mark.parametrize("case", ODD)
-def test_pass_messages_and_what_reads_them(case: str, maximise: bool, reweighted: bool, damping: float) -> None:
+def test_pass_messages_and_its_readers(case: str, maximise: bool, reweighted: bool, damping: float) -> None:
     pot = ODD[case]
     forests, rho = spanning_forests(pot.model, 3)
     rho = rho if reweighted else np.ones(len(rho))
-    truth, state = (states_after(pot, backend, maximise, rho, damping) for backend in BACKENDS)
-    assert not np.isnan(truth.messages).any()
-    scale = np.abs(truth.messages[np.isfinite(truth.messages)]).max(initial=1.0)
-    if pot.n_labels > 1:  # a message about one label says nothing, and is only a constant
-        np.testing.assert_allclose(state.messages, truth.messages, rtol=1e-12, atol=1e-13 * scale)
-        np.testing.assert_array_equal(state.dirty, truth.dirty)
+    reference, state = (states_after(pot, backend, maximise, rho, damping) for backend in BACKENDS)
+    assert not np.isnan(reference.messages).any()
+    scale = np.abs(reference.messages[np.isfinite(reference.messages)]).max(initial=1.0)
+    if pot.n_labels > 1:  # with one label, a message is only a constant
+        np.testing.assert_allclose(state.messages, reference.messages, rtol=1e-12, atol=1e-13 * scale)
+        np.testing.assert_array_equal(state.dirty, reference.dirty)
     for backend in BACKENDS:
         kernels = CpuKernels(backend)
         if maximise:
-            labels, terms = kernels.decode_messages(pot.view, truth), np.zeros((pot.n_images, pot.n_sites))
+            labels, terms = kernels.decode_messages(pot.view, reference), np.zeros((pot.n_images, pot.n_sites))
             kernels.sweep("score_terms", pot.model, labels, terms)
             got: tuple[np.ndarray, ...] = (labels, terms)
             np.testing.assert_allclose(terms.sum(axis=1), np.atleast_1d(pot.score(pot.unflatten(labels))), rtol=1e-12)
         elif reweighted:
             orders, parents = (np.stack(arrays) for arrays in zip(*forests, strict=True))
-            truth.forests = orders, parents
-            got = (kernels.forest_log_partitions(pot.view, truth),)
+            reference.forests = orders, parents
+            got = (kernels.forest_log_partitions(pot.view, reference),)
         else:
-            beliefs, _ = kernels.log_beliefs(pot.view, truth)
-            got = (kernels.bethe_edges(pot.view, truth, beliefs),)
+            beliefs, _ = kernels.log_beliefs(pot.view, reference)
+            got = (kernels.bethe_edges(pot.view, reference, beliefs),)
         if backend == "reference":
             expected = got
-    for mine, theirs in zip(got, expected, strict=True):
-        assert not np.isnan(theirs).any()
-        np.testing.assert_allclose(mine, theirs, rtol=1e-11, atol=1e-9)
+    for actual, desired in zip(got, expected, strict=True):
+        assert not np.isnan(desired).any()
+        np.testing.assert_allclose(actual, desired, rtol=1e-11, atol=1e-9)
 
 
 @pytest.mark.parametrize("case", [case for case in ODD if linear_domain(ODD[case].model)[1].all()])
@@ -144,7 +144,7 @@ def test_pass_linear(case: str) -> None:
     weights = np.exp(pot.unary - pot.unary.max(axis=2, keepdims=True))
     states = []
     for backend in BACKENDS:
-        state = fresh(pot, False, np.ones(len(pot.model.edges)))
+        state = initial_messages(pot, False, np.ones(len(pot.model.edges)))
         state.messages[:], state.linear = 1, linear
         for _ in range(3):
             CpuKernels(backend)._pass("pass_linear", pot.model, state, weights, couplings, 0.2, 1e-9)
@@ -157,8 +157,8 @@ def test_pass_linear(case: str) -> None:
 
 
 @pytest.mark.parametrize("weight", [-60.0, 60.0])
-def test_the_linear_domain_loses_nothing_to_cancellation(weight: float) -> None:
-    """Sites sure of one label, and neighbours that must not (or must) share it."""
+def test_linear_domain_is_accurate_for_large_scores(weight: float) -> None:
+    """Sites have one dominant label, which their neighbours must not (or must) share."""
     unary = normal(9, 3, scale=60.0)
     chain = np.stack([np.arange(8), np.arange(1, 9)], axis=1)
     pot = Potentials.graph(unary, chain, weight)
@@ -169,7 +169,7 @@ def test_the_linear_domain_loses_nothing_to_cancellation(weight: float) -> None:
     assert result.log_partition == pytest.approx(log_partition, rel=1e-13)
 
 
-def test_models_outside_the_linear_domain_are_known() -> None:
+def test_models_outside_the_linear_domain() -> None:
     outside = {case for case in ODD if not linear_domain(ODD[case].model)[1].all()}
     assert outside == {"forbidden pairs", "nothing allowed", "far apart", "far apart, tables"}
 
@@ -177,8 +177,8 @@ def test_models_outside_the_linear_domain_are_known() -> None:
 @pytest.mark.parametrize("weight", [-1e6, -800.0, -40.0, -1e-9, 0.0, 1e-9, 40.0, 499.0, 501.0, 800.0, 1e6])
 @pytest.mark.parametrize("spread", [1.0, 50.0, 1e4])
 @pytest.mark.parametrize("maximise", [False, True])
-def test_potts_messages_are_table_messages(weight: float, spread: float, maximise: bool) -> None:
-    """The O(L) formulas lose nothing to cancellation or underflow: held against the definition."""
+def test_potts_messages_equal_table_messages(weight: float, spread: float, maximise: bool) -> None:
+    """The O(L) formulas agree with the definition where cancellation or underflow could occur."""
     unary = np.array([[0.0, -0.3, -0.7, -1.0], [0.1, 0.0, 0.2, 0.3]]) * spread
     pot = Potentials.graph(unary, [[0, 1]], weight)
     state = states_after(pot, "numba", maximise, np.ones(1), 0.0, tolerance=0.0)
@@ -211,7 +211,7 @@ def test_sum_product_is_exact_on_trees(decoder: LBP | TRW, scale: float, n_label
 
 
 @pytest.mark.parametrize("decoder", [LBP(), TRW()], ids=lambda d: d.name)
-def test_a_long_chain_takes_one_sweep_there_and_back(decoder: LBP | TRW) -> None:
+def test_long_chain_needs_one_sweep_forward_and_backward(decoder: LBP | TRW) -> None:
     n_sites, n_labels = 2_000, 3
     unary, tables = normal(n_sites, n_labels), normal(n_sites - 1, n_labels, n_labels, scale=2)
     log_partition, marginals = forward_backward(unary, tables)
@@ -226,11 +226,11 @@ def test_a_long_chain_takes_one_sweep_there_and_back(decoder: LBP | TRW) -> None
     assert best.score == pytest.approx(expected, rel=1e-12)
 
 
-def test_hard_pairs_on_trees() -> None:
-    """Forbidden pairs: beliefs, log Z and the best labelling as dynamic programming has them."""
+def test_forbidden_pairs_on_trees() -> None:
+    """Beliefs, log Z and the best score agree with dynamic programming."""
     for seed in range(10):
         model = random_tree(12, 3, seed)
-        tables = np.where(np.random.default_rng(seed).random(model.tables.shape) < 0.3, NEVER, model.tables)
+        tables = np.where(np.random.default_rng(seed).random(model.tables.shape) < 0.3, FORBIDDEN, model.tables)
         tables[:, 0, 0] = 0.0
         unary = model.unary.copy()
         unary[:, 0] = np.maximum(unary[:, 0], -5)  # label 0 everywhere is allowed
@@ -244,7 +244,7 @@ def test_hard_pairs_on_trees() -> None:
 
 @pytest.mark.parametrize("schedule", ["auto", "coloured", "sequential"])
 def test_max_product_on_trees_with_ties(schedule: str) -> None:
-    """Scores of 0 and 1 tie everywhere; the labelling is a best one all the same."""
+    """Scores of 0 and 1 cause many ties; the labelling must still be optimal."""
     for seed in range(20):
         rng = np.random.default_rng(seed)
         model = random_tree(25, 3, seed)
@@ -261,13 +261,13 @@ def test_potts_trees_with_ties_between_labels() -> None:
     assert infer(Potentials.graph(np.zeros((7, 4)), star, 1.0), MaxProduct()).score == 6
 
 
-def test_what_is_said_faintly_is_heard() -> None:
-    """Couplings far below the tolerance are still passed on once."""
+def test_weak_couplings_are_propagated() -> None:
+    """Couplings far below the tolerance are still propagated once."""
     model = random_tree(20, 3, 3)
-    faint = model._replace(unary=np.zeros((20, 3)), tables=1e-7 * model.tables)
-    np.testing.assert_allclose(infer(Potentials.graph(*faint), LBP()).probability, Tree(*faint).marginals, atol=1e-13)
-    for decoder in (LBP(schedule="coloured"), TRW(schedule="coloured")):  # linear and log domain
-        result = infer(Potentials.graph(*faint), decoder)
+    weak = model._replace(unary=np.zeros((20, 3)), tables=1e-7 * model.tables)
+    np.testing.assert_allclose(infer(Potentials.graph(*weak), LBP()).probability, Tree(*weak).marginals, atol=1e-13)
+    for decoder in (LBP(schedule="coloured"), TRW(schedule="coloured")):  # linear domain, log domain
+        result = infer(Potentials.graph(*weak), decoder)
         assert np.abs(result.probability - 1 / 3).max() > 1e-8
 
 
@@ -277,7 +277,7 @@ def test_what_is_said_faintly_is_heard() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_bounds_hold_at_every_sweep(structure: str, kind: str) -> None:
-    """log Z <= TRW for messages of any age, and so for those that never settle."""
+    """TRW bounds log Z from above after any number of sweeps, even without convergence."""
     for seed, coupling in enumerate((0.5, 2.0, 8.0)):
         model = random_model(structure, kind, 6, 3, coupling=coupling, forbidden=0.1, seed=seed)
         exact, pot = Enumeration(*model).log_partition, Potentials.graph(*model)
@@ -290,19 +290,19 @@ def test_bounds_hold_at_every_sweep(structure: str, kind: str) -> None:
         assert bounds[-1] <= bounds[0] + 1e-6 * abs(exact)
 
 
-def test_the_bound_holds_with_forbidden_pairs() -> None:
+def test_bound_holds_with_forbidden_pairs() -> None:
     for seed in range(10):
         rng = np.random.default_rng(seed)
         unary, tables = rng.normal(size=(8, 3)), rng.normal(size=(7, 3, 3))
-        tables[rng.random(tables.shape) < 0.3] = NEVER
+        tables[rng.random(tables.shape) < 0.3] = FORBIDDEN
         tables[:, 0, 0] = 0.0
         exact = Enumeration(unary, GRAPH, tables).log_partition
         for max_sweeps in (1, 3, 200):
             assert infer(on_tables(unary, GRAPH, tables), TRW(max_sweeps=max_sweeps)).log_partition >= exact - 1e-9
 
 
-def test_settled_messages_make_the_bound_least() -> None:
-    """The bound is convex in the messages, and they settle where it is least: any others prove less."""
+def test_converged_messages_minimise_the_bound() -> None:
+    """The bound is convex in the messages and minimal at convergence, so other messages give a larger one."""
     pot = ODD["primes"]
     problem = problem_of(pot, "numba")
     decoder = TRW(tolerance=1e-12, max_sweeps=2_000)
@@ -315,14 +315,14 @@ def test_settled_messages_make_the_bound_least() -> None:
         return float(value)
 
     best = bound()
-    settled = state.messages.copy()
+    converged = state.messages.copy()
     for seed, size in enumerate((1e-4, 1e-3, 1e-2, 0.1, 1.0)):
-        state.messages[:] = settled + size * np.random.default_rng(seed).normal(size=settled.shape)
+        state.messages[:] = converged + size * np.random.default_rng(seed).normal(size=converged.shape)
         assert bound() > best
 
 
-def test_a_single_cycle() -> None:
-    """Belief propagation settles at a fixed point whose every message agrees with its definition."""
+def test_single_cycle() -> None:
+    """At the fixed point of belief propagation, every message satisfies its update equation."""
     model = random_model("cycle", "random", 6, 3, coupling=1.0, seed=4)
     pot = Potentials.graph(*model)
     problem = problem_of(pot, "numba")
@@ -336,8 +336,8 @@ def test_a_single_cycle() -> None:
         belief = model.unary[i] + logs[m.indptr[i] : m.indptr[i + 1]].sum(axis=0)
         for slot in range(m.indptr[i], m.indptr[i + 1]):
             table = model.tables[m.edge[slot]]
-            fresh, _ = send(cavity(belief, logs[slot]), table.T if m.end[slot] else table, maximise=False)
-            np.testing.assert_allclose(logs[m.reverse[slot]], fresh, atol=1e-12)
+            updated, _ = send(cavity(belief, logs[slot]), table.T if m.end[slot] else table, maximise=False)
+            np.testing.assert_allclose(logs[m.reverse[slot]], updated, atol=1e-12)
 
 
 def test_log_and_linear_domain_agree(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,7 +349,7 @@ def test_log_and_linear_domain_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(linear.log_partition, logs.log_partition, rtol=1e-11)
 
 
-def test_bethe_is_close_where_coupling_is_weak() -> None:
+def test_bethe_approximation_is_close_for_weak_coupling() -> None:
     model = random_model("full", "random", 6, 3, coupling=0.1, seed=2)
     exact = Enumeration(*model)
     result = infer(Potentials.graph(*model), LBP())
@@ -358,8 +358,8 @@ def test_bethe_is_close_where_coupling_is_weak() -> None:
     assert result.log_partition_kind is BoundKind.BETHE
 
 
-def test_max_product_keeps_the_best_labelling_it_met() -> None:
-    """A frustrated model whose messages never settle: more sweeps never end lower."""
+def test_max_product_returns_the_best_labelling_found() -> None:
+    """Messages do not converge on this frustrated model, but more sweeps never lower the score."""
     model = random_model("full", "potts", 9, 2, coupling=3.0, seed=8)
     pot = Potentials.graph(*model)
     scores = [infer(pot, MaxProduct(damping=0, max_sweeps=n)).score for n in (10, 20, 40, 80)]
@@ -377,38 +377,38 @@ def test_max_product_keeps_the_best_labelling_it_met() -> None:
 @pytest.mark.parametrize("case", ["far apart", "far apart, tables", "nothing allowed", "forbidden pairs"])
 def test_extreme_scores_stay_finite(decoder: Any, case: str) -> None:
     result = infer(ODD[case], decoder)
-    assert np.isfinite(pot_unary_score(ODD[case], result)).all()
+    assert np.isfinite(unary_scores(ODD[case], result)).all()
     if result.probability is not None:
         assert np.isfinite(result.probability).all()
         np.testing.assert_allclose(result.probability.sum(axis=-1), 1, atol=1e-6)
     if result.log_partition is not None:
         expected = case == "nothing allowed"
-        assert (result.log_partition == NEVER) == expected
+        assert (result.log_partition == FORBIDDEN) == expected
         assert not np.isnan(result.log_partition)
 
 
 @pytest.mark.parametrize("scale", [1e12, 1e17])
 @pytest.mark.parametrize("decoder", [LBP(), TRW()], ids=lambda d: d.name)
 def test_ties_at_any_scale_sum_to_one(decoder: Any, scale: float) -> None:
-    """The logarithm of 2 or 3 equal labels is far below the rounding of their scores."""
+    """The logarithm of 2 or 3, for tied labels, is far below the rounding error of their scores."""
     unary = np.full((3, 4, 3), scale)
     unary[:, ::2, 2] = 0.0
     result = infer(Potentials.grid(unary, scale), decoder)
     np.testing.assert_allclose(result.probability.sum(axis=-1), 1, rtol=1e-15)
 
 
-def pot_unary_score(pot: Potentials, result: Result) -> np.ndarray:
-    """Unary scores of the labels: -inf where a forbidden one was chosen."""
+def unary_scores(pot: Potentials, result: Result) -> np.ndarray:
+    """Return the unary scores of the labels: -inf where a forbidden label was chosen."""
     return np.take_along_axis(pot.unary[0], result.labels[:, None], axis=1)[:, 0]
 
 
-def test_a_weight_beyond_all_evidence_makes_labels_agree() -> None:
-    unary = np.random.default_rng(5).normal(scale=1e4, size=(4, 5, 3))  # of its own: the same whatever ran before
+def test_dominant_weight_gives_equal_labels() -> None:
+    unary = np.random.default_rng(5).normal(scale=1e4, size=(4, 5, 3))  # own generator: independent of earlier tests
     pot = Potentials.grid(unary, 1e6)
     for decoder in (LBP(), MaxProduct()):
         assert len(np.unique(infer(pot, decoder).labels)) == 1
     best = 31 * 1e6 + unary.sum(axis=(0, 1)).max()
-    # log Z lies above the best score by less than rounding here; the bound is above it, and above by evidence at most.
+    # Here log Z equals the best score up to rounding.  The bound exceeds it by at most the range of constant labels.
     above = infer(pot, TRW(max_sweeps=1_000)).log_partition - best
     assert -1e-12 * best <= above <= np.ptp(unary.sum(axis=(0, 1)))
 
@@ -422,36 +422,36 @@ def test_a_weight_beyond_all_evidence_makes_labels_agree() -> None:
     ids=lambda d: f"{d.name} {d.schedule}",
 )
 @pytest.mark.parametrize("case", ["batch", "factored", "table per edge and image", "primes", "forbidden pairs"])
-def test_threads_and_batches_change_no_bit(decoder: Any, case: str) -> None:
+def test_results_do_not_depend_on_threads_or_batches(decoder: Any, case: str) -> None:
     pot = ODD[case]
     one, *others = (infer(pot, decoder, n_threads=n, seed=1, first_image=4) for n in (1, 2, 3))
     parts = pot.pairwise
     alone = []
     for n in range(pot.n_images):
-        weights = None if parts.weights is None else tuple(row(w, n) for w in parts.weights)
-        features, tables = (None if a is None else row(a, n) for a in (parts.features, parts.tables))
+        weights = None if parts.weights is None else tuple(image_row(w, n) for w in parts.weights)
+        features, tables = (None if a is None else image_row(a, n) for a in (parts.features, parts.tables))
         cut = replace(parts, weights=weights, features=features, tables=tables)
         single = replace(pot, unary=pot.unary[n : n + 1], pairwise=cut)
         alone.append(infer(single, decoder, seed=1, first_image=4 + n))
     for other in others:
-        same(one, other)
+        check_identical(one, other)
     for n, result in enumerate(alone):
         if pot.batched:
-            same_image(one, n, result)
+            check_identical_image(one, n, result)
 
 
-def row(array: np.ndarray, n: int) -> np.ndarray:
+def image_row(array: np.ndarray, n: int) -> np.ndarray:
     return array[n : n + 1] if len(array) > 1 else array
 
 
-def same(a: Result, b: Result) -> None:
+def check_identical(a: Result, b: Result) -> None:
     np.testing.assert_array_equal(a.labels, b.labels)
     np.testing.assert_array_equal(np.asarray(a.log_partition), np.asarray(b.log_partition))
     assert (a.probability is None) or a.probability.tobytes() == b.probability.tobytes()
     assert (a.status, a.n_sweeps) == (b.status, b.n_sweeps)
 
 
-def same_image(batch: Result, n: int, alone: Result) -> None:
+def check_identical_image(batch: Result, n: int, alone: Result) -> None:
     np.testing.assert_array_equal(batch.labels[n], alone.labels[0])
     if batch.probability is not None:
         assert batch.probability[n].tobytes() == alone.probability[0].tobytes()
@@ -459,7 +459,7 @@ def same_image(batch: Result, n: int, alone: Result) -> None:
         assert batch.log_partition[n] == alone.log_partition[0]
 
 
-def test_an_image_out_of_the_linear_domain_leaves_the_others_as_they_are() -> None:
+def test_image_outside_the_linear_domain_does_not_affect_others() -> None:
     unary, weights = normal(2, 3, 3, 2), (normal(2, 3, 2), normal(2, 2, 3))
     both = infer(Potentials.grid(unary, weights), LBP())
     far = tuple(np.stack([w[0], 1e4 * w[1]]) for w in weights)
@@ -501,12 +501,12 @@ def test_spanning_forests(case: str) -> None:
     root_counts = set()
     for forest in forests:
         assert sorted(forest.order.tolist()) == list(range(n_sites))
-        held = forest.parent[forest.parent >= 0]
-        uses[model.edge[held]] += 1
-        owners = np.repeat(np.arange(n_sites), np.diff(model.indptr))[held]
+        used = forest.parent[forest.parent >= 0]
+        uses[model.edge[used]] += 1
+        owners = np.repeat(np.arange(n_sites), np.diff(model.indptr))[used]
         assert (owners == np.flatnonzero(forest.parent >= 0)).all()
         rank = np.argsort(forest.order)
-        assert (rank[model.neighbour[held]] < rank[owners]).all(), "a child comes before its parent"
+        assert (rank[model.neighbour[used]] < rank[owners]).all(), "a child comes before its parent"
         root_counts.add(int((forest.parent < 0).sum()))
     assert len(root_counts) == 1, "every forest spans every component"
     np.testing.assert_allclose(rho, uses / len(forests))
@@ -515,7 +515,7 @@ def test_spanning_forests(case: str) -> None:
     assert len(forests) == 1 if (rho == 1).all() else len(forests) >= 4
 
 
-def test_plans() -> None:
+def test_message_plans() -> None:
     chain, ring = ODD["nx1"], ODD["primes"]
     kernels = CpuKernels("numba")
     order, *rest = kernels.plan_messages(chain.view, "auto", 0.5, 1e-3)
@@ -553,14 +553,14 @@ def test_without_edges_samples_follow_the_softmax() -> None:
 
 def test_samples_do_not_depend_on_the_backend() -> None:
     pot = ODD["factored"]
-    mine, truth = (
+    compiled, reference = (
         infer(pot, PerturbAndMaxProduct(n_samples=5, keep_samples=True), backend=b) for b in ("numba", "reference")
     )
-    np.testing.assert_array_equal(mine.samples, truth.samples)
-    assert mine.n_sweeps == truth.n_sweeps
+    np.testing.assert_array_equal(compiled.samples, reference.samples)
+    assert compiled.n_sweeps == reference.n_sweeps
 
 
-def test_no_noise_is_max_product() -> None:
+def test_zero_temperature_equals_max_product() -> None:
     pot = ODD["primes"]
     result = infer(pot, PerturbAndMaxProduct(n_samples=2, temperature=0, tolerance=1e-6))
     np.testing.assert_array_equal(result.labels, infer(pot, MaxProduct()).labels)
@@ -581,7 +581,7 @@ def test_bad_options(decoder: Any, options: dict[str, Any]) -> None:
         decoder(**options)
 
 
-def test_a_run_that_is_cut_says_so() -> None:
+def test_sweep_limit_is_reported() -> None:
     for decoder in (LBP(max_sweeps=2), TRW(max_sweeps=2), MaxProduct(max_sweeps=1)):
         result = infer(ODD["primes"], decoder)
         assert result.status is Status.MAX_SWEEPS

@@ -1,4 +1,4 @@
-"""The noise: Philox by its known answers, Gumbel by its distribution, independence along every coordinate."""
+"""Noise: Philox test vectors, Gumbel distribution and independence along every coordinate."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PERTURB: dict[str, Callable[..., Floats]] = {"plain": noise.perturbed_plain, "la
     ],
     ids=["zeros", "ones", "pi"],
 )
-def test_philox_gives_the_known_answers_of_random123(counter: str, key: str, answer: str) -> None:
+def test_philox_matches_the_random123_test_vectors(counter: str, key: str, answer: str) -> None:
     c0, c1, c2, c3 = (np.array([int(word, 16)], np.uint64) for word in counter.split())
     k0, k1 = (int(word, 16) for word in key.split())
     assert [f"{word.item():08x}" for word in noise.philox((c0, c1, c2, c3), (k0, k1))] == answer.split()
@@ -58,7 +58,7 @@ def test_coordinates_are_packed_into_the_counter_as_documented() -> None:
 
 
 def test_no_two_coordinates_share_a_counter() -> None:
-    """Philox is a bijection, so equal words would mean equal counters; the ends of every range are tried."""
+    """Philox is a bijection, so equal words would mean equal counters; the limits of every range are tested."""
     sites = np.array([0, 1, 2**16, 2**32 - 1, 2**32, 2**48 - 1])
     seen = [
         noise.words(KEY, stream, image, sample, sites, group).T
@@ -71,7 +71,7 @@ def test_no_two_coordinates_share_a_counter() -> None:
     assert len(np.unique(words, axis=0)) == len(words)
 
 
-# uniforms and their logarithms at the ends
+# uniforms and their logarithms at the limits
 
 EXTREME_WORDS = np.array([0, 0xFF, 0x100, 0x7FFFFFFF, 0x80000000, 0xFFFFFEFF, 0xFFFFFF00, 0xFFFFFFFF], np.uint64)
 
@@ -82,7 +82,7 @@ def test_extreme_words_give_finite_noise() -> None:
     assert (u < 1).all()
     for values in (-np.log(-np.log(u)), -np.log(u), np.log(u / (1 - u))):
         assert np.isfinite(values).all()
-    np.testing.assert_array_equal(u + u[::-1], 1)  # neither end is nearer to its limit than the other
+    np.testing.assert_array_equal(u + u[::-1], 1)  # symmetric about 1 / 2
 
 
 def test_uniforms_stay_inside_the_interval_in_single_precision() -> None:
@@ -95,7 +95,7 @@ def test_uniforms_stay_inside_the_interval_in_single_precision() -> None:
 
 
 def check_gumbel(values: Floats) -> None:
-    """Kolmogorov-Smirnov against exp(−exp(−t)), mean γ, variance π²/6 (kurtosis 5.4 sets the variance's error)."""
+    """Check the distribution (Kolmogorov-Smirnov), mean γ and variance π²/6 (its error follows from kurtosis 5.4)."""
     n, variance = len(values), np.pi**2 / 6
     assert np.isfinite(values).all()
     p_value = stats.kstest(values, "gumbel_r").pvalue
@@ -109,7 +109,7 @@ def to_uniform(gumbel: Floats) -> Floats:
 
 
 def check_independent(u: Floats, v: Floats) -> None:
-    """Uniform u and v fill the unit square evenly: χ² on N_BINS × N_BINS cells, and no correlation."""
+    """Check that uniforms u and v are independent, by χ² on N_BINS × N_BINS cells and by their correlation."""
     cell = (N_BINS * u).astype(np.int64) * N_BINS + (N_BINS * v).astype(np.int64)
     counts = np.bincount(cell, minlength=N_BINS**2)
     p_value = chi_square_p_value(counts, np.full(N_BINS**2, N_BINS**-2.0))
@@ -118,7 +118,7 @@ def check_independent(u: Floats, v: Floats) -> None:
 
 
 def plain(image: int = 0, sample: int = 0, site: int = 0, label: int = 0, key: tuple[int, int] = KEY) -> Floats:
-    """Plain noise of one label at every second site from `site` on, (N_DRAWS,)."""
+    """Return plain noise of one label at every second site from `site` on, (N_DRAWS,)."""
     return noise.gumbel(key, image, sample, site + 2 * np.arange(N_DRAWS), label + 1)[:, label]
 
 
@@ -172,7 +172,7 @@ def test_streams_are_independent() -> None:
 
 
 def test_exchanged_coordinates_are_independent() -> None:
-    """Image 1 of sample 2 is not sample 1 of image 2, and so on: coordinates are kept apart, not added up."""
+    """Coordinates are not added up: image 1 of sample 2 and image 2 of sample 1 have independent noise."""
     check_independent(to_uniform(plain(image=1, sample=2)), to_uniform(plain(image=2, sample=1)))
     check_independent(to_uniform(plain(sample=4)), to_uniform(plain(label=4)))
     check_independent(to_uniform(plain(image=4)), to_uniform(plain(label=4)))
@@ -182,20 +182,20 @@ def test_exchanged_coordinates_are_independent() -> None:
 
 
 def perturbed(scheme: str, unary: npt.ArrayLike, temperature: float = 1.0, sample: int = 0) -> Floats:
-    """N_DRAWS sites that all have the same unary, (N_DRAWS, L)."""
+    """Return the perturbed unaries of N_DRAWS sites with equal unaries, (N_DRAWS, L)."""
     tiled = np.tile(np.asarray(unary, np.float64), (N_DRAWS, 1))
     return PERTURB[scheme](tiled, temperature, KEY, 0, sample, np.arange(N_DRAWS))
 
 
-def recovered(temperature: float, sample: int = 0) -> Floats:
-    """The Gumbel noise that the lazy scheme's perturbed scores imply, (N_DRAWS, L)."""
+def recovered_noise(temperature: float, sample: int = 0) -> Floats:
+    """Return the Gumbel noise implied by the perturbed scores of the lazy scheme, (N_DRAWS, L)."""
     return perturbed("lazy", UNARY, temperature, sample) / temperature - log_softmax(UNARY / temperature)
 
 
 def check_ranking(scores: Floats, unary: Floats) -> None:
-    """All labels in order, the best first: P(a, b, c, ...) = p_a · p_b / (1 − p_a) · ... (Plackett and Luce).
+    """Check the order of all labels, best first: P(a, b, c, ...) = p_a · p_b / (1 − p_a) · ... (Plackett and Luce).
 
-    Holds for Gumbel noise of scale 1, independent between labels, and for no other.
+    This holds only for Gumbel noise of scale 1 that is independent between labels.
     """
     p = softmax(unary)
     n_labels = len(p)
@@ -209,17 +209,17 @@ def check_ranking(scores: Floats, unary: Floats) -> None:
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 def test_lazy_noise_of_every_label_is_gumbel(temperature: float) -> None:
-    for values in recovered(temperature).T:
+    for values in recovered_noise(temperature).T:
         check_gumbel(values)
 
 
 def test_lazy_noise_is_independent_between_labels() -> None:
-    for a, b in itertools.combinations(to_uniform(recovered(1.0)).T, 2):
+    for a, b in itertools.combinations(to_uniform(recovered_noise(1.0)).T, 2):
         check_independent(a, b)
 
 
 def test_lazy_noise_is_independent_between_sites_and_samples() -> None:
-    here, next_sample = to_uniform(recovered(1.0)), to_uniform(recovered(1.0, sample=1))
+    here, next_sample = to_uniform(recovered_noise(1.0)), to_uniform(recovered_noise(1.0, sample=1))
     for label in range(len(UNARY)):
         check_independent(here[::2, label], here[1::2, label])
         check_independent(here[:, label], next_sample[:, label])
@@ -241,8 +241,8 @@ def test_ranking_of_all_labels(scheme: str, temperature: float) -> None:
 
 
 @pytest.mark.parametrize("scheme", PERTURB)
-def test_winner_says_nothing_about_its_score(scheme: str) -> None:
-    """The largest perturbed score, less log Σ exp unary, is Gumbel whichever label holds it."""
+def test_winner_is_independent_of_its_score(scheme: str) -> None:
+    """The largest perturbed score minus log Σ exp unary is Gumbel, whichever label wins."""
     scores = perturbed(scheme, UNARY)
     log_partition = np.logaddexp.reduce(UNARY) if scheme == "plain" else 0.0  # lazy scores are normalised
     largest = scores.max(axis=1) - log_partition
@@ -259,8 +259,8 @@ def test_lazy_noise_of_two_labels_is_logistic(temperature: float) -> None:
         assert stats.kstest(difference, "logistic").pvalue > ERROR
 
 
-def test_samples_that_share_a_call_of_philox_are_independent() -> None:
-    """Two labels: four samples to a call, so samples 0..3 and 4..7 are tried against each other."""
+def test_samples_of_one_philox_call_are_independent() -> None:
+    """With two labels, a Philox call gives four samples; the test compares all pairs of samples 0..7."""
     u = [noise.logistic_uniform(KEY, 0, sample, np.arange(N_DRAWS)) for sample in range(8)]
     for a, b in itertools.combinations(u, 2):
         check_independent(a, b)
@@ -278,21 +278,21 @@ def test_forbidden_labels_stay_forbidden(scheme: str, unary: list[float]) -> Non
 
 @pytest.mark.parametrize("scheme", PERTURB)
 def test_unlikely_labels_are_not_forbidden(scheme: str) -> None:
-    """A label a thousand temperatures below the best keeps its place: a strong neighbour may still want it."""
+    """A label 1000 temperatures below the best stays allowed, because neighbours can still favour it."""
     unary = np.array([0.0, -10.0, -5.0])
     scores = perturbed(scheme, unary, temperature=0.01)
     for label in range(3):
         check_gumbel((scores[:, label] - unary[label]) / 0.01)
 
 
-def test_first_label_divides_the_unit_interval_in_proportion() -> None:
+def test_first_label_divides_the_unit_interval_proportionally() -> None:
     n_points = 10_000
     u = (np.arange(n_points) + 0.5) / n_points
     for p in ([0.2, 0.5, 0.3], [0.0, 0.1, 0.0, 0.9, 0.0], [1.0, 0.0], [0.25, 0.25, 0.25, 0.25]):
         label = noise.first_label(np.tile(p, (n_points, 1)), u)
-        share = np.bincount(label, minlength=len(p)) / n_points
-        np.testing.assert_allclose(share, p, rtol=0, atol=1.0 / n_points)
-        assert not share[np.array(p) == 0].any()
+        fraction = np.bincount(label, minlength=len(p)) / n_points
+        np.testing.assert_allclose(fraction, p, rtol=0, atol=1.0 / n_points)
+        assert not fraction[np.array(p) == 0].any()
 
 
 # starts
@@ -305,7 +305,7 @@ def test_start_is_uniform_over_allowed_labels() -> None:
 
 
 def test_start_bits_are_fair_and_independent_between_samples() -> None:
-    """Samples 0..127 share one call of Philox; a few of them, and the first of the next call, in all patterns."""
+    """Samples 0..127 share one Philox call; the test counts bit patterns of five of them and of sample 128."""
     samples, sites = (0, 1, 31, 32, 127, 128), np.arange(N_DRAWS)
     bits = np.stack([noise.start_bits(np.zeros((N_DRAWS, 2)), KEY, 0, sample, sites) for sample in samples])
     counts = np.bincount(2 ** np.arange(len(samples)) @ bits, minlength=64)
@@ -316,7 +316,7 @@ def test_start_bits_are_fair_and_independent_between_samples() -> None:
         assert (noise.start_bits(unary, KEY, 0, 0, sites) == 1 - forbidden).all()
 
 
-# planted bugs: each must be seen by the check that is there for it
+# deliberate bugs: each must be detected by its check
 
 
 def gaussian_of_the_same_mean_and_variance() -> Floats:
@@ -337,7 +337,7 @@ def gaussian_of_the_same_mean_and_variance() -> Floats:
     ],
     ids=["Gaussian", "Gaussian moments", "unit variance", "4 % narrow", "centred", "sign", "repeated", "infinite"],
 )
-def test_planted_distribution_is_rejected(mutant: Callable[[], Floats]) -> None:
+def test_wrong_distribution_is_rejected(mutant: Callable[[], Floats]) -> None:
     with pytest.raises(AssertionError):
         check_gumbel(mutant())
 
@@ -353,7 +353,7 @@ def test_planted_distribution_is_rejected(mutant: Callable[[], Floats]) -> None:
     ],
     ids=["shared between sites", "antithetic", "every 20th shared", "uncorrelated", "rotated"],
 )
-def test_planted_dependence_is_rejected(mutant: Callable[[Floats, Floats], tuple[Floats, Floats]]) -> None:
+def test_dependence_is_rejected(mutant: Callable[[Floats, Floats], tuple[Floats, Floats]]) -> None:
     u, v = to_uniform(plain()), to_uniform(plain(site=1))
     check_independent(u, v)
     with pytest.raises(AssertionError):
@@ -371,7 +371,7 @@ def test_planted_dependence_is_rejected(mutant: Callable[[Floats, Floats], tuple
     ],
     ids=["Gaussian", "Gaussian moments", "unit variance", "shared by all labels", "shared by two labels"],
 )
-def test_planted_ranking_is_rejected(mutant: Callable[[Floats], Floats]) -> None:
+def test_wrong_ranking_is_rejected(mutant: Callable[[Floats], Floats]) -> None:
     unary = UNARY[:4]
     values = noise.gumbel(KEY, 0, 0, np.arange(N_DRAWS), 4)
     check_ranking(unary + values, unary)
@@ -380,7 +380,7 @@ def test_planted_ranking_is_rejected(mutant: Callable[[Floats], Floats]) -> None
 
 
 def test_lazy_waits_with_the_wrong_rate_are_rejected() -> None:
-    """A wait of Exp(1) · p instead of Exp(1) / p leaves the winner right and everything after it wrong."""
+    """Waits of Exp(1) · p instead of Exp(1) / p give the correct winner but the wrong noise."""
     p = softmax(UNARY)
     first = noise.words(KEY, noise.LAZY_SITE, 0, 0, np.arange(N_DRAWS))
     winner = noise.first_label(np.tile(p, (N_DRAWS, 1)), noise.uniform(first[0]))

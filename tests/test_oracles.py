@@ -1,4 +1,4 @@
-"""The oracles against each other: no two of them share an algorithm."""
+"""Oracles compared with each other; no two of them share an algorithm."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.oracles.transfer_matrix import TransferMatrix
 
 
 def score(model: PairwiseModel, labels: np.ndarray) -> float:
-    """The score in plain loops, straight from its definition."""
+    """Compute the score in plain loops, from its definition."""
     total = sum(model.unary[i, label] for i, label in enumerate(labels))
     return float(total + sum(model.tables[e, labels[i], labels[j]] for e, (i, j) in enumerate(model.edges)))
 
@@ -45,7 +45,7 @@ def test_models_are_seeded_and_well_formed(structure: str, kind: str) -> None:
         assert (np.diagonal(model.tables, axis1=1, axis2=2) > 0).all()
 
 
-def test_forbidden_labels_leave_one() -> None:
+def test_every_site_has_an_allowed_label() -> None:
     unary = random_model("chain", n_sites=200, n_labels=3, forbidden=0.6, seed=1).unary
     assert np.isneginf(unary).mean() > 0.3
     assert np.isfinite(unary).any(axis=1).all()
@@ -128,7 +128,7 @@ def test_transfer_matrix_equals_enumeration(height: int, width: int, n_labels: i
     np.testing.assert_array_equal(matrix.map_labels.ravel(), exact.map_labels)
 
 
-def test_transfer_matrix_breaks_ties_consistently() -> None:
+def test_transfer_matrix_with_ties() -> None:
     grid = random_grid(3, 4, kind="attractive", seed=0)
     flat = grid._replace(unary=np.zeros_like(grid.unary))
     labels = TransferMatrix(*flat).map_labels
@@ -136,7 +136,7 @@ def test_transfer_matrix_breaks_ties_consistently() -> None:
 
 
 def test_transfer_matrix_is_fast_on_ten_by_two_hundred() -> None:
-    """Seconds, not milliseconds: only a cost that grows with the square of the states would be caught."""
+    """The limit of seconds only detects a cost that is quadratic in the number of states."""
     grid = random_grid(10, 200, coupling=0.4, seed=8)
     start = time.perf_counter()
     matrix = TransferMatrix(*grid)
@@ -148,7 +148,7 @@ def test_transfer_matrix_is_fast_on_ten_by_two_hundred() -> None:
     assert seconds < 6
 
 
-def test_transfer_matrix_refuses_wide_grids() -> None:
+def test_transfer_matrix_rejects_wide_grids() -> None:
     with pytest.raises(ValueError, match="frontier states"):
         TransferMatrix(*random_grid(11, 11))
 
@@ -181,7 +181,7 @@ def test_tree_equals_enumeration(structure: str, forbidden: float) -> None:
     np.testing.assert_array_equal(tree.map_labels, exact.map_labels)
 
 
-def test_tree_refuses_a_cycle() -> None:
+def test_tree_rejects_a_cycle() -> None:
     with pytest.raises(ValueError, match="cycle"):
         Tree(*random_model("cycle"))
 
@@ -212,8 +212,8 @@ def test_kaufman_equals_enumeration(shape: tuple[int, int], coupling: float) -> 
 
 
 @pytest.mark.parametrize("coupling", [0.2, 0.35, 0.6])
-def test_kaufman_tends_to_onsager(coupling: float) -> None:
-    """Away from the critical point the corrections fall exponentially; below it two phases add log 2."""
+def test_kaufman_converges_to_onsager(coupling: float) -> None:
+    """Corrections decay exponentially away from the critical coupling; above it, two phases add log 2."""
     height, width = 90, 110
     log_partition = ising.kaufman_log_partition(height, width, coupling)
     phases = np.log(2) if coupling > ising.CRITICAL_COUPLING else 0.0
@@ -222,7 +222,7 @@ def test_kaufman_tends_to_onsager(coupling: float) -> None:
 
 
 def test_onsager_at_the_critical_point() -> None:
-    """Known there: log(2) / 2 + 2 G / π with Catalan's constant G."""
+    """The free energy is log(2) / 2 + 2 G / π with Catalan's constant G."""
     expected = np.log(2) / 2 + 2 * 0.915965594177219 / np.pi
     assert ising.onsager_free_energy(ising.CRITICAL_COUPLING) == pytest.approx(expected, abs=1e-9)
 
@@ -246,16 +246,16 @@ def test_exact_samples_have_the_distribution_of_enumeration() -> None:
     assert statistics.chi_square_p_value(counts, exact.probability) > statistics.ERROR
 
 
-def test_exact_samples_refuse_repulsion() -> None:
+def test_exact_samples_reject_repulsion() -> None:
     with pytest.raises(ValueError, match="t00"):
         exact_samples(*random_model("grid", "random"), 1, np.random.default_rng(0))
 
 
-# statistics: each check accepts what is right and rejects what is slightly wrong
+# statistics: each check accepts correct values and rejects slightly wrong ones
 
 
 def correlated_events(n_events: int, n_draws: int, seed: int) -> np.ndarray:
-    """Events of probability ½ that share half of their cause."""
+    """Draw events of probability ½ whose causes have half of their variance in common."""
     rng = np.random.default_rng(seed)
     return rng.normal(size=n_draws) + rng.normal(size=(n_events, n_draws)) > 0
 
@@ -316,12 +316,12 @@ def test_chi_square_p_values_are_uniform() -> None:
     counts = rng.multinomial(20_000, wrong / wrong.sum())
     assert statistics.chi_square_p_value(counts, probability) < statistics.ERROR
     assert statistics.chi_square_p_value([5, 5, 1], [0.5, 0.5, 0.0]) == 0.0
-    assert statistics.chi_square_p_value([500, 499, 1], [0.5, 0.49999, 0.00001]) > 0.5  # one rare hit proves nothing
+    assert statistics.chi_square_p_value([500, 499, 1], [0.5, 0.49999, 0.00001]) > 0.5  # one rare hit is no evidence
     assert statistics.chi_square_p_value([1000, 0], [1.0, 0.0]) == 1.0
 
 
-def test_batch_means_know_the_autocorrelation() -> None:
-    """An AR(1) chain with coefficient a has an error 1 / (1 − a) / √n for unit innovations."""
+def test_batch_means_include_the_autocorrelation() -> None:
+    """An AR(1) chain with coefficient a and unit innovations has standard error 1 / (1 − a) / √n."""
     rng = np.random.default_rng(4)
     n_steps, a, n_batches = 50_000, 0.9, 50
     chain = np.zeros((n_steps, 20))

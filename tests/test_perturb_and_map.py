@@ -1,4 +1,4 @@
-"""Global Perturb-and-MAP: exact samples from joint noise, graph cuts of noisy sites."""
+"""Global Perturb-and-MAP: exact samples with joint noise, graph cuts with noise on sites."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def potentials(model: PairwiseModel) -> lp.Potentials:
     return lp.Potentials.graph(model.unary, model.edges, model.tables)
 
 
-def numbers(samples: np.ndarray, n_labels: int) -> np.ndarray:
-    """Samples (M, S) as the numbers of their labellings, last site fastest."""
+def labelling_numbers(samples: np.ndarray, n_labels: int) -> np.ndarray:
+    """Return the labelling numbers of samples (M, S), the last site fastest."""
     return samples.astype(np.int64) @ n_labels ** np.arange(samples.shape[1])[::-1]
 
 
@@ -32,13 +32,13 @@ def test_joint_noise_gives_exact_samples(structure: str, kind: str, n_labels: in
     model = random_model(structure, kind, 4, n_labels, forbidden=forbidden, seed=1)
     result = lp.infer(potentials(model), PerturbAndMAP(n_samples=8192, keep_samples=True), seed=2)
     exact = Enumeration(*model)
-    counts = np.bincount(numbers(result.samples, n_labels), minlength=n_labels**4)
+    counts = np.bincount(labelling_numbers(result.samples, n_labels), minlength=n_labels**4)
     assert chi_square_p_value(counts, exact.probability) > 1e-6
     site, label = np.indices((4, n_labels)).reshape(2, -1)
     check_events((result.samples[:, site] == label).T, exact.marginals.ravel())
 
 
-def test_joint_noise_is_that_of_the_first_site() -> None:
+def test_joint_noise_is_keyed_by_the_first_site() -> None:
     noise = joint_gumbel(key_of(5), 6, np.array([7, 9]), 8, 1003)
     for row, sample in zip(noise, (7, 9), strict=True):
         np.testing.assert_array_equal(row, gumbel(key_of(5), 6, sample, np.array([8]), 1003)[0])
@@ -53,13 +53,13 @@ def test_joint_samples_are_the_argmax() -> None:
         np.testing.assert_array_equal(sample, exact.labellings[(exact.scores + noise).argmax()])
 
 
-def test_local_perturb_and_map_with_one_block_is_the_same() -> None:
+def test_locpmap_with_one_block_gives_the_same_samples() -> None:
     pot = potentials(random_model("grid", n_sites=9, seed=5))
     everywhere = lp.infer(pot, "locpmap", blocks=[list(range(9))], keep_samples=True, seed=6)
     np.testing.assert_array_equal(lp.infer(pot, PerturbAndMAP(keep_samples=True), seed=6).samples, everywhere.samples)
 
 
-def test_a_model_that_allows_nothing_is_refused() -> None:
+def test_model_without_an_allowed_labelling_is_rejected() -> None:
     pot = lp.Potentials.graph(np.zeros((2, 2)), [[0, 1]], np.full((1, 2, 2), -np.inf))
     with pytest.raises(lp.InputError, match="forbids"):
         lp.infer(pot, PerturbAndMAP())
@@ -75,7 +75,7 @@ def test_site_samples_are_the_argmax() -> None:
     for s, sample in enumerate(result.samples):
         noisy = model.unary + gumbel(key_of(8), 3, s, np.arange(12), 2)
         exact = Enumeration(noisy, model.edges, model.tables)
-        assert exact.scores[numbers(sample[None], 2)[0]] == pytest.approx(exact.map_score, abs=1e-9)
+        assert exact.scores[labelling_numbers(sample[None], 2)[0]] == pytest.approx(exact.map_score, abs=1e-9)
 
 
 def test_without_edges_noise_on_sites_gives_exact_samples() -> None:
@@ -85,7 +85,7 @@ def test_without_edges_noise_on_sites_gives_exact_samples() -> None:
     check_events((result.samples == 1).T, 1 / (1 + np.exp(unary[:, 0] - unary[:, 1])))
 
 
-def test_probability_is_the_share_of_the_samples() -> None:
+def test_probability_is_the_fraction_of_the_samples() -> None:
     grid = random_grid(6, 7, 2, "attractive", seed=11)
     pot = lp.Potentials.grid(grid.unary, (grid.horizontal, grid.vertical))
     result = lp.infer(pot, PerturbAndMAP(n_samples=50, keep_samples=True), seed=12)
@@ -97,7 +97,7 @@ def test_probability_is_the_share_of_the_samples() -> None:
 
 
 @pytest.mark.parametrize("shape", [(4, 2, 3, 2), (4, 6, 5, 2)])
-def test_threads_and_batches_make_no_difference(shape: tuple[int, ...]) -> None:
+def test_samples_do_not_depend_on_threads_or_batches(shape: tuple[int, ...]) -> None:
     unary = np.random.default_rng(13).normal(size=shape)
     how = PerturbAndMAP(n_samples=11, keep_samples=True)
     results = [lp.infer(lp.Potentials.grid(unary, 0.6), how, seed=14, n_threads=n) for n in (1, 2, 3)]
@@ -108,10 +108,10 @@ def test_threads_and_batches_make_no_difference(shape: tuple[int, ...]) -> None:
         np.testing.assert_array_equal(results[0].samples[:, n], alone.samples)
 
 
-# refusals
+# errors
 
 
-def test_what_cannot_be_solved_is_refused() -> None:
+def test_unsupported_models_raise_errors() -> None:
     three = lp.Potentials.grid(np.zeros((4, 4, 3)), 1.0)
     with pytest.raises(lp.errors.TooLargeError, match=r"3 labels and 2\^25\.4 labellings"):
         lp.infer(three, PerturbAndMAP())

@@ -1,4 +1,4 @@
-"""Where decoding takes place, asked for or not."""
+"""Placement: the backend and device of a decoding run, automatic or requested."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SMALL = Potentials.grid(np.zeros((8, 8, 4), np.float32), 1.0)
 
 @pytest.fixture
 def _gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As on a machine with a GPU that torch can use."""
+    """Simulate a machine with a GPU that torch can use."""
     placement._triton_device.cache_clear()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch, "empty", lambda *shape, device: None)
@@ -40,36 +40,36 @@ def _gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     placement._triton_device.cache_clear()
 
 
-def chosen(pot: Potentials, decoder: Decoder, backend: str = "auto", device: str = "auto") -> tuple[str, str | None]:
+def placed(pot: Potentials, decoder: Decoder, backend: str = "auto", device: str = "auto") -> tuple[str, str | None]:
     kernels = place_decoding(pot, decoder, backend, device)
     return kernels.name, kernels.device
 
 
 @pytest.mark.usefixtures("_gpu")
-def test_large_jobs_go_to_a_gpu_and_small_ones_stay() -> None:
-    assert chosen(LARGE, lp.LocPMAP()) == ("triton", "cuda")
-    assert chosen(SMALL, lp.LocPMAP()) == ("numba", None)
-    assert chosen(LARGE, lp.LocPMAP(n_samples=1)) == ("numba", None)
-    assert chosen(LARGE, lp.ICM()) == ("numba", None)
+def test_large_jobs_run_on_the_gpu_and_small_ones_on_the_cpu() -> None:
+    assert placed(LARGE, lp.LocPMAP()) == ("triton", "cuda")
+    assert placed(SMALL, lp.LocPMAP()) == ("numba", None)
+    assert placed(LARGE, lp.LocPMAP(n_samples=1)) == ("numba", None)
+    assert placed(LARGE, lp.ICM()) == ("numba", None)
 
 
 @pytest.mark.usefixtures("_gpu")
-def test_a_choice_stands() -> None:
-    assert chosen(LARGE, lp.LocPMAP(), device="cpu") == ("numba", None)
-    assert chosen(LARGE, lp.LocPMAP(), "numba") == ("numba", None)
-    assert chosen(SMALL, lp.LocPMAP(), "triton") == ("triton", "cuda")
-    assert chosen(SMALL, lp.LocPMAP(), device="cuda:1") == ("triton", "cuda:1")
+def test_requested_backend_and_device_are_used() -> None:
+    assert placed(LARGE, lp.LocPMAP(), device="cpu") == ("numba", None)
+    assert placed(LARGE, lp.LocPMAP(), "numba") == ("numba", None)
+    assert placed(SMALL, lp.LocPMAP(), "triton") == ("triton", "cuda")
+    assert placed(SMALL, lp.LocPMAP(), device="cuda:1") == ("triton", "cuda:1")
 
 
 @pytest.mark.usefixtures("_gpu")
-def test_methods_of_the_cpu_stay_there() -> None:
-    assert chosen(LARGE, lp.Exact()) == ("numba", None)
+def test_cpu_methods_run_on_the_cpu() -> None:
+    assert placed(LARGE, lp.Exact()) == ("numba", None)
     with pytest.raises(BackendError, match="method exact runs on the CPU: use device='cpu' or 'auto'"):
-        chosen(LARGE, lp.Exact(), device="cuda")
+        placed(LARGE, lp.Exact(), device="cuda")
 
 
 @pytest.mark.usefixtures("_gpu")
-def test_tensors_are_decoded_where_there_are_kernels() -> None:
+def test_tensors_are_decoded_on_a_device_with_kernels() -> None:
     assert choose("auto", "auto", "cuda:1") == ("triton", "cuda:1")
     assert choose("numba", "auto", "cuda") == ("numba", None)
     assert choose("auto", "cpu", "cuda") == ("numba", None)
@@ -87,14 +87,14 @@ def test_tensors_on_a_gpu_are_decoded_on_the_cpu_without_triton(monkeypatch: pyt
         place("auto", "cuda", Job("cuda"))
 
 
-def test_what_lies_where_it_is_decoded_is_taken_as_it_is() -> None:
-    """What a model keeps for its kernels must outlive a call."""
+def test_potentials_on_the_right_device_are_not_copied() -> None:
+    """Data that a model caches for its kernels must persist between calls."""
     pot = Potentials.grid(np.zeros((2, 2, 2)), 1.0)
     assert pot.to(None) is pot
     assert pot.view is pot.view
 
 
-def test_without_a_gpu_everything_stays() -> None:
+def test_without_a_gpu_jobs_run_on_the_cpu() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     assert not gpu_pays(Job(None, 2**40, bytes_needed(LARGE)))
@@ -103,14 +103,14 @@ def test_without_a_gpu_everything_stays() -> None:
         lp.infer(SMALL, device="cuda")
 
 
-def test_torch_is_not_imported_for_a_job_of_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_is_not_imported_for_short_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch")
     monkeypatch.setattr(placement, "DRIVER", Path("/"))
     monkeypatch.setattr(placement, "import_module", lambda name: pytest.fail(f"{name} was imported"))
     assert not gpu_pays(Job(None, lp.LocPMAP().work(LARGE.unary.size)))
 
 
-def test_torch_decodes_nothing() -> None:
+def test_torch_is_not_a_backend() -> None:
     with pytest.raises(InputError, match="unknown backend 'torch': known are auto, numba, reference, triton"):
         lp.infer(SMALL, backend="torch")
 
@@ -125,13 +125,13 @@ def test_torch_decodes_nothing() -> None:
         (7, "known are auto, cpu, cuda"),
     ],
 )
-def test_an_unknown_device_is_one_clear_error(device: Any, hint: str) -> None:
+def test_unknown_device_raises_an_error(device: Any, hint: str) -> None:
     for backend in ("auto", "numba", "triton"):
         with pytest.raises(InputError, match=re.escape(hint)):
             choose(backend, device)
 
 
-def test_a_device_without_kernels_is_refused_by_name() -> None:
+def test_device_without_kernels_raises_an_error() -> None:
     for backend in ("auto", "numba", "triton"):
         with pytest.raises(BackendError, match="device='mps' has no kernels: use 'cpu', or 'auto'"):
             choose(backend, "mps")
@@ -140,14 +140,14 @@ def test_a_device_without_kernels_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["reference", "numba"])
-def test_kernels_are_plain_objects(name: str) -> None:
-    """They can be copied and sent to another process, and have what they have."""
+def test_kernels_can_be_copied_and_pickled(name: str) -> None:
+    """Copies have the same name, device and threads."""
     kernels = CpuKernels(name, 3)
     kernels.threads.map(abs, [(1,), (-2,)])
-    for again in (copy.copy(kernels), copy.deepcopy(kernels), pickle.loads(pickle.dumps(kernels))):
-        assert (again.name, again.device, again.threads.n_threads) == (name, None, 3)
-        assert again.threads.map(abs, [(1,), (-2,)]) == [1, 2]
-        again.close()
+    for copied in (copy.copy(kernels), copy.deepcopy(kernels), pickle.loads(pickle.dumps(kernels))):
+        assert (copied.name, copied.device, copied.threads.n_threads) == (name, None, 3)
+        assert copied.threads.map(abs, [(1,), (-2,)]) == [1, 2]
+        copied.close()
     assert hasattr(kernels, "climb")
     assert not hasattr(kernels, "climp")
     kernels.close()

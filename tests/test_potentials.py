@@ -1,4 +1,4 @@
-"""Potentials: every form of the pairwise term, masks and forbidden labels, against sums written out in loops."""
+"""Potentials: every form of the pairwise term, masks and forbidden labels, compared with sums in loops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HARD = np.where(np.eye(L)[::-1] > 0, -np.inf, FINITE)  # forbids three pairs, no
 
 
 def check_scores(pot: Potentials, unary: Floats, edges: np.ndarray, tables: Floats, seed: int = 0) -> None:
-    """``score`` and ``local_scores`` equal the sums of their definition; unary (N, S, L), tables (N, E, L, L)."""
+    """Check ``score`` and ``local_scores`` against their definition; unary (N, S, L), tables (N, E, L, L)."""
     n_images, n_sites, n_labels = unary.shape
     labels = np.random.default_rng(seed).integers(n_labels, size=(n_images, n_sites))
     total = np.zeros(n_images)
@@ -40,7 +40,7 @@ def check_scores(pot: Potentials, unary: Floats, edges: np.ndarray, tables: Floa
     np.testing.assert_allclose(pot.local_scores(shaped).reshape(local.shape), local, rtol=1e-12, atol=1e-12)
 
 
-# every form on a grid: (what the user gives, the tables of the horizontal edges, those of the vertical ones)
+# every form on a grid: (argument, tables of the horizontal edges, tables of the vertical edges)
 
 Form = tuple[Any, Floats, Floats]
 
@@ -162,8 +162,8 @@ def test_narrow_grids(shape: tuple[int, int], connectivity: int) -> None:
         check_scores(pot, unary.reshape(1, -1, L), grid.edges(), tables[None])
 
 
-def test_shapes_that_could_be_taken_for_each_other() -> None:
-    """Weights (H, W - 1) and a table (L, L) of the same shape are told apart by the other direction, or refused."""
+def test_ambiguous_shapes() -> None:
+    """Weights (H, W - 1) and a table (L, L) of the same shape are distinguished by the other direction, or rejected."""
     unary = np.zeros((L, L + 1, L))
     weights = (np.ones((L, L)), np.ones((L - 1, L + 1)))
     assert Potentials.grid(unary, weights).pairwise.potts
@@ -197,18 +197,18 @@ def test_scores_of_all_labellings_by_enumeration(kind: str) -> None:
     np.testing.assert_allclose(batch.score(exact.labellings.reshape(64, 2, 3)), exact.scores, rtol=1e-12)
 
 
-# masks: an ignored site is out of the graph
+# masks: an ignored site is removed from the graph
 
 
-def without(model: PairwiseModel, ignored: np.ndarray) -> PairwiseModel:
-    """The model with the ignored sites and their edges deleted."""
+def without_sites(model: PairwiseModel, ignored: np.ndarray) -> PairwiseModel:
+    """Return the model with the ignored sites and their edges deleted."""
     number = np.cumsum(~ignored) - 1
-    kept = ~ignored[model.edges].any(axis=1)
-    return PairwiseModel(model.unary[~ignored], number[model.edges[kept]], model.tables[kept])
+    remaining = ~ignored[model.edges].any(axis=1)
+    return PairwiseModel(model.unary[~ignored], number[model.edges[remaining]], model.tables[remaining])
 
 
 def mask_form(form: str, model: PairwiseModel) -> tuple[Any, Floats]:
-    """What the user gives, and the tables (E, L, L) that it means."""
+    """Return the pairwise argument and the equivalent tables (E, L, L)."""
     features, bases = model.tables[:, :2, 0], np.stack([FINITE, FINITE.T])
     every = np.ones((len(model.edges), 1, 1))
     return {
@@ -243,12 +243,12 @@ def test_factored_on_a_graph_without_edges() -> None:
 
 @pytest.mark.parametrize("form", ["weight", "weights", "table", "hard table", "tables", "factored"])
 @pytest.mark.parametrize("ignored", [[0], [2, 3], [1, 5, 6, 8], [0, 1, 2, 3, 5, 6, 7, 8]], ids=str)
-def test_masking_a_site_is_deleting_it(form: str, ignored: list[int]) -> None:
+def test_masking_a_site_equals_deleting_it(form: str, ignored: list[int]) -> None:
     model = random_model("grid", n_sites=9, n_labels=L, seed=8)
     mask = np.isin(np.arange(9), ignored)
     pairwise, tables = mask_form(form, model)
     masked = Potentials.graph(model.unary, model.edges, pairwise, mask=mask)
-    small = Potentials.graph(*without(PairwiseModel(model.unary, model.edges, tables), mask))
+    small = Potentials.graph(*without_sites(PairwiseModel(model.unary, model.edges, tables), mask))
     for seed in range(3):
         y = np.random.default_rng(seed).integers(L, size=9)
         np.testing.assert_allclose(masked.score(y), small.score(y[~mask]), rtol=1e-12)
@@ -260,7 +260,7 @@ def test_masking_a_site_is_deleting_it(form: str, ignored: list[int]) -> None:
 
 @pytest.mark.parametrize("pairwise", [0.8, FINITE, HARD, (HARD, FINITE)], ids=["weight", "table", "hard", "directions"])
 def test_masks_of_a_batch(pairwise: Any) -> None:
-    """One mask for all images, or one for each: every image as if it were alone."""
+    """With one mask for all images or one for each, scores equal those of single images."""
     rng = np.random.default_rng(9)
     unary, y = rng.normal(size=(N, H, W, L)), rng.integers(L, size=(N, H, W))
     for mask in (rng.random((H, W)) < 0.3, rng.random((N, H, W)) < 0.3):
@@ -271,14 +271,14 @@ def test_masks_of_a_batch(pairwise: Any) -> None:
         np.testing.assert_array_equal(batch.local_scores(y), [pot.local_scores(y[n]) for n, pot in enumerate(alone)])
 
 
-def test_what_a_masked_site_holds_is_never_looked_at() -> None:
-    """Not-a-number under the mask is what an image with no data there has."""
+def test_unaries_of_masked_sites_are_ignored() -> None:
+    """Images without data at masked sites may have NaN there."""
     unary, mask = np.zeros((H, W, L)), np.zeros((H, W), bool)
     unary[1, 2], mask[1, 2] = np.nan, True
     assert Potentials.grid(unary, 1.0, mask=mask).score(np.zeros((H, W), int)) == 13  # 17 edges less 4
 
 
-def test_a_mask_of_nothing_changes_nothing() -> None:
+def test_empty_mask_has_no_effect() -> None:
     unary = np.random.default_rng(5).normal(size=(H, W, L))
     y = unary.argmax(axis=2)
     assert Potentials.grid(unary, 1.0, mask=np.zeros((H, W), bool)).score(y) == Potentials.grid(unary, 1.0).score(y)
@@ -297,7 +297,7 @@ def test_forbidden_labels_and_pairs_score_minus_infinity() -> None:
     np.testing.assert_array_equal(pot.local_scores([[0, 1, 0]]), [[[-np.inf, 1], [-np.inf, -np.inf], [0.5, 1]]])
 
 
-# what arrays may look like
+# layout and precision of arrays
 
 
 def layouts(array: np.ndarray) -> dict[str, Any]:
@@ -321,48 +321,48 @@ RIGHT, DOWN = np.random.default_rng(7).normal(size=(H, W - 1)), np.random.defaul
 
 
 @pytest.mark.parametrize("layout", layouts(UNARY))
-def test_the_layout_of_the_arrays_does_not_matter(layout: str) -> None:
+def test_array_layout_has_no_effect(layout: str) -> None:
     weights = tuple(np.asarray(layouts(w)[layout]) for w in (RIGHT, DOWN))
     pot, plain = Potentials.grid(layouts(UNARY)[layout], weights), Potentials.grid(UNARY, (RIGHT, DOWN))
     y = np.random.default_rng(9).integers(L, size=(H, W))
     assert pot.score(layouts(y)[layout]) == plain.score(y)
     np.testing.assert_array_equal(pot.local_scores(y), plain.local_scores(y))
-    for mine, same in zip(pot.model, plain.model, strict=True):
-        np.testing.assert_array_equal(mine, same)
-        assert np.asarray(mine).dtype == np.asarray(same).dtype
-        assert np.asarray(mine).flags.c_contiguous
+    for found, expected in zip(pot.model, plain.model, strict=True):
+        np.testing.assert_array_equal(found, expected)
+        assert np.asarray(found).dtype == np.asarray(expected).dtype
+        assert np.asarray(found).flags.c_contiguous
 
 
 @pytest.mark.parametrize(
-    ("dtype", "kept"),
+    ("dtype", "stored"),
     [(np.float64, np.float64), (np.float32, np.float32), (np.float16, np.float32), (np.int8, np.float64),
      (np.uint16, np.float64), (np.int64, np.float64), (bool, np.float64), (np.longdouble, np.float64)],
 )  # fmt: skip
-def test_precision(dtype: Any, kept: Any) -> None:
-    """Single and double precision are kept, half becomes single, everything else double."""
+def test_precision(dtype: Any, stored: Any) -> None:
+    """Single and double precision are preserved, half becomes single, everything else double."""
     whole = np.random.default_rng(10).integers(0, 2, size=(H, W, L))
     pot = Potentials.grid(whole.astype(dtype), 2)
-    assert pot.unary.dtype == kept
+    assert pot.unary.dtype == stored
     y = np.zeros((H, W), np.uint8)
     assert pot.score(y) == Potentials.grid(whole.astype(float), 2).score(y)
 
 
-def test_potentials_are_frozen() -> None:
+def test_potentials_are_immutable() -> None:
     pot = Potentials.grid(UNARY, (RIGHT, DOWN))
     with pytest.raises(dataclasses.FrozenInstanceError):
         pot.unary = UNARY  # type: ignore[misc]
     arrays = [pot.unary, *(pot.pairwise.weights or ()), *(a for a in pot.model if isinstance(a, np.ndarray))]
     assert not any(array.flags.writeable for array in arrays)
-    assert UNARY.flags.writeable  # the caller's own array stays as it was
+    assert UNARY.flags.writeable  # the caller's array stays writeable
 
 
-def test_a_graph_may_be_given_in_place_of_edges() -> None:
+def test_graph_may_replace_the_edges() -> None:
     graph = Graph(5, EDGES)
     unary = np.random.default_rng(11).normal(size=(5, L))
     assert Potentials.graph(unary, graph, 1.0).score([0] * 5) == Potentials.graph(unary, EDGES, 1.0).score([0] * 5)
 
 
-def test_tensors_in_tensors_out() -> None:
+def test_tensor_input_gives_tensor_output() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     unary = torch.from_numpy(UNARY.copy()).requires_grad_()
     weights = (torch.from_numpy(RIGHT), torch.from_numpy(DOWN))

@@ -1,4 +1,4 @@
-"""The theorem, by Monte Carlo with the library's own noise: Pr(y ∈ Loc[θ~; B]) = Π_β p(y_β | y_¬β) for every y."""
+"""The theorem Pr(y ∈ Loc[θ~; B]) = Π_β p(y_β | y_¬β) for every y, by Monte Carlo with the library's noise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Blocks = Sequence[Sequence[int]]
 DOMINOES = [[0, 1], [2, 5], [3, 4], [6, 7], [8]]
 ROWS = [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
 TILES = [[0, 1, 3, 4], [2, 5], [6, 7], [8]]
-SCATTERED = [[0, 8], [2, 4, 6]]  # neither connected nor covering: the theorem asks for neither
+SCATTERED = [[0, 8], [2, 4, 6]]  # neither connected nor covering: the theorem requires neither
 
 
 def single_sites(model: Enumeration) -> Blocks:
@@ -31,7 +31,7 @@ def single_sites(model: Enumeration) -> Blocks:
 
 
 def site_noise(scheme: str, unary: Floats, n_draws: int = N_DRAWS, axis: str = "site") -> list[Floats]:
-    """Noise of every site, each (n_draws, L); draws run along one of the coordinates that the noise is keyed by."""
+    """Return the noise of every site, each (n_draws, L); draws differ in one coordinate of the noise."""
     n_sites, n_labels = unary.shape
     perturb = PERTURB[scheme]
     if axis == "site":
@@ -45,13 +45,13 @@ def site_noise(scheme: str, unary: Floats, n_draws: int = N_DRAWS, axis: str = "
 
 
 def joint_noise(model: Enumeration, blocks: Blocks) -> list[Floats]:
-    """Noise on the joint labellings of every block, keyed by its first site; each (N_DRAWS, L**|block|)."""
+    """Return noise on the joint labellings of each block, (N_DRAWS, L**|block|), keyed by its first site."""
     first = model.n_sites * np.arange(N_DRAWS)
     return [noise.gumbel(KEY, 0, 0, first + min(block), model.n_labels ** len(block)) for block in blocks]
 
 
 def check_theorem(model: Enumeration, blocks: Blocks, perturbation: Sequence[Floats]) -> None:
-    """Every y as often as it should be, Z_B maxima on average, never none."""
+    """Check the frequency of every local maximum, their mean number Z_B, and that there is always one."""
     maxima = local_maxima(model, blocks, perturbation)
     n_maxima = maxima.sum(axis=0)
     assert n_maxima.min() >= 1
@@ -90,7 +90,7 @@ def test_theorem_for_larger_blocks(grid: Enumeration, blocks: Blocks) -> None:
 
 
 def test_one_block_of_all_sites_samples_the_model(grid: Enumeration) -> None:
-    """Global Perturb-and-MAP with noise on every labelling: exactly one maximum, distributed as p."""
+    """Global Perturb-and-MAP with noise on every labelling has exactly one maximum, distributed as p."""
     blocks = [range(9)]
     maxima = local_maxima(grid, blocks, joint_noise(grid, blocks))
     np.testing.assert_array_equal(maxima.sum(axis=0), 1)
@@ -130,7 +130,7 @@ def test_without_edges_every_draw_is_the_argmax_of_the_perturbed_unary(scheme: s
         assert statistics.chi_square_p_value(counts, softmax(unary[site])) > statistics.ERROR
 
 
-# planted bugs: noise that is wrong in one way, and must not pass for right
+# deliberate bugs: wrong noise that the checks must reject
 
 
 def gaussian(perturbation: list[Floats]) -> list[Floats]:
@@ -154,7 +154,7 @@ def shared_between_all_sites(perturbation: list[Floats]) -> list[Floats]:
     return [perturbation[0]] * len(perturbation)
 
 
-def of_the_wrong_sign(perturbation: list[Floats]) -> list[Floats]:
+def with_the_wrong_sign(perturbation: list[Floats]) -> list[Floats]:
     return [-values for values in perturbation]
 
 
@@ -171,11 +171,11 @@ def one_draw_for_all(perturbation: list[Floats]) -> list[Floats]:
         (gumbel_of_unit_variance, "grid"),
         (shared_between_two_sites, "grid"),
         (shared_between_all_sites, "grid"),
-        (of_the_wrong_sign, "three_labels"),  # the difference of two noises is symmetric: two labels cannot tell
+        (with_the_wrong_sign, "three_labels"),  # with two labels, noise differences are symmetric
         (one_draw_for_all, "grid"),
     ],
 )
-def test_planted_noise_is_rejected(
+def test_wrong_noise_is_rejected(
     mutate: Callable[[list[Floats]], list[Floats]], name: str, request: pytest.FixtureRequest
 ) -> None:
     model: Enumeration = request.getfixturevalue(name)
@@ -183,7 +183,7 @@ def test_planted_noise_is_rejected(
         check_theorem(model, single_sites(model), mutate(site_noise("plain", model.unary)))
 
 
-def test_a_pairwise_term_counted_twice_is_rejected(grid: Enumeration) -> None:
+def test_pairwise_term_counted_twice_is_rejected(grid: Enumeration) -> None:
     twice = Enumeration(grid.unary, grid.edges, 2 * grid.tables)
     maxima = local_maxima(twice, single_sites(twice), site_noise("plain", grid.unary))
     with pytest.raises(AssertionError, match="z"):
@@ -191,7 +191,7 @@ def test_a_pairwise_term_counted_twice_is_rejected(grid: Enumeration) -> None:
 
 
 def test_noise_on_sites_is_not_noise_on_joint_labellings(grid: Enumeration) -> None:
-    """Blocks perturbed by the sum of their sites' noises (the low-order perturbation) do not obey the theorem."""
+    """The theorem does not hold for blocks perturbed by the sum of their sites' noise (low-order perturbation)."""
     values = site_noise("plain", grid.unary)
     low_order = [
         (values[a][:, :, None, None] + values[b][:, None, :, None] + values[c][:, None, None, :]).reshape(N_DRAWS, 8)
