@@ -51,7 +51,7 @@ def check_error(call: Callable[[], object], kind: type[LocpmapError], *parts: st
     for part in parts:
         assert part in message
     assert "\n" not in message
-    assert message.strip(" .") == message  # one sentence without decoration
+    assert message.strip(" .") == message  # no space or full stop at either end
     assert any(word in message for word in ("expected", "did you mean", "known are", "use ", "need", "cannot"))
     assert error.__context__ is None or error.__suppress_context__
 

@@ -101,7 +101,7 @@ def decode_unless_rejected(name: str, pot: Potentials, kind: Kind, **more: Any) 
         return None
 
 
-# against enumeration
+# comparison with enumeration
 
 
 @cache

@@ -196,7 +196,7 @@ def test_votes_are_fractions_of_the_samples() -> None:
 def test_start() -> None:
     unary = normal(3, 4, 2)
     unary[0, 0, 1] = FORBIDDEN
-    pot = Potentials.grid(unary, 50.0)  # strong coupling: the first sweep keeps the labels of the start
+    pot = Potentials.grid(unary, 50.0)  # strong coupling: the first sweep retains the labels of the start
     for label in (0, 1):
         start = np.full((3, 4), label)
         start[0, 0] = 0

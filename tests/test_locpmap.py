@@ -299,8 +299,8 @@ def test_ties(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("probability", ["votes", "conditional"])
-def test_start_at_the_optimum(backend: str, probability: str) -> None:
-    """Without coupling and noise, an optimal start gives the same result whether or not a climb is needed to see it."""
+def test_results_without_a_climb(backend: str, probability: str) -> None:
+    """Without coupling and noise no climb is needed; the result equals that of a model where one is performed."""
     unary = np.random.default_rng(3).integers(-2, 2, (2, 3, 5, 4)).astype(float)  # with ties
     unary[unary == -2] = -np.inf
     unary[..., 2] = 0.5

@@ -64,7 +64,7 @@ def test_operations_agree_with_the_reference(case: str) -> None:
 
 @pytest.mark.parametrize("weight", [-1e30, 1e30])
 def test_large_finite_scores_are_not_forbidden(weight: float) -> None:
-    """They are not taken for the substitute for -inf, as weights or as tables, on either backend."""
+    """They are not confused with the substitute for -inf, as weights or as tables, on either backend."""
     unary = abs(weight) * np.random.default_rng(0).normal(size=(1, 4, 3))
     results = [
         infer(Potentials.grid(unary, pairwise), MeanField(), backend=backend)
