@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.oracles import statistics
 from tests.oracles.enumeration import Enumeration
 from tests.oracles.models import Floats, Ints, PairwiseModel, random_grid, random_model, structure_edges
-from tests.test_locpmap import models
+from tests.support.strategies import models
 
 from locpmap.errors import InputError, InputTypeError, TooLargeError
 from locpmap.graphs import Graph, Grid

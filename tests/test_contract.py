@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from tests.oracles.enumeration import Enumeration
 from tests.oracles.models import PairwiseModel, random_grid, random_model
-from tests.test_potentials import without_sites
+from tests.support.score_checks import without_sites
 
 from locpmap.errors import InputError
 from locpmap.inference import DECODERS, infer
@@ -302,6 +302,7 @@ def batch_of(n_images: int = 5) -> Potentials:
 
 
 def check_identical(a: Result, b: Result) -> None:
+    """Check that two results are equal bit for bit."""
     np.testing.assert_array_equal(a.labels, b.labels)
     if a.probability is not None:
         assert a.probability.tobytes() == b.probability.tobytes()

@@ -13,7 +13,8 @@ from tests.oracles.ising import kaufman_energy_per_site, torus_model
 from tests.oracles.models import PairwiseModel, random_grid, random_model
 from tests.oracles.statistics import batch_means_error, check_z, chi_square_p_value, z_bound
 from tests.oracles.transfer_matrix import TransferMatrix
-from tests.test_messages import FORBIDDEN, ODD, check_identical, normal, problem_of
+from tests.support.decoding import check_identical, problem_of
+from tests.support.odd_models import FORBIDDEN, ODD, normal
 
 from locpmap.errors import InputError
 from locpmap.inference import infer

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from tests.oracles.models import STRUCTURES, structure_edges
+from tests.support.graph_checks import check_independent, check_window
+from tests.support.strategies import graphs
 
 from locpmap.errors import InputError, InputTypeError, LocpmapError
 from locpmap.graphs import Graph, Grid
@@ -17,32 +18,6 @@ from locpmap.graphs.adjacency import adjacency, colour_classes, greedy_colours
 
 SHAPES = [(1, 1), (1, 2), (1, 5), (5, 1), (2, 2), (3, 4), (5, 3)]
 STEPS = {4: [(0, 1), (1, 0)], 8: [(0, 1), (1, 0), (1, 1), (1, -1)]}
-
-
-def check_independent(edges: np.ndarray, colours: np.ndarray) -> None:
-    """Check that no edge joins two sites of one colour."""
-    same = colours[edges[:, 0]] == colours[edges[:, 1]]
-    assert not same.any(), f"edge {edges[same][:1].tolist()} joins two sites of one colour"
-
-
-def check_window(window: Grid, whole: Grid) -> None:
-    """Check that sites, colours and edges of a window are those of the whole grid."""
-    rows, columns = (slice(a, a + n) for a, n in ((window.row, window.height), (window.column, window.width)))
-    ids = np.arange(whole.n_sites).reshape(whole.shape)[rows, columns].ravel()
-    np.testing.assert_array_equal(window.site_ids(), ids)
-    np.testing.assert_array_equal(window.colours(), np.unique(whole.colours()[ids], return_inverse=True)[1])
-    inside = np.isin(whole.edges(), ids).all(axis=1)
-    np.testing.assert_array_equal(ids[window.edges()], whole.edges()[inside])
-
-
-@st.composite
-def graphs(draw: st.DrawFn) -> Graph:
-    """Draw a graph of up to nine sites with edges in any order and either direction."""
-    n_sites = draw(st.integers(1, 9))
-    pairs = [(i, j) for i in range(n_sites) for j in range(i)]
-    chosen = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
-    oriented = [(j, i) if draw(st.booleans()) else (i, j) for i, j in chosen]
-    return Graph(n_sites, oriented)
 
 
 # grids

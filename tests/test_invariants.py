@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tests.oracles.models import random_model
 from tests.support.noise import PlainNoise
+from tests.support.tiles import WIDTH, check_tile, halo_is_sufficient, tile_case
 
 from locpmap.inference import infer
 from locpmap.inference.icm import ICM
@@ -253,69 +254,12 @@ def test_first_samples_do_not_depend_on_n_samples(name: str) -> None:
 
 # tiles with a halo
 
-TILE_H, TILE_W = 20, 24  # size of the whole image
-TOP, BOTTOM, LEFT, RIGHT_END = 8, 14, 8, 15  # the interior of one tile
-
-
-def tile_case(n_labels: int, form: str) -> tuple[np.ndarray, Any, Potentials]:
-    rng = np.random.default_rng(n_labels)
-    unary = 0.5 * rng.normal(size=(TILE_H, TILE_W, n_labels))
-    if form == "weight":
-        return unary, 1.0, Potentials.grid(unary, 1.0)
-    if form == "table":
-        table = np.eye(n_labels) + 0.1 * rng.normal(size=(n_labels, n_labels))
-        return unary, table, Potentials.grid(unary, table)
-    across, along = 0.5 + rng.random((TILE_H, TILE_W)), 0.5 + rng.random((TILE_H, TILE_W))
-    return unary, (across, along), Potentials.grid(unary, (across[:, :-1], along[:-1]))
-
-
-def check_tile(n_labels: int, form: str, sweeps: int, halo: int) -> None:
-    """Check that the interior of a tile with a halo has the same samples as the whole image."""
-    unary, weights, whole = tile_case(n_labels, form)
-    rows, columns = slice(TOP - halo, BOTTOM + halo), slice(LEFT - halo, RIGHT_END + halo)
-    if isinstance(weights, tuple):
-        across, along = weights
-        weights = (across[rows, columns][:, :-1], along[rows, columns][:-1])
-    tile = Potentials.grid(unary[rows, columns], weights, window=(TOP - halo, LEFT - halo, TILE_W))
-    decoder = LocPMAP(70, max_sweeps=sweeps, keep_samples=True)
-    inner = np.s_[:, halo : halo + BOTTOM - TOP, halo : halo + RIGHT_END - LEFT]
-    expected = infer(whole, decoder, seed=12).samples[:, TOP:BOTTOM, LEFT:RIGHT_END]
-    np.testing.assert_array_equal(infer(tile, decoder, seed=12).samples[inner], expected)
-
 
 @pytest.mark.parametrize("form", ["weight", "weights", "table"])
 @pytest.mark.parametrize("n_labels", [2, 4])
 @pytest.mark.parametrize("sweeps", [1, 2, 3])
 def test_halo_of_two_sites_per_sweep_is_sufficient(n_labels: int, form: str, sweeps: int) -> None:
     check_tile(n_labels, form, sweeps, halo=2 * sweeps)
-
-
-def halo_is_sufficient(n_labels: int, sweeps: int, halo: int, vertical: bool) -> bool:
-    """Return whether a tile of a line has the labels of the whole line after the given number of sweeps.
-
-    Every edge is weaker than the previous one, so a site takes the label of its predecessor.  One site has label 1 from
-    the start.  Each half sweep moves the label one site further, until it reaches the first site of the tile.
-    """
-    source, length = 3, 2 * sweeps + 12
-    first = source + 2 * sweeps  # first site of the tile
-    unary, start = np.zeros((1, length, n_labels)), np.zeros((1, length), int)
-    unary[0, source, 1], start[0, source] = 100, 1
-    weights = 10 - 0.1 * np.arange(length - 1)[None]
-
-    def decode(begin: int) -> np.ndarray:
-        line, edges = unary[:, begin:], weights[:, begin:]
-        given = start[:, begin:].T if vertical else start[:, begin:]
-        decoder = LocPMAP(5, max_sweeps=sweeps, temperature=1e-6, start=given, keep_samples=True)
-        if vertical:
-            pot = Potentials.grid(line.swapaxes(0, 1), (np.zeros((line.shape[1], 0)), edges.T), window=(begin, 0, 1))
-        else:
-            pot = Potentials.grid(line, (edges, np.zeros((0, line.shape[1]))), window=(0, begin, length))
-        samples: np.ndarray = infer(pot, decoder, seed=12).samples.reshape(5, -1)[:, first - begin :]
-        return samples
-
-    whole = decode(0)
-    assert (whole == ([1] + [0] * (length - first - 1))).all()
-    return bool((decode(first - halo) == whole).all())
 
 
 @pytest.mark.parametrize("vertical", [False, True])
@@ -330,5 +274,5 @@ def test_tile_at_a_wrong_position_is_detected() -> None:
     unary, _, pot = tile_case(2, "weight")
     decoder = LocPMAP(8, max_sweeps=2, keep_samples=True)
     whole = infer(pot, decoder, seed=12).samples
-    moved = infer(Potentials.grid(unary, 1.0, window=(0, 1, TILE_W + 1)), decoder, seed=12).samples
+    moved = infer(Potentials.grid(unary, 1.0, window=(0, 1, WIDTH + 1)), decoder, seed=12).samples
     assert (whole != moved).mean() > 0.1

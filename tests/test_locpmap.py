@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -13,54 +12,23 @@ from scipy.special import softmax
 from tests.oracles import statistics
 from tests.oracles.enumeration import Enumeration
 from tests.oracles.local_maxima import local_maxima
-from tests.oracles.models import KINDS, Floats, Ints, random_grid, random_model, random_tables, random_unary
+from tests.oracles.models import random_grid, random_model, random_unary
+from tests.support.climbs import PERTURB, check_ascent, check_locally_optimal, flat_samples, perturbed_unaries
 from tests.support.noise import SCHEMES, LazyNoise
-from tests.test_graphs import graphs
+from tests.support.strategies import models
 
-from locpmap.arrays import frozen
 from locpmap.graphs import Graph
 from locpmap.inference import infer
 from locpmap.inference.icm import ICM
 from locpmap.inference.locpmap import LocPMAP
-from locpmap.kernels.cpu.twins import twin
-from locpmap.kernels.perturbation import GIVEN, NONE, Perturbation
 from locpmap.kernels.reference import noise
-from locpmap.kernels.reference.scores import local_scores, total_scores
+from locpmap.kernels.reference.scores import local_scores
 from locpmap.noise import key_of
 from locpmap.pairwise import Factored
 from locpmap.potentials import Potentials
 from locpmap.result import Result, Status
 
 BACKENDS = ("reference", "numba")
-PERTURB = {"plain": noise.perturbed_plain, "lazy": noise.perturbed_lazy}
-SLACK = 1e-9
-
-
-def perturbed_unaries(
-    pot: Potentials, scheme: str, n_samples: int, seed: int = 0, temperature: float = 1.0, first_image: int = 0
-) -> Floats:
-    """Return the perturbed unaries of each sample, (M, N, S, L), from the definition of the noise."""
-    key, sites = key_of(seed), pot.structure.site_ids()
-    unary = pot.unary.astype(np.float64)
-    draws = [
-        [PERTURB[scheme](u, temperature, key, first_image + n, s, sites) for n, u in enumerate(unary)]
-        for s in range(n_samples)
-    ]
-    return np.array(draws)
-
-
-def check_locally_optimal(pot: Potentials, unaries: Floats, samples: Ints) -> None:
-    """Check that no single change raises the perturbed score; unaries (M, N, S, L), samples (M, N, S)."""
-    for unary, labels in zip(unaries, samples, strict=True):
-        for n, y in enumerate(labels):
-            scores = local_scores(pot.model, y.astype(np.int64), n, unary[n])
-            mine = np.take_along_axis(scores, y[:, None].astype(np.int64), axis=1)[:, 0]
-            assert (scores.max(axis=1) <= mine + SLACK).all(), "a single change raises the perturbed score"
-
-
-def flat_samples(pot: Potentials, result: Result) -> Ints:
-    """Return the samples as (M, N, S)."""
-    return result.samples.reshape(len(result.samples), pot.n_images, pot.n_sites)
 
 
 # no edges
@@ -141,34 +109,6 @@ def test_extreme_maxima_do_not_depend_on_the_order_of_updates(order_seed: int) -
 
 
 # local optimality and ascent
-
-
-@st.composite
-def models(draw: st.DrawFn) -> Potentials:
-    """Draw a graph of up to nine sites and four labels with any kind of table and some forbidden labels and pairs."""
-    graph = draw(graphs())
-    n_labels, kind = draw(st.integers(1, 4)), draw(st.sampled_from(KINDS))
-    rng = np.random.default_rng(draw(st.integers(0, 999)))
-    unary = random_unary((graph.n_sites,), n_labels, draw(st.sampled_from([0.0, 0.3])), rng)
-    tables = random_tables(kind, (len(graph.edges()),), n_labels, 2.0, rng)
-    if draw(st.booleans()):
-        tables = np.where(rng.random(tables.shape) < 0.1, -np.inf, tables)
-    return Potentials.graph(unary, graph, tables)
-
-
-def check_ascent(pot: Potentials, unary: Floats, y: Ints, backend: str) -> None:
-    """Check that the score never falls when the backend's kernel updates one colour class at a time."""
-    climb = twin(backend, "climb_sites")
-    model = pot.model._replace(unary=frozen(unary[None]))
-    score = float(total_scores(model, y[None])[0])
-    for begin, stop in 3 * list(itertools.pairwise(pot.model.class_ptr)):
-        one = model._replace(order=frozen(model.order[begin:stop]), class_ptr=frozen(np.array([0, stop - begin])))
-        labels = np.empty((1, pot.n_sites, 1), np.int16)
-        climb(one, Perturbation(NONE, 0.0, 0, 0), GIVEN, y[None], 1, 0, 0, 1, 0, labels)
-        y = labels[0, :, 0].astype(np.int64)
-        new = float(total_scores(model, y[None])[0])
-        assert new >= score - SLACK, "the score fell"
-        score = new
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -11,7 +11,8 @@ from scipy.special import softmax as exact_softmax
 from tests.oracles.enumeration import Enumeration
 from tests.oracles.models import KINDS, STRUCTURES, random_model
 from tests.oracles.transfer_matrix import TransferMatrix
-from tests.test_messages import FORBIDDEN, ODD, check_identical, normal, problem_of
+from tests.support.decoding import check_identical, problem_of
+from tests.support.odd_models import FORBIDDEN, ODD, normal
 
 from locpmap.errors import InputError
 from locpmap.inference import infer

@@ -12,70 +12,26 @@ from tests.oracles.chains import Tree, forward_backward, viterbi
 from tests.oracles.enumeration import Enumeration
 from tests.oracles.models import KINDS, STRUCTURES, PairwiseModel, random_model
 from tests.oracles.statistics import chi_square_p_value
+from tests.support.decoding import check_identical, problem_of
+from tests.support.messages import initial_messages, states_after
+from tests.support.odd_models import FORBIDDEN, GRAPH, ODD, normal
 
 from locpmap.errors import InputError
 from locpmap.inference import infer
-from locpmap.inference.decoder import Problem
 from locpmap.inference.lbp import LBP
 from locpmap.inference.max_product import MaxProduct
 from locpmap.inference.perturb_and_max_product import PerturbAndMaxProduct
 from locpmap.inference.trw import TRW
 from locpmap.kernels import message_plan
 from locpmap.kernels.cpu.backend import CpuKernels
-from locpmap.kernels.cpu.messages import HostMessages
-from locpmap.kernels.message_plan import MessagePlan, linear_domain
-from locpmap.kernels.model import UNVISITED
+from locpmap.kernels.message_plan import linear_domain
 from locpmap.kernels.placement import BACKENDS
 from locpmap.kernels.reference import noise
 from locpmap.kernels.reference.messages import cavity, send
 from locpmap.kernels.trees import spanning_forests
 from locpmap.noise import key_of
-from locpmap.pairwise import Factored
 from locpmap.potentials import Potentials
 from locpmap.result import BoundKind, Result, Status
-
-RNG = np.random.default_rng(0)
-FORBIDDEN = -np.inf
-
-
-def normal(*shape: int, scale: float = 1.0) -> np.ndarray:
-    return scale * RNG.normal(size=shape)
-
-
-def forbid(values: np.ndarray, fraction: float) -> np.ndarray:
-    """Set the given fraction of entries to -inf, but never the first label (or pair)."""
-    ban = RNG.random(values.shape) < fraction
-    ban[..., 0] = False
-    return np.where(ban, FORBIDDEN, values)
-
-
-GRAPH = np.array([[0, 1], [4, 1], [4, 0], [2, 4], [6, 5], [5, 2], [2, 1]])  # cycles; sites 3 and 7 are isolated
-RING = np.array([[0, 1], [2, 1], [3, 2], [0, 3]])
-
-# Models for comparing backends: odd shapes, every form of pairwise term, forbidden labels and pairs.
-ODD = {
-    "1x1": Potentials.grid(normal(1, 1, 3), 0.7),
-    "1xn": Potentials.grid(normal(1, 7, 2), (normal(1, 6), np.zeros((0, 7)))),
-    "nx1": Potentials.grid(normal(5, 1, 5), 0.7),
-    "primes": Potentials.grid(normal(3, 5, 3), (normal(3, 4), normal(2, 5))),
-    "eight neighbours": Potentials.grid(normal(4, 3, 2), (0.3, 0.5, -0.4, 0.2), connectivity=8),
-    "batch": Potentials.grid(normal(3, 2, 3, 3), (normal(3, 2, 2), normal(3, 1, 3))),
-    "table": Potentials.grid(normal(3, 2, 3), normal(3, 3)),
-    "direction tables": Potentials.grid(normal(2, 3, 3), (normal(3, 3), normal(3, 3))),
-    "table per edge and image": Potentials.graph(normal(2, 8, 3), GRAPH, normal(2, 7, 3, 3)),
-    "factored": Potentials.graph(normal(2, 8, 2), GRAPH, Factored(normal(2, 7, 3), normal(3, 2, 2))),
-    "no edges": Potentials.graph(normal(4, 3), [], 1.0),
-    "one label": Potentials.graph(normal(8, 1), GRAPH, normal(7)),
-    "forbidden labels": Potentials.graph(forbid(normal(8, 5), 0.4), GRAPH, normal(7)),
-    "forbidden pairs": Potentials.graph(forbid(normal(8, 3), 0.2), GRAPH, forbid(normal(7, 3, 3), 0.3)),
-    "nothing allowed": Potentials.graph(normal(4, 2), RING, np.array([[FORBIDDEN, FORBIDDEN], [FORBIDDEN, FORBIDDEN]])),
-    "far apart": Potentials.graph(normal(8, 3, scale=1e4), GRAPH, normal(7, scale=1e6)),
-    "far apart, tables": Potentials.graph(normal(8, 3, scale=1e4), GRAPH, normal(7, 3, 3, scale=1e6)),
-}
-
-
-def problem_of(pot: Potentials, backend: str, n_threads: int = 1) -> Problem:
-    return Problem(pot, CpuKernels(backend, n_threads), (3, 5), first_image=2)
 
 
 def on_tables(unary: np.ndarray, edges: np.ndarray, pairwise: Any) -> Potentials:
@@ -83,23 +39,6 @@ def on_tables(unary: np.ndarray, edges: np.ndarray, pairwise: Any) -> Potentials
 
 
 # kernels compared with the reference
-
-
-def states_after(
-    pot: Potentials, backend: str, maximise: bool, rho: np.ndarray, damping: float, tolerance: float = 1e-9
-) -> HostMessages:
-    state = initial_messages(pot, maximise, rho)
-    for _ in range(3):
-        CpuKernels(backend)._pass("pass_messages", pot.model, state, rho, maximise, damping, tolerance)
-    return state
-
-
-def initial_messages(pot: Potentials, maximise: bool, rho: np.ndarray) -> HostMessages:
-    """Return initial messages, to be passed by colour classes."""
-    plan = MessagePlan(pot.model.order, True, 0.0, 0.0, exact=False)
-    messages = np.zeros((pot.n_images, 2 * len(pot.model.edges), pot.n_labels))
-    dirty = np.full((pot.n_images, pot.n_sites), UNVISITED, np.uint8)
-    return HostMessages(messages, dirty, plan, maximise, rho, np.zeros(pot.n_images, bool))
 
 
 @pytest.mark.parametrize(
@@ -442,13 +381,6 @@ def test_results_do_not_depend_on_threads_or_batches(decoder: Any, case: str) ->
 
 def image_row(array: np.ndarray, n: int) -> np.ndarray:
     return array[n : n + 1] if len(array) > 1 else array
-
-
-def check_identical(a: Result, b: Result) -> None:
-    np.testing.assert_array_equal(a.labels, b.labels)
-    np.testing.assert_array_equal(np.asarray(a.log_partition), np.asarray(b.log_partition))
-    assert (a.probability is None) or a.probability.tobytes() == b.probability.tobytes()
-    assert (a.status, a.n_sweeps) == (b.status, b.n_sweeps)
 
 
 def check_identical_image(batch: Result, n: int, alone: Result) -> None:

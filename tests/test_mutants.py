@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.oracles.models import Floats, grid_edges, random_grid
+from tests.support.climbs import check_ascent, check_locally_optimal, flat_samples, perturbed_unaries
+from tests.support.graph_checks import check_independent, check_window
 from tests.support.noise import PlainNoise
-from tests.test_graphs import check_independent, check_window
-from tests.test_invariants import check_tile, halo_is_sufficient
-from tests.test_locpmap import check_ascent, check_locally_optimal, flat_samples, perturbed_unaries
-from tests.test_potentials import check_scores
+from tests.support.score_checks import check_scores
+from tests.support.tiles import check_tile, halo_is_sufficient
 
 from locpmap import potentials
 from locpmap.graphs import Grid

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.oracles.enumeration import Enumeration
 from tests.oracles.models import Floats, PairwiseModel, grid_edges, random_grid, random_model
+from tests.support.score_checks import check_scores, without_sites
 
 import locpmap as lp
 from locpmap.graphs import Graph, Grid
@@ -19,25 +20,6 @@ H, W, L, N = 3, 4, 3, 2
 EDGES = np.array([[0, 1], [2, 1], [3, 0], [1, 3], [4, 2], [4, 0]])
 FINITE = np.random.default_rng(7).normal(size=(L, L))
 HARD = np.where(np.eye(L)[::-1] > 0, -np.inf, FINITE)  # forbids three pairs, not symmetric
-
-
-def check_scores(pot: Potentials, unary: Floats, edges: np.ndarray, tables: Floats, seed: int = 0) -> None:
-    """Check ``score`` and ``local_scores`` against their definition; unary (N, S, L), tables (N, E, L, L)."""
-    n_images, n_sites, n_labels = unary.shape
-    labels = np.random.default_rng(seed).integers(n_labels, size=(n_images, n_sites))
-    total = np.zeros(n_images)
-    local = unary.astype(np.float64)
-    for n, y in enumerate(labels):
-        total[n] = sum(unary[n, i, y[i]] for i in range(n_sites))
-        for e, (i, j) in enumerate(edges):
-            total[n] += tables[n, e, y[i], y[j]]
-            local[n, i] += tables[n, e, :, y[j]]
-            local[n, j] += tables[n, e, y[i], :]
-    shaped = labels.reshape(*((n_images,) if pot.batched else ()), *pot.structure.shape)
-    assert isinstance(pot.score(shaped), np.ndarray if pot.batched else float)
-    np.testing.assert_allclose(np.ravel(pot.score(shaped)), total, rtol=1e-12)
-    assert pot.local_scores(shaped).shape == (*shaped.shape, n_labels)
-    np.testing.assert_allclose(pot.local_scores(shaped).reshape(local.shape), local, rtol=1e-12, atol=1e-12)
 
 
 # every form on a grid: (argument, tables of the horizontal edges, tables of the vertical edges)
@@ -198,13 +180,6 @@ def test_scores_of_all_labellings_by_enumeration(kind: str) -> None:
 
 
 # masks: an ignored site is removed from the graph
-
-
-def without_sites(model: PairwiseModel, ignored: np.ndarray) -> PairwiseModel:
-    """Return the model with the ignored sites and their edges deleted."""
-    number = np.cumsum(~ignored) - 1
-    remaining = ~ignored[model.edges].any(axis=1)
-    return PairwiseModel(model.unary[~ignored], number[model.edges[remaining]], model.tables[remaining])
 
 
 def mask_form(form: str, model: PairwiseModel) -> tuple[Any, Floats]:

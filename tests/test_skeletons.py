@@ -10,7 +10,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from tests.test_backends import SHAPES, odd_model
+from tests.support.grid_cases import SHAPES, odd_model
 
 FOLDER = Path(__file__).parent.parent / "docs" / "skeletons"
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tests.oracles.models import random_unary, structure_edges
-from tests.test_backends import odd_model
+from tests.support.grid_cases import odd_model
 from tests.triton.placing import DEVICE, place, place_model
 
 from locpmap.graphs.blocks import plan_blocks

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import triton.language as tl
-from tests.test_backends import odd_model
+from tests.support.grid_cases import odd_model
 from tests.triton.placing import DEVICE, place
 from tests.triton.together import run_together
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from tests.test_backends import FORMS, SHAPES, odd_model
+from tests.support.grid_cases import FORMS, SHAPES, odd_model
 from tests.triton.placing import DEVICE, place, place_model
 
 from locpmap.errors import InputError

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.test_backends import CASES, FORMS, model_of, odd_model
+from tests.support.grid_cases import CASES, FORMS, model_of, odd_model
 from tests.triton.placing import DEVICE
 
 from locpmap import arrays

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.test_messages import ODD, normal
+from tests.support.odd_models import ODD, normal
 from tests.triton.placing import DEVICE
 
 from locpmap import arrays

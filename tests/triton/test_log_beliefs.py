@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.test_messages import ODD, normal, states_after
+from tests.support.messages import states_after
+from tests.support.odd_models import ODD, normal
 from tests.triton.placing import place, place_model
 
 from locpmap.kernels.cpu.twins import twin

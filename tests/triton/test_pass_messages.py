@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.test_messages import GRAPH, ODD, normal
+from tests.support.odd_models import GRAPH, ODD, normal
 from tests.triton.placing import place, place_model
 
 from locpmap.kernels.cpu.twins import twin

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.test_messages import ODD, normal
+from tests.support.odd_models import ODD, normal
 from tests.triton.placing import place, place_model
 
 from locpmap.kernels.cpu.twins import twin

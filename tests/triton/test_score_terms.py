@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.test_messages import ODD, normal
+from tests.support.odd_models import ODD, normal
 from tests.triton.placing import place, place_model
 
 from locpmap.kernels.cpu.twins import twin
