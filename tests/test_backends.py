@@ -69,7 +69,7 @@ def test_numba_agrees_on_an_image_of_prime_size(n_labels: int, dtype: Any) -> No
 
 
 def check_samples(pot: Potentials, decoder: LocPMAP) -> Result:
-    """Check that Numba, with one thread to fill whole words, draws the samples of the reference; return its result."""
+    """Check that Numba (one thread, to fill whole words) and the reference draw equal samples; return the former."""
     found, reference = (infer(pot, decoder, backend=b, n_threads=1) for b in ("numba", "reference"))
     np.testing.assert_array_equal(found.samples, reference.samples)
     assert (found.n_sweeps, found.status) == (reference.n_sweeps, reference.status)
@@ -131,7 +131,7 @@ def test_two_hundred_labels() -> None:
 @pytest.mark.parametrize("n_labels", [2, 3, 7])
 @pytest.mark.parametrize("weight", [14.0, 61.0, 100.0, 250.0, 800.0])
 def test_weights_beyond_single_precision(weight: float, n_labels: int) -> None:
-    """Exponentials of the weights are tiny or zero in single precision, and the last one also in double."""
+    """Exponentials of the weights are tiny or zero in single precision; the last one is zero even in double."""
     rng = np.random.default_rng(n_labels)
     for scale in (0.1, 1.0, 3.0):
         unary = rng.normal(size=(8, 21, n_labels), scale=scale * weight)

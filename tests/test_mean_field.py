@@ -195,7 +195,7 @@ def test_single_precision_beliefs_sum_to_one_in_the_bound() -> None:
 
 
 def test_skipping_unchanged_sites_has_no_effect() -> None:
-    """With tolerance 0, beliefs equal those of updates of every site in every sweep, bit for bit."""
+    """With tolerance 0, skipping gives the same beliefs as updating every site in every sweep, bit for bit."""
     pot = Potentials.grid(normal(9, 11, 4), (normal(9, 10), normal(8, 11)))
     problem = problem_of(pot, "numba")
     decoder = MeanField(tolerance=0)
