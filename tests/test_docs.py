@@ -1,7 +1,8 @@
-"""The pages' code runs, their links lead somewhere, and the gallery shows what its captions say."""
+"""Code blocks of the pages run, links resolve, and figures of the gallery agree with their captions."""
 
 from __future__ import annotations
 
+import posixpath
 import re
 import runpy
 from collections.abc import Iterator
@@ -17,9 +18,11 @@ import locpmap as lp
 from locpmap.inference.registry import DECODERS
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = sorted(DOCS.glob("*.md"))
+DECISIONS = sorted((DOCS / "decisions").glob("*.md"))
+PAGES = sorted(DOCS.glob("*.md")) + DECISIONS
 GALLERY = sorted((DOCS / "gallery").glob("plot_*.py"))
 WITH_CODE = ("index", "getting-started", "decoders", "uncertainty", "extending", "scale")
+DECISIONS_WITH_CODE = tuple(f"decisions/{page.stem}" for page in DECISIONS if "```python\n" in page.read_text("utf-8"))
 FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<!\$)\$([^$\n]+)\$(?!\$)", re.DOTALL)
 
 
@@ -34,8 +37,8 @@ def without_code(page: Path) -> str:
 # Code
 
 
-@pytest.mark.parametrize("name", WITH_CODE)
-def test_every_block_of_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", WITH_CODE + DECISIONS_WITH_CODE)
+def test_every_code_block_of_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", text(DOCS / f"{name}.md"), flags=re.MULTILINE | re.DOTALL)
     assert blocks
     monkeypatch.chdir(tmp_path)
@@ -46,7 +49,7 @@ def test_every_block_of_a_page_runs(name: str, tmp_path: Path, monkeypatch: pyte
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Runs the script of the gallery whose name holds a word; returns its variables and its figures."""
+    """Return a function that runs the gallery script of a given word; it returns the script's variables and figures."""
     pytest.importorskip("skimage")
     pytest.importorskip("locpmap_paper")
     monkeypatch.setenv("MPLBACKEND", "Agg")
@@ -54,7 +57,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     plt.switch_backend("Agg")
     monkeypatch.setattr(plt, "show", lambda: None)
 
-    def run_it(word: str) -> tuple[dict[str, Any], list[Any]]:
+    def run_script(word: str) -> tuple[dict[str, Any], list[Any]]:
         (script,) = (path for path in GALLERY if word in path.stem)
         with plt.style.context(DOCS / "gallery/calm.mplstyle"):
             session = runpy.run_path(str(script))
@@ -64,31 +67,31 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         assert figures
         return session, figures
 
-    yield run_it
+    yield run_script
     plt.close("all")
 
 
-def test_the_gallery_is_tested_whole():
+def test_every_gallery_script_has_a_test():
     words = re.findall(r'run\("(\w+)"\)', text(Path(__file__)))
     assert [sum(word in path.stem for word in words) for path in GALLERY] == [1] * len(GALLERY)
 
 
-def test_every_decoder_is_in_the_picture(run: Any) -> None:
+def test_every_decoder_is_in_the_figure(run: Any) -> None:
     session, (figure,) = run("every_decoder")
     shown = {name for name, _ in session["decoders"].values()}
     assert shown | {"exact"} == set(DECODERS)
     wrong = {title: np.mean(result.labels != session["truth"]) for title, result in session["results"].items()}
     ours = min(share for title, share in wrong.items() if title.startswith("locpmap"))
-    assert max(wrong[name] for name in ("mean_field", "lbp", "graph_cut")) < ours, "as the caption says"
+    assert max(wrong[name] for name in ("mean_field", "lbp", "graph_cut")) < ours, "the caption states this"
     second_row = [ax.get_title().split("\n")[0] for ax in figure.axes[4:8]]
     assert all(session["results"][title].probability is None for title in second_row)
 
 
-def test_refining_leaves_fewer_wrong_pixels(run: Any) -> None:
+def test_refining_reduces_the_number_of_wrong_pixels(run: Any) -> None:
     session, _ = run("refine_coarse_logits")
     truth, chimney = session["truth"], (slice(74, 82), slice(215, 221))
     assert np.mean(session["result"].labels != truth) < 0.8 * np.mean(session["coarse"] != truth)
-    assert (session["coarse"][chimney] != truth[chimney]).any(), "too thin for the coarse grid"
+    assert (session["coarse"][chimney] != truth[chimney]).any(), "the chimney is too thin for the coarse grid"
 
 
 def test_conditional_probabilities_need_fewer_samples(run: Any) -> None:
@@ -99,31 +102,31 @@ def test_conditional_probabilities_need_fewer_samples(run: Any) -> None:
     assert slope == pytest.approx(-0.5, abs=0.05)
 
 
-def test_whole_samples_cover_the_area_more_often_than_coins(run: Any) -> None:
+def test_joint_samples_cover_the_area_more_often_than_independent_pixels(run: Any) -> None:
     session, _ = run("error_bars_on_an_area")
     truth = session["truth"]
     whole = ((session["low"] <= truth) & (truth <= session["high"])).mean()
     coins = ((session["low_coins"] <= truth) & (truth <= session["high_coins"])).mean()
-    assert coins < 0.75 < whole, "far too narrow; about as often as they say"
+    assert coins < 0.75 < whole, "independent pixels give intervals that are far too narrow"
 
 
-def test_consistent_learning_halves_the_loss(run: Any) -> None:
+def test_consistent_learning_nearly_halves_the_loss(run: Any) -> None:
     session, _ = run("consistent_learning")
     decoded, truth = session["decoded"], session["test"]
     loss = {name: lp.metrics.negative_log_likelihood(result.probability, truth) for name, result in decoded.items()}
     assert loss["consistent"] < 0.55 * loss["pseudolikelihood"]
     iou = [lp.metrics.intersection_over_union(result.labels, truth, 2).mean() for result in decoded.values()]
-    assert abs(iou[0] - iou[1]) < 0.02, "the labels stay about as good"
+    assert abs(iou[0] - iou[1]) < 0.02, "the labels are about as accurate"
 
 
-def test_a_graph_corrects_its_points(run: Any) -> None:
+def test_a_graph_reduces_the_number_of_wrong_points(run: Any) -> None:
     session, _ = run("a_graph")
     wrong = {title: np.mean(labels != session["truth"]) for title, labels in session["answers"].items()}
     assert wrong["with its neighbours"] < 0.3 * wrong["by itself"]
     ends = session["truth"][session["edges"]]
     border = np.unique(session["edges"][ends[:, 0] != ends[:, 1]])
     entropy = session["result"].entropy
-    assert entropy[border].mean() > 1.2 * np.delete(entropy, border).mean(), "doubt lies along the borders"
+    assert entropy[border].mean() > 1.2 * np.delete(entropy, border).mean(), "entropy is higher along the borders"
 
 
 # Links
@@ -134,7 +137,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_links_between_files_lead_somewhere():
+def test_links_between_files_resolve():
     found = 0
     for page in PAGES:
         for target in re.findall(r"\]\(([^)\s]+)\)", without_code(page)):
@@ -142,40 +145,55 @@ def test_links_between_files_lead_somewhere():
                 continue
             path, _, anchor = target.partition("#")
             goal = page.parent / path if path else page
-            assert goal.is_file(), f"{page.name} links to {target}"
-            assert not anchor or anchor in anchors(goal), f"{page.name} links to {target}"
+            assert goal.is_file(), f"{document(page)} links to {target}"
+            assert not anchor or anchor in anchors(goal), f"{document(page)} links to {target}"
             found += 1
     assert found > 20
 
 
+def document(page: Path) -> str:
+    """Return the name of a page's Sphinx document."""
+    return page.relative_to(DOCS).with_suffix("").as_posix()
+
+
 def documents() -> set[str]:
-    """Names that Sphinx will know: pages, and what sphinx-gallery makes of the scripts."""
-    made = {f"generated/gallery/{script.stem}" for script in GALLERY} | {"generated/gallery/index"}
-    return made | {page.stem for page in PAGES}
+    """Return the names of Sphinx documents: the pages, and those that sphinx-gallery writes for the scripts."""
+    generated = {f"generated/gallery/{script.stem}" for script in GALLERY} | {"generated/gallery/index"}
+    return generated | {document(page) for page in PAGES}
 
 
-def test_references_to_documents_lead_somewhere():
+def resolved(page: Path, target: str) -> str:
+    """Return the document that a target on a page refers to; targets are relative to the page's folder."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(document(page)), target))
+
+
+def test_references_to_documents_resolve():
     known = documents()
     for page in PAGES:
         targets = re.findall(r"\{doc\}`(?:[^`<]*<)?([^`>]+)>?`", re.sub(r"\s+", " ", text(page)))
-        assert set(targets) <= known, page.name
+        assert {resolved(page, target) for target in targets} <= known, document(page)
     for script in GALLERY:
         for target in re.findall(r":doc:`[^`<]*<([^`>]+)>`", re.sub(r"\s+", " ", text(script))):
             assert f"generated/gallery/{target}" in known, script.name
 
 
-def test_every_page_is_in_the_table_of_contents():
-    entries = re.findall(r"^```\{toctree\}\n(.*?)^```", text(DOCS / "index.md"), flags=re.MULTILINE | re.DOTALL)
-    lines = [line for entry in entries for line in entry.splitlines() if line and not line.startswith(":")]
-    named = [re.sub(r".*<(.+)>", r"\1", line) for line in lines]
-    listed = {name for pattern in named for name in documents() if Path(name).match(pattern) and "/" not in name}
-    assert listed | {"index"} == {page.stem for page in PAGES}
+def toctree_entries(page: Path) -> list[str]:
+    """Return the documents that the tables of contents of a page list."""
+    blocks = re.findall(r"^```\{toctree\}\n(.*?)^```", text(page), flags=re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines() if line and not line.startswith(":")]
+    return [resolved(page, re.sub(r".*<(.+)>", r"\1", line)) for line in lines]
 
 
-# What pages say about the library
+def test_every_page_is_in_one_table_of_contents():
+    entries = sorted(entry for page in PAGES for entry in toctree_entries(page))
+    pages = {document(page) for page in PAGES} - {"index"}
+    assert entries == sorted(pages | {"generated/gallery/index"})
 
 
-def test_the_reference_holds_every_public_name():
+# Agreement with the library and the records
+
+
+def test_the_api_reference_lists_every_public_name():
     nn, estimators = pytest.importorskip("locpmap.nn"), pytest.importorskip("locpmap.estimators")
     page = text(DOCS / "api.md")
     names = re.findall(r"^   (\w+)$|^\.\. autoclass:: (\w+)$", page, flags=re.MULTILINE)
@@ -183,14 +201,14 @@ def test_the_reference_holds_every_public_name():
     assert listed == sorted([*lp.__all__, *nn.__all__, *estimators.__all__])
 
 
-def test_the_command_line_is_described_whole():
+def test_every_command_is_documented():
     from locpmap.cli.commands import OWN, PAPER
 
     described = re.findall(r"^```\{command-help\} (\w+)$", text(DOCS / "command-line.md"), flags=re.MULTILINE)
     assert sorted(described) == sorted(OWN | PAPER)
 
 
-def test_formulas_can_be_drawn():
+def test_formulas_convert_to_mathml():
     mathml = pytest.importorskip("docutils.utils.math.latex2mathml")
     formulas = [block or inline for page in PAGES for block, inline in FORMULA.findall(without_code(page))]
     assert len(formulas) > 50
@@ -198,22 +216,22 @@ def test_formulas_can_be_drawn():
         assert mathml.tex2mathml(formula, as_block=True).startswith("<math")
 
 
-def test_tables_of_decoders_are_those_of_the_records():
+def test_decoder_tables_match_the_records():
     assert rewritten(text(PAGE)) == text(PAGE), "run: python docs/decoder_tables.py"
 
 
-def test_tables_of_results_are_those_of_the_records():
+def test_result_tables_match_the_records():
     page = text(result_tables.PAGE)
     assert result_tables.rewritten(page) == page, "run: python docs/result_tables.py"
     assert len(page.splitlines()) < 120  # two screens
 
 
 def test_every_figure_is_shown_on_a_page():
-    pages = "".join(text(page) for page in (*DOCS.glob("*.md"), DOCS.parent / "README.md"))
+    pages = "".join(text(page) for page in (*PAGES, DOCS.parent / "README.md"))
     assert not [path.name for path in (DOCS / "figures").iterdir() if f"figures/{path.name}" not in pages]
 
 
-def test_what_the_page_on_decoders_claims_is_in_the_records():
+def test_claims_of_the_decoder_page_match_the_records():
     def column(run: str, level: str, model: str, place: int) -> dict[str, float]:
         cells = {name: cell.split(" / ")[place] for name, cell in _cells(_read(RUNS[run]), level, model).items()}
         return {name: float(cell.strip("*")) for name, cell in cells.items() if cell[0] != "–" and cell[-1:] != "–*"}
