@@ -1,4 +1,4 @@
-"""What several processes learn together and one learns alone: run as a script, once for every process."""
+"""Fits and trainings that one or several processes perform; run as a script, once per process."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from locpmap.crf.store import FileStore
 from locpmap.errors import InputError
 from locpmap.learning import Processes, checkpoint, fit, godambe, joined_processes
 
-N = 23  # enough for fits to begin on a part of them
+N = 23  # enough images for a warm start on a subset
 OPTIMISERS = ("adamw", "sgd")
 
 OPTIONS = {field.name for field in fields(lp.learning.FitOptions)}
 
 
 def examples() -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Images of two sizes and labels of three kinds, some of them void (9), in one image all."""
+    """Return images of two sizes and labels of three classes; some sites are void (9), in image 4 all of them."""
     rng = np.random.default_rng(3)
     labels = [np.roll([[0, 0, 1, 1, 2, 2, 2][: 6 + (k % 3 == 0)]] * 5, k, axis=1) for k in range(N)]
     labels[2][1, 2:4] = 9
@@ -32,13 +32,13 @@ def examples() -> tuple[list[np.ndarray], list[np.ndarray]]:
 
 
 def learn(processes: Processes, folder: Path) -> dict[str, np.ndarray]:
-    """Weights and standard errors of all kinds of fits; states from which others go on, in the folder."""
+    """Return weights, standard errors and loss curves of all kinds of fits; copy a state of two fits to the folder."""
     images, labels = examples()
     pairs = list(zip(images, labels, strict=True))
     square = [n for n in range(N) if images[n].shape == (5, 6) and n != 4]
     array = np.stack([images[n] for n in square]), np.stack([labels[n] for n in square])
 
-    def keep(name: str) -> dict[str, Any]:
+    def checkpoint_options(name: str) -> dict[str, Any]:
         state, copy = folder / f"{name}.{processes.size}.state", folder / f"{name}.{processes.size}.kept"
 
         def progress(done: int, most: int, value: float) -> None:
@@ -47,18 +47,18 @@ def learn(processes: Processes, folder: Path) -> dict[str, np.ndarray]:
 
         return {"checkpoint": state, "progress": progress}
 
-    def fitted(inputs: Any, *given: Any, **options: Any) -> lp.learning.FitResult:
+    def run_fit(inputs: Any, *given: Any, **options: Any) -> lp.learning.FitResult:
         own = {name: options.pop(name) for name in OPTIONS if name in options}
         how = lp.learning.FitOptions(processes=processes, **own)
         return lp.CRF(3, ignore_label=9).fit(inputs, *given, options=how, **options)
 
     results = {
-        "pseudolikelihood": fitted(images, labels, tolerance=1e-9, **keep("pseudolikelihood")),
-        "composite": fitted(pairs, objective="composite"),
-        "given once": fitted(iter(pairs), objective="composite", blocks="rows", max_iterations=5),
-        "an array": fitted(*array, site_weights=np.arange(len(square)) + 1.0),
-        "consistent": fitted(images, labels, "consistent", max_iterations=6, **keep("consistent")),
-        "mini-batches": fitted(lambda: iter(pairs), batch_size=4, max_iterations=4),
+        "pseudolikelihood": run_fit(images, labels, tolerance=1e-9, **checkpoint_options("pseudolikelihood")),
+        "composite": run_fit(pairs, objective="composite"),
+        "given once": run_fit(iter(pairs), objective="composite", blocks="rows", max_iterations=5),
+        "an array": run_fit(*array, site_weights=np.arange(len(square)) + 1.0),
+        "consistent": run_fit(images, labels, "consistent", max_iterations=6, **checkpoint_options("consistent")),
+        "mini-batches": run_fit(lambda: iter(pairs), batch_size=4, max_iterations=4),
     }
     numbers = {name: result.w for name, result in results.items()}
     errors = {f"errors, {name}": r.standard_errors for name, r in results.items() if r.standard_errors is not None}
@@ -67,7 +67,7 @@ def learn(processes: Processes, folder: Path) -> dict[str, np.ndarray]:
 
 
 def resume(processes: Processes, folder: Path, size: int) -> dict[str, np.ndarray]:
-    """Weights of fits that go on where ``size`` processes were."""
+    """Return weights and numbers of iterations of fits that resume from states of ``size`` processes."""
     images, labels = examples()
     found = {}
     objectives: dict[str, dict[str, Any]] = {
@@ -78,7 +78,7 @@ def resume(processes: Processes, folder: Path, size: int) -> dict[str, np.ndarra
         state = folder / f"{objective}.resumed.{processes.size}"
         if processes.first:
             shutil.copy(folder / f"{objective}.{size}.kept", state)
-        processes.agree(0, "")  # now all see it
+        processes.agree(0, "")  # a barrier: the copy exists from here on
         crf = lp.CRF(3, ignore_label=9)
         how = lp.learning.FitOptions(checkpoint=state, processes=processes, **options)
         result = crf.fit(images, labels, objective, options=how)
@@ -88,7 +88,10 @@ def resume(processes: Processes, folder: Path, size: int) -> dict[str, np.ndarra
 
 
 def train(processes: Processes, folder: Path) -> dict[str, np.ndarray]:
-    """Weights of networks, learned by the pseudolikelihood in double precision; states as above."""
+    """Return weights and losses of networks trained by pseudolikelihood in double precision.
+
+    Two processes copy their state after five steps; other numbers of processes resume from that copy if it exists.
+    """
     import torch
 
     from locpmap import nn
@@ -126,21 +129,21 @@ def train(processes: Processes, folder: Path) -> dict[str, np.ndarray]:
     return kept
 
 
-def save_always() -> None:
-    """Keep states after every iteration, and begin fits on a part of the data."""
+def save_every_iteration() -> None:
+    """Save states after every iteration, and warm-start fits on a subset of the data."""
     checkpoint.SECONDS_BETWEEN_SAVES = 0.0
     fit.WARM_UP_SITES = godambe.CURVATURE_SITES = 100
 
 
 def main(folder: Path) -> None:
-    """Everything there is to do with as many processes as there are."""
+    """Run all fits and trainings with the processes that torchrun started, and save their numbers."""
     from locpmap.nn import training
 
-    save_always()
+    save_every_iteration()
     training.SECONDS_BETWEEN_CHECKPOINTS = 0.0
     with joined_processes() as processes:
         assert (processes.tell(f"ä {processes.rank}"), processes.tell("")) == ("ä 0", "")
-        if not processes.first:  # which alone may write
+        if not processes.first:  # only the first process writes files
             training._save_state = FileStore.save = FileStore.remove = None  # type: ignore
         numbers: dict[str, Any] = learn(processes, folder) | train(processes, folder)
         if processes.size == 3:

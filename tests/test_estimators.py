@@ -1,4 +1,4 @@
-"""The scikit-learn side: its own checks, logistic regression, graphs, images, and every decoder by name."""
+"""scikit-learn estimators: scikit-learn's own checks, logistic regression, graphs, images and all decoders."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ LABELLINGS_ONLY = {"icm", "annealing", "graph_cut", "max_product"}
 
 
 def centred(weights):
-    """Any gauge to the zero-sum one; scikit-learn's single row of two classes is the difference of ours."""
+    """Return weights that sum to 0 over classes; scikit-learn's single row for two classes is their difference."""
     if len(weights) == 1:
         weights = np.concatenate([-weights, weights]) / 2
     return weights - weights.mean(axis=0)
 
 
 def weather(n_sites=60, noise=0.7):
-    """A chain of two states that last."""
+    """Return features, labels and edges of a chain with two states, each of which lasts for several sites."""
     rng = np.random.default_rng(1)
     y = np.repeat(["calm", "rain", "calm", "rain", "calm", "rain"], n_sites // 6)
     X = (y == "rain")[:, None] + noise * rng.normal(size=(n_sites, 2))
@@ -42,8 +42,8 @@ def chain(n_sites):
     return np.column_stack([np.arange(n_sites - 1), np.arange(1, n_sites)])
 
 
-def pictures(n_images=8, side=2):
-    """Patches of two kinds, seen through noise."""
+def noisy_images(n_images=8, side=2):
+    """Return noisy images of square patches of two classes, and their label maps."""
     rng = np.random.default_rng(2)
     label_maps = np.where(rng.random((n_images, side, 3)) < 0.5, "sky", "sea").repeat(3, axis=1).repeat(3, axis=2)
     return (label_maps == "sky") + 0.3 * rng.normal(size=label_maps.shape), label_maps
@@ -53,13 +53,13 @@ def pictures(n_images=8, side=2):
 
 
 @parametrize_with_checks([CRFClassifier()])
-def test_scikit_learn_agrees_that_it_is_an_estimator(estimator, check):
+def test_the_checks_of_scikit_learn_pass(estimator, check):
     check(estimator)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize(("l2", "weighted"), [(1.0, False), (10.0, True)])
-def test_without_edges_it_is_logistic_regression(l2, n_classes, weighted):
+def test_without_edges_the_model_is_logistic_regression(l2, n_classes, weighted):
     X, y = load_iris(return_X_y=True)
     X, y = X[y >= 3 - n_classes], y[y >= 3 - n_classes]
     weights = np.random.default_rng(0).integers(0, 3, len(y)) if weighted else None
@@ -71,14 +71,14 @@ def test_without_edges_it_is_logistic_regression(l2, n_classes, weighted):
     assert not ours.tables_.any()
 
 
-def test_no_penalty_is_none():
+def test_l2_of_zero_applies_no_penalty():
     X, y, _ = weather(noise=2.0)
     ours = CRFClassifier(l2=0).fit(X, y)
     np.testing.assert_allclose(ours.coef_, centred(LogisticRegression(C=1e9, tol=1e-10).fit(X, y).coef_), atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", [np.str_, object, np.int8, bool])
-def test_labels_come_back_as_they_were(kind):
+def test_predictions_have_the_dtype_of_the_labels(kind):
     X, y, _ = weather()
     labels = y.astype(kind) if kind in (np.str_, object) else (y == "rain").astype(kind)
     found = CRFClassifier().fit(X, labels).predict(X)
@@ -89,7 +89,7 @@ def test_labels_come_back_as_they_were(kind):
 # sites with edges
 
 
-def test_probabilities_on_a_graph_are_those_of_the_documented_score():
+def test_probabilities_on_a_graph_follow_the_documented_score():
     X, y, edges = weather()
     y = np.where(np.arange(len(y)) % 7 == 0, "snow", y)
     edge_features = np.random.default_rng(3).normal(size=(len(edges), 2))
@@ -105,17 +105,17 @@ def test_probabilities_on_a_graph_are_those_of_the_documented_score():
     found = model.predict_proba(X[:3], pairs, features)
     np.testing.assert_allclose(found, expected, rtol=1e-10)
     np.testing.assert_allclose(model.predict_variance(X[:3], pairs, features), expected * (1 - expected), rtol=1e-10)
-    assert np.abs(model.tables_ - model.tables_.swapaxes(1, 2)).max() > 0.01  # so that the order of ends was tested
+    assert np.abs(model.tables_ - model.tables_.swapaxes(1, 2)).max() > 0.01  # so the order of the ends matters
 
 
 @pytest.mark.parametrize("objective", ["pseudolikelihood", "composite", "likelihood", "consistent"])
-def test_with_edges_it_is_the_crf_of_that_objective(objective):
+def test_with_edges_the_model_equals_a_crf_of_the_same_objective(objective):
     X, y, edges = weather()
     blocks = np.arange(60).reshape(10, 6).tolist() if objective == "composite" else None
     model = CRFClassifier(0.25, objective=objective, blocks=blocks, random_state=5, n_samples=7, max_iter=20, tol=1e-6)
     model.fit(X, y, edges)
     crf, features = lp.CRF(2, features=None), lp.Features.graph(X, edges)
-    # Two classes: their difference is penalised, as in scikit-learn.
+    # With two classes the penalty applies to their difference, as in scikit-learn.
     how: dict[str, Any] = {
         "blocks": blocks,
         "l2": 2 * 0.25,
@@ -130,17 +130,17 @@ def test_with_edges_it_is_the_crf_of_that_objective(objective):
     np.testing.assert_array_equal(model.predict(X, edges), model.classes_[result.labels])
 
 
-def test_tables_are_of_the_kind_asked_for():
+def test_tables_satisfy_the_requested_constraints():
     X, y, edges = weather()
     features = np.random.default_rng(3).normal(size=(len(edges), 2))
     tables = CRFClassifier(symmetric=True).fit(X, y, edges, features).tables_
     np.testing.assert_array_equal(tables, tables.swapaxes(1, 2))
-    for non_negative in (False, True):  # neighbours that differ
+    for non_negative in (False, True):  # labels that alternate along the chain
         model = CRFClassifier(potts=True, non_negative=non_negative).fit(X, np.tile(["calm", "rain"], 30), edges)
         assert (model.tables_ == 0).all() if non_negative else (np.diagonal(model.tables_[0]) < -0.1).all()
 
 
-def test_neighbours_help():
+def test_edges_improve_the_score():
     X, y, edges = weather(noise=1.0)
     model = CRFClassifier(objective="likelihood", method="exact").fit(X, y, edges)
     assert model.score(X, y, edges=edges) > model.score(X, y) + 0.1
@@ -149,7 +149,7 @@ def test_neighbours_help():
 
 
 @pytest.mark.parametrize("method", sorted(DECODERS))
-def test_every_decoder_by_name(method):
+def test_every_decoder_can_be_selected_by_name(method):
     X, y, edges = weather(18)
     model = CRFClassifier(potts=True, non_negative=True, method=method, n_samples=3, random_state=0)
     model.set_params(options={"backend": "reference"}).fit(X, y, edges)
@@ -162,14 +162,14 @@ def test_every_decoder_by_name(method):
         np.testing.assert_allclose(model.predict_proba(*few).sum(axis=1), 1, rtol=1e-6)
 
 
-def test_a_configured_decoder_is_used_as_it_is():
+def test_a_configured_decoder_is_used_unchanged():
     X, y, edges = weather()
     model = CRFClassifier(method=lp.LocPMAP(n_samples=3, probability="votes"), random_state=0).fit(X, y, edges)
     thirds = model.predict_proba(X, edges) * 3
     np.testing.assert_allclose(thirds, np.round(thirds), atol=1e-6)
 
 
-def test_predictions_repeat_and_do_not_depend_on_threads():
+def test_predictions_are_reproducible_and_independent_of_threads():
     X, y, edges = weather(noise=1.0)
     model = CRFClassifier(n_samples=5).fit(X, y, edges)
     first = model.predict_proba(X, edges)
@@ -197,13 +197,13 @@ def test_predictions_repeat_and_do_not_depend_on_threads():
         ({"method": lp.LocPMAP(), "options": {"blocks": "rows"}}, "already configured"),
     ],
 )
-def test_bad_parameters_are_refused_by_name(parameters, message):
+def test_errors_name_the_bad_parameter(parameters, message):
     X, y, edges = weather()
     with pytest.raises(ValueError, match=message):
         CRFClassifier(**parameters).fit(X, y, edges)
 
 
-def test_bad_edges_are_refused_by_name():
+def test_bad_edges_are_rejected():
     X, y, edges = weather()
     with pytest.raises(ValueError, match="edge_features is given without edges"):
         CRFClassifier().fit(X, y, edge_features=np.ones((59, 1)))
@@ -217,7 +217,7 @@ def test_bad_edges_are_refused_by_name():
         CRFClassifier().predict(X, edges)
 
 
-def test_a_fit_cut_short_warns():
+def test_a_fit_that_reaches_max_iter_warns():
     X, y, _ = weather()
     with pytest.warns(ConvergenceWarning, match="increase max_iter"):
         CRFClassifier(max_iter=1).fit(X, y)
@@ -226,8 +226,8 @@ def test_a_fit_cut_short_warns():
 # images
 
 
-def test_images_are_learned_and_decoded_as_by_the_crf():
-    images, label_maps = pictures()
+def test_image_crf_fits_and_decodes_as_the_crf_does():
+    images, label_maps = noisy_images()
     model = ImageCRF(l2=0.5, potts=True, tied=True, n_samples=4, random_state=3).fit(images, label_maps)
     crf = lp.CRF(2, potts=True, tied=True)
     crf.fit(images, (label_maps == "sky").astype(int), l2=0.5, options=lp.learning.FitOptions(standard_errors=False))
@@ -241,8 +241,8 @@ def test_images_are_learned_and_decoded_as_by_the_crf():
     assert model.score(images, label_maps) == np.mean(model.predict(images) == label_maps) > 0.8
 
 
-def test_images_are_learned_by_the_objective_asked_for():
-    images, label_maps = pictures()
+def test_image_crf_uses_the_requested_objective():
+    images, label_maps = noisy_images()
     model = ImageCRF(objective="composite", blocks="columns", symmetric=True).fit(images, label_maps)
     crf = lp.CRF(2, symmetric=True)
     crf.fit(
@@ -257,8 +257,8 @@ def test_images_are_learned_by_the_objective_asked_for():
     assert bounded.crf_.tables.min() >= 0 > ImageCRF(potts=True).fit(images, label_maps).crf_.tables.min()
 
 
-def test_lists_of_images_of_different_sizes():
-    images, label_maps = pictures()
+def test_images_may_have_different_sizes():
+    images, label_maps = noisy_images()
     sizes = [slice(0, 6 - n % 2) for n in range(len(images))]
     images, label_maps = ([x[s] for x, s in zip(xs, sizes, strict=True)] for xs in (images, label_maps))
     model = ImageCRF(n_samples=4, random_state=0).fit(images, label_maps)
@@ -273,8 +273,8 @@ def test_lists_of_images_of_different_sizes():
     assert model.score(as_objects, label_maps) == model.score(images, label_maps)
 
 
-def test_a_list_and_an_array_are_the_same_data():
-    images, label_maps = pictures()
+def test_lists_and_arrays_give_the_same_model():
+    images, label_maps = noisy_images()
     models = [
         ImageCRF(random_state=0).fit(xs, ys) for xs, ys in ((images, label_maps), (list(images), list(label_maps)))
     ]
@@ -282,20 +282,20 @@ def test_a_list_and_an_array_are_the_same_data():
     np.testing.assert_array_equal(models[0].predict(images), np.array(models[0].predict(list(images))))
 
 
-def test_colour_images_and_scores_as_unary_features():
-    images, label_maps = pictures()
+def test_channels_of_images_can_be_scores():
+    images, label_maps = noisy_images()
     scores = np.stack([-images, images], axis=-1)
     features = lp.ImageFeatures(pairwise=("constant",))
     model = ImageCRF(features, unary="scale", random_state=0).fit(scores, label_maps)
     assert model.crf_.features == lp.ImageFeatures(pairwise=("constant",), channels=2)
     np.testing.assert_array_equal(model.crf_.weights[:2], model.crf_.weights[0, 0] * np.eye(2))
-    assert features.channels is None  # what the caller handed in stays as it was
+    assert features.channels is None  # the caller's object is not modified
     assert model.score(scores, label_maps) > 0.8
 
 
 @pytest.mark.parametrize("void", ["void", 255, -1])
-def test_void_pixels_count_for_nothing(void):
-    images, label_maps = pictures()
+def test_void_pixels_have_no_influence(void):
+    images, label_maps = noisy_images()
     labels = label_maps.astype("<U4") if isinstance(void, str) else (label_maps == "sky").astype(int)
     cut = labels.copy()
     cut[:, :, :3] = void
@@ -311,8 +311,8 @@ def test_void_pixels_count_for_nothing(void):
         model.fit(images, cut)
 
 
-def test_an_image_of_weight_two_is_two_images():
-    images, label_maps = pictures()
+def test_sample_weights_are_equivalent_to_repetitions():
+    images, label_maps = noisy_images()
     weights = np.array([3, 0, 1, 1, 2, 1, 0, 1])
     weighted = ImageCRF(tol=1e-9).fit(images, label_maps, sample_weight=weights)
     repeated = ImageCRF(tol=1e-9).fit(images.repeat(weights, axis=0), label_maps.repeat(weights, axis=0))
@@ -325,7 +325,7 @@ def test_an_image_of_weight_two_is_two_images():
 
 @pytest.mark.parametrize("kind", [np.asarray, list])
 def test_grid_search_over_images(kind):
-    images, label_maps = (kind(values) for values in pictures())
+    images, label_maps = (kind(values) for values in noisy_images())
     grid = {"l2": [1e6, 1.0]}
     search = GridSearchCV(ImageCRF(n_samples=4, random_state=0, tol=1e-3), grid, cv=2, error_score="raise")
     search.fit(images, label_maps, sample_weight=np.ones(len(images)))
@@ -334,8 +334,8 @@ def test_grid_search_over_images(kind):
     assert search.predict(images)[0].shape == label_maps[0].shape
 
 
-def test_features_made_by_the_caller():
-    images, label_maps = pictures()
+def test_features_can_be_computed_by_the_caller():
+    images, label_maps = noisy_images()
     features = lp.ImageFeatures()(images)
     model = ImageCRF(features=None, n_samples=4, random_state=0).fit(features, label_maps)
     own = ImageCRF(n_samples=4, random_state=0).fit(images, label_maps)
@@ -344,8 +344,8 @@ def test_features_made_by_the_caller():
         model.predict(lp.ImageFeatures()(images[0]))
 
 
-def test_images_of_another_form_are_refused():
-    images, label_maps = pictures()
+def test_images_and_label_maps_of_wrong_shape_are_rejected():
+    images, label_maps = noisy_images()
     model = ImageCRF(n_samples=2)
     with pytest.raises(NotFittedError):
         model.predict(images)
@@ -374,7 +374,7 @@ def test_images_of_another_form_are_refused():
         model.fit(images, label_maps, sample_weight=np.ones(3))
 
 
-def test_tags_say_that_images_are_no_rows():
+def test_tags_declare_three_dimensional_input():
     tags = ImageCRF().__sklearn_tags__()
     assert tags.input_tags.three_d_array
     assert not tags.input_tags.two_d_array
@@ -384,7 +384,7 @@ def test_tags_say_that_images_are_no_rows():
 
 
 @pytest.mark.parametrize("estimator", [CRFClassifier(), ImageCRF()], ids=lambda e: type(e).__name__)
-def test_constructors_store_and_clones_are_equal(estimator):
+def test_constructors_store_parameters_and_clones_are_equal(estimator):
     given = {name: object() for name in estimator.get_params()}
     made = type(estimator)(**given)
     assert vars(made) == given
@@ -394,8 +394,8 @@ def test_constructors_store_and_clones_are_equal(estimator):
     assert copy.get_params() == estimator.get_params()
 
 
-def test_fitted_estimators_survive_a_pickle():
-    images, label_maps = pictures()
+def test_fitted_estimators_can_be_pickled():
+    images, label_maps = noisy_images()
     model = ImageCRF(n_samples=4).fit(images, label_maps)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(images), model.predict_proba(images))
     X, y, edges = weather()

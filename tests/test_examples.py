@@ -1,4 +1,4 @@
-"""The worked examples run, and what their headers conclude holds on smaller settings too."""
+"""The worked examples run, and the conclusions in their headers also hold in smaller settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytest.importorskip("skimage", reason="the examples need the extra [demo]")
 from examples import split_words, superpixels
 
 
-def test_a_chain_finds_more_words_than_letters_by_themselves(capsys):
+def test_a_chain_beats_independent_letters(capsys):
     rows = {(row.model, row.decoder): row for row in split_words.main(chains=150, places=2, seed=0)}
     test = split_words.cut(split_words.HELD_OUT)
     alone = rows[split_words.NO_EDGES, "exact"]
@@ -26,7 +26,7 @@ def test_a_chain_finds_more_words_than_letters_by_themselves(capsys):
     assert "Held-out text" in capsys.readouterr().out
 
 
-def test_words_are_split_where_they_begin():
+def test_a_space_precedes_every_first_letter():
     assert split_words.split(np.array([0, 1, 2, 3]), np.array([0.9, 0.0, 0.5, 1.0])) == "ab?c d"
     text = split_words.cut("textwrap")
     words = set(re.findall("[a-z]+", " ".join(split_words.prose("textwrap")).lower()))
@@ -34,7 +34,7 @@ def test_words_are_split_where_they_begin():
     assert set(line[:-1]) <= words  # the end of a chain may cut its last word
 
 
-def test_consistent_learning_repairs_pseudolikelihood_on_superpixels(tmp_path, capsys):
+def test_consistent_learning_reduces_the_loss_of_pseudolikelihood_on_superpixels(tmp_path, capsys):
     rows = {row.name: row for row in superpixels.main(superpixels=600, seed=0, out=tmp_path)}
     found = superpixels.regions(superpixels.photograph(), 600)
     boxes = superpixels.held_out_boxes(found, superpixels.marked(superpixels.MARKED, found.of_pixel))
@@ -47,7 +47,7 @@ def test_consistent_learning_repairs_pseudolikelihood_on_superpixels(tmp_path, c
     assert "held-out boxes" in capsys.readouterr().out
 
 
-def test_boxes_that_are_judged_share_no_pixel_with_marks():
+def test_held_out_boxes_share_no_pixel_with_training_marks():
     taken = set()
     for _, top, bottom, left, right in superpixels.MARKED:
         taken |= {(y, x) for y in range(top, bottom) for x in range(left, right)}

@@ -1,4 +1,4 @@
-"""docs/gpu.md says what the records of the GPU's benchmark and tests say."""
+"""docs/gpu.md agrees with the records of the GPU benchmark and of the GPU tests."""
 
 import json
 
@@ -9,14 +9,14 @@ RECORD, TESTS = (RESULTS / f"gpu{part}-nvidia-h200.json" for part in ("", "-test
 PAGE = ROOT / "docs/gpu.md"
 
 
-def test_the_page_is_made_from_the_records():
+def test_the_page_matches_the_records():
     if not RECORD.exists():
         pytest.skip("no run on a GPU is recorded")
     tests = json.loads(TESTS.read_text()) if TESTS.exists() else None
     assert rewritten(PAGE.read_text(), json.loads(RECORD.read_text()), tests) == PAGE.read_text()
 
 
-def test_a_miss_is_printed_as_a_miss():
+def test_a_missed_target_is_reported_as_missed():
     row = {"milliseconds": 1.5, "wall": 1.6, "accuracy": 0.95}
     floor = {"memory": 0.1, "philox": 0.2, "labels": 0.1, "milliseconds": 0.2}
     record = {
