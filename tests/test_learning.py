@@ -1,4 +1,4 @@
-"""Learning against what is known: exact samples, closed forms, and the same answer by every road."""
+"""Fits against exact samples and closed forms, and equal fits from equivalent inputs, options and backends."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from .oracles.exact_data import exact_images
 from .oracles.statistics import check_z, z_bound
 
 CONSTANT = ImageFeatures(pairwise=("constant",))
-TRUTH = np.array([-0.5, 0.5, 0.0, 0.0, 0.3])  # intensity (zero-sum), bias, coupling
+TRUTH = np.array([-0.5, 0.5, 0.0, 0.0, 0.3])  # true weights: intensity (zero-sum), bias, coupling
 
 
-def potts_crf(**options: Any) -> lp.CRF:
+def tied_potts_crf(**options: Any) -> lp.CRF:
     return lp.CRF(2, features=CONSTANT, potts=True, tied=True, **options)
 
 
@@ -48,40 +48,40 @@ def random_data(n: int = 12, shape: tuple[int, int] = (5, 7), n_labels: int = 3,
 # consistency (oracle 14)
 
 
-def test_pseudolikelihood_finds_the_truth_within_its_standard_errors() -> None:
+def test_pseudolikelihood_finds_the_true_weights_within_standard_errors() -> None:
     images, labels = exact_images(2000, 3, 4, 1.0, 0.3, np.random.default_rng(1))
-    result = potts_crf().fit(images, labels, l2=0.0)
+    result = tied_potts_crf().fit(images, labels, l2=0.0)
     assert result.converged
     assert result.standard_errors is not None
     z = (result.w - TRUTH) / result.standard_errors
-    assert np.abs(z).max() < z_bound(3)  # zero-sum pairs are one number each
+    assert np.abs(z).max() < z_bound(3)  # a zero-sum pair is one free parameter
 
 
 @pytest.mark.parametrize(("objective", "n_fits"), [("pseudolikelihood", 150), ("composite", 60)])
-def test_standard_errors_are_the_spread_of_fits(objective: str, n_fits: int) -> None:
+def test_standard_errors_match_the_spread_of_repeated_fits(objective: str, n_fits: int) -> None:
     z = []
     for seed in range(n_fits):
         images, labels = exact_images(60, 3, 3, 1.0, 0.3, np.random.default_rng([2, seed]))
-        result = potts_crf().fit(images, labels, objective, l2=0.0)
+        result = tied_potts_crf().fit(images, labels, objective, l2=0.0)
         z.append(((result.w - TRUTH) / result.standard_errors)[[1, 4]])
-    # Each of the two weights by itself: fits are independent, weights of one fit are not.  A sandwich from 60 images
-    # has a relative error of about 1 / sqrt(2 · 60), so z is nearly Student's t with 59 degrees of freedom.
+    # Test the two weights separately: fits are independent, weights of one fit are not.  A sandwich estimate from 60
+    # images has a relative error of about 1 / sqrt(2 · 60), so z is nearly Student's t with 59 degrees of freedom.
     for values in np.array(z).T:
         check_z(values * np.sqrt(57 / 59))
 
 
-def test_the_error_falls_with_the_root_of_the_data() -> None:
+def test_the_error_falls_with_the_square_root_of_the_number_of_images() -> None:
     rng = np.random.default_rng(3)
     errors = []
     for n in (100, 1600):
-        runs = [potts_crf().fit(*exact_images(n, 3, 3, 1.0, 0.3, rng), l2=0.0).w[4] - 0.3 for _ in range(20)]
+        runs = [tied_potts_crf().fit(*exact_images(n, 3, 3, 1.0, 0.3, rng), l2=0.0).w[4] - 0.3 for _ in range(20)]
         errors.append(np.log(np.sqrt(np.mean(np.square(runs)))))
-    # log of a root mean square over 20 runs has a standard deviation of about 1 / sqrt(2 · 20).
+    # The log of a root mean square over 20 runs has a standard deviation of about 1 / sqrt(2 · 20).
     slope = (errors[1] - errors[0]) / np.log(16)
     assert abs(slope + 0.5) < z_bound(1) * np.sqrt(2 / 40) / np.log(16)
 
 
-def test_a_warm_start_on_some_images_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warm_start_on_a_subset_gives_the_same_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     images, labels = random_data(40)
     cold = lp.CRF(3).fit(images, labels, options=lp.learning.FitOptions(tolerance=1e-9))
     monkeypatch.setattr(fit, "WARM_UP_SITES", 200)
@@ -90,20 +90,20 @@ def test_a_warm_start_on_some_images_changes_nothing(monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(warm.w, cold.w, atol=1e-5)
 
 
-def test_a_penalty_shrinks_weights_but_no_biases() -> None:
+def test_the_penalty_shrinks_weights_but_not_biases() -> None:
     images, labels = exact_images(50, 3, 3, 1.0, 0.3, np.random.default_rng(4))
-    free, held = (potts_crf().fit(images, labels + 0, l2=l2).w for l2 in (0.0, 1e6))
+    free, held = (tied_potts_crf().fit(images, labels + 0, l2=l2).w for l2 in (0.0, 1e6))
     assert np.abs(held[[0, 1, 4]]).max() < 1e-2 < np.abs(free[[0, 1, 4]]).min()
     log_odds = np.log(labels.mean() / (1 - labels.mean()))
     assert held[3] - held[2] == pytest.approx(log_odds, abs=1e-2)
 
 
-# the same answer by every road
+# equal results from equivalent inputs
 
 
 @pytest.mark.parametrize("objective", ["pseudolikelihood", "composite"])
-def test_the_objective_is_what_the_potentials_say(objective: str) -> None:
-    """Local conditionals of `Potentials`, and chain conditionals by log partition functions of one row."""
+def test_the_objective_matches_the_conditionals_of_the_potentials(objective: str) -> None:
+    """Compare with local scores of `Potentials`, and row conditionals with log partition functions of one row."""
     images, labels = random_data(n_labels=3)
     crf = lp.CRF(3, features=ImageFeatures(pairwise=("constant", "difference")))
     result = crf.fit(images, labels, objective, l2=0.0, blocks="rows" if objective == "composite" else None)
@@ -116,33 +116,33 @@ def test_the_objective_is_what_the_potentials_say(objective: str) -> None:
     for n, r in np.ndindex(*labels.shape[:2]):
         rest = np.ones(labels.shape[1:], bool)
         rest[r] = False
-        # Forbid everything but the true labels outside of the row: what is left is the row's conditional.
+        # Allow only the true labels outside the row: the remaining distribution is the conditional of the row.
         held = np.array(pot.unary[n].reshape(*labels.shape[1:], 3))
         held[rest] = np.where(np.arange(3) == labels[n][rest][:, None], held[rest], -np.inf)
         features = crf.features(images[n])  # type: ignore[misc]
-        whole = lp.Potentials.grid(held, _factored(crf, features))
+        whole = lp.Potentials.grid(held, untied_pairwise(crf, features))
         total += float(lp.infer(whole, "exact").log_partition) - float(whole.score(labels[n]))
     assert result.value == pytest.approx(total / labels.size, rel=1e-9)
 
 
-def _factored(crf: lp.CRF, features: Features) -> lp.Factored:
-    """The pairwise term of an untied model, written down anew."""
+def untied_pairwise(crf: lp.CRF, features: Features) -> lp.Factored:
+    """Return the pairwise term of an untied model, built independently of the library."""
     horizontal, vertical = np.split(features.pairwise[0], [5 * 6])
     zero_h, zero_v = np.zeros_like(horizontal), np.zeros_like(vertical)
     pair = np.hstack([horizontal, zero_h]).reshape(5, 6, -1), np.hstack([zero_v, vertical]).reshape(4, 7, -1)
     return lp.Factored(pair, crf.tables.reshape(-1, 3, 3))
 
 
-def test_the_likelihood_of_tiny_models_is_exact() -> None:
+def test_the_likelihood_of_small_models_is_exact() -> None:
     images, labels = exact_images(30, 4, 4, 1.0, 0.3, np.random.default_rng(5))
-    crf = potts_crf()
+    crf = tied_potts_crf()
     result = crf.fit(images, labels, "likelihood", l2=0.0, options=lp.learning.FitOptions(tolerance=1e-3))
     pot = crf.potentials(images)
     exact = lp.infer(pot, "exact").log_partition - pot.score(labels)
     assert result.value == pytest.approx(exact.sum() / labels.size, rel=1e-10)
 
 
-def test_a_fit_does_not_depend_on_threads() -> None:
+def test_a_fit_does_not_depend_on_the_number_of_threads() -> None:
     images, labels = random_data(40)
     fits = [lp.CRF(3).fit(images, labels, options=lp.learning.FitOptions(n_threads=n)).w for n in (1, 2, 3)]
     for one, other in pairwise(fits):
@@ -150,7 +150,7 @@ def test_a_fit_does_not_depend_on_threads() -> None:
 
 
 @pytest.mark.parametrize("objective", ["pseudolikelihood", "composite"])
-def test_the_reference_gives_the_same_fit(objective: str) -> None:
+def test_the_reference_backend_gives_the_same_fit(objective: str) -> None:
     images, labels = random_data(4, (3, 4))
     fits = [lp.CRF(3).fit(images, labels, objective, backend=b).w for b in ("numba", "reference")]
     np.testing.assert_allclose(fits[1], fits[0], atol=1e-7)
@@ -170,7 +170,7 @@ def test_lists_streams_and_iterators_give_the_same_fit() -> None:
         np.testing.assert_allclose(way(lp.CRF(3)).w, whole, atol=1e-9, err_msg=name)
 
 
-def test_images_of_different_sizes_are_one_data_set() -> None:
+def test_images_of_different_sizes_are_fitted_together() -> None:
     small, large = random_data(6, (4, 5), seed=1), random_data(5, (3, 9), seed=2)
     mixed = lp.CRF(3).fit([*small[0], *large[0]], [*small[1], *large[1]]).w
     other = lp.CRF(3).fit([*large[0], *small[0]], [*large[1], *small[1]]).w
@@ -179,7 +179,7 @@ def test_images_of_different_sizes_are_one_data_set() -> None:
     assert np.abs(mixed - one).max() > 1e-3
 
 
-def test_weights_of_images_are_repetitions() -> None:
+def test_weights_of_images_are_equivalent_to_repetitions() -> None:
     images, labels = random_data(8)
     often = [0, 0, 1, 2, 2, 2, 4]
     weights = np.bincount(often, minlength=8)
@@ -188,8 +188,8 @@ def test_weights_of_images_are_repetitions() -> None:
     np.testing.assert_allclose(weighted, repeated, atol=1e-5)
 
 
-def test_void_sites_are_as_if_cut_off() -> None:
-    """A void column splits an image into two that know nothing of one another."""
+def test_void_sites_act_as_if_removed() -> None:
+    """A void column splits an image into two independent images."""
     images, labels = random_data(15, (4, 9))
     holed = labels.copy()
     holed[:, :, 4] = 255
@@ -203,7 +203,7 @@ def test_void_sites_are_as_if_cut_off() -> None:
         )
 
 
-def test_chains_on_graphs_are_rows_of_grids() -> None:
+def test_a_chain_graph_is_equivalent_to_a_grid_row() -> None:
     images, labels = random_data(10, (1, 6))
     edges = [[k, k + 1] for k in range(5)]
     graphs = [Features.graph(x.reshape(6, 1), edges) for x in images]
@@ -216,8 +216,8 @@ def test_chains_on_graphs_are_rows_of_grids() -> None:
 
 @pytest.mark.parametrize("backend", ["reference", "numba"])
 @pytest.mark.parametrize("objective", ["pseudolikelihood", "composite"])
-def test_labels_in_any_order_of_memory(backend: str, objective: str) -> None:
-    """Such as images that were stacked along the last axis; see tests/triton for the GPU's kernels."""
+def test_labels_may_have_any_memory_order(backend: str, objective: str) -> None:
+    """Labels may be strided, for instance after stacking along the last axis; tests/triton tests the GPU kernels."""
     images, labels = random_data(4, (3, 5), n_labels=2)
     stacked = np.moveaxis(np.ascontiguousarray(np.moveaxis(labels, 0, -1)), -1, 0)
     assert not stacked.flags.c_contiguous
@@ -236,12 +236,12 @@ def test_labels_in_any_order_of_memory(backend: str, objective: str) -> None:
 @pytest.mark.parametrize(
     "kind", [{}, {"symmetric": True}, {"potts": True}, *({"unary": name} for name in ("scale", "temperature", "given"))]
 )
-def test_the_map_to_tables_and_its_transpose(kind: dict[str, Any]) -> None:
+def test_the_map_to_tables_agrees_with_its_transpose_and_inverse(kind: dict[str, Any]) -> None:
     rng = np.random.default_rng(6)
     p = Parameters(3, ("a", "b", "c"), ("constant", "difference"), 2, **kind)
     w, slope, table_slope = rng.normal(size=p.size), rng.normal(size=p.weights_shape), rng.normal(size=p.tables_shape)
     weights, tables = p.expand(w)
-    at_zero = p.expand(np.zeros(p.size))[0]  # not 0 where scores are taken as they are
+    at_zero = p.expand(np.zeros(p.size))[0]  # not 0 if scores are used unscaled
     inner = ((weights - at_zero) * slope).sum() + (tables * table_slope).sum()
     assert w @ p.gradient(slope, table_slope) == pytest.approx(inner, rel=1e-12)
     for again, first in zip(p.expand(p.fold(weights, tables)), (weights, tables), strict=True):
@@ -256,7 +256,7 @@ def test_the_map_to_tables_and_its_transpose(kind: dict[str, Any]) -> None:
         np.testing.assert_array_equal(tables, np.swapaxes(tables, 2, 3))
 
 
-def test_the_gauge_changes_no_probability_and_fits_from_anywhere_agree() -> None:
+def test_the_gauge_changes_no_probability_and_any_start_gives_the_same_fit() -> None:
     images, labels = random_data(10)
     parameters = Parameters(3, ("intensity",), ("constant", "difference"), 2)
     given = labels.reshape(10, -1).astype(np.int16)
@@ -265,7 +265,7 @@ def test_the_gauge_changes_no_probability_and_fits_from_anywhere_agree() -> None
     rng = np.random.default_rng(7)
     weights, tables = parameters.expand(rng.normal(size=parameters.size))
     values = []
-    for moved in (0.0, 1.0):  # constants added to rows of weights and to tables, past the map that would take them away
+    for moved in (0.0, 1.0):  # add constants that the gauge would remove
         u, t = weights + moved * rng.normal(size=(2, 1)), tables + moved * rng.normal(size=(2, 2, 1, 1))
         unary = batch.features.unary @ u[:-1] + u[-1]
         scores = Scores(unary, batch.features.pairwise, t[None], False, False, *batch.features.wiring(tied=False))
@@ -282,12 +282,12 @@ def test_the_gauge_changes_no_probability_and_fits_from_anywhere_agree() -> None
     np.testing.assert_allclose(ends[2], ends[0], atol=1e-5)
 
 
-def test_non_negative_weights_stay_so() -> None:
+def test_non_negative_weights_are_not_negative() -> None:
     rng = np.random.default_rng(8)
-    labels = np.indices((10, 6, 6)).sum(axis=0) % 2  # a checkerboard: neighbours never agree
+    labels = np.indices((10, 6, 6)).sum(axis=0) % 2  # a checkerboard: neighbours always differ
     images = labels + rng.normal(size=labels.shape)
-    free = potts_crf().fit(images, labels)
-    held = potts_crf(non_negative=True).fit(images, labels)
+    free = tied_potts_crf().fit(images, labels)
+    held = tied_potts_crf(non_negative=True).fit(images, labels)
     assert free.w[4] < -1
     assert held.w[4] == 0
     assert held.status is lp.learning.FitStatus.CONVERGED
@@ -297,7 +297,7 @@ def test_non_negative_weights_stay_so() -> None:
     assert (held.standard_errors[:4] > 0).all()
 
 
-def test_scores_as_features_need_no_more_than_a_scale() -> None:
+def test_the_scale_of_scores_is_found() -> None:
     rng = np.random.default_rng(9)
     logits = rng.normal(size=(200, 3, 3, 3))
     labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=-1)  # the model with scale 1 and no coupling
@@ -309,7 +309,7 @@ def test_scores_as_features_need_no_more_than_a_scale() -> None:
     np.testing.assert_allclose(crf.weights[:3], result.w[0] * np.eye(3), atol=1e-12)
 
 
-def test_scores_as_they_are_leave_the_couplings_to_learn() -> None:
+def test_couplings_are_found_with_scaled_or_given_scores() -> None:
     rng = np.random.default_rng(10)
     logits = rng.normal(size=(300, 4, 3, 3))
     labels = lp.infer(lp.Potentials.grid(logits, 0.7), "gibbs", n_samples=1, burn_in=50, keep_samples=True).samples[0]
@@ -326,7 +326,7 @@ def test_scores_as_they_are_leave_the_couplings_to_learn() -> None:
     np.testing.assert_allclose(again.unflatten(again.unary), logits, atol=1e-12)
 
 
-def test_without_a_bias_tables_speak_of_single_labels() -> None:
+def test_without_a_bias_tables_include_effects_of_single_labels() -> None:
     rng = np.random.default_rng(11)
     logits, table = rng.normal(size=(200, 6, 6, 2)), np.array([[0.5, 0.0], [0.0, -0.5]])
     pot = lp.Potentials.grid(logits, table)
@@ -337,8 +337,8 @@ def test_without_a_bias_tables_speak_of_single_labels() -> None:
     assert np.abs(crf.tables[0, 0] - table).max() < z_bound(3) * result.standard_errors.max()
 
 
-def test_a_single_edge_is_no_constant_feature() -> None:
-    """An edge axis of length 1 may be a whole graph: images keep features of their own."""
+def test_the_feature_of_a_single_edge_may_differ_between_images() -> None:
+    """An edge axis of length 1 can be a graph of one edge: its feature then differs between images."""
     rng = np.random.default_rng(17)
     unary, edge, labels = rng.normal(size=(30, 2, 1)), rng.normal(size=(30, 1, 1)), rng.integers(0, 2, (30, 2))
     graph = lp.graphs.Graph(2, [[0, 1]])
@@ -355,7 +355,7 @@ def test_a_single_edge_is_no_constant_feature() -> None:
         np.testing.assert_allclose(crf.infer(singles[n], "exact").probability, whole[n], atol=1e-12)
 
 
-def test_streams_keep_inputs_of_different_form_apart() -> None:
+def test_streams_with_different_features_are_rejected() -> None:
     images, labels = random_data(4)
     mixed = [(ImageFeatures()(images[0]), labels[0]), (CONSTANT(images[1]), labels[1])]
     for pairs in (mixed, mixed[::-1]):
@@ -363,7 +363,7 @@ def test_streams_keep_inputs_of_different_form_apart() -> None:
             lp.CRF(3, features=None).fit(pairs)
 
 
-def test_data_sets_and_functions_are_streams() -> None:
+def test_data_sets_and_functions_are_accepted_as_streams() -> None:
     images, labels = random_data(12)
 
     class DataSet:
@@ -378,7 +378,7 @@ def test_data_sets_and_functions_are_streams() -> None:
     np.testing.assert_allclose(lp.CRF(3).fit(lambda: zip(images, labels, strict=True)).w, whole, atol=1e-9)
 
 
-def test_tensors_come_back_as_tensors() -> None:
+def test_tensors_give_results_as_tensors() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     images, labels = random_data()
     crf = lp.CRF(3)
@@ -393,7 +393,7 @@ def test_tensors_come_back_as_tensors() -> None:
 
 def test_consistent_learning_finds_no_coupling_where_there_is_none() -> None:
     images, labels = exact_images(400, 4, 4, 1.0, 0.0, np.random.default_rng(10))
-    crf = potts_crf()
+    crf = tied_potts_crf()
     base = crf.fit(images, labels)
     assert base.standard_errors is not None
     error = base.standard_errors[4]
@@ -404,7 +404,7 @@ def test_consistent_learning_finds_no_coupling_where_there_is_none() -> None:
 def test_consistent_learning_is_at_least_as_good_as_its_start() -> None:
     images, labels = exact_images(600, 4, 4, 1.0, 0.8, np.random.default_rng(11))
     train, test = slice(0, 400), slice(400, 600)
-    crf = potts_crf()
+    crf = tied_potts_crf()
     losses, kept = [], []
     for objective in ("pseudolikelihood", "consistent"):
         result = crf.fit(images[train], labels[train], objective)
@@ -412,13 +412,13 @@ def test_consistent_learning_is_at_least_as_good_as_its_start() -> None:
         losses.append(-np.log(np.take_along_axis(p, labels[test][..., None], -1)).mean(axis=(1, 2, 3)))
         kept.append(result)
     assert kept[1].gain is not None
-    assert kept[1].gain > 0.005  # strong coupling: there is something to gain
-    better = losses[0] - losses[1]  # per image, under the same noise
+    assert kept[1].gain > 0.005  # strong coupling leaves a gain over pseudolikelihood
+    better = losses[0] - losses[1]  # per image, with the same noise
     assert better.mean() > -z_bound(1) * better.std() / np.sqrt(len(better))
 
 
-def test_consistent_gradients_are_those_of_the_reported_likelihood() -> None:
-    """With the samples held, the slope is the derivative of the mean log of averaged conditionals."""
+def test_consistent_gradients_are_derivatives_of_the_reported_likelihood() -> None:
+    """With fixed samples, the gradient is the derivative of the mean log of the averaged conditionals."""
     images, labels = random_data(3, (4, 4))
     parameters = Parameters(3, ("intensity",), ("constant", "difference"), 2)
     batch = Batch(ImageFeatures()(images), labels.reshape(3, -1).astype(np.int16), np.ones((1, 1)))
@@ -439,28 +439,28 @@ def test_consistent_gradients_are_those_of_the_reported_likelihood() -> None:
     assert slope @ direction == pytest.approx((ahead - behind) / 2e-5, rel=1e-6)
 
 
-def test_a_fit_that_gains_nothing_says_so_and_keeps_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_without_gain_reports_it_and_returns_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(14)
-    images, labels = rng.normal(size=(10, 3, 3)), rng.integers(0, 3, (10, 3, 3))  # nothing to learn
-    monkeypatch.setattr(stochastic, "RATES", (50.0,))  # and steps that cannot but do harm
+    images, labels = rng.normal(size=(10, 3, 3)), rng.integers(0, 3, (10, 3, 3))  # labels independent of the images
+    monkeypatch.setattr(stochastic, "RATES", (50.0,))  # steps so large that every one increases the loss
     result = lp.CRF(3).fit(images, labels, options=lp.learning.FitOptions(batch_size=5))
     assert result.gain == 0
     assert result.status is lp.learning.FitStatus.NO_GAIN
     np.testing.assert_array_equal(result.w, 0)
 
 
-def test_mini_batches_come_near_the_whole() -> None:
+def test_mini_batches_come_near_the_full_fit() -> None:
     images, labels = exact_images(1500, 3, 4, 1.0, 0.3, np.random.default_rng(15))
-    whole = potts_crf().fit(images, labels)
-    some = potts_crf().fit(images, labels, options=lp.learning.FitOptions(batch_size=200))
+    whole = tied_potts_crf().fit(images, labels)
+    some = tied_potts_crf().fit(images, labels, options=lp.learning.FitOptions(batch_size=200))
     assert whole.standard_errors is not None
-    # A fifth is held out, and descent ends where held-out data see no difference: within a few standard errors.
+    # A fifth is held out.  Descent stops when the held-out loss stops falling: within a few standard errors.
     assert np.abs((some.w - whole.w) / whole.standard_errors).max() < z_bound(3)
 
 
 @pytest.mark.parametrize("case", ["weights", "sizes"])
-def test_mini_batches_weigh_images_as_the_objective_does(case: str) -> None:
-    """Half of the data say the opposite of the others, but hardly count, or are much smaller."""
+def test_mini_batches_weight_images_as_the_objective_does(case: str) -> None:
+    """Half of the images contradict the others, but have low weights or few pixels."""
     rng = np.random.default_rng(18)
     if case == "weights":
         shapes, weights = [(6, 6)] * 80, [1.0, 0.02] * 40
@@ -470,7 +470,7 @@ def test_mini_batches_weigh_images_as_the_objective_does(case: str) -> None:
     signs = [1, -1] * 40
     labels = [(sign * x + rng.logistic(size=x.shape) > 0).astype(int) for sign, x in zip(signs, images, strict=True)]
     whole, some = (
-        potts_crf()
+        tied_potts_crf()
         .fit(images, labels, site_weights=weights, options=lp.learning.FitOptions(batch_size=size), seed=3)
         .w[1]
         for size in (None, 8)
@@ -479,7 +479,7 @@ def test_mini_batches_weigh_images_as_the_objective_does(case: str) -> None:
     assert abs(some - whole) < 0.1
 
 
-def test_images_without_labels_are_left_out() -> None:
+def test_images_without_labels_are_ignored() -> None:
     images, labels = random_data(10, (4, 4))
     void = labels.copy()
     void[::2] = 9
@@ -489,8 +489,8 @@ def test_images_without_labels_are_left_out() -> None:
     np.testing.assert_allclose(crf.fit(images, void).w, lp.CRF(3).fit(images[1::2], labels[1::2]).w, atol=1e-9)
 
 
-def test_descent_keeps_the_best_point_and_slows_down() -> None:
-    """Whatever the gradient says, away from the start all is worse on held-out data."""
+def test_descent_returns_the_best_point_and_lowers_its_rate() -> None:
+    """The gradient points away from the start, where the held-out loss is smallest."""
     descent = Descent.start(np.ones(2), 0.0)
     checks: list[int] = []
     descend(
@@ -506,7 +506,7 @@ def test_descent_keeps_the_best_point_and_slows_down() -> None:
     assert checks == [0, 0, 1, 1, 1, 2, 2, 2, 3]
 
 
-def test_every_step_draws_new_samples_and_every_check_the_same() -> None:
+def test_steps_draw_new_samples_and_checks_reuse_theirs() -> None:
     images, labels = random_data(10, (3, 3))
     parameters = Parameters(3, ("intensity",), ("constant", "difference"), 2)
     batches = [Batch(ImageFeatures()(images), labels.reshape(10, -1).astype(np.int16), np.ones((1, 1)))]
@@ -525,7 +525,7 @@ def test_every_step_draws_new_samples_and_every_check_the_same() -> None:
     assert not set(steps) & {seed for n, seed in seeds if n == HELD_OUT_SAMPLES}
 
 
-def test_samples_leave_void_sites_out() -> None:
+def test_samples_are_void_exactly_at_void_sites() -> None:
     images, labels = random_data(2, (4, 4))
     parameters = Parameters(3, ("intensity",), ("constant", "difference"), 2)
     given = labels.reshape(2, -1).astype(np.int16)
@@ -537,20 +537,20 @@ def test_samples_leave_void_sites_out() -> None:
 
 
 @pytest.mark.parametrize("device", ["auto", "cpu"])
-def test_samples_are_drawn_on_the_device_that_was_asked_for(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_are_drawn_on_the_requested_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     images, labels = random_data(10, (3, 3))
-    asked = []
+    devices = []
 
     def watched(potentials: lp.Potentials, decoder: lp.LocPMAP, **options: Any) -> Any:
-        asked.append(options["device"])
+        devices.append(options["device"])
         return lp.samples(potentials, decoder, **options)
 
     monkeypatch.setattr(fitting, "samples", watched)
     lp.CRF(3).fit(images, labels, "consistent", options=lp.learning.FitOptions(max_iterations=1), device=device)
-    assert set(asked) == {device}
+    assert set(devices) == {device}
 
 
-def test_held_out_images_or_sites() -> None:
+def test_images_are_held_out_or_sites_of_a_single_image() -> None:
     images, labels = random_data(10, (3, 3))
     many = [Batch(ImageFeatures()(images), labels.reshape(10, -1).astype(np.int16), np.ones((1, 1)))]
     training, held_out = split(many, 0.2, 0)
@@ -562,11 +562,11 @@ def test_held_out_images_or_sites() -> None:
 
 
 class Interrupted(Exception):
-    """Somebody pressed a key."""
+    """Stands for a keyboard interrupt."""
 
 
 @pytest.mark.parametrize("objective", ["pseudolikelihood", "consistent"])
-def test_an_interrupted_fit_goes_on(objective: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_fit_resumes(objective: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
     images, labels = random_data(30)
     path = tmp_path / "state.safetensors"
@@ -597,7 +597,7 @@ def test_an_interrupted_fit_goes_on(objective: str, tmp_path: Path, monkeypatch:
 # files, calibration, bad input
 
 
-def test_a_model_file_holds_everything(tmp_path: Path) -> None:
+def test_a_model_file_restores_the_whole_model(tmp_path: Path) -> None:
     images, labels = random_data()
     names = ("low", "middle", "high")
     crf = lp.CRF(3, label_names=names, ignore_label=7)
@@ -633,7 +633,7 @@ def test_a_model_file_holds_everything(tmp_path: Path) -> None:
         (lambda h, a: a.pop("tables"), "malformed"),
     ],
 )
-def test_a_file_that_does_not_fit_together_is_refused(change: Any, name: str, tmp_path: Path) -> None:
+def test_an_inconsistent_file_is_rejected(change: Any, name: str, tmp_path: Path) -> None:
     images, labels = random_data()
     crf = lp.CRF(3)
     crf.fit(images, labels)
@@ -658,7 +658,7 @@ def test_decoding_uses_the_calibration() -> None:
     assert (crf.infer(images, temperature=1.0).probability != plain).any()
 
 
-def test_calibration_undoes_overconfidence() -> None:
+def test_calibration_corrects_overconfidence() -> None:
     rng = np.random.default_rng(16)
     logits = rng.normal(size=(150, 4, 4, 3))
     labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=-1)
@@ -670,12 +670,12 @@ def test_calibration_undoes_overconfidence() -> None:
     assert found.after is not None
     assert found.before is not None
     assert found.after < found.before
-    # The likelihood of one scale is that of a logistic regression with weight 1: its standard error by the information.
+    # The scale is the weight, 1, of a logistic regression: the Fisher information gives its standard error.
     p = np.exp(logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True))
     information = ((p * logits**2).sum(-1) - (p * logits).sum(-1) ** 2).sum()
     assert (
         abs(found.scale * crf.weights[0, 0] - 1) < z_bound(1) / np.sqrt(information) + 0.02
-    )  # 0.01 is the search's tolerance
+    )  # the search has a tolerance of 0.01
 
 
 BAD: list[tuple[Any, str]] = [
@@ -737,14 +737,14 @@ BAD: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("call", "message"), BAD, ids=[message for _, message in BAD])
-def test_bad_input_is_named(call: Any, message: str) -> None:
+def test_errors_name_the_bad_input(call: Any, message: str) -> None:
     images, labels = random_data()
     with pytest.raises((lp.InputError, lp.errors.InputTypeError, lp.BackendError)) as caught:
         call(images, labels)
     assert message in str(caught.value)
 
 
-def test_a_failed_fit_changes_nothing() -> None:
+def test_a_failed_fit_does_not_change_the_model() -> None:
     images, labels = random_data()
     crf = lp.CRF(3)
     crf.fit(images, labels)
@@ -754,11 +754,11 @@ def test_a_failed_fit_changes_nothing() -> None:
     assert crf.weights is before
 
 
-def test_six_steps_have_weights_of_their_own_and_other_steps_are_refused(tmp_path: Path) -> None:
+def test_six_directions_have_separate_weights_and_other_directions_are_rejected(tmp_path: Path) -> None:
     steps = ((0, 1), (1, 0), (0, 3), (3, 0), (0, 5), (5, 0))
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, (4, 8, 9))
-    labels[:, :, 3:] = labels[:, :, :-3]  # equal to what lies three columns away, and to nothing else
+    labels[:, :, 3:] = labels[:, :, :-3]  # equal to the label three columns to the left, otherwise independent
     scores = np.zeros((*labels.shape, 2))
 
     def features(connectivity: Any) -> Features:

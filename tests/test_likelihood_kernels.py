@@ -1,4 +1,4 @@
-"""Likelihoods of sites and blocks and their slopes: against the definition, difference quotients and one another."""
+"""Likelihoods of sites and blocks, and their gradients: against the definition, differences and one another."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAST = ["numba"]
 
 @dataclass(frozen=True)
 class Case:
-    """Random observations, labels and parameters on a structure; ``blocks`` is None for sites."""
+    """The settings of random observations, labels and parameters on a structure; ``blocks`` is None for sites."""
 
     structure: Grid | Graph
     n_labels: int
@@ -36,7 +36,7 @@ class Case:
     n_pairwise: int = 2
     void: float = 0.0
     weighted: bool = False
-    shared: str = ""  # axes of the pairwise features, of "images" and "edges", that have length 1
+    shared: str = ""  # "images" and "edges": axes of the pairwise features that have length 1
     dtype: Any = np.float64
     scale: float = 1.0
     n_images: int = 2
@@ -89,7 +89,7 @@ every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
 @dataclass(frozen=True)
 class Problem:
-    """What a case draws: features, and the parameters that turn them into scores."""
+    """The random arrays of a case: features, and the parameters that map them to scores."""
 
     case: Case
     unary: Array  # (N, S, D)
@@ -98,12 +98,12 @@ class Problem:
     labels: Array
     samples: Array
     importance: Array
-    weights: Array  # (D + 1, L), the last row being a bias
+    weights: Array  # (D + 1, L), with the bias in the last row
     tables: Array  # (G, F, L, L)
 
     @property
     def n_windows(self) -> int:
-        """Sites, or blocks."""
+        """Number of sites or of blocks."""
         return self.labels.shape[1] if self.case.blocks is None else len(self.plan.joint)
 
     @cached_property
@@ -115,7 +115,7 @@ class Problem:
         return self.case.structure.edges()
 
     def scores(self, weights: Array, tables: Array) -> Scores:
-        """The scores of the log-linear model."""
+        """Return the scores of the log-linear model."""
         near = self.case.structure.adjacency()
         unary = self.unary.astype(float) @ weights[:-1] + weights[-1]
         lists = (near.indptr, near.neighbour, near.edge, near.end)
@@ -123,7 +123,7 @@ class Problem:
         return Scores(*arrays, False, False, self.group, self.edges, *lists)
 
     def losses(self, backend: Any, scores: Scores, place: Callable[[Any], Any] = lambda array: array) -> Losses:
-        """Losses and their derivatives, by the kernels of a backend."""
+        """Compute losses and their derivatives by the kernels of a backend."""
         kernels = CpuKernels(backend) if isinstance(backend, str) else backend
         labels, samples, importance = (place(array) for array in (self.labels, self.samples, self.importance))
         scores = Scores(*(part if isinstance(part, bool) else place(part) for part in scores))
@@ -135,7 +135,7 @@ class Problem:
     def evaluate(
         self, backend: Any, weights: Array, tables: Array, place: Callable[[Any], Any] = lambda array: array
     ) -> tuple[float, Array, Array]:
-        """Value and slopes by the weights and tables: two matrix products around the kernels."""
+        """Return the value and its gradients with respect to weights and tables."""
         found = self.losses(backend, self.scores(weights, tables), place)
         value, residual, slope = (np.asarray(part.cpu() if hasattr(part, "cpu") else part) for part in found)
         by_unary = residual.sum(axis=2, dtype=float).reshape(-1, residual.shape[3])
@@ -165,19 +165,19 @@ def draw(case: Case, seed: int = 0) -> Problem:
     return Problem(case, unary, frozen(features), group, labels, samples, importance, weights, tables)
 
 
-# the definition
+# definition
 
 
 def potentials(problem: Problem, n: int, weights: Array, tables: Array) -> tuple[Array, Array]:
-    """The scores of an image from the formula: (S, L) and (E, L, L)."""
+    """Compute the scores of an image by the formula, (S, L) and (E, L, L)."""
     unary = problem.unary[n].astype(float) @ weights[:-1] + weights[-1]
     shape = (len(problem.unary), len(problem.edges), problem.features.shape[2])
     features = np.broadcast_to(problem.features, shape)[n]
     return unary, np.einsum("ef,efab->eab", features.astype(float), tables[problem.group])
 
 
-def surprise(unary: Array, edges: Array, tables: Array, labels: Array, block: Sequence[int]) -> float:
-    """``-log p(y_β | y_¬β)``, from the scores of all labellings that differ from y in the block only; -1 is absent."""
+def negative_log_conditional(unary: Array, edges: Array, tables: Array, labels: Array, block: Sequence[int]) -> float:
+    """Compute ``-log p(y_β | y_¬β)`` by listing all labellings of the block; sites with label -1 are void."""
     inside = [i for i in block if labels[i] >= 0]
     ways = np.indices((unary.shape[1],) * len(inside)).reshape(len(inside), -1).T
     whole = np.tile(labels.astype(int), (len(ways), 1))
@@ -191,7 +191,7 @@ def surprise(unary: Array, edges: Array, tables: Array, labels: Array, block: Se
 
 
 def by_definition(problem: Problem, weights: Array, tables: Array) -> float:
-    """The value, from ``p(y)`` alone."""
+    """Compute the value from the definition of the conditionals."""
     case, total = problem.case, 0.0
     for n, labels in enumerate(problem.labels):
         unary, table = potentials(problem, n, weights, tables)
@@ -200,12 +200,12 @@ def by_definition(problem: Problem, weights: Array, tables: Array) -> float:
             for i in np.flatnonzero(labels >= 0):
                 given = problem.samples[n].T.copy()
                 given[:, i] = labels[i]
-                log_p = [-surprise(unary, problem.edges, table, y, [int(i)]) for y in given]
+                log_p = [-negative_log_conditional(unary, problem.edges, table, y, [int(i)]) for y in given]
                 total += importance[i] * (np.log(len(given)) - np.logaddexp.reduce(log_p))
         else:
             plan = problem.plan
             for first, last in pairwise(plan.ptr):
-                loss = surprise(unary, problem.edges, table, labels, plan.site[first:last].tolist())
+                loss = negative_log_conditional(unary, problem.edges, table, labels, plan.site[first:last].tolist())
                 total += np.broadcast_to(problem.importance, len(problem.labels))[n] * loss
     return total
 
@@ -216,11 +216,11 @@ def check_value(problem: Problem, backend: str) -> None:
 
 
 @every_case
-def test_the_value_is_the_definition(case: Case) -> None:
+def test_the_value_matches_the_definition(case: Case) -> None:
     check_value(draw(case), "reference")
 
 
-def test_a_block_of_everything_is_the_exact_likelihood() -> None:
+def test_a_block_of_all_sites_gives_the_exact_likelihood() -> None:
     problem = draw(BLOCKS["all"])
     exact = 0.0
     for n, labels in enumerate(problem.labels):
@@ -232,13 +232,13 @@ def test_a_block_of_everything_is_the_exact_likelihood() -> None:
     assert value == pytest.approx(exact, rel=1e-10)
 
 
-def test_rows_and_columns_add_up() -> None:
+def test_the_loss_of_rows_and_columns_is_their_sum() -> None:
     problems = [draw(replace(BLOCKS["both"], blocks=blocks)) for blocks in ("rows+columns", "rows", "columns")]
     both, rows, columns = (problem.evaluate("reference", problem.weights, problem.tables)[0] for problem in problems)
     assert both == pytest.approx(rows + columns, rel=1e-12)
 
 
-def test_blocks_of_one_site_are_the_sites() -> None:
+def test_blocks_of_one_site_are_equivalent_to_sites() -> None:
     sites = draw(Case(Grid(3, 4, 8), 3, void=0.2))
     blocks = draw(Case(Grid(3, 4, 8), 3, (1, 1), void=0.2))
     one = sites.evaluate("reference", sites.weights, sites.tables)
@@ -248,11 +248,11 @@ def test_blocks_of_one_site_are_the_sites() -> None:
     np.testing.assert_allclose(one[2], other[2], atol=1e-12)
 
 
-# slopes
+# gradients
 
 
-def check_slopes(problem: Problem, backend: str, value: Callable[[Array, Array], float]) -> None:
-    """Against central differences, one parameter at a time."""
+def check_gradients(problem: Problem, backend: str, value: Callable[[Array, Array], float]) -> None:
+    """Compare gradients with central differences, one parameter at a time."""
     _, slope, table_slope = problem.evaluate(backend, problem.weights, problem.tables)
     flat = np.concatenate([problem.weights.ravel(), problem.tables.ravel()])
     size, step = problem.weights.size, 1e-5
@@ -269,13 +269,13 @@ def check_slopes(problem: Problem, backend: str, value: Callable[[Array, Array],
 
 
 @every_case
-def test_slopes_are_difference_quotients(case: Case) -> None:
+def test_gradients_match_difference_quotients(case: Case) -> None:
     problem = draw(case)
     check_value(problem, "numba")
-    check_slopes(problem, "reference", lambda weights, tables: problem.evaluate("numba", weights, tables)[0])
+    check_gradients(problem, "reference", lambda weights, tables: problem.evaluate("numba", weights, tables)[0])
 
 
-@pytest.mark.parametrize("case", [case for case in CASES.values() if case.n_samples == 1])  # a mean is not log-concave
+@pytest.mark.parametrize("case", [case for case in CASES.values() if case.n_samples == 1])  # log-means are not concave
 def test_the_value_is_convex_in_the_parameters(case: Case) -> None:
     problem, rng = draw(case), np.random.default_rng(5)
     middle = problem.evaluate("numba", problem.weights, problem.tables)[0]
@@ -292,7 +292,7 @@ def test_the_value_is_convex_in_the_parameters(case: Case) -> None:
 
 
 def check_same(found: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
-    """Sums of many terms of either sign agree relative to the size of the largest."""
+    """Compare arrays with a tolerance relative to the largest entry, since sums of either sign cancel."""
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12 * np.abs(other).max(initial=1.0))
 
@@ -307,7 +307,7 @@ def test_backends_agree(case: Case, backend: str) -> None:
 
 @pytest.mark.parametrize("backend", FAST)
 @pytest.mark.parametrize("case", [SITES["3x5"], SITES["eight"], BLOCKS["rows"], BLOCKS["both, two labels"]])
-def test_single_precision_scores_are_computed_with_in_double(case: Case, backend: str) -> None:
+def test_single_precision_scores_are_processed_in_double_precision(case: Case, backend: str) -> None:
     single = draw(replace(case, dtype=np.float32))
     scores = single.scores(single.weights, single.tables)
     double = Scores(*(part.astype(float) if k < 3 else part for k, part in enumerate(scores)))
@@ -317,12 +317,12 @@ def test_single_precision_scores_are_computed_with_in_double(case: Case, backend
         assert found.value.dtype == found.residual.dtype == np.float32
         for one, other in zip(found[:2], expected[:2], strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
-        np.testing.assert_allclose(found.slope, expected.slope, rtol=1e-5, atol=1e-5)  # of residuals that were rounded
+        np.testing.assert_allclose(found.slope, expected.slope, rtol=1e-5, atol=1e-5)  # computed from rounded residuals
 
 
 @pytest.mark.parametrize("backend", ["reference", *FAST])
 @pytest.mark.parametrize("case", [SITES["3x5"], SITES["samples"], SITES["graph"], BLOCKS["both"], BLOCKS["tiles"]])
-def test_jobs_add_up_to_the_whole(case: Case, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_add_up_to_the_full_value(case: Case, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = draw(replace(case, n_images=3))
     whole = problem.evaluate(backend, problem.weights, problem.tables)
     for sites in (4, problem.labels.shape[1]):
@@ -331,7 +331,7 @@ def test_jobs_add_up_to_the_whole(case: Case, backend: str, monkeypatch: pytest.
 
 
 def forms(problem: Problem) -> dict[str, Scores]:
-    """The other forms of pairwise scores: per edge, of each image or of all, and Potts weights."""
+    """Return the other forms of pairwise scores: tables or Potts weights, per edge or shared, per image or shared."""
     scores, rng, n_labels = problem.scores(problem.weights, problem.tables), np.random.default_rng(3), 3
     n_images, n_edges = len(problem.labels), len(problem.edges)
     per_edge = scores._replace(group=np.arange(n_edges, dtype=np.int32), features=np.ones((1, 1, 1)), own_tables=True)
@@ -362,7 +362,7 @@ FORMED = {
 
 
 def check_forms(case: Case, form: str, backend: Any, place: Callable[[Any], Any] = lambda array: array) -> None:
-    """Compare a backend with the reference, and the reference with difference quotients by single scores."""
+    """Compare a backend with the reference, and the reference with difference quotients at five entries."""
     problem = draw(case)
     scores = forms(problem)[form]
     expected = problem.losses("reference", scores)
@@ -385,14 +385,14 @@ def check_forms(case: Case, form: str, backend: Any, place: Callable[[Any], Any]
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", FORMED.values(), ids=FORMED.keys())
-def test_forms_of_pairwise_scores(case: Case, form: str) -> None:
+def test_all_forms_of_pairwise_scores_are_supported(case: Case, form: str) -> None:
     check_forms(case, form, "numba")
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", FORMED.values(), ids=FORMED.keys())
-def test_two_labels_in_every_form(case: Case, form: str) -> None:
-    """As two of three labels, the third being forbidden."""
+def test_two_labels_match_three_with_one_forbidden(case: Case, form: str) -> None:
+    """Two labels are equivalent to three labels of which the third is forbidden."""
     problem = draw(case)
     scores = forms(problem)[form]
     unary = scores.unary.copy()
@@ -414,19 +414,19 @@ def test_two_labels_in_every_form(case: Case, form: str) -> None:
     ],
 )
 def test_extreme_scores_stay_finite(case: Case, backend: str) -> None:
-    """Probabilities of exp(-10000) underflow, their logarithms do not."""
+    """Probabilities of exp(-10000) underflow; their logarithms do not."""
     problem = draw(replace(case, scale=1e4))
     found = problem.evaluate(backend, problem.weights, problem.tables)
     assert all(np.isfinite(part).all() for part in found)
     assert found[0] == pytest.approx(by_definition(problem, problem.weights, problem.tables), rel=1e-12)
-    # With such weights every conditional is 0 or 1 and the value piecewise linear: its slope leads straight to 0.
+    # With such weights every conditional is 0 or 1 and the value is piecewise linear and homogeneous.
     linear = (found[1] * problem.weights).sum() + (found[2] * problem.tables).sum()
     assert linear == pytest.approx(found[0], rel=1e-3)
 
 
 @pytest.mark.parametrize("backend", ["reference", *FAST])
 @pytest.mark.parametrize("case", [SITES["3x5"], BLOCKS["rows"], BLOCKS["tiles"]])
-def test_all_void_is_nothing(case: Case, backend: str) -> None:
+def test_void_images_contribute_nothing(case: Case, backend: str) -> None:
     problem = draw(replace(case, void=1.0))
     for part in problem.evaluate(backend, problem.weights, problem.tables):
         np.testing.assert_array_equal(part, 0)

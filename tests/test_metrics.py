@@ -1,4 +1,4 @@
-"""Metrics against scikit-learn, against loops, and against cases that a person can add up."""
+"""Metrics against scikit-learn, against loops, and against small cases computed by hand."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import locpmap as lp
 from locpmap import metrics
 
 
-def case(n: int = 500, n_labels: int = 3) -> Any:
+def random_case(n: int = 500, n_labels: int = 3) -> Any:
     rng = np.random.default_rng(1)
     probability = rng.dirichlet(np.ones(n_labels), n)
     truth = np.array([rng.choice(n_labels, p=p) for p in probability])
     return probability, probability.argmax(axis=1), truth
 
 
-def test_against_scikit_learn() -> None:
+def test_metrics_match_scikit_learn() -> None:
     sklearn = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
-    probability, labels, truth = case()
+    probability, labels, truth = random_case()
     np.testing.assert_allclose(
         metrics.intersection_over_union(labels, truth, 3),
         sklearn.jaccard_score(truth, labels, average=None),
@@ -30,12 +30,12 @@ def test_against_scikit_learn() -> None:
     assert metrics.negative_log_likelihood(probability, truth) == pytest.approx(
         sklearn.log_loss(truth, probability), abs=1e-12
     )
-    two, _, coin = case(n_labels=2)
+    two, _, coin = random_case(n_labels=2)
     assert metrics.brier_score(two, coin) == pytest.approx(2 * sklearn.brier_score_loss(coin, two[:, 1]), abs=1e-12)
 
 
-def test_calibration_error_by_a_loop() -> None:
-    probability, labels, truth = case()
+def test_calibration_error_matches_a_loop_over_bins() -> None:
+    probability, labels, truth = random_case()
     confidence = probability.max(axis=1)
     total = 0.0
     for b in range(15):
@@ -45,19 +45,19 @@ def test_calibration_error_by_a_loop() -> None:
     assert metrics.expected_calibration_error(probability, truth) == pytest.approx(total, abs=1e-12)
 
 
-def test_calibration_error_by_hand() -> None:
-    # Four sites at confidence .75, three of them right; two at 1, one right: (4 · 0 + 2 · .5) / 6.
+def test_calibration_error_of_a_small_case() -> None:
+    # Of four sites with confidence 0.75 three are right; of two with confidence 1 one is right: (4 · 0 + 2 · 0.5) / 6.
     probability = np.array([[0.75, 0.25]] * 4 + [[1.0, 0.0]] * 2)
     truth = np.array([0, 0, 0, 1, 0, 1])
     assert metrics.expected_calibration_error(probability, truth, n_bins=10) == pytest.approx(1 / 6)
 
 
-def test_brier_score_by_hand() -> None:
+def test_brier_score_of_a_small_case() -> None:
     probability = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.0, 1.0, 0.0]])
     assert metrics.brier_score(probability, np.array([0, 0, 2])) == pytest.approx((0 + 0.5 + 2) / 3)
 
 
-def test_risk_coverage_by_hand() -> None:
+def test_risk_coverage_of_small_cases() -> None:
     probability = np.array([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]])
     assert metrics.risk_coverage(probability, np.array([0, 0, 0, 1])) == pytest.approx((0 + 0 + 0 + 1 / 4) / 4)
     assert metrics.risk_coverage(probability, np.array([1, 0, 0, 0])) == pytest.approx((1 + 1 / 2 + 1 / 3 + 1 / 4) / 4)
@@ -65,7 +65,7 @@ def test_risk_coverage_by_hand() -> None:
     assert metrics.risk_coverage(ties, np.array([1, 0, 0, 0])) == pytest.approx(1 / 4)
 
 
-def test_a_missing_label_has_no_overlap() -> None:
+def test_the_overlap_of_a_missing_label_is_nan() -> None:
     overlap = metrics.intersection_over_union(np.array([0, 0]), np.array([0, 1]), 3)
     np.testing.assert_array_equal(overlap, [0.5, 0.0, np.nan])
 
@@ -73,8 +73,8 @@ def test_a_missing_label_has_no_overlap() -> None:
 @pytest.mark.parametrize(
     "name", ["negative_log_likelihood", "brier_score", "expected_calibration_error", "risk_coverage"]
 )
-def test_ignored_sites_do_not_count(name: str) -> None:
-    probability, labels, truth = case()
+def test_ignored_sites_have_no_influence(name: str) -> None:
+    probability, labels, truth = random_case()
     void = truth.copy()
     void[::3] = 255
     keep = void != 255
@@ -95,8 +95,8 @@ BAD: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("call", "message"), BAD)
-def test_bad_input_is_named(call: Any, message: str) -> None:
-    probability, _, truth = case()
+def test_errors_name_the_bad_input(call: Any, message: str) -> None:
+    probability, _, truth = random_case()
     with pytest.raises(lp.InputError) as caught:
         call(probability, truth)
     assert message in str(caught.value)
