@@ -1,4 +1,4 @@
-"""The paper's network, networks with a CRF on top, and their training."""
+"""The network of the paper, networks with a CRF head, their files and their training."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ intensities_of_ends = pytest.importorskip("locpmap.nn.network").intensities_of_e
 WIDTHS = (3, 5)
 
 
-def images(n: int = 4, size: int = 6, seed: int = 0) -> tuple[Any, Any]:
+def noisy_images(n: int = 4, size: int = 6, seed: int = 0) -> tuple[Any, Any]:
     generator = torch.Generator().manual_seed(seed)
     labels = (torch.rand(n, size, size, generator=generator) > 0.5).long()
     return (labels + 0.5 * torch.randn(labels.shape, generator=generator))[:, None], labels
 
 
-def network(head: Any = None, **options: bool) -> Any:
+def small_network(head: Any = None, **options: bool) -> Any:
     torch.manual_seed(0)
     return nn.CRFNetwork(nn.FCN(widths=WIDTHS, **options), head)
 
@@ -44,7 +44,7 @@ def heads() -> dict[str, Any]:
     }
 
 
-def test_the_papers_network() -> None:
+def test_the_default_network_is_that_of_the_paper() -> None:
     fcn = nn.FCN()
     sizes = [(layer.in_channels, layer.out_channels, layer.kernel_size[0]) for layer in fcn.modules()
              if isinstance(layer, torch.nn.Conv2d)]  # fmt: skip
@@ -52,7 +52,7 @@ def test_the_papers_network() -> None:
     assert not any(isinstance(layer, torch.nn.BatchNorm2d | torch.nn.MaxPool2d) for layer in fcn.modules())
 
 
-def test_a_pixel_sees_what_the_layers_let_it_see() -> None:
+def test_the_receptive_field_of_four_layers_is_nine_pixels_wide() -> None:
     torch.manual_seed(0)
     image = torch.randn(1, 1, 13, 13, requires_grad=True)
     nn.FCN(widths=(4, 4, 4, 4))(image)[0, 0, 6, 6].backward()
@@ -64,8 +64,8 @@ def test_a_pixel_sees_what_the_layers_let_it_see() -> None:
 
 
 def test_without_a_head_the_loss_is_the_cross_entropy() -> None:
-    x, y = images()
-    net = network()
+    x, y = noisy_images()
+    net = small_network()
     torch.testing.assert_close(net(x, y), F.cross_entropy(net.backbone(x), y))
     with pytest.raises(InputError, match="no head"):
         net.potentials(x.numpy())
@@ -73,16 +73,16 @@ def test_without_a_head_the_loss_is_the_cross_entropy() -> None:
 
 @pytest.mark.parametrize("kind", ["predicted", "linear", "shared"])
 def test_the_loss_is_the_pseudolikelihood_of_the_potentials(kind: str) -> None:
-    x, y = images()
-    net = network(heads()[kind])
+    x, y = noisy_images()
+    net = small_network(heads()[kind])
     pot = net.potentials(x[:, 0].numpy())
     scores = torch.tensor(np.asarray(pot.local_scores(y.numpy())))
     wanted = F.cross_entropy(scores.flatten(0, 2).float(), y.flatten())
     torch.testing.assert_close(net(x, y).detach(), wanted)
 
 
-def test_features_of_edges_are_one_and_both_intensities() -> None:
-    x, _ = images(1, 3)
+def test_edge_features_are_a_constant_and_the_intensities_of_both_ends() -> None:
+    x, _ = noisy_images(1, 3)
     right, down = intensities_of_ends(x, ((0, 1), (1, 0)))
     assert right.shape == (1, 3, 2, 3)
     assert down.shape == (1, 2, 3, 3)
@@ -90,9 +90,9 @@ def test_features_of_edges_are_one_and_both_intensities() -> None:
     torch.testing.assert_close(down[0, 1, 2], torch.stack([torch.ones(()), x[0, 0, 1, 2], x[0, 0, 2, 2]]))
 
 
-def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, _ = images(7)
-    net = network(heads()["predicted"])
+def test_potentials_do_not_depend_on_the_chunk_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, _ = noisy_images(7)
+    net = small_network(heads()["predicted"])
     whole = net.potentials(x.numpy())
     monkeypatch.setattr("locpmap.nn.network.CHUNK", 2)
     parts = net.potentials(x.numpy())
@@ -105,10 +105,10 @@ def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", [None, "predicted", "linear", "shared"])
-def test_a_saved_network_is_the_same(tmp_path: Path, kind: str | None) -> None:
-    x, y = images()
-    net = network(None if kind is None else heads()[kind], normalise=True)
-    nn.train(net, lambda generator: (x, y), nn.Recipe(2, 1e-2))  # so that running means are not the first ones
+def test_a_saved_network_gives_the_same_outputs(tmp_path: Path, kind: str | None) -> None:
+    x, y = noisy_images()
+    net = small_network(None if kind is None else heads()[kind], normalise=True)
+    nn.train(net, lambda generator: (x, y), nn.Recipe(2, 1e-2))  # changes the running means of batch normalisation
     net.save(tmp_path / "net.safetensors")
     again = nn.CRFNetwork.load(tmp_path / "net.safetensors")
     np.testing.assert_array_equal(net.logits(x.numpy()), again.logits(x.numpy()))
@@ -119,8 +119,8 @@ def test_a_saved_network_is_the_same(tmp_path: Path, kind: str | None) -> None:
         )
 
 
-def test_half_the_size_and_nearly_the_same(tmp_path: Path) -> None:
-    x, _ = images()
+def test_half_precision_files_are_smaller_and_nearly_exact(tmp_path: Path) -> None:
+    x, _ = noisy_images()
     net = nn.CRFNetwork(nn.FCN(widths=(16, 32)))
     net.save(tmp_path / "whole.safetensors")
     net.save(tmp_path / "half.safetensors", half=True)
@@ -136,23 +136,23 @@ def test_half_the_size_and_nearly_the_same(tmp_path: Path) -> None:
     [
         ({"kind": "crf"}, "expected a network"),
         ({"backbone": {"widths": [3]}}, "other names or shapes"),
-        ({"backbone": {"widths": [100_000, 100_000]}}, "other names or shapes"),  # 360 GB, never asked for
+        ({"backbone": {"widths": [100_000, 100_000]}}, "other names or shapes"),  # 360 GB, never allocated
         ({"backbone": {"widths": [1] * 101}}, "at most 100"),
         ({"backbone": {"widths": [3, 5], "depth": 3}}, "does not hold the network"),
         ({"head": {"n_labels": 2}}, "does not hold the network"),
     ],
 )
-def test_files_that_are_no_network(tmp_path: Path, change: dict, words: str) -> None:
+def test_files_without_a_valid_network_are_rejected(tmp_path: Path, change: dict, words: str) -> None:
     path = tmp_path / "net.safetensors"
-    network().save(path)
+    small_network().save(path)
     arrays, header = read_model(path)
     write_model(path, arrays, header | change)
     with pytest.raises(InputError, match=words):
         nn.CRFNetwork.load(path)
 
 
-def test_a_saved_crf_is_no_network(tmp_path: Path) -> None:
-    x, y = images()
+def test_the_file_of_a_crf_is_rejected(tmp_path: Path) -> None:
+    x, y = noisy_images()
     crf = lp.CRF(2)
     crf.fit(x[:, 0].numpy(), y.numpy())
     crf.save(tmp_path / "crf.safetensors")
@@ -165,15 +165,15 @@ def test_a_saved_crf_is_no_network(tmp_path: Path) -> None:
     [nn.CRFHead(2, feature_channels=4), nn.CRFHead(2, features=2), nn.CRFHead(3)],
     ids=["channels", "features", "labels"],
 )
-def test_heads_that_do_not_fit(head: Any) -> None:
+def test_heads_that_do_not_match_the_backbone_are_rejected(head: Any) -> None:
     with pytest.raises(InputError, match="head has"):
-        network(head)
+        small_network(head)
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 2, 5, 5), (0, 5, 5)], ids=str)
-def test_images_that_do_not_fit(shape: tuple[int, ...]) -> None:
+def test_images_of_wrong_shape_are_rejected(shape: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="images has shape"):
-        network().logits(np.zeros(shape))
+        small_network().logits(np.zeros(shape))
 
 
 # training
@@ -183,10 +183,10 @@ def trained(
     steps: int = 12, seed: int = 0, optimiser: str = "adamw", checkpoint: Path | None = None, stop: int | None = None
 ) -> tuple[Any, Any]:
     head = nn.CRFHead(2, feature_channels=5, objective=nn.ConsistentLoss(2, seed=5))
-    net = network(head, normalise=True)
+    net = small_network(head, normalise=True)
 
     def draw(generator: Any) -> tuple[Any, Any]:
-        x, y = images()
+        x, y = noisy_images()
         return x + torch.randn(x.shape, generator=generator), y
 
     def progress(done: int, total: int) -> None:
@@ -201,14 +201,14 @@ def trained(
 
 
 @pytest.mark.parametrize("optimiser", ["adamw", pytest.param("sgd", marks=pytest.mark.slow)])
-def test_an_interrupted_training_ends_as_one_that_was_not(
+def test_a_resumed_training_equals_an_uninterrupted_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimiser: str
 ) -> None:
     monkeypatch.setattr(training, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     whole, result = trained(optimiser=optimiser)
     state = tmp_path / "state.safetensors"
     assert trained(optimiser=optimiser, checkpoint=state, stop=8)[1] is None
-    assert read_model(state)[1]["step"] == 7  # the eighth step was not kept
+    assert read_model(state)[1]["step"] == 7  # the eighth step was not saved
     resumed, again = trained(optimiser=optimiser, checkpoint=state)
     assert result is not None
     assert again is not None
@@ -217,7 +217,7 @@ def test_an_interrupted_training_ends_as_one_that_was_not(
         assert torch.equal(one, other), name
 
 
-def test_seeds_matter_and_losses_fall() -> None:
+def test_losses_depend_on_the_seed_and_decrease() -> None:
     first, second = trained(40), trained(40, seed=1)
     assert first[1] is not None
     assert second[1] is not None
@@ -226,7 +226,7 @@ def test_seeds_matter_and_losses_fall() -> None:
 
 
 @pytest.mark.parametrize("change", [{"steps": 13}, {"seed": 1}, {"optimiser": "sgd"}], ids=str)
-def test_the_state_of_another_training_is_refused(
+def test_the_state_of_another_training_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict
 ) -> None:
     monkeypatch.setattr(training, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
@@ -236,7 +236,7 @@ def test_the_state_of_another_training_is_refused(
         trained(checkpoint=state, **change)
 
 
-def test_the_rate_rises_and_falls() -> None:
+def test_the_learning_rate_warms_up_and_decays() -> None:
     recipe = nn.Recipe(1000, 0.3, warm_up=0.1)
     rates = np.array([recipe.rate(step) for step in range(1000)])
     assert rates.argmax() in (99, 100)
@@ -246,21 +246,21 @@ def test_the_rate_rises_and_falls() -> None:
     assert rates[-1] < 1e-5
 
 
-def test_a_training_that_diverges_says_so() -> None:
-    x, y = images()
+def test_a_diverging_training_raises_an_error() -> None:
+    x, y = noisy_images()
     with pytest.raises(training.DivergedError, match="by step 51: use a smaller learning_rate"):
-        nn.train(network(), lambda generator: (x * 1e20, y), nn.Recipe(200, 1e20, optimiser="sgd"))
+        nn.train(small_network(), lambda generator: (x * 1e20, y), nn.Recipe(200, 1e20, optimiser="sgd"))
 
 
-def test_a_step_is_as_long_as_the_rate_and_decays_weights() -> None:
-    x, y = images()
+def test_a_step_is_proportional_to_the_rate_and_decays_weights() -> None:
+    x, y = noisy_images()
 
     def weights_after(**options: Any) -> Any:
-        net = network()
+        net = small_network()
         nn.train(net, lambda generator: (x, y), nn.Recipe(1, optimiser="sgd", **options))
         return net.backbone.classifier.weight.detach()
 
-    start = network().backbone.classifier.weight.detach()
+    start = small_network().backbone.classifier.weight.detach()
     one, two, decayed = (
         weights_after(learning_rate=0.1, weight_decay=0.0) - start,
         weights_after(learning_rate=0.2, weight_decay=0.0) - start,
@@ -268,33 +268,33 @@ def test_a_step_is_as_long_as_the_rate_and_decays_weights() -> None:
     )
     torch.testing.assert_close(two, 2 * one)
     rate = nn.Recipe(1, 0.1).rate(0)
-    assert rate < 0.1  # so the rate of the step is applied, not the largest one
+    assert rate < 0.1  # the rate of this step, not the largest one
     torch.testing.assert_close(decayed, one - rate * 0.5 * start)
 
 
 def test_in_evaluation_mode_a_network_decodes() -> None:
-    x, _ = images()
-    net = network(heads()["predicted"], normalise=True).train(False)
+    x, _ = noisy_images()
+    net = small_network(heads()["predicted"], normalise=True).train(False)
     decoded = net(x)
     wanted = lp.infer(net.potentials(x.numpy()), "locpmap", probability="conditional", seed=0)
     np.testing.assert_allclose(decoded.probability.numpy(), wanted.probability, atol=1e-5)
-    plain = network().train(False)
+    plain = small_network().train(False)
     torch.testing.assert_close(plain(x), plain.backbone(x))
     with pytest.raises(InputError, match="labels is None"):
-        network()(x)
+        small_network()(x)
 
 
-def test_outputs_are_those_of_evaluation_and_leave_the_mode_alone() -> None:
-    """In training mode batch normalisation would make an image's logits depend on the others, and learn from them."""
-    x, _ = images()
-    net = network(normalise=True).train()
+def test_logits_use_evaluation_mode_and_restore_training_mode() -> None:
+    """In training mode, batch normalisation would make logits depend on other images and update running means."""
+    x, _ = noisy_images()
+    net = small_network(normalise=True).train()
     alone, together = net.logits(x[:1].numpy()), net.logits(x.numpy())
     np.testing.assert_allclose(alone, together[:1], atol=1e-6)
     assert net.training
 
 
-def test_fixed_pairwise_weights_stay_fixed_in_a_file(tmp_path: Path) -> None:
-    network(heads()["linear"]).save(tmp_path / "net.safetensors")
+def test_fixed_pairwise_weights_are_not_parameters_after_loading(tmp_path: Path) -> None:
+    small_network(heads()["linear"]).save(tmp_path / "net.safetensors")
     again = nn.CRFNetwork.load(tmp_path / "net.safetensors")
     assert "head.weights" not in dict(again.named_parameters())
 
@@ -309,7 +309,7 @@ def test_fixed_pairwise_weights_stay_fixed_in_a_file(tmp_path: Path) -> None:
         (lambda arrays, header: ({k: v for k, v in arrays.items() if "classifier" not in k}, header), "network"),
     ],
 )
-def test_states_with_odd_contents_are_refused(
+def test_states_with_inconsistent_content_are_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any, words: str
 ) -> None:
     monkeypatch.setattr(training, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
@@ -324,6 +324,6 @@ def test_states_with_odd_contents_are_refused(
     ("option", "value"),
     [("optimiser", "adam"), ("n_steps", 0), ("batch_size", 0), ("learning_rate", float("nan")), ("warm_up", 2)],
 )
-def test_recipes_that_are_refused(option: str, value: object) -> None:
+def test_invalid_recipes_are_rejected(option: str, value: object) -> None:
     with pytest.raises(InputError, match=option):
         nn.Recipe(**{"n_steps": 5, "learning_rate": 0.1, option: value})

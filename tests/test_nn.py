@@ -1,4 +1,4 @@
-"""The torch losses and the CRF head."""
+"""The torch losses and the CRF head: values, gradients, precision, compilation, samples, learning and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHAPES = ((2, 3, 3), (3, 3, 2), (2, 1, 5), (3, 4, 1))  # K, H, W
 
 
 class Case:
-    """Logits, pairwise terms in one of FORMS, labels with or without void sites, and the same as grid models."""
+    """Logits, pairwise terms in one of FORMS, and labels with or without void sites; also as grid models."""
 
     def __init__(self, form: str, shape: tuple[int, int, int] = (2, 3, 4), void: bool = False, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
@@ -72,25 +72,25 @@ class Case:
         pairwise = self.pairwise if isinstance(self.pairwise, tuple) else (self.pairwise,)
         return [v.clone().requires_grad_() for v in (self.logits, *pairwise)]
 
-    def again(self, leaves: Sequence[Any]) -> tuple[Any, Any]:
-        """Logits and pairwise from a flat list, for gradcheck."""
+    def from_leaves(self, leaves: Sequence[Any]) -> tuple[Any, Any]:
+        """Return logits and pairwise terms from a flat list, as gradcheck passes them."""
         return leaves[0], tuple(leaves[1:]) if isinstance(self.pairwise, tuple) else leaves[1]
 
 
-def enumerate_alive(model: GridModel, alive: Any) -> tuple[Enumeration, Any]:
-    """The model without its void sites, and the number of every site among the living (-1 for void)."""
+def enumerate_labelled(model: GridModel, labelled: Any) -> tuple[Enumeration, Any]:
+    """Return the model without its void sites, and the index of every site in that model (-1 for void)."""
     flat = model.flatten()
-    number = np.where(alive, np.cumsum(alive) - 1, -1)
-    kept = alive[flat.edges].all(axis=1)
-    return Enumeration(flat.unary[alive], number[flat.edges[kept]], flat.tables[kept]), number
+    number = np.where(labelled, np.cumsum(labelled) - 1, -1)
+    kept = labelled[flat.edges].all(axis=1)
+    return Enumeration(flat.unary[labelled], number[flat.edges[kept]], flat.tables[kept]), number
 
 
 def log_conditionals(model: GridModel, labels: Any, blocks: Sequence[Any]) -> Any:
-    """``log p(y_β | y_¬β)`` by listing all labellings of the living sites, for blocks of sites; 0 for void blocks."""
+    """Compute ``log p(y_β | y_¬β)`` of blocks by listing all labellings of the labelled sites; 0 for void blocks."""
     labels = np.ravel(labels)
-    alive = labels >= 0
-    listing, number = enumerate_alive(model, alive)
-    truth = np.flatnonzero((listing.labellings == labels[alive]).all(axis=1))[0]
+    labelled = labels >= 0
+    listing, number = enumerate_labelled(model, labelled)
+    truth = np.flatnonzero((listing.labellings == labels[labelled]).all(axis=1))[0]
     living = [number[np.asarray(block)][number[np.asarray(block)] >= 0] for block in blocks]
     return np.array([np.log(listing.block_conditional(list(b))[truth]) if len(b) else 0.0 for b in living])
 
@@ -153,7 +153,7 @@ def test_consistent_loss_averages_enumerated_conditionals(form: str, void: bool)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_with_true_samples_the_consistent_loss_is_the_pseudolikelihood(form: str) -> None:
+def test_with_true_labels_as_samples_the_consistent_loss_is_the_pseudolikelihood(form: str) -> None:
     case = Case(form, void=True)
     truth = case.labels.expand(3, -1, -1, -1)
     for reduction in ("mean", "sum", "none"):
@@ -162,8 +162,8 @@ def test_with_true_samples_the_consistent_loss_is_the_pseudolikelihood(form: str
         torch.testing.assert_close(consistent, plain, rtol=1e-13, atol=1e-14)
 
 
-def test_the_consistent_loss_survives_improbable_labels() -> None:
-    """Every conditional underflows in single precision; their logarithms do not."""
+def test_the_consistent_loss_of_improbable_labels_is_finite() -> None:
+    """Conditionals underflow in single precision; their logarithms do not."""
     logits = torch.tensor([0.0, 300.0]).reshape(1, 2, 1, 1).requires_grad_()
     labels = torch.zeros(1, 1, 1, dtype=torch.int64)
     loss = nn.ConsistentLoss()(logits, 1.0, labels)
@@ -173,7 +173,7 @@ def test_the_consistent_loss_survives_improbable_labels() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_without_edges_it_is_cross_entropy(dtype: Any) -> None:
+def test_without_edges_losses_equal_the_cross_entropy(dtype: Any) -> None:
     case = Case("weight", (3, 4, 1), void=True)
     logits = case.logits.to(dtype)
     rounding = 4 * torch.finfo(dtype).eps
@@ -191,7 +191,7 @@ def test_without_edges_it_is_cross_entropy(dtype: Any) -> None:
 @pytest.mark.parametrize(
     "loss", [nn.PseudolikelihoodLoss, nn.CompositeLikelihoodLoss, nn.ConsistentLoss], ids=lambda c: c.__name__
 )
-def test_reductions_and_ignored_pixels(loss: Any) -> None:
+def test_mean_reduction_divides_by_the_labelled_pixels(loss: Any) -> None:
     case = Case("edge tables", void=True)
     total, mean = (loss(reduction=r)(case.logits, case.pairwise, case.labels) for r in ("sum", "mean"))
     n_labelled = int((case.labels != -100).sum())
@@ -205,7 +205,7 @@ def test_reductions_and_ignored_pixels(loss: Any) -> None:
 
 
 def test_single_precision_is_enough_for_large_images() -> None:
-    """Log partitions of chains grow with the image, their distance to the true score does not."""
+    """Log partition functions of chains grow with the image, but their difference from the true score does not."""
     generator = torch.Generator().manual_seed(0)
     logits = 30 * torch.randn(1, 3, 128, 128, generator=generator)
     labels = logits.argmax(1)
@@ -224,23 +224,25 @@ def losses() -> dict[str, Callable[..., Any]]:
 
 @pytest.mark.parametrize("name", losses())
 @pytest.mark.parametrize("form", FORMS)
-def test_gradients_are_derivatives(form: str, name: str) -> None:
+def test_gradients_match_numerical_derivatives(form: str, name: str) -> None:
     case = Case(form, (2, 2, 3), void=True)
     loss = losses()[name]
-    assert torch.autograd.gradcheck(lambda *leaves: loss(*case.again(leaves), case.labels), case.leaves, fast_mode=True)
+    assert torch.autograd.gradcheck(
+        lambda *leaves: loss(*case.from_leaves(leaves), case.labels), case.leaves, fast_mode=True
+    )
 
 
 @pytest.mark.parametrize("form", ["weight", "edge tables"])
-def test_gradients_of_the_consistent_loss_are_derivatives(form: str) -> None:
+def test_gradients_of_the_consistent_loss_match_numerical_derivatives(form: str) -> None:
     case = Case(form, (3, 2, 3), void=True)
     samples = torch.tensor(np.random.default_rng(1).integers(3, size=(3, *case.labels.shape)))
     assert torch.autograd.gradcheck(
-        lambda *leaves: nn.consistent_loss(*case.again(leaves), case.labels, samples), case.leaves, fast_mode=True
+        lambda *leaves: nn.consistent_loss(*case.from_leaves(leaves), case.labels, samples), case.leaves, fast_mode=True
     )
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_gradient_at_the_logits_is_probability_minus_truth(form: str) -> None:
+def test_the_gradient_of_the_logits_is_probability_minus_one_hot_label(form: str) -> None:
     case = Case(form, (3, 3, 4))
     logits = case.logits.requires_grad_()
     nn.PseudolikelihoodLoss(reduction="sum")(logits, case.pairwise, case.labels).backward()
@@ -271,7 +273,7 @@ def test_forbidden_labels_have_no_gradient() -> None:
 @pytest.mark.parametrize(
     "loss", [nn.PseudolikelihoodLoss, nn.CompositeLikelihoodLoss, nn.ConsistentLoss], ids=lambda c: c.__name__
 )
-def test_losses_are_single_precision_under_autocast(loss: Any) -> None:
+def test_losses_use_single_precision_under_autocast(loss: Any) -> None:
     case = Case("table", (3, 5, 6), void=True)
     logits, table = case.logits.float().requires_grad_(), case.pairwise.float()
     plain = loss()(logits, table, case.labels)
@@ -293,13 +295,13 @@ def test_pseudolikelihood_compiles_into_one_graph(form: str) -> None:
     runs = []
     for loss in (compiled, nn.PseudolikelihoodLoss()):
         leaves = case.leaves
-        value = loss(*case.again(leaves), case.labels)
+        value = loss(*case.from_leaves(leaves), case.labels)
         value.backward()
         runs.append([value, *(leaf.grad for leaf in leaves)])
     torch.testing.assert_close(runs[0], runs[1], rtol=1e-13, atol=1e-14)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler itself looks at it, after a graph break
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler reads it after a graph break
 @pytest.mark.parametrize("objective", ["pseudolikelihood", "composite", "consistent"])
 def test_a_network_with_a_head_compiles(objective: str) -> None:
     torch.compiler.reset()
@@ -337,20 +339,20 @@ def test_without_coupling_samples_follow_the_softmax() -> None:
 
 
 @pytest.mark.parametrize("void", [False, True])
-def test_samples_are_distributed_as_those_of_the_decoder(void: bool) -> None:
+def test_samples_have_the_distribution_of_the_decoder(void: bool) -> None:
     case = Case("edge tables", (2, 3, 4), void)
     n_draws = 5_000
     ours = draw(case, n_draws)
     pot = lp.Potentials.grid(case.logits.movedim(1, -1), case.pairwise, mask=case.labels == -100)
     theirs = lp.infer(pot, "locpmap", n_samples=n_draws, probability="votes").probability[..., 1]
-    alive = case.labels >= 0
-    assert (ours[:, ~alive] == -1).all()
-    a, b = (ours == 1).double().mean(0)[alive].numpy(), theirs[alive].numpy()
+    labelled = case.labels >= 0
+    assert (ours[:, ~labelled] == -1).all()
+    a, b = (ours == 1).double().mean(0)[labelled].numpy(), theirs[labelled].numpy()
     error = np.sqrt((a * (1 - a) + b * (1 - b)) / n_draws)
     assert (np.abs(a - b) / error).max() < z_bound(len(a))
 
 
-def test_autocast_does_not_reach_the_samples() -> None:
+def test_autocast_does_not_change_the_samples() -> None:
     case = Case("table", (3, 5, 6))
     case.logits, case.pairwise = case.logits.float(), 10 * case.pairwise.float()
     plain = draw(case, 64)
@@ -363,7 +365,7 @@ def test_a_climb_stops_at_max_sweeps() -> None:
     assert not torch.equal(draw(case, 8, max_sweeps=1), draw(case, 8))
 
 
-def test_samples_come_from_seed_and_step_alone() -> None:
+def test_samples_depend_only_on_seed_and_step() -> None:
     case = Case("edge tables")
 
     def run(seed: int) -> list[float]:
@@ -384,7 +386,7 @@ def test_samples_come_from_seed_and_step_alone() -> None:
 
 
 def potts_samples(weights: tuple[float, float], n_images: int) -> Any:
-    """Exact samples (N, 3, 3) of a two-label Potts model without unaries."""
+    """Draw exact samples (N, 3, 3) from a two-label Potts model without unaries."""
     horizontal, vertical = (
         np.broadcast_to(w * np.eye(2), (*s, 2, 2)) for w, s in zip(weights, ((3, 2), (2, 3)), strict=True)
     )
@@ -394,8 +396,8 @@ def potts_samples(weights: tuple[float, float], n_images: int) -> Any:
 
 
 @pytest.mark.parametrize("objective", ["pseudolikelihood", "composite"])
-def test_the_head_finds_the_coupling_of_its_samples(objective: str) -> None:
-    """Within the sandwich error H⁻¹ J H⁻¹ of the objective."""
+def test_the_head_finds_the_true_coupling(objective: str) -> None:
+    """The error is within the bound of the sandwich covariance H⁻¹ J H⁻¹ of the objective."""
     truth = torch.tensor([0.8, 0.3], dtype=torch.float64)
     labels = potts_samples((0.8, 0.3), 3000)
     logits = torch.zeros(len(labels), 2, 3, 3, dtype=torch.float64)
@@ -411,7 +413,7 @@ def test_the_head_finds_the_coupling_of_its_samples(objective: str) -> None:
     optimizer.step(closure)
     head.objective.reduction = "sum"
 
-    def loss_of(weights: Any) -> Any:  # (2,), or (N, 2) for the slopes of every image
+    def loss_of(weights: Any) -> Any:  # weights (2,), or (N, 2) for gradients per image
         horizontal, vertical = weights.expand(len(labels), 2)[..., None, None].unbind(1)
         return head.objective(logits, (horizontal.expand(-1, 3, 2), vertical.expand(-1, 2, 3)), labels)
 
@@ -427,7 +429,7 @@ def test_the_head_finds_the_coupling_of_its_samples(objective: str) -> None:
     covariance = torch.linalg.solve(hessian, torch.linalg.solve(hessian, slopes.T @ slopes).T)
     z = (learned - truth) / covariance.diagonal().sqrt()
     assert float(z.abs().max()) < z_bound(2)
-    assert float(covariance.diagonal().sqrt().max()) < 0.05  # so that both differ from 0 and from each other
+    assert float(covariance.diagonal().sqrt().max()) < 0.05  # distinguishes the weights from 0 and from each other
 
 
 def train(head: Any, optimizer: Any, logits: Any, labels: Any, steps: int) -> list[float]:
@@ -441,7 +443,7 @@ def train(head: Any, optimizer: Any, logits: Any, labels: Any, steps: int) -> li
     return values
 
 
-def test_a_resumed_training_goes_on_as_the_interrupted_one() -> None:
+def test_a_resumed_training_equals_an_uninterrupted_one() -> None:
     labels = potts_samples((0.8, 0.3), 50)
     logits = torch.zeros(50, 2, 3, 3)
 
@@ -461,7 +463,7 @@ def test_a_resumed_training_goes_on_as_the_interrupted_one() -> None:
     assert int(kept[0]["objective.step"]) == 3
 
 
-def test_consistent_training_finds_coupling_where_there_is_some() -> None:
+def test_consistent_training_finds_a_positive_coupling() -> None:
     labels = potts_samples((1.0, 1.0), 400)
     generator = torch.Generator().manual_seed(0)
     seen = F.one_hot(labels, 2).movedim(-1, 1) + 0.8 * torch.randn(400, 2, 3, 3, generator=generator)
@@ -472,7 +474,7 @@ def test_consistent_training_finds_coupling_where_there_is_some() -> None:
 
 
 @pytest.mark.parametrize("pairwise", ["potts", "table"])
-def test_terms_from_edge_features(pairwise: str) -> None:
+def test_pairwise_terms_are_linear_in_edge_features(pairwise: str) -> None:
     case = Case("weight", (3, 3, 4))
     rng = np.random.default_rng(2)
     features = tuple(torch.tensor(rng.normal(size=(2, *size, 2))) for size in ((3, 3), (2, 4)))
@@ -500,7 +502,7 @@ def test_terms_from_edge_features(pairwise: str) -> None:
 
 
 @pytest.mark.parametrize("pairwise", ["potts", "table"])
-def test_predicted_terms_start_at_none_and_sit_at_the_first_end(pairwise: str) -> None:
+def test_predicted_terms_start_at_zero_and_use_features_of_the_first_end(pairwise: str) -> None:
     case = Case("weight", (2, 3, 4))
     logits, feature_map = case.logits.float(), torch.randn(2, 5, 3, 4, generator=torch.Generator().manual_seed(0))
     head = nn.CRFHead(2, pairwise, feature_channels=5, objective="pseudolikelihood")
@@ -521,7 +523,7 @@ def test_predicted_terms_start_at_none_and_sit_at_the_first_end(pairwise: str) -
         assert head.train(False)(logits.bfloat16(), feature_map=feature_map).labels.shape == (2, 3, 4)
 
 
-def test_fixed_weights_are_no_parameters_and_decode_as_infer_does() -> None:
+def test_fixed_weights_are_not_parameters_and_decode_as_infer_does() -> None:
     case = Case("weight", (3, 4, 5))
     head = nn.CRFHead(3, weights=0.7, learn=False, method="lbp", options={"max_sweeps": 30}).train(False)
     assert not list(head.parameters())
@@ -534,7 +536,7 @@ def test_fixed_weights_are_no_parameters_and_decode_as_infer_does() -> None:
     torch.testing.assert_close(table(case.logits).probability, expected.probability)
 
 
-def test_state_dict_round_trip() -> None:
+def test_state_dicts_restore_the_weights() -> None:
     head = nn.CRFHead(3, "table", features=2, weights=torch.arange(36.0).reshape(2, 2, 3, 3))
     other = nn.CRFHead(3, "table", features=2)
     other.load_state_dict(head.state_dict())
@@ -629,7 +631,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_refused_in_one_sentence(name: str) -> None:
+def test_errors_are_one_sentence(name: str) -> None:
     call, message = BAD[name]
     with pytest.raises(LocpmapError, match=message) as caught:
         call()

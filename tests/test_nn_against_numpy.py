@@ -1,4 +1,4 @@
-"""The torch losses against the objectives that CRFs are fitted by."""
+"""The torch losses against the objectives of `CRF.fit`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ N, H, W, K = 3, 5, 4, 3
 
 @pytest.mark.parametrize("objective", ["pseudolikelihood", "rows", "columns", "rows+columns", (2, 2), "consistent"])
 @pytest.mark.parametrize("voids", [False, True])
-def test_losses_are_the_objectives(objective: str | tuple[int, int], voids: bool) -> None:
+def test_losses_and_gradients_match_the_objectives(objective: str | tuple[int, int], voids: bool) -> None:
     rng = np.random.default_rng(1)
     logits, table = rng.normal(size=(N, H, W, K)), rng.normal(size=(K, K))
     labels = rng.integers(0, K, (N, H, W)).astype(np.int16)
@@ -27,7 +27,7 @@ def test_losses_are_the_objectives(objective: str | tuple[int, int], voids: bool
         labels[rng.random(labels.shape) < 0.2] = VOID
     samples = rng.integers(0, K, (N, H * W, 4)).astype(np.int16)
     samples[labels.reshape(N, -1) == VOID] = VOID
-    # Scores as features with scale 1, and the table as that of a feature that the gauge leaves alone but for its sum.
+    # The scores are features with scale 1.  The gauge of the table of a non-constant feature fixes only its sum.
     parameters = Parameters(K, tuple("abc"), ("other",), unary="scale")
     w = np.concatenate([[1.0], np.zeros(K), table.ravel()])
     edges = (np.ones((H, W - 1, 1)), np.ones((H - 1, W, 1)))

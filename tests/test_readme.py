@@ -1,4 +1,4 @@
-"""The README's Python blocks run as they stand, in order and in one session."""
+"""The Python blocks of the README run unchanged, in order and in one session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ README = Path(__file__).parents[1] / "README.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
-def test_every_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_code_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(BLOCKS) >= 3
     monkeypatch.chdir(tmp_path)
     session: dict[str, Any] = {}
@@ -24,5 +24,5 @@ def test_every_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         exec(compile(block, f"README.md, block {number}", "exec"), session)
     assert (session["low"] <= session["area"].mean).all()
     truth = session["labels"]
-    alone = (session["images"] > 0.5) == truth  # the best that a pixel can say without its neighbours
+    alone = (session["images"] > 0.5) == truth  # the best classification of pixels without neighbours
     assert (session["denoised"].labels == truth).mean() > alone.mean()
