@@ -49,7 +49,7 @@ def test_every_code_block_of_a_page_runs(name: str, tmp_path: Path, monkeypatch:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Return a function that runs the gallery script of a given word; it returns the script's variables and figures."""
+    """Return a function that runs the gallery script with a word in its name and returns its variables and figures."""
     pytest.importorskip("skimage")
     pytest.importorskip("locpmap_paper")
     monkeypatch.setenv("MPLBACKEND", "Agg")

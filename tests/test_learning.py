@@ -45,7 +45,7 @@ def random_data(n: int = 12, shape: tuple[int, int] = (5, 7), n_labels: int = 3,
     return images, np.clip((images + 0.7 * rng.normal(size=images.shape)).round() + 1, 0, n_labels - 1).astype(int)
 
 
-# consistency (oracle 14)
+# consistency of the estimators
 
 
 def test_pseudolikelihood_finds_the_true_weights_within_standard_errors() -> None:
@@ -126,7 +126,7 @@ def test_the_objective_matches_the_conditionals_of_the_potentials(objective: str
 
 
 def untied_pairwise(crf: lp.CRF, features: Features) -> lp.Factored:
-    """Return the pairwise term of an untied model, built independently of the library."""
+    """Return the pairwise term of an untied model, built from its features and tables."""
     horizontal, vertical = np.split(features.pairwise[0], [5 * 6])
     zero_h, zero_v = np.zeros_like(horizontal), np.zeros_like(vertical)
     pair = np.hstack([horizontal, zero_h]).reshape(5, 6, -1), np.hstack([zero_v, vertical]).reshape(4, 7, -1)
@@ -490,7 +490,7 @@ def test_images_without_labels_are_ignored() -> None:
 
 
 def test_descent_returns_the_best_point_and_lowers_its_rate() -> None:
-    """The gradient points away from the start, where the held-out loss is smallest."""
+    """The gradient leads away from the start, which has the smallest held-out loss."""
     descent = Descent.start(np.ones(2), 0.0)
     checks: list[int] = []
     descend(

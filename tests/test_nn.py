@@ -301,7 +301,7 @@ def test_pseudolikelihood_compiles_into_one_graph(form: str) -> None:
     torch.testing.assert_close(runs[0], runs[1], rtol=1e-13, atol=1e-14)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler reads it after a graph break
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler reads .grad after a graph break
 @pytest.mark.parametrize("objective", ["pseudolikelihood", "composite", "consistent"])
 def test_a_network_with_a_head_compiles(objective: str) -> None:
     torch.compiler.reset()

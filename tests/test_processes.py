@@ -253,7 +253,7 @@ def test_joining_times_out(address: str | None, monkeypatch: pytest.MonkeyPatch)
         pass
 
 
-# shares
+# division of inputs among processes
 
 
 class Rank(Processes):
