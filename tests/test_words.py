@@ -29,7 +29,7 @@ INSTEAD = {
     "lets? go|letting go": "releases",
     "comes? along|came along": "bundled, included",
     "(keeps?|kept) (its|their) words?": "the coverage: the interval contains the true value",
-    "so many|so much|of that many": "n, the given number of",
+    r"so many(?! \w+ that)|of that many": "n, the given number of",
     "the truth": "the reference implementation, the ground truth, the true labels",
     "twins?": "the Numba or Triton version of",
     "looks? alike": "are similar, have a similar colour",
