@@ -203,7 +203,7 @@ def test_errors_name_the_bad_parameter(parameters, message):
         CRFClassifier(**parameters).fit(X, y, edges)
 
 
-def test_bad_edges_are_rejected():
+def test_bad_edges_are_refused():
     X, y, edges = weather()
     with pytest.raises(ValueError, match="edge_features is given without edges"):
         CRFClassifier().fit(X, y, edge_features=np.ones((59, 1)))
@@ -344,7 +344,7 @@ def test_features_can_be_computed_by_the_caller():
         model.predict(lp.ImageFeatures()(images[0]))
 
 
-def test_images_and_label_maps_of_wrong_shape_are_rejected():
+def test_images_and_label_maps_of_wrong_shape_are_refused():
     images, label_maps = noisy_images()
     model = ImageCRF(n_samples=2)
     with pytest.raises(NotFittedError):

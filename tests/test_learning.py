@@ -355,7 +355,7 @@ def test_the_feature_of_a_single_edge_may_differ_between_images() -> None:
         np.testing.assert_allclose(crf.infer(singles[n], "exact").probability, whole[n], atol=1e-12)
 
 
-def test_streams_with_different_features_are_rejected() -> None:
+def test_streams_with_different_features_are_refused() -> None:
     images, labels = random_data(4)
     mixed = [(ImageFeatures()(images[0]), labels[0]), (CONSTANT(images[1]), labels[1])]
     for pairs in (mixed, mixed[::-1]):
@@ -633,7 +633,7 @@ def test_a_model_file_restores_the_whole_model(tmp_path: Path) -> None:
         (lambda h, a: a.pop("tables"), "malformed"),
     ],
 )
-def test_an_inconsistent_file_is_rejected(change: Any, name: str, tmp_path: Path) -> None:
+def test_an_inconsistent_file_is_refused(change: Any, name: str, tmp_path: Path) -> None:
     images, labels = random_data()
     crf = lp.CRF(3)
     crf.fit(images, labels)
@@ -754,7 +754,7 @@ def test_a_failed_fit_does_not_change_the_model() -> None:
     assert crf.weights is before
 
 
-def test_six_directions_have_separate_weights_and_other_directions_are_rejected(tmp_path: Path) -> None:
+def test_six_directions_have_separate_weights_and_other_directions_are_refused(tmp_path: Path) -> None:
     steps = ((0, 1), (1, 0), (0, 3), (3, 0), (0, 5), (5, 0))
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, (4, 8, 9))

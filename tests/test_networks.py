@@ -142,7 +142,7 @@ def test_half_precision_files_are_smaller_and_nearly_exact(tmp_path: Path) -> No
         ({"head": {"n_labels": 2}}, "does not hold the network"),
     ],
 )
-def test_files_without_a_valid_network_are_rejected(tmp_path: Path, change: dict, words: str) -> None:
+def test_files_without_a_valid_network_are_refused(tmp_path: Path, change: dict, words: str) -> None:
     path = tmp_path / "net.safetensors"
     small_network().save(path)
     arrays, header = read_model(path)
@@ -151,7 +151,7 @@ def test_files_without_a_valid_network_are_rejected(tmp_path: Path, change: dict
         nn.CRFNetwork.load(path)
 
 
-def test_the_file_of_a_crf_is_rejected(tmp_path: Path) -> None:
+def test_the_file_of_a_crf_is_refused(tmp_path: Path) -> None:
     x, y = noisy_images()
     crf = lp.CRF(2)
     crf.fit(x[:, 0].numpy(), y.numpy())
@@ -165,13 +165,13 @@ def test_the_file_of_a_crf_is_rejected(tmp_path: Path) -> None:
     [nn.CRFHead(2, feature_channels=4), nn.CRFHead(2, features=2), nn.CRFHead(3)],
     ids=["channels", "features", "labels"],
 )
-def test_heads_that_do_not_match_the_backbone_are_rejected(head: Any) -> None:
+def test_heads_that_do_not_match_the_backbone_are_refused(head: Any) -> None:
     with pytest.raises(InputError, match="head has"):
         small_network(head)
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 2, 5, 5), (0, 5, 5)], ids=str)
-def test_images_of_wrong_shape_are_rejected(shape: tuple[int, ...]) -> None:
+def test_images_of_wrong_shape_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="images has shape"):
         small_network().logits(np.zeros(shape))
 
@@ -226,7 +226,7 @@ def test_losses_depend_on_the_seed_and_decrease() -> None:
 
 
 @pytest.mark.parametrize("change", [{"steps": 13}, {"seed": 1}, {"optimiser": "sgd"}], ids=str)
-def test_the_state_of_another_training_is_rejected(
+def test_the_state_of_another_training_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict
 ) -> None:
     monkeypatch.setattr(training, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
@@ -309,7 +309,7 @@ def test_fixed_pairwise_weights_are_not_parameters_after_loading(tmp_path: Path)
         (lambda arrays, header: ({k: v for k, v in arrays.items() if "classifier" not in k}, header), "network"),
     ],
 )
-def test_states_with_inconsistent_content_are_rejected(
+def test_states_with_inconsistent_content_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any, words: str
 ) -> None:
     monkeypatch.setattr(training, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
@@ -324,6 +324,6 @@ def test_states_with_inconsistent_content_are_rejected(
     ("option", "value"),
     [("optimiser", "adam"), ("n_steps", 0), ("batch_size", 0), ("learning_rate", float("nan")), ("warm_up", 2)],
 )
-def test_invalid_recipes_are_rejected(option: str, value: object) -> None:
+def test_invalid_recipes_are_refused(option: str, value: object) -> None:
     with pytest.raises(InputError, match=option):
         nn.Recipe(**{"n_steps": 5, "learning_rate": 0.1, option: value})

@@ -234,7 +234,7 @@ def test_without_torchrun_torch_is_not_imported(data: Path) -> None:
         ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK is 2, expected less than WORLD_SIZE, which is 2"),
     ],
 )
-def test_invalid_environment_variables_are_rejected(
+def test_invalid_environment_variables_are_refused(
     given: dict[str, str], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in given.items():
@@ -295,7 +295,7 @@ def test_errors_state_the_index_among_all_inputs(once: bool) -> None:
         lp.CRF(3, ignore_label=9).fit(given, options=lp.learning.FitOptions(processes=Rank(1, 3), max_iterations=1))
 
 
-def test_more_processes_than_labelled_inputs_are_rejected() -> None:
+def test_more_processes_than_labelled_inputs_are_refused() -> None:
     images, labels = examples()
     sentence = "there are 2 processes for 1 labelled inputs, expected no more processes than inputs"
     with pytest.raises(InputError, match=sentence):
