@@ -40,7 +40,7 @@ def image(seed: int = 0, shape: tuple[int, int] = (H, W)) -> Array:
     return (pixels + np.random.default_rng(seed).normal(0, 6, pixels.shape)).astype(np.uint8)
 
 
-def example(unary: Array | None = None) -> dcrf.DenseCRF2D:
+def crf_with_unary(unary: Array | None = None) -> dcrf.DenseCRF2D:
     crf = dcrf.DenseCRF2D(W, H, K)
     crf.setUnaryEnergy(energies() if unary is None else unary)
     return crf
@@ -61,7 +61,7 @@ def test_unary_from_softmax_is_minus_log_p() -> None:
     np.testing.assert_allclose(certain, -np.log([[1, 1e-5], [1e-5, 1]]), rtol=1e-5)
 
 
-def test_unary_from_labels() -> None:
+def test_unary_from_labels_has_the_given_confidence() -> None:
     labels = np.array([[0, 1], [3, 2]])
     p = np.exp(-unary_from_labels(labels, 3, 0.7))
     np.testing.assert_allclose(p.T, [[1 / 3] * 3, [0.7, 0.15, 0.15], [0.15, 0.15, 0.7], [0.15, 0.7, 0.15]], rtol=1e-5)
@@ -75,7 +75,7 @@ def test_unary_from_labels() -> None:
 
 @pytest.mark.parametrize("n", [0, 1, 5])
 def test_inference_without_pairwise_terms_is_the_softmax(n: int) -> None:
-    found = example().inference(n)
+    found = crf_with_unary().inference(n)
     assert found.shape == (K, H * W)
     assert found.flags.c_contiguous
     np.testing.assert_allclose(found, softmax(-energies()), atol=1e-6)
@@ -125,7 +125,7 @@ def test_all_forms_of_compat_give_the_same_potts_model() -> None:
     """Pass a number (the score of agreement), and vectors and matrices (costs, as in pydensecrf)."""
     results = []
     for compat in (2.0, np.full(K, -2.0), -2 * np.eye(K), 2 * (1 - np.eye(K))):
-        crf = example()
+        crf = crf_with_unary()
         crf.addPairwiseGaussian(sxy=2, compat=compat)
         crf.addPairwiseBilateral(sxy=4, srgb=10, rgbim=image(), compat=1.0)
         results.append(crf.inference(4))
@@ -134,7 +134,7 @@ def test_all_forms_of_compat_give_the_same_potts_model() -> None:
 
 
 def test_kernels_of_utils_equal_those_of_the_methods() -> None:
-    direct, by_utils = example(), example()
+    direct, by_utils = crf_with_unary(), crf_with_unary()
     direct.addPairwiseGaussian(sxy=(3, 2), compat=2)
     direct.addPairwiseBilateral(sxy=(6, 5), srgb=(9, 10, 11), rgbim=image(), compat=4)
     by_utils.addPairwiseEnergy(create_pairwise_gaussian((2, 3), (H, W)), compat=2)
@@ -243,7 +243,7 @@ def test_result_is_close_to_the_dense_model() -> None:
 
 
 def test_potentials_can_be_passed_to_any_decoder() -> None:
-    crf = example()
+    crf = crf_with_unary()
     crf.addPairwiseBilateral(sxy=4, srgb=13, rgbim=image(), compat=3)
     result = lp.infer(crf.potentials(), "locpmap", n_samples=20, seed=0)
     assert result.labels.shape == (H, W)
@@ -281,7 +281,7 @@ def test_potentials_can_be_passed_to_any_decoder() -> None:
 )
 def test_bad_input_is_refused(call: Any, parts: tuple[str, ...]) -> None:
     with pytest.raises((lp.InputError, lp.errors.InputTypeError)) as refusal:
-        call(example())
+        call(crf_with_unary())
     for part in parts:
         assert part in str(refusal.value)
 
@@ -320,4 +320,4 @@ ODD: Any = {"word": "word", "number": 9.5}
 )
 def test_wrong_types_are_refused(call: Any, message: str) -> None:
     with pytest.raises((lp.InputError, lp.errors.InputTypeError), match=message):
-        call(example())
+        call(crf_with_unary())

@@ -66,7 +66,9 @@ def test_pixels_without_scores_get_no_label(
                 np.testing.assert_array_equal(file.read(1), np.where(void, 255, expected))
 
 
-def test_channels_first_image_with_scores_without_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_scores_are_masked_in_an_image_of_channels_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     image, logits = example()
     np.save(tmp_path / "a.npy", np.moveaxis(image, -1, 0))
     logits[5, 6] = -9999
@@ -77,7 +79,7 @@ def test_channels_first_image_with_scores_without_data(tmp_path: Path, capsys: p
     assert np.argwhere(found == 255).tolist() == [[5, 6]]
 
 
-def test_coarse_scores_without_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_data_of_coarse_scores_covers_whole_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     image, logits = example()
     coarse = logits.reshape(HEIGHT // 4, 4, WIDTH // 4, 4, K).mean(axis=(1, 3))
     coarse[0, 0] = -9999
@@ -122,7 +124,7 @@ def test_nodata_value_is_never_a_valid_value(tmp_path: Path, capsys: pytest.Capt
     ],
 )
 @pytest.mark.parametrize("tiled", [False, True])
-def test_rasters_of_different_places_are_refused(
+def test_rasters_of_different_areas_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], words: str, tiled: bool
 ) -> None:
     image, logits = example()

@@ -97,7 +97,7 @@ def test_grey_values_are_read_as_labels(array: np.ndarray, tmp_path: Path) -> No
 # bad files
 
 
-def bomb(path: Path) -> None:
+def decompression_bomb(path: Path) -> None:
     """Write an image with a gigapixel in a kilobyte."""
     png(path, 40_000, 40_000, 1, 0, bytes(1000))
 
@@ -123,7 +123,7 @@ def above_max_pixels(path: Path) -> None:
         (lambda path: Image.fromarray(GREY).save(path, "BMP"), "of another format"),
         (lambda path: path.write_text("no image"), "of another format"),
         (truncated, "is damaged: "),
-        (bomb, "far too many pixels"),
+        (decompression_bomb, "far too many pixels"),
         (above_max_pixels, f"expected at most {MAX_PIXELS}"),
         (lambda path: Image.fromarray(COLOUR).convert("CMYK").save(path, "JPEG"), "colour mode CMYK"),
         (lambda path: os.mkfifo(path), "not a regular file"),
@@ -233,7 +233,7 @@ def test_label_colours_are_distinct() -> None:
 
 
 @pytest.mark.parametrize("shape", [(6, 5), (1, 9), (9, 1), (1, 1), (30, 200)])
-def test_picture_of_any_shape(shape: tuple[int, int], tmp_path: Path) -> None:
+def test_pictures_of_any_shape_are_written(shape: tuple[int, int], tmp_path: Path) -> None:
     labels = RNG.integers(0, 3, shape)
     probability = np.full((*shape, 3), 1 / 3)
     write_picture(tmp_path / "all.png", labels, probability, 3)

@@ -36,7 +36,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "model.safetensors"
 
 
-def same(found: tuple[dict[str, Any], dict[str, Any]], arrays: dict[str, Any], header: dict[str, Any]) -> bool:
+def identical(found: tuple[dict[str, Any], dict[str, Any]], arrays: dict[str, Any], header: dict[str, Any]) -> bool:
     """Return whether arrays, dtypes, shapes and header are equal to the last bit."""
     return (
         found[0].keys() == arrays.keys()
@@ -47,7 +47,8 @@ def same(found: tuple[dict[str, Any], dict[str, Any]], arrays: dict[str, Any], h
     )
 
 
-def refusal(path: Path) -> str:
+def error_message(path: Path) -> str:
+    """Return the sentence, without the path, of the error that reading the file raises."""
     with pytest.raises(InputError) as error:
         read_model(path)
     message = str(error.value)
@@ -57,30 +58,30 @@ def refusal(path: Path) -> str:
     return message.removeprefix(str(path)).lstrip(": ")
 
 
-def craft(path: Path, text: str | None, arrays: dict[str, np.ndarray] | None = None) -> Path:
+def write_with_header(path: Path, text: str | None, arrays: dict[str, np.ndarray] | None = None) -> Path:
     """Write a valid safetensors file with the given text as locpmap's header."""
     path.write_bytes(save(arrays or {"w": np.ones(2)}, metadata=None if text is None else {"locpmap": text}))
     return path
 
 
-def raw(path: Path, header: dict[str, Any], data: bytes) -> Path:
+def write_raw(path: Path, header: dict[str, Any], data: bytes) -> Path:
     """Write a file with any safetensors header, valid or not."""
-    text = json.dumps({"__metadata__": {"locpmap": described()}} | header).encode()
+    text = json.dumps({"__metadata__": {"locpmap": header_text()}} | header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
     return path
 
 
-def described(**changes: Any) -> str:
+def header_text(**changes: Any) -> str:
     return json.dumps({"schema": SCHEMA, "sha256": "", "model": {}} | changes)
 
 
 # --- writing ---
 
 
-def test_round_trip(path: Path) -> None:
+def test_round_trip_is_exact(path: Path) -> None:
     write_model(path, ARRAYS, HEADER)
-    assert same(read_model(path), ARRAYS, HEADER)
-    assert not same(read_model(path), ARRAYS, HEADER | {"n_labels": 3})
+    assert identical(read_model(path), ARRAYS, HEADER)
+    assert not identical(read_model(path), ARRAYS, HEADER | {"n_labels": 3})
     assert os.listdir(path.parent) == [path.name]
 
 
@@ -143,7 +144,7 @@ def test_failed_write_leaves_the_old_model(path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(Path, "replace", fail)
     with pytest.raises(InputError, match="cannot be written: No space left on device"):
         write_model(path, {}, {})
-    assert same(read_model(path), ARRAYS, HEADER)
+    assert identical(read_model(path), ARRAYS, HEADER)
     assert os.listdir(path.parent) == [path.name]
 
 
@@ -151,7 +152,7 @@ def test_failed_write_leaves_the_old_model(path: Path, monkeypatch: pytest.Monke
 
 
 def test_missing_file_is_refused(path: Path) -> None:
-    assert refusal(path) == "cannot be read: No such file or directory"
+    assert error_message(path) == "cannot be read: No such file or directory"
 
 
 def test_invalid_path_is_refused() -> None:
@@ -162,29 +163,29 @@ def test_invalid_path_is_refused() -> None:
 
 
 def test_directory_is_refused(tmp_path: Path) -> None:
-    assert refusal(tmp_path) == "is a directory, expected a model file"
+    assert error_message(tmp_path) == "is a directory, expected a model file"
 
 
 def test_pipe_is_refused_without_blocking(path: Path) -> None:
     os.mkfifo(path)
-    assert refusal(path) == "is not a regular file, expected a model file"
+    assert error_message(path) == "is not a regular file, expected a model file"
 
 
 def test_empty_file_is_refused(path: Path) -> None:
     path.touch()
-    assert refusal(path) == "is empty, expected a model file"
+    assert error_message(path) == "is empty, expected a model file"
 
 
 def test_file_above_the_size_limit_is_refused(path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(MAX_BYTES + 1)  # sparse file
-    assert refusal(path) == f"has {MAX_BYTES + 1} bytes, expected a model file of at most {MAX_BYTES}"
+    assert error_message(path) == f"has {MAX_BYTES + 1} bytes, expected a model file of at most {MAX_BYTES}"
 
 
 @pytest.mark.parametrize("content", [b"x", b"PK\x03\x04" + b"\0" * 60, b"MARKOV\n3\n2 2 2\n" * 9, b"\x80\x04\x95" * 30])
 def test_other_formats_are_refused(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    assert refusal(path).startswith("is damaged or not a safetensors file (")
+    assert error_message(path).startswith("is damaged or not a safetensors file (")
 
 
 def test_truncated_files_are_refused(path: Path) -> None:
@@ -192,13 +193,13 @@ def test_truncated_files_are_refused(path: Path) -> None:
     whole = path.read_bytes()
     for size in range(1, len(whole)):
         path.write_bytes(whole[:size])
-        assert refusal(path).startswith("is damaged or not a safetensors file (")
+        assert error_message(path).startswith("is damaged or not a safetensors file (")
 
 
 def test_trailing_bytes_are_refused(path: Path) -> None:
     write_model(path, ARRAYS, HEADER)
     path.write_bytes(path.read_bytes() + b"\0")
-    assert "file not fully covered" in refusal(path)
+    assert "file not fully covered" in error_message(path)
 
 
 def test_flipped_bits_are_detected(path: Path) -> None:
@@ -208,7 +209,7 @@ def test_flipped_bits_are_detected(path: Path) -> None:
     refused = 0
     for place, bit in enumerate(bits):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
-        refused += is_refused_or_the_same(path)
+        refused += is_refused(path)
     assert len(whole) - 5 < refused  # harmless changes such as \u00E4 for \u00e4
 
 
@@ -221,22 +222,23 @@ def test_random_damage_is_detected(path: Path) -> None:
         start, size = random.integers(len(whole)), random.integers(1, 40)
         damaged[start : start + size] = random.integers(0, 256, len(damaged[start : start + size]))
         path.write_bytes(damaged[: random.integers(1, len(whole) + 1) if random.random() < 0.3 else None].tobytes())
-        is_refused_or_the_same(path)
+        is_refused(path)
 
 
-def is_refused_or_the_same(path: Path) -> bool:
+def is_refused(path: Path) -> bool:
+    """Return whether a file is refused, and check that it is otherwise read as it was written."""
     try:
         found = read_model(path)
     except InputError:
         return True
-    assert same(found, ARRAYS, HEADER)
+    assert identical(found, ARRAYS, HEADER)
     return False
 
 
 def test_checksum_detects_a_changed_number(path: Path) -> None:
     write_model(path, {"w": np.array([1.0, 2.0])}, {})
     path.write_bytes(path.read_bytes().replace(struct.pack("<d", 2.0), struct.pack("<d", 2.5)))
-    assert refusal(path) == "is damaged: its content does not have the checksum that it was saved with"
+    assert error_message(path) == "is damaged: its content does not have the checksum that it was saved with"
 
 
 @pytest.mark.parametrize(
@@ -257,13 +259,13 @@ def test_checksum_detects_a_changed_number(path: Path) -> None:
         (f'{{"schema": {SCHEMA + 1}}}', f"newer version (schema {SCHEMA + 1}, this version reads up to {SCHEMA})"),
         (f'{{"schema": {SCHEMA + 1}}}', "upgrade locpmap to read it"),
         ('{"schema": 1, "sha256": ""}', "has an incomplete header, expected 'model' and 'sha256' in it"),
-        (described(model=[]), "has an incomplete header"),
-        (described(sha256=None), "has an incomplete header"),
-        (described(), "is damaged: its content does not have the checksum"),
+        (header_text(model=[]), "has an incomplete header"),
+        (header_text(sha256=None), "has an incomplete header"),
+        (header_text(), "is damaged: its content does not have the checksum"),
     ],
 )
 def test_bad_headers_are_refused(path: Path, text: str | None, words: str) -> None:
-    assert words in refusal(craft(path, text))
+    assert words in error_message(write_with_header(path, text))
 
 
 @pytest.mark.parametrize(
@@ -276,7 +278,7 @@ def test_bad_headers_are_refused(path: Path, text: str | None, words: str) -> No
     ],
 )
 def test_bad_arrays_are_refused(path: Path, array: np.ndarray, words: str) -> None:
-    assert refusal(craft(path, described(), {"w": array})) == words
+    assert error_message(write_with_header(path, header_text(), {"w": array})) == words
 
 
 @pytest.mark.parametrize(
@@ -293,12 +295,12 @@ def test_bad_arrays_are_refused(path: Path, array: np.ndarray, words: str) -> No
 )
 def test_wrong_sizes_are_refused(path: Path, shape: list[int], offsets: list[int], words: str) -> None:
     claim = {"w": {"dtype": "F64", "shape": shape, "data_offsets": offsets}}
-    assert refusal(raw(path, claim, b"\0" * 16)).startswith(words)
+    assert error_message(write_raw(path, claim, b"\0" * 16)).startswith(words)
 
 
 def test_axis_beyond_the_numpy_limit_is_refused(path: Path) -> None:
     claim = {"w": {"dtype": "F64", "shape": [0, 2**64 - 1], "data_offsets": [0, 0]}}
-    assert "cannot be loaded" in refusal(raw(path, claim, b""))
+    assert "cannot be loaded" in error_message(write_raw(path, claim, b""))
 
 
 # files of earlier versions

@@ -56,7 +56,7 @@ def small(tmp_path: Path) -> Path:
     return path
 
 
-def by_hand(a: int, b: int, c: int) -> float:
+def product_of_potentials(a: int, b: int, c: int) -> float:
     """Compute the product of the potentials of SMALL."""
     pair = [[1, 2, 3], [4, 5, 6]][a][b] * [[1, 10], [1, 1], [0, 1]][b][a]
     return [0.5, 1, 2][b] * pair * 8 * (7 if (b, c) == (2, 1) else 1)
@@ -71,9 +71,9 @@ def test_scores_are_the_logarithm_of_the_product(small: Path) -> None:
     assert (pot.n_sites, pot.n_labels) == (3, 3)
     total = 0.0
     for y in np.ndindex(2, 3, 2):
-        total += by_hand(*y)
+        total += product_of_potentials(*y)
         with np.errstate(divide="ignore"):
-            assert pot.score(np.array(y)) == pytest.approx(np.log(by_hand(*y)))
+            assert pot.score(np.array(y)) == pytest.approx(np.log(product_of_potentials(*y)))
     assert lp.infer(pot, Exact()).log_partition == pytest.approx(np.log(total))
     np.testing.assert_array_equal(np.isneginf(pot.unary[0]), [[False, False, True], [False] * 3, [False, False, True]])
 
@@ -86,10 +86,10 @@ def test_padded_labels_get_no_probability(small: Path) -> None:
 
 @pytest.mark.parametrize("text", ["1 1 2", "1\n1 1 2\n", "1\n\n1\n1\n2"])
 def test_both_forms_of_evidence_are_read(small: Path, text: str) -> None:
-    seen = small.with_suffix(".evid")
-    seen.write_text(text)
-    pot = read_uai(small, seen)
-    total = sum(by_hand(a, 2, c) for a in range(2) for c in range(2))
+    evidence = small.with_suffix(".evid")
+    evidence.write_text(text)
+    pot = read_uai(small, evidence)
+    total = sum(product_of_potentials(a, 2, c) for a in range(2) for c in range(2))
     result = lp.infer(pot, Exact())
     assert result.log_partition == pytest.approx(np.log(total))
     np.testing.assert_array_equal(result.probability[1], [0, 0, 1])
@@ -97,21 +97,21 @@ def test_both_forms_of_evidence_are_read(small: Path, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["0", "1 0", "1\n0\n"])
 def test_empty_evidence_changes_nothing(small: Path, text: str) -> None:
-    seen = small.with_suffix(".evid")
-    seen.write_text(text)
-    np.testing.assert_array_equal(read_uai(small, seen).unary, read_uai(small).unary)
+    evidence = small.with_suffix(".evid")
+    evidence.write_text(text)
+    np.testing.assert_array_equal(read_uai(small, evidence).unary, read_uai(small).unary)
 
 
 def test_two_observations_are_not_read_as_two_evidence_sets(small: Path) -> None:
     """Write two observations in one line and in three: variables 1 and 0 are observed."""
-    seen = small.with_suffix(".evid")
+    evidence = small.with_suffix(".evid")
     for text in ("2 1 1 0 0", "2\n1 1\n0 0"):
-        seen.write_text(text)
-        unary = read_uai(small, seen).unary[0]
+        evidence.write_text(text)
+        unary = read_uai(small, evidence).unary[0]
         np.testing.assert_array_equal(unary > -np.inf, [[1, 0, 0], [0, 1, 0], [1, 1, 0]])
 
 
-def test_more_labels_than_tokens(tmp_path: Path) -> None:
+def test_variable_may_have_more_labels_than_the_file_has_tokens(tmp_path: Path) -> None:
     path = tmp_path / "short.uai"
     path.write_text("MARKOV 1 40 1 0 1 1")
     assert read_uai(path).unary.shape == (1, 1, 40)
@@ -125,7 +125,7 @@ def test_bayesian_network_is_the_product_of_its_tables(tmp_path: Path) -> None:
     np.testing.assert_allclose(result.probability[1], [0.3 * 0.9 + 0.7 * 0.2, 0.3 * 0.1 + 0.7 * 0.8])
 
 
-def test_model_without_factors(tmp_path: Path) -> None:
+def test_model_without_factors_is_uniform(tmp_path: Path) -> None:
     path = tmp_path / "free.uai"
     path.write_text("MARKOV 2 2 3 0")
     result = lp.infer(read_uai(path), Exact())
@@ -135,7 +135,7 @@ def test_model_without_factors(tmp_path: Path) -> None:
 # writing
 
 
-def same_model(pot: lp.Potentials, again: lp.Potentials) -> None:
+def check_same_model(pot: lp.Potentials, again: lp.Potentials) -> None:
     """Check that scores of random labellings are equal, up to the rounding of the largest term."""
     labels = np.random.default_rng(0).integers(0, pot.n_labels, size=(200, pot.n_sites))
     scores = [[p.score(y.reshape(p.structure.shape)) for y in labels] for p in (pot, again)]
@@ -146,17 +146,17 @@ def same_model(pot: lp.Potentials, again: lp.Potentials) -> None:
 
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("coupling", [0.5, 300.0, 5000.0])
-def test_round_trip(tmp_path: Path, structure: str, coupling: float) -> None:
+def test_round_trip_of_a_graph_preserves_scores(tmp_path: Path, structure: str, coupling: float) -> None:
     """Use scores up to 5,000, beyond the range of exp(score) and of one shifted factor."""
     model = random_model(structure, n_sites=6, n_labels=3, coupling=coupling, forbidden=0.2, seed=1)
     model.tables[0, 1, 2] = -np.inf
     model.unary[2] += 3 * coupling
     pot = lp.Potentials.graph(*model)
     write_uai(tmp_path / "model.uai", pot)
-    same_model(pot, read_uai(tmp_path / "model.uai"))
+    check_same_model(pot, read_uai(tmp_path / "model.uai"))
 
 
-def test_round_trip_of_a_grid(tmp_path: Path) -> None:
+def test_round_trip_of_a_grid_preserves_marginals(tmp_path: Path) -> None:
     grid = random_grid(3, 4, seed=2)
     mask = np.zeros((3, 4), bool)
     mask[1, 1] = True
@@ -182,7 +182,7 @@ def test_any_scores_round_trip(numbers: list[float]) -> None:
     pot = lp.Potentials.graph(scores[:2, :2], [[1, 0]], scores[1:, 2:][None])
     with tempfile.TemporaryDirectory() as folder:
         write_uai(Path(folder) / "model.uai", pot)
-        same_model(pot, read_uai(Path(folder) / "model.uai"))
+        check_same_model(pot, read_uai(Path(folder) / "model.uai"))
 
 
 def test_batch_is_refused(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_undeletable_temporary_file_raises_an_error(small: Path, monkeypatch: py
         write_text(small, [format_mpe(np.zeros(3, int))])
 
 
-PRINT = """
+WRITING_PROGRAM = """
 import sys
 from locpmap.formats.atomic import write_text
 print("before", flush=True)
@@ -258,7 +258,7 @@ print("after")
 @pytest.mark.skipif(not os.path.exists("/dev/stdout"), reason="needs /dev/stdout")
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1"])
 def test_standard_output_is_written_and_not_replaced(tmp_path: Path, name: str) -> None:
-    command, expected = [sys.executable, "-c", PRINT, name], "before\nMPE\n1 0\nafter\n"
+    command, expected = [sys.executable, "-c", WRITING_PROGRAM, name], "before\nMPE\n1 0\nafter\n"
     environment = os.environ | {"PYTHONPATH": str(Path(lp.__file__).parents[1])}
     piped = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
     assert (piped.stdout, piped.stderr) == (expected, "")
@@ -417,10 +417,10 @@ def test_padding_beyond_memory_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_malformed_evidence_is_refused(small: Path, text: str, reason: str) -> None:
-    seen = small.with_suffix(".evid")
-    seen.write_text(text)
+    evidence = small.with_suffix(".evid")
+    evidence.write_text(text)
     with pytest.raises(lp.InputError, match=reason):
-        read_uai(small, seen)
+        read_uai(small, evidence)
 
 
 def test_unreadable_files_are_refused(tmp_path: Path) -> None:
