@@ -252,7 +252,7 @@ IMAGES = LABELS * 1.0
         (IMAGES, LOGITS, LABELS[:, :, :5], {}, "labels.0. has shape"),
         (IMAGES, LOGITS, LABELS, {"objective": "areas"}, "did you mean 'area'"),
         (IMAGES, LOGITS, LABELS, {"n_folds": 1}, "n_folds is 1"),
-        (IMAGES, np.ma.masked_less(LOGITS, 0), LABELS, {}, "of image 0, logits is a masked array.*: call its filled"),
+        (IMAGES, np.ma.masked_less(LOGITS, 0), LABELS, {}, "image 0: logits is a masked array.*: call its filled"),
         (
             IMAGES,
             LOGITS,

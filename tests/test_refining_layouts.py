@@ -153,7 +153,7 @@ def test_command_refuses_scores_of_another_size(tmp_path: Path, capsys: pytest.C
     Run(capsys, "refine", tmp_path / "a.jpg", tmp_path / "wrong.npy", "-o", out).check_refusal(
         "logits has shape (24, 40, 2) and the image has 40×24 pixels with 3 channels, expected (40, 24, K)"
     )
-    assert not list(out.iterdir())
+    assert not out.exists()
     np.save(tmp_path / "right.npy", 4 * np.eye(2)[(upright[..., 0] > 100).astype(int)].astype(np.float32))
     Run(capsys, "refine", tmp_path / "a.jpg", tmp_path / "right.npy", "-o", out)
     assert np.load(out / "a.entropy.npy").shape == (40, 24)

@@ -60,7 +60,7 @@ def test_readme_table_of_experiments() -> None:
     assert readme_row("pseudolikelihood: LocPMAP, tuned") == tuned
     assert readme_row("the best other decoder") == others
     assert readme_row("cross-entropy network") == network
-    assert readme_row("the network and its CRF") == joint
+    assert readme_row("network and CRF learned together") == joint
 
 
 @pytest.mark.parametrize(("begins", "stride"), [("sharp logits", "1"), ("stride 16", "16")])

@@ -34,7 +34,7 @@ class Score:
 
     @property
     def iou(self) -> float:
-        """Mean intersection over union, over the labels that occur in the truth or in the prediction."""
+        """Mean intersection over union, over the labels that occur in the true labels or in the prediction."""
         both = np.diag(self.confusion)
         either = self.confusion.sum(0) + self.confusion.sum(1) - both
         return float((both[either > 0] / either[either > 0]).mean())
