@@ -32,7 +32,7 @@ def test_the_decoder_passes_its_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     load("locpmap.inference.my_method", "my_method.py")
     tests = load("test_my_method", "test_my_method.py")
     for shape in [(1, 1), (1, 7), (5, 3)]:
-        tests.test_probabilities_are_the_softmax_of_the_unaries(shape)
+        tests.test_labels_are_those_of_icm_from_the_unaries(shape)
     tests.test_options_are_checked()
 
 
