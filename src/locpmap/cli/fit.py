@@ -74,7 +74,9 @@ def fit(
     batch_size: Annotated[
         int | None, typer.Option(help="Inputs per gradient step.  Default: all; consistent: about 50,000 pixels.")
     ] = None,
-    max_iterations: Annotated[int, typer.Option(help="Maximum number of iterations.")] = 200,
+    max_iterations: Annotated[
+        int, typer.Option(help="Maximum number of iterations; for mini-batches, of checks every 15 steps.")
+    ] = 200,
     seed: Annotated[int, typer.Option(help="Seed of the random generator.")] = 0,
     checkpoint: Annotated[
         Path | None, typer.Option(metavar="FILE", help="State file, from which an interrupted fit resumes.")

@@ -50,15 +50,17 @@ def infer(
             " that perturb are those of perturbed maxima, not the model's marginals.",
         ),
     ] = None,
-    write: Annotated[str | None, typer.Option(metavar="mar|mpe", help="Write probabilities or labels.")] = None,
+    write: Annotated[
+        str | None, typer.Option(metavar="mar|mpe", help="Content of --output: mar (probabilities) or mpe (labels).")
+    ] = None,
     option: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option of the decoder.  May be repeated.")
     ] = None,
     max_seconds: Annotated[
         float | None, typer.Option(parser=_number, metavar="SECONDS", help="Time limit.  Default: none.")
     ] = None,
-    backend: Annotated[str, typer.Option(help="Backend: auto, reference or numba.")] = "auto",
-    device: Annotated[str, typer.Option(help="Device: auto or cpu.")] = "auto",
+    backend: Annotated[str, typer.Option(help="Backend: auto, reference, numba or triton.")] = "auto",
+    device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
     threads: Annotated[int | None, typer.Option(help="Number of threads.  Default: all cores.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:

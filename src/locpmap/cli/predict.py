@@ -100,7 +100,8 @@ def predict(
     """Label the inputs in folders with a fitted CRF.
 
     Writes NAME.labels.png (palette indices; 16-bit grey for more than 256 labels), NAME.probability.npy and
-    NAME.variance.npy (H, W, labels), and NAME.png, a picture of all three.
+    NAME.variance.npy (H, W, labels), and NAME.png, a picture of all three.  Decoders without probabilities
+    write labels and their picture only.
     """
     from locpmap.cli.progress import ProgressBar
     from locpmap.cli.scheduling import open_workers

@@ -64,12 +64,14 @@ def refine(
     scores: Annotated[str, typer.Option(help="Kind of scores: logits, probabilities or auto.")] = "auto",
     stride: Annotated[
         float | None,
-        typer.Option(help="Pixels per score.  Default: image size / score size.  Set it if you resized the scores."),
+        typer.Option(
+            help="Pixels per score.  Default: image size / score size (1 for .zarr).  Set it if you resized the scores."
+        ),
     ] = None,
     strength: Annotated[
         float | None,
         typer.Option(
-            help="Factor on the learned weights of similar and of adjacent pixels; 0 only scales the scores.",
+            help="Factor on the learned effect of similar and adjacent pixels; with 0 the scores are only rescaled.",
             show_default=OF_THE_MODEL,
         ),
     ] = None,
@@ -83,7 +85,9 @@ def refine(
         float | None, typer.Option(help="Divides all scores; above 1 is less certain.", show_default=OF_THE_MODEL)
     ] = None,
     samples: Annotated[int, typer.Option(help="Number of label maps to sample.")] = 50,
-    blocks: Annotated[str, typer.Option(help="Blocks of LocPMAP: sites, rows, columns or rows+columns.")] = "sites",
+    blocks: Annotated[
+        str, typer.Option(help="Blocks of LocPMAP: sites, rows, columns, rows+columns, or parts such as rows:16.")
+    ] = "sites",
     seed: Annotated[int, typer.Option(help="Seed of the random generator.")] = 0,
     device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
     jobs: Annotated[int, typer.Option(min=1, help="Inputs refined in parallel; memory grows with it.")] = 2,

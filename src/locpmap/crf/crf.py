@@ -59,9 +59,9 @@ class CRF:
         calibration (Calibration): Factors that :meth:`calibrate` found; both are 1 before.
 
     Notes:
-        Weights are in the zero-sum gauge, which makes them unique: every row of `weights` and every table sums to 0. If
-        there is a bias, tables of the feature "constant" also have zero row and column sums. Potts tables, multiples of
-        the identity, need no gauge.
+        Weights are in the zero-sum gauge, which makes them unique: every table and every row of `weights` sums to 0
+        (with ``unary="tables"``; otherwise only the bias row). If there is a bias, tables of the feature "constant"
+        also have zero row and column sums. Potts tables, multiples of the identity, need no gauge.
 
     Example:
         >>> import numpy as np
@@ -115,7 +115,7 @@ class CRF:
 
     @property
     def weights(self) -> Array:
-        """Weights of the unary features, (D + 1, L); the last row is the bias."""
+        """Weights of the unary features, (D + 1, L); the last row is the bias, the others may be a scaled identity."""
         return self._weights_and_tables()[0]
 
     @property
@@ -155,16 +155,18 @@ class CRF:
                 over, "sites" by default.
             l2 (float, default 1.0): Strength of the penalty ``l2/2 · |w|²`` on the summed negative log-likelihood.
                 Biases are not penalised.
-            site_weights (array or list, default None): Weight of each input or of each site, at least 0.
+            site_weights (array or list, default None): Weight of each input or of each site, at least 0. Not
+                available if ``labels`` is None.
             validation (tuple, default None): Pair (inputs, labels) for early stopping of "consistent" and mini-batches.
                 By default a fifth of the data is held out.
             seed (int, default 0): Seed of the random generator, from 0 to 2^64 - 1.
             progress (bool or callable, default False): True shows a progress bar. A function is called as
-                ``progress(iteration, max_iterations, value)``.
+                ``progress(done, total, value)``: iterations and the loss or, for "consistent" and mini-batches, steps
+                and the held-out loss.
             backend (str, default "auto"): "auto", "numba", "triton" or "reference".
             device (str, default "auto"): "cpu", "cuda" or "auto". "auto" uses the GPU for tensors that are on it and,
                 if one is available, for large data in memory.
-            options (FitOptions): Limits, checkpoints, threads and processes.
+            options (FitOptions, default FitOptions()): Limits, checkpoints, threads and processes.
 
         Returns:
             The :class:`~locpmap.learning.FitResult`, which is also stored as ``fit_result``.
@@ -237,10 +239,10 @@ class CRF:
 
         Args:
             inputs (array, Features or list): An image, a batch of images, `Features`, or a list of these.
-            method (str or Decoder, default "locpmap"): Name of a decoder, or a configured decoder. "locpmap" uses the
-                calibrated temperature.
-            mask (array, list or None, default None): Void sites, as in :meth:`Potentials.grid`; a list of masks for a
-                list of inputs.
+            method (str or Decoder, default "locpmap"): Name of a decoder, or a configured decoder. The name
+                "locpmap" uses the calibrated temperature, a configured LocPMAP its own. All use the calibrated scale.
+            mask (array, list or None, default None): Sites to ignore (True), as in :meth:`Potentials.grid`; a list of
+                masks for a list of inputs.
             **options: Arguments of :func:`locpmap.infer` and options of the decoder, such as ``n_samples`` or ``seed``.
 
         Returns:
@@ -271,14 +273,16 @@ class CRF:
 
         Finds the temperature of LocPMAP's noise and the scale of the unary scores that minimise the negative
         log-likelihood of the probabilities that LocPMAP reports. Both factors are between 1/8 and 8, and later calls of
-        :meth:`infer` use them. If there are more than about 100,000 sites, a random subset of that size is used.
+        :meth:`infer` use them. With 200,000 labelled sites or more, a random subset of the images with about 100,000
+        labelled sites is used.
 
         Args:
             inputs (array, Features, list or iterable): Held-out inputs, in the forms that :meth:`fit` accepts.
             labels (array, list or None, default None): Their labels; None for pairs (input, labels).
             n_samples (int, default 16): Number of samples per decoding.
             seed (int, default 0): Seed of the noise, which is the same in all evaluations.
-            max_evaluations (int, default 40): Maximum number of decodings during the search.
+            max_evaluations (int, default 40): Maximum number of evaluations during the search, after the
+                first one at (1, 1). Each decodes all held-out inputs.
             progress (bool or callable, default False): True shows a progress bar. A function is called as
                 ``progress(evaluation, max_evaluations, value)``.
 

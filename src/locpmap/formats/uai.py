@@ -64,7 +64,8 @@ def read_uai(path: PathLike, evidence: PathLike | None = None) -> Potentials:
         >>> round(potentials.score([1, 1]), 6)  # log 3 + log 2
         1.791759
 
-    See Also: :func:`write_uai`
+    See Also:
+        :func:`write_uai`
     """
     return read_model(path, evidence)[0]
 
@@ -194,7 +195,8 @@ def write_uai(path: PathLike, potentials: Potentials) -> None:
         ...     read_uai(path)
         <Potentials: graph of 4 sites, 4 edges, 3 labels, tables, float64>
 
-    See Also: :func:`read_uai`
+    See Also:
+        :func:`read_uai`
     """
     if not isinstance(potentials, Potentials):
         raise InputTypeError(f"potentials is a {type(potentials).__name__}, expected Potentials")

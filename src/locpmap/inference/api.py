@@ -52,14 +52,15 @@ def infer(
             any number of threads.
         backend (str, default "auto"): "auto", "reference" (NumPy), "numba" (CPU) or "triton" (NVIDIA GPU).
         device (str, default "auto"): "cpu", "cuda" or "auto".  With "auto", potentials on an NVIDIA GPU are decoded
-            there if the method supports it.  Large potentials in NumPy arrays are copied to a GPU if one is available.
+            there if the method supports it.  Large potentials on the CPU are copied to a GPU if one is available.
             All others are decoded on the CPU.
         first_image (int, default 0): Index of the first image in the random generator.  Images 100 onwards of a batch,
             decoded on their own with ``first_image=100``, give the same results as within the batch.
         max_seconds (float, default None): Time limit.  The run stops after the first step that exceeds it and returns
-            the result so far.
+            the result so far.  ``exact`` has no partial result and raises InputError.
         n_threads (int, default None): Number of threads; None uses all available cores.
-        progress (callable, default None): Function called as ``progress(done, total)`` after every step.
+        progress (callable, default None): Function called as ``progress(done, total)`` after every step, in
+            samples, sweeps or other units of the decoder.
         **options: Options of the decoder; see its class.
 
     Returns:

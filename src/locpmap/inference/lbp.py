@@ -20,7 +20,7 @@ class LBP(Decoder):
 
     Args:
         damping (float, default 0.3): Weight of the old message in the new one, from 0 to 0.99.  Raise it if messages
-            oscillate.  It applies from the tenth sweep on, and only if the graph has cycles.
+            oscillate.  It applies from the eleventh sweep on, and only if the graph has cycles.
         max_sweeps (int, default 200): Number of sweeps after which to stop.
         tolerance (float, default 1e-6): Messages have converged when no log-message changes by more than this.
         schedule (str, default "auto"): Order of the messages.  "coloured" updates one colour class after the other, in
@@ -28,7 +28,8 @@ class LBP(Decoder):
             in parallel only over images.  "auto" is sequential on graphs without cycles, otherwise coloured.
 
     Notes:
-        A sweep costs O(E·L) for Potts models and O(E·L²) for others.  Memory is 8 bytes times (2E + S)·L per image.
+        With S sites, E edges and L labels, a sweep costs O(E·L) for Potts models and O(E·L²) for others.  Memory is 8
+        bytes times (2E + S)·L per image.
 
     Example:
         >>> import numpy as np

@@ -58,11 +58,11 @@ class LocPMAP(TallySampler):
         the probability that it is such a local maximum.  Consistent learning (:class:`CRF`) fits this ``probability``.
 
         A sample costs 5 to 9 sweeps on typical image models, each O((S + E)·L).  Memory does not grow with
-        ``n_samples``.
+        ``n_samples`` unless ``keep_samples`` is True.
 
-        Noise is drawn lazily for single sites with two labels, or with attractive Potts weights on a grid of 4
-        neighbours.  This is much faster and has the same distribution.  ``result.noise`` is then "lazy", otherwise
-        "plain".
+        Noise is drawn lazily for single sites with two labels, or with up to 255 labels and attractive Potts weights
+        on a grid of 4 neighbours.  This is much faster and has the same distribution.  ``result.noise`` is "lazy",
+        "plain", or "none" for temperature 0.
 
     Example:
         >>> import numpy as np

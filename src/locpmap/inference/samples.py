@@ -33,8 +33,8 @@ def samples(
 ) -> Iterator[Any]:
     """Iterate over the label maps that a decoder draws.
 
-    The maps are identical to ``result.samples`` of :func:`infer` with ``keep_samples=True``.  Only one chunk of maps is
-    in memory at a time, and no probabilities are computed.
+    For decoders with the option ``keep_samples``, the maps are identical to ``result.samples`` of :func:`infer`.  Only
+    one chunk of maps is in memory at a time, and no probabilities are computed.
 
     Args:
         potentials (Potentials): Model to sample from.

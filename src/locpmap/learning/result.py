@@ -35,7 +35,7 @@ class FitResult:
             blocks "rows+columns" it is the sum over both families of blocks. For mini-batches it is a mean over the
             last 15 steps.
         curve (array): Loss after each iteration of L-BFGS, (n_iterations + 1,), with the loss at the start first. For
-            mini-batches, the loss of each step, (n_iterations,).
+            mini-batches, the loss of each step without the penalty, (n_iterations,).
         gradient_norm (float): Largest absolute entry of the projected gradient in scaled coordinates. For mini-batches,
             of the running mean of gradients.
         n_iterations (int): Number of iterations of L-BFGS, or of steps on mini-batches.
@@ -48,7 +48,7 @@ class FitResult:
             allow for the dependence between sites of one image. None if they were not requested, or for fewer than 10
             inputs, more than 256 weights, or mini-batches.
         held_out (array or None): Held-out negative log-likelihood per site at each check, with the value at the start
-            first. None for L-BFGS.
+            first. A restarted fit includes the value at the second start. None for L-BFGS.
 
     See Also:
         :class:`FitStatus`, :class:`FitOptions`.
@@ -70,7 +70,7 @@ class FitResult:
 
     @property
     def converged(self) -> bool:
-        """Whether the fit ended before it reached ``max_iterations``."""
+        """Whether the fit ended by itself: False if ``status`` is MAX_ITERATIONS."""
         return self.status is not FitStatus.MAX_ITERATIONS
 
     @property

@@ -87,9 +87,10 @@ def measure(
         Samples are drawn image by image and are not stored. Memory holds the values and one round of samples of one
         image (at most 64 on the CPU).
 
-        The values of an image do not depend on the rest of the batch. The samples equal those of :func:`locpmap.infer`,
-        with one exception. For more than two labels, the kind of noise depends on whether a Potts weight is negative:
-        ``infer`` checks all images of the batch, ``measure`` each image on its own.
+        The values of an image do not depend on the rest of the batch. Without ``shared`` and
+        ``presence`` the samples equal those of :func:`locpmap.infer`, with one exception. For more than two labels, the
+        kind of noise depends on whether a Potts weight is negative: ``infer`` checks all images of the batch,
+        ``measure`` each image on its own.
 
         With ``shared`` or ``presence`` and without coupled neighbours, labels are independent given the offsets and are
         normally sampled without climbs. :meth:`locpmap.Refiner.fit` with ``objective="area"`` learns both parameters.

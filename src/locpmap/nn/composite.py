@@ -17,7 +17,7 @@ LINES = ("rows", "columns", "rows+columns")
 
 
 class CompositeLikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
-    """Composite likelihood ``-Σ_β log p(y_β | y_¬β)`` over blocks β of the 4-connected grid, computed exactly.
+    """Negative log composite likelihood ``-Σ_β log p(y_β | y_¬β)`` over blocks β of the 4-connected grid.
 
     Call it as ``loss(logits, pairwise, labels)``; see :meth:`PseudolikelihoodLoss.forward` for the arguments.
 

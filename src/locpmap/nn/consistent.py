@@ -38,7 +38,8 @@ def consistent_loss(
 ) -> Tensor:
     """Compute the consistent loss ``-Σ_i log mean_m p(y_i | y^m_¬i)`` with given samples y^1..y^M.
 
-    If the samples are the true labels, it is the pseudolikelihood. The neighbours are those of the 4-connected grid.
+    If the samples are the true labels, it equals :class:`PseudolikelihoodLoss`. The neighbours are those of the
+    4-connected grid.
 
     Args:
         logits (Tensor): Unary scores (N, K, H, W).

@@ -53,7 +53,8 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
             :class:`locpmap.graphs.Grid`.
         learn (bool, default True): Whether the weights are parameters. Otherwise they are a buffer and stay fixed.
         weights (float or array, default 0.0): Initial weights. They are broadcast to (D, F) for D steps, or to
-            (D, F, K, K) for tables. A single number is a Potts weight, also for tables.
+            (D, F, K, K) for tables. A single number is a Potts weight, also for tables. Ignored with
+            ``feature_channels``, whose convolution starts at 0.
         objective (str or Module, default "consistent"): "pseudolikelihood", "composite", "consistent", or a configured
             loss. "consistent" adapts the strength of the coupling to the decoder.
         method (str or Decoder, default "locpmap"): Name of a decoder, or a configured decoder, as in

@@ -12,7 +12,7 @@ from locpmap.nn.potentials import NEAREST, PairwiseForm, check_ignore_index, che
 
 
 class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
-    """Pseudolikelihood ``-Σ_i log p(y_i | y_¬i)`` of a CRF on the grid.
+    """Negative log-pseudolikelihood of a CRF on the grid: ``-log p(y_i | y_¬i)`` per site i.
 
     Each site contributes the cross-entropy of its label given the true labels of its neighbours. Without coupling the
     loss equals ``torch.nn.functional.cross_entropy``. Call it as ``loss(logits, pairwise, labels)``; see

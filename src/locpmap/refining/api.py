@@ -51,11 +51,11 @@ def refine(
         mask (array, default None): Booleans, (H, W) or (N, H, W), True where a pixel is ignored. Ignored pixels get
             label -1.
         decoder (str or Decoder, default None): A decoder of :func:`locpmap.infer`, or its name. The default is
-            ``LocPMAP(start="perturbed")``. If no neighbours are coupled, LocPMAP draws one sample, because more samples
-            would not change the conditional probabilities.
+            ``LocPMAP(start="perturbed")``. If no neighbours are coupled, a :class:`LocPMAP` with conditional
+            probabilities draws one sample without noise, because more would not change the probabilities.
         seed (int, default 0): Seed of the random generator.
         device (str, default "auto"): As in :func:`locpmap.infer`.
-        progress (callable, default None): Called as ``progress(samples done, samples)``.
+        progress (callable, default None): Called as ``progress(done, total)``, in samples for decoders that draw them.
 
     Returns:
         Result: ``labels`` (H, W), ``probability`` and ``variance`` (H, W, K) and ``entropy`` (H, W), with a batch axis

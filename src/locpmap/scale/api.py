@@ -46,23 +46,23 @@ def infer_tiled(
 ) -> TiledResult:
     """Decode a raster of any size, tile by tile.
 
-    The labels and probabilities are byte for byte those of :func:`locpmap.infer` on the whole raster with the same
-    options. Each tile is decoded with a halo: a margin of surrounding sites, wide enough to contain all sites that the
-    tile's labels depend on. The arrays of the result are lazy: unaries are read and tiles are decoded when an array is
-    computed or written.
+    Labels and probabilities have exactly the values that :func:`locpmap.infer` computes for the whole raster with the
+    same options, backend and device. (Labels are int16 here, int64 there.) Each tile is decoded with a halo: a margin
+    of surrounding sites, wide enough to contain all sites that the tile's labels depend on. The arrays of the result
+    are lazy: unaries are read and tiles are decoded when an array is computed or written.
 
     Args:
         unary (array): Scores (H, W, L): a dask, xarray, zarr or NumPy array (also memory-mapped), a torch tensor, or
             the result of :func:`locpmap.scale.open_raster`.
-        pairwise (float, array or sequence): Pairwise term, as in :meth:`locpmap.Potentials.grid`. Values per edge may
-            be any of the array types of ``unary``.
+        pairwise (float, array, sequence or Factored): Pairwise term, as in :meth:`locpmap.Potentials.grid`. Values per
+            edge may be any of the array types of ``unary``.
         method (str or Decoder, default "locpmap"): "locpmap", "icm", "icm_iter" or "mean_field", or a configured
             decoder of these classes. The blocks of LocPMAP must be of bounded size: "sites", tiles (h, w), or parts of
             lines such as "rows:16".
         tile (int or tuple of int, default 1024): Height and width of the tiles, or one number for both. The tiles are
             also the chunks of the result.
         seed (int, default 0): Seed of the random generator.
-        connectivity (default 4): As in :meth:`locpmap.Potentials.grid`.
+        connectivity (int or tuple, default 4): As in :meth:`locpmap.Potentials.grid`.
         mask (array, default None): Booleans (H, W), True where a site is ignored. Pixels without data in a TIFF file of
             unaries are ignored as well. Tiles in which all sites are ignored are skipped. A mask in memory must leave
             at least one site.
@@ -80,8 +80,9 @@ def infer_tiled(
     Notes:
         With single-site blocks and 4 neighbours, a label depends after T sweeps on sites at most 2T rows or columns
         away, or 2T + 1 for conditional probabilities. The width of the halo follows from ``max_sweeps``, the blocks and
-        the connectivity (:mod:`locpmap.scale.reach`). Climbs on images usually converge after 5 to 20 sweeps, so a
-        smaller ``max_sweeps`` often gives the same labels with smaller halos; check :attr:`TiledResult.converged`.
+        the connectivity (:mod:`locpmap.scale.reach`). Climbs on images take 5 to 9 sweeps on average, and the longest
+        often about 20, so a smaller ``max_sweeps`` often gives the same labels with smaller halos; check
+        :attr:`TiledResult.converged`.
 
         A tile takes about ``(3 · bytes per score + 1) · L + 16`` bytes per pixel of the tile and its halo.
 
