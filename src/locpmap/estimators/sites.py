@@ -21,7 +21,7 @@ from locpmap.result import variance_of
 
 
 class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
-    """Logistic regression whose samples (sites) can be joined by the edges of a conditional random field.
+    """Logistic regression whose rows (sites) can be joined by the edges of a conditional random field.
 
     Without edges it is multinomial logistic regression: sites are independent and probabilities are exact. With edges,
     which are pairs of rows of X, every edge adds a score for the pair of labels at its ends. The scores are learned by
@@ -33,14 +33,14 @@ class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
             as in scikit-learn.
         objective (str, default "pseudolikelihood"): Objective of learning with edges: "pseudolikelihood", "composite",
             "consistent" or "likelihood"; see :meth:`locpmap.CRF.fit`.
-        blocks (default None): For "composite", a list of lists of sites. For "consistent", the blocks that LocPMAP
-            climbs over.
+        blocks (str, tuple, list or None, default None): For "composite", a list of lists of sites. For "consistent",
+            the blocks that LocPMAP climbs over.
         symmetric (bool, default False): Whether tables of edges are symmetric.
         potts (bool, default False): Whether each edge feature has a single Potts weight instead of a table.
         non_negative (bool, default False): Whether Potts weights are constrained to be at least 0.
         method (str or Decoder, default "locpmap"): Decoder for sites with edges: a name, or a configured decoder, as in
             :func:`locpmap.infer`.
-        n_samples (int, default 50): Number of samples; see :class:`ImageCRF`.
+        n_samples (int, default 50): Number of label maps that the decoder draws; see :class:`ImageCRF`.
         probability (str, default "conditional"): "conditional" or "votes"; see :class:`ImageCRF`.
         options (dict or None, default None): Further arguments of :func:`locpmap.infer`.
         max_iter (int, default 1000): Maximum number of L-BFGS iterations, or of held-out checks of "consistent".

@@ -29,7 +29,7 @@ DTYPES = {"F16": np.float16, "F32": np.float32, "F64": np.float64}
 
 
 def write_model(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]], header: dict[str, Any]) -> None:
-    """Write a model file, completely or not at all.
+    """Write a model file atomically.
 
     Args:
         path (str or PathLike): The file to write; an existing file is replaced.

@@ -113,7 +113,7 @@ class Likelihoods:
         return self._summed(scores, lambda slope, part: kernel(scores, samples, residual, block_of, slope, part), jobs)
 
     def block_losses(self, scores: Scores, plan: BlockPlan, labels: Array, weights: Array) -> Losses:
-        """Compute ``-weights · log p(labels of the block | all other labels)`` for every block, with the slope.
+        """Compute ``-weights · log p(labels of the block | all other labels)`` per block, with the pairwise derivative.
 
         ``weights`` is (1|N,).  Void sites (label -1) are removed from their block; a chain is split there.
         """

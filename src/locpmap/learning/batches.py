@@ -95,7 +95,7 @@ def split(batches: Sequence[Batch], fraction: float, seed: int) -> tuple[list[Ba
 
 
 def thinned(batches: Sequence[Batch], every: int) -> list[Batch]:
-    """Return about one image in ``every``, the same ones in each call; all images if the subset has no weight."""
+    """Return a fixed random subset of about 1/``every`` of the images, or all images if no site of it counts."""
     generator = np.random.default_rng(every)
     chosen: list[Batch] = []
     for batch in batches if every > 1 else ():

@@ -72,7 +72,7 @@ class Prepared:
 
     @cached_property
     def presence(self) -> Any:
-        """The probability (N, L) that each label occurs, as `locpmap.measure` takes it; None if it is always 1."""
+        """Probability (N, L) that each label occurs: ``presence`` of `locpmap.measure`.  None if all are 1."""
         fractions = predicted_fractions(self.potentials) if self.presence_parameters[0] > 0 else None
         return None if fractions is None else presence_of(fractions, *self.presence_parameters)
 

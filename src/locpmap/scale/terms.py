@@ -60,9 +60,9 @@ class Terms:
         whole: list[tuple[int, ...]],
         tables: Any,
     ) -> Terms:
-        """Check one entry per direction.
+        """Build terms from one array per direction.
 
-        An entry has the shape of the edges followed by one of the ``tails``, or, for all edges, a shape in ``whole``.
+        An array has one value per edge (the edges' shape and one of ``tails``) or one for all edges (in ``whole``).
         """
         names = [name_of(step) for step in steps]
         if not isinstance(entries, list | tuple) or len(entries) != len(steps):

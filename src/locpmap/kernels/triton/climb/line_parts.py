@@ -2,8 +2,8 @@
 
 A wall is a site that takes its best label whatever the label of the site before it (see `grid_lines`).  The message
 from a wall follows from its label alone, so the backward pass starts at the first wall after a change.  It ends at the
-first wall before the change whose label stays the same: for the sites before that wall, its other labels got worse or
-stayed as they were, so those sites keep their labels.  Such a part is a *run*; most changes reach only a few sites.
+first wall before the change whose label stays the same.  The scores of that wall's other labels did not rise, so the
+sites before it keep their labels.  Such a part is a *run*; most changes reach only a few sites.
 
 A site that has not taken its best label is not treated as a wall: a line keeps its labels if it would gain no more than
 rounding.  The tolerance is relative to the scores of the runs alone.
@@ -36,9 +36,9 @@ SITES = tl.constexpr(32)  # per word
 
 @triton.jit
 def find_parts(site, notes, line, going, before, ITEMS: tl.constexpr):
-    """Store which sites to update: where this or an adjacent line changed after turn ``before``, up to the next wall.
+    """Mark the sites to update in a bit mask: those that changed after turn ``before``, here or in an adjacent line.
 
-    There are two more words than the line needs.
+    Marks extend to the next wall.  `climb_lines` defines a turn.  The mask has two extra words.
     """
     item, bit = tl.arange(0, ITEMS)[None, :], tl.arange(0, SITES)[:, None]
     since = tl.minimum(before, LAST_TURN - 1)

@@ -21,7 +21,7 @@ ENOUGH = tl.constexpr(80.0)  # e^80 times any clock exceeds every other clock
 
 @triton.jit
 def latest(tick, dtype: tl.constexpr):
-    """Return an upper bound of the first label's clock, from the leading byte of its uniform."""
+    """Return an upper bound of the first label's clock, from the leading byte of its uniform random number."""
     return tl.where(tick == 0, 23.0, -fast_log(tl.maximum(tick, 1).to(dtype) * (1.0 / 256)))
 
 
