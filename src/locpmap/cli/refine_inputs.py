@@ -88,7 +88,7 @@ def _enlarged(mask: Array, size: tuple[int, ...]) -> Array:
 
 
 def path_of(word: str) -> Path:
-    """Convert an argument to ``Path``; raise if it is empty, which ``Path`` would read as the working directory."""
+    """Convert an argument to ``Path``.  Raise for an empty string, which ``Path`` converts to the working directory."""
     if not word:
         raise typer.BadParameter("it is empty, expected the name of a file or a folder")
     return Path(word)

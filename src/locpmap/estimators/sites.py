@@ -1,4 +1,4 @@
-"""`CRFClassifier`: logistic regression whose samples can be joined by edges."""
+"""`CRFClassifier`: logistic regression whose rows (sites) can be joined by edges."""
 
 from __future__ import annotations
 
@@ -40,11 +40,14 @@ class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
         non_negative (bool, default False): Whether Potts weights are constrained to be at least 0.
         method (str or Decoder, default "locpmap"): Decoder for sites with edges: a name, or a configured decoder, as in
             :func:`locpmap.infer`.
-        n_samples (int, default 50): Number of label maps that the decoder draws; see :class:`ImageCRF`.
+        n_samples (int, default 50): Number of label maps that the decoder draws. It applies to a decoder that is given
+            by name and has this option.
         probability (str, default "conditional"): "conditional" or "votes"; see :class:`ImageCRF`.
         options (dict or None, default None): Further arguments of :func:`locpmap.infer`.
         max_iter (int, default 1000): Maximum number of L-BFGS iterations, or of held-out checks of "consistent".
-        tol (float, default 1e-8): Tolerance of convergence; see :class:`ImageCRF`.
+        tol (float, default 1e-8): L-BFGS has converged when no entry of the gradient exceeds this value. The gradient
+            is per site, with every feature scaled to root mean square 1. The default is smaller than the 1e-5 of
+            :class:`ImageCRF`.
         random_state (int, RandomState or None, default None): Randomness of decoding and of "consistent"; see
             :class:`ImageCRF`.
         n_jobs (int or None, default None): Number of threads: None means 1, and -1 all cores.

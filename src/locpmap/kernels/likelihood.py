@@ -55,7 +55,10 @@ class Scores(NamedTuple):
         return self.potts or self.own_tables
 
     def new_slope(self) -> Array:
-        """Return zeros for the derivative: by the Potts weights (N, E), or by the tables (1|N, G, F, L, L)."""
+        """Return zeros in the shape of the derivative with respect to the pairwise scores.
+
+        The shape is (N, E) for Potts weights, else (1|N, G, F, L, L).
+        """
         n_images = len(self.unary) if self.per_edge else 1
         shape = (n_images, len(self.edges)) if self.potts else (n_images, *self.tables.shape[1:])
         return _zeros(self.unary, shape, self.per_edge)
@@ -91,8 +94,9 @@ class Likelihoods:
         return self.name
 
     def site_losses(self, scores: Scores, labels: Array, samples: Array, weights: Array) -> Losses:
-        """Compute ``-weights · log mean_m p(label | sample m)`` for every site and its residual, without the slope.
+        """Compute the loss ``-weights · log mean_m p(label | sample m)`` of every site, and its residual.
 
+        The derivative with respect to the pairwise scores is not computed; see `pair_slope`.
         ``labels`` (N, S) and ``samples`` (N, S, M) are -1 at void sites, which have loss 0 and do not influence their
         neighbours.  ``weights`` is (1|N, 1|S).
         """
@@ -106,15 +110,19 @@ class Likelihoods:
         return losses
 
     def pair_slope(self, scores: Scores, samples: Array, residual: Array, block_of: Array | None = None) -> Array:
-        """Compute the derivative by the pairwise scores; with ``block_of`` (S,), only for edges between blocks."""
+        """Compute the derivative with respect to the pairwise scores from the residuals.
+
+        With ``block_of`` (S,), only edges between different blocks contribute.
+        """
         kernel = twin(self.likelihoods, "pair_slope")
         n_images, n_sites = scores.unary.shape[:2]
         jobs = self._jobs(n_images, len(scores.edges), n_sites)
         return self._summed(scores, lambda slope, part: kernel(scores, samples, residual, block_of, slope, part), jobs)
 
     def block_losses(self, scores: Scores, plan: BlockPlan, labels: Array, weights: Array) -> Losses:
-        """Compute ``-weights · log p(labels of the block | all other labels)`` per block, with the pairwise derivative.
+        """Compute the loss ``-weights · log p(labels of the block | all other labels)`` of every block.
 
+        Its residual and its derivative with respect to the pairwise scores are computed too.
         ``weights`` is (1|N,).  Void sites (label -1) are removed from their block; a chain is split there.
         """
         kernel = twin(self.likelihoods, "block_likelihood")
@@ -136,7 +144,7 @@ class Likelihoods:
         return Losses(value, total, slope)
 
     def _summed(self, scores: Scores, run: Callable[[Array, Part], None], jobs: list[tuple[Part]]) -> Array:
-        """Sum the slopes of all jobs in a fixed order; with per-edge scores, jobs write to disjoint entries instead."""
+        """Sum the derivatives of all jobs in a fixed order; with per-edge scores, jobs write to disjoint entries."""
         slope = scores.new_slope()
         if scores.per_edge or len(jobs) == 1:
             self.threads.map(lambda part: run(slope, part), jobs)

@@ -60,9 +60,10 @@ class Terms:
         whole: list[tuple[int, ...]],
         tables: Any,
     ) -> Terms:
-        """Build terms from one array per direction.
+        """Build terms from one array per direction; raise InputError if a shape is wrong.
 
-        An array has one value per edge (the edges' shape and one of ``tails``) or one for all edges (in ``whole``).
+        An array has one value per edge (shape: edges + one of ``tails``) or one value for all edges (a shape in
+        ``whole``).  A value is a number, a table or a vector of features.
         """
         names = [name_of(step) for step in steps]
         if not isinstance(entries, list | tuple) or len(entries) != len(steps):

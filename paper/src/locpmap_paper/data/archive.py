@@ -25,7 +25,10 @@ PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE)
 
 
 def digest(content: bytes, name: str, patterns: Iterable[str]) -> str:
-    """Return a sha256 of the sorted names and checksums of the matching members, independent of the packing."""
+    """Return a sha256 of the sorted names and checksums of the matching members.
+
+    It is independent of member order and compression.
+    """
     found = members(content, name, patterns)
     lines = sorted(f"{hashlib.sha256(data).hexdigest()} {member}\n" for member, data in found)
     return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()

@@ -76,7 +76,11 @@ def calibration_curve(confidence: Array, wrong: Array) -> tuple[list[list[float]
 
 
 def risk_curve(confidence: Array, wrong: Array) -> tuple[list[list[float]], float]:
-    """Return the error rate among the k most confident sites at some k, and its mean over all k; ties are averaged."""
+    """Return the risk-coverage curve at up to `N_POINTS` coverages, and the area under it.
+
+    A point is (coverage, error rate among the most confident sites).  Sites with equal confidence contribute their mean
+    error.
+    """
     # Sorting integers is much faster than argsort.  Positive floats sort like their bit patterns; shifting them left
     # frees the lowest bit for the error flag.
     keys = (confidence.astype(np.float32).view(np.uint32) << 1) | wrong

@@ -220,7 +220,10 @@ class Record:
         return paired(self.values(level, *left, of), self.values(level, *right, of))
 
     def n_images(self, level: str, model: str, decoder: str) -> int:
-        """Return how many of the first test images the cell was decoded on; 0 if it was refused."""
+        """Return the number of test images that were decoded for this table cell (always the first ones).
+
+        It is the smallest number over seeds, and 0 if the decoder does not support the model.
+        """
         rows = self.rows_of(level, model, decoder)
         return min((row.n_images for row in rows if row.refused is None), default=0)
 

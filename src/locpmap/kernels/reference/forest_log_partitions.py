@@ -1,6 +1,7 @@
 """log Z of spanning forests under reparametrised scores; their mean is the tree-reweighted bound.
 
-Messages M and edge appearances ρ (the fraction of forests that contain an edge) rewrite the score of any labelling::
+Messages M and edge appearance probabilities ρ_e (the fraction of forests that contain e) rewrite the score of any
+labelling::
 
     θ(y) = Σ_i θ^_i(y_i) + Σ_e ρ_e θ^_e(y_i, y_j),    θ^_i = unary_i + Σ_k ρ_ki M_ki,    θ^_e = θ_e / ρ_e - M_ji - M_ij
 
@@ -31,7 +32,8 @@ def forest_log_partitions(
 ) -> None:
     """Fill ``values[n, t]`` (N, K) for images lo..hi and forests begin..stop.
 
-    ``orders`` (K, S) lists parents before children; ``parents`` (K, S) holds the slot of each site's parent, or -1.
+    ``orders`` (K, S) lists parents before children.  ``parents`` (K, S) holds the index of each site's parent in
+    ``model.neighbour``, or -1 at a root.
     """
     for n in range(lo, hi):
         for t in range(begin, stop):

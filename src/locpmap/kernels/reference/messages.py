@@ -1,7 +1,8 @@
 """Messages along an edge: the update of belief propagation, max-product and tree-reweighted message passing.
 
-Notation: site i sends to site j over edge e with table ``θ_e[a, b]`` (a at i, b at j).  The edge appearance probability
-``ρ_e`` is the fraction of spanning forests that contain e (1 in plain belief propagation).  Messages are logarithms::
+Notation: site i sends to site j over edge e with table ``θ_e[a, b]`` (a at i, b at j).  The edge appearance
+probability ``ρ_e`` is the fraction of spanning forests that contain e (1 in plain belief propagation).  Messages are
+logarithms::
 
     belief_i(a)  = unary_i(a) + Σ_k ρ_ki m_ki(a)          over all neighbours k of i
     cavity_ij(a) = belief_i(a) - m_ji(a)
@@ -11,9 +12,9 @@ Notation: site i sends to site j over edge e with table ``θ_e[a, b]`` (a at i, 
 any model.  Max-product replaces the sum by a maximum:
 ``m_ij(b) = max_a (cavity_ij(a) + θ_e[a, b]) - max cavity_ij - max θ_e``.
 
--inf denotes a forbidden label.  If ``m_ji(a)`` is -inf, the cavity is set to -inf too.  This is exact: all labels
-of j that are compatible with a are forbidden at j, so the message from i to these labels has no effect.  If the whole
-cavity is -inf (the model allows no labelling), the message is 0.
+-inf denotes a forbidden label.  If ``m_ji(a)`` is -inf, the cavity is set to -inf too.  This is exact: all labels of j
+that are compatible with a are forbidden at j.  The message from i to these labels therefore has no effect.  If the
+whole cavity is -inf (the model allows no labelling), the message is 0.
 """
 
 from __future__ import annotations

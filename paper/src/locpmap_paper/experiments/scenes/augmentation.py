@@ -27,12 +27,12 @@ class Variation:
 
     Args:
         scale: Smallest and largest magnification, drawn log-uniformly.
-        stretch: Largest logarithm of the change of aspect ratio.
+        stretch: Aspect ratio: width / height is multiplied by exp(s), with |s| up to this value.
         turn: Largest rotation in radians.
         brightness: Standard deviation of a value added to all channels, in grey values.
         tint: Standard deviation of a value added to each channel independently.
-        contrast: Largest logarithm of the contrast factor.
-        saturation: Largest logarithm of the factor of the distance from grey.
+        contrast: Contrast: the difference from the value 127 is multiplied by exp(s), with |s| up to this value.
+        saturation: Saturation: the distance from grey is multiplied by exp(s), with |s| up to this value.
     """
 
     scale: tuple[float, float] = (0.75, 1.6)

@@ -103,8 +103,9 @@ def climb_lines(
 ) -> Array:
     """Climb for every image and sample by "rows", "columns" or "rows+columns"; fill ``labels`` (n, S, R).
 
-    Return the index of the last sweep that changed a label, (n, R).  A sweep over rows or columns reads the perturbed
-    scores once.  They are stored in chunks; one chunk has the samples of one program.
+    Return the number of the last sweep that changed a label, (n, R), counted from 1; 0 if there is none.  A sweep over
+    rows or columns reads the perturbed scores once.  The perturbed scores are stored in chunks; one chunk holds the
+    samples that one Triton program processes together.
 
     ``unary`` (n, S, L) has at most ``MAX_LINE_LABELS`` labels (`locpmap.kernels.block_plan`).  Potts weights are
     ``right`` (1|n, H, W-1) and ``down`` (1|n, H-1, W).  ``attractive`` declares that none is negative, which saves

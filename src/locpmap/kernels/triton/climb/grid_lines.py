@@ -196,7 +196,10 @@ def _read(site, near, line, t, KIND: tl.constexpr):
 
 @triton.jit
 def choose(now, passed, choices, t, KIND: tl.constexpr):
-    """Store the choices of site t; return the state for the next site, the best label of t, and whether t is a wall."""
+    """Update the backward pass at site t and store its decisions in ``choices``.
+
+    Return the state for the next site, the best label of t, and whether t is a wall.
+    """
     N_LABELS: tl.constexpr = KIND.n_labels
     PART: tl.constexpr = KIND.part
     ITEMS: tl.constexpr = KIND.items

@@ -2,11 +2,14 @@
 
 A wall is a site that takes its best label whatever the label of the site before it (see `grid_lines`).  The message
 from a wall follows from its label alone, so the backward pass starts at the first wall after a change.  It ends at the
-first wall before the change whose label stays the same.  The scores of that wall's other labels did not rise, so the
-sites before it keep their labels.  Such a part is a *run*; most changes reach only a few sites.
+first wall before the change whose label is unchanged.  The message from that wall to the site before is unchanged for
+that site's current label and did not rise for its other labels.  The sites before the wall therefore keep their labels.
+The sites between the two walls are a *run*; most changes reach only a few sites.
 
 A site that has not taken its best label is not treated as a wall: a line keeps its labels if it would gain no more than
 rounding.  The tolerance is relative to the scores of the runs alone.
+
+A *turn* is the update of all even or all odd rows or columns in one sweep.  Turns are numbered from 1.
 
 Each sample advances on its own.  Places count from the line's end, in the order of the backward pass.  A word has one
 bit for each of 32 places.
@@ -36,9 +39,10 @@ SITES = tl.constexpr(32)  # per word
 
 @triton.jit
 def find_parts(site, notes, line, going, before, ITEMS: tl.constexpr):
-    """Mark the sites to update in a bit mask: those that changed after turn ``before``, here or in an adjacent line.
+    """Mark the sites to update in a bit mask, ``notes.words``.
 
-    Marks extend to the next wall.  `climb_lines` defines a turn.  The mask has two extra words.
+    A site is marked if it or its neighbour in an adjacent line changed after turn number ``before``.  Marks extend to
+    the sites after it, up to the next wall.  The mask has two extra words, both 0.
     """
     item, bit = tl.arange(0, ITEMS)[None, :], tl.arange(0, SITES)[:, None]
     since = tl.minimum(before, LAST_TURN - 1)
