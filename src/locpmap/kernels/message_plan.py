@@ -54,7 +54,7 @@ def find_domain(model: Model) -> Domain:
 
 
 def linear_weights(unary: Array) -> Array:
-    """Return ``exp(unary)``, (N, S, L), up to a factor per site, on which messages do not depend.
+    """Return ``exp(unary)``, (N, S, L), multiplied by a factor per site.  Messages do not depend on the factors.
 
     On the CPU the largest weight of a site is 1, in double precision.  On a GPU the weights of a site sum to 1.
     """

@@ -125,7 +125,7 @@ def fit_stochastic(
         return control.batch_size or max(1, SITES_PER_STEP // batch.labels.shape[1])
 
     def sums(batch: Batch, w: Array, n_samples: int, seed: int, turn: int = 0) -> Array:
-        """Return value and gradient, (1 + P,), of this process's part of a batch."""
+        """Return the objective and its gradient on the images of a batch that this process handles, (1 + P,)."""
         own = processes.part(batch.n_images, turn)
         if own.start == own.stop:
             return np.zeros(1 + len(w))

@@ -151,7 +151,7 @@ class RefinedRaster:
 
     @property
     def _learned(self) -> tuple[float, Any]:
-        """The adjusted weight of similar pixels, and the adjusted pairwise weights (2, 2)."""
+        """The factor of the guided log mean and the pairwise weights (2, 2), both after the adjustment."""
         _, _, guided, pairwise = self.weights.at(self.stride)
         strength = self.adjustment.strength
         return strength * guided, strength * pairwise + [0.0, self.adjustment.smoothing]

@@ -182,7 +182,7 @@ def open_raster(path: PathLike) -> Any:
         :func:`locpmap.infer_tiled`
     """
     file = checked_path(path)
-    if not os.path.exists(file):  # False for names that are too long, where Path.exists may raise
+    if not os.path.exists(file):  # Path.exists may raise if the name is too long
         raise InputError(f"{path} does not exist, expected a .npy file, a GeoTIFF or a zarr array")
     if file.suffix.lower() == ".npy":
         return NumpyFile.open(file)

@@ -119,7 +119,10 @@ class Terms:
         return found
 
     def fingerprints(self) -> list[str]:
-        """Return the fingerprints of all entries; those of numbers and tables do not depend on their precision."""
+        """Return the fingerprints of all entries and of the tables of Factored.
+
+        Entries for all edges are converted to float64 first, so equal values have equal fingerprints in any dtype.
+        """
         wide = (
             entry if cut else entry.astype(np.float64) for entry, cut in zip(self.entries, self.per_edge, strict=True)
         )

@@ -149,7 +149,7 @@ class RunBars:
     def stage(self, done: int, total: int, title: str) -> None:
         """Start a stage."""
         model = title.partition(":")[0]
-        if self._plain is not None and model != self._title:  # without bars: one line per model
+        if self._plain is not None and model != self._title:  # no terminal: print one line per model
             self._plain.print(f"{done}/{total} {model}", highlight=False)
         self._title = model
         self._bars.update(self._all, completed=done, total=total)

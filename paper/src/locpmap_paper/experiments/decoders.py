@@ -24,7 +24,7 @@ class Listed:
 
     name: str
     title: str
-    method: str  # of locpmap.infer; "argmax" uses the network alone
+    method: str  # a decoder's name in locpmap.infer, or "argmax" for the network alone
     family: str  # "paper", "locpmap", "beyond" or "network"
     says: str
     options: dict[str, Any] = field(default_factory=dict)

@@ -70,7 +70,7 @@ class Experiment(ABC):
 
     @property
     def n_fit(self) -> int:
-        """The number of training images that weights are learned from."""
+        """The number of training images that are not held out; weights are learned from them."""
         return self.n_train - self.n_held_out
 
     @property

@@ -55,7 +55,7 @@ class Fits(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Model(ABC):
-    """A learning method, without weights."""
+    """A learning method; :meth:`fit` returns the weights as a `Fitted`."""
 
     together: ClassVar[bool] = False  # whether all processes of a run take part in a fit; else only the first
     name: str

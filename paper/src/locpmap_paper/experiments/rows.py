@@ -1,4 +1,4 @@
-"""Decoding the test images of one fitted model with one decoder."""
+"""Decoding of the test images with one fitted model and one decoder, and the measures of the result."""
 
 from __future__ import annotations
 

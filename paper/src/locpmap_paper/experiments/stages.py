@@ -1,7 +1,7 @@
 """A folder of finished stages, so that an interrupted run repeats only missing stages.
 
-A stage is one small file.  It contains the digest of its settings and a checksum of its value.  A file with other
-settings, or a damaged one, counts as missing and is computed again.
+Each stage has one small file with its value, the digest of its settings and a checksum of the value.  A file that is
+damaged or has other settings counts as missing, and its stage is computed again.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Text; a notice is highlighted."""
+    """A paragraph of text, highlighted if ``notice`` is True."""
 
     text: str
     notice: bool = False

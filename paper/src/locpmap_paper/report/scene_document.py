@@ -14,7 +14,7 @@ from locpmap_paper.report.scene_examples import example_blocks, teaser
 
 
 def compose(record: Record, pictures: Pictures) -> Document:
-    """Build the report of a record, with its figures drawn."""
+    """Build the report of a recorded run and draw its figures."""
     protocol = record.protocol
     subtitle = f"{protocol.n_train:,} training and {sections.n_decoded(record):,} test photographs of at most "
     subtitle += f"{protocol.height}×{protocol.width} pixels, {len(protocol.labels)} labels, "

@@ -117,7 +117,7 @@ def comparison_table(found: list[NetworkComparison]) -> Table:
 
 
 def ablation_table(cells: Ablation) -> Table:
-    """Return the table of the forms with one setting changed."""
+    """Return the table of LocPMAP variants (`Form`) that differ from the paper's algorithm in one to three settings."""
     rows = tuple(
         (
             Cell(change.title),

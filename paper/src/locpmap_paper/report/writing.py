@@ -23,7 +23,7 @@ def write_report(folder: PathLike) -> Path:
     """Write ``report.html`` and ``figures/*.png`` into the folder of a run.
 
     The report is built from ``result.json`` and ``pictures.npz`` in that folder.  The page is self-contained and loads
-    nothing from the network.  Each file is written atomically, and the same run gives the same bytes.  Writing takes a
+    nothing from the network.  Each file is written atomically.  Repeated calls write identical bytes.  Writing takes a
     few seconds, mostly for the figures.
 
     Args:
@@ -33,7 +33,7 @@ def write_report(folder: PathLike) -> Path:
         Path: The path of the page.
 
     Raises:
-        InputError: If the folder has no record, or if the record is damaged or has another schema.
+        InputError: If the folder has no record, or if the record is damaged or has an unsupported schema version.
 
     Example:
         >>> write_report("no/such/folder")

@@ -1,4 +1,7 @@
-"""Numba version of `reference.bethe_edges`: terms of edges in the Bethe log Z.  O(L) per edge of a Potts model."""
+"""Numba version of `reference.bethe_edges`: the edge terms of the Bethe approximation of log Z.
+
+The cost per edge is O(L) in a Potts model.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from locpmap.kernels.numba.messages import fill_table, log_sum, send_potts, send
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def bethe_edges(model, messages, beliefs, terms, lo, hi, begin, stop):
-    """Fill ``terms`` (N, S) with the sum over the edges whose first end is the site."""
+    """Fill ``terms[n, i]``, (N, S), with the sum of the terms of all edges whose first end is site i."""
     potts, features, tables = model.potts, model.features, model.tables
     order, indptr, reverse = model.order, model.indptr, model.reverse
     neighbour, edges, ends = model.neighbour, model.edge, model.end

@@ -167,7 +167,7 @@ def best_joint(local, inside, extra, n_states, block_sites, first, length, y, ne
             current = total
         if total > top:
             best, top = state, total
-        for j in range(length - 1, -1, -1):  # count up, last site fastest
+        for j in range(length - 1, -1, -1):  # next labelling; the last site changes fastest
             new[j] += 1
             if new[j] < n_labels:
                 break

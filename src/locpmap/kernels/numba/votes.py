@@ -1,4 +1,4 @@
-"""Numba version of `reference.votes`: counts of the labels of samples."""
+"""Numba version of `reference.votes`: the number of samples with each label, per site."""
 
 from __future__ import annotations
 

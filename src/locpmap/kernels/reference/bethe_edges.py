@@ -18,7 +18,10 @@ from locpmap.kernels.reference.scores import edge_tables
 def bethe_edges(
     model: Model, messages: Array, beliefs: Array, terms: Array, lo: int, hi: int, begin: int, stop: int
 ) -> None:
-    """Fill ``terms`` (N, S) with the sum over the edges whose first end is the site; beliefs are log b_i, (N, S, L)."""
+    """Fill ``terms[n, i]``, (N, S), with the sum of the terms of all edges whose first end is site i.
+
+    ``beliefs`` (N, S, L) are log b_i.
+    """
     for n in range(lo, hi):
         for i in model.order[begin:stop]:
             terms[n, i] = 0.0

@@ -1,4 +1,4 @@
-"""Counts of the labels of samples."""
+"""The number of samples with each label, per site."""
 
 from __future__ import annotations
 

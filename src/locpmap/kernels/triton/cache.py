@@ -16,7 +16,10 @@ _entries: dict[Any, tuple[tuple[weakref.ref[Any], ...], Any]] = {}
 
 
 def cached(arrays: tuple[Any, ...], purpose: Any, make: Callable[[], T]) -> T:
-    """Return ``make()``, cached per purpose and arrays; arrays are compared by identity, not by contents."""
+    """Return the value of ``make()``, or the cached value of a call with an equal ``purpose`` and the same arrays.
+
+    Arrays are compared by identity, not by contents.
+    """
     key = (purpose, *map(id, arrays))
     known = _entries.get(key)
     if known is not None and all(was() is now for was, now in zip(known[0], arrays, strict=True)):

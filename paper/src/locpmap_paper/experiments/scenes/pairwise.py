@@ -33,7 +33,7 @@ WINDOW = (128, 160)
 class Couplings:
     """Edge features of scenes for the given kinds and neighbour offsets."""
 
-    kinds: tuple[str, ...]  # "boundary", "colour"
+    kinds: tuple[str, ...]  # "boundary", "colour" or both
     steps: tuple[tuple[int, int], ...]  # offsets (down, right), not negative
     base: SceneUnaries
     cache: Path

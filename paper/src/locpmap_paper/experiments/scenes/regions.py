@@ -35,9 +35,9 @@ def segment(image: Image) -> Numbers:
 
 @dataclass(frozen=True)
 class Pieces:
-    """The regions of one segmentation (H, W), indexed from 0."""
+    """The regions of one segmentation of an image."""
 
-    of_pixel: Numbers
+    of_pixel: Numbers  # (H, W): index of each pixel's region, from 0
 
     @property
     def sizes(self) -> Array:

@@ -64,7 +64,7 @@ class State(NamedTuple):
 
     noisy: Any  # chunks of scores (n, C, S, L, T)
     right: Any
-    right_apart: int  # stride between images; 0 where all share the weights
+    right_apart: int  # stride between images; 0 if all images share the weights
     down: Any
     down_apart: int
     labels: Any  # (n, S, R)
@@ -201,7 +201,8 @@ def _climb_lines(
             wait_for_all(counts, turn, n_programs)
             turn += 1
             part += 1
-        # A faster program may already have recorded the next sweep, which it began because this one changed something.
+        # Another program may already have stored the next sweep here.  It began that sweep because this sweep changed a
+        # label, so the loop continues in either case.
         latest = tl.load(counts + BARRIER, volatile=True)
         sweep += 1
 

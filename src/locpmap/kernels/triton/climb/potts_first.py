@@ -131,7 +131,7 @@ def first_visit(unary_ptr, given_ptr, image, drawn, list_ptr, count, tile, colou
                     ahead = rivals(first, near, pull, leading, tick, terms.log_p + place, at.inside)
                     undecided |= (at.inside & (ahead > 0)).to(tl.int32) << j
     if START_FROM != PERTURBED:
-        # The first colour's starting labels are not stored: recompute them if a sample has no recorded change yet.
+        # The starting labels of colour 0 are not stored.  They are recomputed only if a sample has no recorded change.
         note = image.changed + at.word * PACK
         before = result
         if colour == 1:

@@ -84,7 +84,7 @@ def log_sum(values):
 
 @triton.jit
 def belief(scores, messages, rho, pairs, start, degree, widest, TILE: tl.constexpr):
-    """Add the messages of all neighbours, weighted by the edges' ``rho``, to the unaries (B, 1, K); None means 1."""
+    """Add the messages of all neighbours to the unaries (B, 1, K), weighted by the edges' ``rho`` (1 if None)."""
     first = 0
     while first < widest:
         slot, real = slots_of(start, degree, first, TILE)
@@ -96,7 +96,7 @@ def belief(scores, messages, rho, pairs, start, degree, widest, TILE: tl.constex
 
 @triton.jit
 def heard(received, rho, edge, real):
-    """Return the sum of messages received over edges (B, D), weighted by ``rho``, as (B, 1, K)."""
+    """Return the sum (B, 1, K) of the messages ``received`` (B, D, K), weighted by ``rho[edge]``; None means 1."""
     if rho is not None:
         share = tl.load(rho + edge, mask=real, other=0.0)
         received *= share.to(received.dtype)[:, :, None]
