@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -54,12 +54,23 @@ class View:
         return self.pairwise.least_weight
 
     @cached_property
-    def grid(self) -> GridWindow | None:
-        """Grid with 4 neighbours, or None for any other graph."""
+    def window(self) -> GridWindow | None:
+        """Grid with any neighbours, or None for a graph."""
         grid = self.structure
-        if not isinstance(grid, Grid) or grid.connectivity != 4:
+        if not isinstance(grid, Grid):
             return None
         return GridWindow(grid.height, grid.width, grid.row, grid.column, grid.whole_width, grid.whole_sites)
+
+    @property
+    def grid(self) -> GridWindow | None:
+        """Grid with 4 neighbours, or None for any other graph."""
+        return self.window if isinstance(self.structure, Grid) and self.structure.connectivity == 4 else None
+
+    def with_unary(self, unary: Any) -> View:
+        """Return the same model with other unaries (N, S, L); it shares the edge lists."""
+        view = replace(self, unary=unary, cache={})
+        view.__dict__["flat"] = self.flat._replace(unary=unary)
+        return view
 
     def direction_weights(self, dtype: Any) -> tuple[Array, Array]:
         """Return the Potts weights of a 4-connected grid to the right (1|N, H, W-1) and down (1|N, H-1, W).

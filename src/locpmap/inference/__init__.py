@@ -3,6 +3,7 @@
 from locpmap.inference.annealing import Annealing
 from locpmap.inference.api import infer
 from locpmap.inference.exact import Exact
+from locpmap.inference.fields import ErrorFields
 from locpmap.inference.gibbs import Gibbs
 from locpmap.inference.graph_cut import GraphCut
 from locpmap.inference.icm import ICM
@@ -23,6 +24,7 @@ __all__ = [
     "LBP",
     "TRW",
     "Annealing",
+    "ErrorFields",
     "Exact",
     "Gibbs",
     "GraphCut",

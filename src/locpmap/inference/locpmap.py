@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from locpmap.errors import InputError, whole_number, within
+from locpmap.errors import InputError, InputTypeError, whole_number, within
 from locpmap.graphs.blocks import LENGTH, plan_blocks
 from locpmap.inference.decoder import Locality, Problem
+from locpmap.inference.fields import ErrorFields
 from locpmap.inference.sampling import Tally, TallySampler, check_start_of_tiles, parse_start
 from locpmap.kernels.perturbation import LOGISTIC, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.spec import Blocks, Climb
@@ -51,6 +52,7 @@ class LocPMAP(TallySampler):
         max_sweeps (int, default 100): Number of sweeps after which a climb stops.
         temperature (float, default 1.0): Scale of the noise.  The theorem requires 1; 0 gives ICM from many starts.
         keep_samples (bool, default False): Return the samples in ``result.samples``, (M, ...).
+        fields (ErrorFields, default None): Errors that neighbouring sites share, drawn anew for every sample.
 
     Notes:
         ``probability`` describes the perturbed local maxima, not the marginals of the model.  Under strong coupling the
@@ -87,11 +89,14 @@ class LocPMAP(TallySampler):
     max_sweeps: int = 100
     temperature: float = 1.0
     keep_samples: bool = False
+    fields: ErrorFields | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         whole_number("max_sweeps", self.max_sweeps, 1)
         within("temperature", self.temperature, 0)
+        if self.fields is not None and not isinstance(self.fields, ErrorFields):
+            raise InputTypeError(f"fields is {self.fields!r}, expected an ErrorFields or None")
         if self.probability not in ("votes", "conditional"):
             raise InputError(f"probability is {self.probability!r}, expected 'votes' or 'conditional'")
         if isinstance(self.blocks, str) and not BLOCKS.fullmatch(self.blocks):
@@ -108,9 +113,17 @@ class LocPMAP(TallySampler):
         if not self._single_sites():
             blocks = Blocks(self.blocks, partial(plan_blocks, self.blocks, potentials.structure, potentials.n_labels))
         perturbation = Perturbation(scheme, float(self.temperature), *problem.key)
-        climb = Climb(perturbation, start, given, self.max_sweeps, problem.first_image, lazy, blocks)
+        fields = None if self.fields is None else self.fields.on(potentials)
+        climb = Climb(perturbation, start, given, self.max_sweeps, problem.first_image, lazy, blocks, fields)
         draw = partial(problem.kernels.climb, problem.view, climb)
-        return Tally.start(problem, draw, self.max_sweeps, self.n_samples, self.probability)
+        tally = Tally.start(problem, draw, self.max_sweeps, self.n_samples, self.probability)
+        if fields is not None and self.probability == "conditional":
+            add = partial(problem.kernels.add_fields, problem.view, climb)
+            tally.view_of = lambda span: problem.view.with_unary(add(span))
+        return tally
+
+    def has_gpu_kernels(self) -> bool:
+        return self.fields is None
 
     def locality(self) -> Locality:
         check_start_of_tiles(self.start)

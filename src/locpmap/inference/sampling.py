@@ -16,7 +16,7 @@ from locpmap.inference.decoder import Climbs, Decoder, Outcome, Problem, Step
 from locpmap.inference.out_of_memory import in_parts
 from locpmap.kernels.model import QUANTUM
 from locpmap.kernels.perturbation import GIVEN
-from locpmap.kernels.spec import Drawn, Span
+from locpmap.kernels.spec import Drawn, ModelView, Span
 from locpmap.potentials import Potentials
 from locpmap.result import Status
 
@@ -97,6 +97,7 @@ class Tally:
     n_samples: int = 0
     sweeps: list[Any] = field(default_factory=list)  # sweeps of every climb, one array per draw
     samples: list[Any] = field(default_factory=list)  # (R, N, S) per round, if samples are returned
+    view_of: Callable[[Span], ModelView] | None = None  # the model of one sample, if conditionals differ by sample
 
     @classmethod
     def start(cls, problem: Problem, draw: Draw, max_sweeps: int, max_samples: int, kind: str = "votes") -> Tally:
@@ -109,6 +110,7 @@ class Tally:
         Add them to the totals if ``counted``; return them, (R, N, S) int16, if ``keep``.
         """
         n_images, n_sites, _ = problem.potentials.unary.shape
+        most = most if self.view_of is None else 1
         count, per_chunk = problem.kernels.round_size(problem.view, self.totals, most)
         samples = problem.empty((n_images, n_sites, count), "int16") if keep else None
         for lo in range(0, n_images, per_chunk):
@@ -123,7 +125,8 @@ class Tally:
         """Count and store drawn samples.  A backend adds all sites of a part or none, so none counts twice."""
         self.sweeps += drawn.sweeps
         if counted:
-            add = partial(problem.kernels.tally, problem.view, drawn, self.totals)
+            view = problem.view if self.view_of is None else self.view_of(part)
+            add = partial(problem.kernels.tally, view, drawn, self.totals)
             for _ in in_parts(lambda sites: add(*sites), (0, problem.potentials.n_sites), _halved_sites):
                 pass
         if samples is not None:

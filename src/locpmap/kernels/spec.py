@@ -24,6 +24,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from locpmap.kernels.block_plan import BlockPlan
+from locpmap.kernels.fields import Fields
 from locpmap.kernels.likelihood import Losses, Scores
 from locpmap.kernels.model import NOTHING, Array, GridWindow, Model
 from locpmap.kernels.perturbation import Perturbation
@@ -61,6 +62,10 @@ class ModelView(Protocol):
         """Whether every pairwise score is a weight if the labels are equal, else 0."""
 
     @property
+    def window(self) -> GridWindow | None:
+        """The grid, whatever its neighbours, or None for a graph."""
+
+    @property
     def grid(self) -> GridWindow | None:
         """The grid if the graph is a 4-connected grid, else None."""
 
@@ -75,6 +80,9 @@ class ModelView(Protocol):
     @property
     def cache(self) -> dict[Any, Any]:
         """Values that a backend caches for the lifetime of the model."""
+
+    def with_unary(self, unary: Array) -> ModelView:
+        """Return the same model with other unaries (N, S, L)."""
 
     def direction_weights(self, dtype: Any) -> tuple[Array, Array]:
         """Return the Potts weights of a grid's horizontal edges (1|N, H, W-1) and vertical edges (1|N, H-1, W)."""
@@ -113,6 +121,7 @@ class Climb:
     first_image: int = 0
     lazy: bool = False  # whether the noise uses the lazy scheme of `reference.noise`
     blocks: Blocks | None = None  # None to update single sites
+    fields: Fields | None = None  # error fields, which each sample adds to the unaries
 
 
 class Drawn(Protocol):
@@ -212,6 +221,9 @@ class Kernels(Protocol):
 
     def climb(self, model: ModelView, climb: Climb, span: Span) -> Drawn:
         """Draw samples: perturb the unaries and climb from the start labels to a local maximum."""
+
+    def add_fields(self, model: ModelView, climb: Climb, span: Span) -> Array:
+        """Return the unaries (N, S, L) with the error fields of the span's first sample; images lo..hi are filled."""
 
     def perturb_and_max_product(
         self, model: ModelView, plan: Any, perturbation: Perturbation, max_sweeps: int, first_image: int, span: Span

@@ -5,19 +5,22 @@ implementations of a noise scheme use the same noise:
 
 - two labels on a grid: 64 samples packed into a machine word, one bit each (``climb_bits``);
 - Potts weights on a grid: only the labels that can be best are compared (``climb_potts``);
+- Potts weights on a grid with error fields: samples one by one (``climb_fields``);
 - any other graph or table: single sites or blocks (``climb_sites``, ``climb_blocks``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import of_images
+from locpmap.arrays import frozen, of_images
 from locpmap.kernels.cpu.messages import parents_first
-from locpmap.kernels.cpu.twins import Twins
+from locpmap.kernels.cpu.twins import Twins, twin
+from locpmap.kernels.fields import Fields, Moves, draw_moves
+from locpmap.kernels.fields import of_images as fields_of_images
 from locpmap.kernels.model import QUANTUM, UNIT, Array
 from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, GridClimb, Perturbation
 from locpmap.kernels.spec import Climb, ModelView, Span, Work
@@ -27,6 +30,7 @@ from locpmap.kernels.threads import ranges
 ROUND_BYTES = 48 << 20  # in addition to twice the unaries: memory does not grow with the number of samples
 ROUND_WORK = 1 << 28  # images, sites and samples multiplied: progress and time limits are checked between rounds
 ROUND_SAMPLES = 64  # bits of a machine word
+MAX_LABELS = 255  # of the climbs whose labels are bytes
 MAX_BIT_SITES = 1 << 19  # bounds the scratch of `climb_bits`, up to 22 words per site and thread
 
 
@@ -72,6 +76,8 @@ class Sampling(Twins):
     def climb(self, model: ModelView, climb: Climb, span: Span) -> HostDrawn:
         """Climb with the fastest implementation for the model."""
         n_labels = model.unary.shape[2]
+        if climb.fields is not None:
+            return self._with_fields(model, climb, span)
         if climb.blocks is not None:
             plan, flat = climb.blocks.plan, model.flat  # built here, before threads share them
             return self._general("climb_blocks", model, span, (flat, plan, *_how(climb)), climb.first_image)
@@ -82,6 +88,18 @@ class Sampling(Twins):
         if climb.perturbation.scheme == NONE and climb.start == PERTURBED and not model.coupled:
             return self.draw_by(lambda part: _still(model, part), span)
         return self._general("climb_sites", model, span, (model.flat, *_how(climb)), climb.first_image)
+
+    def add_fields(self, model: ModelView, climb: Climb, span: Span) -> Array:
+        """Add the error fields of one sample to the unaries of a span."""
+        assert climb.fields is not None
+        lo, hi, sample, _ = span
+        fields, moves = _drawn_fields(model, climb, Span(lo, hi, sample, 1))
+        unary = np.empty(model.unary.shape, model.unary.dtype)
+        window = (0, 0, 0, 0) if model.window is None else model.window[:4]
+        add = twin("reference" if model.window is None else self.name, "add_fields")
+        key, image = climb.perturbation[2:], climb.first_image + lo
+        add(model.unary[lo:hi], window, fields, moves, key, image, sample, unary[lo:hi])
+        return unary
 
     def perturb_and_max_product(
         self, model: ModelView, plan: Any, perturbation: Perturbation, max_sweeps: int, first_image: int, span: Span
@@ -160,6 +178,27 @@ class Sampling(Twins):
 
         return self.draw_by(work, span)
 
+    def _with_fields(self, model: ModelView, climb: Climb, span: Span) -> HostDrawn:
+        """Climb with error fields: samples have different unaries and are drawn one by one."""
+        attractive = model.grid is not None and model.least_weight >= 0 and model.unary.shape[2] <= MAX_LABELS
+        if attractive and climb.blocks is None:
+            by_label(model)  # computed here, before threads share it
+            return self.draw_by(lambda part: self._fields(model, climb, part), span)
+        lo, hi, first, count = span
+        plain = replace(climb, fields=None, lazy=False)
+        drawn = [
+            self.climb(model.with_unary(self.add_fields(model, climb, Span(lo, hi, m, 1))), plain, Span(lo, hi, m, 1))
+            for m in range(first, first + count)
+        ]
+        labels = np.concatenate([one.labels() for one in drawn], axis=2)
+        return HostDrawn(span, [span], [labels], [array for one in drawn for array in one.sweeps])
+
+    def _fields(self, model: ModelView, climb: Climb, part: Span) -> tuple[Array, Array]:
+        """Climb by single sites with error fields, on a 4-connected grid with Potts weights >= 0."""
+        labels = np.empty((part.hi - part.lo, model.unary.shape[1], part.n_samples), np.uint8)
+        given = (of_images(by_label(model), part.lo, part.hi), *_drawn_fields(model, climb, part))
+        return labels, self.twin("climb_fields")(_on_grid(model, climb, part, model.unary.dtype), *given, labels)
+
     def _potts(self, model: ModelView, climb: Climb, part: Span) -> tuple[Array, Array]:
         """Climb by single sites on a 4-connected grid with Potts weights >= 0, with lazy noise."""
         labels = np.empty((part.hi - part.lo, model.unary.shape[1], part.n_samples), np.uint8)
@@ -173,6 +212,22 @@ class Sampling(Twins):
         words = np.empty((part.hi - part.lo, model.unary.shape[1]), np.uint64)
         on_grid = _on_grid(model, climb, part, np.dtype(np.float64))
         return words, self.twin("climb_bits")(on_grid, part.n_samples, words)
+
+
+def by_label(model: ModelView) -> Array:
+    """Return the unaries by label, (N, L, S), cached."""
+    if "by_label" not in model.cache:
+        model.cache["by_label"] = frozen(np.ascontiguousarray(model.unary.swapaxes(1, 2)))
+    return model.cache["by_label"]
+
+
+def _drawn_fields(model: ModelView, climb: Climb, part: Span) -> tuple[Fields, Moves]:
+    """Return the fields of the images of a part, with offsets and phases of its samples."""
+    assert climb.fields is not None
+    mine = fields_of_images(climb.fields, part.lo, part.hi)
+    images = range(climb.first_image + part.lo, climb.first_image + part.hi)
+    samples = range(part.first, part.first + part.n_samples)
+    return mine, draw_moves(mine, climb.perturbation[2:], images, samples, model.unary.dtype.type)
 
 
 def takes_bits(model: ModelView) -> bool:

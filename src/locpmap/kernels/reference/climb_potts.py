@@ -11,35 +11,43 @@ from locpmap.kernels.reference import noise
 
 def climb_potts(climb: GridClimb, labels: Array) -> Array:
     """Fill ``labels`` (n, S, R); return the number of the last sweep that changed a label, (n, R)."""
-    unary, right, down = climb.unary, climb.right, climb.down
-    n_images, _, n_labels = unary.shape
-    height, width, key = right.shape[1], down.shape[2], (int(climb.k0), int(climb.k1))
-    rows, columns = climb.row + np.arange(height)[:, None], climb.column + np.arange(width)[None]
-    sites = (rows * climb.full_width + columns).ravel()
-    colour = (rows + columns) % 2
-    sweeps = np.zeros((n_images, labels.shape[2]), np.int32)
-    for n in range(n_images):
-        beside, below = right[n if len(right) > 1 else 0], down[n if len(down) > 1 else 0]
+    key, sites = (int(climb.k0), int(climb.k1)), site_numbers(climb)
+    sweeps = np.zeros((len(labels), labels.shape[2]), np.int32)
+    for n in range(len(labels)):
         for s in range(labels.shape[2]):
-            image, sample = climb.first_image + n, climb.first_sample + s
-            scores = noise.perturbed_lazy(unary[n].astype(np.float64), climb.temperature, key, image, sample, sites)
+            unary, image, sample = climb.unary[n], climb.first_image + n, climb.first_sample + s
+            scores = noise.perturbed_lazy(unary.astype(np.float64), climb.temperature, key, image, sample, sites)
             if climb.start == RANDOM:
-                y = noise.lazy_start(unary[n], key, image, sample, sites)
+                y = noise.lazy_start(unary, key, image, sample, sites)
             else:
                 y = scores.argmax(axis=1) if climb.start == PERTURBED else climb.given[n]
-            y = y.reshape(height, width).astype(np.int64)
-            for sweep in range(1, climb.max_sweeps + 1):
-                before = y.copy()
-                for c in (0, 1):
-                    local = scores.reshape(height, width, n_labels) + agreement(y, beside, below, n_labels)
-                    best = local.argmax(axis=2)
-                    here = np.take_along_axis(local, y[:, :, None], axis=2)[:, :, 0]
-                    y = np.where((colour == c) & (local.max(axis=2) > here), best, y)
-                if (y == before).all():
-                    break
-                sweeps[n, s] = sweep
-            labels[n, :, s] = y.ravel()
+            labels[n, :, s], sweeps[n, s] = ascend(climb, n, scores, y)
     return sweeps
+
+
+def site_numbers(climb: GridClimb) -> Array:
+    """Return the index of every site in the whole grid, (S,)."""
+    rows, columns = climb.row + np.arange(climb.right.shape[1]), climb.column + np.arange(climb.down.shape[2])
+    return (rows[:, None] * climb.full_width + columns).ravel()
+
+
+def ascend(climb: GridClimb, n: int, scores: Array, y: Array) -> tuple[Array, int]:
+    """Climb from ``y`` (S,) on perturbed scores (S, L) of image n; return labels and the last sweep with a change."""
+    height, width, n_labels = climb.right.shape[1], climb.down.shape[2], scores.shape[1]
+    right, down = climb.right[n if len(climb.right) > 1 else 0], climb.down[n if len(climb.down) > 1 else 0]
+    colour = (climb.row + climb.column + np.add.outer(np.arange(height), np.arange(width))) % 2
+    y, last = y.reshape(height, width).astype(np.int64), 0
+    for sweep in range(1, climb.max_sweeps + 1):
+        before = y.copy()
+        for c in (0, 1):
+            local = scores.reshape(height, width, n_labels) + agreement(y, right, down, n_labels)
+            best = local.argmax(axis=2)
+            here = np.take_along_axis(local, y[:, :, None], axis=2)[:, :, 0]
+            y = np.where((colour == c) & (local.max(axis=2) > here), best, y)
+        if (y == before).all():
+            break
+        last = sweep
+    return y.ravel(), last
 
 
 def agreement(y: Array, right: Array, down: Array, n_labels: int) -> Array:

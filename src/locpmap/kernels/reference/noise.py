@@ -34,7 +34,7 @@ Key = tuple[int, int]
 
 # Streams separate different uses of the same (image, sample, site).
 PLAIN, LAZY_SITE, LAZY_CLOCK, LOGISTIC, START, START_BITS, CHAIN, DROP, LAZY_FINE, LOGISTIC_FINE = range(10)
-SHARED, PRESENCE, SHARED_SITE, SHARED_SEED = range(10, 14)  # for errors shared by all sites
+SHARED, PRESENCE, PHASE, FIELD = range(10, 14)  # for error fields
 
 BITS = 23  # leading bits of a word that form a uniform
 

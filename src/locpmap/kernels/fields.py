@@ -1,0 +1,103 @@
+"""Error fields of a climb: smooth random terms that each sample adds to the unary scores.
+
+Label k of sample m gets the same offset at all sites, plus fields at J scales.  On a graph, the field of a scale has
+one value per cluster of sites.  On a grid, the cells of scale j have ``cell · 2^j`` rows and columns.  A field has one
+random *node* per corner of its cells and is bilinear inside them, so the sum of all scales is bilinear in the cells of
+the finest scale: a coarser scale is added to the nodes of the next finer one.  The corner of the coarsest cell is moved
+by a random *phase*, so that no pixel is special.
+
+Nodes are integers: a node's noise is the sum of eight random bytes, which is close to normal, times an integer factor.
+Sums and interpolation are integer operations as well, so that every backend computes the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from locpmap.kernels.model import Array
+from locpmap.kernels.reference import noise
+
+MEAN, LARGEST = 1020, 1020  # mean of the sum of eight bytes, and its largest deviation from the mean
+DEVIATION = math.sqrt(8 * (2**16 - 1) / 12)  # standard deviation of that sum
+BILINEAR = 1.5  # the mean variance of bilinear interpolation is (2/3)² of that of the nodes
+MAX_CELL = 16  # the finest cell: its square has to leave 22 bits for the nodes
+MAX_SCALES = 12
+
+
+class Fields(NamedTuple):
+    """Sizes of the error fields of a batch.  The first axis has length 1 if all images share them."""
+
+    factors: Array  # (1|N, J, L) int32 factors of the nodes' noise, the finest scale first
+    shift: int  # the cells of the finest scale have 2^shift rows and columns
+    unit: float  # a power of two: the value of one unit of an interpolated node
+    shared: Array  # (1|N, L) standard deviations of the offset of all sites
+    presence: Array  # (1|N, L) probability that a label occurs in a sample
+    clusters: Array  # (J, S) cluster of every site at each scale, on graphs; (0, 0) on grids
+
+
+class Moves(NamedTuple):
+    """Offsets and phases of a span of n images and R samples, drawn on the host."""
+
+    offsets: Array  # (n, R, L): added to the scores of all sites, -inf for labels that do not occur
+    phases: Array  # (n, R, 2) int32: rows and columns by which the cells are moved
+
+
+def quantised(sizes: Array, cell: int, shared: Array, presence: Array, clusters: Array | None = None) -> Fields:
+    """Return fields of standard deviations ``sizes`` (1|N, J, L); ``cell`` is a power of two, 1 with clusters."""
+    shift = cell.bit_length() - 1
+    steps = (BILINEAR if clusters is None else 1.0) / DEVIATION * np.asarray(sizes, np.float64)
+    total = float(steps.sum(axis=1).max(initial=0.0)) * LARGEST
+    # The sum of all scales at a node fits into 30 - 2·shift bits, and its interpolation, times cell², into 30.
+    exponent = math.frexp(total)[1] - (30 - 2 * shift) if total > 0 else 0
+    factors = np.floor(np.ldexp(steps, -exponent)).astype(np.int32)
+    unit = math.ldexp(1.0, exponent - 2 * shift)
+    none = np.zeros((0, 0), np.int64)
+    return Fields(factors, shift, unit, shared, presence, none if clusters is None else clusters)
+
+
+def of_images(fields: Fields, lo: int, hi: int) -> Fields:
+    """Return the fields of images lo..hi of a batch."""
+    per_image = (fields.factors, fields.shared, fields.presence)
+    factors, shared, presence = (array if len(array) == 1 else array[lo:hi] for array in per_image)
+    return fields._replace(factors=factors, shared=shared, presence=presence)
+
+
+def draw_moves(fields: Fields, key: noise.Key, images: range, samples: range, dtype: type) -> Moves:
+    """Draw the offsets and phases of images and samples, given by their numbers in the noise.
+
+    ``images`` indexes the first axis of the fields from 0 at ``images.start``: pass the fields of these images.
+    """
+    from scipy.special import ndtri
+
+    n_labels = fields.factors.shape[2]
+    shape = (len(images), len(samples))
+    numbers = np.asarray(samples, np.uint64)
+    offsets = np.zeros((*shape, n_labels))
+    phases = np.zeros((*shape, 2), np.int32)
+    mask = (1 << (fields.shift + max(fields.factors.shape[1] - 1, 0))) - 1
+    for n, image in enumerate(images):
+        shared, presence = (array[n if len(array) > 1 else 0] for array in (fields.shared, fields.presence))
+        if (shared > 0).any():
+            offsets[n] += shared * ndtri(_uniforms(key, noise.SHARED, image, numbers, n_labels))
+        if (presence < 1).any():
+            occurs = _uniforms(key, noise.PRESENCE, image, numbers, n_labels) < presence
+            offsets[n] = np.where(occurs, offsets[n] - np.log(presence), -np.inf)
+        words = _words(key, noise.PHASE, image, numbers, 0)
+        phases[n] = (words[:2].T & np.uint64(mask)).astype(np.int32)
+    return Moves(offsets.astype(dtype), phases)
+
+
+def _words(key: noise.Key, stream: int, image: int, samples: Array, group: int) -> Array:
+    """Return four words per sample, (4, R)."""
+    zero = np.zeros_like(samples)
+    counter = (zero, zero + np.uint64(group << 16), samples, zero + np.uint64(image + (stream << 28)))
+    return np.stack(noise.philox(counter, key))
+
+
+def _uniforms(key: noise.Key, stream: int, image: int, samples: Array, n_labels: int) -> Array:
+    """Return one uniform per sample and label, (R, L)."""
+    groups = [_words(key, stream, image, samples, g) for g in range(-(-n_labels // 4))]
+    return noise.uniform(np.concatenate(groups)[:n_labels].T)

@@ -1,0 +1,91 @@
+"""Numba version of `reference.add_fields`, with the nodes of the fields for one sample (`nodes_of`)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from locpmap.kernels.fields import MEAN
+from locpmap.kernels.numba.noise import site_words
+from locpmap.kernels.reference.noise import FIELD
+
+_MEAN, _PAIRS, _ROWS = np.int32(MEAN), 4096, 2**24  # as in `reference.node_noise`
+_EVEN = np.uint32(0x00FF00FF)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def add_fields(unary, window, fields, moves, key, first_image, first_sample, out):
+    """Fill ``out`` (n, S, L) with the unaries plus the fields of one sample."""
+    height, width, row, column = window
+    n_labels, shift, unit = unary.shape[2], fields.shift, np.float32(fields.unit)
+    cell, mask = np.int32(1 << shift), (1 << shift) - 1
+    for n in range(len(unary)):
+        factors = fields.factors[n if len(fields.factors) > 1 else 0]
+        top, left = row + moves.phases[n, 0, 0], column + moves.phases[n, 0, 1]
+        nodes = nodes_of(factors, shift, top, left, height, width, key, first_image + n, first_sample)
+        offsets = moves.offsets[n, 0]
+        for r in range(height):
+            y, down = ((top + r) >> shift) - (top >> shift), np.int32((top + r) & mask)
+            for c in range(width):
+                x, along = ((left + c) >> shift) - (left >> shift), np.int32((left + c) & mask)
+                i = r * width + c
+                for k in range(n_labels):
+                    upper = (cell - along) * nodes[k, y, x] + along * nodes[k, y, x + 1]
+                    lower = (cell - along) * nodes[k, y + 1, x] + along * nodes[k, y + 1, x + 1]
+                    value = np.float32((cell - down) * upper + down * lower) * unit
+                    out[n, i, k] = unary[n, i, k] + (offsets[k] + value)
+
+
+@njit(error_model="numpy")
+def nodes_of(factors, shift, top, left, height, width, key, image, sample):
+    """Return the sums of all scales at the nodes of the finest one, (L, rows, columns) int32, from coarse to fine."""
+    n_scales, n_labels = factors.shape
+    bottom, right = top + height - 1, left + width - 1
+    level = shift + n_scales
+    nodes = np.zeros(
+        (n_labels, (bottom >> level) - (top >> level) + 2, (right >> level) - (left >> level) + 2), np.int32
+    )
+    for scale in range(n_scales - 1, -1, -1):
+        level -= 1
+        y0, x0 = top >> level, left >> level
+        rows, columns = (bottom >> level) - y0 + 2, (right >> level) - x0 + 2
+        finer = np.empty((n_labels, rows, columns), np.int32)
+        for k in range(n_labels):
+            halve(nodes[k], finer[k], y0, x0)
+        for first in range(0, n_labels, 2):
+            last = min(first + 1, n_labels - 1)
+            if factors[scale, first] or factors[scale, last]:
+                add_noise(finer, factors[scale], first, last, scale, y0, x0, key, image, sample)
+        nodes = finer
+    return nodes
+
+
+@njit(error_model="numpy")
+def halve(nodes, finer, y0, x0):
+    """Interpolate the nodes of cells at the nodes of cells of half the size."""
+    for a in range(finer.shape[0]):
+        upper, lower = (y0 + a >> 1) - (y0 >> 1), (y0 + a + 1 >> 1) - (y0 >> 1)
+        for b in range(finer.shape[1]):
+            left, right = (x0 + b >> 1) - (x0 >> 1), (x0 + b + 1 >> 1) - (x0 >> 1)
+            four = nodes[upper, left] + nodes[upper, right] + nodes[lower, left] + nodes[lower, right]
+            finer[a, b] = (four + 2) >> 2
+
+
+@njit(error_model="numpy")
+def add_noise(nodes, factors, first, last, scale, y0, x0, key, image, sample):
+    """Add the noise of one scale to the nodes of two labels, which share calls of Philox."""
+    group = scale * _PAIRS + first // 2
+    for a in range(nodes.shape[1]):
+        for b in range(nodes.shape[2]):
+            site = np.int64(y0 + a) * _ROWS + x0 + b
+            w0, w1, w2, w3 = site_words(key[0], key[1], FIELD, image, sample, site, group)
+            nodes[first, a, b] += factors[first] * (byte_sum(w0, w1) - _MEAN)
+            if last != first:
+                nodes[last, a, b] += factors[last] * (byte_sum(w2, w3) - _MEAN)
+
+
+@njit(forceinline=True, error_model="numpy")
+def byte_sum(v, w):
+    """Return the sum of the eight bytes of two words."""
+    halves = (v & _EVEN) + ((v >> np.uint32(8)) & _EVEN) + (w & _EVEN) + ((w >> np.uint32(8)) & _EVEN)
+    return np.int32((halves & np.uint32(0xFFFF)) + (halves >> np.uint32(16)))
