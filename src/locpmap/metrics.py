@@ -36,7 +36,7 @@ def accuracy(labels: Any, truth: Any, *, ignore_label: int | None = None) -> flo
         float: Accuracy, from 0 to 1.
 
     Example:
-        >>> accuracy([0, 1, 1, 1], [0, 0, 1, 255], ignore_label=255)
+        >>> lp.metrics.accuracy([0, 1, 1, 1], [0, 0, 1, 255], ignore_label=255)
         0.6666666666666666
     """
     found, true = _labels(labels, truth, ignore_label)
@@ -56,7 +56,7 @@ def intersection_over_union(labels: Any, truth: Any, n_labels: int, *, ignore_la
         array: Values (n_labels,).  A label that occurs in neither array has NaN.
 
     Example:
-        >>> intersection_over_union([0, 1, 1, 1], [0, 0, 1, 1], 3)
+        >>> lp.metrics.intersection_over_union([0, 1, 1, 1], [0, 0, 1, 1], 3)
         array([0.5       , 0.66666667,        nan])
     """
     n_labels = whole_number("n_labels", n_labels, 1)
@@ -82,7 +82,7 @@ def negative_log_likelihood(probability: Any, truth: Any, *, ignore_label: int |
         float: Mean negative log-likelihood in nats; 0 is best.
 
     Example:
-        >>> round(negative_log_likelihood([[0.5, 0.5], [0.1, 0.9]], [0, 1]), 4)
+        >>> round(lp.metrics.negative_log_likelihood([[0.5, 0.5], [0.1, 0.9]], [0, 1]), 4)
         0.3993
     """
     p, true = _probabilities(probability, truth, ignore_label)
@@ -101,7 +101,7 @@ def brier_score(probability: Any, truth: Any, *, ignore_label: int | None = None
         float: Brier score, from 0 (best) to 2 (worst).
 
     Example:
-        >>> brier_score([[0.5, 0.5], [0.0, 1.0]], [0, 1])
+        >>> lp.metrics.brier_score([[0.5, 0.5], [0.0, 1.0]], [0, 1])
         0.25
     """
     p, true = _probabilities(probability, truth, ignore_label)
@@ -126,7 +126,7 @@ def expected_calibration_error(
         float: Calibration error, from 0 (best) to 1.
 
     Example:
-        >>> expected_calibration_error([[0.75, 0.25], [0.25, 0.75]], [0, 1])
+        >>> lp.metrics.expected_calibration_error([[0.75, 0.25], [0.25, 0.75]], [0, 1])
         0.25
     """
     n_bins = whole_number("n_bins", n_bins, 1)
@@ -153,7 +153,7 @@ def risk_coverage(probability: Any, truth: Any, *, ignore_label: int | None = No
         float: Area under the curve; 0 is best.
 
     Example:
-        >>> risk_coverage([[0.9, 0.1], [0.6, 0.4]], [0, 1])
+        >>> lp.metrics.risk_coverage([[0.9, 0.1], [0.6, 0.4]], [0, 1])
         0.25
     """
     p, true = _probabilities(probability, truth, ignore_label)

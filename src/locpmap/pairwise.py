@@ -29,8 +29,6 @@ class Factored:
         tables (array): Tables (F, L, L) with F of at least 1.
 
     Example:
-        >>> import numpy as np
-        >>> import locpmap as lp
         >>> contrast = np.array([0.0, 3.0])  # of the two edges of a chain of three sites
         >>> features = np.stack([np.ones(2), contrast], axis=1)  # (E, F)
         >>> tables = np.stack([np.eye(2), 0.5 * (1 - np.eye(2))])  # reward agreement, and changes at high contrast

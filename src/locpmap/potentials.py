@@ -102,8 +102,7 @@ class Potentials:
             InputError: If a shape or a value is invalid.
 
         Example:
-            >>> import numpy as np
-            >>> pot = Potentials.grid(np.zeros((2, 3, 4)), 1.0)
+            >>> pot = lp.Potentials.grid(np.zeros((2, 3, 4)), 1.0)
             >>> pot
             <Potentials: grid 2×3, 4 labels, Potts weights, float64>
             >>> pot.score(np.zeros((2, 3), int))
@@ -148,9 +147,8 @@ class Potentials:
             InputError: If a shape or a value is invalid.
 
         Example:
-            >>> import numpy as np
             >>> edges = [[0, 1], [1, 2], [2, 0]]
-            >>> pot = Potentials.graph(np.zeros((3, 2)), edges, [1.0, 1.0, -2.0])
+            >>> pot = lp.Potentials.graph(np.zeros((3, 2)), edges, [1.0, 1.0, -2.0])
             >>> pot.score(np.array([0, 0, 1]))
             1.0
 

@@ -79,8 +79,6 @@ class Result:
         ``status``, ``seconds`` or ``n_sweeps`` waits for the device.
 
     Example:
-        >>> import numpy as np
-        >>> import locpmap as lp
         >>> result = lp.infer(lp.Potentials.grid(np.zeros((2, 3, 4)), 1.0), "mean_field")
         >>> result.labels.shape, result.probability.shape
         ((2, 3), (2, 3, 4))

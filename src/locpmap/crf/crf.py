@@ -64,14 +64,13 @@ class CRF:
         also have zero row and column sums. Potts tables, multiples of the identity, need no gauge.
 
     Example:
-        >>> import numpy as np
         >>> rng = np.random.default_rng(0)
         >>> labels = np.zeros((20, 8, 8), int)
         >>> for image in labels:
         ...     row, column = rng.integers(0, 4, 2)
         ...     image[row : row + 4, column : column + 4] = 1
         >>> images = labels + rng.normal(size=labels.shape)
-        >>> crf = CRF(n_labels=2)
+        >>> crf = lp.CRF(n_labels=2)
         >>> crf.fit(images, labels, objective="consistent").converged
         True
         >>> result = crf.infer(images, n_samples=50, seed=0)
@@ -290,11 +289,10 @@ class CRF:
             The :class:`~locpmap.crf.Calibration`, which is also stored as ``calibration``.
 
         Example:
-            >>> import numpy as np
             >>> rng = np.random.default_rng(0)
             >>> labels = np.tile(np.repeat([[0, 1], [1, 0]], 4, axis=0).repeat(4, axis=1), (8, 1, 1))
             >>> images = labels + rng.normal(size=labels.shape)
-            >>> crf = CRF(n_labels=2, tied=True)
+            >>> crf = lp.CRF(n_labels=2, tied=True)
             >>> fitted = crf.fit(images[:4], labels[:4])
             >>> calibration = crf.calibrate(images[4:], labels[4:], max_evaluations=10)
             >>> calibration.after <= calibration.before
@@ -333,12 +331,11 @@ class CRF:
 
         Example:
             >>> import tempfile
-            >>> import numpy as np
-            >>> crf = CRF(n_labels=2)
+            >>> crf = lp.CRF(n_labels=2)
             >>> fitted = crf.fit(np.eye(6), np.eye(6, dtype=int))
             >>> with tempfile.TemporaryDirectory() as folder:
             ...     crf.save(f"{folder}/model.safetensors")
-            ...     loaded = CRF.load(f"{folder}/model.safetensors")
+            ...     loaded = lp.CRF.load(f"{folder}/model.safetensors")
             >>> bool((loaded.weights == crf.weights).all())
             True
         """

@@ -70,7 +70,7 @@ class ImageCRF(CRFEstimator):
         declare this: ``two_d_array`` is False and ``three_d_array`` is True.
 
     Example:
-        >>> import numpy as np
+        >>> from locpmap.estimators import ImageCRF
         >>> rng = np.random.default_rng(0)
         >>> label_maps = np.where(rng.random((20, 3, 3)) < 0.5, "sky", "sea").repeat(4, axis=1).repeat(4, axis=2)
         >>> images = (label_maps == "sky") + 0.5 * rng.normal(size=label_maps.shape)

@@ -66,7 +66,7 @@ class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
         feature_names_in_ (array): Names of the features, if X has column names.
 
     Example:
-        >>> import numpy as np
+        >>> from locpmap.estimators import CRFClassifier
         >>> rng = np.random.default_rng(0)
         >>> y = np.repeat(["calm", "rain", "calm", "rain"], 50)  # the weather persists
         >>> X = (y == "rain")[:, None] + rng.normal(size=(200, 1))

@@ -84,8 +84,7 @@ class Features:
             InputError: If a shape, a value or a name is invalid.
 
         Example:
-            >>> import numpy as np
-            >>> Features.grid(np.zeros((5, 2, 3, 4)))
+            >>> lp.Features.grid(np.zeros((5, 2, 3, 4)))
             <Features: 5 inputs on a grid 2×3, 4 unary and 1 pairwise, float64>
         """
         sites = _numbers(unary, "unary")
@@ -124,8 +123,7 @@ class Features:
             InputError: If a shape, a value or a name is invalid.
 
         Example:
-            >>> import numpy as np
-            >>> Features.graph(np.zeros((3, 4)), [[0, 1], [1, 2]], np.ones((2, 5)))
+            >>> lp.Features.graph(np.zeros((3, 4)), [[0, 1], [1, 2]], np.ones((2, 5)))
             <Features: one input on a graph of 3 sites, 2 edges, 4 unary and 5 pairwise, float64>
         """
         sites = _numbers(unary, "unary")
@@ -230,8 +228,7 @@ class Features:
             Features: The selected inputs.
 
         Example:
-            >>> import numpy as np
-            >>> len(Features.grid(np.zeros((5, 2, 3, 4))).take(slice(1, 3)))
+            >>> len(lp.Features.grid(np.zeros((5, 2, 3, 4))).take(slice(1, 3)))
             2
         """
         if not len(np.arange(len(self))[images]):

@@ -29,7 +29,7 @@ class GivenUnary:
         channels (int, default None): None for images (H, W), C for images (H, W, C).
 
     Example:
-        >>> import numpy as np
+        >>> from locpmap.features import GivenUnary
         >>> logits, image = np.zeros((2, 3, 5)), np.zeros((2, 3), np.uint8)
         >>> GivenUnary(5, ("constant", "contrast"))((logits, image))
         <Features: one input on a grid 2×3, 5 unary and 2 pairwise, float64>
@@ -85,6 +85,7 @@ class GivenUnary:
     def from_dict(cls, values: dict[str, Any]) -> GivenUnary:
         """Create an instance from the output of :meth:`to_dict`.
 
+        >>> from locpmap.features import GivenUnary
         >>> GivenUnary.from_dict(GivenUnary(5).to_dict()) == GivenUnary(5)
         True
         """

@@ -50,8 +50,7 @@ class ImageFeatures:
         them takes one channel more.  "constant" alone takes no memory.
 
     Example:
-        >>> import numpy as np
-        >>> features = ImageFeatures()(np.array([[0, 255], [51, 51]], np.uint8))
+        >>> features = lp.ImageFeatures()(np.array([[0, 255], [51, 51]], np.uint8))
         >>> features
         <Features: one input on a grid 2×2, 1 unary and 2 pairwise, float32>
         >>> features.pairwise_names
@@ -130,7 +129,7 @@ class ImageFeatures:
             ImageFeatures: The equivalent instance.
 
         Example:
-            >>> ImageFeatures.from_dict(ImageFeatures(channels=3).to_dict()) == ImageFeatures(channels=3)
+            >>> lp.ImageFeatures.from_dict(lp.ImageFeatures(channels=3).to_dict()) == lp.ImageFeatures(channels=3)
             True
         """
         names = {field.name for field in fields(cls)}

@@ -34,6 +34,7 @@ def read_array(path: PathLike) -> Array:
         InputError: If the file is not a ``.npy`` file, is damaged, or holds anything but real numbers.
 
     Example:
+        >>> from locpmap.formats import read_array, write_array
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = pathlib.Path(folder) / "array.npy"

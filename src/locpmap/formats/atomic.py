@@ -58,9 +58,10 @@ def write_bytes(path: PathLike, pieces: Iterable[bytes]) -> None:
         InputError: If the file cannot be written.
 
     Example:
-        >>> import tempfile
+        >>> from locpmap.formats import write_bytes
+        >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder) / "file"
+        ...     path = pathlib.Path(folder) / "file"
         ...     write_bytes(path, [b"one ", b"two"])
         ...     path.read_bytes()
         b'one two'
@@ -107,6 +108,7 @@ def checked_path(path: Any) -> Path:
         InputError: If it contains a null character.
 
     Example:
+        >>> from locpmap.formats import checked_path
         >>> checked_path("model.uai").suffix
         '.uai'
     """

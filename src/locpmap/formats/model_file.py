@@ -40,6 +40,7 @@ def write_model(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]], header: 
         InputError: If an array or the header cannot be stored, or the arrays take more than 512 MiB.
 
     Example:
+        >>> from locpmap.formats import read_model, write_model
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = pathlib.Path(folder) / "model.safetensors"

@@ -58,7 +58,7 @@ def read_uai(path: PathLike, evidence: PathLike | None = None) -> Potentials:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = pathlib.Path(folder) / "model.uai"
         ...     _ = path.write_text("MARKOV  2  2 2  2  1 0  2 0 1    2  1 3    4  2 1 1 2")
-        ...     potentials = read_uai(path)
+        ...     potentials = lp.read_uai(path)
         >>> potentials
         <Potentials: graph of 2 sites, 1 edges, 2 labels, tables, float64>
         >>> round(potentials.score([1, 1]), 6)  # log 3 + log 2
@@ -188,11 +188,11 @@ def write_uai(path: PathLike, potentials: Potentials) -> None:
 
     Example:
         >>> import pathlib, tempfile
-        >>> potentials = Potentials.grid(np.zeros((2, 2, 3)), 1.0)
+        >>> potentials = lp.Potentials.grid(np.zeros((2, 2, 3)), 1.0)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = pathlib.Path(folder) / "model.uai"
-        ...     write_uai(path, potentials)
-        ...     read_uai(path)
+        ...     lp.write_uai(path, potentials)
+        ...     lp.read_uai(path)
         <Potentials: graph of 4 sites, 4 edges, 3 labels, tables, float64>
 
     See Also:

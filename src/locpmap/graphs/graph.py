@@ -23,6 +23,7 @@ class Graph:
             tables: ``pairwise[e, a, b]`` is the score of label a at ``edges[e, 0]`` and label b at ``edges[e, 1]``.
 
     Example:
+        >>> from locpmap.graphs import Graph
         >>> Graph(4, [[0, 1], [1, 2], [2, 0], [2, 3]]).colours().tolist()
         [0, 1, 2, 0]
 

@@ -42,6 +42,7 @@ class Grid:
         same result as in the larger grid.  For T sweeps, a halo of 2T sites (times the longest step) is enough.
 
     Example:
+        >>> from locpmap.graphs import Grid
         >>> Grid(2, 3).edges().tolist()
         [[0, 1], [1, 2], [3, 4], [4, 5], [0, 3], [1, 4], [2, 5]]
         >>> Grid(1, 5, ((0, 3),)).edges().tolist()
@@ -167,6 +168,7 @@ def ends_of(step: tuple[int, int], height: int, width: int) -> tuple[tuple[slice
         tuple: Slices ``(rows, columns)`` of the first ends, and of the second ends.
 
     Example:
+        >>> from locpmap.graphs import ends_of
         >>> ends_of((0, 1), 2, 3)
         ((slice(0, 2, None), slice(0, 2, None)), (slice(0, 2, None), slice(1, 3, None)))
     """

@@ -37,8 +37,6 @@ class Annealing(Decoder):
         max_sweeps (int, default 100): Number of sweeps after which the final ascent stops.
 
     Example:
-        >>> import numpy as np
-        >>> import locpmap as lp
         >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
         >>> lp.infer(pot, lp.Annealing(n_sweeps=20), seed=0).labels
         array([[1, 1, 1]])

@@ -76,11 +76,10 @@ def infer(
         in ``result.seconds``.  Compiled kernels are cached on disk.
 
     Example:
-        >>> import numpy as np
-        >>> pot = Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 1.0]]]), 1.0)
-        >>> infer(pot, "exact").labels
+        >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 1.0]]]), 1.0)
+        >>> lp.infer(pot, "exact").labels
         array([[1, 1, 1]])
-        >>> infer(pot, "locpmap", n_samples=100, seed=0).labels
+        >>> lp.infer(pot, "locpmap", n_samples=100, seed=0).labels
         array([[1, 1, 1]])
 
     See Also:

@@ -57,8 +57,6 @@ class Exact(Decoder):
         half a minute.
 
     Example:
-        >>> import numpy as np
-        >>> import locpmap as lp
         >>> result = lp.infer(lp.Potentials.grid(np.zeros((1, 2, 2)), 1.0), "exact")
         >>> bool(np.isclose(result.log_partition, np.log(2 * np.e + 2)))
         True

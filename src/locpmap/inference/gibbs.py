@@ -41,8 +41,6 @@ class Gibbs(Sampler):
         If ``max_seconds`` ends the run during the burn-in, the result is the current state of the chain.
 
     Example:
-        >>> import numpy as np
-        >>> import locpmap as lp
         >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
         >>> result = lp.infer(pot, lp.Gibbs(n_samples=500), seed=0)
         >>> exact = lp.infer(pot, "exact")

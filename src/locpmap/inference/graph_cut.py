@@ -48,8 +48,6 @@ class GraphCut(Decoder):
         Each cut is optimal up to 1e-11 of its flow.
 
     Example:
-        >>> import numpy as np
-        >>> import locpmap as lp
         >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
         >>> result = lp.infer(pot, lp.GraphCut())
         >>> result.labels, str(result.status)

@@ -35,8 +35,6 @@ class ICM(Decoder):
         max_sweeps (int, default 100): Number of sweeps after which to stop.
 
     Example:
-        >>> import numpy as np
-        >>> import locpmap as lp
         >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
         >>> lp.infer(pot, lp.ICM(start="unary")).labels
         array([[1, 1, 1]])

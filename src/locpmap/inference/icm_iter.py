@@ -29,8 +29,6 @@ class ICMIter(TallySampler):
         max_sweeps (int, default 100): Number of sweeps after which a run stops.
 
     Example:
-        >>> import numpy as np
-        >>> import locpmap as lp
         >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
         >>> lp.infer(pot, lp.ICMIter(n_samples=100), seed=0).labels
         array([[1, 1, 1]])

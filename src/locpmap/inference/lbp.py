@@ -32,8 +32,6 @@ class LBP(Decoder):
         bytes times (2E + S)·L per image.
 
     Example:
-        >>> import numpy as np
-        >>> import locpmap as lp
         >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
         >>> result, exact = lp.infer(pot, lp.LBP()), lp.infer(pot, "exact")
         >>> bool(np.allclose(result.probability, exact.probability))  # the grid is a chain

@@ -67,8 +67,6 @@ class LocPMAP(TallySampler):
         "plain", or "none" for temperature 0.
 
     Example:
-        >>> import numpy as np
-        >>> import locpmap as lp
         >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
         >>> result = lp.infer(pot, lp.LocPMAP(n_samples=100), seed=0)
         >>> result.labels

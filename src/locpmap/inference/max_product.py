@@ -36,8 +36,6 @@ class MaxProduct(Decoder):
         A sweep costs O(E·L) for Potts models and O(E·L²) for others.  Memory is 8 bytes times 2E·L per image.
 
     Example:
-        >>> import numpy as np
-        >>> import locpmap as lp
         >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
         >>> lp.infer(pot, lp.MaxProduct()).labels
         array([[1, 1, 1]])

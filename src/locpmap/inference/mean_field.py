@@ -37,8 +37,6 @@ class MeanField(Decoder):
         skipped.
 
     Example:
-        >>> import numpy as np
-        >>> import locpmap as lp
         >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
         >>> result, exact = lp.infer(pot, lp.MeanField()), lp.infer(pot, "exact")
         >>> bool(result.log_partition <= exact.log_partition)

@@ -43,8 +43,6 @@ class PerturbAndMAP(TallySampler):
         TooLargeError: If the model is too large, and "joint" is requested or, for more than two labels, required.
 
     Example:
-        >>> import numpy as np
-        >>> import locpmap as lp
         >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
         >>> result = lp.infer(pot, lp.PerturbAndMAP(n_samples=500), seed=0)
         >>> exact = lp.infer(pot, "exact")

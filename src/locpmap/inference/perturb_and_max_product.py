@@ -33,8 +33,6 @@ class PerturbAndMaxProduct(TallySampler):
         keep_samples (bool, default False): Return the samples in ``result.samples``, (M, ...).
 
     Example:
-        >>> import numpy as np
-        >>> import locpmap as lp
         >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
         >>> lp.infer(pot, lp.PerturbAndMaxProduct(n_samples=100), seed=0).labels
         array([[1, 1, 1]])

@@ -54,8 +54,6 @@ def samples(
         InputError: If the decoder draws no samples.
 
     Example:
-        >>> import numpy as np
-        >>> import locpmap as lp
         >>> pot = lp.Potentials.grid(np.zeros((4, 5, 3)), 1.0)
         >>> areas = [(labels == 0).sum() for labels in lp.samples(pot, lp.LocPMAP(n_samples=100), seed=0)]
         >>> len(areas)
@@ -91,7 +89,6 @@ def stream_samples(
 ) -> Generator[Any, None, Result | None]:
     """Yield label maps (R, ...) in chunks; return the result, without samples, if they are counted.
 
-    >>> import numpy as np
     >>> stream = stream_samples(Potentials.grid(np.zeros((4, 5, 3)), 1.0), LocPMAP(n_samples=20), chunk=8)
     >>> [part.shape for part in stream]
     [(8, 4, 5), (8, 4, 5), (4, 4, 5)]

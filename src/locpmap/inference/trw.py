@@ -35,8 +35,6 @@ class TRW(Decoder):
         A sweep costs O(E·L) for Potts models and O(E·L²) for others.  The bound costs about half a sweep per forest.
 
     Example:
-        >>> import numpy as np
-        >>> import locpmap as lp
         >>> pot = lp.Potentials.grid(np.zeros((3, 3, 2)), 1.0)
         >>> result, exact = lp.infer(pot, lp.TRW()), lp.infer(pot, "exact")
         >>> bool(result.log_partition > exact.log_partition)

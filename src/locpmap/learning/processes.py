@@ -64,6 +64,7 @@ class Processes:
             A slice of consecutive items, possibly empty.
 
         Example:
+            >>> from locpmap.learning import Processes
             >>> Processes().part(5)
             slice(0, 5, None)
         """

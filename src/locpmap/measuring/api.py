@@ -99,7 +99,6 @@ def measure(
         "components" O(S) per label that occurs on a grid and O(S + E) on a graph.
 
     Example:
-        >>> import locpmap as lp
         >>> unary = np.zeros((8, 8, 2))
         >>> unary[2:6, 2:6, 1] = 3.0
         >>> unary[..., 0] += 1.0

@@ -31,7 +31,7 @@ class Measurement:
         levels (tuple of float): Levels of ``quantiles``.
 
     Example:
-        >>> Measurement("area", np.array([[9.0, 7.0], [8.0, 8.0], [10.0, 6.0]]), ("sky", "sea"), (0.1, 0.9))
+        >>> lp.Measurement("area", np.array([[9.0, 7.0], [8.0, 8.0], [10.0, 6.0]]), ("sky", "sea"), (0.1, 0.9))
         area, 3 samples
         label  mean  std  std error  10%  90%
           sky     9    1     0.5774  8.2  9.8
@@ -85,7 +85,7 @@ class Measurement:
 
         Example:
             >>> values = np.arange(101.0)[:, None]
-            >>> low, high = Measurement("area", values, ("0",), (0.5,)).interval(0.9)
+            >>> low, high = lp.Measurement("area", values, ("0",), (0.5,)).interval(0.9)
             >>> low.round(6).tolist(), high.round(6).tolist()
             ([5.0], [95.0])
         """

@@ -35,6 +35,7 @@ class CompositeLikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
         enumerated: O(N·H·W·K^(h·w)). Precision and NaN logits are handled as by :class:`PseudolikelihoodLoss`.
 
     Example:
+        >>> from locpmap.nn import CompositeLikelihoodLoss
         >>> import torch
         >>> loss = CompositeLikelihoodLoss("rows", reduction="sum")
         >>> loss(torch.zeros(1, 2, 1, 2), 1.0, torch.tensor([[[0, 0]]])).exp()  # (2e + 2) / e

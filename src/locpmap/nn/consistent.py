@@ -57,6 +57,7 @@ def consistent_loss(
         Costs O(M·N·H·W·K) time and memory.
 
     Example:
+        >>> from locpmap.nn import consistent_loss
         >>> import torch
         >>> labels = torch.tensor([[[0, 0]]])
         >>> samples = torch.stack([labels, 1 - labels])
@@ -126,6 +127,7 @@ class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]
         noise.
 
     Example:
+        >>> from locpmap.nn import ConsistentLoss
         >>> import torch
         >>> loss = ConsistentLoss(n_samples=2)
         >>> labels = torch.zeros(1, 3, 3, dtype=torch.int64)

@@ -26,6 +26,7 @@ class FCN(torch.nn.Module):  # type: ignore[misc]
             the paper has none.
 
     Example:
+        >>> from locpmap.nn import FCN
         >>> import torch
         >>> FCN(n_labels=3)(torch.zeros(2, 1, 5, 6)).shape
         torch.Size([2, 3, 5, 6])

@@ -63,6 +63,7 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         seed (int, default 0): Seed of decoding.
 
     Example:
+        >>> from locpmap.nn import CRFHead
         >>> import torch
         >>> head = CRFHead(2, weights=1.0, learn=False, method="exact")
         >>> head.train(False)(torch.tensor([[[[2.0, -0.5, 2.0]], [[0.0, 0.0, 0.0]]]])).labels

@@ -43,7 +43,7 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
         head (CRFHead or None, default None): The CRF, whose numbers of labels, features and channels must fit.
 
     Example:
-        >>> import numpy as np, torch
+        >>> import torch
         >>> from locpmap.nn import FCN, CRFHead, CRFNetwork
         >>> network = CRFNetwork(FCN(widths=(4, 8)), CRFHead(2, feature_channels=8))
         >>> loss = network(torch.zeros(3, 1, 5, 5), torch.zeros(3, 5, 5, dtype=torch.int64))

@@ -31,6 +31,7 @@ class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
         ``cross_entropy``; a check would have to wait for the device.
 
     Example:
+        >>> from locpmap.nn import PseudolikelihoodLoss
         >>> import torch
         >>> logits = torch.zeros(1, 2, 1, 2)
         >>> loss = PseudolikelihoodLoss(reduction="none")

@@ -16,7 +16,6 @@ def adapt(logits: Any, layout: str = "auto") -> tuple[Any, str]:
     Supported outputs are Hugging Face's (an attribute or key "logits", (N, K, h, w)) and torchvision's (a key "out",
     (N, K, H, W)). For both, "auto" becomes "khw". Other inputs are returned unchanged.
 
-    >>> import numpy as np
     >>> adapt({"out": np.zeros((1, 21, 8, 8))})[1]
     'khw'
     >>> adapt(np.zeros((8, 8, 21)))[1]

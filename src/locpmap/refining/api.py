@@ -68,8 +68,6 @@ def refine(
         Cost: that of :func:`locpmap.infer` on the same grid, plus O(33 · H · W · K) for similar pixels.
 
     Example:
-        >>> import numpy as np
-        >>> import locpmap as lp
         >>> image = np.zeros((64, 64, 3), np.uint8)
         >>> image[:, 30:] = 200
         >>> truth = (np.arange(64) >= 30).astype(int) * np.ones((64, 1), int)

@@ -42,6 +42,7 @@ def guided_log_mean(scores: Any, image: Any, masked: Any = None, variance: float
         Cost: O(33 · N · H · W · (K + C)).
 
     Example:
+        >>> from locpmap.refining import guided_log_mean
         >>> image = np.array([[[[0.0] * 9 + [9.0] * 9]]])
         >>> scores = np.where(image[0, 0, :, :, None] > 0, [2.0, 0.0], [0.0, 2.0])[None]
         >>> np.exp(guided_log_mean(scores, image))[0, 0, [0, 17], 0].round(3).tolist()

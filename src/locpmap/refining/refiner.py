@@ -56,7 +56,7 @@ class Refiner:
         ``temperature`` are set by :meth:`adjusted`.
 
     Example:
-        >>> Refiner.load().details["data"]
+        >>> lp.Refiner.load().details["data"]
         'Stanford Background'
 
     See Also:
@@ -95,7 +95,7 @@ class Refiner:
             InputError: If the file cannot be read or does not hold a refiner.
 
         Example:
-            >>> Refiner.load()
+            >>> lp.Refiner.load()
             <Refiner: strides 1, 8, 16, learned from Stanford Background>
         """
         weights, details = _bundled() if path is None else Weights.read(path)
@@ -118,8 +118,8 @@ class Refiner:
             >>> import os, tempfile
             >>> with tempfile.TemporaryDirectory() as folder:
             ...     path = os.path.join(folder, "smooth.safetensors")
-            ...     Refiner.load().adjusted(smoothing=0.5).save(path)
-            ...     Refiner.load(path).adjustment.smoothing
+            ...     lp.Refiner.load().adjusted(smoothing=0.5).save(path)
+            ...     lp.Refiner.load(path).adjustment.smoothing
             0.5
         """
         adjusted = {} if self.adjustment == AS_LEARNED else {ADJUSTED: asdict(self.adjustment)}
@@ -142,7 +142,7 @@ class Refiner:
             Refiner: A new refiner; this one is unchanged.
 
         Example:
-            >>> Refiner.load().adjusted(smoothing=0.5).adjustment
+            >>> lp.Refiner.load().adjusted(smoothing=0.5).adjustment
             Adjustment(strength=1.0, smoothing=0.5, temperature=1.0)
         """
         return Refiner(self.weights, self.details, self.report, Adjustment(strength, smoothing, temperature))
@@ -199,12 +199,11 @@ class Refiner:
             and one window of at most 30 images for Potts weights.
 
         Example:
-            >>> import numpy as np
             >>> rng = np.random.default_rng(0)
             >>> labels = np.stack([np.roll(np.repeat([[0, 1]] * 32, 16, axis=1), k, axis=1) for k in range(10)])
             >>> images = labels * 200.0
             >>> logits = np.eye(2)[labels] + 0.5 * rng.normal(size=(10, 32, 32, 2))
-            >>> refiner = Refiner.fit(images, logits, labels, n_folds=2)
+            >>> refiner = lp.Refiner.fit(images, logits, labels, n_folds=2)
             >>> refiner.report.helps
             True
         """
@@ -238,8 +237,7 @@ class Refiner:
             Prepared: The model, with the methods ``refine`` and ``measure`` and the attribute ``potentials``.
 
         Example:
-            >>> import numpy as np
-            >>> prepared = Refiner.load().prepare(None, 3 * np.eye(2)[np.tri(32, dtype=int)])
+            >>> prepared = lp.Refiner.load().prepare(None, 3 * np.eye(2)[np.tri(32, dtype=int)])
             >>> prepared.refine().labels.shape, prepared.measure("area").mean.shape
             ((32, 32), (2,))
         """
@@ -260,8 +258,7 @@ class Refiner:
             Potentials: A Potts model on a grid with 4 neighbours.
 
         Example:
-            >>> import numpy as np
-            >>> Refiner.load().potentials(None, np.zeros((32, 32, 2))).structure.shape
+            >>> lp.Refiner.load().potentials(None, np.zeros((32, 32, 2))).structure.shape
             (32, 32)
         """
         return self.prepare(image, logits, **reading).potentials
@@ -294,9 +291,8 @@ class Refiner:
             Measurement: Mean, standard deviation and quantiles of the quantity.
 
         Example:
-            >>> import numpy as np
             >>> logits = 3 * np.eye(2)[np.tri(32, dtype=int)]
-            >>> area = Refiner.load().measure(None, logits, "area")
+            >>> area = lp.Refiner.load().measure(None, logits, "area")
             >>> area.values.shape
             (200, 2)
 
@@ -331,8 +327,7 @@ class Refiner:
             Result: Labels, probabilities, variance and entropy, as from :func:`locpmap.refine`.
 
         Example:
-            >>> import numpy as np
-            >>> Refiner.load().refine(None, 3 * np.eye(2)[np.tri(32, dtype=int)]).labels.shape
+            >>> lp.Refiner.load().refine(None, 3 * np.eye(2)[np.tri(32, dtype=int)]).labels.shape
             (32, 32)
         """
         return self.prepare(image, logits, **reading).refine(decoder, seed=seed, device=device, progress=progress)

@@ -87,8 +87,6 @@ def infer_tiled(
         A tile takes about ``(3 · bytes per score + 1) · L + 16`` bytes per pixel of the tile and its halo.
 
     Example:
-        >>> import numpy as np
-        >>> import locpmap as lp
         >>> unary = np.random.default_rng(0).normal(size=(100, 90, 3))
         >>> tiled = lp.infer_tiled(unary, 1.0, tile=40, max_sweeps=8, n_samples=10)
         >>> whole = lp.infer(lp.Potentials.grid(unary, 1.0), max_sweeps=8, n_samples=10)
@@ -138,8 +136,6 @@ class TiledResult:
         tiling (Tiling): The tiles and their windows, which are the tiles with their halos.
 
     Example:
-        >>> import numpy as np
-        >>> import locpmap as lp
         >>> lp.infer_tiled(np.zeros((100, 90, 3)), 1.0, tile=40, max_sweeps=8)
         <TiledResult of locpmap: 100×90, 3 labels, 3×3 tiles, halo 17×17>
 
@@ -225,8 +221,6 @@ class TiledResult:
 
         Example:
             >>> import os, tempfile
-            >>> import numpy as np
-            >>> import locpmap as lp
             >>> tiled = lp.infer_tiled(np.zeros((20, 30, 2)), 1.0, "icm", tile=20)
             >>> with tempfile.TemporaryDirectory() as folder:
             ...     summary = tiled.write(os.path.join(folder, "out.zarr"), arrays=["labels"], n_threads=1)

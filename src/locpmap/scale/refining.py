@@ -75,8 +75,7 @@ def refine_tiled(
         neighbours are coupled, one sample and one sweep are used, because more would not change the result.
 
     Example:
-        >>> import numpy as np
-        >>> import locpmap as lp
+        >>> from locpmap.scale import refine_tiled
         >>> truth = np.arange(90) // 30 * np.ones((60, 1), int)
         >>> logits = 2 * np.eye(3)[truth] + np.random.default_rng(0).normal(size=(60, 90, 3))
         >>> result = refine_tiled(truth * 100, logits, lp.Refiner.load().adjusted(smoothing=1.0), tile=40)

@@ -170,6 +170,7 @@ def open_raster(path: PathLike) -> Any:
         InputError: If the path does not exist, is damaged, or does not hold one array of real numbers.
 
     Example:
+        >>> from locpmap.scale import open_raster
         >>> import os, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = os.path.join(folder, "unary.npy")
