@@ -15,13 +15,16 @@ from locpmap.potentials import Potentials
 
 
 class Status(StrEnum):
-    """Reason why a run ended.  The values are readable messages."""
+    """Reason why a run ended.  The values are readable messages.
+
+    COMPLETE means that a sampler drew all samples, or that annealing performed all sweeps.
+    """
 
     EXACT = "exact"
     CONVERGED = "converged"
-    COMPLETE = "drew all samples"
+    COMPLETE = "complete"
     MAX_SWEEPS = "stopped at max_sweeps before converging"
-    CLIMBS_CUT = "drew all samples, but some climbs stopped at max_sweeps before a local maximum"
+    CLIMBS_CUT = "complete, but some climbs stopped at max_sweeps before a local maximum"
     MAX_SECONDS = "stopped at max_seconds"
     FORBIDDEN = "ended with labels that a pairwise table forbids (score -inf)"
 
@@ -138,7 +141,7 @@ class Result:
 
     @cached_property
     def score(self) -> Any:
-        """Score θ of ``labels`` under the unperturbed model: a float, or (N,) for a batch."""
+        """Score θ of ``labels`` under the unperturbed model: a float, or an array (N,) for a batch."""
         return self.potentials.score(self.labels)
 
     @cached_property

@@ -14,7 +14,7 @@ const OF_LABEL = ["probability", "variance"];
 const COMPARED = ["network", "icm", "mean_field", "lbp", "locpmap"];
 const PREVIEW = 16; // number of samples of a preview
 const SLOW = 1.2; // seconds; slower runs show a preview first
-const USUAL = ["drew all samples", "converged", "exact"]; // statuses that are not shown
+const USUAL = ["complete", "converged", "exact"]; // statuses that are not shown
 const PATIENCE = 160; // milliseconds from the last move of a slider to a run
 const MAX_PICTURES = 80;
 
