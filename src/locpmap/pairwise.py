@@ -24,9 +24,13 @@ class Factored:
 
     Args:
         features (array or sequence of arrays): Features of every edge.  On a graph: (E, F) or (N, E, F).  On a grid:
-            one array per direction, (H, W-1, F) for horizontal and (H-1, W, F) for vertical edges, each with or without
-            a leading batch axis.
-        tables (array): Tables (F, L, L) with F of at least 1.
+            a tuple or list with one array per step, (H, W-1, F) for horizontal and (H-1, W, F) for vertical edges, each
+            with or without a leading batch axis.
+        tables (array): Tables (F, L, L) with F of at least 1, shared by all edges and images.
+
+    Notes:
+        Features and tables are finite.  To forbid pairs of labels by ``-inf``, pass tables without features.  Both
+        arrays are validated by :meth:`Potentials.grid` and :meth:`Potentials.graph`.
 
     Example:
         >>> contrast = np.array([0.0, 3.0])  # of the two edges of a chain of three sites
@@ -52,7 +56,7 @@ class Pairwise:
     """
 
     n_labels: int
-    weights: tuple[Array, ...] | None = None  # one (1|N, 1|E_d) per direction
+    weights: tuple[Array, ...] | None = None  # one (1|N, 1|E_d) per step d
     features: Array | None = None  # (1|N, 1|E, F)
     tables: Array | None = None  # (1|N, 1|E, F, L, L)
     whole_least: float | None = None  # smallest Potts weight of the raster or batch of which this is a part
@@ -118,7 +122,7 @@ def parse_pairwise(value: Any, graph: Grid | Graph, unary: Any, batched: bool) -
     parse = _Parser(graph, unary, batched)
     if isinstance(value, Factored):
         return parse.factored(value)
-    # A nested list is a table.  A sequence of arrays or numbers has one entry per direction.
+    # A nested list is a table.  A sequence of arrays or numbers has one entry per step.
     nested = isinstance(value, tuple | list) and any(isinstance(entry, tuple | list) for entry in value)
     if isinstance(graph, Grid) and isinstance(value, tuple | list) and not nested:
         return parse.directions(value)
@@ -154,7 +158,7 @@ class _Parser:
         return self._potts([per_edge]) if per_edge.ndim == 2 else self._tables(per_edge[:, :, None])
 
     def directions(self, values: Sequence[Any]) -> Pairwise:
-        """Parse one entry per direction of a grid, each a scalar, a table, or values per edge."""
+        """Parse one entry per step of a grid, each a scalar, a table, or values per edge."""
         self._count(values, "pairwise")
         arrays = [to_float(v, f"pairwise ({name})", self.like) for v, name in zip(values, self.names, strict=True)]
         found = [self._per_edge(a, s) for a, s in zip(arrays, self.shapes, strict=True)]
@@ -212,7 +216,7 @@ class _Parser:
         return Pairwise(self.n_labels, features=frozen(ones), tables=frozen(tables))
 
     def _direction_tables(self, tables: Array) -> Pairwise:
-        """Build a term with one table per direction, by indicator features unless a table has -inf."""
+        """Build a term with one table per step, by indicator features unless a table has -inf."""
         which = np.repeat(np.arange(len(tables)), self.sizes)
         if not namespace(tables).isfinite(tables).all():
             return self._tables(tables[which][None, :, None])
@@ -222,7 +226,7 @@ class _Parser:
     def _count(self, values: Any, what: str) -> None:
         if not isinstance(values, tuple | list) or len(values) != len(self.shapes):
             came = len(values) if isinstance(values, tuple | list) else "one array"
-            raise InputError(f"{what} has {came} entries, expected one per direction: {', '.join(self.names)}")
+            raise InputError(f"{what} has {came} entries, expected one per step: {', '.join(self.names)}")
 
     def _expected(self) -> str:
         table = f"a table ({_csv(self.table)})"
@@ -231,7 +235,7 @@ class _Parser:
             return f"a scalar, {table}, or values per edge (.., {n_edges}) or (.., {n_edges}, {_csv(self.table)})"
         sizes = " and ".join(f"(.., {_csv(shape)})" for shape in self.shapes)
         tail = _csv(self.table)
-        return f"a scalar, {table}, or one entry per direction: weights {sizes}, or tables with ({tail}) appended"
+        return f"a scalar, {table}, or one entry per step: weights {sizes}, or tables with ({tail}) appended"
 
 
 def _csv(shape: tuple[int, ...]) -> str:
@@ -239,7 +243,7 @@ def _csv(shape: tuple[int, ...]) -> str:
 
 
 def _join(parts: list[Array], sizes: Sequence[int]) -> Array:
-    """Concatenate directions along the edge axis, with a common image axis."""
+    """Concatenate the steps along the edge axis, with a common image axis."""
     images = max(part.shape[0] for part in parts)
     xp = namespace(parts[0])
     full = [xp.broadcast_to(p, (images, n, *p.shape[2:])) for p, n in zip(parts, sizes, strict=True)]

@@ -75,25 +75,29 @@ class Potentials:
         """Create potentials on a grid.
 
         Args:
-            unary (array): Scores (H, W, L) or (N, H, W, L).  ``-inf`` forbids a label.
+            unary (array): Scores (H, W, L) or (N, H, W, L) of fewer than 2^15 labels.  ``-inf`` forbids a label;
+                every site needs an allowed one.
             pairwise (float, array, sequence or Factored): Scores of pairs of neighbouring labels, in one of these
                 forms.
 
                 - A float: Potts weight, the score of an edge whose two labels are equal.
-                - A table (L, L), shared by all edges.  The first axis is the label of the upper site, or of the left
-                  site if both are in one row.
-                - A tuple or list with one entry per direction: horizontal, vertical and, with 8 neighbours, diagonal
-                  and antidiagonal.  Entries are floats or arrays of Potts weights, or tables (L, L), or arrays of
-                  tables.
+                - A table (L, L), shared by all edges, also as a nested list.  The first axis is the label of the upper
+                  site, or of the left site if both are in one row.
+                - A tuple or list with one entry per step: horizontal, vertical and, with 8 neighbours, diagonal and
+                  antidiagonal.  All entries are Potts weights (floats or arrays), or all are tables (L, L), or all are
+                  arrays of tables.
                 - :class:`Factored`: features of the edges times tables.
 
                 Arrays of weights have one value per edge: (H, W-1), (H-1, W), (H-1, W-1) and (H-1, W-1).  Arrays of
-                tables have (L, L) appended.  Both may have a leading batch axis.
-            connectivity (int or tuple, default 4): 4 or 8 neighbours, or offsets of further neighbours as in
+                tables have (L, L) appended.  Both may have a leading batch axis if ``unary`` has one.  Weights are
+                finite; tables may contain ``-inf``, which forbids a pair of labels.
+            connectivity (int or tuple, default 4): 4 or 8 neighbours, or steps to further neighbours as in
                 :class:`locpmap.graphs.Grid`.
             mask (array, default None): Booleans (H, W) or (N, H, W), True at sites to ignore.  An ignored site gets
-                label -1 and has no influence on other sites.
-            window (tuple, default None): ``(row, column, full_width)`` if this grid is a window of a larger grid.
+                label -1 and has no influence on other sites.  At least one site per image is not ignored.
+            window (tuple of int, default None): ``(row, column, full_width)`` if this grid is a window of a larger
+                grid: the position of its upper left site, and the width of the larger grid, at least ``column + W``.
+                Noise and colour classes then equal those of the larger grid.
 
         Returns:
             Potentials: The validated model.
@@ -129,15 +133,19 @@ class Potentials:
         """Create potentials on any graph.
 
         Args:
-            unary (array): Scores (S, L) or (N, S, L).  ``-inf`` forbids a label.
+            unary (array): Scores (S, L) or (N, S, L) of fewer than 2^15 labels.  ``-inf`` forbids a label; every site
+                needs an allowed one.
             edges (array or Graph): Pairs of sites (E, 2), each edge once.
             pairwise (float, array or Factored): Scores of pairs of neighbouring labels, in one of these forms.
 
                 - A float: Potts weight, the score of an edge whose two labels are equal.
                 - Potts weights (E,) or (N, E).
-                - A table (L, L), shared by all edges.  The first axis is the label of ``edges[:, 0]``.
+                - A table (L, L), shared by all edges.  The first axis is the label of ``edges[:, 0]``.  If the shape
+                  (L, L) is also (N, E), pass ``np.broadcast_to(table, (E, L, L))``.
                 - Tables (E, L, L) or (N, E, L, L).
                 - :class:`Factored`: features of the edges times tables.
+
+                Weights are finite; tables may contain ``-inf``, which forbids a pair of labels.
             mask (array, default None): Booleans (S,) or (N, S), True at sites to ignore.
 
         Returns:

@@ -267,7 +267,7 @@ def test_unsupported_decoders_are_refused_with_the_reason(method: str, options: 
             (np.zeros((4, 4)), 1.0),
             r"pairwise \(horizontal\) has shape \(4, 4\), expected \(4, 3\)",
         ),
-        (np.zeros((4, 4, 2)), (1.0,), "pairwise has 1 entries, expected one per direction: horizontal, vertical"),
+        (np.zeros((4, 4, 2)), (1.0,), "pairwise has 1 entries, expected one per step: horizontal, vertical"),
         (np.zeros((4, 4, 2)), lp.Factored(np.zeros(3), np.zeros((1, 2, 2))), "the features of Factored has one array"),
         ("left", 1.0, "unary is a str, expected an array of NumPy, dask or zarr"),
         (np.zeros((4, 4, 2)), 1j, "pairwise is a complex, expected real numbers"),

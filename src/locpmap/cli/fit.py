@@ -57,7 +57,7 @@ def fit(
     potts: Annotated[
         bool, typer.Option("--potts/--tables", help="Weights of a pairwise feature: one, or a table of label pairs.")
     ] = False,
-    tied: Annotated[bool, typer.Option("--tied", help="Use the same pairwise weights in all directions.")] = False,
+    tied: Annotated[bool, typer.Option("--tied", help="Use the same pairwise weights for all kinds of edges.")] = False,
     symmetric: Annotated[bool, typer.Option("--symmetric", help="Make the tables symmetric.")] = False,
     non_negative: Annotated[bool, typer.Option("--non-negative", help="With --potts: weights of at least 0.")] = False,
     objective: Annotated[

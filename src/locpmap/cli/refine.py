@@ -116,8 +116,10 @@ def refine(
     A second run skips inputs that were finished with the same settings.  Inputs are compared by their content.
 
     If the output ends in .zarr, a raster of any size is refined in tiles.  IMAGE and LOGITS are then .npy, GeoTIFF or
-    zarr arrays, or IMAGE alone is a zarr group with the array logits and optionally image and mask.  The output group
-    has the arrays labels, probability, variance and entropy.  An interrupted run resumes when it is started again.
+    zarr arrays, or IMAGE alone is a zarr group with the array logits and optionally image and mask.  The scores have
+    the size of the image and labels last (hwk); --blocks must be of bounded length (sites, rows:16); auto means the
+    CPU; --tiff, --force and folders are not available.  A zarr input needs a .zarr output.  The output group has the
+    arrays labels, probability, variance and entropy.  An interrupted run resumes when it is started again.
     """
     from locpmap.cli.progress import ProgressBar
     from locpmap.refining import Refiner

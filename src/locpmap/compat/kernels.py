@@ -3,7 +3,7 @@
 A dense CRF connects all pairs of pixels with the weight ``k(i, j) = exp(-½ |p_i - p_j|² / σ² - ½ |c_i - c_j|²)``, where
 p is the position, σ its spread, and c the colour divided by its spread (without an image there is no colour term).
 
-The approximation connects a pixel to 2n others, at n steps (offsets in rows and columns) and their opposites.  The
+The approximation connects a pixel to 2n others, at n steps (rows down, columns right) and their opposites.  The
 steps lie on a spiral that is densest near the pixel, where colours are similar.  Every other offset adds its mass, the
 value of the Gaussian, to the nearest step.  Where labels vary slowly, the sum over neighbours is that of the dense CRF.
 """

@@ -40,12 +40,13 @@ class CRF:
     Args:
         n_labels (int): Number of labels L, from 2 to 32,767.
         features (callable or None, default ImageFeatures()): Function from an input to :class:`Features`. None if the
-            inputs are `Features` already.
+            inputs are `Features` already, whose ``unary_names`` and ``pairwise_names`` then name the weights. After
+            :meth:`fit`, :class:`ImageFeatures` have the number of channels of the training images.
         unary (str, default "tables"): Kind of the unary term. "tables" learns a weight per unary feature and label and
             a bias per label. For the other kinds the unary features are scores of the L labels, such as a network's
             logits. "scale" multiplies them by one learned factor and adds biases, "temperature" learns the factor only,
             and "given" uses them unchanged.
-        tied (bool, default False): Whether edges of all directions share their tables.
+        tied (bool, default False): Whether edges of all steps (horizontal, vertical, ..) share their tables.
         symmetric (bool, default False): Whether tables are symmetric.
         potts (bool, default False): Whether each pairwise feature has a single Potts weight, the score of equal labels,
             instead of a table (L, L).
@@ -119,7 +120,7 @@ class CRF:
 
     @property
     def tables(self) -> Array:
-        """Tables of the F pairwise features, (G, F, L, L); G is the number of directions, or 1 if tied."""
+        """Tables of the F pairwise features, (G, F, L, L); G is the number of steps, or 1 if tied."""
         return self._weights_and_tables()[1]
 
     def fit(
@@ -144,14 +145,16 @@ class CRF:
             inputs (array, Features, list or iterable): An image (H, W) or (H, W, C), a batch (N, ..), a list of images
                 whose sizes may differ, `Features`, or a list of `Features`. If ``labels`` is None: an iterable, a data
                 set with ``__len__`` and ``__getitem__``, or a function that returns an iterable, of pairs
-                (input, labels). It is read once, and its features are stored in temporary memory-mapped files.
+                (input, labels). It is read once, and its features are stored in temporary memory-mapped files. The
+                first labelled image sets ``ImageFeatures.channels``: None if it has as many axes as its labels, C if it
+                has a channel axis in addition.
             labels (array, list or None, default None): Integer label of every site, in the shape of the inputs' sites.
             objective (str, default "pseudolikelihood"): "pseudolikelihood"; "composite", the composite likelihood of
                 ``blocks``; "likelihood", the exact likelihood, for tiny models and trees; or "consistent", the
                 likelihood of the probabilities that LocPMAP reports.
             blocks (str, tuple or list, default None): For "composite": "rows", "columns", "rows+columns" (the default),
-                a tile (h, w) or, on a graph, a list of lists of sites. For "consistent": the blocks that LocPMAP climbs
-                over, "sites" by default.
+                a tile (h, w), or a list of lists of sites, which a graph needs. For "consistent": the blocks that
+                LocPMAP climbs over, "sites" by default. :class:`LocPMAP` lists the constraints.
             l2 (float, default 1.0): Strength of the penalty ``l2/2 · |w|²`` on the summed negative log-likelihood.
                 Biases are not penalised.
             site_weights (array or list, default None): Weight of each input or of each site, at least 0. Not
@@ -220,11 +223,17 @@ class CRF:
         return self.fit_result
 
     def potentials(self, inputs: Any, *, mask: Any = None) -> Potentials:
-        """Return the :class:`Potentials` of one input or of a batch, with unary scores times ``calibration.scale``.
+        """Build the model of one input or of a batch, with unary scores times ``calibration.scale``.
 
         Args:
             inputs (array or Features): An image, a batch of images, or `Features`.
-            mask (array or None, default None): Void sites, as in :meth:`Potentials.grid`.
+            mask (array or None, default None): Sites to ignore (True), as in :meth:`Potentials.grid`.
+
+        Returns:
+            Potentials: The model, for :func:`locpmap.infer`. Its results are tensors if the inputs are tensors.
+
+        Raises:
+            InputError: If the CRF has no weights yet, or the features do not match the weights.
         """
         weights, tables = self._weights_and_tables()
         features = Extractor(self.features)(inputs)
@@ -245,7 +254,12 @@ class CRF:
             **options: Arguments of :func:`locpmap.infer` and options of the decoder, such as ``n_samples`` or ``seed``.
 
         Returns:
-            A :class:`Result`, or a list of results for a list of inputs.
+            Result or list of Result: The result of :func:`locpmap.infer`; a list for a list of inputs.
+
+        Raises:
+            InputError: If the CRF has no weights yet, the features do not match the weights, or the decoder cannot
+                decode the model.
+            BackendError: If the requested backend or device is not available.
         """
         if isinstance(inputs, list):
             masks = [None] * len(inputs) if mask is None else mask
@@ -327,7 +341,11 @@ class CRF:
         """Write the model to a safetensors file with a JSON header, atomically.
 
         Args:
-            path (path): File to write. A model whose ``features`` are a function of the user's cannot be saved.
+            path (str or os.PathLike): File to write.
+
+        Raises:
+            InputError: If the CRF has no weights yet, the file cannot be written, or ``features`` is a function of the
+                user, which a file cannot hold.
 
         Example:
             >>> import tempfile
@@ -351,10 +369,13 @@ class CRF:
         """Load a model that :meth:`save` wrote.
 
         Args:
-            path (path): File to read. No code in it is executed, and invalid files raise InputError.
+            path (str or os.PathLike): File to read. No code in it is executed.
 
         Returns:
-            The model, with its weights and calibration, ready for :meth:`infer`.
+            CRF: The model, with its weights and calibration, ready for :meth:`infer`.
+
+        Raises:
+            InputError: If the file cannot be read or is not a valid model file.
         """
         file, weights, tables = ModelFile.read(path)
         p = file.parameters

@@ -31,7 +31,7 @@ class ImageCRF(CRFEstimator):
         unary (str, default "tables"): "tables" learns a weight per feature and label. For "scale", "temperature" and
             "given" the unary features are scores of the labels in sorted order, such as a network's logits as channels;
             see :class:`locpmap.CRF`.
-        tied (bool, default False): Whether edges of all directions share their tables.
+        tied (bool, default False): Whether edges of all steps (horizontal, vertical, ..) share their tables.
         symmetric (bool, default False): Whether tables are symmetric.
         potts (bool, default False): Whether each pairwise feature has a single Potts weight instead of a table.
         non_negative (bool, default False): Whether Potts weights are constrained to be at least 0.
@@ -194,6 +194,9 @@ class ImageCRF(CRFEstimator):
             images (array, Features or list): As for :meth:`fit`.
             label_maps (array or list): True labels, as for :meth:`fit`. Pixels of ``ignore_label`` do not count.
             sample_weight (array or None, default None): Weight of the pixels of each image, (N,).
+
+        Returns:
+            float: Accuracy, from 0 to 1.
         """
         check_is_fitted(self)
         images = _several(images)

@@ -216,6 +216,9 @@ class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
             sample_weight (array or None, default None): Weight of each site, (S,).
             edges (array or None, default None): As for :meth:`predict`.
             edge_features (array or None, default None): As for :meth:`fit`.
+
+        Returns:
+            float: Accuracy, from 0 to 1.
         """
         return float(accuracy_score(y, self.predict(X, edges, edge_features), sample_weight=sample_weight))
 

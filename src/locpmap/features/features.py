@@ -68,14 +68,14 @@ class Features:
 
         Args:
             unary (array): Features per site, (H, W, D) or (N, H, W, D).  With D = 0 only the bias remains.
-            pairwise (sequence of arrays, default None): Features per edge, one array per direction: (H, W-1, F), (H-1,
-                W, F) and, with 8 neighbours, twice (H-1, W-1, F), each with or without a leading batch axis.  None
-                gives the single feature "constant", which is 1 on every edge.
+            pairwise (sequence of arrays, default None): Features per edge, one array per step: (H, W-1, F), (H-1, W, F)
+                and, with 8 neighbours, twice (H-1, W-1, F), each with or without a leading batch axis.  None gives the
+                single feature "constant", which is 1 on every edge.
             connectivity (int or tuple, default 4): 4 or 8 neighbours, or steps to further neighbours as in
                 :class:`locpmap.graphs.Grid`.
             unary_names (sequence of str, default None): D names; None gives "feature 0", "feature 1" and so on.
-            pairwise_names (sequence of str, default None): F names.  A feature named "constant" must be 1 on every
-                edge.
+            pairwise_names (sequence of str, default None): F names; None gives "constant" if ``pairwise`` is None, and
+                otherwise "feature 0", "feature 1" and so on.  A feature named "constant" must be 1 on every edge.
 
         Returns:
             Features: The validated features.
@@ -113,8 +113,8 @@ class Features:
             pairwise (array, default None): Features per edge, (E, F) or (N, E, F).  None gives the single feature
                 "constant", which is 1 on every edge.
             unary_names (sequence of str, default None): D names; None gives "feature 0", "feature 1" and so on.
-            pairwise_names (sequence of str, default None): F names.  A feature named "constant" must be 1 on every
-                edge.
+            pairwise_names (sequence of str, default None): F names; None gives "constant" if ``pairwise`` is None, and
+                otherwise "feature 0", "feature 1" and so on.  A feature named "constant" must be 1 on every edge.
 
         Returns:
             Features: The validated features.
@@ -198,16 +198,16 @@ class Features:
 
     @property
     def directions(self) -> tuple[str, ...]:
-        """Names of the groups of edges that have separate tables if these are not tied; a graph has one group."""
+        """Names of the steps, which have separate tables unless these are tied; ("any",) on a graph."""
         return tuple(map(name_of, self.structure.steps)) if isinstance(self.structure, Grid) else ("any",)
 
     def wiring(self, tied: bool) -> Wiring:
-        """Return the graph as flat arrays, with group 0 for all edges if tied, otherwise one group per direction.
+        """Return the graph as flat arrays, with group 0 for all edges if tied, otherwise one group per step.
 
         The arrays are built on first use, O(E log E), and cached.  They take 28 bytes per edge and 8 per site.
 
         Args:
-            tied (bool): Whether all directions share one group.
+            tied (bool): Whether the edges of all steps share one group.
 
         Returns:
             Wiring: Groups, ends and neighbour lists of the edges.
@@ -261,14 +261,14 @@ def wiring_of(structure: Grid | Graph, tied: bool) -> Wiring:
 
 
 def _parse_pairwise(value: Any, structure: Grid | Graph, n_images: int, batched: bool) -> Array:
-    """Return (1|N, E, F) from one array per direction, or from a single array on a graph."""
+    """Return (1|N, E, F) from one array per step, or from a single array on a graph."""
     if isinstance(structure, Graph):
         return _per_edge(value, "pairwise", (len(structure.edges()),), n_images, batched)
     shapes = structure.direction_shapes
     names = [name_of(step) for step in structure.steps]
     if not isinstance(value, tuple | list) or len(value) != len(shapes):
         came = f"{len(value)} entries" if isinstance(value, tuple | list) else f"the type {type(value).__name__}"
-        raise InputError(f"pairwise has {came}, expected a tuple with one array per direction: {', '.join(names)}")
+        raise InputError(f"pairwise has {came}, expected a tuple with one array per step: {', '.join(names)}")
     parts = [
         _per_edge(array, f"pairwise ({name})", shape, n_images, batched)
         for array, name, shape in zip(value, names, shapes, strict=True)
@@ -276,7 +276,7 @@ def _parse_pairwise(value: Any, structure: Grid | Graph, n_images: int, batched:
     counts = [part.shape[-1] for part in parts]
     if len(set(counts)) > 1:
         came = ", ".join(f"{name} {count}" for name, count in zip(names, counts, strict=True))
-        raise InputError(f"pairwise has different numbers of features ({came}), expected the same in all directions")
+        raise InputError(f"pairwise has different numbers of features ({came}), expected the same for all steps")
     images = max(len(part) for part in parts)
     return np.concatenate([np.broadcast_to(part, (images, *part.shape[1:])) for part in parts], axis=1)
 

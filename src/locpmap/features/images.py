@@ -43,6 +43,7 @@ class ImageFeatures:
             "contrast".
         connectivity (int, default 4): 4 or 8 neighbours.
         channels (int, default None): None for images (H, W) and batches (N, H, W); C for (H, W, C) and (N, H, W, C).
+            :meth:`CRF.fit` replaces it by the channels of the first labelled image.
 
     Notes:
         Images of booleans, uint8 and uint16 are scaled to 0..1 in single precision.  Floats are not scaled.  The
@@ -175,7 +176,7 @@ class ImageFeatures:
         return out.reshape(n_images, height * width, out.shape[-1])
 
     def _pairwise(self, pixels: Array) -> Array:
-        """Return (N, E, F), filled direction by direction; (1, 1, 1) for "constant" alone."""
+        """Return (N, E, F), filled step by step; (1, 1, 1) for "constant" alone."""
         if self.pairwise == (CONSTANT,):
             return np.ones((1, 1, 1), pixels.dtype)
         n_images, n_channels = len(pixels), pixels.shape[-1]
@@ -237,7 +238,7 @@ def _to_contrast(distance: Array) -> None:
 
 
 def _sides(pixels: Array, connectivity: int) -> Iterator[tuple[Array, Array]]:
-    """Yield the pixels at the first and second ends of the edges, by direction, in the order of :meth:`Grid.edges`."""
+    """Yield the pixels at the first and second ends of the edges, step by step, in the order of :meth:`Grid.edges`."""
     yield pixels[:, :, :-1], pixels[:, :, 1:]
     yield pixels[:, :-1], pixels[:, 1:]
     if connectivity == 8:

@@ -25,7 +25,7 @@ def read_array(path: PathLike) -> Array:
     Python objects are never loaded.
 
     Args:
-        path (str or PathLike): The file to read.
+        path (str or os.PathLike): The file to read.
 
     Returns:
         ndarray: The array, with the shape and dtype of the file.
@@ -89,7 +89,7 @@ def write_array(path: PathLike, array: Array) -> None:
     """Write an array to a ``.npy`` file, completely or not at all.
 
     Args:
-        path (str or PathLike): The file to write; an existing file is replaced.
+        path (str or os.PathLike): The file to write; an existing file is replaced.
         array (ndarray): Array of numbers; it is stored in C order.
 
     Example: see :func:`read_array`.

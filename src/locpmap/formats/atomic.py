@@ -51,7 +51,7 @@ def write_bytes(path: PathLike, pieces: Iterable[bytes]) -> None:
     standard output cannot be replaced; they are written to directly.
 
     Args:
-        path (str or PathLike): The file to write; an existing file is replaced.
+        path (str or os.PathLike): The file to write; an existing file is replaced.
         pieces (iterable of bytes): The content, in order.
 
     Raises:
@@ -101,7 +101,7 @@ def checked_path(path: Any) -> Path:
     """Return the argument as a ``Path``.
 
     Args:
-        path (str or PathLike): Name of a file or a folder; it need not exist.
+        path (str or os.PathLike): Name of a file or a folder; it need not exist.
 
     Raises:
         InputTypeError: If the argument is not a path.
@@ -124,8 +124,8 @@ def checked_target(path: PathLike, *inputs: PathLike | None) -> Path:
     """Return the file to write to, with symbolic links resolved.
 
     Args:
-        path (str or PathLike): The file to write; it need not exist, but its folder must.
-        *inputs (str, PathLike or None): Files that are read, which must not be overwritten.
+        path (str or os.PathLike): The file to write; it need not exist, but its folder must.
+        *inputs (str, os.PathLike or None): Files that are read, which must not be overwritten.
 
     Raises:
         InputError: If the file cannot be written, or is one of the inputs.

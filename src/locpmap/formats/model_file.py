@@ -32,7 +32,7 @@ def write_model(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]], header: 
     """Write a model file atomically.
 
     Args:
-        path (str or PathLike): The file to write; an existing file is replaced.
+        path (str or os.PathLike): The file to write; an existing file is replaced.
         arrays (mapping of str to ndarray): float16, float32 or float64 arrays with finite values.
         header (dict): Metadata that JSON can represent; keys are strings, numbers are finite.
 
@@ -73,7 +73,7 @@ def read_model(path: PathLike) -> tuple[Arrays, dict[str, Any]]:
     Python objects are never loaded.
 
     Args:
-        path (str or PathLike): The file to read.
+        path (str or os.PathLike): The file to read.
 
     Returns:
         tuple: The arrays by name, and the header.

@@ -16,7 +16,7 @@ def size_of(path: PathLike, expected: str) -> int:
     """Return the size of a regular file in bytes.
 
     Args:
-        path (str or PathLike): The file.
+        path (str or os.PathLike): The file.
         expected (str): Description of the expected file, for the error sentence.
 
     Raises:

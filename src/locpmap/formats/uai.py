@@ -43,8 +43,8 @@ def read_uai(path: PathLike, evidence: PathLike | None = None) -> Potentials:
     score is ``-inf``.
 
     Args:
-        path (str or PathLike): Model file, text in UAI format (``MARKOV`` or ``BAYES``).
-        evidence (str or PathLike, default None): Evidence file with the labels of observed variables.
+        path (str or os.PathLike): Model file, text in UAI format (``MARKOV`` or ``BAYES``).
+        evidence (str or os.PathLike, default None): Evidence file with the labels of observed variables.
 
     Returns:
         Potentials: Model on a graph with one site per variable, in float64.
@@ -175,7 +175,7 @@ def write_uai(path: PathLike, potentials: Potentials) -> None:
     Numbers are written with all digits, so reading the file back gives the same scores up to rounding.
 
     Args:
-        path (str or PathLike): The file to write; an existing file is replaced.
+        path (str or os.PathLike): The file to write; an existing file is replaced.
         potentials (Potentials): Model of one image.
 
     Raises:

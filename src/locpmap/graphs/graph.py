@@ -65,12 +65,12 @@ class Graph:
 
     @property
     def direction_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of per-edge values by direction; a graph has one direction."""
+        """Shape of per-edge values, ((E,),): the edges of a graph form one group, as those of one step of a grid."""
         return ((len(self.edges()),),)
 
     @property
     def direction_sizes(self) -> list[int]:
-        """Number of edges by direction; a graph has one direction."""
+        """Number of edges, [E], in the form of a grid."""
         return [len(self.edges())]
 
     def edges(self) -> npt.NDArray[np.int32]:

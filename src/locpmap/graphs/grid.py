@@ -22,15 +22,16 @@ Steps: TypeAlias = tuple[tuple[int, int], ...]  # (rows down, columns right) fro
 class Grid:
     """Grid of ``height × width`` sites; site ``(r, c)`` has number ``r · width + c``.
 
-    Edges are ordered by direction: horizontal, vertical and, with 8 neighbours, diagonal (down-right) and antidiagonal
-    (down-left).  Within a direction they are in raster order of their first end.
+    A step is a pair (rows down, columns right) from the first end of an edge to its second.  Edges are ordered by step:
+    horizontal (0, 1), vertical (1, 0) and, with 8 neighbours, diagonal (1, 1) and antidiagonal (1, -1).  Edges of one
+    step are in raster order of their first end.
 
     Args:
         height (int): Number of rows.
         width (int): Number of columns.
-        connectivity (int or tuple, default 4): 4 or 8 neighbours, or a tuple of steps (rows down, columns right) from
-            the first end of an edge to its second, such as ``((0, 1), (1, 0), (0, 5), (5, 0))``.  Each step goes down,
-            or right within a row, and its two numbers have an odd sum, so that red-black order remains valid.
+        connectivity (int or tuple, default 4): 4 or 8 neighbours, or a tuple of different steps such as
+            ``((0, 1), (1, 0), (0, 5), (5, 0))``.  Each step goes down, or right within a row, and its two numbers have
+            an odd sum, so that red-black order remains valid.
         row (int, default 0): Row of the upper left site, if the grid is a window of a larger grid.
         column (int, default 0): Column of the upper left site in the larger grid.
         full_width (int, default None): Width of the larger grid.
@@ -113,17 +114,17 @@ class Grid:
 
     @property
     def steps(self) -> Steps:
-        """Steps from the first end of an edge to its second, one per direction."""
+        """Steps (rows down, columns right) from the first end of an edge to its second."""
         return self.connectivity if isinstance(self.connectivity, tuple) else _STEPS[self.connectivity]
 
     @property
     def direction_shapes(self) -> tuple[tuple[int, int], ...]:
-        """Shapes of per-edge values by direction: (H, W-1), (H-1, W) and twice (H-1, W-1)."""
+        """Shapes of per-edge values for each step: (H, W-1), (H-1, W) and twice (H-1, W-1)."""
         return tuple((max(0, self.height - dr), max(0, self.width - abs(dc))) for dr, dc in self.steps)
 
     @property
     def direction_sizes(self) -> list[int]:
-        """Number of edges in each direction."""
+        """Number of edges of each step."""
         return [height * width for height, width in self.direction_shapes]
 
     def edges(self) -> npt.NDArray[np.int32]:
@@ -184,7 +185,7 @@ def _shifted(by: int, length: int) -> tuple[slice, slice]:
 
 
 def name_of(step: tuple[int, int]) -> str:
-    """Return the name of a direction."""
+    """Return the name of a step."""
     return _NAMES.get(step, f"step {step}")
 
 

@@ -59,15 +59,17 @@ def infer(
         max_seconds (float, default None): Time limit.  The run stops after the first step that exceeds it and returns
             the result so far.  ``exact`` has no partial result and raises InputError.
         n_threads (int, default None): Number of threads; None uses all available cores.
-        progress (callable, default None): Function called as ``progress(done, total)`` after every step, in
-            samples, sweeps or other units of the decoder.
+        progress (callable, default None): Function called as ``progress(done, total)`` after every step.  The unit
+            depends on the decoder: samples (locpmap, icm_iter, perturb_and_map, perturb_and_max_product), images or
+            expansion moves (graph_cut), table entries (exact), and sweeps for all others.
         **options: Options of the decoder; see its class.
 
     Returns:
         Result: Labels, probabilities and information about the run.  Tensors carry no gradient.
 
     Raises:
-        InputError: If an argument has an invalid value, or the decoder cannot decode the model.
+        InputError: If an argument has an invalid value, or the decoder cannot decode the model.  Its subclass
+            TooLargeError is raised if an exact method or a block needs too large a table.
         InputTypeError: If an argument has the wrong type.
         BackendError: If the requested backend or device is not available.
 

@@ -31,21 +31,19 @@ class GraphCut(Decoder):
     """Graph cuts: the MAP of an attractive two-label model, or α-expansion for more labels.
 
     With two labels, every table t must be attractive: ``t[0, 0] + t[1, 1] >= t[0, 1] + t[1, 0]``.  The result is then
-    exact.
+    exact.  Tables may contain -inf.
 
     With more labels, α-expansion (Boykov, Veksler & Zabih 2001) is used.  A move lets any set of sites change to one
     label α and is optimal among such moves.  The run ends when no move improves the score.  Every table must satisfy
-    ``t[α, α] + t[β, γ] >= t[β, α] + t[α, γ]``, as Potts weights of at least 0 and other metrics do.  For metrics the
-    energy is within a constant factor of the optimum.
+    ``t[α, α] + t[β, γ] >= t[β, α] + t[α, γ]``, as Potts weights of at least 0 and other metrics do, and must be
+    finite.  For metrics the energy is within a constant factor of the optimum.
 
     Args:
         max_sweeps (int, default 100): Number of rounds over all labels after which α-expansion stops.
 
-    Raises:
-        InputError: If a table does not satisfy the condition.
-
     Notes:
-        Each cut is optimal up to 1e-11 of its flow.
+        :func:`infer` raises InputError if a table does not satisfy the condition.  Each cut is optimal up to 1e-11 of
+        its flow.  The decoder runs on the CPU only.
 
     Example:
         >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)

@@ -39,8 +39,9 @@ class PerturbAndMAP(TallySampler):
             attractive model with two labels.  "auto" is joint if the model is small enough, otherwise sites.
         keep_samples (bool, default False): Return the samples in ``result.samples``, (M, ...).
 
-    Raises:
-        TooLargeError: If the model is too large, and "joint" is requested or, for more than two labels, required.
+    Notes:
+        :func:`infer` raises TooLargeError if the model is too large, and "joint" is requested or, for more than two
+        labels, required.  The decoder runs on the CPU only.
 
     Example:
         >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)

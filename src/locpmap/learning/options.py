@@ -22,8 +22,8 @@ class FitOptions:
             value. The gradient is per site, with every feature scaled to root mean square 1.
         batch_size (int or None, default None): Number of inputs per step of mini-batch descent. None selects L-BFGS
             over all inputs or, for "consistent", mini-batches of about 50,000 sites.
-        checkpoint (path or None, default None): File in which the state is saved every few seconds. A fit of the same
-            data and options resumes from it. The file is removed when the fit ends.
+        checkpoint (str, os.PathLike or None, default None): File in which the state is saved every few seconds. A fit
+            of the same data and options resumes from it. The file is removed when the fit ends.
         standard_errors (bool, default True): Whether to compute Godambe standard errors. They need at least 10 inputs,
             at most 256 weights, and L-BFGS.
         n_threads (int or None, default None): Number of threads. None means all available cores, divided among the

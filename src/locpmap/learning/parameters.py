@@ -38,7 +38,7 @@ class Parameters:
     n_labels: int  # L
     unary_names: tuple[str, ...]  # names of the D unary features
     pairwise_names: tuple[str, ...]  # names of the F pairwise features; see the module about "constant"
-    n_groups: int = 1  # G, number of groups of edges with separate tables: one, or one per direction
+    n_groups: int = 1  # G, number of groups of edges with separate tables: one, or one per step
     unary: str = "tables"
     symmetric: bool = False  # whether tables equal their transpose
     potts: bool = False  # whether tables are multiples of the identity
@@ -109,7 +109,7 @@ class Parameters:
         return np.concatenate([head, tables[..., 0, 0].ravel() if self.potts else tables.ravel()])
 
     def check(self, features: Features) -> None:
-        """Raise InputError if the names or directions of features differ from those of the weights."""
+        """Raise InputError if the names or steps of features differ from those of the weights."""
         for kind, names, expected in (
             ("unary", features.unary_names, self.unary_names),
             ("pairwise", features.pairwise_names, self.pairwise_names),

@@ -30,9 +30,11 @@ class LostProcessError(LocpmapError, RuntimeError):
 
 
 class Processes:
-    """A group of processes that learn together, seen from one of them. This class is the group of a single process.
+    """Process group for data-parallel learning.
 
-    :func:`joined_processes` yields the group to pass as ``FitOptions(processes=..)``.
+    Each process creates its own object, which holds its rank and exchanges numbers with the others. This class is the
+    group of a single process. :func:`joined_processes` yields the group that ``torchrun`` started, to pass as
+    ``FitOptions(processes=..)`` or to :func:`locpmap.nn.train`.
 
     Attributes:
         rank (int): Number of this process, from 0.

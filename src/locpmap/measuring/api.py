@@ -49,7 +49,9 @@ def measure(
 
     Args:
         what (Potentials or Result): Potentials to sample from with LocPMAP, or a result that holds samples
-            (``keep_samples=True``). Samples of ``gibbs`` are correlated, so their standard error is too small.
+            (``keep_samples=True``). With a result, ``decoder``, ``seed``, ``shared``, ``presence``, ``first_image``
+            and ``device`` must have their defaults, because no samples are drawn. Samples of ``gibbs`` are correlated,
+            so their standard error is too small.
         quantity (str or callable): One of
 
             - "area": the number of sites per label;
@@ -80,7 +82,8 @@ def measure(
         Measurement: Values (M, K) for M samples and K labels or entries, (M, N, K) for a batch, with their statistics.
 
     Raises:
-        InputError: If an argument has a wrong shape or value, or a result does not hold samples.
+        InputError: If an argument has a wrong shape or value, a result does not hold samples, or an argument for
+            sampling is given with a result.
         InputTypeError: If an argument has a wrong type.
 
     Notes:

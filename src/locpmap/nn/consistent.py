@@ -109,13 +109,13 @@ class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]
     Call it as ``loss(logits, pairwise, labels)``; see :meth:`PseudolikelihoodLoss.forward` for the arguments.
 
     Args:
-        n_samples (int, default 4): Number of samples M.
-        max_sweeps (int, default 12): Maximum number of sweeps of a climb.
+        n_samples (int, default 4): Number of samples M, at least 1.
+        max_sweeps (int, default 12): Maximum number of sweeps of a climb, at least 1.
         seed (int, default 0): Seed of the noise, from 0 to 2^64 - 1.
         ignore_index (int, default -100): Label of void sites. They have no loss and do not influence their neighbours.
         reduction (str, default "mean"): "mean" over the labelled sites, "sum", or "none" for the loss of every site.
-        steps (tuple of pairs, default ((0, 1), (1, 0))): Offsets (rows down, columns right) to the neighbours of a
-            site; see :class:`locpmap.graphs.Grid`.
+        steps (tuple of pairs, default ((0, 1), (1, 0))): Steps (rows down, columns right) to the neighbours of a site,
+            with the constraints of :class:`locpmap.graphs.Grid`.
 
     Notes:
         Costs O(M·N·H·W·K) memory, and time proportional to that and to the number of sweeps. The precision is that of

@@ -19,9 +19,10 @@ class FCN(torch.nn.Module):  # type: ignore[misc]
     ``2 · len(widths) + 1`` pixels: 9 for the default widths, which are those of the paper.
 
     Args:
-        n_labels (int, default 2): Number of labels K.
-        channels (int, default 1): Number of channels C of the images.
-        widths (sequence of int, default (64, 126, 256, 512)): Output channels of the 3×3 convolutions.
+        n_labels (int, default 2): Number of labels K, at least 1.
+        channels (int, default 1): Number of channels C of the images, at least 1.
+        widths (sequence of int, default (64, 126, 256, 512)): Output channels of the 3×3 convolutions, at least one
+            number.
         normalise (bool, default False): Whether to apply batch normalisation before every ReLU. It speeds up training;
             the paper has none.
 

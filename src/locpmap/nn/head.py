@@ -45,22 +45,29 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         n_labels (int): Number of labels K.
         pairwise (str, default "potts"): "potts" for a weight that scores equal labels, or "table" for a score for every
             pair of labels.
-        features (int or None, default None): Number F of features per edge, which are passed as ``edge_features``.
-        feature_channels (int or None, default None): Number C of channels of the feature map from which terms are
-            predicted.
-        steps (tuple of pairs, default ((0, 1), (1, 0))): Offsets (rows down, columns right) to the neighbours of a
-            site. Longer steps such as ``(0, 5)`` connect pixels beyond the receptive field of a network; see
-            :class:`locpmap.graphs.Grid`.
+        features (int or None, default None): Number F of features per edge, at least 1. ``edge_features`` are then
+            required in every call. None for terms that are the same on all edges.
+        feature_channels (int or None, default None): Number C of channels, at least 1, of the feature map from which
+            terms are predicted. ``feature_map`` is then required in every call. It cannot be combined with
+            ``features`` or ``learn=False``.
+        steps (tuple of pairs, default ((0, 1), (1, 0))): Steps (rows down, columns right) to the neighbours of a site,
+            with the constraints of :class:`locpmap.graphs.Grid`. Longer steps such as ``(0, 5)`` connect pixels beyond
+            the receptive field of a network.
         learn (bool, default True): Whether the weights are parameters. Otherwise they are a buffer and stay fixed.
         weights (float or array, default 0.0): Initial weights. They are broadcast to (D, F) for D steps, or to
             (D, F, K, K) for tables. A single number is a Potts weight, also for tables. Ignored with
             ``feature_channels``, whose convolution starts at 0.
         objective (str or Module, default "consistent"): "pseudolikelihood", "composite", "consistent", or a configured
-            loss. "consistent" adapts the strength of the coupling to the decoder.
+            loss with the same ``steps``. "composite" needs the default steps. "consistent" adapts the strength of the
+            coupling to the decoder.
         method (str or Decoder, default "locpmap"): Name of a decoder, or a configured decoder, as in
             :func:`locpmap.infer`.
-        options (dict or None, default None): Options of a decoder that is given by name.
-        seed (int, default 0): Seed of decoding.
+        options (dict or None, default None): Options of a decoder that is given by name; not allowed for a configured
+            decoder.
+        seed (int, default 0): Seed of decoding, from 0 to 2^64 - 1.
+
+    Raises:
+        InputError: If an argument has an invalid value, or arguments exclude each other.
 
     Example:
         >>> from locpmap.nn import CRFHead
@@ -134,6 +141,10 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
 
         Returns:
             The loss, as the objective reduces it, or a :class:`locpmap.Result`.
+
+        Raises:
+            InputError: If a shape is wrong, labels are missing in training mode, or the decoder cannot decode the
+                model.
         """
         terms = self.terms(logits, feature_map, edge_features)
         if not self.training:

@@ -40,7 +40,11 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
 
     Args:
         backbone (FCN): The network.
-        head (CRFHead or None, default None): The CRF, whose numbers of labels, features and channels must fit.
+        head (CRFHead or None, default None): The CRF. It must have the backbone's number of labels and, if it has
+            ``feature_channels`` or ``features``, the values above, with C the backbone's number of channels.
+
+    Raises:
+        InputError: If the head does not fit the backbone.
 
     Example:
         >>> import torch
@@ -94,6 +98,9 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
 
         Returns:
             The :class:`locpmap.Potentials` of N images as NumPy arrays.
+
+        Raises:
+            InputError: If the network has no head, or the images have a wrong shape.
         """
         if self.head is None:
             raise InputError("the network has no head, expected one for the pairwise terms of potentials")
@@ -121,7 +128,7 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
         """Write weights and architecture to a safetensors file, atomically.
 
         Args:
-            path (path): File to write.
+            path (str or os.PathLike): File to write.
             half (bool, default False): Whether to store half precision, which halves the size of the file.
 
         Example:
@@ -154,7 +161,7 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
         """Load a network that :meth:`save` wrote; objective and decoder of the head are the defaults.
 
         Args:
-            path (path): File to read. No code in it is executed.
+            path (str or os.PathLike): File to read. No code in it is executed.
 
         Returns:
             The network in evaluation mode.

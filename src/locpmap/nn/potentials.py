@@ -32,7 +32,7 @@ class Field(NamedTuple):
 
     @property
     def steps(self) -> Steps:
-        """Offsets (rows, columns) to the neighbours of a site."""
+        """Steps (rows, columns) to the neighbours of a site."""
         return tuple(zip(self.shape[2::2], self.shape[3::2], strict=True))
 
 

@@ -21,8 +21,8 @@ class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
     Args:
         ignore_index (int, default -100): Label of void sites. They have no loss and do not influence their neighbours.
         reduction (str, default "mean"): "mean" over the labelled sites, "sum", or "none" for the loss of every site.
-        steps (tuple of pairs, default ((0, 1), (1, 0))): Offsets (rows down, columns right) to the neighbours of a
-            site; see :class:`locpmap.graphs.Grid`.
+        steps (tuple of pairs, default ((0, 1), (1, 0))): Steps (rows down, columns right) to the neighbours of a site,
+            with the constraints of :class:`locpmap.graphs.Grid`.
 
     Notes:
         Costs O(N·H·W·K), and K times as much for tables per edge. The loss is computed in single precision, also under

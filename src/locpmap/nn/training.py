@@ -39,14 +39,15 @@ class Recipe:
     The learning rate rises linearly during the warm-up and then falls to 0 along half a cosine.
 
     Args:
-        n_steps (int): Number of steps.
-        learning_rate (float): Maximum learning rate.
-        batch_size (int, default 100): Number of images per step. :func:`train` does not use it: ``draw`` decides.
+        n_steps (int): Number of steps, from 1 to 2^31 - 1.
+        learning_rate (float): Maximum learning rate, at least 0.
+        batch_size (int, default 100): Number of images per step, at least 1. :func:`train` does not use it, because
+            ``draw`` returns the batches.
         optimiser (str, default "adamw"): "adamw", or "sgd" with momentum 0.9.
-        weight_decay (float, default 1e-3): Weight decay.
-        warm_up (float, default 0.1): Fraction of the steps during which the rate rises, below 1.
+        weight_decay (float, default 1e-3): Weight decay, at least 0.
+        warm_up (float, default 0.1): Fraction of the steps during which the rate rises, from 0 to below 1.
         slower (dict of str to float, default {}): Factors of the learning rate for parts of the network, by prefix of
-            the parameter names. For example, a factor of 0.1 for a pretrained encoder.
+            the parameter names: ``{"backbone.": 0.1}`` for a pretrained backbone. The first matching prefix counts.
 
     Example:
         >>> from locpmap.nn import Recipe
@@ -141,24 +142,25 @@ def train(
     and left in evaluation mode.
 
     Args:
-        network (Module): Network that returns the loss of (images, labels) in training mode, such as
-            :class:`CRFNetwork`.
+        network (Module): Network with at least one parameter that returns the loss of (images, labels), a scalar, in
+            training mode, such as :class:`CRFNetwork`.
         draw (callable): Function from a ``torch.Generator``, which is seeded for the step, to images (N, C, H, W) and
             labels (N, H, W) on the network's device.
         recipe (Recipe): Steps, learning rate and optimiser.
         seed (int, default 0): Seed of the random generator, from 0 to 2^63 - 1.
-        checkpoint (path or None, default None): File in which the state is saved about every ten seconds. A training
-            with the same recipe and seed resumes from it, with any number of processes.
+        checkpoint (str, os.PathLike or None, default None): File in which the state is saved about every ten seconds.
+            A training with the same recipe and seed resumes from it, with any number of processes.
         progress (callable or None, default None): Called as ``progress(steps_done, n_steps)``.
         processes (Processes, default one process): Process group from :func:`locpmap.learning.joined_processes`. All
-            processes draw the same batches, and each computes the loss of a part of the images.
+            processes draw the same batches, and each computes the loss of a part of the images. A batch needs at least
+            one image per process.
 
     Returns:
         A :class:`Training` with the mean losses and the duration.
 
     Raises:
         DivergedError: If the loss is no longer finite.
-        InputError: If the checkpoint belongs to another training.
+        InputError: If the checkpoint belongs to another training, or a batch has fewer images than processes.
 
     Notes:
         On a GPU, convolutions are computed in bfloat16 and losses in single precision.

@@ -42,8 +42,9 @@ def refine(
             forbids a label.
         model (Refiner, str or os.PathLike, default None): A refiner or the path of its file. None uses the bundled
             refiner.
-        layout (str, default "auto"): "hwk", "khw", or "auto" for the layout that matches the image. An ambiguous
-            shape raises an error.
+        layout (str, default "auto"): "hwk" for (H, W, K), "khw" for (K, H, W), or "auto" for the layout that matches
+            the image. Without an image, "auto" takes an axis as the label axis if it is at least four times shorter
+            than both others. An ambiguous shape raises InputError.
         scores (str, default "auto"): "logits", "probabilities", or "auto". With "auto", values from 0 to 1 that sum to
             1 over the labels are taken as probabilities.
         stride (float, default None): Image pixels per score of the network, along an axis. The default is the ratio of
@@ -55,14 +56,17 @@ def refine(
             probabilities draws one sample without noise, because more would not change the probabilities.
         seed (int, default 0): Seed of the random generator.
         device (str, default "auto"): As in :func:`locpmap.infer`.
-        progress (callable, default None): Called as ``progress(done, total)``, in samples for decoders that draw them.
+        progress (callable, default None): Called as ``progress(done, total)``, in samples of LocPMAP or in the unit
+            of another decoder (:func:`locpmap.infer`). It is called once, with (1, 1), if LocPMAP draws one sample.
 
     Returns:
         Result: ``labels`` (H, W), ``probability`` and ``variance`` (H, W, K) and ``entropy`` (H, W), with a batch axis
         for a batch. They are tensors if the logits are tensors, otherwise NumPy arrays.
 
     Raises:
-        InputError: If the shapes do not match, the layout is ambiguous, or a value is not valid.
+        InputError: If the shapes do not match, the layout is ambiguous, a value is not valid, or the decoder cannot
+            decode the model.
+        BackendError: If the requested device is not available.
 
     Notes:
         Cost: that of :func:`locpmap.infer` on the same grid, plus O(33 · H · W · K) for similar pixels.

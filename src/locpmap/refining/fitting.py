@@ -101,7 +101,7 @@ def _maximum_likelihood(pixels: Sequence[tuple[Array, Array]]) -> list[float]:
 def _fit_pairwise(
     examples: Sequence[Example], scale: float, own: float, guided: float, seed: int
 ) -> tuple[float, Array, Array]:
-    """Fit a factor of the scores and pairwise weights (2, 2); also return the mean similarity per direction, (2,)."""
+    """Fit a factor of the scores and pairwise weights (2, 2); also return the mean similarity per step, (2,)."""
     rng = np.random.default_rng(seed)
     chosen = [examples[n] for n in rng.permutation(len(examples))[:MAX_IMAGES]]
     chosen = [example for example in chosen if (example.labels != VOID).any()]

@@ -22,7 +22,7 @@ AS_LEARNED = Adjustment()
 class Colours(NamedTuple):
     """Colour statistics of a whole image, used when a model is built for a window of it."""
 
-    squares: tuple[float, ...]  # the mean squared colour distance of neighbours, per direction
+    squares: tuple[float, ...]  # the mean squared colour distance of neighbours, per step
     variance: float
 
 
@@ -88,7 +88,7 @@ def compose(
 
 
 def _edges(given: Given, step: tuple[int, int], weights: Any, typical: float, hidden: Any, mean: float | None) -> Any:
-    """Return the Potts weights of one direction: (N, h, w), or one number for all edges."""
+    """Return the Potts weights of one step: (N, h, w), or one number for all edges."""
     constant, coloured = (float(weight) for weight in weights)
     if given.image is None or coloured == 0:
         return constant + coloured * typical

@@ -52,8 +52,10 @@ class Refiner:
             w_ij = strength · (a + b · s_ij) + smoothing · s_ij
 
         The sums are over pixels i and pairs of 4-neighbours (i, j), and s_ij is the similarity of their colours, from
-        0 to 1. The weights own, guided, a and b are learned and depend on the stride. ``strength``, ``smoothing`` and
-        ``temperature`` are set by :meth:`adjusted`.
+        0 to 1. Without an image, s_ij is the mean similarity in the training images. The scale and the weights own,
+        guided, a and b are learned and depend on the stride: they are interpolated between the strides of the
+        training data, linearly in log(stride), and constant outside. The bundled weights have a = b = 0, so pixels are
+        independent. ``strength``, ``smoothing`` and ``temperature`` are set by :meth:`adjusted`.
 
     Example:
         >>> lp.Refiner.load().details["data"]

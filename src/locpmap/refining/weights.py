@@ -46,8 +46,8 @@ class Weights:
         scales: (R,) factors of the network's scores, fitted without the other terms (temperature scaling).
         own: (R,) factors of the scaled scores in the full model.
         guided: (R,) factors of the guided log mean.
-        pairwise: (R, 2, 2) Potts weights, per direction: a constant, and a factor of the colour similarity.
-        typical: (2,) mean colour similarity per direction, used if there is no image.
+        pairwise: (R, 2, 2) Potts weights, per step: a constant, and a factor of the colour similarity.
+        typical: (2,) mean colour similarity per step, used if there is no image.
         shared: (R,) standard deviations of the error shared by all pixels of an image, for measuring.
         presence: (R, 2) half and steepness of `presence_of`, for measuring. If half is 0, all labels are assumed to be
             present.

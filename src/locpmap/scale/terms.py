@@ -23,8 +23,8 @@ BAND = 2**22  # weights read at a time
 class Terms:
     """A pairwise term in any form of :meth:`locpmap.Potentials.grid`."""
 
-    entries: tuple[Any, ...]  # one for all edges, or one per direction
-    steps: Steps  # one per direction
+    entries: tuple[Any, ...]  # one for all edges, or one per step
+    steps: Steps
     per_edge: tuple[bool, ...]  # whether an entry is a source with a value for every edge of the raster
     tables: Any  # of Factored, otherwise None
     shared: bool  # whether there is one entry for all edges
@@ -44,8 +44,7 @@ class Terms:
         source = as_source(pairwise, "pairwise")
         if tuple(source.shape) not in ((), table):
             raise InputError(
-                f"pairwise has shape {tuple(source.shape)}, expected a number, a table {table}, or one entry per"
-                " direction"
+                f"pairwise has shape {tuple(source.shape)}, expected a number, a table {table}, or one entry per step"
             )
         return cls((np.asarray(source[()]),), steps, (False,), None, shared=True)
 
@@ -60,7 +59,7 @@ class Terms:
         whole: list[tuple[int, ...]],
         tables: Any,
     ) -> Terms:
-        """Build terms from one array per direction; raise InputError if a shape is wrong.
+        """Build terms from one array per step; raise InputError if a shape is wrong.
 
         An array has one value per edge (shape: edges + one of ``tails``) or one value for all edges (a shape in
         ``whole``).  A value is a number, a table or a vector of features.
@@ -68,7 +67,7 @@ class Terms:
         names = [name_of(step) for step in steps]
         if not isinstance(entries, list | tuple) or len(entries) != len(steps):
             came = len(entries) if isinstance(entries, list | tuple) else "one array"
-            raise InputError(f"{what} has {came} entries, expected one per direction: {', '.join(names)}")
+            raise InputError(f"{what} has {came} entries, expected one per step: {', '.join(names)}")
         sources, per_edge = [], []
         for entry, name, (down, across) in zip(entries, names, steps, strict=True):
             source = as_source(entry, f"{what} ({name})")

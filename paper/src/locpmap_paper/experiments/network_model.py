@@ -71,7 +71,7 @@ class NetworkModel(Model):
     """A network, trained alone or jointly with a CRF head.
 
     ``settings`` contain the ``recipe``, ``normalise``, the ``noise`` ("fixed": the corrupted images of the case;
-    "fresh": drawn in every step), the ``objective`` and, if couplings are predicted, the ``steps`` (offsets) to the
+    "fresh": drawn in every step), the ``objective`` and, if couplings are predicted, the ``steps`` to the
     neighbours.
     """
 

@@ -41,7 +41,7 @@ class FittedCRF(Fitted):
 
 @dataclass(frozen=True, kw_only=True)
 class RawModel(Model):
-    """A CRF with intensities as unary features, and a label table per pairwise feature and direction."""
+    """A CRF with intensities as unary features, and a label table per pairwise feature and step."""
 
     features: str = "raw"
 
@@ -98,7 +98,7 @@ RAW_MODELS: tuple[Model, ...] = (
         name="raw-pl-constant",
         learning="pseudolikelihood",
         title="Raw, pseudolikelihood, constant",
-        says="As raw-pl, but with one label table per direction, independent of the intensities.",
+        says="As raw-pl, but with one label table for horizontal and one for vertical edges.",
         settings=CONSTANT,
         decoders=FEW_DECODERS,
     ),

@@ -18,7 +18,7 @@ def guided_mean(
     """Fill rows begin..stop of ``out`` (H, W, K) with the means of ``values`` (H, W, K).
 
     ``image`` (H, W, C) holds the colours x.  Pixels with ``counted`` (H, W) False are excluded from the means of other
-    pixels.  ``steps`` (R, 2) are the offsets (row, column) to neighbours.
+    pixels.  ``steps`` (R, 2) are the steps (rows, columns) to neighbours.
     """
     height, width = counted.shape
     for row in range(begin, stop):

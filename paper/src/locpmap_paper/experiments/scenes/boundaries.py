@@ -107,7 +107,7 @@ def colour_similarity(images: Tensor, step: tuple[int, int]) -> Tensor:
 
     Args:
         images: Images (N, 3, H, W) from 0 to 255.
-        step: Offset of the neighbour: rows down and columns right.
+        step: Rows down and columns right to the neighbour.
     """
     (rows, columns), (down, right) = ends_of(step, *images.shape[2:])
     squares = (images[:, :, down, right] - images[:, :, rows, columns]).square().sum(1)

@@ -42,7 +42,7 @@ class CoupledNetwork(torch.nn.Module):  # type: ignore[misc]
 
     Args:
         network: Network of either kind.
-        steps: Offsets of the neighbours, horizontal or vertical.
+        steps: Steps to the neighbours, horizontal or vertical.
         objective: Loss, needed for training.
     """
 

@@ -31,10 +31,10 @@ WINDOW = (128, 160)
 
 @dataclass(frozen=True)
 class Couplings:
-    """Edge features of scenes for the given kinds and neighbour offsets."""
+    """Edge features of scenes for the given kinds and steps to neighbours."""
 
     kinds: tuple[str, ...]  # "boundary", "colour" or both
-    steps: tuple[tuple[int, int], ...]  # offsets (down, right), not negative
+    steps: tuple[tuple[int, int], ...]  # (rows down, columns right), not negative
     base: SceneUnaries
     cache: Path
     device: str
@@ -115,7 +115,7 @@ def _weights_of(scene: Potentials) -> list[Array]:
 
 @dataclass(frozen=True, kw_only=True)
 class SceneCRFModel(Model):
-    """Potts weights per direction and feature, learned on held-out scenes.
+    """Potts weights per step and feature, learned on held-out scenes.
 
     ``settings`` contain ``kinds`` and ``steps``.  With pseudolikelihood, the unaries are used unscaled: a learned scale
     would shrink towards 0, because the true labels of the neighbours predict a pixel almost perfectly.  Consistent

@@ -27,7 +27,7 @@ from locpmap_paper.experiments.scenes.split import named
 Progress = Callable[[int, int], None]
 
 LOSSES = ("cross-entropy", "pseudolikelihood")
-NEAREST = ((0, 1), (1, 0))  # offsets of the neighbours
+NEAREST = ((0, 1), (1, 0))  # steps to the neighbours
 EDGE_FEATURES = 2  # constant and colour similarity
 
 
