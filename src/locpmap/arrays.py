@@ -51,10 +51,7 @@ def wait_for_device(array: Any) -> None:
 
 
 class Stopwatch:
-    """Timer that runs from ``began``, a time of the host's clock, until :meth:`stop`.
-
-    On CUDA the end is recorded as an event.  Only reading :attr:`seconds` waits for the device.
-    """
+    """Timer from ``began``, a time of the host's clock, to :meth:`stop`.  Reading :attr:`seconds` waits for a GPU."""
 
     def __init__(self, array: Any, began: float) -> None:
         self._array, self._began = array, began
@@ -236,13 +233,10 @@ def of_images(array: Any, lo: int, hi: int) -> Any:
 
 
 def label_sums(array: Any) -> Any:
-    """Return the sums (N, S, 1) over the last of three axes, with the same rounding at every site.
-
-    On the CPU the labels are added one after the other, which is several times faster for few labels.
-    """
+    """Return the sums (N, S, 1) over the last of three axes, with the same rounding at every site."""
     if is_tensor(array):
         return array.sum(axis=2)[:, :, None]
-    total: Array = reduce(np.add, np.moveaxis(array, 2, 0))
+    total: Array = reduce(np.add, np.moveaxis(array, 2, 0))  # for few labels several times faster than `sum`
     return total[:, :, None]
 
 

@@ -115,10 +115,7 @@ class Pairwise:
 
 
 def parse_pairwise(value: Any, graph: Grid | Graph, unary: Any, batched: bool) -> Pairwise:
-    """Return the validated term, whose form is recognised by its shape, or raise with the accepted shapes.
-
-    The unaries (N, S, L) determine the device.
-    """
+    """Return the validated term on the device of the unaries, or raise with the accepted shapes."""
     parse = _Parser(graph, unary, batched)
     if isinstance(value, Factored):
         return parse.factored(value)

@@ -73,10 +73,7 @@ class View:
         return view
 
     def direction_weights(self, dtype: Any) -> tuple[Array, Array]:
-        """Return the Potts weights of a 4-connected grid to the right (1|N, H, W-1) and down (1|N, H-1, W).
-
-        They are cached in one precision and one layout, so that a kernel compiles for them only once.
-        """
+        """Return Potts weights of a 4-connected grid to the right (1|N, H, W-1) and down (1|N, H-1, W); cached."""
         key = ("direction_weights", dtype)
         if key not in self.cache:
             assert isinstance(self.structure, Grid) and self.pairwise.weights is not None

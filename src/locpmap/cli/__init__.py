@@ -51,10 +51,7 @@ def _options(
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command and exit with a status.
-
-    The status is 0 after success, 2 after bad input (with one sentence on standard error) and 130 after Ctrl-C.
-    """
+    """Run the command; exit with 0 after success, 2 after bad input (one sentence on stderr) or 130 after Ctrl-C."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):  # print ? where the encoding has no ± or ×
         sys.stdout.reconfigure(errors="replace")

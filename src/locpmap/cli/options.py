@@ -22,10 +22,7 @@ def parse_options(method: str, texts: Iterable[str], own: Mapping[str, str]) -> 
 
 
 def _parse(text: str, defaults: dict[str, Any], own: Mapping[str, str]) -> tuple[str, Any]:
-    """Return the key and its value: a Python literal, or else the text itself.
-
-    Boolean options also accept yes and no, in upper or lower case.  Integer options also accept 1e3.
-    """
+    """Return key and value: a Python literal, yes or no for booleans, 1e3 for integers, or else the text itself."""
     key, equals, word = text.partition("=")
     if not equals or not key.isidentifier():
         raise InputError(f"--option is {text!r}, expected KEY=VALUE")

@@ -16,10 +16,7 @@ from locpmap.potentials import Potentials
 def compose(
     features: Features, weights: Array, tables: Array, *, potts: bool, scale: float = 1.0, mask: Any = None
 ) -> Potentials:
-    """Return the potentials of all inputs: unary ``scale · (x · U + bias)``, pairwise features times tables.
-
-    ``weights`` are U with the bias in the last row, (D + 1, L), and ``tables`` have the shape (G, F, L, L).
-    """
+    """Return the potentials of all inputs: ``scale · (x · U + bias)``, pairwise features times tables (G, F, L, L)."""
     dtype = features.unary.dtype
     unary = features.unary @ weights[:-1].astype(dtype) + weights[-1].astype(dtype)
     unary *= dtype.type(scale)

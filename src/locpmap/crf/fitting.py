@@ -72,11 +72,7 @@ class Task:
 
 
 def job_of(inputs: Any, batches: list[Batch], n_labels: int, processes: Processes) -> Job:
-    """Return size and device of a fit, from which its placement is chosen.
-
-    A GPU is chosen for tensors on it and for large data in memory. With several processes the default is the CPU,
-    because all of them must make the same choice.
-    """
+    """Return size and device of a fit, for its placement; several processes, which must agree, prefer the CPU."""
     arrays = [a for b in batches for a in (b.features.unary, b.features.pairwise, b.labels, b.site_weights)]
     first = inputs[0] if isinstance(inputs, list) and inputs else inputs
     lies_on = str(first.device) if on_gpu(first) else None

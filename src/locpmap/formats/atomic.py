@@ -20,10 +20,7 @@ _waiting: ContextVar[list[tuple[Path, Path]] | None] = ContextVar("_waiting", de
 
 @contextmanager
 def together(record: Path) -> Iterator[None]:
-    """Move all files written in this context to their targets at its end, or none of them after an error.
-
-    The ``record`` of an earlier run is removed before the first file is replaced.
-    """
+    """Move all files of this context to their targets at its end, or none after an error; first remove ``record``."""
     drafts: list[tuple[Path, Path]] = []
     token = _waiting.set(drafts)
     try:

@@ -54,10 +54,7 @@ class Raster:
     masked: Array | None  # (H, W), True where data are missing
 
     def filled(self) -> Array:
-        """Return the pixels with missing data replaced by the mean of the others.
-
-        The edge between data and a constant such as 0 would dominate the contrast of the image.
-        """
+        """Return the pixels with missing data replaced by the mean of the others, which adds no strong edges."""
         if self.masked is None or self.masked.all():
             return self.pixels
         pixels = self.pixels.copy()
@@ -151,10 +148,7 @@ def write_map(
 
 
 def write_numbers(path: PathLike, values: Array, what: str, place: Place | None, nodata: int) -> None:
-    """Write 8-bit or 16-bit integers (H, W) as a TIFF file, with a georeference if there is one.
-
-    ``nodata`` is the value of pixels without data, stored in the nodata tag.
-    """
+    """Write 8-bit or 16-bit integers (H, W) as a TIFF file, with a georeference if given and a nodata tag."""
     content = _plain(values, what, nodata) if place is None else _georeferenced(path, values, what, place, nodata)
     write_bytes(path, [content])
 

@@ -13,10 +13,7 @@ from locpmap.formats.atomic import PathLike, checked_path
 
 
 class Tokens:
-    """Reader of the whitespace-separated tokens of an ASCII file.
-
-    A count in the file is compared with the number of remaining tokens before memory is allocated.
-    """
+    """Reader of the whitespace-separated tokens of an ASCII file; checks counts before memory is allocated."""
 
     def __init__(self, path: PathLike) -> None:
         self.path = path

@@ -39,10 +39,7 @@ def adjacency(n_sites: int, edges: npt.NDArray[np.int32]) -> Adjacency:
 
 
 def greedy_colours(indptr: npt.NDArray[np.int64], neighbour: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Return greedy colours: each site gets the smallest colour that no earlier neighbour has.
-
-    The number of colours is at most the largest degree plus 1.
-    """
+    """Return greedy colours: each site gets the smallest colour that no earlier neighbour has."""
     starts, others = indptr.tolist(), neighbour.tolist()
     colours: list[int] = []
     for site, (begin, stop) in enumerate(pairwise(starts)):

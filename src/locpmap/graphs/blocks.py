@@ -40,10 +40,7 @@ class Family(NamedTuple):
 
 
 def plan_blocks(blocks: Any, structure: Grid | Graph, n_labels: int, max_joint: int = MAX_JOINT) -> BlockPlan:
-    """Validate a specification of blocks and return it as flat arrays.
-
-    ``max_joint`` limits the joint labellings of listed blocks that are not forests.
-    """
+    """Validate blocks and return flat arrays; ``max_joint`` limits joint labellings of listed blocks with cycles."""
     if isinstance(blocks, str):
         names = tuple(blocks.split("+"))
         for name in names:

@@ -28,10 +28,7 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 
 def in_parts(work: Callable[[Part], Answer], whole: Part, halves: Callable[[Part], list[Part]]) -> Iterator[Answer]:
-    """Yield the answer for the whole or, if the device runs out of memory, the answers for its halves in order.
-
-    ``halves`` returns an empty list for a part that cannot be split; then the error is raised again.
-    """
+    """Yield the answer for the whole or, if memory runs out, for its ``halves`` in order; raise if it has none."""
     try:
         answer = work(whole)
     except RuntimeError as error:

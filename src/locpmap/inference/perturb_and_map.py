@@ -109,10 +109,7 @@ def joint_gumbel(key: tuple[int, int], image: int, samples: Array, site: int, si
 
 
 def _joint_scores(problem: Problem, image: int) -> tuple[Array, list[Array]]:
-    """Return the scores (J,) of all allowed labellings, and every site's label in each.
-
-    The labels of a site are (J,), or (1,) if only one is allowed.  The last site changes fastest.
-    """
+    """Return the scores (J,) of all allowed labellings, and the labels of every site: (J,), or (1,) if only one."""
     model = problem.model
     choices = [np.flatnonzero(unary > -np.inf) for unary in model.unary[image]]
     sizes = [len(choice) for choice in choices]

@@ -55,10 +55,7 @@ class Scores(NamedTuple):
         return self.potts or self.own_tables
 
     def new_slope(self) -> Array:
-        """Return zeros in the shape of the derivative with respect to the pairwise scores.
-
-        The shape is (N, E) for Potts weights, else (1|N, G, F, L, L).
-        """
+        """Return zeros for the derivative by the pairwise scores: (N, E) for Potts, else (1|N, G, F, L, L)."""
         n_images = len(self.unary) if self.per_edge else 1
         shape = (n_images, len(self.edges)) if self.potts else (n_images, *self.tables.shape[1:])
         return _zeros(self.unary, shape, self.per_edge)

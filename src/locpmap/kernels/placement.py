@@ -60,10 +60,7 @@ def place(backend: str, device: str, job: Job = Job(), n_threads: int | None = N
 
 
 def choose(backend: str, device: str, lies_on: str | None = None) -> tuple[str, str | None]:
-    """Return the backend's name and its device (None for NumPy arrays); raise for an impossible combination.
-
-    ``lies_on`` is used as the device if ``device`` is "auto" and the backend is not one on NumPy arrays.
-    """
+    """Return backend and device (None for NumPy arrays), or raise; ``lies_on`` is the device of "auto" on a GPU."""
     known = (*BACKENDS, ON_GPU)
     if backend not in ("auto", *known):
         raise unknown("backend", backend, ("auto", *known))

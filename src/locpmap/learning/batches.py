@@ -95,10 +95,7 @@ def split(batches: Sequence[Batch], fraction: float, seed: int) -> tuple[list[Ba
 
 
 def thinned(batches: Sequence[Batch], every: int) -> list[Batch]:
-    """Return a fixed random subset with about 1 / ``every`` of the images.
-
-    Return all images if the subset has no labelled site of positive weight.
-    """
+    """Return a fixed random subset, about 1 / ``every`` of the images; all images if the subset has no weight."""
     generator = np.random.default_rng(every)
     chosen: list[Batch] = []
     for batch in batches if every > 1 else ():

@@ -29,10 +29,7 @@ class Store(Protocol):
 
 
 class Checkpoint:
-    """Periodic saving of the state of a fit.
-
-    All processes load the state and the first one saves it. Without a store, nothing is loaded or saved.
-    """
+    """Periodic saving of a fit: all processes load the state, the first one saves it; nothing without a store."""
 
     def __init__(self, store: Store | None, processes: Processes = ALONE) -> None:
         self.store, self.processes = store, processes
@@ -57,10 +54,7 @@ class Checkpoint:
 
 
 def digest_of(batches: Sequence[Batch], processes: Processes) -> str:
-    """Return a digest of labels and site weights that does not depend on the number of processes; costs one pass.
-
-    It is the sum of the images' checksums, word by word, so their order does not matter.
-    """
+    """Return a digest of labels and site weights that does not depend on the order of images or on the processes."""
     words = np.zeros(WORDS)
     for batch in images_of_process(batches, processes):
         for n, labels in enumerate(batch.labels):

@@ -18,10 +18,7 @@ from locpmap.learning.processes import ALONE, Processes
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Batches of all processes with their counts and scales, as :func:`read_dataset` computes them in one pass.
-
-    The counts and scales do not depend on the number of processes, except for rounding.
-    """
+    """Batches of all processes, with counts and scales that depend on the number of processes by rounding only."""
 
     batches: Sequence[Batch]
     scales: Array  # (P,) root mean square of the feature that each weight multiplies

@@ -61,10 +61,7 @@ def pair_slope(pairwise: Tensor, samples: Tensor, residual: Tensor, shape: Seque
 def block_losses(
     unary: Tensor, pairwise: Tensor, labels: Tensor, shape: Sequence[int], form: str, blocks: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``-Σ log p(y_β | y_¬β)`` over blocks, a scalar, and its gradients by unary and pairwise scores.
-
-    ``blocks`` is "rows", "columns", "rows+columns", or "h,w" for tiles.
-    """
+    """Return ``-Σ log p(y_β | y_¬β)`` over rows, columns or tiles ("h,w"), and its gradients by unary and pairwise."""
     height, width, *_ = shape
     of_tile = tuple(int(side) for side in blocks.split(",")) if "," in blocks else blocks
     plan = plan_blocks(of_tile, Grid(height, width), unary.shape[2])

@@ -42,10 +42,7 @@ class TiledModel(Protocol):
         """Return the builder's inputs for a window, to be read by the worker: first the mask or None, then the rest."""
 
     def example(self, unread: float | None) -> Potentials:
-        """Return a tiny model of the same kind with the raster's smallest weights.
-
-        ``unread`` replaces weights that are not in memory; None reads them.
-        """
+        """Return a tiny model with the raster's smallest weights; ``unread``, if given, replaces those on disk."""
 
     def identity(self) -> dict[str, Any]:
         """Return what distinguishes this raster from others, such as shapes and fingerprints."""

@@ -261,10 +261,7 @@ def as_source(value: Any, name: str) -> Any:
 
 
 def as_mask(value: Any, size: tuple[int, int], **sources: Any) -> Any:
-    """Return a mask source (H, W), or None; pixels without data in TIFF files among the sources are added.
-
-    A mask in memory must leave at least one site.
-    """
+    """Return a mask source (H, W) that includes missing data of TIFF files, or None; refuse a full mask in memory."""
     mask = None if value is None else as_source(value, "mask")
     if mask is not None:
         if mask.dtype != np.bool_:
@@ -305,11 +302,7 @@ def is_dask(value: object) -> bool:
 
 
 def fingerprint(source: Any) -> str:
-    """Return a string that identifies a source.
-
-    It depends on the content of arrays in memory, on the sizes and modification times of files, and on the name of dask
-    arrays.
-    """
+    """Return a string that identifies a source by content (in memory), size and time (files) or name (dask)."""
     if is_dask(source):
         return str(source.name)
     if isinstance(source, np.ndarray):

@@ -118,10 +118,7 @@ class Terms:
         return found
 
     def fingerprints(self) -> list[str]:
-        """Return the fingerprints of all entries and of the tables of Factored.
-
-        Entries for all edges are converted to float64 first, so equal values have equal fingerprints in any dtype.
-        """
+        """Return the fingerprints of all entries and tables; entries for all edges do not depend on their dtype."""
         wide = (
             entry if cut else entry.astype(np.float64) for entry, cut in zip(self.entries, self.per_edge, strict=True)
         )

@@ -112,10 +112,7 @@ def _check_size(path: Path) -> None:
 
 
 def pairs(folder: Path) -> dict[str, tuple[Path, Path]]:
-    """Return the images of a folder that have logits of the same name, by that name.
-
-    Links that lead out of the folder are skipped.
-    """
+    """Return the images of a folder that have logits of the same name, by name; links that lead out are skipped."""
     root = folder.resolve()
     found: dict[str, dict[str, Path]] = {}
     for path in sorted(folder.iterdir()):

@@ -37,10 +37,7 @@ class Listed(NamedTuple):
 
 
 class Session:
-    """State for one user with any number of open pages.
-
-    One decoder runs at a time.  A new request of a page stops its previous run.
-    """
+    """State for one user with any number of pages.  One decoder runs at a time; a new request stops the page's run."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder

@@ -257,10 +257,7 @@ def _still(model: ModelView, part: Span) -> tuple[Array, Array]:
 
 
 def _on_grid(model: ModelView, climb: Climb, part: Span, dtype: Any) -> GridClimb:
-    """Return the kernel's arguments for a range of images and samples, with weights of the given dtype.
-
-    Weights shared by all images are not copied.
-    """
+    """Return the kernel's arguments for a range of images and samples, with weights of the given dtype."""
     assert model.grid is not None
     unary = of_images(model.unary, part.lo, part.hi)
     right, down = (w if len(w) == 1 else of_images(w, part.lo, part.hi) for w in model.direction_weights(dtype))

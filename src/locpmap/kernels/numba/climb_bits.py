@@ -33,10 +33,7 @@ MOST = 17  # states of a site: sixteen, and one without neighbours for the start
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def climb_bits(climb, n_samples, words):
-    """Fill ``words`` (n, S): bit s of a word is the label in sample first_sample + s (a multiple of 8; s < 64).
-
-    Return the number of the last sweep that changed a label, (n, n_samples).
-    """
+    """Fill ``words`` (n, S) with samples first_sample (a multiple of 8) and on; return the last changing sweeps."""
     unary, right, down, start, given = climb.unary, climb.right, climb.down, climb.start, climb.given
     row, column, full_width, temperature = climb.row, climb.column, climb.full_width, climb.temperature
     n_images, n_sites = unary.shape[0], unary.shape[1]

@@ -23,10 +23,7 @@ SWEEPS_PER_PASS = 6  # sweeps in one wavefront
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def climb_potts(climb, labels):
-    """Fill ``labels`` (n, S, R), R <= 64; ``first_sample`` is a multiple of 4.
-
-    Return the number of the last sweep that changed a label, (n, R).
-    """
+    """Fill ``labels`` (n, S, R), R <= 64, with first_sample a multiple of 4; return the last changing sweeps (n, R)."""
     unary, right, down, start, given = climb.unary, climb.right, climb.down, climb.start, climb.given
     row, column, full_width, max_sweeps = climb.row, climb.column, climb.full_width, climb.max_sweeps
     n_images, n_sites, n_lanes = labels.shape

@@ -13,10 +13,7 @@ from locpmap.kernels.numba.edge_scores import potts_weight, table_score
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def conditionals(model, labels, sums, lo, begin, stop):
-    """Add to ``sums`` (n, S, L) int64 at sites begin..stop; labels (n, S, R).  At most R·(degree + L) per site.
-
-    Consecutive samples with equal labels at the neighbours of a site share one computation.
-    """
+    """Add to ``sums`` (n, S, L) int64 at sites begin..stop; consecutive equal samples share one computation."""
     unary, potts, features, tables = model.unary, model.potts, model.features, model.tables
     indptr, neighbour, edges, ends = model.indptr, model.neighbour, model.edge, model.end
     n_labels, n_samples = sums.shape[2], labels.shape[2]

@@ -21,10 +21,7 @@ STRONG = 60.0  # sites whose weights sum to more are decided in double precision
 
 @njit(forceinline=True, error_model="numpy")
 def exponential(x):
-    """Return exp(max(x, -700)) for x <= 0, with a relative error of at most 1e-11.
-
-    The code has no branches, so that loops vectorise.
-    """
+    """Return exp(max(x, -700)) for x <= 0, with relative error 1e-11 and without branches, so that loops vectorise."""
     x = max(x, -700.0)
     n = math.floor(x * 1.4426950408889634 + 0.5)
     r = x - n * 0.693145751953125 - n * 1.42860682030941723212e-6

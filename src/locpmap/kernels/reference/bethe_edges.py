@@ -18,10 +18,7 @@ from locpmap.kernels.reference.scores import edge_tables
 def bethe_edges(
     model: Model, messages: Array, beliefs: Array, terms: Array, lo: int, hi: int, begin: int, stop: int
 ) -> None:
-    """Fill ``terms[n, i]``, (N, S), with the sum of the terms of all edges whose first end is site i.
-
-    ``beliefs`` (N, S, L) are log b_i.
-    """
+    """Fill ``terms`` (N, S) with the sums of the edges whose first end is the site; ``beliefs`` (N, S, L) are log b."""
     for n in range(lo, hi):
         for i in model.order[begin:stop]:
             terms[n, i] = 0.0

@@ -16,10 +16,7 @@ _entries: dict[Any, tuple[tuple[weakref.ref[Any], ...], Any]] = {}
 
 
 def cached(arrays: tuple[Any, ...], purpose: Any, make: Callable[[], T]) -> T:
-    """Return the value of ``make()``, or the cached value of a call with an equal ``purpose`` and the same arrays.
-
-    Arrays are compared by identity, not by contents.
-    """
+    """Return ``make()``, or the cached value of a call with an equal ``purpose`` and the identical array objects."""
     key = (purpose, *map(id, arrays))
     known = _entries.get(key)
     if known is not None and all(was() is now for was, now in zip(known[0], arrays, strict=True)):

@@ -17,10 +17,7 @@ from locpmap.kernels.model import Model
 
 
 class Pairs(NamedTuple):
-    """The pairwise terms of a model and its neighbour lists, in the form that kernels take.
-
-    The stride of an axis of length 1 is 0, so every image or edge index reads the only entry.
-    """
+    """Pairwise terms and neighbour lists of a model, as kernel arguments; axes of length 1 have stride 0."""
 
     features: Any  # (1|N, 1|E, F)
     feature_image: int  # stride between images
@@ -175,10 +172,7 @@ def add_local_scores(
 
 @triton.jit
 def pair_scores(pairs, image, slot, own, other, there, SIZES: tl.constexpr):
-    """Return scores of labels ``own`` at a slot's site and ``other`` at the neighbour; both broadcast with ``there``.
-
-    ``image`` and ``slot`` are scalars.  Slot -1 means no edge and scores 0.
-    """
+    """Return scores of labels ``own`` at a slot's site and ``other`` at the neighbour; slot -1 (no edge) scores 0."""
     N_LABELS: tl.constexpr = SIZES.n_labels
     exists = slot >= 0
     edge = tl.load(pairs.edge + slot, mask=exists, other=0).to(tl.int64)

@@ -101,10 +101,7 @@ def decode_order(model: ModelView) -> Array:
 
 
 def _domain(model: ModelView) -> Domain:
-    """Return the domain (log or linear) of each image's messages.
-
-    Finding it synchronises with the GPU, so the result for Potts models, 2 numbers per edge, is cached with the model.
-    """
+    """Return the domain (log or linear) of each image's messages; cached for Potts models, as it waits for the GPU."""
     if "domain" not in model.cache:
         domain = find_domain(model.flat)
         if not model.potts:

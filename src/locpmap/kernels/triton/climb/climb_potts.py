@@ -72,10 +72,7 @@ class Room(NamedTuple):
 def climb_potts(
     unary: Array, right: Array, down: Array, grid: GridWindow, climb: Climb, span: Span, labels: Array
 ) -> Array:
-    """Climb for every image and sample, at least one sweep; fill ``labels`` (n, S, R): uint8, int16 beyond 127 labels.
-
-    The first sample of the span is a multiple of 8.  Return the last sweep that changed anything, (n, R).
-    """
+    """Fill ``labels`` (n, S, R), uint8 up to 127 labels, else int16; return the last sweep that changed any, (n, R)."""
     n_images, n_sites, n_labels = unary.shape
     height, width, n_samples, device = grid.height, grid.width, labels.shape[2], unary.device
     given = of_images(climb.given, span.lo, span.hi).to(torch.uint8) if climb.start == GIVEN else labels

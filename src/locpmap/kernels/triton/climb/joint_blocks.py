@@ -65,10 +65,7 @@ def joint_noise(model: Model, climb: Climb, span: Span) -> Noise:
 def improve_joint(
     model: Model, plan: PlacedPlan, run: Run, climb: Climb, noise: Noise, lo: int, state: State, now: Now
 ) -> None:
-    """Set the best labels of the blocks of a run; record the sweep and the turn of every change.
-
-    A block is skipped if no label around it changed since its last turn.
-    """
+    """Set the best labels of a run's blocks, except those without changes around them; record sweep and turn."""
     n_samples, device = state.n_samples, state.labels.device
     n_blocks, n_labels = run.stop - run.begin, model.unary.shape[2]
     samples = min(triton.next_power_of_2(n_samples), SAMPLES)

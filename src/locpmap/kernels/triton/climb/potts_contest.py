@@ -21,10 +21,7 @@ ENOUGH = tl.constexpr(80.0)  # e^80 times any clock exceeds every other clock
 
 @triton.jit
 def latest(tick, dtype: tl.constexpr):
-    """Return an upper bound of the exponential variable ("clock") of the first label.
-
-    ``tick`` is the leading byte of the uniform number that the clock is computed from.
-    """
+    """Return an upper bound of the first label's clock (exponential variable), from its leading byte ``tick``."""
     return tl.where(tick == 0, 23.0, -fast_log(tl.maximum(tick, 1).to(dtype) * (1.0 / 256)))
 
 

@@ -148,10 +148,7 @@ def around(field, labels_ptr, at):
 
 @triton.jit
 def loads_around(field, y, at, across, along, CACHE: tl.constexpr):
-    """Load the values to the left, right, above and below of these places; 0 outside the grid.
-
-    CACHE is ".cg" (bypass the L1 cache) if other programs write there during the launch.
-    """
+    """Load the values to the left, right, above and below; 0 outside the grid.  CACHE ".cg" bypasses the L1 cache."""
     left = tl.load(y - across, mask=at.inside & (at.column > 0), other=0, cache_modifier=CACHE)
     right = tl.load(y + across, mask=at.inside & (at.column + 1 < field.width), other=0, cache_modifier=CACHE)
     up = tl.load(y - along, mask=at.inside & (at.row > 0), other=0, cache_modifier=CACHE)

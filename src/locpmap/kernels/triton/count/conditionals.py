@@ -15,10 +15,7 @@ UNIT = tl.constexpr(constants.UNIT)
 
 
 def conditionals(model: Model, labels: Array, sums: Array, lo: int, begin: int, stop: int) -> None:
-    """Add ``p(· | other labels)`` of images lo.. and sites begin..stop; labels (n, S, R), sums (n, S, L) int64.
-
-    The samples of a site are contiguous; there may be gaps between sites.
-    """
+    """Add ``p(· | other labels)`` to sums (n, S, L) int64; the samples of a site in labels (n, S, R) are contiguous."""
     n_images, n_sites, n_samples = labels.shape
     sizes = sizes_of(model)
     grid = (n_images * triton.cdiv(stop - begin, sizes.items),)

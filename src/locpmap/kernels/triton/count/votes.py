@@ -14,10 +14,7 @@ MOST = tl.constexpr(255)  # limit of samples counted in bytes before they are ad
 
 
 def votes(labels: torch.Tensor, totals: torch.Tensor, begin: int, stop: int) -> None:
-    """Add one to ``totals[n, i, labels[n, i, s]]`` for sites begin..stop; labels (n, S, R), totals (n, S, L).
-
-    The samples of a site are contiguous; there may be gaps between sites.
-    """
+    """Add 1 to ``totals[n, i, labels[n, i, s]]``; the samples of a site in labels (n, S, R) are contiguous."""
     n_images, n_sites, n_samples = labels.shape
     grid = (n_images * -(-(stop - begin) // SITES),)
     _votes[grid](labels, labels.stride()[:2], totals, begin, stop, n_sites, n_samples, totals.shape[2], SITES)

@@ -60,10 +60,7 @@ def graph_of(scores: Scores) -> ScoredGraph:
 
 @triton.jit
 def pair_columns(graph, n, slot, other, there, SIZES: tl.constexpr):
-    """Return scores (ITEMS, LABELS) of a site's labels with label ``other`` of the neighbour at a slot of image n.
-
-    Scores are 0 where ``there`` (ITEMS,) is false.
-    """
+    """Return scores (ITEMS, LABELS) of a site with label ``other`` of a neighbour; 0 where ``there`` is false."""
     N_LABELS: tl.constexpr = SIZES.n_labels
     k = tl.arange(0, SIZES.labels)[None, :]
     edge = tl.load(graph.edge + slot, mask=there, other=0).to(tl.int64)

@@ -18,10 +18,7 @@ _WARPS = 8  # 16 lanes per thread: most levels fit into one tile
 
 
 def forest_log_partitions(model: Model, messages: Array, rho: Array, parents: Array) -> Array:
-    """Return log Z of every image and forest, (N, K) float64.
-
-    ``parents`` (K, S) holds the index of each site's parent in ``model.neighbour``, or -1 at a root.
-    """
+    """Return log Z of every image and forest, (N, K) float64; ``parents`` (K, S) as in the reference implementation."""
     (n_images, n_sites, n_labels), n_forests, device = model.unary.shape, len(parents), messages.device
     order, ends = _by_depth(model, parents)
     sent = torch.empty((n_images, n_forests, n_sites, n_labels), dtype=messages.dtype, device=device)

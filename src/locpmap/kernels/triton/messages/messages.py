@@ -112,10 +112,7 @@ def cavity(belief, message):
 
 @triton.jit
 def table_row(features, tables, end, real, a, TILE: tl.constexpr):
-    """Return the scores of label ``a`` at the sender with every label of the receiver, (B, D, K).
-
-    ``features`` and ``tables`` (B, D) point to the data of the edges; ``a`` is a number or broadcasts.
-    """
+    """Return the scores of label ``a`` at the sender with every label of the receiver, (B, D, K)."""
     N_LABELS: tl.constexpr = TILE.n_labels
     label = tl.arange(0, TILE.labels)[None, None, :]
     mask = real[:, :, None] & (label < N_LABELS)
@@ -137,10 +134,7 @@ def of_label(values, a, TILE: tl.constexpr):
 
 @triton.jit
 def send(cavity, pairs, features, tables, edge, end, real, scale, MAXIMISE: tl.constexpr, TILE: tl.constexpr):
-    """Return the message of a cavity through edges (B, D) with scores multiplied by ``scale``, and its normaliser.
-
-    ``features`` and ``tables`` point to the image's data; ``end`` is read only where the model is not Potts.
-    """
+    """Return the message of a cavity through edges (B, D), with scores multiplied by ``scale``, and its normaliser."""
     weights = features + edge * pairs.feature_edge
     if TILE.potts:
         weight = tl.load(weights, mask=real, other=0.0)[:, :, None]
