@@ -99,14 +99,7 @@ class GivenUnary:
 
 
 def features_from_dict(values: Any) -> ImageFeatures | GivenUnary:
-    """Create the feature extractor that a model file describes.
-
-    Args:
-        values (dict): Output of ``to_dict`` of :class:`ImageFeatures` or :class:`GivenUnary`.
-
-    Returns:
-        ImageFeatures or GivenUnary: The feature extractor.
-    """
+    """Create the feature extractor from the output of its ``to_dict``, as a model file holds it."""
     if isinstance(values, dict) and values.get("unary") == GIVEN:
         return GivenUnary.from_dict(values)
     return ImageFeatures.from_dict(values)

@@ -19,31 +19,7 @@ HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.re
 
 
 def read_array(path: PathLike) -> Array:
-    """Read an array of real numbers from a ``.npy`` file.
-
-    The size in the header is compared with the size of the file before memory is allocated.
-    Python objects are never loaded.
-
-    Args:
-        path (str or os.PathLike): The file to read.
-
-    Returns:
-        ndarray: The array, with the shape and dtype of the file.
-
-    Raises:
-        InputError: If the file is not a ``.npy`` file, is damaged, or holds anything but real numbers.
-
-    Example:
-        >>> from locpmap.formats import read_array, write_array
-        >>> import pathlib, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = pathlib.Path(folder) / "array.npy"
-        ...     write_array(path, np.arange(3.0))
-        ...     read_array(path)
-        array([0., 1., 2.])
-
-    See Also: :func:`write_array`
-    """
+    """Read real numbers from a ``.npy`` file, whose size is checked before memory is allocated; never load objects."""
     shape, transposed, dtype, offset = describe(path)
     try:
         flat = np.fromfile(path, dtype, math.prod(shape), offset=offset)
@@ -86,14 +62,7 @@ def read_header(path: PathLike, file: IO[bytes]) -> tuple[tuple[int, ...], bool,
 
 
 def write_array(path: PathLike, array: Array) -> None:
-    """Write an array to a ``.npy`` file, completely or not at all.
-
-    Args:
-        path (str or os.PathLike): The file to write; an existing file is replaced.
-        array (ndarray): Array of numbers; it is stored in C order.
-
-    Example: see :func:`read_array`.
-    """
+    """Write an array of numbers to a ``.npy`` file in C order, completely or not at all."""
     plain = np.ascontiguousarray(array)
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(plain))

@@ -46,22 +46,6 @@ def write_bytes(path: PathLike, pieces: Iterable[bytes]) -> None:
 
     The data go to a temporary file in the same folder, which is then renamed to the target.  Devices, pipes and
     standard output cannot be replaced; they are written to directly.
-
-    Args:
-        path (str or os.PathLike): The file to write; an existing file is replaced.
-        pieces (iterable of bytes): The content, in order.
-
-    Raises:
-        InputError: If the file cannot be written.
-
-    Example:
-        >>> from locpmap.formats import write_bytes
-        >>> import pathlib, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = pathlib.Path(folder) / "file"
-        ...     write_bytes(path, [b"one ", b"two"])
-        ...     path.read_bytes()
-        b'one two'
     """
     target = checked_target(path)
     descriptor = _descriptor(target)
@@ -95,20 +79,7 @@ def _replace(target: Path, pieces: Iterable[bytes]) -> None:
 
 
 def checked_path(path: Any) -> Path:
-    """Return the argument as a ``Path``.
-
-    Args:
-        path (str or os.PathLike): Name of a file or a folder; it need not exist.
-
-    Raises:
-        InputTypeError: If the argument is not a path.
-        InputError: If it contains a null character.
-
-    Example:
-        >>> from locpmap.formats import checked_path
-        >>> checked_path("model.uai").suffix
-        '.uai'
-    """
+    """Return the argument as a ``Path``; raise if it is not a path or contains a null character."""
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str):
         raise InputTypeError(f"path is {path!r}, expected the name of a file")
@@ -118,15 +89,7 @@ def checked_path(path: Any) -> Path:
 
 
 def checked_target(path: PathLike, *inputs: PathLike | None) -> Path:
-    """Return the file to write to, with symbolic links resolved.
-
-    Args:
-        path (str or os.PathLike): The file to write; it need not exist, but its folder must.
-        *inputs (str, os.PathLike or None): Files that are read, which must not be overwritten.
-
-    Raises:
-        InputError: If the file cannot be written, or is one of the inputs.
-    """
+    """Return the file to write to, with links resolved; raise if it is one of ``inputs`` or cannot be written."""
     given = checked_path(path)
     try:
         return _writable(given, inputs)

@@ -29,27 +29,19 @@ DTYPES = {"F16": np.float16, "F32": np.float32, "F64": np.float64}
 
 
 def write_model(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]], header: dict[str, Any]) -> None:
-    """Write a model file atomically.
+    """Write a model file atomically; raise if an array or the header cannot be stored.
 
-    Args:
-        path (str or os.PathLike): The file to write; an existing file is replaced.
-        arrays (mapping of str to ndarray): float16, float32 or float64 arrays with finite values.
-        header (dict): Metadata that JSON can represent; keys are strings, numbers are finite.
+    ``arrays`` are finite, in half, single or double precision, and take at most 512 MiB.  ``header`` is what JSON can
+    represent.
 
-    Raises:
-        InputError: If an array or the header cannot be stored, or the arrays take more than 512 MiB.
-
-    Example:
-        >>> from locpmap.formats import read_model, write_model
-        >>> import pathlib, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = pathlib.Path(folder) / "model.safetensors"
-        ...     write_model(path, {"weights": np.eye(2)}, {"n_labels": 2})
-        ...     read_model(path)
-        ({'weights': array([[1., 0.],
-               [0., 1.]])}, {'n_labels': 2})
-
-    See Also: :func:`read_model`
+    >>> import pathlib, tempfile
+    >>> from locpmap.formats import read_model, write_model
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "model.safetensors"
+    ...     write_model(path, {"weights": np.eye(2)}, {"n_labels": 2})
+    ...     read_model(path)
+    ({'weights': array([[1., 0.],
+           [0., 1.]])}, {'n_labels': 2})
     """
     from safetensors.numpy import save
 
@@ -67,22 +59,7 @@ def write_model(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]], header: 
 
 
 def read_model(path: PathLike) -> tuple[Arrays, dict[str, Any]]:
-    """Read a model file of :func:`write_model`.
-
-    Claimed sizes are compared with the size of the file before memory is allocated.
-    Python objects are never loaded.
-
-    Args:
-        path (str or os.PathLike): The file to read.
-
-    Returns:
-        tuple: The arrays by name, and the header.
-
-    Raises:
-        InputError: If the file is not a model file, is damaged, or was saved by a newer version.
-
-    Example: see :func:`write_model`.
-    """
+    """Return the arrays and the header of a model file; check sizes before memory is allocated, never load objects."""
     from safetensors import SafetensorError, safe_open
 
     if (size := size_of(path, "a model file")) > MAX_BYTES:

@@ -13,24 +13,7 @@ from locpmap.formats.atomic import PathLike, checked_path
 
 
 def size_of(path: PathLike, expected: str) -> int:
-    """Return the size of a regular file in bytes.
-
-    Args:
-        path (str or os.PathLike): The file.
-        expected (str): Description of the expected file, for the error sentence.
-
-    Raises:
-        InputError: If the path is missing, empty or no regular file.
-
-    Example:
-        >>> from locpmap.formats import size_of
-        >>> import tempfile
-        >>> with tempfile.NamedTemporaryFile() as file:
-        ...     _ = file.write(b"content")
-        ...     file.flush()
-        ...     size_of(file.name, "a text file")
-        7
-    """
+    """Return the size of a regular file in bytes; raise if it is missing or empty; ``expected`` describes it."""
     try:
         status = checked_path(path).stat()
     except OSError as error:

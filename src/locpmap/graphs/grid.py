@@ -158,20 +158,11 @@ class Grid:
 
 
 def ends_of(step: tuple[int, int], height: int, width: int) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
-    """Return the slices of rows and columns of the first ends of all edges with a step, and of their second ends.
+    """Return the slices (rows, columns) of the first ends of all edges with a step, and of their second ends.
 
-    Args:
-        step (tuple): Rows down and columns right from the first end to the second.
-        height (int): Number of rows of the grid.
-        width (int): Number of columns of the grid.
-
-    Returns:
-        tuple: Slices ``(rows, columns)`` of the first ends, and of the second ends.
-
-    Example:
-        >>> from locpmap.graphs import ends_of
-        >>> ends_of((0, 1), 2, 3)
-        ((slice(0, 2, None), slice(0, 2, None)), (slice(0, 2, None), slice(1, 3, None)))
+    >>> from locpmap.graphs import ends_of
+    >>> ends_of((0, 1), 2, 3)
+    ((slice(0, 2, None), slice(0, 2, None)), (slice(0, 2, None), slice(1, 3, None)))
     """
     (above, below), (left, right) = _shifted(step[0], height), _shifted(step[1], width)
     return (above, left), (below, right)

@@ -65,10 +65,7 @@ class Plan:
 
 
 def plan_elimination(structure: Grid | Graph, n_labels: Sequence[int], max_table: int) -> Plan:
-    """Return the cheapest order found with tables of at most ``max_table`` entries, or raise TooLargeError.
-
-    ``n_labels`` are the numbers of allowed labels per site.  Cost O(S log S + Σ width²) in Python sets.
-    """
+    """Return the cheapest order found for ``n_labels`` of the sites and tables up to ``max_table``, or raise."""
     limit = np.log2(max_table) + 1e-9
     edges, bits = structure.edges(), np.log2(np.asarray(n_labels, np.float64))
     free = bits > 0

@@ -105,10 +105,7 @@ class Tally:
         return cls(draw, max_sweeps, problem.kernels.start_totals(problem.view, kind, max_samples))
 
     def advance(self, problem: Problem, most: int, *, counted: bool = True, keep: bool = False) -> Any:
-        """Draw the next samples of every image, at most ``most`` and as many as memory allows.
-
-        Add them to the totals if ``counted``; return them, (R, N, S) int16, if ``keep``.
-        """
+        """Draw up to ``most`` samples per image; add them to totals if ``counted``, return (R, N, S) if ``keep``."""
         n_images, n_sites, _ = problem.potentials.unary.shape
         most = most if self.view_of is None else 1
         count, per_chunk = problem.kernels.round_size(problem.view, self.totals, most)

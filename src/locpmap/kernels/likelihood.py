@@ -107,10 +107,7 @@ class Likelihoods:
         return losses
 
     def pair_slope(self, scores: Scores, samples: Array, residual: Array, block_of: Array | None = None) -> Array:
-        """Compute the derivative with respect to the pairwise scores from the residuals.
-
-        With ``block_of`` (S,), only edges between different blocks contribute.
-        """
+        """Compute the derivative by the pairwise scores from the residuals, except for edges inside a block."""
         kernel = twin(self.likelihoods, "pair_slope")
         n_images, n_sites = scores.unary.shape[:2]
         jobs = self._jobs(n_images, len(scores.edges), n_sites)

@@ -23,13 +23,10 @@ def minimise(
     tolerance: float,
     after: Callable[[Array, float], None],
 ) -> tuple[Array, float, float, FitStatus]:
-    """Minimise a smooth function from ``start`` by L-BFGS-B.
+    """Minimise a smooth function from ``start`` by L-BFGS-B in the coordinates ``w · scales``, scales being (P,).
 
-    The optimiser works on ``w · scales``, scales being (P,), so badly scaled features cost no further iterations.
-    ``after(point, value)`` is called after every iteration.
-
-    Returns:
-        The point, its value, the largest entry of its projected gradient in scaled coordinates, and the status.
+    Call ``after(point, value)`` after every iteration.  Return the point, its value, the largest entry of its projected
+    gradient in scaled coordinates, and the status.
     """
     from scipy.optimize import minimize
 

@@ -55,20 +55,14 @@ class Processes:
         return numbers
 
     def part(self, count: int, turn: int = 0) -> slice:
-        """Return the slice of ``range(count)`` that belongs to this process.
+        """Return the slice of ``range(count)`` that belongs to this process, possibly empty.
 
-        Args:
-            count (int): Number of items to divide.
-            turn (int, default 0): Rotates the assignment of slices to processes. Increase it from call to call so that
-                items are spread evenly when ``count`` is smaller than the number of processes.
+        ``turn`` rotates the assignment.  Increase it from call to call, so that fewer items than processes are spread
+        evenly.
 
-        Returns:
-            A slice of consecutive items, possibly empty.
-
-        Example:
-            >>> from locpmap.learning import Processes
-            >>> Processes().part(5)
-            slice(0, 5, None)
+        >>> from locpmap.learning import Processes
+        >>> Processes().part(5)
+        slice(0, 5, None)
         """
         place = (self.rank + turn) % self.size
         return slice(count * place // self.size, count * (place + 1) // self.size)

@@ -88,10 +88,7 @@ def descend(
     max_steps: int,
     after_check: Callable[[Descent], None],
 ) -> None:
-    """Descend until the schedule ends or ``max_steps`` steps were taken from the current start.
-
-    ``gradient(point, step)`` returns a noisy value and gradient.
-    """
+    """Descend along a noisy ``gradient(point, step)`` until the schedule ends, or ``max_steps`` from a start."""
     low = np.array([-np.inf if bounds is None or bound[0] is None else bound[0] for bound in bounds or descent.point])
     while not descent.finished and descent.step - descent.first_step < max_steps:
         value, by_point = gradient(descent.point, descent.step)

@@ -21,10 +21,7 @@ def votes(labels: torch.Tensor, totals: torch.Tensor, begin: int, stop: int) -> 
 
 
 def shares(labels: torch.Tensor, probability: torch.Tensor, best: torch.Tensor) -> None:
-    """Fill ``probability`` (n, S, L) with the proportions of labels (n, S, R), ``best`` (n, S) with the most frequent.
-
-    Ties go to the smallest label.  There are at most 255 samples, laid out as for `votes`.
-    """
+    """Fill ``probability`` (n, S, L) with proportions of up to 255 samples, ``best`` with the most frequent labels."""
     n_images, n_sites, n_samples = labels.shape
     grid = (n_images * -(-n_sites // SITES),)
     _shares[grid](labels, labels.stride()[:2], probability, best, n_sites, n_samples, probability.shape[2], SITES)

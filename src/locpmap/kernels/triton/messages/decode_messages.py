@@ -19,10 +19,7 @@ _WARPS = 16  # 16 lanes per thread: large blocks need few rounds
 
 
 def decode_messages(model: Model, order: Array, messages: Array, labels: Array, copies: int = 1) -> None:
-    """Fill ``labels`` (N, S) in the given order; messages (N, 2E, L).
-
-    Image n has the pairwise terms of image ``n // copies`` of the model.
-    """
+    """Fill ``labels`` (N, S) in the given order; image n has the pairwise terms of image ``n // copies``."""
     labels.fill_(-1)
     rank = torch.full(labels.shape[1:], len(order), dtype=torch.int32, device=order.device)
     rank[order.long()] = torch.arange(len(order), dtype=torch.int32, device=order.device)
