@@ -193,7 +193,7 @@ class _Parser:
         return Pairwise(self.n_labels, features=frozen(features), tables=frozen(tables[None, None]))
 
     def _per_edge(self, array: Array, shape: tuple[int, ...]) -> Array | None:
-        """Return (1|N, E) or (1|N, E, L, L) if the array has such a shape, otherwise None."""
+        """Return values per edge as weights (1|N, E) or tables (1|N, E, L, L); None if the array has another shape."""
         size = int(np.prod(shape))
         for tail in ((), self.table):
             if array.shape == (*shape, *tail):

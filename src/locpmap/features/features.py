@@ -261,7 +261,7 @@ def wiring_of(structure: Grid | Graph, tied: bool) -> Wiring:
 
 
 def _parse_pairwise(value: Any, structure: Grid | Graph, n_images: int, batched: bool) -> Array:
-    """Return (1|N, E, F) from one array per step, or from a single array on a graph."""
+    """Return the pairwise features (1|N, E, F) from one array per step, or from a single array on a graph."""
     if isinstance(structure, Graph):
         return _per_edge(value, "pairwise", (len(structure.edges()),), n_images, batched)
     shapes = structure.direction_shapes
@@ -287,7 +287,7 @@ def _numbers(value: Any, name: str) -> Array:
 
 
 def _per_edge(value: Any, name: str, shape: tuple[int, ...], n_images: int, batched: bool) -> Array:
-    """Return (1|N, edges, F) from (shape, F) or, in a batch, (N, shape, F)."""
+    """Validate the features of one step, (shape, F) or (N, shape, F), and return them as (1|N, edges, F)."""
     array = _numbers(value, name)
     single = array.ndim == len(shape) + 1 and array.shape[:-1] == shape
     many = batched and array.ndim == len(shape) + 2 and array.shape[:-1] == (n_images, *shape)

@@ -159,7 +159,7 @@ class ImageFeatures:
         return pixels.reshape(-1, height, width, self.channels or 1), batched
 
     def _unary(self, pixels: Array) -> Array:
-        """Return (N, S, D); the pixels themselves if they are the only feature."""
+        """Return the unary features (N, S, D): the pixels themselves if they are the only feature."""
         n_images, height, width, n_channels = pixels.shape
         if self.unary == ("intensity",):
             return pixels.reshape(n_images, height * width, n_channels)
@@ -176,7 +176,7 @@ class ImageFeatures:
         return out.reshape(n_images, height * width, out.shape[-1])
 
     def _pairwise(self, pixels: Array) -> Array:
-        """Return (N, E, F), filled step by step; (1, 1, 1) for "constant" alone."""
+        """Return the pairwise features (N, E, F), computed step by step; (1, 1, 1) for "constant" alone."""
         if self.pairwise == (CONSTANT,):
             return np.ones((1, 1, 1), pixels.dtype)
         n_images, n_channels = len(pixels), pixels.shape[-1]

@@ -19,7 +19,7 @@ HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.re
 
 
 def read_array(path: PathLike) -> Array:
-    """Read real numbers from a ``.npy`` file, whose size is checked before memory is allocated; never load objects."""
+    """Read real numbers from a ``.npy`` file.  Its size is checked before memory is allocated; objects are refused."""
     shape, transposed, dtype, offset = describe(path)
     try:
         flat = np.fromfile(path, dtype, math.prod(shape), offset=offset)

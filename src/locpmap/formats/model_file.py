@@ -59,7 +59,7 @@ def write_model(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]], header: 
 
 
 def read_model(path: PathLike) -> tuple[Arrays, dict[str, Any]]:
-    """Return the arrays and the header of a model file; check sizes before memory is allocated, never load objects."""
+    """Return the arrays and the header of a model file, whose claimed sizes are checked before memory is allocated."""
     from safetensors import SafetensorError, safe_open
 
     if (size := size_of(path, "a model file")) > MAX_BYTES:

@@ -55,7 +55,7 @@ class Scores(NamedTuple):
         return self.potts or self.own_tables
 
     def new_slope(self) -> Array:
-        """Return zeros for the derivative by the pairwise scores: (N, E) for Potts, else (1|N, G, F, L, L)."""
+        """Return zeros for the derivative in the pairwise scores: (N, E) for Potts, else (1|N, G, F, L, L)."""
         n_images = len(self.unary) if self.per_edge else 1
         shape = (n_images, len(self.edges)) if self.potts else (n_images, *self.tables.shape[1:])
         return _zeros(self.unary, shape, self.per_edge)
@@ -107,7 +107,7 @@ class Likelihoods:
         return losses
 
     def pair_slope(self, scores: Scores, samples: Array, residual: Array, block_of: Array | None = None) -> Array:
-        """Compute the derivative by the pairwise scores from the residuals, except for edges inside a block."""
+        """Compute the derivative in the pairwise scores from the residuals, except for edges inside a block."""
         kernel = twin(self.likelihoods, "pair_slope")
         n_images, n_sites = scores.unary.shape[:2]
         jobs = self._jobs(n_images, len(scores.edges), n_sites)

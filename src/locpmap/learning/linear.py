@@ -1,7 +1,7 @@
 """Loss and gradient of the log-linear model: the likelihood kernels between two matrix products.
 
-The scores of sites are ``features · weights``. The gradient by the weights is the transposed features times the
-gradient by the scores. Images are processed in groups to bound memory. The groups and the order of summation depend on
+The scores of sites are ``features · weights``. The gradient in the weights is the transposed features times the
+gradient in the scores. Images are processed in groups to bound memory. The groups and the order of summation depend on
 the data only, so results do not depend on the number of threads.
 """
 

@@ -2,7 +2,7 @@
 
 Label weights ``U`` (D + 1, L) have one row per unary feature and a last row for the bias. Tables ``T`` (G, F, L, L)
 contain one table per group of edges and pairwise feature. Both are affine in the parameter vector w (P,). The gradient
-by w is therefore a linear map of the gradients by U and T: the transpose of the map from w.
+in w is therefore a linear map of the gradients in U and T: the transpose of the map from w.
 
 **Gauge.** Some changes of the weights leave all probabilities unchanged. To make weights unique, the library fits and
 stores them in the *zero-sum gauge*: every row of U sums to 0 over the labels, and every table sums to 0. The map from w
@@ -92,7 +92,7 @@ class Parameters:
         return np.ascontiguousarray(weights), np.ascontiguousarray(tables)
 
     def gradient(self, by_weights: Array, by_tables: Array) -> Array:
-        """Return the gradient by w (P,) from the gradients by U and T: the transposed map of :meth:`expand`."""
+        """Return the gradient in w (P,) from the gradients in U and T: the transposed map of :meth:`expand`."""
         if self.unary == "tables":
             head = _centred(by_weights).ravel()
         else:

@@ -29,7 +29,7 @@ from locpmap.kernels.spec import Kernels
 def site_losses(
     unary: Tensor, pairwise: Tensor, labels: Tensor, samples: Tensor, shape: Sequence[int], form: str
 ) -> tuple[Tensor, Tensor]:
-    """Return ``-log mean_m p(y_i | y^m)``, (N, S), and its gradient by the local scores, (N, S, M, K).
+    """Return ``-log mean_m p(y_i | y^m)``, (N, S), and its gradient in the local scores, (N, S, M, K).
 
     Args:
         unary: Unary scores (N, S, K).
@@ -49,7 +49,7 @@ def site_losses(
 
 @torch.library.custom_op("locpmap::pair_slope", mutates_args=())
 def pair_slope(pairwise: Tensor, samples: Tensor, residual: Tensor, shape: Sequence[int], form: str) -> Tensor:
-    """Return the gradient by the pairwise scores from the gradient by the local scores given each sample."""
+    """Return the gradient in the pairwise scores.  ``residual`` is the gradient in the local scores, per sample."""
     with _backend(residual, residual[..., 0, 0].numel()) as kernels:
         place = _place(kernels)
         scores = _scores(kernels, residual[:, :, 0], pairwise, shape, form)
@@ -61,7 +61,7 @@ def pair_slope(pairwise: Tensor, samples: Tensor, residual: Tensor, shape: Seque
 def block_losses(
     unary: Tensor, pairwise: Tensor, labels: Tensor, shape: Sequence[int], form: str, blocks: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``-Σ log p(y_β | y_¬β)`` over rows, columns or tiles ("h,w"), and its gradients by unary and pairwise."""
+    """Return ``-Σ log p(y_β | y_¬β)`` over rows, columns or tiles ("h,w"), and its gradients in both scores."""
     height, width, *_ = shape
     of_tile = tuple(int(side) for side in blocks.split(",")) if "," in blocks else blocks
     plan = plan_blocks(of_tile, Grid(height, width), unary.shape[2])

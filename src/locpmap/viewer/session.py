@@ -112,11 +112,11 @@ class Session:
             return self._decodings[key]
 
     def progress(self, page: str) -> tuple[int, int] | None:
-        """Return (done, total) steps of the page's run, or None."""
+        """Return the progress (done, total) of the page's run, or None."""
         return self._progress.get(page)
 
     def _found(self, id: str) -> tuple[str, Scene]:
-        """Return (version, scene); the version changes with the files.  Ids are never used as paths."""
+        """Return the scene with a version that changes with its files.  Ids are never used as paths."""
         if id in self._uploads:
             return id, self._uploads[id]
         kind, _, name = id.partition(":")

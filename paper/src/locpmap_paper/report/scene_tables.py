@@ -92,7 +92,7 @@ def label_table(record: Record, level: Level) -> Table | None:
 
 
 def _best_of(record: Record, level: Level, cells: Sequence[tuple[str, Decoder]], measure: Measure) -> float | None:
-    """Return the highest mean over cells of several models."""
+    """Return the highest mean of a measure among the cells (model, decoder), or None if none was measured."""
     tops = (best_mean(record, level.name, model, [decoder], measure) for model, decoder in cells)
     return max((top for top in tops if top is not None), default=None)
 

@@ -122,7 +122,7 @@ class Sampling(Twins):
         return HostDrawn(span, parts, list(arrays), list(sweeps))
 
     def start_totals(self, model: ModelView, kind: str, max_samples: int) -> HostTotals:
-        """Return totals whose counts are not allocated yet."""
+        """Return empty totals; the counts are allocated by the first call of `tally`."""
         conditional = kind == "conditional"
         return HostTotals(conditional, np.dtype(np.int64) if conditional else np.min_scalar_type(max_samples))
 

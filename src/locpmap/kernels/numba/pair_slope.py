@@ -29,7 +29,7 @@ def pair_slope(scores, samples, residual, block_of, slope, part):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def potts_edges(given, slope, part):
-    """Add the derivatives by Potts weights: the residual of each end at the label of the other end."""
+    """Add the derivatives in Potts weights: the residual of each end at the label of the other end."""
     edges, _, _, samples, residual, blocks = given
     lo, hi, begin, stop = part
     for n in range(lo, hi):
@@ -48,7 +48,7 @@ def potts_edges(given, slope, part):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def two_labels(features_axis, given, slope, part):
-    """Add the derivatives by shared tables for two labels and one sample, where a site's residuals are r and -r."""
+    """Add the derivatives in shared tables for two labels and one sample, where a site's residuals are r and -r."""
     edges, group, features, samples, residual, blocks = given
     lo, hi, begin, stop = part
     n_features, n_groups, n_sites = len(features_axis), slope.shape[1], samples.shape[1]
@@ -83,7 +83,7 @@ def two_labels(features_axis, given, slope, part):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def table_edges(given, slope, part):
-    """Add the derivatives by tables for any number of labels and samples."""
+    """Add the derivatives in tables for any number of labels and samples."""
     edges, group, features, samples, residual, blocks = given
     lo, hi, begin, stop = part
     n_features, n_labels, n_samples = features.shape[2], residual.shape[3], samples.shape[2]

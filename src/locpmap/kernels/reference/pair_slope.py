@@ -1,6 +1,6 @@
-"""Derivatives of losses by pairwise scores (the *slope*), from the derivatives by local scores (*residuals*).
+"""Derivatives of losses in the pairwise scores (*slope*), from the derivatives in the local scores (*residuals*).
 
-A neighbour's label b adds ``pairwise[a, b]`` to the local score of label a.  The derivative by the pairwise scores of
+A neighbour's label b adds ``pairwise[a, b]`` to the local score of label a.  The derivative in the pairwise scores of
 an edge is therefore ``residual · 1{neighbour's label = b}``, summed over both ends and all samples.
 """
 

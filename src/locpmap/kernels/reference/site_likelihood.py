@@ -1,4 +1,4 @@
-"""Negative log of the conditionals ``p(y_i | neighbours)`` of sites, and its derivatives by the local scores.
+"""Negative log of the conditionals ``p(y_i | neighbours)`` of sites, and its derivatives in the local scores.
 
 With M samples y^1..y^M of the neighbours, the loss of a site is ``-log mean_m p(y_i | y^m)``.  One sample, the true
 labels, gives pseudolikelihood; several samples drawn by a decoder give the consistent objective.  The derivative with

@@ -39,7 +39,7 @@ def pairs_of(model: Model) -> Pairs:
 
 
 class Sizes(NamedTuple):
-    """The compile-time constants of kernels over items."""
+    """Compile-time constants of kernels that process items (sites, or pairs of a site and a sample)."""
 
     potts: bool  # whether tables are the identity
     n_features: int

@@ -42,7 +42,7 @@ class PooledUnaries(SceneUnaries):
 
 @dataclass(frozen=True, kw_only=True)
 class PooledModel(Model):
-    """Three weights learned by maximum likelihood on held-out scenes."""
+    """A model of scale, own and guided weight, as in `locpmap.Refiner`, learned on held-out scenes."""
 
     features: str = "scene"
 
