@@ -90,7 +90,7 @@ class Ablation:
         return Form(n_samples=self.n_samples)
 
     def changes(self) -> list[Change]:
-        """Return the reference and every form that was run with one setting (at the end, two or three) changed."""
+        """Return the reference, and every recorded form that differs from it in one, two or three settings."""
         base = self.reference
         wanted = {
             "the paper's: noise, random start, votes, sites": base,

@@ -118,7 +118,7 @@ class _Run:
         return np.mean([read_array(self._path(stage, fold, name)) for fold in self._folds(name)], axis=0)
 
     def _boost(self, stage: int) -> None:
-        """Train one model per fold; with it, predict the scenes outside its training set that have no prediction yet."""
+        """Train one model per fold, and predict the scenes outside its training set that have no prediction yet."""
         sample: tuple[Array, Array, Array] | None = None
         for fold in range(self.settings.n_folds):
             before = 1 + (stage - 1) * self.settings.n_folds + fold

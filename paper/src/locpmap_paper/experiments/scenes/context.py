@@ -50,7 +50,7 @@ def auto_context(probability: Channels, regions: Numbers) -> Channels:
 
 
 def _position(atoms: Pieces) -> Channels:
-    """Return two features (n, 2) of n places: relative height in the image, and relative distance from its middle column."""
+    """Return features (n, 2): relative height in the image, and relative distance from its middle column."""
     height, width = atoms.of_pixel.shape
     row, column = (atoms.centres() / (height, width)).T
     return np.column_stack([row, np.abs(column - 0.5)]).astype(np.float32)

@@ -1,6 +1,6 @@
 """Ensembles of two networks: the mean of their logits, with and without learned couplings.
 
-Neither network of a case has seen the test scenes: one is trained without, one with the held-out scenes.
+Neither network of a case was trained on test scenes: one is trained without, one with the held-out scenes.
 """
 
 from __future__ import annotations

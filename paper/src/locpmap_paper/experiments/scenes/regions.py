@@ -69,7 +69,7 @@ class Pieces:
         return self.means(np.stack([rows, columns], axis=-1))
 
     def shapes(self) -> Channels:
-        """Return six features of n regions: top, bottom, width, number of side borders touched, fraction of the image, mean row."""
+        """Return features (n, 6): top, bottom, width, number of side borders touched, area fraction, mean row."""
         from scipy.ndimage import find_objects
 
         height, width = self.of_pixel.shape
