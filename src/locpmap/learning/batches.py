@@ -39,7 +39,7 @@ class Batch:
         return void.reshape(*batch, *self.features.structure.shape) if void.any() else None
 
     def restricted_to(self, sites: Array) -> Batch:
-        """Return the batch with weight 0 outside ``sites`` (N, S) bool.  Sites of weight 0 still influence neighbours."""
+        """Return the batch with weight 0 outside ``sites`` (N, S); sites of weight 0 still influence neighbours."""
         weights = np.broadcast_to(self.site_weights, self.labels.shape) * sites
         return Batch(self.features, self.labels, weights)
 
