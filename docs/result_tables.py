@@ -90,7 +90,8 @@ def not_first(record: Record) -> str:
     for verdict in lost:
         by.setdefault(verdict.ahead[0].decoder.title, []).append(verdict)
     lines = [f"- {name} ({len(group)}): {'; '.join(map(_gap, group))}." for name, group in by.items()]
-    return "\n".join([text + " Elsewhere another decoder leads by (~ less than two standard errors):", "", *lines])
+    lead = " In the others another decoder is first; the numbers are its lead in mean IoU (~: below two standard errors):"
+    return "\n".join([text + lead, "", *lines])
 
 
 def _kind(record: Record) -> str:

@@ -74,7 +74,7 @@ class Prepared:
     def presence(self) -> Any:
         """Probability (N, L) that each label occurs in the image, for the argument ``presence`` of `locpmap.measure`.
 
-        None means that all are 1: if ``half`` is 0, or if a score is -inf.
+        It is None, which means 1 for all labels, if ``half`` is 0 or a score is -inf.
         """
         fractions = predicted_fractions(self.potentials) if self.presence_parameters[0] > 0 else None
         return None if fractions is None else presence_of(fractions, *self.presence_parameters)

@@ -72,7 +72,7 @@ class Ablation:
         return PAPER_SAMPLES if PAPER_SAMPLES in self.counts else self.counts[-1]
 
     def values(self, form: Form, what: str) -> dict[int, float]:
-        """Return a measure by seed."""
+        """Return the values of a measure, by seed."""
         found = {seed: getattr(cell, what) for seed, cell in self._cells.get(form, {}).items()}
         return {seed: value for seed, value in sorted(found.items()) if value is not None}
 

@@ -42,7 +42,7 @@ class SceneData:
         return self.scenes.files
 
 
-def _twins(scenes: Scenes, numbers: Array) -> list[int]:
+def _same_photographs(scenes: Scenes, numbers: Array) -> list[int]:
     """Return the indices of other scenes that show the same photograph as one of these."""
     names = {scenes.names[number] for number in numbers}
     others = {b if a in names else a for a, b in TWINS if a in names or b in names}
@@ -122,9 +122,9 @@ class SceneLabeling(Experiment):
         split = split_scenes(data.scenes.names, self.n_train, seed=seed)
         train, test = (np.array(indices_of(data.scenes, names)) for names in (split.train, split.test[: self.n_test]))
         held_out = train[self.n_fit :]
-        held_out = held_out[~np.isin(held_out, _twins(data.scenes, test))]
+        held_out = held_out[~np.isin(held_out, _same_photographs(data.scenes, test))]
         fit = train[: self.n_fit]
-        fit = fit[~np.isin(fit, _twins(data.scenes, np.concatenate([held_out, test])))]
+        fit = fit[~np.isin(fit, _same_photographs(data.scenes, np.concatenate([held_out, test])))]
         labels, size = data.scenes.labels, self.size(data)
 
         def part(numbers: Array) -> Part:

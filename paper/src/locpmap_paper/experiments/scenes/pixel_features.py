@@ -38,7 +38,7 @@ def pixel_features(image: Image) -> Channels:
 
 
 def _lightness_texture(lightness: Channels) -> Iterator[Channels]:
-    """Yield derivatives and local standard deviation, multiplied by the scale, and orientations."""
+    """Yield scaled derivatives and the local standard deviation at every scale, and orientations at the finest."""
     from scipy.ndimage import gaussian_filter, gaussian_laplace
 
     for scale in SCALES:
