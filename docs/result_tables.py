@@ -90,7 +90,7 @@ def not_first(record: Record) -> str:
     for verdict in lost:
         by.setdefault(verdict.ahead[0].decoder.title, []).append(verdict)
     lines = [f"- {name} ({len(group)}): {'; '.join(map(_gap, group))}." for name, group in by.items()]
-    lead = " In the others another decoder is first; the numbers are its lead in mean IoU (~: below two standard errors):"
+    lead = " In the others another decoder is first, by this lead in mean IoU (~: below two standard errors):"
     return "\n".join([text + lead, "", *lines])
 
 
