@@ -12,7 +12,7 @@ from tests.support.grid_cases import CASES, FORMS, SHAPES, Case, model_of
 
 from locpmap.inference import infer
 from locpmap.inference.locpmap import LocPMAP
-from locpmap.kernels.cpu.twins import twin
+from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.potentials import Potentials
 from locpmap.result import Result, Status
 
@@ -171,6 +171,6 @@ def test_shapes_and_layouts_do_not_recompile_kernels(n_labels: int) -> None:
         decode(model(shape, form, images), read_only)
         decode(model(shape, form, images), np.zeros((*images, *shape), np.uint8).T.copy().T)
     for name in KERNELS:
-        kernel: Any = twin("numba", name)
+        kernel: Any = kernel_of("numba", name)
         compiled = [tuple(type_without_layout(argument) for argument in s) for s in kernel.signatures]
         assert len(set(compiled)) == len(compiled), f"{name} was compiled for arrays that differ in layout only"

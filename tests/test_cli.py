@@ -280,8 +280,8 @@ def test_bad_outputs_are_refused_before_any_work(
     seen = tmp_path / "seen.evid"
     seen.write_text("0")
     (tmp_path / "link").symlink_to(model)
-    os.link(model, tmp_path / "twin")
-    for name in ("model.uai", "link", "twin", "seen.evid"):
+    os.link(model, tmp_path / "hard-link")
+    for name in ("model.uai", "link", "hard-link", "seen.evid"):
         Run(capsys, "infer", model, "--evidence", seen, "-o", tmp_path / name).check_refusal("is also an input")
     Run(capsys, "infer", model, "-o", tmp_path).check_refusal("is a directory")
     # The model does not exist either, so the output is checked first.

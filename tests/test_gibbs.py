@@ -22,7 +22,7 @@ from locpmap.inference.annealing import Annealing
 from locpmap.inference.decoder import Problem
 from locpmap.inference.gibbs import Gibbs, start_labels
 from locpmap.kernels.cpu.backend import CpuKernels
-from locpmap.kernels.cpu.twins import twin
+from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.kernels.model import CONDITIONAL, NOTHING, VOTES
 from locpmap.kernels.placement import BACKENDS
 from locpmap.kernels.reference import noise
@@ -91,7 +91,7 @@ def transition_matrix(model: PairwiseModel, exact: Enumeration, temperature: flo
             p = np.zeros(pot.unary.shape)
             labels = labelling[None].astype(np.int64).copy()
             keys = (*problem.key, 0, 0, 0, 1, position, position + 1)
-            twin("numba", "gibbs")(pot.model, labels, p, CONDITIONAL, temperature, *keys)
+            kernel_of("numba", "gibbs")(pot.model, labels, p, CONDITIONAL, temperature, *keys)
             targets = state + (np.arange(exact.n_labels) - labelling[site]) * place[site]
             matrix[state, targets] = p[0, site]
         sweep = sweep @ matrix

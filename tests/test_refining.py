@@ -15,7 +15,7 @@ import pytest
 import locpmap as lp
 from locpmap.errors import InputError, InputTypeError
 from locpmap.formats.model_file import write_model
-from locpmap.kernels.cpu.twins import twin
+from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.kernels.threads import ranges
 from locpmap.refining.adapters import adapt
 from locpmap.refining.guiding import STEPS, guided_log_mean, mean_of_tensors
@@ -115,7 +115,7 @@ def test_guided_mean_matches_the_reference_kernel(shape: tuple[int, int], n_chan
         if name == "torch":
             arrays = [torch.from_numpy(array.copy()) for array in arrays]
         *given, out = arrays
-        fill: Any = mean_of_tensors if name == "torch" else twin(name, "guided_mean")
+        fill: Any = mean_of_tensors if name == "torch" else kernel_of(name, "guided_mean")
         for begin, stop in ranges(shape[0], 3):
             fill(*given, STEPS, np.float32(2.5), out, begin, stop)
         found[name] = np.asarray(out)

@@ -294,13 +294,13 @@ def test_kernel_is_chosen_by_the_size_of_the_whole_raster(whole_fits: bool, monk
     unary, pairwise = raster(2, "weight")
     used: list[str] = []
 
-    twin = CpuKernels.twin
+    kernel_of = CpuKernels.kernel_of
 
     def recorded(kernels: CpuKernels, operation: str) -> Any:
         used.extend([operation] if operation.startswith("climb") else [])
-        return twin(kernels, operation)
+        return kernel_of(kernels, operation)
 
-    monkeypatch.setattr(CpuKernels, "twin", recorded)
+    monkeypatch.setattr(CpuKernels, "kernel_of", recorded)
     monkeypatch.setattr(sampling, "MAX_BIT_SITES", 26 * 31 if whole_fits else 26 * 31 - 1)
     whole = lp.infer(lp.Potentials.grid(unary, pairwise), seed=SEED, max_sweeps=1)
     tiled = lp.infer_tiled(unary, pairwise, tile=8, seed=SEED, max_sweeps=1)

@@ -8,7 +8,7 @@ import numpy as np
 from tests.oracles.models import Floats, Ints
 
 from locpmap.arrays import frozen
-from locpmap.kernels.cpu.twins import twin
+from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.kernels.perturbation import GIVEN, NONE, Perturbation
 from locpmap.kernels.reference import noise
 from locpmap.kernels.reference.scores import local_scores, total_scores
@@ -49,7 +49,7 @@ def flat_samples(pot: Potentials, result: Result) -> Ints:
 
 def check_ascent(pot: Potentials, unary: Floats, y: Ints, backend: str) -> None:
     """Check that the score never falls when the backend's kernel updates one colour class at a time."""
-    climb = twin(backend, "climb_sites")
+    climb = kernel_of(backend, "climb_sites")
     model = pot.model._replace(unary=frozen(unary[None]))
     score = float(total_scores(model, y[None])[0])
     for begin, stop in 3 * list(itertools.pairwise(pot.model.class_ptr)):

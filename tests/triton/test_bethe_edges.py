@@ -11,13 +11,13 @@ from tests.support.odd_models import ODD, normal
 from tests.triton.placing import place, place_model
 
 from locpmap.kernels.cpu.backend import CpuKernels
-from locpmap.kernels.cpu.twins import twin
+from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.kernels.triton.messages.log_beliefs import bethe_edges
 from locpmap.potentials import Potentials
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy warns of log 0
 
-REFERENCE, TRITON = twin("reference", "bethe_edges"), bethe_edges
+REFERENCE, TRITON = kernel_of("reference", "bethe_edges"), bethe_edges
 
 CASES = ODD | {
     "several programs": Potentials.grid(normal(13, 11, 5), (normal(13, 10), normal(12, 11))),

@@ -11,12 +11,12 @@ from tests.support.messages import states_after
 from tests.support.odd_models import ODD, normal
 from tests.triton.placing import place, place_model
 
-from locpmap.kernels.cpu.twins import twin
+from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.kernels.trees import breadth_first
 from locpmap.kernels.triton.messages.decode_messages import decode_messages
 from locpmap.potentials import Potentials
 
-REFERENCE, TRITON = twin("reference", "decode_messages"), decode_messages
+REFERENCE, TRITON = kernel_of("reference", "decode_messages"), decode_messages
 
 CASES = ODD | {
     "several blocks": Potentials.grid(normal(13, 11, 5), (normal(13, 10), normal(12, 11))),

@@ -10,14 +10,14 @@ from tests.support.messages import states_after
 from tests.support.odd_models import ODD, normal
 from tests.triton.placing import place, place_model
 
-from locpmap.kernels.cpu.twins import twin
+from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.kernels.trees import spanning_forests
 from locpmap.kernels.triton.messages.log_beliefs import log_beliefs
 from locpmap.potentials import Potentials
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy warns of log 0
 
-REFERENCE, TRITON = twin("reference", "log_beliefs"), log_beliefs
+REFERENCE, TRITON = kernel_of("reference", "log_beliefs"), log_beliefs
 
 CASES = ODD | {
     "several programs": Potentials.grid(normal(13, 11, 5), (normal(13, 10), normal(12, 11))),

@@ -10,14 +10,14 @@ import pytest
 from tests.support.odd_models import ODD, normal
 from tests.triton.placing import place, place_model
 
-from locpmap.kernels.cpu.twins import twin
+from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.kernels.message_plan import Domain, linear_domain
 from locpmap.kernels.model import UNVISITED
 from locpmap.kernels.trees import breadth_first
 from locpmap.kernels.triton.messages.sweep_messages import DeviceMessages, DevicePlan, pass_messages
 from locpmap.potentials import Potentials
 
-REFERENCE = twin("reference", "pass_linear")
+REFERENCE = kernel_of("reference", "pass_linear")
 
 CASES = {case: pot for case, pot in ODD.items() if linear_domain(pot.model)[1].all()} | {
     "several programs": Potentials.grid(normal(13, 11, 5), (normal(13, 10), normal(12, 11))),

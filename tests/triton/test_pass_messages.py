@@ -10,7 +10,7 @@ import pytest
 from tests.support.odd_models import GRAPH, ODD, normal
 from tests.triton.placing import place, place_model
 
-from locpmap.kernels.cpu.twins import twin
+from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.kernels.model import UNVISITED
 from locpmap.kernels.reference.messages import send
 from locpmap.kernels.trees import breadth_first, spanning_forests
@@ -19,7 +19,7 @@ from locpmap.potentials import Potentials
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy warns of log 0
 
-REFERENCE, TRITON = twin("reference", "pass_messages"), pass_messages
+REFERENCE, TRITON = kernel_of("reference", "pass_messages"), pass_messages
 
 CASES = {case: pot for case, pot in ODD.items() if pot.n_labels > 1} | {  # with one label, messages are constants
     "several programs": Potentials.grid(normal(13, 11, 5), (normal(13, 10), normal(12, 11))),

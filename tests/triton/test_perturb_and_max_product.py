@@ -7,7 +7,7 @@ import pytest
 from tests.support.odd_models import ODD, normal
 from tests.triton.placing import place, place_model
 
-from locpmap.kernels.cpu.twins import twin
+from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.kernels.perturbation import PLAIN, Perturbation
 from locpmap.kernels.spec import Span
 from locpmap.kernels.trees import breadth_first, there_and_back
@@ -17,7 +17,7 @@ from locpmap.potentials import Potentials
 
 pytestmark = pytest.mark.slow
 
-REFERENCE, TRITON = twin("reference", "perturb_and_max_product"), perturb_and_max_product
+REFERENCE, TRITON = kernel_of("reference", "perturb_and_max_product"), perturb_and_max_product
 
 CASES = {case: pot for case, pot in ODD.items() if not case.startswith("far")} | {
     "several programs": Potentials.grid(normal(13, 11, 5), (normal(13, 10), normal(12, 11))),

@@ -9,11 +9,11 @@ import pytest
 from tests.support.odd_models import ODD, normal
 from tests.triton.placing import place, place_model
 
-from locpmap.kernels.cpu.twins import twin
+from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.kernels.triton.count.score_terms import score_terms
 from locpmap.potentials import Potentials
 
-REFERENCE, TRITON = twin("reference", "score_terms"), score_terms
+REFERENCE, TRITON = kernel_of("reference", "score_terms"), score_terms
 
 CASES = ODD | {"several programs": Potentials.grid(normal(23, 31, 5), (normal(23, 30), normal(22, 31)))}
 

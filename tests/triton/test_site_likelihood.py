@@ -11,7 +11,7 @@ from tests.test_likelihood_kernels import FORMED, FORMS, SITES, Case, Problem, c
 from tests.triton.placing import DEVICE, place
 
 from locpmap.graphs import Grid
-from locpmap.kernels.cpu.twins import twin
+from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.kernels.likelihood import Losses, Part
 from locpmap.kernels.triton.backend import TritonKernels
 from locpmap.kernels.triton.likelihood import site_likelihood as sites
@@ -58,7 +58,7 @@ def test_only_the_given_part_is_written(name: str) -> None:
     shape = (*problem.labels.shape, problem.samples.shape[2], scores.unary.shape[2])
     given = (problem.labels, problem.samples, problem.importance)
     mine, expected_losses = ((np.full(shape[:2], 7.0), np.full(shape, 7.0)) for _ in range(2))
-    twin("reference", "site_likelihood")(scores, *given, Losses(*expected_losses, None), part)
+    kernel_of("reference", "site_likelihood")(scores, *given, Losses(*expected_losses, None), part)
     placed = scores._replace(**{k: place(v) for k, v in scores._asdict().items() if not isinstance(v, bool)})
     out = tuple(place(array) for array in mine)
     placed_labels, samples, weights = (place(array) for array in given)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from locpmap.arrays import namespace
 from locpmap.kernels.block_plan import BlockPlan
-from locpmap.kernels.cpu.twins import twin
+from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.kernels.model import Array
 from locpmap.kernels.threads import Threads
 
@@ -101,14 +101,14 @@ class Likelihoods:
         value = _zeros(scores.unary, (n_images, n_sites))
         residual = _zeros(scores.unary, (n_images, n_sites, samples.shape[2], n_labels))
         losses = Losses(value, residual, None)
-        kernel = twin(self.likelihoods, "site_likelihood")
+        kernel = kernel_of(self.likelihoods, "site_likelihood")
         jobs = self._jobs(n_images, n_sites, n_sites)
         self.threads.map(lambda part: kernel(scores, labels, samples, weights, losses, part), jobs)
         return losses
 
     def pair_slope(self, scores: Scores, samples: Array, residual: Array, block_of: Array | None = None) -> Array:
         """Compute the derivative in the pairwise scores from the residuals, except for edges inside a block."""
-        kernel = twin(self.likelihoods, "pair_slope")
+        kernel = kernel_of(self.likelihoods, "pair_slope")
         n_images, n_sites = scores.unary.shape[:2]
         jobs = self._jobs(n_images, len(scores.edges), n_sites)
         return self._summed(scores, lambda slope, part: kernel(scores, samples, residual, block_of, slope, part), jobs)
@@ -119,7 +119,7 @@ class Likelihoods:
         Its residual and its derivative with respect to the pairwise scores are computed too.
         ``weights`` is (1|N,).  Void sites (label -1) are removed from their block; a chain is split there.
         """
-        kernel = twin(self.likelihoods, "block_likelihood")
+        kernel = kernel_of(self.likelihoods, "block_likelihood")
         n_images, n_sites, n_labels = scores.unary.shape
         value = _zeros(scores.unary, (n_images, len(plan.joint)))
         total, slope = None, None

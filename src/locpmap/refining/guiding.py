@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import is_tensor, namespace
-from locpmap.kernels.cpu.twins import twin
+from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.kernels.threads import Threads, available_threads, ranges
 from locpmap.refining.scoring import softmax
 
@@ -70,7 +70,7 @@ def _fill_array(scores: Any, image: Any, counted: Any, sharpness: float, out: An
     threads, dtype, values = Threads(available_threads()), scores.dtype, np.empty_like(scores)
     rows = ranges(len(scores), threads.n_threads)
     given = (values, np.ascontiguousarray(image, dtype), counted, STEPS, dtype.type(sharpness), out)
-    mean = twin("numba", "guided_mean")
+    mean = kernel_of("numba", "guided_mean")
 
     def spread(begin: int, stop: int) -> None:
         values[begin:stop] = softmax(scores[begin:stop])

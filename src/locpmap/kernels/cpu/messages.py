@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import frozen
-from locpmap.kernels.cpu.twins import Twins
+from locpmap.kernels.cpu.dispatch import Dispatch
 from locpmap.kernels.message_plan import Domain, MessagePlan, find_domain, linear_weights
 from locpmap.kernels.model import UNVISITED, Array, Model
 from locpmap.kernels.spec import ModelView
@@ -55,7 +55,7 @@ def parents_first(model: ModelView) -> Array:
     return model.cache["parents_first"]
 
 
-class Passing(Twins):
+class Passing(Dispatch):
     """The message-passing operations of the contract."""
 
     def plan_messages(self, model: ModelView, schedule: str, damping: float, tolerance: float) -> MessagePlan:
@@ -150,5 +150,5 @@ class Passing(Twins):
         common = (model.flat, messages.messages, messages.rho, orders, parents, values)
         parts = ranges(len(values), self.threads.n_threads)
         jobs = [(*common, lo, hi, t, t + 1) for lo, hi in parts for t in range(len(orders))]
-        self.threads.map(self.twin("forest_log_partitions"), jobs)
+        self.threads.map(self.kernel_of("forest_log_partitions"), jobs)
         return values

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import frozen, of_images
+from locpmap.kernels.cpu.dispatch import Dispatch, kernel_of
 from locpmap.kernels.cpu.messages import parents_first
-from locpmap.kernels.cpu.twins import Twins, twin
 from locpmap.kernels.fields import Fields, Moves, draw_moves
 from locpmap.kernels.fields import of_images as fields_of_images
 from locpmap.kernels.model import QUANTUM, UNIT, Array
@@ -70,7 +70,7 @@ class HostTotals:
     counts: Array | None = None  # allocated by the first `tally`
 
 
-class Sampling(Twins):
+class Sampling(Dispatch):
     """The sampling operations of the contract."""
 
     def climb(self, model: ModelView, climb: Climb, span: Span) -> HostDrawn:
@@ -96,7 +96,7 @@ class Sampling(Twins):
         fields, moves = _drawn_fields(model, climb, Span(lo, hi, sample, 1))
         unary = np.empty(model.unary.shape, model.unary.dtype)
         window = (0, 0, 0, 0) if model.window is None else model.window[:4]
-        add = twin("reference" if model.window is None else self.name, "add_fields")
+        add = kernel_of("reference" if model.window is None else self.name, "add_fields")
         key, image = climb.perturbation[2:], climb.first_image + lo
         add(model.unary[lo:hi], window, fields, moves, key, image, sample, unary[lo:hi])
         return unary
@@ -141,7 +141,7 @@ class Sampling(Twins):
             totals.counts = np.zeros(model.unary.shape, totals.dtype)
         counts = totals.counts
         packed, flat = drawn.arrays[0].ndim == 2, model.flat if totals.conditional else None
-        kernel = self.twin(("bit_" if packed else "") + ("conditionals" if totals.conditional else "votes"))
+        kernel = self.kernel_of(("bit_" if packed else "") + ("conditionals" if totals.conditional else "votes"))
 
         def add(begin: int, stop: int) -> None:
             for part, array in zip(drawn.parts, drawn.arrays, strict=True):
@@ -170,7 +170,7 @@ class Sampling(Twins):
         self, operation: str, model: ModelView, span: Span, given: tuple[Any, ...], first_image: int
     ) -> HostDrawn:
         """Draw with an operation ``(*given, first_image, lo, hi, first, labels)`` that returns sweeps."""
-        kernel, n_sites = self.twin(operation), model.unary.shape[1]
+        kernel, n_sites = self.kernel_of(operation), model.unary.shape[1]
 
         def work(part: Span) -> tuple[Array, Array]:
             labels = np.empty((part.hi - part.lo, n_sites, part.n_samples), np.int16)
@@ -197,12 +197,12 @@ class Sampling(Twins):
         """Climb by single sites with error fields, on a 4-connected grid with Potts weights >= 0."""
         labels = np.empty((part.hi - part.lo, model.unary.shape[1], part.n_samples), np.uint8)
         given = (of_images(by_label(model), part.lo, part.hi), *_drawn_fields(model, climb, part))
-        return labels, self.twin("climb_fields")(_on_grid(model, climb, part, model.unary.dtype), *given, labels)
+        return labels, self.kernel_of("climb_fields")(_on_grid(model, climb, part, model.unary.dtype), *given, labels)
 
     def _potts(self, model: ModelView, climb: Climb, part: Span) -> tuple[Array, Array]:
         """Climb by single sites on a 4-connected grid with Potts weights >= 0, with lazy noise."""
         labels = np.empty((part.hi - part.lo, model.unary.shape[1], part.n_samples), np.uint8)
-        return labels, self.twin("climb_potts")(_on_grid(model, climb, part, model.unary.dtype), labels)
+        return labels, self.kernel_of("climb_potts")(_on_grid(model, climb, part, model.unary.dtype), labels)
 
     def _bits(self, model: ModelView, climb: Climb, part: Span) -> tuple[Array, Array]:
         """Climb by single sites on a 4-connected grid with two labels and Potts weights, 64 samples per word.
@@ -211,7 +211,7 @@ class Sampling(Twins):
         """
         words = np.empty((part.hi - part.lo, model.unary.shape[1]), np.uint64)
         on_grid = _on_grid(model, climb, part, np.dtype(np.float64))
-        return words, self.twin("climb_bits")(on_grid, part.n_samples, words)
+        return words, self.kernel_of("climb_bits")(on_grid, part.n_samples, words)
 
 
 def by_label(model: ModelView) -> Array:

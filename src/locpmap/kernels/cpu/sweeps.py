@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from locpmap.kernels.cpu.twins import Twins
+from locpmap.kernels.cpu.dispatch import Dispatch
 from locpmap.kernels.model import NOTHING, Array
 from locpmap.kernels.spec import Advanced, Chain, ModelView
 
 
-class Sweeps(Twins):
+class Sweeps(Dispatch):
     """The operations of the contract that perform sweeps."""
 
     def sweeps_per_step(self, model: ModelView) -> int:

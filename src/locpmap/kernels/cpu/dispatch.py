@@ -12,13 +12,13 @@ from locpmap.kernels.threads import Threads, ranges
 
 
 @cache
-def twin(backend: str, operation: str) -> Callable[..., Any]:
+def kernel_of(backend: str, operation: str) -> Callable[..., Any]:
     """Return the function ``operation`` of ``kernels/<backend>/<operation>.py``; imported on first use."""
     function: Callable[..., Any] = getattr(import_module(f"locpmap.kernels.{backend}.{operation}"), operation)
     return function
 
 
-class Twins:
+class Dispatch:
     """The per-range functions of one backend and the threads that run them."""
 
     device: str | None = None
@@ -26,9 +26,9 @@ class Twins:
     def __init__(self, name: str, n_threads: int = 1) -> None:
         self.name, self.threads = name, Threads(n_threads)
 
-    def twin(self, operation: str) -> Callable[..., Any]:
+    def kernel_of(self, operation: str) -> Callable[..., Any]:
         """Return the per-range function of an operation."""
-        return twin(self.name, operation)
+        return kernel_of(self.name, operation)
 
     def close(self) -> None:
         """Stop the threads."""
@@ -40,7 +40,7 @@ class Twins:
         A call covers images lo..hi and positions begin..stop of ``model.order``.  With at least one image per thread,
         the threads divide the images.  Otherwise they divide the sites of one colour class after another.
         """
-        kernel, n_threads = self.twin(operation), self.threads.n_threads
+        kernel, n_threads = self.kernel_of(operation), self.threads.n_threads
         n_images, n_sites, _ = model.unary.shape
         if n_images >= n_threads:
             self.threads.map(kernel, [(model, *state, lo, hi, 0, n_sites) for lo, hi in ranges(n_images, n_threads)])
@@ -52,4 +52,4 @@ class Twins:
     def by_images(self, operation: str, model: Model, *state: Any, more: tuple[Any, ...] = ()) -> None:
         """Run an operation ``(model, *state, lo, hi, *more)``; the threads divide the images."""
         parts = ranges(len(model.unary), self.threads.n_threads)
-        self.threads.map(self.twin(operation), [(model, *state, lo, hi, *more) for lo, hi in parts])
+        self.threads.map(self.kernel_of(operation), [(model, *state, lo, hi, *more) for lo, hi in parts])
