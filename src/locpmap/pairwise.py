@@ -240,7 +240,7 @@ def _csv(shape: tuple[int, ...]) -> str:
 
 
 def _join(parts: list[Array], sizes: Sequence[int]) -> Array:
-    """Concatenate the steps along the edge axis, with a common image axis."""
+    """Concatenate the arrays of all steps along the edge axis, with a common image axis."""
     images = max(part.shape[0] for part in parts)
     xp = namespace(parts[0])
     full = [xp.broadcast_to(p, (images, n, *p.shape[2:])) for p, n in zip(parts, sizes, strict=True)]

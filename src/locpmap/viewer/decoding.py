@@ -94,7 +94,7 @@ class Decoding:
         return sum(array.nbytes for array in (self.labels, self.probability, self.samples) if array is not None)
 
     def label_probability(self, label: int | None) -> Array:
-        """Return the probability (H, W) of a label; None stands for the label of each pixel."""
+        """Return the probability (H, W) of a label; None selects the decoded label of each pixel."""
         assert self.probability is not None
         if label is not None:
             return self.probability[..., label]

@@ -35,7 +35,7 @@ class ScoredGraph(NamedTuple):
 
 
 class Task(NamedTuple):
-    """The inputs and outputs of blocks of one family that are solved together."""
+    """Inputs and outputs of one launch, which solves blocks of one family."""
 
     block_of: torch.Tensor  # (S,)
     worth: torch.Tensor  # (S,), see `PlacedPlan`
