@@ -109,7 +109,7 @@ class Exact(Decoder):
 
 
 def _by_allowed_labels(unary: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield groups of images with the same allowed labels, which share a plan: indices and labels (S, L)."""
+    """Yield the indices and the allowed labels (S, L) of each group of images with the same allowed labels."""
     allowed = unary > -np.inf
     kinds: dict[bytes, list[int]] = {}
     for n, mask in enumerate(allowed):

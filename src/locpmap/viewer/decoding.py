@@ -69,7 +69,7 @@ class Settings:
 
     @property
     def relevant(self) -> Settings:
-        """Settings with defaults for those that the method ignores; equal values give equal results."""
+        """Settings with the options that the method ignores set to defaults; equal settings give equal results."""
         used = USED.get(self.method, ("smoothing", "temperature"))
         return Settings(self.method, **{name: getattr(self, name) for name in used})
 
