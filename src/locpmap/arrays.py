@@ -184,7 +184,7 @@ def to_labels(value: object, name: str) -> npt.NDArray[np.int64]:
 
 
 def copy_if_small(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a copy of an array of up to 16 MB, so that the caller may change it; a larger array as it is."""
+    """Copy an array of up to 16 MB, so that the caller may change the original; return a larger one unchanged."""
     return array.copy() if array.nbytes <= MAX_COPY else array
 
 

@@ -22,7 +22,7 @@ def parse_options(method: str, texts: Iterable[str], own: Mapping[str, str]) -> 
 
 
 def _parse(text: str, defaults: dict[str, Any], own: Mapping[str, str]) -> tuple[str, Any]:
-    """Return key and value: a Python literal, yes or no for booleans, 1e3 for integers, or else the text itself."""
+    """Return the key and the parsed value: a Python literal, a boolean from yes or no, 1e3 as integer, or the text."""
     key, equals, word = text.partition("=")
     if not equals or not key.isidentifier():
         raise InputError(f"--option is {text!r}, expected KEY=VALUE")

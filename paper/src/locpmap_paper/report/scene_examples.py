@@ -17,7 +17,7 @@ TENTH, FIFTH = 0.1, 0.2
 
 
 def teaser(record: Record, pictures: Pictures) -> Iterator[Block]:
-    """Yield a figure of a few scenes by the best pictured model."""
+    """Yield a figure of a few scenes, decoded with the best model that has pictures."""
     galleries = [Gallery(record, pictures, level) for level in record.levels]
     there = [(gallery, *best) for gallery in galleries if (best := gallery.best()) is not None]
     if there:

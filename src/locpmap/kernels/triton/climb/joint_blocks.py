@@ -47,7 +47,7 @@ class Joint(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """The key, counters and scale of the noise, as tensors: Triton specialises integers and rounds floats."""
+    """Key, counters and scale of the noise, as tensors: Triton would recompile for integers and round floats."""
 
     site_id: Array  # (S,)
     key: Array  # (4,) int64: both halves of the key, the first image, the first sample
