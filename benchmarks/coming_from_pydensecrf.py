@@ -268,7 +268,7 @@ def measured(record: dict[str, Any]) -> str:
         parts += [
             f"Agreement with pydensecrf2 and mean IoU on {found['n_test']} photographs of the Stanford Background data."
             " Neither the constants of the translation nor the network were fitted to them. Coarse logits have stride"
-            f" {STRIDE} and are enlarged. The kernels: {kernels_in_words()}.",
+            f" {STRIDE} and are enlarged. Settings of the kernels: {kernels_in_words()}.",
             table(heads, rows),
             f"The constants of the translation were compared on {found['n_choice']} other photographs. The best"
             f" agreement is {', '.join(f'{best_of(found, n):.4f} with {n} steps' for n in STEPS)}. The best constants"

@@ -52,9 +52,9 @@ class PyramidNetwork(torch.nn.Module):  # type: ignore[misc]
         return self.to_pixels(self.classifier(self.features(images)), images)
 
     def features(self, images: Tensor) -> Tensor:
-        """Return the decoder's last features (N, width, h, w) at stride 2 of the zoomed images.
+        """Return the decoder's last feature map (N, width, h, w), at stride 2 of the enlarged images.
 
-        The zoomed images are padded with grey, at the bottom and right, to multiples of 32.
+        The enlarged images are padded with grey, at the bottom and right, to multiples of 32.
         """
         # Rounded up before zooming: interpolation drops the last fraction of a pixel, which to_pixels needs.
         whole = [STRIDES[-1] * math.ceil(n * self.zoom / STRIDES[-1]) for n in images.shape[2:]]

@@ -1,7 +1,7 @@
 """Negative log conditionals of sites and their residuals; see the reference for the definition.
 
-Each program loops over tiles of sites.  Several samples are read twice: first for the logarithm of the mean
-probability, then for the residuals.
+Each program loops over tiles of sites.  If there are several samples, they are read twice: for the logarithm of
+the mean probability, and for the residuals.
 """
 
 from __future__ import annotations
