@@ -22,7 +22,7 @@ CHUNK = 256  # images per chunk: tables in double precision take 32 bytes per ed
 
 
 def normal_form(potentials: Potentials) -> Potentials:
-    """Return the same model of a batch of grids (N, H, W, 2) with Potts weights.  O(N · S), in single precision.
+    """Return an equivalent model with Potts weights, for a batch of two-label grids.  O(N · S), in single precision.
 
     >>> pot = Potentials.grid(np.zeros((1, 1, 2, 2)), np.array([[0.0, 1.0], [2.0, 7.0]]))
     >>> normal = normal_form(pot)
