@@ -3,7 +3,7 @@
 All programs are resident and process one level of the order after another.  Levels are colour classes or, for a
 sequential order, sets of sites that can be visited in parallel.  Sites of a level are not neighbours, so their inputs
 stay constant until the next level.  A site is marked (dirty) until visited, and again when it receives a new message.
-With all sites marked, a sweep moves 4 · (3 · 2E + S) · L bytes through the L2 cache.  A sweep without marks only reads the marks.
+With all sites marked, a sweep moves 4 · (3 · 2E + S) · L bytes through the L2 cache; without, it only reads the marks.
 """
 
 from __future__ import annotations
