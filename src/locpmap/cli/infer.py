@@ -133,7 +133,6 @@ def _finite(value: float | None) -> float | None:
 
 
 def _table(report: dict[str, Any]) -> str:
-    """Format the report as text, one line per entry."""
     rows = {"method": report["method"], "status": report["status"]}
     rows["score"] = "-inf (forbidden)" if report["score"] is None else f"{report['score']:.10g}"
     if report["log_partition"] is not None:

@@ -175,7 +175,6 @@ def _prepared(output: Path, model: Path, examples: Sequence[Example]) -> Path:
 
 
 def _table(report: dict[str, Any]) -> str:
-    """Format the report as text, one line per entry."""
     inputs = report["inputs"]
     ends: dict[str, int] = {}
     for each in inputs:

@@ -252,7 +252,6 @@ def _check_output(output: Path, outputs: Sequence[Outputs], *, alone: bool, mode
 
 
 def _checksum(model: Path | None) -> str:
-    """Return the checksum of the model file."""
     from importlib.resources import as_file, files
 
     from locpmap.formats.readable import checksum
@@ -263,7 +262,6 @@ def _checksum(model: Path | None) -> str:
 
 
 def _print(done: Sequence[Summary], output: Path) -> None:
-    """Print the summaries as tables."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table

@@ -84,7 +84,6 @@ class Outputs:
         return record
 
     def _write_maps(self, content: Content, result: Result, n_labels: int) -> None:
-        """Write all files except the record."""
         from locpmap.formats.arrays import write_array
         from locpmap.formats.overlay import write_overlay
         from locpmap.formats.pictures import write_label_map

@@ -89,7 +89,6 @@ def _sources(image: Path, logits: Path | None) -> tuple[Any, Any, Any]:
 
 
 def _sentence(output: Path, summary: Summary) -> str:
-    """Format the summary as a sentence."""
     parts = [f"{summary.tiles} tiles in {output}"]
     if summary.kept:
         parts.append(f"{summary.kept} were finished before")

@@ -39,7 +39,6 @@ class Extractor:
     decided: bool = False
 
     def __call__(self, value: Any, labels: Any = None) -> Features:
-        """Return the features of one input or of a batch."""
         if isinstance(value, Features):
             return value
         if self.features is None:

@@ -243,7 +243,6 @@ def _several(images: Any) -> Any:
 
 
 def _paired(label_maps: Any, images: Any) -> list[Array]:
-    """Return the label maps as a list of arrays, one for every image."""
     if label_maps is None:
         raise InputError("label_maps is None, expected a label map for every image")
     maps = [np.asarray(label_map) for label_map in label_maps]
@@ -256,7 +255,6 @@ def _paired(label_maps: Any, images: Any) -> list[Array]:
 
 
 def _labelled(labels: Array, ignore_label: Any) -> Array:
-    """Return a mask of the labels that are not ``ignore_label``."""
     return np.ones(labels.shape, bool) if ignore_label is None else np.asarray(labels != ignore_label)
 
 

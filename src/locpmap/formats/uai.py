@@ -129,7 +129,6 @@ def _read_scopes(tokens: Tokens, n_variables: int) -> list[tuple[int, ...]]:
 
 
 def _read_scores(tokens: Tokens, factor: int, shape: tuple[int, ...]) -> Array:
-    """Read a factor's table and return its logarithms."""
     size = math.prod(shape)
     came = tokens.whole(f"the table size of factor {factor}", 0, tokens.size)
     if came != size:

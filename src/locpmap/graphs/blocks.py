@@ -179,7 +179,6 @@ def _coloured(groups: list[Array], near: Adjacency, n_sites: int) -> list[int]:
 
 
 def _flatten(families: list[Family], structure: Grid | Graph) -> BlockPlan:
-    """Concatenate families into one plan."""
     joint = np.concatenate([family.joint for family in families])
     site = np.concatenate([family.site for family in families])
     parent = np.concatenate([family.parent for family in families])

@@ -125,7 +125,6 @@ def _sorted_scopes(order: list[int], cliques: list[set[int]]) -> list[list[int]]
 
 
 def _in_order(near: Neighbours, bits: Array, order: list[int]) -> tuple[list[int], list[list[int]], float]:
-    """Eliminate in a given order."""
     cliques = [_remove(near, site) for site in order]
     most = max((_bits_of(clique | {site}, bits) for site, clique in zip(order, cliques, strict=True)), default=0.0)
     return order, _sorted_scopes(order, cliques), most

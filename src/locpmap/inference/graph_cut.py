@@ -178,7 +178,6 @@ def _binary_scores(unary: Array, tables: Array, edges: Array, labels: Array) -> 
 
 
 def _check_expandable(problem: Problem) -> None:
-    """Raise if a table does not satisfy the condition of α-expansion."""
     model, potentials = problem.model, problem.potentials
     if model.potts and potentials.pairwise.least_weight >= 0:
         return

@@ -161,7 +161,6 @@ def joined_processes(patience: timedelta = PATIENCE) -> Iterator[Processes]:
 
 
 def _number(name: str, otherwise: int) -> int:
-    """Return an environment variable of torchrun as a number."""
     text = os.environ.get(name, str(otherwise))
     if not (text.isascii() and text.isdecimal()):
         raise InputError(f"the environment's {name} is {text!r}, expected a whole number as torchrun sets it")

@@ -140,7 +140,6 @@ def _place(kernels: Kernels) -> Callable[[Tensor], Any]:
 
 
 def _scores(kernels: Kernels, unary: Tensor, pairwise: Tensor, shape: Sequence[int], form: str) -> Scores:
-    """Return the scores in the form that the kernels take."""
     place, wiring = _place(kernels), _wiring(tuple(shape), form, kernels.device)
     potts = form == "weights"
     one, none = unary.new_ones(1, 1, 1), unary.new_empty(0, 0, 0, 1, 1)

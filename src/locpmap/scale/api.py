@@ -300,5 +300,4 @@ def _result_only(_: Tile, decoded: Any) -> Any:
 
 
 def _field(decoded: Any, name: str) -> Any:
-    """Return one array of a lazily decoded tile."""
     return needed("dask", "infer_tiled").delayed(getattr)(decoded, name)

@@ -68,7 +68,6 @@ class Decoding:
         return Decoded(np.full(shape, -1, np.int16), probability, True)
 
     def _one_sweep(self) -> Decoding:
-        """Return a copy with one sweep and one sample."""
         once = {"max_sweeps": 1, **({"n_samples": 1} if isinstance(self.decoder, Sampler) else {})}
         return replace(self, decoder=replace(self.decoder, **once))  # type: ignore[type-var]
 

@@ -131,7 +131,6 @@ def _decoded(session: Session, wanted: DecodeRequest) -> dict[str, Any]:
 
 
 def _layer(result: Decoding, kind: str, label: int | None, sample: int) -> bytes:
-    """Return a PNG of one layer of a result."""
     if label is not None and not 0 <= label < len(result.scene.names):
         raise InputError(f"label is {label}, expected 0 to {len(result.scene.names) - 1}")
     if kind == "labels":
@@ -160,7 +159,6 @@ def _probability(result: Decoding) -> Any:
 
 
 def _uploaded(image: UploadFile, logits: UploadFile, layout: str) -> Scene:
-    """Return the scene of two uploaded files."""
     with tempfile.TemporaryDirectory() as folder:
         paths: list[tuple[Path, str]] = []
         for upload, endings, what in ((image, IMAGES, "an image"), (logits, SCORES, "logits")):

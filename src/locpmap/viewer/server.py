@@ -99,7 +99,6 @@ def _checked(folder: Path | None) -> Path | None:
 
 
 def _listening(port: int) -> socket.socket:
-    """Return a listening socket on the loopback address."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -52,7 +52,7 @@ def ranked(
 
 
 def error_curves(record: Record, pictures: Pictures, level: Level) -> list[ErrorCurve]:
-    """Return each model's curve over all pictured scenes, by its ranked form or the first pictured one."""
+    """Return the curve of each model over all pictured scenes, for the best form of LocPMAP that has pictures."""
     lines = []
     for model in record.models:
         form = _pictured_form(record, pictures, level, model)

@@ -31,7 +31,6 @@ class Dispatch:
         return kernel_of(self.name, operation)
 
     def close(self) -> None:
-        """Stop the threads."""
         self.threads.close()
 
     def sweep(self, operation: str, model: Model, *state: Any) -> None:

@@ -96,7 +96,6 @@ class Passing(Dispatch):
         return HostMessages(messages, dirty, plan, maximise, rho, domain.linear, domain, weights)
 
     def send(self, model: ModelView, messages: HostMessages, n_sweeps: int) -> None:
-        """Sweep until no site is dirty, at most ``n_sweeps`` times."""
         domain = messages.domain
         for _ in range(n_sweeps):
             limits = (messages.damping, messages.plan.tolerance)
@@ -131,19 +130,16 @@ class Passing(Dispatch):
         return beliefs, normalisers
 
     def bethe_edges(self, model: ModelView, messages: HostMessages, beliefs: Array) -> Array:
-        """Return the terms of edges in the Bethe log partition, summed by the first site of the edge."""
         terms = np.empty(model.unary.shape[:2])
         self.sweep("bethe_edges", model.flat, messages.messages, beliefs, terms)
         return terms
 
     def decode_messages(self, model: ModelView, messages: HostMessages) -> Array:
-        """Return labels (N, S), decoded in breadth-first order."""
         labels = np.empty(model.unary.shape[:2], np.int64)
         self.by_images("decode_messages", model.flat, parents_first(model), messages.messages, labels)
         return labels
 
     def forest_log_partitions(self, model: ModelView, messages: HostMessages) -> Array:
-        """Return log partitions (N, K)."""
         assert messages.forests is not None
         orders, parents = messages.forests
         values = np.empty((len(model.unary), len(orders)))

@@ -44,7 +44,6 @@ class HostDrawn:
     sweeps: list[Array]
 
     def labels(self) -> Array:
-        """Return the labels (hi - lo, S, R)."""
         if len(self.parts) == 1:
             return _unpacked(self.arrays[0], self.span.n_samples)
         lo, hi, first, count = self.span
@@ -104,7 +103,6 @@ class Sampling(Dispatch):
     def perturb_and_max_product(
         self, model: ModelView, plan: Any, perturbation: Perturbation, max_sweeps: int, first_image: int, span: Span
     ) -> HostDrawn:
-        """Draw samples: perturb the unaries, pass max-product messages and decode them."""
         limits = (plan.damping, plan.undamped, plan.tolerance, max_sweeps)
         given = (model.flat, perturbation, plan.order, parents_first(model), *limits)
         return self._general("perturb_and_max_product", model, span, given, first_image)
@@ -127,7 +125,6 @@ class Sampling(Dispatch):
         return HostTotals(conditional, np.dtype(np.int64) if conditional else np.min_scalar_type(max_samples))
 
     def round_size(self, model: ModelView, totals: HostTotals, most: int) -> tuple[int, int]:
-        """Return the number of samples of a round and of images processed together."""
         n_images, n_sites, _ = model.unary.shape
         # Per site, a climb stores a label per sample and a word of marks per thread.
         held = model.unary.size * totals.dtype.itemsize
@@ -156,7 +153,6 @@ class Sampling(Dispatch):
         self.threads.map(add, [(begin + a, begin + b) for a, b in parts])
 
     def read_totals(self, model: ModelView, totals: HostTotals, n_samples: int) -> tuple[Array, Array]:
-        """Return probabilities and labels."""
         assert totals.counts is not None
         dtype = model.unary.dtype
         if totals.conditional:

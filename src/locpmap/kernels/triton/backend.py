@@ -35,15 +35,12 @@ class TritonKernels(Sampling, Passing, Likelihoods):
         """Do nothing: this backend has no threads to end."""
 
     def sweeps_per_step(self, model: ModelView) -> int:
-        """Return the sweeps between two convergence checks: many, because each check synchronises with the device."""
         return max(1, min(MOST_SWEEPS, LAUNCH_WORK // model.unary.numel()))
 
     def precision(self, model: ModelView) -> Any:
-        """Return the unaries' dtype."""
         return model.unary.dtype
 
     def score(self, model: ModelView, labels: Array) -> Array:
-        """Return θ(y) of labels (N, S)."""
         return score_terms(model.flat, labels).sum(dim=1)
 
     def gibbs(self, model: ModelView, chain: Chain, n_sweeps: int, *, keep: bool = False) -> Array:
@@ -56,7 +53,6 @@ class TritonKernels(Sampling, Passing, Likelihoods):
         return Advanced(made, made < n_sweeps or not bool(marks.any()))
 
     def mean_field_bound(self, model: ModelView, beliefs: Array) -> Array:
-        """Return the mean-field lower bound of log Z, (N,)."""
         return mean_field_bound(model.flat, beliefs).sum(dim=1)
 
 

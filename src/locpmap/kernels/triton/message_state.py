@@ -21,7 +21,6 @@ class Passing:
     """The message-passing operations of the contract."""
 
     def plan_messages(self, model: ModelView, schedule: str, damping: float, tolerance: float) -> DevicePlan:
-        """Plan sweeps over colour classes, or over a breadth-first forest from the leaves to the roots and back."""
         structure, grid = model.structure, model.grid
         forest = len(model.flat.edges) < model.unary.shape[1] and is_forest(lists_of(structure))
         damping = 0.0 if forest else float(damping)
@@ -36,7 +35,6 @@ class Passing:
     def start_messages(
         self, model: ModelView, plan: DevicePlan, *, maximise: bool = False, n_forests: int = 0
     ) -> DeviceMessages:
-        """Return uniform messages, with every site marked as unvisited."""
         unary, flat = model.unary, model.flat
         n_images, n_sites, n_labels = unary.shape
         make: dict[str, Any] = {"device": unary.device}
@@ -81,17 +79,14 @@ class Passing:
         return log_beliefs(model.flat, values, messages.rho)
 
     def bethe_edges(self, model: ModelView, messages: DeviceMessages, beliefs: Array) -> Array:
-        """Return the edges' terms of the Bethe log partition, summed by the site where they begin."""
         return bethe_edges(model.flat, messages.messages, beliefs)
 
     def decode_messages(self, model: ModelView, messages: DeviceMessages) -> Array:
-        """Return labels (N, S)."""
         labels = torch.empty(model.unary.shape[:2], dtype=torch.int64, device=model.unary.device)
         decode_messages(model.flat, decode_order(model), messages.messages, labels)
         return labels
 
     def forest_log_partitions(self, model: ModelView, messages: DeviceMessages) -> Array:
-        """Return log partitions of the K spanning forests, (N, K)."""
         return forest_log_partitions(model.flat, messages.messages, messages.rho, messages.parents)
 
 

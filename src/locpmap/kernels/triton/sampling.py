@@ -39,7 +39,6 @@ class DeviceDrawn:
     sweeps: list[Array]
 
     def labels(self) -> Array:
-        """Return the labels."""
         return self.array
 
 
@@ -89,7 +88,6 @@ class Sampling:
     def perturb_and_max_product(
         self, model: ModelView, plan: Any, perturbation: Perturbation, max_sweeps: int, first_image: int, span: Span
     ) -> DeviceDrawn:
-        """Perturb the unaries and decode max-product messages."""
         given = (plan, perturbation, decode_order(model), max_sweeps, first_image, span)
         labels, sweeps = perturb_and_max_product(model.flat, *given)
         return DeviceDrawn(span, labels, [sweeps])
@@ -129,7 +127,6 @@ class Sampling:
             conditionals(model.flat, drawn.array, mine, lo, begin, stop)
 
     def read_totals(self, model: ModelView, totals: DeviceTotals, n_samples: int) -> tuple[Array, Array]:
-        """Return probabilities and labels."""
         unary = model.unary
         if totals.drawn is not None:
             probability = torch.empty_like(unary)
