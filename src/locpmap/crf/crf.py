@@ -146,8 +146,7 @@ class CRF:
                 whose sizes may differ, `Features`, or a list of `Features`. If ``labels`` is None: an iterable, a data
                 set with ``__len__`` and ``__getitem__``, or a function that returns an iterable, of pairs
                 (input, labels). It is read once, and its features are stored in temporary memory-mapped files. The
-                first labelled image sets ``ImageFeatures.channels``: None if it has as many axes as its labels, C if it
-                has a channel axis in addition.
+                first labelled image sets ``ImageFeatures.channels``: C if it has one axis more than its labels.
             labels (array, list or None, default None): Integer label of every site, in the shape of the inputs' sites.
             objective (str, default "pseudolikelihood"): "pseudolikelihood"; "composite", the composite likelihood of
                 ``blocks``; "likelihood", the exact likelihood, for tiny models and trees; or "consistent", the
@@ -155,10 +154,8 @@ class CRF:
             blocks (str, tuple or list, default None): For "composite": "rows", "columns", "rows+columns" (the default),
                 a tile (h, w), or a list of lists of sites, which a graph needs. For "consistent": the blocks that
                 LocPMAP climbs over, "sites" by default. :class:`LocPMAP` lists the constraints.
-            l2 (float, default 1.0): Strength of the penalty ``l2/2 · |w|²`` on the summed negative log-likelihood.
-                Biases are not penalised.
-            site_weights (array or list, default None): Weight of each input or of each site, at least 0. Not
-                available if ``labels`` is None.
+            l2 (float, default 1.0): Strength of the penalty ``l2/2 · |w|²`` on the summed loss, without biases.
+            site_weights (array or list, default None): Weight of each input or site, at least 0; needs ``labels``.
             validation (tuple, default None): Pair (inputs, labels) for early stopping of "consistent" and mini-batches.
                 By default a fifth of the data is held out.
             seed (int, default 0): Seed of the random generator, from 0 to 2^64 - 1.
@@ -168,7 +165,8 @@ class CRF:
             backend (str, default "auto"): "auto", "numba", "triton" or "reference".
             device (str, default "auto"): "cpu", "cuda" or "auto". "auto" uses the GPU for tensors that are on it and,
                 if one is available, for large data in memory.
-            options (FitOptions, default FitOptions()): Limits, checkpoints, threads and processes.
+            options (FitOptions, default FitOptions()): Limits, checkpoints, threads and processes
+                (:class:`locpmap.learning.FitOptions`).
 
         Returns:
             The :class:`~locpmap.learning.FitResult`, which is also stored as ``fit_result``.
@@ -179,13 +177,8 @@ class CRF:
 
         Notes:
             A pass over S sites costs O(S · L · (D + degree · F)) for "pseudolikelihood" and O(S · L · (D + L · F)) for
-            rows and columns.
-
-            "consistent" starts from the weights of the pseudolikelihood and stops by the loss on held-out data. If the
-            weights of independent sites have a lower held-out loss than the result, it restarts from them.
-
-        See Also:
-            :class:`locpmap.learning.FitOptions`, :meth:`calibrate`.
+            rows and columns. "consistent" starts from the weights of the pseudolikelihood and stops by the held-out
+            loss. If the weights of independent sites have a lower held-out loss than the result, it restarts from them.
         """
         if objective not in OBJECTIVES:
             raise unknown("objective", objective, OBJECTIVES)
@@ -233,7 +226,7 @@ class CRF:
             Potentials: The model, for :func:`locpmap.infer`. Its results are tensors if the inputs are tensors.
 
         Raises:
-            InputError: If the CRF has no weights yet, or the features do not match the weights.
+            InputError: If the CRF has no weights yet, or the features do not match them.
         """
         weights, tables = self._weights_and_tables()
         features = Extractor(self.features)(inputs)
@@ -257,9 +250,7 @@ class CRF:
             Result or list of Result: The result of :func:`locpmap.infer`; a list for a list of inputs.
 
         Raises:
-            InputError: If the CRF has no weights yet, the features do not match the weights, or the decoder cannot
-                decode the model.
-            BackendError: If the requested backend or device is not available.
+            InputError, BackendError: As :meth:`potentials` and :func:`locpmap.infer`.
         """
         if isinstance(inputs, list):
             masks = [None] * len(inputs) if mask is None else mask
@@ -284,18 +275,17 @@ class CRF:
     ) -> Calibration:
         """Calibrate LocPMAP's probabilities on held-out data.
 
-        Finds the temperature of LocPMAP's noise and the scale of the unary scores that minimise the negative
-        log-likelihood of the probabilities that LocPMAP reports. Both factors are between 1/8 and 8, and later calls of
-        :meth:`infer` use them. With 200,000 labelled sites or more, a random subset of the images with about 100,000
-        labelled sites is used.
+        Finds the temperature of the noise and the scale of the unary scores that minimise the negative log-likelihood
+        of LocPMAP's probabilities. Both are between 1/8 and 8, and later calls of :meth:`infer` use them. From 200,000
+        labelled sites on, a random subset of the images with about 100,000 labelled sites is used.
 
         Args:
             inputs (array, Features, list or iterable): Held-out inputs, in the forms that :meth:`fit` accepts.
             labels (array, list or None, default None): Their labels; None for pairs (input, labels).
             n_samples (int, default 16): Number of samples per decoding.
             seed (int, default 0): Seed of the noise, which is the same in all evaluations.
-            max_evaluations (int, default 40): Maximum number of evaluations during the search, after the
-                first one at (1, 1). Each decodes all held-out inputs.
+            max_evaluations (int, default 40): Maximum number of evaluations after the first, at (1, 1). Each decodes
+                all held-out inputs.
             progress (bool or callable, default False): True shows a progress bar. A function is called as
                 ``progress(evaluation, max_evaluations, value)``.
 
@@ -341,11 +331,7 @@ class CRF:
         """Write the model to a safetensors file with a JSON header, atomically.
 
         Args:
-            path (str or os.PathLike): File to write.
-
-        Raises:
-            InputError: If the CRF has no weights yet, the file cannot be written, or ``features`` is a function of the
-                user, which a file cannot hold.
+            path (str or os.PathLike): File to write. It cannot hold ``features`` that are a function of your own.
 
         Example:
             >>> import tempfile
@@ -369,13 +355,10 @@ class CRF:
         """Load a model that :meth:`save` wrote.
 
         Args:
-            path (str or os.PathLike): File to read. No code in it is executed.
+            path (str or os.PathLike): File to read. No code in it is executed, and invalid files raise InputError.
 
         Returns:
             CRF: The model, with its weights and calibration, ready for :meth:`infer`.
-
-        Raises:
-            InputError: If the file cannot be read or is not a valid model file.
         """
         file, weights, tables = ModelFile.read(path)
         p = file.parameters
