@@ -21,7 +21,7 @@ from locpmap.scale.box import Box
 
 
 class Visit(NamedTuple):
-    """The dependence of one visit: on complete blocks of the given size, and on the rows and columns around them."""
+    """Sites that a visit depends on: complete blocks of the given size, and the rows and columns around them."""
 
     block_height: int
     block_width: int

@@ -87,7 +87,7 @@ def local_scores(graph, labels, stride, block_of, n, i, valid, SIZES: tl.constex
     """Return the unaries of sites plus the pairwise scores with their neighbours' labels, (ITEMS, LABELS).
 
     Labels beyond L score -inf.  ``labels`` points to the label of the image's site 0; sites are ``stride`` elements
-    apart.  Neighbours with label -1 are ignored, and those in the same block by ``block_of`` unless that is None.
+    apart.  Neighbours with label -1 are ignored; so are those in the same block, if ``block_of`` is given.
     """
     N_LABELS: tl.constexpr = SIZES.n_labels
     k = tl.arange(0, SIZES.labels)[None, :]
