@@ -51,7 +51,7 @@ def reproduce(
     ] = 1,
     scheduler: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Dask scheduler to use instead of --jobs; its workers share this file system."),
+        typer.Option(metavar="ADDRESS", help="Dask scheduler instead of --jobs; its workers share this file system."),
     ] = None,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html and the figures.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
