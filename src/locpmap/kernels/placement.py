@@ -27,7 +27,7 @@ OTHERWISE = "use backend='numba' with device='cpu', or 'auto' for both"
 
 
 class Worth(NamedTuple):
-    """The least amount of work for which a GPU is faster, if torch is imported already and if not (``start``)."""
+    """Smallest amounts of work for which a GPU is faster: if torch is imported already, and if not (``start``)."""
 
     transfer: int
     start: int

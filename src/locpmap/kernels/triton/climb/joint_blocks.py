@@ -204,7 +204,7 @@ def _score_inside(plan, pairs, unary, image, b, table, n_sites, TOGETHER: tl.con
 
 @triton.jit
 def _score_around(plan, pairs, state, image, b, y, real, table, least, beyond, ROWS: tl.constexpr, SIZES: tl.constexpr):
-    """Fill ``table`` (ROWS, SAMPLES) with the scores of some sites' labels with the labels around the block.
+    """Fill ``table`` (ROWS, SAMPLES) with the scores of some sites of a block, given the labels around the block.
 
     These sites have strides (`PlacedPlan.worth`) from ``least`` to below ``beyond``.  The row of a labelling is its
     index divided by ``least``.
