@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -428,6 +429,9 @@ def test_run_is_complete_and_resumes_after_an_interrupt(tmp_path: Path, monkeypa
             raise KeyboardInterrupt
         return make_row(*given)
 
+    # Boosting is not repeated: test_boosting.py interrupts and repeats it.
+    boosted = Path("stages", "cache", "boosted")
+    shutil.copytree(tmp_path / "whole" / boosted, tmp_path / "parts" / boosted)
     with monkeypatch.context() as patch:
         patch.setattr(runner, "make_row", stop)
         with pytest.raises(KeyboardInterrupt):
