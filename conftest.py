@@ -1,4 +1,4 @@
-"""Doctests: leave out parts whose package is not installed, define `lp` and `np`; one thread for tiny problems."""
+"""Doctests: leave out parts whose package is missing, define `lp` and `np`. Limit threads; order the tests."""
 
 import os
 from importlib.util import find_spec
@@ -27,3 +27,45 @@ def names_of_examples(doctest_namespace: dict[str, Any]) -> None:
     import locpmap as lp
 
     doctest_namespace.update(lp=lp, np=np)
+
+
+# Long tests run first, and before tests move between workers, which repeats the set-up of their modules.  Of two
+# workers, one starts with DECODING and the other with LEARNING.  They compile different kernels, and each finds those
+# of the other in Numba's cache.
+DECODING = (
+    "tests/test_invariants.py",
+    "tests/scale/test_refining.py",
+    "tests/test_contract.py",
+    "tests/test_messages.py",
+    "tests/test_docs.py",
+    "tests/scale/test_damage.py",
+    "tests/scale/test_tiles.py",
+    "tests/scale/test_workers.py",
+    "tests/test_theorem.py",
+    "tests/test_refining_fit.py",
+    "paper/tests/test_scene_report.py",
+    "paper/tests/test_report.py",
+)
+LEARNING = (
+    "tests/test_likelihood_kernels.py",
+    "tests/test_learning.py",
+    "paper/tests/test_boosting.py",
+    "tests/test_processes.py",
+    "paper/tests/test_scene_experiment.py",
+    "paper/tests/test_experiments.py",
+    "paper/tests/test_deep_experiments.py",
+    "tests/test_nn.py",
+    "tests/test_cli_fit.py",
+    "tests/test_examples.py",
+)
+
+
+@pytest.hookimpl(trylast=True)  # after other tests were deselected
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of `DECODING` first and those of `LEARNING` in the middle, where the second worker starts."""
+    decoding, learning = (
+        [item for name in names for item in items if item.nodeid.startswith(name)] for names in (DECODING, LEARNING)
+    )
+    rest = [item for item in items if not item.nodeid.startswith(DECODING + LEARNING)]
+    middle = max(0, len(items) // 2 - len(decoding))
+    items[:] = decoding + rest[:middle] + learning + rest[middle:]
