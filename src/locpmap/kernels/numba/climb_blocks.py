@@ -53,7 +53,7 @@ def climb_blocks(model, plan, perturbation, start, given, max_sweeps, first_imag
                         continue
                     dirty[b] = False
                     first, length, f = ptr[b], ptr[b + 1] - ptr[b], family[b]
-                    n_inner = 0
+                    n_inner = np.int64(0)  # with a literal 0, `best_joint` would be compiled twice
                     for j in range(length):
                         i = block_sites[first + j]
                         place[i] = j

@@ -46,13 +46,13 @@ def climb_potts(climb, labels):
         done = 0
         while True:
             moved[:] = _ZERO
+            both = done == 0 and start == PERTURBED  # not a literal, for which `describe_row` would be compiled twice
             for step in range(height + phases):
                 if step < height:
                     r, slot0, site0 = step, step % ring * width, np.int64(row + step) * full_width + column
                     sites.best[slot0 : slot0 + width] = UNKNOWN
                     if done == 0:
-                        if start == PERTURBED:
-                            both = start == PERTURBED
+                        if both:
                             describe_row(field, draw, sites, scratch, dirty, r, slot0, site0, r & 1, both)
                         # The first visit overwrites the first colour: its start only shows whether a lane changed.
                         skipped = (row + r + column) & 1 if max_sweeps > 0 and moved[0] == everyone else 2
@@ -65,7 +65,6 @@ def climb_potts(climb, labels):
                     slot0, site0 = r % ring * width, np.int64(row + r) * full_width + column
                     c0 = (row + r + column + colour) & 1
                     if done > 0 or (phase < 2 and start != PERTURBED):
-                        both = False
                         describe_row(field, draw, sites, scratch, dirty, r, slot0, site0, c0, both)
                     changed = visit_row(field, draw, sites, scratch, y, dirty, r, slot0, site0, c0)
                     if changed:
