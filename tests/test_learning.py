@@ -615,6 +615,16 @@ def test_a_model_file_restores_the_whole_model(tmp_path: Path) -> None:
     np.testing.assert_array_equal(one.probability, other.probability)
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the file of a fitted model."""
+    path = tmp_path_factory.mktemp("saved") / "model.safetensors"
+    crf = lp.CRF(3)
+    crf.fit(*random_data())
+    crf.save(path)
+    return path
+
+
 @pytest.mark.parametrize(
     ("change", "name"),
     [
@@ -634,13 +644,9 @@ def test_a_model_file_restores_the_whole_model(tmp_path: Path) -> None:
         (lambda h, a: a.pop("tables"), "malformed"),
     ],
 )
-def test_an_inconsistent_file_is_refused(change: Any, name: str, tmp_path: Path) -> None:
-    images, labels = random_data()
-    crf = lp.CRF(3)
-    crf.fit(images, labels)
+def test_an_inconsistent_file_is_refused(change: Any, name: str, saved: Path, tmp_path: Path) -> None:
+    arrays, header = read_model(saved)
     path = tmp_path / "model.safetensors"
-    crf.save(path)
-    arrays, header = read_model(path)
     change(header, arrays)
     write_model(path, arrays, header)
     with pytest.raises(lp.InputError) as caught:
