@@ -105,9 +105,14 @@ def test_coarse_logits_get_a_positive_guided_weight() -> None:
     assert weights.guided[0] > 0.1
 
 
-def test_without_images_only_the_constant_potts_weight_is_learned() -> None:
+@pytest.fixture(scope="module")
+def without_images() -> Weights:
     labels = regions()
-    weights = learn(examples(None, noisy(labels, 1.0), labels), "likelihood", 0)
+    return learn(examples(None, noisy(labels, 1.0), labels), "likelihood", 0)
+
+
+def test_without_images_only_the_constant_potts_weight_is_learned(without_images: Weights) -> None:
+    weights = without_images
     assert weights.pairwise[..., 0].max() > 0.2
     assert (weights.pairwise[..., 1] == 0).all()
 
@@ -298,9 +303,8 @@ def test_fit_does_not_depend_on_the_units_of_the_logits() -> None:
         assert [other.own[0], other.guided[0]] == pytest.approx([first.own[0], first.guided[0]], rel=0.02)
 
 
-def test_without_images_the_scale_includes_the_factor_of_the_pairwise_fit() -> None:
-    labels = regions()
-    weights = learn(examples(None, noisy(labels, 1.0), labels), "likelihood", 0)
+def test_without_images_the_scale_includes_the_factor_of_the_pairwise_fit(without_images: Weights) -> None:
+    labels, weights = regions(), without_images
     assert weights.pairwise.any()
     assert (weights.own[0], weights.guided[0]) == (1, 0)
     assert weights.scales[0] != pytest.approx(fit_scale(examples(None, noisy(labels, 1.0), labels), 0), rel=0.02)
