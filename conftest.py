@@ -37,6 +37,7 @@ DECODING = (
     "tests/scale/test_refining.py",
     "tests/test_contract.py",
     "tests/test_messages.py",
+    "tests/test_backends.py",
     "tests/test_docs.py",
     "tests/scale/test_damage.py",
     "tests/scale/test_tiles.py",
@@ -45,6 +46,7 @@ DECODING = (
     "tests/test_refining_fit.py",
     "paper/tests/test_scene_report.py",
     "paper/tests/test_report.py",
+    "paper/tests/test_report_browser.py",
 )
 LEARNING = (
     "tests/test_likelihood_kernels.py",
