@@ -36,7 +36,7 @@ from locpmap.kernels.triton.climb.gibbs import gibbs
 from locpmap.kernels.triton.climb.mean_field import mean_field, mean_field_bound
 from locpmap.kernels.triton.count.conditionals import conditionals, grid_conditionals
 from locpmap.kernels.triton.count.score_terms import score_terms
-from locpmap.kernels.triton.count.votes import shares, votes
+from locpmap.kernels.triton.count.votes import votes
 from locpmap.kernels.triton.likelihood.block_likelihood import block_likelihood
 from locpmap.kernels.triton.likelihood.site_likelihood import site_likelihood
 from locpmap.kernels.triton.messages.decode_messages import decode_messages
@@ -112,7 +112,6 @@ def decoding() -> Iterator[tuple[Any, Any]]:
     yield pass_messages, (model, logs, 2, False, 1, torch.zeros(1, dtype=torch.int32))
     yield perturb_and_max_product, (model, plan, noise, model.order, 3, 0, part[0])
     yield score_terms, (model, given.long())
-    yield shares, (labels, zeros, given.long())
     yield votes, (labels, zeros.int(), 0, 4)
 
 

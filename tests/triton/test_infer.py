@@ -124,7 +124,6 @@ def test_out_of_memory_while_counting_does_not_change_results(
     """No sample is lost, counted twice or drawn again."""
     pot = Potentials.grid(np.random.default_rng(0).normal(size=(2, 3, 4, 2)), 1.0)
     how: dict[str, Any] = {"n_samples": 10, "probability": probability, "backend": "triton"}
-    monkeypatch.setattr(sampling, "MAX_AT_ONCE", 0)  # otherwise samples are not counted into totals
     expected = infer(pot, **how)
     module: Any = sampling
     climbs: list[Any] = []

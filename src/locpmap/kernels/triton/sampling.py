@@ -20,12 +20,11 @@ from locpmap.kernels.triton.climb.climb_lines import climb_lines
 from locpmap.kernels.triton.climb.climb_potts import climb_potts
 from locpmap.kernels.triton.climb.climb_sites import climb_sites
 from locpmap.kernels.triton.count.conditionals import conditionals, grid_conditionals
-from locpmap.kernels.triton.count.votes import shares, votes
+from locpmap.kernels.triton.count.votes import votes
 from locpmap.kernels.triton.message_state import decode_order
 from locpmap.kernels.triton.messages.perturb_and_max_product import perturb_and_max_product
 
 MAX_ITEMS = 2**31 - 2**16  # limit of sites times samples of an image for 32-bit indices; 64-bit ones are slower
-MAX_AT_ONCE = 255  # limit of the samples that `shares` counts without totals
 MAX_GRID_LABELS = 32  # limit of `grid_conditionals`, where a lane holds all labels of a site
 MARKED = 8  # `climb_potts` stores labels in words of this many samples, with a mark in the top bit of each
 
@@ -44,12 +43,10 @@ class DeviceDrawn:
 
 @dataclass
 class DeviceTotals:
-    """Totals (N, S, L), or the samples themselves where few are drawn in one round."""
+    """Totals (N, S, L): votes, or probabilities in units of 1 / UNIT."""
 
     conditional: bool
-    at_once: int  # number of samples that need no totals if drawn in one round, or 0
-    counts: Array | None = None
-    drawn: Array | None = None
+    counts: Array
 
 
 class Sampling:
@@ -97,12 +94,10 @@ class Sampling:
         raise BackendError("backend 'triton' draws by kernels only: use backend='numba' for draws by the host")
 
     def start_totals(self, model: ModelView, kind: str, max_samples: int) -> DeviceTotals:
-        """Return totals; counts are allocated unless few votes are drawn in one round."""
-        conditional = kind == "conditional"
-        totals = DeviceTotals(conditional, max_samples if not conditional and max_samples <= MAX_AT_ONCE else 0)
-        if not totals.at_once:
-            totals.counts = _zeros(model, totals)
-        return totals
+        """Return totals of 0."""
+        conditional, unary = kind == "conditional", model.unary
+        dtype = torch.int64 if conditional else torch.int32
+        return DeviceTotals(conditional, torch.zeros(tuple(unary.shape), dtype=dtype, device=unary.device))
 
     def round_size(self, model: ModelView, totals: DeviceTotals, most: int) -> tuple[int, int]:
         """Return the samples and images of a round, limited by the memory for perturbed scores and their inputs."""
@@ -111,13 +106,8 @@ class Sampling:
         return round_of(most, min(room, MAX_ITEMS // n_sites), room, 0)
 
     def tally(self, model: ModelView, drawn: DeviceDrawn, totals: DeviceTotals, begin: int, stop: int) -> None:
-        """Add votes or conditional probabilities to the totals, or store the samples to count them all in one pass."""
-        lo, hi, first, count = drawn.span
-        if totals.counts is None:
-            if (lo, hi, first, count) == (0, len(model.unary), 0, totals.at_once):
-                totals.drawn = drawn.array
-                return
-            totals.counts = _zeros(model, totals)
+        """Add votes or conditional probabilities to the totals."""
+        lo, hi, _, _ = drawn.span
         mine = of_images(totals.counts, lo, hi)
         if not totals.conditional:
             votes(drawn.array, mine, begin, stop)
@@ -128,23 +118,12 @@ class Sampling:
 
     def read_totals(self, model: ModelView, totals: DeviceTotals, n_samples: int) -> tuple[Array, Array]:
         unary = model.unary
-        if totals.drawn is not None:
-            probability = torch.empty_like(unary)
-            labels = torch.empty(tuple(unary.shape[:2]), dtype=torch.int64, device=unary.device)
-            shares(totals.drawn, probability, labels)
-            return probability, labels
-        assert totals.counts is not None
         if totals.conditional:
             probability = (totals.counts.to(torch.float64) / (UNIT * n_samples)).to(unary.dtype)
         else:  # torch converts and divides integers in one pass in single precision
             counts = totals.counts if unary.dtype == torch.float32 else totals.counts.to(unary.dtype)
             probability = counts / n_samples
         return probability, probability.argmax(dim=2)
-
-
-def _zeros(model: ModelView, totals: DeviceTotals) -> Array:
-    dtype = torch.int64 if totals.conditional else torch.int32
-    return torch.zeros(tuple(model.unary.shape), dtype=dtype, device=model.unary.device)
 
 
 def _empty(model: ModelView, span: Span, dtype: Any, room: int = 0) -> Array:
