@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import weakref
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from locpmap.arrays import Array
-
-_cached: dict[tuple[int, str], tuple[weakref.ref[Any], Any]] = {}  # by the array's id and the device
+from locpmap.kernels.triton.cache import cached
 
 
 class Host:
@@ -55,13 +53,7 @@ class Device(Host):
     def place_once(self, array: Array) -> Any:
         if isinstance(array, np.memmap):  # not cached: may be larger than the device's memory
             return self.place(array)
-        key = (id(array), self._device)
-        known = _cached.get(key)
-        if known is not None and known[0]() is array:  # ids are reused after an array is freed
-            return known[1]
-        tensor = self.place(array)
-        _cached[key] = weakref.ref(array, lambda gone: _forget(key, gone)), tensor
-        return tensor
+        return cached((array,), ("placed", self._device), lambda: self.place(array))
 
     def double(self, array: Any) -> Any:
         return array.double()
@@ -77,8 +69,3 @@ class Device(Host):
     def read(self, rows: list[Any]) -> list[Array]:
         """Copy all sums to the host with one synchronisation."""
         return list(self._torch.stack(rows).cpu().numpy())
-
-
-def _forget(key: tuple[int, str], gone: weakref.ref[Any]) -> None:
-    if key in _cached and _cached[key][0] is gone:
-        del _cached[key]
