@@ -85,8 +85,7 @@ class Outputs:
 
     def _write_maps(self, content: Content, result: Result, n_labels: int) -> None:
         from locpmap.formats.arrays import write_array
-        from locpmap.formats.overlay import write_overlay
-        from locpmap.formats.pictures import write_label_map
+        from locpmap.formats.pictures import write_label_map, write_overlay
 
         masked = result.labels < 0
         # Masked pixels (-1) are written as 255, or as 65535 in 16 bits, so the palette must have that entry.

@@ -1,10 +1,11 @@
-"""PNG files of label maps, and pictures of results."""
+"""PNG files of label maps, pictures of results, and overlays of labels on their image."""
 
 from __future__ import annotations
 
 import colorsys
 import io
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
+OPACITY = 0.55  # opacity in an overlay of a label with entropy 0
 LEAST_SIDE = 160  # smallest side of a panel in pixels; smaller results are enlarged
 GAP, CAPTION = 8, 18  # pixels between panels, and above them
 GOLDEN = 0.618033988749895  # golden ratio: hues at multiples of it, modulo 1, are well separated
@@ -58,6 +60,22 @@ def write_picture(path: PathLike, labels: Array, probability: Array | None, n_la
     _write(path, sheet)
 
 
+def write_overlay(path: PathLike, image: Array | None, labels: Array, entropy: Array, n_labels: int) -> None:
+    """Write a PNG of the grey image with coloured labels, which fade with entropy, and white outlines.
+
+    ``image`` is (H, W) or (H, W, C), or None for black.  ``labels`` and ``entropy`` are (H, W); label -1 is not drawn.
+    """
+    from PIL import Image
+
+    grey = np.zeros(labels.shape, np.float32) if image is None else _brightness(image)
+    sure = 1 - entropy.astype(np.float32) / math.log(n_labels)
+    opacity = np.where(labels >= 0, OPACITY * sure, 0)[..., None]
+    colours = label_colours(n_labels)[np.maximum(labels, 0)].astype(np.float32)
+    picture = grey[..., None] + opacity * (colours - grey[..., None])
+    picture[_outline(labels)] = 255
+    _write(path, Image.fromarray(np.clip(picture + 0.5, 0, 255).astype(np.uint8)), compress_level=3)
+
+
 def label_colours(n_labels: int) -> npt.NDArray[np.uint8]:
     """Return a colour per label, (L, 3): black, then distinct hues.
 
@@ -74,7 +92,25 @@ def _in_grey(values: Array) -> Array:
     return np.repeat(np.clip(255 * values + 0.5, 0, 255).astype(np.uint8), 3, axis=2)
 
 
-def _write(path: PathLike, image: Image) -> None:
+def _brightness(image: Array) -> Array:
+    """Return the mean of up to three channels, (H, W) float32 from 0 to 255; rescale images that are not uint8."""
+    values = image.astype(np.float32)
+    grey = values if image.ndim == 2 else values[..., :3].mean(-1)
+    if image.dtype == np.uint8:
+        return grey
+    low, high = float(grey.min()), float(grey.max())
+    return (grey - low) * (255 / (high - low) if high > low else 0.0)
+
+
+def _outline(labels: Array) -> Array:
+    """Return a mask (H, W) of pixels whose right or lower neighbour has another label."""
+    border = np.zeros(labels.shape, bool)
+    border[:, :-1] |= labels[:, 1:] != labels[:, :-1]
+    border[:-1] |= labels[1:] != labels[:-1]
+    return border
+
+
+def _write(path: PathLike, image: Image, **options: Any) -> None:
     content = io.BytesIO()
-    image.save(content, "PNG")
+    image.save(content, "PNG", **options)
     write_bytes(path, [content.getvalue()])
