@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -21,11 +23,12 @@ from locpmap.result import entropy_of, variance_of
 from locpmap.scale.decoding import Decoding
 from locpmap.scale.model import GridModel, TiledModel
 from locpmap.scale.reach import Reach, reach_of
-from locpmap.scale.running import Progress, Summary, run
 from locpmap.scale.sources import needed
 from locpmap.scale.store import ARRAYS, Store
 from locpmap.scale.tiling import Tile, Tiling, tile_size
-from locpmap.scale.workers import each, value_of, workers
+from locpmap.scale.workers import Workers, each, value_of, workers
+
+Progress = Callable[[int, int, float], None]
 
 DEVICES = ("cpu", "cuda")
 ARGUMENTS = ("tile", "seed", "connectivity", "mask", "backend", "device")
@@ -124,6 +127,30 @@ def tiled(
         raise InputError(f"a tile with its halo has {shape} sites, expected fewer than 2^31: see tile and max_sweeps")
     decoding = Decoding(model.builder, decoder, seed, backend, device)
     return TiledResult(model, decoding.with_least_weight(model), tiling)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Summary of a tiled run, returned by :meth:`locpmap.TiledResult.write`.
+
+    Attributes:
+        tiles (int): Number of tiles of the raster.
+        kept (int): Number of tiles that an earlier run had completed.
+        pixels (int): Number of pixels decoded by this run, without halos.
+        seconds (float): Duration of this run.
+        not_converged (int): Number of tiles with a site, in the tile or its halo, that changed in the last sweep.
+    """
+
+    tiles: int
+    kept: int
+    pixels: int
+    seconds: float
+    not_converged: int
+
+    @property
+    def pixels_per_second(self) -> float:
+        """Pixels decoded per second by this run."""
+        return self.pixels / self.seconds if self.seconds > 0 else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +272,7 @@ class TiledResult:
                 for _, future in each(crew, (trial,), lambda job: job):
                     value_of(future)
             store = Store.prepare(path, self.identity(), self.decoding.builder, self.tiling, wanted)
-            return run(store, partial(self.job, store.write), crew, progress)
+            return _run(store, partial(self.job, store.write), crew, progress)
 
     def identity(self) -> dict[str, Any]:
         """Return everything that identifies this run: fingerprints of the inputs, options and tile size."""
@@ -281,6 +308,24 @@ class TiledResult:
             blocks = [da.from_delayed(part, shape, dtype=dtype) for part, shape in zip(parts, shapes, strict=True)]
             rows.append(da.concatenate(blocks, axis=1))
         return da.concatenate(rows, axis=0)
+
+
+def _run(store: Store, job_of: Callable[[Tile], Any], crew: Workers, progress: Progress | None) -> Summary:
+    """Decode and write the missing tiles of a store."""
+    began = time.perf_counter()
+    total, missing = math.prod(store.tiling.shape), store.missing()
+    if missing:
+        store.begin()
+    kept = done = total - len(missing)
+    pixels = 0
+    with closing(each(crew, missing, job_of)) as ended:
+        for tile, future in ended:
+            value_of(future)
+            done, pixels = done + 1, pixels + math.prod(tile.core.shape)
+            if progress is not None:
+                progress(done, total, pixels / (time.perf_counter() - began))
+    not_converged = store.finish()
+    return Summary(total, kept, pixels, time.perf_counter() - began, not_converged)
 
 
 @dataclass(frozen=True, eq=False)
