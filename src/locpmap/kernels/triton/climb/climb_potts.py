@@ -23,7 +23,6 @@ from locpmap.kernels import perturbation
 from locpmap.kernels.model import Array, GridWindow
 from locpmap.kernels.perturbation import GIVEN
 from locpmap.kernels.spec import Climb, Span
-from locpmap.kernels.triton.climb.potts_first import first_visit, start_words
 from locpmap.kernels.triton.climb.potts_grid import (
     Draw,
     Drawn,
@@ -35,7 +34,7 @@ from locpmap.kernels.triton.climb.potts_grid import (
     images_apart,
     lanes,
 )
-from locpmap.kernels.triton.climb.potts_visits import clear_marks, list_open, visit
+from locpmap.kernels.triton.climb.potts_visits import clear_marks, first_visit, list_open, start_words, visit
 from locpmap.kernels.triton.grid_barrier import BARRIER, at_once, resident_programs, wait_for_all
 
 TILE, VISIT = 128, 128  # lanes per tile; pairs visited together
