@@ -13,8 +13,7 @@ import math
 import numpy as np
 from numba import njit
 
-from locpmap.kernels.numba.specialisation import length_type, read_only
-from locpmap.kernels.numba.table_rows import rows_of_tables
+from locpmap.kernels.numba.likelihood_inputs import length_type, read_only, rows_of_tables
 
 NO_TABLES = (np.empty(0), (0, 0, 0))
 

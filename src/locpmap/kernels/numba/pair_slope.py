@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from locpmap.kernels.numba.specialisation import length_type, read_only
+from locpmap.kernels.numba.likelihood_inputs import length_type, read_only
 
 NO_BLOCKS = np.empty(0, np.int32)
 

@@ -10,8 +10,7 @@ import math
 import numpy as np
 from numba import njit
 
-from locpmap.kernels.numba.specialisation import length_type, read_only
-from locpmap.kernels.numba.table_rows import rows_of_tables
+from locpmap.kernels.numba.likelihood_inputs import length_type, read_only, rows_of_tables
 
 
 def site_likelihood(scores, labels, samples, weights, losses, part):
