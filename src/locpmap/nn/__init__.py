@@ -17,12 +17,10 @@ try:
 except ImportError as error:
     raise ImportError("locpmap.nn needs torch: pip install 'locpmap[torch]'") from error
 
-from locpmap.nn.composite import CompositeLikelihoodLoss
-from locpmap.nn.consistent import ConsistentLoss, consistent_loss
 from locpmap.nn.fcn import FCN
 from locpmap.nn.head import CRFHead
+from locpmap.nn.losses import CompositeLikelihoodLoss, ConsistentLoss, PseudolikelihoodLoss, consistent_loss
 from locpmap.nn.network import CRFNetwork
-from locpmap.nn.pseudolikelihood import PseudolikelihoodLoss
 from locpmap.nn.training import Recipe, choose_device, train
 
 __all__ = [

@@ -14,10 +14,8 @@ from locpmap.graphs.grid import check_steps, ends_of, name_of
 from locpmap.inference import infer
 from locpmap.inference.api import configure
 from locpmap.inference.decoder import Decoder
-from locpmap.nn.composite import CompositeLikelihoodLoss
-from locpmap.nn.consistent import ConsistentLoss
+from locpmap.nn.losses import CompositeLikelihoodLoss, ConsistentLoss, PseudolikelihoodLoss
 from locpmap.nn.potentials import NEAREST, grid_potentials
-from locpmap.nn.pseudolikelihood import PseudolikelihoodLoss
 from locpmap.result import Result
 
 OBJECTIVES = {

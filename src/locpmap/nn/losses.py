@@ -1,4 +1,10 @@
-"""The consistent objective: the cross-entropy of every site given the labels that LocPMAP sampled at its neighbours."""
+"""Losses of a CRF on the grid: pseudolikelihood, composite likelihood and the consistent objective.
+
+- Pseudolikelihood: the cross-entropy of every site given the true labels of its neighbours.
+- Composite likelihood: ``-log p(y_β | y_¬β) = log Σ exp(score of β's labellings) - score of the true labelling`` of
+  blocks β. The score contains the edges inside β, and the edges that leave β with the true label at their outer end.
+- Consistent objective: the cross-entropy of every site given the labels that LocPMAP sampled at its neighbours.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from locpmap.errors import InputError, InputTypeError, whole_number
+from locpmap.errors import InputError, InputTypeError, unknown, whole_number
 from locpmap.graphs import Steps
 from locpmap.graphs.grid import check_steps
 from locpmap.inference import LocPMAP
 from locpmap.inference import samples as drawn_samples
-from locpmap.nn.operators import site_losses
+from locpmap.nn.operators import block_losses, site_losses
 from locpmap.nn.potentials import (
     NEAREST,
     VOID,
@@ -24,7 +30,115 @@ from locpmap.nn.potentials import (
     reduce,
 )
 
+LINES = ("rows", "columns", "rows+columns")
 REDUCTIONS = ("mean", "sum", "none")
+
+
+class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
+    """Negative log-pseudolikelihood of a CRF on the grid: ``-log p(y_i | y_¬i)`` per site i.
+
+    Each site contributes the cross-entropy of its label given the true labels of its neighbours. Without coupling the
+    loss equals ``torch.nn.functional.cross_entropy``. Call it as ``loss(logits, pairwise, labels)``; see
+    :meth:`forward` for the arguments.
+
+    Args:
+        ignore_index (int, default -100): Label of void sites. They have no loss and do not influence their neighbours.
+        reduction (str, default "mean"): "mean" over the labelled sites, "sum", or "none" for the loss of every site.
+        steps (tuple of pairs, default ((0, 1), (1, 0))): Offsets (rows down, columns right) to the neighbours of a
+            site; see :class:`locpmap.graphs.Grid`.
+
+    Notes:
+        Costs O(N·H·W·K), and K times as much for tables per edge. The loss is computed in single precision, also under
+        autocast, or in double precision if an argument is. Its gradient by the logits of a site is
+        ``p(label | neighbours) - 1{label is true}``, up to the reduction. NaN in the logits makes the loss NaN, as in
+        ``cross_entropy``; a check would have to wait for the device.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.zeros(1, 2, 1, 2)
+        >>> loss = PseudolikelihoodLoss(reduction="none")
+        >>> loss(logits, 1.0, torch.tensor([[[0, 0]]])).exp()  # 1 / p = 1 + e^-1 with a neighbour that agrees
+        tensor([[[1.3679, 1.3679]]])
+
+    See Also:
+        :class:`CompositeLikelihoodLoss`, :class:`ConsistentLoss`, :class:`CRFHead`.
+    """
+
+    def __init__(self, ignore_index: int = -100, reduction: str = "mean", steps: Steps = NEAREST) -> None:
+        super().__init__()
+        self.steps = check_steps("steps", steps)
+        self.ignore_index = check_ignore_index(ignore_index)
+        self.reduction = check_reduction(reduction, REDUCTIONS)
+
+    def forward(self, logits: Tensor, pairwise: PairwiseForm, labels: Tensor) -> Tensor:
+        """Return the loss.
+
+        Args:
+            logits (Tensor): Unary scores (N, K, H, W). A score of -inf forbids a label.
+            pairwise (float, Tensor or sequence): Finite pairwise scores: a Potts weight, which scores equal labels; a
+                table (K, K), whose first axis is the label of the left or upper site; or a sequence with one entry per
+                step, by default horizontal and vertical. An entry is a weight, a table, weights per edge, or tables
+                per edge. For horizontal edges, these have the shapes (), (K, K), (N, H, W-1) and (N, H, W-1, K, K).
+            labels (Tensor): True labels (N, H, W), integers.
+
+        Returns:
+            A scalar tensor, or (N, H, W) for ``reduction="none"``.
+        """
+        field = make_field(logits, pairwise, labels, self.ignore_index, self.steps)
+        with torch.autocast(logits.device.type, enabled=False):
+            samples = field.labels[:, :, None]
+            loss, _ = site_losses(field.unary, field.pairwise, field.labels, samples, field.shape, field.form)
+            return reduce(loss, field, self.reduction)
+
+
+class CompositeLikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
+    """Negative log composite likelihood ``-Σ_β log p(y_β | y_¬β)`` over blocks β of the 4-connected grid.
+
+    Call it as ``loss(logits, pairwise, labels)``; see :meth:`PseudolikelihoodLoss.forward` for the arguments.
+
+    Args:
+        blocks (str or tuple, default "rows+columns"): "rows", "columns", "rows+columns" (the sum of both), or a tile
+            ``(h, w)`` with up to 4,096 joint labellings. Tiles start at the top left corner and are cut at the lower
+            and right borders.
+        ignore_index (int, default -100): Label of void sites. They have no loss, do not influence their neighbours,
+            and split a chain.
+        reduction (str, default "mean"): "mean" divides the sum over all blocks by the number of labelled sites; "sum"
+            does not.
+
+    Notes:
+        Rows and columns are chains, summed over by the forward recursion: O(N·H·W·K²) time and memory. Tiles are
+        enumerated: O(N·H·W·K^(h·w)). Precision and NaN logits are handled as by :class:`PseudolikelihoodLoss`.
+
+    Example:
+        >>> import torch
+        >>> loss = CompositeLikelihoodLoss("rows", reduction="sum")
+        >>> loss(torch.zeros(1, 2, 1, 2), 1.0, torch.tensor([[[0, 0]]])).exp()  # (2e + 2) / e
+        tensor(2.7358)
+
+    See Also:
+        :class:`PseudolikelihoodLoss`, :class:`ConsistentLoss`.
+    """
+
+    def __init__(
+        self, blocks: str | tuple[int, int] = "rows+columns", ignore_index: int = -100, reduction: str = "mean"
+    ) -> None:
+        super().__init__()
+        if isinstance(blocks, str):
+            if blocks not in LINES:
+                raise unknown("blocks", blocks, LINES)
+        elif not isinstance(blocks, tuple) or len(blocks) != 2 or not all(isinstance(n, int) and n > 0 for n in blocks):
+            raise InputError(f"blocks is {blocks!r}, expected a name or a tile (h, w) of at least one site")
+        self.blocks, self.steps = blocks, NEAREST
+        self.ignore_index = check_ignore_index(ignore_index)
+        self.reduction = check_reduction(reduction, ("mean", "sum"))
+
+    def forward(self, logits: Tensor, pairwise: PairwiseForm, labels: Tensor) -> Tensor:
+        """Return the loss, a scalar tensor; see :meth:`PseudolikelihoodLoss.forward` for the arguments."""
+        field = make_field(logits, pairwise, labels, self.ignore_index)
+        name = self.blocks if isinstance(self.blocks, str) else f"{self.blocks[0]},{self.blocks[1]}"
+        with torch.autocast(logits.device.type, enabled=False):
+            how = (field.unary, field.pairwise, field.labels, field.shape, field.form, name)
+            return reduce(block_losses(*how)[0], field, self.reduction)
 
 
 def consistent_loss(
