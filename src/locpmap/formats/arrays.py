@@ -13,7 +13,7 @@ import numpy as np
 from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.formats.atomic import PathLike, write_bytes
-from locpmap.formats.readable import size_of
+from locpmap.formats.readable import reading, size_of
 
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
@@ -21,22 +21,17 @@ HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.re
 def read_array(path: PathLike) -> Array:
     """Read real numbers from a ``.npy`` file.  Its size is checked before memory is allocated; objects are refused."""
     shape, transposed, dtype, offset = describe(path)
-    try:
+    with reading(path):
         flat = np.fromfile(path, dtype, math.prod(shape), offset=offset)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
     return flat.reshape(shape[::-1]).T if transposed else flat.reshape(shape)
 
 
 def describe(path: PathLike) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     """Return shape, Fortran order, dtype and data offset; raise if the file has another size than its header claims."""
     size = size_of(path, "a .npy file")
-    try:
-        with Path(path).open("rb") as file:
-            shape, transposed, dtype = read_header(path, file)
-            offset = file.tell()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    with reading(path), Path(path).open("rb") as file:
+        shape, transposed, dtype = read_header(path, file)
+        offset = file.tell()
     claimed = math.prod(shape) * dtype.itemsize
     if claimed != size - offset:
         raise InputError(

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from locpmap.errors import InputError
 from locpmap.formats.atomic import PathLike, write_bytes
-from locpmap.formats.readable import size_of
+from locpmap.formats.readable import reading, size_of
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -65,14 +65,12 @@ def read_model(path: PathLike) -> tuple[Arrays, dict[str, Any]]:
     if (size := size_of(path, "a model file")) > MAX_BYTES:
         raise InputError(f"{path} has {size} bytes, expected a model file of at most {MAX_BYTES}")
     try:
-        with safe_open(os.fspath(path), framework="numpy") as file:
+        with reading(path), safe_open(os.fspath(path), framework="numpy") as file:
             checksum, model = _parse_text(path, file.metadata())
             arrays = {name: _read_array(path, file, name) for name in sorted(file.keys())}
     except SafetensorError as error:
         reason = str(error).rpartition("deserializing header: ")[2].splitlines()[0][:100]
         raise InputError(f"{path} is damaged or not a safetensors file ({reason}), expected a saved model") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     if checksum != _checksum(arrays, model):
         raise InputError(f"{path} is damaged: its content does not have the checksum that it was saved with")
     return arrays, model

@@ -13,11 +13,25 @@ from locpmap.formats.atomic import PathLike, checked_path
 
 
 def size_of(path: PathLike, expected: str) -> int:
-    """Return the size of a regular file in bytes; raise if it is missing or empty; ``expected`` describes it."""
-    try:
+    """Return the size of a regular file in bytes.
+
+    Args:
+        path (str or PathLike): The file.
+        expected (str): Description of the expected file, for the error sentence.
+
+    Raises:
+        InputError: If the path is missing, empty or no regular file.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as file:
+        ...     _ = file.write(b"content")
+        ...     file.flush()
+        ...     size_of(file.name, "a text file")
+        7
+    """
+    with reading(path):
         status = checked_path(path).stat()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(status.st_mode):
         kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
         raise InputError(f"{path} is {kind}, expected {expected}")
@@ -29,17 +43,23 @@ def size_of(path: PathLike, expected: str) -> int:
 def checksum(path: PathLike) -> str:
     """Return the sha256 of a regular file; this takes about a second per GB."""
     size_of(path, "a file with content")
-    try:
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    with reading(path), Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def reason(error: BaseException) -> str:
     """Return the first line of another package's error message, at most 100 characters."""
     message = getattr(error, "strerror", None) or str(error)
     return str((message.splitlines() or [type(error).__name__])[0][:100])
+
+
+@contextmanager
+def reading(path: PathLike) -> Iterator[None]:
+    """Convert an `OSError` raised in this context to an `InputError` that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 @contextmanager

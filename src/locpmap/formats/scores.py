@@ -16,7 +16,7 @@ from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.formats.arrays import read_array, read_header
 from locpmap.formats.atomic import PathLike
-from locpmap.formats.readable import size_of
+from locpmap.formats.readable import reading, size_of
 
 ENDINGS = (".npy", ".npz", ".safetensors")
 OBJECTS = (".pt", ".pth", ".pkl", ".ckpt", ".bin")  # files of Python objects, which are never loaded
@@ -46,7 +46,7 @@ def _read_archive(path: PathLike) -> Array:
     """Read a ``.npz`` file; check the claimed sizes before memory is allocated."""
     size = size_of(path, "a .npz file")
     try:
-        with zipfile.ZipFile(os.fspath(path)) as archive:
+        with reading(path), zipfile.ZipFile(os.fspath(path)) as archive:
             members = archive.infolist()
             if len(members) != 1:
                 names = ", ".join(member.filename.removesuffix(".npy") for member in members[:5])
@@ -58,8 +58,6 @@ def _read_archive(path: PathLike) -> Array:
         raise
     except BAD_ARCHIVE:
         raise InputError(f"{path} is damaged or not a .npz file, expected an array of numbers") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     file = io.BytesIO(content)
     shape, transposed, dtype = read_header(path, file)
     if math.prod(shape) * dtype.itemsize != len(content) - file.tell():
@@ -73,7 +71,7 @@ def _read_safetensors(path: PathLike) -> Array:
 
     size_of(path, "a safetensors file")
     try:
-        with safe_open(os.fspath(path), framework="numpy") as file:
+        with reading(path), safe_open(os.fspath(path), framework="numpy") as file:
             names = sorted(file.keys())
             if len(names) != 1:
                 raise InputError(f"{path} holds {len(names)} tensors ({', '.join(names[:5])}), expected one")
@@ -86,5 +84,3 @@ def _read_safetensors(path: PathLike) -> Array:
     except (SafetensorError, ValueError) as error:
         reason = str(error).splitlines()[0][:100]
         raise InputError(f"{path} is damaged or not a safetensors file ({reason}), expected one tensor") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from locpmap.errors import InputError
 from locpmap.formats.atomic import PathLike, checked_path
+from locpmap.formats.readable import reading
 
 
 class Tokens:
@@ -17,10 +18,8 @@ class Tokens:
 
     def __init__(self, path: PathLike) -> None:
         self.path = path
-        try:
+        with reading(path):
             content = checked_path(path).read_bytes()
-        except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror}") from None
         try:
             self._text = content.decode("ascii")
         except UnicodeDecodeError:
