@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,10 +10,7 @@ from locpmap.kernels.cpu.messages import Passing
 from locpmap.kernels.cpu.sampling import Sampling
 from locpmap.kernels.likelihood import Likelihoods
 from locpmap.kernels.model import NOTHING, Array
-from locpmap.kernels.spec import Advanced, Chain, ModelView
-
-if TYPE_CHECKING:
-    from locpmap.kernels.spec import Kernels
+from locpmap.kernels.spec import Advanced, Chain, Kernels, ModelView
 
 
 class CpuKernels(Sampling, Passing, Likelihoods):
@@ -66,5 +63,4 @@ class CpuKernels(Sampling, Passing, Likelihoods):
         return terms.sum(axis=1)
 
 
-if TYPE_CHECKING:
-    _checked: type[Kernels] = CpuKernels
+_checked: type[Kernels] = CpuKernels

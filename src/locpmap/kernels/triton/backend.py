@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from locpmap.kernels.likelihood import Likelihoods
 from locpmap.kernels.model import Array
-from locpmap.kernels.spec import Advanced, Chain, ModelView
+from locpmap.kernels.spec import Advanced, Chain, Kernels, ModelView
 from locpmap.kernels.triton.climb.gibbs import gibbs
 from locpmap.kernels.triton.climb.mean_field import mean_field, mean_field_bound
 from locpmap.kernels.triton.count.score_terms import score_terms
 from locpmap.kernels.triton.message_state import Passing
 from locpmap.kernels.triton.sampling import Sampling
-
-if TYPE_CHECKING:
-    from locpmap.kernels.spec import Kernels
 
 MOST_SWEEPS = 64  # limit of sweeps between two convergence checks, which synchronise with the device
 LAUNCH_WORK = 2**33  # limit of scores times sweeps between two convergence checks
@@ -56,5 +53,4 @@ class TritonKernels(Sampling, Passing, Likelihoods):
         return mean_field_bound(model.flat, beliefs).sum(dim=1)
 
 
-if TYPE_CHECKING:
-    _checked: type[Kernels] = TritonKernels
+_checked: type[Kernels] = TritonKernels
