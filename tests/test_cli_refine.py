@@ -21,9 +21,8 @@ from tests.command import Run
 
 import locpmap as lp
 from locpmap.cli.refine import Run as Command
-from locpmap.cli.refine_inputs import Pair
+from locpmap.cli.refine_inputs import Pair, Settings
 from locpmap.cli.refine_outputs import Outputs
-from locpmap.cli.refine_settings import Settings
 from locpmap.formats.images import read_image, read_label_map
 from locpmap.formats.pictures import label_colours
 

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from locpmap.cli.refine_inputs import Content, pairs_of, path_of
+from locpmap.cli.refine_inputs import Content, Settings, pairs_of, path_of
 from locpmap.cli.refine_outputs import INTERVAL, Outputs
-from locpmap.cli.refine_settings import Settings
 from locpmap.cli.refine_tiled import is_tiled, refine_tiled
 from locpmap.errors import InputError, LocpmapError
 

@@ -1,10 +1,10 @@
-"""Images and the scores of a network: two files, or two folders matched by name."""
+"""Inputs of ``locpmap refine``: the settings, and images with scores in two files or in two folders matched by name."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import typer
@@ -15,10 +15,41 @@ from locpmap.errors import InputError
 
 if TYPE_CHECKING:
     from locpmap.formats.rasters import Place
-
+    from locpmap.inference import LocPMAP
+    from locpmap.refining import Refiner
 
 IMAGES = (".png", ".jpg", ".jpeg", ".npy", ".tif", ".tiff")
 SCORES = (".npy", ".npz", ".safetensors", ".tif", ".tiff")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options that determine the results, together with the inputs and the refiner."""
+
+    layout: str
+    scores: str
+    stride: float | None
+    n_samples: int
+    blocks: str
+    seed: int
+    device: str
+
+    def check(self, refiner: Refiner) -> None:
+        """Refine a tiny image, to raise errors about settings once and before files are read."""
+        shape = (20, 8, 8) if self.layout == "khw" else (8, 8, 20)
+        prepared = refiner.prepare(np.zeros((8, 8)), np.full(shape, 0.05, np.float32), **self.reading)
+        prepared.refine(replace(self.decoder(), n_samples=1), seed=self.seed, device=self.device)
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """Options of :meth:`locpmap.Refiner.prepare`."""
+        return {"layout": self.layout, "scores": self.scores, "stride": self.stride}
+
+    def decoder(self, **options: Any) -> LocPMAP:
+        """Return the decoder for labels and areas."""
+        from locpmap.inference import LocPMAP
+
+        return LocPMAP(self.n_samples, blocks=self.blocks, start="perturbed", **options)
 
 
 class Content(NamedTuple):

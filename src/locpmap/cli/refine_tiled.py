@@ -12,7 +12,7 @@ from locpmap.cli.scheduling import open_workers
 from locpmap.errors import InputError
 
 if TYPE_CHECKING:
-    from locpmap.cli.refine_settings import Settings
+    from locpmap.cli.refine_inputs import Settings
     from locpmap.refining import Refiner
     from locpmap.scale import Summary
 
