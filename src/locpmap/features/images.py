@@ -11,7 +11,7 @@ import numpy as np
 from locpmap.arrays import Array, copy_if_small, frozen, to_numpy
 from locpmap.errors import InputError, InputTypeError, unknown
 from locpmap.features.features import CONSTANT, Features, check_finite
-from locpmap.graphs import Grid
+from locpmap.graphs import Grid, ends_of
 
 UNARY = ("intensity", "position")
 PAIRWISE = (CONSTANT, "ends", "difference", "contrast")
@@ -238,12 +238,11 @@ def _to_contrast(distance: Array) -> None:
 
 
 def _sides(pixels: Array, connectivity: int) -> Iterator[tuple[Array, Array]]:
-    """Yield the pixels at the first and second ends of the edges, step by step, in the order of :meth:`Grid.edges`."""
-    yield pixels[:, :, :-1], pixels[:, :, 1:]
-    yield pixels[:, :-1], pixels[:, 1:]
-    if connectivity == 8:
-        yield pixels[:, :-1, :-1], pixels[:, 1:, 1:]
-        yield pixels[:, :-1, 1:], pixels[:, 1:, :-1]
+    """Yield the pixels at the first and second ends of the edges, by direction, in the order of :meth:`Grid.edges`."""
+    height, width = pixels.shape[1:3]
+    for step in Grid(height, width, connectivity).steps:
+        first, second = ends_of(step, height, width)
+        yield pixels[:, *first], pixels[:, *second]
 
 
 def _to_intensity(array: Array) -> Array:
