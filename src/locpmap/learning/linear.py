@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from locpmap.arrays import Array, namespace
+from locpmap.arrays import Array, cast, namespace
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.cpu.backend import CpuKernels
 from locpmap.kernels.likelihood import JOB_SITES, Scores
@@ -63,9 +63,9 @@ def sums_of_groups(
 
     def group(lo: int, hi: int) -> Any:
         x = where.with_ones(rows[lo:hi])
-        unary = (x @ where.like(placed_weights, x)).reshape(hi - lo, n_sites, -1)
+        unary = (x @ cast(placed_weights, x.dtype)).reshape(hi - lo, n_sites, -1)
         z = features[lo:hi] if len(features) > 1 else features
-        scores = Scores(unary, z, where.like(placed_tables, x)[None], False, False, *wiring)
+        scores = Scores(unary, z, cast(placed_tables, x.dtype)[None], False, False, *wiring)
         importance = site_weights[lo:hi] if len(site_weights) > 1 else site_weights
         if plan is not None:
             value, residual, slope = inner.block_losses(scores, plan, labels[lo:hi], importance[:, 0])
@@ -73,8 +73,8 @@ def sums_of_groups(
             value, residual, _ = inner.site_losses(scores, labels[lo:hi], near[lo:hi], importance)
             slope = inner.pair_slope(scores, near[lo:hi], residual)
         by_unary = residual[:, :, 0] if residual.shape[2] == 1 else residual.sum(2)
-        by_weights = where.double(x).T @ where.double(by_unary).reshape(len(x), -1)
-        sums = (where.double(value).sum()[None], by_weights.ravel(), slope.ravel())
+        by_weights = cast(x, "float64").T @ cast(by_unary, "float64").reshape(len(x), -1)
+        sums = (cast(value, "float64").sum()[None], by_weights.ravel(), slope.ravel())
         return namespace(value).concatenate(sums)
 
     most = JOB_SITES if on_cpu else max(1, GPU_SCORES // weights.shape[1] ** 2)

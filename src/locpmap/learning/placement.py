@@ -22,14 +22,6 @@ class Host:
         """Return ``place(array)``, cached, for an array that is used in every pass and never modified."""
         return array
 
-    def double(self, array: Any) -> Any:
-        """Return the array in double precision."""
-        return array.astype(np.float64, copy=False)
-
-    def like(self, array: Any, other: Any) -> Any:
-        """Return the array in the precision of ``other``."""
-        return array
-
     def with_ones(self, features: Any) -> Any:
         """Return features (n, S, D) as a matrix (n · S, D + 1) in double precision; the last column is 1."""
         rows = np.ones((features.shape[0] * features.shape[1], features.shape[2] + 1))
@@ -54,12 +46,6 @@ class Device(Host):
         if isinstance(array, np.memmap):  # not cached: may be larger than the device's memory
             return self.place(array)
         return cached((array,), ("placed", self._device), lambda: self.place(array))
-
-    def double(self, array: Any) -> Any:
-        return array.double()
-
-    def like(self, array: Any, other: Any) -> Any:
-        return array.to(other.dtype)
 
     def with_ones(self, features: Any) -> Any:
         """Return features as a matrix (n · S, D + 1) in their own precision, in which the kernels compute."""
