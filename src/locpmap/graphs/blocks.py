@@ -191,7 +191,9 @@ def _flatten(families: list[Family], structure: Grid | Graph) -> BlockPlan:
     number = np.repeat(np.arange(len(joint)), np.diff(ptr)).reshape(block_of.shape)
     for row, family, numbers in zip(block_of, families, number, strict=True):
         row[family.site] = numbers
-    arrays = (ptr.astype(np.int64), *(part.astype(np.int32) for part in (site, parent, slot)), joint, block_of)
+    family_of = np.repeat(np.arange(len(families), dtype=np.int32), [len(family.joint) for family in families])
+    parts = (part.astype(np.int32) for part in (site, parent, slot))
+    arrays = (ptr.astype(np.int64), *parts, joint, block_of, family_of)
     return BlockPlan(*(frozen(array) for array in arrays))
 
 

@@ -18,3 +18,4 @@ class BlockPlan(NamedTuple):
     parent_slot: npt.NDArray[Any]  # (T,) int32: index of the parent in the neighbour lists, -1 at a root
     joint: npt.NDArray[Any]  # (B,) bool: True to enumerate joint labellings, False for dynamic programming on a forest
     block_of: npt.NDArray[Any]  # (P, S) int32: the block of each family that contains a site
+    family: npt.NDArray[Any]  # (B,) int32: the family of each block

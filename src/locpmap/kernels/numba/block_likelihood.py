@@ -36,7 +36,7 @@ def block_likelihood(scores, plan, labels, weights, losses, part):
     )
     given = read_only(scores.unary, scores.features, labels, weights.astype(np.float64, copy=False))
     graph = read_only(scores.indptr, scores.neighbour, scores.edge, scores.end, scores.group)
-    blocks = read_only(plan.ptr, plan.site, plan.parent_slot, plan.joint, plan.block_of)
+    blocks = read_only(plan.ptr, plan.site, plan.parent_slot, plan.joint, plan.block_of, plan.family)
     rows, strides = NO_TABLES if scores.potts else rows_of_tables(scores, lo, hi)
     # Rows have the precision of the scores, so that there is one compiled kernel per precision.
     rows = rows.astype(scores.unary.dtype, copy=False)
@@ -51,7 +51,7 @@ def add_blocks(lengths, given, graph, blocks, scratch, potts, rows, strides, out
     """Process the blocks of a part in order."""
     unary, features, labels, weights = given
     indptr, neighbour, edge, end, group = graph
-    ptr, sites, parent_slot, joint, block_of = blocks
+    ptr, sites, parent_slot, joint, block_of, family_of = blocks
     place, true, local, inner, inner_ends, inner_slot, chance, labelling = scratch
     ends, images, first_image = strides
     value, residual, slope = out
@@ -65,9 +65,7 @@ def add_blocks(lengths, given, graph, blocks, scratch, potts, rows, strides, out
     for n in range(lo, hi):
         weight = weights[n if len(weights) > 1 else 0]
         for b in range(begin, stop):
-            first, length, family = ptr[b], ptr[b + 1] - ptr[b], 0
-            while block_of[family, sites[first]] != b:
-                family += 1
+            first, length, family = ptr[b], ptr[b + 1] - ptr[b], family_of[b]
             n_inner = np.int64(0)  # with a literal 0, the callees would be compiled twice
             for j in range(length):
                 i = np.uint64(sites[first + j])

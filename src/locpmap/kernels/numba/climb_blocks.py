@@ -15,10 +15,11 @@ from locpmap.kernels.numba.edge_scores import potts_weight, table_score
 from locpmap.kernels.numba.noise import pick, site_words, uniform
 from locpmap.kernels.numba.perturbing import perturb
 from locpmap.kernels.perturbation import PLAIN
+from locpmap.kernels.reference import climb_blocks as reference
 from locpmap.kernels.reference import noise as streams
-from locpmap.kernels.reference.climb_blocks import ROUNDING
 
 _PLAIN = streams.PLAIN
+improves = njit(error_model="numpy")(reference.improves)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -26,11 +27,13 @@ def climb_blocks(model, plan, perturbation, start, given, max_sweeps, first_imag
     """Fill ``labels`` (hi - lo, S, R); return the number of the last sweep that changed a label, (hi - lo, R)."""
     unary, site_id, potts, features, tables = model.unary, model.site_id, model.potts, model.features, model.tables
     indptr, neighbour, edges, ends = model.indptr, model.neighbour, model.edge, model.end
-    ptr, block_sites, joint, block_of = plan.ptr, plan.site, plan.joint, plan.block_of
+    ptr, block_sites, joint, block_of, family = plan.ptr, plan.site, plan.joint, plan.block_of, plan.family
     parent, parent_slot = plan.parent, plan.parent_slot
     n_sites, n_labels, n_samples = unary.shape[1], unary.shape[2], labels.shape[2]
-    family = families(ptr, block_sites, block_of)
-    longest, most_inner, n_joint = largest(ptr, block_sites, joint, block_of, family, indptr, neighbour, n_labels)
+    longest, most_joint = 1, 0  # sites of the largest block, and of the largest enumerated one
+    for b in range(len(joint)):
+        longest = max(longest, ptr[b + 1] - ptr[b])
+        most_joint = max(most_joint, ptr[b + 1] - ptr[b]) if joint[b] else most_joint
     sweeps = np.zeros((hi - lo, n_samples), np.int32)
     noisy = np.empty((n_sites, n_labels), unary.dtype)
     y = np.empty(n_sites, np.int32)
@@ -38,9 +41,10 @@ def climb_blocks(model, plan, perturbation, start, given, max_sweeps, first_imag
     local = np.empty((longest, n_labels))
     new = np.empty(longest, np.int32)
     choice = np.empty((longest, n_labels), np.int32)
+    most_inner = most_joint * most_joint // 2
     inner = np.empty((most_inner, n_labels, n_labels))  # tables of the edges inside an enumerated block
     ends_of = np.empty((most_inner, 2), np.int32)
-    extra = np.zeros(n_joint)
+    extra = np.zeros(n_labels**most_joint)
     dirty = np.empty(len(joint), np.bool_)
     for n in range(lo, hi):
         for s in range(n_samples):
@@ -102,38 +106,6 @@ def climb_blocks(model, plan, perturbation, start, given, max_sweeps, first_imag
             for i in range(n_sites):
                 labels[n - lo, i, s] = y[i]
     return sweeps
-
-
-@njit(error_model="numpy")
-def families(ptr, block_sites, block_of):
-    """Return the family of every block."""
-    family = np.zeros(len(ptr) - 1, np.int64)
-    for b in range(len(family)):
-        while block_of[family[b], block_sites[ptr[b]]] != b:
-            family[b] += 1
-    return family
-
-
-@njit(error_model="numpy")
-def largest(ptr, block_sites, joint, block_of, family, indptr, neighbour, n_labels):
-    """Return the maxima of sites over all blocks, and of inner edges and labellings over enumerated ones."""
-    longest, most_inner, n_joint = 1, 1, 1
-    for b in range(len(joint)):
-        length = ptr[b + 1] - ptr[b]
-        longest = max(longest, length)
-        if joint[b]:
-            twice = 0
-            for i in block_sites[ptr[b] : ptr[b + 1]]:
-                for slot in range(indptr[i], indptr[i + 1]):
-                    twice += block_of[family[b], neighbour[slot]] == b
-            most_inner, n_joint = max(most_inner, twice // 2), max(n_joint, n_labels**length)
-    return longest, most_inner, n_joint
-
-
-@njit(error_model="numpy")
-def improves(new, old):
-    """Return whether a score is better by more than rounding; any finite score is better than -inf."""
-    return new > old + ROUNDING * (1 + abs(old)) if old > -np.inf else new > old
 
 
 @njit(error_model="numpy")

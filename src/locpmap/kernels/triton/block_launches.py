@@ -73,7 +73,7 @@ def _launches(model: Model, plan: BlockPlan) -> Launches:
     chain = np.ones(n_blocks, bool)
     chain[block[plan.parent != np.arange(len(block)) - plan.ptr[block] - 1]] = False
     how = np.where(plan.joint, JOINT, np.where(chain, CHAIN, FOREST))
-    colour = _colours(model.indptr.cpu().numpy(), model.neighbour.cpu().numpy(), plan.block_of)
+    colour = _colours(model.indptr.cpu().numpy(), model.neighbour.cpu().numpy(), plan.block_of, plan.family)
     order = np.lexsort((how, colour))
     changes = (np.diff(colour[order]) != 0) | (np.diff(how[order]) != 0)
     cuts = [0, *(np.flatnonzero(changes) + 1).tolist(), n_blocks]
@@ -83,26 +83,17 @@ def _launches(model: Model, plan: BlockPlan) -> Launches:
 
 def place_plan(plan: BlockPlan, order: Array, n_labels: int, device: torch.device) -> PlacedPlan:
     """Return a plan on the device, with blocks in the given order."""
-    lengths, family = np.diff(plan.ptr), _families(plan.block_of)
+    lengths = np.diff(plan.ptr)
     block = np.repeat(np.arange(len(lengths)), lengths)
     steps_after = plan.ptr[1:][block] - 1 - np.arange(len(block))
     worth = np.zeros(plan.block_of.shape, np.int32)
-    worth[family[block], plan.site] = n_labels ** np.where(plan.joint[block], steps_after, 0)
-    parts = (order.astype(np.int32), *plan[:4], family, plan.block_of, worth)
+    worth[plan.family[block], plan.site] = n_labels ** np.where(plan.joint[block], steps_after, 0)
+    parts = (order.astype(np.int32), *plan[:4], plan.family, plan.block_of, worth)
     return PlacedPlan(*(torch.from_numpy(np.array(part)).to(device) for part in parts))
 
 
-def _families(block_of: Array) -> Array:
-    """Return the family of every block, (B,)."""
-    family = np.empty(block_of.max() + 1, np.int32)
-    for f, blocks in enumerate(block_of):
-        family[blocks] = f
-    return family
-
-
-def _colours(indptr: Array, neighbour: Array, block_of: Array) -> Array:
+def _colours(indptr: Array, neighbour: Array, block_of: Array, family: Array) -> Array:
     """Return non-decreasing colours (B,); a new one starts at a block that touches or overlaps one of the current."""
-    family = _families(block_of)
     before = np.full(len(family), -1)  # for each block, the last earlier block that it touches
     here = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     for blocks in block_of:

@@ -41,8 +41,7 @@ def block_likelihood(
     placed = cached((plan.ptr,), purpose, lambda: place_plan(plan, order, n_labels, device))
     n_forests = int((~plan.joint[begin:stop]).sum())
     lengths, sizes = np.diff(plan.ptr)[order], sizes_of(scores, 1024, 128)
-    family = int(np.flatnonzero((plan.block_of == begin).any(axis=1))[0])
-    block_of, worth = placed.block_of[family], placed.worth[family]
+    block_of, worth = placed.block_of[plan.family[begin]], placed.worth[plan.family[begin]]
     labels, graph = labels.contiguous(), graph_of(scores)
     per_image = n_edges * (1 if scores.potts else n_labels**2)
     images = max(1, MAX_PAIRS // max(per_image, 1))
