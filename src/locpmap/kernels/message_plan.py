@@ -53,6 +53,17 @@ def find_domain(model: Model) -> Domain:
     return Domain(couplings, linear, int(linear.sum()))
 
 
+def to_logarithms(messages: Array, domain: Domain | None) -> Array:
+    """Replace the messages of linear-domain images by their logarithms, in place."""
+    log = namespace(messages).log
+    if domain is not None and domain.all_linear:
+        log(messages, out=messages)
+    elif domain is not None and domain.n_linear:
+        for n in namespace(messages).argwhere(domain.linear)[:, 0].tolist():
+            log(messages[n], out=messages[n])
+    return messages
+
+
 def linear_weights(unary: Array) -> Array:
     """Return ``exp(unary)``, (N, S, L), multiplied by a factor per site.  Messages do not depend on the factors.
 

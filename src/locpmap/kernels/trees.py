@@ -43,7 +43,7 @@ def lists_of(structure: Structure) -> Lists:
 @lru_cache(maxsize=4)
 def outward(structure: Structure, device: str | None) -> Any:
     """Return the sites in breadth-first order, parents before children, (S,), on the device; cached."""
-    return Restore(device)(breadth_first(lists_of(structure)).order)
+    return Restore(device)(frozen(breadth_first(lists_of(structure)).order))
 
 
 @lru_cache(maxsize=4)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import frozen
-from locpmap.kernels.cpu.dispatch import Dispatch
-from locpmap.kernels.message_plan import Domain, MessagePlan, find_domain, linear_weights
+from locpmap.kernels.cpu.twins import Twins
+from locpmap.kernels.message_plan import Domain, MessagePlan, find_domain, linear_weights, to_logarithms
 from locpmap.kernels.model import UNVISITED, Array, Model
 from locpmap.kernels.spec import ModelView
 from locpmap.kernels.threads import ranges
-from locpmap.kernels.trees import breadth_first, is_forest, spanning_forests
+from locpmap.kernels.trees import is_forest, outward, spanning_forests
 
 
 @dataclass
@@ -48,14 +48,7 @@ class HostMessages:
         return self.plan.damping if self.sweeps >= self.plan.undamped else 0.0
 
 
-def parents_first(model: ModelView) -> Array:
-    """Return the sites in breadth-first order, (S,); cached with the model."""
-    if "parents_first" not in model.cache:
-        model.cache["parents_first"] = frozen(breadth_first(model.flat).order)
-    return model.cache["parents_first"]
-
-
-class Passing(Dispatch):
+class Passing(Twins):
     """The message-passing operations of the contract."""
 
     def plan_messages(self, model: ModelView, schedule: str, damping: float, tolerance: float) -> MessagePlan:
@@ -68,7 +61,7 @@ class Passing(Dispatch):
         damping = 0.0 if forest else float(damping)
         if schedule == "coloured" or (schedule == "auto" and not forest):
             return MessagePlan(flat.order, True, damping, float(tolerance), exact=False)
-        onward = parents_first(model)
+        onward = outward(model.structure, None)
         order = frozen(np.concatenate([onward[::-1], onward]))
         return MessagePlan(order, False, damping, 0.0 if forest else float(tolerance), exact=forest)
 
@@ -80,18 +73,15 @@ class Passing(Dispatch):
         n_images, n_sites, n_labels = flat.unary.shape
         shape, rho = (n_images, 2 * len(flat.edges), n_labels), np.ones(len(flat.edges))
         dirty, nowhere = np.full((n_images, n_sites), UNVISITED, np.uint8), np.zeros(n_images, bool)
-        if n_forests:
-            forests, rho = spanning_forests(flat, n_forests)
-            orders, parents = (np.stack(arrays) for arrays in zip(*forests, strict=True))
+        if maximise or n_forests:
             state = HostMessages(np.zeros(shape), dirty, plan, maximise, rho, nowhere)
-            state.forests = orders, parents
+            if n_forests:
+                forests, state.rho = spanning_forests(flat, n_forests)
+                orders, parents = (np.stack(arrays) for arrays in zip(*forests, strict=True))
+                state.forests = orders, parents
             return state
-        if maximise:
-            return HostMessages(np.zeros(shape), dirty, plan, maximise, rho, nowhere)
         domain = find_domain(flat)
-        messages = np.full(shape, 1.0 if domain.all_linear else 0.0)
-        if domain.n_linear and not domain.all_linear:
-            messages += domain.linear[:, None, None]
+        messages = np.full(shape, domain.linear[:, None, None], np.float64)  # 1 in the linear domain, otherwise 0
         weights = linear_weights(flat.unary) if domain.n_linear else None
         return HostMessages(messages, dirty, plan, maximise, rho, domain.linear, domain, weights)
 
@@ -119,12 +109,7 @@ class Passing(Dispatch):
 
     def log_beliefs(self, model: ModelView, messages: HostMessages) -> tuple[Array, Array]:
         """Return log beliefs and normalisers; messages in the linear domain are converted to logarithms in place."""
-        domain, values = messages.domain, messages.messages
-        if domain is not None and domain.all_linear:
-            np.log(values, out=values)
-        elif domain is not None:
-            for n in np.flatnonzero(domain.linear):
-                np.log(values[n], out=values[n])
+        values = to_logarithms(messages.messages, messages.domain)
         beliefs, normalisers = np.empty(model.unary.shape), np.empty(model.unary.shape[:2])
         self.sweep("log_beliefs", model.flat, values, messages.rho, beliefs, normalisers)
         return beliefs, normalisers
@@ -136,7 +121,7 @@ class Passing(Dispatch):
 
     def decode_messages(self, model: ModelView, messages: HostMessages) -> Array:
         labels = np.empty(model.unary.shape[:2], np.int64)
-        self.by_images("decode_messages", model.flat, parents_first(model), messages.messages, labels)
+        self.by_images("decode_messages", model.flat, outward(model.structure, None), messages.messages, labels)
         return labels
 
     def forest_log_partitions(self, model: ModelView, messages: HostMessages) -> Array:

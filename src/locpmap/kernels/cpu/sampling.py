@@ -16,15 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import frozen, of_images
-from locpmap.kernels.cpu.dispatch import Dispatch, kernel_of
-from locpmap.kernels.cpu.messages import parents_first
-from locpmap.kernels.fields import Fields, Moves, draw_moves
-from locpmap.kernels.fields import of_images as fields_of_images
+from locpmap.arrays import of_images
+from locpmap.kernels.cpu.twins import Twins
 from locpmap.kernels.model import QUANTUM, UNIT, Array
 from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, GridClimb, Perturbation
 from locpmap.kernels.spec import Climb, ModelView, Span, Work
 from locpmap.kernels.threads import ranges
+from locpmap.kernels.trees import outward
 
 # Limits of a round.
 ROUND_BYTES = 48 << 20  # in addition to twice the unaries: memory does not grow with the number of samples
@@ -104,7 +102,7 @@ class Sampling(Dispatch):
         self, model: ModelView, plan: Any, perturbation: Perturbation, max_sweeps: int, first_image: int, span: Span
     ) -> HostDrawn:
         limits = (plan.damping, plan.undamped, plan.tolerance, max_sweeps)
-        given = (model.flat, perturbation, plan.order, parents_first(model), *limits)
+        given = (model.flat, perturbation, plan.order, outward(model.structure, None), *limits)
         return self._general("perturb_and_max_product", model, span, given, first_image)
 
     def draw_by(self, work: Work, span: Span) -> HostDrawn:

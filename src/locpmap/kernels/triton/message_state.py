@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from locpmap.arrays import place_like
-from locpmap.kernels.message_plan import Domain, find_domain, linear_weights
+from locpmap.kernels.message_plan import Domain, find_domain, linear_weights, to_logarithms
 from locpmap.kernels.model import UNVISITED, Array
 from locpmap.kernels.spec import ModelView
 from locpmap.kernels.trees import is_forest, lists_of, outward, shared_out, there_and_back
@@ -70,13 +70,7 @@ class Passing:
 
     def log_beliefs(self, model: ModelView, messages: DeviceMessages) -> tuple[Array, Array]:
         """Return log beliefs and normalisers; linear-domain messages are converted to logarithms in place."""
-        domain, values = messages.domain, messages.messages
-        if domain is not None and domain.all_linear:
-            torch.log(values, out=values)
-        elif domain is not None and domain.n_linear:
-            for n in torch.argwhere(domain.linear)[:, 0].tolist():
-                torch.log(values[n], out=values[n])
-        return log_beliefs(model.flat, values, messages.rho)
+        return log_beliefs(model.flat, to_logarithms(messages.messages, messages.domain), messages.rho)
 
     def bethe_edges(self, model: ModelView, messages: DeviceMessages, beliefs: Array) -> Array:
         return bethe_edges(model.flat, messages.messages, beliefs)
