@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import frozen
-from locpmap.kernels.cpu.twins import Twins
+from locpmap.kernels.cpu.dispatch import Dispatch
 from locpmap.kernels.message_plan import Domain, MessagePlan, find_domain, linear_weights, to_logarithms
 from locpmap.kernels.model import UNVISITED, Array, Model
 from locpmap.kernels.spec import ModelView
@@ -48,7 +48,7 @@ class HostMessages:
         return self.plan.damping if self.sweeps >= self.plan.undamped else 0.0
 
 
-class Passing(Twins):
+class Passing(Dispatch):
     """The message-passing operations of the contract."""
 
     def plan_messages(self, model: ModelView, schedule: str, damping: float, tolerance: float) -> MessagePlan:

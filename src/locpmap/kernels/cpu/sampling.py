@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import of_images
-from locpmap.kernels.cpu.twins import Twins
+from locpmap.arrays import frozen, of_images
+from locpmap.kernels.cpu.dispatch import Dispatch, kernel_of
+from locpmap.kernels.fields import Fields, Moves, draw_moves
+from locpmap.kernels.fields import of_images as fields_of_images
 from locpmap.kernels.model import QUANTUM, UNIT, Array
 from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, GridClimb, Perturbation
 from locpmap.kernels.spec import Climb, ModelView, Span, Work
