@@ -15,3 +15,8 @@ def _can_run() -> bool:
 
 
 collect_ignore_glob = [] if _can_run() else ["test_*.py"]
+
+if os.environ.get("TRITON_INTERPRET") == "1" and not collect_ignore_glob:
+    from tests.triton.fast_interpreter import speed_up
+
+    speed_up()
