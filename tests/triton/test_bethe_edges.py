@@ -28,8 +28,8 @@ CASES = ODD | {
 def evaluate_both(pot: Potentials) -> tuple[np.ndarray, np.ndarray]:
     """Return the terms of the reference and of Triton."""
     rho = np.ones(len(pot.model.edges))
-    state = states_after(pot, "numba", False, rho, 0.0)
-    messages, (beliefs, _) = state.messages, CpuKernels("numba").log_beliefs(pot.view, state)
+    state = states_after(pot, "reference", False, rho, 0.0)
+    messages, (beliefs, _) = state.messages, CpuKernels("reference").log_beliefs(pot.view, state)
     expected, dtype = np.empty((pot.n_images, pot.n_sites)), pot.unary.dtype
     REFERENCE(pot.model, messages, beliefs, expected, 0, pot.n_images, 0, pot.n_sites)
     got = TRITON(place_model(pot), place(messages.astype(dtype)), place(beliefs.astype(dtype)))

@@ -27,7 +27,7 @@ CASES = ODD | {
 def check(pot: Potentials, order: np.ndarray | None = None) -> np.ndarray:
     """Compare Triton's labels with the reference and return them."""
     order = breadth_first(pot.model).order if order is None else order
-    messages = states_after(pot, "numba", True, np.ones(len(pot.model.edges)), 0.0).messages.astype(pot.unary.dtype)
+    messages = states_after(pot, "reference", True, np.ones(len(pot.model.edges)), 0.0).messages.astype(pot.unary.dtype)
     expected = np.full((pot.n_images, pot.n_sites), 7)
     got = place(expected)
     REFERENCE(pot.model, order, messages, expected, 0, pot.n_images)

@@ -29,7 +29,7 @@ def evaluate_both(pot: Potentials) -> tuple[np.ndarray, np.ndarray]:
     """Return the values of the reference and of Triton."""
     forests, rho = spanning_forests(pot.model, 3)
     orders, parents = (np.stack(arrays) for arrays in zip(*forests, strict=True))
-    messages = states_after(pot, "numba", False, rho, 0.0).messages
+    messages = states_after(pot, "reference", False, rho, 0.0).messages
     expected, dtype = np.empty((pot.n_images, len(forests))), pot.unary.dtype
     REFERENCE(pot.model, messages, rho, orders, parents, expected, 0, pot.n_images, 0, len(forests))
     got = TRITON(place_model(pot), place(messages.astype(dtype)), place(rho.astype(dtype)), place(parents))

@@ -1,4 +1,4 @@
-"""Fits with Triton kernels match those with Numba kernels."""
+"""Fits with Triton kernels match those with the reference or with Numba kernels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fit_both(n_labels: int, objective: str, **how: Any) -> tuple[Any, Any]:
     options: dict[str, Any] = {"objective": objective, "options": lp.learning.FitOptions(**limits)} | how
     crfs = [lp.CRF(n_labels, ignore_label=-1) for _ in range(2)]
     mine, expected = (
-        crf.fit(images, labels, backend=b, **options) for crf, b in zip(crfs, ("triton", "numba"), strict=True)
+        crf.fit(images, labels, backend=b, **options) for crf, b in zip(crfs, ("triton", "reference"), strict=True)
     )
     return mine, expected
 
@@ -49,14 +49,14 @@ def fit_both(n_labels: int, objective: str, **how: Any) -> tuple[Any, Any]:
         pytest.param(3, "composite", {"blocks": "rows"}, marks=pytest.mark.slow),
     ],
 )
-def test_fit_matches_numba(n_labels: int, objective: str, how: dict[str, Any]) -> None:
+def test_fit_matches_the_reference(n_labels: int, objective: str, how: dict[str, Any]) -> None:
     mine, expected = fit_both(n_labels, objective, **how)
     assert (mine.n_iterations, mine.status) == (expected.n_iterations, expected.status)
     np.testing.assert_allclose(mine.w, expected.w, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(mine.curve, expected.curve, rtol=1e-9)
 
 
-def test_fit_with_tiles_matches_numba() -> None:
+def test_fit_with_tiles_matches_the_reference() -> None:
     mine, expected = fit_both(2, "composite", blocks=(2, 2), max_iterations=2)
     np.testing.assert_allclose(mine.w, expected.w, rtol=1e-7, atol=1e-7)
 
@@ -79,7 +79,7 @@ def test_fit_does_not_depend_on_the_memory_layout_of_labels(n_labels: int, objec
 
 
 @pytest.mark.parametrize("objective", ["pseudolikelihood", "composite"])
-def test_fit_in_inference_mode_matches_numba(objective: str) -> None:
+def test_fit_in_inference_mode_matches_the_reference(objective: str) -> None:
     """Inference-mode tensors have no version counter that would count writes."""
     with torch.inference_mode():
         mine, expected = fit_both(2, objective, max_iterations=1)
@@ -116,14 +116,14 @@ def test_weighted_fit_and_standard_errors_match_numba() -> None:
     np.testing.assert_allclose(mine.standard_errors, expected.standard_errors, rtol=1e-5)
 
 
-def test_objective_with_samples_as_neighbours_matches_numba() -> None:
+def test_objective_with_samples_as_neighbours_matches_the_reference() -> None:
     images, labels = images_and_labels(2)
     batch = Batch(lp.ImageFeatures()(images), labels.reshape(len(labels), -1).astype(np.int16), np.ones((1, 1)))
     parameters = Parameters(2, batch.features.unary_names, batch.features.pairwise_names, n_groups=2)
     rng = np.random.default_rng(0)
     w, samples = rng.normal(size=parameters.size), rng.integers(2, size=(*batch.labels.shape, 3)).astype(np.int16)
     mine, expected = (
-        Objective(parameters, place(backend, "auto"), l2=1.0)(batch, w, samples) for backend in ("triton", "numba")
+        Objective(parameters, place(backend, "auto"), l2=1.0)(batch, w, samples) for backend in ("triton", "reference")
     )
     assert mine[0] == pytest.approx(expected[0], rel=1e-12)
     np.testing.assert_allclose(mine[1], expected[1], rtol=1e-10, atol=1e-10)

@@ -29,7 +29,7 @@ def check(pot: Potentials, rounding: float, reweighted: bool = True) -> None:
     """Compare beliefs and normalisers of Triton with the reference."""
     ones = np.ones(len(pot.model.edges))
     rho = spanning_forests(pot.model, 3)[1] if reweighted else ones
-    messages = states_after(pot, "numba", False, rho, 0.0).messages
+    messages = states_after(pot, "reference", False, rho, 0.0).messages
     expected, dtype = (np.empty(pot.unary.shape), np.empty(pot.unary.shape[:2])), pot.unary.dtype
     REFERENCE(pot.model, messages, rho, *expected, 0, pot.n_images, 0, pot.n_sites)
     appearance = place(rho.astype(dtype)) if reweighted else None
