@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests import test_likelihood_kernels as likelihoods
+from tests.support import likelihoods
 from tests.triton.placing import place, place_model
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import CompiledKernel

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.test_likelihood_kernels import BLOCKS, FORMED, FORMS, Case, Problem, check_forms, check_same, draw
+from tests.support.likelihoods import BLOCKS, FORMED, FORMS, Case, Problem, check_same, compare_forms, draw, forms
 from tests.triton.placing import DEVICE, place
 
 from locpmap.kernels.triton.backend import TritonKernels
@@ -38,7 +38,8 @@ def test_value_and_gradient_match_the_reference(case: Case) -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ["rows and columns", "tiles"])
 def test_all_forms_of_pairwise_scores(name: str, form: str) -> None:
-    check_forms(FORMED[name], form, kernels(), place)
+    problem = draw(FORMED[name])
+    compare_forms(problem, forms(problem)[form], kernels(), place)
 
 
 @pytest.mark.parametrize("name", ["rows", "tiles"])

@@ -6,22 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.triton.odd_grids import FORMS, GRAPHS, Array, odd_graph, odd_grid, random_beliefs
 from tests.triton.placing import place, place_model
-from tests.triton.test_gibbs import FORMS, GRAPHS, odd_graph, odd_grid
 
 from locpmap.kernels.model import CHANGED, UNVISITED
 from locpmap.kernels.reference.mean_field import mean_field as reference
 from locpmap.kernels.triton.climb.mean_field import mean_field
 from locpmap.potentials import Potentials
-
-Array = Any
-
-
-def random_beliefs(potentials: Potentials, dtype: Any = np.float64) -> Array:
-    """Return random beliefs in the allowed labels, (N, S, L)."""
-    unary = potentials.model.unary
-    weights = np.random.default_rng(2).random(unary.shape) * (unary > -np.inf)
-    return (weights / weights.sum(axis=2, keepdims=True)).astype(dtype)
 
 
 def compare(potentials: Potentials, beliefs: Array, dirty: Array, tolerance: float, within: float) -> None:

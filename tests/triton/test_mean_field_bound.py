@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
+from tests.triton.odd_grids import FORMS, GRAPHS, Array, odd_graph, odd_grid, random_beliefs
 from tests.triton.placing import place, place_model
-from tests.triton.test_gibbs import FORMS, GRAPHS, odd_graph, odd_grid
-from tests.triton.test_mean_field import random_beliefs
 
 from locpmap.kernels.reference.mean_field_bound import mean_field_bound as reference
 from locpmap.kernels.triton.climb.mean_field import mean_field_bound
 from locpmap.potentials import Potentials
-
-Array = Any
 
 
 def compare(potentials: Potentials, beliefs: Array, within: float = 1e-9) -> Array:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.test_processes import start
+from tests.support.processes import start
 from tests.triton.learning_on_gpu import OBJECTIVES
 from tests.triton.placing import DEVICE
 

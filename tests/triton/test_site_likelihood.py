@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.test_likelihood_kernels import FORMED, FORMS, SITES, Case, Problem, check_forms, check_same, draw
+from tests.support.likelihoods import FORMED, FORMS, SITES, Case, Problem, check_same, compare_forms, draw, forms
 from tests.triton.placing import DEVICE, place
 
 from locpmap.graphs import Grid
@@ -41,7 +41,8 @@ def test_value_and_gradient_match_the_reference(case: Case) -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ["sites", "one sample"])
 def test_all_forms_of_pairwise_scores(name: str, form: str) -> None:
-    check_forms(FORMED[name], form, kernels(), place)
+    problem = draw(FORMED[name])
+    compare_forms(problem, forms(problem)[form], kernels(), place)
 
 
 def test_programs_process_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
