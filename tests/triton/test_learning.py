@@ -65,7 +65,7 @@ def test_fit_with_tiles_matches_the_reference() -> None:
     ("n_labels", "objective"), [(2, "pseudolikelihood"), (2, "composite"), (3, "pseudolikelihood")]
 )
 def test_fit_does_not_depend_on_the_memory_layout_of_labels(n_labels: int, objective: str) -> None:
-    images, labels = images_and_labels(n_labels, n_images=3)
+    images, labels = images_and_labels(n_labels, n_images=3, shape=(2, 3))
     stacked = np.moveaxis(np.ascontiguousarray(np.moveaxis(labels, 0, -1)), -1, 0)
     how: dict[str, Any] = {
         "backend": "triton",
