@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -98,16 +99,16 @@ def test_a_sample_equals_that_of_the_unaries_plus_its_fields(name: str, blocks: 
     if blocks == "rows" and name in ("8 neighbours", "graph"):
         pytest.skip("rows are blocks of grids with four neighbours")
     potentials = MODELS[name](np.random.default_rng(2).normal(size=(6, 9, 5)))
-    graph = isinstance(potentials.structure, Graph)
-    clusters = cluster_hierarchy(potentials.structure, 2) if graph else None
+    structure = potentials.structure
+    clusters = cluster_hierarchy(structure, 2) if isinstance(structure, Graph) else None
     fields = lp.ErrorFields([1.0, 2.0], shared=0.5, clusters=clusters)
     decoder = lp.LocPMAP(n_samples=4, blocks=blocks, fields=fields, keep_samples=True)
     result = lp.infer(potentials, decoder, seed=5)
     problem = make_problem(potentials, decoder, 5, 0, "auto", "cpu", None)
-    climb = decoder.init(problem).draw.args[1]
+    climb = decoder.init(problem).draw.args[1]  # type: ignore[attr-defined]
     for m in range(4):
         unary = problem.kernels.add_fields(problem.view, climb, Span(0, 1, m, 1))
-        given = type(potentials)(**{**vars(potentials), "unary": unary})
+        given = replace(potentials, unary=unary)
         plain = lp.LocPMAP(n_samples=4, blocks=blocks, keep_samples=True)
         np.testing.assert_array_equal(result.samples[m], lp.infer(given, plain, seed=5).samples[m])
 

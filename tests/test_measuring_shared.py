@@ -6,14 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import norm
 
 import locpmap as lp
-from locpmap.kernels.reference import noise
-from locpmap.measuring import shared as module
 
 SITES, SAMPLES = (20, 30), 400
-NEGLIGIBLE = 1e-9  # a negligible coupling, which selects sampling by climbs
+NEGLIGIBLE = 1e-9  # a negligible coupling
 
 
 def flat(n_labels: int = 2, coupling: float = 0.0) -> lp.Potentials:
@@ -31,7 +28,9 @@ def test_area_moments_of_uncoupled_sites_match_closed_forms(shared: float, coupl
     p = 1 / (1 + np.exp(-np.sqrt(2) * shared * points))
     variance = n**2 * (weights @ p**2 - 0.25) + n * (weights @ (p * (1 - p)))
     fourth = weights @ (n * (p - 0.5)) ** 4
-    area = lp.measure(flat(2, coupling), "area", lp.LocPMAP(n_samples=SAMPLES), seed=1, shared=shared)
+    area = lp.measure(
+        flat(2, coupling), "area", lp.LocPMAP(n_samples=SAMPLES, fields=lp.ErrorFields(shared=shared)), seed=1
+    )
     assert abs(area.mean[1] - n / 2) < 4 * np.sqrt(variance / SAMPLES)
     error = np.sqrt((fourth - variance**2) / SAMPLES)  # of the variance; the part from single sites is negligible
     assert abs(area.std[1] ** 2 - variance) < 4 * error
@@ -39,7 +38,9 @@ def test_area_moments_of_uncoupled_sites_match_closed_forms(shared: float, coupl
 
 @pytest.mark.parametrize("coupling", [0.0, NEGLIGIBLE])
 def test_offsets_are_independent_between_labels_and_samples(coupling: float) -> None:
-    area = lp.measure(flat(3, coupling), "area", lp.LocPMAP(n_samples=SAMPLES), seed=0, shared=3.0).values
+    area = lp.measure(
+        flat(3, coupling), "area", lp.LocPMAP(n_samples=SAMPLES, fields=lp.ErrorFields(shared=3.0)), seed=0
+    ).values
     correlation = np.corrcoef(area.T)[np.triu_indices(3, 1)]
     np.testing.assert_allclose(correlation, -0.5, atol=4 * 0.75 / np.sqrt(SAMPLES))  # the areas sum to a constant
     lags = np.corrcoef(area[:-1, 0], area[1:, 0])[0, 1]
@@ -50,7 +51,8 @@ def test_zero_shared_error_gives_plain_samples() -> None:
     potentials = flat()
     plain = lp.measure(potentials, "area", lp.LocPMAP(n_samples=20), seed=3).values
     np.testing.assert_array_equal(
-        lp.measure(potentials, "area", lp.LocPMAP(n_samples=20), seed=3, shared=0.0).values, plain
+        lp.measure(potentials, "area", lp.LocPMAP(n_samples=20, fields=lp.ErrorFields(shared=0.0)), seed=3).values,
+        plain,
     )
 
 
@@ -67,7 +69,7 @@ def test_labels_of_uncoupled_sites_follow_the_softmax(temperature: float) -> Non
         maps.append(labels)
         return 0
 
-    lp.measure(potentials, record, lp.LocPMAP(n_samples=n, temperature=temperature), shared=1e-9)
+    lp.measure(potentials, record, lp.LocPMAP(n_samples=n, temperature=temperature, fields=lp.ErrorFields(shared=1e-9)))
     p = np.exp(unary / temperature) / np.exp(unary / temperature).sum(-1, keepdims=True)
     drawn = np.eye(4)[np.array(maps)]  # (n, H, W, L)
     pairs = np.einsum("mhwk,mhwl->hwkl", drawn[:, :, 1:], drawn[:, :, :-1])
@@ -81,21 +83,9 @@ def test_labels_of_uncoupled_sites_follow_the_softmax(temperature: float) -> Non
     assert abs((z**2).mean() - 1) < 5 * np.sqrt(2 / some.sum()) * 2  # counts of neighbours are correlated
 
 
-def test_samples_do_not_depend_on_chunks_blocks_or_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Vary the chunk size, the blocks and the start, which uncoupled sites ignore."""
-    potentials = lp.Potentials.grid(np.random.default_rng(0).normal(size=(9, 11, 3)), 0.0)
-    expected = lp.measure(potentials, "perimeter", lp.LocPMAP(n_samples=6), seed=2, shared=1.0).values
-    for decoder in (lp.LocPMAP(n_samples=6, blocks="rows"), lp.LocPMAP(n_samples=6, start="perturbed")):
-        np.testing.assert_array_equal(lp.measure(potentials, "perimeter", decoder, seed=2, shared=1.0).values, expected)
-    monkeypatch.setattr(module, "SITES_PER_CHUNK", 7)
-    np.testing.assert_array_equal(
-        lp.measure(potentials, "perimeter", lp.LocPMAP(n_samples=6), seed=2, shared=1.0).values, expected
-    )
-
-
 def test_unknown_device_is_refused_also_for_uncoupled_sites() -> None:
     with pytest.raises((lp.InputError, lp.BackendError), match="tpu"):
-        lp.measure(flat(), "area", lp.LocPMAP(n_samples=2), shared=1.0, device="tpu")
+        lp.measure(flat(), "area", lp.LocPMAP(n_samples=2, fields=lp.ErrorFields(shared=1.0)), device="tpu")
 
 
 @pytest.mark.parametrize("coupling", [0.0, 0.5])
@@ -103,36 +93,15 @@ def test_noise_is_a_function_of_seed_image_sample_and_label(coupling: float) -> 
     """Check that a shorter run is a prefix of a longer one, and that seeds and images differ."""
     potentials = lp.Potentials.grid(np.random.default_rng(1).normal(size=(9, 11, 5)), coupling)
 
-    def areas(n_samples: int, **keys: int) -> np.ndarray:
-        how: dict[str, Any] = {"shared": 0.7, "presence": [1.0, 0.5, 1.0, 0.5, 1.0], **keys}
-        return lp.measure(potentials, "area", lp.LocPMAP(n_samples=n_samples), **how).values
+    def areas(n_samples: int, **keys: Any) -> np.ndarray:
+        fields = lp.ErrorFields(shared=0.7, presence=[1.0, 0.5, 1.0, 0.5, 1.0])
+        return lp.measure(potentials, "area", lp.LocPMAP(n_samples=n_samples, fields=fields), **keys).values
 
     long = areas(21)
     for n_samples in (1, 6, 20):
         np.testing.assert_array_equal(areas(n_samples), long[:n_samples])
     for other in ({"seed": 1}, {"seed": 2**40}, {"first_image": 1}):
         assert (areas(21, **other) != long).any(axis=1).mean() > 0.5
-
-
-def test_labels_of_uncoupled_sites_match_the_philox_definition() -> None:
-    """Recompute labels from Philox: offsets, uniforms, and inverted cumulative sums."""
-    unary = np.random.default_rng(2).normal(size=(7, 9, 3))
-    maps: list[np.ndarray] = []
-
-    def record(labels: np.ndarray) -> int:
-        maps.append(labels)
-        return 0
-
-    lp.measure(lp.Potentials.grid(unary, 0.0), record, lp.LocPMAP(n_samples=6), seed=9, shared=0.8)
-    key, sites = (9, 0), np.arange(unary[..., 0].size)
-    for m, labels in enumerate(maps):
-        offsets = 0.8 * norm.ppf(noise.label_uniforms(key, noise.SHARED, 0, m, np.zeros(1, np.int64), 3)[0])
-        p = np.exp(unary + offsets)
-        sums = np.cumsum(p / p.sum(-1, keepdims=True), axis=-1).reshape(-1, 3)
-        u = noise.uniform(noise.words(key, noise.SHARED_SITE, 0, m // 4, sites)[m % 4])
-        clear = np.abs(sums - u[:, None]).min(axis=1) > 1e-6
-        np.testing.assert_array_equal(labels.ravel()[clear], (sums[:, :2] <= u[:, None]).sum(1)[clear])
-        assert clear.mean() > 0.99
 
 
 # presence
@@ -143,7 +112,10 @@ def test_label_is_excluded_with_its_probability_of_absence(coupling: float) -> N
     """Check the area in the other samples, too: weights ``1/π : 1`` give a fraction of ``1 / (1 + π)``."""
     n, presence = int(np.prod(SITES)), 0.25
     area = lp.measure(
-        flat(2, coupling), "area", lp.LocPMAP(n_samples=SAMPLES), seed=4, presence=[1.0, presence]
+        flat(2, coupling),
+        "area",
+        lp.LocPMAP(n_samples=SAMPLES, fields=lp.ErrorFields(presence=[1.0, presence])),
+        seed=4,
     ).values[:, 1]
     present = area > 0
     assert abs(present.sum() - SAMPLES * presence) < 4 * np.sqrt(SAMPLES * presence * (1 - presence))
@@ -155,7 +127,10 @@ def test_label_is_excluded_with_its_probability_of_absence(coupling: float) -> N
 
 def test_labels_are_excluded_independently() -> None:
     area = lp.measure(
-        flat(3), "area", lp.LocPMAP(n_samples=SAMPLES), seed=1, presence=[0.5, 1.0, 0.5], shared=1.0
+        flat(3),
+        "area",
+        lp.LocPMAP(n_samples=SAMPLES, fields=lp.ErrorFields(presence=[0.5, 1.0, 0.5], shared=1.0)),
+        seed=1,
     ).values
     assert (area[:, 1] > 0).all()
     both = ((area[:, 0] > 0) & (area[:, 2] > 0)).mean()
@@ -170,13 +145,13 @@ def test_presence_with_masks_and_batches(coupling: float) -> None:
     mask[0] = True
     potentials = lp.Potentials.grid(np.zeros((2, 5, 6, 3)), coupling, mask=mask)
     presence = np.array([[1e-6, 1.0, 1e-6], [1.0, 1e-6, 1.0]])
-    area = lp.measure(potentials, "area", lp.LocPMAP(n_samples=9), presence=presence).values
+    area = lp.measure(potentials, "area", lp.LocPMAP(n_samples=9, fields=lp.ErrorFields(presence=presence))).values
     np.testing.assert_array_equal(area[:, 0], np.broadcast_to([0, 24, 0], (9, 3)))
     assert (area[:, 1, 1] == 0).all()
     assert (area.sum(axis=-1) == 24).all()
     two = lp.Potentials.grid(np.zeros((5, 6, 2)), coupling, mask=mask)
     np.testing.assert_array_equal(
-        lp.measure(two, "area", lp.LocPMAP(n_samples=9), presence=[1e-6, 1.0]).values[:, 1], 24
+        lp.measure(two, "area", lp.LocPMAP(n_samples=9, fields=lp.ErrorFields(presence=[1e-6, 1.0]))).values[:, 1], 24
     )
 
 
@@ -193,30 +168,34 @@ def test_presence_with_masks_and_batches(coupling: float) -> None:
 )
 def test_invalid_presence_is_refused(presence: Any, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
-        lp.measure(flat(), "area", lp.LocPMAP(n_samples=2), presence=presence)
+        lp.measure(flat(), "area", lp.LocPMAP(n_samples=2, fields=lp.ErrorFields(presence=presence)))
 
 
 def test_presence_with_forbidden_labels_is_refused() -> None:
     unary = np.zeros((2, 2, 2))
     unary[0, 0, 0] = -np.inf
     with pytest.raises(lp.InputError, match="with scores of -inf"):
-        lp.measure(lp.Potentials.grid(unary, 0.0), "area", lp.LocPMAP(n_samples=2), presence=[1.0, 0.5])
+        lp.measure(
+            lp.Potentials.grid(unary, 0.0), "area", lp.LocPMAP(n_samples=2, fields=lp.ErrorFields(presence=[1.0, 0.5]))
+        )
 
 
 @pytest.mark.parametrize("coupling", [0.0, 0.7])
-def test_values_do_not_depend_on_rounds_or_batch(coupling: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_do_not_depend_on_the_batch(coupling: float) -> None:
     rng = np.random.default_rng(0)
     unary = rng.normal(size=(2, 6, 7, 3))
     both = lp.measure(
-        lp.Potentials.grid(unary, coupling), "perimeter", lp.LocPMAP(n_samples=11), seed=5, shared=1.0
+        lp.Potentials.grid(unary, coupling),
+        "perimeter",
+        lp.LocPMAP(n_samples=11, fields=lp.ErrorFields(shared=1.0)),
+        seed=5,
     ).values
     second = lp.Potentials.grid(unary[1], coupling)
     np.testing.assert_array_equal(
-        lp.measure(second, "perimeter", lp.LocPMAP(n_samples=11), seed=5, shared=1.0, first_image=1).values, both[:, 1]
-    )
-    monkeypatch.setattr(module, "MAX_SCORES", 4 * unary[0].size)  # four samples at a time
-    np.testing.assert_array_equal(
-        lp.measure(second, "perimeter", lp.LocPMAP(n_samples=11), seed=5, shared=1.0, first_image=1).values, both[:, 1]
+        lp.measure(
+            second, "perimeter", lp.LocPMAP(n_samples=11, fields=lp.ErrorFields(shared=1.0)), seed=5, first_image=1
+        ).values,
+        both[:, 1],
     )
 
 
@@ -229,20 +208,14 @@ def test_shared_error_with_masks_starts_and_forbidden_labels(coupling: float, sh
     mask[0] = True
     potentials = lp.Potentials.grid(unary, coupling, mask=mask)
     for start in ("random", np.zeros((5, 6), int)):
-        area = lp.measure(potentials, "area", lp.LocPMAP(n_samples=9, start=start), shared=shared).values
+        area = lp.measure(
+            potentials, "area", lp.LocPMAP(n_samples=9, start=start, fields=lp.ErrorFields(shared=shared))
+        ).values
         assert (area.sum(axis=1) == 24).all()
         assert (area[:, 2] == 0).all()
 
 
 @pytest.mark.parametrize("shared", [-1.0, np.nan, np.inf, "much", None])
 def test_invalid_shared_error_is_refused(shared: Any) -> None:
-    with pytest.raises((ValueError, TypeError), match="shared is"):
-        lp.measure(flat(), "area", lp.LocPMAP(n_samples=2), shared=shared)
-
-
-def test_shared_error_and_presence_are_refused_with_a_result() -> None:
-    result = lp.infer(flat(), "locpmap", n_samples=3, keep_samples=True)
-    with pytest.raises(lp.InputError, match="shared cannot be given"):
-        lp.measure(result, "area", shared=1.0)
-    with pytest.raises(lp.InputError, match="presence cannot be given"):
-        lp.measure(result, "area", presence=[1.0, 0.5])
+    with pytest.raises((ValueError, TypeError), match=r"shared (is|holds)"):
+        lp.measure(flat(), "area", lp.LocPMAP(n_samples=2, fields=lp.ErrorFields(shared=shared)))

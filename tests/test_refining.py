@@ -491,7 +491,8 @@ def test_measure_uses_the_learned_shared_error() -> None:
     found = shared.adjusted(temperature=2.0).measure(image, logits, "area", PERTURBED, seed=3)
     potentials = plain.adjusted(temperature=2.0).potentials(image, logits)
     at_stride_8 = 2.0 * np.log(8) / np.log(16)
-    expected = lp.measure(potentials, "area", PERTURBED, seed=3, shared=at_stride_8 / 2)
+    decoder = replace(PERTURBED, fields=lp.ErrorFields(shared=at_stride_8 / 2))
+    expected = lp.measure(potentials, "area", decoder, seed=3)
     np.testing.assert_array_equal(found.values, expected.values)
     np.testing.assert_array_equal(
         plain.measure(image, logits, "area", PERTURBED, seed=3).values,

@@ -142,7 +142,7 @@ def test_area_objective_learns_the_presence_of_a_label() -> None:
     given = examples(None, logits, labels)
     plain = Weights([1.0], [1.0])
     weights = fit_areas(plain, given, 0)
-    half, steepness = weights.presence_at(1.0)
+    half, steepness = weights.errors_at(1.0)[-2:]
     assert 0 < half < 6 * 8 / (H * W)
     assert steepness > 1
     held: dict[str, list[bool]] = {"plain": [], "learned": []}

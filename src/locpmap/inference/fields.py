@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -90,12 +90,21 @@ class ErrorFields:
         """Return the fields in the form that kernels read, or raise if they do not fit the potentials."""
         n_images, n_labels = potentials.n_images, potentials.n_labels
         sizes = self.sizes[:, None] if self.sizes.ndim == 1 else self.sizes
-        sizes = sizes if sizes.ndim == 3 else sizes[None]
+        sizes = sizes if sizes.ndim == 3 else sizes[None]  # (1|N, J, 1|L)
         sizes = _fitted("sizes", sizes, (n_images, self.n_scales, n_labels))
         shared = _fitted("shared", np.atleast_1d(self.shared), (n_images, n_labels))
         clusters = self._clusters_on(potentials)
         presence = _checked_presence(self.presence, potentials)
         return quantised(sizes, 1 if clusters is not None else self.cell, shared, presence, clusters)
+
+    def of_image(self, n: int) -> ErrorFields:
+        """Return the fields of image n of a batch."""
+        sizes = self.sizes[n] if self.sizes.ndim == 3 and len(self.sizes) > 1 else self.sizes
+        shared = self.shared[n] if self.shared.ndim == 2 and len(self.shared) > 1 else self.shared
+        presence = None if self.presence is None else to_numpy(self.presence, "presence")
+        if presence is not None and presence.ndim == 2:
+            presence = presence[n if len(presence) > 1 else 0]
+        return replace(self, sizes=sizes, shared=shared, presence=presence)
 
     def _clusters_on(self, potentials: Potentials) -> Array | None:
         """Return the clusters of a graph, None for a grid; check the scales."""

@@ -12,20 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import Array, Restore, frozen, to_numpy
-from locpmap.errors import InputError, InputTypeError, whole_number, within
+from locpmap.arrays import Array, frozen, to_numpy
+from locpmap.errors import InputError, InputTypeError, whole_number
 from locpmap.inference import LocPMAP
 from locpmap.inference.api import check_first_image
 from locpmap.inference.samples import stream_samples
 from locpmap.measuring.measurement import Measurement, checked_levels
 from locpmap.measuring.quantities import NAMES, PerLabel, named_quantity
-from locpmap.measuring.shared import shared_samples
 from locpmap.potentials import Potentials
 from locpmap.result import Result
 
 MEASURING = LocPMAP(n_samples=200)
 MAX_VALUES = 2**27  # largest number of values in a measurement (1 GB)
-LEAST_PRESENCE = 1e-6
 
 
 def measure(
@@ -36,8 +34,6 @@ def measure(
     seed: int = 0,
     quantiles: Sequence[float] = (0.05, 0.5, 0.95),
     names: Sequence[str] | None = None,
-    shared: float = 0.0,
-    presence: Any = None,
     first_image: int = 0,
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
@@ -49,7 +45,7 @@ def measure(
 
     Args:
         what (Potentials or Result): Potentials to sample from with LocPMAP, or a result that holds samples
-            (``keep_samples=True``). With a result, ``decoder``, ``seed``, ``shared``, ``presence``, ``first_image``
+            (``keep_samples=True``). With a result, ``decoder``, ``seed``, ``first_image``
             and ``device`` must have their defaults, because no samples are drawn. Samples of ``gibbs`` are correlated,
             so their standard error is too small.
         quantity (str or callable): One of
@@ -62,18 +58,13 @@ def measure(
             A callable takes one label map, int64 (H, W) or (S,) on a graph, and returns a number or a vector of fixed
             length. A grid has 4 neighbours per site here, whatever the connectivity of the model. Masked sites have
             label -1; the named quantities ignore them.
-        decoder (LocPMAP): The sampler for potentials. The default draws 200 samples.
+        decoder (LocPMAP): The sampler for potentials. The default draws 200 samples. Its option ``fields``
+            (:class:`locpmap.ErrorFields`) adds errors that sites share; without them, the uncertainty of areas is often
+            too small.
         seed (int, default 0): Seed of the random generator.
         quantiles (sequence of float, default (0.05, 0.5, 0.95)): Levels, from 0 to 1, of the quantiles in the result.
         names (sequence of str, default None): Names of the labels, or of the entries of the callable's vector, for the
             printed table. The default is their indices.
-        shared (float, default 0.0): Standard deviation of an error that all sites of an image share. Each sample adds
-            one normal offset per label to the scores of all sites. Without it, the uncertainty of areas is often too
-            small.
-        presence (array, default None): Probability that each label occurs in the image, (L,) or (N, L), from 1e-6 to
-            1, and 1 for at least one label. Each sample excludes label k with probability ``1 - presence[k]``. In the
-            other samples its scores increase by ``-log presence[k]``. Without it, a label with a small probability
-            everywhere has some area in every sample. It cannot be combined with scores of -inf.
         first_image (int, default 0): Index of the first image in the random generator, as in :func:`locpmap.infer`.
         device (str, default "auto"): As in :func:`locpmap.infer`.
         progress (callable, default None): Called as ``progress(samples measured, samples)``, over all images.
@@ -90,13 +81,9 @@ def measure(
         Samples are drawn image by image and are not stored. Memory holds the values and one round of samples of one
         image (at most 64 on the CPU).
 
-        The values of an image do not depend on the rest of the batch. Without ``shared`` and
-        ``presence`` the samples equal those of :func:`locpmap.infer`, with one exception. For more than two labels, the
-        kind of noise depends on whether a Potts weight is negative: ``infer`` checks all images of the batch,
-        ``measure`` each image on its own.
-
-        With ``shared`` or ``presence`` and without coupled neighbours, labels are independent given the offsets and are
-        normally sampled without climbs. :meth:`locpmap.Refiner.fit` with ``objective="area"`` learns both parameters.
+        The values of an image do not depend on the rest of the batch. The samples equal those of
+        :func:`locpmap.infer`, with one exception. For more than two labels, the kind of noise depends on whether a
+        Potts weight is negative: ``infer`` checks all images of the batch, ``measure`` each image on its own.
 
         Cost per sample, in addition to sampling: O(S) for "area" and "presence", O(S + E) for "perimeter", and for
         "components" O(S) per label that occurs on a grid and O(S + E) on a graph.
@@ -129,7 +116,7 @@ def measure(
     _check_names(names, meter.length)
     if isinstance(what, Result):
         drawn = {"decoder": decoder is not MEASURING, "seed": seed != 0, "first_image": first_image != 0}
-        drawn |= {"shared": shared != 0, "presence": presence is not None, "device": device != "auto"}
+        drawn["device"] = device != "auto"
         if wrong := ", ".join(name for name, given in drawn.items() if given):
             raise InputError(f"what is a Result of {what.method}, which already holds samples: {wrong} cannot be given")
         found = _of_result(what, meter)
@@ -139,7 +126,6 @@ def measure(
                 f"decoder is {decoder!r}, expected a LocPMAP: for other decoders pass a Result that holds samples"
             )
         noise = whole_number("seed", seed, 0, 2**64 - 1), check_first_image(first_image, what.n_images)
-        within("shared", shared, 0)
         meter.total = decoder.n_samples * what.n_images
         n_values = meter.total * (meter.length or 1)
         if n_values > MAX_VALUES:
@@ -147,8 +133,9 @@ def measure(
                 f"n_samples is {decoder.n_samples}, which gives {n_values} values for {what.n_images} images, expected"
                 f" at most {MAX_VALUES}"
             )
-        errors = float(shared), _checked_presence(presence, what)
-        found = _of_potentials(what, meter, decoder, noise, errors, device)
+        if decoder.fields is not None:
+            decoder.fields.on(what)  # raises before any sample is drawn
+        found = _of_potentials(what, meter, decoder, noise, device)
     values = np.stack([np.stack(image) for image in found], axis=1)  # (M, N, K)
     _check_names(names, meter.length)
     return Measurement(
@@ -215,40 +202,19 @@ def _of_potentials(
     meter: Meter,
     decoder: LocPMAP,
     noise: tuple[int, int],
-    errors: tuple[float, Array | None],
     device: str,
 ) -> list[list[Array]]:
     """Sample the potentials image by image, and return one vector (K,) per image and sample."""
-    start, (seed, first_image), (shared, presence) = _start(decoder.start, potentials), noise, errors
+    start, (seed, first_image), fields = _start(decoder.start, potentials), noise, decoder.fields
     found: list[list[Array]] = []
     for n in range(potentials.n_images):
-        own = replace(decoder, start=start if isinstance(start, str) else start[n])
+        mine = None if fields is None else fields.of_image(n)
+        own = replace(decoder, start=start if isinstance(start, str) else start[n], fields=mine)
         image, number = replace(potentials.part(slice(n, n + 1)), batched=False), first_image + n
-        if shared > 0 or presence is not None:
-            there = None if presence is None else presence[n]
-            drawn = shared_samples(image, own, shared, there, number, seed, device)
-        else:
-            parts = stream_samples(image, own, own.n_samples, seed, number, device=device, counted=False)
-            drawn = (labels for part in parts for labels in to_numpy(part, "samples"))
+        parts = stream_samples(image, own, own.n_samples, seed, number, device=device, counted=False)
+        drawn = (labels for part in parts for labels in to_numpy(part, "samples"))
         found.append(list(map(meter, drawn)))
     return found
-
-
-def _checked_presence(presence: Any, potentials: Potentials) -> Array | None:
-    """Check the presence and return it as (N, L), or None."""
-    if presence is None:
-        return None
-    array, shape = to_numpy(presence, "presence").astype(np.float64), (potentials.n_images, potentials.n_labels)
-    if array.shape not in (shape, shape[1:]):
-        raise InputError(f"presence has shape {array.shape}, expected {shape[1:]}, or {shape} for each image")
-    if not ((array >= LEAST_PRESENCE) & (array <= 1)).all():
-        raise InputError(f"presence holds a number outside {LEAST_PRESENCE:g} to 1, expected probabilities")
-    if not (array == 1).any(axis=-1).all():
-        raise InputError("presence is below 1 for all labels, expected 1 for at least one of them")
-    forbidden = Restore()((potentials.unary == -np.inf).any(axis=2))  # also True at masked sites
-    if (forbidden if potentials.masked is None else forbidden & ~Restore()(potentials.masked)).any():
-        raise InputError("presence is given with scores of -inf, expected finite scores: a site could lose all labels")
-    return np.broadcast_to(array, shape)
 
 
 def _start(start: Any, potentials: Potentials) -> Any:

@@ -55,7 +55,11 @@ def fit_areas(weights: Weights, examples: Sequence[Example], seed: int) -> Weigh
     prepared = [prepare(example, weights) for example in some[:most]]
 
     def loss(size: int) -> float:
-        tried = ((replace(one, shared=SHARED[size], presence_parameters=parameters), truth) for one, truth in prepared)
+        half, steepness = parameters
+        tried = [
+            (replace(one, errors=one.errors._replace(shared=SHARED[size], half=half, steepness=steepness)), truth)
+            for one, truth in prepared
+        ]
         return float(np.mean([crps(sampled_fractions(each, N_SAMPLES, seed), truth).mean() for each, truth in tried]))
 
     best, n = SHARED[lowest(loss, len(SHARED))], len(weights.strides)

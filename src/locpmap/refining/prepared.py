@@ -7,14 +7,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from locpmap.inference import LocPMAP, infer
+import numpy as np
+
+from locpmap.arrays import namespace, place_like
+from locpmap.graphs import Grid
+from locpmap.inference import ErrorFields, LocPMAP, infer
 from locpmap.inference.decoder import Decoder
 from locpmap.measuring import Measurement, measure
 from locpmap.potentials import Potentials
 from locpmap.refining.model import AS_LEARNED, compose
-from locpmap.refining.presence import ALWAYS, predicted_fractions, presence_of
+from locpmap.refining.presence import predicted_fractions, presence_of
 from locpmap.refining.reading import Given
-from locpmap.refining.weights import Adjustment, Weights
+from locpmap.refining.scoring import softmax
+from locpmap.refining.weights import CELL, Adjustment, Errors, Weights
 from locpmap.result import Result
 
 REFINING = LocPMAP(start="perturbed")
@@ -27,14 +32,11 @@ class Prepared:
 
     Attributes:
         potentials (Potentials): The Potts model, for any decoder of :func:`locpmap.infer`.
-        shared (float): Standard deviation of the error shared by all pixels, as in :func:`locpmap.measure`.
-        presence_parameters (tuple of float): The parameters ``half`` and ``steepness`` of the presence probability. If
-            ``half`` is 0, every label is assumed to be present.
+        errors (Errors): The learned parameters of samples at the stride of the logits.
     """
 
     potentials: Potentials
-    shared: float
-    presence_parameters: tuple[float, float] = ALWAYS  # of `presence_of`
+    errors: Errors
 
     @classmethod
     def of(
@@ -48,8 +50,9 @@ class Prepared:
     ) -> Prepared:
         """Build the model with :func:`locpmap.refining.model.compose`."""
         potentials = compose(given, weights, adjustment, mask=mask, stride=stride)
-        stride = given.stride if stride is None else stride
-        return cls(potentials, weights.shared_at(stride) / adjustment.temperature, weights.presence_at(stride))
+        errors = weights.errors_at(given.stride if stride is None else stride)
+        sizes = tuple(size / adjustment.temperature for size in errors.sizes)
+        return cls(potentials, errors._replace(sizes=sizes, shared=errors.shared / adjustment.temperature))
 
     def refine(
         self,
@@ -61,27 +64,61 @@ class Prepared:
     ) -> Result:
         """Decode the model. The arguments and the result are those of :func:`locpmap.refine`."""
         chosen = REFINING if decoder is None else decoder
+        if isinstance(chosen, LocPMAP) and any(self.errors.sizes):
+            chosen = replace(self.sampler(chosen), probability="votes")
+            return self._averaged(infer(self.potentials, chosen, seed=seed, device=device, progress=progress))
         if isinstance(chosen, LocPMAP) and self._same_for_all_samples(chosen):
             chosen = replace(chosen, n_samples=1, temperature=0.0)
         return infer(self.potentials, chosen, seed=seed, device=device, progress=progress)
 
     def _same_for_all_samples(self, decoder: LocPMAP) -> bool:
         """Return whether one sample gives the same result as many: no coupling, and only conditional probabilities."""
-        conditional = decoder.probability == "conditional" and not decoder.keep_samples
+        conditional = decoder.probability == "conditional" and not decoder.keep_samples and decoder.fields is None
         return conditional and not self.potentials.pairwise.coupled
+
+    def sampler(self, decoder: LocPMAP) -> LocPMAP:
+        """Return the decoder with the learned error fields and noise, unless it has fields of its own."""
+        if decoder.fields is not None:
+            return decoder
+        return replace(decoder, fields=self.fields, temperature=decoder.temperature * self.errors.noise)
+
+    def _averaged(self, result: Result) -> Result:
+        """Return the result with the mean of the samples' fractions and of the softmax of the unaries.
+
+        The samples are label maps without calibrated marginals; the softmax of the unaries is calibrated.
+        """
+        marginals = self.potentials.restore(self.potentials.unflatten(softmax(self.potentials.unary)))
+        if self.potentials.masked is not None:
+            outside = place_like(marginals, np.asarray(result.labels) < 0)
+            marginals = namespace(marginals).where(outside[..., None], 0, marginals)
+        probability = (result.probability + marginals) / 2
+        labels = probability.argmax(-1)
+        if self.potentials.masked is not None:
+            labels = namespace(labels).where(outside, -1, labels)
+        return replace(result, probability=probability, labels=labels)
+
+    @cached_property
+    def fields(self) -> ErrorFields:
+        """The learned error fields; a scale whose cells exceed the image becomes part of the shared error."""
+        structure = self.potentials.structure
+        assert isinstance(structure, Grid)
+        side = max(structure.shape)
+        n_scales = sum(CELL << j <= side for j in range(len(self.errors.sizes)))
+        sizes, coarse = self.errors.sizes[:n_scales], self.errors.sizes[n_scales:]
+        shared = float(np.sqrt(self.errors.shared**2 + np.square(coarse).sum()))
+        return ErrorFields(sizes if any(sizes) else (), CELL, shared, self.presence)
 
     @cached_property
     def presence(self) -> Any:
-        """Probability (N, L) that each label occurs in the image, for the argument ``presence`` of `locpmap.measure`.
+        """Probability (N, L) that each label occurs in the image, as in :class:`locpmap.ErrorFields`.
 
-        It is None, which means 1 for all labels, if ``half`` is 0 or a score is -inf.
+        None means that all are 1: if ``half`` is 0, or if a score is -inf.
         """
-        fractions = predicted_fractions(self.potentials) if self.presence_parameters[0] > 0 else None
-        return None if fractions is None else presence_of(fractions, *self.presence_parameters)
+        fractions = predicted_fractions(self.potentials) if self.errors.half > 0 else None
+        return None if fractions is None else presence_of(fractions, self.errors.half, self.errors.steepness)
 
     def measure(
         self, quantity: str | Callable[[Any], Any], decoder: LocPMAP | None = None, *, seed: int = 0, **options: Any
     ) -> Measurement:
-        """Measure a quantity with the learned shared error and presence; options as in :func:`locpmap.measure`."""
-        options = {"shared": self.shared, "presence": self.presence, **options}
-        return measure(self.potentials, quantity, decoder or MEASURING, seed=seed, **options)
+        """Measure a quantity with the learned error fields; options as in :func:`locpmap.measure`."""
+        return measure(self.potentials, quantity, self.sampler(decoder or MEASURING), seed=seed, **options)

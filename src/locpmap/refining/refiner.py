@@ -79,8 +79,10 @@ class Refiner:
 
     def __repr__(self) -> str:
         strides = ", ".join(f"{stride:g}" for stride in self.weights.strides)
+        fields = "with" if self.weights.sizes.any() else "without"
         changed = "" if self.adjustment == AS_LEARNED else f", {self.adjustment}"
-        return f"<Refiner: strides {strides}, learned from {self.details.get('data', 'data unknown')}{changed}>"
+        learned = self.details.get("data", "data unknown")
+        return f"<Refiner: strides {strides}, {fields} error fields, learned from {learned}{changed}>"
 
     @classmethod
     def load(cls, path: PathLike | None = None) -> Refiner:
@@ -98,7 +100,7 @@ class Refiner:
 
         Example:
             >>> lp.Refiner.load()
-            <Refiner: strides 1, 8, 16, learned from Stanford Background>
+            <Refiner: strides 1, 8, 16, without error fields, learned from Stanford Background>
         """
         weights, details = _bundled() if path is None else Weights.read(path)
         details = deepcopy(details)  # callers may modify their copy

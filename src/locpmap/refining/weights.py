@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,8 @@ KIND = "refiner"
 STEPS = ((0, 1), (1, 0))
 FEATURES = ("constant", "similarity")
 LARGEST = 1e6  # largest adjustment, so that scores stay finite in single precision
-IN_EVERY_FILE = ("strides", "scales", "own", "guided", "pairwise", "typical")  # optional: shared, presence
+CELL, N_SCALES = 4, 5  # of the error fields: cells of 4, 8, 16, 32 and 64 pixels
+IN_EVERY_FILE = ("strides", "scales", "own", "guided", "pairwise", "typical")  # later ones are optional
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,16 @@ class Adjustment:
             object.__setattr__(self, name, float(getattr(self, name)))
 
 
+class Errors(NamedTuple):
+    """Parameters of samples: error fields, Gumbel noise and presence, in units of the scaled scores."""
+
+    sizes: tuple[float, ...]  # standard deviations by scale
+    shared: float
+    noise: float
+    half: float  # of `presence_of`
+    steepness: float
+
+
 @dataclass(frozen=True, eq=False)
 class Weights:
     """Weights for R strides; between strides, weights are interpolated.
@@ -48,9 +59,10 @@ class Weights:
         guided: (R,) factors of the guided log mean.
         pairwise: (R, 2, 2) Potts weights, per step: a constant, and a factor of the colour similarity.
         typical: (2,) mean colour similarity per step, used if there is no image.
-        shared: (R,) standard deviations of the error shared by all pixels of an image, for measuring.
-        presence: (R, 2) half and steepness of `presence_of`, for measuring. If half is 0, all labels are assumed to be
-            present.
+        shared: (R,) standard deviations of the error shared by all pixels of an image.
+        presence: (R, 2) half and steepness of `presence_of`. If half is 0, all labels are assumed to be present.
+        sizes: (R, 5) standard deviations of the error fields, in cells of 4, 8, 16, 32 and 64 pixels.
+        noise: (R,) scales of the Gumbel noise of samples.
     """
 
     strides: Any
@@ -61,10 +73,13 @@ class Weights:
     typical: Any = 0.0
     shared: Any = 0.0
     presence: Any = 0.0
+    sizes: Any = 0.0
+    noise: Any = 1.0
 
     def __post_init__(self) -> None:
         n = len(np.atleast_1d(self.strides))
-        shape_of = {"pairwise": (n, len(STEPS), len(FEATURES)), "typical": (len(STEPS),), "presence": (n, 2)}
+        shape_of = {"pairwise": (n, len(STEPS), len(FEATURES)), "typical": (len(STEPS),)}
+        shape_of |= {"presence": (n, 2), "sizes": (n, N_SCALES)}
         for name in self.__dataclass_fields__:
             given, shape = getattr(self, name), shape_of.get(name, (n,))
             array = np.full(shape, float(given)) if np.ndim(given) == 0 else np.array(given, np.float64)
@@ -91,14 +106,12 @@ class Weights:
         )
         return float(scale), float(own), float(guided), pairwise
 
-    def shared_at(self, stride: float) -> float:
-        """Return the standard deviation of the shared error at a stride, in units of the scaled scores."""
-        return float(np.interp(np.log(stride), np.log(self.strides), self.shared))
-
-    def presence_at(self, stride: float) -> tuple[float, float]:
-        """Return half and steepness of :func:`locpmap.refining.presence.presence_of` at a stride."""
-        half, steepness = (np.interp(np.log(stride), np.log(self.strides), row) for row in self.presence.T)
-        return float(half), float(steepness)
+    def errors_at(self, stride: float) -> Errors:
+        """Return the parameters of samples at a stride, interpolated like those of `at`."""
+        logs = np.log(self.strides)
+        columns = np.column_stack([self.sizes, self.shared, self.noise, self.presence])
+        values = [float(np.interp(np.log(stride), logs, column)) for column in columns.T]
+        return Errors(tuple(values[:N_SCALES]), *values[N_SCALES:])
 
     def write(self, path: PathLike, details: dict[str, Any]) -> None:
         """Write the weights and a dictionary of details to a file."""

@@ -63,9 +63,15 @@ class GridBuilder:
         where = (window.top, window.left, self.shape[1])
         pairwise = self.terms.pairwise(edges)
         made = Potentials.grid(unary, pairwise, connectivity=self.connectivity, mask=mask, window=where)
-        grid = made.structure
-        assert isinstance(grid, Grid)
-        return replace(made, structure=replace(grid, full_height=self.shape[0]))
+        return as_window(made, *self.shape[:2])
+
+
+def as_window(potentials: Potentials, height: int, width: int) -> Potentials:
+    """Return potentials on a window of a grid of the given size, or larger if the window does not fit into it."""
+    grid = potentials.structure
+    assert isinstance(grid, Grid)
+    height, width = max(height, grid.row + grid.height), max(width, grid.column + grid.width)
+    return replace(potentials, structure=replace(grid, full_height=height, full_width=width))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +114,7 @@ class GridModel:
         unary = np.zeros((2, 2, self.builder.shape[2]), self.builder.dtype)
         shapes = Grid(2, 2, self.connectivity).direction_shapes
         pairwise = self.terms.pairwise(self.terms.least(shapes, unread))
-        return Potentials.grid(unary, pairwise, connectivity=self.connectivity)
+        return as_window(Potentials.grid(unary, pairwise, connectivity=self.connectivity), *self.builder.shape[:2])
 
     def identity(self) -> dict[str, Any]:
         """Return the shape, the dtype, the connectivity, and fingerprints of all sources."""

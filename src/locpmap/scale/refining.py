@@ -24,6 +24,7 @@ from locpmap.refining.weights import Adjustment, Weights
 from locpmap.scale.api import TiledResult, tiled
 from locpmap.scale.box import Box
 from locpmap.scale.colours import Palette
+from locpmap.scale.model import as_window
 from locpmap.scale.reach import reach_of
 from locpmap.scale.sources import as_mask, as_source, check_places, fingerprint, piece_of
 
@@ -178,7 +179,8 @@ class RefinedRaster:
 
     def example(self, unread: float | None) -> Potentials:
         """Return a model of four pixels; its weights are 0, since a refiner's weights are never negative."""
-        return Potentials.grid(np.zeros((2, 2, self.logits.shape[2]), np.float32), (0.0, 0.0))
+        height, width, n_labels = (int(n) for n in self.logits.shape)
+        return as_window(Potentials.grid(np.zeros((2, 2, n_labels), np.float32), (0.0, 0.0)), height, width)
 
     def identity(self) -> dict[str, Any]:
         """Return the shape, fingerprints of sources and weights, and the options."""

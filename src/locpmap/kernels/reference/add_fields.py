@@ -97,6 +97,6 @@ def node_noise(key: noise.Key, image: int, sample: int, scale: int, y: Array, x:
     found = []
     for pair in range((n_labels + 1) // 2):
         four = noise.words(key, noise.FIELD, image, sample, sites, scale * 4096 + pair)
-        sums = sum((four >> np.uint64(bits)) & np.uint64(255) for bits in (0, 8, 16, 24)).astype(np.int64)
+        sums = np.sum([four >> np.uint64(bits) & np.uint64(255) for bits in (0, 8, 16, 24)], axis=0).astype(np.int64)
         found += [sums[0] + sums[1] - MEAN, sums[2] + sums[3] - MEAN]
     return np.stack(found[:n_labels], axis=-1).reshape(len(y), len(x), n_labels)

@@ -89,6 +89,10 @@ class Sampling:
         labels, sweeps = perturb_and_max_product(model.flat, *given)
         return DeviceDrawn(span, labels, [sweeps])
 
+    def add_fields(self, model: ModelView, climb: Climb, span: Span) -> Array:
+        """Raise `BackendError`: error fields are drawn on the CPU."""
+        raise BackendError("backend 'triton' has no error fields: use device='cpu'")
+
     def draw_by(self, work: Work, span: Span) -> DeviceDrawn:
         """Raise `BackendError`: this backend cannot draw on the host."""
         raise BackendError("backend 'triton' draws by kernels only: use backend='numba' for draws by the host")
