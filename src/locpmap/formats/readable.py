@@ -23,6 +23,7 @@ def size_of(path: PathLike, expected: str) -> int:
         InputError: If the path is missing, empty or no regular file.
 
     Example:
+        >>> from locpmap.formats import size_of
         >>> import tempfile
         >>> with tempfile.NamedTemporaryFile() as file:
         ...     _ = file.write(b"content")

@@ -27,6 +27,7 @@ def cluster_hierarchy(graph: Graph, n_levels: int, first: int = 4) -> Array:
         Cost: O((S + E) log S) per doubling.
 
     Example:
+        >>> from locpmap.graphs import Graph, cluster_hierarchy
         >>> chain = Graph(8, [[i, i + 1] for i in range(7)])
         >>> cluster_hierarchy(chain, 2, first=2).tolist()
         [[0, 0, 1, 1, 2, 2, 3, 3], [0, 0, 0, 0, 1, 1, 1, 1]]

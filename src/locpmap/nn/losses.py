@@ -55,6 +55,7 @@ class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
 
     Example:
         >>> import torch
+        >>> from locpmap.nn import PseudolikelihoodLoss
         >>> logits = torch.zeros(1, 2, 1, 2)
         >>> loss = PseudolikelihoodLoss(reduction="none")
         >>> loss(logits, 1.0, torch.tensor([[[0, 0]]])).exp()  # 1 / p = 1 + e^-1 with a neighbour that agrees
@@ -111,6 +112,7 @@ class CompositeLikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
 
     Example:
         >>> import torch
+        >>> from locpmap.nn import CompositeLikelihoodLoss
         >>> loss = CompositeLikelihoodLoss("rows", reduction="sum")
         >>> loss(torch.zeros(1, 2, 1, 2), 1.0, torch.tensor([[[0, 0]]])).exp()  # (2e + 2) / e
         tensor(2.7358)
