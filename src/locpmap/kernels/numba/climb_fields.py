@@ -13,30 +13,16 @@ Memory: 18 bytes per site, and the nodes of the fields.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numba import njit
 
 from locpmap.kernels.numba.add_fields import nodes_of
-from locpmap.kernels.numba.noise import logistic_word, pick, site_words, uniform
+from locpmap.kernels.numba.field_rows import draw_row, random_row, row_scratch
+from locpmap.kernels.numba.field_scores import bound_rivals, perturbed
 from locpmap.kernels.perturbation import GIVEN, PERTURBED, RANDOM
-from locpmap.kernels.reference.noise import BITS, LAZY_CLOCK, LAZY_FINE, LAZY_SITE, START, START_BITS
 
-_INF, _0, _1 = np.float32(np.inf), np.float32(0), np.float32(1)
-AT_ONCE = 128  # columns processed together
+_0 = np.float32(0)
 WAVES = 6  # sweeps of the wavefront
-_LOG2 = math.log(2)
-_UNSEEN = (BITS + 1) * _LOG2  # a label this much below the best, plus log L, never comes first
-
-
-def _bounds():
-    """Return the minimum and maximum of ``log(-log u)`` for every leading byte of u, (256, 2), with a margin."""
-    edge = np.log(-np.log(np.clip(np.arange(257) / 256, 2.0**-33, 1 - 2.0**-33)))
-    return np.stack([edge[1:] - 1e-6, edge[:-1] + 1e-6], axis=1)
-
-
-BOUNDS = _bounds()
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -67,19 +53,6 @@ def climb_fields(climb, scores, fields, moves, labels):
             for i in range(n_sites):
                 labels[n, i, s] = y[i]
     return sweeps
-
-
-@njit(error_model="numpy")
-def row_scratch(n_labels, cell, dtype):
-    """Allocate the arrays of a part of a row: field, scores, second best scores, best labels and sums."""
-    scores, second = np.empty((n_labels, AT_ONCE), dtype), np.empty(AT_ONCE, dtype)
-    return (
-        np.empty(AT_ONCE + 2 * cell, np.int32),
-        scores,
-        second,
-        np.empty(AT_ONCE, np.int32),
-        np.empty(AT_ONCE, np.float32),
-    )
 
 
 @njit(error_model="numpy")
@@ -115,186 +88,6 @@ def ascend(site, by_label, scratch, start, given, max_sweeps):
                 if pending[colour, r] and visit_row(site, rivals, r, colour, False):
                     last = sweep
     return last
-
-
-@njit(error_model="numpy")
-def draw_row(drawn, by_label, terms, noise, place, scratch, r, width):
-    """Fill the first label, largest score and sum of ``exp((score - largest) / temperature)`` of a row's sites."""
-    first, peak, total = drawn
-    _, offsets, nodes, shift, top, left, unit = terms
-    row, column, full_width, temperature = place
-    field, scores, second, label, sums = scratch
-    n_labels = len(offsets)
-    reach = temperature * (_UNSEEN + math.log(n_labels))
-    inverse = np.float32(1 / temperature) if temperature > 0 else _1
-    for c0 in range(0, width, AT_ONCE):
-        count, here = min(AT_ONCE, width - c0), r * width + c0
-        best = peak[here : here + count]
-        best[:], second[:], label[:], sums[:] = -_INF, -_INF, 0, 0
-        for k in range(n_labels):
-            if offsets[k] > -_INF:
-                begin = spread(field, nodes[k], r, c0, count, shift, top, left)
-                values = field[begin : begin + count]
-                follow(scores[k], best, second, label, by_label[k, here : here + count], values, offsets[k], unit, k)
-        n_open = 0
-        for c in range(count):
-            n_open += second[c] >= best[c] - reach
-        if n_open and temperature > 0:
-            for k in range(n_labels):
-                if offsets[k] > -_INF:
-                    accumulate(sums, scores[k], best, inverse)
-        for c in range(count):
-            first[here + c], total[here + c] = label[c], _1
-            if temperature > 0 and second[c] >= best[c] - reach:
-                total[here + c] = sums[c]
-                number = np.int64(row + r) * full_width + column + c0 + c
-                first[here + c] = invert(scores, offsets, c, label[c], best[c], sums[c], noise, number, temperature)
-
-
-@njit(error_model="numpy")
-def follow(mine, best, second, label, unaries, values, offset, unit, k):
-    """Compute the scores of label k in a part of a row; update the best label, its score and the second best score."""
-    k = np.int32(k)
-    for c in range(len(unaries)):
-        score = unaries[c] + (offset + np.float32(values[c]) * unit)
-        mine[c] = score
-        before = best[c]
-        better = score > before
-        lower = before if better else score
-        second[c] = lower if lower > second[c] else second[c]
-        label[c] = k if better else label[c]
-        best[c] = score if better else before
-
-
-@njit(error_model="numpy")
-def accumulate(sums, scores, best, inverse):
-    """Add ``exp((score - best) · inverse)``, to about 1e-7, to the sums; without branches, so that it vectorises."""
-    for c in range(len(best)):
-        x = max(np.float32(scores[c] - best[c]) * inverse, np.float32(-87))
-        n = np.floor(x * np.float32(1.44269504) + np.float32(0.5))
-        x = x - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)
-        series = np.float32(1 / 720) * x + np.float32(1 / 120)
-        series = series * x + np.float32(1 / 24)
-        series = series * x + np.float32(1 / 6)
-        series = series * x + np.float32(0.5)
-        series = (series * x + _1) * x + _1
-        sums[c] += series * np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
-
-
-@njit(error_model="numpy")
-def invert(scores, offsets, c, best, peak, total, noise, site, temperature):
-    """Return the first label at column c: the label whose part of the cumulative distribution holds the uniform."""
-    k0, k1, image, sample = noise
-    if len(scores) == 2:
-        u = (np.float64(logistic_word(k0, k1, image, sample, site)) + 0.5) * 2.0**-32
-        difference = np.float64(scores[1, c]) - scores[0, c]
-        return difference > temperature * math.log(u / (1 - u))
-    u = uniform(pick(site_words(k0, k1, LAZY_SITE, image, sample >> 2, site, 0), sample & 3)) * total
-    cumulative, last = 1.0, best
-    for k in range(len(scores)):
-        if u <= cumulative:
-            break
-        if k != best and offsets[k] > -_INF:
-            cumulative += math.exp((np.float64(scores[k, c]) - peak) / temperature)
-            last = k
-    return last
-
-
-@njit(error_model="numpy")
-def spread(field, nodes, r, c, count, shift, top, left):
-    """Interpolate a label's nodes in row r from the cell of column c; return the position of that column."""
-    cell = np.int32(1 << shift)
-    y, down = ((top + r) >> shift) - (top >> shift), np.int32((top + r) & (cell - 1))
-    x = ((left + c) >> shift) - (left >> shift)
-    begin = (left + c) & (cell - 1)
-    upper, lower = nodes[y], nodes[y + 1]
-    first = (cell - down) * upper[x] + down * lower[x]
-    for at in range(0, begin + count, cell):
-        x += 1
-        second = (cell - down) * upper[x] + down * lower[x]
-        value, step = cell * first, second - first
-        for j in range(cell):
-            field[at + j] = value + np.int32(j) * step
-        first = second
-    return begin
-
-
-@njit(error_model="numpy")
-def perturbed(k, r, c, i, drawn, terms, noise, place):
-    """Return the perturbed score of label k at site i, relative to the sum over labels."""
-    first, peak, total = drawn
-    row, column, full_width, temperature = place
-    site = np.int64(row + r) * full_width + column + c
-    k0, k1, image, sample = noise
-    score = score_of(k, r, c, i, terms)
-    if score == -np.inf or temperature == 0:
-        return np.float64(score)
-    if len(terms[1]) == 2:
-        if k == 0:
-            return np.float64(score)
-        u = (np.float64(logistic_word(k0, k1, image, sample, site)) + 0.5) * 2.0**-32
-        return np.float64(score) - temperature * math.log(u / (1 - u))
-    tick = pick(site_words(k0, k1, LAZY_SITE, image, sample >> 2, site, 0), sample & 3) & np.uint32(255)
-    clock = math.log(-math.log(joined(tick, 0, noise, site)))
-    if k != first[i]:
-        coarse = wait_byte(k, len(terms[1]), noise, site)
-        log_p = (np.float64(score) - peak[i]) / temperature - math.log(total[i])
-        wait = math.log(-math.log(joined(coarse, k + 1, noise, site))) - log_p
-        clock = max(wait, clock) + math.log1p(math.exp(-abs(wait - clock)))
-    return -temperature * clock
-
-
-@njit(error_model="numpy")
-def wait_byte(k, n_labels, noise, site):
-    """Return the leading byte of the wait of label k, as in `reference.lazy_bytes`."""
-    k0, k1, image, sample = noise
-    bits = 2 if n_labels <= 4 else 3 if n_labels <= 8 else 4  # a sample has 2^bits bytes of a call
-    byte = ((sample & ((16 >> bits) - 1)) << bits) + (k & ((1 << bits) - 1))
-    word = pick(site_words(k0, k1, LAZY_CLOCK, image, sample >> (4 - bits), site, k >> bits), byte >> 2)
-    return word >> np.uint32(8 * (byte & 3)) & np.uint32(255)
-
-
-@njit(error_model="numpy")
-def joined(coarse, m, noise, site):
-    """Return the uniform of a leading byte and the 24 bits of fine noise number m."""
-    fine = pick(site_words(noise[0], noise[1], LAZY_FINE, noise[2], noise[3], site, m >> 2), m & 3)
-    return (np.float64(coarse) * 2.0**24 + np.float64(fine >> np.uint32(8)) + 0.5) * 2.0**-32
-
-
-@njit(error_model="numpy")
-def score_of(k, r, c, i, terms):
-    """Return the score of label k with its field, in row r and column c."""
-    unary, offsets, nodes, shift, top, left, unit = terms
-    cell = np.int32(1 << shift)
-    y, down = ((top + r) >> shift) - (top >> shift), np.int32((top + r) & (cell - 1))
-    x, along = ((left + c) >> shift) - (left >> shift), np.int32((left + c) & (cell - 1))
-    upper = (cell - along) * nodes[k, y, x] + along * nodes[k, y, x + 1]
-    lower = (cell - along) * nodes[k, y + 1, x] + along * nodes[k, y + 1, x + 1]
-    return unary[i, k] + (offsets[k] + np.float32((cell - down) * upper + down * lower) * unit)
-
-
-@njit(error_model="numpy")
-def random_row(y, terms, noise, place, r, width):
-    """Fill row r of ``y`` with a uniformly random allowed label per site."""
-    unary, offsets = terms[0], terms[1]
-    k0, k1, image, sample = noise
-    row, column, full_width, _ = place
-    for i in range(r * width, (r + 1) * width):
-        site = np.int64(row + r) * full_width + column + i % width
-        allowed = 0
-        for k in range(len(offsets)):
-            allowed += unary[i, k] + offsets[k] > -np.inf
-        if len(offsets) == 2:
-            bits = pick(site_words(k0, k1, START_BITS, image, sample >> 7, site, 0), (sample >> 5) & 3)
-            nth = np.int64((bits >> np.uint32(sample & 31)) & np.uint32(1)) if allowed == 2 else 0
-        else:
-            word = np.uint64(pick(site_words(k0, k1, START, image, sample >> 2, site, 0), sample & 3))
-            nth = np.int64((word * np.uint64(allowed)) >> np.uint64(32))
-        label = -1
-        while nth >= 0:
-            label += 1
-            nth -= unary[i, label] + offsets[label] > -np.inf
-        y[i] = label
 
 
 @njit(error_model="numpy")
@@ -386,32 +179,3 @@ def best_label(rivals, n_rivals, own, r, c, i, drawn, terms, noise, place):
             if total > score or (total == score and (k == own or (k < best and best != own))):
                 best, score = k, total
     return best
-
-
-@njit(error_model="numpy")
-def bound_rivals(rivals, n_rivals, r, c, i, drawn, terms, noise, place):
-    """Fill bounds of the rivals' scores, divided by the temperature, minus that of the first label.
-
-    In the terms of `reference.noise`, this difference is ``extra / temperature - log(1 + exp(wait - log p - clock))``
-    with the logarithms of the rival's wait and of the first label's clock.
-    """
-    who, extra, low, high = rivals
-    row, column, full_width, temperature = place
-    k0, k1, image, sample = noise
-    n_labels = len(terms[1])
-    if n_labels == 2 or temperature == 0:
-        low[:n_rivals], high[:n_rivals] = -np.inf, np.inf
-        return
-    site = np.int64(row + r) * full_width + column + c
-    log_total = math.log(drawn[2][i])
-    tick = pick(site_words(k0, k1, LAZY_SITE, image, sample >> 2, site, 0), sample & 3) & np.uint32(255)
-    for j in range(n_rivals):
-        score = score_of(who[j], r, c, i, terms)
-        if score == -np.inf:
-            low[j], high[j] = -np.inf, -np.inf
-            continue
-        log_p = (np.float64(score) - drawn[1][i]) / temperature - log_total
-        lead, wait = extra[j] / temperature, wait_byte(who[j], n_labels, noise, site)
-        # max(x, 0) <= log(1 + exp(x)) <= max(x, 0) + log 2
-        low[j] = lead - max(BOUNDS[wait, 1] - BOUNDS[tick, 0] - log_p, 0.0) - _LOG2
-        high[j] = lead - max(BOUNDS[wait, 0] - BOUNDS[tick, 1] - log_p, 0.0)
