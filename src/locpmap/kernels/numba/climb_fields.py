@@ -46,17 +46,17 @@ def climb_fields(climb, scores, fields, moves, labels):
             noise = (climb.k0, climb.k1, climb.first_image + n, climb.first_sample + s)
             top, left = climb.row + moves.phases[n, s, 0], climb.column + moves.phases[n, s, 1]
             nodes = nodes_of(factors, fields.shift, top, left, height, width, noise[:2], noise[2], noise[3])
-            terms = (climb.unary[n], moves.offsets[n, s], nodes, fields.shift, top, left, np.float32(fields.unit))
+            terms = (scores[n], moves.offsets[n, s], nodes, fields.shift, top, left, np.float32(fields.unit))
             site = (y, dirty, pending, drawn, terms, noise, place, edges)
             given = climb.given[n] if climb.start == GIVEN else y
-            sweeps[n, s] = ascend(site, scores[n], scratch, climb.start, given, climb.max_sweeps)
+            sweeps[n, s] = ascend(site, scratch, climb.start, given, climb.max_sweeps)
             for i in range(n_sites):
                 labels[n, i, s] = y[i]
     return sweeps
 
 
 @njit(error_model="numpy")
-def ascend(site, by_label, scratch, start, given, max_sweeps):
+def ascend(site, scratch, start, given, max_sweeps):
     """Draw first labels and climb to a local maximum; return the number of the last sweep that changed a label.
 
     The first sweeps follow each other down the image in a wavefront while its rows are in the cache: when a row is
@@ -70,7 +70,7 @@ def ascend(site, by_label, scratch, start, given, max_sweeps):
     last = 0
     for step in range(height + 2 * WAVES):
         if step < height:
-            draw_row(drawn, by_label, terms, noise, place, scratch, step, width)
+            draw_row(drawn, terms, noise, place, scratch, step, width)
             for i in range(step * width, (step + 1) * width):
                 y[i] = drawn[0][i] if start == PERTURBED else given[i]
             if start == RANDOM:

@@ -29,10 +29,10 @@ def row_scratch(n_labels, cell, dtype):
 
 
 @njit(error_model="numpy")
-def draw_row(drawn, by_label, terms, noise, place, scratch, r, width):
+def draw_row(drawn, terms, noise, place, scratch, r, width):
     """Fill the first label, largest score and sum of ``exp((score - largest) / temperature)`` of a row's sites."""
     first, peak, total = drawn
-    _, offsets, nodes, shift, top, left, unit = terms
+    by_label, offsets, nodes, shift, top, left, unit = terms
     row, column, full_width, temperature = place
     field, scores, second, label, sums = scratch
     n_labels = len(offsets)
@@ -133,14 +133,14 @@ def spread(field, nodes, r, c, count, shift, top, left):
 @njit(error_model="numpy")
 def random_row(y, terms, noise, place, r, width):
     """Fill row r of ``y`` with a uniformly random allowed label per site."""
-    unary, offsets = terms[0], terms[1]
+    by_label, offsets = terms[0], terms[1]
     k0, k1, image, sample = noise
     row, column, full_width, _ = place
     for i in range(r * width, (r + 1) * width):
         site = np.int64(row + r) * full_width + column + i % width
         allowed = 0
         for k in range(len(offsets)):
-            allowed += unary[i, k] + offsets[k] > -np.inf
+            allowed += by_label[k, i] + offsets[k] > -np.inf
         if len(offsets) == 2:
             bits = pick(site_words(k0, k1, START_BITS, image, sample >> 7, site, 0), (sample >> 5) & 3)
             nth = np.int64((bits >> np.uint32(sample & 31)) & np.uint32(1)) if allowed == 2 else 0
@@ -150,5 +150,5 @@ def random_row(y, terms, noise, place, r, width):
         label = -1
         while nth >= 0:
             label += 1
-            nth -= unary[i, label] + offsets[label] > -np.inf
+            nth -= by_label[label, i] + offsets[label] > -np.inf
         y[i] = label

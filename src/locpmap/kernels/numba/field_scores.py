@@ -96,10 +96,10 @@ def joined(coarse, m, noise, site):
 @njit(error_model="numpy")
 def score_of(k, r, c, i, terms):
     """Return the score of label k with its field, in row r and column c."""
-    unary, offsets, nodes, shift, top, left, unit = terms
+    by_label, offsets, nodes, shift, top, left, unit = terms
     cell = np.int32(1 << shift)
     y, down = ((top + r) >> shift) - (top >> shift), np.int32((top + r) & (cell - 1))
     x, along = ((left + c) >> shift) - (left >> shift), np.int32((left + c) & (cell - 1))
     upper = (cell - along) * nodes[k, y, x] + along * nodes[k, y, x + 1]
     lower = (cell - along) * nodes[k, y + 1, x] + along * nodes[k, y + 1, x + 1]
-    return unary[i, k] + (offsets[k] + np.float32((cell - down) * upper + down * lower) * unit)
+    return by_label[k, i] + (offsets[k] + np.float32((cell - down) * upper + down * lower) * unit)
