@@ -15,12 +15,12 @@ UNIT = tl.constexpr(constants.UNIT)
 
 
 def conditionals(model: Model, labels: Array, sums: Array, lo: int, begin: int, stop: int) -> None:
-    """Add ``p(· | other labels)`` to sums (n, S, L) int64; the samples of a site in labels (n, S, R) are contiguous."""
+    """Add ``p(· | other labels)`` to sums (n, S, L) int64; labels (n, S, R) may have any strides."""
     n_images, n_sites, n_samples = labels.shape
     sizes = sizes_of(model)
     grid = (n_images * triton.cdiv(stop - begin, sizes.items),)
-    where = (lo, begin, stop, n_sites, n_samples, labels.stride(0), labels.stride(1))
-    _conditionals[grid](model.unary, labels, sums, pairs_of(model), *where, sizes)
+    where = (lo, begin, stop, n_sites, n_samples)
+    _conditionals[grid](model.unary, labels, labels.stride(), sums, pairs_of(model), *where, sizes)
 
 
 def grid_conditionals(
@@ -35,14 +35,11 @@ def grid_conditionals(
     apart = labels.stride(1)
     field = Field(right, images_apart(right), down, images_apart(down), height, width, 1, apart, 0, 0, width)
     grid = (n_images * -(-(stop - begin) // SITES),)
-    _grid_conditionals[grid](unary, field, labels, sums, begin, stop, n_samples, labels.stride(0), n_labels, SITES)
+    _grid_conditionals[grid](unary, field, labels, labels.stride(), sums, begin, stop, n_samples, n_labels, SITES)
 
 
 @triton.jit(do_not_specialize=["lo", "begin", "stop"])
-def _conditionals(
-    unary, labels, sums, pairs, lo, begin, stop, n_sites, n_samples, image_apart, site_apart, SIZES: tl.constexpr
-):
-    """Process a block of sites; samples of a site are contiguous, so successive ones are read from the cache."""
+def _conditionals(unary, labels, strides, sums, pairs, lo, begin, stop, n_sites, n_samples, SIZES: tl.constexpr):
     ITEMS: tl.constexpr = SIZES.items
     LABELS: tl.constexpr = SIZES.labels
     per_image = (stop - begin + ITEMS - 1) // ITEMS
@@ -57,12 +54,12 @@ def _conditionals(
     total = tl.zeros([ITEMS, LABELS], tl.int64)
     r = 0
     while r < n_samples:
-        around = labels + n * image_apart + r
-        scores = add_local_scores(own, around, site_apart, pairs, image, site, inside, SIZES, AXIS=1, FRESH=False)
+        around = labels + n * strides[0] + r * strides[2]
+        scores = add_local_scores(own, around, strides[1], pairs, image, site, inside, SIZES, AXIS=1, FRESH=False)
         top = tl.max(scores, axis=1)
         # Where forbidden pairs exclude every label, the sample's own label gets probability 1.
         stuck = top == float("-inf")
-        mine = tl.load(around + site * site_apart, mask=inside, other=0).to(tl.int32)
+        mine = tl.load(around + site * strides[1], mask=inside, other=0).to(tl.int32)
         mass = tl.exp(scores - tl.where(stuck, 0.0, top)[:, None])
         mass = tl.where(stuck[:, None] & (label == mine[:, None]), 1.0, mass)
         p = (mass / tl.sum(mass, axis=1)[:, None]).to(tl.float64)
@@ -74,7 +71,7 @@ def _conditionals(
 
 @triton.jit(do_not_specialize=["begin", "stop", "n_samples"])
 def _grid_conditionals(
-    unary_ptr, field, labels, sums, begin, stop, n_samples, image_apart, N_LABELS: tl.constexpr, SITES: tl.constexpr
+    unary_ptr, field, labels, strides, sums, begin, stop, n_samples, N_LABELS: tl.constexpr, SITES: tl.constexpr
 ):
     dtype: tl.constexpr = unary_ptr.dtype.element_ty
     per_image = (stop - begin + SITES - 1) // SITES
@@ -89,10 +86,10 @@ def _grid_conditionals(
         unary += (tl.load(unary_ptr + own + k, mask=at.inside, other=0.0),)
         total += (tl.zeros([SITES], tl.int64),)
     across, along = field.site_apart, field.width * field.site_apart
-    y = labels + n * image_apart + site.to(tl.int64) * across
+    y = labels + n * strides[0] + site.to(tl.int64) * across
     r = 0
     while r < n_samples:
-        near = loads_around(field, y + r, at, across, along, "")
+        near = loads_around(field, y + r * strides[2], at, across, along, "")
         scores = ()
         top = tl.full([SITES], float("-inf"), dtype)
         for k in tl.static_range(N_LABELS):

@@ -14,10 +14,10 @@ MOST = tl.constexpr(255)  # limit of samples counted in bytes before they are ad
 
 
 def votes(labels: torch.Tensor, totals: torch.Tensor, begin: int, stop: int) -> None:
-    """Add 1 to ``totals[n, i, labels[n, i, s]]``; the samples of a site in labels (n, S, R) are contiguous."""
+    """Add 1 to ``totals[n, i, labels[n, i, s]]``; labels (n, S, R) may have any strides."""
     n_images, n_sites, n_samples = labels.shape
     grid = (n_images * -(-(stop - begin) // SITES),)
-    _votes[grid](labels, labels.stride()[:2], totals, begin, stop, n_sites, n_samples, totals.shape[2], SITES)
+    _votes[grid](labels, labels.stride(), totals, begin, stop, n_sites, n_samples, totals.shape[2], SITES)
 
 
 @triton.jit(do_not_specialize=["begin", "stop"])
@@ -33,7 +33,7 @@ def _votes(labels, strides, totals, begin, stop, n_sites, n_samples, N_LABELS: t
             counts = tl.zeros([SITES], tl.int64)  # of labels 8g..8g + 7, one per byte
             r = first
             while r < last:
-                label = tl.load(own + r, mask=inside, other=0).to(tl.int64) - g * 8
+                label = tl.load(own + r * strides[2], mask=inside, other=0).to(tl.int64) - g * 8
                 counts += tl.where((label >= 0) & (label < 8), tl.full([SITES], 1, tl.int64) << ((label & 7) * 8), 0)
                 r += 1
             for m in tl.static_range(8):
