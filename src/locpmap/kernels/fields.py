@@ -72,32 +72,28 @@ def draw_moves(fields: Fields, key: noise.Key, images: range, samples: range, dt
     """
     from scipy.special import ndtri
 
-    n_labels = fields.factors.shape[2]
-    shape = (len(images), len(samples))
-    numbers = np.asarray(samples, np.uint64)
-    offsets = np.zeros((*shape, n_labels))
-    phases = np.zeros((*shape, 2), np.int32)
+    shape = (len(images), len(samples), fields.factors.shape[2])
+    shared, presence = fields.shared[:, None], fields.presence[:, None]
+    offsets = np.zeros(shape)
+    if (shared > 0).any():
+        offsets += shared * ndtri(_uniforms(key, noise.SHARED, images, samples, shape[2]))
+    if (presence < 1).any():
+        occurs = _uniforms(key, noise.PRESENCE, images, samples, shape[2]) < presence
+        offsets = np.where(occurs, offsets - np.log(presence), -np.inf)
     mask = (1 << (fields.shift + max(fields.factors.shape[1] - 1, 0))) - 1
-    for n, image in enumerate(images):
-        shared, presence = (array[n if len(array) > 1 else 0] for array in (fields.shared, fields.presence))
-        if (shared > 0).any():
-            offsets[n] += shared * ndtri(_uniforms(key, noise.SHARED, image, numbers, n_labels))
-        if (presence < 1).any():
-            occurs = _uniforms(key, noise.PRESENCE, image, numbers, n_labels) < presence
-            offsets[n] = np.where(occurs, offsets[n] - np.log(presence), -np.inf)
-        words = _words(key, noise.PHASE, image, numbers, 0)
-        phases[n] = (words[:2].T & np.uint64(mask)).astype(np.int32)
-    return Moves(offsets.astype(dtype), phases)
+    phases = _words(key, noise.PHASE, images, samples, 1)[:, :, 0, :2] & np.uint64(mask)
+    return Moves(offsets.astype(dtype, order="C"), phases.astype(np.int32, order="C"))
 
 
-def _words(key: noise.Key, stream: int, image: int, samples: Array, group: int) -> Array:
-    """Return four words per sample, (4, R)."""
-    zero = np.zeros_like(samples)
-    counter = (zero, zero + np.uint64(group << 16), samples, zero + np.uint64(image + (stream << 28)))
-    return np.stack(noise.philox(counter, key))
+def _words(key: noise.Key, stream: int, images: range, samples: range, n_groups: int) -> Array:
+    """Return four words per image, sample and group, (N, R, n_groups, 4)."""
+    numbers = (np.asarray(which, np.uint64) for which in (range(n_groups), samples, images))
+    group, sample, image = np.broadcast_arrays(*np.ix_(*numbers))
+    counter = (np.zeros_like(group), group << np.uint64(16), sample, image + np.uint64(stream << 28))
+    return np.stack(noise.philox(counter, key)).T
 
 
-def _uniforms(key: noise.Key, stream: int, image: int, samples: Array, n_labels: int) -> Array:
-    """Return one uniform per sample and label, (R, L)."""
-    groups = [_words(key, stream, image, samples, g) for g in range(-(-n_labels // 4))]
-    return noise.uniform(np.concatenate(groups)[:n_labels].T)
+def _uniforms(key: noise.Key, stream: int, images: range, samples: range, n_labels: int) -> Array:
+    """Return one uniform per image, sample and label, (N, R, L)."""
+    words = _words(key, stream, images, samples, -(-n_labels // 4))
+    return noise.uniform(words.reshape(*words.shape[:2], -1)[:, :, :n_labels])
