@@ -22,18 +22,22 @@ from triton.runtime import driver
 
 from locpmap.graphs import Grid
 from locpmap.graphs.blocks import plan_blocks
+from locpmap.kernels.fields import draw_moves, quantised
 from locpmap.kernels.likelihood import Losses, Part, Scores
 from locpmap.kernels.message_plan import Domain
 from locpmap.kernels.model import UNVISITED, VOTES, GridWindow
 from locpmap.kernels.perturbation import PLAIN, RANDOM, Perturbation
 from locpmap.kernels.spec import Blocks, Chain, Climb, Span
 from locpmap.kernels.trees import spanning_forests
+from locpmap.kernels.triton.climb.add_fields import add_fields, terms_of
 from locpmap.kernels.triton.climb.climb_blocks import climb_blocks
+from locpmap.kernels.triton.climb.climb_fields import climb_fields
 from locpmap.kernels.triton.climb.climb_lines import climb_lines
 from locpmap.kernels.triton.climb.climb_potts import climb_potts
 from locpmap.kernels.triton.climb.climb_sites import climb_sites
 from locpmap.kernels.triton.climb.gibbs import gibbs
 from locpmap.kernels.triton.climb.mean_field import mean_field, mean_field_bound
+from locpmap.kernels.triton.climb.potts_grid import Draw
 from locpmap.kernels.triton.count.conditionals import conditionals, grid_conditionals
 from locpmap.kernels.triton.count.score_terms import score_terms
 from locpmap.kernels.triton.count.votes import votes
@@ -62,7 +66,7 @@ def main() -> int:
     CompiledKernel.launch_metadata = lambda kernel, *given: None
     CompiledKernel.run = property(lambda kernel: lambda *given: None)
     failed = 0
-    for kernel, given in (*decoding(), *common(), *learning()):
+    for kernel, given in (*decoding(), *common(), *fields(), *learning()):
         try:
             kernel(*given)
         except Exception as error:
@@ -128,6 +132,29 @@ def common() -> Iterator[tuple[Any, Any]]:
     two, more = (torch.zeros(1, 15, n_labels) for n_labels in (2, 5))
     yield climb_potts, (two, right, down, window, by_sites, *part)
     yield climb_lines, (more, right, down, True, window, by_lines, *part)
+
+
+def fields() -> Iterator[tuple[Any, Any]]:
+    """Call the climb with error fields, with and without noise, and the addition of fields."""
+    right, down, window, draw = (
+        torch.ones(1, 5, 2),
+        torch.ones(1, 4, 3),
+        GridWindow(5, 3, 0, 0, 3, 15),
+        Draw(1, 2, 0, 0),
+    )
+    labels = torch.zeros(1, 2, 15, dtype=torch.uint8)
+    for n_labels, n_scales, dtype in ((2, 0, torch.float32), (3, 1, torch.float64), (21, 2, torch.float32)):
+        sizes, ones = np.ones((1, n_scales, n_labels)), np.ones((1, n_labels))
+        errors = quantised(sizes, 2, ones, ones)
+        moves = draw_moves(errors, (1, 2), range(1), range(2), np.float64)
+        scores = torch.zeros(1, n_labels, 15, dtype=dtype)
+        placed = (errors, moves, window, draw, scores)
+        yield terms_of, placed
+        terms, weights = terms_of(*placed), (right.to(dtype), down.to(dtype))
+        for temperature in (0.0, 1.0):
+            climb = Climb(Perturbation(PLAIN, temperature, 1, 2), RANDOM, None, 2)
+            yield climb_fields, (scores, *weights, window, terms, draw, climb, None, labels)
+        yield add_fields, (scores.reshape(1, 15, n_labels), terms, scores.reshape(1, 15, n_labels))
 
 
 def learning() -> Iterator[tuple[Any, Any]]:

@@ -132,10 +132,6 @@ class Decoder(ABC):
     def finish(self, problem: Problem, state: Any) -> Outcome:
         """Return the outcome so far."""
 
-    def has_gpu_kernels(self) -> bool:
-        """Return whether all the work with these options is done by kernels that exist for GPUs."""
-        return self.on_gpu
-
     def work(self, n_scores: int) -> int:
         """Return the number of score updates for a model of ``n_scores``, which decides whether a GPU pays off."""
         return n_scores

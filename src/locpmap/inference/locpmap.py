@@ -122,9 +122,6 @@ class LocPMAP(TallySampler):
             tally.view_of = lambda span: problem.view.with_unary(add(span))
         return tally
 
-    def has_gpu_kernels(self) -> bool:
-        return self.fields is None
-
     def locality(self) -> Locality:
         check_start_of_tiles(self.start)
         if self.keep_samples:

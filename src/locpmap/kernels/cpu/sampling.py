@@ -92,7 +92,7 @@ class Sampling(Dispatch):
         """Add the error fields of one sample to the unaries of a span."""
         assert climb.fields is not None
         lo, hi, sample, _ = span
-        fields, moves = _drawn_fields(model, climb, Span(lo, hi, sample, 1))
+        fields, moves = drawn_fields(climb, Span(lo, hi, sample, 1), model.unary.dtype.type)
         unary = np.empty(model.unary.shape, model.unary.dtype)
         window = (0, 0, 0, 0) if model.window is None else model.window[:4]
         add = kernel_of("reference" if model.window is None else self.name, "add_fields")
@@ -192,7 +192,8 @@ class Sampling(Dispatch):
     def _fields(self, model: ModelView, climb: Climb, part: Span) -> tuple[Array, Array]:
         """Climb by single sites with error fields, on a 4-connected grid with Potts weights >= 0."""
         labels = np.empty((part.hi - part.lo, model.unary.shape[1], part.n_samples), np.uint8)
-        given = (of_images(by_label(model), part.lo, part.hi), *_drawn_fields(model, climb, part))
+        drawn = drawn_fields(climb, part, model.unary.dtype.type)
+        given = (of_images(by_label(model), part.lo, part.hi), *drawn)
         return labels, self.kernel_of("climb_fields")(_on_grid(model, climb, part, model.unary.dtype), *given, labels)
 
     def _potts(self, model: ModelView, climb: Climb, part: Span) -> tuple[Array, Array]:
@@ -217,13 +218,13 @@ def by_label(model: ModelView) -> Array:
     return model.cache["by_label"]
 
 
-def _drawn_fields(model: ModelView, climb: Climb, part: Span) -> tuple[Fields, Moves]:
+def drawn_fields(climb: Climb, part: Span, dtype: type) -> tuple[Fields, Moves]:
     """Return the fields of the images of a part, with offsets and phases of its samples."""
     assert climb.fields is not None
     mine = fields_of_images(climb.fields, part.lo, part.hi)
     images = range(climb.first_image + part.lo, climb.first_image + part.hi)
     samples = range(part.first, part.first + part.n_samples)
-    return mine, draw_moves(mine, climb.perturbation[2:], images, samples, model.unary.dtype.type)
+    return mine, draw_moves(mine, climb.perturbation[2:], images, samples, dtype)
 
 
 def takes_bits(model: ModelView) -> bool:

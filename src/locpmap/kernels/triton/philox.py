@@ -13,7 +13,9 @@ PLAIN, LAZY_SITE, LAZY_CLOCK, LOGISTIC = (
 START, START_BITS, CHAIN, DROP = (
     tl.constexpr(stream) for stream in (noise.START, noise.START_BITS, noise.CHAIN, noise.DROP)
 )
-LAZY_FINE, LOGISTIC_FINE = (tl.constexpr(stream) for stream in (noise.LAZY_FINE, noise.LOGISTIC_FINE))
+LAZY_FINE, LOGISTIC_FINE, FIELD = (
+    tl.constexpr(stream) for stream in (noise.LAZY_FINE, noise.LOGISTIC_FINE, noise.FIELD)
+)
 
 
 @triton.jit

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 
-from locpmap.arrays import of_images
+from locpmap.arrays import frozen, of_images
 from locpmap.errors import BackendError
 from locpmap.kernels.block_plan import MAX_LINE_LABELS
-from locpmap.kernels.cpu.sampling import ROUND_BYTES, round_of
+from locpmap.kernels.cpu.sampling import MAX_LABELS, ROUND_BYTES, drawn_fields, round_of
 from locpmap.kernels.model import UNIT, Array
 from locpmap.kernels.perturbation import NONE, PERTURBED, Perturbation
+from locpmap.kernels.reference.add_fields import clustered
 from locpmap.kernels.spec import Climb, ModelView, Span, Work
+from locpmap.kernels.triton.climb.add_fields import add_fields, terms_of
 from locpmap.kernels.triton.climb.climb_blocks import climb_blocks
+from locpmap.kernels.triton.climb.climb_fields import climb_fields
 from locpmap.kernels.triton.climb.climb_lines import climb_lines
 from locpmap.kernels.triton.climb.climb_potts import climb_potts
 from locpmap.kernels.triton.climb.climb_sites import climb_sites
+from locpmap.kernels.triton.climb.potts_grid import Draw
 from locpmap.kernels.triton.count.conditionals import conditionals, grid_conditionals
 from locpmap.kernels.triton.count.votes import votes
 from locpmap.kernels.triton.message_state import decode_order
@@ -31,7 +36,7 @@ MARKED = 8  # `climb_potts` stores labels in words of this many samples, with a 
 
 @dataclass(frozen=True, eq=False)
 class DeviceDrawn:
-    """Samples of a span: labels (n, S, count), whose last axis may be padded in memory."""
+    """Samples of a span: labels (n, S, count) with any strides."""
 
     span: Span
     array: Array
@@ -54,6 +59,8 @@ class Sampling:
 
     def climb(self, model: ModelView, climb: Climb, span: Span) -> DeviceDrawn:
         """Climb with the fastest kernel that supports the model."""
+        if climb.fields is not None:
+            return self._with_fields(model, climb, span)
         on_grid = model.potts and model.grid is not None
         if climb.blocks is not None and on_grid and _is_lines(climb.blocks.named, model):
             return self._lines(model, climb, span)
@@ -90,8 +97,48 @@ class Sampling:
         return DeviceDrawn(span, labels, [sweeps])
 
     def add_fields(self, model: ModelView, climb: Climb, span: Span) -> Array:
-        """Raise `BackendError`: error fields are drawn on the CPU."""
-        raise BackendError("backend 'triton' has no error fields: use device='cpu'")
+        """Add the error fields of one sample to the unaries of a span; those of graphs are computed on the host."""
+        lo, hi, sample, _ = span
+        mine, moves = drawn_fields(climb, Span(lo, hi, sample, 1), np.float64)
+        unary, out = of_images(model.unary, lo, hi), torch.empty_like(model.unary)
+        key, image = climb.perturbation[2:], climb.first_image + lo
+        if model.window is None:
+            values = torch.from_numpy(moves.offsets).to(unary)
+            if mine.clusters.size:
+                factors = np.broadcast_to(mine.factors, (hi - lo, *mine.factors.shape[1:]))
+                each = [clustered(factors[n], mine, key, image + n, sample) for n in range(hi - lo)]
+                values = values + torch.from_numpy(np.stack(each)).to(unary.device)
+            out[lo:hi] = unary + values
+        else:
+            terms = terms_of(mine, moves, model.window, Draw(*key, image, sample), unary)
+            add_fields(unary, terms, out[lo:hi])
+        return out
+
+    def _with_fields(self, model: ModelView, climb: Climb, span: Span) -> DeviceDrawn:
+        """Climb with error fields: all samples together on attractive grids, else one by one."""
+        attractive = model.grid is not None and model.least_weight >= 0 and model.unary.shape[2] <= MAX_LABELS
+        if attractive and climb.blocks is None:
+            return self._fields(model, climb, span)
+        lo, hi, first, count = span
+        plain = replace(climb, fields=None, lazy=False)
+        parts = [Span(lo, hi, m, 1) for m in range(first, first + count)]
+        drawn = [self.climb(model.with_unary(self.add_fields(model, climb, part)), plain, part) for part in parts]
+        labels = torch.cat([one.array for one in drawn], dim=2)
+        return DeviceDrawn(span, labels, [array for one in drawn for array in one.sweeps])
+
+    def _fields(self, model: ModelView, climb: Climb, span: Span) -> DeviceDrawn:
+        """Climb by single sites with error fields, on a 4-connected grid with Potts weights >= 0."""
+        lo, hi, first, count = span
+        assert model.grid is not None
+        unary, right, down = _of_grid(model, lo, hi)
+        labels = torch.empty((hi - lo, count, unary.shape[1]), dtype=torch.uint8, device=unary.device)
+        draw = Draw(*climb.perturbation[2:], climb.first_image + lo, first)
+        mine, moves = drawn_fields(climb, span, np.float64)
+        terms = terms_of(mine, moves, model.grid, draw, unary)
+        given = climb.given if climb.given is None else of_images(climb.given, lo, hi).to(torch.uint8)
+        scores = of_images(_by_label(model), lo, hi)
+        sweeps = climb_fields(scores, right, down, model.grid, terms, draw, climb, given, labels)
+        return DeviceDrawn(span, labels.transpose(1, 2), [sweeps])
 
     def draw_by(self, work: Work, span: Span) -> DeviceDrawn:
         """Raise `BackendError`: this backend cannot draw on the host."""
@@ -137,6 +184,13 @@ def _empty(model: ModelView, span: Span, dtype: Any, room: int = 0) -> Array:
     if room > span.n_samples:
         return torch.empty_strided(shape, (n_sites * room, room, 1), dtype=dtype, device=device)
     return torch.empty(shape, dtype=dtype, device=device)
+
+
+def _by_label(model: ModelView) -> Array:
+    """Return the unaries by label, (N, L, S), cached."""
+    if "by_label" not in model.cache:
+        model.cache["by_label"] = frozen(model.unary.transpose(1, 2).contiguous())
+    return model.cache["by_label"]
 
 
 def _is_lines(blocks: Any, model: ModelView) -> bool:

@@ -1,0 +1,297 @@
+"""LocPMAP's climb with error fields, on a 4-connected grid with Potts weights >= 0, single sites, up to 255 labels.
+
+Every sample has its own scores, which are never stored.  A first launch draws the first labels (smallest clock, see
+`reference.noise`) and the starting labels.  A second one performs all sweeps: its programs synchronise after each
+colour.  The first sweep visits all sites, later ones those with a changed neighbour, which are marked.  Samples that
+have converged are skipped.
+
+Labels are stored sample by sample, (n, R, S), because the scores and nodes of neighbouring sites are contiguous.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from locpmap.kernels import perturbation
+from locpmap.kernels.model import Array, GridWindow
+from locpmap.kernels.spec import Climb
+from locpmap.kernels.triton.climb.add_fields import Terms, corners_of, move_of
+from locpmap.kernels.triton.climb.field_contest import contest
+from locpmap.kernels.triton.climb.potts_contest import repeated
+from locpmap.kernels.triton.climb.potts_grid import Draw, Field, images_apart, lanes, loads_around, support, weights
+from locpmap.kernels.triton.grid_barrier import ARRIVALS, LATEST, at_once, is_still, resident_programs, wait_for_all
+from locpmap.kernels.triton.lazy_noise import fast_exp, fast_log, logistic, start_bits
+from locpmap.kernels.triton.philox import LAZY_SITE, START, pick, uniform, words
+
+FIRST = 256  # sites per program that draws first labels
+SCAN, VISIT = 1024, 128  # sites whose marks are read together, and sites visited together
+REGISTERS = 96  # per thread of the launch for sweeps
+
+NOTES = tl.constexpr(LATEST.value + 1)  # words of the barrier and the last sweep with a change; then those of all pairs
+PERTURBED, GIVEN = tl.constexpr(perturbation.PERTURBED), tl.constexpr(perturbation.GIVEN)
+
+
+class Sizes(NamedTuple):
+    """The compile-time constants of a climb."""
+
+    n_labels: int
+    start: int  # kind of starting labels
+    noisy: bool  # whether the temperature is above 0
+    scales: bool  # whether there are fields, in addition to offsets
+    room: int  # labels per sample whose leading noise bytes come from one Philox call of 16 bytes
+    first: int  # `FIRST`, `SCAN` and `VISIT`
+    scan: int
+    visit: int
+
+
+class State(NamedTuple):
+    """Labels and noise of all pairs of an image and a sample, (n, R, S)."""
+
+    labels: Any  # uint8
+    marks: Any  # uint8: 1 where a neighbour changed since the last visit; valid after the first visit
+    first: Any  # uint8 first labels
+    peak: Any  # largest score
+    log_total: Any  # log of the sum of exp((score - peak) / temperature)
+
+
+def climb_fields(
+    scores: Array,
+    right: Array,
+    down: Array,
+    grid: GridWindow,
+    terms: Terms,
+    draw: Draw,
+    climb: Climb,
+    given: Array | None,
+    labels: Array,
+) -> Array:
+    """Fill ``labels`` (n, R, S) uint8; return the last sweep that changed any, (n, R).
+
+    Args:
+        scores: Unaries by label, (n, L, S).
+        right: Weights of horizontal edges, (1|n, H, W-1).
+        down: Weights of vertical edges, (1|n, H-1, W).
+        grid: The grid and its place in the whole one.
+        terms: Fields of these images and samples.
+        draw: Key and first counters of the noise.
+        climb: Options.
+        given: Labels (n, S) uint8 of these images, if the climb starts from given ones.
+        labels: Output.
+    """
+    (n_images, n_samples, n_sites), n_labels, device = labels.shape, scores.shape[1], scores.device
+    marks, first = (torch.empty_like(labels) for _ in range(2))
+    peak, log_total = (torch.empty(labels.shape, dtype=scores.dtype, device=device) for _ in range(2))
+    notes = torch.zeros(NOTES.value + n_images * n_samples, dtype=torch.int32, device=device)
+    state = State(labels, marks, first, peak, log_total)
+    corner = ((grid.row + grid.column) % 2, grid.row * grid.whole_width + grid.column, grid.whole_width)
+    sides = (right, images_apart(right), down, images_apart(down), grid.height, grid.width)
+    field = Field(*sides, 1, 1, *corner)
+    temperature = climb.perturbation.amount
+    room = 4 if n_labels <= 4 else 8 if n_labels <= 8 else 16
+    pairs, n_lanes = n_images * n_samples, grid.height * ((grid.width + 1) // 2)
+    resident = resident_programs(device, REGISTERS)
+    scan = SCAN if pairs * n_lanes >= SCAN * resident else VISIT  # with few sites, divide them among all programs
+    sizes = Sizes(n_labels, climb.start, temperature > 0, terms.rows > 0, room, FIRST, scan, VISIT)
+    arrays = (scores, terms, draw, field, state)
+    start = labels if given is None else given
+    _begin[(pairs * triton.cdiv(n_sites, FIRST),)](*arrays, start, temperature, sizes)
+    n_scans = pairs * triton.cdiv(n_lanes, scan)
+    programs = (min(n_scans, resident),)
+    _sweep[programs](*arrays, notes, n_scans, temperature, climb.max_sweeps, sizes, **at_once(REGISTERS))
+    return notes[NOTES.value :].reshape(n_images, n_samples)
+
+
+@triton.jit
+def _begin(scores_ptr, terms, draw, field, state, given_ptr, temperature: tl.float64, SIZES: tl.constexpr):
+    """Draw the first labels and the starting labels of a tile of sites of one pair."""
+    N_LABELS: tl.constexpr = SIZES.n_labels
+    LANES: tl.constexpr = SIZES.first
+    dtype: tl.constexpr = scores_ptr.dtype.element_ty
+    n_sites = field.height * field.width
+    n_tiles = tl.cdiv(n_sites, LANES)
+    pair = (tl.program_id(0) // n_tiles).to(tl.int64)
+    n, sample = pair // terms.n_samples, draw.first_sample + pair % terms.n_samples
+    # Lanes after the last site repeat it.
+    site = tl.minimum(tl.program_id(0) % n_tiles * LANES + tl.arange(0, LANES), n_sites - 1)
+    row = site // field.width
+    column = site - row * field.width
+    corners = corners_of(terms, pair, row, column)
+    key = (draw.k0, draw.k1, draw.first_image + n)
+    number = field.first_site + row.to(tl.int64) * field.full_width + column  # in the whole grid
+    unary = scores_ptr + n * N_LABELS * n_sites + site
+    offsets = terms.offsets + pair * N_LABELS
+    scale = tl.cast(temperature, dtype)
+    if SIZES.noisy:
+        inverse = 1.0 / scale
+    peak = tl.full([LANES], float("-inf"), dtype)
+    total = tl.zeros([LANES], dtype)  # sum of exp((score - peak) / temperature)
+    best = tl.zeros([LANES], tl.int32)
+    allowed = tl.zeros([LANES], tl.int32)
+    for k in range(N_LABELS):
+        if tl.load(offsets + k) > float("-inf"):
+            score = _score(unary, terms, pair, k, corners, n_sites, SIZES)
+            better = score > peak
+            if SIZES.noisy and N_LABELS > 2:
+                high = tl.maximum(peak, score)
+                gap = tl.minimum(peak, score) - tl.where(high > float("-inf"), high, 0.0)
+                power = fast_exp(gap * inverse)
+                total = tl.where(better, total * power + 1.0, total + power)
+            best = tl.where(better, k, best)
+            peak = tl.maximum(peak, score)
+            allowed += (score > float("-inf")).to(tl.int32)
+    first = best
+    if SIZES.noisy and N_LABELS == 2:
+        lead = _score(unary, terms, pair, 1, corners, n_sites, SIZES)
+        lead -= _score(unary, terms, pair, 0, corners, n_sites, SIZES)
+        first = (lead > scale * logistic(key[0], key[1], key[2], sample, number, dtype)).to(tl.int32)
+    elif SIZES.noisy:
+        tl.store(state.peak + pair * n_sites + site, peak)
+        tl.store(state.log_total + pair * n_sites + site, fast_log(total))
+        w0, w1, w2, w3 = words(key[0], key[1], LAZY_SITE, key[2], sample >> 2, number, 0)
+        u = uniform(pick(w0, w1, w2, w3, sample & 3)).to(dtype) * total
+        run = tl.full([LANES], 1.0, dtype)  # cumulative distribution times the total, the best label first
+        beyond = u > run
+        if tl.max(beyond.to(tl.int32)) > 0:
+            for k in range(N_LABELS):
+                if tl.load(offsets + k) > float("-inf"):
+                    score = _score(unary, terms, pair, k, corners, n_sites, SIZES)
+                    power = tl.where(k == best, 0.0, fast_exp((score - peak) * inverse))
+                    first = tl.where(beyond & (power > 0.0), k, first)
+                    run += power
+                    beyond &= u > run
+    label = first
+    if SIZES.start == GIVEN:
+        label = tl.load(given_ptr + n * n_sites + site).to(tl.int32)
+    elif SIZES.start != PERTURBED:
+        if N_LABELS == 2:
+            bit = (start_bits(key[0], key[1], key[2], sample, number) & 1).to(tl.int32)
+            label = tl.where(allowed == 2, bit, best)
+        else:
+            w0, w1, w2, w3 = words(key[0], key[1], START, key[2], sample >> 2, number, 0)
+            nth = ((pick(w0, w1, w2, w3, sample & 3).to(tl.int64) * allowed) >> 32).to(tl.int32)
+            label = nth
+            if tl.min(allowed) < N_LABELS:
+                label = best
+                seen = tl.zeros([LANES], tl.int32)
+                for k in range(N_LABELS):
+                    if tl.load(offsets + k) > float("-inf"):
+                        free = tl.load(unary + tl.cast(k, tl.int64) * n_sites) > float("-inf")
+                        label = tl.where(free & (seen == nth), k, label)
+                        seen += free.to(tl.int32)
+    tl.store(state.first + pair * n_sites + site, first.to(tl.uint8))
+    tl.store(state.labels + pair * n_sites + site, label.to(tl.uint8))
+
+
+@triton.jit
+def _score(unary, terms, pair, k, corners, n_sites, SIZES: tl.constexpr):
+    """Return the scores of label k, the same for all lanes; ``unary`` points to those of label 0."""
+    score = tl.load(unary + tl.cast(k, tl.int64) * n_sites)
+    return score + move_of(terms, pair, k, corners, SIZES.n_labels, SIZES.scales)
+
+
+@triton.jit(do_not_specialize=["n_scans", "max_sweeps"])
+def _sweep(
+    scores_ptr,
+    terms,
+    draw,
+    field,
+    state,
+    notes,
+    n_scans,
+    temperature: tl.float64,
+    max_sweeps,
+    SIZES: tl.constexpr,
+):
+    """Perform the sweeps.  A scan is SCAN sites of one colour in one pair, whose marks are read together."""
+    SCAN: tl.constexpr = SIZES.scan
+    VISIT: tl.constexpr = SIZES.visit
+    n_lanes = field.height * ((field.width + 1) // 2)
+    per_pair = tl.cdiv(n_lanes, SCAN)
+    phase, changed, sweep = 0, 0, 1
+    while sweep <= max_sweeps:
+        scan = tl.program_id(0)
+        while scan < n_scans:
+            pair = (scan // per_pair).to(tl.int64)
+            first = scan % per_pair * SCAN
+            left = tl.minimum(n_lanes, first + SCAN)
+            # Only a pair that changed in the last sweep can change again.
+            if tl.load(notes + NOTES + pair, volatile=True) < sweep - 1:
+                left = first
+            elif sweep > 1:
+                at = lanes(field, scan % per_pair, phase % 2, SCAN)
+                marks = state.marks + pair * field.height * field.width + at.site
+                marked = tl.load(marks, mask=at.inside, other=0, cache_modifier=".cg").to(tl.int32)
+                left = tl.where(tl.max(marked) > 0, left, first)
+            while first < left:
+                at = lanes(field, first // VISIT, phase % 2, VISIT)
+                changes = _visit(scores_ptr, terms, draw, field, state, notes, pair, at, sweep, temperature, SIZES)
+                changed = tl.where(changes > 0, sweep, changed)
+                first += VISIT
+            scan += tl.num_programs(0)
+        if changed == sweep:
+            tl.store(notes + LATEST, sweep)
+        phase += 1
+        wait_for_all(notes + ARRIVALS, phase, tl.num_programs(0))
+        if phase % 2 == 0:
+            sweep = tl.where(is_still(notes, sweep), max_sweeps, sweep) + 1
+
+
+@triton.jit
+def _visit(scores_ptr, terms, draw, field, state, notes, pair, at, sweep, temperature, SIZES: tl.constexpr):
+    """Assign the best labels to marked sites and mark the neighbours of sites that change; return if any changed."""
+    LANES: tl.constexpr = SIZES.visit
+    n_sites = field.height * field.width
+    own = pair * n_sites + at.site
+    marked = tl.load(state.marks + own, mask=at.inside, other=0, cache_modifier=".cg").to(tl.int32)
+    marked = at.inside & ((marked > 0) | (sweep == 1))
+    changes = 0
+    if tl.max(marked.to(tl.int32)) > 0:
+        tl.store(state.marks + own, tl.zeros([LANES], tl.uint8), mask=marked)
+        mine = tl.load(state.labels + own, mask=marked, other=0, cache_modifier=".cg").to(tl.int32)
+        label = _best(scores_ptr, terms, draw, field, state, pair, at, mine, marked, temperature, SIZES)
+        changed = marked & (label != mine)
+        changes = tl.max(changed.to(tl.int32))
+        if changes > 0:
+            tl.store(notes + NOTES + pair, sweep)
+            tl.store(state.labels + own, label.to(tl.uint8), mask=changed)
+            marks, one = state.marks + own, tl.full([LANES], 1, tl.uint8)
+            tl.store(marks - 1, one, mask=changed & (at.column > 0))
+            tl.store(marks + 1, one, mask=changed & (at.column + 1 < field.width))
+            tl.store(marks - field.width, one, mask=changed & (at.row > 0))
+            tl.store(marks + field.width, one, mask=changed & (at.row + 1 < field.height))
+    return changes
+
+
+@triton.jit
+def _best(scores_ptr, terms, draw, field, state, pair, at, mine, marked, temperature, SIZES: tl.constexpr):
+    """Return the best labels of marked sites given their neighbours."""
+    dtype: tl.constexpr = scores_ptr.dtype.element_ty
+    n, sample = pair // terms.n_samples, draw.first_sample + pair % terms.n_samples
+    n_sites = field.height * field.width
+    own = pair * n_sites + at.site
+    left, right, up, down = loads_around(field, state.labels + own, at, 1, field.width, ".cg")
+    near = (left.to(tl.int32), right.to(tl.int32), up.to(tl.int32), down.to(tl.int32))
+    weight = weights(field, n, at, dtype)
+    first = tl.load(state.first + own, mask=marked, other=0).to(tl.int32)
+    held = support(first, near, weight)
+    rivals = tl.zeros_like(mine)
+    for side in tl.static_range(4):  # a label with less support than the first label cannot beat it
+        rivals |= (support(near[side], near, weight) > held).to(tl.int32) << side
+    rivals = tl.where(marked, rivals & ~repeated(near), 0)
+    label = first
+    if tl.max(rivals) > 0:
+        site = tl.where(marked, at.site, 0)
+        corners = corners_of(terms, pair, tl.where(marked, at.row, 0), tl.where(marked, at.column, 0))
+        number = field.first_site + at.row.to(tl.int64) * field.full_width + at.column
+        key = (draw.k0, draw.k1, draw.first_image + n, sample, number)
+        unary = scores_ptr + n * SIZES.n_labels * n_sites + site
+        noise = (state.peak + pair * n_sites + site, state.log_total + pair * n_sites + site)
+        scale = tl.cast(temperature, dtype)
+        label = contest(
+            key, unary, n_sites, terms, pair, corners, noise, first, mine, near, weight, rivals, scale, SIZES
+        )
+    return label
