@@ -147,8 +147,8 @@ def random_row(y, terms, noise, place, r, width):
         else:
             word = np.uint64(pick(site_words(k0, k1, START, image, sample >> 2, site, 0), sample & 3))
             nth = np.int64((word * np.uint64(allowed)) >> np.uint64(32))
-        label = -1
-        while nth >= 0:
+        label = -1 if allowed else 0  # a masked site has no allowed label where its only one does not occur
+        while allowed and nth >= 0:
             label += 1
             nth -= by_label[label, i] + offsets[label] > -np.inf
         y[i] = label
