@@ -57,6 +57,10 @@ class Refiner:
         training data, linearly in log(stride), and constant outside. The bundled weights have a = b = 0, so pixels are
         independent. ``strength``, ``smoothing`` and ``temperature`` are set by :meth:`adjusted`.
 
+        A refiner may have error fields (:class:`locpmap.ErrorFields`), with sizes per scale in its weights. LocPMAP
+        then draws whole label maps with these fields, and the probabilities are the mean of the fractions of samples
+        and of the softmax of u. The bundled refiner has a shared error and presence for :meth:`measure`, and no fields.
+
     Example:
         >>> lp.Refiner.load().details["data"]
         'Stanford Background'

@@ -69,7 +69,7 @@ def refine_tiled(
         TiledResult: As from :func:`locpmap.infer_tiled`.
 
     Raises:
-        InputError: If shapes do not match, or the kind of scores cannot be determined.
+        InputError: If shapes do not match, the kind of scores cannot be determined, or the refiner has error fields.
 
     Notes:
         The halo is 64 pixels wider than that of :func:`locpmap.infer_tiled` if the model uses similar pixels. If no
@@ -104,6 +104,8 @@ def refine_tiled(
     check_places(pixels, source)
     mask = as_mask(mask, size, logits=source, image=pixels)
     refiner = as_refiner(model)
+    if refiner.weights.sizes.any():
+        raise InputError("model has error fields, expected a refiner without: tiles do not support them yet")
     learned = (refiner.weights, refiner.adjustment, float(stride))
     raster = RefinedRaster(pixels, source, mask, _kind(source, mask, scores), *learned)
     if not raster.coupled:  # more samples or sweeps would not change the conditional probabilities

@@ -1,0 +1,116 @@
+"""Refiners with error fields: samples, probabilities, small images, files and tiles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+import locpmap as lp
+from locpmap.refining.weights import Weights
+from locpmap.scale import refine_tiled
+
+SIZES = [0.3, 0.4, 1.0, 1.0, 0.6]
+
+
+def fielded(coupling: float = 3.0) -> lp.Refiner:
+    """Return a refiner with error fields and coupling at stride 1."""
+    pairwise = np.array([[[0.0, coupling], [0.0, coupling]]])
+    return lp.Refiner(Weights([1.0], [1.0], pairwise=pairwise, typical=0.5, shared=0.3, sizes=[SIZES], noise=0.2))
+
+
+def scene() -> tuple[np.ndarray, np.ndarray]:
+    """Return an image of two regions and noisy logits of three labels, 96 x 80 pixels."""
+    rng = np.random.default_rng(0)
+    truth = (np.arange(80) > 40).astype(int) * np.ones((96, 1), int)
+    logits = 2 * np.eye(3)[truth] + ndimage.gaussian_filter(rng.normal(size=(96, 80, 3)), (4, 4, 0)) * 8
+    return (50 + 120 * truth + rng.integers(0, 20, truth.shape)).astype(np.uint8), logits.astype(np.float32)
+
+
+def test_probability_is_the_mean_of_samples_and_softmax() -> None:
+    image, logits = scene()
+    refiner = fielded()
+    result = refiner(image, logits, decoder=lp.LocPMAP(30, start="perturbed", keep_samples=True), seed=3)
+    votes = (result.samples[..., None] == np.arange(3)).mean(axis=0)
+    softmax = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    np.testing.assert_allclose(result.probability, (votes + softmax) / 2, atol=1e-6)
+    np.testing.assert_array_equal(result.labels, result.probability.argmax(-1))
+    assert refiner(image, logits).n_samples == 50
+
+
+def test_samples_are_whole_maps() -> None:
+    """Compare the number of components with that of independent pixels: fields and coupling leave no specks."""
+    image, logits = scene()
+    decoder = lp.LocPMAP(10, start="perturbed", keep_samples=True)
+
+    def components(samples: np.ndarray) -> float:
+        return float(np.mean([sum(ndimage.label(sample == k)[1] for k in range(3)) for sample in samples]))
+
+    whole = components(fielded()(image, logits, decoder=decoder).samples)
+    alone = components(lp.Refiner(Weights([1.0], [1.0]))(image, logits, decoder=decoder).samples)
+    assert whole < alone / 10
+
+
+def test_measure_uses_the_fields() -> None:
+    image, logits = scene()
+    prepared = fielded().prepare(image, logits)
+    decoder = lp.LocPMAP(20, start="perturbed", temperature=0.2, fields=lp.ErrorFields(SIZES, shared=0.3))
+    expected = lp.measure(prepared.potentials, "area", decoder, seed=5)
+    found = fielded().measure(image, logits, "area", lp.LocPMAP(20, start="perturbed"), seed=5)
+    np.testing.assert_array_equal(found.values, expected.values)
+
+
+def test_scales_larger_than_the_image_become_part_of_the_shared_error() -> None:
+    _, logits = scene()
+    fields = fielded().prepare(None, logits[:28, :28]).fields
+    np.testing.assert_allclose(fields.sizes, SIZES[:3])
+    assert float(fields.shared) == pytest.approx(np.sqrt(0.3**2 + SIZES[3] ** 2 + SIZES[4] ** 2))
+
+
+def test_temperature_divides_the_fields() -> None:
+    _, logits = scene()
+    fields = fielded().adjusted(temperature=2.0).prepare(None, logits).fields
+    np.testing.assert_allclose(fields.sizes, np.array(SIZES) / 2)
+
+
+def test_masked_pixels_have_no_probability() -> None:
+    image, logits = scene()
+    mask = np.zeros(image.shape, bool)
+    mask[:10] = True
+    result = fielded()(image, logits, mask=mask)
+    assert (result.labels[:10] == -1).all()
+    assert (result.probability[:10] == 0).all()
+    assert (result.labels[10:] >= 0).all()
+    np.testing.assert_allclose(result.probability[10:].sum(-1), 1, atol=1e-5)
+
+
+def test_tensors_give_the_same_result() -> None:
+    torch = pytest.importorskip("torch")
+    image, logits = scene()
+    expected = fielded()(image, logits)
+    found = fielded()(torch.tensor(image)[None], torch.tensor(logits).permute(2, 0, 1))
+    np.testing.assert_array_equal(found.labels.numpy(), expected.labels)
+
+
+def test_fields_are_saved_and_older_files_have_none(tmp_path: Path) -> None:
+    fielded().save(tmp_path / "fields.safetensors")
+    again = lp.Refiner.load(tmp_path / "fields.safetensors")
+    np.testing.assert_array_equal(again.weights.sizes, [SIZES])
+    assert "with error fields" in repr(again)
+    older = lp.Refiner.load(Path(__file__).parent / "fixtures" / "0.1.0" / "refiner.safetensors")
+    assert "without error fields" in repr(older)
+    assert not older.weights.sizes.any()
+
+
+def test_tiles_refuse_a_refiner_with_fields() -> None:
+    image, logits = scene()
+    with pytest.raises(lp.InputError, match="model has error fields"):
+        refine_tiled(image, logits, fielded())
+
+
+def test_negative_sizes_are_refused() -> None:
+    with pytest.raises(lp.InputError, match="sizes holds a negative"):
+        replace(fielded().weights, sizes=-1.0)
