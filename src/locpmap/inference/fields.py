@@ -86,8 +86,8 @@ class ErrorFields:
         """Number of scales."""
         return int(self.sizes.shape[max(0, self.sizes.ndim - 2)])
 
-    def on(self, potentials: Potentials) -> Fields:
-        """Return the fields in the form that kernels read, or raise if they do not fit the potentials."""
+    def on(self, potentials: Potentials) -> Fields | None:
+        """Return the fields in the form that kernels read, None if all are 0; raise if they do not fit the model."""
         n_images, n_labels = potentials.n_images, potentials.n_labels
         sizes = self.sizes[:, None] if self.sizes.ndim == 1 else self.sizes
         sizes = sizes if sizes.ndim == 3 else sizes[None]  # (1|N, J, 1|L)
@@ -95,6 +95,8 @@ class ErrorFields:
         shared = _fitted("shared", np.atleast_1d(self.shared), (n_images, n_labels))
         clusters = self._clusters_on(potentials)
         presence = _checked_presence(self.presence, potentials)
+        if not sizes.any() and not shared.any() and (presence == 1).all():
+            return None
         return quantised(sizes, 1 if clusters is not None else self.cell, shared, presence, clusters)
 
     def of_image(self, n: int) -> ErrorFields:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import namespace, place_like
+from locpmap.arrays import namespace
 from locpmap.graphs import Grid
 from locpmap.inference import ErrorFields, LocPMAP, infer
 from locpmap.inference.decoder import Decoder
@@ -88,14 +88,10 @@ class Prepared:
         The samples are label maps without calibrated marginals; the softmax of the unaries is calibrated.
         """
         marginals = self.potentials.restore(self.potentials.unflatten(softmax(self.potentials.unary)))
-        if self.potentials.masked is not None:
-            outside = place_like(marginals, np.asarray(result.labels) < 0)
-            marginals = namespace(marginals).where(outside[..., None], 0, marginals)
+        where, masked = namespace(marginals).where, result.labels < 0
+        marginals = where(masked[..., None], 0, marginals)
         probability = (result.probability + marginals) / 2
-        labels = probability.argmax(-1)
-        if self.potentials.masked is not None:
-            labels = namespace(labels).where(outside, -1, labels)
-        return replace(result, probability=probability, labels=labels)
+        return replace(result, probability=probability, labels=where(masked, -1, probability.argmax(-1)))
 
     @cached_property
     def fields(self) -> ErrorFields:
