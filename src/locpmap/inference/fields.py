@@ -49,8 +49,6 @@ class ErrorFields:
         threads, batches or tiles.
 
     Example:
-        >>> import numpy as np
-        >>> import locpmap as lp
         >>> pot = lp.Potentials.grid(np.zeros((32, 32, 3)), 1.0)
         >>> fields = lp.ErrorFields(sizes=[0.5, 1.0, 1.0], shared=0.5)
         >>> result = lp.infer(pot, lp.LocPMAP(n_samples=20, fields=fields, keep_samples=True), seed=0)

@@ -25,6 +25,7 @@ DEVIATION = math.sqrt(8 * (2**16 - 1) / 12)  # standard deviation of that sum
 BILINEAR = 1.5  # the mean variance of bilinear interpolation is (2/3)² of that of the nodes
 MAX_CELL = 16  # the finest cell: its square has to leave 22 bits for the nodes
 MAX_SCALES = 12
+PAIRS, ROWS = 4096, 2**24  # strides of scales in the counter's group, and of rows of nodes in its site
 
 
 class Fields(NamedTuple):

@@ -176,8 +176,7 @@ class Sampling(Dispatch):
 
     def _with_fields(self, model: ModelView, climb: Climb, span: Span) -> HostDrawn:
         """Climb with error fields: samples have different unaries and are drawn one by one."""
-        attractive = model.grid is not None and model.least_weight >= 0 and model.unary.shape[2] <= MAX_LABELS
-        if attractive and climb.blocks is None:
+        if takes_fields(model, climb):
             by_label(model)  # computed here, before threads share it
             return self.draw_by(lambda part: self._fields(model, climb, part), span)
         lo, hi, first, count = span
@@ -209,6 +208,12 @@ class Sampling(Dispatch):
         words = np.empty((part.hi - part.lo, model.unary.shape[1]), np.uint64)
         on_grid = _on_grid(model, climb, part, np.dtype(np.float64))
         return words, self.kernel_of("climb_bits")(on_grid, part.n_samples, words)
+
+
+def takes_fields(model: ModelView, climb: Climb) -> bool:
+    """Return whether `climb_fields` applies: single sites, and Potts weights >= 0 on a 4-connected grid."""
+    attractive = model.grid is not None and model.least_weight >= 0
+    return attractive and climb.blocks is None and model.unary.shape[2] <= MAX_LABELS
 
 
 def by_label(model: ModelView) -> Array:

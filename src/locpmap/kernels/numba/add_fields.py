@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from locpmap.kernels.fields import MEAN
+from locpmap.kernels.fields import MEAN, PAIRS, ROWS
 from locpmap.kernels.numba.noise import site_words
 from locpmap.kernels.reference.noise import FIELD
 
-_MEAN, _PAIRS, _ROWS = np.int32(MEAN), 4096, 2**24  # as in `reference.node_noise`
+_MEAN = np.int32(MEAN)
 _EVEN = np.uint32(0x00FF00FF)
 
 
@@ -18,22 +18,28 @@ def add_fields(unary, window, fields, moves, key, first_image, first_sample, out
     """Fill ``out`` (n, S, L) with the unaries plus the fields of one sample."""
     height, width, row, column = window
     n_labels, shift, unit = unary.shape[2], fields.shift, np.float32(fields.unit)
-    cell, mask = np.int32(1 << shift), (1 << shift) - 1
     for n in range(len(unary)):
         factors = fields.factors[n if len(fields.factors) > 1 else 0]
         top, left = row + moves.phases[n, 0, 0], column + moves.phases[n, 0, 1]
         nodes = nodes_of(factors, shift, top, left, height, width, key, first_image + n, first_sample)
         offsets = moves.offsets[n, 0]
         for r in range(height):
-            y, down = ((top + r) >> shift) - (top >> shift), np.int32((top + r) & mask)
             for c in range(width):
-                x, along = ((left + c) >> shift) - (left >> shift), np.int32((left + c) & mask)
                 i = r * width + c
                 for k in range(n_labels):
-                    upper = (cell - along) * nodes[k, y, x] + along * nodes[k, y, x + 1]
-                    lower = (cell - along) * nodes[k, y + 1, x] + along * nodes[k, y + 1, x + 1]
-                    value = np.float32((cell - down) * upper + down * lower) * unit
+                    value = np.float32(interpolate(nodes[k], r, c, shift, top, left)) * unit
                     out[n, i, k] = unary[n, i, k] + (offsets[k] + value)
+
+
+@njit(forceinline=True, error_model="numpy")
+def interpolate(nodes, r, c, shift, top, left):
+    """Return cell² times the field in row r and column c, from a label's nodes."""
+    cell = np.int32(1 << shift)
+    y, down = ((top + r) >> shift) - (top >> shift), np.int32((top + r) & (cell - 1))
+    x, along = ((left + c) >> shift) - (left >> shift), np.int32((left + c) & (cell - 1))
+    upper = (cell - along) * nodes[y, x] + along * nodes[y, x + 1]
+    lower = (cell - along) * nodes[y + 1, x] + along * nodes[y + 1, x + 1]
+    return (cell - down) * upper + down * lower
 
 
 @njit(error_model="numpy")
@@ -74,10 +80,10 @@ def halve(nodes, finer, y0, x0):
 @njit(error_model="numpy")
 def add_noise(nodes, factors, first, last, scale, y0, x0, key, image, sample):
     """Add the noise of one scale to the nodes of two labels, which share calls of Philox."""
-    group = scale * _PAIRS + first // 2
+    group = scale * PAIRS + first // 2
     for a in range(nodes.shape[1]):
         for b in range(nodes.shape[2]):
-            site = np.int64(y0 + a) * _ROWS + x0 + b
+            site = np.int64(y0 + a) * ROWS + x0 + b
             w0, w1, w2, w3 = site_words(key[0], key[1], FIELD, image, sample, site, group)
             nodes[first, a, b] += factors[first] * (byte_sum(w0, w1) - _MEAN)
             if last != first:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numba import njit
 
+from locpmap.kernels.numba.add_fields import interpolate
 from locpmap.kernels.numba.noise import logistic_word, pick, site_words
 from locpmap.kernels.reference.noise import LAZY_CLOCK, LAZY_FINE, LAZY_SITE
 
@@ -97,9 +98,4 @@ def joined(coarse, m, noise, site):
 def score_of(k, r, c, i, terms):
     """Return the score of label k with its field, in row r and column c."""
     by_label, offsets, nodes, shift, top, left, unit = terms
-    cell = np.int32(1 << shift)
-    y, down = ((top + r) >> shift) - (top >> shift), np.int32((top + r) & (cell - 1))
-    x, along = ((left + c) >> shift) - (left >> shift), np.int32((left + c) & (cell - 1))
-    upper = (cell - along) * nodes[k, y, x] + along * nodes[k, y, x + 1]
-    lower = (cell - along) * nodes[k, y + 1, x] + along * nodes[k, y + 1, x + 1]
-    return by_label[k, i] + (offsets[k] + np.float32((cell - down) * upper + down * lower) * unit)
+    return by_label[k, i] + (offsets[k] + np.float32(interpolate(nodes[k], r, c, shift, top, left)) * unit)

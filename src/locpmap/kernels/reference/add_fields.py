@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.kernels.fields import MEAN, Fields, Moves
+from locpmap.kernels.fields import MEAN, PAIRS, ROWS, Fields, Moves
 from locpmap.kernels.reference import noise
 
 
@@ -93,10 +93,10 @@ def nodes_of(
 
 def node_noise(key: noise.Key, image: int, sample: int, scale: int, y: Array, x: Array, n_labels: int) -> Array:
     """Return the noise of the nodes of a scale: sums of eight random bytes minus their mean, (rows, columns, L)."""
-    sites = (y[:, None].astype(np.int64) * 2**24 + x[None]).ravel()
+    sites = (y[:, None].astype(np.int64) * ROWS + x[None]).ravel()
     found = []
     for pair in range((n_labels + 1) // 2):
-        four = noise.words(key, noise.FIELD, image, sample, sites, scale * 4096 + pair)
+        four = noise.words(key, noise.FIELD, image, sample, sites, scale * PAIRS + pair)
         sums = np.sum([four >> np.uint64(bits) & np.uint64(255) for bits in (0, 8, 16, 24)], axis=0).astype(np.int64)
         found += [sums[0] + sums[1] - MEAN, sums[2] + sums[3] - MEAN]
     return np.stack(found[:n_labels], axis=-1).reshape(len(y), len(x), n_labels)

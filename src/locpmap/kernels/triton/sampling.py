@@ -12,7 +12,7 @@ import torch
 from locpmap.arrays import frozen, of_images
 from locpmap.errors import BackendError
 from locpmap.kernels.block_plan import MAX_LINE_LABELS
-from locpmap.kernels.cpu.sampling import MAX_LABELS, ROUND_BYTES, drawn_fields, round_of
+from locpmap.kernels.cpu.sampling import ROUND_BYTES, drawn_fields, round_of, takes_fields
 from locpmap.kernels.model import UNIT, Array
 from locpmap.kernels.perturbation import NONE, PERTURBED, Perturbation
 from locpmap.kernels.reference.add_fields import clustered
@@ -116,8 +116,7 @@ class Sampling:
 
     def _with_fields(self, model: ModelView, climb: Climb, span: Span) -> DeviceDrawn:
         """Climb with error fields: all samples together on attractive grids, else one by one."""
-        attractive = model.grid is not None and model.least_weight >= 0 and model.unary.shape[2] <= MAX_LABELS
-        if attractive and climb.blocks is None:
+        if takes_fields(model, climb):
             return self._fields(model, climb, span)
         lo, hi, first, count = span
         plain = replace(climb, fields=None, lazy=False)

@@ -21,7 +21,7 @@ from locpmap.kernels.triton.philox import FIELD, words
 
 NODES, ITEMS = 256, 1024  # lanes per program
 MEAN = tl.constexpr(definition.MEAN)
-_PAIRS, _ROWS = tl.constexpr(4096), tl.constexpr(2**24)  # as in `reference.add_fields.node_noise`
+PAIRS, ROWS = tl.constexpr(definition.PAIRS), tl.constexpr(definition.ROWS)
 
 
 class Terms(NamedTuple):
@@ -108,8 +108,8 @@ def _add_scale(
     x0 = (finer.column + tl.load(finer.phases + 2 * pair + 1)) >> level
     y = node // finer.columns
     x = node - y * finer.columns
-    site = (y0 + y).to(tl.int64) * _ROWS + x0 + x
-    w0, w1, w2, w3 = words(draw.k0, draw.k1, FIELD, draw.first_image + n, sample, site, scale * _PAIRS + two)
+    site = (y0 + y).to(tl.int64) * ROWS + x0 + x
+    w0, w1, w2, w3 = words(draw.k0, draw.k1, FIELD, draw.first_image + n, sample, site, scale * PAIRS + two)
     upper, lower = ((y0 + y) >> 1) - (y0 >> 1), ((y0 + y + 1) >> 1) - (y0 >> 1)
     left, right = ((x0 + x) >> 1) - (x0 >> 1), ((x0 + x + 1) >> 1) - (x0 >> 1)
     for j in tl.static_range(2):
