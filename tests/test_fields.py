@@ -13,7 +13,7 @@ from locpmap.graphs import Graph, cluster_hierarchy
 from locpmap.inference.api import make_problem
 from locpmap.kernels.fields import draw_moves, quantised
 from locpmap.kernels.numba.add_fields import add_fields
-from locpmap.kernels.numba.climb_fields import climb_fields
+from locpmap.kernels.numba.climb_fields import WAVES, climb_fields
 from locpmap.kernels.perturbation import GIVEN, PERTURBED, RANDOM, GridClimb
 from locpmap.kernels.reference.add_fields import add_fields as reference_add_fields
 from locpmap.kernels.reference.climb_fields import climb_fields as reference_climb_fields
@@ -51,13 +51,13 @@ def test_numba_adds_the_same_fields(shape: tuple[int, ...], dtype: Any) -> None:
 def test_numba_climbs_to_the_same_labels(shape: tuple[int, ...], start: int, weight: float, temperature: float) -> None:
     height, width, n_labels, cell, n_scales, row, column = shape
     rng = np.random.default_rng(1)
-    scores = (3 * rng.normal(size=(2, n_labels, height * width))).astype(np.float32)
+    scores = (3 * rng.normal(size=(2, height, n_labels, width))).astype(np.float32)
     right, down = weight * rng.random((1, height, width - 1)), weight * rng.random((2, height - 1, width))
     fields = quantised(3 * rng.random((1, n_scales, n_labels)), cell, np.full((1, n_labels), 0.5), _presence(n_labels))
     moves = draw_moves(fields, KEY, range(3, 5), range(8, 11), np.float32)
     given = rng.integers(0, n_labels, (2, height * width)).astype(np.uint8)
     climb = GridClimb(
-        np.ascontiguousarray(scores.swapaxes(1, 2)),
+        np.ascontiguousarray(scores.swapaxes(2, 3)).reshape(2, height * width, n_labels),
         right.astype(np.float32),
         down.astype(np.float32),
         temperature,
@@ -75,6 +75,24 @@ def test_numba_climbs_to_the_same_labels(shape: tuple[int, ...], start: int, wei
     sweeps = climb_fields(climb, scores, fields, moves, ours)
     np.testing.assert_array_equal(sweeps, reference_climb_fields(climb, scores, fields, moves, expected))
     np.testing.assert_array_equal(ours, expected)
+
+
+def test_numba_climbs_to_the_same_labels_beyond_the_wavefront() -> None:
+    rng = np.random.default_rng(2)
+    height, width, n_labels = 45, 40, 21
+    scores = rng.normal(size=(1, height, n_labels, width)).astype(np.float32)
+    scores[:, :, 5][rng.random((1, height, width)) < 0.3] = -np.inf
+    right, down = np.full((1, height, width - 1), 3, np.float32), np.full((1, height - 1, width), 3, np.float32)
+    fields = quantised(np.full((1, 4, n_labels), 0.7), 4, np.zeros((1, n_labels)), np.ones((1, n_labels)))
+    moves = draw_moves(fields, KEY, range(1), range(6), np.float32)
+    unary = np.ascontiguousarray(scores.swapaxes(2, 3)).reshape(1, -1, n_labels)
+    nothing = np.empty((0, 0), np.uint8)
+    climb = GridClimb(unary, right, down, 0.19, *KEY, 0, 0, RANDOM, nothing, 0, 0, width, 100)
+    ours, expected = (np.empty((1, height * width, 6), np.uint8) for _ in range(2))
+    sweeps = climb_fields(climb, scores, fields, moves, ours)
+    np.testing.assert_array_equal(sweeps, reference_climb_fields(climb, scores, fields, moves, expected))
+    np.testing.assert_array_equal(ours, expected)
+    assert sweeps.min() > WAVES
 
 
 def _presence(n_labels: int) -> Any:

@@ -177,7 +177,7 @@ class Sampling(Dispatch):
     def _with_fields(self, model: ModelView, climb: Climb, span: Span) -> HostDrawn:
         """Climb with error fields: samples have different unaries and are drawn one by one."""
         if takes_fields(model, climb):
-            by_label(model)  # computed here, before threads share it
+            by_row(model)  # computed here, before threads share it
             return self.draw_by(lambda part: self._fields(model, climb, part), span)
         lo, hi, first, count = span
         plain = replace(climb, fields=None, lazy=False)
@@ -192,7 +192,7 @@ class Sampling(Dispatch):
         """Climb by single sites with error fields, on a 4-connected grid with Potts weights >= 0."""
         labels = np.empty((part.hi - part.lo, model.unary.shape[1], part.n_samples), np.uint8)
         drawn = drawn_fields(climb, part, model.unary.dtype.type)
-        given = (of_images(by_label(model), part.lo, part.hi), *drawn)
+        given = (of_images(by_row(model), part.lo, part.hi), *drawn)
         return labels, self.kernel_of("climb_fields")(_on_grid(model, climb, part, model.unary.dtype), *given, labels)
 
     def _potts(self, model: ModelView, climb: Climb, part: Span) -> tuple[Array, Array]:
@@ -216,11 +216,13 @@ def takes_fields(model: ModelView, climb: Climb) -> bool:
     return attractive and climb.blocks is None and model.unary.shape[2] <= MAX_LABELS
 
 
-def by_label(model: ModelView) -> Array:
-    """Return the unaries by label, (N, L, S), cached."""
-    if "by_label" not in model.cache:
-        model.cache["by_label"] = frozen(np.ascontiguousarray(model.unary.swapaxes(1, 2)))
-    return model.cache["by_label"]
+def by_row(model: ModelView) -> Array:
+    """Return the unaries of a grid by row and label, (N, H, L, W), cached."""
+    if "by_row" not in model.cache:
+        assert model.grid is not None
+        unary = model.unary.reshape(len(model.unary), model.grid.height, model.grid.width, -1)
+        model.cache["by_row"] = frozen(np.ascontiguousarray(unary.swapaxes(2, 3)))
+    return model.cache["by_row"]
 
 
 def drawn_fields(climb: Climb, part: Span, dtype: type) -> tuple[Fields, Moves]:

@@ -10,56 +10,90 @@ from numba import njit
 from locpmap.kernels.numba.noise import logistic_word, pick, site_words, uniform
 from locpmap.kernels.reference.noise import BITS, LAZY_SITE, START, START_BITS
 
-_INF, _1 = np.float32(np.inf), np.float32(1)
-AT_ONCE = 128  # columns processed together
+_INF = np.float32(np.inf)
+_SHIFT = 1.5 * 2.0**52
 _UNSEEN = (BITS + 1) * math.log(2)  # a label this much below the best, plus log L, never comes first
 
 
 @njit(error_model="numpy")
-def row_scratch(n_labels, cell, dtype):
-    """Allocate the arrays of a part of a row: field, scores, second best scores, best labels and sums."""
-    scores, second = np.empty((n_labels, AT_ONCE), dtype), np.empty(AT_ONCE, dtype)
-    return (
-        np.empty(AT_ONCE + 2 * cell, np.int32),
-        scores,
-        second,
-        np.empty(AT_ONCE, np.int32),
-        np.empty(AT_ONCE, np.float32),
-    )
+def row_scratch(n_labels, width, cell, dtype):
+    """Allocate the arrays of a row: field, second best scores and best labels; undecided columns and their weights."""
+    n = width + 2 * cell
+    row = np.empty(n, np.int32), np.empty(n, dtype), np.empty(n, np.int32)
+    return row, (np.empty(n, np.int32), np.empty((n_labels, n)), np.empty(n))
 
 
 @njit(error_model="numpy")
-def draw_row(drawn, terms, noise, place, scratch, r, width):
-    """Fill the first label, largest score and sum of ``exp((score - largest) / temperature)`` of a row's sites."""
-    first, peak, total = drawn
-    by_label, offsets, nodes, shift, top, left, unit = terms
+def site_noise(words, noise, place, width):
+    """Fill ``words`` (4, S) with the words of LAZY_SITE of every site, for four samples."""
+    k0, k1, image, sample = noise
+    row, column, full_width, _ = place
+    for r in range(words.shape[1] // width):
+        number = np.int64(row + r) * full_width + column
+        here = words[:, r * width : (r + 1) * width]
+        for c in range(width):
+            here[0, c], here[1, c], here[2, c], here[3, c] = site_words(
+                k0, k1, LAZY_SITE, image, sample >> 2, number + c, 0
+            )
+
+
+@njit(error_model="numpy")
+def safe_gaps(n_labels, temperature):
+    """Return by leading byte of the uniform: a lead of the best label with which it comes first in any case, (256,)."""
+    gaps = np.empty(256, np.float32)
+    for byte in range(255):
+        above = (byte + 1) / 256
+        gaps[byte] = temperature * (math.log((n_labels - 1) * above / (1 - above)) + 1e-3)
+    gaps[255] = temperature * (_UNSEEN + math.log(n_labels))
+    if n_labels == 2:  # their noise has another uniform, of 32 bits
+        gaps[:] = temperature * 33 * math.log(2)
+    return gaps
+
+
+@njit(error_model="numpy")
+def draw_row(drawn, scores, terms, noise, place, scratch, r):
+    """Fill the first label of a row's sites, the largest score and its lead over the second."""
+    first, peak, lead, words, gaps = drawn
     row, column, full_width, temperature = place
-    field, scores, second, label, sums = scratch
-    n_labels = len(offsets)
-    reach = temperature * (_UNSEEN + math.log(n_labels))
-    inverse = np.float32(1 / temperature) if temperature > 0 else _1
-    for c0 in range(0, width, AT_ONCE):
-        count, here = min(AT_ONCE, width - c0), r * width + c0
-        best = peak[here : here + count]
-        best[:], second[:], label[:], sums[:] = -_INF, -_INF, 0, 0
-        for k in range(n_labels):
-            if offsets[k] > -_INF:
-                begin = spread(field, nodes[k], r, c0, count, shift, top, left)
-                values = field[begin : begin + count]
-                follow(scores[k], best, second, label, by_label[k, here : here + count], values, offsets[k], unit, k)
-        n_open = 0
-        for c in range(count):
-            n_open += second[c] >= best[c] - reach
-        if n_open and temperature > 0:
-            for k in range(n_labels):
-                if offsets[k] > -_INF:
-                    accumulate(sums, scores[k], best, inverse)
-        for c in range(count):
-            first[here + c], total[here + c] = label[c], _1
-            if temperature > 0 and second[c] >= best[c] - reach:
-                total[here + c] = sums[c]
-                number = np.int64(row + r) * full_width + column + c0 + c
-                first[here + c] = invert(scores, offsets, c, label[c], best[c], sums[c], noise, number, temperature)
+    _, second, label = scratch[0]
+    columns, weights, totals = scratch[1]
+    n_labels, width = scores.shape
+    begin, stop = r * width, (r + 1) * width
+    best, mine, found, ahead = peak[begin:stop], words[noise[3] & 3, begin:stop], first[begin:stop], lead[begin:stop]
+    score_row(scores, best, terms, scratch[0], r)
+    for c in range(width):
+        found[c], ahead[c] = label[c], best[c] - second[c]
+    if temperature == 0:
+        return
+    n = 0
+    for c in range(width):
+        columns[n] = c
+        n += ahead[c] < gaps[mine[c] >> np.uint32(24)]
+    number = np.int64(row + r) * full_width + column
+    if n_labels == 2:
+        for c in columns[:n]:
+            found[c] = of_two(scores, c, noise, number + c, temperature)
+        return
+    weigh(weights, totals, scores, best, columns[:n], 1 / temperature)
+    for j in range(n):
+        c = columns[j]
+        found[c] = invert(weights, j, label[c], uniform(mine[c]) * totals[j])
+
+
+@njit(error_model="numpy")
+def score_row(scores, best, terms, scratch, r):
+    """Fill the scores of a row (L, W), the best of them, and in ``scratch`` the best labels and second best scores."""
+    by_label, offsets, nodes, shift, top, left, unit = terms
+    field, second, label = scratch
+    width = len(best)
+    best[:], second[:], label[:] = -_INF, -_INF, 0
+    for k in range(len(offsets)):
+        if offsets[k] == -_INF:
+            scores[k] = -_INF
+        else:
+            begin = spread(field, nodes[k], r, width, shift, top, left)
+            values = field[begin : begin + width]
+            follow(scores[k], best, second, label, by_label[r, k], values, offsets[k], unit, k)
 
 
 @njit(error_model="numpy")
@@ -78,69 +112,89 @@ def follow(mine, best, second, label, unaries, values, offset, unit, k):
 
 
 @njit(error_model="numpy")
-def accumulate(sums, scores, best, inverse):
-    """Add ``exp((score - best) · inverse)``, to about 1e-7, to the sums; without branches, so that it vectorises."""
-    for c in range(len(best)):
-        x = max(np.float32(scores[c] - best[c]) * inverse, np.float32(-87))
-        n = np.floor(x * np.float32(1.44269504) + np.float32(0.5))
-        x = x - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)
-        series = np.float32(1 / 720) * x + np.float32(1 / 120)
-        series = series * x + np.float32(1 / 24)
-        series = series * x + np.float32(1 / 6)
-        series = series * x + np.float32(0.5)
-        series = (series * x + _1) * x + _1
-        sums[c] += series * np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+def of_two(scores, c, noise, site, temperature):
+    """Return the first of two labels at column c."""
+    u = (np.float64(logistic_word(*noise, site)) + 0.5) * 2.0**-32
+    return np.float64(scores[1, c]) - scores[0, c] > temperature * math.log(u / (1 - u))
 
 
 @njit(error_model="numpy")
-def invert(scores, offsets, c, best, peak, total, noise, site, temperature):
-    """Return the first label at column c: the label whose part of the cumulative distribution holds the uniform."""
-    k0, k1, image, sample = noise
-    if len(scores) == 2:
-        u = (np.float64(logistic_word(k0, k1, image, sample, site)) + 0.5) * 2.0**-32
-        difference = np.float64(scores[1, c]) - scores[0, c]
-        return difference > temperature * math.log(u / (1 - u))
-    u = uniform(pick(site_words(k0, k1, LAZY_SITE, image, sample >> 2, site, 0), sample & 3)) * total
-    cumulative, last = 1.0, best
+def weigh(weights, totals, scores, best, columns, inverse):
+    """Fill ``exp((score - best) · inverse)`` of every label in some columns, and the sums over labels."""
+    totals[: len(columns)] = 0
     for k in range(len(scores)):
+        mine, found = scores[k], weights[k]
+        for j in range(len(columns)):
+            c = columns[j]
+            found[j] = (np.float64(mine[c]) - np.float64(best[c])) * inverse
+        for j in range(len(columns)):
+            value = exp(found[j])
+            found[j] = value
+            totals[j] += value
+
+
+@njit(forceinline=True, error_model="numpy")
+def exp(x):
+    """Return ``exp(x)`` for x <= 0, to 1e-14, and 1e-304 below -700; without calls, so that loops vectorise."""
+    x = max(x, -700.0)
+    shifted = x * 1.4426950408889634 + _SHIFT  # moves the integer part to the lowest bits
+    n = shifted - _SHIFT
+    x = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10
+    high = ((x * (1 / 39916800) + 1 / 3628800) * x + 1 / 362880) * x + 1 / 40320
+    high = ((high * x + 1 / 5040) * x + 1 / 720) * x + 1 / 120
+    series = ((((high * x + 1 / 24) * x + 1 / 6) * x + 0.5) * x + 1.0) * x + 1.0
+    return series * np.int64((np.float64(shifted).view(np.int64) + 1023) << 52).view(np.float64)
+
+
+@njit(error_model="numpy")
+def invert(weights, j, best, u):
+    """Return the label whose part of the cumulative distribution holds u, the best label's being the first."""
+    cumulative, last = 1.0, np.int64(best)
+    for k in range(len(weights)):
         if u <= cumulative:
             break
-        if k != best and offsets[k] > -_INF:
-            cumulative += math.exp((np.float64(scores[k, c]) - peak) / temperature)
+        if k != best and weights[k, j] > 1e-300:
+            cumulative += weights[k, j]
             last = k
     return last
 
 
 @njit(error_model="numpy")
-def spread(field, nodes, r, c, count, shift, top, left):
-    """Interpolate a label's nodes in row r from the cell of column c; return the position of that column."""
+def spread(field, nodes, r, width, shift, top, left):
+    """Interpolate a label's nodes in row r, from a corner of the cells; return the position of the first column."""
     cell = np.int32(1 << shift)
     y, down = ((top + r) >> shift) - (top >> shift), np.int32((top + r) & (cell - 1))
-    x = ((left + c) >> shift) - (left >> shift)
-    begin = (left + c) & (cell - 1)
-    upper, lower = nodes[y], nodes[y + 1]
-    first = (cell - down) * upper[x] + down * lower[x]
-    for at in range(0, begin + count, cell):
-        x += 1
-        second = (cell - down) * upper[x] + down * lower[x]
+    begin = left & (cell - 1)
+    if cell == 4:
+        fill(field, nodes[y], nodes[y + 1], down, begin + width, np.int32(4))  # with an unrolled loop
+    else:
+        fill(field, nodes[y], nodes[y + 1], down, begin + width, cell)
+    return begin
+
+
+@njit(forceinline=True, error_model="numpy")
+def fill(field, upper, lower, down, count, cell):
+    """Interpolate between two rows of nodes."""
+    first = (cell - down) * upper[0] + down * lower[0]
+    for x in range(-(-count // cell)):
+        second = (cell - down) * upper[x + 1] + down * lower[x + 1]
         value, step = cell * first, second - first
         for j in range(cell):
-            field[at + j] = value + np.int32(j) * step
+            field[x * cell + j] = value + np.int32(j) * step
         first = second
-    return begin
 
 
 @njit(error_model="numpy")
 def random_row(y, terms, noise, place, r, width):
     """Fill row r of ``y`` with a uniformly random allowed label per site."""
-    by_label, offsets = terms[0], terms[1]
+    by_label, offsets = terms[0][r], terms[1]
     k0, k1, image, sample = noise
     row, column, full_width, _ = place
-    for i in range(r * width, (r + 1) * width):
-        site = np.int64(row + r) * full_width + column + i % width
+    for c in range(width):
+        site = np.int64(row + r) * full_width + column + c
         allowed = 0
         for k in range(len(offsets)):
-            allowed += by_label[k, i] + offsets[k] > -np.inf
+            allowed += by_label[k, c] + offsets[k] > -np.inf
         if len(offsets) == 2:
             bits = pick(site_words(k0, k1, START_BITS, image, sample >> 7, site, 0), (sample >> 5) & 3)
             nth = np.int64((bits >> np.uint32(sample & 31)) & np.uint32(1)) if allowed == 2 else 0
@@ -150,5 +204,5 @@ def random_row(y, terms, noise, place, r, width):
         label = -1 if allowed else 0  # a masked site has no allowed label where its only one does not occur
         while allowed and nth >= 0:
             label += 1
-            nth -= by_label[label, i] + offsets[label] > -np.inf
-        y[i] = label
+            nth -= by_label[label, c] + offsets[label] > -np.inf
+        y[r * width + c] = label

@@ -7,11 +7,12 @@ import math
 import numpy as np
 from numba import njit
 
-from locpmap.kernels.numba.add_fields import interpolate
+from locpmap.kernels.numba.field_rows import exp
 from locpmap.kernels.numba.noise import logistic_word, pick, site_words
-from locpmap.kernels.reference.noise import LAZY_CLOCK, LAZY_FINE, LAZY_SITE
+from locpmap.kernels.reference.noise import LAZY_CLOCK, LAZY_FINE
 
 _LOG2 = math.log(2)
+_LOGISTIC = 33 * _LOG2  # the largest logistic noise
 
 
 def _bounds():
@@ -21,63 +22,78 @@ def _bounds():
 
 
 BOUNDS = _bounds()
+_SPAN = float(BOUNDS.max() - BOUNDS.min())  # a wait and a clock differ by at most this, in logarithms
+
+
+@njit(forceinline=True, error_model="numpy")
+def leader(who, extra, low, high, n, a, scores, c, lead, peak, word, noise, site, temperature):
+    """Return the best of the first label a and n rivals if bounds of their scores tell, else -1.
+
+    In the terms of `reference.noise`, a rival's score minus that of the first label, divided by the temperature, is
+    ``extra / temperature - log(1 + exp(wait - log p - clock))``, with the logarithms of the rival's wait and of the
+    first label's clock.  The leading bytes of the noise bound it.
+    """
+    n_labels = len(scores)
+    if n_labels == 2 or temperature == 0:
+        high[:n] = np.inf
+        ahead = extra[0] + (np.float64(scores[who[0], c]) - scores[a, c])
+        clear = n_labels == 2 and abs(ahead) > _LOGISTIC * temperature
+        return (who[0] if ahead > 0 else np.int64(a)) if clear else -1
+    inverse = 1 / temperature
+    log_total = (n_labels - 1) * exp(-lead * inverse)  # an upper bound
+    tick = word & np.uint32(255)
+    best, floor = np.int64(a), 0.0
+    for j in range(n):
+        below, ahead = (np.float64(peak) - scores[who[j], c]) * inverse, extra[j] * inverse
+        low[j], high[j] = -np.inf, -np.inf
+        if ahead >= below - _SPAN:
+            wait = wait_byte(who[j], n_labels, noise, site)
+            # max(x, 0) <= log(1 + exp(x)) <= max(x, 0) + log 2
+            low[j] = ahead - max(BOUNDS[wait, 1] - BOUNDS[tick, 0] + below + log_total, 0.0) - _LOG2
+            high[j] = ahead - max(BOUNDS[wait, 0] - BOUNDS[tick, 1] + below, 0.0)
+        if low[j] > floor:
+            best, floor = who[j], low[j]
+    for j in range(n):
+        if who[j] != best:
+            if high[j] >= floor:
+                return -1
+            high[j] = -np.inf
+    return best
 
 
 @njit(error_model="numpy")
-def perturbed(k, r, c, i, drawn, terms, noise, place):
-    """Return the perturbed score of label k at site i, relative to the sum over labels."""
-    first, peak, total = drawn
-    row, column, full_width, temperature = place
-    site = np.int64(row + r) * full_width + column + c
-    k0, k1, image, sample = noise
-    score = score_of(k, r, c, i, terms)
-    if score == -np.inf or temperature == 0:
-        return np.float64(score)
-    if len(terms[1]) == 2:
-        if k == 0:
-            return np.float64(score)
-        u = (np.float64(logistic_word(k0, k1, image, sample, site)) + 0.5) * 2.0**-32
-        return np.float64(score) - temperature * math.log(u / (1 - u))
-    tick = pick(site_words(k0, k1, LAZY_SITE, image, sample >> 2, site, 0), sample & 3) & np.uint32(255)
-    clock = math.log(-math.log(joined(tick, 0, noise, site)))
-    if k != first[i]:
-        coarse = wait_byte(k, len(terms[1]), noise, site)
-        log_p = (np.float64(score) - peak[i]) / temperature - math.log(total[i])
-        wait = math.log(-math.log(joined(coarse, k + 1, noise, site))) - log_p
+def best_label(who, extra, high, n, a, own, scores, c, peak, word, noise, site, temperature):
+    """Return the best of the first label and the rivals that bounds do not exclude; own if it is one of several."""
+    best, score = np.int64(a), perturbed(a, a, scores, c, peak, word, noise, site, temperature)
+    for j in range(n):
+        if high[j] > -np.inf:
+            k, total = who[j], perturbed(who[j], a, scores, c, peak, word, noise, site, temperature) + extra[j]
+            if total > score or (total == score and (k == own or (k < best and best != own))):
+                best, score = k, total
+    return best
+
+
+@njit(error_model="numpy")
+def perturbed(k, a, scores, c, peak, word, noise, site, temperature):
+    """Return the perturbed score of label k at a site with first label a, relative to the sum over labels."""
+    n_labels, score = len(scores), np.float64(scores[k, c])
+    if score == -np.inf or temperature == 0 or (n_labels == 2 and k == 0):
+        return score
+    if n_labels == 2:
+        u = (np.float64(logistic_word(noise[0], noise[1], noise[2], noise[3], site)) + 0.5) * 2.0**-32
+        return score - temperature * math.log(u / (1 - u))
+    clock = math.log(-math.log(joined(word & np.uint32(255), 0, noise, site)))
+    if k != a:
+        total = 0.0
+        for other in range(n_labels):
+            total += exp((np.float64(scores[other, c]) - peak) / temperature)
+        log_p = (score - peak) / temperature - math.log(total)
+        wait = math.log(-math.log(joined(wait_byte(k, n_labels, noise, site), k + 1, noise, site))) - log_p
         clock = max(wait, clock) + math.log1p(math.exp(-abs(wait - clock)))
     return -temperature * clock
 
 
-@njit(error_model="numpy")
-def bound_rivals(rivals, n_rivals, r, c, i, drawn, terms, noise, place):
-    """Fill bounds of the rivals' scores, divided by the temperature, minus that of the first label.
-
-    In the terms of `reference.noise`, this difference is ``extra / temperature - log(1 + exp(wait - log p - clock))``
-    with the logarithms of the rival's wait and of the first label's clock.
-    """
-    who, extra, low, high = rivals
-    row, column, full_width, temperature = place
-    k0, k1, image, sample = noise
-    n_labels = len(terms[1])
-    if n_labels == 2 or temperature == 0:
-        low[:n_rivals], high[:n_rivals] = -np.inf, np.inf
-        return
-    site = np.int64(row + r) * full_width + column + c
-    log_total = math.log(drawn[2][i])
-    tick = pick(site_words(k0, k1, LAZY_SITE, image, sample >> 2, site, 0), sample & 3) & np.uint32(255)
-    for j in range(n_rivals):
-        score = score_of(who[j], r, c, i, terms)
-        if score == -np.inf:
-            low[j], high[j] = -np.inf, -np.inf
-            continue
-        log_p = (np.float64(score) - drawn[1][i]) / temperature - log_total
-        lead, wait = extra[j] / temperature, wait_byte(who[j], n_labels, noise, site)
-        # max(x, 0) <= log(1 + exp(x)) <= max(x, 0) + log 2
-        low[j] = lead - max(BOUNDS[wait, 1] - BOUNDS[tick, 0] - log_p, 0.0) - _LOG2
-        high[j] = lead - max(BOUNDS[wait, 0] - BOUNDS[tick, 1] - log_p, 0.0)
-
-
-@njit(error_model="numpy")
+@njit(forceinline=True, error_model="numpy")
 def wait_byte(k, n_labels, noise, site):
     """Return the leading byte of the wait of label k, as in `reference.lazy_bytes`."""
     k0, k1, image, sample = noise
@@ -92,10 +108,3 @@ def joined(coarse, m, noise, site):
     """Return the uniform of a leading byte and the 24 bits of fine noise number m."""
     fine = pick(site_words(noise[0], noise[1], LAZY_FINE, noise[2], noise[3], site, m >> 2), m & 3)
     return (np.float64(coarse) * 2.0**24 + np.float64(fine >> np.uint32(8)) + 0.5) * 2.0**-32
-
-
-@njit(error_model="numpy")
-def score_of(k, r, c, i, terms):
-    """Return the score of label k with its field, in row r and column c."""
-    by_label, offsets, nodes, shift, top, left, unit = terms
-    return by_label[k, i] + (offsets[k] + np.float32(interpolate(nodes[k], r, c, shift, top, left)) * unit)

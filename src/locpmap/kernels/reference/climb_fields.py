@@ -13,13 +13,13 @@ from locpmap.kernels.reference.climb_potts import ascend, site_numbers
 
 
 def climb_fields(climb: GridClimb, scores: Array, fields: Fields, moves: Moves, labels: Array) -> Array:
-    """Fill ``labels`` (n, S, R); ``scores`` are the unaries by label, (n, L, S).
+    """Fill ``labels`` (n, S, R); ``scores`` are the unaries by row and label, (n, H, L, W).
 
     Return the number of the last sweep that changed a label, (n, R).
     """
     key, sites = (int(climb.k0), int(climb.k1)), site_numbers(climb)
     window = (climb.right.shape[1], climb.down.shape[2], climb.row, climb.column)
-    unary = scores.swapaxes(1, 2)
+    unary = scores.swapaxes(2, 3).reshape(len(scores), -1, scores.shape[2])
     sweeps, out = np.zeros((len(labels), labels.shape[2]), np.int32), np.empty(unary.shape, unary.dtype)
     for s in range(labels.shape[2]):
         sample = climb.first_sample + s
