@@ -2,8 +2,9 @@
 
 Every sample has its own scores, which are never stored.  A first launch draws the first labels (smallest clock, see
 `reference.noise`) and the starting labels.  A second one performs all sweeps: its programs synchronise after each
-colour.  The first sweep visits all sites, later ones those with a changed neighbour, which are marked.  Samples that
-have converged are skipped.
+colour.  The first sweep visits all sites, later ones those with a changed neighbour, which are marked.  A site is
+*contested* if the label of a neighbour may be better than its first label: few sites are, so a program lists those of
+its tile and then computes their noise, with every thread at work.  Samples that have converged are skipped.
 
 Labels are stored sample by sample, (n, R, S), because the scores and nodes of neighbouring sites are contiguous.
 """
@@ -22,13 +23,22 @@ from locpmap.kernels.spec import Climb
 from locpmap.kernels.triton.climb.add_fields import Terms, corners_of, move_of
 from locpmap.kernels.triton.climb.field_contest import contest
 from locpmap.kernels.triton.climb.potts_contest import repeated
-from locpmap.kernels.triton.climb.potts_grid import Draw, Field, images_apart, lanes, loads_around, support, weights
+from locpmap.kernels.triton.climb.potts_grid import (
+    Draw,
+    Field,
+    images_apart,
+    lanes,
+    lanes_at,
+    loads_around,
+    support,
+    weights,
+)
 from locpmap.kernels.triton.grid_barrier import ARRIVALS, LATEST, at_once, is_still, resident_programs, wait_for_all
 from locpmap.kernels.triton.lazy_noise import fast_exp, fast_log, logistic, start_bits
 from locpmap.kernels.triton.philox import LAZY_SITE, START, pick, uniform, words
 
 FIRST = 256  # sites per program that draws first labels
-SCAN, VISIT = 1024, 128  # sites whose marks are read together, and sites visited together
+SCAN, VISIT = 512, 128  # sites scanned together, and contested sites decided together
 REGISTERS = 96  # per thread of the launch for sweeps
 
 NOTES = tl.constexpr(LATEST.value + 1)  # words of the barrier and the last sweep with a change; then those of all pairs
@@ -56,6 +66,7 @@ class State(NamedTuple):
     first: Any  # uint8 first labels
     peak: Any  # largest score
     log_total: Any  # log of the sum of exp((score - peak) / temperature)
+    contested: Any  # (programs, SCAN) int32 lists of lanes
 
 
 def climb_fields(
@@ -86,7 +97,6 @@ def climb_fields(
     marks, first = (torch.empty_like(labels) for _ in range(2))
     peak, log_total = (torch.empty(labels.shape, dtype=scores.dtype, device=device) for _ in range(2))
     notes = torch.zeros(NOTES.value + n_images * n_samples, dtype=torch.int32, device=device)
-    state = State(labels, marks, first, peak, log_total)
     corner = ((grid.row + grid.column) % 2, grid.row * grid.whole_width + grid.column, grid.whole_width)
     sides = (right, images_apart(right), down, images_apart(down), grid.height, grid.width)
     field = Field(*sides, 1, 1, *corner)
@@ -96,11 +106,12 @@ def climb_fields(
     resident = resident_programs(device, REGISTERS)
     scan = SCAN if pairs * n_lanes >= SCAN * resident else VISIT  # with few sites, divide them among all programs
     sizes = Sizes(n_labels, climb.start, temperature > 0, terms.rows > 0, room, FIRST, scan, VISIT)
-    arrays = (scores, terms, draw, field, state)
-    start = labels if given is None else given
-    _begin[(pairs * triton.cdiv(n_sites, FIRST),)](*arrays, start, temperature, sizes)
     n_scans = pairs * triton.cdiv(n_lanes, scan)
     programs = (min(n_scans, resident),)
+    contested = torch.empty((*programs, scan), dtype=torch.int32, device=device)
+    arrays = (scores, terms, draw, field, State(labels, marks, first, peak, log_total, contested))
+    start = labels if given is None else given
+    _begin[(pairs * triton.cdiv(n_sites, FIRST),)](*arrays, start, temperature, sizes)
     _sweep[programs](*arrays, notes, n_scans, temperature, climb.max_sweeps, sizes, **at_once(REGISTERS))
     return notes[NOTES.value :].reshape(n_images, n_samples)
 
@@ -206,31 +217,26 @@ def _sweep(
     max_sweeps,
     SIZES: tl.constexpr,
 ):
-    """Perform the sweeps.  A scan is SCAN sites of one colour in one pair, whose marks are read together."""
+    """Perform the sweeps.  A scan is SCAN sites of one colour in one pair."""
     SCAN: tl.constexpr = SIZES.scan
-    VISIT: tl.constexpr = SIZES.visit
-    n_lanes = field.height * ((field.width + 1) // 2)
-    per_pair = tl.cdiv(n_lanes, SCAN)
+    per_pair = tl.cdiv(field.height * ((field.width + 1) // 2), SCAN)
     phase, changed, sweep = 0, 0, 1
     while sweep <= max_sweeps:
         scan = tl.program_id(0)
         while scan < n_scans:
             pair = (scan // per_pair).to(tl.int64)
-            first = scan % per_pair * SCAN
-            left = tl.minimum(n_lanes, first + SCAN)
             # Only a pair that changed in the last sweep can change again.
-            if tl.load(notes + NOTES + pair, volatile=True) < sweep - 1:
-                left = first
-            elif sweep > 1:
+            if tl.load(notes + NOTES + pair, volatile=True) >= sweep - 1:
                 at = lanes(field, scan % per_pair, phase % 2, SCAN)
                 marks = state.marks + pair * field.height * field.width + at.site
                 marked = tl.load(marks, mask=at.inside, other=0, cache_modifier=".cg").to(tl.int32)
-                left = tl.where(tl.max(marked) > 0, left, first)
-            while first < left:
-                at = lanes(field, first // VISIT, phase % 2, VISIT)
-                changes = _visit(scores_ptr, terms, draw, field, state, notes, pair, at, sweep, temperature, SIZES)
-                changed = tl.where(changes > 0, sweep, changed)
-                first += VISIT
+                marked = at.inside & ((marked > 0) | (sweep == 1))
+                if tl.max(marked.to(tl.int32)) > 0:
+                    tl.store(marks, tl.zeros([SCAN], tl.uint8), mask=marked)
+                    arrays = (scores_ptr, terms, draw, field, state)
+                    if _visit(arrays, pair, at, marked, phase % 2, temperature, SIZES) > 0:
+                        tl.store(notes + NOTES + pair, sweep)
+                        changed = sweep
             scan += tl.num_programs(0)
         if changed == sweep:
             tl.store(notes + LATEST, sweep)
@@ -241,57 +247,80 @@ def _sweep(
 
 
 @triton.jit
-def _visit(scores_ptr, terms, draw, field, state, notes, pair, at, sweep, temperature, SIZES: tl.constexpr):
+def _visit(arrays, pair, at, marked, colour, temperature, SIZES: tl.constexpr):
     """Assign the best labels to marked sites and mark the neighbours of sites that change; return if any changed."""
-    LANES: tl.constexpr = SIZES.visit
-    n_sites = field.height * field.width
-    own = pair * n_sites + at.site
-    marked = tl.load(state.marks + own, mask=at.inside, other=0, cache_modifier=".cg").to(tl.int32)
-    marked = at.inside & ((marked > 0) | (sweep == 1))
-    changes = 0
-    if tl.max(marked.to(tl.int32)) > 0:
-        tl.store(state.marks + own, tl.zeros([LANES], tl.uint8), mask=marked)
-        mine = tl.load(state.labels + own, mask=marked, other=0, cache_modifier=".cg").to(tl.int32)
-        label = _best(scores_ptr, terms, draw, field, state, pair, at, mine, marked, temperature, SIZES)
-        changed = marked & (label != mine)
-        changes = tl.max(changed.to(tl.int32))
-        if changes > 0:
-            tl.store(notes + NOTES + pair, sweep)
-            tl.store(state.labels + own, label.to(tl.uint8), mask=changed)
-            marks, one = state.marks + own, tl.full([LANES], 1, tl.uint8)
-            tl.store(marks - 1, one, mask=changed & (at.column > 0))
-            tl.store(marks + 1, one, mask=changed & (at.column + 1 < field.width))
-            tl.store(marks - field.width, one, mask=changed & (at.row > 0))
-            tl.store(marks + field.width, one, mask=changed & (at.row + 1 < field.height))
+    VISIT: tl.constexpr = SIZES.visit
+    field, state = arrays[3], arrays[4]
+    mine, first, near, weight = _around(arrays, pair, at, marked)
+    contested = (_rivals(first, near, weight, marked) > 0).to(tl.int32)
+    changes = _assign(field, state, pair, at, marked & (contested == 0) & (first != mine), first)
+    n_contested = tl.sum(contested)
+    listed = state.contested + tl.program_id(0).to(tl.int64) * SIZES.scan
+    tl.store(listed + tl.cumsum(contested, 0) - 1, at.number, mask=contested > 0)
+    tl.debug_barrier()  # all of the list is read by all threads
+    begin = 0
+    while begin < n_contested:
+        lane = begin + tl.arange(0, VISIT)
+        inside = lane < n_contested
+        number = tl.load(listed + lane, mask=inside, other=0)
+        few = lanes_at(field, number, inside, colour)
+        label, own = _best(arrays, pair, few, inside, temperature, SIZES)
+        changes = tl.maximum(changes, _assign(field, state, pair, few, inside & (label != own), label))
+        begin += VISIT
+    tl.debug_barrier()  # the next scan overwrites the list
     return changes
 
 
 @triton.jit
-def _best(scores_ptr, terms, draw, field, state, pair, at, mine, marked, temperature, SIZES: tl.constexpr):
-    """Return the best labels of marked sites given their neighbours."""
-    dtype: tl.constexpr = scores_ptr.dtype.element_ty
-    n, sample = pair // terms.n_samples, draw.first_sample + pair % terms.n_samples
-    n_sites = field.height * field.width
-    own = pair * n_sites + at.site
+def _assign(field, state, pair, at, changed, label):
+    """Store the labels of sites that change and mark their neighbours; return if there are any."""
+    own = pair * field.height * field.width + at.site
+    changes = tl.max(changed.to(tl.int32))
+    if changes > 0:
+        tl.store(state.labels + own, label.to(tl.uint8), mask=changed)
+        marks, one = state.marks + own, tl.full(changed.shape, 1, tl.uint8)
+        tl.store(marks - 1, one, mask=changed & (at.column > 0))
+        tl.store(marks + 1, one, mask=changed & (at.column + 1 < field.width))
+        tl.store(marks - field.width, one, mask=changed & (at.row > 0))
+        tl.store(marks + field.width, one, mask=changed & (at.row + 1 < field.height))
+    return changes
+
+
+@triton.jit
+def _around(arrays, pair, at, inside):
+    """Return the labels of sites, their first labels, and the labels of their neighbours with the edges' weights."""
+    scores_ptr, terms, _, field, state = arrays
+    own = pair * field.height * field.width + at.site
+    mine = tl.load(state.labels + own, mask=inside, other=0, cache_modifier=".cg").to(tl.int32)
+    first = tl.load(state.first + own, mask=inside, other=0).to(tl.int32)
     left, right, up, down = loads_around(field, state.labels + own, at, 1, field.width, ".cg")
     near = (left.to(tl.int32), right.to(tl.int32), up.to(tl.int32), down.to(tl.int32))
-    weight = weights(field, n, at, dtype)
-    first = tl.load(state.first + own, mask=marked, other=0).to(tl.int32)
+    return mine, first, near, weights(field, pair // terms.n_samples, at, scores_ptr.dtype.element_ty)
+
+
+@triton.jit
+def _rivals(first, near, weight, inside):
+    """Return a bit for each neighbour whose label has more support than the first label, which alone can beat it."""
     held = support(first, near, weight)
-    rivals = tl.zeros_like(mine)
-    for side in tl.static_range(4):  # a label with less support than the first label cannot beat it
+    rivals = tl.zeros_like(first)
+    for side in tl.static_range(4):
         rivals |= (support(near[side], near, weight) > held).to(tl.int32) << side
-    rivals = tl.where(marked, rivals & ~repeated(near), 0)
-    label = first
-    if tl.max(rivals) > 0:
-        site = tl.where(marked, at.site, 0)
-        corners = corners_of(terms, pair, tl.where(marked, at.row, 0), tl.where(marked, at.column, 0))
-        number = field.first_site + at.row.to(tl.int64) * field.full_width + at.column
-        key = (draw.k0, draw.k1, draw.first_image + n, sample, number)
-        unary = scores_ptr + n * SIZES.n_labels * n_sites + site
-        noise = (state.peak + pair * n_sites + site, state.log_total + pair * n_sites + site)
-        scale = tl.cast(temperature, dtype)
-        label = contest(
-            key, unary, n_sites, terms, pair, corners, noise, first, mine, near, weight, rivals, scale, SIZES
-        )
-    return label
+    return tl.where(inside, rivals & ~repeated(near), 0)
+
+
+@triton.jit
+def _best(arrays, pair, at, inside, temperature, SIZES: tl.constexpr):
+    """Return the best labels of contested sites given their neighbours, and the current ones."""
+    scores_ptr, terms, draw, field, state = arrays
+    n, sample = pair // terms.n_samples, draw.first_sample + pair % terms.n_samples
+    n_sites = field.height * field.width
+    mine, first, near, weight = _around(arrays, pair, at, inside)
+    rivals = _rivals(first, near, weight, inside)
+    corners = corners_of(terms, pair, at.row, at.column)
+    number = field.first_site + at.row.to(tl.int64) * field.full_width + at.column
+    key = (draw.k0, draw.k1, draw.first_image + n, sample, number)
+    unary = scores_ptr + n * SIZES.n_labels * n_sites + at.site
+    noise = (state.peak + pair * n_sites + at.site, state.log_total + pair * n_sites + at.site)
+    scale = tl.cast(temperature, scores_ptr.dtype.element_ty)
+    label = contest(key, unary, n_sites, terms, pair, corners, noise, first, mine, near, weight, rivals, scale, SIZES)
+    return label, mine
