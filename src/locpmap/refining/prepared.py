@@ -7,19 +7,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from locpmap.arrays import namespace
 from locpmap.graphs import Grid
 from locpmap.inference import ErrorFields, LocPMAP, infer
 from locpmap.inference.decoder import Decoder
 from locpmap.measuring import Measurement, measure
 from locpmap.potentials import Potentials
 from locpmap.refining.model import AS_LEARNED, compose
-from locpmap.refining.presence import predicted_fractions, presence_of
+from locpmap.refining.presence import predicted_fractions
 from locpmap.refining.reading import Given
-from locpmap.refining.scoring import softmax
-from locpmap.refining.weights import CELL, Adjustment, Errors, Weights
+from locpmap.refining.sampling import averaged, errors_of, fields_of, with_errors
+from locpmap.refining.weights import Adjustment, Errors, Weights
 from locpmap.result import Result
 
 REFINING = LocPMAP(start="perturbed")
@@ -50,9 +47,7 @@ class Prepared:
     ) -> Prepared:
         """Build the model with :func:`locpmap.refining.model.compose`."""
         potentials = compose(given, weights, adjustment, mask=mask, stride=stride)
-        errors = weights.errors_at(given.stride if stride is None else stride)
-        sizes = tuple(size / adjustment.temperature for size in errors.sizes)
-        return cls(potentials, errors._replace(sizes=sizes, shared=errors.shared / adjustment.temperature))
+        return cls(potentials, errors_of(weights, adjustment, given.stride if stride is None else stride))
 
     def refine(
         self,
@@ -66,7 +61,8 @@ class Prepared:
         chosen = REFINING if decoder is None else decoder
         if isinstance(chosen, LocPMAP) and any(self.errors.sizes):
             chosen = replace(self.sampler(chosen), probability="votes")
-            return self._averaged(infer(self.potentials, chosen, seed=seed, device=device, progress=progress))
+            result = infer(self.potentials, chosen, seed=seed, device=device, progress=progress)
+            return averaged(self.potentials, result)
         if isinstance(chosen, LocPMAP) and self._same_for_all_samples(chosen):
             chosen = replace(chosen, n_samples=1, temperature=0.0)
         return infer(self.potentials, chosen, seed=seed, device=device, progress=progress)
@@ -78,40 +74,14 @@ class Prepared:
 
     def sampler(self, decoder: LocPMAP) -> LocPMAP:
         """Return the decoder with the learned error fields and noise, unless it has fields of its own."""
-        if decoder.fields is not None:
-            return decoder
-        return replace(decoder, fields=self.fields, temperature=decoder.temperature * self.errors.noise)
-
-    def _averaged(self, result: Result) -> Result:
-        """Return the result with the mean of the samples' fractions and of the softmax of the unaries.
-
-        The samples are label maps without calibrated marginals; the softmax of the unaries is calibrated.
-        """
-        marginals = self.potentials.restore(self.potentials.unflatten(softmax(self.potentials.unary)))
-        where, masked = namespace(marginals).where, result.labels < 0
-        marginals = where(masked[..., None], 0, marginals)
-        probability = (result.probability + marginals) / 2
-        return replace(result, probability=probability, labels=where(masked, -1, probability.argmax(-1)))
+        return with_errors(decoder, self.errors, lambda: self.fields)
 
     @cached_property
     def fields(self) -> ErrorFields:
         """The learned error fields; a scale whose cells exceed the image becomes part of the shared error."""
         structure = self.potentials.structure
         assert isinstance(structure, Grid)
-        side = max(structure.shape)
-        n_scales = sum(CELL << j <= side for j in range(len(self.errors.sizes)))
-        sizes, coarse = self.errors.sizes[:n_scales], self.errors.sizes[n_scales:]
-        shared = float(np.sqrt(self.errors.shared**2 + np.square(coarse).sum()))
-        return ErrorFields(sizes if any(sizes) else (), CELL, shared, self.presence)
-
-    @cached_property
-    def presence(self) -> Any:
-        """Probability (N, L) that each label occurs in the image, as in :class:`locpmap.ErrorFields`.
-
-        None means that all are 1: if ``half`` is 0, or if a score is -inf.
-        """
-        fractions = predicted_fractions(self.potentials) if self.errors.half > 0 else None
-        return None if fractions is None else presence_of(fractions, self.errors.half, self.errors.steepness)
+        return fields_of(self.errors, max(structure.shape), lambda: predicted_fractions(self.potentials))
 
     def measure(
         self, quantity: str | Callable[[Any], Any], decoder: LocPMAP | None = None, *, seed: int = 0, **options: Any

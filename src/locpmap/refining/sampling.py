@@ -1,0 +1,57 @@
+"""Samplers with a refiner's learned errors, and the probabilities of their samples, for images and for tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from locpmap.arrays import Array, namespace
+from locpmap.inference import ErrorFields, LocPMAP
+from locpmap.potentials import Potentials
+from locpmap.refining.presence import presence_of
+from locpmap.refining.scoring import softmax
+from locpmap.refining.weights import CELL, Adjustment, Errors, Weights
+from locpmap.result import Result
+
+
+def errors_of(weights: Weights, adjustment: Adjustment, stride: float) -> Errors:
+    """Return the parameters of samples at a stride; the temperature divides errors like all scores."""
+    errors = weights.errors_at(stride)
+    sizes = tuple(size / adjustment.temperature for size in errors.sizes)
+    return errors._replace(sizes=sizes, shared=errors.shared / adjustment.temperature)
+
+
+def fields_of(errors: Errors, side: int, fractions: Callable[[], Array | None]) -> ErrorFields:
+    """Return the learned error fields of an image whose larger side is ``side``.
+
+    A scale whose cells exceed the image becomes part of the shared error. ``fractions`` returns the predicted area
+    fractions (.., L), which determine the presence of labels, or None if a score is -inf: then all labels are
+    present. It is called only if presence was learned.
+    """
+    n_scales = sum(CELL << j <= side for j in range(len(errors.sizes)))
+    sizes, coarse = errors.sizes[:n_scales], errors.sizes[n_scales:]
+    shared = float(np.sqrt(errors.shared**2 + np.square(coarse).sum()))
+    found = fractions() if errors.half > 0 else None
+    presence = None if found is None else presence_of(found, errors.half, errors.steepness)
+    return ErrorFields(sizes if any(sizes) else (), CELL, shared, presence)
+
+
+def with_errors(decoder: LocPMAP, errors: Errors, fields: Callable[[], ErrorFields]) -> LocPMAP:
+    """Return the decoder with the learned error fields and noise, unless it has fields of its own."""
+    if decoder.fields is not None:
+        return decoder
+    return replace(decoder, fields=fields(), temperature=decoder.temperature * errors.noise)
+
+
+def averaged(potentials: Potentials, result: Result) -> Result:
+    """Return the result of votes with the mean of the samples' fractions and of the softmax of the unaries.
+
+    The samples are label maps without calibrated marginals; the softmax of the unaries is calibrated.
+    """
+    marginals = potentials.restore(potentials.unflatten(softmax(potentials.unary)))
+    where, masked = namespace(marginals).where, result.labels < 0
+    marginals = where(masked[..., None], 0, marginals)
+    probability = (result.probability + marginals) / 2
+    return replace(result, probability=probability, labels=where(masked, -1, probability.argmax(-1)))
