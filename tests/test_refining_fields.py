@@ -1,4 +1,4 @@
-"""Refiners with error fields: samples, probabilities, small images, files and tiles."""
+"""Refiners with error fields: samples, probabilities, small images and files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from scipy import ndimage
 
 import locpmap as lp
 from locpmap.refining.weights import Weights
-from locpmap.scale import refine_tiled
 
 SIZES = [0.3, 0.4, 1.0, 1.0, 0.6]
 
@@ -103,12 +102,6 @@ def test_fields_are_saved_and_older_files_have_none(tmp_path: Path) -> None:
     older = lp.Refiner.load(Path(__file__).parent / "fixtures" / "0.1.0" / "refiner.safetensors")
     assert "without error fields" in repr(older)
     assert not older.weights.sizes.any()
-
-
-def test_tiles_refuse_a_refiner_with_fields() -> None:
-    image, logits = scene()
-    with pytest.raises(lp.InputError, match="model has error fields"):
-        refine_tiled(image, logits, fielded())
 
 
 def test_negative_sizes_are_refused() -> None:

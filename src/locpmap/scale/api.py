@@ -20,7 +20,7 @@ from locpmap.inference.api import configure
 from locpmap.inference.decoder import Decoder
 from locpmap.kernels.placement import check_device
 from locpmap.result import entropy_of, variance_of
-from locpmap.scale.decoding import Decoding
+from locpmap.scale.decoding import Decoding, Finish
 from locpmap.scale.model import GridModel, TiledModel
 from locpmap.scale.reach import Reach, reach_of
 from locpmap.scale.sources import needed
@@ -108,7 +108,15 @@ def infer_tiled(
 
 
 def tiled(
-    model: TiledModel, decoder: Decoder, tile: Any, *, seed: int, backend: str, device: str, reach: Reach
+    model: TiledModel,
+    decoder: Decoder,
+    tile: Any,
+    *,
+    seed: int,
+    backend: str,
+    device: str,
+    reach: Reach,
+    finish: Finish | None = None,
 ) -> TiledResult:
     """Return the tiled result of a model whose potentials are built window by window."""
     seed = whole_number("seed", seed, 0, 2**64 - 1)
@@ -125,7 +133,7 @@ def tiled(
     if math.prod(window.shape) >= 2**31:
         shape = "×".join(map(str, window.shape))
         raise InputError(f"a tile with its halo has {shape} sites, expected fewer than 2^31: see tile and max_sweeps")
-    decoding = Decoding(model.builder, decoder, seed, backend, device)
+    decoding = Decoding(model.builder, decoder, seed, backend, device, finish=finish)
     return TiledResult(model, decoding.with_least_weight(model), tiling)
 
 

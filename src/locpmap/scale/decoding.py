@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ from locpmap.result import Result
 from locpmap.scale.model import Builder, TiledModel
 from locpmap.scale.sources import Piece
 from locpmap.scale.tiling import Tile
+
+Finish = Callable[[Potentials, Result], Result]
 
 
 class Decoded(NamedTuple):
@@ -38,6 +41,7 @@ class Decoding:
     device: str
     n_threads: int | None = 1  # workers decode one tile per core
     least_weight: float | None = None  # the raster's smallest Potts weight, which determines the kind of noise
+    finish: Finish | None = None  # applied to the result of a window
 
     def __call__(self, tile: Tile, *pieces: Any) -> Decoded:
         """Read the pieces that are still in files, and decode the tile."""
@@ -46,7 +50,9 @@ class Decoding:
             mask, *rest = (piece.read() if isinstance(piece, Piece) else piece for piece in pieces)
             if mask is not None and mask[core].all():
                 return self._masked(tile)
-            result = self._infer(self.builder(tile.window, mask, *rest))
+            potentials = self.builder(tile.window, mask, *rest)
+            result = self._infer(potentials)
+            result = result if self.finish is None else self.finish(potentials, result)
         except BackendError:  # does not concern the window
             raise
         except LocpmapError as error:

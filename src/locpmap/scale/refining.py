@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,17 +13,19 @@ from locpmap.arrays import Restore, refuse_masked
 from locpmap.errors import InputError, InputTypeError, unknown, within
 from locpmap.formats.atomic import PathLike
 from locpmap.graphs import Grid
-from locpmap.inference import LocPMAP
+from locpmap.inference import ErrorFields, LocPMAP
 from locpmap.potentials import Potentials
 from locpmap.refining.api import as_refiner
 from locpmap.refining.guiding import RADII
 from locpmap.refining.model import compose
 from locpmap.refining.reading import SCORES, Given, read
 from locpmap.refining.refiner import Refiner
-from locpmap.refining.weights import Adjustment, Weights
+from locpmap.refining.sampling import averaged, errors_of, fields_of, with_errors
+from locpmap.refining.weights import Adjustment, Errors, Weights
 from locpmap.scale.api import TiledResult, tiled
 from locpmap.scale.box import Box
 from locpmap.scale.colours import Palette
+from locpmap.scale.fractions import predicted_fractions
 from locpmap.scale.model import as_window
 from locpmap.scale.reach import reach_of
 from locpmap.scale.sources import as_mask, as_source, check_places, fingerprint, piece_of
@@ -69,11 +71,13 @@ def refine_tiled(
         TiledResult: As from :func:`locpmap.infer_tiled`.
 
     Raises:
-        InputError: If shapes do not match, the kind of scores cannot be determined, or the refiner has error fields.
+        InputError: If shapes do not match, or the kind of scores cannot be determined.
 
     Notes:
         The halo is 64 pixels wider than that of :func:`locpmap.infer_tiled` if the model uses similar pixels. If no
-        neighbours are coupled, one sample and one sweep are used, because more would not change the result.
+        neighbours are coupled, at most two sweeps are used, and one sample if there are no error fields, because more
+        would not change the result. If the refiner has error fields and learned the presence of labels, the predicted
+        area of each label is computed first, in a separate pass over the raster.
 
     Example:
         >>> from locpmap.scale import refine_tiled
@@ -104,14 +108,12 @@ def refine_tiled(
     check_places(pixels, source)
     mask = as_mask(mask, size, logits=source, image=pixels)
     refiner = as_refiner(model)
-    if refiner.weights.sizes.any():
-        raise InputError("model has error fields, expected a refiner without: tiles do not support them yet")
     learned = (refiner.weights, refiner.adjustment, float(stride))
     raster = RefinedRaster(pixels, source, mask, _kind(source, mask, scores), *learned)
-    if not raster.coupled:  # more samples or sweeps would not change the conditional probabilities
-        decoder = replace(decoder, n_samples=1, max_sweeps=1)
+    decoder = raster.sampler(decoder)
     reach = reach_of(decoder)._replace(margin=(raster.ring_width, raster.ring_width))
-    return tiled(raster, decoder, tile, seed=seed, backend="auto", device=device, reach=reach)
+    finish = averaged if raster.has_fields else None
+    return tiled(raster, decoder, tile, seed=seed, backend="auto", device=device, reach=reach, finish=finish)
 
 
 def _kind(source: Any, mask: Any, scores: str) -> str:
@@ -150,6 +152,29 @@ class RefinedRaster:
         palette = Palette.of(self.image, self.mask) if self.image is not None and self._uses_colours else None
         learned = (self.weights, self.adjustment, self.stride)
         return RefinedWindow((height, width, n_labels), palette, self.scores, *learned)
+
+    @cached_property
+    def errors(self) -> Errors:
+        """The learned parameters of samples."""
+        return errors_of(self.weights, self.adjustment, self.stride)
+
+    @property
+    def has_fields(self) -> bool:
+        """Whether the refiner has error fields."""
+        return any(self.errors.sizes)
+
+    def sampler(self, decoder: LocPMAP) -> LocPMAP:
+        """Return the decoder of :func:`locpmap.refine`, with as few samples and sweeps as give the same result."""
+        if not self.coupled:  # one sweep finds the maximum, and a second one changes nothing
+            decoder = replace(decoder, max_sweeps=min(2, decoder.max_sweeps))
+        if self.has_fields:
+            return replace(with_errors(decoder, self.errors, self._fields), probability="votes")
+        same_for_all = not self.coupled and decoder.probability == "conditional" and decoder.fields is None
+        return replace(decoder, n_samples=1) if same_for_all else decoder
+
+    def _fields(self) -> ErrorFields:
+        fractions = partial(predicted_fractions, self, self.ring_width)
+        return fields_of(self.errors, max(self.builder.shape[:2]), fractions)
 
     @property
     def _learned(self) -> tuple[float, Any]:
