@@ -25,6 +25,7 @@ from locpmap.cli.refine_inputs import Pair, Settings
 from locpmap.cli.refine_outputs import Outputs
 from locpmap.formats.images import read_image, read_label_map
 from locpmap.formats.pictures import label_colours
+from locpmap.refining.weights import Weights
 
 SHAPE, K = (12, 17), 3
 FILES = ("labels.png", "probability.npy", "variance.npy", "entropy.npy", "overlay.png", "json")
@@ -74,7 +75,7 @@ def names(folder: Path) -> set[str]:
 
 
 def test_outputs_equal_those_of_refine(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    run = Run(capsys, *words(pair, "--samples", 20, "--seed", 3, "--strength", 1.5, "--temperature", 1.2))
+    run = Run(capsys, *words(pair, "--n-samples", 20, "--seed", 3, "--strength", 1.5, "--temperature", 1.2))
     assert run.status == 0, run.err
     out = pair[2]
     assert names(out) == {f"a.{ending}" for ending in FILES}
@@ -90,7 +91,7 @@ def test_outputs_equal_those_of_refine(pair: tuple[Path, Path, Path], capsys: py
 
 
 def test_areas_equal_those_of_measure(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    run = Run(capsys, *words(pair, "--samples", 40, "--json"))
+    run = Run(capsys, *words(pair, "--n-samples", 40, "--json"))
     (found,) = json.loads(run.out)["inputs"]
     area = lp.Refiner.load().measure(*example(), "area", lp.LocPMAP(40, start="perturbed"), seed=0)
     low, high = area.interval(0.9)
@@ -119,6 +120,51 @@ def test_tiff_maps_have_16_bits(pair: tuple[Path, Path, Path], capsys: pytest.Ca
             np.testing.assert_allclose(np.asarray(file) / 65534, values, atol=0.51 / 65534)
     with Image.open(out / "a.labels.tif") as file:
         np.testing.assert_array_equal(np.asarray(file), read_label_map(out / "a.labels.png"))
+
+
+@pytest.fixture
+def fields(tmp_path: Path) -> Path:
+    """Write a refiner with error fields and return its path."""
+    learned: dict[str, Any] = {"pairwise": 0.7, "sizes": [[0.3, 0.39, 0.99, 0.99, 0.62]], "shared": 0.24, "noise": 0.19}
+    lp.Refiner(Weights([1.0], [1.1], **learned)).save(tmp_path / "fields.safetensors")
+    return tmp_path / "fields.safetensors"
+
+
+def test_samples_are_those_with_the_learned_errors(
+    pair: tuple[Path, Path, Path], fields: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run(capsys, *words(pair, "--model", fields, "--samples", 3, "--n-samples", 2, "--seed", 5, "--tiff"))
+    assert run.status == 0, run.err
+    out, maps = pair[2], [f"sample-{number:03d}" for number in range(3)]
+    assert names(out) == {f"a.{ending}" for ending in (*FILES, *TIFF)} | {
+        f"a.{name}.{ending}" for name in maps for ending in ("png", "tif")
+    }
+    decoder = lp.LocPMAP(3, start="perturbed", keep_samples=True)
+    expected = lp.refine(*example(), fields, decoder=decoder, seed=5).samples
+    assert (expected[0] != expected[1]).any()
+    for name, labels in zip(maps, expected, strict=True):
+        np.testing.assert_array_equal(read_label_map(out / f"a.{name}.png"), labels)
+        with Image.open(out / f"a.{name}.tif") as file:
+            np.testing.assert_array_equal(np.asarray(file), labels)
+    first = lp.refine(*example(), fields, decoder=lp.LocPMAP(2, start="perturbed"), seed=5)
+    np.testing.assert_array_equal(np.load(out / "a.probability.npy"), first.probability)
+
+
+def test_samples_of_folders_are_written_once(
+    folders: tuple[Path, Path, Path], fields: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def states(n_maps: int) -> list[str]:
+        run = Run(capsys, *words(folders, "--model", fields, "--n-samples", 2, "--samples", n_maps, "--json"))
+        assert run.status == 0, run.err
+        return [each["state"] for each in json.loads(run.out)["inputs"]]
+
+    assert states(2) == ["done"] * 3
+    maps = ("sample-000.png", "sample-001.png")
+    assert names(folders[2]) == {f"{name}.{ending}" for name in "abc" for ending in (*FILES, *maps)}
+    assert states(2) == ["kept"] * 3
+    (folders[2] / "b.sample-001.png").unlink()
+    assert states(2) == ["kept", "done", "kept"]
+    assert states(3) == ["done"] * 3
 
 
 def test_overlay_shows_labels_by_certainty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -215,7 +261,7 @@ def test_progress_increases_to_the_total(pair: tuple[Path, Path, Path]) -> None:
 
 
 def test_folders_are_matched_by_name(folders: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    run = Run(capsys, *words(folders, "--jobs", 3, "--samples", 10, "--json"))
+    run = Run(capsys, *words(folders, "--jobs", 3, "--n-samples", 10, "--json"))
     assert run.status == 0, run.err
     report = json.loads(run.out)
     assert [each["name"] for each in report["inputs"]] == ["a", "b", "c"]
@@ -228,7 +274,7 @@ def test_folders_are_matched_by_name(folders: tuple[Path, Path, Path], capsys: p
 
 def test_finished_inputs_are_skipped(folders: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     def states(*more: object) -> dict[str, str]:
-        run = Run(capsys, *words(folders, "--samples", 5, "--json", *more))
+        run = Run(capsys, *words(folders, "--n-samples", 5, "--json", *more))
         assert run.status == 0, run.err
         return {each["name"]: each["state"] for each in json.loads(run.out)["inputs"]}
 
@@ -275,10 +321,10 @@ def test_interrupted_run_resumes(
         return one(self, outputs, progress)
 
     monkeypatch.setattr(Command, "one", stop_at_the_second)
-    assert Run(capsys, *words(folders, "--samples", 5, "--jobs", 1)).status == 130
+    assert Run(capsys, *words(folders, "--n-samples", 5, "--jobs", 1)).status == 130
     monkeypatch.undo()
     assert names(folders[2]) == {f"a.{ending}" for ending in FILES}
-    run = Run(capsys, *words(folders, "--samples", 5, "--json"))
+    run = Run(capsys, *words(folders, "--n-samples", 5, "--json"))
     assert [each["state"] for each in json.loads(run.out)["inputs"]] == ["kept", "done", "done"]
 
 
@@ -288,7 +334,7 @@ def test_bad_input_does_not_stop_the_others(
     bad = example(1)[1]
     bad[2, 3, 0] = np.nan
     np.save(folders[1] / "b.npy", bad)
-    run = Run(capsys, *words(folders, "--samples", 5, "--json"))
+    run = Run(capsys, *words(folders, "--n-samples", 5, "--json"))
     assert run.status == 2
     assert run.err.startswith("locpmap: ")
     assert run.err.count("\n") == 1
@@ -375,7 +421,10 @@ def test_unreadable_scores_are_refused(
         (("--scores", "logit"), ("unknown scores 'logit'", "'logits'")),
         (("--strength", "-1"), ("strength is -1",)),
         (("--temperature", "0"), ("temperature is 0",)),
-        (("--samples", "0"), ("n_samples is 0",)),
+        (("--n-samples", "0"), ("n_samples is 0",)),
+        (("--samples", "-1"), ("--samples", "greater than or equal to 0")),
+        (("--samples", "1001"), ("--samples", "less than or equal to 1000")),
+        (("--samples", "two"), ("--samples", "integer")),
         (("--seed", "-1"), ("seed is -1",)),
         (("--seed", "1.5"), ("--seed", "integer")),
         (("--blocks", "row"), ("blocks", "row")),
@@ -460,15 +509,17 @@ def test_outputs_have_the_georeference_of_the_input(
     scores = pair[1].with_name("scores.tif")
     with rasterio.open(scores, "w", count=K, dtype="float32", **profile) as file:
         file.write(np.moveaxis(logits, -1, 0))
-    run = Run(capsys, *words((path, scores, pair[2])))
+    run = Run(capsys, *words((path, scores, pair[2]), "--samples", 2))
     assert run.status == 0, run.err
     expected = lp.refine(np.where(void[..., None], 0, image), logits, mask=void)
-    for name in TIFF:
+    for name in (*TIFF, "sample-000.tif", "sample-001.tif"):
         with rasterio.open(pair[2] / f"a.{name}") as file:
             assert file.crs == place["crs"]
             assert file.transform == place["transform"]
             if name == "labels.tif":
                 found = file.read(1)
+            if name.startswith("sample"):
+                np.testing.assert_array_equal(file.read(1) == 255, void)
     np.testing.assert_array_equal(found, np.where(void, 255, expected.labels))
     np.testing.assert_array_equal(read_label_map(pair[2] / "a.labels.png"), found)
     assert json.loads((pair[2] / "a.json").read_text())["pixels"] == math.prod(SHAPE) - 6

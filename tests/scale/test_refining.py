@@ -143,7 +143,7 @@ def group(folder: Path) -> Path:
 
 def test_command_refines_a_zarr_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     big, out, model = group(tmp_path), tmp_path / "out.zarr", tmp_path / "model.safetensors"
-    words = ("refine", big, "-o", out, "--model", model, "--tile", 16, "--samples", 5, "--stride", 3)
+    words = ("refine", big, "-o", out, "--model", model, "--tile", 16, "--n-samples", 5, "--stride", 3)
     run = Run(capsys, *words)
     assert run.status == 0, run.err
     assert "12 tiles in" in run.out
@@ -174,6 +174,7 @@ def test_command_refuses_bad_input(
     before = sorted(tmp_path.iterdir())
     Run(capsys, "refine", big, "-o", tmp_path / "out").check_refusal("expected a name that ends in .zarr")
     Run(capsys, "refine", big, "-o", out, "--tiff").check_refusal("--tiff is given")
+    Run(capsys, "refine", big, "-o", out, "--samples", 2).check_refusal("--samples is given, expected none for")
     Run(capsys, "refine", big, "-o", out, "--layout", "khw").check_refusal("--layout is khw, expected hwk")
     Run(capsys, "refine", big, "-o", out, "--blocks", "rows").check_refusal("blocks is 'rows', which reach across")
     Run(capsys, "refine", big, "-o", big).check_refusal("is also an input")

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from locpmap.cli.refine_inputs import Content, Settings, pairs_of, path_of
-from locpmap.cli.refine_outputs import INTERVAL, Outputs
+from locpmap.cli.refine_outputs import INTERVAL, MAX_MAPS, Decoded, Outputs
 from locpmap.cli.refine_tiled import is_tiled, refine_tiled
 from locpmap.errors import InputError, LocpmapError
 
 if TYPE_CHECKING:
     from locpmap.refining import Refiner
-    from locpmap.result import Result
 
 BAD_INPUT = 2
 OF_THE_MODEL = "as saved with the model"
@@ -83,7 +82,10 @@ def refine(
     temperature: Annotated[
         float | None, typer.Option(help="Divides all scores; above 1 is less certain.", show_default=OF_THE_MODEL)
     ] = None,
-    samples: Annotated[int, typer.Option(help="Number of label maps to sample.")] = 50,
+    n_samples: Annotated[int, typer.Option(help="Number of label maps drawn for probabilities and areas.")] = 50,
+    samples: Annotated[
+        int, typer.Option(min=0, max=MAX_MAPS, help="Number of sampled label maps to write, with the learned errors.")
+    ] = 0,
     blocks: Annotated[
         str, typer.Option(help="Blocks of LocPMAP: sites, rows, columns, rows+columns, or parts such as rows:16.")
     ] = "sites",
@@ -106,28 +108,30 @@ def refine(
 
     Files of two folders are matched by name.  For each input the command writes NAME.labels.png (palette indices),
     NAME.probability.npy and NAME.variance.npy (H, W, labels), NAME.entropy.npy (H, W), NAME.overlay.png (colours fade
-    with uncertainty) and NAME.json (the settings, and the area of each label with its uncertainty).
+    with uncertainty) and NAME.json (the settings, and the area of each label with its uncertainty).  With --samples 8
+    it also writes NAME.sample-000.png to NAME.sample-007.png: complete label maps that could be true, by the error
+    fields of the refiner if it has them.
 
-    GeoTIFF images and --tiff add .tif files of labels, probability, variance and entropy, with a nodata tag.  Files of
-    a GeoTIFF image are georeferenced.  Pixels without data in the image or the scores are masked; their label in
-    NAME.labels.png is 255 (65535 from 256 labels on).  The image and the scores must cover the same area.
+    GeoTIFF images and --tiff add .tif files of labels, samples, probability, variance and entropy, with a nodata tag.
+    Files of a GeoTIFF image are georeferenced.  Pixels without data in the image or the scores are masked; their label
+    in NAME.labels.png is 255 (65535 from 256 labels on).  The image and the scores must cover the same area.
 
     A second run skips inputs that were finished with the same settings.  Inputs are compared by their content.
 
     If the output ends in .zarr, a raster of any size is refined in tiles.  IMAGE and LOGITS are then .npy, GeoTIFF or
     zarr arrays, or IMAGE alone is a zarr group with the array logits and optionally image and mask.  The scores have
     the size of the image and labels last (hwk); --blocks must be of bounded length (sites, rows:16); auto means the
-    CPU; --tiff, --force and folders are not available.  A zarr input needs a .zarr output.  The output group has the
-    arrays labels, probability, variance and entropy.  An interrupted run resumes when it is started again.
+    CPU; --tiff, --force, --samples and folders are not available.  A zarr input needs a .zarr output.  The output group
+    has the arrays labels, probability, variance and entropy.  An interrupted run resumes when it is started again.
     """
     from locpmap.cli.progress import ProgressBar
     from locpmap.refining import Refiner
 
     refiner = _adjusted(Refiner.load(model), strength=strength, smoothing=smoothing, temperature=temperature)
-    settings = Settings(layout, scores, stride, samples, blocks, seed, device)
+    settings = Settings(layout, scores, stride, n_samples, blocks, seed, device)
     if is_tiled(image, output):
-        if tiff or force:
-            raise InputError(f"{'--tiff' if tiff else '--force'} is given, expected neither for {output} of tiles")
+        if wrong := [name for name, given in (("tiff", tiff), ("force", force), ("samples", samples)) if given]:
+            raise InputError(f"--{wrong[0]} is given, expected none for {output} of tiles")
         refine_tiled(image, logits, output, refiner, settings, tile, max_sweeps, scheduler, as_json=as_json)
         return
     if logits is None:
@@ -136,10 +140,11 @@ def refine(
     if scheduler is not None:  # workers may have another working directory
         image, logits, output = image.resolve(), logits.resolve(), output.resolve()
     pairs = pairs_of(image, logits)
-    outputs = [Outputs(output, pair, tiff) for pair in pairs]
+    outputs = [Outputs(output, pair, tiff, samples) for pair in pairs]
     _check_output(output, outputs, alone=not image.is_dir(), model=model)
     errors: dict[str, str] = {}
-    recorded = {**asdict(settings), **asdict(refiner.adjustment), "model": _checksum(model), "tiff": tiff}
+    written = {"model": _checksum(model), "tiff": tiff, "samples": samples}
+    recorded = {**asdict(settings), **asdict(refiner.adjustment), **written}
     run = Run(refiner, settings, recorded, force)
     with ProgressBar("refining" if len(pairs) == 1 else f"refining {len(pairs)} inputs", hidden=as_json) as bar:
         if len(pairs) == 1 and scheduler is None:
@@ -201,19 +206,26 @@ class Run:
             return {**record, "state": "kept", "seconds": time.perf_counter() - began}
         content = pair.read()
         try:
-            result, areas = self._decode(content, progress)
+            decoded = self._decode(content, outputs.n_maps, progress)
         except LocpmapError as error:
             raise InputError(f"{pair.scores} with {pair.image}: {error}") from None
-        record = outputs.write(content, result, areas, self.recorded, inputs)
+        record = outputs.write(content, decoded, self.recorded, inputs)
         return {**record, "state": "done", "seconds": time.perf_counter() - began}
 
-    def _decode(self, content: Content, progress: Progress | None) -> tuple[Result, Any]:
-        """Return the result of `lp.refine` and the areas of the labels in M further samples, (M, L)."""
+    def _decode(self, content: Content, n_maps: int, progress: Progress | None) -> Decoded:
+        """Return the result of `lp.refine`, the areas in M samples with the learned errors, and the first maps."""
+        from locpmap.inference import samples
+
         settings = self.settings
         prepared = self.refiner.prepare(content.image, content.scores, **settings.reading, mask=content.masked)
-        how: dict[str, Any] = {"decoder": settings.decoder(), "seed": settings.seed, "device": settings.device}
-        result = prepared.refine(**how, progress=_half(progress, 0))
-        return result, prepared.measure("area", **how, progress=_half(progress, 1)).values
+        decoder = settings.decoder()
+        where: dict[str, Any] = {"seed": settings.seed, "device": settings.device}
+        result = prepared.refine(decoder, **where, progress=_half(progress, 0))
+        areas = prepared.measure("area", decoder, **where, progress=_half(progress, 1)).values
+        if not n_maps:
+            return Decoded(result, areas)
+        drawn = samples(prepared.potentials, prepared.sampler(replace(decoder, n_samples=n_maps)), **where)
+        return Decoded(result, areas, drawn)
 
 
 def _adjusted(refiner: Refiner, **adjustments: float | None) -> Refiner:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 
 
 INTERVAL = 0.9  # fraction of the samples inside the interval of a label's area
+MAX_MAPS = 1000  # sampled maps per input, numbered by three digits
+
+
+class Decoded(NamedTuple):
+    """What is written of one input."""
+
+    result: Result
+    areas: Array  # (M, L) pixels per sample and label
+    samples: Iterable[Array] = ()  # label maps (H, W), drawn while they are written
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,7 @@ class Outputs:
     folder: Path
     pair: Pair
     tiff: bool
+    n_maps: int = 0  # number of sampled label maps
 
     def path(self, ending: str) -> Path:
         """Return the path of ``NAME.ending``."""
@@ -41,9 +52,10 @@ class Outputs:
 
     def targets(self, georeferenced: bool) -> list[Path]:
         """Return the paths of all files to write."""
-        endings = ["labels.png", "probability.npy", "variance.npy", "entropy.npy", "overlay.png"]
+        maps = ["labels", *map(_sample, range(self.n_maps))]
+        endings = [*(f"{name}.png" for name in maps), "probability.npy", "variance.npy", "entropy.npy", "overlay.png"]
         if self.tiff or georeferenced:
-            endings += ["labels.tif", "probability.tif", "variance.tif", "entropy.tif"]
+            endings += [f"{name}.tif" for name in (*maps, "probability", "variance", "entropy")]
         return [*map(self.path, endings), self.record]
 
     def finished(self, settings: dict[str, Any], inputs: list[str]) -> dict[str, Any] | None:
@@ -55,16 +67,14 @@ class Outputs:
                 return dict(record)
         return None
 
-    def write(
-        self, content: Content, result: Result, areas: Array, settings: dict[str, Any], inputs: list[str]
-    ) -> dict[str, Any]:
+    def write(self, content: Content, decoded: Decoded, settings: dict[str, Any], inputs: list[str]) -> dict[str, Any]:
         """Write all files or none, and return the record, which is written last.  Create the folder if missing.
 
-        ``areas`` (M, L) holds the pixels per sample and label.  ``inputs`` holds the checksums of the input files,
-        computed before the files were read.
+        ``inputs`` holds the checksums of the input files, computed before the files were read.
         """
         from locpmap.formats.atomic import together, write_text
 
+        result, areas, samples = decoded
         inside = result.labels >= 0
         record = {
             "name": self.pair.name,
@@ -80,40 +90,52 @@ class Outputs:
         with together(self.record):
             self.folder.mkdir(parents=True, exist_ok=True)
             self._write_maps(content, result, areas.shape[1])
+            for number, labels in enumerate(samples):
+                self._write_labels(_sample(number), labels, areas.shape[1], content.place)
             write_text(self.record, [json.dumps(record, indent=1), "\n"])
         return record
 
     def _write_maps(self, content: Content, result: Result, n_labels: int) -> None:
         from locpmap.formats.arrays import write_array
-        from locpmap.formats.pictures import write_label_map, write_overlay
+        from locpmap.formats.pictures import write_overlay
 
-        masked = result.labels < 0
-        # Masked pixels (-1) are written as 255, or as 65535 in 16 bits, so the palette must have that entry.
-        n_colours = (256 if n_labels < 256 else 2**16) if masked.any() else n_labels
-        write_label_map(self.path("labels.png"), result.labels, n_colours)
+        self._write_labels("labels", result.labels, n_labels, content.place)
         write_array(self.path("probability.npy"), result.probability.astype(np.float32, copy=False))
         write_array(self.path("variance.npy"), result.variance.astype(np.float32, copy=False))
         entropy = result.entropy.astype(np.float32, copy=False)
         write_array(self.path("entropy.npy"), entropy)
         write_overlay(self.path("overlay.png"), content.image, result.labels, entropy, n_labels)
         if self.tiff or content.place is not None:
-            self._write_tiff(result, n_labels, masked, content.place)
+            self._write_tiff(result, n_labels, content.place)
 
-    def _write_tiff(self, result: Result, n_labels: int, masked: Array, place: Place | None) -> None:
-        """Write TIFF files of the labels, their probability and variance, and the entropy, with a nodata tag."""
-        from locpmap.formats.rasters import write_map, write_numbers
+    def _write_labels(self, name: str, labels: Array, n_labels: int, place: Place | None) -> None:
+        """Write a label map as PNG and, if wanted, as TIFF.  Masked pixels (-1) get the largest number."""
+        from locpmap.formats.pictures import write_label_map
+        from locpmap.formats.rasters import write_numbers
 
-        kind = np.uint8 if n_labels < 256 else np.uint16  # the largest value marks pixels without data
-        void = np.iinfo(kind).max
-        labels = np.where(masked, void, result.labels).astype(kind)
-        write_numbers(self.path("labels.tif"), labels, f"labels: {void} is no data", place, int(void))
+        kind = np.uint8 if n_labels < 256 else np.uint16
+        masked, void = labels < 0, int(np.iinfo(kind).max)
+        # Masked pixels are written as 255, or as 65535 in 16 bits, so the palette must have that entry.
+        write_label_map(self.path(f"{name}.png"), labels, void + 1 if masked.any() else n_labels)
+        if self.tiff or place is not None:
+            numbers = np.where(masked, void, labels).astype(kind)
+            write_numbers(self.path(f"{name}.tif"), numbers, f"labels: {void} is no data", place, void)
+
+    def _write_tiff(self, result: Result, n_labels: int, place: Place | None) -> None:
+        """Write TIFF files of the labels' probability and variance, and of the entropy, with a nodata tag."""
+        from locpmap.formats.rasters import write_map
+
         most = result.probability.max(-1)
         for name, values, top, what in (
             ("probability", most, 1.0, "probability of the label"),
             ("variance", most * (1 - most), 0.25, "variance p(1 - p) of the label"),
             ("entropy", result.entropy, math.log(n_labels), "entropy"),
         ):
-            write_map(self.path(f"{name}.tif"), values, top, what, place, masked)
+            write_map(self.path(f"{name}.tif"), values, top, what, place, result.labels < 0)
+
+
+def _sample(number: int) -> str:
+    return f"sample-{number:03d}"
 
 
 def _labels(result: Result, areas: Array) -> list[dict[str, Any]]:
