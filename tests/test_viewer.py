@@ -29,6 +29,7 @@ pytest.importorskip("httpx2", reason="httpx2 is not installed")
 
 from starlette.testclient import TestClient
 
+from locpmap.refining.weights import Weights
 from locpmap.viewer import app as viewer_app
 from locpmap.viewer import scenes, session
 from locpmap.viewer.decoding import METHODS, Decoding, Settings
@@ -231,7 +232,6 @@ def test_results_equal_those_of_refine(
 
 def test_samples_and_areas_equal_those_of_measure(client: TestClient, image: np.ndarray, logits: np.ndarray) -> None:
     found = decode(client, n_samples=45, seed=3, smoothing=0.5)
-    potentials = REFINER.adjusted(smoothing=0.5).potentials(image, logits)
     area = REFINER.adjusted(smoothing=0.5).measure(
         image, logits, "area", lp.LocPMAP(n_samples=45, start="perturbed"), seed=3
     )
@@ -240,11 +240,28 @@ def test_samples_and_areas_equal_those_of_measure(client: TestClient, image: np.
     assert [each["low"] for each in found["areas"]] == low.tolist()
     assert [each["std"] for each in found["areas"]] == area.std.tolist()
     assert [each["high"] for each in found["areas"]] == high.tolist()
-    sampler = lp.LocPMAP(45, start="perturbed", probability="conditional", keep_samples=True)
-    samples = lp.infer(potentials, sampler, seed=3).samples
+    sampler = lp.LocPMAP(45, start="perturbed", keep_samples=True)
+    samples = lp.refine(image, logits, REFINER.adjusted(smoothing=0.5), decoder=sampler, seed=3).samples
     assert found["n_stored"] == found["n_samples"] == 45
     for m in (0, 1, 31, 44):
         np.testing.assert_array_equal(picture(client, found["key"], kind="sample", sample=m), samples[m])
+
+
+def test_error_fields_of_the_refiner_are_used(
+    client: TestClient, image: np.ndarray, logits: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors: dict[str, Any] = {"sizes": [[0.3, 0.39, 0.99, 0.99, 0.62]], "shared": 0.24, "noise": 0.19}
+    refiner = lp.Refiner(Weights([1.0], [1.1], pairwise=0.7, **errors))
+    monkeypatch.setattr(lp.Refiner, "load", lambda: refiner)
+    found = decode(client, n_samples=12, seed=6, temperature=1.2)
+    decoder = lp.LocPMAP(12, start="perturbed", keep_samples=True)
+    expected = lp.refine(image, logits, refiner.adjusted(temperature=1.2), decoder=decoder, seed=6)
+    np.testing.assert_array_equal(picture(client, found["key"], kind="labels"), expected.labels)
+    np.testing.assert_array_equal(probability_of(client, found["key"]), expected.probability)
+    for m in (0, 11):
+        np.testing.assert_array_equal(picture(client, found["key"], kind="sample", sample=m), expected.samples[m])
+    areas = [(expected.samples == k).sum(axis=(1, 2)).mean() for k in range(3)]
+    assert [each["mean"] for each in found["areas"]] == pytest.approx(areas)
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name not in ("network", "locpmap")])

@@ -219,12 +219,22 @@ def test_layers_samples_and_opacity_can_be_chosen(visit: Visit) -> None:
     visit.layer("5", "Entropy")
     assert (visit.overlay() != labels).any()
     visit.layer("6", "Sample")
-    sampler = lp.LocPMAP(50, start="perturbed", probability="conditional", keep_samples=True)
-    samples = lp.infer(lp.Refiner.load().potentials(image, logits), sampler).samples
+    samples = lp.refine(image, logits, decoder=lp.LocPMAP(50, start="perturbed", keep_samples=True)).samples
     for m in (49, 12):
         visit.page.locator("#sample").fill(str(m))
         visit.page.wait_for_selector(f".overlay[alt^='Sample {m + 1} ']")
         np.testing.assert_array_equal(visit.overlay()[..., :3], in_colours(samples[m]))
+    for button, shown in (("previous", 12), ("next", 13), ("next", 14)):
+        visit.page.click(f"#{button}")
+        visit.page.wait_for_selector(f".overlay[alt^='Sample {shown} ']")
+        assert visit.page.locator("output[for=sample]").inner_text() == f"{shown} of 50"
+    visit.page.locator("#sample").fill("49")
+    visit.page.click("#next")
+    visit.page.wait_for_selector(".overlay[alt^='Sample 1 ']")
+    visit.page.click("#play")
+    visit.page.wait_for_selector(".overlay[alt^='Sample 3 ']")
+    visit.page.click("#previous")  # also stops playing
+    visit.until("document.querySelector('#play').getAttribute('aria-label') === 'Play the samples'")
     visit.page.locator("#opacity").fill("0.2")
     visit.until("getComputedStyle(document.querySelector('.overlay')).opacity === '0.2'")
 

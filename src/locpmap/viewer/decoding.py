@@ -16,6 +16,7 @@ from locpmap.kernels.model import QUANTUM
 from locpmap.kernels.threads import available_threads
 from locpmap.measuring import Measurement
 from locpmap.potentials import Potentials
+from locpmap.refining.sampling import averaged
 from locpmap.refining.scoring import softmax
 from locpmap.result import Result, entropy_of
 from locpmap.viewer.scenes import Scene
@@ -119,8 +120,12 @@ def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -
         result = infer(prepared.potentials, settings.method, **how)
         return _decoding(scene, settings, result)
     decoder = LocPMAP(settings.n_samples, blocks=settings.blocks, start="perturbed")
-    result, maps = _draw(prepared.potentials, decoder, settings.seed, progress)
-    # Areas are measured in further samples, which include the shared error.
+    has_fields = any(prepared.errors.sizes)
+    sampler = replace(prepared.sampler(decoder), probability="votes") if has_fields else decoder
+    result, maps = _draw(prepared.potentials, sampler, settings.seed, progress)
+    if has_fields:
+        result = averaged(prepared.potentials, result)
+    # Areas are measured in samples that include the shared error, also if the refiner has no error fields.
     areas = prepared.measure("area", decoder, seed=settings.seed, names=scene.names)
     return replace(_decoding(scene, settings, result), samples=maps, areas=areas)
 

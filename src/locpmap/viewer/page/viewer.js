@@ -139,7 +139,7 @@ async function draw(method) {
   if (layer === "network") [choice.kind, key] = ["labels", state.results.get("network")?.key];
   const able = result.probable || ["labels", "network", "sample", "truth"].includes(layer);
   const source = able && key ? await picture(key, choice) : null;
-  if (request !== state.request) return;
+  if (request !== state.request || (layer === "sample" && choice.sample !== state.sample)) return; // outdated
   panels.overlay(method, source, { alt: `${layer === "sample" ? `Sample ${state.sample + 1}` : LAYERS[layer]} by ${result.title}`, none: able ? "" : "returns labels only" });
   panels.caption(method, comparing() ? caption(result) : "");
 }
@@ -337,6 +337,8 @@ function listen() {
   $("label").addEventListener("change", () => chooseLabel($("label").value === "" ? null : Number($("label").value)));
   $("sample").addEventListener("input", () => (stopPlaying(), flip(Number($("sample").value))));
   $("play").addEventListener("click", play);
+  $("previous").addEventListener("click", () => (stopPlaying(), flip(state.sample - 1)));
+  $("next").addEventListener("click", () => (stopPlaying(), flip(state.sample + 1)));
   $("scene").addEventListener("change", () => open($("scene").value));
   for (const input of document.querySelectorAll("input[name=view]")) input.addEventListener("change", () => (($("methods").hidden = !comparing()), showTools(), run()));
   $("in").addEventListener("click", () => panels.zoomBy(1.5));
