@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from docs import result_tables
 from docs.decoder_tables import MODELS, PAGE, RUNS, _cells, _read, rewritten
+from scipy import ndimage
 
 import locpmap as lp
 from locpmap.inference.registry import DECODERS
@@ -129,6 +130,19 @@ def test_a_graph_reduces_the_number_of_wrong_points(run: Any) -> None:
     border = np.unique(session["edges"][ends[:, 0] != ends[:, 1]])
     entropy = session["result"].entropy
     assert entropy[border].mean() > 1.2 * np.delete(entropy, border).mean(), "entropy is higher along the borders"
+
+
+def test_error_fields_give_samples_without_specks_and_with_different_areas(run: Any) -> None:
+    session, _ = run("samples_of_whole_maps")
+    maps = {title: (samples[..., None] == np.arange(5)) for title, samples in session["samples"].items()}
+    components = {
+        title: sum(ndimage.label(one[..., k])[1] for one in each for k in range(5)) for title, each in maps.items()
+    }
+    assert components["error fields"] < 0.05 * min(components["independent pixels"], components["one shared error"])
+    spread = {title: each.mean(axis=(1, 2)).std(axis=0).sum() for title, each in maps.items()}
+    assert spread["independent pixels"] < 0.1 * min(spread["one shared error"], spread["error fields"])
+    coffee = {title: each[:, 60:200, 180:400, 3].sum(axis=(1, 2)).std() for title, each in maps.items()}
+    assert coffee["independent pixels"] < 0.1 * coffee["error fields"], "the outline of the coffee moves"
 
 
 # Links
