@@ -39,7 +39,7 @@ from locpmap.kernels.triton.philox import LAZY_SITE, START, pick, uniform, words
 
 FIRST = 256  # sites per program that draws first labels
 SCAN, VISIT = 512, 128  # sites scanned together, and contested sites decided together
-REGISTERS = 96  # per thread of the launch for sweeps
+REGISTERS = 128  # per thread of the launch for sweeps
 
 NOTES = tl.constexpr(LATEST.value + 1)  # words of the barrier and the last sweep with a change; then those of all pairs
 PERTURBED, GIVEN = tl.constexpr(perturbation.PERTURBED), tl.constexpr(perturbation.GIVEN)
