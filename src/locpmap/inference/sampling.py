@@ -107,7 +107,7 @@ class Tally:
     def advance(self, problem: Problem, most: int, *, counted: bool = True, keep: bool = False) -> Any:
         """Draw up to ``most`` samples per image; add them to totals if ``counted``, return (R, N, S) if ``keep``."""
         n_images, n_sites, _ = problem.potentials.unary.shape
-        most = most if self.view_of is None else 1
+        most = 1 if counted and self.view_of is not None else most
         count, per_chunk = problem.kernels.round_size(problem.view, self.totals, most)
         samples = problem.empty((n_images, n_sites, count), "int16") if keep else None
         for lo in range(0, n_images, per_chunk):
