@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from locpmap.arrays import Array, Restore
+from locpmap.arrays import Array, Restore, namespace
 from locpmap.potentials import Potentials
 from locpmap.refining.scoring import softmax
 
@@ -30,12 +30,13 @@ def presence_of(fractions: Array, half: float, steepness: float) -> Array:
 
 def predicted_fractions(potentials: Potentials) -> Array | None:
     """Return the predicted area fractions: the mean softmax over unmasked sites, (N, L); None if a score is -inf."""
-    unary = Restore()(potentials.unary)
-    masked = None if potentials.masked is None else np.broadcast_to(Restore()(potentials.masked), unary.shape[:2])
-    rows = [scores if masked is None else scores[~masked[n]] for n, scores in enumerate(unary)]
-    if any(np.isneginf(scores).any() for scores in rows):
-        return None
-    return np.stack([softmax(scores).mean(axis=0, dtype=np.float64) for scores in rows])
+    masked, found = potentials.masked, []
+    for n, scores in enumerate(potentials.unary):
+        rows = scores if masked is None else scores[~masked[n if len(masked) > 1 else 0]]
+        if bool((rows == -np.inf).any()):
+            return None
+        found.append(Restore()(softmax(rows).mean(0, dtype=namespace(rows).float64)))
+    return np.stack(found)
 
 
 def fit_presence(fractions: Array, present: Array) -> tuple[float, float]:
