@@ -14,17 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 import locpmap as lp
-from benchmarks.map_scores import map_score, mean_scores
 from benchmarks.networks_data import DATASETS, Part, load
 from benchmarks.networks_models import open_network, predict
 from locpmap.refining.examples import gather
 from locpmap.refining.fitting import fit_scale
+from locpmap.refining.fitting_samples import START
+from locpmap.refining.map_scores import map_score, mean_scores
 from locpmap.refining.similarity import similarity
 
 Array = npt.NDArray[Any]
 N_SAMPLES = 40
-# Found on street photographs with another network; in units of scores that are scaled to maximum likelihood.
-SIZES, SHARED, COUPLING, NOISE = (0.30, 0.39, 0.99, 0.99, 0.62), 0.24, 4.0, 0.19
+SIZES, SHARED, COUPLING, NOISE = START
 OFFSET = 0.6
 
 

@@ -39,6 +39,7 @@ def learn(network: Network, data: Data, limit: Limit = None, seed: int = 0, outp
     """Learn weights for strides 1, 8 and 16 from scenes that the network was not trained on."""
     from locpmap.refining.examples import gather
     from locpmap.refining.fitting import learn as learn_weights
+    from locpmap.refining.fitting_samples import EACH, START
     from locpmap.refining.weights import Weights
 
     scenes = scenes_of("held_out", data, network, CACHE, limit)
@@ -47,11 +48,11 @@ def learn(network: Network, data: Data, limit: Limit = None, seed: int = 0, outp
         logits = [scene.coarse(stride) for scene in scenes]
         images, labels = [scene.image for scene in scenes], [scene.labels for scene in scenes]
         examples = gather(images, logits, labels, -1, "hwk", "logits", stride)
-        found.append(learn_weights(examples, "area", seed))
+        found.append(learn_weights(examples, seed, START, EACH))
         typer.echo(f"stride {stride}: {found[-1]}")
     joint = {
         name: np.concatenate([getattr(w, name) for w in found])
-        for name in ("scales", "own", "guided", "pairwise", "shared", "presence")
+        for name in ("scales", "own", "guided", "pairwise", "shared", "presence", "sizes", "noise", "votes")
     }
     typical = np.mean([w.typical for w in found], axis=0)
     details = {

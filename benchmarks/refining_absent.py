@@ -29,7 +29,7 @@ def measured(data: Path, cache: Path | None, seed: int) -> dict[str, Any]:
     seen = {part: list(islice(_seen(part, data, cache), n)) for part, n in SCENES.items()}
     head = _Head(seen["fit"])
     held_out, test = (head.examples(seen[part]) for part in ("held_out", "test"))
-    fitted = learn(held_out, "area", seed)
+    fitted = learn(held_out, seed)
     rows = {
         "pixels by themselves": replace(fitted, shared=0.0, presence=0.0),
         "with a shared error": replace(fitted, presence=0.0),

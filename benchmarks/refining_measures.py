@@ -12,10 +12,12 @@ import numpy.typing as npt
 
 from benchmarks.refining_scenes import SceneWithLogits, near_boundaries
 from benchmarks.tasks import make_task
+from locpmap.inference import LocPMAP
 from locpmap.refining.api import refine
-from locpmap.refining.areas import crps, prepare, sampled_fractions
-from locpmap.refining.examples import Example, gather
+from locpmap.refining.examples import VOID, Example, gather
 from locpmap.refining.fitting import fit_scale
+from locpmap.refining.prepared import Prepared
+from locpmap.refining.proper_scores import crps
 from locpmap.refining.refiner import Refiner
 from locpmap.refining.resizing import resize
 from locpmap.refining.scoring import METRICS, Score, difference, score, softmax, total
@@ -135,12 +137,20 @@ def areas(
     return {name: areas_of(judged, weights, seed) for name, weights in rows.items()}
 
 
+def sampled_fractions(example: Example, weights: Weights, seed: int) -> tuple[Array, Array]:
+    """Return sampled and true label areas, (M, K) and (K,), as fractions of the labelled pixels."""
+    counted = example.labels != VOID
+    truth = np.bincount(example.labels[counted], minlength=example.scores.shape[-1])
+    prepared = Prepared.of(example.given, weights, mask=None if counted.all() else ~counted, stride=example.stride)
+    values = prepared.measure("area", LocPMAP(N_SAMPLES, start="perturbed"), seed=seed).values
+    return values / values.sum(axis=1, keepdims=True), truth / counted.sum()
+
+
 def areas_of(judged: Sequence[Example], weights: Weights, seed: int) -> dict[str, float]:
     """Return the coverage and width of intervals for present labels, the coverage for absent ones, and the CRPS."""
     there, absent, width, loss = [], [], [], []
     for example in judged:
-        prepared, truth = prepare(example, weights)
-        values = sampled_fractions(prepared, N_SAMPLES, seed)
+        values, truth = sampled_fractions(example, weights, seed)
         low, high = np.quantile(values, [0.05, 0.95], axis=0)
         large, inside = truth > LEAST_AREA, (low <= truth) & (truth <= high)
         imagined = ~large & (values.mean(axis=0) > LEAST_AREA)

@@ -29,7 +29,7 @@ def measured(data: Path, seed: int) -> dict[str, Any]:
         w = _logistic(seen[:N_MODEL], train[:N_MODEL])
         held_out = _examples(seen[N_MODEL:], train[N_MODEL:], w)
         alone = Weights([1.0], [fit_scale(held_out, seed)])
-        fitted = learn(held_out, "area", seed)
+        fitted = learn(held_out, seed)
         rows = {"pixels by themselves": alone, "Refiner.measure": fitted}
         judged = _examples(unseen, test, w)
         accuracy = np.mean([(example.scores.argmax(-1) == example.labels).mean() for example in judged])

@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
-from benchmarks.map_scores import components, energy_score, jaccard_distance, map_score, perimeter, window_areas
+from scipy import ndimage
+
+from locpmap.refining.map_scores import components, map_score, mean_scores, perimeter
+from locpmap.refining.proper_scores import Truth, crps, energy_score, jaccard_distance
 
 
 @pytest.fixture
@@ -12,13 +15,43 @@ def rng() -> np.random.Generator:
 
 
 def test_window_areas_match_loops(rng: np.random.Generator) -> None:
-    maps = rng.integers(-1, 3, (2, 9, 11))
-    found = window_areas(maps, 3, 4)
-    assert found.shape == (2, 3, 2, 2)
-    for m, k, i, j in np.ndindex(found.shape):
-        window = maps[m, 4 * i : 4 * i + 4, 4 * j : 4 * j + 4]
-        assert found[m, k, i, j] == pytest.approx((window == k).sum() / (window >= 0).sum())
-    assert np.isnan(window_areas(np.full((1, 4, 4), -1), 2, 4)).all()
+    """Compare windows of 8 pixels of a 19 × 26 map with void pixels, two of the six windows being void."""
+    truth = rng.integers(-1, 3, (19, 26))
+    truth[:8, 8:24] = -1
+    maps, known = rng.integers(0, 3, (2, 19, 26)), Truth.of(truth, 3)
+    found = known.areas(known.inside(maps), 8)
+    expected = [
+        [
+            [(part == k).sum() / (inside >= 0).sum() for k in range(3)]
+            for i, j in ((0, 0), (8, 0), (8, 8), (8, 16))
+            for inside in [truth[i : i + 8, j : j + 8]]
+            for part in [np.where(inside < 0, -1, one[i : i + 8, j : j + 8])]
+        ]
+        for one in maps
+    ]
+    np.testing.assert_allclose(found, expected)
+    assert list(known.windows) == [8, 0]
+    whole = known.areas(known.inside(maps), 0)[:, 0]
+    np.testing.assert_allclose(whole, [[(one[truth >= 0] == k).mean() for k in range(3)] for one in maps])
+
+
+def test_scores_are_those_of_their_definitions(rng: np.random.Generator) -> None:
+    truth = rng.integers(-1, 3, (16, 16))
+    samples, known = rng.integers(0, 3, (6, 16, 16)), Truth.of(truth, 3)
+    found = known.scores(samples)
+    assert list(found) == ["area 8", "area whole", "energy"]
+    areas, true = known.areas(known.inside(samples), 8), known.areas(known.labels[None], 8)[0]
+    assert found["area 8"] == pytest.approx(crps(areas, true).mean())
+    maps = samples[:, truth >= 0]
+    to_truth = np.mean([jaccard_distance(one, truth[truth >= 0], 3) for one in maps])
+    between = np.mean([jaccard_distance(maps[m], maps[(m + 1) % 6], 3) for m in range(6)])
+    assert found["energy"] == pytest.approx(to_truth - between / 2)
+
+
+def test_components_match_one_labelling_per_label(rng: np.random.Generator) -> None:
+    labels = rng.integers(-1, 2, (40, 50)).repeat(2, axis=0).repeat(2, axis=1)
+    expected = [(np.bincount(ndimage.label(labels == k)[0].ravel())[1:] >= 12).sum() for k in range(3)]
+    np.testing.assert_array_equal(components(labels, 3), expected)
 
 
 def test_components_and_perimeter_of_known_maps() -> None:
@@ -43,8 +76,8 @@ def test_energy_score_prefers_the_true_distribution(rng: np.random.Generator) ->
     def mean(p: float) -> float:
         scores = []
         for _ in range(400):
-            truth = np.full((3, 3), int(rng.random() < 0.3))
-            samples = (rng.random(40) < p)[:, None, None] * np.ones((1, 3, 3), int)
+            truth = np.full(9, int(rng.random() < 0.3))
+            samples = (rng.random(40) < p)[:, None] * np.ones((1, 9), int)
             scores.append(energy_score(samples, truth, 2))
         return float(np.mean(scores))
 
@@ -56,8 +89,18 @@ def test_coverage_of_exchangeable_maps_is_the_level(rng: np.random.Generator) ->
     """Truth and samples have the same distribution, so 90 % intervals contain the truth in about 90 % of the images."""
     covered = []
     for _ in range(300):
-        fractions = rng.beta(2, 2, 41)
-        maps = (rng.random((41, 16, 16)) < fractions[:, None, None]).astype(int)
+        fractions = rng.beta(2, 2, 20)
+        maps = (rng.random((20, 16, 16)) < fractions[:, None, None]).astype(int)
         covered.append(map_score(maps[1:], maps[0], 2).coverage["area whole"])
-    # Quantiles of 40 samples cover slightly less than 0.9: the expected coverage is about 0.86.
-    assert abs(np.mean(covered) - 0.87) < 4 * np.sqrt(0.87 * 0.13 / 300)
+    # 19 samples cover with probability 0.9, and with more where areas are equal.
+    assert abs(np.mean(covered) - 0.9) < 4 * np.sqrt(0.09 / 300)
+
+
+def test_means_leave_out_images_without_a_value(rng: np.random.Generator) -> None:
+    """Combine an image of 8 × 8 pixels, which has no window of 32 pixels, with a larger one."""
+    maps = [rng.integers(0, 2, (20, size, size)) for size in (8, 32)]
+    small, large = (map_score(some[1:], some[0], 2) for some in maps)
+    found = mean_scores([small, large])
+    assert "area 32" not in small.crps
+    assert found["crps"]["area 32"] == large.crps["area 32"]
+    assert found["crps"]["area whole"] == pytest.approx((small.crps["area whole"] + large.crps["area whole"]) / 2)

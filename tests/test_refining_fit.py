@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from PIL import Image
 
 import locpmap as lp
 from locpmap import metrics
 from locpmap.errors import InputError, InputTypeError
-from locpmap.refining import crossvalidation
-from locpmap.refining.areas import crps, fit_areas, prepare, sampled_fractions
+from locpmap.refining import crossvalidation, fitting_samples
 from locpmap.refining.examples import Example, gather
 from locpmap.refining.fitting import fit_scale, learn
+from locpmap.refining.fitting_samples import START, SampleWeights, n_evaluations
+from locpmap.refining.guiding import guided_log_mean, guided_log_mean_at
 from locpmap.refining.presence import fit_presence
+from locpmap.refining.proper_scores import crps
 from locpmap.refining.scoring import METRICS, Score, difference, score, softmax, total
 from locpmap.refining.weights import Weights
 
@@ -66,11 +68,32 @@ def test_report_states_that_refinement_helps(helped: lp.Refiner, tmp_path: Path)
     np.testing.assert_array_equal(again.weights.pairwise, helped.weights.pairwise)
 
 
-def test_progress_is_called_after_each_image() -> None:
+def test_report_holds_scores_of_samples(helped: lp.Refiner, tmp_path: Path) -> None:
+    """Compare samples with independent pixels: they have the lower scores, and perimeters that are covered."""
+    report = helped.report
+    assert report is not None
+    alone, whole = (report.to_dict()["samples"][row] for row in ("independent pixels", "samples"))
+    assert all(whole["crps"][name] < alone["crps"][name] for name in ("area 8", "area whole", "perimeter"))
+    assert whole["energy"] < alone["energy"]
+    assert alone["coverage"]["perimeter"] == 0
+    assert whole["coverage"]["perimeter"] > 0.5
+    lines = str(report).splitlines()
+    assert any(line.split() == ["CRPS", "area", "8", "area", "whole", "energy"] for line in lines)
+    assert "area 32" not in str(report)  # larger than the images
+    report.picture(tmp_path / "samples.png")
+    with Image.open(tmp_path / "samples.png") as picture:
+        assert picture.size == (4 * (5 * W + 8) - 8, 2 * (5 * H + 18))  # panels are enlarged five times
+        pixels = np.asarray(picture)
+    panel = pixels[18 : 18 + 5 * H : 5, 3 * (5 * W + 8) :: 5]
+    np.testing.assert_array_equal(panel.any(-1), report.illustration.truth == 1)
+
+
+def test_progress_reaches_the_total_during_fits_and_scoring() -> None:
     calls: list[tuple[int, int, float]] = []
     labels = regions()
-    fitted = lp.Refiner.fit(None, noisy(labels, 1.0), labels, n_folds=2, progress=lambda *call: calls.append(call))
-    assert [call[:2] for call in calls] == [(n, N) for n in range(1, N + 1)]
+    fitted = lp.Refiner.fit(None, noisy(labels, 1.0), labels, progress=lambda *call: calls.append(call))
+    steps = 3 * n_evaluations() + N
+    assert [call[:2] for call in calls] == [(n, steps) for n in range(1, steps + 1)]
     assert fitted.report is not None
     assert calls[-1][2] == pytest.approx(fitted.report.value("refined", "NLL"))
     with pytest.raises(InputTypeError, match="progress is 5, expected True, False or a function"):
@@ -100,58 +123,78 @@ def test_scale_matches_logistic_regression() -> None:
 def test_coarse_logits_get_a_positive_guided_weight() -> None:
     labels = regions().repeat(2, axis=1).repeat(2, axis=2)
     coarse = noisy(labels, 0.3).reshape(N, H // 4, 8, W // 4, 8, 2).mean(axis=(2, 4))
-    weights = learn(examples(labels * 1.0, coarse, labels), "likelihood", 0)
+    weights = learn(examples(labels * 1.0, coarse, labels), 0)
     assert weights.strides.tolist() == [8]
     assert weights.guided[0] > 0.1
 
 
-@pytest.fixture(scope="module")
-def without_images() -> Weights:
+def test_without_images_only_the_constant_potts_weight_is_learned() -> None:
     labels = regions()
-    return learn(examples(None, noisy(labels, 1.0), labels), "likelihood", 0)
-
-
-def test_without_images_only_the_constant_potts_weight_is_learned(without_images: Weights) -> None:
-    weights = without_images
-    assert weights.pairwise[..., 0].max() > 0.2
+    given = examples(None, noisy(labels, 1.0), labels)
+    weights = learn(given, 0)
+    assert weights.pairwise[..., 0].min() > 0.2
     assert (weights.pairwise[..., 1] == 0).all()
+    assert (weights.own[0], weights.guided[0]) == (1, 0)
+    assert weights.scales[0] == fit_scale(given, 0)
 
 
-def test_area_objective_finds_the_shared_error() -> None:
-    """Add a random offset per image, which a fit of independent pixels cannot represent."""
+def test_fit_finds_the_shared_error_of_a_model() -> None:
+    """Draw labels from a model with a shared error of 2, and start at 0.5: a fit can reach 0.5 · exp(1.05) = 1.43."""
+    logits = np.random.default_rng(0).normal(size=(24, H, W, 2))
+    fields = lp.ErrorFields(shared=2.0)
+    decoder = lp.LocPMAP(1, start="perturbed", keep_samples=True, fields=fields)
+    drawn = lp.infer(lp.Potentials.grid(logits, 0.0), decoder)
+    start, losses = SampleWeights((0.05,) * 5, 0.5, 0.01, 1.0), list[float]()
+    weights = learn(examples(None, logits, drawn.samples[0]), 0, start, progress=losses.append)
+    assert losses == sorted(losses, reverse=True)
+    assert weights.shared[0] > 1
+
+
+def test_weight_of_samples_in_the_probability_is_learned() -> None:
+    """Use labels of independent pixels, where smooth samples do not help, and regions, where they do."""
+    logits, independent = calibrated_noise()
     labels = regions()
-    rng = np.random.default_rng(5)
-    logits = noisy(labels, 1.0) + rng.normal(size=(N, 1, 1, 1)) * [-0.7, 0.7]
-    given = examples(labels * 1.0 + rng.normal(size=labels.shape), logits, labels)
-    plain, wide = (learn(given, objective, 0) for objective in ("likelihood", "area"))
-    prepared = [[prepare(example, weights) for example in given] for weights in (plain, wide)]
-    losses = [
-        np.mean([crps(sampled_fractions(each, 60, 7), truth).mean() for each, truth in some]) for some in prepared
-    ]
-    assert plain.shared == 0
-    assert 0.5 <= wide.shared[0] <= 1.5  # offsets differ by 1.4 between labels: √2 · 1
-    assert losses[1] < 0.9 * losses[0]
+    found = [learn(examples(None, z, y), 0).votes[0] for z, y in ((logits, independent), (noisy(labels, 1.0), labels))]
+    assert found[0] < 0.3
+    assert found[1] > 0.6
 
 
-def test_area_objective_learns_the_presence_of_a_label() -> None:
-    """Use a label that half of the images lack: its area interval must contain 0 in these."""
-    rng, n = np.random.default_rng(3), 24
-    labels = np.repeat(regions(), 3, axis=0)
-    labels[: n // 2, :6, :8] = 2
-    logits = 4 * np.eye(3)[labels] - [0, 0, 0.5] + rng.normal(size=(n, 1, 1, 3)) * 0.3
-    given = examples(None, logits, labels)
-    plain = Weights([1.0], [1.0])
-    weights = fit_areas(plain, given, 0)
-    half, steepness = weights.errors_at(1.0)[-2:]
-    assert 0 < half < 6 * 8 / (H * W)
-    assert steepness > 1
-    held: dict[str, list[bool]] = {"plain": [], "learned": []}
-    for example in given[n // 2 :]:
-        for name, which in (("plain", replace(weights, presence=0.0)), ("learned", weights)):
-            low = np.quantile(sampled_fractions(prepare(example, which)[0], 60, 5), 0.05, axis=0)
-            held[name].append(bool(low[2] == 0))
-    assert np.mean(held["plain"]) < 0.2
-    assert np.mean(held["learned"]) > 0.9
+def test_penalty_keeps_the_prior(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = regions()
+    given = examples(None, noisy(labels, 1.0), labels)
+    free = SampleWeights.at(learn(given, 0), 1.0)
+    monkeypatch.setattr(fitting_samples, "SHRINKAGE", 1000.0)
+    assert SampleWeights.at(learn(given, 0), 1.0) == START
+    assert free != START
+
+
+def test_weights_of_samples_are_those_of_a_refiner() -> None:
+    pairwise = np.array([[[0.0, 3.0], [0.0, 3.0]]])
+    weights = Weights([1.0], [1.0], pairwise=pairwise, shared=0.2, sizes=[START.sizes], noise=0.3)
+    found = SampleWeights.at(weights, 1.0)
+    assert found == SampleWeights(START.sizes, 0.2, 3.0, 0.3)
+    np.testing.assert_allclose(found.moved(np.log([2.0] * 8)).sizes, 2 * np.array(START.sizes))
+
+
+def test_guided_mean_at_pixels_matches_that_of_the_image() -> None:
+    rng = np.random.default_rng(0)
+    scores, image = rng.normal(size=(70, 90, 3)), rng.random((3, 70, 90))
+    places = rng.permutation(70 * 90)[:500]
+    expected = guided_log_mean(scores[None], image[None])[0].reshape(-1, 3)[places]
+    np.testing.assert_allclose(guided_log_mean_at(scores, image, places), expected, rtol=1e-6)
+
+
+def test_labels_that_never_occur_are_learned_as_absent() -> None:
+    """Add a label that no image has, but that independent pixels of the network would show."""
+    labels = regions()
+    logits = np.concatenate([noisy(labels, 0.5), np.full((N, H, W, 1), 1.0)], axis=-1)
+    refiner = lp.Refiner(learn(examples(None, logits, labels), 0))
+    presence = refiner.prepare(None, logits[0], layout="hwk").presence
+    assert presence is not None
+    assert presence[0, 2] < 0.1
+    assert presence[0, :2].min() > 0.9
+    measured = refiner.measure(None, logits[0], "presence", lp.LocPMAP(40, start="perturbed"), layout="hwk")
+    assert measured.mean[2] < 0.1
 
 
 def test_presence_parameters_are_recovered() -> None:
@@ -183,26 +226,27 @@ def test_images_are_scored_with_weights_learned_without_them(monkeypatch: pytest
     scored: list[set[int]] = []
     zero = Weights([1.0], [1.0])
 
-    def record_learning(some: list[Example], objective: str, seed: int) -> Weights:
+    def record_learning(some: list[Example], *args: Any, **options: Any) -> Weights:
         trained_on.append({id(example) for example in some})
         scored.append(set())
         return zero
 
-    def record_scoring(example: Example, weights: Weights, seed: int) -> Array:
+    def record_scoring(example: Example, weights: Weights, seed: int, *, sampled: bool) -> crossvalidation.Held:
         scored[-1].add(id(example))
-        return softmax(example.scores)
+        return held_out(example, weights, seed, sampled=sampled)
 
+    held_out = crossvalidation.held_out
     monkeypatch.setattr(crossvalidation, "learn", record_learning)
-    monkeypatch.setattr(crossvalidation, "refined", record_scoring)
+    monkeypatch.setattr(crossvalidation, "held_out", record_scoring)
     labels = regions()
     given = examples(None, noisy(labels, 1.0), labels)
-    _, report = crossvalidation.cross_validated(given, "likelihood", 3, 0)
+    _, report = crossvalidation.cross_validated(given, 3, 0)
     all_examples = {id(example) for example in given}
     assert (trained_on[0], scored[0]) == (all_examples, set())  # the fit to all examples, which is returned
     assert [fit | test for fit, test in zip(trained_on[1:], scored[1:], strict=True)] == [all_examples] * 3
     assert not any(fit & test for fit, test in zip(trained_on[1:], scored[1:], strict=True))
     assert set().union(*scored) == all_examples
-    assert report.gain("NLL")[0] > 0  # the recorded weights are trivial, and the scaled network is better
+    assert len(report.scores["refined"]) == len(report.maps["samples"]) == N
 
 
 # scores
@@ -251,11 +295,12 @@ IMAGES = LABELS * 1.0
         (IMAGES[:3], LOGITS, LABELS, {}, "images holds 3 entries, expected 8"),
         (IMAGES, LOGITS, LABELS[:3], {}, "labels holds 3 entries"),
         (IMAGES[:0], LOGITS[:0], LABELS[:0], {}, "logits is empty"),
-        (IMAGES[:3], LOGITS[:3], LABELS[:3], {}, "3 images with labels, expected at least n_folds=5"),
+        (IMAGES[:1], LOGITS[:1], LABELS[:1], {}, "1 images with labels, expected at least n_folds=2"),
+        (IMAGES[:3], LOGITS[:3], LABELS[:3], {"n_folds": 5}, "3 images with labels, expected at least n_folds=5"),
+        (IMAGES, LOGITS * np.nan, LABELS, {}, "image 0: logits contains nan"),
         (IMAGES, LOGITS, LABELS + 1, {}, "labels.0. contains 2, expected 0 to 1 or ignore_label=-1"),
         (IMAGES, LOGITS, LABELS * 0 - 1, {}, "labels are all ignore_label"),
         (IMAGES, LOGITS, LABELS[:, :, :5], {}, "labels.0. has shape"),
-        (IMAGES, LOGITS, LABELS, {"objective": "areas"}, "did you mean 'area'"),
         (IMAGES, LOGITS, LABELS, {"n_folds": 1}, "n_folds is 1"),
         (IMAGES, np.ma.masked_less(LOGITS, 0), LABELS, {}, "image 0: logits is a masked array.*: call its filled"),
         (
@@ -297,23 +342,16 @@ def test_invalid_numbers_are_refused(wrong: dict[str, Any], message: str) -> Non
 def test_fit_does_not_depend_on_the_units_of_the_logits() -> None:
     labels = regions()
     logits = noisy(labels, 1.0)
-    first, *others = (learn(examples(labels * 1.0, unit * logits, labels), "likelihood", 0) for unit in (1, 1e-4, 1e4))
+    first, *others = (learn(examples(labels * 1.0, unit * logits, labels), 0) for unit in (1, 1e-4, 1e4))
     for unit, other in zip((1e-4, 1e4), others, strict=True):
         assert other.scales[0] * unit == pytest.approx(first.scales[0], rel=1e-3)
         assert [other.own[0], other.guided[0]] == pytest.approx([first.own[0], first.guided[0]], rel=0.02)
 
 
-def test_without_images_the_scale_includes_the_factor_of_the_pairwise_fit(without_images: Weights) -> None:
-    labels, weights = regions(), without_images
-    assert weights.pairwise.any()
-    assert (weights.own[0], weights.guided[0]) == (1, 0)
-    assert weights.scales[0] != pytest.approx(fit_scale(examples(None, noisy(labels, 1.0), labels), 0), rel=0.02)
-
-
 def test_fit_accepts_images_of_one_row() -> None:
     labels = np.tile(np.repeat([0, 1], 20), (6, 1, 1))
     logits = noisy(labels, 1.0)
-    refiner = lp.Refiner(learn(examples(labels * 9.0, logits, labels), "likelihood", 0))
+    refiner = lp.Refiner(learn(examples(labels * 9.0, logits, labels), 0))
     assert refiner.weights.scales[0] > 0
     right, alone = (
         np.mean([(found == truth).mean() for found, truth in zip(maps, labels, strict=True)])

@@ -17,11 +17,11 @@ def progress_callback(progress: bool | Callable[[int, int, float], None], what: 
     elif callable(progress):
         yield progress
     elif progress is True:
-        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
         title, value = TextColumn("{task.description}"), TextColumn("{task.fields[value]}")
-        with Bar(title, BarColumn(), value, TimeElapsedColumn(), transient=True) as bar:
+        with Bar(title, BarColumn(), value, TimeElapsedColumn(), TimeRemainingColumn(), transient=True) as bar:
             task = bar.add_task(what, total=None, value="")
             yield lambda done, most, value: bar.update(task, completed=done, total=most, value=f"{done}: {value:.5f}")
     else:

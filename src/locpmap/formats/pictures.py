@@ -41,22 +41,28 @@ def write_picture(path: PathLike, labels: Array, probability: Array | None, n_la
     ``labels`` is (H, W); ``probability`` is (H, W, L), or None for the first panel alone.  Results smaller than 160
     pixels are enlarged by an integer factor.
     """
-    from PIL import Image, ImageDraw
-
     panels = {"labels": label_colours(n_labels)[labels]}
     if probability is not None:
         chosen = np.take_along_axis(probability, labels[:, :, None].astype(np.int64), axis=2)
         panels["probability, white: 1"] = _in_grey(chosen)
         panels["variance, white: 1/4"] = _in_grey(4 * chosen * (1 - chosen))
-    height, width = labels.shape
+    write_panels(path, panels, columns=len(panels))
+
+
+def write_panels(path: PathLike, panels: dict[str, Array], columns: int) -> None:
+    """Write pictures (H, W, 3) uint8 of one size in rows, each below its name; small ones are enlarged."""
+    from PIL import Image, ImageDraw
+
+    height, width, _ = next(iter(panels.values())).shape
     times = max(1, LEAST_SIDE // max(height, width))
-    across, down = max(width * times, LEAST_SIDE), height * times
-    sheet = Image.new("RGB", (len(panels) * (across + GAP) - GAP, down + CAPTION), "white")
+    across, down = max(width * times, LEAST_SIDE) + GAP, height * times + CAPTION
+    sheet = Image.new("RGB", (columns * across - GAP, -(-len(panels) // columns) * down), "white")
     pen = ImageDraw.Draw(sheet)
     for k, (name, pixels) in enumerate(panels.items()):
+        left, top = k % columns * across, k // columns * down
         panel = Image.fromarray(pixels).resize((width * times, height * times), Image.Resampling.NEAREST)
-        sheet.paste(panel, (k * (across + GAP), CAPTION))
-        pen.text((k * (across + GAP), 2), name, fill="black")
+        sheet.paste(panel, (left, top + CAPTION))
+        pen.text((left, top + 2), name, fill="black")
     _write(path, sheet)
 
 

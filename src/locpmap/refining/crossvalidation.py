@@ -3,31 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 
-from locpmap.arrays import Array
+from locpmap.arrays import Restore
 from locpmap.errors import InputError, whole_number
+from locpmap.inference import LocPMAP
+from locpmap.kernels.threads import available_threads
+from locpmap.potentials import Potentials
 from locpmap.refining.examples import VOID, Example
-from locpmap.refining.fitting import fit_scale, learn
+from locpmap.refining.fitting import learn
+from locpmap.refining.fitting_samples import START, SampleWeights, drawn, n_evaluations
+from locpmap.refining.map_scores import MapScore, map_score
 from locpmap.refining.prepared import Prepared
-from locpmap.refining.report import NETWORK, REFINED, SCALED, Report
-from locpmap.refining.scoring import score, softmax, total
+from locpmap.refining.report import ALONE, NETWORK, REFINED, SAMPLED, SCALED, Illustration, Report
+from locpmap.refining.scoring import Score, score, softmax, total
 from locpmap.refining.weights import Weights
+
+N_SAMPLES = 19  # the fewest from which 90 % intervals can be estimated without bias
+MAX_SAMPLED = 24  # images whose samples are scored
+N_SHOWN = 4  # samples in the picture
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """What the report says about one image."""
+
+    scores: dict[str, Score]  # of probabilities, by row
+    maps: dict[str, MapScore]  # of samples, by row; empty if they are not scored
+    illustration: Illustration
+
+
+class Steps:
+    """Count the steps of a training and pass them on to the caller's function."""
+
+    def __init__(self, callback: Callable[[int, int, float], None] | None, total: int) -> None:
+        self.callback, self.total, self.done = callback, total, 0
+
+    def add(self, value: float) -> None:
+        """Count one step, which ended with a value."""
+        self.done += 1
+        if self.callback is not None:
+            self.callback(self.done, self.total, value)
 
 
 def cross_validated(
     examples: Sequence[Example],
-    objective: str,
     n_folds: int,
     seed: int,
+    prior: SampleWeights = START,
     progress: Callable[[int, int, float], None] | None = None,
 ) -> tuple[Weights, Report]:
     """Return weights learned from all examples, and a report of held-out scores.
 
-    Each example is scored with weights learned without its fold. After each example, ``progress`` is called with the
-    number of examples scored, the number of examples, and the mean negative log-likelihood per pixel so far.
+    Each example is scored with weights learned without its fold. ``progress`` is called with the number of steps done,
+    the number of steps, and the current loss: that of `fit_samples` while weights are learned, and the mean negative
+    log-likelihood per pixel while examples are scored.
     """
     n_folds = whole_number("n_folds", n_folds, 2)
     seed = whole_number("seed", seed, 0, 2**63)
@@ -35,21 +68,36 @@ def cross_validated(
     if len(labelled) < n_folds:
         raise InputError(f"there are {len(labelled)} images with labels, expected at least n_folds={n_folds}")
     folds = np.array_split(np.random.default_rng(seed).permutation(len(labelled)), n_folds)
-    weights_of_all = learn(labelled, objective, seed)
-    scores: dict[str, list[Any]] = {NETWORK: [], SCALED: [], REFINED: []}
-    for fold in folds:
-        rest = [example for n, example in enumerate(labelled) if n not in set(fold.tolist())]
-        weights = learn(rest, "likelihood", seed)  # the other objectives do not change the reported scores
-        scale = fit_scale(rest, seed)
-        for example in (labelled[n] for n in fold):
-            scores[NETWORK].append(score(softmax(example.scores), example.labels))
-            scores[SCALED].append(score(softmax(scale * example.scores), example.labels))
-            scores[REFINED].append(score(refined(example, weights, seed), example.labels))
-            if progress is not None:
-                progress(len(scores[REFINED]), len(labelled), total(scores[REFINED]).nll)
-    return weights_of_all, Report(scores)
+    steps = Steps(progress, (n_folds + 1) * n_evaluations() + len(labelled))
+    weights_of_all = learn(labelled, seed, prior, progress=steps.add)
+    found: list[Held] = []
+    with ThreadPoolExecutor(available_threads()) as pool:
+        for number, fold in enumerate(folds, start=1):
+            rest = [example for n, example in enumerate(labelled) if n not in set(fold.tolist())]
+            weights = learn(rest, seed, prior, progress=steps.add)
+            waiting = [
+                pool.submit(held_out, labelled[n], weights, seed, sampled=place < MAX_SAMPLED * number // n_folds)
+                for place, n in enumerate(fold, start=len(found))
+            ]
+            for one in waiting:
+                found.append(one.result())
+                steps.add(total([each.scores[REFINED] for each in found]).nll)
+    scores = {row: [one.scores[row] for one in found] for row in (NETWORK, SCALED, REFINED)}
+    maps = {row: [one.maps[row] for one in found if one.maps] for row in (ALONE, SAMPLED)}
+    return weights_of_all, Report(scores, maps, found[0].illustration)
 
 
-def refined(example: Example, weights: Weights, seed: int) -> Array:
-    """Return the refined probabilities of an example, (H, W, K)."""
-    return np.asarray(Prepared.of(example.given, weights, stride=example.stride).refine(seed=seed).probability)
+def held_out(example: Example, weights: Weights, seed: int, *, sampled: bool) -> Held:
+    """Score an example with weights that were learned without it; with ``sampled``, also its samples."""
+    scaled = np.float32(weights.scales[0]) * example.scores
+    prepared = Prepared.of(example.given, weights, stride=example.stride)
+    result = prepared.refine(LocPMAP(N_SAMPLES, start="perturbed", keep_samples=True), seed=seed)
+    whole, truth, n_labels = Restore()(result.samples), example.labels, scaled.shape[-1]
+    rows = {NETWORK: softmax(example.scores), SCALED: softmax(scaled), REFINED: Restore()(result.probability)}
+    maps = {}
+    if sampled:
+        alone = drawn(Potentials.grid(scaled, 0.0), LocPMAP(N_SAMPLES, start="perturbed"), 0, seed)
+        maps = {ALONE: map_score(alone, truth, n_labels), SAMPLED: map_score(whole, truth, n_labels)}
+    image = None if example.given.image is None else Restore()(example.given.image)[0]
+    labels = (scaled.argmax(-1), Restore()(result.labels), truth)
+    return Held({row: score(p, truth) for row, p in rows.items()}, maps, Illustration(image, *labels, whole[:N_SHOWN]))

@@ -62,7 +62,7 @@ class Prepared:
         if isinstance(chosen, LocPMAP) and any(self.errors.sizes):
             chosen = replace(self.sampler(chosen), probability="votes")
             result = infer(self.potentials, chosen, seed=seed, device=device, progress=progress)
-            return averaged(self.potentials, result)
+            return averaged(self.potentials, result, self.errors.votes)
         if isinstance(chosen, LocPMAP) and self._same_for_all_samples(chosen):
             chosen = replace(chosen, n_samples=1, temperature=0.0)
         return infer(self.potentials, chosen, seed=seed, device=device, progress=progress)
@@ -78,7 +78,7 @@ class Prepared:
 
     @cached_property
     def fields(self) -> ErrorFields:
-        """The learned error fields; a scale whose cells exceed the image becomes part of the shared error."""
+        """The learned error fields, as `fields_of` returns them."""
         structure = self.potentials.structure
         assert isinstance(structure, Grid)
         return fields_of(self.errors, max(structure.shape), lambda: predicted_fractions(self.potentials))

@@ -2,26 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from locpmap.arrays import Array
+from locpmap.formats.atomic import PathLike
+from locpmap.formats.pictures import label_colours, write_panels
+from locpmap.refining.map_scores import QUANTITIES, MapScore, mean_scores
+from locpmap.refining.proper_scores import WINDOWS, name_of
 from locpmap.refining.scoring import METRICS, Score, difference, total
 
 NETWORK, SCALED, REFINED = "network", "network, scaled", "refined"
+ALONE, SAMPLED = "independent pixels", "samples"
+AREAS = tuple(map(name_of, WINDOWS))
 N_STANDARD_ERRORS = 2.0  # smallest significant difference
+
+
+@dataclass(frozen=True, eq=False)
+class Illustration:
+    """An image with its labels and samples."""
+
+    image: Array | None  # (C, H, W)
+    network: Array  # (H, W) labels, as the next two
+    refined: Array
+    truth: Array  # VOID where it is unknown
+    samples: Array  # (M, H, W)
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
     """Cross-validated scores of the network, of the network with temperature scaling, and of refinement.
 
-    Each image is scored with weights that were learned without it. ``str(report)`` is a table with a verdict.
+    Each image is scored with weights that were learned without it. ``str(report)`` holds a table of probabilities with
+    a verdict, and tables of samples: coverage of 90 % intervals, CRPS and energy score, for areas in windows of 8, 32
+    and 90 pixels and of the whole image, for the number of connected components of 12 or more pixels, and for
+    perimeters.
 
     Attributes:
         scores (dict): One score per image for each of the rows "network", "network, scaled" and "refined".
+        maps (dict): One score of sampled label maps per image, for up to 24 images, for each of the rows "independent
+            pixels" (drawn from the softmax of the scaled network) and "samples" (label maps drawn by the refiner).
+        illustration (Illustration): One image with samples, for :meth:`picture`.
     """
 
     scores: dict[str, list[Score]]
+    maps: dict[str, list[MapScore]]
+    illustration: Illustration
 
     def value(self, row: str, metric: str) -> float:
         """Return the "IoU", "ECE" or "NLL" of a row ("network", "network, scaled" or "refined") over all images."""
@@ -60,17 +89,47 @@ class Report:
         return f"Refinement does not help these data: temperature scaling is as good ({changes})."
 
     def __str__(self) -> str:
-        lines = [f"{'':18}" + "".join(f"{name:>10}" for name in METRICS)]
-        lines += [f"{row:18}" + "".join(f"{self.value(row, name):10.4f}" for name in METRICS) for row in self.scores]
-        n = len(self.scores[REFINED])
-        return "\n".join([*lines, f"{self.verdict}  {n} images; ± is one standard error over them."])
+        rows = {row: [self.value(row, name) for name in METRICS] for row in self.scores}
+        n, m = len(self.scores[REFINED]), len(self.maps[SAMPLED])
+        lines = [*_table("", METRICS, rows), f"{self.verdict}  {n} images; ± is one standard error over them.", ""]
+        means = {row: mean_scores(scores) for row, scores in self.maps.items()}
+        names = [name for name in (*AREAS, *QUANTITIES) if name in means[SAMPLED]["coverage"]]
+        found = {row: [mean["coverage"].get(name, np.nan) for name in names] for row, mean in means.items()}
+        lines += [*_table("coverage", names, found, ".2f"), ""]
+        names = [name for name in AREAS if name in means[SAMPLED]["crps"]]
+        found = {row: [*(mean["crps"][name] for name in names), mean["energy"]] for row, mean in means.items()}
+        lines += _table("CRPS", [*names, "energy"], found)
+        lines.append(f"Coverage of 90 % intervals, CRPS of areas and energy score of whole maps, in {m} images.")
+        return "\n".join(lines)
 
     __repr__ = __str__
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as a dictionary of numbers and strings, for a file."""
         rows = {row: {name: self.value(row, name) for name in METRICS} for row in self.scores}
-        return {"rows": rows, "gains": {name: list(pair) for name, pair in self._gains().items()}, "says": self.verdict}
+        gains = {name: list(pair) for name, pair in self._gains().items()}
+        samples = {row: mean_scores(scores) for row, scores in self.maps.items()}
+        return {"rows": rows, "gains": gains, "says": self.verdict, "samples": samples}
+
+    def picture(self, path: PathLike) -> None:
+        """Write a PNG of one image, its network, refined and true labels, and four samples.
+
+        The samples are drawn with weights that were learned without the image.
+
+        Args:
+            path (str or os.PathLike): The file to write.
+
+        Example:
+            >>> refiner.report.picture("samples.png")  # doctest: +SKIP
+        """
+        shown = self.illustration
+        maps = {"network": shown.network, "refined": shown.refined, "true": shown.truth}
+        maps |= {f"sample {n}": sample for n, sample in enumerate(shown.samples, start=1)}
+        colours = np.concatenate([label_colours(len(self.scores[NETWORK][0].confusion)), [[255, 255, 255]]])
+        panels = {name: colours[labels].astype(np.uint8) for name, labels in maps.items()}  # white where -1
+        if shown.image is not None:
+            panels = {"image": _visible(shown.image), **panels}
+        write_panels(path, panels, columns=len(panels) // 2 + len(panels) % 2)
 
     def _gains(self) -> dict[str, tuple[float, float]]:
         return {name: self.gain(name) for name in METRICS}
@@ -80,3 +139,16 @@ class Report:
         if not abs(value) > N_STANDARD_ERRORS * error:
             return 0
         return 1 if (value > 0) == (metric == "IoU") else -1
+
+
+def _table(title: str, columns: Iterable[str], rows: dict[str, list[float]], digits: str = ".4f") -> list[str]:
+    """Return the lines of a table of numbers."""
+    lines = [f"{title:18}" + "".join(f"{name:>11}" for name in columns)]
+    return lines + [f"{row:18}" + "".join(f"{value:11{digits}}" for value in values) for row, values in rows.items()]
+
+
+def _visible(image: Array) -> Array:
+    """Return colours (C, H, W) of any range as RGB (H, W, 3) uint8; other than three channels become grey."""
+    values = image if len(image) == 3 else np.repeat(image.mean(axis=0, keepdims=True), 3, axis=0)
+    low, high = float(values.min()), float(values.max())
+    return (255 * (values - low) / (high - low or 1)).astype(np.uint8).transpose(1, 2, 0)

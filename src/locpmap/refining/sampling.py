@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -26,16 +27,19 @@ def errors_of(weights: Weights, adjustment: Adjustment, stride: float) -> Errors
 def fields_of(errors: Errors, side: int, fractions: Callable[[], Array | None]) -> ErrorFields:
     """Return the learned error fields of an image whose larger side is ``side``.
 
-    A scale whose cells exceed the image becomes part of the shared error. ``fractions`` returns the predicted area
-    fractions (.., L), which determine the presence of labels, or None if a score is -inf: then all labels are
-    present. It is called only if presence was learned.
+    ``fractions`` returns the predicted area fractions (.., L), which determine the presence of labels, or None if a
+    score is -inf: then all labels are present. It is called only if presence was learned.
     """
-    n_scales = sum(CELL << j <= side for j in range(len(errors.sizes)))
-    sizes, coarse = errors.sizes[:n_scales], errors.sizes[n_scales:]
-    shared = float(np.sqrt(errors.shared**2 + np.square(coarse).sum()))
     found = fractions() if errors.half > 0 else None
     presence = None if found is None else presence_of(found, errors.half, errors.steepness)
-    return ErrorFields(sizes if any(sizes) else (), CELL, shared, presence)
+    return fields_within(side, errors.sizes, errors.shared, presence)
+
+
+def fields_within(side: int, sizes: Sequence[float], shared: float, presence: Any) -> ErrorFields:
+    """Return error fields; scales whose cells exceed the larger side of the image become part of the shared error."""
+    n_scales = sum(CELL << j <= side for j in range(len(sizes)))
+    fine, coarse = sizes[:n_scales], sizes[n_scales:]
+    return ErrorFields(fine if any(fine) else (), CELL, float(np.sqrt(shared**2 + np.square(coarse).sum())), presence)
 
 
 def with_errors(decoder: LocPMAP, errors: Errors, fields: Callable[[], ErrorFields]) -> LocPMAP:
@@ -45,13 +49,15 @@ def with_errors(decoder: LocPMAP, errors: Errors, fields: Callable[[], ErrorFiel
     return replace(decoder, fields=fields(), temperature=decoder.temperature * errors.noise)
 
 
-def averaged(potentials: Potentials, result: Result) -> Result:
-    """Return the result of votes with the mean of the samples' fractions and of the softmax of the unaries.
+def averaged(potentials: Potentials, result: Result, votes: float) -> Result:
+    """Return the result with a weighted mean of the samples' fractions and of the softmax of the unaries.
 
-    The samples are label maps without calibrated marginals; the softmax of the unaries is calibrated.
+    The samples are label maps without calibrated marginals; the softmax of the unaries is calibrated. ``votes`` is the
+    weight of the fractions.
     """
     marginals = potentials.restore(potentials.unflatten(softmax(potentials.unary)))
     where, masked = namespace(marginals).where, result.labels < 0
     marginals = where(masked[..., None], 0, marginals)
-    probability = (result.probability + marginals) / 2
+    weight = np.float32(votes)
+    probability = weight * result.probability + (1 - weight) * marginals
     return replace(result, probability=probability, labels=where(masked, -1, probability.argmax(-1)))

@@ -44,6 +44,7 @@ class Errors(NamedTuple):
     noise: float
     half: float  # of `presence_of`
     steepness: float
+    votes: float  # weight of the fractions of samples in the probability
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +64,7 @@ class Weights:
         presence: (R, 2) half and steepness of `presence_of`. If half is 0, all labels are assumed to be present.
         sizes: (R, 5) standard deviations of the error fields, in cells of 4, 8, 16, 32 and 64 pixels.
         noise: (R,) scales of the Gumbel noise of samples.
+        votes: (R,) weights, up to 1, of the fractions of samples in the probability; the rest is that of the softmax.
     """
 
     strides: Any
@@ -75,6 +77,7 @@ class Weights:
     presence: Any = 0.0
     sizes: Any = 0.0
     noise: Any = 1.0
+    votes: Any = 0.5
 
     def __post_init__(self) -> None:
         n = len(np.atleast_1d(self.strides))
@@ -89,6 +92,8 @@ class Weights:
                 raise InputError(f"{name} holds a negative or infinite number, expected finite ones of at least 0")
             array.flags.writeable = False  # several refiners may share the array
             object.__setattr__(self, name, array)
+        if (self.votes > 1).any():
+            raise InputError(f"votes is {self.votes.tolist()}, expected numbers of at most 1")
         if (self.strides < 1).any() or (np.diff(self.strides) <= 0).any():
             raise InputError(f"strides is {self.strides.tolist()}, expected increasing numbers of at least 1")
 
@@ -109,7 +114,7 @@ class Weights:
     def errors_at(self, stride: float) -> Errors:
         """Return the parameters of samples at a stride, interpolated like those of `at`."""
         logs = np.log(self.strides)
-        columns = np.column_stack([self.sizes, self.shared, self.noise, self.presence])
+        columns = np.column_stack([self.sizes, self.shared, self.noise, self.presence, self.votes])
         values = [float(np.interp(np.log(stride), logs, column)) for column in columns.T]
         return Errors(tuple(values[:N_SCALES]), *values[N_SCALES:])
 

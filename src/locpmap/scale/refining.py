@@ -112,7 +112,7 @@ def refine_tiled(
     raster = RefinedRaster(pixels, source, mask, _kind(source, mask, scores), *learned)
     decoder = raster.sampler(decoder)
     reach = reach_of(decoder)._replace(margin=(raster.ring_width, raster.ring_width))
-    finish = averaged if raster.has_fields else None
+    finish = partial(averaged, votes=raster.errors.votes) if raster.has_fields else None
     return tiled(raster, decoder, tile, seed=seed, backend="auto", device=device, reach=reach, finish=finish)
 
 

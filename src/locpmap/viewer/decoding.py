@@ -124,7 +124,7 @@ def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -
     sampler = replace(prepared.sampler(decoder), probability="votes") if has_fields else decoder
     result, maps = _draw(prepared.potentials, sampler, settings.seed, progress)
     if has_fields:
-        result = averaged(prepared.potentials, result)
+        result = averaged(prepared.potentials, result, prepared.errors.votes)
     # Areas are measured in samples that include the shared error, also if the refiner has no error fields.
     areas = prepared.measure("area", decoder, seed=settings.seed, names=scene.names)
     return replace(_decoding(scene, settings, result), samples=maps, areas=areas)

@@ -1,0 +1,197 @@
+"""Learning of the weights that samples depend on: error fields, coupling and noise, by proper scores.
+
+The loss is the mean of log ratios between the scores of samples and those of independent pixels. The scores are the
+CRPS of areas in windows of four sizes, the energy score, and the negative log-likelihood of a mean of samples and
+softmax. All candidates use the same random numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from locpmap.arrays import Array, Restore, frozen
+from locpmap.inference import LocPMAP
+from locpmap.inference.samples import samples
+from locpmap.kernels.threads import available_threads
+from locpmap.metrics import LEAST as LEAST_PROBABILITY
+from locpmap.potentials import Potentials
+from locpmap.refining.examples import Example
+from locpmap.refining.prepared import Prepared
+from locpmap.refining.proper_scores import Truth
+from locpmap.refining.sampling import fields_within
+from locpmap.refining.scoring import softmax
+from locpmap.refining.weights import FEATURES, N_SCALES, STEPS, Weights
+
+N_SAMPLES = 8
+NLL = "NLL"  # name of the score of probabilities
+MAX_PIXELS = 16 * 360 * 480  # of all images of an evaluation
+FEWEST, MOST = 4, 100  # images of an evaluation
+LEAST = 1e-3  # lower bound of weights, whose logarithms are learned
+STEPS_OF_DESCENT = (0.7, 0.35)  # of the logarithms of weights
+LEAST_RATIO = 0.01  # lower bound of ratios, since unbiased scores can be 0 or negative
+SHRINKAGE = 0.5  # weight of the squared changes of logarithms, divided by the number of images
+VOTES = np.linspace(0, 1, 9)  # candidates of the weight of samples in the probability
+N_PIXELS = 20_000  # per image, for the likelihood
+
+
+class SampleWeights(NamedTuple):
+    """Weights that samples depend on, in units of the scaled scores."""
+
+    sizes: tuple[float, ...]  # standard deviations of the fields, by scale
+    shared: float
+    coupling: float  # Potts weight between neighbours of equal colour
+    noise: float
+
+    @classmethod
+    def at(cls, weights: Weights, stride: float) -> SampleWeights:
+        """Return the weights of samples of a refiner at a stride."""
+        errors, pairwise = weights.errors_at(stride), weights.at(stride)[3]
+        return cls(errors.sizes, errors.shared, float(pairwise.sum(axis=1).mean()), errors.noise)
+
+    def moved(self, logarithms: Array) -> SampleWeights:
+        """Return the weights times ``exp(logarithms)``, (8,)."""
+        found = np.maximum([*self.sizes, self.shared, self.coupling, self.noise], LEAST) * np.exp(logarithms)
+        return SampleWeights(tuple(found[:N_SCALES].tolist()), *found[N_SCALES:].tolist())
+
+
+# Found on street photographs with a network of stride 8.
+START = SampleWeights((0.30, 0.39, 0.99, 0.99, 0.62), 0.24, 4.0, 0.19)
+EACH = np.eye(N_SCALES + 3)
+# Directions in which few images move the logarithms: all sizes, coarse against fine sizes, shared, coupling, noise.
+TOGETHER = np.stack([[*[1.0] * N_SCALES, 0, 0, 0], [-1, -0.5, 0, 0.5, 1, 0, 0, 0], *EACH[N_SCALES:]])
+
+
+def n_evaluations(directions: Array = TOGETHER) -> int:
+    """Return the number of candidates that a fit can evaluate."""
+    return 1 + 2 * len(STEPS_OF_DESCENT) * len(directions)
+
+
+def fit_samples(
+    plain: Weights,
+    examples: Sequence[Example],
+    prior: SampleWeights,
+    seed: int,
+    directions: Array = TOGETHER,
+    progress: Callable[[float], None] | None = None,
+) -> Weights:
+    """Return weights with error fields, coupling and noise, learned from at most `MOST` examples.
+
+    ``plain`` holds the other weights. ``progress`` is called with the lowest loss after every candidate. Cost: about 20
+    candidates, with eight samples for each of 16 images of 360 × 480 pixels.
+    """
+    order = np.random.default_rng(seed).permutation(len(examples))
+    size = int(np.median([example.labels.size for example in examples]))
+    chosen = [examples[n] for n in order[: int(np.clip(MAX_PIXELS // size, FEWEST, MOST))]]
+    with ThreadPoolExecutor(available_threads()) as pool:
+        trials = list(pool.map(lambda pair: Trial.of(pair[1], plain, pair[0], seed), enumerate(chosen)))
+        alone = _means([trial.alone for trial in trials])
+        votes = {}  # the best weight of samples, for each candidate
+
+        def loss(steps: Array) -> float:
+            candidate = prior.moved(steps @ directions)
+            found = _means(list(pool.map(lambda trial: trial.scores(candidate, seed), trials)))
+            votes[candidate] = float(VOTES[found[NLL].argmin()])
+            ratios = [np.min(found[name]) / np.min(alone[name]) for name in alone if np.min(alone[name]) > 0]
+            return float(np.log(np.maximum(ratios, LEAST_RATIO)).mean() + SHRINKAGE / len(trials) * (steps**2).sum())
+
+        best = prior.moved(descend(loss, len(directions), progress) @ directions)
+    pairwise = _pairwise(best.coupling, examples[0])
+    changed = {"sizes": [best.sizes], "shared": best.shared, "noise": best.noise, "votes": votes[best]}
+    return replace(plain, pairwise=pairwise, **changed)
+
+
+def descend(loss: Callable[[Array], float], n: int, progress: Callable[[float], None] | None = None) -> Array:
+    """Minimise a function of n variables by coordinate descent from 0, with two step sizes.
+
+    Each step size is tried once for each variable, first in the direction that last lowered the loss. ``progress`` is
+    called with the lowest loss for each candidate, also for those that need no evaluation.
+
+    >>> descend(lambda x: ((x - [0.35, -1.05]) ** 2).sum(), 2).round(2).tolist()
+    [0.35, -1.05]
+    """
+    place, signs = np.zeros(n), np.ones(n)
+    report = progress or (lambda value: None)
+    lowest = loss(place)
+    report(lowest)
+    for step in STEPS_OF_DESCENT:
+        for k in range(n):
+            moves = [signs[k] * step, -signs[k] * step]
+            while moves:
+                tried = place.copy()
+                tried[k] += moves.pop(0)
+                value = loss(tried)
+                if value < lowest:
+                    signs[k] = np.sign(tried[k] - place[k])
+                    place, lowest = tried, value
+                    for _ in moves:
+                        report(lowest)
+                    moves = []
+                report(lowest)
+    return place
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """An image on which candidates are tried."""
+
+    number: int  # of the image in the random generator
+    potentials: Potentials  # with Potts weights for coupling 1
+    presence: Any
+    truth: Truth
+    some: Array  # (n,) labelled pixels for the likelihood
+    softmax: Array  # (n,) probability of their true labels
+    alone: dict[str, Any]  # scores of independent pixels
+
+    @classmethod
+    def of(cls, example: Example, plain: Weights, number: int, seed: int) -> Trial:
+        """Build the model of an example and score independent pixels."""
+        coupled = replace(plain, pairwise=_pairwise(1.0, example))
+        prepared = Prepared.of(example.given, coupled, stride=example.stride)
+        truth = Truth.of(example.labels, example.scores.shape[-1])
+        some = np.arange(0, len(truth.labels), -(-len(truth.labels) // N_PIXELS))
+        p = softmax(Restore()(prepared.potentials.unary)[0, truth.places[some]])
+        true = p[np.arange(len(some)), truth.labels[some]]
+        found = drawn(_coupled(prepared.potentials, 0.0), LocPMAP(N_SAMPLES, start="perturbed"), number, seed)
+        alone = truth.scores(found) | {NLL: -np.log(np.maximum(true, LEAST_PROBABILITY)).mean()}
+        return cls(number, prepared.potentials, prepared.fields.presence, truth, some, true, alone)
+
+    def scores(self, candidate: SampleWeights, seed: int) -> dict[str, Any]:
+        """Return the scores of samples with the candidate's weights; the likelihood for each weight in `VOTES`."""
+        fields = fields_within(max(self.potentials.structure.shape), candidate.sizes, candidate.shared, self.presence)
+        decoder = LocPMAP(N_SAMPLES, start="perturbed", temperature=candidate.noise, fields=fields)
+        found = drawn(_coupled(self.potentials, candidate.coupling), decoder, self.number, seed)
+        votes = (self.truth.inside(found)[:, self.some] == self.truth.labels[self.some]).mean(axis=0)
+        p = VOTES[:, None] * votes + (1 - VOTES[:, None]) * self.softmax
+        return self.truth.scores(found) | {NLL: -np.log(np.maximum(p, LEAST_PROBABILITY)).mean(axis=1)}
+
+
+def drawn(potentials: Potentials, decoder: LocPMAP, number: int, seed: int) -> Array:
+    """Draw label maps (M, H, W) in this thread."""
+    found = samples(potentials, decoder, seed=seed, first_image=number, n_threads=1)
+    return np.stack([Restore()(sample) for sample in found])
+
+
+def _coupled(potentials: Potentials, coupling: float) -> Potentials:
+    """Return the potentials with their Potts weights times a factor."""
+    weights = potentials.pairwise.weights
+    assert weights is not None  # the model of a refiner is Potts
+    changed = tuple(frozen(weight * np.float32(coupling)) for weight in weights)
+    return replace(potentials, pairwise=replace(potentials.pairwise, weights=changed))
+
+
+def _pairwise(coupling: float, example: Example) -> Array:
+    """Return Potts weights (1, 2, 2): by colour similarity, or constant where there are no images."""
+    pairwise = np.zeros((1, len(STEPS), len(FEATURES)))
+    pairwise[..., FEATURES.index("constant" if example.given.image is None else "similarity")] = coupling
+    return pairwise
+
+
+def _means(scores: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the mean of each score over the images that have it."""
+    names = dict.fromkeys(name for one in scores for name in one)
+    return {name: np.mean([one[name] for one in scores if name in one], axis=0) for name in names}

@@ -1,0 +1,107 @@
+"""Coverage and scores of quantities of sampled label maps: areas in windows, components, perimeter, and whole maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from locpmap.arrays import Array
+from locpmap.refining.proper_scores import Truth, crps, energy_score, name_of
+
+UNCERTAIN = (0.02, 0.98)  # mean fractions of a window between which the interval of its area counts
+LEAST_COMPONENT = 12  # pixels
+LEVEL = 0.9
+QUANTITIES = ("components", "perimeter")
+
+
+@dataclass(frozen=True)
+class MapScore:
+    """Scores of the samples of one image: NaN where nothing could be scored."""
+
+    coverage: dict[str, float]  # fraction of 90 % intervals that contain the true value
+    crps: dict[str, float]
+    energy: float
+    n_labels: float  # mean number of labels in a sample
+
+
+def map_score(samples: Array, truth: Array, n_labels: int) -> MapScore:
+    """Score samples (M, H, W) against a map (H, W) with -1 at void pixels, which are ignored in both.
+
+    The CRPS is the mean over all windows. The coverage of areas is the mean over windows and labels with a mean
+    fraction from .02 to .98 in the samples.
+    """
+    samples, known = np.where(truth < 0, -1, samples), Truth.of(truth, n_labels)
+    maps, coverage, score = known.inside(samples), {}, {}
+    for window in known.windows:
+        values, true = known.areas(maps, window), known.areas(known.labels[None], window)[0]
+        mean, name = values.mean(axis=0), name_of(window)
+        coverage[name] = covered(values, true, (mean > UNCERTAIN[0]) & (mean < UNCERTAIN[1]))
+        score[name] = float(crps(values, true).mean()) if true.size else float("nan")
+    for name, quantity in zip(QUANTITIES, (components, perimeter), strict=True):
+        values, true = np.array([quantity(sample, n_labels) for sample in samples]), quantity(truth, n_labels)
+        occurring = (values.max(axis=0) > 0) | (true > 0)
+        coverage[name] = covered(values, true, occurring)
+        score[name] = float(crps(values, true)[occurring].mean())
+    occur = np.mean([len(np.unique(one)) for one in maps])
+    return MapScore(coverage, score, energy_score(maps, known.labels, n_labels), float(occur))
+
+
+def covered(values: Array, true: Array, counted: Array) -> float:
+    """Return the fraction of counted entries whose 90 % interval, from samples (M, ..), contains the true value.
+
+    The bounds are quantiles at positions ``q · (M + 1)`` of the ordered samples. With M >= 19 samples from the
+    distribution of the true value, they cover it with probability 0.9.
+    """
+    if not counted.any():
+        return float("nan")
+    values, true = values[:, counted], true[counted]
+    low, high = np.quantile(values, ((1 - LEVEL) / 2, (1 + LEVEL) / 2), axis=0, method="weibull")
+    return float(((low <= true) & (true <= high)).mean())
+
+
+def components(labels: Array, n_labels: int) -> Array:
+    """Return the number of connected components of at least 12 pixels, per label; O(H · W)."""
+    from scipy import ndimage
+
+    height, width = labels.shape
+    joined = np.zeros((2 * height - 1, 2 * width - 1), bool)  # pixels at even places, their edges between them
+    joined[::2, ::2] = labels >= 0
+    joined[::2, 1::2] = (labels[:, 1:] == labels[:, :-1]) & (labels[:, 1:] >= 0)
+    joined[1::2, ::2] = (labels[1:] == labels[:-1]) & (labels[1:] >= 0)
+    numbers = ndimage.label(joined)[0][::2, ::2].ravel()
+    sizes = np.bincount(numbers)
+    label_of = np.zeros(len(sizes), np.int64)
+    label_of[numbers] = labels.ravel()
+    large = np.flatnonzero(sizes >= LEAST_COMPONENT)
+    return np.bincount(label_of[large[large > 0]], minlength=n_labels)
+
+
+def perimeter(labels: Array, n_labels: int) -> Array:
+    """Return the number of edges between each label and other labels; edges to void pixels do not count."""
+    found = np.zeros(n_labels)
+    for a, b in ((labels[:, 1:], labels[:, :-1]), (labels[1:], labels[:-1])):
+        differ = (a != b) & (a >= 0) & (b >= 0)
+        found += np.bincount(a[differ], minlength=n_labels) + np.bincount(b[differ], minlength=n_labels)
+    return found
+
+
+def mean_scores(scores: Sequence[MapScore]) -> dict[str, Any]:
+    """Return means over images without those that have no value; quantities without any are left out."""
+
+    def means(values: list[dict[str, float]]) -> dict[str, float]:
+        kept = {name: [v[name] for v in values if not np.isnan(v.get(name, np.nan))] for name in _names(values)}
+        return {name: float(np.mean(some)) for name, some in kept.items() if some}
+
+    return {
+        "coverage": means([s.coverage for s in scores]),
+        "crps": means([s.crps for s in scores]),
+        "energy": float(np.mean([s.energy for s in scores])),
+        "labels per sample": float(np.mean([s.n_labels for s in scores])),
+    }
+
+
+def _names(values: list[dict[str, float]]) -> list[str]:
+    return list(dict.fromkeys(name for one in values for name in one))

@@ -1,0 +1,117 @@
+"""Proper scores of sampled label maps: areas in windows of several sizes, and whole maps.
+
+A score is proper if its expectation is lowest for samples from the true distribution. All windows are therefore scored,
+also those whose area seems certain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from locpmap.arrays import Array
+
+WINDOWS = (8, 32, 90, 0)  # sides in pixels; 0 is the whole image
+ENERGY = "energy"
+
+
+def name_of(window: int) -> str:
+    """Return the name of the areas in windows of a size.
+
+    >>> [name_of(window) for window in WINDOWS]
+    ['area 8', 'area 32', 'area 90', 'area whole']
+    """
+    return f"area {window or 'whole'}"
+
+
+def crps(values: Array, truth: Array) -> Array:
+    """Compute the continuous ranked probability score of samples (M, ..) against true values (..).
+
+    The score is ``E|X - y| - E|X - X'| / 2`` with independent X and X'; lower is better. The estimate from M >= 2
+    samples is unbiased.
+
+    >>> crps(np.array([[0.0], [2.0]]), np.array([1.0])).tolist()
+    [0.0]
+    """
+    ordered, n = np.sort(values, axis=0), len(values)
+    ranks = (2 * np.arange(1, n + 1) - n - 1).reshape(-1, *[1] * (ordered.ndim - 1))
+    spread = 2 * (ranks * ordered).sum(axis=0) / (n * (n - 1))  # E|X - X'|
+    return np.abs(values - truth).mean(axis=0) - spread / 2
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """A true label map in the form that scores need: its labelled pixels, and the window of each of them.
+
+    Attributes:
+        labels: (P,) true labels of the labelled pixels.
+        places: (P,) their places in the flattened map.
+        n_labels: Number of labels K.
+        windows: For each size in `WINDOWS` that fits into the map, the window of each labelled pixel, (P,), and the
+            number of windows. Pixels outside all complete windows have this number as their window.
+    """
+
+    labels: Array
+    places: Array
+    n_labels: int
+    windows: dict[int, tuple[Array, int]]
+
+    @classmethod
+    def of(cls, labels: Array, n_labels: int) -> Truth:
+        """Read a map (H, W) whose void pixels are negative."""
+        height, width = labels.shape
+        places = np.flatnonzero(labels >= 0)
+        rows, columns = np.divmod(places, width)
+        windows = {}
+        for window in WINDOWS:
+            across, down = (window, window) if window else (width, height)
+            w, h = width // across, height // down
+            if w * h:
+                inside = (rows < h * down) & (columns < w * across)
+                number = np.where(inside, rows // down * w + columns // across, h * w)
+                kept, number = np.unique(number, return_inverse=True)  # without windows of void pixels
+                windows[window] = number, int((kept < h * w).sum())
+        return cls(labels.ravel()[places].astype(np.int64), places, n_labels, windows)
+
+    def inside(self, samples: Array) -> Array:
+        """Return maps (M, H, W) at the labelled pixels, (M, P)."""
+        return samples.reshape(len(samples), -1)[:, self.places].astype(np.int64)
+
+    def areas(self, maps: Array, window: int) -> Array:
+        """Return the fraction of each label in every window of a size, for maps (M, P): (M, n, K)."""
+        number, n = self.windows[window]
+        k, code = self.n_labels, number * self.n_labels
+        counts = np.stack([np.bincount(code + one, minlength=(n + 1) * k)[: n * k].reshape(n, k) for one in maps])
+        return counts / counts.sum(axis=2, keepdims=True)
+
+    def scores(self, samples: Array) -> dict[str, float]:
+        """Return the scores of samples (M, H, W): CRPS of areas, and the energy score; O(M · P) for each."""
+        maps, found = self.inside(samples), {}
+        for window in self.windows:
+            true = self.areas(self.labels[None], window)[0]
+            if len(true):
+                found[name_of(window)] = float(crps(self.areas(maps, window), true).mean())
+        return found | {ENERGY: energy_score(maps, self.labels, self.n_labels)}
+
+
+def energy_score(maps: Array, truth: Array, n_labels: int) -> float:
+    """Return ``E d(X, y) - E d(X, X') / 2`` with the Jaccard distance d, for maps (M, P) and a true map (P,).
+
+    The second expectation is over the M pairs of successive samples, the last and the first included.
+    """
+    to_truth = [jaccard_distance(one, truth, n_labels) for one in maps]
+    between = [jaccard_distance(one, other, n_labels) for one, other in zip(maps, np.roll(maps, 1, 0), strict=True)]
+    return float(np.mean(to_truth) - np.mean(between) / 2)
+
+
+def jaccard_distance(a: Any, b: Any, n_labels: int) -> float:
+    """Return 1 minus the mean IoU over the labels that occur in either of two maps (P,).
+
+    >>> jaccard_distance(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1]), 3)  # IoU 1/2 and 2/3
+    0.41666666666666663
+    """
+    table = np.bincount(a * n_labels + b, minlength=n_labels**2).reshape(n_labels, n_labels)
+    both, union = np.diag(table), table.sum(0) + table.sum(1) - np.diag(table)
+    return float(1 - (both[union > 0] / union[union > 0]).mean())
