@@ -2,7 +2,7 @@
 
 The loss is the mean of log ratios between the scores of samples and those of independent pixels. The scores are the
 CRPS of areas in windows of four sizes, the energy score, and the negative log-likelihood of a mean of samples and
-softmax. All candidates use the same random numbers.
+softmax. All candidates use the same random numbers. A candidate is accepted if it is better by two standard errors.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ from locpmap.kernels.threads import available_threads
 from locpmap.metrics import LEAST as LEAST_PROBABILITY
 from locpmap.potentials import Potentials
 from locpmap.refining.examples import Example
-from locpmap.refining.prepared import Prepared
+from locpmap.refining.prepared import Prepared, fields_of
 from locpmap.refining.proper_scores import Truth
-from locpmap.refining.sampling import fields_within
 from locpmap.refining.scoring import softmax
 from locpmap.refining.weights import FEATURES, N_SCALES, STEPS, Weights
 
-N_SAMPLES = 8
-NLL = "NLL"  # name of the score of probabilities
-MAX_PIXELS = 16 * 360 * 480  # of all images of an evaluation
+N_SAMPLES = 6
+MAX_PIXELS = 12 * 360 * 480  # of all images of an evaluation
 FEWEST, MOST = 4, 100  # images of an evaluation
 LEAST = 1e-3  # lower bound of weights, whose logarithms are learned
 STEPS_OF_DESCENT = (0.7, 0.35)  # of the logarithms of weights
 LEAST_RATIO = 0.01  # lower bound of ratios, since unbiased scores can be 0 or negative
-SHRINKAGE = 0.5  # weight of the squared changes of logarithms, divided by the number of images
+SHRINKAGE = 0.2  # weight of the squared changes of logarithms, divided by the number of images
+N_STANDARD_ERRORS = 2.0  # smallest improvement of a step, so that few images do no harm
 VOTES = np.linspace(0, 1, 9)  # candidates of the weight of samples in the probability
 N_PIXELS = 20_000  # per image, for the likelihood
 
@@ -89,49 +88,75 @@ def fit_samples(
     chosen = [examples[n] for n in order[: int(np.clip(MAX_PIXELS // size, FEWEST, MOST))]]
     with ThreadPoolExecutor(available_threads()) as pool:
         trials = list(pool.map(lambda pair: Trial.of(pair[1], plain, pair[0], seed), enumerate(chosen)))
-        alone = _means([trial.alone for trial in trials])
+        alone = means_without_each(np.stack([trial.alone for trial in trials]))
+        counted = alone > 0  # False also for NaN
         votes = {}  # the best weight of samples, for each candidate
 
-        def loss(steps: Array) -> float:
+        def losses(steps: Array) -> Array:
             candidate = prior.moved(steps @ directions)
-            found = _means(list(pool.map(lambda trial: trial.scores(candidate, seed), trials)))
-            votes[candidate] = float(VOTES[found[NLL].argmin()])
-            ratios = [np.min(found[name]) / np.min(alone[name]) for name in alone if np.min(alone[name]) > 0]
-            return float(np.log(np.maximum(ratios, LEAST_RATIO)).mean() + SHRINKAGE / len(trials) * (steps**2).sum())
+            found = np.stack(list(pool.map(lambda trial: trial.scores(candidate, seed), trials)))  # (n, V, T)
+            weight = int(found[..., -1].mean(axis=0).argmin())
+            votes[candidate] = float(VOTES[weight])
+            ratios = np.divide(means_without_each(found[:, weight]), alone, out=np.ones_like(alone), where=counted)
+            terms = np.log(np.maximum(ratios, LEAST_RATIO)).sum(axis=1) / np.maximum(counted.sum(axis=1), 1)
+            return terms + SHRINKAGE / len(trials) * (steps**2).sum()
 
-        best = prior.moved(descend(loss, len(directions), progress) @ directions)
+        best = prior.moved(descend(losses, len(directions), progress) @ directions)
     pairwise = _pairwise(best.coupling, examples[0])
     changed = {"sizes": [best.sizes], "shared": best.shared, "noise": best.noise, "votes": votes[best]}
     return replace(plain, pairwise=pairwise, **changed)
 
 
-def descend(loss: Callable[[Array], float], n: int, progress: Callable[[float], None] | None = None) -> Array:
+def means_without_each(scores: Array) -> Array:
+    """Return the means over n images of scores (n, T), in the first row, and those without each image: (n + 1, T).
+
+    Scores that an image does not have are NaN and do not count.
+    """
+    counted = ~np.isnan(scores)
+    total, number = np.where(counted, scores, 0).sum(axis=0), counted.sum(axis=0)
+    totals, numbers = total - np.where(counted, scores, 0), number - counted
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.concatenate([(total / number)[None], totals / numbers])
+
+
+def is_better(new: Array, old: Array) -> bool:
+    """Return whether a loss is lower by two jackknife standard errors; losses as those of `descend`.
+
+    >>> is_better(np.array([0.0, 0.01, -0.01]), np.array([1.0, 1.0, 1.0]))
+    True
+    """
+    gain, n = old - new, len(new) - 1
+    return bool(n > 1 and gain[0] > N_STANDARD_ERRORS * np.sqrt((n - 1) * np.var(gain[1:])))
+
+
+def descend(losses: Callable[[Array], Array], n: int, progress: Callable[[float], None] | None = None) -> Array:
     """Minimise a function of n variables by coordinate descent from 0, with two step sizes.
 
-    Each step size is tried once for each variable, first in the direction that last lowered the loss. ``progress`` is
-    called with the lowest loss for each candidate, also for those that need no evaluation.
+    The function returns the loss over all images, followed by the losses without each image. Each step size is tried
+    once for each variable, first in the direction that last lowered the loss. ``progress`` is called with the lowest
+    loss for each candidate, also for those that need no evaluation.
 
-    >>> descend(lambda x: ((x - [0.35, -1.05]) ** 2).sum(), 2).round(2).tolist()
+    >>> descend(lambda x: ((x - [0.35, -1.05]) ** 2).sum().repeat(9), 2).round(2).tolist()
     [0.35, -1.05]
     """
     place, signs = np.zeros(n), np.ones(n)
     report = progress or (lambda value: None)
-    lowest = loss(place)
-    report(lowest)
+    lowest = losses(place)
+    report(lowest[0])
     for step in STEPS_OF_DESCENT:
         for k in range(n):
             moves = [signs[k] * step, -signs[k] * step]
             while moves:
                 tried = place.copy()
                 tried[k] += moves.pop(0)
-                value = loss(tried)
-                if value < lowest:
+                found = losses(tried)
+                if is_better(found, lowest):
                     signs[k] = np.sign(tried[k] - place[k])
-                    place, lowest = tried, value
+                    place, lowest = tried, found
                     for _ in moves:
-                        report(lowest)
+                        report(lowest[0])
                     moves = []
-                report(lowest)
+                report(lowest[0])
     return place
 
 
@@ -145,7 +170,7 @@ class Trial:
     truth: Truth
     some: Array  # (n,) labelled pixels for the likelihood
     softmax: Array  # (n,) probability of their true labels
-    alone: dict[str, Any]  # scores of independent pixels
+    alone: Array  # (T,) scores of independent pixels
 
     @classmethod
     def of(cls, example: Example, plain: Weights, number: int, seed: int) -> Trial:
@@ -157,17 +182,21 @@ class Trial:
         p = softmax(Restore()(prepared.potentials.unary)[0, truth.places[some]])
         true = p[np.arange(len(some)), truth.labels[some]]
         found = drawn(_coupled(prepared.potentials, 0.0), LocPMAP(N_SAMPLES, start="perturbed"), number, seed)
-        alone = truth.scores(found) | {NLL: -np.log(np.maximum(true, LEAST_PROBABILITY)).mean()}
-        return cls(number, prepared.potentials, prepared.fields.presence, truth, some, true, alone)
+        alone = np.array([*truth.scores(found).values(), -np.log(np.maximum(true, LEAST_PROBABILITY)).mean()])
+        return cls(number, prepared.potentials, prepared.presence, truth, some, true, alone)
 
-    def scores(self, candidate: SampleWeights, seed: int) -> dict[str, Any]:
-        """Return the scores of samples with the candidate's weights; the likelihood for each weight in `VOTES`."""
-        fields = fields_within(max(self.potentials.structure.shape), candidate.sizes, candidate.shared, self.presence)
+    def scores(self, candidate: SampleWeights, seed: int) -> Array:
+        """Return the scores of samples with the candidate's weights, (V, T), for each weight in `VOTES`.
+
+        The weight changes only the last of them, the negative log-likelihood.
+        """
+        fields = fields_of(candidate.sizes, candidate.shared, max(self.potentials.structure.shape), self.presence)
         decoder = LocPMAP(N_SAMPLES, start="perturbed", temperature=candidate.noise, fields=fields)
         found = drawn(_coupled(self.potentials, candidate.coupling), decoder, self.number, seed)
         votes = (self.truth.inside(found)[:, self.some] == self.truth.labels[self.some]).mean(axis=0)
         p = VOTES[:, None] * votes + (1 - VOTES[:, None]) * self.softmax
-        return self.truth.scores(found) | {NLL: -np.log(np.maximum(p, LEAST_PROBABILITY)).mean(axis=1)}
+        likelihood = -np.log(np.maximum(p, LEAST_PROBABILITY)).mean(axis=1)
+        return np.column_stack([np.tile([*self.truth.scores(found).values()], (len(VOTES), 1)), likelihood])
 
 
 def drawn(potentials: Potentials, decoder: LocPMAP, number: int, seed: int) -> Array:
@@ -189,9 +218,3 @@ def _pairwise(coupling: float, example: Example) -> Array:
     pairwise = np.zeros((1, len(STEPS), len(FEATURES)))
     pairwise[..., FEATURES.index("constant" if example.given.image is None else "similarity")] = coupling
     return pairwise
-
-
-def _means(scores: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the mean of each score over the images that have it."""
-    names = dict.fromkeys(name for one in scores for name in one)
-    return {name: np.mean([one[name] for one in scores if name in one], axis=0) for name in names}

@@ -87,8 +87,11 @@ class Truth:
         return counts / counts.sum(axis=2, keepdims=True)
 
     def scores(self, samples: Array) -> dict[str, float]:
-        """Return the scores of samples (M, H, W): CRPS of areas, and the energy score; O(M · P) for each."""
-        maps, found = self.inside(samples), {}
+        """Return the scores of samples (M, H, W): CRPS of areas, and the energy score; O(M · P) for each.
+
+        The CRPS is NaN for windows that do not fit into the map.
+        """
+        maps, found = self.inside(samples), dict.fromkeys(map(name_of, WINDOWS), np.nan)
         for window in self.windows:
             true = self.areas(self.labels[None], window)[0]
             if len(true):
