@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from locpmap.refining.map_scores import components, map_score, mean_scores, perimeter
+from locpmap.refining.map_scores import components, map_score, mean_scores
 from locpmap.refining.proper_scores import Truth, crps, energy_score, jaccard_distance
 
 
@@ -39,7 +39,12 @@ def test_scores_are_those_of_their_definitions(rng: np.random.Generator) -> None
     truth = rng.integers(-1, 3, (16, 16))
     samples, known = rng.integers(0, 3, (6, 16, 16)), Truth.of(truth, 3)
     found = known.scores(samples)
-    assert [name for name, value in found.items() if not np.isnan(value)] == ["area 8", "area whole", "energy"]
+    assert [name for name, value in found.items() if not np.isnan(value)] == [
+        "area 8",
+        "area whole",
+        "perimeter",
+        "energy",
+    ]
     areas, true = known.areas(known.inside(samples), 8), known.areas(known.labels[None], 8)[0]
     assert found["area 8"] == pytest.approx(crps(areas, true).mean())
     maps = samples[:, truth >= 0]
@@ -59,9 +64,10 @@ def test_components_and_perimeter_of_known_maps() -> None:
     labels[2:6, 2:6] = 1  # 16 pixels
     labels[8, 8:10] = 1  # too small to count
     np.testing.assert_array_equal(components(labels, 2), [1, 1])
-    np.testing.assert_array_equal(perimeter(labels, 2), [16 + 6, 16 + 6])
-    labels[:, 11] = -1
-    np.testing.assert_array_equal(perimeter(labels, 2), [16 + 6, 16 + 6])
+    np.testing.assert_array_equal(Truth.of(labels, 2).perimeter(labels), [16 + 6, 16 + 6])
+    void = labels.copy()
+    void[:, 5] = -1  # a column of the square: 4 edges to the right, and two each above and below it
+    np.testing.assert_array_equal(Truth.of(void, 2).perimeter(labels), [10 + 6, 10 + 6])
 
 
 def test_jaccard_distance_is_one_minus_mean_iou() -> None:

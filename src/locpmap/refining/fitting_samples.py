@@ -1,8 +1,9 @@
 """Learning of the weights that samples depend on: error fields, coupling and noise, by proper scores.
 
 The loss is the mean of log ratios between the scores of samples and those of independent pixels. The scores are the
-CRPS of areas in windows of four sizes, the energy score, and the negative log-likelihood of a mean of samples and
-softmax. All candidates use the same random numbers. A candidate is accepted if it is better by two standard errors.
+CRPS of areas in windows of four sizes and of perimeters, the energy score, and the negative log-likelihood of a mean of
+samples and softmax. All candidates use the same random numbers. A candidate is accepted if it is better by two standard
+errors.
 """
 
 from __future__ import annotations

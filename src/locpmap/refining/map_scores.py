@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.refining.proper_scores import Truth, crps, energy_score, name_of
+from locpmap.refining.proper_scores import PERIMETER, Truth, crps, energy_score, name_of
 
 UNCERTAIN = (0.02, 0.98)  # mean fractions of a window between which the interval of its area counts
 LEAST_COMPONENT = 12  # pixels
 LEVEL = 0.9
-QUANTITIES = ("components", "perimeter")
+QUANTITIES = ("components", PERIMETER)
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ def map_score(samples: Array, truth: Array, n_labels: int) -> MapScore:
         mean, name = values.mean(axis=0), name_of(window)
         coverage[name] = covered(values, true, (mean > UNCERTAIN[0]) & (mean < UNCERTAIN[1]))
         score[name] = float(crps(values, true).mean()) if true.size else float("nan")
-    for name, quantity in zip(QUANTITIES, (components, perimeter), strict=True):
-        values, true = np.array([quantity(sample, n_labels) for sample in samples]), quantity(truth, n_labels)
+    for name, quantity in zip(QUANTITIES, (partial(components, n_labels=n_labels), known.perimeter), strict=True):
+        values, true = np.array([quantity(sample) for sample in samples]), quantity(truth)
         occurring = (values.max(axis=0) > 0) | (true > 0)
         coverage[name] = covered(values, true, occurring)
         score[name] = float(crps(values, true)[occurring].mean())
@@ -77,15 +78,6 @@ def components(labels: Array, n_labels: int) -> Array:
     label_of[numbers] = labels.ravel()
     large = np.flatnonzero(sizes >= LEAST_COMPONENT)
     return np.bincount(label_of[large[large > 0]], minlength=n_labels)
-
-
-def perimeter(labels: Array, n_labels: int) -> Array:
-    """Return the number of edges between each label and other labels; edges to void pixels do not count."""
-    found = np.zeros(n_labels)
-    for a, b in ((labels[:, 1:], labels[:, :-1]), (labels[1:], labels[:-1])):
-        differ = (a != b) & (a >= 0) & (b >= 0)
-        found += np.bincount(a[differ], minlength=n_labels) + np.bincount(b[differ], minlength=n_labels)
-    return found
 
 
 def mean_scores(scores: Sequence[MapScore]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 from locpmap.arrays import Array
 
 WINDOWS = (8, 32, 90, 0)  # sides in pixels; 0 is the whole image
-ENERGY = "energy"
+ENERGY, PERIMETER = "energy", "perimeter"
 
 
 def name_of(window: int) -> str:
@@ -46,6 +46,7 @@ class Truth:
     """A true label map in the form that scores need: its labelled pixels, and the window of each of them.
 
     Attributes:
+        map: (H, W) true labels, negative at void pixels.
         labels: (P,) true labels of the labelled pixels.
         places: (P,) their places in the flattened map.
         n_labels: Number of labels K.
@@ -53,6 +54,7 @@ class Truth:
             number of windows. Pixels outside all complete windows have this number as their window.
     """
 
+    map: Array
     labels: Array
     places: Array
     n_labels: int
@@ -73,7 +75,7 @@ class Truth:
                 number = np.where(inside, rows // down * w + columns // across, h * w)
                 kept, number = np.unique(number, return_inverse=True)  # without windows of void pixels
                 windows[window] = number, int((kept < h * w).sum())
-        return cls(labels.ravel()[places].astype(np.int64), places, n_labels, windows)
+        return cls(labels, labels.ravel()[places].astype(np.int64), places, n_labels, windows)
 
     def inside(self, samples: Array) -> Array:
         """Return maps (M, H, W) at the labelled pixels, (M, P)."""
@@ -87,16 +89,27 @@ class Truth:
         return counts / counts.sum(axis=2, keepdims=True)
 
     def scores(self, samples: Array) -> dict[str, float]:
-        """Return the scores of samples (M, H, W): CRPS of areas, and the energy score; O(M · P) for each.
+        """Return the scores of samples (M, H, W): CRPS of areas and perimeters, and the energy score.
 
-        The CRPS is NaN for windows that do not fit into the map.
+        The CRPS is NaN for windows that do not fit into the map. Cost: O(M · H · W) for each score.
         """
         maps, found = self.inside(samples), dict.fromkeys(map(name_of, WINDOWS), np.nan)
         for window in self.windows:
             true = self.areas(self.labels[None], window)[0]
             if len(true):
                 found[name_of(window)] = float(crps(self.areas(maps, window), true).mean())
+        lengths = np.stack([self.perimeter(sample) for sample in samples])
+        found[PERIMETER] = float(crps(lengths, self.perimeter(self.map)).mean())
         return found | {ENERGY: energy_score(maps, self.labels, self.n_labels)}
+
+    def perimeter(self, labels: Array) -> Array:
+        """Return the number of edges between each label of a map (H, W) and other labels, without void pixels: (K,)."""
+        found = np.zeros(self.n_labels)
+        for a, b in ((np.s_[:, 1:], np.s_[:, :-1]), (np.s_[1:], np.s_[:-1])):
+            differ = (labels[a] != labels[b]) & (self.map[a] >= 0) & (self.map[b] >= 0)
+            for side in (labels[a][differ], labels[b][differ]):
+                found += np.bincount(side, minlength=self.n_labels)
+        return found
 
 
 def energy_score(maps: Array, truth: Array, n_labels: int) -> float:

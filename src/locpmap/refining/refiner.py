@@ -201,11 +201,11 @@ class Refiner:
         Notes:
             The scale and the weight of similar pixels maximise the likelihood of the labels. The presence of labels is
             a logistic regression on their predicted areas. Sizes of error fields, coupling and noise minimise proper
-            scores of sampled label maps: CRPS of areas in windows of four sizes, energy score, and likelihood of the
-            marginals, as log ratios to independent pixels. A penalty keeps them close to the bundled weights if there
-            are few images.
+            scores of sampled label maps: CRPS of areas in windows of four sizes and of perimeters, energy score, and
+            likelihood of the marginals, as log ratios to independent pixels. They start at the bundled weights, and a
+            change has to improve the scores by two standard errors, so that few images do no harm.
 
-            Cost: ``n_folds + 1`` fits and 19 samples of every image. A fit draws up to 168 samples of 4 to 100 images,
+            Cost: ``n_folds + 1`` fits and 19 samples of every image. A fit draws up to 126 samples of 4 to 100 images,
             whose number depends on their size.
 
         Example:
