@@ -5,7 +5,7 @@ import pytest
 from scipy import ndimage
 
 from locpmap.refining.map_scores import components, map_score, mean_scores
-from locpmap.refining.proper_scores import Truth, crps, energy_score, jaccard_distance
+from locpmap.refining.proper_scores import Truth, crps, energy_score, jaccard_distance, outside
 
 
 @pytest.fixture
@@ -38,7 +38,8 @@ def test_window_areas_match_loops(rng: np.random.Generator) -> None:
 def test_scores_are_those_of_their_definitions(rng: np.random.Generator) -> None:
     truth = rng.integers(-1, 3, (16, 16))
     samples, known = rng.integers(0, 3, (6, 16, 16)), Truth.of(truth, 3)
-    found = known.scores(samples)
+    found, beyond = known.scores(samples)
+    assert beyond.keys() == found.keys() - {"energy"}
     assert [name for name, value in found.items() if not np.isnan(value)] == [
         "area 8",
         "area whole",
@@ -51,6 +52,14 @@ def test_scores_are_those_of_their_definitions(rng: np.random.Generator) -> None
     to_truth = np.mean([jaccard_distance(one, truth[truth >= 0], 3) for one in maps])
     between = np.mean([jaccard_distance(maps[m], maps[(m + 1) % 6], 3) for m in range(6)])
     assert found["energy"] == pytest.approx(to_truth - between / 2)
+
+
+def test_frequency_outside_the_range_is_exact_for_exchangeable_values(rng: np.random.Generator) -> None:
+    """Use areas with many ties: of 6 values of one distribution, one is the lowest or highest with probability 2/6."""
+    values = rng.integers(0, 3, (6, 40_000)) / 2
+    found = outside(values[1:], values[0], np.full(40_000, True))
+    assert found == pytest.approx(1 / 3, abs=4 * np.sqrt(2 / 9 / 40_000))
+    assert np.isnan(outside(values[1:], values[0], np.full(40_000, False)))
 
 
 def test_components_match_one_labelling_per_label(rng: np.random.Generator) -> None:

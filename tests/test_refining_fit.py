@@ -16,7 +16,7 @@ from locpmap.errors import InputError, InputTypeError
 from locpmap.refining import crossvalidation, fitting_samples
 from locpmap.refining.examples import Example, gather
 from locpmap.refining.fitting import fit_scale, learn
-from locpmap.refining.fitting_samples import START, SampleWeights, n_evaluations
+from locpmap.refining.fitting_samples import START, SampleWeights, n_steps
 from locpmap.refining.guiding import guided_log_mean, guided_log_mean_at
 from locpmap.refining.presence import fit_presence
 from locpmap.refining.proper_scores import crps
@@ -92,7 +92,7 @@ def test_progress_reaches_the_total_during_fits_and_scoring() -> None:
     calls: list[tuple[int, int, float]] = []
     labels = regions()
     fitted = lp.Refiner.fit(None, noisy(labels, 1.0), labels, progress=lambda *call: calls.append(call))
-    steps = 3 * n_evaluations() + N
+    steps = 3 * n_steps() + N
     assert [call[:2] for call in calls] == [(n, steps) for n in range(1, steps + 1)]
     assert fitted.report is not None
     assert calls[-1][2] == pytest.approx(fitted.report.value("refined", "NLL"))
@@ -139,15 +139,15 @@ def test_without_images_only_the_constant_potts_weight_is_learned() -> None:
 
 
 def test_fit_finds_the_shared_error_of_a_model() -> None:
-    """Draw labels from a model with a shared error of 2 and start at 0.5: a fit can reach 0.5 · exp(1.05) = 1.43."""
+    """Draw labels from a model with a shared error of 2, and start at 0.1."""
     logits = np.random.default_rng(0).normal(size=(24, H, W, 2))
     fields = lp.ErrorFields(shared=2.0)
     decoder = lp.LocPMAP(1, start="perturbed", keep_samples=True, fields=fields)
     drawn = lp.infer(lp.Potentials.grid(logits, 0.0), decoder)
-    start, losses = SampleWeights((0.05,) * 5, 0.5, 0.01, 1.0), list[float]()
+    start, losses = SampleWeights((0.05,) * 5, 0.1, 0.01, 1.0), list[float]()
     weights = learn(examples(None, logits, drawn.samples[0]), 0, start, progress=losses.append)
     assert losses == sorted(losses, reverse=True)
-    assert weights.shared[0] > 0.7
+    assert weights.shared[0] > 0.2
 
 
 def test_weight_of_samples_in_the_probability_is_learned() -> None:

@@ -15,7 +15,7 @@ from locpmap.kernels.threads import available_threads
 from locpmap.potentials import Potentials
 from locpmap.refining.examples import VOID, Example
 from locpmap.refining.fitting import learn
-from locpmap.refining.fitting_samples import START, SampleWeights, drawn, n_evaluations
+from locpmap.refining.fitting_samples import START, SampleWeights, drawn, n_steps
 from locpmap.refining.map_scores import MapScore, map_score
 from locpmap.refining.prepared import Prepared
 from locpmap.refining.report import ALONE, NETWORK, REFINED, SAMPLED, SCALED, Illustration, Report
@@ -68,7 +68,7 @@ def cross_validated(
     if len(labelled) < n_folds:
         raise InputError(f"there are {len(labelled)} images with labels, expected at least n_folds={n_folds}")
     folds = np.array_split(np.random.default_rng(seed).permutation(len(labelled)), n_folds)
-    steps = Steps(progress, (n_folds + 1) * n_evaluations() + len(labelled))
+    steps = Steps(progress, (n_folds + 1) * n_steps() + len(labelled))
     weights_of_all = learn(labelled, seed, prior, progress=steps.add)
     found: list[Held] = []
     with ThreadPoolExecutor(available_threads()) as pool:

@@ -1,9 +1,9 @@
 """Learning of the weights that samples depend on: error fields, coupling and noise, by proper scores.
 
-The loss is the mean of log ratios between the scores of samples and those of independent pixels. The scores are the
-CRPS of areas in windows of four sizes and of perimeters, the energy score, and the negative log-likelihood of a mean of
-samples and softmax. All candidates use the same random numbers. A candidate is accepted if it is better by two standard
-errors.
+The loss is the mean of log ratios between the scores of samples and those of independent pixels, plus a penalty where
+true values lie outside the range of the samples too often or too rarely. The scores are the CRPS of areas in windows of
+four sizes and of perimeters, the energy score, and the negative log-likelihood of a mean of samples and softmax. All
+candidates use the same random numbers. A candidate is accepted if it is better by two standard errors.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from locpmap.refining.proper_scores import Truth
 from locpmap.refining.scoring import softmax
 from locpmap.refining.weights import FEATURES, N_SCALES, STEPS, Weights
 
-N_SAMPLES = 6
-MAX_PIXELS = 12 * 360 * 480  # of all images of an evaluation
+N_SAMPLES = 8
+MAX_PIXELS = 10 * 360 * 480  # of all images of an evaluation
 FEWEST, MOST = 4, 100  # images of an evaluation
 LEAST = 1e-3  # lower bound of weights, whose logarithms are learned
 STEPS_OF_DESCENT = (0.7, 0.35)  # of the logarithms of weights
+CALIBRATION = 2.0  # weight of the squared difference from the expected frequency outside the range
 LEAST_RATIO = 0.01  # lower bound of ratios, since unbiased scores can be 0 or negative
+MAX_MOVES = 3  # of one size, for each weight
 SHRINKAGE = 0.2  # weight of the squared changes of logarithms, divided by the number of images
 N_STANDARD_ERRORS = 2.0  # smallest improvement of a step, so that few images do no harm
 VOTES = np.linspace(0, 1, 9)  # candidates of the weight of samples in the probability
@@ -66,9 +68,9 @@ EACH = np.eye(N_SCALES + 3)
 TOGETHER = np.stack([[*[1.0] * N_SCALES, 0, 0, 0], [-1, -0.5, 0, 0.5, 1, 0, 0, 0], *EACH[N_SCALES:]])
 
 
-def n_evaluations(directions: Array = TOGETHER) -> int:
-    """Return the number of candidates that a fit can evaluate."""
-    return 1 + 2 * len(STEPS_OF_DESCENT) * len(directions)
+def n_steps(directions: Array = TOGETHER) -> int:
+    """Return how often a fit calls ``progress``."""
+    return 1 + len(STEPS_OF_DESCENT) * len(directions)
 
 
 def fit_samples(
@@ -90,17 +92,18 @@ def fit_samples(
     with ThreadPoolExecutor(available_threads()) as pool:
         trials = list(pool.map(lambda pair: Trial.of(pair[1], plain, pair[0], seed), enumerate(chosen)))
         alone = means_without_each(np.stack([trial.alone for trial in trials]))
-        counted = alone > 0  # False also for NaN
         votes = {}  # the best weight of samples, for each candidate
 
         def losses(steps: Array) -> Array:
             candidate = prior.moved(steps @ directions)
-            found = np.stack(list(pool.map(lambda trial: trial.scores(candidate, seed), trials)))  # (n, V, T)
-            weight = int(found[..., -1].mean(axis=0).argmin())
+            found = list(pool.map(lambda trial: trial.scores(candidate, seed), trials))
+            scores, beyond, likelihood = (np.stack(part) for part in zip(*found, strict=True))
+            weight = int(likelihood.mean(axis=0).argmin())
             votes[candidate] = float(VOTES[weight])
-            ratios = np.divide(means_without_each(found[:, weight]), alone, out=np.ones_like(alone), where=counted)
-            terms = np.log(np.maximum(ratios, LEAST_RATIO)).sum(axis=1) / np.maximum(counted.sum(axis=1), 1)
-            return terms + SHRINKAGE / len(trials) * (steps**2).sum()
+            ratios = _log_ratios(means_without_each(np.column_stack([scores, likelihood[:, weight]])), alone)
+            excess = np.nan_to_num(means_without_each(beyond) - 2 / (N_SAMPLES + 1))
+            penalty = SHRINKAGE / len(trials) * (steps**2).sum()
+            return ratios.mean(axis=1) + CALIBRATION * (excess**2).mean(axis=1) + penalty
 
         best = prior.moved(descend(losses, len(directions), progress) @ directions)
     pairwise = _pairwise(best.coupling, examples[0])
@@ -120,6 +123,13 @@ def means_without_each(scores: Array) -> Array:
         return np.concatenate([(total / number)[None], totals / numbers])
 
 
+def _log_ratios(values: Array, reference: Any) -> Array:
+    """Return ``log(values / reference)``, 0 where either is NaN or the reference is not positive."""
+    known = ~np.isnan(values) & (reference > 0)
+    ratios = np.divide(values, reference, out=np.ones_like(values), where=known)
+    return np.log(np.maximum(ratios, LEAST_RATIO))
+
+
 def is_better(new: Array, old: Array) -> bool:
     """Return whether a loss is lower by two jackknife standard errors; losses as those of `descend`.
 
@@ -133,31 +143,28 @@ def is_better(new: Array, old: Array) -> bool:
 def descend(losses: Callable[[Array], Array], n: int, progress: Callable[[float], None] | None = None) -> Array:
     """Minimise a function of n variables by coordinate descent from 0, with two step sizes.
 
-    The function returns the loss over all images, followed by the losses without each image. Each step size is tried
-    once for each variable, first in the direction that last lowered the loss. ``progress`` is called with the lowest
-    loss for each candidate, also for those that need no evaluation.
+    The function returns the loss over all images, followed by the losses without each image. Each variable moves by
+    up to `MAX_MOVES` steps of a size. ``progress`` is called with the lowest loss at the start and after each variable.
 
     >>> descend(lambda x: ((x - [0.35, -1.05]) ** 2).sum().repeat(9), 2).round(2).tolist()
     [0.35, -1.05]
     """
-    place, signs = np.zeros(n), np.ones(n)
+    place, lowest, signs = np.zeros(n), losses(np.zeros(n)), np.ones(n)
     report = progress or (lambda value: None)
-    lowest = losses(place)
-    report(lowest[0])
+    report(float(lowest[0]))
     for step in STEPS_OF_DESCENT:
         for k in range(n):
-            moves = [signs[k] * step, -signs[k] * step]
-            while moves:
-                tried = place.copy()
-                tried[k] += moves.pop(0)
-                found = losses(tried)
-                if is_better(found, lowest):
-                    signs[k] = np.sign(tried[k] - place[k])
-                    place, lowest = tried, found
-                    for _ in moves:
-                        report(lowest[0])
-                    moves = []
-                report(lowest[0])
+            for sign in (signs[k], -signs[k]):
+                n_moves = 0
+                while n_moves < MAX_MOVES:
+                    tried = place + sign * step * (np.arange(n) == k)
+                    found = losses(tried)
+                    if not is_better(found, lowest):
+                        break
+                    place, lowest, signs[k], n_moves = tried, found, sign, n_moves + 1
+                if n_moves:
+                    break
+            report(float(lowest[0]))
     return place
 
 
@@ -183,21 +190,20 @@ class Trial:
         p = softmax(Restore()(prepared.potentials.unary)[0, truth.places[some]])
         true = p[np.arange(len(some)), truth.labels[some]]
         found = drawn(_coupled(prepared.potentials, 0.0), LocPMAP(N_SAMPLES, start="perturbed"), number, seed)
-        alone = np.array([*truth.scores(found).values(), -np.log(np.maximum(true, LEAST_PROBABILITY)).mean()])
+        likelihood = -np.log(np.maximum(true, LEAST_PROBABILITY)).mean()
+        alone = np.array([*truth.scores(found)[0].values(), likelihood])
         return cls(number, prepared.potentials, prepared.presence, truth, some, true, alone)
 
-    def scores(self, candidate: SampleWeights, seed: int) -> Array:
-        """Return the scores of samples with the candidate's weights, (V, T), for each weight in `VOTES`.
-
-        The weight changes only the last of them, the negative log-likelihood.
-        """
+    def scores(self, candidate: SampleWeights, seed: int) -> tuple[Array, Array, Array]:
+        """Return scores and frequencies of `Truth.scores`, and the NLL for each weight in `VOTES`, of a candidate."""
         fields = fields_of(candidate.sizes, candidate.shared, max(self.potentials.structure.shape), self.presence)
         decoder = LocPMAP(N_SAMPLES, start="perturbed", temperature=candidate.noise, fields=fields)
         found = drawn(_coupled(self.potentials, candidate.coupling), decoder, self.number, seed)
         votes = (self.truth.inside(found)[:, self.some] == self.truth.labels[self.some]).mean(axis=0)
         p = VOTES[:, None] * votes + (1 - VOTES[:, None]) * self.softmax
         likelihood = -np.log(np.maximum(p, LEAST_PROBABILITY)).mean(axis=1)
-        return np.column_stack([np.tile([*self.truth.scores(found).values()], (len(VOTES), 1)), likelihood])
+        scores, beyond = (np.array([*values.values()]) for values in self.truth.scores(found))
+        return scores, beyond, likelihood
 
 
 def drawn(potentials: Potentials, decoder: LocPMAP, number: int, seed: int) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.refining.proper_scores import PERIMETER, Truth, crps, energy_score, name_of
+from locpmap.refining.proper_scores import PERIMETER, UNCERTAIN, Truth, crps, energy_score, name_of
 
-UNCERTAIN = (0.02, 0.98)  # mean fractions of a window between which the interval of its area counts
 LEAST_COMPONENT = 12  # pixels
 LEVEL = 0.9
-QUANTITIES = ("components", PERIMETER)
+COMPONENTS = "components"
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,11 @@ def map_score(samples: Array, truth: Array, n_labels: int) -> MapScore:
         mean, name = values.mean(axis=0), name_of(window)
         coverage[name] = covered(values, true, (mean > UNCERTAIN[0]) & (mean < UNCERTAIN[1]))
         score[name] = float(crps(values, true).mean()) if true.size else float("nan")
-    for name, quantity in zip(QUANTITIES, (partial(components, n_labels=n_labels), known.perimeter), strict=True):
+    quantities: dict[str, Callable[[Array], Array]] = {
+        COMPONENTS: partial(components, n_labels=n_labels),
+        PERIMETER: known.perimeter,
+    }
+    for name, quantity in quantities.items():
         values, true = np.array([quantity(sample) for sample in samples]), quantity(truth)
         occurring = (values.max(axis=0) > 0) | (true > 0)
         coverage[name] = covered(values, true, occurring)

@@ -14,6 +14,7 @@ import numpy as np
 from locpmap.arrays import Array
 
 WINDOWS = (8, 32, 90, 0)  # sides in pixels; 0 is the whole image
+UNCERTAIN = (0.02, 0.98)  # mean fractions of a window between which its area is uncertain
 ENERGY, PERIMETER = "energy", "perimeter"
 
 
@@ -39,6 +40,22 @@ def crps(values: Array, truth: Array) -> Array:
     ranks = (2 * np.arange(1, n + 1) - n - 1).reshape(-1, *[1] * (ordered.ndim - 1))
     spread = 2 * (ranks * ordered).sum(axis=0) / (n * (n - 1))  # E|X - X'|
     return np.abs(values - truth).mean(axis=0) - spread / 2
+
+
+def outside(values: Array, truth: Array, counted: Array) -> float:
+    """Return how often true values (..) lie outside the range of M samples (M, ..), over the counted entries.
+
+    The expectation is ``2 / (M + 1)`` if the true values have the distribution of the samples. Where t samples equal a
+    true value at an end of the range, it counts as outside with probability ``1 / (t + 1)``. NaN if nothing counts.
+
+    >>> outside(np.array([[1.0, 2.0], [1.0, 4.0]]), np.array([0.5, 4.0]), np.array([True, True]))
+    0.75
+    """
+    if not counted.any():
+        return float("nan")
+    values, truth = values[:, counted], truth[counted]
+    tied = 1 / (1 + (values == truth).sum(axis=0))
+    return float((tied * (truth <= values.min(axis=0)) + tied * (truth >= values.max(axis=0))).mean())
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,19 +105,25 @@ class Truth:
         counts = np.stack([np.bincount(code + one, minlength=(n + 1) * k)[: n * k].reshape(n, k) for one in maps])
         return counts / counts.sum(axis=2, keepdims=True)
 
-    def scores(self, samples: Array) -> dict[str, float]:
-        """Return the scores of samples (M, H, W): CRPS of areas and perimeters, and the energy score.
+    def scores(self, samples: Array) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the scores of samples (M, H, W), and how often true values lie outside the range of samples.
 
-        The CRPS is NaN for windows that do not fit into the map. Cost: O(M · H · W) for each score.
+        The scores are CRPS of areas and perimeters, and the energy score. The frequencies are those of `outside`, for
+        uncertain areas and for perimeters of labels that occur. Values are NaN for windows that do not fit into the
+        map. Cost: O(M · H · W) for each score.
         """
-        maps, found = self.inside(samples), dict.fromkeys(map(name_of, WINDOWS), np.nan)
+        maps = self.inside(samples)
+        score, beyond = (dict.fromkeys([*map(name_of, WINDOWS), PERIMETER], np.nan) for _ in range(2))
         for window in self.windows:
-            true = self.areas(self.labels[None], window)[0]
+            values, true = self.areas(maps, window), self.areas(self.labels[None], window)[0]
             if len(true):
-                found[name_of(window)] = float(crps(self.areas(maps, window), true).mean())
-        lengths = np.stack([self.perimeter(sample) for sample in samples])
-        found[PERIMETER] = float(crps(lengths, self.perimeter(self.map)).mean())
-        return found | {ENERGY: energy_score(maps, self.labels, self.n_labels)}
+                mean = (values.sum(axis=0) + true) / (len(values) + 1)  # does not distinguish the true value
+                score[name_of(window)] = float(crps(values, true).mean())
+                beyond[name_of(window)] = outside(values, true, (mean > UNCERTAIN[0]) & (mean < UNCERTAIN[1]))
+        values, true = np.stack([self.perimeter(sample) for sample in samples]), self.perimeter(self.map)
+        score[PERIMETER] = float(crps(values, true).mean())
+        beyond[PERIMETER] = outside(values, true, values.sum(axis=0) + true > 0)
+        return score | {ENERGY: energy_score(maps, self.labels, self.n_labels)}, beyond
 
     def perimeter(self, labels: Array) -> Array:
         """Return the number of edges between each label of a map (H, W) and other labels, without void pixels: (K,)."""

@@ -11,8 +11,8 @@ import numpy as np
 from locpmap.arrays import Array
 from locpmap.formats.atomic import PathLike
 from locpmap.formats.pictures import label_colours, write_panels
-from locpmap.refining.map_scores import QUANTITIES, MapScore, mean_scores
-from locpmap.refining.proper_scores import WINDOWS, name_of
+from locpmap.refining.map_scores import COMPONENTS, MapScore, mean_scores
+from locpmap.refining.proper_scores import PERIMETER, WINDOWS, name_of
 from locpmap.refining.scoring import METRICS, Score, difference, total
 
 NETWORK, SCALED, REFINED = "network", "network, scaled", "refined"
@@ -93,7 +93,7 @@ class Report:
         n, m = len(self.scores[REFINED]), len(self.maps[SAMPLED])
         lines = [*_table("", METRICS, rows), f"{self.verdict}  {n} images; ± is one standard error over them.", ""]
         means = {row: mean_scores(scores) for row, scores in self.maps.items()}
-        names = [name for name in (*AREAS, *QUANTITIES) if name in means[SAMPLED]["coverage"]]
+        names = [name for name in (*AREAS, COMPONENTS, PERIMETER) if name in means[SAMPLED]["coverage"]]
         found = {row: [mean["coverage"].get(name, np.nan) for name in names] for row, mean in means.items()}
         lines += [*_table("coverage", names, found, ".2f"), ""]
         names = [name for name in AREAS if name in means[SAMPLED]["crps"]]
