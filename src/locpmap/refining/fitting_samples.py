@@ -3,7 +3,7 @@
 The loss is the mean of log ratios between the scores of samples and those of independent pixels, plus a penalty where
 true values lie outside the range of the samples too often or too rarely. The scores are the CRPS of areas in windows of
 four sizes and of perimeters, the energy score, and the negative log-likelihood of a mean of samples and softmax. All
-candidates use the same random numbers. A candidate is accepted if it is better by two standard errors.
+candidates use the same random numbers. A candidate is accepted if it is better by a standard error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CALIBRATION = 2.0  # weight of the squared difference from the expected frequenc
 LEAST_RATIO = 0.01  # lower bound of ratios, since unbiased scores can be 0 or negative
 MAX_MOVES = 3  # of one size, for each weight
 SHRINKAGE = 0.2  # weight of the squared changes of logarithms, divided by the number of images
-N_STANDARD_ERRORS = 2.0  # smallest improvement of a step, so that few images do no harm
+N_STANDARD_ERRORS = 1.0  # smallest improvement of a step, so that few images do no harm
 VOTES = np.linspace(0, 1, 9)  # candidates of the weight of samples in the probability
 N_PIXELS = 20_000  # per image, for the likelihood
 
@@ -131,7 +131,7 @@ def _log_ratios(values: Array, reference: Any) -> Array:
 
 
 def is_better(new: Array, old: Array) -> bool:
-    """Return whether a loss is lower by two jackknife standard errors; losses as those of `descend`.
+    """Return whether a loss is lower by a jackknife standard error; losses as those of `descend`.
 
     >>> is_better(np.array([0.0, 0.01, -0.01]), np.array([1.0, 1.0, 1.0]))
     True

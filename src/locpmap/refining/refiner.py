@@ -204,7 +204,7 @@ class Refiner:
             scores of sampled label maps: CRPS of areas in windows of four sizes and of perimeters, energy score, and
             likelihood of the marginals, as log ratios to independent pixels, with a penalty if true values lie outside
             the range of samples too often or too rarely. They start at the bundled weights, and a change has to improve
-            the loss by two standard errors, so that few images do no harm.
+            the loss by a standard error, so that few images do no harm.
 
             Cost: ``n_folds + 1`` fits and 19 samples of every image. A fit tries about 20 candidates, with eight
             samples of 4 to 100 images, whose number depends on their size.
