@@ -22,8 +22,9 @@ from locpmap.kernels.threads import available_threads
 from locpmap.metrics import LEAST as LEAST_PROBABILITY
 from locpmap.potentials import Potentials
 from locpmap.refining.examples import Example
-from locpmap.refining.prepared import Prepared, fields_of
+from locpmap.refining.prepared import Prepared
 from locpmap.refining.proper_scores import Truth
+from locpmap.refining.sampling import fields_within
 from locpmap.refining.scoring import softmax
 from locpmap.refining.weights import FEATURES, N_SCALES, STEPS, Weights
 
@@ -192,11 +193,11 @@ class Trial:
         found = drawn(_coupled(prepared.potentials, 0.0), LocPMAP(N_SAMPLES, start="perturbed"), number, seed)
         likelihood = -np.log(np.maximum(true, LEAST_PROBABILITY)).mean()
         alone = np.array([*truth.scores(found)[0].values(), likelihood])
-        return cls(number, prepared.potentials, prepared.presence, truth, some, true, alone)
+        return cls(number, prepared.potentials, prepared.fields.presence, truth, some, true, alone)
 
     def scores(self, candidate: SampleWeights, seed: int) -> tuple[Array, Array, Array]:
         """Return scores and frequencies of `Truth.scores`, and the NLL for each weight in `VOTES`, of a candidate."""
-        fields = fields_of(candidate.sizes, candidate.shared, max(self.potentials.structure.shape), self.presence)
+        fields = fields_within(max(self.potentials.structure.shape), candidate.sizes, candidate.shared, self.presence)
         decoder = LocPMAP(N_SAMPLES, start="perturbed", temperature=candidate.noise, fields=fields)
         found = drawn(_coupled(self.potentials, candidate.coupling), decoder, self.number, seed)
         votes = (self.truth.inside(found)[:, self.some] == self.truth.labels[self.some]).mean(axis=0)
