@@ -190,7 +190,7 @@ def test_labels_that_never_occur_are_learned_as_absent() -> None:
     labels = regions()
     logits = np.concatenate([noisy(labels, 0.5), np.full((N, H, W, 1), 1.0)], axis=-1)
     refiner = lp.Refiner(learn(examples(None, logits, labels), 0))
-    presence = refiner.prepare(None, logits[0], layout="hwk").presence
+    presence = refiner.prepare(None, logits[0], layout="hwk").fields.presence
     assert presence is not None
     assert presence[0, 2] < 0.1
     assert presence[0, :2].min() > 0.9

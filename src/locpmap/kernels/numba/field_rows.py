@@ -114,7 +114,7 @@ def follow(mine, best, second, label, unaries, values, offset, unit, k):
 @njit(error_model="numpy")
 def of_two(scores, c, noise, site, temperature):
     """Return the first of two labels at column c."""
-    u = (np.float64(logistic_word(*noise, site)) + 0.5) * 2.0**-32
+    u = (np.float64(logistic_word(noise[0], noise[1], noise[2], noise[3], site)) + 0.5) * 2.0**-32
     return np.float64(scores[1, c]) - scores[0, c] > temperature * math.log(u / (1 - u))
 
 
@@ -155,7 +155,7 @@ def invert(weights, j, best, u):
             break
         if k != best and weights[k, j] > 1e-300:
             cumulative += weights[k, j]
-            last = k
+            last = np.int64(k)
     return last
 
 
