@@ -29,18 +29,16 @@ def tables_of(record: Mapping[str, Any], weights: Weights) -> dict[str, str]:
     return {
         "weights": _weights(weights),
         **{f"stride-{stride}": _scores(table["rows"]) for stride, table in record["strides"].items()},
-        "speed": _table(
+        "speed": table(
             ("", "seconds", "processor seconds"),
             ((name, f"{row['seconds']:.2f}", f"{row['cpu_seconds']:.2f}") for name, row in speed["medians"].items()),
         ),
-        "areas": _table(
+        "areas": table(
             ("", "stride", *AREAS.values()),
             ((name, s, *_numbers(row, AREAS)) for s, rows in record["areas"].items() for name, row in rows.items()),
         ),
-        "absent": _table(
-            ("", *AREAS.values()), ((name, *_numbers(row, AREAS)) for name, row in absent["rows"].items())
-        ),
-        "silhouettes": _table(
+        "absent": table(("", *AREAS.values()), ((name, *_numbers(row, AREAS)) for name, row in absent["rows"].items())),
+        "silhouettes": table(
             ("", "noise", "coverage", "width", "CRPS"),
             (
                 (name, f"σ = {noise}", *_numbers(row, ("coverage", "width", "crps")))
@@ -48,14 +46,15 @@ def tables_of(record: Mapping[str, Any], weights: Weights) -> dict[str, str]:
                 for name, row in level["rows"].items()
             ),
         ),
-        "origin": _table(
+        "origin": table(
             ("command", "date"),
             ((f"`{each['command']}`", each["date"]) for each in (record, absent["origin"], silhouettes["origin"])),
         ),
     }
 
 
-def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a Markdown table."""
     heads = tuple(heads)
     lines = [f"| {' | '.join(row)} |" for row in (heads, *rows)]
     return "\n".join([lines[0].replace("|  |", "| |", 1), "|---" * len(heads) + "|", *lines[1:]])
@@ -73,12 +72,12 @@ def _weights(weights: Weights) -> str:
     for (stride, *numbers), (half, steepness) in zip(zip(*columns, strict=True), weights.presence, strict=True):
         presence = f"(share / {half:.3g})^{steepness:.2f}" if half > 0 else "always"
         rows.append((f"{stride:g}", *(f"{value:.3f}" for value in numbers), presence))
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def _scores(rows: Mapping[str, Any]) -> str:
     measures = list(next(iter(rows.values())))
-    return _table(("", *measures), ((name, *(_cell(name, m, row[m]) for m in measures)) for name, row in rows.items()))
+    return table(("", *measures), ((name, *(_cell(name, m, row[m]) for m in measures)) for name, row in rows.items()))
 
 
 def _cell(name: str, measure: str, found: Mapping[str, float]) -> str:

@@ -32,7 +32,7 @@ N_SAMPLES = 8
 MAX_PIXELS = 10 * 360 * 480  # of all images of an evaluation
 FEWEST, MOST = 4, 100  # images of an evaluation
 LEAST = 1e-3  # lower bound of weights, whose logarithms are learned
-STEPS_OF_DESCENT = (0.7, 0.35)  # of the logarithms of weights
+STEPS_OF_DESCENT = (0.5,)  # of the logarithms of weights
 CALIBRATION = 2.0  # weight of the squared difference from the expected frequency outside the range
 LEAST_RATIO = 0.01  # lower bound of ratios, since unbiased scores can be 0 or negative
 MAX_MOVES = 3  # of one size, for each weight
@@ -153,13 +153,13 @@ def is_better(new: Array, old: Array) -> bool:
 
 
 def descend(losses: Callable[[Array], Array], n: int, progress: Callable[[float], None] | None = None) -> Array:
-    """Minimise a function of n variables by coordinate descent from 0, with two step sizes.
+    """Minimise a function of n variables by coordinate descent from 0, with the steps of `STEPS_OF_DESCENT`.
 
     The function returns the loss over all images, followed by the losses without each image. Each variable moves by
     up to `MAX_MOVES` steps of a size. ``progress`` is called with the lowest loss at the start and after each variable.
 
-    >>> descend(lambda x: ((x - [0.35, -1.05]) ** 2).sum().repeat(9), 2).round(2).tolist()
-    [0.35, -1.05]
+    >>> descend(lambda x: ((x - [0.5, -1.0]) ** 2).sum().repeat(9), 2).round(2).tolist()
+    [0.5, -1.0]
     """
     place, lowest, signs = np.zeros(n), losses(np.zeros(n)), np.ones(n)
     report = progress or (lambda value: None)
