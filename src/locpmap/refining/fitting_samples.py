@@ -84,7 +84,7 @@ def fit_samples(
 ) -> Weights:
     """Return weights with error fields, coupling and noise, learned from at most `MOST` examples.
 
-    ``plain`` holds the other weights. ``progress`` is called with the lowest loss after every candidate. Cost: about 20
+    ``plain`` holds the other weights. ``progress`` is called with the lowest loss after every candidate. Cost: about 12
     candidates, with eight samples for each of 16 images of 360 × 480 pixels.
     """
     order = np.random.default_rng(seed).permutation(len(examples))

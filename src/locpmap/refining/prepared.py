@@ -60,9 +60,9 @@ class Prepared:
         """Decode the model. The arguments and the result are those of :func:`locpmap.refine`."""
         chosen = REFINING if decoder is None else decoder
         if isinstance(chosen, LocPMAP) and any(self.errors.sizes):
-            chosen = replace(self.sampler(chosen), probability="votes")
-            result = infer(self.potentials, chosen, seed=seed, device=device, progress=progress)
-            return averaged(self.potentials, result, self.errors.votes)
+            sampler = replace(self.sampler(chosen), probability="votes")
+            result = infer(self.potentials, sampler, seed=seed, device=device, progress=progress)
+            return result if chosen.probability == "votes" else averaged(self.potentials, result, self.errors.votes)
         if isinstance(chosen, LocPMAP) and self._same_for_all_samples(chosen):
             chosen = replace(chosen, n_samples=1, temperature=0.0)
         return infer(self.potentials, chosen, seed=seed, device=device, progress=progress)

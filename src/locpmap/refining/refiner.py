@@ -55,12 +55,14 @@ class Refiner:
         The sums are over pixels i and pairs of 4-neighbours (i, j), and s_ij is the similarity of their colours, from
         0 to 1. Without an image, s_ij is the mean similarity in the training images. The scale and the weights own,
         guided, a and b are learned and depend on the stride: they are interpolated between the strides of the
-        training data, linearly in log(stride), and constant outside. The bundled weights have a = b = 0, so pixels are
-        independent. ``strength``, ``smoothing`` and ``temperature`` are set by :meth:`adjusted`.
+        training data, linearly in log(stride), and constant outside. ``strength``, ``smoothing`` and ``temperature``
+        are set by :meth:`adjusted`.
 
-        A refiner may have error fields (:class:`locpmap.ErrorFields`), with sizes per scale in its weights. LocPMAP
-        then draws whole label maps with these fields, and the probabilities are the mean of the fractions of samples
-        and of the softmax of u. The bundled refiner has a shared error and presence for :meth:`measure`, and no fields.
+        Samples also have error fields (:class:`locpmap.ErrorFields`), whose sizes are among the weights, and Gumbel
+        noise of a learned scale. LocPMAP draws whole label maps with them. They are ``result.samples``, and
+        :meth:`measure` measures them. The probabilities are a learned mean of the fractions of samples and of the
+        softmax of u, because the fractions alone are less calibrated. A decoder with ``probability="votes"`` returns
+        the fractions alone. Files of earlier versions have no error fields.
 
     Example:
         >>> lp.Refiner.load().details["data"]
@@ -105,7 +107,7 @@ class Refiner:
 
         Example:
             >>> lp.Refiner.load()
-            <Refiner: strides 1, 8, 16, without error fields, learned from Stanford Background>
+            <Refiner: strides 1, 8, 16, with error fields, learned from Stanford Background>
         """
         weights, details = _bundled() if path is None else Weights.read(path)
         details = deepcopy(details)  # callers may modify their copy
@@ -206,7 +208,7 @@ class Refiner:
             the range of samples too often or too rarely. They start at the bundled weights, and a change has to improve
             the loss by a standard error, so that few images do no harm.
 
-            Cost: ``n_folds + 1`` fits and 19 samples of every image. A fit tries about 20 candidates, with eight
+            Cost: ``n_folds + 1`` fits and 19 samples of every image. A fit tries about 12 candidates, with eight
             samples of 4 to 100 images, whose number depends on their size.
 
         Example:

@@ -110,10 +110,11 @@ def refine_tiled(
     refiner = as_refiner(model)
     learned = (refiner.weights, refiner.adjustment, float(stride))
     raster = RefinedRaster(pixels, source, mask, _kind(source, mask, scores), *learned)
-    decoder = raster.sampler(decoder)
-    reach = reach_of(decoder)._replace(margin=(raster.ring_width, raster.ring_width))
-    finish = partial(averaged, votes=raster.errors.votes) if raster.has_fields else None
-    return tiled(raster, decoder, tile, seed=seed, backend="auto", device=device, reach=reach, finish=finish)
+    sampler = raster.sampler(decoder)
+    reach = reach_of(sampler)._replace(margin=(raster.ring_width, raster.ring_width))
+    mean = raster.has_fields and decoder.probability != "votes"
+    finish = partial(averaged, votes=raster.errors.votes) if mean else None
+    return tiled(raster, sampler, tile, seed=seed, backend="auto", device=device, reach=reach, finish=finish)
 
 
 def _kind(source: Any, mask: Any, scores: str) -> str:
