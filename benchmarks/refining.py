@@ -2,8 +2,6 @@
 
 - `learn` writes src/locpmap/refining/scenes.safetensors from held-out scenes.
 - `measure` compares it on test scenes with the network, the temperature-scaled network and pydensecrf2.
-- `silhouettes` adds the coverage of area intervals on noisy silhouettes to the record.
-- `absent` adds the coverage for labels that are absent from scenes.
 - `page` writes the tables of docs/refining.md from the record.
 """
 
@@ -105,35 +103,6 @@ def _compared(network: Path, data: Path, limit: int | None, stride: int, seed: i
 
     held_out, test = (scenes_of(part, data, network, CACHE, limit) for part in ("held_out", "test"))
     return compare(held_out, test, stride, seed, dense=dense)
-
-
-@app.command(name="silhouettes")
-def of_silhouettes(data: Data, seed: int = 0, output: Path = RECORD) -> None:
-    """Add coverage and width of area intervals on the Caltech silhouettes to an existing record."""
-    from benchmarks.refining_silhouettes import measured
-
-    record = json.loads(output.read_text())
-    origin = machine.provenance("benchmarks.refining", seed, machine.machine())
-    record["silhouettes"] = {**measured(data, seed), "origin": origin}
-    write_record(output, record, [])
-    typer.echo(f"recorded in {output}")
-
-
-@app.command()
-def absent(
-    data: Data,
-    cache: Annotated[Path | None, typer.Option(help="Folder of the encoder's published weights.")] = None,
-    seed: int = 0,
-    output: Path = RECORD,
-) -> None:
-    """Add the coverage of areas of present and absent labels, with and without presence, to the record."""
-    from benchmarks.refining_absent import measured
-
-    record = json.loads(output.read_text())
-    origin = machine.provenance("benchmarks.refining", seed, machine.machine())
-    record["absent"] = {**measured(data, cache, seed), "origin": origin}
-    write_record(output, record, [])
-    typer.echo(f"recorded in {output}")
 
 
 @app.command()

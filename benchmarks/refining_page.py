@@ -25,7 +25,7 @@ def filled(page: str, tables: Mapping[str, str]) -> str:
 
 def tables_of(record: Mapping[str, Any], weights: Weights) -> dict[str, str]:
     """Return the tables by name, from the record and the bundled weights."""
-    speed, absent, silhouettes = record["speed"], record["absent"], record["silhouettes"]
+    speed = record["speed"]
     return {
         "weights": _weights(weights),
         **{f"stride-{stride}": _scores(table["rows"]) for stride, table in record["strides"].items()},
@@ -37,18 +37,9 @@ def tables_of(record: Mapping[str, Any], weights: Weights) -> dict[str, str]:
             ("", "stride", *AREAS.values()),
             ((name, s, *_numbers(row, AREAS)) for s, rows in record["areas"].items() for name, row in rows.items()),
         ),
-        "absent": table(("", *AREAS.values()), ((name, *_numbers(row, AREAS)) for name, row in absent["rows"].items())),
-        "silhouettes": table(
-            ("", "noise", "coverage", "width", "CRPS"),
-            (
-                (name, f"σ = {noise}", *_numbers(row, ("coverage", "width", "crps")))
-                for noise, level in silhouettes["noise"].items()
-                for name, row in level["rows"].items()
-            ),
-        ),
         "origin": table(
             ("command", "date"),
-            ((f"`{each['command']}`", each["date"]) for each in (record, absent["origin"], silhouettes["origin"])),
+            [(f"`{record['command']}`", record["date"])],
         ),
     }
 
@@ -65,13 +56,15 @@ def _numbers(row: Mapping[str, float], names: Iterable[str]) -> list[str]:
 
 
 def _weights(weights: Weights) -> str:
-    heads = ("stride", "scale", "own", "similar", "largest coupling", "shared error", "odds of presence")
+    heads = ("stride", "scale", "own", "similar", "coupling", "errors", "noise", "votes", "odds of presence")
     couplings = weights.pairwise.sum(axis=-1).max(axis=1)
-    columns = (weights.strides, weights.scales, weights.own, weights.guided, couplings, weights.shared)
     rows = []
-    for (stride, *numbers), (half, steepness) in zip(zip(*columns, strict=True), weights.presence, strict=True):
+    for n, (half, steepness) in enumerate(weights.presence):
+        numbers = (weights.scales[n], weights.own[n], weights.guided[n], couplings[n])
+        errors = " ".join(f"{size:.2f}" for size in (*weights.sizes[n], weights.shared[n]))
+        samples = (errors, f"{weights.noise[n]:.3f}", f"{weights.votes[n]:.3f}")
         presence = f"(share / {half:.3g})^{steepness:.2f}" if half > 0 else "always"
-        rows.append((f"{stride:g}", *(f"{value:.3f}" for value in numbers), presence))
+        rows.append((f"{weights.strides[n]:g}", *(f"{value:.3f}" for value in numbers), *samples, presence))
     return table(heads, rows)
 
 

@@ -79,7 +79,8 @@ def test_outputs_equal_those_of_refine(pair: tuple[Path, Path, Path], capsys: py
     assert run.status == 0, run.err
     out = pair[2]
     assert names(out) == {f"a.{ending}" for ending in FILES}
-    expected = lp.refine(*example(), lp.Refiner.load().adjusted(strength=1.5, temperature=1.2), seed=3)
+    refiner = lp.Refiner.load().adjusted(strength=1.5, temperature=1.2)
+    expected = lp.refine(*example(), refiner, decoder=lp.LocPMAP(20, start="perturbed"), seed=3)
     np.testing.assert_array_equal(read_label_map(out / "a.labels.png"), expected.labels)
     np.testing.assert_array_equal(np.load(out / "a.probability.npy"), expected.probability)
     np.testing.assert_allclose(np.load(out / "a.variance.npy"), expected.variance, atol=1e-7)
@@ -245,13 +246,12 @@ def test_options_change_only_their_own_adjustments(
 
 
 def test_progress_increases_to_the_total(pair: tuple[Path, Path, Path]) -> None:
-    """Count samples for decoding and samples for areas in one bar."""
-    settings = Settings("auto", "auto", None, 6, "sites", 0, "auto")
+    settings = Settings("auto", "auto", None, 200, "sites", 0, "auto")
     fractions: list[float] = []
     outputs = Outputs(pair[2], Pair("a", *pair[:2]), tiff=False)
     run = Command(lp.Refiner.load().adjusted(smoothing=0.5), settings, {}, force=False)
     run.one(outputs, lambda done, total: fractions.append(done / total))
-    assert len(fractions) >= 6
+    assert len(fractions) >= 3
     assert fractions == sorted(fractions)
     assert fractions[0] <= 0.5
     assert fractions[-1] == 1
@@ -268,7 +268,7 @@ def test_folders_are_matched_by_name(folders: tuple[Path, Path, Path], capsys: p
     assert report["errors"] == []
     assert names(folders[2]) == {f"{name}.{ending}" for name in "abc" for ending in FILES}
     for seed, name in enumerate("abc"):  # each input gives the same result as alone
-        expected = lp.refine(*example(seed))
+        expected = lp.refine(*example(seed), decoder=lp.LocPMAP(10, start="perturbed"))
         np.testing.assert_array_equal(np.load(folders[2] / f"{name}.probability.npy"), expected.probability)
 
 
@@ -292,9 +292,8 @@ def test_finished_inputs_are_skipped(folders: tuple[Path, Path, Path], capsys: p
     assert (logits / "b.npy").stat().st_size == old.st_size
     (out / "c.entropy.npy").unlink()  # a missing output
     assert states() == {"a": "kept", "b": "done", "c": "done"}
-    np.testing.assert_array_equal(
-        np.load(out / "b.probability.npy"), lp.refine(example(1)[0], example(9)[1]).probability
-    )
+    expected = lp.refine(example(1)[0], example(9)[1], decoder=lp.LocPMAP(5, start="perturbed"))
+    np.testing.assert_array_equal(np.load(out / "b.probability.npy"), expected.probability)
     (out / "a.json").write_text("{")  # a damaged record
     assert states() == {"a": "done", "b": "kept", "c": "kept"}
     assert set(states("--seed", 1).values()) == {"done"}

@@ -215,17 +215,17 @@ class Run:
     def _decode(self, content: Content, n_maps: int, progress: Progress | None) -> Decoded:
         """Return the result of `lp.refine`, the areas in M samples with the learned errors, and the first maps."""
         from locpmap.inference import samples
+        from locpmap.refining.drawing import draw
 
         settings = self.settings
         prepared = self.refiner.prepare(content.image, content.scores, **settings.reading, mask=content.masked)
         decoder = settings.decoder()
         where: dict[str, Any] = {"seed": settings.seed, "device": settings.device}
-        result = prepared.refine(decoder, **where, progress=_half(progress, 0))
-        areas = prepared.measure("area", decoder, **where, progress=_half(progress, 1)).values
+        drawn = draw(prepared, decoder, **where, progress=progress)
         if not n_maps:
-            return Decoded(result, areas)
-        drawn = samples(prepared.potentials, prepared.sampler(replace(decoder, n_samples=n_maps)), **where)
-        return Decoded(result, areas, drawn)
+            return Decoded(drawn.result, drawn.areas)
+        maps = samples(prepared.potentials, prepared.sampler(replace(decoder, n_samples=n_maps)), **where)
+        return Decoded(drawn.result, drawn.areas, maps)
 
 
 def _adjusted(refiner: Refiner, **adjustments: float | None) -> Refiner:
@@ -233,13 +233,6 @@ def _adjusted(refiner: Refiner, **adjustments: float | None) -> Refiner:
     return refiner.adjusted(
         **asdict(refiner.adjustment) | {name: value for name, value in adjustments.items() if value is not None}
     )
-
-
-def _half(progress: Progress | None, which: int) -> Progress | None:
-    """Return a callback for the first or second half of the work; both take about the same time."""
-    if progress is None:
-        return None
-    return lambda done, total: progress(which * total + done, 2 * total)
 
 
 def _check_output(output: Path, outputs: Sequence[Outputs], *, alone: bool, model: Path | None) -> None:

@@ -11,12 +11,8 @@ import numpy as np
 from locpmap.arrays import Array
 from locpmap.errors import InputError, unknown, whole_number
 from locpmap.inference import LocPMAP, infer
-from locpmap.inference.samples import stream_samples
-from locpmap.kernels.model import QUANTUM
-from locpmap.kernels.threads import available_threads
 from locpmap.measuring import Measurement
-from locpmap.potentials import Potentials
-from locpmap.refining.sampling import averaged
+from locpmap.refining.drawing import draw
 from locpmap.refining.scoring import softmax
 from locpmap.result import Result, entropy_of
 from locpmap.viewer.scenes import Scene
@@ -120,30 +116,10 @@ def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -
         result = infer(prepared.potentials, settings.method, **how)
         return _decoding(scene, settings, result)
     decoder = LocPMAP(settings.n_samples, blocks=settings.blocks, start="perturbed")
-    has_fields = any(prepared.errors.sizes)
-    sampler = replace(prepared.sampler(decoder), probability="votes") if has_fields else decoder
-    result, maps = _draw(prepared.potentials, sampler, settings.seed, progress)
-    if has_fields:
-        result = averaged(prepared.potentials, result, prepared.errors.votes)
-    # Areas are measured in samples that include the shared error, also if the refiner has no error fields.
-    areas = prepared.measure("area", decoder, seed=settings.seed, names=scene.names)
-    return replace(_decoding(scene, settings, result), samples=maps, areas=areas)
-
-
-def _draw(potentials: Potentials, decoder: LocPMAP, seed: int, progress: Progress | None) -> tuple[Result, Array]:
-    """Return the result and the first sampled maps (m, H, W); ``progress`` is called after every few samples."""
-    maps: list[Array] = []
-    done, drawn = 0, stream_samples(potentials, decoder, QUANTUM * available_threads(), seed)
-    while True:
-        try:
-            part = next(drawn)
-        except StopIteration as end:
-            return end.value, np.stack(maps)
-        left = max(1, SAMPLE_BYTES // part[0].size) - len(maps)
-        maps += list(part[: max(left, 0)].astype(np.uint8))
-        done += len(part)
-        if progress is not None:
-            progress(done, decoder.n_samples)
+    max_maps = max(1, SAMPLE_BYTES // scene.logits[..., 0].size)
+    drawn = draw(prepared, decoder, max_maps, seed=settings.seed, progress=progress)
+    areas = Measurement("area", drawn.areas, tuple(scene.names), (0.05, 0.5, 0.95))
+    return replace(_decoding(scene, settings, drawn.result), samples=drawn.maps.astype(np.uint8), areas=areas)
 
 
 def _decoding(scene: Scene, settings: Settings, result: Result) -> Decoding:

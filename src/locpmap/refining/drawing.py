@@ -1,0 +1,64 @@
+"""Refined labels and label areas of one image in one pass over its samples, for the command line and the viewer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from locpmap.arrays import Array, Restore
+from locpmap.inference import LocPMAP
+from locpmap.inference.samples import stream_samples
+from locpmap.kernels.model import QUANTUM
+from locpmap.kernels.threads import available_threads
+from locpmap.measuring.quantities import area
+from locpmap.refining.prepared import Prepared
+from locpmap.refining.sampling import averaged
+from locpmap.result import Result
+
+
+class Drawn(NamedTuple):
+    """A refined image with its samples."""
+
+    result: Result
+    areas: Array  # (M, L) pixels of each label in every sample
+    maps: Array  # (m, H, W) the first sampled maps
+
+
+def draw(
+    prepared: Prepared,
+    decoder: LocPMAP,
+    max_maps: int = 0,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    progress: Callable[[int, int], None] | None = None,
+) -> Drawn:
+    """Refine one image, and measure the areas in samples with the learned errors.
+
+    ``progress(done, total)`` is called after every few samples. If the refiner has no error fields, its labels and its
+    areas come from different samples, which are drawn one after the other.
+    """
+    counted = any(prepared.errors.sizes)
+    sampler = replace(prepared.sampler(decoder), probability="votes")
+    chunk, n_labels = QUANTUM * available_threads(), prepared.potentials.n_labels
+    parts = stream_samples(prepared.potentials, sampler, chunk, seed, device=device, counted=counted)
+    areas: list[Array] = []
+    maps: list[Array] = []
+    while True:
+        try:
+            part = Restore()(next(parts))
+        except StopIteration as end:
+            result = end.value
+            break
+        areas += [area(labels.astype(np.int64), n_labels) for labels in part]
+        maps += list(part[: max(0, max_maps - len(maps))])
+        if progress is not None:
+            progress(len(areas), decoder.n_samples)
+    if counted:
+        result = averaged(prepared.potentials, result, prepared.errors.votes)
+    else:
+        result = prepared.refine(decoder, seed=seed, device=device)
+    return Drawn(result, np.stack(areas).astype(np.float64), np.stack(maps) if maps else np.empty((0, 0, 0), np.int16))
