@@ -1,9 +1,9 @@
 """Samples with error fields compared with other samples, on images of `benchmarks.networks`.
 
-``python -m benchmarks.fields measure DATASET --data DATA --networks FOLDER`` scores samples of the first network of the
-folder: coverage and CRPS of areas in windows, of components and perimeters, and the energy score of whole maps. The
-weights of "fitted" are learned on held-out images, and so is the size of "one offset". With ``--record``, the table
-joins benchmarks/results/fields.json; ``python -m benchmarks.fields page`` then writes the tables of docs/whole-maps.md.
+``python -m benchmarks.fields DATASET --data DATA --networks FOLDER`` scores samples of the first network of the folder:
+coverage and CRPS of areas in windows, of components and perimeters, and the energy score of whole maps. The weights of
+"fitted" are learned on held-out images, and so is the size of "one offset". With ``--record``, the table joins
+benchmarks/results/fields.json.
 """
 
 import json
@@ -21,7 +21,6 @@ import typer
 
 import locpmap as lp
 from benchmarks import machine
-from benchmarks.fields_page import filled, tables_of
 from benchmarks.networks_data import Part, load
 from benchmarks.networks_models import StochasticNetwork, draw, open_network, predict
 from benchmarks.report import write_record
@@ -35,7 +34,7 @@ from locpmap.refining.weights import Weights
 
 Array = npt.NDArray[Any]
 ROOT = Path(__file__).parent.parent
-RECORD, PAGE = ROOT / "benchmarks/results/fields.json", ROOT / "docs/whole-maps.md"
+RECORD = ROOT / "benchmarks/results/fields.json"
 N_SAMPLES = 39  # positions q · (M + 1) of the quantiles are whole numbers
 OFFSETS = (0.3, 0.6, 1.0, 1.5)
 MAX_HELD_OUT = 100
@@ -167,12 +166,6 @@ def measure(
         about = {"part": part, "images": len(found), "held_out": len(examples), "offset": rivals.offset}
         whole[dataset] = about | {"rows": rows, "pixels": gains, "learned": learned, "origin": origin}
         write_record(RECORD, whole, [])
-
-
-@app.command()
-def page() -> None:
-    """Write the tables of docs/whole-maps.md from the record."""
-    PAGE.write_text(filled(PAGE.read_text(), tables_of(json.loads(RECORD.read_text()))))
 
 
 if __name__ == "__main__":

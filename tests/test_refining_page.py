@@ -32,13 +32,6 @@ def test_page_matches_the_record() -> None:
     assert ahead == [True] * 3  # as stated on the page
 
 
-def test_page_of_whole_maps_matches_the_record() -> None:
-    page = pytest.importorskip("benchmarks.fields_page")
-    prose = (ROOT / "docs/whole-maps.md").read_text()
-    record = json.loads((ROOT / "benchmarks/results/fields.json").read_text())
-    assert page.filled(prose, page.tables_of(record)) == prose
-
-
 def test_table_without_a_placeholder_is_refused() -> None:
     page = pytest.importorskip("benchmarks.refining_page")
     assert page.filled("a\n<!-- table: x -->\nold\n<!-- end -->\nb", {"x": "new"}).splitlines()[3] == "new"

@@ -62,8 +62,8 @@ class SampleWeights(NamedTuple):
         return SampleWeights(tuple(found[:N_SCALES].tolist()), *found[N_SCALES:].tolist())
 
 
-# Found on a half of the held-out scenes of Stanford Background.
-START = SampleWeights((0.074, 0.136, 0.492, 0.698, 0.62), 0.6, 4.0, 0.094)
+# Found on held-out scenes of Stanford Background.
+START = SampleWeights((0.074, 0.136, 0.492, 0.698, 0.62), 1.0, 4.0, 0.094)
 EACH = np.eye(N_SCALES + 3)
 # Directions in which few images move the logarithms: all sizes, coarse against fine sizes, shared, coupling, noise.
 TOGETHER = np.stack([[*[1.0] * N_SCALES, 0, 0, 0], [-1, -0.5, 0, 0.5, 1, 0, 0, 0], *EACH[N_SCALES:]])
