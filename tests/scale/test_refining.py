@@ -62,8 +62,9 @@ def test_tiled_refinement_matches_refine() -> None:
 
 def test_refinement_without_image_or_coupling_matches_refine() -> None:
     _, logits = example()
-    expected = lp.refine(None, logits, layout="hwk", seed=2)
-    tiled = refine_tiled(None, logits, seed=2, tile=20)
+    alone = lp.Refiner(Weights([1.0], [1.2]))
+    expected = lp.refine(None, logits, alone, layout="hwk", seed=2)
+    tiled = refine_tiled(None, logits, alone, seed=2, tile=20)
     np.testing.assert_array_equal(tiled.probability.compute(), expected.probability)
     assert tiled.decoding.decoder.n_samples == 1  # type: ignore[attr-defined]
     soft = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
