@@ -112,12 +112,7 @@ class ErrorFields:
         if not isinstance(structure, Graph):
             if self.clusters is not None:
                 raise InputError("clusters is given for a grid, expected None: a grid has cells")
-            coarsest, largest = self.cell << max(0, self.n_scales - 1), _largest_side(structure)
-            if self.n_scales and coarsest > largest:
-                raise InputError(
-                    f"sizes has {self.n_scales} scales with cells of up to {coarsest} pixels, expected at most the"
-                    f" larger side of the grid, {largest}: use shared for errors of the whole image"
-                )
+            check_scales(self.n_scales, self.cell, _largest_side(structure))
             return None
         if self.clusters is None:
             if self.n_scales:
@@ -132,6 +127,16 @@ class ErrorFields:
         if found.size and (found.min() < 0 or found.max() >= structure.n_sites):
             raise InputError(f"clusters holds a number outside 0 to {structure.n_sites - 1}, expected cluster numbers")
         return found.astype(np.int64)
+
+
+def check_scales(n_scales: int, cell: int, largest: int) -> None:
+    """Raise InputError if the cells of the coarsest scale are larger than the larger side of a grid."""
+    coarsest = cell << max(0, n_scales - 1)
+    if n_scales and coarsest > largest:
+        raise InputError(
+            f"sizes has {n_scales} scales with cells of up to {coarsest} pixels, expected at most the larger side of"
+            f" the grid, {largest}: use shared for errors of the whole image"
+        )
 
 
 def _largest_side(grid: Any) -> int:

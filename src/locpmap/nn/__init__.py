@@ -18,6 +18,7 @@ except ImportError as error:
     raise ImportError("locpmap.nn needs torch: pip install 'locpmap[torch]'") from error
 
 from locpmap.nn.fcn import FCN
+from locpmap.nn.field_loss import FieldLoss
 from locpmap.nn.head import CRFHead
 from locpmap.nn.losses import CompositeLikelihoodLoss, ConsistentLoss, PseudolikelihoodLoss, consistent_loss
 from locpmap.nn.network import CRFNetwork
@@ -29,6 +30,7 @@ __all__ = [
     "CRFNetwork",
     "CompositeLikelihoodLoss",
     "ConsistentLoss",
+    "FieldLoss",
     "PseudolikelihoodLoss",
     "Recipe",
     "choose_device",

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from locpmap.errors import InputError, InputTypeError, unknown
+from locpmap.errors import InputError, InputTypeError, unknown, whole_number
 from locpmap.graphs import Grid, Steps
 from locpmap.graphs.grid import check_steps, ends_of, name_of
-from locpmap.inference import infer
+from locpmap.inference import ErrorFields, LocPMAP, infer
 from locpmap.inference.api import configure
 from locpmap.inference.decoder import Decoder
+from locpmap.kernels.fields import MAX_SCALES
+from locpmap.nn.field_loss import FieldLoss
 from locpmap.nn.losses import CompositeLikelihoodLoss, ConsistentLoss, PseudolikelihoodLoss
 from locpmap.nn.potentials import NEAREST, grid_potentials
 from locpmap.result import Result
@@ -23,6 +28,7 @@ OBJECTIVES = {
     "composite": CompositeLikelihoodLoss,
     "consistent": ConsistentLoss,
 }
+FIRST_SIZE = 0.3  # of error fields: at 0 the gradient is 0
 
 
 class CRFHead(torch.nn.Module):  # type: ignore[misc]
@@ -38,6 +44,9 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
     - predicted for every edge by a 1×1 convolution on a feature map at the edge's first end (``feature_channels=C``).
 
     Edges of different steps have separate weights. By default all weights start at 0, which means no coupling.
+
+    With ``n_scales=J`` the head also learns the sizes of :class:`locpmap.ErrorFields`, and samples are whole label maps
+    that differ in regions. This is a stochastic segmentation network with a CRF. :meth:`sizes` returns the sizes.
 
     Args:
         n_labels (int): Number of labels K.
@@ -63,6 +72,9 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         options (dict or None, default None): Options of a decoder that is given by name; not allowed for a configured
             decoder.
         seed (int, default 0): Seed of decoding, from 0 to 2^64 - 1.
+        n_scales (int, default 0): Number J of scales of error fields, with cells of 4, 8, 16, .. pixels. The coarsest
+            cell must not exceed the larger side of the images. The objective is then a :class:`FieldLoss`, or the
+            objective of one, and the decoder LocPMAP.
 
     Raises:
         InputError: If an argument has an invalid value, or arguments exclude each other.
@@ -74,8 +86,16 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         >>> head.train(False)(torch.tensor([[[[2.0, -0.5, 2.0]], [[0.0, 0.0, 0.0]]]])).labels
         tensor([[[0, 0, 0]]])
 
+        A head with error fields, whose samples are whole label maps:
+
+        >>> head = CRFHead(3, n_scales=2, options={"n_samples": 10, "keep_samples": True})
+        >>> head(torch.zeros(2, 3, 9, 9), torch.zeros(2, 9, 9, dtype=torch.int64)).backward()
+        >>> head.train(False)(torch.zeros(2, 3, 9, 9)).samples.shape
+        torch.Size([10, 2, 9, 9])
+
     See Also:
-        :class:`CRFNetwork`, :class:`ConsistentLoss`, :class:`PseudolikelihoodLoss`, :class:`CompositeLikelihoodLoss`.
+        :class:`CRFNetwork`, :class:`ConsistentLoss`, :class:`PseudolikelihoodLoss`, :class:`CompositeLikelihoodLoss`,
+        :class:`FieldLoss`.
     """
 
     weights: Tensor
@@ -94,6 +114,7 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         method: str | Decoder = "locpmap",
         options: dict[str, Any] | None = None,
         seed: int = 0,
+        n_scales: int = 0,
     ) -> None:
         super().__init__()
         for name, count in (("n_labels", n_labels), ("features", features), ("feature_channels", feature_channels)):
@@ -119,6 +140,19 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
             torch.nn.init.zeros_(self.predict.bias)
         self.objective = _objective(objective, self.steps)
         self.decoder = configure(method, options or {})
+        self.n_scales = whole_number("n_scales", n_scales, 0, MAX_SCALES)
+        if n_scales:
+            if not isinstance(self.objective, FieldLoss):
+                one = ConsistentLoss(n_samples=1, steps=self.steps)  # for each field
+                self.objective = FieldLoss(one if objective == "consistent" else self.objective)
+            if not isinstance(self.decoder, LocPMAP) or self.decoder.fields is not None:
+                raise InputError(f"n_scales is {n_scales}, expected method='locpmap' without fields of its own")
+            # The first column is the bias of a linear map of pooled features.
+            first = torch.zeros(n_scales * n_labels, 1 + (feature_channels or 0))
+            first[:, 0] = math.log(math.expm1(FIRST_SIZE))
+            self.spread = torch.nn.Parameter(first)
+        elif isinstance(self.objective, FieldLoss):
+            raise InputError("objective is a FieldLoss and n_scales is 0, expected at least one scale")
 
     def forward(
         self,
@@ -146,9 +180,11 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         """
         terms = self.terms(logits, feature_map, edge_features)
         if not self.training:
-            return self._decode(logits, terms)
+            return self._decode(logits, terms, self.sizes(logits, feature_map))
         if labels is None:
             raise InputError("labels is None, expected labels in training mode (decoding needs evaluation mode)")
+        if self.n_scales:
+            return self.objective(logits, terms, labels, self.sizes(logits, feature_map))
         return self.objective(logits, terms, labels)
 
     def terms(
@@ -176,6 +212,27 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         if edge_features is not None:
             return self._weighted(logits, edge_features)
         return tuple(self.weights[:, 0].unbind(0))
+
+    def sizes(self, logits: Tensor, feature_map: Tensor | None = None) -> Tensor:
+        """Return the standard deviations of error fields for :class:`locpmap.ErrorFields`.
+
+        They are the softplus of a linear map of the mean of ``feature_map`` over the pixels, and the same for all
+        images in a head without ``feature_channels``.
+
+        Args:
+            logits (Tensor): Unary scores (N, K, H, W).
+            feature_map (Tensor or None, default None): As for :meth:`forward`.
+
+        Returns:
+            A tensor (N, J, K); with ``n_scales=0``, (N, 0, K).
+        """
+        if not self.n_scales:
+            return logits.new_zeros(len(logits), 0, self.n_labels)
+        with torch.autocast(logits.device.type, enabled=False):
+            map_ = self.spread.new_zeros(len(logits), 0, 1, 1) if feature_map is None else feature_map
+            pooled = map_.to(self.spread.dtype).mean((2, 3))
+            linear = F.linear(pooled, self.spread[:, 1:], self.spread[:, 0])
+            return F.softplus(linear).unflatten(1, (self.n_scales, self.n_labels))
 
     def _predicted(self, logits: Tensor, feature_map: Tensor) -> tuple[Tensor, ...]:
         expected = (len(logits), self.feature_channels, *logits.shape[2:])
@@ -208,9 +265,12 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
 
     @torch.compiler.disable
     @torch.no_grad()
-    def _decode(self, logits: Tensor, terms: tuple[Tensor, ...]) -> Result:
+    def _decode(self, logits: Tensor, terms: tuple[Tensor, ...], sizes: Tensor) -> Result:
         potentials = grid_potentials(logits.movedim(1, -1), terms, self.steps)
-        return infer(potentials, self.decoder, seed=self.seed)
+        decoder = self.decoder
+        if self.n_scales and isinstance(decoder, LocPMAP):
+            decoder = replace(decoder, fields=ErrorFields(sizes))
+        return infer(potentials, decoder, seed=self.seed)
 
 
 def _check_given(name: str, value: object, option: str, number: int | None) -> None:

@@ -86,10 +86,11 @@ class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
             A scalar tensor, or (N, H, W) for ``reduction="none"``.
         """
         field = make_field(logits, pairwise, labels, self.ignore_index, self.steps)
-        with torch.autocast(logits.device.type, enabled=False):
-            samples = field.labels[:, :, None]
-            loss, _ = site_losses(field.unary, field.pairwise, field.labels, samples, field.shape, field.form)
-            return reduce(loss, field, self.reduction)
+        return reduce(self.of_sites(field), field, self.reduction)
+
+    def of_sites(self, field: Field) -> Tensor:
+        """Return the loss of every site, (N, S)."""
+        return _losses_given(field.labels[:, :, None], field)
 
 
 class CompositeLikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
@@ -193,7 +194,7 @@ def consistent_loss(
         raise InputTypeError(f"samples has dtype {samples.dtype}, expected integers such as torch.int64")
     if not torch.compiler.is_compiling():
         _check_samples(samples, logits.shape[1], ignore_index)
-    return _reduced_loss(field, samples, reduction)
+    return reduce(_losses_given(_neighbours(field, samples), field), field, reduction)
 
 
 def _check_samples(samples: Tensor, n_labels: int, ignore_index: int) -> None:
@@ -204,14 +205,30 @@ def _check_samples(samples: Tensor, n_labels: int, ignore_index: int) -> None:
         raise InputError(f"samples contains {int(samples[wrong][0])}, expected {expected}")
 
 
-def _reduced_loss(field: Field, samples: Tensor, reduction: str) -> Tensor:
-    """Return the loss given samples (M, N, H, W); void sites and numbers that are not labels have no influence."""
-    with torch.autocast(samples.device.type, enabled=False):
-        flat = samples.flatten(2).permute(1, 2, 0)
-        none = (flat < 0) | (flat >= field.unary.shape[2]) | (field.labels == VOID)[:, :, None]
-        near = flat.to(torch.int16).masked_fill(none, VOID).contiguous()
-        loss, _ = site_losses(field.unary, field.pairwise, field.labels, near, field.shape, field.form)
-        return reduce(loss, field, reduction)
+def _neighbours(field: Field, samples: Tensor) -> Tensor:
+    """Return samples (M, N, H, W) as (N, S, M); void sites and numbers that are not labels have no influence."""
+    flat = samples.flatten(2).permute(1, 2, 0)
+    none = (flat < 0) | (flat >= field.unary.shape[2]) | (field.labels == VOID)[:, :, None]
+    return flat.to(torch.int16).masked_fill(none, VOID).contiguous()
+
+
+def _losses_given(neighbours: Tensor, field: Field) -> Tensor:
+    """Return ``-log mean_m p(y_i | y^m)`` of every site, (N, S), given labels of the neighbours, (N, S, M)."""
+    with torch.autocast(field.unary.device.type, enabled=False):
+        return site_losses(field.unary, field.pairwise, field.labels, neighbours, field.shape, field.form)[0]
+
+
+def next_seed(loss: torch.nn.Module) -> int:
+    """Return the seed of a call, from the loss's ``seed``, its number of calls ``step`` and the rank of the process.
+
+    ``step`` increases in training mode only.
+    """
+    group = torch.distributed
+    rank = group.get_rank() if group.is_available() and group.is_initialized() else 0
+    seed = int(np.random.SeedSequence((loss.seed, int(loss.step), rank)).generate_state(1, np.uint64)[0])
+    if loss.training:
+        loss.step += 1
+    return seed
 
 
 class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]
@@ -277,15 +294,15 @@ class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]
     def forward(self, logits: Tensor, pairwise: PairwiseForm, labels: Tensor) -> Tensor:
         """Draw samples and return the loss; see :meth:`PseudolikelihoodLoss.forward` for the arguments."""
         field = make_field(logits, pairwise, labels, self.ignore_index, self.steps)
-        return _reduced_loss(field, self._draw(field), self.reduction)
+        return reduce(self.of_sites(field), field, self.reduction)
+
+    def of_sites(self, field: Field) -> Tensor:
+        """Draw samples and return the loss of every site, (N, S)."""
+        return _losses_given(_neighbours(field, self._draw(field)), field)
 
     @torch.compiler.disable  # the number of sweeps depends on the data
     def _draw(self, field: Field) -> Tensor:
-        group = torch.distributed
-        rank = group.get_rank() if group.is_available() and group.is_initialized() else 0
-        seed = int(np.random.SeedSequence((self.seed, int(self.step), rank)).generate_state(1, np.uint64)[0])
-        if self.training:
-            self.step += 1
+        seed = next_seed(self)
         decoder = LocPMAP(self.n_samples, max_sweeps=self.max_sweeps)
         drawn = drawn_samples(potentials_of(field), decoder, seed=seed, chunk=self.n_samples)
         return torch.stack([torch.as_tensor(labels) for labels in drawn])

@@ -16,6 +16,7 @@ from locpmap.formats.atomic import PathLike
 from locpmap.formats.model_file import read_model, write_model
 from locpmap.graphs import Steps
 from locpmap.graphs.grid import ends_of
+from locpmap.inference import ErrorFields
 from locpmap.nn.fcn import FCN
 from locpmap.nn.head import CRFHead
 from locpmap.potentials import Potentials
@@ -93,6 +94,8 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
     def potentials(self, images: npt.ArrayLike) -> Potentials:
         """Return the potentials of images, to decode with :func:`locpmap.infer`.
 
+        They do not include the error fields of a head with ``n_scales``: see :meth:`fields`.
+
         Args:
             images (array): Images (N, H, W) or (N, C, H, W).
 
@@ -104,12 +107,28 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
         """
         if self.head is None:
             raise InputError("the network has no head, expected one for the pairwise terms of potentials")
-        parts = [(logits, *terms) for logits, terms in self._run(images)]
+        parts = [(logits, *terms) for logits, terms, _ in self._run(images)]
         logits, *terms = (
             torch.cat(column) if column[0].dim() > 2 else column[0] for column in zip(*parts, strict=True)
         )
         numbers = tuple(term.numpy() for term in terms)
         return Potentials.grid(logits.movedim(1, -1).contiguous().numpy(), numbers, connectivity=self.head.steps)
+
+    def fields(self, images: npt.ArrayLike) -> ErrorFields:
+        """Return the error fields of images, for ``locpmap.LocPMAP(fields=...)``.
+
+        Args:
+            images (array): Images (N, H, W) or (N, C, H, W).
+
+        Returns:
+            The :class:`locpmap.ErrorFields` with sizes (N, J, K).
+
+        Raises:
+            InputError: If the network has no head with ``n_scales``, or the images have a wrong shape.
+        """
+        if self.head is None or not self.head.n_scales:
+            raise InputError("the network has no head with n_scales, expected one that learned error fields")
+        return ErrorFields(torch.cat([sizes for _, _, sizes in self._run(images)]))
 
     def logits(self, images: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Return the network's logits for images, without the CRF.
@@ -120,7 +139,7 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
         Returns:
             Logits (N, H, W, K) as a NumPy array; the label axis is last.
         """
-        every = torch.cat([logits for logits, _ in self._run(images)])
+        every = torch.cat([logits for logits, _, _ in self._run(images)])
         scores: npt.NDArray[np.float32] = every.movedim(1, -1).contiguous().numpy()
         return scores
 
@@ -202,8 +221,8 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
         return {}
 
     @torch.no_grad()
-    def _run(self, images: npt.ArrayLike) -> Iterator[tuple[Tensor, tuple[Tensor, ...]]]:
-        """Yield logits (n, K, H, W) and pairwise terms of each chunk of images, on the CPU, in evaluation mode."""
+    def _run(self, images: npt.ArrayLike) -> Iterator[tuple[Tensor, tuple[Tensor, ...], Tensor]]:
+        """Yield logits (n, K, H, W), pairwise terms and sizes (n, J, K) of each chunk of images, on the CPU."""
         pixels = torch.from_numpy(np.asarray(images, np.float32))
         pixels = pixels[:, None] if pixels.dim() == 3 else pixels
         if pixels.dim() != 4 or pixels.shape[1] != self.backbone.channels or 0 in pixels.shape:
@@ -218,9 +237,12 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
                 feature_map = self.backbone.features(batch)
                 logits = self.backbone.classifier(feature_map)
                 terms: tuple[Tensor, ...] = ()
+                sizes = torch.zeros(0)
                 if self.head is not None:
-                    terms = self.head.terms(logits, **self._pairwise_inputs(batch, feature_map))
-                yield logits.cpu(), tuple(term.detach().cpu() for term in terms)
+                    inputs = self._pairwise_inputs(batch, feature_map)
+                    terms = self.head.terms(logits, **inputs)
+                    sizes = self.head.sizes(logits, inputs.get("feature_map"))
+                yield logits.cpu(), tuple(term.detach().cpu() for term in terms), sizes.detach().cpu()
         finally:
             self.train(training)
 
@@ -247,5 +269,6 @@ def _head_arguments(head: CRFHead) -> dict[str, Any]:
         "features": head.features,
         "feature_channels": head.feature_channels,
         "steps": [list(step) for step in head.steps],
+        "n_scales": head.n_scales,
         "learn": head.feature_channels is not None or "weights" in dict(head.named_parameters()),
     }
