@@ -29,6 +29,15 @@ def scene() -> tuple[np.ndarray, np.ndarray]:
     return (50 + 120 * truth + rng.integers(0, 20, truth.shape)).astype(np.uint8), logits.astype(np.float32)
 
 
+def test_strength_0_leaves_the_softmax_of_the_scaled_scores() -> None:
+    logits = np.random.default_rng(0).normal(size=(20, 24, 3)).astype(np.float32)
+    refiner = lp.Refiner.load().adjusted(strength=0)
+    expected = np.exp(np.float32(refiner.weights.scales[0]) * logits)
+    expected /= expected.sum(axis=-1, keepdims=True)
+    found = lp.refine(np.zeros((20, 24, 3)), logits, refiner).probability
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_probability_is_the_mean_of_samples_and_softmax() -> None:
     image, logits = scene()
     refiner = fielded()

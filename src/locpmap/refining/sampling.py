@@ -21,7 +21,8 @@ def errors_of(weights: Weights, adjustment: Adjustment, stride: float) -> Errors
     """Return the parameters of samples at a stride; the temperature divides errors like all scores."""
     errors = weights.errors_at(stride)
     sizes = tuple(size / adjustment.temperature for size in errors.sizes)
-    return errors._replace(sizes=sizes, shared=errors.shared / adjustment.temperature)
+    votes = min(1.0, adjustment.strength * errors.votes)
+    return errors._replace(sizes=sizes, shared=errors.shared / adjustment.temperature, votes=votes)
 
 
 def fields_of(errors: Errors, side: int, fractions: Callable[[], Array | None]) -> ErrorFields:
