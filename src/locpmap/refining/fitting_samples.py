@@ -32,10 +32,10 @@ N_SAMPLES = 8
 MAX_PIXELS = 10 * 360 * 480  # of all images of an evaluation
 FEWEST, MOST = 4, 100  # images of an evaluation
 LEAST = 1e-3  # lower bound of weights, whose logarithms are learned
-STEPS_OF_DESCENT = (0.5,)  # of the logarithms of weights
+STEP = 0.5  # of the logarithms of weights
 CALIBRATION = 2.0  # weight of the squared difference from the expected frequency outside the range
 LEAST_RATIO = 0.01  # lower bound of ratios, since unbiased scores can be 0 or negative
-MAX_MOVES = 3  # of one size, for each weight
+MAX_MOVES = 3  # of each weight
 SHRINKAGE = 0.2  # weight of the squared changes of logarithms, divided by the number of images
 N_STANDARD_ERRORS = 1.0  # smallest improvement of a step, so that few images do no harm
 VOTES = np.linspace(0, 1, 9)  # candidates of the weight of samples in the probability
@@ -71,7 +71,7 @@ TOGETHER = np.stack([[*[1.0] * N_SCALES, 0, 0, 0], [-1, -0.5, 0, 0.5, 1, 0, 0, 0
 
 def n_steps(directions: Array = TOGETHER) -> int:
     """Return how often a fit calls ``progress``."""
-    return 1 + len(STEPS_OF_DESCENT) * len(directions)
+    return 1 + len(directions)
 
 
 def fit_samples(
@@ -84,8 +84,8 @@ def fit_samples(
 ) -> Weights:
     """Return weights with error fields, coupling and noise, learned from at most `MOST` examples.
 
-    ``plain`` holds the other weights. ``progress`` is called with the lowest loss after every candidate. Cost: about 12
-    candidates, with eight samples for each of 16 images of 360 × 480 pixels.
+    ``plain`` holds the other weights. ``progress`` is called as by `descend`. Cost: about 12
+    candidates, with eight samples for each of 10 images of 360 × 480 pixels.
     """
     order = np.random.default_rng(seed).permutation(len(examples))
     size = int(np.median([example.labels.size for example in examples]))
@@ -153,30 +153,29 @@ def is_better(new: Array, old: Array) -> bool:
 
 
 def descend(losses: Callable[[Array], Array], n: int, progress: Callable[[float], None] | None = None) -> Array:
-    """Minimise a function of n variables by coordinate descent from 0, with the steps of `STEPS_OF_DESCENT`.
+    """Minimise a function of n variables by coordinate descent from 0, in steps of `STEP`.
 
     The function returns the loss over all images, followed by the losses without each image. Each variable moves by
-    up to `MAX_MOVES` steps of a size. ``progress`` is called with the lowest loss at the start and after each variable.
+    up to `MAX_MOVES` steps. ``progress`` is called with the lowest loss at the start and after each variable.
 
     >>> descend(lambda x: ((x - [0.5, -1.0]) ** 2).sum().repeat(9), 2).round(2).tolist()
     [0.5, -1.0]
     """
-    place, lowest, signs = np.zeros(n), losses(np.zeros(n)), np.ones(n)
+    place, lowest = np.zeros(n), losses(np.zeros(n))
     report = progress or (lambda value: None)
     report(float(lowest[0]))
-    for step in STEPS_OF_DESCENT:
-        for k in range(n):
-            for sign in (signs[k], -signs[k]):
-                n_moves = 0
-                while n_moves < MAX_MOVES:
-                    tried = place + sign * step * (np.arange(n) == k)
-                    found = losses(tried)
-                    if not is_better(found, lowest):
-                        break
-                    place, lowest, signs[k], n_moves = tried, found, sign, n_moves + 1
-                if n_moves:
+    for k in range(n):
+        for sign in (1, -1):
+            n_moves = 0
+            while n_moves < MAX_MOVES:
+                tried = place + sign * STEP * (np.arange(n) == k)
+                found = losses(tried)
+                if not is_better(found, lowest):
                     break
-            report(float(lowest[0]))
+                place, lowest, n_moves = tried, found, n_moves + 1
+            if n_moves:
+                break
+        report(float(lowest[0]))
     return place
 
 
