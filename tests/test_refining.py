@@ -17,6 +17,7 @@ from locpmap.errors import InputError, InputTypeError
 from locpmap.formats.model_file import write_model
 from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.kernels.threads import ranges
+from locpmap.refining import scoring
 from locpmap.refining.adapters import adapt
 from locpmap.refining.guiding import STEPS, guided_log_mean, mean_of_tensors
 from locpmap.refining.reading import read
@@ -107,11 +108,12 @@ def test_guided_mean_matches_its_definition(hidden: bool) -> None:
 @pytest.mark.parametrize("backend", ["numba", "torch"])
 def test_guided_mean_matches_the_reference_kernel(shape: tuple[int, int], n_channels: int, backend: str) -> None:
     rng = np.random.default_rng(1)
-    values, image = rng.random((*shape, 5)).astype(np.float32), rng.random((*shape, n_channels)).astype(np.float32)
+    height, width = shape
+    values, image = rng.random((height, 5, width), np.float32), rng.random((n_channels, *shape), np.float32)
     counted = rng.random(shape) < 0.7
     found: dict[str, Array] = {}
     for name in ("reference", backend):
-        arrays = [values, image, counted, np.zeros_like(values)]
+        arrays = [values, image, counted, np.zeros((*shape, 5), np.float32)]
         if name == "torch":
             arrays = [torch.from_numpy(array.copy()) for array in arrays]
         *given, out = arrays
@@ -120,6 +122,20 @@ def test_guided_mean_matches_the_reference_kernel(shape: tuple[int, int], n_chan
             fill(*given, STEPS, np.float32(2.5), out, begin, stop)
         found[name] = np.asarray(out)
     np.testing.assert_allclose(found[backend], found["reference"], rtol=2e-6)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (7, 2), (65, 21), (128, 3)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_softmax_matches_the_reference_kernel(shape: tuple[int, int], dtype: Any) -> None:
+    rng = np.random.default_rng(2)
+    scores = (20 * rng.normal(size=shape)).astype(dtype)
+    scores[rng.random(shape) < 0.2] = -np.inf
+    scores[0] = -np.inf
+    exact = np.empty_like(scores)
+    kernel_of("reference", "softmax_rows")(scores, exact)
+    assert not exact[0].any()
+    for found in (scoring.softmax(scores), np.asarray(scoring.softmax(torch.from_numpy(scores)))):
+        np.testing.assert_allclose(found, exact, rtol=1e-6, atol=1e-37)
 
 
 def test_tensors_give_the_same_values_as_arrays() -> None:

@@ -61,7 +61,7 @@ def guided_log_mean(scores: Any, image: Any, masked: Any = None, variance: float
     for n, sharpness in enumerate(sharp):
         counted = xp.ones_like(scores[n, ..., 0], dtype=bool) if masked is None else ~masked[n]
         fill = _fill_tensor if is_tensor(scores) else _fill_array
-        fill(scores[n], xp.moveaxis(image[n], 0, -1), counted, sharpness, found[n])
+        fill(scores[n], image[n], counted, sharpness, found[n])
     return found
 
 
@@ -93,17 +93,23 @@ def guided_log_mean_at(scores: Array, image: Array, places: Array) -> Array:
 
 def _fill_array(scores: Any, image: Any, counted: Any, sharpness: float, out: Any) -> None:
     """Fill ``out`` with one range of rows per thread, after the softmax of all rows."""
-    threads, dtype, values = Threads(available_threads()), scores.dtype, np.empty_like(scores)
-    rows = ranges(len(scores), threads.n_threads)
+    height, width, n_labels = scores.shape
+    threads, dtype, values = (
+        Threads(available_threads()),
+        scores.dtype,
+        np.empty((height, n_labels, width), scores.dtype),
+    )
+    rows = ranges(height, threads.n_threads)
     given = (values, np.ascontiguousarray(image, dtype), counted, STEPS, dtype.type(sharpness), out)
     mean = kernel_of("numba", "guided_mean")
 
     def spread(begin: int, stop: int) -> None:
-        values[begin:stop] = softmax(scores[begin:stop])
+        values[begin:stop] = np.moveaxis(softmax(scores[begin:stop]), -1, 1)
 
     def gather(begin: int, stop: int) -> None:
         mean(*given, begin, stop)
-        out[begin:stop] = np.log(out[begin:stop].clip(LEAST, None))
+        part = out[begin:stop]
+        np.log(np.maximum(part, LEAST, out=part), out=part)
 
     threads.map(spread, rows)
     threads.map(gather, rows)
@@ -111,7 +117,8 @@ def _fill_array(scores: Any, image: Any, counted: Any, sharpness: float, out: An
 
 
 def _fill_tensor(scores: Any, image: Any, counted: Any, sharpness: float, out: Any) -> None:
-    mean_of_tensors(softmax(scores), image, counted, STEPS, sharpness, out, 0, len(scores))
+    values = softmax(scores).movedim(-1, 1).contiguous()
+    mean_of_tensors(values, image, counted, STEPS, sharpness, out, 0, len(scores))
     out.clip_(LEAST).log_()
 
 
@@ -121,20 +128,19 @@ def mean_of_tensors(
     """Compute `locpmap.kernels.reference.guided_mean` with tensor operations, one step for all pixels at a time."""
     height, width = counted.shape
     total = values[begin:stop].clone()
-    weights = total.new_ones(total[..., :1].shape)
+    weights = total.new_ones(total[:, :1].shape)
     for down, right in steps.tolist():
         top, bottom = max(begin, -down), min(stop, height - down)
         left, end = max(0, -right), min(width, width - right)
         if top >= bottom or left >= end:
             continue
-        here = slice(top, bottom), slice(left, end)
-        there = slice(top + down, bottom + down), slice(left + right, end + right)
-        squares = ((image[here] - image[there]) ** 2).sum(-1, keepdim=True)
-        weight = (squares * -float(sharpness)).exp() * counted[there][..., None]
-        inside = slice(top - begin, bottom - begin), here[1]
-        total[inside] += weight * values[there]
+        y, x = slice(top + down, bottom + down), slice(left + right, end + right)
+        squares = ((image[:, top:bottom, left:end] - image[:, y, x]) ** 2).sum(0)
+        weight = ((squares * -float(sharpness)).exp() * counted[y, x])[:, None]
+        inside = slice(top - begin, bottom - begin), slice(None), slice(left, end)
+        total[inside] += weight * values[y, :, x]
         weights[inside] += weight
-    out[begin:stop] = total / weights
+    out[begin:stop] = (total / weights).movedim(1, -1)
 
 
 def _variance(colours: Any) -> float:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import Array, namespace
+from locpmap.arrays import Array, is_tensor
+from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.metrics import LEAST
 
 LOWEST = -1e38  # lower bound of the maximum in a softmax, which makes -inf minus the maximum defined
@@ -91,6 +92,11 @@ def difference(new: Sequence[Score], old: Sequence[Score], metric: Callable[[Sco
 
 def softmax(logits: Any) -> Any:
     """Compute the softmax over the last axis of an array or tensor; all zeros where every logit is -inf."""
-    xp = namespace(logits)
-    p = xp.exp(logits - xp.amax(logits, -1)[..., None].clip(LOWEST, None))
-    return p / p.sum(-1)[..., None].clip(1, None)
+    if is_tensor(logits):
+        p = (logits - logits.amax(-1, keepdim=True).clip(LOWEST)).exp_()
+        return p.div_(p.sum(-1, keepdim=True).clip_(1))
+    scores = np.ascontiguousarray(logits)
+    found = np.empty_like(scores)
+    rows = -1, scores.shape[-1]
+    kernel_of("numba", "softmax_rows")(scores.reshape(rows), found.reshape(rows))
+    return found

@@ -1,38 +1,55 @@
-"""Numba version of `reference.guided_mean`: means over pixels of similar colour."""
+"""Numba version of `reference.guided_mean`: means over pixels of similar colour, a row at a time."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 from numba import njit
 
-VANISHED = np.float32(17)  # weights below exp(-17) are lost in rounding next to the pixel's own weight, 1
+from locpmap.kernels.numba.softmax_rows import exponentials
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def guided_mean(values, image, counted, steps, sharpness, out, begin, stop):
-    """Fill rows begin..stop of ``out`` (H, W, K); O(K + C) per pixel and step."""
-    height, width, n_labels = values.shape
-    total = np.empty(n_labels, values.dtype)
+    """Fill rows begin..stop of ``out`` (H, W, K); O(K + C) per pixel and step, in loops over columns that vectorise."""
+    height, n_labels, width = values.shape
+    zero = values.dtype.type(0)
+    total = np.empty((n_labels, width), values.dtype)
+    weights, weight = np.empty(width, values.dtype), np.empty(width, values.dtype)
     for row in range(begin, stop):
+        total[:] = values[row]
+        weights[:] = values.dtype.type(1)
+        for n in range(len(steps)):
+            there, right = row + steps[n, 0], steps[n, 1]
+            left, number = max(0, -right), width - abs(right)
+            if there < 0 or there >= height or number <= 0:
+                continue
+            some = weight[:number]
+            some[:] = zero
+            for c in range(len(image)):
+                add_squares(some, image[c, row, left:], image[c, there, left + right :])
+            for i in range(number):
+                some[i] *= -sharpness
+            exponentials(some, zero)
+            for i in range(number):
+                some[i] = some[i] if counted[there, left + right + i] else zero
+                weights[left + i] += some[i]
+            for k in range(n_labels):
+                add_product(total[k, left:], some, values[there, k, left + right :])
         for column in range(width):
-            weights = values.dtype.type(1)
             for k in range(n_labels):
-                total[k] = values[row, column, k]
-            for n in range(len(steps)):
-                down, right = row + steps[n, 0], column + steps[n, 1]
-                if down < 0 or down >= height or right < 0 or right >= width or not counted[down, right]:
-                    continue
-                square = values.dtype.type(0)
-                for c in range(image.shape[2]):
-                    apart = image[row, column, c] - image[down, right, c]
-                    square += apart * apart
-                if sharpness * square > VANISHED:
-                    continue
-                weight = math.exp(-sharpness * square)
-                weights += weight
-                for k in range(n_labels):
-                    total[k] += weight * values[down, right, k]
-            for k in range(n_labels):
-                out[row, column, k] = total[k] / weights
+                out[row, column, k] = total[k, column] / weights[column]
+
+
+@njit(error_model="numpy")
+def add_squares(out, a, b):
+    """Add ``(a - b)²`` to ``out``, over the length of ``out``."""
+    for i in range(len(out)):
+        apart = a[i] - b[i]
+        out[i] += apart * apart
+
+
+@njit(error_model="numpy")
+def add_product(out, a, b):
+    """Add ``a · b`` to ``out``, over the length of ``a``."""
+    for i in range(len(a)):
+        out[i] += a[i] * b[i]

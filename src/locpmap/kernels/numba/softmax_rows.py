@@ -1,4 +1,4 @@
-"""Softmax of a short row, in place.
+"""Numba version of `reference.softmax_rows`, and the softmax of one row, in place.
 
 Double precision uses ``math.exp``.  Single precision uses a polynomial that vectorises and is three times as fast:
 ``exp x = 2^k · exp r`` with ``|r| <= log(2) / 2``, relative error below 1e-7.
@@ -19,7 +19,42 @@ _LEAST = _f(-88)  # here k = -127 and the bits of 2^k are those of 0, so this an
 _C2, _C3, _C4, _C5, _C6, _C7 = (
     _f(c) for c in (0.5, 1.6666665e-1, 4.1665795e-2, 8.3334519e-3, 1.3981999e-3, 1.9875691e-4)
 )
+BLOCK = 64  # rows
+LOWEST = _f(-1e38)  # lower bound of a row's maximum, so that -inf minus the maximum is defined
 _ONE, _BIAS, _MANTISSA = _f(1), np.int32(127), np.int32(23)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def softmax_rows(scores, out):
+    """Fill ``out`` (S, L) with the softmax of each row of scores (S, L); with 0 where all scores are -inf.
+
+    A block of rows is transposed, so that the loops over its rows vectorise.
+    """
+    n_rows, n_labels = scores.shape
+    block = np.empty((n_labels, BLOCK), scores.dtype)
+    top, total = np.empty(BLOCK, scores.dtype), np.empty(BLOCK, scores.dtype)
+    for begin in range(0, n_rows, BLOCK):
+        n = min(BLOCK, n_rows - begin)
+        top[:] = LOWEST
+        total[:] = 0
+        for k in range(n_labels):
+            row = block[k]
+            for i in range(n):
+                row[i] = scores[begin + i, k]
+            for i in range(n):
+                top[i] = max(top[i], row[i])
+        for k in range(n_labels):
+            row = block[k]
+            for i in range(n):
+                row[i] -= top[i]
+            exponentials(row[:n], scores.dtype.type(0))
+            for i in range(n):
+                total[i] += row[i]
+        for i in range(n):
+            total[i] = 1 / total[i] if total[i] > 0 else 0
+        for k in range(n_labels):
+            for i in range(n):
+                out[begin + i, k] = block[k, i] * total[i]
 
 
 @njit(error_model="numpy")
