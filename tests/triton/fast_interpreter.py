@@ -1,17 +1,27 @@
-"""Make Triton's interpreter more than twice as fast; its results stay the same."""
+"""Make Triton's interpreter several times as fast; its results and its checks stay the same.
+
+Every operation of a kernel builds new types and shapes.  They are few, so they are built once and shared.
+"""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
+import numpy as np
 from triton.language import core
+from triton.language.semantic import TritonSemantic
+from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpretedFunction
 
 
 def speed_up() -> None:
-    """Apply both changes to Triton's interpreter."""
+    """Apply all changes to Triton's interpreter."""
     prepare_functions_once()
-    cache_types_of_shapes()
+    share_types()
+    share_shapes()
+    skip_unreported_checks()
+    leave_equal_shapes()
 
 
 def prepare_functions_once() -> None:
@@ -28,8 +38,31 @@ def prepare_functions_once() -> None:
     InterpretedFunction.__call__ = call
 
 
-def cache_types_of_shapes() -> None:
-    """Build the type of a shape once: every result of an operation has a shape, which is a typed tuple of integers."""
+def share_types() -> None:
+    """Build the types of blocks, and look up the types of NumPy, once per element type and shape."""
+    numpy_type, set_up = interpreter._get_np_dtype, core.block_type.__init__
+    numpy_types: dict[str, Any] = {}
+    attributes: dict[Any, dict[str, Any]] = {}
+
+    def numpy_type_of(kind: Any) -> Any:
+        found = numpy_types.get(kind.name)
+        if found is None:
+            found = numpy_types[kind.name] = numpy_type(kind)
+        return found
+
+    def initialise(kind: Any, element_ty: Any, shape: Any) -> None:
+        key = element_ty.name, tuple([int(getattr(size, "value", size)) for size in shape])
+        if key not in attributes:
+            set_up(kind, element_ty, shape)
+            attributes[key] = dict(kind.__dict__)
+        kind.__dict__.update(attributes[key])
+
+    interpreter._get_np_dtype = numpy_type_of
+    core.block_type.__init__ = initialise
+
+
+def share_shapes() -> None:
+    """Build the shape of a tensor, which is a typed tuple of constants, once per block shape."""
     build, types = core._type_for_tuple_values, {}
 
     def type_of(values: Any, fields: Any = None) -> Any:
@@ -40,4 +73,34 @@ def cache_types_of_shapes() -> None:
             types[shape] = build(values)
         return types[shape]
 
+    @cache
+    def constants(*shape: int) -> Any:
+        return core.tuple([core.constexpr(size) for size in shape]), core.constexpr(int(np.prod(shape)))
+
+    def initialise(tensor: Any, handle: Any, type: Any) -> None:
+        tensor.handle, tensor.type, tensor.dtype = handle, type, type.scalar
+        tensor.shape, tensor.numel = constants(*type.shape) if type.is_block() else constants()
+
     core._type_for_tuple_values = type_of
+    core.tensor.__init__ = initialise
+
+
+def skip_unreported_checks() -> None:
+    """Check integers for overflow only in debug mode: otherwise, Triton computes the check but does not report it."""
+    check = TritonSemantic.binary_op_sanitize_overflow_impl
+
+    def check_in_debug_mode(semantic: Any, *given: Any) -> None:
+        if semantic.builder.options.debug:
+            check(semantic, *given)
+
+    TritonSemantic.binary_op_sanitize_overflow_impl = check_in_debug_mode
+
+
+def leave_equal_shapes() -> None:
+    """Return operands of equal shape without comparing their axes one by one."""
+    broadcast = TritonSemantic.broadcast_impl_value
+
+    def broadcast_different(semantic: Any, lhs: Any, rhs: Any) -> Any:
+        return (lhs, rhs) if lhs.shape is rhs.shape else broadcast(semantic, lhs, rhs)
+
+    TritonSemantic.broadcast_impl_value = broadcast_different
