@@ -9,7 +9,7 @@ USER_ENV  := $(VENV)/.installed-all
 DEV_ENV   := $(VENV)/.installed-dev
 DOCS_ENV  := $(VENV)/.installed-docs
 BENCH_ENV := $(BENCH)/.installed
-LISTS     := pyproject.toml paper/pyproject.toml constraints.txt
+LISTS     := pyproject.toml viewer/pyproject.toml paper/pyproject.toml constraints.txt
 PARALLEL  := --numprocesses auto --dist worksteal
 PIP       := -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
@@ -31,14 +31,14 @@ test-triton: $(DEV_ENV) ## the kernels for GPUs in Triton's interpreter, on the 
 test-gpu: ## the same on a GPU, recorded, with whatever Python has torch and triton: make test-gpu PYTHON=python3
 	PYTHONPATH=src:. $(PYTHON) -m benchmarks.gpu_tests $(ARGS)
 
-coverage: $(DEV_ENV) ## the suite with line coverage of both packages; fails below the floor in pyproject.toml
+coverage: $(DEV_ENV) ## the suite with line coverage of all packages; fails below the floor in pyproject.toml
 	$(VENV)/bin/python -m pytest $(PARALLEL) --cov --cov-report=term:skip-covered -m "not slow" $(ARGS)
 
 lint: $(DEV_ENV) ## ruff (rules and format), codespell, and proselint on the pages
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/codespell
-	$(VENV)/bin/proselint check --config .proselintrc.json --output-format compact *.md docs benchmarks paper/README.md
+	$(VENV)/bin/proselint check --config .proselintrc.json --output-format compact *.md docs benchmarks viewer/README.md paper/README.md
 
 format: $(DEV_ENV) ## ruff: rewrite the files in place
 	$(VENV)/bin/ruff check --fix .
@@ -69,7 +69,7 @@ docs: $(DOCS_ENV) ## the pages and their gallery: docs/_build/html/index.html
 
 clean: ## remove environments, caches and results of the demo
 	rm -rf $(VENV) $(BENCH) out build dist docs/_build docs/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src paper tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	find src viewer paper tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/bin/python $(BENCH)/bin/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and neither python3.11 nor python3 was found."; exit 1; }
@@ -79,15 +79,15 @@ $(VENV)/bin/python $(BENCH)/bin/python:
 
 # The interpreter is an order-only prerequisite: its date changes with every package that touches bin/.
 $(USER_ENV): $(LISTS) | $(VENV)/bin/python
-	$(VENV)/bin/python $(PIP) --editable '.[all]' --editable paper
+	$(VENV)/bin/python $(PIP) --editable '.[all]' --editable viewer --editable paper
 	@touch $@
 
 $(DEV_ENV): $(LISTS) | $(VENV)/bin/python
-	$(VENV)/bin/python $(PIP) --editable '.[all,dev]' --editable paper
+	$(VENV)/bin/python $(PIP) --editable '.[all,dev]' --editable viewer --editable paper
 	@touch $@ $(USER_ENV)
 
 $(DOCS_ENV): $(LISTS) | $(VENV)/bin/python
-	$(VENV)/bin/python $(PIP) --editable '.[docs]' --editable paper
+	$(VENV)/bin/python $(PIP) --editable '.[docs]' --editable viewer --editable paper
 	@touch $@ $(USER_ENV)
 
 $(BENCH_ENV): $(LISTS) benchmarks/install_peers.py | $(BENCH)/bin/python

@@ -12,6 +12,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 OPTIONAL = {
     **dict.fromkeys(("src/locpmap/nn", "paper/src", "paper/tests"), "torch"),
+    **dict.fromkeys(("viewer/src", "viewer/tests"), "fastapi"),
     "src/locpmap/kernels/triton": "triton",
     "src/locpmap/estimators": "sklearn",
     "src/locpmap/scale": "dask",

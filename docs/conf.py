@@ -8,7 +8,7 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is imported: its threads slow down small fits
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "src"), str(HERE.parent / "paper" / "src")]
+sys.path[:0] = [str(HERE / "_ext"), *(str(HERE.parent / folder) for folder in ("src", "viewer/src", "paper/src"))]
 
 from locpmap import __version__ as release  # noqa: E402 - needs the path above
 

@@ -35,7 +35,6 @@ LAYERS: tuple[dict[str, str], ...] = (
         "estimators": "scikit-learn estimators",
         "nn": "PyTorch losses and modules",
     },
-    {"viewer": "the web page of `locpmap view`"},
     {"cli": "commands; heavy imports happen inside them"},
 )
 

@@ -120,11 +120,12 @@ def test_only_the_numba_kernels_import_numba(name: str) -> None:
         ("triton", {"kernels/triton"}),
         ("sklearn", {"estimators"}),
         ("safetensors", {"formats"}),
-        ("PIL", {"formats", "viewer"}),
-        ("fastapi", {"viewer"}),
-        ("uvicorn", {"viewer"}),
+        ("PIL", {"formats"}),
+        ("fastapi", set()),
+        ("uvicorn", set()),
         ("matplotlib", set()),
         ("locpmap_paper", set()),
+        ("locpmap_viewer", set()),
     ],
 )
 def test_optional_packages_are_imported_only_by_their_parts(package: str, parts: set[str]) -> None:

@@ -22,7 +22,7 @@ def public_names() -> Iterator[tuple[str, Any]]:
     """Yield the public functions, classes and public methods of the library with their full names."""
     modules = [lp, lp.result, lp.metrics]
     for info in pkgutil.iter_modules(lp.__path__, "locpmap."):
-        if info.ispkg and info.name not in ("locpmap.cli", "locpmap.kernels", "locpmap.viewer"):
+        if info.ispkg and info.name not in ("locpmap.cli", "locpmap.kernels"):
             try:
                 modules.append(import_module(info.name))
             except ImportError:  # an optional package is not installed

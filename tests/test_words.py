@@ -111,7 +111,7 @@ def check(paths: list[Path]) -> None:
     assert not reports, "\n" + "\n".join(reports)
 
 
-@pytest.mark.parametrize("folder", ["src/locpmap", "paper/src"])
+@pytest.mark.parametrize("folder", ["src/locpmap", "viewer/src", "paper/src"])
 def test_modules_are_in_plain_english(folder: str) -> None:
     paths = sorted((ROOT / folder).rglob("*.py"))
     if not paths:

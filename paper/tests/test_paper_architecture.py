@@ -8,12 +8,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 from tests.command import Run
+from tests.public_names import is_public, library_imports
 
 import locpmap
 import locpmap_paper
@@ -25,22 +25,6 @@ HEAVY = (
     *("pooch", "requests", "urllib3", "dask", "distributed", "h5py"),
 )
 MAX_LINES = 400
-
-
-def library_imports(code: str) -> Iterator[tuple[str, str]]:
-    """Yield the module and the name of every import from the library; the name of a plain import is empty."""
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, "") for alias in node.names if alias.name.split(".")[0] == "locpmap")
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "locpmap":
-            yield from ((str(node.module), alias.name) for alias in node.names)
-
-
-def is_public(module: str, name: str) -> bool:
-    """Return whether the name is in the ``__all__`` of the library or of a first-level package."""
-    if module.count(".") > 1:
-        return False
-    return name in importlib.import_module(module).__all__ or (module, name) == ("locpmap", "__version__")
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))

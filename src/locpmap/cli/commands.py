@@ -23,15 +23,15 @@ OWN = {
     "predict": "Label the inputs in folders with a fitted CRF.",
     "refine": "Refine a network's segmentation of one image, or of a folder of images.",
     "methods": "List the decoders, or describe one decoder and its options.",
-    "view": "Explore refined segmentations in the browser.",
     "doctor": 'Print versions, backends, devices and the choice of "auto".',
 }
+VIEWER = {"view": "Explore refined segmentations in the browser."}
 PAPER = {
     "reproduce": "Run one of the paper's experiments and write a report.",
     "report": "Write the report of recorded runs.",
     "data": "List, download and verify the data of the experiments.",
 }
-NEEDED = "locpmap-paper"  # distribution of the commands in PAPER
+OTHERS = VIEWER | PAPER  # commands of the packages locpmap-viewer and locpmap-paper, in folders of a clone
 DECODING = ("infer", "predict")  # commands whose help lists the decoders
 
 
@@ -39,7 +39,7 @@ class Commands(TyperGroup):
     """Command group that imports a command when it runs."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*OWN, *PAPER, *sorted(_added().keys() - PAPER.keys())]
+        return [*OWN, *OTHERS, *sorted(_added().keys() - OTHERS.keys())]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in OWN:
@@ -51,13 +51,14 @@ class Commands(TyperGroup):
             except ImportError as error:
                 package = getattr(added[cmd_name].dist, "name", added[cmd_name].value)
                 raise BackendError(f"locpmap {cmd_name} cannot be loaded ({error}): install {package} again") from None
-        if cmd_name in PAPER:
-            install = "pip install ./paper in a clone"
-            raise BackendError(f"locpmap {cmd_name} needs {NEEDED}, which is not installed: {install}")
+        if cmd_name in OTHERS:
+            folder = "viewer" if cmd_name in VIEWER else "paper"
+            install = f"pip install ./{folder} in a clone"
+            raise BackendError(f"locpmap {cmd_name} needs locpmap-{folder}, which is not installed: {install}")
         raise unknown("command", cmd_name, self.list_commands(ctx))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        known = OWN | PAPER
+        known = OWN | OTHERS
         rows = [
             (name, known.get(name) or self.get_command(ctx, name).get_short_help_str())
             for name in self.list_commands(ctx)

@@ -1,17 +1,22 @@
-"""File formats: models, arrays and UAI networks.  Every file is written completely or not at all."""
+"""File formats: models, arrays, images and UAI networks.  Every file is written completely or not at all."""
 
 from locpmap.formats.arrays import read_array, write_array
 from locpmap.formats.atomic import PathLike, checked_path, checked_target, write_bytes
+from locpmap.formats.images import read_image
 from locpmap.formats.model_file import read_model, write_model
-from locpmap.formats.readable import size_of
+from locpmap.formats.readable import naming, size_of
+from locpmap.formats.scores import read_scores
 from locpmap.formats.uai import read_uai, write_uai
 
 __all__ = [
     "PathLike",
     "checked_path",
     "checked_target",
+    "naming",
     "read_array",
+    "read_image",
     "read_model",
+    "read_scores",
     "read_uai",
     "size_of",
     "write_array",

@@ -15,6 +15,7 @@ def resize(scores: Any, height: int, width: int) -> Any:
     Values are interpolated between pixel centres and constant beyond the outermost centres, as in torch's
     ``interpolate(.., mode="bilinear", align_corners=False)``.
 
+    >>> from locpmap.refining import resize
     >>> resize(np.array([0.0, 1.0]).reshape(1, 1, 2, 1), 1, 4).ravel().tolist()
     [0.0, 0.25, 0.75, 1.0]
     """

@@ -19,12 +19,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from locpmap.errors import InputError, LocpmapError
-from locpmap.viewer import colours, decoding
-from locpmap.viewer.decoding import BLOCKS, METHODS, Decoding, Settings
-from locpmap.viewer.guard import Guard
-from locpmap.viewer.scenes import IMAGES, MAX_FILE, SCORES, Scene, printable, read_scene
-from locpmap.viewer.session import NotFoundError, Session, Superseded
-from locpmap.viewer.summary import pixel, scene_facts, summary
+from locpmap_viewer import colours, decoding
+from locpmap_viewer.decoding import BLOCKS, METHODS, Decoding, Settings
+from locpmap_viewer.guard import Guard
+from locpmap_viewer.scenes import IMAGES, MAX_FILE, SCORES, Scene, printable, read_scene
+from locpmap_viewer.session import NotFoundError, Session, Superseded
+from locpmap_viewer.summary import pixel, scene_facts, summary
 
 PATIENCE = 0.5  # seconds between checks whether the page is still connected
 PAGE = Path(__file__).parent / "page"

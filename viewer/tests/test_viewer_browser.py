@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import uvicorn
 from PIL import Image
 
 import locpmap as lp
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-uvicorn = pytest.importorskip("uvicorn", reason="the viewer's extra is not installed")
-pytest.importorskip("fastapi", reason="the viewer's extra is not installed")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 
@@ -48,9 +47,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
-    from locpmap.viewer.app import make_app
-    from locpmap.viewer.server import _listening
-    from locpmap.viewer.session import Session
+    from locpmap_viewer.app import make_app
+    from locpmap_viewer.server import _listening
+    from locpmap_viewer.session import Session
 
     with _listening(0) as listener:
         port = listener.getsockname()[1]
@@ -133,7 +132,7 @@ def visit(browser: Any, address: str) -> Iterator[Visit]:
 
 def in_colours(labels: np.ndarray) -> np.ndarray:
     """Return labels in the viewer's colours."""
-    from locpmap.viewer.colours import label_colours
+    from locpmap_viewer.colours import label_colours
 
     return label_colours(3)[labels]
 

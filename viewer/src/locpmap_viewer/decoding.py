@@ -7,15 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy import special
 
-from locpmap.arrays import Array
+from locpmap import LocPMAP, Measurement, Result, infer
 from locpmap.errors import InputError, unknown, whole_number
-from locpmap.inference import LocPMAP, infer
-from locpmap.measuring import Measurement
-from locpmap.refining.drawing import draw
-from locpmap.refining.scoring import softmax
-from locpmap.result import Result, entropy_of
-from locpmap.viewer.scenes import Scene
+from locpmap.refining import draw
+from locpmap_viewer.scenes import Scene
 
 Progress = Callable[[int, int], None]
 
@@ -77,12 +74,12 @@ class Decoding:
 
     scene: Scene
     settings: Settings
-    labels: Array  # (H, W) uint8
-    probability: Array | None  # (H, W, K) float32
+    labels: np.ndarray  # (H, W) uint8
+    probability: np.ndarray | None  # (H, W, K) float32
     status: str
     seconds: float
     score: float | None = None
-    samples: Array | None = None  # (m, H, W) uint8, the first m samples
+    samples: np.ndarray | None = None  # (m, H, W) uint8, the first m samples
     areas: Measurement | None = None
 
     @property
@@ -90,24 +87,24 @@ class Decoding:
         """Bytes of the arrays."""
         return sum(array.nbytes for array in (self.labels, self.probability, self.samples) if array is not None)
 
-    def label_probability(self, label: int | None) -> Array:
+    def label_probability(self, label: int | None) -> np.ndarray:
         """Return the probability (H, W) of a label; None selects the decoded label of each pixel."""
         assert self.probability is not None
         if label is not None:
             return self.probability[..., label]
         return np.take_along_axis(self.probability, self.labels[..., None].astype(np.int64), axis=2)[..., 0]
 
-    def entropy(self) -> Array:
+    def entropy(self) -> np.ndarray:
         """Return the entropy (H, W) in nats."""
         assert self.probability is not None
-        return np.asarray(entropy_of(self.probability))
+        return np.asarray(special.entr(self.probability).sum(axis=2))
 
 
 def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -> Decoding:
     """Decode a scene; ``progress(done, total)`` may raise to stop the decoder."""
     settings = settings.relevant
     if settings.method == "network":
-        probability = softmax(scene.logits)
+        probability = special.softmax(scene.logits, axis=2)
         labels = probability.argmax(axis=2).astype(np.uint8)
         return Decoding(scene, settings, labels, probability, "softmax of the logits", 0.0)
     prepared = scene.prepared(settings.smoothing, settings.temperature)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from locpmap.errors import InputError
-from locpmap.viewer.decoding import Decoding, Settings, decode
-from locpmap.viewer.examples import EXAMPLES
-from locpmap.viewer.scenes import Scene, example_scene, pairs, read_scene
+from locpmap_viewer.decoding import Decoding, Settings, decode
+from locpmap_viewer.examples import EXAMPLES
+from locpmap_viewer.scenes import Scene, example_scene, pairs, read_scene
 
 MAX_UPLOADS = 4
 MAX_SCENES = 4  # scenes of the folder and examples in memory

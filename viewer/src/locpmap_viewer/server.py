@@ -10,7 +10,6 @@ import time
 import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,10 +18,9 @@ from locpmap.errors import InputError
 if TYPE_CHECKING:
     import uvicorn
 
-    from locpmap.viewer.session import Session
+    from locpmap_viewer.session import Session
 
 HOST = "127.0.0.1"
-NEEDED = ("fastapi", "uvicorn", "python_multipart")
 
 
 def view(
@@ -41,14 +39,12 @@ def view(
         announce (callable): Called with the page's address, which contains the token, when the server is listening.
 
     Raises:
-        InputError: If a package is missing, the folder has no scene, or the port cannot be used.
+        InputError: If the folder has no scene, or the port cannot be used.
     """
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise InputError(f"the viewer needs {', '.join(missing)}: pip install 'locpmap[viewer]'")
     import uvicorn
 
-    from locpmap.viewer.app import make_app
-    from locpmap.viewer.session import Session
+    from locpmap_viewer.app import make_app
+    from locpmap_viewer.session import Session
 
     session, token = Session(_checked(folder)), secrets.token_urlsafe(24)
     with _listening(port) as listener:
@@ -84,7 +80,7 @@ def _until_interrupted(server: uvicorn.Server, listener: socket.socket, session:
 
 def _checked(folder: Path | None) -> Path | None:
     """Return the folder; raise if it holds no image with logits."""
-    from locpmap.viewer.scenes import IMAGES, SCORES, pairs
+    from locpmap_viewer.scenes import IMAGES, SCORES, pairs
 
     if folder is None:
         return None

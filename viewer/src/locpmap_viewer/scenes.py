@@ -9,15 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from locpmap.arrays import Array
 from locpmap.errors import InputError
-from locpmap.formats.readable import naming
-from locpmap.refining import Refiner
-from locpmap.refining.prepared import Prepared
-from locpmap.refining.reading import read
-from locpmap.refining.resizing import resize
-from locpmap.viewer.colours import label_colours, parsed
-from locpmap.viewer.examples import synthetic_scene
+from locpmap.formats import naming, read_image, read_scores
+from locpmap.refining import Prepared, Refiner, read, resize
+from locpmap_viewer.colours import label_colours, parsed
+from locpmap_viewer.examples import synthetic_scene
 
 MAX_PIXELS = 2048 * 2048
 MAX_NUMBERS = 2048 * 2048 * 24  # pixels times labels (400 MB)
@@ -31,11 +27,11 @@ class Scene:
     """Image with scores, label names and colours."""
 
     title: str
-    image: Array  # (H, W) or (H, W, 3), integers
-    scores: Array  # logits (h, w, K) float32, of the image's size or smaller
+    image: np.ndarray  # (H, W) or (H, W, 3), integers
+    scores: np.ndarray  # logits (h, w, K) float32, of the image's size or smaller
     names: tuple[str, ...]
-    colours: Array  # (K, 3) uint8
-    truth: Array | None = None  # (H, W)
+    colours: np.ndarray  # (K, 3) uint8
+    truth: np.ndarray | None = None  # (H, W)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -43,12 +39,12 @@ class Scene:
         return self.image.shape[0], self.image.shape[1]
 
     @cached_property
-    def logits(self) -> Array:
+    def logits(self) -> np.ndarray:
         """Logits resized to the image, (H, W, K) float32."""
         return resize(self.scores[None], *self.shape)[0]
 
     @cached_property
-    def network_labels(self) -> Array:
+    def network_labels(self) -> np.ndarray:
         """Argmax of the logits, (H, W) uint8."""
         return self.logits.argmax(axis=2).astype(np.uint8)
 
@@ -67,9 +63,6 @@ def example_scene(name: str) -> Scene:
 
 def read_scene(title: str, image_file: Path, scores_file: Path, layout: str = "auto") -> Scene:
     """Read a scene from two files; raise if it is too large for the viewer."""
-    from locpmap.formats.images import read_image
-    from locpmap.formats.scores import read_scores
-
     for path in (image_file, scores_file):
         _check_size(path)
     image = read_image(image_file)

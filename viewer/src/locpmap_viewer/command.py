@@ -25,7 +25,7 @@ def view(
     The page shows labels, probability, variance and entropy, with sliders for the model.  Only this computer can open
     it, at an address that contains a secret token.  Press Ctrl-C to stop the server.
     """
-    from locpmap.viewer import view as serve
+    from locpmap_viewer import view as serve
 
     def announce(address: str) -> None:
         typer.echo(f"locpmap viewer: {address}\nPress Ctrl-C to stop.")

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.arrays import Array
-
 # Colours that differ in hue and lightness, also for most colour-blind people.
 CHOSEN = (
     *("#3f7fbf", "#e9b44c", "#5aa469", "#c8553d", "#7b5ea7", "#46b5b0", "#d982a6", "#8f7a5c"),
@@ -44,7 +42,7 @@ def parsed(names: Iterable[str]) -> npt.NDArray[np.uint8]:
     return np.array([list(bytes.fromhex(name[1:])) for name in names], np.uint8)
 
 
-def hexadecimal(colours: Array) -> list[str]:
+def hexadecimal(colours: np.ndarray) -> list[str]:
     """Convert colours (L, 3) to strings such as "#3f7fbf".
 
     >>> hexadecimal(label_colours(1))
@@ -53,12 +51,12 @@ def hexadecimal(colours: Array) -> list[str]:
     return ["#" + bytes(row).hex() for row in colours.astype(np.uint8).tolist()]
 
 
-def map_picture(labels: Array, colours: Array) -> bytes:
+def map_picture(labels: np.ndarray, colours: np.ndarray) -> bytes:
     """Return labels (H, W) as a PNG with a palette."""
     return _palette_png(labels.astype(np.uint8), colours)
 
 
-def number_picture(values: Array, ramp: str) -> bytes:
+def number_picture(values: np.ndarray, ramp: str) -> bytes:
     """Return values (H, W) in [0, 1] as a PNG in the colours of a ramp."""
     anchors = parsed(RAMPS[ramp]).astype(float)
     at = np.linspace(0, len(anchors) - 1, 256)
@@ -67,14 +65,14 @@ def number_picture(values: Array, ramp: str) -> bytes:
     return _palette_png(indices, np.rint(table).astype(np.uint8))
 
 
-def photograph(image: Array) -> bytes:
+def photograph(image: np.ndarray) -> bytes:
     """Return an image (H, W) or (H, W, 3) of any range as an 8-bit PNG."""
     from PIL import Image
 
     return _encoded(Image.fromarray(displayed(image)))
 
 
-def displayed(image: Array) -> npt.NDArray[np.uint8]:
+def displayed(image: np.ndarray) -> npt.NDArray[np.uint8]:
     """Convert an image to uint8; other types are rescaled from their minimum and maximum to 0 and 255.
 
     >>> displayed(np.array([[0, 500], [1000, 250]], np.uint16)).tolist()
@@ -87,7 +85,7 @@ def displayed(image: Array) -> npt.NDArray[np.uint8]:
     return np.rint(255 * (values - low) / max(high - low, 1e-12)).astype(np.uint8)
 
 
-def _palette_png(indices: Array, colours: Array) -> bytes:
+def _palette_png(indices: np.ndarray, colours: np.ndarray) -> bytes:
     from PIL import Image
 
     picture = Image.fromarray(indices).convert("P")

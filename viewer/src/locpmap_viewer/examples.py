@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from locpmap.arrays import Array
-
 HEIGHT, WIDTH = 288, 384
 STRIDE = 8  # pixels per logit
 
@@ -21,9 +19,9 @@ class SyntheticScene:
     """A synthetic scene."""
 
     title: str
-    image: Array  # (H, W, 3) uint8
-    truth: Array  # (H, W)
-    logits: Array  # (H / 8, W / 8, K) float32
+    image: np.ndarray  # (H, W, 3) uint8
+    truth: np.ndarray  # (H, W)
+    logits: np.ndarray  # (H / 8, W / 8, K) float32
     colours: dict[str, str]  # name of a label: its colour
 
 
@@ -41,7 +39,7 @@ def synthetic_scene(name: str) -> SyntheticScene:
     return SyntheticScene(title, pixels, truth, _coarse(rng, truth, len(colours)), colours)
 
 
-def _islands(rng: np.random.Generator) -> tuple[Array, Array]:
+def _islands(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Draw an aerial view of islands with a road, lit from one side."""
     rows, columns = np.mgrid[:HEIGHT, :WIDTH] / np.array([HEIGHT, WIDTH]).reshape(2, 1, 1)  # in [0, 1]
     height = _clouds(rng, 3.2, 6) - 0.9 * np.hypot(rows - 0.5, columns - 0.52) + 0.36
@@ -60,7 +58,7 @@ def _islands(rng: np.random.Generator) -> tuple[Array, Array]:
     return image + 0.018 * rng.normal(size=image.shape), truth
 
 
-def _cells(rng: np.random.Generator) -> tuple[Array, Array]:
+def _cells(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Draw a microscope image of stained cells with nuclei; some cells touch."""
     rows, columns = np.mgrid[:HEIGHT, :WIDTH].astype(float)
     rows, columns = rows + 9 * _clouds(rng, 5.0, 3), columns + 9 * _clouds(rng, 5.0, 3)
@@ -100,7 +98,7 @@ EXAMPLES = {
 }
 
 
-def _clouds(rng: np.random.Generator, frequency: float, octaves: int) -> Array:
+def _clouds(rng: np.random.Generator, frequency: float, octaves: int) -> np.ndarray:
     """Return fractal noise (H, W), mostly within ±0.5; each octave has half the wavelength and amplitude."""
     total = np.zeros((HEIGHT, WIDTH))
     for octave in range(octaves):
@@ -110,7 +108,7 @@ def _clouds(rng: np.random.Generator, frequency: float, octaves: int) -> Array:
     return total / 3.2
 
 
-def resized(values: Array, height: int, width: int, *, smooth: bool = False) -> Array:
+def resized(values: np.ndarray, height: int, width: int, *, smooth: bool = False) -> np.ndarray:
     """Resize values (h, w, K) to (H, W, K): linear, or ``smooth`` with zero derivatives at the given pixels."""
     for axis, size in ((0, height), (1, width)):
         old = values.shape[axis]
@@ -124,7 +122,7 @@ def resized(values: Array, height: int, width: int, *, smooth: bool = False) -> 
     return values
 
 
-def _coarse(rng: np.random.Generator, truth: Array, n_labels: int) -> Array:
+def _coarse(rng: np.random.Generator, truth: np.ndarray, n_labels: int) -> np.ndarray:
     """Return logits of stride 8: the logarithm of the label fractions around each cell, plus smooth errors."""
     ratios = np.eye(n_labels)[truth].reshape(HEIGHT // STRIDE, STRIDE, WIDTH // STRIDE, STRIDE, n_labels).mean((1, 3))
     padded = np.pad(ratios, ((1, 1), (1, 1), (0, 0)), mode="edge")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy import special
 
+from locpmap import metrics
 from locpmap.errors import InputError
-from locpmap.metrics import accuracy, intersection_over_union, negative_log_likelihood
-from locpmap.refining.scoring import softmax
-from locpmap.viewer.colours import hexadecimal
-from locpmap.viewer.decoding import METHODS, Decoding
-from locpmap.viewer.scenes import Scene
+from locpmap_viewer.colours import hexadecimal
+from locpmap_viewer.decoding import METHODS, Decoding
+from locpmap_viewer.scenes import Scene
 
 
 def scene_facts(scene: Scene) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def pixel(result: Decoding, x: int, y: int) -> dict[str, Any]:
         raise InputError(f"The pixel ({x}, {y}) is outside the image of {width}×{height}.")
     probability = None if result.probability is None else result.probability[y, x].tolist()
     truth = None if result.scene.truth is None else int(result.scene.truth[y, x])
-    network = softmax(result.scene.logits[y, x]).tolist()
+    network = special.softmax(result.scene.logits[y, x]).tolist()
     return {
         "x": x,
         "y": y,
@@ -83,9 +83,9 @@ def _quality(result: Decoding) -> dict[str, float] | None:
     if truth is None:
         return None
     quality = {
-        "accuracy": accuracy(result.labels, truth),
-        "iou": float(np.nanmean(intersection_over_union(result.labels, truth, n_labels))),
+        "accuracy": metrics.accuracy(result.labels, truth),
+        "iou": float(np.nanmean(metrics.intersection_over_union(result.labels, truth, n_labels))),
     }
     if result.probability is not None:
-        quality["nll"] = negative_log_likelihood(result.probability, truth)
+        quality["nll"] = metrics.negative_log_likelihood(result.probability, truth)
     return quality

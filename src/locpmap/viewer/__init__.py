@@ -1,5 +1,0 @@
-"""Local web page that shows refined labels and their uncertainty."""
-
-from locpmap.viewer.server import view
-
-__all__ = ["view"]

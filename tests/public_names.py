@@ -1,0 +1,24 @@
+"""Imports of other packages from the library, which have to be public."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator
+
+
+def library_imports(code: str) -> Iterator[tuple[str, str]]:
+    """Yield the module and the name of every import from the library; the name of a plain import is empty."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names if alias.name.split(".")[0] == "locpmap")
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "locpmap":
+            yield from ((str(node.module), alias.name) for alias in node.names)
+
+
+def is_public(module: str, name: str) -> bool:
+    """Return whether the name is in the ``__all__`` of the library or of a first-level package."""
+    if module.count(".") > 1:
+        return False
+    public = getattr(importlib.import_module(module), "__all__", ())
+    return name in public or (module, name) == ("locpmap", "__version__")
