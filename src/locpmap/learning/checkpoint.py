@@ -29,7 +29,7 @@ class Store(Protocol):
 
 
 class Checkpoint:
-    """Periodic saving of a fit: all processes load the state, the first one saves it; nothing without a store."""
+    """Save the state of a fit periodically: all processes load it, the first one saves it; without a store, nothing."""
 
     def __init__(self, store: Store | None, processes: Processes = ALONE) -> None:
         self.store, self.processes = store, processes

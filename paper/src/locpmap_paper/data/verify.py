@@ -36,7 +36,7 @@ class Check:
 def verify(name: str, folder: PathLike | None = None) -> list[Check]:
     """Verify every file of a data set.
 
-    An archive in another packing than the known one takes a second or two.
+    An archive whose bytes differ from the known file is unpacked and compared by content, which takes a second or two.
 
     Args:
         name (str): Name of the data set, a key of ``DATASETS``.

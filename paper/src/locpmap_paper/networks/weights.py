@@ -1,4 +1,4 @@
-"""Conversion of a network's weights to arrays and back, without the counters of batches."""
+"""Conversion of a network's weights to arrays and back, without the batch counters of its normalisation layers."""
 
 from __future__ import annotations
 

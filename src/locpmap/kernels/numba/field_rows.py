@@ -25,7 +25,7 @@ def row_scratch(n_labels, width, cell, dtype):
 
 @njit(error_model="numpy")
 def site_noise(words, noise, place, width):
-    """Fill ``words`` (4, S) with the words of LAZY_SITE of every site, for four samples."""
+    """Fill ``words`` (4, S) with the random words of the stream LAZY_SITE at every site, for four samples."""
     k0, k1, image, sample = noise
     row, column, full_width, _ = place
     for r in range(words.shape[1] // width):

@@ -72,7 +72,7 @@ def softmax(row):
 
 
 def exponentials(row, top):
-    """Replace each x by ``exp(x - top)``, where top is the maximum; for compiled code only."""
+    """Replace each x by ``exp(x - top)``, where no x exceeds top; for compiled code only."""
     raise NotImplementedError
 
 
