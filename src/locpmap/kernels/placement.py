@@ -60,7 +60,7 @@ def place(backend: str, device: str, job: Job = Job(), n_threads: int | None = N
 
 
 def choose(backend: str, device: str, lies_on: str | None = None) -> tuple[str, str | None]:
-    """Return backend and device (None for NumPy arrays), or raise; ``lies_on`` is the device of "auto" on a GPU."""
+    """Return a backend and its device (None for NumPy arrays); ``lies_on`` is the GPU with the data, or None."""
     known = (*BACKENDS, ON_GPU)
     if backend not in ("auto", *known):
         raise unknown("backend", backend, ("auto", *known))

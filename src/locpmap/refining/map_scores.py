@@ -84,7 +84,7 @@ def components(labels: Array, n_labels: int) -> Array:
 
 
 def mean_scores(scores: Sequence[MapScore]) -> dict[str, Any]:
-    """Return means over images without those that have no value; quantities without any are left out."""
+    """Return means over the images that have a value; quantities that no image has are left out."""
 
     def means(values: list[dict[str, float]]) -> dict[str, float]:
         kept = {name: [v[name] for v in values if not np.isnan(v.get(name, np.nan))] for name in _names(values)}

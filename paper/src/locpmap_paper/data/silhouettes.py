@@ -43,7 +43,7 @@ def silhouettes(folder: PathLike | None = None) -> LabelMaps:
 
 
 def parse_silhouettes(content: bytes, name: str) -> Maps:
-    """Parse maps (N, 28, 28) with 1 for object from ``X`` (N, 784), which is 0 there and in column order."""
+    """Return maps (N, 28, 28) with 1 at object pixels, from ``X`` (N, 784), which is 0 at them and in column order."""
     rows = _matrix(content, name)
     if not np.isin(rows, (0, 1)).all():
         raise InputError(f"{name} holds other values than 0 and 1 in X, expected a binary matrix")
