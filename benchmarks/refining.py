@@ -106,6 +106,16 @@ def _compared(network: Path, data: Path, limit: int | None, stride: int, seed: i
 
 
 @app.command()
+def speed(seed: int = 0, output: Path = RECORD) -> None:
+    """Measure the times again and replace them in the record; needs pydensecrf2."""
+    from benchmarks.refining_measures import seconds
+
+    record = json.loads(output.read_text())
+    origin = machine.provenance("benchmarks.refining", seed, machine.machine())
+    write_record(output, record | {"speed": seconds(seed) | {"origin": origin}}, [])
+
+
+@app.command()
 def page(record: Path = RECORD, output: Path = PAGE) -> None:
     """Write the tables of docs/refining.md from the record."""
     from locpmap.refining.refiner import Refiner

@@ -164,12 +164,13 @@ def areas_of(judged: Sequence[Example], weights: Weights, seed: int) -> dict[str
 
 
 def seconds(seed: int, repeats: int = 5) -> dict[str, Any]:
-    """Time `lp.refine` and pydensecrf2 on T3, alternating: elapsed and processor time."""
+    """Time `lp.refine`, `Refiner.measure` and pydensecrf2 on T3, alternating: elapsed and processor time."""
     task = make_task("T3", seed)
     assert task.image is not None
     image = np.ascontiguousarray(task.image)
     runs: dict[str, Callable[[], Any]] = {
         "lp.refine": lambda: refine(image, task.unary, seed=seed),
+        "Refiner.measure, 200 samples": lambda: Refiner.load().measure(image, task.unary, "area", seed=seed),
         "pydensecrf2": lambda: Dense()(image, task.unary),
     }
     clocks: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}

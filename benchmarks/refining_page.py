@@ -39,7 +39,7 @@ def tables_of(record: Mapping[str, Any], weights: Weights) -> dict[str, str]:
         ),
         "origin": table(
             ("command", "date"),
-            [(f"`{record['command']}`", record["date"])],
+            ((f"`{origin['command']}`", origin["date"]) for origin in (record, speed.get("origin")) if origin),
         ),
     }
 
