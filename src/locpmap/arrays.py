@@ -4,15 +4,13 @@ Internally, data on the CPU are NumPy arrays; data on a GPU or another accelerat
 Results have the same kind of array as the input.  This module imports torch only where the caller already uses tensors.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, reduce
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -208,7 +206,7 @@ class Restore:
     device: str | None = None
 
     @classmethod
-    def like(cls, value: object) -> Restore:
+    def like(cls, value: object) -> Self:
         """Return a converter to the kind of array, and the device, of the value."""
         return cls(str(value.device)) if is_tensor(value) else cls()  # type: ignore[attr-defined]
 

@@ -1,11 +1,9 @@
 """Pairwise terms: all accepted forms, converted to Potts weights or to features times tables."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -98,7 +96,7 @@ class Pairwise:
             features = _join([w[:, :, None] for w in self.weights], direction_sizes)
         return _double(features), frozen(place_like(features, np.eye(self.n_labels)[None, None, None]))
 
-    def without(self, dead: Array, direction_sizes: Sequence[int]) -> Pairwise:
+    def without(self, dead: Array, direction_sizes: Sequence[int]) -> Self:
         """Return the term with score 0 on the edges marked in ``dead`` (1|N, E)."""
         if self.weights is not None:
             ends = np.cumsum(direction_sizes).tolist()

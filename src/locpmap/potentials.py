@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -71,7 +71,7 @@ class Potentials:
         connectivity: int | Steps = 4,
         mask: Any = None,
         window: tuple[int, int, int] | None = None,
-    ) -> Potentials:
+    ) -> Self:
         """Create potentials on a grid.
 
         Args:
@@ -129,7 +129,7 @@ class Potentials:
         return cls._build(structure, scores, pairwise, mask, scores.ndim == 4, Restore.like(unary))
 
     @classmethod
-    def graph(cls, unary: Any, edges: Any, pairwise: Any, *, mask: Any = None) -> Potentials:
+    def graph(cls, unary: Any, edges: Any, pairwise: Any, *, mask: Any = None) -> Self:
         """Create potentials on any graph.
 
         Args:
@@ -177,7 +177,7 @@ class Potentials:
     @classmethod
     def _build(
         cls, structure: Grid | Graph, scores: Array, pairwise: Any, mask: Any, batched: bool, restore: Restore
-    ) -> Potentials:
+    ) -> Self:
         unary = scores.reshape(-1, structure.n_sites, scores.shape[-1])
         if len(unary) >= 2**28:
             raise InputError(f"unary has {len(unary)} images, expected fewer than 2^28")
@@ -248,7 +248,7 @@ class Potentials:
         """Flat arrays that general kernels read, built on first use."""
         return self.view.flat
 
-    def to(self, device: str | None) -> Potentials:
+    def to(self, device: str | None) -> Self:
         """Return the same potentials on another device.
 
         Args:
@@ -261,7 +261,7 @@ class Potentials:
             return self
         return self._changed(Restore(device))
 
-    def part(self, images: slice) -> Potentials:
+    def part(self, images: slice) -> Self:
         """Return the given images of a batch.
 
         Args:
@@ -272,7 +272,7 @@ class Potentials:
         """
         return self._changed(lambda array: array if len(array) == 1 else array[images])
 
-    def _changed(self, change: Callable[[Any], Any]) -> Potentials:
+    def _changed(self, change: Callable[[Any], Any]) -> Self:
         """Return the same potentials with ``change`` applied to every array."""
 
         def new(array: Any) -> Any:

@@ -1,10 +1,8 @@
 """Models in the form that kernels read: scores, and flat lists of edges that are built on first use."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from locpmap.arrays import Array, cast, frozen, is_tensor, namespace, place_like
 from locpmap.graphs import Graph, Grid
@@ -66,7 +64,7 @@ class View:
         """Grid with 4 neighbours, or None for any other graph."""
         return self.window if isinstance(self.structure, Grid) and self.structure.connectivity == 4 else None
 
-    def with_unary(self, unary: Any) -> View:
+    def with_unary(self, unary: Any) -> Self:
         """Return the same model with other unaries (N, S, L); it shares the edge lists."""
         view = replace(self, unary=unary, cache={})
         view.__dict__["flat"] = self.flat._replace(unary=unary)

@@ -1,11 +1,9 @@
 """`CRF`: a log-linear conditional random field that is fitted, decoded, calibrated and saved."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -351,7 +349,7 @@ class CRF:
         )
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> CRF:
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         """Load a model that :meth:`save` wrote.
 
         Args:

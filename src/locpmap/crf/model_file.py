@@ -1,11 +1,9 @@
 """The model file of a CRF: its header, and the validation of files that are read."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -51,7 +49,7 @@ class ModelFile:
         write_model(path, {"weights": weights, "tables": tables}, header)
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> tuple[ModelFile, Array, Array]:
+    def read(cls, path: str | os.PathLike[str]) -> tuple[Self, Array, Array]:
         """Return the header, the weights and the tables of a file."""
         arrays, header = read_model(path)
         if header.get("kind") != KIND:

@@ -1,9 +1,7 @@
 """`ImageCRF`: a conditional random field on images as a scikit-learn estimator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
@@ -113,7 +111,7 @@ class ImageCRF(CRFEstimator):
         self.max_iter, self.tol = max_iter, tol
         self.random_state, self.n_jobs = random_state, n_jobs
 
-    def fit(self, images: Any, label_maps: Any, sample_weight: Any = None) -> ImageCRF:
+    def fit(self, images: Any, label_maps: Any, sample_weight: Any = None) -> Self:
         """Learn the weights from labelled images.
 
         Args:

@@ -1,8 +1,6 @@
 """`CRFClassifier`: logistic regression whose rows (sites) can be joined by edges."""
 
-from __future__ import annotations
-
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import softmax
@@ -107,9 +105,7 @@ class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
         self.max_iter, self.tol = max_iter, tol
         self.random_state, self.n_jobs = random_state, n_jobs
 
-    def fit(
-        self, X: Any, y: Any, edges: Any = None, edge_features: Any = None, sample_weight: Any = None
-    ) -> CRFClassifier:
+    def fit(self, X: Any, y: Any, edges: Any = None, edge_features: Any = None, sample_weight: Any = None) -> Self:
         """Learn the weights from labelled sites.
 
         Args:

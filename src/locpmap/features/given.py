@@ -1,9 +1,7 @@
 """Given unary features, such as a network's logits, combined with pairwise features of an image."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -82,7 +80,7 @@ class GivenUnary:
         return asdict(self) | {"unary": GIVEN, "pairwise": list(self.pairwise)}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> GivenUnary:
+    def from_dict(cls, values: dict[str, Any]) -> Self:
         """Create an instance from the output of :meth:`to_dict`.
 
         >>> from locpmap.features import GivenUnary

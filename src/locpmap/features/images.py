@@ -1,10 +1,8 @@
 """Features of greyscale, colour and multi-channel images."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -120,7 +118,7 @@ class ImageFeatures:
         return asdict(self) | {"unary": list(self.unary), "pairwise": list(self.pairwise)}
 
     @classmethod
-    def from_dict(cls, values: Any) -> ImageFeatures:
+    def from_dict(cls, values: Any) -> Self:
         """Create an instance from the output of :meth:`to_dict`.
 
         Args:

@@ -1,9 +1,7 @@
 """`ErrorFields`: errors that neighbouring sites share, as random terms of LocPMAP's samples."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -97,7 +95,7 @@ class ErrorFields:
             return None
         return quantised(sizes, 1 if clusters is not None else self.cell, shared, presence, clusters)
 
-    def of_image(self, n: int) -> ErrorFields:
+    def of_image(self, n: int) -> Self:
         """Return the fields of image n of a batch."""
         sizes = self.sizes[n] if self.sizes.ndim == 3 and len(self.sizes) > 1 else self.sizes
         shared = self.shared[n] if self.shared.ndim == 2 and len(self.shared) > 1 else self.shared

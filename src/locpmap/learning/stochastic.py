@@ -6,11 +6,9 @@ descent continues from the best point with about a third of the rate. It ends af
 point. The random numbers of a step depend on (seed, step) only, so an interrupted descent resumes to the same result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -43,7 +41,7 @@ class Descent:
     curve: list[float] = field(default_factory=list)
 
     @classmethod
-    def start(cls, point: Array, held_out: float) -> Descent:
+    def start(cls, point: Array, held_out: float) -> Self:
         """Return the state before the first step."""
         zero = np.zeros_like(point)
         return cls(point.copy(), point.copy(), zero.copy(), zero.copy(), zero.copy(), held_out=[held_out])
@@ -72,7 +70,7 @@ class Descent:
         return {**vectors, "counts": counts, "held_out": np.array(self.held_out), "curve": np.array(self.curve)}
 
     @classmethod
-    def resume(cls, state: dict[str, Array]) -> Descent:
+    def resume(cls, state: dict[str, Array]) -> Self:
         """Return the descent of a checkpoint."""
         step, warm, rate, stale, first_step = (int(count) for count in state["counts"])
         contents: dict[str, Any] = {name: state[name].copy() for name in VECTORS}

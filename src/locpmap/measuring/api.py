@@ -4,11 +4,9 @@ A sample of LocPMAP is a complete label map y^m. The values f(y^1) .. f(y^M) the
 function f of a map. Per-pixel probabilities do not determine it, because they do not contain correlations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -159,7 +157,7 @@ class Meter:
     total: int = 0  # samples over all images
 
     @classmethod
-    def of(cls, quantity: object, potentials: Potentials) -> Meter:
+    def of(cls, quantity: object, potentials: Potentials) -> Self:
         """Return the meter of a named quantity or of a callable."""
         structure = potentials.structure
         if isinstance(quantity, str):

@@ -1,9 +1,7 @@
 """A network and its CRF head as one model that is trained, decoded and saved together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -176,7 +174,7 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
         write_model(path, arrays, header)
 
     @classmethod
-    def load(cls, path: PathLike) -> CRFNetwork:
+    def load(cls, path: PathLike) -> Self:
         """Load a network that :meth:`save` wrote; objective and decoder of the head are the defaults.
 
         Args:
@@ -204,7 +202,7 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
         return network.train(False)
 
     @classmethod
-    def _from_header(cls, header: dict[str, Any]) -> CRFNetwork:
+    def _from_header(cls, header: dict[str, Any]) -> Self:
         backbone, head = header["backbone"], header["head"]
         if len(backbone["widths"]) > MAX_LAYERS:
             raise InputError(f"it has {len(backbone['widths'])} layers, expected at most {MAX_LAYERS}")

@@ -1,9 +1,7 @@
 """Colour statistics of a whole image, computed in one pass, so that all windows are scaled equally."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -33,7 +31,7 @@ class Palette:
         return np.ascontiguousarray(np.moveaxis(rows, -1, 0)[None], np.float32)
 
     @classmethod
-    def of(cls, image: Any, mask: Any = None) -> Palette:
+    def of(cls, image: Any, mask: Any = None) -> Self:
         """Compute the palette of an image source (H, W) or (H, W, C) with a mask source (H, W), in one pass."""
         low, high, total, total_squares = (np.array(first, float) for first in (np.inf, -np.inf, 0.0, 0.0))
         n_pixels, sums, n_edges = 0, np.zeros(len(STEPS)), np.zeros(len(STEPS))

@@ -1,10 +1,8 @@
 """Decoding of one tile: its window is read and decoded, and the result is cropped to the tile."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -73,7 +71,7 @@ class Decoding:
         probability = np.zeros((*shape, self.builder.shape[2]), self.builder.dtype) if soft else None
         return Decoded(np.full(shape, -1, np.int16), probability, True)
 
-    def _one_sweep(self) -> Decoding:
+    def _one_sweep(self) -> Self:
         once = {"max_sweeps": 1, **({"n_samples": 1} if isinstance(self.decoder, Sampler) else {})}
         return replace(self, decoder=replace(self.decoder, **once))  # type: ignore[type-var]
 
@@ -81,7 +79,7 @@ class Decoding:
         """Raise if the model cannot be decoded in this process, for example because the device is missing."""
         self._one_sweep()._infer(example)
 
-    def with_least_weight(self, model: TiledModel) -> Decoding:
+    def with_least_weight(self, model: TiledModel) -> Self:
         """Return a copy with the raster's smallest weight, which cannot be computed from a tile.
 
         The options are checked on tiny models. Weights that are not in memory are read only if the kind of noise

@@ -1,9 +1,7 @@
 """Models of a raster whose potentials are built window by window."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -84,7 +82,7 @@ class GridModel:
     connectivity: int | Steps
 
     @classmethod
-    def parse(cls, unary: Any, pairwise: Any, mask: Any, connectivity: Any) -> GridModel:
+    def parse(cls, unary: Any, pairwise: Any, mask: Any, connectivity: Any) -> Self:
         """Check the arguments by shape and dtype, without reading sources, and return the model."""
         refuse_masked(unary, "unary")
         scores = as_source(unary, "unary")

@@ -4,8 +4,6 @@ A source is any object with ``shape``, ``dtype`` and slicing: a NumPy, dask or z
 :func:`open_raster`. Files are reopened for each read, so that only the path of a source is sent to a worker.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import lzma
@@ -15,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from numbers import Number
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -48,7 +46,7 @@ class NumpyFile:
     transposed: bool
 
     @classmethod
-    def open(cls, path: Path) -> NumpyFile:
+    def open(cls, path: Path) -> Self:
         """Read the header."""
         shape, transposed, dtype, offset = describe(path)
         return cls(path.resolve(), shape, dtype, offset, transposed)
@@ -78,7 +76,7 @@ class TiffFile:
     has_mask: bool  # whether pixels may have no data
 
     @classmethod
-    def open(cls, path: Path) -> TiffFile:
+    def open(cls, path: Path) -> Self:
         """Read the header."""
         with open_tiff(path) as file:
             kind = np.result_type(*map(np.dtype, file.dtypes))

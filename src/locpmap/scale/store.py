@@ -5,15 +5,13 @@ per tile, written after the tile's chunks. The number is twice the size of these
 not converge. The size detects chunks that were truncated or lost later.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 import numpy as np
@@ -44,7 +42,7 @@ class Store:
     @classmethod
     def prepare(
         cls, path: PathLike, identity: dict[str, Any], builder: Builder, tiling: Tiling, arrays: Sequence[str]
-    ) -> Store:
+    ) -> Self:
         """Create the group, or open that of an earlier run with the same identity; raise if it is of another run."""
         store = cls(Path(os.path.abspath(checked_path(path))), tiling, tuple(arrays))
         identity, layout = _plain({**identity, "arrays": arrays}), store._layout(builder)

@@ -1,10 +1,8 @@
 """Pairwise terms of a raster, with values per edge read window by window."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -30,7 +28,7 @@ class Terms:
     shared: bool  # whether there is one entry for all edges
 
     @classmethod
-    def parse(cls, pairwise: Any, shape: tuple[int, int, int], steps: Steps) -> Terms:
+    def parse(cls, pairwise: Any, shape: tuple[int, int, int], steps: Steps) -> Self:
         """Check a pairwise term by its shapes, without reading values per edge."""
         n_labels = shape[2]
         if isinstance(pairwise, Factored):
@@ -58,7 +56,7 @@ class Terms:
         tails: list[tuple[int, ...]],
         whole: list[tuple[int, ...]],
         tables: Any,
-    ) -> Terms:
+    ) -> Self:
         """Build terms from one array per step; raise InputError if a shape is wrong.
 
         An array has one value per edge (shape: edges + one of ``tails``) or one value for all edges (a shape in
@@ -80,7 +78,7 @@ class Terms:
             sources.append(source if per_edge[-1] else np.asarray(source[()]))
         return cls(tuple(sources), steps, tuple(per_edge), tables, shared=False)
 
-    def without_values(self) -> Terms:
+    def without_values(self) -> Self:
         """Return a copy without the sources, to be sent to a worker."""
         kept = (None if cut else entry for entry, cut in zip(self.entries, self.per_edge, strict=True))
         return replace(self, entries=tuple(kept))
