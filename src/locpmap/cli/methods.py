@@ -9,9 +9,7 @@ from typing import Annotated
 import typer
 
 
-def methods(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Decoder to describe.")] = None,
-) -> None:
+def methods(name: Annotated[str | None, typer.Argument(metavar="NAME", help="Decoder to describe.")] = None) -> None:
     """List the decoders, or describe one decoder and its options."""
     from locpmap.inference import DECODERS
     from locpmap.inference.api import known_method

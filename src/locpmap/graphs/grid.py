@@ -73,14 +73,10 @@ class Grid:
             if not name.startswith("full") or value is not None:
                 what = f"the grid's {name}" if least else f"the window's {name}"
                 object.__setattr__(self, name, whole_number(what, value, least, MAX_SITE))
-        if self.full_width is not None and self.full_width < self.column + self.width:
-            raise InputError(
-                f"full_width is {self.full_width}, expected at least column + width = {self.column + self.width}"
-            )
-        if self.full_height is not None and self.full_height < self.row + self.height:
-            raise InputError(
-                f"full_height is {self.full_height}, expected at least row + height = {self.row + self.height}"
-            )
+        for start, size in (("column", "width"), ("row", "height")):
+            full, end = getattr(self, f"full_{size}"), getattr(self, start) + getattr(self, size)
+            if full is not None and full < end:
+                raise InputError(f"full_{size} is {full}, expected at least {start} + {size} = {end}")
         if self.n_sites >= 2**31:
             raise InputError(f"the grid has {self.n_sites} sites, expected fewer than 2^31: split it into windows")
         if (self.row + self.height) * self.whole_width > MAX_SITE:

@@ -110,7 +110,8 @@ class ErrorFields:
         if not isinstance(structure, Graph):
             if self.clusters is not None:
                 raise InputError("clusters is given for a grid, expected None: a grid has cells")
-            check_scales(self.n_scales, self.cell, _largest_side(structure))
+            whole_height = structure.whole_sites // structure.whole_width
+            check_scales(self.n_scales, self.cell, max(whole_height, structure.whole_width))
             return None
         if self.clusters is None:
             if self.n_scales:
@@ -135,10 +136,6 @@ def check_scales(n_scales: int, cell: int, largest: int) -> None:
             f"sizes has {n_scales} scales with cells of up to {coarsest} pixels, expected at most the larger side of"
             f" the grid, {largest}: use shared for errors of the whole image"
         )
-
-
-def _largest_side(grid: Any) -> int:
-    return max(int(grid.full_height or grid.row + grid.height), int(grid.whole_width))
 
 
 def _fitted(name: str, array: Array, shape: tuple[int, ...]) -> Array:

@@ -65,7 +65,8 @@ def drive_in_memory(
     for outcome, ending in in_parts(work, problem, halves):
         outcomes.append(outcome)
         to_do -= len(outcome.labels)
-        status = ending if status is None else _worse(status, ending)
+        if status is None or status in ENDED_WELL or ending is Status.MAX_SECONDS:
+            status = ending
     assert status is not None
     return (outcomes[0] if len(outcomes) == 1 else _joined(outcomes)), status
 
@@ -105,7 +106,3 @@ def _joined(outcomes: list[Outcome]) -> Outcome:
 
 def _stacked(parts: list[Any], axis: int = 0) -> Any:
     return None if parts[0] is None else namespace(parts[0]).concatenate(parts, axis=axis)
-
-
-def _worse(one: Status, other: Status) -> Status:
-    return other if one in ENDED_WELL or other is Status.MAX_SECONDS else one

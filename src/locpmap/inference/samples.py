@@ -62,17 +62,12 @@ def samples(
     See Also:
         :func:`infer`, :func:`measure`
     """
+    sampler = configure(decoder, {})
+    if not isinstance(sampler, Sampler):
+        raise InputError(f"decoder is {sampler.name}, which draws no samples: expected one that does, like locpmap")
     where = (seed, first_image, backend, device, n_threads)
-    stream = stream_samples(potentials, _sampler(decoder), chunk, *where, counted=False)
+    stream = stream_samples(potentials, sampler, chunk, *where, counted=False)
     return (labels for part in stream for labels in part)
-
-
-def _sampler(decoder: str | Decoder) -> Sampler:
-    """Return the configured sampler, or raise if the decoder draws no samples."""
-    configured = configure(decoder, {})
-    if not isinstance(configured, Sampler):
-        raise InputError(f"decoder is {configured.name}, which draws no samples: expected one that does, like locpmap")
-    return configured
 
 
 def stream_samples(

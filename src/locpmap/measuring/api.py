@@ -196,14 +196,12 @@ def _of_result(result: Result, meter: Meter) -> list[list[Array]]:
 
 
 def _of_potentials(
-    potentials: Potentials,
-    meter: Meter,
-    decoder: LocPMAP,
-    noise: tuple[int, int],
-    device: str,
+    potentials: Potentials, meter: Meter, decoder: LocPMAP, noise: tuple[int, int], device: str
 ) -> list[list[Array]]:
     """Sample the potentials image by image, and return one vector (K,) per image and sample."""
-    start, (seed, first_image), fields = _start(decoder.start, potentials), noise, decoder.fields
+    start, (seed, first_image), fields = decoder.start, noise, decoder.fields
+    if not isinstance(start, str):  # labels, with or without a batch axis
+        start = potentials.flat_labels(start, "start").reshape(-1, *potentials.structure.shape)
     found: list[list[Array]] = []
     for n in range(potentials.n_images):
         mine = None if fields is None else fields.of_image(n)
@@ -213,13 +211,6 @@ def _of_potentials(
         drawn = (labels for part in parts for labels in to_numpy(part, "samples"))
         found.append(list(map(meter, drawn)))
     return found
-
-
-def _start(start: Any, potentials: Potentials) -> Any:
-    """Return the start: its name, or labels with a batch axis, (N, ..)."""
-    if isinstance(start, str):
-        return start
-    return potentials.flat_labels(start, "start").reshape(-1, *potentials.structure.shape)
 
 
 def _check_names(names: object, length: int | None) -> None:

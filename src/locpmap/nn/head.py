@@ -188,10 +188,7 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         return self.objective(logits, terms, labels)
 
     def terms(
-        self,
-        logits: Tensor,
-        feature_map: Tensor | None = None,
-        edge_features: Sequence[Tensor] | None = None,
+        self, logits: Tensor, feature_map: Tensor | None = None, edge_features: Sequence[Tensor] | None = None
     ) -> tuple[Tensor, ...]:
         """Return the pairwise terms, one tensor per step, in a form that the losses accept as ``pairwise``.
 
