@@ -38,22 +38,18 @@ class View:
 
     @property
     def potts(self) -> bool:
-        """Whether the pairwise score is a weight for equal labels and 0 otherwise."""
         return self.pairwise.potts
 
     @property
     def coupled(self) -> bool:
-        """Whether neighbours influence each other."""
         return self.pairwise.coupled
 
     @property
     def least_weight(self) -> float:
-        """Smallest Potts weight; NaN unless the model is Potts."""
         return self.pairwise.least_weight
 
     @cached_property
     def window(self) -> GridWindow | None:
-        """Grid with any neighbours, or None for a graph."""
         grid = self.structure
         if not isinstance(grid, Grid):
             return None
@@ -61,7 +57,6 @@ class View:
 
     @property
     def grid(self) -> GridWindow | None:
-        """Grid with 4 neighbours, or None for any other graph."""
         return self.window if isinstance(self.structure, Grid) and self.structure.connectivity == 4 else None
 
     def with_unary(self, unary: Any) -> Self:

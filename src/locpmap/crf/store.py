@@ -29,7 +29,6 @@ class FileStore:
         return arrays
 
     def save(self, state: State) -> None:
-        """Write the state atomically."""
         write_model(self.path, state, {"kind": "checkpoint", "fit": self.fit})
 
     def remove(self) -> None:

@@ -62,7 +62,6 @@ class Cluster:
         return self._threads() > 0
 
     def _threads(self) -> int:
-        """Return the number of threads of all workers."""
         try:
             if not self._closed:
                 return sum(self._client.nthreads().values())
@@ -75,11 +74,9 @@ class Cluster:
         return self._client.status in ("closing", "closed")
 
     def submit(self, job: Any) -> Any:
-        """Submit a job to the scheduler and return its future."""
         return self._client.compute(job) if is_dask(job) else self._client.submit(job, pure=False)
 
     def drop(self, futures: Iterable[Any]) -> None:
-        """Cancel the jobs."""
         if not self._closed:
             self._client.cancel(list(futures), force=True)
 

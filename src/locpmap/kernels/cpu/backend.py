@@ -24,17 +24,14 @@ class CpuKernels(Sampling, Passing, Likelihoods):
         return 1
 
     def precision(self, model: ModelView) -> Any:
-        """Return double precision."""
         return np.dtype(np.float64)
 
     def score(self, model: ModelView, labels: Array) -> Array:
-        """Return the scores θ(y) of labels (N, S)."""
         terms = np.zeros(labels.shape)
         self.sweep("score_terms", model.flat, labels, terms)
         return terms.sum(axis=1)
 
     def gibbs(self, model: ModelView, chain: Chain, n_sweeps: int, *, keep: bool = False) -> Array:
-        """Advance a chain; return the labels of counted sweeps if ``keep``."""
         totals = np.zeros((0, 0, 0)) if chain.totals is None else chain.totals
         kept = np.empty((chain.counted(n_sweeps) if keep else 0, *chain.labels.shape), np.int16)
         n_kept = 0
@@ -49,7 +46,6 @@ class CpuKernels(Sampling, Passing, Likelihoods):
         return kept
 
     def mean_field(self, model: ModelView, beliefs: Array, marks: Array, tolerance: float, n_sweeps: int) -> Advanced:
-        """Sweep until all marks are 0, at most ``n_sweeps`` times."""
         for made in range(1, n_sweeps + 1):
             self.sweep("mean_field", model.flat, beliefs, marks, tolerance)
             if not marks.any():
@@ -57,7 +53,6 @@ class CpuKernels(Sampling, Passing, Likelihoods):
         return Advanced(n_sweeps, settled=False)
 
     def mean_field_bound(self, model: ModelView, beliefs: Array) -> Array:
-        """Return the lower bound of log Z."""
         terms = np.zeros(beliefs.shape[:2])
         self.sweep("mean_field_bound", model.flat, beliefs, terms)
         return terms.sum(axis=1)
