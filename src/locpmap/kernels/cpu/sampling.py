@@ -104,7 +104,7 @@ class Sampling(Dispatch):
         self, model: ModelView, plan: Any, perturbation: Perturbation, max_sweeps: int, first_image: int, span: Span
     ) -> HostDrawn:
         limits = (plan.damping, plan.undamped, plan.tolerance, max_sweeps)
-        given = (model.flat, perturbation, plan.order, outward(model.structure, None), *limits)
+        given = (model.flat, perturbation, (plan.order, outward(model.structure, None)), limits)
         return self._general("perturb_and_max_product", model, span, given, first_image)
 
     def draw_by(self, work: Work, span: Span) -> HostDrawn:

@@ -12,22 +12,9 @@ from locpmap.kernels.numba.perturbing import perturb_unaries
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def perturb_and_max_product(
-    model,
-    perturbation,
-    order,
-    decode_order,
-    damping,
-    undamped,
-    tolerance,
-    max_sweeps,
-    first_image,
-    lo,
-    hi,
-    first_sample,
-    labels,
-):
+def perturb_and_max_product(model, perturbation, orders, limits, first_image, lo, hi, first_sample, labels):
     """Fill ``labels`` (hi - lo, S, R); return the number of the last sweep that changed a message, (hi - lo, R)."""
+    (order, decode_order), (damping, undamped, tolerance, max_sweeps) = orders, limits
     n_sites, n_labels = model.unary.shape[1], model.unary.shape[2]
     n_samples = labels.shape[2]
     sweeps = np.zeros((hi - lo, n_samples), np.int32)

@@ -11,27 +11,23 @@ from locpmap.kernels.reference.climb_sites import perturbed
 from locpmap.kernels.reference.decode_messages import decode
 from locpmap.kernels.reference.pass_messages import visit
 
+Orders = tuple[Array, Array]  # in which sites send, and in which they are decoded
+Limits = tuple[float, int, float, int]  # damping, number of sweeps without damping, tolerance, maximum number of sweeps
+
 
 def perturb_and_max_product(
     model: Model,
     perturbation: Perturbation,
-    order: Array,
-    decode_order: Array,
-    damping: float,
-    undamped: int,
-    tolerance: float,
-    max_sweeps: int,
+    orders: Orders,
+    limits: Limits,
     first_image: int,
     lo: int,
     hi: int,
     first_sample: int,
     labels: Array,
 ) -> Array:
-    """Fill ``labels`` (hi - lo, S, R); return the number of the last sweep that changed a message, (hi - lo, R).
-
-    Sites send in the order ``order``, without damping in the first ``undamped`` sweeps, and are decoded in the order
-    ``decode_order``.
-    """
+    """Fill ``labels`` (hi - lo, S, R); return the number of the last sweep that changed a message, (hi - lo, R)."""
+    (order, decode_order), (damping, undamped, tolerance, max_sweeps) = orders, limits
     sweeps = np.zeros((hi - lo, labels.shape[2]), np.int32)
     rho = np.ones(len(model.edges))
     y = np.empty(model.unary.shape[1], np.int64)
