@@ -6,10 +6,9 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.kernels.fields import Fields, Moves
-from locpmap.kernels.perturbation import PERTURBED, RANDOM, GridClimb
-from locpmap.kernels.reference import noise
+from locpmap.kernels.perturbation import GridClimb
 from locpmap.kernels.reference.add_fields import add_fields
-from locpmap.kernels.reference.climb_potts import ascend, site_numbers
+from locpmap.kernels.reference.climb_potts import draw
 
 
 def climb_fields(climb: GridClimb, scores: Array, fields: Fields, moves: Moves, labels: Array) -> Array:
@@ -17,22 +16,13 @@ def climb_fields(climb: GridClimb, scores: Array, fields: Fields, moves: Moves, 
 
     Return the number of the last sweep that changed a label, (n, R).
     """
-    key, sites = (int(climb.k0), int(climb.k1)), site_numbers(climb)
+    key = (int(climb.k0), int(climb.k1))
     window = (climb.right.shape[1], climb.down.shape[2], climb.row, climb.column)
     unary = scores.swapaxes(2, 3).reshape(len(scores), -1, scores.shape[2])
     sweeps, out = np.zeros((len(labels), labels.shape[2]), np.int32), np.empty(unary.shape, unary.dtype)
     for s in range(labels.shape[2]):
-        sample = climb.first_sample + s
         mine = Moves(moves.offsets[:, s : s + 1], moves.phases[:, s : s + 1])
-        add_fields(unary, window, fields, mine, key, climb.first_image, sample, out)
+        add_fields(unary, window, fields, mine, key, climb.first_image, climb.first_sample + s, out)
         for n in range(len(labels)):
-            image = climb.first_image + n
-            scores_of = out[n].astype(np.float64)
-            if climb.temperature > 0:
-                scores_of = noise.perturbed_lazy(scores_of, climb.temperature, key, image, sample, sites)
-            if climb.start == RANDOM:
-                y = noise.lazy_start(out[n], key, image, sample, sites)
-            else:
-                y = scores_of.argmax(axis=1) if climb.start == PERTURBED else climb.given[n]
-            labels[n, :, s], sweeps[n, s] = ascend(climb, n, scores_of, y)
+            labels[n, :, s], sweeps[n, s] = draw(climb, n, s, out[n])
     return sweeps

@@ -11,18 +11,24 @@ from locpmap.kernels.reference import noise
 
 def climb_potts(climb: GridClimb, labels: Array) -> Array:
     """Fill ``labels`` (n, S, R); return the number of the last sweep that changed a label, (n, R)."""
-    key, sites = (int(climb.k0), int(climb.k1)), site_numbers(climb)
     sweeps = np.zeros((len(labels), labels.shape[2]), np.int32)
     for n in range(len(labels)):
         for s in range(labels.shape[2]):
-            unary, image, sample = climb.unary[n], climb.first_image + n, climb.first_sample + s
-            scores = noise.perturbed_lazy(unary.astype(np.float64), climb.temperature, key, image, sample, sites)
-            if climb.start == RANDOM:
-                y = noise.lazy_start(unary, key, image, sample, sites)
-            else:
-                y = scores.argmax(axis=1) if climb.start == PERTURBED else climb.given[n]
-            labels[n, :, s], sweeps[n, s] = ascend(climb, n, scores, y)
+            labels[n, :, s], sweeps[n, s] = draw(climb, n, s, climb.unary[n])
     return sweeps
+
+
+def draw(climb: GridClimb, n: int, s: int, unary: Array) -> tuple[Array, int]:
+    """Draw sample s of image n from its unaries (S, L); return labels (S,) and the last sweep with a change."""
+    which = ((int(climb.k0), int(climb.k1)), climb.first_image + n, climb.first_sample + s, site_numbers(climb))
+    scores = unary.astype(np.float64)
+    if climb.temperature > 0:
+        scores = noise.perturbed_lazy(scores, climb.temperature, *which)
+    if climb.start == RANDOM:
+        y = noise.lazy_start(unary, *which)
+    else:
+        y = scores.argmax(axis=1) if climb.start == PERTURBED else climb.given[n]
+    return ascend(climb, n, scores, y)
 
 
 def site_numbers(climb: GridClimb) -> Array:
