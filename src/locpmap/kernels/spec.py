@@ -16,12 +16,10 @@ Shapes: N images, S sites, E edges, L labels, R samples; ``1|N`` is an axis of l
 images.  Ranges ``lo..hi`` and ``begin..stop`` exclude their ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.fields import Fields
@@ -81,7 +79,7 @@ class ModelView(Protocol):
     def cache(self) -> dict[Any, Any]:
         """Values that a backend caches for the lifetime of the model."""
 
-    def with_unary(self, unary: Array) -> ModelView:
+    def with_unary(self, unary: Array) -> Self:
         """Return the same model with other unaries (N, S, L)."""
 
     def direction_weights(self, dtype: Any) -> tuple[Array, Array]:

@@ -1,7 +1,5 @@
 """The backends "reference" and "numba"."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,7 @@ from locpmap.kernels.spec import Advanced, Chain, Kernels, ModelView
 class CpuKernels(Sampling, Passing, Likelihoods):
     """Kernels on NumPy arrays; ``name`` is the backend that supplies the per-range functions."""
 
-    def __reduce__(self) -> tuple[type[CpuKernels], tuple[str, int]]:
+    def __reduce__(self) -> tuple[type, tuple[str, int]]:
         return CpuKernels, (self.name, self.threads.n_threads)
 
     def sweeps_per_step(self, model: ModelView) -> int:
