@@ -108,16 +108,10 @@ class FieldLoss(torch.nn.Module):  # type: ignore[misc]
 
 @torch.compiler.disable  # for its generator
 def draw_fields(sizes: Tensor, shape: tuple[int, int], n_samples: int, generator: torch.Generator) -> Tensor:
-    """Draw sums of error fields with the distribution of :class:`locpmap.ErrorFields`, but with normal nodes.
+    """Draw sums of error fields, (N · M, K, H, W), for standard deviations ``sizes`` (N, J, K) and M samples per image.
 
-    Args:
-        sizes: Standard deviations (N, J, K).
-        shape: Height H and width W.
-        n_samples: Number M of samples per image.
-        generator: Generator on the device of the sizes.
-
-    Returns:
-        Fields (N · M, K, H, W).  The gradient with respect to the sizes needs memory for the nodes only.
+    They have the distribution of :class:`locpmap.ErrorFields`, but with normal nodes.  The gradient with respect to the
+    sizes needs memory for the nodes only.  ``generator`` is on the device of the sizes.
     """
     n_images, n_scales, n_labels = sizes.shape
     n, options = n_images * n_samples, {"device": sizes.device, "generator": generator}

@@ -19,17 +19,10 @@ def add_fields(
     first_sample: int,
     out: Array,
 ) -> None:
-    """Fill ``out`` (n, S, L) with the unaries plus the fields of one sample.
+    """Fill ``out`` (n, S, L) with the unaries plus the fields of one sample, the only one in ``moves``.
 
-    Args:
-        unary: Scores (n, S, L).
-        window: Height, width, and the row and column of the upper left site in the whole grid; unused with clusters.
-        fields: Sizes, of these images or shared.
-        moves: Offsets (n, 1, L) and phases (n, 1, 2) of the sample.
-        key: Key of the noise.
-        first_image: Number of image 0 in the noise.
-        first_sample: Number of the sample in the noise.
-        out: Output.
+    ``window`` is the height, the width, and the row and column of the upper left site in the whole grid; it is unused
+    with clusters.  ``first_image`` and ``first_sample`` are the numbers of image 0 and of the sample in the noise.
     """
     height, width, row, column = window
     for n in range(len(unary)):
