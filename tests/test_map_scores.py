@@ -119,3 +119,11 @@ def test_means_leave_out_images_without_a_value(rng: np.random.Generator) -> Non
     assert "area 32" not in small.crps
     assert found["crps"]["area 32"] == large.crps["area 32"]
     assert found["crps"]["area whole"] == pytest.approx((small.crps["area whole"] + large.crps["area whole"]) / 2)
+
+
+def test_maps_of_one_label_have_no_score_of_the_perimeter() -> None:
+    """Nothing is scored where no outline occurs; warnings are errors here."""
+    found = map_score(np.zeros((19, 8, 8), int), np.zeros((8, 8), int), 2)
+    assert np.isnan(found.crps["perimeter"])
+    assert np.isnan(found.coverage["perimeter"])
+    assert found.crps["components"] == 0

@@ -48,7 +48,7 @@ def map_score(samples: Array, truth: Array, n_labels: int) -> MapScore:
         values, true = np.array([quantity(sample) for sample in samples]), quantity(truth)
         occurring = (values.max(axis=0) > 0) | (true > 0)
         coverage[name] = covered(values, true, occurring)
-        score[name] = float(crps(values, true)[occurring].mean())
+        score[name] = float(crps(values, true)[occurring].mean()) if occurring.any() else float("nan")
     occur = np.mean([len(np.unique(one)) for one in maps])
     return MapScore(coverage, score, energy_score(maps, known.labels, n_labels), float(occur))
 
