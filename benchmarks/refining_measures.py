@@ -13,11 +13,11 @@ import numpy.typing as npt
 from benchmarks.refining_scenes import SceneWithLogits, near_boundaries
 from benchmarks.tasks import make_task
 from locpmap.inference import LocPMAP
+from locpmap.learning.proper_scores import crps
 from locpmap.refining.api import refine
 from locpmap.refining.examples import VOID, Example, gather
 from locpmap.refining.fitting import fit_scale
 from locpmap.refining.prepared import Prepared
-from locpmap.refining.proper_scores import crps
 from locpmap.refining.refiner import Refiner
 from locpmap.refining.resizing import resize
 from locpmap.refining.scoring import METRICS, Score, difference, score, softmax, total

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
+from locpmap.learning.proper_scores import Truth, crps, energy_score, jaccard_distance, outside
 from locpmap.refining.map_scores import components, map_score, mean_scores
-from locpmap.refining.proper_scores import Truth, crps, energy_score, jaccard_distance, outside
 
 
 @pytest.fixture

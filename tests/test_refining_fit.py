@@ -13,13 +13,14 @@ from PIL import Image
 import locpmap as lp
 from locpmap import metrics
 from locpmap.errors import InputError, InputTypeError
-from locpmap.refining import crossvalidation, fitting_samples
+from locpmap.learning import descent
+from locpmap.learning.proper_scores import crps
+from locpmap.refining import crossvalidation
 from locpmap.refining.examples import Example, gather
 from locpmap.refining.fitting import fit_scale, learn
 from locpmap.refining.fitting_samples import START, SampleWeights, n_steps
 from locpmap.refining.guiding import guided_log_mean, guided_log_mean_at
 from locpmap.refining.presence import fit_presence
-from locpmap.refining.proper_scores import crps
 from locpmap.refining.scoring import METRICS, Score, difference, score, softmax, total
 from locpmap.refining.weights import Weights
 
@@ -164,7 +165,7 @@ def test_penalty_keeps_the_prior(monkeypatch: pytest.MonkeyPatch) -> None:
     labels = regions()
     given = examples(None, noisy(labels, 1.0), labels)
     free = SampleWeights.at(learn(given, 0), 1.0)
-    monkeypatch.setattr(fitting_samples, "SHRINKAGE", 1000.0)
+    monkeypatch.setattr(descent, "SHRINKAGE", 1000.0)
     assert SampleWeights.at(learn(given, 0), 1.0) == START
     assert free != START
 

@@ -95,6 +95,17 @@ class ErrorFields:
             return None
         return quantised(sizes, 1 if clusters is not None else self.cell, shared, presence, clusters)
 
+    def within(self, side: int) -> Self:
+        """Return the fields for a grid whose larger side is ``side``: coarser scales become part of ``shared``.
+
+        >>> lp.ErrorFields([0.5, 3.0], shared=4.0).within(4)
+        ErrorFields(sizes=array([0.5]), cell=4, shared=array(5.), presence=None, clusters=None)
+        """
+        axis, n_scales = max(0, self.sizes.ndim - 2), sum(self.cell << j <= side for j in range(self.n_scales))
+        fine, coarse = np.split(self.sizes, [n_scales], axis)
+        shared = np.sqrt(self.shared**2 + np.square(coarse).sum(axis))
+        return replace(self, sizes=fine if fine.any() else (), shared=shared)
+
     def of_image(self, n: int) -> Self:
         """Return the fields of image n of a batch."""
         sizes = self.sizes[n] if self.sizes.ndim == 3 and len(self.sizes) > 1 else self.sizes

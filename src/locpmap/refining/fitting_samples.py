@@ -1,9 +1,8 @@
 """Learning of the weights that samples depend on: error fields, coupling and noise, by proper scores.
 
-The loss is the mean of log ratios between the scores of samples and those of independent pixels, plus a penalty where
-true values lie outside the range of the samples too often or too rarely. The scores are the CRPS of areas in windows of
-four sizes and of perimeters, the energy score, and the negative log-likelihood of a mean of samples and softmax. All
-candidates use the same random numbers. A candidate is accepted if it is better by a standard error.
+The scores are the CRPS of areas in windows of four sizes and of perimeters, the energy score, and the negative
+log-likelihood of a mean of samples and softmax. They are compared with those of independent pixels. All candidates use
+the same random numbers.
 """
 
 from __future__ import annotations
@@ -16,28 +15,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from locpmap.arrays import Array, Restore, frozen
-from locpmap.inference import LocPMAP
+from locpmap.inference import ErrorFields, LocPMAP
 from locpmap.inference.samples import samples
 from locpmap.kernels.threads import available_threads
+from locpmap.learning.descent import N_SAMPLES, chosen, descend, losses, means_without_each
+from locpmap.learning.proper_scores import Truth
 from locpmap.metrics import LEAST as LEAST_PROBABILITY
 from locpmap.potentials import Potentials
 from locpmap.refining.examples import Example
 from locpmap.refining.prepared import Prepared
-from locpmap.refining.proper_scores import Truth
-from locpmap.refining.sampling import fields_within
 from locpmap.refining.scoring import softmax
-from locpmap.refining.weights import FEATURES, N_SCALES, STEPS, Weights
+from locpmap.refining.weights import CELL, FEATURES, N_SCALES, STEPS, Weights
 
-N_SAMPLES = 8
-MAX_PIXELS = 10 * 360 * 480  # of all images of an evaluation
-FEWEST, MOST = 4, 100  # images of an evaluation
 LEAST = 1e-3  # lower bound of weights, whose logarithms are learned
-STEP = 0.5  # of the logarithms of weights
-CALIBRATION = 2.0  # weight of the squared difference from the expected frequency outside the range
-LEAST_RATIO = 0.01  # lower bound of ratios, since unbiased scores can be 0 or negative
-MAX_MOVES = 3  # of each weight
-SHRINKAGE = 0.2  # weight of the squared changes of logarithms, divided by the number of images
-N_STANDARD_ERRORS = 1.0  # smallest improvement of a step, so that few images do no harm
 VOTES = np.linspace(0, 1, 9)  # candidates of the weight of samples in the probability
 N_PIXELS = 20_000  # per image, for the likelihood
 
@@ -87,26 +77,21 @@ def fit_samples(
     ``plain`` holds the other weights. ``progress`` is called as by `descend`. Cost: about 12
     candidates, with eight samples for each of 10 images of 360 × 480 pixels.
     """
-    order = np.random.default_rng(seed).permutation(len(examples))
-    size = int(np.median([example.labels.size for example in examples]))
-    chosen = [examples[n] for n in order[: int(np.clip(MAX_PIXELS // size, FEWEST, MOST))]]
+    some = [examples[n] for n in chosen([example.labels.size for example in examples], seed)]
     with ThreadPoolExecutor(available_threads()) as pool:
-        trials = list(pool.map(lambda pair: Trial.of(pair[1], plain, pair[0], seed), enumerate(chosen)))
+        trials = list(pool.map(lambda pair: Trial.of(pair[1], plain, pair[0], seed), enumerate(some)))
         alone = means_without_each(np.stack([trial.alone for trial in trials]))
         votes = {}  # the best weight of samples, for each candidate
 
-        def losses(steps: Array) -> Array:
+        def loss(steps: Array) -> Array:
             candidate = prior.moved(steps @ directions)
             found = list(pool.map(lambda trial: trial.scores(candidate, seed), trials))
             scores, beyond, likelihood = (np.stack(part) for part in zip(*found, strict=True))
             weight = largest_of_the_best(likelihood)
             votes[candidate] = float(VOTES[weight])
-            ratios = _log_ratios(means_without_each(np.column_stack([scores, likelihood[:, weight]])), alone)
-            excess = np.nan_to_num(means_without_each(beyond) - 2 / (N_SAMPLES + 1))
-            penalty = SHRINKAGE / len(trials) * (steps**2).sum()
-            return ratios.mean(axis=1) + CALIBRATION * (excess**2).mean(axis=1) + penalty
+            return losses(np.column_stack([scores, likelihood[:, weight]]), beyond, alone, steps)
 
-        best = prior.moved(descend(losses, len(directions), progress) @ directions)
+        best = prior.moved(descend(loss, len(directions), progress) @ directions)
     pairwise = _pairwise(best.coupling, examples[0])
     changed = {"sizes": [best.sizes], "shared": best.shared, "noise": best.noise, "votes": votes[best]}
     return replace(plain, pairwise=pairwise, **changed)
@@ -121,62 +106,6 @@ def largest_of_the_best(losses: Array) -> int:
     gaps = losses - losses[:, losses.mean(axis=0).argmin()][:, None]
     errors = gaps.std(axis=0, ddof=1) / np.sqrt(len(gaps)) if len(gaps) > 1 else np.zeros(gaps.shape[1])
     return int(np.flatnonzero(gaps.mean(axis=0) <= errors)[-1])
-
-
-def means_without_each(scores: Array) -> Array:
-    """Return the means over n images of scores (n, T), in the first row, and those without each image: (n + 1, T).
-
-    Scores that an image does not have are NaN and do not count.
-    """
-    counted = ~np.isnan(scores)
-    total, number = np.where(counted, scores, 0).sum(axis=0), counted.sum(axis=0)
-    totals, numbers = total - np.where(counted, scores, 0), number - counted
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.concatenate([(total / number)[None], totals / numbers])
-
-
-def _log_ratios(values: Array, reference: Any) -> Array:
-    """Return ``log(values / reference)``, 0 where either is NaN or the reference is not positive."""
-    known = ~np.isnan(values) & (reference > 0)
-    ratios = np.divide(values, reference, out=np.ones_like(values), where=known)
-    return np.log(np.maximum(ratios, LEAST_RATIO))
-
-
-def is_better(new: Array, old: Array) -> bool:
-    """Return whether a loss is lower by a jackknife standard error; losses as those of `descend`.
-
-    >>> is_better(np.array([0.0, 0.01, -0.01]), np.array([1.0, 1.0, 1.0]))
-    True
-    """
-    gain, n = old - new, len(new) - 1
-    return bool(n > 1 and gain[0] > N_STANDARD_ERRORS * np.sqrt((n - 1) * np.var(gain[1:])))
-
-
-def descend(losses: Callable[[Array], Array], n: int, progress: Callable[[float], None] | None = None) -> Array:
-    """Minimise a function of n variables by coordinate descent from 0, in steps of `STEP`.
-
-    The function returns the loss over all images, followed by the losses without each image. Each variable moves by
-    up to `MAX_MOVES` steps. ``progress`` is called with the lowest loss at the start and after each variable.
-
-    >>> descend(lambda x: ((x - [0.5, -1.0]) ** 2).sum().repeat(9), 2).round(2).tolist()
-    [0.5, -1.0]
-    """
-    place, lowest = np.zeros(n), losses(np.zeros(n))
-    report = progress or (lambda value: None)
-    report(float(lowest[0]))
-    for k in range(n):
-        for sign in (1, -1):
-            n_moves = 0
-            while n_moves < MAX_MOVES:
-                tried = place + sign * STEP * (np.arange(n) == k)
-                found = losses(tried)
-                if not is_better(found, lowest):
-                    break
-                place, lowest, n_moves = tried, found, n_moves + 1
-            if n_moves:
-                break
-        report(float(lowest[0]))
-    return place
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +136,8 @@ class Trial:
 
     def scores(self, candidate: SampleWeights, seed: int) -> tuple[Array, Array, Array]:
         """Return scores and frequencies of `Truth.scores`, and the NLL for each weight in `VOTES`, of a candidate."""
-        fields = fields_within(max(self.potentials.structure.shape), candidate.sizes, candidate.shared, self.presence)
+        fields = ErrorFields(candidate.sizes, CELL, candidate.shared, self.presence)
+        fields = fields.within(max(self.potentials.structure.shape))
         decoder = LocPMAP(N_SAMPLES, start="perturbed", temperature=candidate.noise, fields=fields)
         found = drawn(_coupled(self.potentials, candidate.coupling), decoder, self.number, seed)
         votes = (self.truth.inside(found)[:, self.some] == self.truth.labels[self.some]).mean(axis=0)

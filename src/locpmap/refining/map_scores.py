@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.refining.proper_scores import PERIMETER, UNCERTAIN, Truth, crps, energy_score, name_of
+from locpmap.learning.proper_scores import PERIMETER, UNCERTAIN, Truth, crps, energy_score, name_of
 
 LEAST_COMPONENT = 12  # pixels
 LEVEL = 0.9

@@ -11,8 +11,8 @@ import numpy as np
 from locpmap.arrays import Array
 from locpmap.formats.atomic import PathLike
 from locpmap.formats.pictures import label_colours, write_panels
+from locpmap.learning.proper_scores import PERIMETER, WINDOWS, name_of
 from locpmap.refining.map_scores import COMPONENTS, MapScore, mean_scores
-from locpmap.refining.proper_scores import PERIMETER, WINDOWS, name_of
 from locpmap.refining.scoring import METRICS, Score, difference, total
 
 NETWORK, SCALED, REFINED = "network", "network, scaled", "refined"

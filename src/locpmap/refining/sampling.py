@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -33,14 +32,7 @@ def fields_of(errors: Errors, side: int, fractions: Callable[[], Array | None]) 
     """
     found = fractions() if errors.half > 0 else None
     presence = None if found is None else presence_of(found, errors.half, errors.steepness)
-    return fields_within(side, errors.sizes, errors.shared, presence)
-
-
-def fields_within(side: int, sizes: Sequence[float], shared: float, presence: Any) -> ErrorFields:
-    """Return error fields; scales whose cells exceed the larger side of the image become part of the shared error."""
-    n_scales = sum(CELL << j <= side for j in range(len(sizes)))
-    fine, coarse = sizes[:n_scales], sizes[n_scales:]
-    return ErrorFields(fine if any(fine) else (), CELL, float(np.sqrt(shared**2 + np.square(coarse).sum())), presence)
+    return ErrorFields(errors.sizes, CELL, errors.shared, presence).within(side)
 
 
 def with_errors(decoder: LocPMAP, errors: Errors, fields: Callable[[], ErrorFields]) -> LocPMAP:

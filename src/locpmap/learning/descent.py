@@ -1,0 +1,101 @@
+"""Coordinate descent on proper scores of sampled label maps, where a step has to gain a standard error.
+
+The loss is the mean of log ratios between scores and those of a reference, plus a penalty where true values lie outside
+the range of the samples too often or too rarely. Its jackknife over images gives the standard error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from locpmap.arrays import Array
+
+N_SAMPLES = 8
+MAX_PIXELS = 10 * 360 * 480  # of all images of an evaluation
+FEWEST, MOST = 4, 100  # images of an evaluation
+STEP = 0.5  # of the logarithms of weights
+CALIBRATION = 2.0  # weight of the squared difference from the expected frequency outside the range
+LEAST_RATIO = 0.01  # lower bound of ratios, since unbiased scores can be 0 or negative
+MAX_MOVES = 3  # of each weight
+SHRINKAGE = 0.2  # weight of the squared changes of logarithms, divided by the number of images
+N_STANDARD_ERRORS = 1.0  # smallest improvement of a step, so that few images do no harm
+
+
+def chosen(sizes: list[int], seed: int) -> Array:
+    """Choose the images of an evaluation at random, given the numbers of their pixels: at most `MOST`."""
+    most = int(np.clip(MAX_PIXELS // int(np.median(sizes)), FEWEST, MOST))
+    return np.random.default_rng(seed).permutation(len(sizes))[:most]
+
+
+def losses(scores: Array, beyond: Array, reference: Array, steps: Array) -> Array:
+    """Return the loss over n images, followed by the losses without each image: (n + 1,).
+
+    Args:
+        scores: Scores (n, T) of samples; lower is better.
+        beyond: Frequencies (n, B) of true values outside the range of `N_SAMPLES` samples.
+        reference: `means_without_each` of the reference's scores, (n + 1, T).
+        steps: Changes of logarithms of weights, whose squares are penalised.
+    """
+    ratios = _log_ratios(means_without_each(scores), reference)
+    excess = np.nan_to_num(means_without_each(beyond) - 2 / (N_SAMPLES + 1))
+    penalty = SHRINKAGE / len(scores) * (steps**2).sum()
+    return ratios.mean(axis=1) + CALIBRATION * (excess**2).mean(axis=1) + penalty
+
+
+def means_without_each(scores: Array) -> Array:
+    """Return the means over n images of scores (n, T), in the first row, and those without each image: (n + 1, T).
+
+    Scores that an image does not have are NaN and do not count.
+    """
+    counted = ~np.isnan(scores)
+    total, number = np.where(counted, scores, 0).sum(axis=0), counted.sum(axis=0)
+    totals, numbers = total - np.where(counted, scores, 0), number - counted
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.concatenate([(total / number)[None], totals / numbers])
+
+
+def _log_ratios(values: Array, reference: Any) -> Array:
+    """Return ``log(values / reference)``, 0 where either is NaN or the reference is not positive."""
+    known = ~np.isnan(values) & (reference > 0)
+    ratios = np.divide(values, reference, out=np.ones_like(values), where=known)
+    return np.log(np.maximum(ratios, LEAST_RATIO))
+
+
+def is_better(new: Array, old: Array) -> bool:
+    """Return whether a loss is lower by a jackknife standard error; losses as those of `descend`.
+
+    >>> is_better(np.array([0.0, 0.01, -0.01]), np.array([1.0, 1.0, 1.0]))
+    True
+    """
+    gain, n = old - new, len(new) - 1
+    return bool(n > 1 and gain[0] > N_STANDARD_ERRORS * np.sqrt((n - 1) * np.var(gain[1:])))
+
+
+def descend(loss: Callable[[Array], Array], n: int, progress: Callable[[float], None] | None = None) -> Array:
+    """Minimise a function of n variables by coordinate descent from 0, in steps of `STEP`.
+
+    The function returns the loss over all images, followed by the losses without each image. Each variable moves by
+    up to `MAX_MOVES` steps. ``progress`` is called with the lowest loss at the start and after each variable.
+
+    >>> descend(lambda x: ((x - [0.5, -1.0]) ** 2).sum().repeat(9), 2).round(2).tolist()
+    [0.5, -1.0]
+    """
+    place, lowest = np.zeros(n), loss(np.zeros(n))
+    report = progress or (lambda value: None)
+    report(float(lowest[0]))
+    for k in range(n):
+        for sign in (1, -1):
+            n_moves = 0
+            while n_moves < MAX_MOVES:
+                tried = place + sign * STEP * (np.arange(n) == k)
+                found = loss(tried)
+                if not is_better(found, lowest):
+                    break
+                place, lowest, n_moves = tried, found, n_moves + 1
+            if n_moves:
+                break
+        report(float(lowest[0]))
+    return place
