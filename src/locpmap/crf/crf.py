@@ -5,27 +5,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-import numpy as np
-
 from locpmap.arrays import Array, Restore
 from locpmap.crf.calibration import Calibration, calibrate
 from locpmap.crf.compose import compose
+from locpmap.crf.error_fields import check_images, fit_fields
 from locpmap.crf.fitting import OBJECTIVES, Extractor, Task, fit, job_of
 from locpmap.crf.inputs import LabelReader, read_batches
 from locpmap.crf.model_file import ModelFile
 from locpmap.crf.progress import progress_callback
 from locpmap.errors import InputError, InputTypeError, unknown, whole_number, within
 from locpmap.features import Features, ImageFeatures
-from locpmap.inference import LocPMAP, infer
+from locpmap.inference import infer
 from locpmap.inference.decoder import Decoder
 from locpmap.kernels.placement import choose, place
 from locpmap.kernels.threads import available_threads
 from locpmap.learning import FitOptions, FitResult
-from locpmap.learning.batches import VOID, thinned_to
+from locpmap.learning.batches import Batch
 from locpmap.learning.parameters import Parameters, check_kind
 from locpmap.potentials import Potentials
 
-CALIBRATION_SITES = 100_000
 MAX_LABELS = 2**15 - 1  # label maps are int16
 
 
@@ -55,7 +53,7 @@ class CRF:
 
     Attributes:
         fit_result (FitResult or None): Result of the last fit.
-        calibration (Calibration): Factors that :meth:`calibrate` found; both are 1 before.
+        calibration (Calibration): Factors that :meth:`calibrate` found, both 1 before, and error fields, if any.
 
     Notes:
         Weights are in the zero-sum gauge, which makes them unique: every table and every row of `weights` sums to 0
@@ -239,7 +237,7 @@ class CRF:
         Args:
             inputs (array, Features or list): An image, a batch of images, `Features`, or a list of these.
             method (str or Decoder, default "locpmap"): Name of a decoder, or a configured decoder. The name
-                "locpmap" uses the calibrated temperature, a configured LocPMAP its own. All use the calibrated scale.
+                "locpmap" uses the calibrated temperature and fields, a configured LocPMAP its own. All use the scale.
             mask (array, list or None, default None): Sites to ignore (True), as in :meth:`Potentials.grid`; a list of
                 masks for a list of inputs.
             **options: Arguments of :func:`locpmap.infer` and options of the decoder, such as ``n_samples`` or ``seed``.
@@ -257,21 +255,23 @@ class CRF:
                 self.infer(x, method, mask=m, first_image=first + n, **options)
                 for n, (x, m) in enumerate(zip(inputs, masks, strict=True))
             ]
+        potentials = self.potentials(inputs, mask=mask)
         if method == "locpmap":
-            options = {"temperature": self.calibration.temperature, **options}
-        return infer(self.potentials(inputs, mask=mask), method, **options)
+            options = {**self.calibration.options(potentials), **options}
+        return infer(potentials, method, **options)
 
     def calibrate(
         self,
         inputs: Any,
         labels: Any = None,
         *,
+        fields: bool = False,
         n_samples: int = 16,
         seed: int = 0,
         max_evaluations: int = 40,
         progress: bool | Callable[[int, int, float], None] = False,
     ) -> Calibration:
-        """Calibrate LocPMAP's probabilities on held-out data.
+        """Calibrate LocPMAP's probabilities or, with ``fields``, its label maps on held-out data.
 
         Finds the temperature of the noise and the scale of the unary scores that minimise the negative log-likelihood
         of LocPMAP's probabilities. Both are between 1/8 and 8, and later calls of :meth:`infer` use them. From 200,000
@@ -280,15 +280,19 @@ class CRF:
         Args:
             inputs (array, Features, list or iterable): Held-out inputs, in the forms that :meth:`fit` accepts.
             labels (array, list or None, default None): Their labels; None for pairs (input, labels).
+            fields (bool, default False): Whether to learn error fields instead (:class:`~locpmap.crf.Calibration`).
             n_samples (int, default 16): Number of samples per decoding.
             seed (int, default 0): Seed of the noise, which is the same in all evaluations.
             max_evaluations (int, default 40): Maximum number of evaluations after the first, at (1, 1). Each decodes
                 all held-out inputs.
             progress (bool or callable, default False): True shows a progress bar. A function is called as
-                ``progress(evaluation, max_evaluations, value)``.
+                ``progress(evaluation, max_evaluations, value)``, or for fields as ``progress(step, steps, loss)``.
 
         Returns:
             The :class:`~locpmap.crf.Calibration`, which is also stored as ``calibration``.
+
+        Raises:
+            InputError: If no site has a label, or fields are to be learned from graphs, tiny images or less than 4.
 
         Example:
             >>> rng = np.random.default_rng(0)
@@ -303,26 +307,20 @@ class CRF:
         weights, tables = self._weights_and_tables()
         assert self.parameters is not None
         read = LabelReader(self.n_labels, self.ignore_label)
-        source = thinned_to(read_batches(inputs, labels, None, Extractor(self.features), read), CALIBRATION_SITES)
-        for batch in source:
+        batches = read_batches(inputs, labels, None, Extractor(self.features), read)
+        for batch in batches:
             self.parameters.check(batch.features)
 
-        def loss(temperature: float, scale: float) -> float:
-            decoder = LocPMAP(n_samples, temperature=temperature)
-            total, count = 0.0, 0
-            for batch in source:
-                known = batch.labels != VOID
-                potentials = compose(batch.features, weights, tables, potts=self.potts, scale=scale, mask=batch.mask())
-                probability = np.asarray(infer(potentials, decoder, seed=seed).probability, np.float64)
-                rows = probability.reshape(*batch.labels.shape, -1)[known]
-                total -= float(np.log(np.maximum(rows[np.arange(len(rows)), batch.labels[known]], 1e-300)).sum())
-                count += len(rows)
-            if count == 0:
-                raise InputError("no site has a label that counts, expected labelled data")
-            return total / count
+        def model(batch: Batch, scale: float) -> Potentials:
+            return compose(batch.features, weights, tables, potts=self.potts, scale=scale, mask=batch.mask())
 
+        found = None
+        if fields:
+            check_images(batches)
+            with progress_callback(progress, "error fields") as callback:
+                found = fit_fields(batches, model, seed, callback)
         with progress_callback(progress, "calibration") as callback:
-            self.calibration = calibrate(loss, max_evaluations, callback)
+            self.calibration = found or calibrate(batches, model, n_samples, seed, max_evaluations, callback)
         return self.calibration
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -377,7 +375,8 @@ class CRF:
 
     def __repr__(self) -> str:
         state = "no weights yet" if self.parameters is None else f"{self.parameters.size} weights"
-        return f"<CRF: {self.n_labels} labels, {state}>"
+        fields = "" if self.calibration.fields is None else ", with error fields"
+        return f"<CRF: {self.n_labels} labels, {state}{fields}>"
 
     def _parameters(self, features: Features) -> Parameters:
         return Parameters(

@@ -12,9 +12,11 @@ from locpmap.crf.calibration import Calibration
 from locpmap.errors import InputError, LocpmapError
 from locpmap.features import Features, GivenUnary, ImageFeatures, features_from_dict
 from locpmap.formats.model_file import read_model, write_model
+from locpmap.inference import ErrorFields
 from locpmap.learning.parameters import Parameters
 
 KIND, GAUGE = "crf", "zero-sum"
+FIELDS = ("sizes", "cell", "shared", "presence", "clusters")
 NAMES = ("unary_names", "pairwise_names", "directions")
 
 
@@ -43,9 +45,12 @@ class ModelFile:
             "features": None if self.features is None else self.features.to_dict(),
             "label_names": self.label_names,
             "ignore_label": self.ignore_label,
-            "calibration": asdict(self.calibration),
+            "calibration": {name: value for name, value in vars(self.calibration).items() if name != "fields"},
             "training": self.training,
         }
+        fields = self.calibration.fields
+        if fields is not None:
+            header["fields"] = {name: np.asarray(getattr(fields, name)).tolist() for name in FIELDS}
         write_model(path, {"weights": weights, "tables": tables}, header)
 
     @classmethod
@@ -60,7 +65,8 @@ class ModelFile:
             parameters = Parameters(**given)
             features = None if header["features"] is None else features_from_dict(header["features"])
             names = None if header["label_names"] is None else tuple(str(name) for name in header["label_names"])
-            calibration = Calibration(**header["calibration"])
+            fields = ErrorFields(**header["fields"]) if "fields" in header else None
+            calibration = Calibration(**header["calibration"], fields=fields)
             file = cls(parameters, features, names, header["ignore_label"], calibration, header["training"])
             weights, tables = (np.asarray(arrays[name], np.float64) for name in ("weights", "tables"))
         except (KeyError, TypeError, ValueError, LocpmapError) as error:

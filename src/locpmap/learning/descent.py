@@ -74,11 +74,16 @@ def is_better(new: Array, old: Array) -> bool:
     return bool(n > 1 and gain[0] > N_STANDARD_ERRORS * np.sqrt((n - 1) * np.var(gain[1:])))
 
 
-def descend(loss: Callable[[Array], Array], n: int, progress: Callable[[float], None] | None = None) -> Array:
+def descend(
+    loss: Callable[[Array], Array],
+    n: int,
+    progress: Callable[[float], None] | None = None,
+    max_moves: int = MAX_MOVES,
+) -> Array:
     """Minimise a function of n variables by coordinate descent from 0, in steps of `STEP`.
 
     The function returns the loss over all images, followed by the losses without each image. Each variable moves by
-    up to `MAX_MOVES` steps. ``progress`` is called with the lowest loss at the start and after each variable.
+    up to ``max_moves`` steps. ``progress`` is called with the lowest loss at the start and after each variable.
 
     >>> descend(lambda x: ((x - [0.5, -1.0]) ** 2).sum().repeat(9), 2).round(2).tolist()
     [0.5, -1.0]
@@ -89,7 +94,7 @@ def descend(loss: Callable[[Array], Array], n: int, progress: Callable[[float], 
     for k in range(n):
         for sign in (1, -1):
             n_moves = 0
-            while n_moves < MAX_MOVES:
+            while n_moves < max_moves:
                 tried = place + sign * STEP * (np.arange(n) == k)
                 found = loss(tried)
                 if not is_better(found, lowest):
