@@ -8,7 +8,7 @@ from typing import Any, Self
 from locpmap.arrays import Array, Restore
 from locpmap.crf.calibration import Calibration, calibrate
 from locpmap.crf.compose import compose
-from locpmap.crf.error_fields import check_images, fit_fields
+from locpmap.crf.error_fields import fit_fields
 from locpmap.crf.fitting import OBJECTIVES, Extractor, Task, fit, job_of
 from locpmap.crf.inputs import LabelReader, read_batches
 from locpmap.crf.model_file import ModelFile
@@ -275,16 +275,17 @@ class CRF:
 
         Finds the temperature of the noise and the scale of the unary scores that minimise the negative log-likelihood
         of LocPMAP's probabilities. Both are between 1/8 and 8, and later calls of :meth:`infer` use them. From 200,000
-        labelled sites on, a random subset of the images with about 100,000 labelled sites is used.
+        labelled sites on, a random subset of the images with about 100,000 labelled sites is used. With ``fields``, it
+        learns error fields and their temperature instead, as :class:`~locpmap.crf.Calibration` explains.
 
         Args:
             inputs (array, Features, list or iterable): Held-out inputs, in the forms that :meth:`fit` accepts.
             labels (array, list or None, default None): Their labels; None for pairs (input, labels).
-            fields (bool, default False): Whether to learn error fields instead (:class:`~locpmap.crf.Calibration`).
-            n_samples (int, default 16): Number of samples per decoding.
+            fields (bool, default False): Whether to learn error fields, with 8 samples per image.
+            n_samples (int, default 16): Number of samples per decoding, without fields.
             seed (int, default 0): Seed of the noise, which is the same in all evaluations.
-            max_evaluations (int, default 40): Maximum number of evaluations after the first, at (1, 1). Each decodes
-                all held-out inputs.
+            max_evaluations (int, default 40): Maximum number of evaluations after the first, at (1, 1), without fields.
+                Each decodes all held-out inputs.
             progress (bool or callable, default False): True shows a progress bar. A function is called as
                 ``progress(evaluation, max_evaluations, value)``, or for fields as ``progress(step, steps, loss)``.
 
@@ -314,13 +315,11 @@ class CRF:
         def model(batch: Batch, scale: float) -> Potentials:
             return compose(batch.features, weights, tables, potts=self.potts, scale=scale, mask=batch.mask())
 
-        found = None
-        if fields:
-            check_images(batches)
-            with progress_callback(progress, "error fields") as callback:
-                found = fit_fields(batches, model, seed, callback)
         with progress_callback(progress, "calibration") as callback:
-            self.calibration = found or calibrate(batches, model, n_samples, seed, max_evaluations, callback)
+            if fields:
+                self.calibration = fit_fields(batches, model, seed, callback)
+            else:
+                self.calibration = calibrate(batches, model, n_samples, seed, max_evaluations, callback)
         return self.calibration
 
     def save(self, path: str | os.PathLike[str]) -> None:

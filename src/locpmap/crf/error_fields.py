@@ -72,11 +72,12 @@ def check_images(batches: Sequence[Batch]) -> None:
 
 def fit_fields(
     batches: Sequence[Batch], model: Callable[[Batch, float], Potentials], seed: int, progress: Progress | None
-) -> Calibration | None:
-    """Return a calibration with error fields and their temperature; None if fields are not better by a standard error.
+) -> Calibration:
+    """Return error fields and their temperature; the default calibration if they are not better by a standard error.
 
     ``model`` is that of `calibrate`. Cost: about 15 candidates, with eight samples of up to `MOST` images.
     """
+    check_images(batches)
     places = [(batch, n) for batch in batches for n in range(batch.n_images)]
     some = [places[k] for k in chosen([batch.labels.shape[1] for batch, _ in places], seed)]
     images = [batch.part(slice(n, n + 1)) for batch, n in some]
@@ -101,8 +102,9 @@ def fit_fields(
         def loss(steps: Array) -> Array:
             return losses(*scores(moved(steps)), reference, steps)
 
-        without, beyond = scores(Calibration())
+        fitted = Calibration()
+        without, beyond = scores(fitted)
         reference = means_without_each(without)
         best = descend(loss, len(DIRECTIONS), report, MAX_MOVES)
         better = is_better(loss(best), losses(without, beyond, reference, np.zeros(1)))
-    return moved(best) if better else None
+    return moved(best) if better else fitted
