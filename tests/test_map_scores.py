@@ -127,3 +127,11 @@ def test_maps_of_one_label_have_no_score_of_the_perimeter() -> None:
     assert np.isnan(found.crps["perimeter"])
     assert np.isnan(found.coverage["perimeter"])
     assert found.crps["components"] == 0
+
+
+def test_void_pixels_are_ignored_for_every_type_of_labels(rng: np.random.Generator) -> None:
+    truth, samples = rng.integers(0, 3, (16, 16)), rng.integers(0, 3, (19, 16, 16))
+    truth[:5, :5] = -1  # as large as a component that counts
+    expected = map_score(samples, truth, 3)
+    for dtype in (np.uint8, np.int16):
+        assert map_score(samples.astype(dtype), truth, 3) == expected

@@ -33,7 +33,7 @@ def map_score(samples: Array, truth: Array, n_labels: int) -> MapScore:
     The CRPS is the mean over all windows. The coverage of areas is the mean over windows and labels with a mean
     fraction from .02 to .98 in the samples.
     """
-    samples, known = np.where(truth < 0, -1, samples), Truth.of(truth, n_labels)
+    samples, known = np.where(truth < 0, -1, samples.astype(np.int64)), Truth.of(truth, n_labels)
     maps, coverage, score = known.inside(samples), {}, {}
     for window in known.windows:
         values, true = known.areas(maps, window), known.areas(known.labels[None], window)[0]
