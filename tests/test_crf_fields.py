@@ -89,6 +89,15 @@ def test_fields_are_left_out_where_the_data_have_none() -> None:
     assert calls == [(step, 5) for step in range(1, 6)]
 
 
+def test_fields_are_left_out_where_they_widen_areas() -> None:
+    """Small images of independent errors: only perimeters would gain from fields."""
+    labels = np.stack([np.roll(np.repeat([[0, 1]] * 16, 8, axis=1), shift, axis=1) for shift in range(32)])
+    images = labels + np.random.default_rng(0).normal(size=labels.shape)
+    crf = lp.CRF(n_labels=2)
+    crf.fit(images[:16], labels[:16])
+    assert crf.calibrate(images[16:], labels[16:], fields=True).fields is None
+
+
 def test_images_of_several_sizes_with_void_pixels(crf: lp.CRF) -> None:
     model = lp.CRF(L, features=None, unary="scale", potts=True, tied=True, ignore_label=255)
     model.parameters, model._learned = crf.parameters, crf._learned
@@ -122,12 +131,30 @@ def test_files_without_fields_are_those_of_earlier_versions(tmp_path: Path) -> N
     assert (tmp_path / "again.safetensors").read_bytes() == path.read_bytes()
 
 
-@pytest.mark.parametrize("wrong", [None, {"sizes": [-1.0]}, {"sizes": ["a"]}, {"size": [1.0]}, {"cell": 3}, [1.0]])
-def test_a_file_with_wrong_fields_is_refused(crf: lp.CRF, wrong: Any, tmp_path: Path) -> None:
+WRONG_FIELDS = {
+    "nothing": None,
+    "a list": [1.0],
+    "keys are missing": {"sizes": [1.0]},
+    **{
+        f"{name} is {value}": {
+            "sizes": [1.0],
+            "cell": 4,
+            "shared": 0.5,
+            "presence": None,
+            "clusters": None,
+            name: value,
+        }
+        for name, value in [("sizes", [-1.0]), ("sizes", ["a"]), ("sizes", [[1.0]]), ("shared", [0.5]), ("cell", 3)]
+    },
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_FIELDS)
+def test_a_file_with_wrong_fields_is_refused(crf: lp.CRF, wrong: str, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     crf.save(path)
     arrays, header = read_model(path)
-    write_model(path, arrays, header | {"fields": wrong})
+    write_model(path, arrays, header | {"fields": WRONG_FIELDS[wrong]})
     with pytest.raises(lp.InputError, match="malformed") as caught:
         lp.CRF.load(path)
     assert "\n" not in str(caught.value)
@@ -169,6 +196,10 @@ def test_fields_need_enough_images_on_grids(crf: lp.CRF) -> None:
         with pytest.raises(lp.InputError, match=words) as caught:
             crf.calibrate(inputs, truth, fields=True)
         assert "\n" not in str(caught.value)
+    for name, value in {"fields": "no", "seed": 1.5}.items():
+        options: dict[str, Any] = {"fields": True, name: value}
+        with pytest.raises(lp.errors.LocpmapError, match=f"{name} is"):
+            crf.calibrate(Features.grid(scores), labels, **options)
     graph = lp.CRF(L, features=None, unary="scale", potts=True)
     flat, sites = Features.graph(scores[:, 0], [[0, 1], [1, 2]]), labels[:, 0]
     graph.fit(flat, sites)

@@ -130,12 +130,18 @@ def test_softmax_matches_the_reference_kernel(shape: tuple[int, int], dtype: Any
     rng = np.random.default_rng(2)
     scores = (20 * rng.normal(size=shape)).astype(dtype)
     scores[rng.random(shape) < 0.2] = -np.inf
+    scores[-1] = -2e38  # as all scores of a row may be
     scores[0] = -np.inf
     exact = np.empty_like(scores)
     kernel_of("reference", "softmax_rows")(scores, exact)
     assert not exact[0].any()
     for found in (scoring.softmax(scores), np.asarray(scoring.softmax(torch.from_numpy(scores)))):
         np.testing.assert_allclose(found, exact, rtol=1e-6, atol=1e-37)
+
+
+def test_guided_mean_refuses_an_image_of_another_size() -> None:
+    with pytest.raises(lp.errors.InputError, match=r"image has shape \(1, 3, 4, 9\)"):
+        guided_log_mean(np.zeros((1, 5, 9, 2)), np.zeros((1, 3, 4, 9)))
 
 
 def test_tensors_give_the_same_values_as_arrays() -> None:

@@ -116,3 +116,25 @@ def test_fields_are_saved_and_older_files_have_none(tmp_path: Path) -> None:
 def test_negative_sizes_are_refused() -> None:
     with pytest.raises(lp.InputError, match="sizes holds a negative"):
         replace(fielded().weights, sizes=-1.0)
+
+
+def test_smoothing_gives_the_samples_more_weight() -> None:
+    image, logits = scene()
+    refiner = fielded().adjusted(smoothing=np.log(2))
+    result = refiner(image, logits, decoder=lp.LocPMAP(30, start="perturbed", keep_samples=True), seed=3)
+    votes = (result.samples[..., None] == np.arange(3)).mean(axis=0)
+    softmax = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    np.testing.assert_allclose(result.probability, 0.75 * votes + 0.25 * softmax, atol=1e-6)
+
+
+def test_an_image_with_forbidden_labels_does_not_change_the_rest_of_its_batch() -> None:
+    """Presence is off only where scores are -inf."""
+    rng = np.random.default_rng(0)
+    images, logits = rng.integers(0, 255, (3, 13, 17, 3), dtype=np.uint8), rng.normal(size=(3, 13, 17, 4))
+    logits[1, ..., 0] = -np.inf
+    refiner, decoder = lp.Refiner.load(), lp.LocPMAP(8, start="perturbed")
+    presence = refiner.prepare(images, logits).fields.presence
+    assert (presence[1] == 1).all()
+    assert (presence[[0, 2]] < 1).any()
+    together = refiner(images, logits, decoder=decoder, seed=1).probability
+    np.testing.assert_array_equal(refiner(images[0], logits[0], decoder=decoder, seed=1).probability, together[0])

@@ -76,7 +76,7 @@ def refine(
     smoothing: Annotated[
         float | None,
         typer.Option(
-            help="Weight added between neighbours of similar colour; 1 is much smoother.", show_default=OF_THE_MODEL
+            help="Weight added between neighbours of similar colour, for fewer specks.", show_default=OF_THE_MODEL
         ),
     ] = None,
     temperature: Annotated[

@@ -307,6 +307,9 @@ class CRF:
         """
         weights, tables = self._weights_and_tables()
         assert self.parameters is not None
+        seed = whole_number("seed", seed, 0, 2**64 - 1)
+        if not isinstance(fields, bool):
+            raise InputTypeError(f"fields is {fields!r}, expected True or False: calibrate learns the fields")
         read = LabelReader(self.n_labels, self.ignore_label)
         batches = read_batches(inputs, labels, None, Extractor(self.features), read)
         for batch in batches:

@@ -1,7 +1,7 @@
 """Learning of error fields and noise for a CRF on grids, by proper scores of its samples of held-out images.
 
-The scores are the CRPS of areas in windows of four sizes and of perimeters, the energy score, and the negative
-log-likelihood of LocPMAP's probabilities. They are compared with those of samples without fields, with the
+The scores are the CRPS of areas in windows of four sizes, the energy score, and the negative log-likelihood of
+LocPMAP's probabilities. They are compared with those of samples without fields, with the
 weights as they were fitted. All candidates use the same random numbers.
 """
 
@@ -23,7 +23,7 @@ from locpmap.kernels.threads import available_threads
 from locpmap.learning.batches import Batch
 from locpmap.learning.descent import FEWEST, N_SAMPLES, chosen, descend, is_better, losses, means_without_each
 from locpmap.learning.fit import Progress
-from locpmap.learning.proper_scores import Truth
+from locpmap.learning.proper_scores import PERIMETER, Truth
 from locpmap.metrics import LEAST
 from locpmap.potentials import Potentials
 
@@ -53,6 +53,7 @@ class Trial:
         decoder = LocPMAP(N_SAMPLES, keep_samples=True, **calibration.options(self.potentials))
         result = infer(self.potentials, decoder, seed=seed, first_image=self.number, n_threads=1)
         scores, beyond = self.truth.scores(result.samples.reshape(N_SAMPLES, *self.truth.map.shape))
+        del scores[PERIMETER], beyond[PERIMETER]  # the fitted coupling determines it: fields would pay with the areas
         p = result.probability.reshape(-1, self.truth.n_labels)[self.truth.places, self.truth.labels]
         return np.array([*scores.values(), -np.log(np.maximum(p, LEAST)).mean()]), np.array([*beyond.values()])
 

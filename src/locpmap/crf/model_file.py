@@ -65,7 +65,7 @@ class ModelFile:
             parameters = Parameters(**given)
             features = None if header["features"] is None else features_from_dict(header["features"])
             names = None if header["label_names"] is None else tuple(str(name) for name in header["label_names"])
-            fields = ErrorFields(**header["fields"]) if "fields" in header else None
+            fields = ErrorFields(**{name: header["fields"][name] for name in FIELDS}) if "fields" in header else None
             calibration = Calibration(**header["calibration"], fields=fields)
             file = cls(parameters, features, names, header["ignore_label"], calibration, header["training"])
             weights, tables = (np.asarray(arrays[name], np.float64) for name in ("weights", "tables"))
@@ -92,8 +92,9 @@ class ModelFile:
             "label_names": self.label_names is not None and len(self.label_names) != p.n_labels,
             "ignore_label": not whole,
             "calibration": not all(type(x) is float and 0 < x < np.inf for x in (c.temperature, c.scale)),
+            "fields": c.fields is not None and (c.fields.sizes.ndim, c.fields.shared.ndim) != (1, 0),
             "features": isinstance(self.features, ImageFeatures) and self.features.pairwise_names != p.pairwise_names,
         }
         for name, bad in wrong.items():
             if bad:
-                raise InputError(f"{path} is malformed: its {name} do not fit the rest")
+                raise InputError(f"{path} is malformed: {name!r} in its header does not fit the rest")

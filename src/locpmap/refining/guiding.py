@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import Array, is_tensor, namespace
+from locpmap.errors import InputError
 from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.kernels.threads import Threads, available_threads, ranges
 from locpmap.refining.scoring import softmax
@@ -52,6 +53,9 @@ def guided_log_mean(scores: Any, image: Any, masked: Any = None, variance: float
         :class:`locpmap.Refiner`, whose model contains g.
     """
     xp = namespace(scores)
+    if image.shape[:1] + image.shape[2:] != scores.shape[:3]:
+        shapes = f"{tuple(image.shape)} and scores {tuple(scores.shape)}"
+        raise InputError(f"image has shape {shapes}, expected (N, C, H, W) and (N, H, W, K)")
     if variance is None:
         spread = [_variance(one if masked is None else one[:, ~masked[n]]) for n, one in enumerate(image)]
     else:

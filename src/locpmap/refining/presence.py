@@ -17,7 +17,7 @@ def presence_of(fractions: Array, half: float, steepness: float) -> Array:
     """Return the probability that each label occurs, given its predicted area fraction, (.., L).
 
     The odds are ``(fraction / half)^steepness``, so the probability is 1/2 at the fraction ``half``. The label with
-    the largest fraction has probability 1.
+    the largest fraction has probability 1, and so have all labels of an image with unknown (NaN) fractions.
 
     >>> presence_of(np.array([0.9, 0.1, 0.01]), half=0.01, steepness=2.0).round(3).tolist()
     [1.0, 0.99, 0.5]
@@ -25,17 +25,21 @@ def presence_of(fractions: Array, half: float, steepness: float) -> Array:
     odds = (np.maximum(fractions, 1e-12) / half) ** steepness
     found = np.maximum(odds / (1 + odds), LEAST)
     np.put_along_axis(found, fractions.argmax(axis=-1)[..., None], 1.0, axis=-1)
-    return found
+    return np.where(np.isnan(fractions), 1.0, found)
 
 
-def predicted_fractions(potentials: Potentials) -> Array | None:
-    """Return the predicted area fractions: the mean softmax over unmasked sites, (N, L); None if a score is -inf."""
+def predicted_fractions(potentials: Potentials) -> Array:
+    """Return the predicted area fractions: the mean softmax over unmasked sites, (N, L).
+
+    They are NaN for images with scores of -inf, where a site could lose all its labels.
+    """
     masked, found = potentials.masked, []
     for n, scores in enumerate(potentials.unary):
         rows = scores if masked is None else scores[~masked[n if len(masked) > 1 else 0]]
         if bool((rows == -np.inf).any()):
-            return None
-        found.append(Restore()(softmax(rows).mean(0, dtype=namespace(rows).float64)))
+            found.append(np.full(rows.shape[1], np.nan))
+        else:
+            found.append(Restore()(softmax(rows).mean(0, dtype=namespace(rows).float64)))
     return np.stack(found)
 
 

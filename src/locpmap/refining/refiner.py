@@ -144,8 +144,9 @@ class Refiner:
         Args:
             strength (float, default 1.0): Factor of the learned effect of similar pixels and neighbours, and of the
                 weight of samples in the probability, from 0 to 1e6. 0 leaves the softmax of the scaled scores.
-            smoothing (float, default 0.0): Potts weight added between neighbours of similar colour, from 0 to 1e6. A
-                value of 1 is much smoother. The value is not learned, so check on your data whether it helps.
+            smoothing (float, default 0.0): Potts weight added between neighbours of similar colour, from 0 to 1e6. It
+                also gives the samples more weight in the probability, ``1 - (1 - votes) · exp(-smoothing)``, so that
+                labels have fewer specks. The value is not learned, so check on your data whether it helps.
             temperature (float, default 1.0): Divisor of all scores and weights, from 1e-6 to 1e6. Values above 1 make
                 the probabilities less certain, values below 1 more certain.
 

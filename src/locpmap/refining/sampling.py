@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,18 +18,22 @@ from locpmap.result import Result
 
 
 def errors_of(weights: Weights, adjustment: Adjustment, stride: float) -> Errors:
-    """Return the parameters of samples at a stride; the temperature divides errors like all scores."""
+    """Return the parameters of samples at a stride; the temperature divides errors like all scores.
+
+    Smoothing increases the weight of the samples in the probability from its learned value towards 1, because only the
+    samples are smooth.
+    """
     errors = weights.errors_at(stride)
     sizes = tuple(size / adjustment.temperature for size in errors.sizes)
-    votes = min(1.0, adjustment.strength * errors.votes)
+    votes = 1 - (1 - min(1.0, adjustment.strength * errors.votes)) * math.exp(-adjustment.smoothing)
     return errors._replace(sizes=sizes, shared=errors.shared / adjustment.temperature, votes=votes)
 
 
 def fields_of(errors: Errors, side: int, fractions: Callable[[], Array | None]) -> ErrorFields:
     """Return the learned error fields of an image whose larger side is ``side``.
 
-    ``fractions`` returns the predicted area fractions (.., L), which determine the presence of labels, or None if a
-    score is -inf: then all labels are present. It is called only if presence was learned.
+    ``fractions`` returns the predicted area fractions (.., L), which determine the presence of labels. Where they are
+    None or NaN, because a score is -inf, all labels are present. It is called only if presence was learned.
     """
     found = fractions() if errors.half > 0 else None
     presence = None if found is None else presence_of(found, errors.half, errors.steepness)

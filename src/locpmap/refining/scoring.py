@@ -12,7 +12,6 @@ from locpmap.arrays import Array, is_tensor
 from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.metrics import LEAST
 
-LOWEST = -1e38  # lower bound of the maximum in a softmax, which makes -inf minus the maximum defined
 N_BINS = 15  # as in metrics.expected_calibration_error
 
 
@@ -93,7 +92,8 @@ def difference(new: Sequence[Score], old: Sequence[Score], metric: Callable[[Sco
 def softmax(logits: Any) -> Any:
     """Compute the softmax over the last axis of an array or tensor; all zeros where every logit is -inf."""
     if is_tensor(logits):
-        p = (logits - logits.amax(-1, keepdim=True).clip(LOWEST)).exp_()
+        top = logits.amax(-1, keepdim=True)
+        p = (logits - top.masked_fill(top == -np.inf, 0)).exp_()  # -inf minus the maximum is defined
         return p.div_(p.sum(-1, keepdim=True).clip_(1))
     scores = np.ascontiguousarray(logits)
     found = np.empty_like(scores)

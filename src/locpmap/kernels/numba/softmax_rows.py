@@ -20,7 +20,6 @@ _C2, _C3, _C4, _C5, _C6, _C7 = (
     _f(c) for c in (0.5, 1.6666665e-1, 4.1665795e-2, 8.3334519e-3, 1.3981999e-3, 1.9875691e-4)
 )
 BLOCK = 64  # rows
-LOWEST = _f(-1e38)  # lower bound of a row's maximum, so that -inf minus the maximum is defined
 _ONE, _BIAS, _MANTISSA = _f(1), np.int32(127), np.int32(23)
 
 
@@ -35,7 +34,7 @@ def softmax_rows(scores, out):
     top, total = np.empty(BLOCK, scores.dtype), np.empty(BLOCK, scores.dtype)
     for begin in range(0, n_rows, BLOCK):
         n = min(BLOCK, n_rows - begin)
-        top[:] = LOWEST
+        top[:] = -np.inf
         total[:] = 0
         for k in range(n_labels):
             row = block[k]
@@ -43,6 +42,8 @@ def softmax_rows(scores, out):
                 row[i] = scores[begin + i, k]
             for i in range(n):
                 top[i] = max(top[i], row[i])
+        for i in range(n):
+            top[i] = top[i] if top[i] > -np.inf else 0  # so that -inf minus the maximum is defined
         for k in range(n_labels):
             row = block[k]
             for i in range(n):
