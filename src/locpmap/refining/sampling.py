@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from locpmap.arrays import Array, namespace
+from locpmap.arrays import Array
 from locpmap.inference import ErrorFields, LocPMAP
 from locpmap.potentials import Potentials
 from locpmap.refining.presence import presence_of
@@ -53,9 +53,11 @@ def averaged(potentials: Potentials, result: Result, votes: float) -> Result:
     The samples are label maps without calibrated marginals; the softmax of the unaries is calibrated. ``votes`` is the
     weight of the fractions.
     """
-    marginals = potentials.restore(potentials.unflatten(softmax(potentials.unary)))
-    where, masked = namespace(marginals).where, result.labels < 0
-    marginals = where(masked[..., None], 0, marginals)
-    weight = np.float32(votes)
-    probability = weight * result.probability + (1 - weight) * marginals
-    return replace(result, probability=probability, labels=where(masked, -1, probability.argmax(-1)))
+    probability = potentials.restore(potentials.unflatten(softmax(potentials.unary)))
+    probability *= np.float32(1 - votes)
+    probability += np.float32(votes) * result.probability
+    labels = probability.argmax(-1)
+    if potentials.masked is not None:
+        masked = result.labels < 0
+        probability[masked], labels[masked] = 0, -1
+    return replace(result, probability=probability, labels=labels)
