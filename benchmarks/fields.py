@@ -3,7 +3,7 @@
 ``python -m benchmarks.fields DATASET --data DATA --networks FOLDER`` scores samples of the first network of the folder:
 coverage and CRPS of areas in windows, of components and perimeters, and the energy score of whole maps. The weights of
 "fitted" are learned on held-out images, and so is the size of "one offset". With ``--record``, the table joins
-benchmarks/results/fields.json.
+benchmarks/results/fields.json, from which `benchmarks.fields_page` writes docs/whole-maps.md.
 """
 
 import json
@@ -21,6 +21,7 @@ import typer
 
 import locpmap as lp
 from benchmarks import machine
+from benchmarks.fields_page import RECORD
 from benchmarks.networks_data import Part, load
 from benchmarks.networks_models import StochasticNetwork, draw, open_network, predict
 from benchmarks.report import write_record
@@ -33,8 +34,6 @@ from locpmap.refining.scoring import difference, score, softmax
 from locpmap.refining.weights import Weights
 
 Array = npt.NDArray[Any]
-ROOT = Path(__file__).parent.parent
-RECORD = ROOT / "benchmarks/results/fields.json"
 N_SAMPLES = 39  # positions q · (M + 1) of the quantiles are whole numbers
 OFFSETS = (0.3, 0.6, 1.0, 1.5)
 MAX_HELD_OUT = 100

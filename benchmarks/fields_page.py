@@ -1,0 +1,65 @@
+"""Tables of docs/whole-maps.md from the record of `benchmarks.fields`, written by ``python -m benchmarks.fields_page``.
+
+The markers of tables are those of `benchmarks.refining_page`.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.refining_page import filled, table
+
+ROOT = Path(__file__).parent.parent
+RECORD, PAGE = ROOT / "benchmarks/results/fields.json", ROOT / "docs/whole-maps.md"
+
+NAMES = ("area 8", "area 32", "area 90", "area whole", "components", "perimeter")
+AREAS = NAMES[:4]
+HEADS = tuple(name.removeprefix("area ") for name in NAMES)
+
+
+def tables_of(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the tables by name: scores of samples and of probabilities, for every data set."""
+    sets = {name: one for name, one in record.items() if name != "targets"}
+    tables = {name: _samples(one["rows"]) for name, one in sets.items()}
+    tables["probabilities"] = table(
+        ("", "", "IoU", "ECE", "NLL"),
+        (
+            (name, kind, *(f"{gain:+.4f} ± {error:.4f}" for gain, error in gains.values()))
+            for name, one in sets.items()
+            for kind, gains in one["pixels"].items()
+        ),
+    )
+    tables["origin"] = table(
+        ("data", "images", "command", "date"),
+        (
+            (name, str(one["images"]), f"`{one['origin']['command']}`", one["origin"]["date"])
+            for name, one in sets.items()
+        ),
+    )
+    return tables
+
+
+def _samples(rows: Mapping[str, Any]) -> str:
+    heads = ("", *(f"coverage {head}" for head in HEADS), *(f"CRPS {head}" for head in HEADS[:4]), "energy", "labels")
+    return table(
+        heads,
+        (
+            (
+                kind,
+                *_numbers(row["coverage"], NAMES, 2),
+                *_numbers(row["crps"], AREAS, 4),
+                f"{row['energy']:.3f}",
+                f"{row['labels per sample']:.1f}",
+            )
+            for kind, row in rows.items()
+        ),
+    )
+
+
+def _numbers(values: Mapping[str, float], names: tuple[str, ...], digits: int) -> list[str]:
+    return [f"{values[name]:.{digits}f}" if name in values else "" for name in names]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text(), tables_of(json.loads(RECORD.read_text()))))
