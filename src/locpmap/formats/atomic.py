@@ -64,7 +64,7 @@ def write_bytes(path: PathLike, pieces: Iterable[bytes]) -> None:
 
 def _replace(target: Path, pieces: Iterable[bytes]) -> None:
     draft = target.with_name(f".{target.name[:40]}.{uuid4().hex[:8]}.part")  # within the limit on name lengths
-    waiting = _waiting.get()
+    waiting, handed_over = _waiting.get(), False
     try:
         with draft.open("wb") as file:
             file.writelines(pieces)
@@ -72,9 +72,10 @@ def _replace(target: Path, pieces: Iterable[bytes]) -> None:
             draft.replace(target)
         else:
             waiting.append((draft, target))
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+            handed_over = True
+    finally:
+        if not handed_over:
+            draft.unlink(missing_ok=True)
 
 
 def checked_path(path: Any) -> Path:
