@@ -60,13 +60,13 @@ METRICS: dict[str, Callable[[Score], float]] = {
 def score(probability: Array, truth: Array) -> Score:
     """Score probabilities (.., K) against true labels (..); pixels with a negative label are ignored."""
     counted = truth >= 0
-    p, true = np.asarray(probability)[counted].astype(np.float64), truth[counted]
-    n_labels, found, confidence = p.shape[-1], p.argmax(-1), p.max(-1)
+    p, true = np.asarray(probability)[counted], truth[counted]
+    n_labels, found, confidence = p.shape[-1], p.argmax(-1), p.max(-1).astype(np.float64)
     confusion = np.bincount(true * n_labels + found, minlength=n_labels**2).reshape(n_labels, n_labels)
     place = np.clip(np.ceil(confidence * N_BINS).astype(int) - 1, 0, N_BINS - 1)
     gap = np.bincount(place, (found == true) - confidence, N_BINS)
     bins = np.stack([gap, np.bincount(place, minlength=N_BINS)], axis=1)
-    loss = -np.log(np.maximum(p[np.arange(len(true)), true], LEAST)).sum()
+    loss = -np.log(np.maximum(p[np.arange(len(true)), true].astype(np.float64), LEAST)).sum()
     return Score(confusion, bins, float(loss), len(true))
 
 
