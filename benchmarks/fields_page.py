@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.refining_page import filled, table
+from locpmap.learning.proper_scores import PERIMETER, WINDOWS, name_of
+from locpmap.refining.map_scores import COMPONENTS
 
 ROOT = Path(__file__).parent.parent
 RECORD, PAGE = ROOT / "benchmarks/results/fields.json", ROOT / "docs/whole-maps.md"
-
-NAMES = ("area 8", "area 32", "area 90", "area whole", "components", "perimeter")
-AREAS = NAMES[:4]
+AREAS = tuple(map(name_of, WINDOWS))
+NAMES = (*AREAS, COMPONENTS, PERIMETER)
 HEADS = tuple(name.removeprefix("area ") for name in NAMES)
 
 
@@ -41,7 +42,13 @@ def tables_of(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _samples(rows: Mapping[str, Any]) -> str:
-    heads = ("", *(f"coverage {head}" for head in HEADS), *(f"CRPS {head}" for head in HEADS[:4]), "energy", "labels")
+    heads = (
+        "",
+        *(f"coverage {head}" for head in HEADS),
+        *(f"CRPS {head}" for head in HEADS[: len(AREAS)]),
+        "energy",
+        "labels",
+    )
     return table(
         heads,
         (

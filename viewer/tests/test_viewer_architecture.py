@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.command import Run
-from tests.public_names import is_public, library_imports
+from tests.package_rules import check_files, is_public, library_imports
 
 import locpmap
 import locpmap_viewer
@@ -20,7 +19,6 @@ import locpmap_viewer
 SOURCE = Path(locpmap_viewer.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 HEAVY = ("torch", "numba", "scipy", "PIL", "safetensors", "fastapi", "starlette", "uvicorn")
-MAX_LINES = 400
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
@@ -76,10 +74,7 @@ def test_forbidden_words_do_not_occur(word: str) -> None:
 
 
 def test_files_are_short_and_have_docstrings() -> None:
-    for file in FILES:
-        text = file.read_text()
-        assert len(text.splitlines()) <= MAX_LINES, file
-        assert ast.get_docstring(ast.parse(text)), file
+    check_files(FILES)
 
 
 def test_both_packages_have_the_same_version() -> None:

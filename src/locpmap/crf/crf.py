@@ -293,7 +293,7 @@ class CRF:
             The :class:`~locpmap.crf.Calibration`, which is also stored as ``calibration``.
 
         Raises:
-            InputError: If no site has a label, or fields are to be learned from graphs, tiny images or less than 4.
+            InputError: If no site has a label, or fields are to be learned from graphs, tiny images or fewer than 4.
 
         Example:
             >>> rng = np.random.default_rng(0)

@@ -1,8 +1,8 @@
 """Learning of error fields and noise for a CRF on grids, by proper scores of its samples of held-out images.
 
 The scores are the CRPS of areas in windows of four sizes, the energy score, and the negative log-likelihood of
-LocPMAP's probabilities. They are compared with those of samples without fields, with the
-weights as they were fitted. All candidates use the same random numbers.
+LocPMAP's probabilities. They are compared with those of samples without fields, with the weights as they were fitted.
+All candidates use the same random numbers.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from locpmap.learning.proper_scores import PERIMETER, Truth
 from locpmap.metrics import LEAST
 from locpmap.potentials import Potentials
 
-# Sizes, shared and temperature at which descent starts.  The fields were learned for networks, on held-out scenes.
-START = (0.074, 0.136, 0.492, 0.698, 0.62, 1.0, 1.0)
-# Directions in which the logarithms of sizes, shared and temperature move; the second is coarse against fine sizes.
-DIRECTIONS = np.array([[1, 1, 1, 1, 1, 0, 0], [-1, -0.5, 0, 0.5, 1, 0, 0], [0] * 5 + [1, 0], [0] * 6 + [1]])
+# Found for networks, on held-out scenes of Stanford Background: sizes by scale, and the shared offset.
+SIZES, SHARED = (0.074, 0.136, 0.492, 0.698, 0.62), 1.0
+START = (*SIZES, SHARED, 1.0)  # with the temperature
+# Directions in which the logarithms of sizes move: all together, and coarse against fine sizes.
+ALL, COARSE = (1.0, 1.0, 1.0, 1.0, 1.0), (-1.0, -0.5, 0.0, 0.5, 1.0)
+DIRECTIONS = np.array([[*ALL, 0, 0], [*COARSE, 0, 0], [0] * 5 + [1, 0], [0] * 6 + [1]])
 MAX_MOVES = 6  # of each direction: a factor of up to 20, since the fields of a CRF may be far from the start
 
 
@@ -106,6 +108,6 @@ def fit_fields(
         fitted = Calibration()
         without, beyond = scores(fitted)
         reference = means_without_each(without)
-        best = descend(loss, len(DIRECTIONS), report, MAX_MOVES)
-        better = is_better(loss(best), losses(without, beyond, reference, np.zeros(1)))
+        best, lowest = descend(loss, len(DIRECTIONS), report, MAX_MOVES)
+        better = is_better(lowest, losses(without, beyond, reference, np.zeros(1)))
     return moved(best) if better else fitted

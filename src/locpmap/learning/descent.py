@@ -79,13 +79,13 @@ def descend(
     n: int,
     progress: Callable[[float], None] | None = None,
     max_moves: int = MAX_MOVES,
-) -> Array:
-    """Minimise a function of n variables by coordinate descent from 0, in steps of `STEP`.
+) -> tuple[Array, Array]:
+    """Minimise a function of n variables by coordinate descent from 0, in steps of `STEP`; return place and losses.
 
     The function returns the loss over all images, followed by the losses without each image. Each variable moves by
     up to ``max_moves`` steps. ``progress`` is called with the lowest loss at the start and after each variable.
 
-    >>> descend(lambda x: ((x - [0.5, -1.0]) ** 2).sum().repeat(9), 2).round(2).tolist()
+    >>> descend(lambda x: ((x - [0.5, -1.0]) ** 2).sum().repeat(9), 2)[0].round(2).tolist()
     [0.5, -1.0]
     """
     place, lowest = np.zeros(n), loss(np.zeros(n))
@@ -103,4 +103,4 @@ def descend(
             if n_moves:
                 break
         report(float(lowest[0]))
-    return place
+    return place, lowest

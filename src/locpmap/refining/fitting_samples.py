@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from locpmap.arrays import Array, Restore, frozen
+from locpmap.crf.error_fields import ALL, COARSE, SHARED, SIZES
 from locpmap.inference import ErrorFields, LocPMAP
 from locpmap.inference.samples import samples
 from locpmap.kernels.threads import available_threads
@@ -52,11 +53,10 @@ class SampleWeights(NamedTuple):
         return SampleWeights(tuple(found[:N_SCALES].tolist()), *found[N_SCALES:].tolist())
 
 
-# Found on held-out scenes of Stanford Background.
-START = SampleWeights((0.074, 0.136, 0.492, 0.698, 0.62), 1.0, 4.0, 0.094)
+START = SampleWeights(SIZES, SHARED, 4.0, 0.094)  # found like the sizes
 EACH = np.eye(N_SCALES + 3)
 # Directions in which few images move the logarithms: all sizes, coarse against fine sizes, shared, coupling, noise.
-TOGETHER = np.stack([[*[1.0] * N_SCALES, 0, 0, 0], [-1, -0.5, 0, 0.5, 1, 0, 0, 0], *EACH[N_SCALES:]])
+TOGETHER = np.stack([[*ALL, 0, 0, 0], [*COARSE, 0, 0, 0], *EACH[N_SCALES:]])
 
 
 def n_steps(directions: Array = TOGETHER) -> int:
@@ -74,8 +74,8 @@ def fit_samples(
 ) -> Weights:
     """Return weights with error fields, coupling and noise, learned from at most `MOST` examples.
 
-    ``plain`` holds the other weights. ``progress`` is called as by `descend`. Cost: about 12
-    candidates, with eight samples for each of 10 images of 360 × 480 pixels.
+    ``plain`` holds the other weights. ``progress`` is called as by `descend`. Cost: about 12 candidates,
+    with eight samples for each of 10 images of 360 × 480 pixels.
     """
     some = [examples[n] for n in chosen([example.labels.size for example in examples], seed)]
     with ThreadPoolExecutor(available_threads()) as pool:
@@ -91,7 +91,7 @@ def fit_samples(
             votes[candidate] = float(VOTES[weight])
             return losses(np.column_stack([scores, likelihood[:, weight]]), beyond, alone, steps)
 
-        best = prior.moved(descend(loss, len(directions), progress) @ directions)
+        best = prior.moved(descend(loss, len(directions), progress)[0] @ directions)
     pairwise = _pairwise(best.coupling, examples[0])
     changed = {"sizes": [best.sizes], "shared": best.shared, "noise": best.noise, "votes": votes[best]}
     return replace(plain, pairwise=pairwise, **changed)

@@ -1,10 +1,13 @@
-"""Imports of other packages from the library, which have to be public."""
+"""Rules of the packages beside the library: their imports from it are public, and their files are short."""
 
 from __future__ import annotations
 
 import ast
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+MAX_LINES = 400
 
 
 def library_imports(code: str) -> Iterator[tuple[str, str]]:
@@ -22,3 +25,11 @@ def is_public(module: str, name: str) -> bool:
         return False
     public = getattr(importlib.import_module(module), "__all__", ())
     return name in public or (module, name) == ("locpmap", "__version__")
+
+
+def check_files(files: Iterable[Path]) -> None:
+    """Check that files are short and have docstrings."""
+    for file in files:
+        text = file.read_text()
+        assert len(text.splitlines()) <= MAX_LINES, file
+        assert ast.get_docstring(ast.parse(text)), file
