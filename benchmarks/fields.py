@@ -101,7 +101,7 @@ def scored(rivals: Rivals, image: Array, truth: Array, number: int, seed: int) -
     found["pixels"][SCALED] = score(softmax(np.float32(rivals.fitted.scales[0]) * logits), truth)
     for kind, refiner in {BUNDLED: lp.Refiner.load(), FITTED: lp.Refiner(rivals.fitted)}.items():
         result = refiner.refine(image, logits, layout="hwk", scores="logits", stride=1.0, seed=seed)
-        found["pixels"][kind] = score(np.asarray(result.probability), truth)
+        found["pixels"][kind] = score(np.asarray(result.probability), truth, np.asarray(result.labels))
     return found
 
 

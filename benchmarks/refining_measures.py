@@ -5,15 +5,17 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.refining_page import COMPONENTS
 from benchmarks.refining_scenes import SceneWithLogits, near_boundaries
 from benchmarks.tasks import make_task
 from locpmap.inference import LocPMAP
 from locpmap.learning.proper_scores import crps
+from locpmap.measuring.quantities import components
 from locpmap.refining.api import refine
 from locpmap.refining.examples import VOID, Example, gather
 from locpmap.refining.fitting import fit_scale
@@ -32,6 +34,13 @@ ITERATIONS = 10
 N_SAMPLES = 60  # samples of each area
 LEAST_AREA = 0.01  # minimum fraction of the image for an area to be evaluated
 MEASURES = {**METRICS, f"IoU within {BOUNDARY} pixels of boundaries": METRICS["IoU"]}
+
+
+class Decoded(NamedTuple):
+    """What a method returns for a scene."""
+
+    probability: Array  # (H, W, K)
+    labels: Array  # (H, W)
 
 
 @dataclass(frozen=True)
@@ -82,8 +91,13 @@ def tuned(scenes: Sequence[SceneWithLogits], stride: int, scale: float) -> Dense
     return min(GRID, key=loss)
 
 
-def _refined(scene: SceneWithLogits, stride: int, seed: int) -> Array:
-    return np.asarray(refine(scene.image, scene.coarse(stride), layout="hwk", seed=seed).probability)
+def _refined(scene: SceneWithLogits, stride: int, seed: int) -> Decoded:
+    result = refine(scene.image, scene.coarse(stride), layout="hwk", seed=seed)
+    return Decoded(np.asarray(result.probability), np.asarray(result.labels))
+
+
+def _most_probable(probability: Array) -> Decoded:
+    return Decoded(probability, probability.argmax(axis=-1))
 
 
 def compare(
@@ -96,25 +110,27 @@ def compare(
 ) -> dict[str, Any]:
     """Return every measure of every method on the test scenes, and its difference from the scaled network."""
     scale = temperature(held_out, stride)
-    methods: dict[str, Callable[[SceneWithLogits, Array], Array]] = {
-        NETWORK: lambda scene, logits: softmax(logits),
-        SCALED: lambda scene, logits: softmax(scale * logits),
+    methods: dict[str, Callable[[SceneWithLogits, Array], Decoded]] = {
+        NETWORK: lambda scene, logits: _most_probable(softmax(logits)),
+        SCALED: lambda scene, logits: _most_probable(softmax(scale * logits)),
         REFINED: lambda scene, logits: _refined(scene, stride, seed),
     }
     settings: dict[str, Any] = {SCALED: {"factor": scale}}
     if dense:
         best = tuned(held_out, stride, scale)
-        methods[USUAL] = lambda scene, logits: Dense()(scene.image, logits)
-        methods[TUNED] = lambda scene, logits: best(scene.image, scale * logits)
+        methods[USUAL] = lambda scene, logits: _most_probable(Dense()(scene.image, logits))
+        methods[TUNED] = lambda scene, logits: _most_probable(best(scene.image, scale * logits))
         settings[TUNED] = vars(best) | {"factor": scale}
     everywhere: dict[str, list[Score]] = {name: [] for name in methods}
     boundary: dict[str, list[Score]] = {name: [] for name in methods}
+    n_components: dict[str, list[int]] = {name: [] for name in methods}
     for scene in test:
         logits, near = enlarged(scene, stride), near_boundaries(scene.labels, BOUNDARY)
         for name, method in methods.items():
-            probability = method(scene, logits)
-            everywhere[name].append(score(probability, scene.labels))
-            boundary[name].append(score(probability, near))
+            probability, labels = method(scene, logits)
+            everywhere[name].append(score(probability, scene.labels, labels))
+            boundary[name].append(score(probability, near, labels))
+            n_components[name].append(int(components(labels, probability.shape[-1]).sum()))
     rows: dict[str, Any] = {}
     for name in methods:
         rows[name] = {}
@@ -122,6 +138,12 @@ def compare(
             scores = everywhere if measure in METRICS else boundary
             gain, error = difference(scores[name], scores[SCALED], metric)
             rows[name][measure] = {"value": metric(total(scores[name])), "gain": gain, "standard_error": error}
+        gains = np.subtract(n_components[name], n_components[SCALED])
+        rows[name][COMPONENTS] = {
+            "value": float(np.mean(n_components[name])),
+            "gain": float(gains.mean()),
+            "standard_error": float(gains.std(ddof=1) / np.sqrt(len(gains))),
+        }
     return {"rows": rows, "settings": settings}
 
 

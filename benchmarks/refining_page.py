@@ -10,7 +10,8 @@ from typing import Any
 from locpmap.refining.weights import Weights
 
 BASE = "network, temperature scaled"
-LESS_IS_BETTER = ("ECE", "NLL")
+COMPONENTS = "components per label map"
+LESS_IS_BETTER = ("ECE", "NLL", COMPONENTS)
 MARKED = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 AREAS = {"coverage": "coverage", "absent": "coverage, absent labels", "width": "width", "crps": "CRPS"}
 
@@ -74,11 +75,12 @@ def _scores(rows: Mapping[str, Any]) -> str:
 
 
 def _cell(name: str, measure: str, found: Mapping[str, float]) -> str:
-    value = f"{found['value']:.4f}"
+    digits = 1 if measure == COMPONENTS else 4
+    value = f"{found['value']:.{digits}f}"
     if name == BASE:
         return value
     gain, error = found["gain"], found["standard_error"]
-    sure = abs(gain) > 2 * error and f"{abs(gain):.4f}" != "0.0000"  # significant and not rounded to 0
+    sure = abs(gain) > max(2 * error, 0.5 * 10**-digits)  # significant and not rounded to 0
     good = (gain > 0) != (measure in LESS_IS_BETTER)
-    text = f"{value} ({gain:+.4f} ± {error:.4f})"
+    text = f"{value} ({gain:+.{digits}f} ± {error:.{digits}f})"
     return f"**{text}**" if sure and good else f"{text} †" if sure else text

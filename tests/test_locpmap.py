@@ -127,6 +127,25 @@ def test_samples_are_local_maxima_and_climbs_never_lower_the_score(backend: str,
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("shape", "n_labels"), [((1, 1), 2), ((1, 9), 3), ((7, 5), 2), ((23, 18), 6)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_climb_from_the_unaries_is_one_from_their_argmax(
+    backend: str, shape: tuple[int, int], n_labels: int, dtype: type
+) -> None:
+    """Compare two kernels: a grid with a start at the unaries has one of its own, given labels use lists of edges."""
+    height, width = shape
+    rng = np.random.default_rng(n_labels)
+    unary: np.ndarray = rng.normal(size=(2, height, width, n_labels)).astype(dtype)
+    unary[rng.random(unary.shape) < 0.1] = -np.inf
+    unary[..., 0] = np.maximum(unary[..., 0], -3)
+    weights = (rng.uniform(0, 1.5, (height, width - 1)), rng.uniform(0, 1.5, (2, height - 1, width)))
+    pot = Potentials.grid(unary, weights)
+    found, expected = (infer(pot, ICM(start=start), backend=backend) for start in ("unary", unary.argmax(-1)))
+    np.testing.assert_array_equal(found.labels, expected.labels)
+    assert found.n_sweeps == expected.n_sweeps
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 @settings(max_examples=25)
 @given(pot=models(), seed=st.integers(0, 1000))
 def test_icm_ends_in_a_local_maximum_of_the_score(backend: str, pot: Potentials, seed: int) -> None:

@@ -68,6 +68,11 @@ def test_icm_matches_the_reference(start: str) -> None:
     compare_backends(odd_model((5, 7), 3, "table", 3), "icm", start=start, max_sweeps=30)
 
 
+@pytest.mark.parametrize(("shape", "n_labels"), [((1, 3), 2), ((5, 7), 3), ((9, 6), 5)])
+def test_icm_from_the_unaries_of_a_grid_matches_the_reference(shape: tuple[int, int], n_labels: int) -> None:
+    compare_backends(model_of(CASES["defaults"], shape, n_labels, "weights"), "icm", start="unary")
+
+
 def test_icm_iter_matches_the_reference() -> None:
     compare_backends(odd_model((5, 7), 3, "either sign", 3), "icm_iter", n_samples=9)
 

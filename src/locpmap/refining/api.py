@@ -61,7 +61,8 @@ def refine(
 
     Returns:
         Result: ``labels`` (H, W), ``probability`` and ``variance`` (H, W, K) and ``entropy`` (H, W), with a batch axis
-        for a batch. They are tensors if the logits are tensors, otherwise NumPy arrays.
+        for a batch. They are tensors if the logits are tensors, otherwise NumPy arrays. The labels are a local maximum
+        of the model's score, and differ from the most probable labels in a few pixels.
 
     Raises:
         InputError: If the shapes do not match, the layout is ambiguous, a value is not valid, or the decoder cannot

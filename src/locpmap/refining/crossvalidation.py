@@ -93,11 +93,12 @@ def held_out(example: Example, weights: Weights, seed: int, *, sampled: bool) ->
     prepared = Prepared.of(example.given, weights, stride=example.stride)
     result = prepared.refine(LocPMAP(N_SAMPLES, start="perturbed", keep_samples=True), seed=seed)
     whole, truth, n_labels = Restore()(result.samples), example.labels, scaled.shape[-1]
-    rows = {NETWORK: softmax(example.scores), SCALED: softmax(scaled), REFINED: Restore()(result.probability)}
+    network, refined = scaled.argmax(-1), Restore()(result.labels)
+    scores = {NETWORK: score(softmax(example.scores), truth), SCALED: score(softmax(scaled), truth)}
+    scores[REFINED] = score(Restore()(result.probability), truth, refined)
     maps = {}
     if sampled:
         alone = drawn(Potentials.grid(scaled, 0.0), LocPMAP(N_SAMPLES, start="perturbed"), 0, seed)
         maps = {ALONE: map_score(alone, truth, n_labels), SAMPLED: map_score(whole, truth, n_labels)}
     image = None if example.given.image is None else Restore()(example.given.image)[0]
-    labels = (scaled.argmax(-1), Restore()(result.labels), truth)
-    return Held({row: score(p, truth) for row, p in rows.items()}, maps, Illustration(image, *labels, whole[:N_SHOWN]))
+    return Held(scores, maps, Illustration(image, network, refined, truth, whole[:N_SHOWN]))

@@ -62,7 +62,9 @@ class Prepared:
         if isinstance(chosen, LocPMAP) and any(self.errors.sizes):
             sampler = replace(self.sampler(chosen), probability="votes")
             result = infer(self.potentials, sampler, seed=seed, device=device, progress=progress)
-            return result if chosen.probability == "votes" else averaged(self.potentials, result, self.errors.votes)
+            if chosen.probability == "votes":
+                return result
+            return averaged(self.potentials, result, chosen, self.errors.votes)
         if isinstance(chosen, LocPMAP) and self._same_for_all_samples(chosen):
             chosen = replace(chosen, n_samples=1, temperature=0.0)
         return infer(self.potentials, chosen, seed=seed, device=device, progress=progress)

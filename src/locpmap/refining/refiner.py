@@ -61,8 +61,10 @@ class Refiner:
         Samples also have error fields (:class:`locpmap.ErrorFields`), whose sizes are among the weights, and Gumbel
         noise of a learned scale. LocPMAP draws whole label maps with them. They are ``result.samples``, and
         :meth:`measure` measures them. The probabilities are a learned mean of the fractions of samples and of the
-        softmax of u, because the fractions alone are less calibrated. A decoder with ``probability="votes"`` returns
-        the fractions alone. Files of earlier versions have no error fields.
+        softmax of u, because the fractions alone are less calibrated. The labels are the local maximum of θ that a
+        climb without noise and error fields reaches from the best unary labels. They have fewer specks than the argmax
+        of the probabilities, from which they differ in a few pixels. A decoder with ``probability="votes"`` returns
+        the fractions and their argmax. Files of earlier versions have no error fields.
 
     Example:
         >>> lp.Refiner.load().details["data"]
@@ -144,9 +146,9 @@ class Refiner:
         Args:
             strength (float, default 1.0): Factor of the learned effect of similar pixels and neighbours, and of the
                 weight of samples in the probability, from 0 to 1e6. 0 leaves the softmax of the scaled scores.
-            smoothing (float, default 0.0): Potts weight added between neighbours of similar colour, from 0 to 1e6. It
-                also gives the samples more weight in the probability, ``1 - (1 - votes) · exp(-smoothing)``, so that
-                labels have fewer specks. The value is not learned, so check on your data whether it helps.
+            smoothing (float, default 0.0): Potts weight added between neighbours of similar colour, from 0 to 1e6, so
+                that labels and samples have fewer specks. The value is not learned, so check on your data whether it
+                helps.
             temperature (float, default 1.0): Divisor of all scores and weights, from 1e-6 to 1e6. Values above 1 make
                 the probabilities less certain, values below 1 more certain.
 

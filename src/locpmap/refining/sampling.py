@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from locpmap.arrays import Array
-from locpmap.inference import ErrorFields, LocPMAP
+from locpmap.arrays import Array, cast
+from locpmap.inference import ErrorFields, LocPMAP, samples
 from locpmap.potentials import Potentials
 from locpmap.refining.presence import presence_of
 from locpmap.refining.scoring import softmax
@@ -18,14 +17,10 @@ from locpmap.result import Result
 
 
 def errors_of(weights: Weights, adjustment: Adjustment, stride: float) -> Errors:
-    """Return the parameters of samples at a stride; the temperature divides errors like all scores.
-
-    Smoothing increases the weight of the samples in the probability from its learned value towards 1, because only the
-    samples are smooth.
-    """
+    """Return the parameters of samples at a stride; the temperature divides errors like all scores."""
     errors = weights.errors_at(stride)
     sizes = tuple(size / adjustment.temperature for size in errors.sizes)
-    votes = 1 - (1 - min(1.0, adjustment.strength * errors.votes)) * math.exp(-adjustment.smoothing)
+    votes = min(1.0, adjustment.strength * errors.votes)
     return errors._replace(sizes=sizes, shared=errors.shared / adjustment.temperature, votes=votes)
 
 
@@ -47,17 +42,19 @@ def with_errors(decoder: LocPMAP, errors: Errors, fields: Callable[[], ErrorFiel
     return replace(decoder, fields=fields(), temperature=decoder.temperature * errors.noise)
 
 
-def averaged(potentials: Potentials, result: Result, votes: float) -> Result:
-    """Return the result with a weighted mean of the samples' fractions and of the softmax of the unaries.
+def averaged(potentials: Potentials, result: Result, decoder: LocPMAP, votes: float) -> Result:
+    """Return the result with the labels and probabilities of a refiner, given the fractions of its samples.
 
-    The samples are label maps without calibrated marginals; the softmax of the unaries is calibrated. ``votes`` is the
-    weight of the fractions.
+    The samples are label maps without calibrated marginals; the softmax of the unaries is calibrated. The probability
+    is their weighted mean, with weight ``votes`` for the fractions. Its argmax would have specks wherever two labels
+    are about equally probable. The labels are therefore those of a climb of the decoder without noise and errors,
+    which starts at the best unary scores.
     """
     probability = potentials.restore(potentials.unflatten(softmax(potentials.unary)))
     probability *= np.float32(1 - votes)
     probability += np.float32(votes) * result.probability
-    labels = probability.argmax(-1)
+    ascent = replace(decoder, n_samples=1, start="perturbed", temperature=0.0, fields=None)
+    labels = cast(next(samples(potentials, ascent, device=result.device)), "int64")
     if potentials.masked is not None:
-        masked = result.labels < 0
-        probability[masked], labels[masked] = 0, -1
+        probability[labels < 0] = 0
     return replace(result, probability=probability, labels=labels)

@@ -57,12 +57,16 @@ METRICS: dict[str, Callable[[Score], float]] = {
 }
 
 
-def score(probability: Array, truth: Array) -> Score:
-    """Score probabilities (.., K) against true labels (..); pixels with a negative label are ignored."""
+def score(probability: Array, truth: Array, labels: Array | None = None) -> Score:
+    """Score probabilities (.., K) and labels (..) against true labels (..); pixels with a negative one are ignored.
+
+    The labels are the most probable ones by default. Only the confusion matrix depends on them.
+    """
     counted = truth >= 0
     p, true = np.asarray(probability)[counted], truth[counted]
     n_labels, found, confidence = p.shape[-1], p.argmax(-1), p.max(-1).astype(np.float64)
-    confusion = np.bincount(true * n_labels + found, minlength=n_labels**2).reshape(n_labels, n_labels)
+    decoded = found if labels is None else labels[counted]
+    confusion = np.bincount(true * n_labels + decoded, minlength=n_labels**2).reshape(n_labels, n_labels)
     place = np.clip(np.ceil(confidence * N_BINS).astype(int) - 1, 0, N_BINS - 1)
     gap = np.bincount(place, (found == true) - confidence, N_BINS)
     bins = np.stack([gap, np.bincount(place, minlength=N_BINS)], axis=1)

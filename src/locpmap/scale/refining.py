@@ -113,7 +113,7 @@ def refine_tiled(
     sampler = raster.sampler(decoder)
     reach = reach_of(sampler)._replace(margin=(raster.ring_width, raster.ring_width))
     mean = raster.has_fields and decoder.probability != "votes"
-    finish = partial(averaged, votes=raster.errors.votes) if mean else None
+    finish = partial(averaged, decoder=decoder, votes=raster.errors.votes) if mean else None
     return tiled(raster, sampler, tile, seed=seed, backend="auto", device=device, reach=reach, finish=finish)
 
 
