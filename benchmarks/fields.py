@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,8 +26,9 @@ from benchmarks.networks_models import StochasticNetwork, draw, open_network, pr
 from benchmarks.report import write_record
 from locpmap.refining.examples import gather
 from locpmap.refining.fitting import learn
-from locpmap.refining.fitting_samples import START, drawn
+from locpmap.refining.fitting_samples import drawn
 from locpmap.refining.map_scores import map_score, mean_scores
+from locpmap.refining.refiner import bundled_prior
 from locpmap.refining.scoring import METRICS as PIXEL_METRICS
 from locpmap.refining.scoring import difference, score, softmax
 from locpmap.refining.weights import Weights
@@ -37,6 +37,7 @@ Array = npt.NDArray[Any]
 N_SAMPLES = 39  # positions q · (M + 1) of the quantiles are whole numbers
 OFFSETS = (0.3, 0.6, 1.0, 1.5)
 MAX_HELD_OUT = 100
+N_OFFSET = 12  # held-out images on which the offset is chosen
 INDEPENDENT, OFFSET, BUNDLED, FITTED = "independent pixels", "one offset", "lp.refine, bundled", "lp.refine, fitted"
 ENSEMBLE, MIXED, STOCHASTIC = "ensemble, its five maps", "ensemble, pixels", "stochastic network"
 SCALED = "network, scaled"
@@ -107,12 +108,13 @@ def scored(rivals: Rivals, image: Array, truth: Array, number: int, seed: int) -
 
 def best_offset(part: Part, logits: list[Array], scale: float, seed: int) -> float:
     """Return the offset with the lowest mean CRPS over sizes of windows on held-out images."""
+    step = -(-len(logits) // N_OFFSET)
 
     def loss(size: float) -> float:
         decoder = lp.LocPMAP(N_SAMPLES, start="perturbed", fields=lp.ErrorFields(shared=size))
         scores = [
             map_score(drawn(lp.Potentials.grid(np.float32(scale) * z, 0.0), decoder, n, seed), truth, z.shape[-1])
-            for n, (z, truth) in enumerate(islice(zip(logits, part.labels, strict=True), 12))
+            for n, (z, truth) in enumerate(zip(logits[::step], part.labels[::step], strict=True))
         ]
         means = mean_scores(scores)["crps"]
         return float(np.mean([np.log(value) for name, value in means.items() if name.startswith("area")]))
@@ -134,14 +136,14 @@ def measure(
 ) -> None:
     """Learn on held-out images, then score every kind of samples."""
     split = load(dataset, data)
-    held_out = split.held_out.first(MAX_HELD_OUT)
+    held_out = split.held_out.some(MAX_HELD_OUT)
     network = open_network(networks / "member-0.safetensors")
     logits = [predict(network, image) for image in held_out.images]
     examples = gather(list(held_out.images), logits, list(held_out.labels), -1, "hwk", "logits", 1.0)
-    fitted = learn(examples, seed, START)
+    fitted = learn(examples, seed, bundled_prior(examples))
     rivals = Rivals(networks, fitted, best_offset(held_out, logits, float(fitted.scales[0]), seed), members)
     typer.echo(f"offset {rivals.offset}, {fitted}")
-    chosen: Part = getattr(split, part).first(n_images)
+    chosen: Part = getattr(split, part).some(n_images)
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         waiting = [
             pool.submit(scored, rivals, image, truth, n, seed)

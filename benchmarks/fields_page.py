@@ -54,8 +54,8 @@ def _samples(rows: Mapping[str, Any]) -> str:
         (
             (
                 kind,
-                *_numbers(row["coverage"], NAMES, 2),
-                *_numbers(row["crps"], AREAS, 4),
+                *(_cell("{:.2f} / {:.2f}", name, row["coverage"], row["ranks"]) for name in NAMES),
+                *(_cell("{:.4f}", name, row["crps"]) for name in AREAS),
                 f"{row['energy']:.3f}",
                 f"{row['labels per sample']:.1f}",
             )
@@ -64,8 +64,8 @@ def _samples(rows: Mapping[str, Any]) -> str:
     )
 
 
-def _numbers(values: Mapping[str, float], names: tuple[str, ...], digits: int) -> list[str]:
-    return [f"{values[name]:.{digits}f}" if name in values else "" for name in names]
+def _cell(text: str, name: str, *values: Mapping[str, float]) -> str:
+    return text.format(*(each[name] for each in values)) if name in values[0] else ""
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def train(options: argparse.Namespace) -> None:
     device = choose_device(options.device)
     options.out.mkdir(parents=True, exist_ok=True)
     batch_size = options.batch or BATCH_SIZES.get(options.dataset, 16)
-    batches = batches_of(split.train.first(options.limit), batch_size, options.crop, device)
+    batches = batches_of(split.train.some(options.limit), batch_size, options.crop, device)
     seeds = {f"member-{number}": number for number in range(options.members)} | {STOCHASTIC: STOCHASTIC_SEED}
     for name, seed in seeds.items():
         path = options.out / f"{name}.safetensors"
@@ -59,7 +59,7 @@ def train(options: argparse.Namespace) -> None:
             seconds = train_network(network, batches, options.steps, seed)
             details: dict[str, Any] = {"dataset": options.dataset, "name": name, "seed": seed, "steps": options.steps}
             save(path, network, details | {"seconds": round(seconds, 1)})
-        measures = evaluate(open_network(path, device.type), split.held_out.first(options.limit))
+        measures = evaluate(open_network(path, device.type), split.held_out.some(options.limit))
         line = read_model(path)[1]["details"] | {key: round(value, 5) for key, value in asdict(measures).items()}
         if device.type == "cuda":
             line["gpu_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 1)

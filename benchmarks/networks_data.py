@@ -50,9 +50,12 @@ class Part:
     images: tuple[npt.NDArray[Any], ...]
     labels: tuple[Labels, ...]
 
-    def first(self, limit: int | None) -> "Part":
-        """Return the part with at most ``limit`` images."""
-        return Part(self.names[:limit], self.images[:limit], self.labels[:limit])
+    def some(self, limit: int | None) -> "Part":
+        """Return the part with at most ``limit`` images, at equal distances: images of one kind follow each other."""
+        n = len(self.names)
+        kept = range(n) if limit is None or limit >= n else [k * n // limit for k in range(limit)]
+        names, images, labels = zip(*((self.names[k], self.images[k], self.labels[k]) for k in kept), strict=True)
+        return Part(names, images, labels)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ class MapScore:
     """Scores of the samples of one image: NaN where nothing could be scored."""
 
     coverage: dict[str, float]  # fraction of 90 % intervals that contain the true value
+    ranks: dict[str, float]  # the same with ties at random, see `in_central_ranks`
     crps: dict[str, float]
     energy: float
     n_labels: float  # mean number of labels in a sample
@@ -34,11 +35,12 @@ def map_score(samples: Array, truth: Array, n_labels: int) -> MapScore:
     fraction from .02 to .98 in the samples.
     """
     samples, known = np.where(truth < 0, -1, samples.astype(np.int64)), Truth.of(truth, n_labels)
-    maps, coverage, score = known.inside(samples), {}, {}
+    maps, coverage, ranks, score = known.inside(samples), {}, {}, {}
     for window in known.windows:
         values, true = known.areas(maps, window), known.areas(known.labels[None], window)[0]
         mean, name = values.mean(axis=0), name_of(window)
-        coverage[name] = covered(values, true, (mean > UNCERTAIN[0]) & (mean < UNCERTAIN[1]))
+        uncertain = (mean > UNCERTAIN[0]) & (mean < UNCERTAIN[1])
+        coverage[name], ranks[name] = (of(values, true, uncertain) for of in (covered, in_central_ranks))
         score[name] = float(crps(values, true).mean()) if true.size else float("nan")
     quantities: dict[str, Callable[[Array], Array]] = {
         COMPONENTS: partial(components, n_labels=n_labels),
@@ -47,10 +49,10 @@ def map_score(samples: Array, truth: Array, n_labels: int) -> MapScore:
     for name, quantity in quantities.items():
         values, true = np.array([quantity(sample) for sample in samples]), quantity(truth)
         occurring = (values.max(axis=0) > 0) | (true > 0)
-        coverage[name] = covered(values, true, occurring)
+        coverage[name], ranks[name] = (of(values, true, occurring) for of in (covered, in_central_ranks))
         score[name] = float(crps(values, true)[occurring].mean()) if occurring.any() else float("nan")
     occur = np.mean([len(np.unique(one)) for one in maps])
-    return MapScore(coverage, score, energy_score(maps, known.labels, n_labels), float(occur))
+    return MapScore(coverage, ranks, score, energy_score(maps, known.labels, n_labels), float(occur))
 
 
 def covered(values: Array, true: Array, counted: Array) -> float:
@@ -64,6 +66,25 @@ def covered(values: Array, true: Array, counted: Array) -> float:
     values, true = values[:, counted], true[counted]
     low, high = np.quantile(values, ((1 - LEVEL) / 2, (1 + LEVEL) / 2), axis=0, method="weibull")
     return float(((low <= true) & (true <= high)).mean())
+
+
+def in_central_ranks(values: Array, true: Array, counted: Array) -> float:
+    """Return the expected fraction of true values in the central 90 % of ranks among samples (M, ..), ties at random.
+
+    It is 0.9 for samples from the distribution of the true value, also if many values are equal. An interval that
+    includes its bounds covers such values more often: the area of a small window is often 0 or 1 in most samples.
+
+    >>> values = np.repeat([0.0, 1.0], [10, 29])[:, None]
+    >>> [of(values, np.array([0.0]), np.array([True])) for of in (covered, in_central_ranks)]
+    [1.0, 0.8181818181818182]
+    """
+    if not counted.any():
+        return float("nan")
+    values, true = values[:, counted], true[counted]
+    begin, length = (values < true).sum(axis=0), (values == true).sum(axis=0) + 1
+    low, high = (q * (len(values) + 1) for q in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    inside = np.minimum(begin + length, high) - np.maximum(begin, low)
+    return float((inside.clip(0) / length).mean())
 
 
 def components(labels: Array, n_labels: int) -> Array:
@@ -92,6 +113,7 @@ def mean_scores(scores: Sequence[MapScore]) -> dict[str, Any]:
 
     return {
         "coverage": means([s.coverage for s in scores]),
+        "ranks": means([s.ranks for s in scores]),
         "crps": means([s.crps for s in scores]),
         "energy": float(np.mean([s.energy for s in scores])),
         "labels per sample": float(np.mean([s.n_labels for s in scores])),

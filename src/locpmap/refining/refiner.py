@@ -225,7 +225,7 @@ class Refiner:
         """
         examples = gather(images, logits, labels, ignore_label, layout, scores, stride)
         with progress_callback(progress, "cross-validation") as callback:
-            weights, report = cross_validated(examples, n_folds, seed, _prior(examples), callback)
+            weights, report = cross_validated(examples, n_folds, seed, bundled_prior(examples), callback)
         details = {"data": f"{len(examples)} images", "seed": seed, "n_folds": n_folds}
         return cls(weights, {**details, "report": report.to_dict()}, report)
 
@@ -351,7 +351,7 @@ class Refiner:
     __call__ = refine
 
 
-def _prior(examples: Sequence[Example]) -> SampleWeights:
+def bundled_prior(examples: Sequence[Example]) -> SampleWeights:
     """Return the bundled weights of samples at the stride of the examples."""
     bundled = _bundled()[0]
     return SampleWeights.at(bundled, examples[0].stride) if bundled.sizes.any() else START

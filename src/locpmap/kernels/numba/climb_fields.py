@@ -76,8 +76,8 @@ def ascend(site, terms, scratch, start, given, max_sweeps):
     for step in range(height + 2 * WAVES):
         if step < height:
             draw_row(drawn, kept[step % len(kept)], terms, noise, place, scratch, step)
-            for i in range(step * width, (step + 1) * width):
-                y[i] = drawn[0][i] if start == PERTURBED else given[i]
+            begin, stop = step * width, (step + 1) * width
+            y[begin:stop] = drawn[0][begin:stop] if start == PERTURBED else given[begin:stop]
             if start == RANDOM:
                 random_row(y, terms, noise, place, step, width)
         if start == PERTURBED and 0 < step <= height:
