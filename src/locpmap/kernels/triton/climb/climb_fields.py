@@ -4,7 +4,7 @@ Every sample has its own scores, which are never stored.  A first launch draws t
 `reference.noise`) and the starting labels.  A second one performs all sweeps: its programs synchronise after each
 colour.  The first sweep visits all sites, later ones those with a changed neighbour, which are marked.  A site is
 *contested* if the label of a neighbour may be better than its first label: few sites are, so a program lists those of
-its tile and then computes their noise, with every thread at work.  Samples that have converged are skipped.
+all its scans and then computes their noise, with every thread at work.
 
 Labels are stored sample by sample, (n, R, S), because the scores and nodes of neighbouring sites are contiguous.
 """
@@ -37,7 +37,7 @@ from locpmap.kernels.triton.grid_barrier import ARRIVALS, LATEST, at_once, is_st
 from locpmap.kernels.triton.lazy_noise import fast_exp, fast_log, logistic, start_bits
 from locpmap.kernels.triton.philox import LAZY_SITE, START, pick, uniform, words
 
-FIRST = 256  # sites per program that draws first labels
+FIRST = 64  # sites per program of one warp that draws first labels
 SCAN, VISIT = 512, 128  # sites scanned together, and contested sites decided together
 REGISTERS = 128  # per thread of the launch for sweeps
 
@@ -66,7 +66,7 @@ class State(NamedTuple):
     first: Any  # uint8 first labels
     peak: Any  # largest score
     log_total: Any  # log of the sum of exp((score - peak) / temperature)
-    contested: Any  # (programs, SCAN) int32 lists of lanes
+    contested: Any  # (programs, scans of a program · SCAN) int32 lists of lanes, numbered through the program's scans
 
 
 def climb_fields(
@@ -108,10 +108,10 @@ def climb_fields(
     sizes = Sizes(n_labels, climb.start, temperature > 0, terms.rows > 0, room, FIRST, scan, VISIT)
     n_scans = pairs * triton.cdiv(n_lanes, scan)
     programs = (min(n_scans, resident),)
-    contested = torch.empty((*programs, scan), dtype=torch.int32, device=device)
+    contested = torch.empty((*programs, triton.cdiv(n_scans, *programs) * scan), dtype=torch.int32, device=device)
     arrays = (scores, terms, draw, field, State(labels, marks, first, peak, log_total, contested))
     start = labels if given is None else given
-    _begin[(pairs * triton.cdiv(n_sites, FIRST),)](*arrays, start, temperature, sizes)
+    _begin[(pairs * triton.cdiv(n_sites, FIRST),)](*arrays, start, temperature, sizes, num_warps=1)
     _sweep[programs](*arrays, notes, n_scans, temperature, climb.max_sweeps, sizes, **at_once(REGISTERS))
     return notes[NOTES.value :].reshape(n_images, n_samples)
 
@@ -218,27 +218,13 @@ def _sweep(
     SIZES: tl.constexpr,
 ):
     """Perform the sweeps.  A scan is SCAN sites of one colour in one pair."""
-    SCAN: tl.constexpr = SIZES.scan
-    per_pair = tl.cdiv(field.height * ((field.width + 1) // 2), SCAN)
-    phase, changed, sweep = 0, 0, 1
+    arrays = (scores_ptr, terms, draw, field, state)
+    phase, sweep = 0, 1
     while sweep <= max_sweeps:
-        scan = tl.program_id(0)
-        while scan < n_scans:
-            pair = (scan // per_pair).to(tl.int64)
-            # Only a pair that changed in the last sweep can change again.
-            if tl.load(notes + NOTES + pair, volatile=True) >= sweep - 1:
-                at = lanes(field, scan % per_pair, phase % 2, SCAN)
-                marks = state.marks + pair * field.height * field.width + at.site
-                marked = tl.load(marks, mask=at.inside, other=0, cache_modifier=".cg").to(tl.int32)
-                marked = at.inside & ((marked > 0) | (sweep == 1))
-                if tl.max(marked.to(tl.int32)) > 0:
-                    tl.store(marks, tl.zeros([SCAN], tl.uint8), mask=marked)
-                    arrays = (scores_ptr, terms, draw, field, state)
-                    if _visit(arrays, pair, at, marked, phase % 2, temperature, SIZES) > 0:
-                        tl.store(notes + NOTES + pair, sweep)
-                        changed = sweep
-            scan += tl.num_programs(0)
-        if changed == sweep:
+        n_contested, settled = _scan(arrays, notes, n_scans, phase % 2, sweep, SIZES)
+        tl.debug_barrier()  # all of the list is read by all threads
+        decided = _decide(arrays, notes, n_scans, n_contested, phase % 2, sweep, temperature, SIZES)
+        if settled + decided > 0:
             tl.store(notes + LATEST, sweep)
         phase += 1
         wait_for_all(notes + ARRIVALS, phase, tl.num_programs(0))
@@ -247,36 +233,68 @@ def _sweep(
 
 
 @triton.jit
-def _visit(arrays, pair, at, marked, colour, temperature, SIZES: tl.constexpr):
-    """Assign the best labels to marked sites and mark the neighbours of sites that change; return if any changed."""
+def _scan(arrays, notes, n_scans, colour, sweep, SIZES: tl.constexpr):
+    """Assign first labels to marked sites and list the contested ones; return their number, and if any site changed."""
+    SCAN: tl.constexpr = SIZES.scan
+    field, state = arrays[3], arrays[4]
+    per_pair = _scans_of_pair(field, SIZES)
+    listed = state.contested + tl.program_id(0).to(tl.int64) * (tl.cdiv(n_scans, tl.num_programs(0)) * SCAN)
+    n_contested, changes, step, scan = 0, 0, 0, tl.program_id(0)
+    while scan < n_scans:
+        pair, tile = (scan // per_pair).to(tl.int64), scan % per_pair
+        at = lanes(field, tile, colour, SCAN)
+        marks = state.marks + pair * field.height * field.width + at.site
+        marked = tl.load(marks, mask=at.inside, other=0, cache_modifier=".cg").to(tl.int32)
+        marked = at.inside & ((marked > 0) | (sweep == 1))
+        if tl.max(marked.to(tl.int32)) > 0:
+            tl.store(marks, tl.zeros([SCAN], tl.uint8), mask=marked)
+            mine, first, near, weight = _around(arrays, pair, at, marked)
+            contested = (_rivals(first, near, weight, marked) > 0).to(tl.int32)
+            changed = marked & (contested == 0) & (first != mine)
+            changes = tl.maximum(changes, _assign(field, state, notes, pair, at, changed, first, sweep))
+            place = n_contested + tl.cumsum(contested, 0) - 1
+            tl.store(listed + place, at.number + (step - tile) * SCAN, mask=contested > 0)
+            n_contested += tl.sum(contested)
+        scan += tl.num_programs(0)
+        step += 1
+    return n_contested, changes
+
+
+@triton.jit
+def _decide(arrays, notes, n_scans, n_contested, colour, sweep, temperature, SIZES: tl.constexpr):
+    """Assign the best labels to the listed sites; return if any changed."""
     VISIT: tl.constexpr = SIZES.visit
     field, state = arrays[3], arrays[4]
-    mine, first, near, weight = _around(arrays, pair, at, marked)
-    contested = (_rivals(first, near, weight, marked) > 0).to(tl.int32)
-    changes = _assign(field, state, pair, at, marked & (contested == 0) & (first != mine), first)
-    n_contested = tl.sum(contested)
-    listed = state.contested + tl.program_id(0).to(tl.int64) * SIZES.scan
-    tl.store(listed + tl.cumsum(contested, 0) - 1, at.number, mask=contested > 0)
-    tl.debug_barrier()  # all of the list is read by all threads
-    begin = 0
+    per_pair = _scans_of_pair(field, SIZES)
+    listed = state.contested + tl.program_id(0).to(tl.int64) * (tl.cdiv(n_scans, tl.num_programs(0)) * SIZES.scan)
+    changes, begin = 0, 0
     while begin < n_contested:
         lane = begin + tl.arange(0, VISIT)
         inside = lane < n_contested
-        number = tl.load(listed + lane, mask=inside, other=0)
-        few = lanes_at(field, number, inside, colour)
-        label, own = _best(arrays, pair, few, inside, temperature, SIZES)
-        changes = tl.maximum(changes, _assign(field, state, pair, few, inside & (label != own), label))
+        lane = tl.load(listed + lane, mask=inside, other=0)
+        scan = tl.program_id(0) + lane // SIZES.scan * tl.num_programs(0)
+        pair = scan // per_pair
+        number = (scan - pair * per_pair) * SIZES.scan + lane % SIZES.scan
+        at, pair = lanes_at(field, number, inside, colour), pair.to(tl.int64)
+        label, mine = _best(arrays, pair, at, inside, temperature, SIZES)
+        changed = inside & (label != mine)
+        changes = tl.maximum(changes, _assign(field, state, notes, pair, at, changed, label, sweep))
         begin += VISIT
-    tl.debug_barrier()  # the next scan overwrites the list
     return changes
 
 
 @triton.jit
-def _assign(field, state, pair, at, changed, label):
-    """Store the labels of sites that change and mark their neighbours; return if there are any."""
+def _scans_of_pair(field, SIZES: tl.constexpr):
+    return tl.cdiv(field.height * ((field.width + 1) // 2), SIZES.scan)
+
+
+@triton.jit
+def _assign(field, state, notes, pair, at, changed, label, sweep):
+    """Store the labels of sites that change, mark their neighbours, note the sweep; return if there are any."""
     own = pair * field.height * field.width + at.site
     changes = tl.max(changed.to(tl.int32))
     if changes > 0:
+        tl.store(notes + NOTES + pair + tl.zeros_like(at.site), sweep, mask=changed)
         tl.store(state.labels + own, label.to(tl.uint8), mask=changed)
         marks, one = state.marks + own, tl.full(changed.shape, 1, tl.uint8)
         tl.store(marks - 1, one, mask=changed & (at.column > 0))
