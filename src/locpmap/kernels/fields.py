@@ -13,6 +13,7 @@ Sums and interpolation are integer operations as well, so that every backend com
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -76,30 +77,27 @@ def draw_moves(fields: Fields, key: noise.Key, images: range, samples: range, dt
 
     ``images`` indexes the first axis of the fields from 0 at ``images.start``: pass the fields of these images.
     """
+    shared, presence = fields.shared[:, None], fields.presence[:, None]
+    normals, uniforms, words = _draws(key, images, samples, fields.factors.shape[2])
+    offsets = shared * normals
+    if (presence < 1).any():
+        offsets = np.where(uniforms < presence, offsets - np.log(presence), -np.inf)
+    mask = (1 << (fields.shift + max(fields.factors.shape[1] - 1, 0))) - 1
+    return Moves(offsets.astype(dtype, order="C"), (words & np.uint64(mask)).astype(np.int32, order="C"))
+
+
+@lru_cache(maxsize=4)  # the next image has the same draws if it has the same seed
+def _draws(key: noise.Key, images: range, samples: range, n_labels: int) -> tuple[Array, Array, Array]:
+    """Return normal and uniform numbers (N, R, L), and words (N, R, 2) for the phases."""
     from scipy.special import ndtri
 
-    shape = (len(images), len(samples), fields.factors.shape[2])
-    shared, presence = fields.shared[:, None], fields.presence[:, None]
-    offsets = np.zeros(shape)
-    if (shared > 0).any():
-        offsets += shared * ndtri(_uniforms(key, noise.SHARED, images, samples, shape[2]))
-    if (presence < 1).any():
-        occurs = _uniforms(key, noise.PRESENCE, images, samples, shape[2]) < presence
-        offsets = np.where(occurs, offsets - np.log(presence), -np.inf)
-    mask = (1 << (fields.shift + max(fields.factors.shape[1] - 1, 0))) - 1
-    phases = _words(key, noise.PHASE, images, samples, 1)[:, :, 0, :2] & np.uint64(mask)
-    return Moves(offsets.astype(dtype, order="C"), phases.astype(np.int32, order="C"))
-
-
-def _words(key: noise.Key, stream: int, images: range, samples: range, n_groups: int) -> Array:
-    """Return four words per image, sample and group, (N, R, n_groups, 4)."""
-    numbers = (np.asarray(which, np.uint64) for which in (range(n_groups), samples, images))
-    group, sample, image = np.broadcast_arrays(*np.ix_(*numbers))
-    counter = (np.zeros_like(group), group << np.uint64(16), sample, image + np.uint64(stream << 28))
-    return np.stack(noise.philox(counter, key)).T
-
-
-def _uniforms(key: noise.Key, stream: int, images: range, samples: range, n_labels: int) -> Array:
-    """Return one uniform per image, sample and label, (N, R, L)."""
-    words = _words(key, stream, images, samples, -(-n_labels // 4))
-    return noise.uniform(words.reshape(*words.shape[:2], -1)[:, :, :n_labels])
+    n_groups = -(-n_labels // 4)
+    streams = np.repeat(np.array([noise.SHARED, noise.PRESENCE, noise.PHASE], np.uint64), [n_groups, n_groups, 1])
+    groups = np.array([*range(n_groups), *range(n_groups), 0], np.uint64)
+    image, sample = (np.array(numbers, np.uint64) for numbers in (images, samples))
+    shape = (len(images), len(samples), len(groups))
+    high = image[:, None, None] + (streams << np.uint64(28))
+    counter = (np.zeros(shape, np.uint64), groups << np.uint64(16), sample[:, None], high)
+    words = np.stack(noise.philox(counter, key), axis=-1)
+    uniforms = noise.uniform(words[:, :, :-1].reshape(*shape[:2], 2, -1)[..., :n_labels])
+    return ndtri(uniforms[:, :, 0]), uniforms[:, :, 1], words[:, :, -1, :2]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -17,6 +18,7 @@ from locpmap.kernels import fields as definition
 from locpmap.kernels.fields import Fields, Moves
 from locpmap.kernels.model import Array, GridWindow
 from locpmap.kernels.triton.climb.potts_grid import Draw
+from locpmap.kernels.triton.grid_barrier import BARRIER, at_once, resident_programs, wait_for_all
 from locpmap.kernels.triton.philox import FIELD, words
 
 NODES, ITEMS = 256, 1024  # lanes per program
@@ -27,7 +29,7 @@ PAIRS, ROWS = tl.constexpr(definition.PAIRS), tl.constexpr(definition.ROWS)
 class Terms(NamedTuple):
     """What the samples of n images add to the unaries, in the form that kernels take."""
 
-    nodes: Any  # (n, R, L, rows, columns) int32 sums of all scales; unused without scales
+    nodes: Any  # (n, R, L, rows, columns) int32 sums of all scales; behind them, those of the coarser scales
     offsets: Any  # (n, R, L) in the dtype of the unaries
     phases: Any  # (n, R, 2) int32
     rows: int
@@ -56,21 +58,22 @@ def terms_of(fields: Fields, moves: Moves, window: GridWindow, draw: Draw, like:
     Their offsets have the device and the dtype of ``like``.
     """
     device = like.device
-    offsets = torch.from_numpy(moves.offsets).to(like)
-    phases, factors = (torch.from_numpy(array).to(device) for array in (moves.phases, fields.factors))
+    arrays = (torch.from_numpy(moves.offsets).to(like.dtype), *map(torch.from_numpy, (moves.phases, fields.factors)))
+    offsets, phases, factors = (array.to(device, non_blocking=True) for array in arrays)
     (n_images, n_samples, n_labels), n_scales = offsets.shape, factors.shape[1]
     apart = factors.stride(0) if len(factors) > 1 else 0
+    heights, widths = ([((side - 1) >> (fields.shift + j)) + 3 for j in range(n_scales)] for side in window[:2])
+    n_planes, sizes = n_images * n_samples * n_labels, np.multiply(heights, widths)
+    nodes = torch.empty(n_planes * int(sizes.sum()), dtype=torch.int32, device=device)
     where = (window.row, window.column, window.width, n_samples)
-    terms = Terms(phases, offsets, phases, 0, 0, fields.shift, fields.unit, *where)
-    for scale in range(n_scales - 1, -1, -1):
-        level = fields.shift + scale
-        rows, columns = (((side - 1) >> level) + 3 for side in (window.height, window.width))
-        shape = (n_images, n_samples, n_labels, rows, columns)
-        finer = terms._replace(nodes=torch.empty(shape, dtype=torch.int32, device=device), rows=rows, columns=columns)
-        grid = (n_images * n_samples * triton.cdiv((n_labels + 1) // 2 * rows * columns, NODES),)
-        coarsest = scale == n_scales - 1
-        _add_scale[grid](terms, finer, factors, apart, draw, scale, level, n_labels, coarsest, NODES)
-        terms = finer
+    rows, columns = (heights[0], widths[0]) if n_scales else (0, 0)
+    terms = Terms(nodes, offsets, phases, rows, columns, fields.shift, fields.unit, *where)
+    if n_scales:
+        notes = torch.zeros(BARRIER.value, dtype=torch.int32, device=device)
+        n_tiles = n_images * n_samples * triton.cdiv((n_labels + 1) // 2 * rows * columns, NODES)
+        programs = (min(n_tiles, resident_programs(device)),)
+        given = (terms, window.height, len(nodes), factors, apart, draw, n_images * n_samples, notes)
+        _add_scales[programs](*given, n_labels, n_scales, NODES, **at_once())
     return terms
 
 
@@ -81,50 +84,68 @@ def add_fields(unary: Array, terms: Terms, out: Array) -> None:
     _add_fields[grid](unary, out, terms, n_sites, n_labels, terms.rows > 0, ITEMS)
 
 
-@triton.jit(do_not_specialize=["scale", "level"])
-def _add_scale(
-    coarse,
-    finer,
+@triton.jit(do_not_specialize=["n_pairs", "n_nodes"])
+def _add_scales(
+    terms,
+    height,
+    n_nodes,
     factors_ptr,
     factors_apart,
     draw,
-    scale,
-    level,
+    n_pairs,
+    notes,
     N_LABELS: tl.constexpr,
-    COARSEST: tl.constexpr,
+    N_SCALES: tl.constexpr,
     NODES: tl.constexpr,
 ):
-    """Fill the nodes of a scale: the interpolated nodes of the coarser scale plus noise.  Two labels share a call."""
-    n_nodes = finer.rows * finer.columns
-    n_items = tl.cast(n_nodes, tl.int64) * ((N_LABELS + 1) // 2)
-    n_tiles = tl.cdiv(n_items, NODES)
-    pair = tl.program_id(0) // n_tiles
-    item = tl.program_id(0) % n_tiles * NODES + tl.arange(0, NODES)
-    inside = item < n_items
-    two = item // n_nodes
-    node = (item - two * n_nodes).to(tl.int32)
-    n, sample = pair // finer.n_samples, draw.first_sample + pair % finer.n_samples
-    y0 = (finer.row + tl.load(finer.phases + 2 * pair)) >> level
-    x0 = (finer.column + tl.load(finer.phases + 2 * pair + 1)) >> level
-    y = node // finer.columns
-    x = node - y * finer.columns
-    site = (y0 + y).to(tl.int64) * ROWS + x0 + x
-    w0, w1, w2, w3 = words(draw.k0, draw.k1, FIELD, draw.first_image + n, sample, site, scale * PAIRS + two)
-    upper, lower = ((y0 + y) >> 1) - (y0 >> 1), ((y0 + y + 1) >> 1) - (y0 >> 1)
-    left, right = ((x0 + x) >> 1) - (x0 >> 1), ((x0 + x + 1) >> 1) - (x0 >> 1)
-    for j in tl.static_range(2):
-        k = 2 * two + j
-        there = inside & (k < N_LABELS)
-        factor = tl.load(factors_ptr + n * factors_apart + scale * N_LABELS + k, mask=there, other=0)
-        value = factor * ((byte_sum(w0, w1) if j == 0 else byte_sum(w2, w3)) - MEAN)
-        if not COARSEST:
-            plane = coarse.nodes + (pair * N_LABELS + k) * (coarse.rows * coarse.columns)
-            four = tl.load(plane + upper * coarse.columns + left, mask=there, other=0)
-            four += tl.load(plane + upper * coarse.columns + right, mask=there, other=0)
-            four += tl.load(plane + lower * coarse.columns + left, mask=there, other=0)
-            four += tl.load(plane + lower * coarse.columns + right, mask=there, other=0)
-            value += (four + 2) >> 2
-        tl.store(finer.nodes + (pair * N_LABELS + k) * n_nodes + node, value, mask=there)
+    """Fill the nodes of all scales, the coarsest first: the interpolated nodes of the coarser scale plus noise."""
+    scale, turn = N_SCALES - 1, 1
+    coarse_rows, coarse_columns, coarse_ptr = 0, 0, terms.nodes + tl.cast(n_nodes, tl.int64)
+    while scale >= 0:
+        level = terms.shift + scale
+        rows, columns = ((height - 1) >> level) + 3, ((terms.width - 1) >> level) + 3
+        nodes_ptr = coarse_ptr - tl.cast(n_pairs, tl.int64) * N_LABELS * (rows * columns)
+        n_items = tl.cast(rows * columns, tl.int64) * ((N_LABELS + 1) // 2)  # two labels share a Philox call
+        n_tiles = tl.cdiv(n_items, NODES)
+        tile = tl.program_id(0).to(tl.int64)
+        while tile < n_pairs * n_tiles:
+            pair = tile // n_tiles
+            item = tile % n_tiles * NODES + tl.arange(0, NODES)
+            two = item // (rows * columns)
+            node = (item - two * (rows * columns)).to(tl.int32)
+            n, sample = pair // terms.n_samples, draw.first_sample + pair % terms.n_samples
+            y0 = (terms.row + tl.load(terms.phases + 2 * pair)) >> level
+            x0 = (terms.column + tl.load(terms.phases + 2 * pair + 1)) >> level
+            y = node // columns
+            x = node - y * columns
+            site = (y0 + y).to(tl.int64) * ROWS + x0 + x
+            w0, w1, w2, w3 = words(draw.k0, draw.k1, FIELD, draw.first_image + n, sample, site, scale * PAIRS + two)
+            upper, lower = ((y0 + y) >> 1) - (y0 >> 1), ((y0 + y + 1) >> 1) - (y0 >> 1)
+            left, right = ((x0 + x) >> 1) - (x0 >> 1), ((x0 + x + 1) >> 1) - (x0 >> 1)
+            for j in tl.static_range(2):
+                k = 2 * two + j
+                there = (item < n_items) & (k < N_LABELS)
+                factor = tl.load(factors_ptr + n * factors_apart + scale * N_LABELS + k, mask=there, other=0)
+                value = factor * ((byte_sum(w0, w1) if j == 0 else byte_sum(w2, w3)) - MEAN)
+                if scale < N_SCALES - 1:
+                    plane = coarse_ptr + (pair * N_LABELS + k) * (coarse_rows * coarse_columns)
+                    four = _load(plane + upper * coarse_columns + left, there)
+                    four += _load(plane + upper * coarse_columns + right, there)
+                    four += _load(plane + lower * coarse_columns + left, there)
+                    four += _load(plane + lower * coarse_columns + right, there)
+                    value += (four + 2) >> 2
+                tl.store(nodes_ptr + (pair * N_LABELS + k) * (rows * columns) + node, value, mask=there)
+            tile += tl.num_programs(0)
+        if scale > 0:
+            wait_for_all(notes, turn, tl.num_programs(0))
+        coarse_rows, coarse_columns, coarse_ptr = rows, columns, nodes_ptr
+        scale, turn = scale - 1, turn + 1
+
+
+@triton.jit
+def _load(pointers, mask):
+    """Load nodes that other programs may have stored: not from the L1 cache, whose lines may be older."""
+    return tl.load(pointers, mask=mask, other=0, cache_modifier=".cg")
 
 
 @triton.jit
