@@ -41,6 +41,7 @@ from locpmap.kernels.triton.climb.potts_grid import Draw
 from locpmap.kernels.triton.count.conditionals import conditionals, grid_conditionals
 from locpmap.kernels.triton.count.score_terms import score_terms
 from locpmap.kernels.triton.count.votes import votes
+from locpmap.kernels.triton.guided_mean import guided_mean
 from locpmap.kernels.triton.likelihood.block_likelihood import block_likelihood
 from locpmap.kernels.triton.likelihood.site_likelihood import site_likelihood
 from locpmap.kernels.triton.messages.decode_messages import decode_messages
@@ -135,7 +136,7 @@ def common() -> Iterator[tuple[Any, Any]]:
 
 
 def fields() -> Iterator[tuple[Any, Any]]:
-    """Call the climb with error fields, with and without noise, and the addition of fields."""
+    """Call the climb with error fields, with and without noise, the addition of fields, and the guided mean."""
     right, down, window, draw = (
         torch.ones(1, 5, 2),
         torch.ones(1, 4, 3),
@@ -154,6 +155,8 @@ def fields() -> Iterator[tuple[Any, Any]]:
         for temperature in (0.0, 1.0):
             climb = Climb(Perturbation(PLAIN, temperature, 1, 2), RANDOM, None, 2)
             yield climb_fields, (scores, *weights, window, terms, draw, climb, None, labels)
+        pixels, image = scores.reshape(5, 3, n_labels), torch.zeros(2, 5, 3, dtype=dtype)
+        yield guided_mean, (pixels, image, pixels[..., 0] > 0, np.ones((3, 2), np.int64), 1.0, pixels)
         yield add_fields, (scores.reshape(1, 15, n_labels), terms, scores.reshape(1, 15, n_labels))
 
 

@@ -48,8 +48,7 @@ class Job(NamedTuple):
 
 def place(backend: str, device: str, job: Job = Job(), n_threads: int | None = None) -> Kernels:  # noqa: B008
     """Return the kernels of a backend on a device; "auto" selects them by the job."""
-    kernels_there = str(job.lies_on).startswith("cuda") and find_spec(ON_GPU) is not None
-    lies_on = job.lies_on if kernels_there else None
+    lies_on = job.lies_on if has_kernels(job.lies_on) else None
     if (backend, device) == ("auto", "auto") and lies_on is None and gpu_pays(job):
         lies_on = "cuda"
     name, where = choose(backend, device, lies_on)
@@ -57,6 +56,11 @@ def place(backend: str, device: str, job: Job = Job(), n_threads: int | None = N
         return CpuKernels(name, (n_threads or available_threads()) if name == "numba" else 1)
     kernels = import_module("locpmap.kernels.triton.backend").TritonKernels(where)
     return cast(Kernels, kernels)
+
+
+def has_kernels(device: Any) -> bool:
+    """Return whether tensors on a device are processed there: on an NVIDIA GPU, if Triton is installed."""
+    return str(device).startswith("cuda") and find_spec(ON_GPU) is not None
 
 
 def choose(backend: str, device: str, lies_on: str | None = None) -> tuple[str, str | None]:

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import Array, is_tensor, namespace
+from locpmap.arrays import Array, is_tensor, namespace, place_like, to_numpy
 from locpmap.errors import InputError
 from locpmap.kernels.cpu.dispatch import kernel_of
+from locpmap.kernels.placement import has_kernels
 from locpmap.kernels.threads import Threads, available_threads, ranges
 from locpmap.refining.scoring import softmax
 
@@ -56,6 +57,10 @@ def guided_log_mean(scores: Any, image: Any, masked: Any = None, variance: float
     if image.shape[:1] + image.shape[2:] != scores.shape[:3]:
         shapes = f"{tuple(image.shape)} and scores {tuple(scores.shape)}"
         raise InputError(f"image has shape {shapes}, expected (N, C, H, W) and (N, H, W, K)")
+    if is_tensor(scores) and not has_kernels(scores.device):
+        hidden = None if masked is None else to_numpy(masked, "masked")
+        found = guided_log_mean(to_numpy(scores, "scores"), to_numpy(image, "image"), hidden, variance)
+        return place_like(scores, found)
     if variance is None:
         spread = [_variance(one if masked is None else one[:, ~masked[n]]) for n, one in enumerate(image)]
     else:
@@ -121,36 +126,14 @@ def _fill_array(scores: Any, image: Any, counted: Any, sharpness: float, out: An
 
 
 def _fill_tensor(scores: Any, image: Any, counted: Any, sharpness: float, out: Any) -> None:
-    values = softmax(scores).movedim(-1, 1).contiguous()
-    mean_of_tensors(values, image, counted, STEPS, sharpness, out, 0, len(scores))
+    kernel_of("triton", "guided_mean")(softmax(scores), image, counted, STEPS, sharpness, out)
     out.clip_(LEAST).log_()
-
-
-def mean_of_tensors(
-    values: Any, image: Any, counted: Any, steps: Any, sharpness: Any, out: Any, begin: int, stop: int
-) -> None:
-    """Compute `locpmap.kernels.reference.guided_mean` with tensor operations, one step for all pixels at a time."""
-    height, width = counted.shape
-    total = values[begin:stop].clone()
-    weights = total.new_ones(total[:, :1].shape)
-    for down, right in steps.tolist():
-        top, bottom = max(begin, -down), min(stop, height - down)
-        left, end = max(0, -right), min(width, width - right)
-        if top >= bottom or left >= end:
-            continue
-        y, x = slice(top + down, bottom + down), slice(left + right, end + right)
-        squares = ((image[:, top:bottom, left:end] - image[:, y, x]) ** 2).sum(0)
-        weight = ((squares * -float(sharpness)).exp() * counted[y, x])[:, None]
-        inside = slice(top - begin, bottom - begin), slice(None), slice(left, end)
-        total[inside] += weight * values[y, :, x]
-        weights[inside] += weight
-    out[begin:stop] = (total / weights).movedim(1, -1)
 
 
 def _variance(colours: Any) -> float:
     """Return the variance of colours (C, ..), summed over channels; 0 where there are none."""
     flat = colours.reshape(len(colours), -1)
-    return float(((flat - flat.mean(-1)[:, None]) ** 2).mean(-1).sum()) if 0 not in flat.shape else 0.0
+    return float(namespace(flat).var(flat, -1, correction=0).sum()) if 0 not in flat.shape else 0.0
 
 
 def rings() -> Any:

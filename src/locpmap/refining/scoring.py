@@ -96,9 +96,7 @@ def difference(new: Sequence[Score], old: Sequence[Score], metric: Callable[[Sco
 def softmax(logits: Any) -> Any:
     """Compute the softmax over the last axis of an array or tensor; all zeros where every logit is -inf."""
     if is_tensor(logits):
-        top = logits.amax(-1, keepdim=True)
-        p = (logits - top.masked_fill(top == -np.inf, 0)).exp_()  # -inf minus the maximum is defined
-        return p.div_(p.sum(-1, keepdim=True).clip_(1))
+        return logits.softmax(-1).nan_to_num_(0.0)
     scores = np.ascontiguousarray(logits)
     found = np.empty_like(scores)
     rows = -1, scores.shape[-1]

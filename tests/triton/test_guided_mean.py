@@ -1,0 +1,29 @@
+"""The guided mean matches the reference on images of odd shapes, with masks, many labels and both precisions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.triton.placing import place
+
+from locpmap.kernels.reference.guided_mean import guided_mean as reference
+from locpmap.kernels.triton.guided_mean import guided_mean
+from locpmap.refining.guiding import STEPS
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 40), (1, 40, 2), (67, 3, 33), (20, 33, 5)])
+@pytest.mark.parametrize("n_channels", [1, 3])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("sharpness", [0.0, 2.5])  # 0 for a uniform image
+def test_guided_mean_matches_the_reference(
+    shape: tuple[int, int, int], n_channels: int, dtype: Any, sharpness: float
+) -> None:
+    rng = np.random.default_rng(1)
+    values, image = rng.random(shape).astype(dtype), rng.random((n_channels, *shape[:2])).astype(dtype)
+    counted = rng.random(shape[:2]) < 0.7
+    expected, found = np.zeros(shape, dtype), place(np.zeros(shape, dtype))
+    reference(np.moveaxis(values, -1, 1), image, counted, STEPS, sharpness, expected, 0, shape[0])
+    guided_mean(place(values), place(image), place(counted), STEPS, sharpness, found)
+    np.testing.assert_allclose(found.cpu().numpy(), expected, rtol=2e-6)
