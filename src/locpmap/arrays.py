@@ -225,6 +225,17 @@ def _placed(tensor: Any, device: Any) -> Any:
     return tensor if tensor.dtype == dtype and str(tensor.device) == device else tensor.to(device=device, dtype=dtype)
 
 
+def extremes(*arrays: Any) -> list[tuple[float, float]]:
+    """Return the smallest and the largest value of every array, NaN if it contains NaN; one transfer for all tensors.
+
+    >>> extremes(np.array([3.0, 1.0]), np.array([np.nan]))
+    [(1.0, 3.0), (nan, nan)]
+    """
+    ends = [end for array in arrays for end in (array.min(), array.max())]
+    found = sys.modules["torch"].stack(ends).tolist() if ends and is_tensor(ends[0]) else list(map(float, ends))
+    return list(zip(found[::2], found[1::2], strict=True))
+
+
 def of_images(array: Any, lo: int, hi: int) -> Any:
     """Return images lo to hi, or the array itself if it has no others: slicing a tensor takes time."""
     return array if (lo, hi) == (0, array.shape[0]) else array[lo:hi]

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from locpmap.arrays import Array, frozen, is_tensor, namespace, place_like, to_float
+from locpmap.arrays import Array, extremes, frozen, is_tensor, namespace, place_like, to_float
 from locpmap.errors import InputError
 from locpmap.graphs import Graph, Grid
 from locpmap.graphs.grid import name_of
@@ -186,8 +186,8 @@ class _Parser:
             images = len(array) if array.ndim > len(end) else 1
             parts.append(array.reshape(images, int(np.prod(shape)), len(tables)))
         features = _join(parts, self.sizes)
-        _refuse(features, "the features of Factored", -np.inf)
-        _refuse(tables, "the tables of Factored", -np.inf)
+        _refuse([features], "the features of Factored", -np.inf)
+        _refuse([tables], "the tables of Factored", -np.inf)
         return Pairwise(self.n_labels, features=frozen(features), tables=frozen(tables[None, None]))
 
     def _per_edge(self, array: Array, shape: tuple[int, ...]) -> Array | None:
@@ -201,12 +201,13 @@ class _Parser:
         return None
 
     def _potts(self, weights: list[Array]) -> Pairwise:
-        for weight in weights:
-            _refuse(weight, "pairwise (a Potts weight)", -np.inf)
-        return Pairwise(self.n_labels, weights=tuple(frozen(w) for w in weights))
+        least = _refuse(weights, "pairwise (a Potts weight)", -np.inf)
+        term = Pairwise(self.n_labels, weights=tuple(frozen(w) for w in weights))
+        term.__dict__["least_weight"] = least  # already read from the device
+        return term
 
     def _tables(self, tables: Array) -> Pairwise:
-        _refuse(tables, "pairwise")
+        _refuse([tables], "pairwise")
         ones = to_float(np.ones((1, 1, 1)), "features", self.like)
         return Pairwise(self.n_labels, features=frozen(ones), tables=frozen(tables))
 
@@ -250,12 +251,11 @@ def _double(array: Array) -> Array:
     return frozen(array if is_tensor(array) else array.astype(np.float64))
 
 
-def _refuse(array: Array, name: str, forbidden: float | None = None) -> None:
-    """Raise on NaN and +inf, and on ``forbidden`` if given."""
-    if 0 in array.shape:
-        return
-    low, high = float(array.min()), float(array.max())
-    for value in (low, high):
+def _refuse(arrays: list[Array], name: str, forbidden: float | None = None) -> float:
+    """Raise on NaN and +inf, and on ``forbidden`` if given; return the smallest value, inf if there is none."""
+    ends = extremes(*(array for array in arrays if 0 not in array.shape))
+    for value in (value for low_and_high in ends for value in low_and_high):
         if np.isnan(value) or value == np.inf or value == forbidden:
             wanted = "finite numbers or -inf" if forbidden is None else "finite numbers"
             raise InputError(f"{name} contains {value}, expected {wanted}")
+    return min((low for low, _ in ends), default=np.inf)

@@ -18,6 +18,7 @@ from locpmap.arrays import (
     Array,
     Restore,
     copy_if_small,
+    extremes,
     frozen,
     is_tensor,
     namespace,
@@ -194,8 +195,10 @@ class Potentials:
             alone = xp.zeros_like(unary[0, 0])
             alone[1:] = -np.inf
             unary = xp.where(masked[:, :, None], alone, unary)
-        _check_unary(unary, structure, batched)
-        return cls(structure, frozen(unary), term, masked, batched, restore)
+        least = _check_unary(unary, structure, batched)
+        found = cls(structure, frozen(unary), term, masked, batched, restore)
+        found.__dict__["forbids_labels"] = least == -np.inf  # already read from the device
+        return found
 
     def __repr__(self) -> str:
         if isinstance(self.structure, Grid):
@@ -231,6 +234,11 @@ class Potentials:
     def n_labels(self) -> int:
         """Number of labels."""
         return int(self.unary.shape[2])
+
+    @cached_property
+    def forbids_labels(self) -> bool:
+        """Whether a unary score is -inf, as those of masked sites are."""
+        return extremes(self.unary)[0][0] == -np.inf
 
     @cached_property
     def forbids_pairs(self) -> bool:
@@ -338,14 +346,15 @@ def _parse_mask(mask: Any, structure: Grid | Graph, unary: Any) -> Any:
     return place_like(unary, frozen(copy_if_small(masked)))
 
 
-def _check_unary(unary: Any, structure: Grid | Graph, batched: bool) -> None:
-    """Raise if a site has a NaN or +inf score, or no allowed label."""
+def _check_unary(unary: Any, structure: Grid | Graph, batched: bool) -> float:
+    """Return the smallest score; raise if a site has a NaN or +inf score, or no allowed label."""
     xp = namespace(unary)
-    if xp.isfinite(unary.min()) and xp.isfinite(unary.max()):  # fast path
-        return
+    ((least, most),) = extremes(unary)
+    if np.isfinite(least) and np.isfinite(most):  # fast path
+        return least
     best = xp.amax(unary, 2)  # NaN and +inf propagate; -inf means that no label is allowed
     if xp.isfinite(best).all():
-        return
+        return least
     image, site = (int(i) for i in xp.argwhere(~xp.isfinite(best))[0])
     where = tuple(int(i) for i in np.unravel_index(site, structure.shape))
     at = f"[{', '.join(str(i) for i in ((image,) if batched else ()) + where)}]"

@@ -173,8 +173,11 @@ def _checked_presence(presence: Any, potentials: Potentials) -> Array:
         raise InputError(f"presence holds a number outside {LEAST_PRESENCE:g} to 1, expected probabilities")
     if not (array == 1).any(axis=-1).all():
         raise InputError("presence is below 1 for all labels, expected 1 for at least one of them")
-    forbidden = Restore()((potentials.unary == -np.inf).any(axis=2))  # also True at masked sites
-    counted = forbidden if potentials.masked is None else forbidden & ~Restore()(potentials.masked)
-    if (counted.any(axis=1) & (array < 1).any(axis=-1)).any():
-        raise InputError("presence is given with scores of -inf, expected finite scores: a site could lose all labels")
+    if potentials.forbids_labels:
+        forbidden = Restore()((potentials.unary == -np.inf).any(axis=2))  # also True at masked sites
+        counted = forbidden if potentials.masked is None else forbidden & ~Restore()(potentials.masked)
+        if (counted.any(axis=1) & (array < 1).any(axis=-1)).any():
+            raise InputError(
+                "presence is given with scores of -inf, expected finite scores: a site could lose all labels"
+            )
     return array.reshape(-1, shape[1])

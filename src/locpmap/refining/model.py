@@ -69,22 +69,23 @@ def compose(
     scale, own, guided, pairwise = weights.at(stride)
     unary = full_size(given) * np.float32(scale)
     hidden = None if ignored is None else place_like(unary, np.broadcast_to(ignored, unary.shape[:3]))
+    squares = (None, None) if colours is None else colours.squares
+    edges = [  # before the unaries, which take longer: these read means from the device
+        _edges(given, step, row / temperature, typical, hidden, mean)
+        for step, row, typical, mean in zip(
+            STEPS, strength * pairwise + [0.0, smoothing], weights.typical, squares, strict=True
+        )
+    ]
     if given.image is not None:
         own, guided = max(0.0, 1 + strength * (own - 1)), strength * guided
         variance = None if colours is None else colours.variance
         unary = pooled(unary, given.image, own, guided, hidden, variance)
     if temperature != 1:
         unary = unary * np.float32(1 / temperature)
-    squares = (None, None) if colours is None else colours.squares
-    edges = [
-        _edges(given, step, row / temperature, typical, hidden, mean)
-        for step, row, typical, mean in zip(
-            STEPS, strength * pairwise + [0.0, smoothing], weights.typical, squares, strict=True
-        )
-    ]
     if not given.batched:
         unary, edges = unary[0], [edge if isinstance(edge, float) else edge[0] for edge in edges]
-    return replace(Potentials.grid(unary, tuple(edges), mask=ignored), restore=given.restore)
+    potentials = Potentials.grid(unary, tuple(edges), mask=ignored)
+    return potentials if potentials.restore == given.restore else replace(potentials, restore=given.restore)
 
 
 def _edges(given: Given, step: tuple[int, int], weights: Any, typical: float, hidden: Any, mean: float | None) -> Any:

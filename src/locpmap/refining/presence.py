@@ -33,14 +33,14 @@ def predicted_fractions(potentials: Potentials) -> Array:
 
     They are NaN for images with scores of -inf, where a site could lose all its labels.
     """
-    masked, found = potentials.masked, []
+    masked, xp, found = potentials.masked, namespace(potentials.unary), []
     for n, scores in enumerate(potentials.unary):
         rows = scores if masked is None else scores[~masked[n if len(masked) > 1 else 0]]
-        if bool((rows == -np.inf).any()):
-            found.append(np.full(rows.shape[1], np.nan))
-        else:
-            found.append(Restore()(softmax(rows).mean(0, dtype=namespace(rows).float64)))
-    return np.stack(found)
+        fractions = softmax(rows).mean(0, dtype=xp.float64)
+        if potentials.forbids_labels:
+            fractions = xp.where(rows.min() > -np.inf, fractions, np.nan)
+        found.append(fractions)
+    return Restore()(xp.stack(found))  # one transfer for all images
 
 
 def fit_presence(fractions: Array, present: Array) -> tuple[float, float]:

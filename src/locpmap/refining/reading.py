@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import Restore, cast, is_tensor, namespace, on_gpu, to_float, to_numpy
+from locpmap.arrays import Restore, cast, extremes, is_tensor, namespace, on_gpu, place_like, to_float, to_numpy
 from locpmap.errors import InputError, unknown
 from locpmap.refining.adapters import adapt
 
@@ -164,18 +164,23 @@ def _intensities(pixels: Any) -> Any:
     offset does not reduce the precision.
     """
     xp = namespace(pixels)
-    low, high = xp.amin(pixels, (2, 3)), xp.amax(pixels, (2, 3))  # (N, C)
-    if not (xp.isfinite(low) & xp.isfinite(high)).all():
+    ends = Restore()(xp.stack([xp.amin(pixels, (2, 3)), xp.amax(pixels, (2, 3))]))  # (2, N, C)
+    if not np.isfinite(ends).all():
         raise InputError("image contains a number that is not finite, expected finite numbers")
-    reach = xp.amax(high / 2 - low / 2, 1)  # one factor per image, which preserves the ratio of the channels
-    scaled = (pixels - (low / 2 + high / 2)[:, :, None, None]) / xp.where(reach > 0, reach, 1)[:, None, None, None]
-    return xp.ascontiguousarray(scaled, np.float32) if xp is np else scaled.float().contiguous()
+    low, high = ends / 2
+    reach = np.max(high - low, 1)  # one factor per image, which preserves the ratio of the channels
+    scale = np.broadcast_to(np.where(reach > 0, reach, 1)[:, None], low.shape)
+    centre, scale = place_like(pixels, np.stack([low + high, scale])[..., None, None])
+    scaled = (pixels - centre) / scale
+    if xp is np:
+        return np.ascontiguousarray(scaled, np.float32)
+    return scaled.to(xp.float32, memory_format=xp.contiguous_format)
 
 
 def _as_logits(values: Any, scores: str) -> Any:
     """Return logits unchanged, and probabilities as their logarithms."""
     xp = namespace(values)
-    low, high = float(values.min()), float(values.max())
+    ((low, high),) = extremes(values)
     if high == np.inf or np.isnan(low):
         raise InputError("logits contains nan or inf, expected finite numbers (or -inf for forbidden labels)")
     sums = None

@@ -29,12 +29,8 @@ def similarity(image: Any, step: tuple[int, int], mean: float | None = None, mas
     [[[1.0, 0.3679]]]
     """
     xp = namespace(image)
-    first, second = ((slice(None), *end) for end in ends_of(step, *image.shape[2:]))
-    squares = xp.zeros_like(image[:, 0][first])
-    for channel in range(image.shape[1]):
-        difference = image[:, channel][first] - image[:, channel][second]
-        difference *= difference
-        squares += difference
+    first, second = ((..., *end) for end in ends_of(step, *image.shape[2:]))
+    squares = xp.square(image[first] - image[second]).sum(1)
     if 0 in squares.shape:
         return squares
     counted = None if masked is None else ~(masked[first] | masked[second])
