@@ -414,7 +414,7 @@ BAD_IMAGE = np.full((H, W), np.nan)
     ("image", "logits", "options", "words"),
     [
         (IMAGE, WITH_NAN, {}, "logits contains nan"),
-        (IMAGE, LOGITS + np.inf, {}, "logits contains nan or inf"),
+        (IMAGE, LOGITS + np.inf, {}, "logits contains nan, inf or a number above 1e37"),
         (IMAGE, NO_LABEL, {}, "-inf for every label"),
         (IMAGE, LOGITS[..., :1], {}, "one label, expected at least two"),
         (IMAGE, LOGITS[..., :0], {}, "logits is empty"),

@@ -127,7 +127,7 @@ def test_presence_is_that_of_the_whole_raster(block: int, monkeypatch: pytest.Mo
     prepared = model.prepare(image, logits, stride=1.0, mask=mask)
     fields = refine_tiled(image, logits, model, mask=da.from_array(mask)).decoding.decoder.fields  # type: ignore[attr-defined]
     np.testing.assert_allclose(fields.presence, prepared.fields.presence[0], rtol=1e-4)
-    fractions = predicted_fractions(prepared.potentials)
+    fractions = predicted_fractions(prepared.potentials, prepared.marginals)
     assert fractions is not None
     assert fractions[0, 3] < 0.05  # half: the rare label is absent from most samples
     assert fields.presence.min() < 0.5

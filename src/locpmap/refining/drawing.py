@@ -58,7 +58,7 @@ def draw(
         if progress is not None:
             progress(len(areas), decoder.n_samples)
     if counted:
-        result = averaged(prepared.potentials, result, decoder, prepared.errors.votes)
+        result = averaged(prepared.potentials, result, decoder, prepared.errors.votes, prepared.marginals)
     else:
         result = prepared.refine(decoder, seed=seed, device=device)
     return Drawn(result, np.stack(areas).astype(np.float64), np.stack(maps) if maps else np.empty((0, 0, 0), np.int16))

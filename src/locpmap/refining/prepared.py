@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from locpmap.graphs import Grid
@@ -16,6 +16,7 @@ from locpmap.refining.model import AS_LEARNED, compose
 from locpmap.refining.presence import predicted_fractions
 from locpmap.refining.reading import Given
 from locpmap.refining.sampling import averaged, errors_of, fields_of, with_errors
+from locpmap.refining.scoring import softmax
 from locpmap.refining.weights import Adjustment, Errors, Weights
 from locpmap.result import Result
 
@@ -64,7 +65,7 @@ class Prepared:
             result = infer(self.potentials, sampler, seed=seed, device=device, progress=progress)
             if chosen.probability == "votes":
                 return result
-            return averaged(self.potentials, result, chosen, self.errors.votes)
+            return averaged(self.potentials, result, chosen, self.errors.votes, self.marginals)
         if isinstance(chosen, LocPMAP) and self._same_for_all_samples(chosen):
             chosen = replace(chosen, n_samples=1, temperature=0.0)
         return infer(self.potentials, chosen, seed=seed, device=device, progress=progress)
@@ -83,7 +84,13 @@ class Prepared:
         """The learned error fields, as `fields_of` returns them."""
         structure = self.potentials.structure
         assert isinstance(structure, Grid)
-        return fields_of(self.errors, max(structure.shape), lambda: predicted_fractions(self.potentials))
+        fractions = partial(predicted_fractions, self.potentials, self.marginals)
+        return fields_of(self.errors, max(structure.shape), fractions)
+
+    @cached_property
+    def marginals(self) -> Any:
+        """The softmax of the unaries, (N, S, L)."""
+        return softmax(self.potentials.unary)
 
     def measure(
         self, quantity: str | Callable[[Any], Any], decoder: LocPMAP | None = None, *, seed: int = 0, **options: Any

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from locpmap.arrays import Array, Restore, namespace
 from locpmap.potentials import Potentials
-from locpmap.refining.scoring import softmax
 
 LEAST = 1e-3  # lower bound of the probability
 ALWAYS = (0.0, 0.0)  # half and steepness that stand for probability 1
@@ -28,17 +29,18 @@ def presence_of(fractions: Array, half: float, steepness: float) -> Array:
     return np.where(np.isnan(fractions), 1.0, found)
 
 
-def predicted_fractions(potentials: Potentials) -> Array:
-    """Return the predicted area fractions: the mean softmax over unmasked sites, (N, L).
+def predicted_fractions(potentials: Potentials, marginals: Any) -> Array:
+    """Return the predicted area fractions: the mean softmax of the unaries over unmasked sites, (N, L).
 
-    They are NaN for images with scores of -inf, where a site could lose all its labels.
+    ``marginals`` is that softmax, (N, S, L). Images with scores of -inf, where a site could lose all its labels, have
+    fractions of NaN.
     """
-    masked, xp, found = potentials.masked, namespace(potentials.unary), []
-    for n, scores in enumerate(potentials.unary):
-        rows = scores if masked is None else scores[~masked[n if len(masked) > 1 else 0]]
-        fractions = softmax(rows).mean(0, dtype=xp.float64)
+    masked, xp, found = potentials.masked, namespace(marginals), []
+    for n, (scores, rows) in enumerate(zip(potentials.unary, marginals, strict=True)):
+        counted = slice(None) if masked is None else ~masked[n if len(masked) > 1 else 0]
+        fractions = rows[counted].mean(0, dtype=xp.float64)
         if potentials.forbids_labels:
-            fractions = xp.where(rows.min() > -np.inf, fractions, np.nan)
+            fractions = xp.where(scores[counted].min() > -np.inf, fractions, np.nan)
         found.append(fractions)
     return Restore()(xp.stack(found))  # one transfer for all images
 

@@ -15,6 +15,7 @@ from locpmap.refining.adapters import adapt
 COLOURS = (1, 3, 4)  # channels of grey, RGB and RGBA images
 LAYOUTS = ("auto", "hwk", "khw")
 SCORES = ("auto", "logits", "probabilities")
+LARGEST = 1e37  # of logits, which are scaled in single precision
 LEAST = 1e-6  # lower bound of probabilities before the logarithm
 NEAR_ONE = 0.01  # tolerance for the sum of rounded probabilities
 FEW = 4  # without an image, the label axis must be shorter than the other axes by this factor
@@ -164,6 +165,7 @@ def _intensities(pixels: Any) -> Any:
     offset does not reduce the precision.
     """
     xp = namespace(pixels)
+    pixels = np.ascontiguousarray(pixels) if xp is np else pixels  # reductions of other layouts take much longer
     ends = Restore()(xp.stack([xp.amin(pixels, (2, 3)), xp.amax(pixels, (2, 3))]))  # (2, N, C)
     if not np.isfinite(ends).all():
         raise InputError("image contains a number that is not finite, expected finite numbers")
@@ -181,8 +183,9 @@ def _as_logits(values: Any, scores: str) -> Any:
     """Return logits unchanged, and probabilities as their logarithms."""
     xp = namespace(values)
     ((low, high),) = extremes(values)
-    if high == np.inf or np.isnan(low):
-        raise InputError("logits contains nan or inf, expected finite numbers (or -inf for forbidden labels)")
+    if np.isnan(low) or high > LARGEST:
+        found = "nan, inf or a number above 1e37"
+        raise InputError(f"logits contains {found}, expected finite numbers (or -inf for forbidden labels)")
     sums = None
     if scores != "logits" and low >= 0 and high <= 1 + NEAR_ONE:
         sums = values.sum(-1)

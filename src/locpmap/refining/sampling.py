@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -42,17 +43,18 @@ def with_errors(decoder: LocPMAP, errors: Errors, fields: Callable[[], ErrorFiel
     return replace(decoder, fields=fields(), temperature=decoder.temperature * errors.noise)
 
 
-def averaged(potentials: Potentials, result: Result, decoder: LocPMAP, votes: float) -> Result:
+def averaged(potentials: Potentials, result: Result, decoder: LocPMAP, votes: float, marginals: Any = None) -> Result:
     """Return the result with the labels and probabilities of a refiner, given the fractions of its samples.
 
     The samples are label maps without calibrated marginals; the softmax of the unaries is calibrated. The probability
     is their weighted mean, with weight ``votes`` for the fractions. Its argmax would have specks wherever two labels
     are about equally probable. The labels are therefore those of a climb of the decoder without noise and errors,
-    which starts at the best unary scores.
+    which starts at the best unary scores. ``marginals`` is the softmax of the unaries, if it is known.
     """
-    probability = potentials.restore(potentials.unflatten(softmax(potentials.unary)))
-    probability *= np.float32(1 - votes)
-    probability += np.float32(votes) * result.probability
+    marginals = softmax(potentials.unary) if marginals is None else marginals
+    probability = result.probability
+    probability *= np.float32(votes)
+    probability += potentials.restore(potentials.unflatten(marginals * np.float32(1 - votes)))
     ascent = replace(decoder, n_samples=1, start="perturbed", temperature=0.0, fields=None)
     labels = cast(next(samples(potentials, ascent, device=result.device)), "int64")
     if potentials.masked is not None:
