@@ -3,8 +3,6 @@
 Each message is one sentence that states the argument, the value received and the value expected.
 """
 
-from __future__ import annotations
-
 import difflib
 import math
 from collections.abc import Iterable

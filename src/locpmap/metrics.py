@@ -12,8 +12,6 @@ array([0.5       , 0.66666667])
 0.367
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

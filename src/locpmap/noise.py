@@ -1,7 +1,5 @@
 """Keys of the random generator."""
 
-from __future__ import annotations
-
 import operator
 
 from locpmap.errors import InputError, InputTypeError

@@ -4,8 +4,6 @@ A labelling y has the score ``θ(y) = Σ_i unary[i, y_i] + Σ_(i,j) pairwise[e, 
 ``p(y) ∝ exp θ(y)``.  Scores are log-potentials: larger is better.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property

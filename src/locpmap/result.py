@@ -1,7 +1,5 @@
 """Results of decoders."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum

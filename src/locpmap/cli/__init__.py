@@ -3,8 +3,6 @@
 Each command imports its dependencies when it runs, so that ``--help`` stays fast.
 """
 
-from __future__ import annotations
-
 import importlib
 import io
 import sys

@@ -4,8 +4,6 @@ Other packages add commands through the entry-point group ``locpmap.commands``. 
 typer annotations, or a ``typer.Typer`` with its own subcommands.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``locpmap doctor``: report the installed packages, backends and devices."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

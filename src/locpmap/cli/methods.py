@@ -1,7 +1,5 @@
 """``locpmap methods``: list the decoders and their options."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from typing import Annotated

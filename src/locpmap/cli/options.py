@@ -1,7 +1,5 @@
 """Decoder options on the command line."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 from collections.abc import Iterable, Mapping

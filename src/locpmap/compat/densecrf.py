@@ -14,8 +14,6 @@ Differences from pydensecrf:
 - :meth:`DenseCRF2D.potentials` returns the model for any decoder of this library, such as LocPMAP.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any

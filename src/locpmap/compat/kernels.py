@@ -8,8 +8,6 @@ steps lie on a spiral that is densest near the pixel, where colours are similar.
 value of the Gaussian, to the nearest step.  Where labels vary slowly, the sum over neighbours is that of the dense CRF.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The functions of ``pydensecrf.utils``, under the same names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Calibration of LocPMAP's probabilities by a noise temperature and a scale of the unary scores."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Potentials of a log-linear model from its features and weights."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

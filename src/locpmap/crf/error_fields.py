@@ -5,12 +5,11 @@ LocPMAP's probabilities. They are compared with those of samples without fields,
 All candidates use the same random numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
+from typing import Self
 
 import numpy as np
 
@@ -45,7 +44,7 @@ class Trial:
     truth: Truth
 
     @classmethod
-    def of(cls, number: int, image: Batch, potentials: Potentials) -> Trial:
+    def of(cls, number: int, image: Batch, potentials: Potentials) -> Self:
         """Return the trial of a batch of one image."""
         truth = image.labels.reshape(image.features.structure.shape)
         return cls(number, potentials, Truth.of(truth, potentials.n_labels))

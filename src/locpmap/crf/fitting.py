@@ -1,7 +1,5 @@
 """Fitting of a CRF: data, objective, optimiser, and LocPMAP as the sampler of consistent learning."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace

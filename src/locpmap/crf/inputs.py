@@ -1,7 +1,5 @@
 """Conversion of users' inputs (arrays, lists, pairs, iterables) to batches of features and labels."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Progress reports of fits and calibration."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

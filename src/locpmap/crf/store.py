@@ -1,7 +1,5 @@
 """Checkpoint of a fit on disk."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

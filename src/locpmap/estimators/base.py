@@ -1,7 +1,5 @@
 """The common base of the estimators: fitting a CRF and decoding with it, by scikit-learn's parameters."""
 
-from __future__ import annotations
-
 import warnings
 from numbers import Integral
 from typing import Any

@@ -6,12 +6,10 @@ The model has weights ``U`` (D + 1, L), whose last row is a bias, and tables ``T
     pairwise[n, e, a, b] = Σ_f pairwise[n, e, f] · T[group[e], f, a, b]
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -22,6 +20,26 @@ from locpmap.graphs.grid import name_of
 
 CONSTANT = "constant"  # the pairwise feature that is 1 on every edge
 DIRECTIONS = ("horizontal", "vertical", "diagonal", "antidiagonal")  # on grids with 4 or 8 neighbours
+
+
+class Wiring(NamedTuple):
+    """Graph as kernels read it: the last fields of `locpmap.kernels.likelihood.Scores`."""
+
+    group: Array  # (E,) int32
+    edges: Array
+    indptr: Array
+    neighbour: Array
+    edge: Array
+    end: Array
+
+
+@lru_cache(maxsize=8)
+def wiring_of(structure: Grid | Graph, tied: bool) -> Wiring:
+    """Return a structure as flat arrays.  The results are cached for streams of images of the same size."""
+    near, sizes = structure.adjacency(), structure.direction_sizes
+    group = np.zeros(sum(sizes), np.int32) if tied else np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    arrays = (group, structure.edges(), near.indptr, near.neighbour, near.edge, near.end)
+    return Wiring(*(frozen(array) for array in arrays))
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +81,7 @@ class Features:
         connectivity: int | Steps = 4,
         unary_names: Sequence[str] | None = None,
         pairwise_names: Sequence[str] | None = None,
-    ) -> Features:
+    ) -> Self:
         """Create features on a grid.
 
         Args:
@@ -104,7 +122,7 @@ class Features:
         *,
         unary_names: Sequence[str] | None = None,
         pairwise_names: Sequence[str] | None = None,
-    ) -> Features:
+    ) -> Self:
         """Create features on any graph.
 
         Args:
@@ -145,7 +163,7 @@ class Features:
         batched: bool,
         unary_names: Sequence[str] | None,
         pairwise_names: Sequence[str] | None,
-    ) -> Features:
+    ) -> Self:
         n_images = len(sites) if batched else 1
         unary = sites.reshape(n_images, structure.n_sites, sites.shape[-1])
         check_finite(unary, "unary")
@@ -218,7 +236,7 @@ class Features:
     def _wirings(self) -> tuple[Wiring, Wiring]:
         return wiring_of(self.structure, False), wiring_of(self.structure, True)
 
-    def take(self, images: slice | Array) -> Features:
+    def take(self, images: slice | Array) -> Self:
         """Return some of the inputs.  The flat arrays are shared.
 
         Args:
@@ -238,26 +256,6 @@ class Features:
         some = replace(self, unary=unary, pairwise=pairwise)
         some.__dict__["_wirings"] = self._wirings
         return some
-
-
-class Wiring(NamedTuple):
-    """Graph as kernels read it: the last fields of `locpmap.kernels.likelihood.Scores`."""
-
-    group: Array  # (E,) int32
-    edges: Array
-    indptr: Array
-    neighbour: Array
-    edge: Array
-    end: Array
-
-
-@lru_cache(maxsize=8)
-def wiring_of(structure: Grid | Graph, tied: bool) -> Wiring:
-    """Return a structure as flat arrays.  The results are cached for streams of images of the same size."""
-    near, sizes = structure.adjacency(), structure.direction_sizes
-    group = np.zeros(sum(sizes), np.int32) if tied else np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-    arrays = (group, structure.edges(), near.indptr, near.neighbour, near.edge, near.end)
-    return Wiring(*(frozen(array) for array in arrays))
 
 
 def _parse_pairwise(value: Any, structure: Grid | Graph, n_images: int, batched: bool) -> Array:

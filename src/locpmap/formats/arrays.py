@@ -1,7 +1,5 @@
 """Numeric arrays in NumPy's ``.npy`` files."""
 
-from __future__ import annotations
-
 import io
 import math
 import tokenize

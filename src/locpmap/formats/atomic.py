@@ -1,7 +1,5 @@
 """Atomic writes: a file, or a group of files, is written completely or not at all."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

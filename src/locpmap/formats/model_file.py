@@ -5,8 +5,6 @@ layout), ``model`` (the caller's header) and ``sha256`` (a checksum of the heade
 content does not match its checksum is not loaded.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """GeoTIFF files: read them with rasterio, and write maps of 8 or 16 bits."""
 
-from __future__ import annotations
-
 import importlib
 import io
 import math

@@ -1,7 +1,5 @@
 """Checks of input files, with errors that name the file."""
 
-from __future__ import annotations
-
 import hashlib
 import stat
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Scores of a network: ``.npy``, ``.npz`` and ``.safetensors`` files with one array each."""
 
-from __future__ import annotations
-
 import io
 import lzma
 import math

@@ -1,7 +1,5 @@
 """Tokenizer of text files, with errors that name the line."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -15,8 +15,6 @@ are added.  Factors without variables are constants; they are added to the unary
 log partition include them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Neighbour lists, and greedy colouring of general graphs."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import NamedTuple
 

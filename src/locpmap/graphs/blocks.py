@@ -6,8 +6,6 @@
 - A list of site lists is enumerated for small blocks, or solved by dynamic programming for forests.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Hierarchies of clusters of a graph's sites, for error fields on graphs."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

@@ -1,7 +1,5 @@
 """General undirected graphs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

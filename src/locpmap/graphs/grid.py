@@ -1,7 +1,5 @@
 """Rectangular grids, whole or as windows of a larger grid."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypeAlias
 

@@ -1,7 +1,5 @@
 """Simulated annealing: Gibbs sampling of p(y)^(1/t) with decreasing t, then greedy ascent."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

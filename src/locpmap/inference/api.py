@@ -1,7 +1,5 @@
 """The function :func:`infer`, common to all decoders."""
 
-from __future__ import annotations
-
 import math
 import re
 import time

@@ -5,8 +5,6 @@ by some sweeps or one round of samples and reports progress.  ``finish`` returns
 :func:`drive` handles time limits, progress and stopping for all decoders.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from abc import ABC, abstractmethod

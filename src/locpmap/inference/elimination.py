@@ -10,8 +10,6 @@ another.  The cost is the total number of table entries and depends on the order
 Sites with one allowed label are constants and not part of an order.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

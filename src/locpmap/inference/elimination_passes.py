@@ -9,8 +9,6 @@ Each site is eliminated from a table over itself and its scope::
 B images with the same allowed labels are processed together, on the first axis of every array.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@ In the forward pass, the final messages add up to log Z.  In the backward pass, 
 ``p(y_t, scope) = p(y_t | scope) · p(scope)`` without subtractions, and the MAP from the best ``y_t`` given its scope.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Gibbs sampling: a Markov chain of single-site draws that converges to the model's distribution."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Graph cuts: the MAP of attractive two-label models, and α-expansion for more labels."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 

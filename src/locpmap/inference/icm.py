@@ -1,7 +1,5 @@
 """Iterated conditional modes (ICM): greedy coordinate ascent on the score."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """ICM-iter, the baseline of the paper: many ICM runs, each with the unaries of random sites set to 0."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar

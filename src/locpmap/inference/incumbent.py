@@ -1,8 +1,7 @@
 """The best labelling found so far, separately for each image."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -18,7 +17,7 @@ class Incumbent:
     score: Array
 
     @classmethod
-    def start(cls, problem: Problem) -> Incumbent:
+    def start(cls, problem: Problem) -> Self:
         """Return the argmax of the unaries with score -inf, so that any allowed labelling replaces it."""
         unary = problem.potentials.unary
         return cls(unary.argmax(axis=2), problem.zeros((len(unary),), "float64") - np.inf)

@@ -1,7 +1,5 @@
 """Loopy belief propagation: sum-product messages, passed until they converge."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -5,8 +5,6 @@ is a local maximum of θ~ with probability ``Π_β p(y_β | y_¬β)``.  This is 
 composite likelihood (larger blocks).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import partial

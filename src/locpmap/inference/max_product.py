@@ -1,7 +1,5 @@
 """Max-product belief propagation: max-marginals as messages, and a labelling decoded from them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

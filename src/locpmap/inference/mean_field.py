@@ -1,7 +1,5 @@
 """Mean field: fit a product of independent distributions by coordinate ascent on a lower bound of log Z."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

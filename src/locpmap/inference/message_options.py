@@ -1,7 +1,5 @@
 """Options and steps shared by decoders that pass messages."""
 
-from __future__ import annotations
-
 from locpmap.errors import InputError, whole_number, within
 from locpmap.inference.decoder import Problem, Step
 from locpmap.kernels.spec import Messages

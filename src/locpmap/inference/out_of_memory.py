@@ -3,8 +3,6 @@
 Images of a batch, samples of a round and sites of a count are independent, so each can be split.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -5,8 +5,6 @@ per labelling.  With noise on the labels of single sites instead (Papandreou & Y
 maximum is found by graph cut, and its distribution approximates p.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar

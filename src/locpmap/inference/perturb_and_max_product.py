@@ -4,8 +4,6 @@ Perturb-and-MAP needs the exact maximum, which is intractable for most models.  
 (Lazaro-Gredilla et al. 2021).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar

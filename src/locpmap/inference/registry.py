@@ -1,7 +1,5 @@
 """Table of all decoders by name."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import cache
 from typing import Any

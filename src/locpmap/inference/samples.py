@@ -1,7 +1,5 @@
 """The function :func:`samples`, an iterator over label maps."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing

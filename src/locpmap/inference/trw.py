@@ -5,8 +5,6 @@ forests (Wainwright, Jaakkola & Willsky 2005).  At the end this mean is computed
 therefore an upper bound even if the messages have not converged.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,10 +1,9 @@
 """Labelled data in batches of inputs of one shape, and ways to split them: by process, at random, into mini-batches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Self
 
 import numpy as np
 
@@ -28,20 +27,20 @@ class Batch:
         """Number of inputs N."""
         return len(self.labels)
 
-    def part(self, images: slice | Array) -> Batch:
+    def part(self, images: slice | Array) -> Self:
         """Return the batch of the inputs at the given positions."""
         weights = self.site_weights if len(self.site_weights) == 1 else self.site_weights[images]
-        return Batch(self.features.take(images), np.ascontiguousarray(self.labels[images]), weights)
+        return type(self)(self.features.take(images), np.ascontiguousarray(self.labels[images]), weights)
 
     def mask(self) -> Array | None:
         """Return a mask of the void sites in the shape of the input, or None if every site has a label."""
         void, batch = self.labels == VOID, (self.n_images,) if self.features.batched else ()
         return void.reshape(*batch, *self.features.structure.shape) if void.any() else None
 
-    def restricted_to(self, sites: Array) -> Batch:
+    def restricted_to(self, sites: Array) -> Self:
         """Return the batch with weight 0 outside ``sites`` (N, S); sites of weight 0 still influence neighbours."""
         weights = np.broadcast_to(self.site_weights, self.labels.shape) * sites
-        return Batch(self.features, self.labels, weights)
+        return replace(self, site_weights=weights)
 
     @property
     def n_sites(self) -> int:

@@ -1,7 +1,5 @@
 """Checkpoints of a fit: when to save the state, and the interface of the storage."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from hashlib import sha256

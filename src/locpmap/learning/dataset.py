@@ -1,10 +1,9 @@
 """The training data of an optimiser: batches divided among processes, with counts and feature scales."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
@@ -32,7 +31,7 @@ class Dataset:
         """Batches with the images of this process."""
         return images_of_process(self.batches, self.processes)
 
-    def part(self, batches: Sequence[Batch]) -> Dataset:
+    def part(self, batches: Sequence[Batch]) -> Self:
         """Return a subset of the data with its own counts and the scales of all data."""
         counts = np.array([[b.n_images, b.n_sites, b.weight()] for b in batches]).sum(axis=0)
         n_images, n_sites, weight = counts.tolist()
@@ -42,7 +41,7 @@ class Dataset:
         """Return k such that one image in k gives about ``sites`` labelled sites, but about ten images or more."""
         return max(1, min(self.n_sites // sites, self.n_images // 10))
 
-    def thinned(self, every: int) -> Dataset:
+    def thinned(self, every: int) -> Self:
         """Return a subset of about one image in ``every``."""
         return self.part(thinned(self.batches, every))
 

@@ -4,8 +4,6 @@ The loss is the mean of log ratios between scores and those of a reference, plus
 the range of the samples too often or too rarely. Its jackknife over images gives the standard error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

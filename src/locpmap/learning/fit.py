@@ -1,7 +1,5 @@
 """The two optimisers: L-BFGS over all data, and mini-batch descent, which consistent learning uses."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

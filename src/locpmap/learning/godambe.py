@@ -4,8 +4,6 @@ The sites of one image depend on one another, so the inverse Hessian H⁻¹ of a
 of its maximiser. The sandwich ``H⁻¹ J H⁻¹`` is, where J is the covariance of the per-image gradients.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

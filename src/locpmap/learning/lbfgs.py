@@ -1,7 +1,5 @@
 """L-BFGS-B in scaled coordinates."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

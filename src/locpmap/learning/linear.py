@@ -5,8 +5,6 @@ gradient in the scores. Images are processed in groups to bound memory. The grou
 the data only, so results do not depend on the number of threads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

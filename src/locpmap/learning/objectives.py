@@ -5,8 +5,6 @@ Here n is the total weight of the labelled sites (their number if all weights ar
 With "rows+columns" both families of blocks are summed. l2 is 1 / C of scikit-learn's `LogisticRegression`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Options of a fit: limits, checkpoints, threads and processes."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 

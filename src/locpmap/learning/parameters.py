@@ -16,8 +16,6 @@ feature of another name is not restricted.
 Potts tables ``v · identity`` have a single weight each and need no gauge.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

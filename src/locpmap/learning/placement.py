@@ -1,7 +1,5 @@
 """Placement of an objective's arrays: NumPy arrays for CPU kernels, tensors on a device for GPU kernels."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

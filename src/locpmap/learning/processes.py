@@ -4,8 +4,6 @@ All processes run the same program on the same data, and each works on a part of
 of the ranks, so every process obtains the same bits and takes the same steps. Only the first process prints and writes.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -4,10 +4,8 @@ A score is proper if its expectation is lowest for samples from the true distrib
 also those whose area seems certain.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -78,7 +76,7 @@ class Truth:
     windows: dict[int, tuple[Array, int]]
 
     @classmethod
-    def of(cls, labels: Array, n_labels: int) -> Truth:
+    def of(cls, labels: Array, n_labels: int) -> Self:
         """Read a map (H, W) whose void pixels are negative."""
         height, width = labels.shape
         places = np.flatnonzero(labels >= 0)

@@ -1,7 +1,5 @@
 """The result of a fit."""
 
-from __future__ import annotations
-
 import enum
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The result of `measure`: values of a quantity in all samples, and their statistics."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

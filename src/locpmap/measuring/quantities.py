@@ -4,8 +4,6 @@ Maps have shape (H, W) on a grid and (S,) on a graph. Masked sites have label -1
 grid has 4 neighbours per site here, whatever the connectivity of the model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """The fully convolutional network of the LocPMAP paper."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -5,8 +5,6 @@ likelihood of sets of four pixels at the distances 1, 2, 4 and so on, because th
 estimated from few samples: one of them dominates the mean, and the sizes of the fields are then learned too small.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """A CRF head for a network: pairwise weights, the loss in training mode, and decoding in evaluation mode."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

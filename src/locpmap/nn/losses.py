@@ -6,8 +6,6 @@
 - Consistent objective: the cross-entropy of every site given the labels that LocPMAP sampled at its neighbours.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -4,8 +4,6 @@ Tensors on an NVIDIA GPU use the Triton kernels. All other tensors use the Numba
 contiguous and on the CPU. Second derivatives are not available.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Validation of the losses' arguments, and their conversion to the operators' tensors and to `Potentials`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 

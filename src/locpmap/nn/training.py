@@ -4,8 +4,6 @@ The random numbers of a step depend on the seed and the step number only, so an 
 result.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Readers for the outputs of segmentation networks, without importing the networks' libraries."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`refine`: refined labels with calibrated uncertainty, from an image and a network's logits."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

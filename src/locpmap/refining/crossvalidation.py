@@ -1,7 +1,5 @@
 """Training of a refiner, with a cross-validated report on whether it helps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

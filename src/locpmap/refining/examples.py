@@ -1,7 +1,5 @@
 """Training examples: images with scores and true labels, checked one by one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Learning of a refiner's weights: scale, weight of similar pixels, presence of labels, then the weights of samples."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

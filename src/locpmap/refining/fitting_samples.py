@@ -5,12 +5,10 @@ log-likelihood of a mean of samples and softmax. They are compared with those of
 the same random numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -42,15 +40,15 @@ class SampleWeights(NamedTuple):
     noise: float
 
     @classmethod
-    def at(cls, weights: Weights, stride: float) -> SampleWeights:
+    def at(cls, weights: Weights, stride: float) -> Self:
         """Return the weights of samples of a refiner at a stride."""
         errors, pairwise = weights.errors_at(stride), weights.at(stride)[3]
         return cls(errors.sizes, errors.shared, float(pairwise.sum(axis=1).mean()), errors.noise)
 
-    def moved(self, logarithms: Array) -> SampleWeights:
+    def moved(self, logarithms: Array) -> Self:
         """Return the weights times ``exp(logarithms)``, (8,)."""
         found = np.maximum([*self.sizes, self.shared, self.coupling, self.noise], LEAST) * np.exp(logarithms)
-        return SampleWeights(tuple(found[:N_SCALES].tolist()), *found[N_SCALES:].tolist())
+        return type(self)(tuple(found[:N_SCALES].tolist()), *found[N_SCALES:].tolist())
 
 
 START = SampleWeights(SIZES, SHARED, 4.0, 0.094)  # found like the sizes
@@ -121,7 +119,7 @@ class Trial:
     alone: Array  # (T,) scores of independent pixels
 
     @classmethod
-    def of(cls, example: Example, plain: Weights, number: int, seed: int) -> Trial:
+    def of(cls, example: Example, plain: Weights, number: int, seed: int) -> Self:
         """Build the model of an example and score independent pixels."""
         coupled = replace(plain, pairwise=_pairwise(1.0, example))
         prepared = Prepared.of(example.given, coupled, stride=example.stride)

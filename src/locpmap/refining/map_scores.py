@@ -1,7 +1,5 @@
 """Coverage and scores of quantities of sampled label maps: areas in windows, components, perimeter, and whole maps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """The Potts model of a refiner, built from an image, scores and weights."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, NamedTuple
 

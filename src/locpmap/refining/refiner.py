@@ -1,13 +1,11 @@
 """`Refiner`: a learned model for refined labels with calibrated uncertainty."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import as_file, files
-from typing import Any
+from typing import Any, Self
 
 from locpmap.arrays import refuse_masked
 from locpmap.crf.progress import progress_callback
@@ -94,7 +92,7 @@ class Refiner:
         return f"<Refiner: strides {strides}, {fields} error fields, learned from {learned}{changed}>"
 
     @classmethod
-    def load(cls, path: PathLike | None = None) -> Refiner:
+    def load(cls, path: PathLike | None = None) -> Self:
         """Load the bundled refiner, or a refiner from a file.
 
         Args:
@@ -138,7 +136,7 @@ class Refiner:
         adjusted = {} if self.adjustment == AS_LEARNED else {ADJUSTED: asdict(self.adjustment)}
         self.weights.write(path, {**self.details, **adjusted})
 
-    def adjusted(self, *, strength: float = 1.0, smoothing: float = 0.0, temperature: float = 1.0) -> Refiner:
+    def adjusted(self, *, strength: float = 1.0, smoothing: float = 0.0, temperature: float = 1.0) -> Self:
         """Return a refiner with the same weights and a manually adjusted model.
 
         Each argument replaces an earlier adjustment. The defaults restore the learned model.
@@ -159,7 +157,7 @@ class Refiner:
             >>> lp.Refiner.load().adjusted(smoothing=0.5).adjustment
             Adjustment(strength=1.0, smoothing=0.5, temperature=1.0)
         """
-        return Refiner(self.weights, self.details, self.report, Adjustment(strength, smoothing, temperature))
+        return type(self)(self.weights, self.details, self.report, Adjustment(strength, smoothing, temperature))
 
     @classmethod
     def fit(
@@ -175,7 +173,7 @@ class Refiner:
         stride: float | None = None,
         seed: int = 0,
         progress: bool | Callable[[int, int, float], None] = False,
-    ) -> Refiner:
+    ) -> Self:
         """Learn a refiner from labelled images that the network was not trained on.
 
         The attribute ``report`` of the result holds cross-validated metrics and a verdict on whether refinement helps;

@@ -1,7 +1,5 @@
 """Cross-validation report of a refiner: a table of metrics and a verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any

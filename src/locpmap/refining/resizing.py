@@ -1,7 +1,5 @@
 """Bilinear resizing to a larger grid, for NumPy arrays and for tensors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

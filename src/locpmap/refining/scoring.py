@@ -1,10 +1,8 @@
 """Scores of probabilities per image, as sums that can be combined over images and jackknifed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -24,13 +22,13 @@ class Score:
     loss: float  # negative log-likelihood, summed over pixels
     n_pixels: int
 
-    def __add__(self, other: Score) -> Score:
+    def __add__(self, other: Self) -> Self:
         n = self.n_pixels + other.n_pixels
-        return Score(self.confusion + other.confusion, self.bins + other.bins, self.loss + other.loss, n)
+        return type(self)(self.confusion + other.confusion, self.bins + other.bins, self.loss + other.loss, n)
 
-    def __sub__(self, other: Score) -> Score:
+    def __sub__(self, other: Self) -> Self:
         n = self.n_pixels - other.n_pixels
-        return Score(self.confusion - other.confusion, self.bins - other.bins, self.loss - other.loss, n)
+        return type(self)(self.confusion - other.confusion, self.bins - other.bins, self.loss - other.loss, n)
 
     @property
     def iou(self) -> float:

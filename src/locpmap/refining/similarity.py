@@ -1,7 +1,5 @@
 """Colour similarity of neighbouring pixels: the edge feature of refinement."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,9 +1,7 @@
 """The learned weights of a refiner, and manual adjustments."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -124,7 +122,7 @@ class Weights:
         write_model(path, arrays, {"kind": KIND, "details": details})
 
     @classmethod
-    def read(cls, path: PathLike) -> tuple[Weights, dict[str, Any]]:
+    def read(cls, path: PathLike) -> tuple[Self, dict[str, Any]]:
         """Read weights and details from a file that :meth:`write` wrote."""
         arrays, header = read_model(path)
         if header.get("kind") != KIND:

@@ -1,7 +1,5 @@
 """Predicted area fractions of a whole raster, computed in one pass, so that all tiles have the same presence."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -9,8 +9,6 @@ before the visit. Following this dependence from the last visit back to the firs
 - Conditional probabilities add one step, because they depend on the final labels of the neighbours.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from locpmap.errors import InputError

@@ -1,7 +1,5 @@
 """The tiles of a raster and their windows. The window of a tile is the tile with its halo."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 Only as many jobs are submitted as needed to keep all workers busy. Memory does not grow with the number of jobs.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
