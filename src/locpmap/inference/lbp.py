@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from locpmap.arrays import cast, dtype_like, namespace
-from locpmap.inference.decoder import Decoder, Outcome, Problem, Step
-from locpmap.inference.message_options import check_options, send, status_of
+from locpmap.arrays import dtype_like
+from locpmap.inference.decoder import Outcome, Problem
+from locpmap.inference.message_passing import SumProduct
 from locpmap.kernels.spec import Messages
 from locpmap.result import BoundKind
 
 
 @dataclass(frozen=True, eq=False)
-class LBP(Decoder):
+class LBP(SumProduct):
     """Loopy belief propagation: approximate marginals and the Bethe approximation of log Z.
 
     Both are exact on graphs without cycles.
@@ -40,32 +40,16 @@ class LBP(Decoder):
     """
 
     name: ClassVar[str] = "lbp"
-    unbounded: ClassVar[str] = "its messages run until the whole raster has converged"
-    on_gpu: ClassVar[bool] = True
     damping: float = 0.3
     max_sweeps: int = 200
     tolerance: float = 1e-6
     schedule: str = "auto"
 
-    def __post_init__(self) -> None:
-        check_options(self.damping, self.max_sweeps, self.tolerance, self.schedule)
-
     def init(self, problem: Problem) -> Messages:
-        plan = problem.kernels.plan_messages(problem.view, self.schedule, self.damping, self.tolerance)
-        return problem.kernels.start_messages(problem.view, plan)
-
-    def step(self, problem: Problem, state: Messages) -> Step:
-        return send(problem, state, self.max_sweeps)
+        return problem.kernels.start_messages(problem.view, self.plan(problem))
 
     def finish(self, problem: Problem, state: Messages) -> Outcome:
         beliefs, terms = problem.kernels.log_beliefs(problem.view, state)
         terms += problem.kernels.bethe_edges(problem.view, state, beliefs)
-        probability = cast(namespace(beliefs).exp(beliefs, out=beliefs), problem.potentials.unary.dtype)
-        return Outcome(
-            labels=probability.argmax(axis=2),
-            probability=probability,
-            log_partition=terms.sum(axis=1, dtype=dtype_like(terms, "float64")),
-            log_partition_kind=BoundKind.BETHE,
-            n_sweeps=state.sweeps,  # read last: it waits for the GPU
-            status=status_of(state),
-        )
+        total = terms.sum(axis=1, dtype=dtype_like(terms, "float64"))
+        return self.outcome(problem, state, beliefs, total, BoundKind.BETHE)

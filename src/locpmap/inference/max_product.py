@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from locpmap.inference.decoder import Decoder, Outcome, Problem, Step
+from locpmap.inference.decoder import Outcome, Problem, Step
 from locpmap.inference.incumbent import Incumbent
-from locpmap.inference.message_options import check_options
+from locpmap.inference.message_passing import MessagePassing
 from locpmap.kernels.spec import Messages
 
 SWEEPS_PER_DECODING = 10
@@ -18,7 +18,7 @@ class _State:
 
 
 @dataclass(frozen=True, eq=False)
-class MaxProduct(Decoder):
+class MaxProduct(MessagePassing):
     """Max-product belief propagation: the best labelling decoded from max-product messages.
 
     A labelling is decoded every tenth sweep and at the end; the one with the highest score is returned.  It is the MAP
@@ -43,20 +43,15 @@ class MaxProduct(Decoder):
     """
 
     name: ClassVar[str] = "max_product"
-    unbounded: ClassVar[str] = "its messages run until the whole raster has converged"
     has_probability: ClassVar[bool] = False
-    on_gpu: ClassVar[bool] = True
     damping: float = 0.3
     max_sweeps: int = 100
     tolerance: float = 1e-6
     schedule: str = "auto"
 
-    def __post_init__(self) -> None:
-        check_options(self.damping, self.max_sweeps, self.tolerance, self.schedule)
-
     def init(self, problem: Problem) -> _State:
-        plan = problem.kernels.plan_messages(problem.view, self.schedule, self.damping, self.tolerance)
-        return _State(problem.kernels.start_messages(problem.view, plan, maximise=True), Incumbent.start(problem))
+        messages = problem.kernels.start_messages(problem.view, self.plan(problem), maximise=True)
+        return _State(messages, Incumbent.start(problem))
 
     def step(self, problem: Problem, state: _State) -> Step:
         messages = state.messages

@@ -10,13 +10,13 @@ from typing import ClassVar
 
 from locpmap.errors import within
 from locpmap.inference.decoder import Problem
-from locpmap.inference.message_options import check_options
+from locpmap.inference.message_passing import MessagePassing
 from locpmap.inference.sampling import Tally, TallySampler
 from locpmap.kernels.perturbation import PLAIN, Perturbation
 
 
 @dataclass(frozen=True, eq=False)
-class PerturbAndMaxProduct(TallySampler):
+class PerturbAndMaxProduct(MessagePassing, TallySampler):
     """Perturb-and-max-product: votes over max-product labellings of randomly perturbed scores.
 
     ``probability`` is the fraction of samples with the label.
@@ -40,8 +40,6 @@ class PerturbAndMaxProduct(TallySampler):
     """
 
     name: ClassVar[str] = "perturb_and_max_product"
-    unbounded: ClassVar[str] = "its messages run until the whole raster has converged"
-    on_gpu: ClassVar[bool] = True
     n_samples: int = 50
     temperature: float = 1.0
     damping: float = 0.3
@@ -51,13 +49,13 @@ class PerturbAndMaxProduct(TallySampler):
     keep_samples: bool = False
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        MessagePassing.__post_init__(self)
+        TallySampler.__post_init__(self)
         within("temperature", self.temperature, 0)
-        check_options(self.damping, self.max_sweeps, self.tolerance, self.schedule)
 
     def init(self, problem: Problem) -> Tally:
         perturbation = Perturbation(PLAIN, float(self.temperature), *problem.key)
-        plan = problem.kernels.plan_messages(problem.view, self.schedule, self.damping, self.tolerance)
+        plan = self.plan(problem)
         max_sweeps = 1 if plan.exact else self.max_sweeps
         how = (problem.view, plan, perturbation, max_sweeps, problem.first_image)
         draw = partial(problem.kernels.perturb_and_max_product, *how)

@@ -8,16 +8,15 @@ therefore an upper bound even if the messages have not converged.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from locpmap.arrays import cast, namespace
 from locpmap.errors import whole_number
-from locpmap.inference.decoder import Decoder, Outcome, Problem, Step
-from locpmap.inference.message_options import check_options, send, status_of
+from locpmap.inference.decoder import Outcome, Problem
+from locpmap.inference.message_passing import SumProduct
 from locpmap.kernels.spec import Messages
 from locpmap.result import BoundKind
 
 
 @dataclass(frozen=True, eq=False)
-class TRW(Decoder):
+class TRW(SumProduct):
     """Tree-reweighted belief propagation: approximate marginals and an upper bound on log Z.
 
     The bound holds even if the messages have not converged.
@@ -43,8 +42,6 @@ class TRW(Decoder):
     """
 
     name: ClassVar[str] = "trw"
-    unbounded: ClassVar[str] = "its messages run until the whole raster has converged"
-    on_gpu: ClassVar[bool] = True
     damping: float = 0.3
     max_sweeps: int = 200
     tolerance: float = 1e-6
@@ -52,25 +49,13 @@ class TRW(Decoder):
     schedule: str = "auto"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         whole_number("n_forests", self.n_forests, 1)
-        check_options(self.damping, self.max_sweeps, self.tolerance, self.schedule)
 
     def init(self, problem: Problem) -> Messages:
-        plan = problem.kernels.plan_messages(problem.view, self.schedule, self.damping, self.tolerance)
-        return problem.kernels.start_messages(problem.view, plan, n_forests=self.n_forests)
-
-    def step(self, problem: Problem, state: Messages) -> Step:
-        return send(problem, state, self.max_sweeps)
+        return problem.kernels.start_messages(problem.view, self.plan(problem), n_forests=self.n_forests)
 
     def finish(self, problem: Problem, state: Messages) -> Outcome:
         beliefs, _ = problem.kernels.log_beliefs(problem.view, state)
         values = problem.kernels.forest_log_partitions(problem.view, state)
-        probability = cast(namespace(beliefs).exp(beliefs, out=beliefs), problem.potentials.unary.dtype)
-        return Outcome(
-            labels=probability.argmax(axis=2),
-            probability=probability,
-            log_partition=values.mean(axis=1),
-            log_partition_kind=BoundKind.UPPER,
-            n_sweeps=state.sweeps,  # read last: it waits for the GPU
-            status=status_of(state),
-        )
+        return self.outcome(problem, state, beliefs, values.mean(axis=1), BoundKind.UPPER)
