@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,11 +39,6 @@ class Example:
     def paths(self) -> list[Path]:
         """The files that are used."""
         return [path for path in (self.unary, self.image, self.labels) if path is not None]
-
-    def resolved(self) -> Example:
-        """Return the example with absolute paths."""
-        parts = (self.unary, self.image, self.labels)
-        return Example(self.stem, *(None if path is None else path.resolve() for path in parts))
 
     def read_unary(self) -> Array | None:
         """Read unary features (H, W, D); a file of shape (H, W) holds one feature."""
@@ -154,6 +150,19 @@ def files_by_stem(folder: Path, endings: Sequence[str], called: str) -> dict[str
     if not files:
         raise InputError(f"{called} holds no file that ends in {', '.join(endings)}")
     return files
+
+
+def check_folder(output: Path, inputs: Iterable[Path]) -> None:
+    """Raise if the folder of the results holds an input, or cannot be created or written."""
+    if output.exists() and not output.is_dir():
+        raise InputError(f"{output} is a file, expected a folder for the results")
+    if any(output.resolve() == path.parent.resolve() for path in inputs):
+        raise InputError(f"{output} is also an input, expected another folder for the results")
+    nearest = next(path for path in (output, *output.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        raise InputError(f"{output} cannot be created: {nearest} is a file, expected a folder")
+    if not os.access(nearest, os.W_OK):
+        raise InputError(f"{nearest} cannot be written: permission denied")
 
 
 def _ending(path: Path) -> str:

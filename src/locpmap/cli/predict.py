@@ -5,79 +5,48 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from locpmap.cli.folders import Example, match
+from locpmap.cli.folders import Example, check_folder, match
 from locpmap.cli.options import parse_options
 from locpmap.errors import InputError
 
 if TYPE_CHECKING:
     from locpmap.crf import CRF
-    from locpmap.features import GivenUnary, ImageFeatures
-    from locpmap.result import Result
 
 OWN_OPTIONS = {"seed": "--seed"}
+ENDINGS = ("labels.png", "png", "probability.npy", "variance.npy")
 
 
-@dataclass(frozen=True)
-class Outputs:
-    """Files written for one input; the arrays only if the decoder returns probabilities."""
+def label(
+    crf: CRF, method: str, seed: int, options: dict[str, Any], folder: Path, n: int, example: Example
+) -> dict[str, Any]:
+    """Label input n and write its files; n keys the noise, as in `CRF.infer` of a list."""
+    import numpy as np
 
-    labels: Path
-    probability: Path
-    variance: Path
-    picture: Path
+    from locpmap.formats.arrays import write_array
+    from locpmap.formats.pictures import write_label_map, write_picture
 
-    @classmethod
-    def of(cls, folder: Path, stem: str) -> Outputs:
-        """Return the paths for an input by its stem."""
-        names = (f"{stem}.labels.png", f"{stem}.probability.npy", f"{stem}.variance.npy", f"{stem}.png")
-        return cls(*(folder / name for name in names))
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """All files."""
-        return self.labels, self.probability, self.variance, self.picture
-
-    def write(self, result: Result, n_labels: int) -> list[str]:
-        """Write each file completely or not at all, and return their names."""
-        import numpy as np
-
-        from locpmap.formats.arrays import write_array
-        from locpmap.formats.pictures import write_label_map, write_picture
-
-        write_label_map(self.labels, result.labels, n_labels)
-        written = [self.labels, self.picture]
-        if result.probability is not None:
-            write_array(self.probability, result.probability.astype(np.float32))
-            write_array(self.variance, result.variance.astype(np.float32))
-            written += [self.probability, self.variance]
-        write_picture(self.picture, result.labels, result.probability, n_labels)
-        return [str(path) for path in written]
+    features = example.features(crf.features)  # type: ignore[arg-type]
+    result = crf.infer(features, method, seed=seed, first_image=n, **options)
+    labels, picture, *soft = _targets(folder, example)
+    write_label_map(labels, result.labels, crf.n_labels)
+    written = [labels, picture]
+    if result.probability is not None:
+        for path, values in zip(soft, (result.probability, result.variance), strict=True):
+            write_array(path, values.astype(np.float32))
+        written += soft
+    write_picture(picture, result.labels, result.probability, crf.n_labels)
+    return {"name": example.stem, "status": str(result.status), "files": [str(path) for path in written]}
 
 
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """Job that labels one input."""
-
-    crf: CRF
-    extract: ImageFeatures | GivenUnary
-    method: str
-    seed: int
-    options: dict[str, Any]
-    folder: Path
-
-    def __call__(self, n: int, example: Example) -> dict[str, Any]:
-        """Label input n and write its files; n keys the noise, as in `CRF.infer` of a list."""
-        features = example.features(self.extract)
-        result = self.crf.infer(features, self.method, seed=self.seed, first_image=n, **self.options)
-        written = Outputs.of(self.folder, example.stem).write(result, self.crf.n_labels)
-        return {"name": example.stem, "status": str(result.status), "files": written}
+def _targets(folder: Path, example: Example) -> list[Path]:
+    """Return the files of an input: labels and picture, and arrays if the decoder returns probabilities."""
+    return [folder / f"{example.stem}.{ending}" for ending in ENDINGS]
 
 
 def predict(
@@ -112,12 +81,11 @@ def predict(
     options = parse_options(method, option or (), OWN_OPTIONS)
     configure(method, options, arguments=())
     crf = CRF.load(model)
-    extract = _features(crf, model, unary, images)
-    examples = match(unary, images)
-    folder = _prepared(output, model, examples)
-    if scheduler is not None:  # workers may have another working directory
-        folder, examples = folder.resolve(), [example.resolved() for example in examples]
-    job = Prediction(crf, extract, method, seed, options, folder)
+    _check_folders(crf, model, unary, images)
+    here = Path.cwd() if scheduler is not None else Path()  # workers may have another working directory
+    examples = match(*(None if folder is None else here / folder for folder in (unary, images)))
+    _prepare(output, model, examples)
+    job = partial(label, crf, method, seed, options, here / output)
     done: dict[int, dict[str, Any]] = {}
     with (
         open_workers(scheduler, 1) as pool,
@@ -132,8 +100,8 @@ def predict(
     typer.echo(json.dumps(report) if as_json else _table(report))
 
 
-def _features(crf: CRF, model: Path, unary: Path | None, images: Path | None) -> ImageFeatures | GivenUnary:
-    """Return the model's feature extractor; raise unless exactly the folders that it needs are given."""
+def _check_folders(crf: CRF, model: Path, unary: Path | None, images: Path | None) -> None:
+    """Raise unless exactly the folders that the model's features need are given."""
     from locpmap.features import GivenUnary, ImageFeatures
 
     extract = crf.features
@@ -147,31 +115,22 @@ def _features(crf: CRF, model: Path, unary: Path | None, images: Path | None) ->
             came = "is missing" if needed[name] else "is given"
             expected = " and ".join(name for name, need in needed.items() if need)
             raise InputError(f"{name} {came}, expected {expected} for {model}, as for its fit")
-    return extract
 
 
-def _prepared(output: Path, model: Path, examples: Sequence[Example]) -> Path:
-    """Create and return the folder; raise if a target is also an input or the target of two inputs."""
+def _prepare(output: Path, model: Path, examples: Sequence[Example]) -> None:
+    """Create the folder; raise if a target is also an input or the target of two inputs."""
     from locpmap.formats.atomic import checked_target
 
-    inputs = [model, *(path for example in examples for path in example.paths)]
-    if output.exists() and not output.is_dir():
-        raise InputError(f"{output} is a file, expected a folder for the results")
-    if any(output.resolve() == path.parent.resolve() for path in inputs[1:]):
-        raise InputError(f"{output} is also an input, expected another folder for the results")
-    targets = [path for example in examples for path in Outputs.of(output, example.stem).paths]
-    owner: set[Path] = set()
-    for path in targets:
-        if path in owner:
+    inputs = [path for example in examples for path in example.paths]
+    check_folder(output, inputs)
+    targets: set[Path] = set()
+    for path in (path for example in examples for path in _targets(output, example)):
+        if path in targets:
             raise InputError(f"{path} would be written for two inputs, expected names that do not end in .labels")
-        owner.add(path)
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{output} cannot be created: {error.strerror}") from None
+        targets.add(path)
+    output.mkdir(parents=True, exist_ok=True)
     for path in targets:
-        checked_target(path, *(inputs if path.exists() else ()))
-    return output
+        checked_target(path, *((model, *inputs) if path.exists() else ()))
 
 
 def _table(report: dict[str, Any]) -> str:

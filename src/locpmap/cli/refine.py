@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from locpmap.cli.folders import check_folder
 from locpmap.cli.refine_inputs import Content, Settings, pairs_of, path_of
 from locpmap.cli.refine_outputs import INTERVAL, MAX_MAPS, Decoded, Outputs
 from locpmap.cli.refine_tiled import is_tiled, refine_tiled
@@ -240,16 +240,7 @@ def _check_output(output: Path, outputs: Sequence[Outputs], *, alone: bool, mode
     from locpmap.formats.atomic import checked_target
     from locpmap.formats.rasters import is_raster
 
-    if output.exists() and not output.is_dir():
-        raise InputError(f"{output} is a file, expected a folder for the results")
-    inputs = [path for each in outputs for path in each.pair.paths]
-    if not alone and any(output.resolve() == path.parent.resolve() for path in inputs):
-        raise InputError(f"{output} is also an input, expected another folder for the results")
-    nearest = next(path for path in (output, *output.absolute().parents) if path.exists())
-    if not nearest.is_dir():
-        raise InputError(f"{output} cannot be created: {nearest} is a file, expected a folder")
-    if not os.access(nearest, os.W_OK):
-        raise InputError(f"{nearest} cannot be written: permission denied")
+    check_folder(output, () if alone else [path for each in outputs for path in each.pair.paths])
     for each in outputs if output.exists() else ():
         for path in each.targets(is_raster(each.pair.image)):
             checked_target(path, *((*each.pair.paths, model) if path.exists() else ()))
