@@ -16,7 +16,7 @@ from locpmap.kernels.cpu.backend import CpuKernels
 from locpmap.kernels.likelihood import JOB_SITES, Scores
 from locpmap.kernels.threads import Threads
 from locpmap.learning.batches import Batch
-from locpmap.learning.placement import Device, Host
+from locpmap.learning.placement import on_host, placed, placed_once, with_ones
 
 GPU_SCORES = 1 << 26  # pairwise scores of one group on a GPU
 CPU_GROUPS, GPU_GROUPS = 16, 1 << 12  # groups per thread whose sums are in memory simultaneously
@@ -46,21 +46,20 @@ def sums_of_groups(
     With a plan this is the composite likelihood of its blocks. Otherwise it is the loss of single sites given
     ``samples`` (N, S, M) of their neighbours, which default to the true labels.
     """
-    on_cpu = kernels.device is None
-    where = Host() if on_cpu else Device(kernels.device)
+    device, on_cpu = kernels.device, kernels.device is None
     n_images, n_sites = batch.labels.shape
-    rows, features = where.place_once(batch.features.unary), where.place_once(batch.features.pairwise)
-    wiring = tuple(where.place_once(array) for array in batch.features.wiring(len(tables) == 1))
-    labels, site_weights = where.place_once(batch.labels), where.place_once(batch.site_weights)
-    near = labels[:, :, None] if samples is None else where.place(samples)
-    placed_weights, placed_tables = where.place(weights), where.place(tables)
+    data = (batch.features.unary, batch.features.pairwise, batch.labels, batch.site_weights)
+    rows, features, labels, site_weights = (placed_once(array, device) for array in data)
+    wiring = tuple(placed_once(array, device) for array in batch.features.wiring(len(tables) == 1))
+    near = labels[:, :, None] if samples is None else placed(samples, device)
+    placed_weights, placed_tables = placed(weights, device), placed(tables, device)
     # Small images: one thread per group. Large images: all threads within a group.
     by_groups = on_cpu and n_sites <= JOB_SITES
     inner = CpuKernels(kernels.name) if by_groups else kernels
     outer = kernels.threads if by_groups else ONE_THREAD
 
     def group(lo: int, hi: int) -> Any:
-        x = where.with_ones(rows[lo:hi])
+        x = with_ones(rows[lo:hi])
         unary = (x @ cast(placed_weights, x.dtype)).reshape(hi - lo, n_sites, -1)
         z = features[lo:hi] if len(features) > 1 else features
         scores = Scores(unary, z, cast(placed_tables, x.dtype)[None], False, False, *wiring)
@@ -81,7 +80,7 @@ def sums_of_groups(
     at_a_time = (CPU_GROUPS if on_cpu else GPU_GROUPS) * outer.n_threads
     cut = 1 + weights.size
     for first in range(0, len(groups), at_a_time):
-        for row in where.read(outer.map(group, groups[first : first + at_a_time])):
+        for row in on_host(outer.map(group, groups[first : first + at_a_time])):
             yield Sums(float(row[0]), row[1:cut].reshape(weights.shape), row[cut:].reshape(tables.shape))
 
 
