@@ -18,7 +18,7 @@ from locpmap.learning.proper_scores import crps
 from locpmap.refining import crossvalidation
 from locpmap.refining.examples import Example, gather
 from locpmap.refining.fitting import fit_scale, learn
-from locpmap.refining.fitting_samples import START, SampleWeights, n_steps
+from locpmap.refining.fitting_samples import N_STEPS, START, SampleWeights
 from locpmap.refining.guiding import guided_log_mean, guided_log_mean_at
 from locpmap.refining.presence import fit_presence
 from locpmap.refining.scoring import METRICS, Score, difference, score, softmax, total
@@ -93,7 +93,7 @@ def test_progress_reaches_the_total_during_fits_and_scoring() -> None:
     calls: list[tuple[int, int, float]] = []
     labels = regions()
     fitted = lp.Refiner.fit(None, noisy(labels, 1.0), labels, progress=lambda *call: calls.append(call))
-    steps = 3 * n_steps() + N
+    steps = 3 * N_STEPS + N
     assert [call[:2] for call in calls] == [(n, steps) for n in range(1, steps + 1)]
     assert fitted.report is not None
     assert calls[-1][2] == pytest.approx(fitted.report.value("refined", "NLL"))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from locpmap.kernels.threads import available_threads
 from locpmap.potentials import Potentials
 from locpmap.refining.examples import VOID, Example
 from locpmap.refining.fitting import learn
-from locpmap.refining.fitting_samples import START, SampleWeights, drawn, n_steps
+from locpmap.refining.fitting_samples import N_STEPS, START, SampleWeights, drawn
 from locpmap.refining.map_scores import MapScore, map_score
 from locpmap.refining.prepared import Prepared
 from locpmap.refining.report import ALONE, NETWORK, REFINED, SAMPLED, SCALED, Illustration, Report
@@ -32,19 +33,6 @@ class Held:
     scores: dict[str, Score]  # of probabilities, by row
     maps: dict[str, MapScore]  # of samples, by row; empty if they are not scored
     illustration: Illustration
-
-
-class Steps:
-    """Count the steps of a training and pass them on to the caller's function."""
-
-    def __init__(self, callback: Callable[[int, int, float], None] | None, total: int) -> None:
-        self.callback, self.total, self.done = callback, total, 0
-
-    def add(self, value: float) -> None:
-        """Count one step, which ended with a value."""
-        self.done += 1
-        if self.callback is not None:
-            self.callback(self.done, self.total, value)
 
 
 def cross_validated(
@@ -66,20 +54,25 @@ def cross_validated(
     if len(labelled) < n_folds:
         raise InputError(f"there are {len(labelled)} images with labels, expected at least n_folds={n_folds}")
     folds = np.array_split(np.random.default_rng(seed).permutation(len(labelled)), n_folds)
-    steps = Steps(progress, (n_folds + 1) * n_steps() + len(labelled))
-    weights_of_all = learn(labelled, seed, prior, progress=steps.add)
+    done, n_steps = count(1), (n_folds + 1) * N_STEPS + len(labelled)
+
+    def report(value: float) -> None:
+        if progress is not None:
+            progress(next(done), n_steps, value)
+
+    weights_of_all = learn(labelled, seed, prior, progress=report)
     found: list[Held] = []
     with ThreadPoolExecutor(available_threads()) as pool:
         for number, fold in enumerate(folds, start=1):
             rest = [example for n, example in enumerate(labelled) if n not in set(fold.tolist())]
-            weights = learn(rest, seed, prior, progress=steps.add)
+            weights = learn(rest, seed, prior, progress=report)
             waiting = [
                 pool.submit(held_out, labelled[n], weights, seed, sampled=place < MAX_SAMPLED * number // n_folds)
                 for place, n in enumerate(fold, start=len(found))
             ]
             for one in waiting:
                 found.append(one.result())
-                steps.add(total([each.scores[REFINED] for each in found]).nll)
+                report(total([each.scores[REFINED] for each in found]).nll)
     scores = {row: [one.scores[row] for one in found] for row in (NETWORK, SCALED, REFINED)}
     maps = {row: [one.maps[row] for one in found if one.maps] for row in (ALONE, SAMPLED)}
     return weights_of_all, Report(scores, maps, found[0].illustration)

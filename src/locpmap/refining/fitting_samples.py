@@ -55,11 +55,7 @@ START = SampleWeights(SIZES, SHARED, 4.0, 0.094)  # found like the sizes
 EACH = np.eye(N_SCALES + 3)
 # Directions in which few images move the logarithms: all sizes, coarse against fine sizes, shared, coupling, noise.
 TOGETHER = np.stack([[*ALL, 0, 0, 0], [*COARSE, 0, 0, 0], *EACH[N_SCALES:]])
-
-
-def n_steps(directions: Array = TOGETHER) -> int:
-    """Return how often a fit calls ``progress``."""
-    return 1 + len(directions)
+N_STEPS = 1 + len(TOGETHER)  # calls of ``progress`` in a fit
 
 
 def fit_samples(
