@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import Any
 from uuid import uuid4
 
@@ -190,14 +191,15 @@ class TiledResult:
     @cached_property
     def labels(self) -> Any:
         """Labels (H, W), int16; -1 at masked sites."""
-        return self._joined("labels", (), "int16")
+        return self._joined(attrgetter("labels"), lambda tile: tile.core.shape, "int16")
 
     @cached_property
     def probability(self) -> Any:
         """Probabilities (H, W, L), or None for decoders without probabilities."""
         if not self.decoding.decoder.has_probability:
             return None
-        return self._joined("probability", (self.decoding.builder.shape[2],), self.decoding.builder.dtype)
+        n_labels, dtype = self.decoding.builder.shape[2], self.decoding.builder.dtype
+        return self._joined(attrgetter("probability"), lambda tile: (*tile.core.shape, n_labels), dtype)
 
     @cached_property
     def variance(self) -> Any:
@@ -216,9 +218,7 @@ class TiledResult:
 
         False means that a site of the tile or of its halo was still changing in the last sweep.
         """
-        dask, da = needed("dask", "infer_tiled"), needed("dask.array", "infer_tiled")
-        alone = [[dask.delayed(np.reshape)(_field(each, "converged"), (1, 1)) for each in row] for row in self._decoded]
-        return da.block([[da.from_delayed(each, (1, 1), dtype=bool) for each in row] for row in alone])
+        return self._joined(lambda decoded: np.array([[decoded.converged]]), lambda tile: (1, 1), bool)
 
     def write(
         self,
@@ -298,24 +298,26 @@ class TiledResult:
     def job(self, then: Callable[[Tile, Any], Any], tile: Tile) -> Any:
         """Return a dask object that decodes one tile and passes the tile and its result to ``then``."""
         dask = needed("dask", "infer_tiled")
-        decode = dask.delayed(_Job(self.decoding, then, tile), name=f"job-{uuid4().hex}", traverse=False)
+        decode = dask.delayed(partial(_decode, self.decoding, then, tile), name=f"job-{uuid4().hex}", traverse=False)
         name = f"tile-{tile.row}-{tile.column}-{uuid4().hex}"  # shown by the dashboard
         return decode(*self.model.pieces(tile.window), dask_key_name=name)
 
     @cached_property
-    def _decoded(self) -> list[list[Any]]:
+    def _decoded(self) -> list[list[tuple[Tile, Any]]]:
+        """Rows of tiles, each with its dask object."""
         rows, columns = self.tiling.shape
-        return [[self.job(_result_only, self.tiling.tile(i, j)) for j in range(columns)] for i in range(rows)]
+        tiles = [[self.tiling.tile(i, j) for j in range(columns)] for i in range(rows)]
+        return [[(tile, self.job(lambda _, decoded: decoded, tile)) for tile in row] for row in tiles]
 
-    def _joined(self, name: str, tail: tuple[int, ...], dtype: Any) -> Any:
-        da = needed("dask.array", "infer_tiled")
-        rows = []
-        for i, row in enumerate(self._decoded):
-            shapes = [(*self.tiling.tile(i, j).core.shape, *tail) for j in range(len(row))]
-            parts = [_field(each, name) for each in row]
-            blocks = [da.from_delayed(part, shape, dtype=dtype) for part, shape in zip(parts, shapes, strict=True)]
-            rows.append(da.concatenate(blocks, axis=1))
-        return da.concatenate(rows, axis=0)
+    def _joined(self, read: Callable[[Any], Any], shape_of: Callable[[Tile], tuple[int, ...]], dtype: Any) -> Any:
+        """Return the array whose blocks are ``read(decoded)`` of the tiles, of the shapes ``shape_of(tile)``."""
+        dask, da = needed("dask", "infer_tiled"), needed("dask.array", "infer_tiled")
+        block = dask.delayed(read)
+        blocks = [
+            [da.from_delayed(block(decoded), shape_of(tile), dtype=dtype) for tile, decoded in row]
+            for row in self._decoded
+        ]
+        return da.concatenate([da.concatenate(row, axis=1) for row in blocks], axis=0)
 
 
 def _run(store: Store, job_of: Callable[[Tile], Any], crew: Workers, progress: Progress | None) -> Summary:
@@ -336,21 +338,6 @@ def _run(store: Store, job_of: Callable[[Tile], Any], crew: Workers, progress: P
     return Summary(total, kept, pixels, time.perf_counter() - began, not_converged)
 
 
-@dataclass(frozen=True, eq=False)
-class _Job:
-    """A function of the pieces of one tile, small enough to send to a worker."""
-
-    decoding: Decoding
-    then: Callable[[Tile, Any], Any]
-    tile: Tile
-
-    def __call__(self, *pieces: Any) -> Any:
-        return self.then(self.tile, self.decoding(self.tile, *pieces))
-
-
-def _result_only(_: Tile, decoded: Any) -> Any:
-    return decoded
-
-
-def _field(decoded: Any, name: str) -> Any:
-    return needed("dask", "infer_tiled").delayed(getattr)(decoded, name)
+def _decode(decoding: Decoding, then: Callable[[Tile, Any], Any], tile: Tile, *pieces: Any) -> Any:
+    """Decode a tile and pass it on with its result; a module's function, which is small when sent to a worker."""
+    return then(tile, decoding(tile, *pieces))
