@@ -63,12 +63,10 @@ class FieldLoss(torch.nn.Module):  # type: ignore[misc]
 
     step: Tensor
 
-    def __init__(
-        self, objective: PseudolikelihoodLoss | ConsistentLoss | None = None, n_samples: int = 16, seed: int = 0
-    ) -> None:
+    def __init__(self, objective: PseudolikelihoodLoss | None = None, n_samples: int = 16, seed: int = 0) -> None:
         super().__init__()
         self.objective = ConsistentLoss(n_samples=1) if objective is None else objective
-        if not isinstance(self.objective, PseudolikelihoodLoss | ConsistentLoss):
+        if not isinstance(self.objective, PseudolikelihoodLoss):
             raise InputTypeError(
                 f"objective is a {type(objective).__name__}, expected a PseudolikelihoodLoss or a ConsistentLoss"
             )

@@ -229,7 +229,7 @@ def next_seed(loss: torch.nn.Module) -> int:
     return seed
 
 
-class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]
+class ConsistentLoss(PseudolikelihoodLoss):
     """Consistent loss ``-Σ_i log mean_m p(y_i | y^m_¬i)`` with samples y^1..y^M that LocPMAP draws.
 
     This is the negative log-likelihood of the probabilities that ``LocPMAP(probability="conditional")`` reports: each
@@ -280,19 +280,11 @@ class ConsistentLoss(torch.nn.Module):  # type: ignore[misc]
         reduction: str = "mean",
         steps: Steps = NEAREST,
     ) -> None:
-        super().__init__()
-        self.steps = check_steps("steps", steps)
+        super().__init__(ignore_index, reduction, steps)
         self.n_samples = whole_number("n_samples", n_samples, 1)
         self.max_sweeps = whole_number("max_sweeps", max_sweeps, 1)
         self.seed = whole_number("seed", seed, 0, 2**64 - 1)
-        self.ignore_index = check_ignore_index(ignore_index)
-        self.reduction = check_reduction(reduction, REDUCTIONS)
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
-
-    def forward(self, logits: Tensor, pairwise: PairwiseForm, labels: Tensor) -> Tensor:
-        """Draw samples and return the loss; see :meth:`PseudolikelihoodLoss.forward` for the arguments."""
-        field = make_field(logits, pairwise, labels, self.ignore_index, self.steps)
-        return reduce(self.of_sites(field), field, self.reduction)
 
     def of_sites(self, field: Field) -> Tensor:
         """Draw samples and return the loss of every site, (N, S)."""
