@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from locpmap.errors import InputError, whole_number, within
-from locpmap.inference.decoder import Decoder, Outcome, Problem, Step
+from locpmap.inference.decoder import Decoder, Incumbent, Outcome, Problem, Step
 from locpmap.inference.gibbs import start_labels
 from locpmap.inference.icm import climb_once
-from locpmap.inference.incumbent import Incumbent
 from locpmap.kernels.perturbation import GIVEN
 from locpmap.kernels.spec import Chain
 from locpmap.result import Status

@@ -10,11 +10,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from locpmap.arrays import Restore, dtype_like, namespace, wait_for_device
+from locpmap.arrays import Array, Restore, dtype_like, namespace, wait_for_device
 from locpmap.kernels.model import Model
 from locpmap.kernels.spec import Kernels
 from locpmap.noise import Key
@@ -99,6 +99,28 @@ class Outcome:
     log_partition_kind: BoundKind | None = None
     samples: Any = None  # (M, N, S)
     status: Status | None = None  # overrides the status of the loop
+
+
+@dataclass
+class Incumbent:
+    """Best labels (N, S) found so far, separately for each image, and their scores (N,)."""
+
+    labels: Array
+    score: Array
+
+    @classmethod
+    def start(cls, problem: Problem) -> Self:
+        """Return the argmax of the unaries with score -inf, so that any allowed labelling replaces it."""
+        unary = problem.potentials.unary
+        return cls(unary.argmax(axis=2), problem.zeros((len(unary),), "float64") - np.inf)
+
+    def update(self, problem: Problem, labels: Array) -> None:
+        """Replace the labels of images whose score improves, O(S + E).  ``labels`` may be changed afterwards."""
+        score = problem.kernels.score(problem.view, labels)
+        better = score > self.score
+        where = namespace(score).where
+        self.score = where(better, score, self.score)
+        self.labels = where(better[:, None], labels, self.labels)
 
 
 class Locality(NamedTuple):

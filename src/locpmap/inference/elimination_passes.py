@@ -17,11 +17,11 @@ import numpy as np
 from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.inference.elimination import Plan
+from locpmap.inference.max_flow import IMPOSSIBLE
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference.scores import edge_tables
 
 CACHED_ENTRIES = 2**26  # table entries cached for the backward pass (512 MB); larger plans compute tables twice
-IMPOSSIBLE = "pairwise forbids (-inf) every labelling, expected a model with at least one that is allowed"
 
 
 class Tables:

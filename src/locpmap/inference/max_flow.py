@@ -8,10 +8,8 @@ with ``ahead, back >= 0``.  Infinite values are hard constraints.  Sites whose b
 labelled first; a minimum cut labels the others.  All images form one graph of separate components.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +34,8 @@ class _Links:
     ahead: Array
     back: Array
 
-    def __getitem__(self, chosen: Array) -> _Links:
-        return _Links(self.first[chosen], self.second[chosen], self.ahead[chosen], self.back[chosen])
+    def __getitem__(self, chosen: Array) -> Self:
+        return type(self)(self.first[chosen], self.second[chosen], self.ahead[chosen], self.back[chosen])
 
 
 def best_labels(bias: Array, edges: Array, ahead: Array, back: Array) -> npt.NDArray[np.int64]:

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from locpmap.inference.decoder import Outcome, Problem, Step
-from locpmap.inference.incumbent import Incumbent
+from locpmap.inference.decoder import Incumbent, Outcome, Problem, Step
 from locpmap.inference.message_passing import MessagePassing
 from locpmap.kernels.spec import Messages
 
