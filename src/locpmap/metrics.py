@@ -189,5 +189,4 @@ def _counted(truth: Array, ignore_label: int | None) -> Array:
 
 
 def _of_truth(p: Array, truth: Array) -> Array:
-    values: Array = p[np.arange(len(truth)), truth]
-    return values
+    return p[np.arange(len(truth)), truth]

@@ -74,8 +74,7 @@ def _pairs(inputs: Any) -> Iterable[Any]:
     if hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__"):  # torch's map-style data sets
         return (inputs[n] for n in range(len(inputs)))
     if callable(inputs):
-        pairs: Iterable[Any] = inputs()
-        return pairs
+        return inputs()
     raise InputTypeError(f"inputs is a {type(inputs).__name__}, expected arrays, Features or pairs (input, labels)")
 
 

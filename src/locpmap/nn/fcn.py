@@ -54,5 +54,4 @@ class FCN(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (N, K, H, W) of images (N, C, H, W); 1.5 million multiplications per pixel by default."""
-        logits: Tensor = self.classifier(self.features(images))
-        return logits
+        return self.classifier(self.features(images))

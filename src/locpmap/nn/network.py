@@ -81,8 +81,7 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
         feature_map = self.backbone.features(images)
         logits = self.backbone.classifier(feature_map)
         if self.head is not None:
-            output: Tensor | Result = self.head(logits, labels, **self._pairwise_inputs(images, feature_map))
-            return output
+            return self.head(logits, labels, **self._pairwise_inputs(images, feature_map))
         if not self.training:
             return logits
         if labels is None:
@@ -138,8 +137,7 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
             Logits (N, H, W, K) as a NumPy array; the label axis is last.
         """
         every = torch.cat([logits for logits, _, _ in self._run(images)])
-        scores: npt.NDArray[np.float32] = every.movedim(1, -1).contiguous().numpy()
-        return scores
+        return every.movedim(1, -1).contiguous().numpy()
 
     def save(self, path: PathLike, *, half: bool = False) -> None:
         """Write weights and architecture to a safetensors file, atomically.
