@@ -15,7 +15,7 @@ from PIL import Image
 from tests.command import Run
 
 import locpmap as lp
-from locpmap.cli.folders import LabelledFolder, match
+from locpmap.cli.folders import labelled, match
 from locpmap.features import Features, GivenUnary
 from locpmap.formats.images import read_label_map
 
@@ -140,9 +140,9 @@ def test_mini_batches_remove_their_checkpoint(data: Path, capsys: pytest.Capture
 
 
 def test_inputs_are_read_one_at_a_time(data: Path) -> None:
-    stream = LabelledFolder(match(data / "unary", None, data / "labels"), GivenUnary(3))
-    assert len(list(stream)) == len(list(stream)) == N
-    first = iter(stream)
+    examples = match(data / "unary", None, data / "labels")
+    assert len(list(labelled(examples, GivenUnary(3)))) == N
+    first = labelled(examples, GivenUnary(3))
     next(first)
     os.remove(data / "unary" / "01.npy")
     with pytest.raises(lp.InputError, match=r"01\.npy cannot be read"):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from locpmap.cli.folders import MAX_LABELS, Example, LabelledFolder, count_labels, match
+from locpmap.cli.folders import MAX_LABELS, Example, count_labels, labelled, match
 from locpmap.errors import InputError, LocpmapError, unknown
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def fit(
         )
         with ProgressBar(f"{objective} of {len(examples)} inputs", hidden=as_json) as bar:
             result = crf.fit(
-                LabelledFolder(examples, extract),
+                labelled(examples, extract),
                 objective=objective,
                 blocks=tiles,
                 l2=l2,

@@ -90,28 +90,16 @@ class Example:
         return features
 
 
-@dataclass(frozen=True)
-class LabelledFolder:
-    """Pairs (features, labels) for `CRF.fit`, read from the files in every pass."""
-
-    examples: Sequence[Example]
-    extract: ImageFeatures | GivenUnary
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def __getitem__(self, number: int) -> tuple[Features, Array]:
-        example = self.examples[number]
-        features, labels = example.features(self.extract), example.read_labels()
+def labelled(examples: Sequence[Example], extract: ImageFeatures | GivenUnary) -> Iterator[tuple[Features, Array]]:
+    """Yield pairs (features, labels) for `CRF.fit`."""
+    for example in examples:
+        features, labels = example.features(extract), example.read_labels()
         if labels.shape != features.structure.shape:
             raise InputError(
                 f"{example.labels} has shape {labels.shape}, expected {features.structure.shape}"
                 f" like {example.unary or example.image}"
             )
-        return features, labels
-
-    def __iter__(self) -> Iterator[tuple[Features, Array]]:
-        return (self[number] for number in range(len(self)))
+        yield features, labels
 
 
 def match(unary: Path | None, images: Path | None, labels: Path | None = None) -> list[Example]:
