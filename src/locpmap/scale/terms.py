@@ -29,39 +29,26 @@ class Terms:
 
     @classmethod
     def parse(cls, pairwise: Any, shape: tuple[int, int, int], steps: Steps) -> Self:
-        """Check a pairwise term by its shapes, without reading values per edge."""
-        n_labels = shape[2]
-        if isinstance(pairwise, Factored):
-            tables = to_numpy(pairwise.tables, "the tables of Factored")
-            tails: list[tuple[int, ...]] = [tables.shape[:1]]
-            return cls._directions(pairwise.features, "the features of Factored", shape, steps, tails, [], tables)
-        table = (n_labels, n_labels)
-        nested = isinstance(pairwise, list | tuple) and any(isinstance(entry, list | tuple) for entry in pairwise)
-        if isinstance(pairwise, list | tuple) and not nested:
-            return cls._directions(pairwise, "pairwise", shape, steps, [(), table], [(), table], None)
-        source = as_source(pairwise, "pairwise")
-        if tuple(source.shape) not in ((), table):
-            raise InputError(
-                f"pairwise has shape {tuple(source.shape)}, expected a number, a table {table}, or one entry per step"
-            )
-        return cls((np.asarray(source[()]),), steps, (False,), None, shared=True)
+        """Check a pairwise term by its shapes, without reading values per edge.
 
-    @classmethod
-    def _directions(
-        cls,
-        entries: Any,
-        what: str,
-        shape: tuple[int, int, int],
-        steps: Steps,
-        tails: list[tuple[int, ...]],
-        whole: list[tuple[int, ...]],
-        tables: Any,
-    ) -> Self:
-        """Build terms from one array per step; raise InputError if a shape is wrong.
-
-        An array has one value per edge (shape: edges + one of ``tails``) or one value for all edges (a shape in
+        An entry has one value per edge (shape: edges + one of ``tails``) or one value for all edges (a shape in
         ``whole``).  A value is a number, a table or a vector of features.
         """
+        table = (shape[2], shape[2])
+        what, entries, tables = "pairwise", pairwise, None
+        tails: list[tuple[int, ...]] = [(), table]
+        whole = tails
+        nested = isinstance(pairwise, list | tuple) and any(isinstance(entry, list | tuple) for entry in pairwise)
+        if isinstance(pairwise, Factored):
+            what, entries = "the features of Factored", pairwise.features
+            tables = to_numpy(pairwise.tables, "the tables of Factored")
+            tails, whole = [tables.shape[:1]], []
+        elif nested or not isinstance(pairwise, list | tuple):
+            source = as_source(pairwise, what)
+            if tuple(source.shape) not in whole:
+                expected = f"a number, a table {table}, or one entry per step"
+                raise InputError(f"pairwise has shape {tuple(source.shape)}, expected {expected}")
+            return cls((np.asarray(source[()]),), steps, (False,), None, shared=True)
         names = [name_of(step) for step in steps]
         if not isinstance(entries, list | tuple) or len(entries) != len(steps):
             came = len(entries) if isinstance(entries, list | tuple) else "one array"
