@@ -1,12 +1,13 @@
 """Calibration of LocPMAP's probabilities by a noise temperature and a scale of the unary scores."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.inference import ErrorFields, LocPMAP, infer
 from locpmap.learning.batches import VOID, Batch, thinned_to
@@ -63,10 +64,19 @@ def calibrate(
     max_evaluations: int,
     progress: Progress | None,
 ) -> Calibration:
-    """Fit temperature and scale to labelled data; ``model(batch, scale)`` returns the model of a batch."""
-    source = thinned_to(batches, MAX_SITES)
+    """Fit temperature and scale to labelled data; ``model(batch, scale)`` returns the model of a batch.
 
-    def loss(temperature: float, scale: float) -> float:
+    Minimises the loss by Nelder-Mead on a logarithmic scale; the result is never worse than (1, 1).
+    """
+    from scipy.optimize import minimize
+
+    source, bound, done = thinned_to(batches, MAX_SITES), np.log(LARGEST), itertools.count(1)
+
+    def factors(x: Array) -> list[float]:
+        return np.exp(np.clip(x, -bound, bound)).tolist()
+
+    def loss(x: Array) -> float:
+        temperature, scale = factors(x)
         decoder = LocPMAP(n_samples, temperature=temperature)
         total, count = 0.0, 0
         for batch in source:
@@ -77,31 +87,15 @@ def calibrate(
             count += len(rows)
         if count == 0:
             raise InputError("no site has a label that counts, expected labelled data")
+        if progress is not None:
+            progress(next(done), max_evaluations, total / count)
         return total / count
 
-    return _minimised(loss, max_evaluations, progress)
-
-
-def _minimised(loss: Callable[[float, float], float], max_evaluations: int, progress: Progress | None) -> Calibration:
-    """Minimise ``loss(temperature, scale)`` by Nelder-Mead on a logarithmic scale; never worse than (1, 1)."""
-    from scipy.optimize import minimize
-
-    bound = np.log(LARGEST)
-    done = 0
-
-    def evaluate(x: npt.NDArray[Any]) -> float:
-        nonlocal done
-        value = loss(*(float(factor) for factor in np.exp(np.clip(x, -bound, bound))))
-        done += 1
-        if progress is not None:
-            progress(done, max_evaluations, value)
-        return value
-
-    before = evaluate(np.zeros(2))
+    before = loss(np.zeros(2))
     simplex = [[0.0, 0.0], [0.4, 0.0], [0.0, -0.4]]
     options = {"initial_simplex": simplex, "maxfev": max_evaluations, "xatol": 0.01, "fatol": 1e-6}
-    end = minimize(evaluate, np.zeros(2), method="Nelder-Mead", options=options)
+    end = minimize(loss, np.zeros(2), method="Nelder-Mead", options=options)
     if not end.fun < before:
         return Calibration(before=before, after=before)
-    temperature, scale = (float(x) for x in np.exp(np.clip(end.x, -bound, bound)))
+    temperature, scale = factors(end.x)
     return Calibration(temperature, scale, before, float(end.fun))
