@@ -112,7 +112,9 @@ def test_tiff_maps_have_16_bits(pair: tuple[Path, Path, Path], capsys: pytest.Ca
     out = pair[2]
     assert names(out) == {f"a.{ending}" for ending in (*FILES, *TIFF)}
     probability, entropy = np.load(out / "a.probability.npy"), np.load(out / "a.entropy.npy")
-    chosen = probability.max(-1)
+    labels = read_label_map(out / "a.labels.png").astype(np.int64)
+    chosen = np.take_along_axis(probability, labels[..., None], axis=-1)[..., 0]
+    assert (chosen < probability.max(-1)).any()
     expected = {"probability": chosen, "variance": 4 * chosen * (1 - chosen), "entropy": entropy / math.log(K)}
     for name, values in expected.items():
         with Image.open(out / f"a.{name}.tif") as file:
@@ -166,6 +168,8 @@ def test_samples_of_folders_are_written_once(
     (folders[2] / "b.sample-001.png").unlink()
     assert states(2) == ["kept", "done", "kept"]
     assert states(3) == ["done"] * 3
+    assert states(1) == ["done"] * 3
+    assert names(folders[2]) == {f"{name}.{ending}" for name in "abc" for ending in (*FILES, "sample-000.png")}
 
 
 def test_overlay_shows_labels_by_certainty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

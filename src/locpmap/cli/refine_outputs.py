@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import math
 from collections.abc import Iterable
@@ -93,6 +94,9 @@ class Outputs:
             for number, labels in enumerate(samples):
                 self._write_labels(_sample(number), labels, areas.shape[1], content.place)
             write_text(self.record, [json.dumps(record, indent=1), "\n"])
+        for path in self.folder.glob(f"{glob.escape(self.pair.name)}.sample-[0-9][0-9][0-9].*"):
+            if path.name not in record["files"]:  # from an earlier run with more samples
+                path.unlink(missing_ok=True)
         return record
 
     def _write_maps(self, content: Content, result: Result, n_labels: int) -> None:
@@ -125,10 +129,10 @@ class Outputs:
         """Write TIFF files of the labels' probability and variance, and of the entropy, with a nodata tag."""
         from locpmap.formats.rasters import write_map
 
-        most = result.probability.max(-1)
+        own = np.take_along_axis(result.probability, result.labels.clip(0)[..., None], axis=-1)[..., 0]
         for name, values, top, what in (
-            ("probability", most, 1.0, "probability of the label"),
-            ("variance", most * (1 - most), 0.25, "variance p(1 - p) of the label"),
+            ("probability", own, 1.0, "probability of the label"),
+            ("variance", own * (1 - own), 0.25, "variance p(1 - p) of the label"),
             ("entropy", result.entropy, math.log(n_labels), "entropy"),
         ):
             write_map(self.path(f"{name}.tif"), values, top, what, place, result.labels < 0)
