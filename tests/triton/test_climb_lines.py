@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import triton.language as tl
 from tests.support.grid_cases import odd_model
 from tests.triton.placing import DEVICE, place
 from tests.triton.together import run_together
@@ -21,7 +20,6 @@ from locpmap.kernels.reference.climb_blocks import climb_blocks as reference
 from locpmap.kernels.spec import Blocks, Climb, Span
 from locpmap.kernels.triton import cache
 from locpmap.kernels.triton.climb import climb_lines as lines
-from locpmap.kernels.triton.climb import grid_lines, line_parts
 from locpmap.kernels.triton.climb.climb_lines import climb_lines
 from locpmap.potentials import Potentials
 
@@ -108,62 +106,28 @@ def strongly_coupled_grid(
     return Potentials.grid(scores, tuple(weight if sign else abs(weight) for weight in weights))
 
 
-def update_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Update all lines in parts, not only long ones with many labels."""
-    for limit in ("LONG", "MANY_LABELS"):
-        monkeypatch.setattr(lines, limit, 0)
-
-
-# Models that need: the right end of a run, walls that change, and runs that continue or begin in another word; the
-# different definition of walls for negative weights; a line's own changes; changes that reach far.
-PARTS = [
-    ((9, 10), 3, 1.0, 277, False, "rows+columns"),
-    ((5, 4), 2, 1.0, 3, True, "rows+columns"),
-    ((7, 9), 3, 3.0, 11, False, "rows+columns"),
-    ((4, 12), 2, 1.5, 15, False, "rows+columns"),
+# A line is visited again if it, an adjacent line or a crossing line changed.  The first model needs each of these; the
+# second has weights of either sign.
+COUPLED = [
+    ((9, 10), 3, 1.0, 277, False),
+    ((5, 4), 2, 1.0, 3, True),
+    ((7, 9), 3, 3.0, 11, False),
+    ((4, 12), 2, 1.5, 15, False),
 ]
 OTHERS = [((3, 70), 3), ((37, 4), 5), ((65, 3), 2), ((1, 33), 3), ((33, 1), 3), ((6, 7), 9), ((40, 50), 4)]
-ALL_PARTS = [
-    *PARTS,
-    *(
-        pytest.param(*model, 1.5, 1, sign, "rows+columns", marks=pytest.mark.slow)
-        for model in OTHERS
-        for sign in (False, True)
-    ),
-]
+MORE = [pytest.param(*model, 1.5, 1, sign, marks=pytest.mark.slow) for model in OTHERS for sign in (False, True)]
 
 
-@pytest.mark.parametrize(("shape", "n_labels", "strength", "seed", "sign", "blocks"), ALL_PARTS)
-def test_updates_in_parts_match_the_reference(
-    shape: tuple[int, int],
-    n_labels: int,
-    strength: float,
-    seed: int,
-    sign: bool,
-    blocks: str,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("shape", "n_labels", "strength", "seed", "sign"), [*COUPLED, *MORE])
+def test_strongly_coupled_grids_match_the_reference(
+    shape: tuple[int, int], n_labels: int, strength: float, seed: int, sign: bool
 ) -> None:
-    """From the second sweep on, sites that no change can reach are not updated, however long lines are."""
-    update_in_parts(monkeypatch)
-    if DEVICE == "cpu":  # so that small models have several words
-        for module in (lines, line_parts):
-            monkeypatch.setattr(module, "SITES", tl.constexpr(8))
-    check(strongly_coupled_grid(shape, n_labels, strength, seed, sign), blocks, n_samples=5)
-
-
-def test_parts_after_the_last_stored_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turns are stored in a byte: its largest value stands for all later turns."""
-    update_in_parts(monkeypatch)
-    if DEVICE == "cpu":  # otherwise a climb would need 64 sweeps
-        for module in (grid_lines, line_parts):
-            monkeypatch.setattr(module, "LAST_TURN", tl.constexpr(3))
-    check(strongly_coupled_grid((5, 6), 2, 1.0, 5, sign=True), "rows", n_samples=6)
+    check(strongly_coupled_grid(shape, n_labels, strength, seed, sign), "rows+columns", n_samples=5)
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="the interpreter is too slow for 200 sweeps")
-def test_more_turns_than_a_byte_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_sweeps_match_the_reference() -> None:
     """Each row copies the row above it, one turn later."""
-    update_in_parts(monkeypatch)
     n_rows = 300
     unary = np.zeros((1, n_rows, 2, 2))
     unary[:, 0, :, 1] = 1e5
@@ -192,11 +156,8 @@ def test_more_samples_than_the_largest_program_holds() -> None:
     check(odd_model((3, 2), 2, "either sign", 3), "columns", n_samples=70)
 
 
-@pytest.mark.parametrize("parts", [False, True])
-def test_programs_share_the_lines(parts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_share_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     run_together(monkeypatch, 3, lines)
-    if parts:
-        update_in_parts(monkeypatch)
     check(odd_model((4, 3), 2, "weights", 3), "rows+columns")
 
 
@@ -258,8 +219,7 @@ def test_single_precision_ends_at_line_wise_maxima() -> None:
     check_maxima(Potentials.grid(rng.normal(size=(7, 11, 3)).astype(np.float32), 0.7), 0.7, 3)
 
 
-def test_labels_retained_by_rounding_are_not_walls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With near-ties, a line that would gain too little stays, even where its labels differ from those of its walls."""
-    update_in_parts(monkeypatch)
+def test_near_ties_end_at_line_wise_maxima() -> None:
+    """A line that would gain no more than rounding keeps its labels."""
     unary = np.random.default_rng(10).integers(0, 3, (1, 4, 6, 3)).astype(np.float64)
     check_maxima(Potentials.grid(unary, 1.0), 1e-12, 2)
