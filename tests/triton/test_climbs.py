@@ -19,7 +19,6 @@ from locpmap.kernels.reference import climb_sites as reference_sites
 from locpmap.kernels.reference.conditionals import conditionals as reference_conditionals
 from locpmap.kernels.reference.votes import votes as reference_votes
 from locpmap.kernels.spec import Climb, Span
-from locpmap.kernels.triton import perturb as perturbing
 from locpmap.kernels.triton.climb.climb_potts import climb_potts
 from locpmap.kernels.triton.climb.climb_sites import climb_sites
 from locpmap.kernels.triton.count.conditionals import conditionals, grid_conditionals
@@ -61,8 +60,8 @@ def test_noise_and_starting_labels_match_the_reference(n_labels: int, scheme: in
 
 
 @triton.jit
-def _first_items(found_ptr, n_sites, n_samples, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    n, i, r, inside = items(n_sites, n_samples, WIDE, BLOCK)
+def _first_items(found_ptr, n_sites, n_samples, BLOCK: tl.constexpr):
+    n, i, r, inside = items(n_sites, n_samples, BLOCK)
     place = found_ptr + tl.arange(0, BLOCK)
     tl.store(place, n + tl.zeros([BLOCK], tl.int64))
     tl.store(place + BLOCK, i.to(tl.int64))
@@ -73,28 +72,9 @@ def _first_items(found_ptr, n_sites, n_samples, WIDE: tl.constexpr, BLOCK: tl.co
 @pytest.mark.parametrize("n_sites", [2**28 - 2**13, 2**28 - 1, 2**28 + 5, 2**30])
 def test_item_indices_of_large_images(n_sites: int) -> None:
     found = torch.full((4, 16), -1, device=DEVICE)
-    _first_items[(1,)](found, n_sites, 8, perturbing.is_wide(n_sites, 8), 16)
+    _first_items[(1,)](found, n_sites, 8, 16)
     lane = np.arange(16)
     np.testing.assert_array_equal(found.cpu().numpy(), [0 * lane, lane // 8, lane % 8, lane >= 0])
-
-
-@pytest.mark.parametrize("scheme", [PLAIN, LOGISTIC])
-def test_noise_and_starting_labels_with_64_bit_indices(scheme: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    unary = place(np.random.default_rng(0).normal(size=(2, 70, 2)))
-    where = torch.arange(70, device=DEVICE)
-    how = Perturbation(scheme, 0.5, *KEY)
-
-    def made() -> tuple[Any, Any]:
-        labels = torch.empty((2, 70, R), dtype=torch.uint8, device=DEVICE)
-        span = Span(0, 2, 8, R)
-        scores = perturb(unary, where, how, 1, span)
-        begin(unary, scores, where, Climb(how, RANDOM, None, 0, 1), span, labels)
-        return scores, labels
-
-    expected = made()
-    monkeypatch.setattr(perturbing, "MOST_ITEMS", 0)
-    for mine, right in zip(made(), expected, strict=True):
-        torch.testing.assert_close(mine, right, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("n_labels", [2, 3])

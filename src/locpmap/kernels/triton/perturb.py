@@ -21,7 +21,6 @@ from locpmap.kernels.triton.lazy_noise import fast_log, logistic, start_bits
 from locpmap.kernels.triton.philox import DROP, PLAIN, START, pick, uniform, words
 
 BLOCK = 256
-MOST_ITEMS = 2**31 - 2**16  # limit of an image's items in 32 bits, with a margin of more than one block
 
 _PLAIN, _LOGISTIC, _DROP = (tl.constexpr(scheme) for scheme in (schemes.PLAIN, schemes.LOGISTIC, schemes.DROP))
 
@@ -43,7 +42,6 @@ class How(NamedTuple):
 
     n_labels: int
     scheme: int
-    wide: bool  # whether an image's items need 64-bit indices
     together: int | None  # samples per chunk
     block: int
 
@@ -67,7 +65,7 @@ def perturb(
         scores = memory.permute(0, 2, 3, 1, 4)
     grid = (n_images * triton.cdiv(n_sites * n_samples, BLOCK),)
     noise = Noise(site_id, k0, k1, first_image + span.lo, span.first, n_sites, n_samples)
-    how = How(n_labels, scheme, is_wide(n_sites, n_samples), together, BLOCK)
+    how = How(n_labels, scheme, together, BLOCK)
     _perturb[grid](unary, memory, amount, noise, how)
     return scores
 
@@ -83,12 +81,7 @@ def begin(unary: Array, scores: Array, site_id: Array, climb: Climb, span: Span,
         grid = (n_images * triton.cdiv(n_sites * n_samples, BLOCK),)
         scheme, _, k0, k1 = climb.perturbation
         noise = Noise(site_id, k0, k1, climb.first_image + span.lo, span.first, n_sites, n_samples)
-        _start[grid](unary, labels, noise, How(n_labels, scheme, is_wide(n_sites, n_samples), None, BLOCK))
-
-
-def is_wide(n_sites: int, n_samples: int) -> bool:
-    """Return whether an image's items need 64-bit indices, which make the kernel slower."""
-    return n_sites * n_samples > MOST_ITEMS
+        _start[grid](unary, labels, noise, How(n_labels, scheme, None, BLOCK))
 
 
 @triton.jit
@@ -104,16 +97,15 @@ def nth_allowed(scores_ptr, nth, inside, N_LABELS: tl.constexpr):
 
 
 @triton.jit
-def items(n_sites, n_samples, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+def items(n_sites, n_samples, BLOCK: tl.constexpr):
     """Return image, site and sample of every lane, and which lanes exist; samples vary fastest."""
-    if WIDE:
-        count = tl.cast(n_sites, tl.int64) * n_samples
-    else:
-        count = n_sites * n_samples
-    per_image = (count + BLOCK - 1) // BLOCK
-    image = (tl.program_id(0) // per_image).to(tl.int64)
-    lane = (tl.program_id(0) % per_image) * BLOCK + tl.arange(0, BLOCK)
-    return image, lane // n_samples, lane % n_samples, lane < count
+    count = tl.cast(n_sites, tl.int64) * n_samples
+    per_image = tl.cdiv(count, BLOCK)
+    first = tl.program_id(0) % per_image * BLOCK
+    # Item numbers may exceed 32 bits; offsets from the block's first site do not.
+    lane = (first % n_samples).to(tl.int32) + tl.arange(0, BLOCK)
+    inside = first + tl.arange(0, BLOCK) < count
+    return tl.program_id(0) // per_image, first // n_samples + lane // n_samples, lane % n_samples, inside
 
 
 @triton.jit
@@ -121,7 +113,7 @@ def _perturb(unary_ptr, scores_ptr, amount: tl.float64, noise, HOW: tl.constexpr
     N_LABELS: tl.constexpr = HOW.n_labels
     TOGETHER: tl.constexpr = HOW.together
     k0, k1, n_sites, n_samples = noise.k0, noise.k1, noise.n_sites, noise.n_samples
-    n, i, r, inside = items(n_sites, n_samples, HOW.wide, HOW.block)
+    n, i, r, inside = items(n_sites, n_samples, HOW.block)
     image, sample = noise.first_image + n, (noise.first_sample + r).to(tl.int64)
     site = tl.load(noise.site_id + i, mask=inside, other=0)
     row = (n * n_sites + i) * N_LABELS
@@ -163,7 +155,7 @@ def _start(unary_ptr, labels_ptr, noise, HOW: tl.constexpr):
     N_LABELS: tl.constexpr = HOW.n_labels
     BLOCK: tl.constexpr = HOW.block
     k0, k1, n_sites, n_samples = noise.k0, noise.k1, noise.n_sites, noise.n_samples
-    n, i, r, inside = items(n_sites, n_samples, HOW.wide, BLOCK)
+    n, i, r, inside = items(n_sites, n_samples, BLOCK)
     image, sample = noise.first_image + n, (noise.first_sample + r).to(tl.int64)
     site = tl.load(noise.site_id + i, mask=inside, other=0)
     row = (n * n_sites + i) * N_LABELS
