@@ -11,7 +11,7 @@ from tests.support.likelihoods import BLOCKS, FORMED, FORMS, Case, Problem, chec
 from tests.triton.placing import DEVICE, place
 
 from locpmap.kernels.triton.backend import TritonKernels
-from locpmap.kernels.triton.likelihood import block_likelihood, forest_likelihood, joint_likelihood
+from locpmap.kernels.triton.likelihood import block_likelihood
 
 every_case = pytest.mark.parametrize("case", BLOCKS.values(), ids=BLOCKS.keys())
 
@@ -40,14 +40,6 @@ def test_value_and_gradient_match_the_reference(case: Case) -> None:
 def test_all_forms_of_pairwise_scores(name: str, form: str) -> None:
     problem = draw(FORMED[name])
     compare_forms(problem, forms(problem)[form], kernels(), place)
-
-
-@pytest.mark.parametrize("name", ["rows", "tiles"])
-def test_programs_process_several_tiles(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (block_likelihood, forest_likelihood, joint_likelihood):
-        monkeypatch.setattr(module, "MAX_PROGRAMS", 2)
-    problem = draw(replace(BLOCKS[name], n_images=3, n_labels=2))
-    check_same(evaluate(problem), expected(problem))
 
 
 @pytest.mark.parametrize("name", ["rows", "tiles"])

@@ -45,12 +45,6 @@ def test_all_forms_of_pairwise_scores(name: str, form: str) -> None:
     compare_forms(problem, forms(problem)[form], kernels(), place)
 
 
-def test_programs_process_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sites, "MAX_PROGRAMS", 2)
-    problem = draw(replace(SITES["3x5"], n_images=5))
-    check_same(evaluate(problem), expected(problem))
-
-
 @pytest.mark.parametrize("name", ["3x5", "samples", "graph"])
 def test_only_the_given_part_is_written(name: str) -> None:
     problem = draw(replace(SITES[name], n_images=3))

@@ -43,19 +43,11 @@ class State(NamedTuple):
 
     labels: torch.Tensor  # (n, S, R)
     changed: torch.Tensor  # (n, R): the last sweep that changed each sample
-    stamps: torch.Tensor  # (n, B, R): the last turn (see `Now`) that changed each block
+    stamps: torch.Tensor  # (n, B, R): the last turn (number of a launch, from 1) that changed each block
     n_sites: int
     n_samples: int
     n_blocks: int
     n_runs: int  # runs per sweep
-
-
-class Now(NamedTuple):
-    """The position in the climb, and the tolerance of comparisons."""
-
-    sweep: int
-    turn: int  # number of runs launched so far, from 1
-    rounding: float  # smallest relative improvement that counts
 
 
 Launches = tuple[PlacedPlan, list[Run]]

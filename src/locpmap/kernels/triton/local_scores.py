@@ -14,6 +14,7 @@ import triton.language as tl
 
 from locpmap.kernels.likelihood import Scores
 from locpmap.kernels.model import Model
+from locpmap.kernels.reference.climb_blocks import ROUNDING
 
 
 class Pairs(NamedTuple):
@@ -29,13 +30,17 @@ class Pairs(NamedTuple):
     neighbour: Any  # (2E,)
     edge: Any  # (2E,)
     end: Any  # (2E,)
-    reverse: Any  # (2E,)
+    reverse: Any  # (2E,) of a `Model`, else None
+    group: Any  # (E,) the table of each edge of `Scores`; None: edge e has table e
 
 
-def pairs_of(model: Model) -> Pairs:
+def pairs_of(model: Model | Scores) -> Pairs:
     """Return a model's pairwise terms and neighbour lists."""
-    lists = (model.indptr, model.neighbour, model.edge, model.end, model.reverse)
-    return Pairs(model.features, *strides_of(model.features), model.tables, *strides_of(model.tables), *lists)
+    terms = (model.features, *strides_of(model.features), model.tables, *strides_of(model.tables))
+    lists = (model.indptr, model.neighbour, model.edge, model.end)
+    if isinstance(model, Scores):
+        return Pairs(*terms, *lists, None, model.group)
+    return Pairs(*terms, *lists, model.reverse, None)
 
 
 class Sizes(NamedTuple):
@@ -111,24 +116,31 @@ def potts_weights(pairs, image, slot):
 
 
 @triton.jit
-def table_scores(pairs, image, slot, other, SIZES: tl.constexpr, AXIS: tl.constexpr = 1):
-    """Return ``Σ_f features[f] · tables[f]`` of every label of a site with its neighbour's label, (ITEMS, LABELS).
+def pair_scores(pairs, image, slot, own, other, SIZES: tl.constexpr):
+    """Return the scores of label ``own`` at a slot's site with label ``other`` at its neighbour.
 
-    ``slot`` (ITEMS,) selects the neighbour.  The first axis of an edge's tables is the label of the edge's first end,
-    which may be either site.  ``image`` and ``other`` are scalars or (ITEMS,).  AXIS is the axis of the labels.
+    The score is ``Σ_f features[f] · tables[f]``, or the Potts weight of equal labels.  It is 0 for slot -1 (no
+    edge) and for labels beyond the last.  Slots and labels broadcast.  The first axis of an edge's tables is the label
+    of the edge's first end, which may be either site.
     """
-    edge = tl.load(pairs.edge + slot).to(tl.int64)
-    is_first = tl.load(pairs.end + slot) == 0
-    label = tl.expand_dims(tl.arange(0, SIZES.labels), 1 - AXIS)
+    N_LABELS: tl.constexpr = SIZES.n_labels
+    exists = slot >= 0
+    edge = tl.load(pairs.edge + slot, mask=exists, other=0).to(tl.int64)
     feature = pairs.features + image * pairs.feature_image + edge * pairs.feature_edge
-    entry = image * pairs.table_image + edge * pairs.table_edge + other * tl.where(is_first, 1, SIZES.n_labels)
-    place = tl.expand_dims(entry, AXIS) + label * tl.expand_dims(tl.where(is_first, SIZES.n_labels, 1), AXIS)
-    total = tl.zeros(place.shape, pairs.tables.dtype.element_ty)
-    for f in range(SIZES.n_features):
-        table = pairs.tables + place + f * SIZES.n_labels * SIZES.n_labels
-        score = tl.load(table, mask=label < SIZES.n_labels, other=0.0)
-        total += tl.expand_dims(tl.load(feature + f), AXIS) * score
-    return total
+    if SIZES.potts:
+        scores = tl.where(own == other, tl.load(feature, mask=exists, other=0.0), 0.0)
+    else:
+        is_first = tl.load(pairs.end + slot, mask=exists, other=0) == 0
+        if pairs.group is not None:
+            edge = tl.load(pairs.group + edge, mask=exists, other=0).to(tl.int64)
+        table = pairs.tables + image * pairs.table_image + edge * pairs.table_edge
+        cell = tl.where(is_first, own * N_LABELS + other, other * N_LABELS + own)
+        known = exists & (own < N_LABELS) & (other < N_LABELS)
+        scores = (cell * 0).to(pairs.tables.dtype.element_ty)
+        for f in range(SIZES.n_features):
+            score = tl.load(table + f * N_LABELS * N_LABELS + cell, mask=known, other=0.0)
+            scores += tl.load(feature + f, mask=exists, other=0.0) * score
+    return scores
 
 
 @triton.jit
@@ -142,10 +154,10 @@ def add_local_scores(
         labels: Pointers, scalar or (ITEMS,), to the label of site 0 in the item's image (and sample).
         stride: Distance between the labels of consecutive sites: 1 for labels (N, S), R for (N, S, R).
         pairs: :class:`Pairs`.
-        image: Index of the item's image in features and tables, int64, scalar or (ITEMS,).
+        image: Index of the image in features and tables, int64.
         site: (ITEMS,) int64.
-        inside: (ITEMS,) which items exist.  The scores of the others stay unchanged, but their ``labels`` and
-            ``image`` must be valid too, because the loads are not masked.
+        inside: (ITEMS,) which items exist.  The scores of the others stay unchanged, but their ``labels`` must be
+            valid too, because the loads are not masked.
         SIZES: :class:`Sizes`.
         AXIS: Axis of the labels in ``scores``.
         FRESH: Whether other programs of the same launch write labels; if so, loads bypass the L1 cache.
@@ -159,43 +171,70 @@ def add_local_scores(
             there, slot = slots_at(begin, degree, step + ahead)
             place = labels + tl.load(pairs.neighbour + slot).to(tl.int64) * stride
             other = tl.load(place, cache_modifier=".cg" if FRESH else "")
-            if SIZES.potts:
-                weight = tl.where(there, potts_weights(pairs, image, slot), 0.0).to(scores.dtype)
-                equal = label == tl.expand_dims(other.to(tl.int32), AXIS)
-                scores += tl.where(equal, tl.expand_dims(weight, AXIS), 0.0)
-            else:
-                gain = table_scores(pairs, image, slot, other.to(tl.int64), SIZES, AXIS)
-                scores += tl.where(tl.expand_dims(there, AXIS), gain.to(scores.dtype), 0.0)
+            slot, other = tl.expand_dims(slot, AXIS), tl.expand_dims(other.to(tl.int32), AXIS)
+            gain = pair_scores(pairs, image, slot, label, other, SIZES).to(scores.dtype)
+            scores += tl.where(tl.expand_dims(there, AXIS), gain, 0.0)
         step += 4 if SIZES.potts else 1
     return scores
 
 
 @triton.jit
-def pair_scores(pairs, image, slot, own, other, there, SIZES: tl.constexpr):
-    """Return scores of labels ``own`` at a slot's site and ``other`` at the neighbour; slot -1 (no edge) scores 0."""
-    N_LABELS: tl.constexpr = SIZES.n_labels
-    exists = slot >= 0
-    edge = tl.load(pairs.edge + slot, mask=exists, other=0).to(tl.int64)
-    feature_ptr = pairs.features + image * pairs.feature_image + edge * pairs.feature_edge
-    if SIZES.potts:
-        scores = tl.where(own == other, tl.load(feature_ptr, mask=exists, other=0.0), 0.0)
-    else:
-        is_first = tl.load(pairs.end + slot, mask=exists, other=0) == 0
-        table_ptr = pairs.tables + image * pairs.table_image + edge * pairs.table_edge
-        cell = tl.where(is_first, own * N_LABELS + other, other * N_LABELS + own)
-        scores = (cell * 0).to(pairs.features.dtype.element_ty)
-        for f in range(SIZES.n_features):
-            score = tl.load(table_ptr + f * N_LABELS * N_LABELS + cell, mask=there & exists, other=0.0)
-            scores += tl.load(feature_ptr + f, mask=exists, other=0.0) * score
-    return scores
+def inner_edge(pairs, home, worths, labels, b, worth, slot):
+    """Return whether the edge at a slot is inside block b and this is its later site; and the other site's stride.
+
+    Arguments as in `joint_scores`; ``worth`` is this site's stride.
+    """
+    near = tl.load(pairs.neighbour + slot).to(tl.int64)
+    near_worth = tl.load(worths + near)
+    counts = (tl.load(home + near) == b) & (near_worth > worth)
+    if labels is not None:
+        counts = counts & (tl.load(labels + near) >= 0)
+    return counts, near_worth
 
 
 @triton.jit
-def improves(new, old, ROUNDING: tl.constexpr):
+def joint_scores(plan, pairs, unary, home, worths, labels, image, b, state, SIZES: tl.constexpr):
+    """Return the scores of joint labellings ``state`` inside block b: of its sites and of the edges between them.
+
+    ``unary`` points to the scores of the image's site 0, ``home`` and ``worths`` to the rows of `PlacedPlan.block_of`
+    and `PlacedPlan.worth` of the block's family.  With ``labels``, a site with label -1 is void: it has no edges, and
+    labellings with a label other than 0 there score -inf.
+    """
+    total = tl.zeros(state.shape, unary.dtype.element_ty)
+    t, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
+    while t < stop:
+        i = tl.load(plan.site + t).to(tl.int64)
+        worth = tl.load(worths + i)
+        own = (state // worth) % SIZES.n_labels
+        void = False
+        if labels is not None:
+            void = tl.load(labels + i) < 0
+        if void:
+            total += tl.where(own > 0, float("-inf"), 0.0)
+        else:
+            total += tl.load(unary + i * SIZES.n_labels + own)
+            slot, last = tl.load(pairs.indptr + i), tl.load(pairs.indptr + i + 1)
+            while slot < last:
+                counts, near_worth = inner_edge(pairs, home, worths, labels, b, worth, slot)
+                if counts:
+                    total += pair_scores(pairs, image, slot, own, (state // near_worth) % SIZES.n_labels, SIZES)
+                slot += 1
+        t += 1
+    return total
+
+
+@triton.constexpr_function
+def rounding(dtype: tl.dtype) -> float:
+    """Return the smallest relative improvement of a score that counts."""
+    return 1e-6 if dtype == tl.float32 else ROUNDING
+
+
+@triton.jit
+def improves(new, old):
     """Return whether ``new`` exceeds ``old`` by more than rounding; any finite score improves on -inf."""
     allowed = old > float("-inf")
     score = tl.where(allowed, old, 0.0)
-    return new > tl.where(allowed, score + ROUNDING * (1 + tl.abs(score)), float("-inf"))
+    return new > tl.where(allowed, score + rounding(old.dtype) * (1 + tl.abs(score)), float("-inf"))
 
 
 def strides_of(terms: Any) -> tuple[int, int]:

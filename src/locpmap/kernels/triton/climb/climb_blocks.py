@@ -10,15 +10,13 @@ import torch
 
 from locpmap.arrays import of_images
 from locpmap.kernels.model import Array, Model
-from locpmap.kernels.reference import climb_blocks as reference
 from locpmap.kernels.spec import Climb, Span
-from locpmap.kernels.triton.block_launches import FOREST, JOINT, Now, State, launches
+from locpmap.kernels.triton.block_launches import FOREST, JOINT, State, launches
 from locpmap.kernels.triton.climb.forest_blocks import improve_forests
 from locpmap.kernels.triton.climb.joint_blocks import improve_joint, joint_noise
 from locpmap.kernels.triton.perturb import begin, perturb
 
 SWEEPS_PER_CHECK = 8  # sweeps between two convergence checks: a climb on an image takes 5 to 9 sweeps
-ROUNDING = {torch.float64: reference.ROUNDING, torch.float32: 1e-6}
 
 
 def climb_blocks(model: Model, climb: Climb, span: Span, labels: Array) -> Array:
@@ -38,14 +36,12 @@ def climb_blocks(model: Model, climb: Climb, span: Span, labels: Array) -> Array
 
     state = State(labels, changed, stamps, labels.shape[1], n_samples, len(plan.joint), len(runs))
     noise = joint_noise(model, climb, span)
-    rounding = ROUNDING[noisy.dtype]
     for number in range(1, climb.max_sweeps + 1):
         for turn, run in enumerate(runs, len(runs) * (number - 1) + 1):
-            now = Now(number, turn, rounding)
             if run.how == JOINT:
-                improve_joint(model, placed, run, climb, noise, lo, state, now)
+                improve_joint(model, placed, run, climb, noise, lo, state, number, turn)
             else:
-                improve_forests(model, placed, run, (noisy, choice, message), lo, state, now)
+                improve_forests(model, placed, run, (noisy, choice, message), lo, state, number, turn)
         # Sweeps after convergence change nothing, so a late check gives the same result.
         if number % SWEEPS_PER_CHECK == 0 and bool((changed < number).all()):
             break

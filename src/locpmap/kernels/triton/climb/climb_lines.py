@@ -15,7 +15,6 @@ import triton.language as tl
 
 from locpmap.kernels.model import Array, GridWindow
 from locpmap.kernels.perturbation import PLAIN
-from locpmap.kernels.reference.climb_blocks import ROUNDING
 from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.cache import cached
 from locpmap.kernels.triton.climb.grid_lines import Kind, Line, Site, best_labels, index_bits, trace
@@ -92,10 +91,9 @@ def climb_lines(
     counts, changed, stamps = torch.zeros(sum(parts), dtype=torch.int32, device=device).split(parts)
     weights = (right, images_apart(right), down, images_apart(down))
     state = State(noisy, *weights, labels, changed, stamps, choices, height, width)
-    rounding = ROUNDING if unary.dtype == torch.float64 else 1e-6
     part = min(WARP // items, lanes)  # one label and sample per lane
     ties = perturbation.scheme != PLAIN  # plain noise leaves almost no ties
-    kind = Kind(bool(attractive), ties, rounding, n_labels, part, items, AHEAD, BACK)
+    kind = Kind(bool(attractive), ties, n_labels, part, items, AHEAD, BACK)
     numbers = (n_images, n_samples, grid.row, grid.column, climb.max_sweeps, *PARTS[climb.blocks.named])
     _climb_lines[(n_programs,)](state, counts, *numbers, kind, **at_once(registers, warps=1))
     return changed.view(n_images, n_samples)

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels.model import Array, Model
-from locpmap.kernels.triton.block_launches import CHAIN, Now, PlacedPlan, Run, State
+from locpmap.kernels.triton.block_launches import CHAIN, PlacedPlan, Run, State
 from locpmap.kernels.triton.local_scores import Sizes, improves, pair_scores, pairs_of, sizes_of
 
 
@@ -22,12 +22,18 @@ class Forest(NamedTuple):
 
     sizes: Sizes
     is_chain: bool
-    rounding: float
     samples: int
 
 
 def improve_forests(
-    model: Model, plan: PlacedPlan, run: Run, scores: tuple[Array, Array, Array], lo: int, state: State, now: Now
+    model: Model,
+    plan: PlacedPlan,
+    run: Run,
+    scores: tuple[Array, Array, Array],
+    lo: int,
+    state: State,
+    sweep: int,
+    turn: int,
 ) -> None:
     """Set the best labels of the blocks of a run; record the sweep and the turn of every change.
 
@@ -36,8 +42,8 @@ def improve_forests(
     """
     n_images, n_samples, n_blocks, sizes = len(scores[0]), state.n_samples, run.stop - run.begin, sizes_of(model)
     samples = min(triton.next_power_of_2(n_samples), 32, max(512 // sizes.labels, 1))
-    forest = Forest(sizes, run.how == CHAIN, now.rounding, samples)
-    grid, numbers = (n_images * n_blocks * triton.cdiv(n_samples, samples),), (now.sweep, now.turn, lo, run.begin)
+    forest = Forest(sizes, run.how == CHAIN, samples)
+    grid, numbers = (n_images * n_blocks * triton.cdiv(n_samples, samples),), (sweep, turn, lo, run.begin)
     _improve_forests[grid](plan, pairs_of(model), scores, state, *numbers, n_blocks, forest, num_warps=1)
 
 
@@ -81,7 +87,7 @@ def _improve_forests(plan, pairs, scores, state, sweep, turn, lo, first_block, n
                 near = tl.load(pairs.neighbour + slot).to(tl.int64)
                 if tl.load(home + near) != b:
                     label = tl.load(labels_ptr + near * n_samples, mask=real, other=0).to(tl.int32)
-                    belief += pair_scores(pairs, lo + n, slot, k, label, there, SIZES)
+                    belief += pair_scores(pairs, lo + n, slot, k, label, SIZES)
                 elif not IS_CHAIN:
                     below = message_ptr + first + (near * N_LABELS + k) * n_samples
                     belief += tl.load(below, mask=there & (slot != upward), other=0.0)
@@ -91,7 +97,7 @@ def _improve_forests(plan, pairs, scores, state, sweep, turn, lo, first_block, n
             # The message to the parent; a root has no edge, which scores 0.
             top, crest = tl.max(belief, axis=0, return_indices=True, keep_dims=True)
             if SIZES.potts:
-                weight = pair_scores(pairs, lo + n, upward, 0, 0, real, SIZES)
+                weight = pair_scores(pairs, lo + n, upward, 0, 0, SIZES)
                 # Besides the parent's label only the best one can win, or the second best if both are the same label.
                 rest = tl.where(k == crest, float("-inf"), belief)
                 second, runner = tl.max(rest, axis=0, return_indices=True, keep_dims=True)
@@ -104,7 +110,7 @@ def _improve_forests(plan, pairs, scores, state, sweep, turn, lo, first_block, n
                 picked = tl.zeros([LABELS, SAMPLES], tl.int32)
                 for a in range(N_LABELS):
                     trial = tl.max(tl.where(k == a, belief, float("-inf")), axis=0, keep_dims=True)
-                    trial += pair_scores(pairs, lo + n, upward, a, k, k < N_LABELS, SIZES)
+                    trial += pair_scores(pairs, lo + n, upward, a, k, SIZES)
                     picked = tl.where(trial > sent, a, picked)
                     sent = tl.maximum(sent, trial)
             tl.store(choice_ptr + row, picked.to(choice_ptr.dtype.element_ty), mask=there)
@@ -112,8 +118,8 @@ def _improve_forests(plan, pairs, scores, state, sweep, turn, lo, first_block, n
             above = tl.load(labels_ptr + site_above * n_samples, mask=real, other=0).to(tl.int32)
             best = tl.max(tl.where(k == above, sent, float("-inf")), axis=0, keep_dims=True)
             now = tl.max(tl.where(k == here, belief, float("-inf")), axis=0, keep_dims=True)
-            now += pair_scores(pairs, lo + n, upward, here, above, real, SIZES)
-            better = better | improves(best, now, FOREST.rounding).to(tl.int32)
+            now += pair_scores(pairs, lo + n, upward, here, above, SIZES)
+            better = better | improves(best, now).to(tl.int32)
             possible = possible & ((upward >= 0) | (top > float("-inf"))).to(tl.int32)
             peak = tl.max(sent, axis=0, keep_dims=True)
             carry = sent - tl.where(peak > float("-inf"), peak, 0.0)

@@ -18,13 +18,14 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from locpmap.kernels.triton.local_scores import rounding
+
 
 class Kind(NamedTuple):
     """The compile-time constants of a climb by lines."""
 
     attractive: bool  # no weight is negative
     ties: bool  # the smallest of several best labels wins
-    rounding: float  # relative gains up to this do not count
     n_labels: int
     part: int  # labels per part
     items: int  # samples
@@ -108,7 +109,7 @@ def best_labels(site, line, choices, KIND: tl.constexpr):
     while t >= 0:
         passed = _choose(_read(site, line, t, KIND), passed, choices, t, KIND)
         t -= 1
-    return -passed[1] > KIND.rounding * (1 + passed[5])
+    return -passed[1] > rounding(dtype) * (1 + passed[5])
 
 
 @triton.jit

@@ -17,8 +17,8 @@ import triton.language as tl
 from locpmap.kernels import perturbation as schemes
 from locpmap.kernels.model import Array, Model
 from locpmap.kernels.spec import Climb, Span
-from locpmap.kernels.triton.block_launches import Now, PlacedPlan, Run, State
-from locpmap.kernels.triton.local_scores import Sizes, improves, pair_scores, pairs_of, sizes_of
+from locpmap.kernels.triton.block_launches import PlacedPlan, Run, State
+from locpmap.kernels.triton.local_scores import Sizes, improves, joint_scores, pair_scores, pairs_of, sizes_of
 from locpmap.kernels.triton.philox import PLAIN, pick, uniform, words
 
 GROUPS = 8  # groups of four labellings that a program compares together
@@ -37,7 +37,6 @@ class Joint(NamedTuple):
 
     sizes: Sizes
     noise: bool
-    rounding: float
     most_states: int
     together: int
     low: int  # number of labellings of a block's last sites
@@ -63,7 +62,7 @@ def joint_noise(model: Model, climb: Climb, span: Span) -> Noise:
 
 
 def improve_joint(
-    model: Model, plan: PlacedPlan, run: Run, climb: Climb, noise: Noise, lo: int, state: State, now: Now
+    model: Model, plan: PlacedPlan, run: Run, climb: Climb, noise: Noise, lo: int, state: State, sweep: int, turn: int
 ) -> None:
     """Set the best labels of a run's blocks, except those without changes around them; record sweep and turn."""
     n_samples, device = state.n_samples, state.labels.device
@@ -78,9 +77,9 @@ def improve_joint(
     most_states = triton.cdiv(low * high, TOGETHER) * TOGETHER
     scratch = torch.empty((n_programs, most_states + (low + high) * samples), dtype=model.unary.dtype, device=device)
     sizes, is_noisy = sizes_of(model), climb.perturbation.scheme == schemes.PLAIN
-    joint = Joint(sizes, is_noisy, now.rounding, most_states, TOGETHER, low, high, GROUPS, samples)
+    joint = Joint(sizes, is_noisy, most_states, TOGETHER, low, high, GROUPS, samples)
     arrays = (plan, pairs_of(model), model.unary, noise, state, scratch)
-    numbers = (now.sweep, now.turn, lo, run.begin, n_blocks, n_tiles)
+    numbers = (sweep, turn, lo, run.begin, n_blocks, n_tiles)
     _improve_joint[(n_programs,)](*arrays, *numbers, joint, num_warps=1)
 
 
@@ -112,15 +111,24 @@ def _improve_joint(
         if tl.max(going.to(tl.int32)) > 0:
             image = lo + n
             own = unary + image * n_sites * SIZES.n_labels
-            _score_inside(plan, pairs, own, image, b, inside, n_sites, JOINT.together, SIZES)
+            begin, stop, family = (
+                tl.load(plan.ptr + b),
+                tl.load(plan.ptr + b + 1),
+                tl.load(plan.family + b).to(tl.int64),
+            )
+            home, worths = plan.block_of + family * n_sites, plan.worth + family * n_sites
+            lead = tl.load(plan.site + begin).to(tl.int64)
+            n_states = tl.load(worths + lead) * SIZES.n_labels
+            first = tl.zeros([], tl.int32)
+            while first < n_states:
+                labelling = first + tl.arange(0, JOINT.together)
+                total = joint_scores(plan, pairs, own, home, worths, None, image, b, labelling, SIZES)
+                tl.store(inside + labelling, tl.where(labelling < n_states, total, float("-inf")))
+                first += JOINT.together
             args = (plan, pairs, state, image, b, y, r < n_samples)
             _score_around(*args, high, LOW, LOW * HIGH, HIGH, SIZES)
             _score_around(*args, low, 1, LOW, LOW, SIZES)
             tl.debug_barrier()  # other threads stored the tables
-            begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
-            worths = plan.worth + tl.load(plan.family + b).to(tl.int64) * n_sites
-            lead = tl.load(plan.site + begin).to(tl.int64)
-            n_states = tl.load(worths + lead) * SIZES.n_labels
             key = (k0, k1, first_image + n, first_sample + r, tl.load(noise.site_id + lead))
             current = tl.zeros([1, SAMPLES], tl.int32)
             t = begin
@@ -139,7 +147,7 @@ def _improve_joint(
                 tables = (inside, high, low)
                 best, winner = _take_best(best, winner, first, n_states, key, amount, going, tables, JOINT)
                 first += 4 * JOINT.groups
-            changes = going & improves(best, held, JOINT.rounding)
+            changes = going & improves(best, held)
             tl.debug_barrier()  # other threads may still read the labels
             t = begin
             while t < stop:
@@ -170,39 +178,6 @@ def _is_open(plan, pairs, b, stamp, real, before, n_sites, n_samples, SAMPLES: t
 
 
 @triton.jit
-def _score_inside(plan, pairs, unary, image, b, table, n_sites, TOGETHER: tl.constexpr, SIZES: tl.constexpr):
-    """Fill ``table`` with the score of every labelling inside a block, -inf beyond the last."""
-    N_LABELS: tl.constexpr = SIZES.n_labels
-    family = tl.load(plan.family + b).to(tl.int64)
-    home, worths = plan.block_of + family * n_sites, plan.worth + family * n_sites
-    begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
-    n_states = tl.load(worths + tl.load(plan.site + begin)) * N_LABELS
-    first = tl.zeros([], tl.int32)
-    while first < n_states:
-        state = first + tl.arange(0, TOGETHER)
-        known = state < n_states
-        total = tl.zeros([TOGETHER], table.dtype.element_ty)
-        t = begin
-        while t < stop:
-            i = tl.load(plan.site + t).to(tl.int64)
-            worth = tl.load(worths + i)
-            own = (state // worth) % N_LABELS
-            total += tl.load(unary + i * N_LABELS + own)
-            slot, last = tl.load(pairs.indptr + i), tl.load(pairs.indptr + i + 1)
-            while slot < last:
-                near = tl.load(pairs.neighbour + slot).to(tl.int64)
-                near_worth = tl.load(worths + near)
-                # Each edge is counted at its later site.
-                if (near_worth > worth) & (tl.load(home + near) == b):
-                    other = (state // near_worth) % N_LABELS
-                    total += pair_scores(pairs, image, slot, own, other, known, SIZES)
-                slot += 1
-            t += 1
-        tl.store(table + state, tl.where(known, total, float("-inf")))
-        first += TOGETHER
-
-
-@triton.jit
 def _score_around(plan, pairs, state, image, b, y, real, table, least, beyond, ROWS: tl.constexpr, SIZES: tl.constexpr):
     """Fill ``table`` (ROWS, SAMPLES) with the scores of some sites of a block, given the labels around the block.
 
@@ -216,7 +191,6 @@ def _score_around(plan, pairs, state, image, b, y, real, table, least, beyond, R
     first = tl.zeros([], tl.int32)
     while first < ROWS:
         row = first + tl.arange(0, 16)[:, None]
-        known = (row < ROWS) & real
         total = tl.zeros([16, SAMPLES], table.dtype.element_ty)
         t = begin
         while t < stop:
@@ -229,7 +203,7 @@ def _score_around(plan, pairs, state, image, b, y, real, table, least, beyond, R
                     near = tl.load(pairs.neighbour + slot).to(tl.int64)
                     if tl.load(home + near) != b:
                         label = tl.load(y + near * state.n_samples, mask=real, other=0).to(tl.int32)
-                        total += pair_scores(pairs, image, slot, own, label, known, SIZES)
+                        total += pair_scores(pairs, image, slot, own, label, SIZES)
                     slot += 1
             t += 1
         tl.store(table + row * SAMPLES + tl.arange(0, SAMPLES)[None, :], total, mask=row < ROWS)

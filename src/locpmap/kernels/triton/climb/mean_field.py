@@ -17,11 +17,11 @@ from locpmap.kernels.triton.grid_barrier import ARRIVALS, BOUNDS, LATEST, at_onc
 from locpmap.kernels.triton.local_scores import (
     items_of,
     neighbours,
+    pair_scores,
     pairs_of,
     potts_weights,
     sizes_of,
     slots_at,
-    table_scores,
 )
 
 CHANGED, FORBIDDEN = tl.constexpr(constants.CHANGED), tl.constexpr(reference.FORBIDDEN)
@@ -105,7 +105,7 @@ def _update(unary, beliefs, dirty, pairs, tolerance, image, site, mark, SIZES: t
                 gain += weight[:, None] * belief
             else:
                 for other in range(N_LABELS):
-                    score = table_scores(pairs, image, slot, other, SIZES).to(dtype)
+                    score = pair_scores(pairs, image, slot[:, None], label, other, SIZES).to(dtype)
                     belief = tl.load(theirs + other, cache_modifier=".cg")
                     gain += belief[:, None] * tl.where(score > float("-inf"), score, FORBIDDEN)
             scores += tl.where(there[:, None], gain, 0.0)
@@ -153,7 +153,7 @@ def _bound(unary, beliefs, terms, order, pairs, n_sites, SIZES: tl.constexpr):
         else:
             for other in range(N_LABELS):
                 joint = ours * tl.load(theirs + other)[:, None]
-                score = table_scores(pairs, image, slot, other, SIZES).to(dtype)
+                score = pair_scores(pairs, image, slot[:, None], label, other, SIZES).to(dtype)
                 parts += joint * tl.where(joint > 0, score, 0.0)
         step += 1
     tl.store(terms + own, tl.sum(parts, axis=1).to(terms.dtype.element_ty), mask=inside)

@@ -19,12 +19,11 @@ from locpmap.kernels.triton.block_launches import place_plan
 from locpmap.kernels.triton.cache import cached
 from locpmap.kernels.triton.likelihood.forest_likelihood import solve_forests
 from locpmap.kernels.triton.likelihood.joint_likelihood import solve_joint
-from locpmap.kernels.triton.likelihood.likelihood_scores import Task, graph_of, local_scores
+from locpmap.kernels.triton.likelihood.likelihood_scores import Task, local_scores
 from locpmap.kernels.triton.likelihood.pair_slope import add_edge_slopes
-from locpmap.kernels.triton.local_scores import sizes_of
+from locpmap.kernels.triton.local_scores import pairs_of, sizes_of
 
 MAX_PAIRS = 1 << 27  # limit of the pair derivatives held together
-MAX_PROGRAMS = 4096
 
 
 def block_likelihood(
@@ -42,37 +41,33 @@ def block_likelihood(
     n_forests = int((~plan.joint[begin:stop]).sum())
     lengths, sizes = np.diff(plan.ptr)[order], sizes_of(scores, 1024, 128)
     block_of, worth = placed.block_of[plan.family[begin]], placed.worth[plan.family[begin]]
-    labels, graph = labels.contiguous(), graph_of(scores)
+    labels, terms = labels.contiguous(), pairs_of(scores)
     per_image = n_edges * (1 if scores.potts else n_labels**2)
     images = max(1, MAX_PAIRS // max(per_image, 1))
     for first in range(lo, hi, images):
         last = min(first + images, hi)
         local = torch.zeros((last - first, n_sites, n_labels), dtype=scores.unary.dtype, device=device)
-        n_tiles = (last - first) * triton.cdiv(n_sites, sizes.items)
-        grid = (min(n_tiles, MAX_PROGRAMS),)
-        _local_scores[grid](graph, labels, block_of, local, first, n_tiles, sizes)
+        grid = ((last - first) * triton.cdiv(n_sites, sizes.items),)
+        _local_scores[grid](scores.unary, terms, labels, block_of, local, first, n_sites, sizes)
         shape = (last - first, n_edges, *(() if scores.potts else (n_labels, n_labels)))
         pairs = torch.zeros(shape, dtype=scores.unary.dtype, device=device)
         arrays = (block_of, worth, labels, weights, local, losses.value, losses.residual, pairs)
         task = Task(*arrays, n_edges, len(plan.joint), int(len(weights) > 1))
         for solve, a, b in ((solve_forests, 0, n_forests), (solve_joint, n_forests, len(order))):
             if a < b:
-                solve(scores, graph, placed, task, (first, last), (a, b), int(lengths[a:b].max()))
+                solve(scores, terms, placed, task, (first, last), (a, b), int(lengths[a:b].max()))
         add_edge_slopes(scores, pairs, losses.slope, Part(first, last, 0, n_edges))
 
 
-@triton.jit(do_not_specialize=["lo", "n_tiles"])
-def _local_scores(graph, labels_ptr, block_of, local_ptr, lo, n_tiles, SIZES: tl.constexpr):
+@triton.jit(do_not_specialize=["lo"])
+def _local_scores(unary, pairs, labels, block_of, local, lo, n_sites, SIZES: tl.constexpr):
     """Write the scores of sites given the labels around their blocks, (n, S, L)."""
     N_LABELS: tl.constexpr = SIZES.n_labels
-    n_sites = graph.n_sites
     k = tl.arange(0, SIZES.labels)[None, :]
     per_image = tl.cdiv(n_sites, SIZES.items)
-    tile = tl.program_id(0)
-    while tile < n_tiles:
-        n = lo + (tile // per_image).to(tl.int64)
-        i = (tile % per_image) * SIZES.items + tl.arange(0, SIZES.items).to(tl.int64)
-        scores = local_scores(graph, labels_ptr + n * n_sites, 1, block_of, n, i, i < n_sites, SIZES)
-        place = local_ptr + ((n - lo) * n_sites + i)[:, None] * N_LABELS + k
-        tl.store(place, scores, mask=(i < n_sites)[:, None] & (k < N_LABELS))
-        tile += tl.num_programs(0)
+    n = lo + (tl.program_id(0) // per_image).to(tl.int64)
+    i = (tl.program_id(0) % per_image) * SIZES.items + tl.arange(0, SIZES.items).to(tl.int64)
+    own, around = unary + n * n_sites * N_LABELS, labels + n * n_sites
+    scores = local_scores(own, pairs, around, 1, block_of, n, i, i < n_sites, SIZES)
+    place = local + ((n - lo) * n_sites + i)[:, None] * N_LABELS + k
+    tl.store(place, scores, mask=(i < n_sites)[:, None] & (k < N_LABELS))
