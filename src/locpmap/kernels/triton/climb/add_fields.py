@@ -169,7 +169,7 @@ def corners_of(terms, pair, row, column):
 
 @triton.jit
 def move_of(terms, pair, k, corners, N_LABELS: tl.constexpr, SCALES: tl.constexpr):
-    """Return what a pair adds to the scores of label k, an int64 scalar or block: offset and interpolated nodes."""
+    """Return what a pair adds to the scores of label k, a scalar or block: offset and interpolated nodes."""
     move = tl.load(terms.offsets + pair * N_LABELS + k)
     if SCALES:
         node = terms.nodes + (pair * N_LABELS + k) * (terms.rows * terms.columns) + corners.node

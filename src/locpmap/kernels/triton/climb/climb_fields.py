@@ -20,19 +20,9 @@ import triton.language as tl
 from locpmap.kernels import perturbation
 from locpmap.kernels.model import Array, GridWindow
 from locpmap.kernels.spec import Climb
-from locpmap.kernels.triton.climb.add_fields import Terms, corners_of, move_of
-from locpmap.kernels.triton.climb.field_contest import contest
-from locpmap.kernels.triton.climb.potts_contest import repeated
-from locpmap.kernels.triton.climb.potts_grid import (
-    Draw,
-    Field,
-    images_apart,
-    lanes,
-    lanes_at,
-    loads_around,
-    support,
-    weights,
-)
+from locpmap.kernels.triton.climb.add_fields import Terms, corners_of
+from locpmap.kernels.triton.climb.field_contest import around, contest, rivals_of, score_of
+from locpmap.kernels.triton.climb.potts_grid import Draw, Field, images_apart, lanes, lanes_at
 from locpmap.kernels.triton.grid_barrier import ARRIVALS, LATEST, at_once, is_still, resident_programs, wait_for_all
 from locpmap.kernels.triton.lazy_noise import fast_exp, fast_log, logistic, start_bits
 from locpmap.kernels.triton.philox import LAZY_SITE, START, pick, uniform, words
@@ -144,7 +134,7 @@ def _begin(scores_ptr, terms, draw, field, state, given_ptr, temperature: tl.flo
     allowed = tl.zeros([LANES], tl.int32)
     for k in range(N_LABELS):
         if tl.load(offsets + k) > float("-inf"):
-            score = _score(unary, terms, pair, k, corners, n_sites, SIZES)
+            score = score_of(unary, terms, pair, k, corners, n_sites, SIZES)
             better = score > peak
             if SIZES.noisy and N_LABELS > 2:
                 high = tl.maximum(peak, score)
@@ -156,8 +146,8 @@ def _begin(scores_ptr, terms, draw, field, state, given_ptr, temperature: tl.flo
             allowed += (score > float("-inf")).to(tl.int32)
     first = best
     if SIZES.noisy and N_LABELS == 2:
-        lead = _score(unary, terms, pair, 1, corners, n_sites, SIZES)
-        lead -= _score(unary, terms, pair, 0, corners, n_sites, SIZES)
+        lead = score_of(unary, terms, pair, 1, corners, n_sites, SIZES)
+        lead -= score_of(unary, terms, pair, 0, corners, n_sites, SIZES)
         first = (lead > scale * logistic(key[0], key[1], key[2], sample, number, dtype)).to(tl.int32)
     elif SIZES.noisy:
         tl.store(state.peak + pair * n_sites + site, peak)
@@ -169,7 +159,7 @@ def _begin(scores_ptr, terms, draw, field, state, given_ptr, temperature: tl.flo
         if tl.max(beyond.to(tl.int32)) > 0:
             for k in range(N_LABELS):
                 if tl.load(offsets + k) > float("-inf"):
-                    score = _score(unary, terms, pair, k, corners, n_sites, SIZES)
+                    score = score_of(unary, terms, pair, k, corners, n_sites, SIZES)
                     power = tl.where(k == best, 0.0, fast_exp((score - peak) * inverse))
                     first = tl.where(beyond & (power > 0.0), k, first)
                     run += power
@@ -195,13 +185,6 @@ def _begin(scores_ptr, terms, draw, field, state, given_ptr, temperature: tl.flo
                         seen += free.to(tl.int32)
     tl.store(state.first + pair * n_sites + site, first.to(tl.uint8))
     tl.store(state.labels + pair * n_sites + site, label.to(tl.uint8))
-
-
-@triton.jit
-def _score(unary, terms, pair, k, corners, n_sites, SIZES: tl.constexpr):
-    """Return the scores of label k, the same for all lanes; ``unary`` points to those of label 0."""
-    score = tl.load(unary + tl.cast(k, tl.int64) * n_sites)
-    return score + move_of(terms, pair, k, corners, SIZES.n_labels, SIZES.scales)
 
 
 @triton.jit(do_not_specialize=["n_scans", "max_sweeps"])
@@ -248,8 +231,8 @@ def _scan(arrays, notes, n_scans, colour, sweep, SIZES: tl.constexpr):
         marked = at.inside & ((marked > 0) | (sweep == 1))
         if tl.max(marked.to(tl.int32)) > 0:
             tl.store(marks, tl.zeros([SCAN], tl.uint8), mask=marked)
-            mine, first, near, weight = _around(arrays, pair, at, marked)
-            contested = (_rivals(first, near, weight, marked) > 0).to(tl.int32)
+            mine, first, near, weight = around(arrays, pair, at, marked)
+            contested = (rivals_of(first, near, weight, marked) > 0).to(tl.int32)
             changed = marked & (contested == 0) & (first != mine)
             changes = tl.maximum(changes, _assign(field, state, notes, pair, at, changed, first, sweep))
             place = n_contested + tl.cumsum(contested, 0) - 1
@@ -276,7 +259,7 @@ def _decide(arrays, notes, n_scans, n_contested, colour, sweep, temperature, SIZ
         pair = scan // per_pair
         number = (scan - pair * per_pair) * SIZES.scan + lane % SIZES.scan
         at, pair = lanes_at(field, number, inside, colour), pair.to(tl.int64)
-        label, mine = _best(arrays, pair, at, inside, temperature, SIZES)
+        label, mine = contest(arrays, pair, at, inside, temperature, SIZES)
         changed = inside & (label != mine)
         changes = tl.maximum(changes, _assign(field, state, notes, pair, at, changed, label, sweep))
         begin += VISIT
@@ -302,43 +285,3 @@ def _assign(field, state, notes, pair, at, changed, label, sweep):
         tl.store(marks - field.width, one, mask=changed & (at.row > 0))
         tl.store(marks + field.width, one, mask=changed & (at.row + 1 < field.height))
     return changes
-
-
-@triton.jit
-def _around(arrays, pair, at, inside):
-    """Return the labels of sites, their first labels, and the labels of their neighbours with the edges' weights."""
-    scores_ptr, terms, _, field, state = arrays
-    own = pair * field.height * field.width + at.site
-    mine = tl.load(state.labels + own, mask=inside, other=0, cache_modifier=".cg").to(tl.int32)
-    first = tl.load(state.first + own, mask=inside, other=0).to(tl.int32)
-    left, right, up, down = loads_around(field, state.labels + own, at, 1, field.width, ".cg")
-    near = (left.to(tl.int32), right.to(tl.int32), up.to(tl.int32), down.to(tl.int32))
-    return mine, first, near, weights(field, pair // terms.n_samples, at, scores_ptr.dtype.element_ty)
-
-
-@triton.jit
-def _rivals(first, near, weight, inside):
-    """Return a bit for each neighbour whose label has more support than the first label, which alone can beat it."""
-    held = support(first, near, weight)
-    rivals = tl.zeros_like(first)
-    for side in tl.static_range(4):
-        rivals |= (support(near[side], near, weight) > held).to(tl.int32) << side
-    return tl.where(inside, rivals & ~repeated(near), 0)
-
-
-@triton.jit
-def _best(arrays, pair, at, inside, temperature, SIZES: tl.constexpr):
-    """Return the best labels of contested sites given their neighbours, and the current ones."""
-    scores_ptr, terms, draw, field, state = arrays
-    n, sample = pair // terms.n_samples, draw.first_sample + pair % terms.n_samples
-    n_sites = field.height * field.width
-    mine, first, near, weight = _around(arrays, pair, at, inside)
-    rivals = _rivals(first, near, weight, inside)
-    corners = corners_of(terms, pair, at.row, at.column)
-    number = field.first_site + at.row.to(tl.int64) * field.full_width + at.column
-    key = (draw.k0, draw.k1, draw.first_image + n, sample, number)
-    unary = scores_ptr + n * SIZES.n_labels * n_sites + at.site
-    noise = (state.peak + pair * n_sites + at.site, state.log_total + pair * n_sites + at.site)
-    scale = tl.cast(temperature, scores_ptr.dtype.element_ty)
-    label = contest(key, unary, n_sites, terms, pair, corners, noise, first, mine, near, weight, rivals, scale, SIZES)
-    return label, mine

@@ -2,6 +2,9 @@
 
 A rival is a neighbour's label with more support than the first label.  The scores of rivals and their noise are
 computed here only (see `reference.noise` for clocks and waits).
+
+``arrays`` are the scores, `Terms`, `Draw`, `Field` and `State` of a climb.  ``pair`` numbers an image and a sample, and
+``at`` are `Lanes`.
 """
 
 from __future__ import annotations
@@ -9,9 +12,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from locpmap.kernels.triton.climb.add_fields import move_of
-from locpmap.kernels.triton.climb.potts_contest import byte_of
-from locpmap.kernels.triton.climb.potts_grid import lead, support
+from locpmap.kernels.triton.climb.add_fields import corners_of, move_of
+from locpmap.kernels.triton.climb.potts_contest import byte_of, repeated
+from locpmap.kernels.triton.climb.potts_grid import lead, loads_around, support, weights
 from locpmap.kernels.triton.lazy_noise import fast_exp, fast_log, leading_bytes, logistic, waiting_time
 from locpmap.kernels.triton.philox import LAZY_FINE, LAZY_SITE, pick, words
 
@@ -19,63 +22,67 @@ RARE = tl.constexpr(-80.0)  # log p below which the first label's clock is negli
 
 
 @triton.jit
-def contest(
-    key,
-    unary,
-    n_sites,
-    terms,
-    pair,
-    corners,
-    noise,
-    first,
-    mine,
-    near,
-    weight,
-    rivals,
-    scale,
-    SIZES: tl.constexpr,
-):
-    """Return the best labels; the current label wins ties.
+def score_of(unary, terms, pair, k, corners, n_sites, SIZES: tl.constexpr):
+    """Return the scores of label k without noise; ``unary`` points to those of label 0."""
+    score = tl.load(unary + tl.cast(k, tl.int64) * n_sites)
+    return score + move_of(terms, pair, k, corners, SIZES.n_labels, SIZES.scales)
 
-    Args:
-        key: Key of the noise, image, sample and site.
-        unary: Pointers to the unaries of label 0; those of label k are ``k · n_sites`` further.
-        n_sites: Sites of an image.
-        terms: `Terms`.
-        pair: Image and sample.
-        corners: `Corners` of the sites.
-        noise: Pointers to the largest scores, and to the log totals of the sites.
-        first: First labels.
-        mine: Current labels.
-        near: Labels of the four neighbours.
-        weight: Weights of the edges to them.
-        rivals: A bit for each neighbour whose label is a rival.
-        scale: Temperature.
-        SIZES: `climb_fields.Sizes`.
-    """
-    N_LABELS: tl.constexpr = SIZES.n_labels
-    k0, k1, image, sample, site = key
-    dtype: tl.constexpr = weight[0].dtype
-    some = rivals > 0
-    if N_LABELS == 2:
-        ahead = tl.load(unary + n_sites) + move_of(terms, pair, 1, corners, N_LABELS, SIZES.scales)
-        ahead -= tl.load(unary) + move_of(terms, pair, 0, corners, N_LABELS, SIZES.scales)
+
+@triton.jit
+def around(arrays, pair, at, inside):
+    """Return the labels of sites, their first labels, and the labels of their neighbours with the edges' weights."""
+    scores_ptr, terms, _, field, state = arrays
+    own = pair * field.height * field.width + at.site
+    mine = tl.load(state.labels + own, mask=inside, other=0, cache_modifier=".cg").to(tl.int32)
+    first = tl.load(state.first + own, mask=inside, other=0).to(tl.int32)
+    left, right, up, down = loads_around(field, state.labels + own, at, 1, field.width, ".cg")
+    near = (left.to(tl.int32), right.to(tl.int32), up.to(tl.int32), down.to(tl.int32))
+    return mine, first, near, weights(field, pair // terms.n_samples, at, scores_ptr.dtype.element_ty)
+
+
+@triton.jit
+def rivals_of(first, near, weight, inside):
+    """Return a bit for each neighbour whose label has more support than the first label, which alone can beat it."""
+    held = support(first, near, weight)
+    rivals = tl.zeros_like(first)
+    for side in tl.static_range(4):
+        rivals |= (support(near[side], near, weight) > held).to(tl.int32) << side
+    return tl.where(inside, rivals & ~repeated(near), 0)
+
+
+@triton.jit
+def contest(arrays, pair, at, inside, temperature, SIZES: tl.constexpr):
+    """Return the best labels of contested sites given their neighbours, and the current ones, which win ties."""
+    scores_ptr, terms, draw, field, state = arrays
+    dtype: tl.constexpr = scores_ptr.dtype.element_ty
+    n_sites, scale = field.height * field.width, tl.cast(temperature, dtype)
+    mine, first, near, weight = around(arrays, pair, at, inside)
+    rivals = rivals_of(first, near, weight, inside)
+    corners = corners_of(terms, pair, at.row, at.column)
+    k0, k1 = draw.k0, draw.k1
+    n = pair // terms.n_samples
+    image, sample = draw.first_image + n, draw.first_sample + pair % terms.n_samples
+    site = field.first_site + at.row.to(tl.int64) * field.full_width + at.column  # in the whole grid
+    unary = scores_ptr + n * SIZES.n_labels * n_sites + at.site
+    if SIZES.n_labels == 2:
+        ahead = score_of(unary, terms, pair, 1, corners, n_sites, SIZES)
+        ahead -= score_of(unary, terms, pair, 0, corners, n_sites, SIZES)
         if SIZES.noisy:
             ahead -= scale * logistic(k0, k1, image, sample, site, dtype)
         ahead += lead(near, weight)
         label = tl.where(ahead > 0.0, 1, tl.where(ahead < 0.0, 0, mine))
-        result = tl.where(some, label, first)
+        result = tl.where(rivals > 0, label, first)
     else:
         if SIZES.noisy:
             w0, w1, w2, w3 = words(k0, k1, LAZY_SITE, image, sample >> 2, site, 0)
             tick = pick(w0, w1, w2, w3, sample & 3) << 24
             w0, w1, w2, w3 = words(k0, k1, LAZY_FINE, image, sample, site, 0)
             clock = waiting_time(tick | (w0 >> 8), dtype)
-            peak, log_total = tl.load(noise[0]), tl.load(noise[1])
+            peak = tl.load(state.peak + pair * n_sites + at.site)
+            log_total = tl.load(state.log_total + pair * n_sites + at.site)
             top = -scale * fast_log(clock)
         else:
-            top = tl.load(unary + first.to(tl.int64) * n_sites)
-            top += move_of(terms, pair, first.to(tl.int64), corners, N_LABELS, SIZES.scales)
+            top = score_of(unary, terms, pair, first, corners, n_sites, SIZES)
         top += support(first, near, weight)
         result = first
         while tl.max(rivals) > 0:
@@ -85,8 +92,7 @@ def contest(
             k = tl.where(rivals & 1 > 0, near[0], tl.where(rivals & 2 > 0, near[1], k))
             k = tl.where(some, k, 0)
             rivals &= rivals - 1
-            score = tl.load(unary + k.to(tl.int64) * n_sites)
-            score += move_of(terms, pair, k.to(tl.int64), corners, N_LABELS, SIZES.scales)
+            score = score_of(unary, terms, pair, k, corners, n_sites, SIZES)
             if SIZES.noisy:
                 b0, b1, b2, b3 = leading_bytes(k0, k1, image, sample, site, k // SIZES.room, SIZES.room)
                 byte = byte_of(b0, b1, b2, b3, k, SIZES.room)
@@ -102,4 +108,4 @@ def contest(
             wins = some & ((score > top) | tie)
             result = tl.where(wins, k, result)
             top = tl.where(wins, score, top)
-    return result
+    return result, mine
