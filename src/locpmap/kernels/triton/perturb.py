@@ -35,6 +35,7 @@ class Noise(NamedTuple):
     first_sample: int
     n_sites: int
     n_samples: int
+    together: int  # samples per chunk
 
 
 class How(NamedTuple):
@@ -42,12 +43,11 @@ class How(NamedTuple):
 
     n_labels: int
     scheme: int
-    together: int | None  # samples per chunk
     block: int
 
 
 def perturb(
-    unary: Array, site_id: Array, perturbation: Perturbation, first_image: int, span: Span, together: int | None = None
+    unary: Array, site_id: Array, perturbation: Perturbation, first_image: int, span: Span, together: int = 0
 ) -> Array:
     """Return the perturbed unaries of a span, (n, S, L, R) with the dtype of ``unary`` (n, S, L).
 
@@ -57,17 +57,14 @@ def perturb(
     n_images, n_sites, n_labels = unary.shape
     scheme, amount, k0, k1 = perturbation
     n_samples = span.n_samples
-    kind = {"dtype": unary.dtype, "device": unary.device}
-    if together is None:
-        memory = scores = torch.empty((n_images, n_sites, n_labels, n_samples), **kind)
-    else:
-        memory = torch.empty((n_images, -(-n_samples // together), n_sites, n_labels, together), **kind)
-        scores = memory.permute(0, 2, 3, 1, 4)
+    size = together or n_samples
+    shape = (n_images, -(-n_samples // size), n_sites, n_labels, size)
+    memory = torch.empty(shape, dtype=unary.dtype, device=unary.device)
     grid = (n_images * triton.cdiv(n_sites * n_samples, BLOCK),)
-    noise = Noise(site_id, k0, k1, first_image + span.lo, span.first, n_sites, n_samples)
-    how = How(n_labels, scheme, together, BLOCK)
+    noise = Noise(site_id, k0, k1, first_image + span.lo, span.first, n_sites, n_samples, size)
+    how = How(n_labels, scheme, BLOCK)
     _perturb[grid](unary, memory, amount, noise, how)
-    return scores
+    return memory.permute(0, 2, 3, 1, 4) if together else memory[:, 0]
 
 
 def begin(unary: Array, scores: Array, site_id: Array, climb: Climb, span: Span, labels: Array) -> None:
@@ -80,8 +77,8 @@ def begin(unary: Array, scores: Array, site_id: Array, climb: Climb, span: Span,
     else:
         grid = (n_images * triton.cdiv(n_sites * n_samples, BLOCK),)
         scheme, _, k0, k1 = climb.perturbation
-        noise = Noise(site_id, k0, k1, climb.first_image + span.lo, span.first, n_sites, n_samples)
-        _start[grid](unary, labels, noise, How(n_labels, scheme, None, BLOCK))
+        noise = Noise(site_id, k0, k1, climb.first_image + span.lo, span.first, n_sites, n_samples, n_samples)
+        _start[grid](unary, labels, noise, How(n_labels, scheme, BLOCK))
 
 
 @triton.jit
@@ -111,19 +108,14 @@ def items(n_sites, n_samples, BLOCK: tl.constexpr):
 @triton.jit
 def _perturb(unary_ptr, scores_ptr, amount: tl.float64, noise, HOW: tl.constexpr):
     N_LABELS: tl.constexpr = HOW.n_labels
-    TOGETHER: tl.constexpr = HOW.together
     k0, k1, n_sites, n_samples = noise.k0, noise.k1, noise.n_sites, noise.n_samples
     n, i, r, inside = items(n_sites, n_samples, HOW.block)
     image, sample = noise.first_image + n, (noise.first_sample + r).to(tl.int64)
     site = tl.load(noise.site_id + i, mask=inside, other=0)
     row = (n * n_sites + i) * N_LABELS
-    if TOGETHER is None:
-        apart = n_samples
-        out = scores_ptr + row * n_samples + r
-    else:
-        apart = TOGETHER
-        chunk = n * tl.cdiv(n_samples, TOGETHER) + r // TOGETHER
-        out = scores_ptr + (chunk * n_sites + i) * N_LABELS * TOGETHER + r % TOGETHER
+    apart = noise.together
+    chunk = n * tl.cdiv(n_samples, apart) + r // apart
+    out = scores_ptr + (chunk * n_sites + i) * N_LABELS * apart + r % apart
     dtype: tl.constexpr = scores_ptr.dtype.element_ty
     scale = tl.full([1], amount, dtype)
     if HOW.scheme == _PLAIN:
