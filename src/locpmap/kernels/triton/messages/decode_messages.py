@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels.model import Array, Model
-from locpmap.kernels.triton.local_scores import pairs_of
-from locpmap.kernels.triton.messages.messages import lists_of, rows, slots_of, table_row, tile_of
+from locpmap.kernels.triton.local_scores import pair_scores, pairs_of
+from locpmap.kernels.triton.messages.messages import lists_of, rows, slots_of, tile_of
 
 _WARPS = 16  # 16 lanes per thread: large blocks need few rounds
 
@@ -35,8 +35,6 @@ def _walk(unary, pairs, order, rank, messages, labels, n_sites, n_slots, copies,
     unary += image * n_sites * TILE.n_labels
     messages += image * n_slots * TILE.n_labels
     labels += image * n_sites
-    features = pairs.features + image // copies * pairs.feature_image
-    tables = pairs.tables + image // copies * pairs.table_image
     label = tl.arange(0, TILE.labels)[None, None, :]
     next_position = 0
     while next_position < stop:
@@ -44,7 +42,7 @@ def _walk(unary, pairs, order, rank, messages, labels, n_sites, n_slots, copies,
         site, waiting, start, degree = lists_of(pairs, order, position, stop)
         widest = tl.max(degree, axis=0)
         own = rows(unary, site[:, None], waiting[:, None], -float("inf"), TILE)
-        slot, other_end, edge, earlier, said = _around(pairs, rank, messages, position, start, degree, 0, TILE)
+        slot, other_end, earlier, said = _around(pairs, rank, messages, position, start, degree, 0, TILE)
         left = tl.sum(waiting.to(tl.int32))
         while left > 0:
             ready = waiting
@@ -52,20 +50,14 @@ def _walk(unary, pairs, order, rank, messages, labels, n_sites, n_slots, copies,
             first = 0
             while first < widest:
                 if widest > TILE.degrees:
-                    slot, other_end, edge, earlier, said = _around(
+                    slot, other_end, earlier, said = _around(
                         pairs, rank, messages, position, start, degree, first, TILE
                     )
                 theirs = tl.load(labels + other_end, mask=earlier & waiting[:, None], other=0).to(tl.int32)
                 ready &= tl.min(theirs, axis=1) >= 0
                 theirs = tl.maximum(theirs, 0)[:, :, None]
-                weights = features + edge * pairs.feature_edge
-                if TILE.potts:
-                    weight = tl.load(weights, mask=earlier, other=0.0)[:, :, None]
-                    actual = tl.where(label == theirs, weight, 0.0)
-                else:
-                    turned = 1 - tl.load(pairs.end + slot, mask=earlier, other=0).to(tl.int32)
-                    table = tables + edge * pairs.table_edge
-                    actual = table_row(weights, table, turned, earlier, theirs, TILE)
+                known = tl.where(earlier, slot, -1)[:, :, None]
+                actual = pair_scores(pairs, image // copies, known, label, theirs, TILE)
                 scores += tl.sum(tl.where(earlier[:, :, None], actual, said), axis=1, keep_dims=True)
                 first += TILE.degrees
             top = tl.max(scores, axis=2, keep_dims=True)
@@ -82,10 +74,9 @@ def _walk(unary, pairs, order, rank, messages, labels, n_sites, n_slots, copies,
 
 @triton.jit
 def _around(pairs, rank, messages, position, start, degree, first, TILE: tl.constexpr):
-    """Return slots ``first..``, the sites and edges there, which sites come earlier, and the messages of the others."""
+    """Return slots ``first..``, the sites there, which of them come earlier, and the messages of the others."""
     slot, real = slots_of(start, degree, first, TILE)
     other_end = tl.load(pairs.neighbour + slot, mask=real, other=0)
-    edge = tl.load(pairs.edge + slot, mask=real, other=0).to(tl.int64)
     earlier = real & (tl.load(rank + other_end, mask=real, other=0) < position[:, None])
     said = rows(messages, slot, real & ~earlier, 0.0, TILE)
-    return slot, other_end, edge, earlier, said
+    return slot, other_end, earlier, said
