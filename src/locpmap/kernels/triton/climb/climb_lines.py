@@ -24,15 +24,10 @@ from locpmap.kernels.triton.perturb import begin, perturb
 
 WARP = 32
 ITEMS = 32  # limit of the samples that a program processes together
-FEW_LABELS = 8
+# For up to FEW_LABELS labels, and for more: the scores of a site that a program (one warp) holds, and its registers per
+# thread.  Fewer registers allow more programs.
+FEW_LABELS, FEW, MANY = 8, (64, 128), (256, 168)
 AHEAD, BACK = 4, 8  # sites loaded together, ahead of their use: in the backward pass, in the traceback
-
-
-class Share(NamedTuple):
-    """The resources of a program, which is one warp."""
-
-    scores: int  # scores of a site held by the program
-    registers: int  # per thread: fewer registers allow more programs
 
 
 class State(NamedTuple):
@@ -51,7 +46,6 @@ class State(NamedTuple):
     width: int
 
 
-FEW, MANY = Share(64, 128), Share(256, 168)
 PARTS = {"rows": (0, 2), "columns": (2, 4), "rows+columns": (0, 4)}  # even rows, odd rows, even columns, odd columns
 
 
@@ -75,10 +69,10 @@ def climb_lines(
     # Cached while the weights exist; the potentials hold them where all images share them.
     site_id = cached((right, down), ("sites", grid), lambda: _site_ids(grid, device))
     lanes, wide = (1 << (count - 1).bit_length() for count in (n_labels, n_samples))
-    share = FEW if lanes <= FEW_LABELS else MANY
+    held, registers = FEW if lanes <= FEW_LABELS else MANY
     length = max(height, width)
-    registers = MOST if unary.itemsize > 4 else share.registers
-    items = min(wide, ITEMS, max(share.scores // lanes, 1))
+    registers = MOST if unary.itemsize > 4 else registers
+    items = min(wide, ITEMS, max(held // lanes, 1))
     noisy = perturb(unary, site_id, perturbation, climb.first_image, span, items)
     begin(unary, noisy, site_id, climb, span, labels)
     n_tiles = n_images * ((length + 1) // 2) * -(-n_samples // items)
