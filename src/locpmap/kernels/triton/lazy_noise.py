@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from locpmap.kernels.triton.philox import LAZY_CLOCK, LOGISTIC, LOGISTIC_FINE, START_BITS, pick, words
+from locpmap.kernels.triton.philox import LAZY_CLOCK, LAZY_FINE, LOGISTIC, LOGISTIC_FINE, START_BITS, pick, words
 
 _INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
@@ -38,6 +38,21 @@ def waiting_time(bits, dtype: tl.constexpr):
     rest = ((bits ^ 0xFFFFFFFF).to(dtype) + 0.5) * (1.0 / 4294967296.0)  # 1 - u
     series = rest * (1.0 + rest * (1.0 / 2 + rest * (1.0 / 3 + rest * (1.0 / 4 + rest * (1.0 / 5)))))
     return tl.where(rest < near, series, -fast_log((bits.to(dtype) + 0.5) * (1.0 / 4294967296.0)))
+
+
+@triton.jit
+def fine_wait(byte, m, k0, k1, image, sample, site, dtype: tl.constexpr):
+    """Return `waiting_time` of the uniform with the given leading byte and the 24 bits of fine noise number m."""
+    w0, w1, w2, w3 = words(k0, k1, LAZY_FINE, image, sample, site, m >> 2)
+    return waiting_time((byte.to(tl.uint32) << 24) | (pick(w0, w1, w2, w3, m & 3) >> 8), dtype)
+
+
+@triton.jit
+def later_clock(clock, wait, log_p):
+    """Return ``log(clock + wait / p)``; the first label's clock is negligible where 1 / p exceeds e^80."""
+    rare = log_p < -80.0
+    total = tl.where(rare, wait, clock + wait * fast_exp(tl.where(rare, 0.0, -log_p)))
+    return fast_log(total) - tl.where(rare, log_p, 0.0)
 
 
 @triton.jit
@@ -84,8 +99,4 @@ def bytes_of_sample(w0, w1, w2, w3, nth, ROOM: tl.constexpr):
 @triton.jit
 def one_byte(low, high, k):
     """Return byte k, 0 to 7, of two words."""
-    if _INTERPRETED:
-        result = (tl.where(k < 4, low, high) >> (k % 4 * 8).to(tl.uint32)).to(tl.int32)
-    else:
-        result = libdevice.byte_perm(low.to(tl.int32, bitcast=True), high.to(tl.int32, bitcast=True), k)
-    return result & 255
+    return (tl.where(k < 4, low, high) >> (k % 4 * 8).to(tl.uint32)).to(tl.int32) & 255

@@ -15,10 +15,8 @@ import triton.language as tl
 from locpmap.kernels.triton.climb.add_fields import corners_of, move_of
 from locpmap.kernels.triton.climb.potts_contest import byte_of, repeated
 from locpmap.kernels.triton.climb.potts_grid import lead, loads_around, support, weights
-from locpmap.kernels.triton.lazy_noise import fast_exp, fast_log, leading_bytes, logistic, waiting_time
-from locpmap.kernels.triton.philox import LAZY_FINE, LAZY_SITE, pick, words
-
-RARE = tl.constexpr(-80.0)  # log p below which the first label's clock is negligible compared with the wait
+from locpmap.kernels.triton.lazy_noise import fast_log, fine_wait, later_clock, leading_bytes, logistic
+from locpmap.kernels.triton.philox import LAZY_SITE, pick, words
 
 
 @triton.jit
@@ -75,9 +73,7 @@ def contest(arrays, pair, at, inside, temperature, SIZES: tl.constexpr):
     else:
         if SIZES.noisy:
             w0, w1, w2, w3 = words(k0, k1, LAZY_SITE, image, sample >> 2, site, 0)
-            tick = pick(w0, w1, w2, w3, sample & 3) << 24
-            w0, w1, w2, w3 = words(k0, k1, LAZY_FINE, image, sample, site, 0)
-            clock = waiting_time(tick | (w0 >> 8), dtype)
+            clock = fine_wait(pick(w0, w1, w2, w3, sample & 3), 0, k0, k1, image, sample, site, dtype)
             peak = tl.load(state.peak + pair * n_sites + at.site)
             log_total = tl.load(state.log_total + pair * n_sites + at.site)
             top = -scale * fast_log(clock)
@@ -96,13 +92,8 @@ def contest(arrays, pair, at, inside, temperature, SIZES: tl.constexpr):
             if SIZES.noisy:
                 b0, b1, b2, b3 = leading_bytes(k0, k1, image, sample, site, k // SIZES.room, SIZES.room)
                 byte = byte_of(b0, b1, b2, b3, k, SIZES.room)
-                w0, w1, w2, w3 = words(k0, k1, LAZY_FINE, image, sample, site, (k + 1) >> 2)
-                fine = pick(w0, w1, w2, w3, (k + 1) & 3)
-                wait = waiting_time((byte.to(tl.uint32) << 24) | (fine >> 8), dtype)
-                log_p = (score - peak) / scale - log_total
-                rare = log_p < RARE
-                both = tl.where(rare, wait, clock + wait * fast_exp(tl.where(rare, 0.0, -log_p)))
-                score = -scale * (fast_log(both) - tl.where(rare, log_p, 0.0))
+                wait = fine_wait(byte, k + 1, k0, k1, image, sample, site, dtype)
+                score = -scale * later_clock(clock, wait, (score - peak) / scale - log_total)
             score += support(k, near, weight)
             tie = (score == top) & ((k == mine) | ((k < result) & (result != mine)))
             wins = some & ((score > top) | tie)

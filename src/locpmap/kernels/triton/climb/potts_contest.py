@@ -12,8 +12,7 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels.triton.climb.potts_grid import support
-from locpmap.kernels.triton.lazy_noise import fast_exp, fast_log, leading_bytes, one_byte, waiting_time
-from locpmap.kernels.triton.philox import LAZY_FINE, pick, words
+from locpmap.kernels.triton.lazy_noise import fast_exp, fast_log, fine_wait, later_clock, leading_bytes, one_byte
 
 MARGIN = tl.constexpr(1.01)  # factor that keeps bounds valid under rounding in single precision
 ENOUGH = tl.constexpr(80.0)  # e^80 times any clock exceeds every other clock
@@ -100,8 +99,7 @@ def contest(key, first, tick, mine, near, weight, log_p_ptr, inside, scale, N_LA
     leading = bytes_near(draw, image, sample, site, near, b0, b1, b2, b3, N_LABELS, ROOM)
     ahead = rivals(first, near, pulls(weight, scale), leading, tick, log_p_ptr, inside)
     left = tl.where(inside, ahead & ~repeated(near), 0)
-    w0, w1, w2, w3 = words(draw.k0, draw.k1, LAZY_FINE, image, sample, site, 0)
-    rings = waiting_time((tick.to(tl.uint32) << 24) | (w0 >> 8), dtype)
+    rings = fine_wait(tick, 0, draw.k0, draw.k1, image, sample, site, dtype)
     label = first
     top = -scale * fast_log(rings) + support(first, near, weight)
     held = tl.where(first == mine, top, float("-inf"))
@@ -112,14 +110,9 @@ def contest(key, first, tick, mine, near, weight, log_p_ptr, inside, scale, N_LA
         byte = tl.where(left & 4 > 0, leading[2], leading[3])
         byte = tl.where(left & 1 > 0, leading[0], tl.where(left & 2 > 0, leading[1], byte))
         left &= left - 1
-        w0, w1, w2, w3 = words(draw.k0, draw.k1, LAZY_FINE, image, sample, site, (k + 1) >> 2)
-        fine = pick(w0, w1, w2, w3, (k + 1) & 3)
-        wait = waiting_time((byte.to(tl.uint32) << 24) | (fine >> 8), dtype)
+        wait = fine_wait(byte, k + 1, draw.k0, draw.k1, image, sample, site, dtype)
         log_p = tl.load(log_p_ptr + k, mask=some, other=0.0)
-        # log(rings + wait / p); the first label's clock is negligible where 1 / p exceeds e^80
-        rare = log_p < -80.0
-        clock = fast_log(tl.where(rare, wait, rings + wait * tl.exp(tl.where(rare, 0.0, -log_p))))
-        score = -scale * (clock - tl.where(rare, log_p, 0.0)) + support(k, near, weight)
+        score = -scale * later_clock(rings, wait, log_p) + support(k, near, weight)
         label = tl.where(some & (score > top), k, label)
         held = tl.where(some & (k == mine), score, held)
         top = tl.where(some, tl.maximum(top, score), top)
