@@ -8,8 +8,8 @@ import numpy as np
 from numba import njit
 
 from locpmap.kernels.numba.field_rows import exp
-from locpmap.kernels.numba.noise import logistic_word, pick, site_words
-from locpmap.kernels.reference.noise import LAZY_CLOCK, LAZY_FINE
+from locpmap.kernels.numba.noise import joined, logistic_word, pick, site_words
+from locpmap.kernels.reference.noise import LAZY_CLOCK
 
 _LOG2 = math.log(2)
 _LOGISTIC = 33 * _LOG2  # the largest logistic noise
@@ -101,10 +101,3 @@ def wait_byte(k, n_labels, noise, site):
     byte = ((sample & ((16 >> bits) - 1)) << bits) + (k & ((1 << bits) - 1))
     word = pick(site_words(k0, k1, LAZY_CLOCK, image, sample >> (4 - bits), site, k >> bits), byte >> 2)
     return word >> np.uint32(8 * (byte & 3)) & np.uint32(255)
-
-
-@njit(error_model="numpy")
-def joined(coarse, m, noise, site):
-    """Return the uniform of a leading byte and the 24 bits of fine noise number m."""
-    fine = pick(site_words(noise[0], noise[1], LAZY_FINE, noise[2], noise[3], site, m >> 2), m & 3)
-    return (np.float64(coarse) * 2.0**24 + np.float64(fine >> np.uint32(8)) + 0.5) * 2.0**-32

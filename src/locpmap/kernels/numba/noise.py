@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from locpmap.kernels.reference.noise import BITS, LOGISTIC, LOGISTIC_FINE
+from locpmap.kernels.reference.noise import BITS, LAZY_FINE, LOGISTIC, LOGISTIC_FINE
 
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
@@ -50,6 +50,14 @@ def pick(words, j):
 def uniform(word):
     """Convert a 32-bit word to a float64 strictly inside (0, 1), which is exact in float32 too."""
     return (np.float64(np.uint32(word) >> np.uint32(32 - BITS)) + 0.5) * 2.0**-BITS
+
+
+@njit(forceinline=True, error_model="numpy")
+def joined(coarse, m, noise, site):
+    """Return the uniform of a leading byte and the 24 bits of fine noise number m."""
+    k0, k1, image, sample = noise
+    fine = pick(site_words(k0, k1, LAZY_FINE, image, sample, site, m >> 2), m & 3)
+    return (np.float64(coarse) * 2.0**24 + np.float64(fine >> np.uint32(8)) + 0.5) * 2.0**-32
 
 
 @njit(error_model="numpy")

@@ -20,8 +20,8 @@ import numpy as np
 from numba import njit
 
 from locpmap.kernels.numba.bits import bit_mask, trailing_zeros, zero_bytes
-from locpmap.kernels.numba.noise import pick, site_words
-from locpmap.kernels.reference.noise import LAZY_CLOCK, LAZY_FINE
+from locpmap.kernels.numba.noise import joined, site_words
+from locpmap.kernels.reference.noise import LAZY_CLOCK
 
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 _2, _4, _8, _16, _24 = np.uint64(2), np.uint64(4), np.uint64(8), np.uint64(16), np.uint64(24)
@@ -213,7 +213,7 @@ def judge(rivals, code, n):
 def settle(field, draw, sites, clocks, packed, i, slot, r, c, site, lane, offset):
     """Run stage 3 for one lane, whose leading bytes begin at ``clocks[offset]``; return the winning label."""
     unary, right, down, inverse_temperature = field
-    sample = draw.first_sample + lane
+    noise = (draw.k0, draw.k1, draw.image, draw.first_sample + lane)
     best = sites.best[slot]
     first = packed >> _32 & _BYTE
     log_total = math.log(sites.inverse_p[slot, best])
@@ -231,19 +231,12 @@ def settle(field, draw, sites, clocks, packed, i, slot, r, c, site, lane, offset
             weight += down[r, c]
         weight *= inverse_temperature
         if n == 4:
-            log_clock = math.log(-math.log(refine(sites.tick[slot, lane], draw, sample, site, 0)))
+            log_clock = math.log(-math.log(joined(sites.tick[slot, lane], 0, noise, site)))
             score = weight - log_clock
         elif k != first and weight - log_clock > score and unary[i, k] > -np.inf:
             log_p = (np.float64(unary[i, k]) - unary[i, best]) * inverse_temperature - log_total
-            wait = math.log(-math.log(refine(clocks[offset + k], draw, sample, site, np.int64(k) + 1))) - log_p
+            wait = math.log(-math.log(joined(clocks[offset + k], np.int64(k) + 1, noise, site))) - log_p
             rival = weight - max(wait, log_clock) - math.log1p(math.exp(-abs(wait - log_clock)))
             if rival > score:
                 winner, score = k, rival
     return winner
-
-
-@njit(forceinline=True, error_model="numpy")
-def refine(coarse, draw, sample, site, m):
-    """Return the uniform of a leading byte and the following 24 bits, which are drawn here."""
-    fine = pick(site_words(draw.k0, draw.k1, LAZY_FINE, draw.image, sample, site, m >> 2), m & 3)
-    return (np.float64(coarse) * 2.0**24 + np.float64(fine >> np.uint32(8)) + 0.5) * 2.0**-32
