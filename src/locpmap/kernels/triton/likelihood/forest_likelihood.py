@@ -25,13 +25,23 @@ def solve_forests(
 
 
 @triton.jit
-def _parents(plan, labels, t, begin, valid):
-    """Return the slot of the edge to the parent, its site and its label; slot and label are -1 for none or void."""
-    upward = tl.load(plan.parent_slot + t, mask=valid, other=-1).to(tl.int64)
+def _load_sites(plan, labels, local, begin, stop, position, SIZES: tl.constexpr):
+    """Load the sites at a position of their blocks: numbers, labels, beliefs; slots, numbers and labels of the parents.
+
+    Labels of void and of missing sites are -1.  So are a parent's slot and label, at a root and if the parent is void.
+    """
+    k = tl.arange(0, SIZES.labels)[None, :]
+    t = begin + position
+    i = tl.load(plan.site + t, mask=t < stop, other=0).to(tl.int64)
+    true = tl.load(labels + i, mask=t < stop, other=-1).to(tl.int32)
+    held = (true >= 0)[:, None] & (k < SIZES.n_labels)
+    belief = tl.load(local + i[:, None] * SIZES.n_labels + k, mask=held, other=0.0)
+    belief = tl.where(k < SIZES.n_labels, belief, float("-inf"))
+    upward = tl.load(plan.parent_slot + t, mask=true >= 0, other=-1).to(tl.int64)
     above = begin + tl.load(plan.parent + t, mask=upward >= 0, other=0)
-    site = tl.load(plan.site + above, mask=upward >= 0, other=0).to(tl.int64)
-    label = tl.load(labels + site, mask=upward >= 0, other=-1).to(tl.int32)
-    return tl.where(label >= 0, upward, -1), site, label
+    above = tl.load(plan.site + above, mask=upward >= 0, other=0).to(tl.int64)
+    true_above = tl.load(labels + above, mask=upward >= 0, other=-1).to(tl.int32)
+    return i, true, belief, tl.where(true_above >= 0, upward, -1), above, true_above
 
 
 @triton.jit(do_not_specialize=["lo", "first", "last", "longest"])
@@ -48,21 +58,13 @@ def _solve_forests(pairs, plan, task, lo, first, last, longest, n_sites, SIZES: 
     b = tl.load(plan.order + item, mask=real, other=0)
     weight = tl.load(task.weights + n * task.weight_image).to(dtype)
     known_labels = task.labels + n * n_sites
-    local = task.local + (n - lo) * n_sites * N_LABELS + k
+    local = task.local + (n - lo) * n_sites * N_LABELS
     marginals = task.residual + n * n_sites * N_LABELS + k
     begin = tl.load(plan.ptr + b, mask=real, other=0)
     stop = tl.load(plan.ptr + b + 1, mask=real, other=0)
     position = longest - 1
     while position >= 0:
-        t = begin + position
-        there = t < stop
-        i = tl.load(plan.site + t, mask=there, other=0).to(tl.int64)
-        valid = tl.load(known_labels + i, mask=there, other=-1) >= 0
-        held = valid[:, None] & (k < N_LABELS)
-        belief = tl.load(local + i[:, None] * N_LABELS, mask=held, other=0.0)
-        belief = tl.where(k < N_LABELS, belief, float("-inf"))
-        upward, above, true_above = _parents(plan, known_labels, t, begin, valid)
-        bound = true_above >= 0
+        _, _, belief, upward, above, _ = _load_sites(plan, known_labels, local, begin, stop, position, SIZES)
         message = tl.zeros([ITEMS, LABELS], dtype)
         for a in range(N_LABELS):
             scores = belief + pair_scores(pairs, n, upward[:, None], k, a, SIZES)
@@ -71,8 +73,8 @@ def _solve_forests(pairs, plan, task, lo, first, last, longest, n_sites, SIZES: 
             message = tl.where(k == a, log_sum, message)
         # Additive constants cancel; relative to the maximum, single precision suffices for any number of sites.
         message -= tl.max(tl.where(k < N_LABELS, message, float("-inf")), axis=1, keep_dims=True)
-        up = local + above[:, None] * N_LABELS
-        sent = bound[:, None] & (k < N_LABELS)
+        up = local + above[:, None] * N_LABELS + k
+        sent = (upward >= 0)[:, None] & (k < N_LABELS)
         tl.debug_barrier()
         gathered = tl.load(up, mask=sent, other=0.0) + message
         tl.debug_barrier()
@@ -82,17 +84,9 @@ def _solve_forests(pairs, plan, task, lo, first, last, longest, n_sites, SIZES: 
     value = tl.zeros([ITEMS], dtype)
     position = 0
     while position < longest:
-        t = begin + position
-        there = t < stop
-        i = tl.load(plan.site + t, mask=there, other=0).to(tl.int64)
-        true = tl.load(known_labels + i, mask=there, other=-1).to(tl.int32)
-        valid = true >= 0
-        is_true = k == true[:, None]
-        held = valid[:, None] & (k < N_LABELS)
-        belief = tl.load(local + i[:, None] * N_LABELS, mask=held, other=0.0)
-        belief = tl.where(k < N_LABELS, belief, float("-inf"))
-        upward, above, true_above = _parents(plan, known_labels, t, begin, valid)
-        bound = true_above >= 0
+        sites = _load_sites(plan, known_labels, local, begin, stop, position, SIZES)
+        i, true, belief, upward, above, true_above = sites
+        bound, is_true = upward >= 0, k == true[:, None]
         edge = tl.load(pairs.edge + upward, mask=bound, other=0).to(tl.int64)
         is_first = tl.load(pairs.end + upward, mask=bound, other=0) == 0
         own_stride, other_stride = tl.where(is_first, N_LABELS, 1), tl.where(is_first, 1, N_LABELS)
@@ -106,7 +100,7 @@ def _solve_forests(pairs, plan, task, lo, first, last, longest, n_sites, SIZES: 
             p_above = tl.load(task.residual + (n * n_sites + above) * N_LABELS + a, mask=bound, other=0.0)
             p_above = tl.where(bound, p_above, tl.where(a == 0, 1.0, 0.0))
             given = tl.maximum(true_above, 0) == a
-            value -= tl.where(valid & given, tl.sum(tl.where(is_true, log_p, 0.0), axis=1), 0.0)
+            value -= tl.where((true >= 0) & given, tl.sum(tl.where(is_true, log_p, 0.0), axis=1), 0.0)
             joint = tl.where(k < N_LABELS, tl.exp(log_p) * p_above[:, None], 0.0)
             node += joint
             part = weight * (joint - (is_true & given[:, None]).to(dtype))
@@ -118,7 +112,7 @@ def _solve_forests(pairs, plan, task, lo, first, last, longest, n_sites, SIZES: 
                 tl.store(place, part, mask=bound[:, None] & (k < N_LABELS))
         if SIZES.potts:
             tl.store(task.pairs + pair, agree, mask=bound)
-        tl.store(marginals + i[:, None] * N_LABELS, node, mask=held)
+        tl.store(marginals + i[:, None] * N_LABELS, node, mask=(true >= 0)[:, None] & (k < N_LABELS))
         tl.debug_barrier()  # other threads may read what these stored
         position += 1
     position = 0
