@@ -77,11 +77,12 @@ class Outputs:
 
         result, areas, samples = decoded
         inside = result.labels >= 0
+        files = [path.name for path in self.targets(content.place is not None)]
         record = {
             "name": self.pair.name,
             "settings": settings,
             "inputs": inputs,
-            "files": [path.name for path in self.targets(content.place is not None)],
+            "files": files,
             "pixels": int(inside.sum()),
             "labels": _labels(result, areas),
             "mean_entropy": float(result.entropy.astype(np.float32)[inside].mean()) if inside.any() else 0.0,
@@ -95,7 +96,7 @@ class Outputs:
                 self._write_labels(_sample(number), labels, areas.shape[1], content.place)
             write_text(self.record, [json.dumps(record, indent=1), "\n"])
         for path in self.folder.glob(f"{glob.escape(self.pair.name)}.sample-[0-9][0-9][0-9].*"):
-            if path.name not in record["files"]:  # from an earlier run with more samples
+            if path.name not in files:  # from an earlier run with more samples
                 path.unlink(missing_ok=True)
         return record
 

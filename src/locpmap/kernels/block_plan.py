@@ -1,7 +1,5 @@
 """Blocks as flat arrays.  A *block* is a set of sites whose labels are optimised jointly, given all other labels."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy.typing as npt

@@ -10,8 +10,6 @@ Nodes are integers: a node's noise is the sum of eight random bytes, which is cl
 Sums and interpolation are integer operations as well, so that every backend computes the same bytes.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import NamedTuple

@@ -15,8 +15,6 @@ Every backend has three functions.  Each call processes one `Part`; `Likelihoods
 In the code, *slope* is the derivative with respect to the pairwise scores.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ Messages are stored as logarithms (log domain) or as plain numbers (*linear doma
 exponentials and logarithms.  It is used for sum-product on images where no product of messages can underflow.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

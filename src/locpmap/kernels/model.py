@@ -11,8 +11,6 @@ Neighbour lists are concatenated in compressed sparse row format.  A *slot* is a
 ``indptr[i]:indptr[i + 1]`` are the neighbours of site i, and every edge has two slots, one per end.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple, TypeAlias
 
 Array: TypeAlias = Any  # NumPy array or, for Triton, torch tensor (except `class_ptr`, always NumPy)

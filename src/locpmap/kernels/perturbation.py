@@ -1,7 +1,5 @@
 """Perturbation and start of a *climb* (greedy coordinate ascent to a local maximum of the perturbed score)."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from locpmap.kernels.model import Array

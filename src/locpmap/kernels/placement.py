@@ -4,8 +4,6 @@ With "auto", NumPy arrays are processed on the CPU unless a GPU is expected to b
 processed there; tensors on other accelerators are copied to the CPU.  An explicit choice runs as given or raises.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from functools import cache

@@ -4,8 +4,6 @@ Unlike Numba's threading layers, the pool can be used from several Python thread
 compilation.  Work is divided into ranges; results do not depend on the division.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor

@@ -4,8 +4,6 @@ All functions run on the host, in NumPy; for a model on a GPU, `lists_of` return
 SciPy is imported inside the functions that use it, because its import takes longer than the rest of the library.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Lookup of the per-range functions of a backend, and their division among threads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Message passing on the CPU.  A site is *dirty*, and sends, if an incoming message changed since it last sent."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -9,8 +9,6 @@ implementations of a noise scheme use the same noise:
 - any other graph or table: single sites or blocks (``climb_sites``, ``climb_blocks``).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

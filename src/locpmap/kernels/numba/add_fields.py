@@ -1,7 +1,5 @@
 """Numba version of `reference.add_fields`, with the nodes of the fields for one sample (`nodes_of`)."""
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

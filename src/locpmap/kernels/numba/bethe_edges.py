@@ -3,8 +3,6 @@
 The cost per edge is O(L) in a Potts model.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

@@ -4,8 +4,6 @@ A probability depends only on the *state* (labels) of the d neighbours.  It is c
 the number of samples in that state.  There are 2^d states, or d + 1 if all weights are equal (numbers of label 1).
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

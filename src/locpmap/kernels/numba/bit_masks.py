@@ -6,8 +6,6 @@ with one number; their leading 16 bits nearly always decide.  ``AT_ONCE`` sites 
 registers, so arrays are flat tables (state, site) and (sample, site).
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Numba version of `reference.bit_votes`: counts of the labels of samples packed into words."""
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

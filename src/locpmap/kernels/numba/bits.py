@@ -1,7 +1,5 @@
 """Operations on machine words with one bit per sample."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ Then write residuals and add the derivatives (slope) of the edges inside.  Cost 
 block: its joint labellings times its sites and inner edges.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

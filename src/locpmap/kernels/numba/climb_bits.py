@@ -7,8 +7,6 @@ weights of the image are equal and only the number of neighbours with label 1 ma
 Scratch: up to 22 words per site, 7 with equal weights.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

@@ -4,8 +4,6 @@ A sweep skips blocks if no label in or next to them changed since the last visit
 its joint labellings times its sites and inner edges; of a forest, sites · L² (sites · L with Potts weights >= 0).
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -11,8 +11,6 @@ is never computed:
 Memory: 27 bytes per site, the scores of 13 rows, and the nodes of the fields.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

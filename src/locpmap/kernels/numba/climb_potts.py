@@ -7,8 +7,6 @@ CPU cache.  A bit per lane and site marks a changed neighbour.  Only marked site
 those of full red-black sweeps.  Scratch: one word per site, and a few rows.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

@@ -4,8 +4,6 @@ A sweep skips sites if no neighbour changed since their last visit.  This does n
 Memory per call: the perturbed unaries of one sample, S·L values.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

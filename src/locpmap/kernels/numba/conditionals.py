@@ -1,7 +1,5 @@
 """Numba version of `reference.conditionals`: conditional probabilities, summed as integers in units of 2^-40."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

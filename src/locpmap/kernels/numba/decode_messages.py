@@ -1,7 +1,5 @@
 """Numba version of `reference.decode_messages`: sequential decoding of max-product messages."""
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

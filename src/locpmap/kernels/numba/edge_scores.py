@@ -4,8 +4,6 @@ Functions take single arrays, which kernels extract from the model before their 
 would update the reference counts of all its arrays at every call, at ten times the cost of the arithmetic.
 """
 
-from __future__ import annotations
-
 from numba import njit
 
 

@@ -1,7 +1,5 @@
 """Rows of the climb with error fields (`climb_fields`): scores, first labels and random starts."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Perturbed scores of single labels in the climb with error fields (`climb_fields`), and bounds on them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

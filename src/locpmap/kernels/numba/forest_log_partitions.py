@@ -1,7 +1,5 @@
 """Numba version of `reference.forest_log_partitions`: log Z of spanning forests.  Memory per call: S·L values."""
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

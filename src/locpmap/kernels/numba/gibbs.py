@@ -1,7 +1,5 @@
 """Numba version of `reference.gibbs`: one sweep.  Per site: one call of Philox and at most L exponentials."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

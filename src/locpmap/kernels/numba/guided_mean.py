@@ -1,7 +1,5 @@
 """Numba version of `reference.guided_mean`: means over pixels of similar colour, a row at a time."""
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

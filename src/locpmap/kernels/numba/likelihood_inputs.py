@@ -1,7 +1,5 @@
 """Inputs of the likelihood kernels in few types, because Numba compiles one version of a kernel per combination."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

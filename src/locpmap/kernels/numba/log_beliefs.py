@@ -1,7 +1,5 @@
 """Numba version of `reference.log_beliefs`: normalised log beliefs."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Numba version of `reference.mean_field`.  A visit reads (degree + 2)·L values, a skipped site one byte."""
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

@@ -1,7 +1,5 @@
 """Numba version of `reference.mean_field_bound`: the lower bound that mean field maximises."""
 
-from __future__ import annotations
-
 import math
 
 from numba import njit

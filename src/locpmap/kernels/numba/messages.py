@@ -1,7 +1,5 @@
 """Numba version of `reference.messages`: messages along an edge, on rows (L,)."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

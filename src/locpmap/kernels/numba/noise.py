@@ -4,8 +4,6 @@ The functions are inlined into the calling kernels.  Numba does not track the fi
 cache of compiled kernels after changes to this file.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

@@ -3,8 +3,6 @@
 Cost per edge and sample: two additions for Potts weights, ``2 · F · L`` multiplications for tables.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

@@ -1,7 +1,5 @@
 """Numba version of `reference.pass_linear`: sum-product in the linear domain, without exponentials or logarithms."""
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

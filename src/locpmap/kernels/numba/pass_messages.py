@@ -1,7 +1,5 @@
 """Numba version of `reference.pass_messages`: log domain.  A sweep reads and writes 2E·L values of 8 bytes."""
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

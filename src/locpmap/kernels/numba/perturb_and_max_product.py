@@ -1,7 +1,5 @@
 """Numba version of `reference.perturb_and_max_product`.  Memory per call: one sample's messages, 2E·L values."""
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

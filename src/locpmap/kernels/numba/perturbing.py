@@ -1,7 +1,5 @@
 """Perturbed unaries and start labels of a sample: Numba version of the helpers in `reference.climb_sites`."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -12,8 +12,6 @@ previous one left undecided:
 3. All 32 bits are used, in double precision and in logarithms.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

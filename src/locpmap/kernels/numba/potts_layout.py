@@ -5,8 +5,6 @@ word holds one bit per lane.  Only a few rows at a time are *described*: `Sites`
 first labels.  Sweeps follow each other closely down the image, so these rows stay in the CPU cache.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 

@@ -1,7 +1,5 @@
 """Description of rows of the Potts climb (`potts_layout.Sites`): probabilities, pulls, first and start labels."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

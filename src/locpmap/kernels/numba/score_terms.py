@@ -1,7 +1,5 @@
 """Numba version of `reference.score_terms`: the score of a labelling as terms of sites."""
 
-from __future__ import annotations
-
 from numba import njit
 
 from locpmap.kernels.numba.edge_scores import potts_weight, table_score

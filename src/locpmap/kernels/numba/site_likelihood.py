@@ -3,8 +3,6 @@
 Cost per site: ``M · degree · F · L`` multiplications and ``M · L`` exponentials.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ Double precision uses ``math.exp``.  Single precision uses a polynomial that vec
 ``exp x = 2^k · exp r`` with ``|r| <= log(2) / 2``, relative error below 1e-7.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

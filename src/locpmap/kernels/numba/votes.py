@@ -1,7 +1,5 @@
 """Numba version of `reference.votes`: the number of samples with each label, per site."""
 
-from __future__ import annotations
-
 from numba import njit
 
 

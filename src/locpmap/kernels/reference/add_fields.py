@@ -1,7 +1,5 @@
 """Unary scores with error fields (`kernels.fields`) on a grid."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

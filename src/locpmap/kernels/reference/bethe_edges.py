@@ -7,8 +7,6 @@ Normalised beliefs are ``b_i = exp(belief_i) / Z_i``; messages m and cavities ar
 The value does not depend on the scale of a message.  At a fixed point on a tree it equals log Z.
 """
 
-from __future__ import annotations
-
 from locpmap.arrays import Array
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference.messages import cavity, log_sum

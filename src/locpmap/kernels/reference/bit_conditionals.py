@@ -1,7 +1,5 @@
 """Conditional (Rao-Blackwell) probabilities of samples packed into words: two labels, one bit per sample."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

@@ -6,8 +6,6 @@ sums from the leaves up factorise the distribution into ``p(root) Π p(site | pa
 the marginals.  Void sites are removed from their block, which splits a chain there.
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """LocPMAP climb for two labels and Potts weights of any sign on a 4-connected grid, samples packed into words."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

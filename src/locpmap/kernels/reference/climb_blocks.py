@@ -5,8 +5,6 @@ paper's exactness theorem.  It is keyed by the block's first site and the number
 In a forest the noise is added to the unaries of the sites.
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """LocPMAP climb with error fields on a 4-connected grid with Potts weights >= 0."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

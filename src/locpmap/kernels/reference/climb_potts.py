@@ -1,7 +1,5 @@
 """LocPMAP climb on a 4-connected grid with Potts weights >= 0, in the lazy noise scheme (see `noise`)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

@@ -4,8 +4,6 @@ A sweep visits the colour classes in turn and assigns every site of a class its 
 repeat until no label changes.  A label that attains the maximum is retained; other ties go to the smallest label.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

@@ -3,8 +3,6 @@
 Sums are integers in units of 2^-40, so they do not depend on the order of the samples.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

@@ -4,8 +4,6 @@ A labelled neighbour contributes its pairwise score, any other neighbour its mes
 children, the result is a labelling of maximum score even if max-marginals tie.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

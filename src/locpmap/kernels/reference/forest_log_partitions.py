@@ -9,8 +9,6 @@ So θ is the mean of ``θ_T = Σ_i θ^_i + Σ_(e in T) θ^_e`` over the forests 
 ``log Z(θ) <= mean of log Z(θ_T)``.  This holds for any messages, converged or not.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

@@ -4,8 +4,6 @@ A label is drawn by inverting the cumulative distribution, labels in natural ord
 site): word 0 of stream CHAIN with the sweep as the sample.  Temperature t samples from ``p(y)^(1/t)``.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

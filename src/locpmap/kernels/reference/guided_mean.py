@@ -3,8 +3,6 @@
 j runs over i itself, whose weight is 1, and over the pixels i + step that are inside the image and counted.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Normalised log beliefs of every site, given the messages."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

@@ -4,8 +4,6 @@
 neighbours, so every update is exact coordinate ascent on the lower bound of log Z (see `mean_field_bound`).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

@@ -3,8 +3,6 @@
 Probability 0 times a score of -inf counts as 0.  Positive probability of a forbidden pair makes the bound -inf.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

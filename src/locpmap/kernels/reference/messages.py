@@ -17,8 +17,6 @@ that are compatible with a are forbidden at j.  The message from i to these labe
 whole cavity is -inf (the model allows no labelling), the message is 0.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

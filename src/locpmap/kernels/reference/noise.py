@@ -24,8 +24,6 @@ gives the leading bytes of sixteen waits.  The other 24 bits are computed only i
 leading 16 bits nearly always decide; one call gives them for eight samples.  The other 16 have their own stream.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

@@ -4,8 +4,6 @@ A neighbour's label b adds ``pairwise[a, b]`` to the local score of label a.  Th
 an edge is therefore ``residual · 1{neighbour's label = b}``, summed over both ends and all samples.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

@@ -5,8 +5,6 @@ A message is ``exp m`` in the notation of `messages`: an average of ``couplings 
 this is far from underflow and that no table forbids a pair.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

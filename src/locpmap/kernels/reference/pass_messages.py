@@ -1,7 +1,5 @@
 """Message passing in the log domain, for scores of any range: each visited site updates its outgoing messages."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

@@ -1,7 +1,5 @@
 """Samples by max-product on perturbed unaries: pass messages until convergence, then decode a labelling."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

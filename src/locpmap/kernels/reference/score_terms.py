@@ -1,7 +1,5 @@
 """The score of a labelling as a sum of terms of sites, so that threads can divide the work."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

@@ -1,7 +1,5 @@
 """Scores of labellings: sums of unary and pairwise terms."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -7,8 +7,6 @@ respect to the local score of label k given sample m is::
     share_m · (p(k | y^m) - 1{k = y_i}),    share_m = p(y_i | y^m) / Σ_m' p(y_i | y^m')
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

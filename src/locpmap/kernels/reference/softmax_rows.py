@@ -1,7 +1,5 @@
 """Softmax of many short rows."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

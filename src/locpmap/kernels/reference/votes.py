@@ -1,7 +1,5 @@
 """The number of samples with each label, per site."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from locpmap.arrays import Array

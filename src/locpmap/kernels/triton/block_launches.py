@@ -1,7 +1,5 @@
 """Launches of a sweep over blocks: one per run of blocks that do not touch and are solved by the same method."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import NamedTuple
 

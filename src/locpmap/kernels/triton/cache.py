@@ -3,8 +3,6 @@
 The cache holds no reference to the arrays.  An entry is released as soon as one of its arrays is garbage-collected.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable
 from functools import partial

@@ -3,8 +3,6 @@
 The host takes no part between sweeps: the device itself detects convergence and stops.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import pairwise
 from typing import Any

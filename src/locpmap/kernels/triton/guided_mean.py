@@ -1,7 +1,5 @@
 """Triton version of `reference.guided_mean`: means over pixels of similar colour."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 import triton

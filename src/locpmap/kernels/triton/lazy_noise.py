@@ -1,7 +1,5 @@
 """The lazy noise scheme (leading bits first, the rest only where needed); see `locpmap.kernels.reference.noise`."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice

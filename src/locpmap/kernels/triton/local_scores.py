@@ -5,8 +5,6 @@ An item is a site of an image, or of one sample of it.  The scores of items are 
 added to the padding.  A slot is a position in the concatenated neighbour lists, (2E,).
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import triton

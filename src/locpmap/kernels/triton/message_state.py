@@ -1,7 +1,5 @@
 """Message passing on a GPU: many sweeps per launch; the host waits for the device only when it reads a result."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

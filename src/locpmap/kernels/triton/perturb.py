@@ -4,8 +4,6 @@ Scores have the layout (n, S, L, R) and labels (n, S, R), so adjacent lanes hand
 can also be stored in chunks of T samples: a kernel that processes T samples together then reads contiguous memory.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """Philox-4x32-10 and uniform numbers from its words, as device functions; see `locpmap.kernels.reference.noise`."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

@@ -1,7 +1,5 @@
 """Sampling on a GPU: climbs, the size of their rounds, and totals of the samples."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any

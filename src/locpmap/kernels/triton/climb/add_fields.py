@@ -5,8 +5,6 @@ array (n, R, L, rows, columns).  The phase of a pair decides which cells the win
 sufficient for every phase, and the last ones may be unused.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ One launch improves a run of blocks that do not touch, in all samples of all ima
 determines the launches, so it stays on the host.
 """
 
-from __future__ import annotations
-
 import torch
 
 from locpmap.arrays import of_images

@@ -9,8 +9,6 @@ all its scans and then computes their noise, with every thread at work.
 Labels are stored sample by sample, (n, R, S), because the scores and nodes of neighbouring sites are contiguous.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

@@ -5,8 +5,6 @@ parity, in all samples, and a barrier separates the parities.  A *turn* is one p
 numbered from 1.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

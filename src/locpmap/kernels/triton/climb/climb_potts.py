@@ -8,8 +8,6 @@ site and a sample) with a changed neighbour.  Each team has scratch for one imag
 Phases call functions that are not inlined, because compile time grows much faster than the size of a function.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache, partial
 from typing import NamedTuple
 

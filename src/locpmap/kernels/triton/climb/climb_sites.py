@@ -4,8 +4,6 @@ One launch performs all sweeps.  A site that changes in a sample marks its neigh
 marked sites.  The best label of other sites cannot change, so the labels equal those of full sweeps.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

@@ -7,8 +7,6 @@ computed here only (see `reference.noise` for clocks and waits).
 ``at`` are `Lanes`.
 """
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

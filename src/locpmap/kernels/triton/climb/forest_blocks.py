@@ -5,8 +5,6 @@ the loss of its current label against its best one, given its parent's current l
 regrets add up to the best score minus the current score.  A block changes where some regret exceeds rounding.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import triton

@@ -1,7 +1,5 @@
 """Gibbs sampling; see the reference.  One launch performs many sweeps, with one Philox call per site and sweep."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

@@ -11,8 +11,6 @@ label, it may take the second best instead.  A *choice*, one word per site, stor
 Functions take blocks (1, ITEMS) of samples.  Scores are split by label into parts: several blocks (PART, ITEMS).
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import triton

@@ -5,8 +5,6 @@ and pairwise scores of the block's first and of its last sites with the labels a
 with any noise, or with a rough bound of their noise; only the others are computed exactly.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

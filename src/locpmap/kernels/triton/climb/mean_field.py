@@ -4,8 +4,6 @@ One launch performs many sweeps over marked sites, those with a changed neighbou
 load of its marks.  Sums have the beliefs' dtype.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -6,8 +6,6 @@ E_k a standard exponential.  The leading bytes of the uniforms behind t and E_k 
 otherwise are the remaining bits drawn.
 """
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

@@ -5,8 +5,6 @@ colour with a word of samples, a pair is a lane with one sample of its word.  A 
 vary fastest.  The top bit of a label's field is its mark (see `potts_visits`).
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

@@ -5,8 +5,6 @@ a later change may affect wait in a queue.  While a pair is queued, the top bit 
 So no pair is queued twice.
 """
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

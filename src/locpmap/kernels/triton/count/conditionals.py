@@ -1,7 +1,5 @@
 """Conditional (Rao-Blackwell) probabilities, summed as integers in units of 2^-40; see the reference."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

@@ -1,7 +1,5 @@
 """The score of a labelling, split into terms per site; see the reference.  Sums are float64."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

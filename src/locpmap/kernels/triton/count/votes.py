@@ -3,8 +3,6 @@
 Each lane handles one site and counts eight labels at a time, in the bytes of a 64-bit word.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -5,8 +5,6 @@ programming, a small block by enumeration); then the gradients of the edges insi
 determines the launches, so it stays on the host.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 import triton

@@ -4,8 +4,6 @@ Items are the blocks of an image.  The upward pass adds messages to ``local``: a
 sites below summed out.  The downward pass recomputes the table of a site given its parent from these beliefs.
 """
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

@@ -4,8 +4,6 @@ The derivative with respect to a joint labelling's score is its probability, min
 and gradients are sums of these derivatives over the labellings.  Only labellings with label 0 at void sites count.
 """
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

@@ -3,8 +3,6 @@
 Items are sites of an image; labels are the second axis of a tile.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -3,8 +3,6 @@
 All sums are matrix products or sums along an axis, so results do not depend on the order of threads.
 """
 
-from __future__ import annotations
-
 import torch
 
 from locpmap.kernels.likelihood import Part, Scores

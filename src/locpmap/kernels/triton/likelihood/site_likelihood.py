@@ -4,8 +4,6 @@ Each program processes a tile of sites.  If there are several samples, they are 
 mean probability, and for the residuals.
 """
 
-from __future__ import annotations
-
 import math
 
 import triton

@@ -5,8 +5,6 @@ blocks.  In each round it labels the sites of the block whose preceding neighbou
 order on a grid, most of a block per round.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

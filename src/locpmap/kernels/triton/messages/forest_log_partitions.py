@@ -4,8 +4,6 @@ One program per image and forest goes from the deepest sites to the roots, level
 children's messages, rather than children adding to their parent, so sums have a fixed order.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -5,8 +5,6 @@ below, to the left and above: WAY 0 to 3.  A cell is a position of one colour, r
 last cell of every second row has no site.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import triton

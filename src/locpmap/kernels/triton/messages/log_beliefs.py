@@ -3,8 +3,6 @@
 Sums have the beliefs' dtype.  An edge of a Potts model takes O(L).
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

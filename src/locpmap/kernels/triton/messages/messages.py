@@ -5,8 +5,6 @@ two.  Axes without slots or labels have length 1.  A cavity is a belief without 
 list or the labels have cavity -inf, so they contribute nothing.  ``TILE`` is a `Tile`, ``pairs`` a `Pairs`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import triton

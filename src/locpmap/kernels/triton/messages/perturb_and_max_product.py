@@ -4,8 +4,6 @@ The samples of an image are treated as separate images that share its pairwise t
 2E·L values, and twice the unaries.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

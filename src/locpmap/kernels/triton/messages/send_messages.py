@@ -4,8 +4,6 @@ A way is a slot number of the neighbour lists, or a direction of a grid.  Each w
 thread holds the same site and labels in all blocks, and threads exchange only sums over labels.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import triton

@@ -6,8 +6,6 @@ stay constant until the next level.  A site is marked (dirty) until visited, and
 With all sites marked, a sweep moves 4 · (3 · 2E + S) · L bytes through the L2 cache; without, it only reads the marks.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
