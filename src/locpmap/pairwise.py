@@ -201,9 +201,9 @@ class _Parser:
         return None
 
     def _potts(self, weights: list[Array]) -> Pairwise:
-        least = _refuse(weights, "pairwise (a Potts weight)", -np.inf)
+        least, greatest = _refuse(weights, "pairwise (a Potts weight)", -np.inf)
         term = Pairwise(self.n_labels, weights=tuple(frozen(w) for w in weights))
-        term.__dict__["least_weight"] = least  # already read from the device
+        term.__dict__.update(least_weight=least, coupled=least < 0 or greatest > 0)  # already read from the device
         return term
 
     def _tables(self, tables: Array) -> Pairwise:
@@ -251,11 +251,11 @@ def _double(array: Array) -> Array:
     return frozen(array if is_tensor(array) else array.astype(np.float64))
 
 
-def _refuse(arrays: list[Array], name: str, forbidden: float | None = None) -> float:
-    """Raise on NaN and +inf, and on ``forbidden`` if given; return the smallest value, inf if there is none."""
-    ends = extremes(*(array for array in arrays if 0 not in array.shape))
-    for value in (value for low_and_high in ends for value in low_and_high):
+def _refuse(arrays: list[Array], name: str, forbidden: float | None = None) -> tuple[float, float]:
+    """Raise on NaN and +inf, and on ``forbidden`` if given; return the smallest and largest value, or inf and -inf."""
+    ends = [end for pair in extremes(*(array for array in arrays if 0 not in array.shape)) for end in pair]
+    for value in ends:
         if np.isnan(value) or value == np.inf or value == forbidden:
             wanted = "finite numbers or -inf" if forbidden is None else "finite numbers"
             raise InputError(f"{name} contains {value}, expected {wanted}")
-    return min((low for low, _ in ends), default=np.inf)
+    return min(ends, default=np.inf), max(ends, default=-np.inf)

@@ -26,10 +26,9 @@ class Launch:
         self.kernel = launching._climb
 
     def __getitem__(self, grid: Any) -> Any:
-        def call(arrays: Any, scratch: Any, *rest: Any, **options: Any) -> None:
-            _, drawn, _ = scratch
-            self.scores = drawn.scores
-            self.kernel[grid](arrays, scratch, *rest, **options)
+        def call(arrays: Any, room: Any, *rest: Any, **options: Any) -> None:
+            self.scores = room.reals
+            self.kernel[grid](arrays, room, *rest, **options)
 
         return call
 

@@ -8,8 +8,8 @@ site and a sample) with a changed neighbour.  Each team has scratch for one imag
 Phases call functions that are not inlined, because compile time grows much faster than the size of a function.
 """
 
-from functools import lru_cache, partial
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -52,9 +52,18 @@ class Plan(NamedTuple):
     n_words: int
     n_teams: int
     team: int  # programs per team
-    items: int  # lanes per colour, padded to whole tiles
-    queue_apart: int  # capacity of a queue
+    reals_apart: int  # stride between teams in `Room.reals`
+    wholes_apart: int
+    queue_apart: int
     list_apart: int  # capacity of a program's list, which lies in the second queue while that is unused
+
+
+class Room(NamedTuple):
+    """Scratch memory, one section per team."""
+
+    reals: Any  # two labels: `Drawn.scores`; otherwise `Terms.log_p` and `Terms.cumulative`
+    wholes: Any  # int32: the rest of `Drawn` (not for two labels), two queues, `Terms.facts`
+    plan: Plan
 
 
 def climb_potts(
@@ -67,23 +76,14 @@ def climb_potts(
     bits, apart = 8 * labels.element_size(), labels.stride(1)
     registers = 64 if n_labels == 2 else 96
     programs = resident_programs(device, registers)
-    plan = _plan(n_images, height, width, n_labels, n_samples, programs, TILES_EACH)
+    plan = _plan(n_images, height, width, n_labels, n_samples, bits, programs, TILES_EACH)
     pack, n_teams = plan.pack, plan.n_teams
     words = labels  # filled in place where the labels of every site occupy whole aligned words
     if apart % pack or labels.stride(0) != n_sites * apart or labels.data_ptr() % 8:
         words = torch.empty((n_images, n_sites, plan.n_words * pack), dtype=labels.dtype, device=device)
         apart = plan.n_words * pack
-    empty = partial(torch.empty, device=device)
-    facts = empty((n_teams, n_sites), dtype=torch.int32)
-    queues = empty((n_teams, 2, plan.queue_apart), dtype=torch.int32)
-    if n_labels == 2:
-        scores = empty((n_teams, 2, pack, plan.items), dtype=unary.dtype)
-        terms, drawn = Terms(scores, scores, facts), Drawn(scores, facts, facts)  # only scores and facts are used
-    else:
-        log_p, cumulative = empty((2, n_teams, n_sites, n_labels), dtype=unary.dtype)
-        firsts = empty((n_teams, 2, plan.items), dtype=torch.int64 if bits * pack > 32 else torch.int32)
-        ticks = empty((n_teams, 2, plan.items), dtype=torch.int32)
-        terms, drawn = Terms(log_p, cumulative, facts), Drawn(log_p, firsts, ticks)
+    scores = torch.empty((n_teams, plan.reals_apart), dtype=unary.dtype, device=device)
+    wholes = torch.empty((n_teams, plan.wholes_apart), dtype=torch.int32, device=device)
     notes = torch.zeros(COUNTERS * n_teams + n_images * n_samples, dtype=torch.int32, device=device)
     weights = (right, images_apart(right), down, images_apart(down))
     corner = ((grid.row + grid.column) % 2, grid.row * grid.whole_width + grid.column, grid.whole_width)
@@ -93,9 +93,10 @@ def climb_potts(
     sizes = Sizes(climb.start, n_labels, bytes_of, pack, bits, TILE, VISIT, COUNTERS)
     _, temperature, k0, k1 = climb.perturbation
     draw = Draw(k0, k1, climb.first_image + span.lo, span.first)
-    arrays, scratch = (unary, given, words, notes), (terms, drawn, queues)
+    arrays = (unary, given, words, notes)
     numbers = (temperature, n_images, n_samples, climb.max_sweeps)
-    _climb[(n_teams * plan.team,)](arrays, scratch, plan, draw, field, *numbers, sizes, **at_once(registers))
+    room = Room(scores, wholes, plan)
+    _climb[(n_teams * plan.team,)](arrays, room, draw, field, *numbers, sizes, **at_once(registers))
     if words is not labels:
         labels.copy_(words[:, :, :n_samples])
     return notes.as_strided((n_images, n_samples), (n_samples, 1), COUNTERS * n_teams)
@@ -103,27 +104,35 @@ def climb_potts(
 
 @lru_cache(maxsize=64)  # computing it takes as long as a launch, and sizes recur
 def _plan(
-    n_images: int, height: int, width: int, n_labels: int, n_samples: int, programs: int, tiles_each: int
+    n_images: int, height: int, width: int, n_labels: int, n_samples: int, bits: int, programs: int, tiles_each: int
 ) -> Plan:
+    n_sites = height * width
     pack = 8 if n_labels == 2 else 4
     n_words = triton.cdiv(n_samples, pack)
     n_tiles = triton.cdiv(height * ((width + 1) // 2) * n_words, TILE)
     if n_tiles * TILE * pack > MAX_PAIRS:
         raise InputError(
-            f"an image has {height * width} sites, expected fewer than 2^29 for lazy noise on a GPU: use device='cpu'"
+            f"an image has {n_sites} sites, expected fewer than 2^29 for lazy noise on a GPU: use device='cpu'"
         )
     team = max(1, min(programs, n_tiles // tiles_each))
     n_teams = min(n_images, programs // team)
     team = max(1, min(programs // n_teams, n_tiles))
+    two_colours = 2 * n_tiles * TILE
     list_apart = triton.cdiv(n_tiles, team) * TILE * pack
-    return Plan(pack, n_words, n_teams, team, n_tiles * TILE, team * list_apart, list_apart)
+    queue_apart = team * list_apart
+    wholes_apart = 2 * queue_apart + n_sites + n_sites % 2
+    if n_labels == 2:
+        reals_apart = two_colours * pack
+    else:
+        reals_apart = 2 * n_sites * n_labels
+        wholes_apart += two_colours * (1 + bits // 8)
+    return Plan(pack, n_words, n_teams, team, reals_apart, wholes_apart, queue_apart, list_apart)
 
 
 @triton.jit(do_not_specialize=["n_images", "n_samples", "max_sweeps"])
-def _climb(
-    arrays, scratch, plan, draw, field, temperature: tl.float64, n_images, n_samples, max_sweeps, SIZES: tl.constexpr
-):
+def _climb(arrays, room, draw, field, temperature: tl.float64, n_images, n_samples, max_sweeps, SIZES: tl.constexpr):
     unary_ptr, given_ptr, labels_ptr, notes_ptr = arrays
+    plan = room.plan
     N_LABELS: tl.constexpr = SIZES.n_labels
     PACK: tl.constexpr = SIZES.pack
     TILE: tl.constexpr = SIZES.tile
@@ -135,19 +144,14 @@ def _climb(
     team, member = tl.program_id(0) // plan.team, tl.program_id(0) % plan.team
     n_sites = field.height * field.width
     n_lanes = field.height * ((field.width + 1) // 2) * field.n_words
-    n, items = team.to(tl.int64), tl.cast(plan.items, tl.int64)
-    terms, drawn, queues = scratch
-    terms = Terms(
-        terms.log_p + n * n_sites * N_LABELS, terms.cumulative + n * n_sites * N_LABELS, terms.facts + n * n_sites
-    )
-    both = 2 * n * items
-    drawn = Drawn(drawn.scores + both * PACK, drawn.firsts + both, drawn.ticks + both)
-    queues += 2 * n * plan.queue_apart
+    items = (tl.cdiv(n_lanes, TILE) * TILE).to(tl.int64)
+    terms, drawn, queues = _rooms(room, team, n_sites, items, SIZES, word_type)
     own_list = queues + plan.queue_apart + member.to(tl.int64) * plan.list_apart
     changed = notes_ptr + SIZES.counters * plan.n_teams
     arrivals = notes_ptr + SIZES.counters * team
     waiting = arrivals + BARRIER  # queue lengths, indexed by phase modulo 3
     turn = 0
+    n = team.to(tl.int64)
     while n < n_images:
         unary = unary_ptr + n * n_sites * N_LABELS
         words = words_ptr + n * n_sites * field.site_apart
@@ -216,3 +220,19 @@ def _climb(
 def _sweep_of(phase, START: tl.constexpr):
     """Return the sweep of a phase, from 1; the first visits of perturbed starts count as sweep 0."""
     return phase // 2 + (0 if START == PERTURBED else 1)
+
+
+@triton.jit
+def _rooms(room, team, n_sites, items, SIZES: tl.constexpr, word_type: tl.constexpr):
+    """Return the scratch of a team: `Terms`, `Drawn` and the queues."""
+    plan = room.plan
+    reals = room.reals + team.to(tl.int64) * plan.reals_apart
+    wholes = room.wholes + team.to(tl.int64) * plan.wholes_apart
+    facts = wholes + plan.wholes_apart - n_sites
+    firsts = wholes.to(tl.pointer_type(word_type), bitcast=True)
+    if SIZES.n_labels == 2:
+        return Terms(reals, reals, facts), Drawn(reals, firsts, wholes), wholes
+    else:
+        ticks = wholes + 2 * items * (SIZES.bits // 8)
+        terms = Terms(reals, reals + plan.reals_apart // 2, facts)
+        return terms, Drawn(reals, firsts, ticks), ticks + 2 * items
