@@ -40,7 +40,7 @@ TARGETS = {
     "T2-hard": None,
     "T3-hard": None,
 }
-BLOCKS_LIMIT, LBP_LIMIT, GRADIENT_LIMIT = 4.0, 2.0, 1 / 0.7
+BLOCKS_LIMIT, LBP_LIMIT, GRADIENT_LIMIT = 5.0, 2.0, 1 / 0.7
 BLOCKS_TASKS = ("T2", "T3", "5,000 digits")  # tasks with a target for rows and columns
 DIGITS = "5,000 digits"
 
