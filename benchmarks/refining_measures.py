@@ -155,7 +155,7 @@ def areas(
     logits = [scene.coarse(stride) for scene in test]
     judged = gather(images, logits, labels, -1, "hwk", "logits", stride)
     alone = Weights([stride], [temperature(held_out, stride)])
-    rows = {"pixels by themselves": alone, "Refiner.measure": Refiner.load().weights}
+    rows = {"independent pixels": alone, "Refiner.measure": Refiner.load().weights}
     return {name: areas_of(judged, weights, seed) for name, weights in rows.items()}
 
 

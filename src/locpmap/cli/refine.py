@@ -109,8 +109,8 @@ def refine(
     Files of two folders are matched by name.  For each input the command writes NAME.labels.png (palette indices),
     NAME.probability.npy and NAME.variance.npy (H, W, labels), NAME.entropy.npy (H, W), NAME.overlay.png (colours fade
     with uncertainty) and NAME.json (the settings, and the area of each label with its uncertainty).  With --samples 8
-    it also writes NAME.sample-000.png to NAME.sample-007.png: complete label maps that could be true, by the error
-    fields of the refiner if it has them.
+    it also writes NAME.sample-000.png to NAME.sample-007.png: plausible complete label maps, sampled with the
+    error fields of the refiner if it has any.
 
     GeoTIFF images and --tiff add .tif files of labels, samples, probability, variance and entropy, with a nodata tag.
     Files of a GeoTIFF image are georeferenced.  Pixels without data in the image or the scores are masked; their label
@@ -120,9 +120,10 @@ def refine(
 
     If the output ends in .zarr, a raster of any size is refined in tiles.  IMAGE and LOGITS are then .npy, GeoTIFF or
     zarr arrays, or IMAGE alone is a zarr group with the array logits and optionally image and mask.  The scores have
-    the size of the image and labels last (hwk); --blocks must be of bounded length (sites, rows:16); auto means the
-    CPU; --tiff, --force, --samples and folders are not available.  A zarr input needs a .zarr output.  The output group
-    has the arrays labels, probability, variance and entropy.  An interrupted run resumes when it is started again.
+    the size of the image and labels last (hwk); --blocks must be of bounded length (sites, rows:16); --device auto
+    uses the CPU; --tiff, --force, --samples and folders are not available.  A zarr input needs a .zarr output.  The
+    output group has the arrays labels, probability, variance and entropy.  An interrupted run resumes when it is
+    started again.
     """
     from locpmap.cli.progress import ProgressBar
     from locpmap.refining import Refiner

@@ -320,7 +320,7 @@ class CRF:
 
         with progress_callback(progress, "calibration") as callback:
             if fields:
-                self.calibration = fit_fields(batches, model, seed, callback)
+                self.calibration = fit_fields(batches, model, seed, callback) or self.calibration
             else:
                 self.calibration = calibrate(batches, model, n_samples, seed, max_evaluations, callback)
         return self.calibration

@@ -74,8 +74,8 @@ def check_images(batches: Sequence[Batch]) -> None:
 
 def fit_fields(
     batches: Sequence[Batch], model: Callable[[Batch, float], Potentials], seed: int, progress: Progress | None
-) -> Calibration:
-    """Return error fields and their temperature; the default calibration if they are not better by a standard error.
+) -> Calibration | None:
+    """Return error fields and their temperature, or None if they are not better by a standard error.
 
     ``model`` is that of `calibrate`. Cost: about 15 candidates, with eight samples of up to `MOST` images.
     """
@@ -104,9 +104,8 @@ def fit_fields(
         def loss(steps: Array) -> Array:
             return losses(*scores(moved(steps)), reference, steps)
 
-        fitted = Calibration()
-        without, beyond = scores(fitted)
+        without, beyond = scores(Calibration())
         reference = means_without_each(without)
         best, lowest = descend(loss, len(DIRECTIONS), report, MAX_MOVES)
         better = is_better(lowest, losses(without, beyond, reference, np.zeros(1)))
-    return moved(best) if better else fitted
+    return moved(best) if better else None

@@ -44,7 +44,8 @@ class ErrorFields:
         with fields and offsets drawn for this sample.  Given the fields, the theorem of LocPMAP holds unchanged.  On a
         grid, a field is the bilinear interpolation of normal values at the corners of cells, at a random position.
         The values depend on the seed, the image, the sample, the scale, the label and the cell.  They do not depend on
-        threads, batches or tiles; only sizes per image, (N, J, L), are rounded to a unit that the batch shares.
+        threads, batches or tiles, with one exception: sizes per image, (N, J, L), are rounded to a unit that the batch
+        shares, so results can differ slightly between batches.
 
     Example:
         >>> pot = lp.Potentials.grid(np.zeros((32, 32, 3)), 1.0)

@@ -27,8 +27,9 @@ def refine(
 ) -> Result:
     """Refine a segmentation network's prediction, using the image.
 
-    The scores of each pixel are combined with the network's mean prediction at nearby pixels of similar colour, and
-    optionally with a smoothness term between neighbours. :class:`Refiner` documents the model.
+    The scores of each pixel are combined with the network's mean prediction at nearby pixels of similar colour.
+    LocPMAP draws whole label maps, in which neighbours are coupled and errors are shared by regions. :class:`Refiner`
+    documents the model, the labels and the probabilities.
 
     Args:
         image (array or tensor): (H, W) or (H, W, C) as a NumPy array, or (C, H, W) as a tensor; None if there is no
@@ -50,12 +51,11 @@ def refine(
         mask (array, default None): Booleans, (H, W) or (N, H, W), True where a pixel is ignored. Ignored pixels get
             label -1.
         decoder (str or Decoder, default None): A decoder of :func:`locpmap.infer`, or its name. The default is
-            ``LocPMAP(start="perturbed")``. If no neighbours are coupled, a :class:`LocPMAP` with conditional
-            probabilities draws one sample without noise, because more would not change the probabilities.
+            ``LocPMAP(start="perturbed")``; ``LocPMAP(n_samples=100, start="perturbed")`` draws more samples.
         seed (int, default 0): Seed of the random generator.
         device (str, default "auto"): As in :func:`locpmap.infer`.
         progress (callable, default None): Called as ``progress(done, total)``, in samples of LocPMAP or in the unit
-            of another decoder (:func:`locpmap.infer`). It is called once, with (1, 1), if LocPMAP draws one sample.
+            of another decoder (:func:`locpmap.infer`).
 
     Returns:
         Result: ``labels`` (H, W), ``probability`` and ``variance`` (H, W, K) and ``entropy`` (H, W), with a batch axis

@@ -58,11 +58,11 @@ class Refiner:
 
         Samples also have error fields (:class:`locpmap.ErrorFields`), whose sizes are among the weights, and Gumbel
         noise of a learned scale. LocPMAP draws whole label maps with them. They are ``result.samples``, and
-        :meth:`measure` measures them. The probabilities are a learned mean of the fractions of samples and of the
-        softmax of u, because the fractions alone are less calibrated. The labels are the local maximum of θ that a
-        climb without noise and error fields reaches from the best unary labels. They have fewer specks than the argmax
-        of the probabilities, from which they differ in a few pixels. A decoder with ``probability="votes"`` returns
-        the fractions and their argmax. Files of earlier versions have no error fields.
+        :meth:`measure` measures them. The probabilities are a weighted mean, with a learned weight, of the fractions of
+        samples and of the softmax of u, because the fractions alone are less calibrated. The labels are the local
+        maximum of θ that a climb without noise and error fields reaches from the best unary labels. They have fewer
+        specks than the argmax of the probabilities, from which they differ in a few pixels. A decoder with
+        ``probability="votes"`` returns the fractions and their argmax. Files of earlier versions have no error fields.
 
     Example:
         >>> lp.Refiner.load().details["data"]
@@ -139,7 +139,8 @@ class Refiner:
     def adjusted(self, *, strength: float = 1.0, smoothing: float = 0.0, temperature: float = 1.0) -> Self:
         """Return a refiner with the same weights and a manually adjusted model.
 
-        Each argument replaces an earlier adjustment. The defaults restore the learned model.
+        The result has this adjustment only: an argument that is not given has its default, also if an earlier
+        adjustment changed it. The defaults restore the learned model.
 
         Args:
             strength (float, default 1.0): Factor of the learned effect of similar pixels and neighbours, and of the
@@ -205,9 +206,9 @@ class Refiner:
             The scale and the weight of similar pixels maximise the likelihood of the labels. The presence of labels is
             a logistic regression on their predicted areas. Sizes of error fields, coupling and noise minimise proper
             scores of sampled label maps: CRPS of areas in windows of four sizes and of perimeters, energy score, and
-            likelihood of the marginals, as log ratios to independent pixels, with a penalty if true values lie outside
-            the range of samples too often or too rarely. They start at the bundled weights, and a change has to improve
-            the loss by a standard error, so that few images do no harm.
+            likelihood of the marginals. Each score counts as ``log(score / score of independent pixels)``. There is a
+            penalty if true values lie outside the range of samples too often or too rarely. They start at the
+            bundled values, and a change has to improve the loss by a standard error, so that few images do no harm.
 
             Cost: ``n_folds + 1`` fits and 19 samples of every image. A fit tries about 12 candidates, with eight
             samples of 4 to 100 images, whose number depends on their size.
