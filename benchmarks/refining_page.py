@@ -40,7 +40,11 @@ def tables_of(record: Mapping[str, Any], weights: Weights) -> dict[str, str]:
         ),
         "origin": table(
             ("command", "date"),
-            ((f"`{origin['command']}`", origin["date"]) for origin in (record, speed.get("origin")) if origin),
+            (
+                (f"`{origin['command']}`", origin["date"])
+                for origin in (record, record.get("areas_origin"), speed.get("origin"))
+                if origin
+            ),
         ),
     }
 
