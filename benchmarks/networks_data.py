@@ -54,8 +54,8 @@ class Part:
         """Return the part with at most ``limit`` images, at equal distances: images of one kind follow each other."""
         n = len(self.names)
         kept = range(n) if limit is None or limit >= n else [k * n // limit for k in range(limit)]
-        names, images, labels = zip(*((self.names[k], self.images[k], self.labels[k]) for k in kept), strict=True)
-        return Part(names, images, labels)
+        names, labels = tuple(self.names[k] for k in kept), tuple(self.labels[k] for k in kept)
+        return Part(names, tuple(self.images[k] for k in kept), labels)
 
 
 @dataclass(frozen=True)

@@ -155,3 +155,12 @@ def test_a_pyramid_trains_on_photographs_of_different_sizes() -> None:
     training.train_network(network, training.batches_of(part, 2, 32, torch.device("cpu")), 3, seed=0)
     assert models.draw(network, images[0], 2, seed=0).shape == (2, 40, 50)
     assert np.isfinite(training.evaluate(network, part).nll)
+
+
+def test_some_images_are_at_equal_distances() -> None:
+    maps = tuple(np.full((1, 1), k) for k in range(7))
+    part = data.Part(tuple("abcdefg"), maps, maps)
+    assert part.some(3).names == ("a", "c", "e")
+    assert [int(labels[0, 0]) for labels in part.some(3).labels] == [0, 2, 4]
+    assert part.some(None).names == part.some(9).names == tuple("abcdefg")
+    assert part.some(0).names == ()

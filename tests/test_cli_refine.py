@@ -170,6 +170,10 @@ def test_samples_of_folders_are_written_once(
     assert states(3) == ["done"] * 3
     assert states(1) == ["done"] * 3
     assert names(folders[2]) == {f"{name}.{ending}" for name in "abc" for ending in (*FILES, "sample-000.png")}
+    (folders[2] / "a.sample-007.png").touch()  # not written by a run, so that none removes it
+    assert states(0) == ["done"] * 3
+    expected = {f"{name}.{ending}" for name in "abc" for ending in FILES}
+    assert names(folders[2]) == expected | {"a.sample-007.png"}
 
 
 def test_overlay_shows_labels_by_certainty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

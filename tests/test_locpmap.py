@@ -129,20 +129,29 @@ def test_samples_are_local_maxima_and_climbs_never_lower_the_score(backend: str,
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(("shape", "n_labels"), [((1, 1), 2), ((1, 9), 3), ((7, 5), 2), ((23, 18), 6)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_climb_from_the_unaries_is_one_from_their_argmax(
-    backend: str, shape: tuple[int, int], n_labels: int, dtype: type
+@pytest.mark.parametrize("ties", [False, True])
+def test_a_climb_without_noise_is_icm(
+    backend: str, shape: tuple[int, int], n_labels: int, dtype: type, ties: bool
 ) -> None:
-    """Compare two kernels: a grid with a start at the unaries has one of its own, given labels use lists of edges."""
+    """Compare two kernels: without noise, LocPMAP climbs a grid by rows; ICM uses lists of neighbours."""
     height, width = shape
     rng = np.random.default_rng(n_labels)
-    unary: np.ndarray = rng.normal(size=(2, height, width, n_labels)).astype(dtype)
+    unary: np.ndarray = 2 * rng.normal(size=(2, height, width, n_labels)).astype(dtype)
     unary[rng.random(unary.shape) < 0.1] = -np.inf
     unary[..., 0] = np.maximum(unary[..., 0], -3)
-    weights = (rng.uniform(0, 1.5, (height, width - 1)), rng.uniform(0, 1.5, (2, height - 1, width)))
-    pot = Potentials.grid(unary, weights)
-    found, expected = (infer(pot, ICM(start=start), backend=backend) for start in ("unary", unary.argmax(-1)))
+    weights = [rng.uniform(0, 1.5, (height, width - 1)), rng.uniform(0, 1.5, (2, height - 1, width))]
+    if ties:
+        unary, weights = np.round(unary), [np.ceil(weight) for weight in weights]
+    pot = Potentials.grid(unary, tuple(weights))
+    found = infer(pot, LocPMAP(1, start="perturbed", temperature=0, probability="votes"), backend=backend)
+    expected = infer(pot, ICM(start="unary"), backend=backend)
     np.testing.assert_array_equal(found.labels, expected.labels)
-    assert found.n_sweeps == expected.n_sweeps
+
+
+@pytest.mark.parametrize("weight", [-1.5, 1.5])
+def test_couplings_of_either_sign_count(weight: float) -> None:
+    unary = np.random.default_rng(0).normal(size=(12, 12, 3))
+    assert (infer(Potentials.grid(unary, weight), ICM(start="unary")).labels != unary.argmax(-1)).any()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -6,6 +6,7 @@ from scipy import ndimage
 
 from locpmap.learning.proper_scores import Truth, crps, energy_score, jaccard_distance, outside
 from locpmap.refining.map_scores import components, covered, in_central_ranks, map_score, mean_scores
+from locpmap.refining.scoring import score
 
 
 @pytest.fixture
@@ -147,3 +148,11 @@ def test_ranks_are_central_in_nine_of_ten_cases_also_with_ties() -> None:
     continuous = rng.normal(size=(40, 500))
     given = (continuous[1:], continuous[0], np.ones(500, bool))
     assert in_central_ranks(*given) == pytest.approx(covered(*given), abs=1e-12)
+
+
+def test_labels_change_the_iou_only() -> None:
+    rng = np.random.default_rng(5)
+    probability, truth = rng.dirichlet(np.ones(3), size=(9, 8)), rng.integers(0, 3, (9, 8))
+    usual, decoded = score(probability, truth), score(probability, truth, truth)
+    assert (decoded.ece, decoded.nll) == (usual.ece, usual.nll)
+    assert usual.iou < decoded.iou == 1

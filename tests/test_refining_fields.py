@@ -75,7 +75,17 @@ def test_blocks_of_the_decoder_apply_to_the_labels() -> None:
     prepared = fielded(0.5).prepare(image, logits)
     expected = lp.infer(prepared.potentials, lp.LocPMAP(1, start="perturbed", blocks="rows", temperature=0)).labels
     np.testing.assert_array_equal(prepared.refine(rows).labels, expected)
-    assert (prepared.refine(lp.LocPMAP(8, start="perturbed")).labels != expected).any()
+    sites = prepared.refine(lp.LocPMAP(8, start="perturbed")).labels
+    assert (sites != expected).any()
+    own = lp.LocPMAP(8, start="perturbed", fields=lp.ErrorFields([3.0], shared=3.0))  # not in the labels
+    np.testing.assert_array_equal(prepared.refine(own).labels, sites)
+
+
+def test_a_name_is_the_decoder_with_its_defaults() -> None:
+    image, logits = scene()
+    by_name, configured = (lp.refine(image, logits, fielded(), decoder=how) for how in ("locpmap", lp.LocPMAP()))
+    np.testing.assert_array_equal(by_name.probability, configured.probability)
+    np.testing.assert_array_equal(by_name.labels, configured.labels)
 
 
 def test_samples_are_whole_maps() -> None:

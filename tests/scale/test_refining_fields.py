@@ -55,6 +55,14 @@ def test_tiles_equal_the_whole(tile: Any) -> None:
     check_equal(None, logits, refiner(), tile)
 
 
+@pytest.mark.parametrize("changed", [{"max_sweeps": 1}, {"blocks": "rows:8"}])
+def test_labels_of_other_climbs_are_as_in_refine(changed: dict[str, Any]) -> None:
+    _, logits = example()
+    check_equal(None, logits, refiner(0.3), decoder=replace(DECODER, **changed))
+    usual, other = (lp.refine(None, logits, refiner(0.3), decoder=d) for d in (DECODER, replace(DECODER, **changed)))
+    assert (usual.labels != other.labels).any()
+
+
 def test_temperature_mask_and_other_strides_are_as_in_refine() -> None:
     _, logits = example()
     mask = np.zeros((HEIGHT, WIDTH), bool)

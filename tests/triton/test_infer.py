@@ -69,8 +69,9 @@ def test_icm_matches_the_reference(start: str) -> None:
 
 
 @pytest.mark.parametrize(("shape", "n_labels"), [((1, 3), 2), ((5, 7), 3), ((9, 6), 5)])
-def test_icm_from_the_unaries_of_a_grid_matches_the_reference(shape: tuple[int, int], n_labels: int) -> None:
-    compare_backends(model_of(CASES["defaults"], shape, n_labels, "weights"), "icm", start="unary")
+def test_a_climb_without_noise_matches_the_reference(shape: tuple[int, int], n_labels: int) -> None:
+    pot = model_of(CASES["defaults"], shape, n_labels, "weights")
+    compare_backends(pot, "locpmap", n_samples=1, start="perturbed", temperature=0.0, probability="votes")
 
 
 def test_icm_iter_matches_the_reference() -> None:

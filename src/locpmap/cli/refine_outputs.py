@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import json
 import math
 from collections.abc import Iterable
@@ -89,16 +88,23 @@ class Outputs:
             "decoding": str(result.status),
             "decoding_seconds": round(result.seconds, 4),
         }
+        earlier = self._written_earlier()
         with together(self.record):
             self.folder.mkdir(parents=True, exist_ok=True)
             self._write_maps(content, result, areas.shape[1])
             for number, labels in enumerate(samples):
                 self._write_labels(_sample(number), labels, areas.shape[1], content.place)
             write_text(self.record, [json.dumps(record, indent=1), "\n"])
-        for path in self.folder.glob(f"{glob.escape(self.pair.name)}.sample-[0-9][0-9][0-9].*"):
-            if path.name not in files:  # from an earlier run with more samples
-                path.unlink(missing_ok=True)
+        for name in earlier - set(files):  # for example of a run with more samples
+            (self.folder / name).unlink(missing_ok=True)
         return record
+
+    def _written_earlier(self) -> set[str]:
+        """Return the names of the files of this input that an earlier record lists."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            names = json.loads(self.record.read_text("utf-8"))["files"]
+            return {name for name in names if name.startswith(f"{self.pair.name}.") and Path(name).name == name}
+        return set()
 
     def _write_maps(self, content: Content, result: Result, n_labels: int) -> None:
         from locpmap.formats.arrays import write_array

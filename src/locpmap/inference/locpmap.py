@@ -17,6 +17,7 @@ from locpmap.graphs.blocks import LENGTH, plan_blocks
 from locpmap.inference.decoder import Locality, Problem
 from locpmap.inference.fields import ErrorFields
 from locpmap.inference.sampling import Tally, TallySampler, check_start_of_tiles, parse_start
+from locpmap.kernels.fields import no_fields
 from locpmap.kernels.perturbation import LOGISTIC, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.spec import Blocks, Climb
 from locpmap.potentials import Potentials
@@ -112,10 +113,13 @@ class LocPMAP(TallySampler):
             blocks = Blocks(self.blocks, partial(plan_blocks, self.blocks, potentials.structure, potentials.n_labels))
         perturbation = Perturbation(scheme, float(self.temperature), *problem.key)
         fields = None if self.fields is None else self.fields.on(potentials)
+        if fields is None and scheme == NONE and start == PERTURBED and blocks is None and potentials.pairwise.coupled:
+            # The kernel with fields is the fastest one without noise: it needs no lists of neighbours.
+            fields = no_fields(potentials.n_labels) if _few_candidates(potentials) else None
         climb = Climb(perturbation, start, given, self.max_sweeps, problem.first_image, lazy, blocks, fields)
         draw = partial(problem.kernels.climb, problem.view, climb)
         tally = Tally.start(problem, draw, self.max_sweeps, self.n_samples, self.probability)
-        if fields is not None and self.probability == "conditional":
+        if fields is not None and self.fields is not None and self.probability == "conditional":
             add = partial(problem.kernels.add_fields, problem.view, climb)
             tally.view_of = lambda span: problem.view.with_unary(add(span))
         return tally
@@ -132,9 +136,14 @@ class LocPMAP(TallySampler):
     def _noise(self, potentials: Potentials) -> str:
         if self.temperature == 0:
             return "none"
-        attractive = potentials.pairwise.least_weight >= 0  # NaN, hence False, unless the model is Potts
-        few_candidates = potentials.view.grid is not None and attractive and 2 < potentials.n_labels <= 255
-        return "lazy" if self._single_sites() and (potentials.n_labels == 2 or few_candidates) else "plain"
+        few = potentials.n_labels == 2 or _few_candidates(potentials)
+        return "lazy" if self._single_sites() and few else "plain"
+
+
+def _few_candidates(potentials: Potentials) -> bool:
+    """Return whether only the best label of a site and those of its neighbours can win, on a grid of 4 neighbours."""
+    attractive = potentials.pairwise.least_weight >= 0  # NaN, hence False, unless the model is Potts
+    return potentials.view.grid is not None and attractive and potentials.n_labels <= 255
 
 
 def block_sizes(blocks: object) -> tuple[tuple[int, int], ...]:

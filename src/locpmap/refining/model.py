@@ -65,7 +65,8 @@ def compose(
     ignored = read_mask(mask, given)
     stride = given.stride if stride is None else stride
     scale, own, guided, pairwise = weights.at(stride)
-    unary = full_size(given) * np.float32(scale)
+    with np.errstate(over="ignore"):  # the smallest number of a type, used as a mask, becomes -inf
+        unary = full_size(given) * np.float32(scale)
     hidden = None if ignored is None else place_like(unary, np.broadcast_to(ignored, unary.shape[:3]))
     squares = (None, None) if colours is None else colours.squares
     edges = [  # before the unaries, which take longer: these read means from the device

@@ -9,6 +9,7 @@ from typing import Any
 
 from locpmap.graphs import Grid
 from locpmap.inference import ErrorFields, LocPMAP, infer
+from locpmap.inference.api import configure
 from locpmap.inference.decoder import Decoder
 from locpmap.measuring import Measurement, measure
 from locpmap.potentials import Potentials
@@ -59,7 +60,7 @@ class Prepared:
         progress: Callable[[int, int], None] | None = None,
     ) -> Result:
         """Decode the model. The arguments and the result are those of :func:`locpmap.refine`."""
-        chosen = REFINING if decoder is None else decoder
+        chosen = REFINING if decoder is None else configure(decoder, {})
         if isinstance(chosen, LocPMAP) and any(self.errors.sizes):
             sampler = replace(self.sampler(chosen), probability="votes")
             result = infer(self.potentials, sampler, seed=seed, device=device, progress=progress)

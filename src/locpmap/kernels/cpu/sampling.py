@@ -5,7 +5,7 @@ implementations of a noise scheme use the same noise:
 
 - two labels on a grid: 64 samples packed into a machine word, one bit each (``climb_bits``);
 - Potts weights on a grid: only the labels that can be best are compared (``climb_potts``);
-- Potts weights on a grid with error fields, or without noise: samples one by one (``climb_fields``);
+- Potts weights on a grid with error fields: samples one by one (``climb_fields``);
 - any other graph or table: single sites or blocks (``climb_sites``, ``climb_blocks``).
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from locpmap.arrays import frozen, of_images
 from locpmap.kernels.cpu.dispatch import Dispatch, kernel_of
-from locpmap.kernels.fields import Fields, Moves, draw_moves, no_fields
+from locpmap.kernels.fields import Fields, Moves, draw_moves
 from locpmap.kernels.fields import of_images as fields_of_images
 from locpmap.kernels.model import QUANTUM, UNIT, Array
 from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, GridClimb, Perturbation
@@ -82,11 +82,8 @@ class Sampling(Dispatch):
             return self.draw_by(lambda part: self._potts(model, climb, part), span)
         if climb.lazy and takes_bits(model):
             return self.draw_by(lambda part: self._bits(model, climb, part), span)
-        if climb.perturbation.scheme == NONE and climb.start == PERTURBED:
-            if not model.coupled:
-                return self.draw_by(lambda part: _still(model, part), span)
-            if takes_fields(model, climb):  # faster than `climb_sites`, which needs lists of neighbours
-                return self._with_fields(model, replace(climb, fields=no_fields(n_labels)), span)
+        if climb.perturbation.scheme == NONE and climb.start == PERTURBED and not model.coupled:
+            return self.draw_by(lambda part: _still(model, part), span)
         return self._general("climb_sites", model, span, (model.flat, *_how(climb)), climb.first_image)
 
     def add_fields(self, model: ModelView, climb: Climb, span: Span) -> Array:

@@ -136,8 +136,8 @@ def visit_row(site, rivals, r, colour):
         y1, w1 = (y[i + 1], right[r, c]) if c < width - 1 else (a, _0)
         y2, w2 = (y[i - width], down[r - 1, c]) if r > 0 else (a, _0)
         y3, w3 = (y[i + width], down[r, c]) if r < height - 1 else (a, _0)
-        n = find_rivals(who, extra, a, y0, y1, y2, y3, w0, w1, w2, w3)
-        label = np.int64(a)
+        n = find_rivals(who, extra, a, y0, y1, y2, y3, w0, w1, w2, w3) if place[3] > 0 else 0
+        label = np.int64(a) if place[3] > 0 else steepest(own, a, y0, y1, y2, y3, w0, w1, w2, w3, scores, c)
         if n > 0:
             here = (peak[i], tick[i], noise, number + c, place[3])
             label = leader(who, extra, low, high, n, a, scores, c, lead[i], *here)
@@ -154,6 +154,18 @@ def visit_row(site, rivals, r, colour):
     if moved:
         pending[1 - colour, max(r - 1, 0) : r + 2] = 1
     return moved
+
+
+@njit(error_model="numpy")
+def steepest(own, a, y0, y1, y2, y3, w0, w1, w2, w3, scores, c):
+    """Return the best label without noise: own if it is one of several, else the smallest."""
+    best, top = np.int64(own), -np.inf
+    for k in (own, a, y0, y1, y2, y3):
+        support = w0 * np.float64(y0 == k) + w1 * (y1 == k) + w2 * (y2 == k) + w3 * (y3 == k)
+        total = np.float64(scores[k, c]) + support
+        if total > top or (total == top and best != own and k < best):
+            best, top = np.int64(k), total
+    return best
 
 
 @njit(forceinline=True, error_model="numpy")

@@ -32,10 +32,10 @@ def leader(who, extra, low, high, n, a, scores, c, lead, peak, word, noise, site
     first label's clock.  The leading bytes of the noise bound it.
     """
     n_labels = len(scores)
-    if n_labels == 2 or temperature == 0:
+    if n_labels == 2:
         high[:n] = np.inf
         ahead = extra[0] + (np.float64(scores[who[0], c]) - scores[a, c])
-        clear = n_labels == 2 and abs(ahead) > _LOGISTIC * temperature
+        clear = abs(ahead) > _LOGISTIC * temperature
         return (who[0] if ahead > 0 else np.int64(a)) if clear else -1
     inverse = 1 / temperature
     log_total = (n_labels - 1) * exp(-lead * inverse)  # an upper bound
@@ -75,7 +75,7 @@ def best_label(who, extra, high, n, a, own, scores, c, peak, word, noise, site, 
 def perturbed(k, a, scores, c, peak, word, noise, site, temperature):
     """Return the perturbed score of label k at a site with first label a, relative to the sum over labels."""
     n_labels, score = len(scores), np.float64(scores[k, c])
-    if score == -np.inf or temperature == 0 or (n_labels == 2 and k == 0):
+    if score == -np.inf or (n_labels == 2 and k == 0):
         return score
     if n_labels == 2:
         u = (np.float64(logistic_word(noise[0], noise[1], noise[2], noise[3], site)) + 0.5) * 2.0**-32

@@ -11,7 +11,6 @@ from locpmap.arrays import frozen, of_images
 from locpmap.errors import BackendError
 from locpmap.kernels.block_plan import MAX_LINE_LABELS
 from locpmap.kernels.cpu.sampling import ROUND_BYTES, drawn_fields, round_of, takes_fields
-from locpmap.kernels.fields import no_fields
 from locpmap.kernels.model import UNIT, Array
 from locpmap.kernels.perturbation import NONE, PERTURBED, Perturbation
 from locpmap.kernels.reference.add_fields import clustered
@@ -67,13 +66,11 @@ class Sampling:
             return self._potts(model, climb, span)
         lo, hi, _, count = span
         labels = _empty(model, span, torch.int16)
-        if climb.blocks is None and climb.perturbation.scheme == NONE and climb.start == PERTURBED:
-            if not model.coupled:  # the start at the best labels is already the maximum
-                labels[...] = of_images(model.unary, lo, hi).argmax(dim=2)[:, :, None]
-                sweeps = torch.zeros((hi - lo, count), dtype=torch.int32, device=labels.device)
-                return DeviceDrawn(span, labels, [sweeps])
-            if takes_fields(model, climb):  # faster than `climb_sites`, which needs lists of neighbours
-                return self._fields(model, replace(climb, fields=no_fields(model.unary.shape[2])), span)
+        greedy = climb.blocks is None and climb.perturbation.scheme == NONE and climb.start == PERTURBED
+        if greedy and not model.coupled:
+            # Without noise and couplings, the start at the best labels is already the maximum.
+            labels[...] = of_images(model.unary, lo, hi).argmax(dim=2)[:, :, None]
+            return DeviceDrawn(span, labels, [torch.zeros((hi - lo, count), dtype=torch.int32, device=labels.device)])
         by = climb_sites if climb.blocks is None else climb_blocks
         return DeviceDrawn(span, labels, [by(model.flat, climb, span, labels)])
 
