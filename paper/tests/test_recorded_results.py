@@ -66,7 +66,8 @@ def test_readme_table_of_experiments() -> None:
 @pytest.mark.parametrize(("begins", "stride"), [("sharp logits", "1"), ("stride 16", "16")])
 def test_readme_table_of_refining(begins: str, stride: str) -> None:
     rows = json.loads((ROOT / "benchmarks/results/refining.json").read_text())["strides"][stride]["rows"]
-    columns = ("IoU", "IoU within 3 pixels of boundaries", "NLL")
+    components = "components per label map"
+    columns = ("IoU", "IoU within 3 pixels of boundaries", "NLL", components)
 
     def cells(*systems: str) -> list[list[str]]:
         """Return gain and standard error per system as the README prints them; nothing for unchanged values."""
@@ -75,6 +76,7 @@ def test_readme_table_of_refining(begins: str, stride: str) -> None:
             numbers = [(rows[system][column]["gain"], rows[system][column]["standard_error"]) for system in systems]
             kept = [(abs(gain), error) for gain, error in numbers if error > 1e-6]
             digits = [2 if gain > 0.5 else 4 if error < 5e-4 else 3 for gain, error in kept]
+            digits = [1] * len(kept) if column == components else digits
             found.append([shown(value, n) for pair, n in zip(kept, digits, strict=True) for value in pair])
         return found
 
@@ -84,7 +86,7 @@ def test_readme_table_of_refining(begins: str, stride: str) -> None:
 
 def test_readme_table_of_areas() -> None:
     record = json.loads((ROOT / "benchmarks/results/refining.json").read_text())
-    methods = ("pixels by themselves", "Refiner.measure")
+    methods = ("independent pixels", "Refiner.measure")
 
     def row(begins: str) -> list[list[str]]:
         line = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(f"| {begins}"))
