@@ -415,6 +415,7 @@ BAD_IMAGE = np.full((H, W), np.nan)
     [
         (IMAGE, WITH_NAN, {}, "logits contains nan"),
         (IMAGE, LOGITS + np.inf, {}, "logits contains nan, inf or a number above 1e37"),
+        (IMAGE, LOGITS + 2e37, {}, "a number above 1e37"),  # times a scale, it could be infinite
         (IMAGE, NO_LABEL, {}, "-inf for every label"),
         (IMAGE, LOGITS[..., :1], {}, "one label, expected at least two"),
         (IMAGE, LOGITS[..., :0], {}, "logits is empty"),

@@ -84,6 +84,7 @@ def compose(
     if not given.batched:
         unary, edges = unary[0], [edge if isinstance(edge, float) else edge[0] for edge in edges]
     potentials = Potentials.grid(unary, tuple(edges), mask=ignored)
+    # A copy would compute again what the checks of the scores and weights found.
     return potentials if potentials.restore == given.restore else replace(potentials, restore=given.restore)
 
 
