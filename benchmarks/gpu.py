@@ -40,9 +40,10 @@ TARGETS = {
     "T2-hard": None,
     "T3-hard": None,
 }
-BLOCKS_LIMIT, LBP_LIMIT, GRADIENT_LIMIT = 5.0, 2.0, 1 / 0.7
+BLOCKS_LIMIT, LBP_LIMIT, REFINE_LIMIT, GRADIENT_LIMIT = 5.0, 2.0, 5.0, 1 / 0.7
 BLOCKS_TASKS = ("T2", "T3", "5,000 digits")  # tasks with a target for rows and columns
 DIGITS = "5,000 digits"
+REFINE, REFINED = "lp.refine", ("T2", "T3")  # the row of `lp.refine`, and its tasks
 
 VOTES: dict[str, Any] = {"probability": "votes"}  # as in earlier records
 OURS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -58,6 +59,8 @@ OURS: dict[str, tuple[str, dict[str, Any]]] = {
     "max-product, 50 sweeps": ("max_product", {"max_sweeps": 50, "tolerance": 0.0}),
     "trw, 50 sweeps": ("trw", {"max_sweeps": 50, "tolerance": 0.0}),
 }
+
+Call = Callable[[], Any]
 
 # Rows of the largest tasks, which would take minutes otherwise, and of the harder tasks.
 FEW = dict.fromkeys(("T4", "115 × T2", "T2-hard", "T3-hard"), list(OURS)[:3])
@@ -101,13 +104,16 @@ def main(
             write_record(target, about | measured, judge(results, learning))
 
     results: dict[str, dict[str, dict[str, Any]]] = {}
-    again: dict[tuple[str, str], Callable[[], Any]] = {}
+    again: dict[tuple[str, str], Call] = {}
     for label in with_data(task or list(TARGETS), console):
         problem, potentials = task_of(label, seed), resident(label, seed)
         rows = results[label] = {}
-        for name, (method, options) in OURS.items():
-            if name in (row or OURS) and name in FEW.get(label, OURS):
-                rows[name] = ours(potentials, problem, method, options)
+        calls: dict[str, Call] = {name: partial(decode, potentials, *how) for name, how in OURS.items()}
+        if label in REFINED:
+            calls[REFINE] = refining(problem)
+        for name, call in calls.items():
+            if name in (row or calls) and name in FEW.get(label, calls):
+                rows[name] = ours(call, problem)
         for name, prepare, tasks in PEERS:
             if label in tasks and name in (row or [name]):
                 rows[name] = known.get(label, {}).get(name) or peer(prepare, problem, peers)
@@ -167,15 +173,21 @@ def decode(potentials: lp.Potentials, method: str, options: dict[str, Any]) -> l
     return result
 
 
-def ours(potentials: lp.Potentials, task: Task, method: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of a decoder of ours."""
+def refining(task: Task) -> Call:
+    """Return a call of `lp.refine` with the image and the unary scores of a task on the GPU."""
+    image, logits = (torch.tensor(array).cuda() for array in (task.image, task.unary))
+    return lambda: lp.refine(image, logits, layout="hwk", seed=0)
+
+
+def ours(call: Call, task: Task) -> dict[str, Any]:
+    """Return the row of a call of ours."""
     try:
         began = time.perf_counter()
-        result = decode(potentials, method, options)
+        result = call()
         torch.cuda.synchronize()
         if (seconds := time.perf_counter() - began) > PATIENCE:
             return {"refused": f"the first call took {seconds:.0f} s"}
-        timing = measure(lambda: decode(potentials, method, options))
+        timing = measure(call)
     except Exception as error:  # a failing row must not stop the others
         return refused(error)
     return asdict(timing) | {"accuracy": accuracy(task, result.labels), "n_sweeps": result.n_sweeps}
@@ -232,6 +244,7 @@ def judge(results: dict[str, dict[str, dict[str, Any]]], learning: dict[str, dic
         verdicts.append(Verdict(f"{task}: rows and columns ÷ single sites", BLOCKS_LIMIT, ratio))
     verdicts.append(Verdict("T2: lbp, 50 sweeps, milliseconds of a call", LBP_LIMIT, ms("T2", "lbp, 50 sweeps")))
     verdicts.append(Verdict("T2: lbp, 50 sweeps, milliseconds of its kernels", LBP_LIMIT, busy("T2", "lbp, 50 sweeps")))
+    verdicts.append(Verdict(f"T3: {REFINE}, milliseconds of a single call", REFINE_LIMIT, ms("T3", REFINE)))
     verdicts += [
         Verdict(f"gradient of {name}: time ÷ that of {what}", GRADIENT_LIMIT, row[which])
         for name, row in learning.items()
