@@ -28,7 +28,7 @@ from locpmap.refining.examples import gather
 from locpmap.refining.fitting import learn
 from locpmap.refining.fitting_samples import drawn
 from locpmap.refining.map_scores import map_score, mean_scores
-from locpmap.refining.refiner import bundled_prior
+from locpmap.refining.model_file import bundled_prior
 from locpmap.refining.scoring import METRICS as PIXEL_METRICS
 from locpmap.refining.scoring import difference, score, softmax
 from locpmap.refining.weights import Weights

@@ -38,6 +38,7 @@ def learn(network: Network, data: Data, limit: Limit = None, seed: int = 0, outp
     from locpmap.refining.examples import gather
     from locpmap.refining.fitting import learn as learn_weights
     from locpmap.refining.fitting_samples import EACH, START
+    from locpmap.refining.model_file import write_refiner
     from locpmap.refining.weights import Weights
 
     scenes = scenes_of("held_out", data, network, CACHE, limit)
@@ -60,7 +61,7 @@ def learn(network: Network, data: Data, limit: Limit = None, seed: int = 0, outp
         "seed": seed,
         "locpmap": machine.git_version(),
     }
-    Weights(np.array(STRIDES, float), typical=typical, **joint).write(output, details)
+    write_refiner(output, Weights(np.array(STRIDES, float), typical=typical, **joint), details, None)
     typer.echo(f"written to {output}")
 
 

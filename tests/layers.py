@@ -11,6 +11,7 @@ BEGIN, END = "<!-- layers: python -m tests.layers -->\n```\n", "```\n<!-- end of
 LAYERS: tuple[dict[str, str], ...] = (
     {"errors": "exceptions, and checks of arguments"},
     {"arrays": "NumPy arrays and torch tensors behind one set of functions"},
+    {"guarantees": "conformal prediction over images"},
     {"kernels": "loops over plain arrays behind one contract (spec): reference (NumPy), numba (CPU), triton (GPU)"},
     {"graphs": "sites, edges, colour classes, blocks", "noise": "seeds and keys of the random generator"},
     {"pairwise": "the forms of pairwise terms: weights, tables, factored tables"},

@@ -181,12 +181,14 @@ def test_strength_zero_gives_the_scaled_softmax() -> None:
 
 def test_potentials_match_the_formula() -> None:
     image, logits = scene()
-    potentials = coupled().adjusted(strength=1.5, smoothing=0.3, temperature=2.0).potentials(image, logits, stride=8)
+    potentials = (
+        coupled().adjusted(strength=1.5, smoothing=0.3, temperature=2.0).prepare(image, logits, stride=8).potentials
+    )
     planes = np.moveaxis(image, -1, 0)[None] / 255.0
     g = guided_log_mean(0.8 * logits[None].astype(float), planes)[0]
     expected = ((1 + 1.5 * (0.7 - 1)) * 0.8 * logits + 1.5 * 0.4 * g) / 2.0
     np.testing.assert_allclose(potentials.unflatten(potentials.unary), expected, rtol=1e-4, atol=1e-5)
-    strong = coupled().adjusted(strength=10.0).potentials(image, logits, stride=8)
+    strong = coupled().adjusted(strength=10.0).prepare(image, logits, stride=8).potentials
     np.testing.assert_allclose(strong.unflatten(strong.unary), 10 * 0.4 * g, rtol=1e-4, atol=1e-5)  # own clipped at 0
     weights = potentials.pairwise.weights
     assert weights is not None
@@ -198,7 +200,7 @@ def test_potentials_match_the_formula() -> None:
 def test_permuted_labels_permute_the_potentials_and_the_labels() -> None:
     image, logits = scene()
     order = [2, 0, 3, 1]
-    plain, permuted = (coupled().potentials(image, x, stride=8) for x in (logits, logits[..., order]))
+    plain, permuted = (coupled().prepare(image, x, stride=8).potentials for x in (logits, logits[..., order]))
     np.testing.assert_allclose(permuted.unary, plain.unary[..., order], atol=1e-6)  # the order of summation differs
     first, second = (lp.infer(p, "mean_field", tolerance=1e-7).probability for p in (plain, permuted))
     np.testing.assert_allclose(second, first[..., order], atol=1e-5)
@@ -208,9 +210,9 @@ def test_batch_equals_its_single_images() -> None:
     scenes = [scene(seed) for seed in range(3)]
     images, logits = (np.stack(parts) for parts in zip(*scenes, strict=True))
     refiner = coupled()
-    whole = refiner.potentials(images, logits, stride=8)
+    whole = refiner.prepare(images, logits, stride=8).potentials
     for n, (image, single) in enumerate(scenes):
-        alone = refiner.potentials(image, single, stride=8)
+        alone = refiner.prepare(image, single, stride=8).potentials
         np.testing.assert_array_equal(whole.unary[n], alone.unary[0])
         assert whole.pairwise.weights is not None
         assert alone.pairwise.weights is not None
@@ -232,7 +234,7 @@ def test_tensors_and_arrays_give_equal_results() -> None:
 
 def test_without_image_the_typical_similarity_is_used() -> None:
     _, logits = scene()
-    potentials = coupled().potentials(None, logits, layout="hwk")
+    potentials = coupled().prepare(None, logits, layout="hwk").potentials
     assert potentials.pairwise.weights is not None
     assert [float(w[0, 0]) for w in potentials.pairwise.weights] == pytest.approx([0.1 + 0.6 * 0.7, 0.2 + 0.5 * 0.8])
     np.testing.assert_allclose(potentials.unflatten(potentials.unary), 0.8 * logits, rtol=1e-6)
@@ -240,24 +242,24 @@ def test_without_image_the_typical_similarity_is_used() -> None:
 
 def test_result_does_not_depend_on_the_value_range_of_the_image() -> None:
     image, logits = scene()
-    potentials = coupled().potentials(image, logits, stride=8)
+    potentials = coupled().prepare(image, logits, stride=8).potentials
     for other in (image / 255.0, image.astype(np.uint16) * 257, image * 1e30, (image / 255).astype(np.float16)):
-        same = coupled().potentials(other, logits, stride=8)
+        same = coupled().prepare(other, logits, stride=8).potentials
         np.testing.assert_allclose(same.unary, potentials.unary, atol=2e-3)
 
 
 def test_result_does_not_depend_on_an_offset_of_the_image() -> None:
     """Use offsets beyond the precision of float32, per image and per channel."""
     image, logits = scene()
-    potentials = coupled().potentials(image, logits, stride=8)
+    potentials = coupled().prepare(image, logits, stride=8).potentials
     many = image + np.array([10**9, -(10**12), 0])
     for other in (image + 1e7, image - 1e12, many):
-        same = coupled().potentials(other, logits, stride=8)
+        same = coupled().prepare(other, logits, stride=8).potentials
         np.testing.assert_allclose(same.unary, potentials.unary, atol=1e-5)
         assert same.pairwise.weights is not None
         assert potentials.pairwise.weights is not None
         np.testing.assert_allclose(same.pairwise.weights[0], potentials.pairwise.weights[0], atol=1e-5)
-    both = coupled().potentials(np.stack([image, many]), np.stack([logits] * 2), layout="hwk", stride=8)
+    both = coupled().prepare(np.stack([image, many]), np.stack([logits] * 2), layout="hwk", stride=8).potentials
     np.testing.assert_allclose(both.unary, potentials.unary[[0, 0]], atol=1e-5)
 
 
@@ -292,7 +294,7 @@ def test_without_coupling_one_sample_is_enough() -> None:
     image, logits = scene()
     zero = Weights(np.ones(1), np.ones(1), np.ones(1), np.full(1, 0.4), np.zeros((1, 2, 2)), np.zeros(2))
     found = lp.Refiner(zero)(image, logits, stride=8)
-    potentials = lp.Refiner(zero).potentials(image, logits, stride=8)
+    potentials = lp.Refiner(zero).prepare(image, logits, stride=8).potentials
     many = lp.infer(potentials, "locpmap", n_samples=50, probability="conditional", start="perturbed")
     assert found.n_samples == 1
     assert coupled()(image, logits).n_samples == 50
@@ -507,14 +509,14 @@ def test_measure_uses_the_learned_shared_error() -> None:
     plain = coupled((1.0, 16.0))
     shared = lp.Refiner(replace(plain.weights, shared=np.array([0.0, 2.0])))
     found = shared.adjusted(temperature=2.0).measure(image, logits, "area", PERTURBED, seed=3)
-    potentials = plain.adjusted(temperature=2.0).potentials(image, logits)
+    potentials = plain.adjusted(temperature=2.0).prepare(image, logits).potentials
     at_stride_8 = 2.0 * np.log(8) / np.log(16)
     decoder = replace(PERTURBED, fields=lp.ErrorFields(shared=at_stride_8 / 2))
     expected = lp.measure(potentials, "area", decoder, seed=3)
     np.testing.assert_array_equal(found.values, expected.values)
     np.testing.assert_array_equal(
         plain.measure(image, logits, "area", PERTURBED, seed=3).values,
-        lp.measure(plain.potentials(image, logits), "area", PERTURBED, seed=3).values,
+        lp.measure(plain.prepare(image, logits).potentials, "area", PERTURBED, seed=3).values,
     )
 
 
@@ -620,8 +622,8 @@ def test_masked_colours_are_excluded_from_the_statistics() -> None:
     mask = np.zeros((H, W), bool)
     mask[:, 20:] = True
     image = np.where(mask[..., None], -9999.0, image)
-    whole = coupled().adjusted(smoothing=0.3).potentials(image, logits, mask=mask)
-    part = coupled().adjusted(smoothing=0.3).potentials(image[:, :20], logits[:, :20])
+    whole = coupled().adjusted(smoothing=0.3).prepare(image, logits, mask=mask).potentials
+    part = coupled().adjusted(smoothing=0.3).prepare(image[:, :20], logits[:, :20]).potentials
     unary = whole.unflatten(whole.unary)[:, :20]
     np.testing.assert_allclose(unary, part.unflatten(part.unary), rtol=1e-3, atol=1e-4)
     assert whole.pairwise.weights is not None

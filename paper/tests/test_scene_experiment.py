@@ -235,7 +235,9 @@ def test_similar_pixels_influence_the_unaries(tmp_path: Path) -> None:
     (number, *_), (name, *_) = case.test.inputs, case.names(case.test.inputs)
     scale, own, guided = (np.array([weights[key]]) for key in ("scale", "own", "guided"))
     refiner = lp.Refiner(Weights(np.ones(1), scale, own, guided, np.zeros((1, 2, 2)), np.zeros(2)))
-    potentials = refiner.potentials(case.data.scenes[number][1], kept.fitted("unaries").scores(name), layout="hwk")
+    potentials = refiner.prepare(
+        case.data.scenes[number][1], kept.fitted("unaries").scores(name), layout="hwk"
+    ).potentials
     np.testing.assert_allclose(found.scores(name), potentials.unflatten(potentials.unary), atol=1e-5)
     again = kept.models["alike"].load(kept.stages.path(f"{case.name}/alike/fit", ".safetensors"), case, kept, "cpu")
     np.testing.assert_array_equal(again.probability(case.test.inputs), found.probability(case.test.inputs))

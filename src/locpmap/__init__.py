@@ -100,7 +100,7 @@ _MODULES = {
     "result": ("Result",),
     "scale": ("infer_tiled",),
 }
-_PACKAGES = (*_MODULES, "arrays", "estimators", "graphs", "inference", "learning", "metrics", "nn")
+_PACKAGES = (*_MODULES, "arrays", "estimators", "graphs", "guarantees", "inference", "learning", "metrics", "nn")
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 

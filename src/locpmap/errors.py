@@ -14,6 +14,7 @@ __all__ = [
     "InputTypeError",
     "LocpmapError",
     "TooLargeError",
+    "fraction",
     "unknown",
     "whole_number",
     "within",
@@ -73,3 +74,12 @@ def within(name: str, value: object, low: float, high: float = math.inf, *, open
         bound = f"above {low:g}" if open_low else f"at least {low:g}"
         limit = f" and at most {high:g}" if high < math.inf else ""
         raise InputError(f"{name} is {value}, expected a number {bound}{limit}")
+
+
+def fraction(name: str, value: object) -> float:
+    """Return the value as a Python `float`, or raise if it is not a number strictly between 0 and 1."""
+    within(name, value, 0, 1)
+    number = float(value)  # type: ignore[arg-type]
+    if not 0 < number < 1:
+        raise InputError(f"{name} is {value}, expected a number between 0 and 1")
+    return number

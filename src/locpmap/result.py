@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import namespace, on_gpu
+from locpmap.arrays import Array, namespace, on_gpu, to_numpy
+from locpmap.errors import InputError, fraction
+from locpmap.guarantees.guarantee import guarantee_of
+from locpmap.guarantees.thresholds import label_sets
 from locpmap.potentials import Potentials
 
 
@@ -151,6 +154,39 @@ class Result:
     def entropy(self) -> Any:
         """Entropy -Σ p log p of every site in nats; None without probabilities."""
         return None if self.probability is None else self.potentials.restore(entropy_of(self.probability))
+
+    def label_sets(self, level: float = 0.9, *, guarantee: Any = None) -> Array:
+        """Return sets of labels that contain the true label with a probability of ``level``.
+
+        Args:
+            level (float, default 0.9): Between 0 and 1. Without a guarantee, a set holds the fewest labels whose
+                probabilities have at least this sum.
+            guarantee (Refiner or Guarantee, default None): A calibrated refiner, as in
+                :meth:`locpmap.Measurement.interval`. A set then holds the most probable label and all labels above a
+                threshold. On average over new images, at least ``level`` of the pixels of an image have their true
+                label in their set.
+
+        Returns:
+            array: Booleans of the shape of ``probability``, as a NumPy array. Sets of masked sites are empty.
+
+        Raises:
+            InputError: If there are no probabilities, or the guarantee has too few images for the level.
+
+        Example:
+            >>> unary = np.log([[[0.6, 0.3, 0.1], [0.95, 0.03, 0.02]]])
+            >>> lp.infer(lp.Potentials.grid(unary, 0.0), "exact").label_sets(0.9).tolist()
+            [[[True, True, False], [True, False, False]]]
+        """
+        if self.probability is None:
+            raise InputError(f"the result of {self.method} has no probabilities, expected those of another decoder")
+        level = fraction("level", level)
+        p = to_numpy(self.probability, "probability")
+        if guarantee is None:
+            found = label_sets(p, level)
+        else:
+            found = p >= guarantee_of(guarantee).set_threshold(level)
+            np.put_along_axis(found, p.argmax(axis=-1, keepdims=True), True, axis=-1)
+        return found & (to_numpy(self.labels, "labels") >= 0)[..., None]
 
 
 def variance_of(probability: Any) -> Any:

@@ -267,7 +267,7 @@ def test_other_decoders_equal_those_of_infer(
     client: TestClient, image: np.ndarray, logits: np.ndarray, method: str
 ) -> None:
     found = decode(client, method=method, smoothing=1.5, seed=2)
-    potentials = REFINER.adjusted(smoothing=1.5).potentials(image, logits)
+    potentials = REFINER.adjusted(smoothing=1.5).prepare(image, logits).potentials
     expected = lp.infer(potentials, method, seed=2 if method == "gibbs" else 0)
     np.testing.assert_array_equal(picture(client, found["key"], kind="labels"), expected.labels)
     assert found["score"] == pytest.approx(expected.score)

@@ -223,10 +223,13 @@ class Run:
         decoder = settings.decoder()
         where: dict[str, Any] = {"seed": settings.seed, "device": settings.device}
         drawn = draw(prepared, decoder, **where, progress=progress)
+        guarantee = self.refiner.guarantee
+        if guarantee is not None and not guarantee.applies("area", decoder.n_samples):
+            guarantee = None
         if not n_maps:
-            return Decoded(drawn.result, drawn.areas)
+            return Decoded(drawn.result, drawn.areas, guarantee=guarantee)
         maps = samples(prepared.potentials, prepared.sampler(replace(decoder, n_samples=n_maps)), **where)
-        return Decoded(drawn.result, drawn.areas, maps)
+        return Decoded(drawn.result, drawn.areas, maps, guarantee)
 
 
 def _adjusted(refiner: Refiner, **adjustments: float | None) -> Refiner:
@@ -251,7 +254,7 @@ def _checksum(model: Path | None) -> str:
     from importlib.resources import as_file, files
 
     from locpmap.formats.readable import checksum
-    from locpmap.refining.refiner import SHIPPED
+    from locpmap.refining.model_file import SHIPPED
 
     with as_file(files("locpmap.refining") / SHIPPED) as shipped:
         return checksum(shipped if model is None else model)[:16]
@@ -265,7 +268,8 @@ def _print(done: Sequence[Summary], output: Path) -> None:
     console = Console(soft_wrap=True)
     if len(done) == 1:
         (record,) = done
-        table = Table("label", "pixels", "area", "± std", f"{INTERVAL:.0%} interval", "fraction", box=None)
+        interval = f"{INTERVAL:.0%} interval" + (", guaranteed" if record["guaranteed"] else "")
+        table = Table("label", "pixels", "area", "± std", interval, "fraction", box=None)
         for row in record["labels"]:
             spread = "" if row["std"] is None else f"± {row['std']:.1f}"
             low, high = row["interval"]

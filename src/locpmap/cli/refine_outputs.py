@@ -17,6 +17,7 @@ from locpmap.cli.refine_inputs import Content, Pair
 
 if TYPE_CHECKING:
     from locpmap.formats.rasters import Place
+    from locpmap.guarantees import Guarantee
     from locpmap.result import Result
 
 
@@ -30,6 +31,7 @@ class Decoded(NamedTuple):
     result: Result
     areas: Array  # (M, L) pixels per sample and label
     samples: Iterable[Array] = ()  # label maps (H, W), drawn while they are written
+    guarantee: Guarantee | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Outputs:
         """
         from locpmap.formats.atomic import together, write_text
 
-        result, areas, samples = decoded
+        result, areas, samples, guarantee = decoded
         inside = result.labels >= 0
         files = [path.name for path in self.targets(content.place is not None)]
         record = {
@@ -83,7 +85,8 @@ class Outputs:
             "inputs": inputs,
             "files": files,
             "pixels": int(inside.sum()),
-            "labels": _labels(result, areas),
+            "labels": _labels(result, areas, guarantee),
+            "guaranteed": guarantee is not None,
             "mean_entropy": float(result.entropy.astype(np.float32)[inside].mean()) if inside.any() else 0.0,
             "decoding": str(result.status),
             "decoding_seconds": round(result.seconds, 4),
@@ -149,10 +152,12 @@ def _sample(number: int) -> str:
     return f"sample-{number:03d}"
 
 
-def _labels(result: Result, areas: Array) -> list[dict[str, Any]]:
+def _labels(result: Result, areas: Array, guarantee: Guarantee | None) -> list[dict[str, Any]]:
     """Return the area of each label that occurs: in the label map, and its distribution over the samples."""
-    tail = (1 - INTERVAL) / 2
-    low, high = np.quantile(areas, [tail, 1 - tail], axis=0)
+    if guarantee is None:
+        low, high = np.quantile(areas, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2], axis=0)
+    else:
+        low, high = guarantee.interval("area", areas, INTERVAL, jointly=False)
     mean = areas.mean(0)
     spread = areas.std(0, ddof=1) if len(areas) > 1 else np.full(areas.shape[1], np.nan)
     counts = np.bincount(result.labels[result.labels >= 0], minlength=areas.shape[1])

@@ -4,11 +4,13 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from locpmap.arrays import Array, to_numpy
-from locpmap.errors import InputError, InputTypeError
+from locpmap.errors import InputError, fraction
+from locpmap.guarantees.guarantee import guarantee_of
 from locpmap.measuring.quantities import NAMES
 
 MAX_ROWS = 24  # of the printed table
@@ -71,15 +73,22 @@ class Measurement:
         """Quantiles at the Q ``levels``, (Q, .., K), with linear interpolation between values."""
         return np.quantile(self.values, self.levels, axis=0)
 
-    def interval(self, level: float = 0.9) -> tuple[Array, Array]:
-        """Return the central interval that contains the given fraction of the samples.
+    def interval(self, level: float = 0.9, *, guarantee: Any = None, jointly: bool = False) -> tuple[Array, Array]:
+        """Return an interval of the quantity: the central part of the samples, or one with a guarantee.
 
         Args:
             level (float, default 0.9): Fraction of the samples inside the interval, between 0 and 1. A fraction of
-                ``(1 - level) / 2`` lies below it, and the same fraction above it.
+                ``(1 - level) / 2`` lies below it, and the same fraction above it. With a guarantee, the smallest
+                probability with which the interval contains the true value.
+            guarantee (Refiner or Guarantee, default None): A refiner that was calibrated with
+                :meth:`locpmap.Refiner.guaranteed` or ``Refiner.fit(.., guarantee=..)``, and whose samples were
+                measured. ``print(refiner.guarantee)`` states the assumption.
+            jointly (bool, default False): With a guarantee, whether the probability is that all labels of an image
+                have their true value inside, instead of each label on its own.
 
         Returns:
-            tuple: Lower and upper ends, (.., K) each, with linear interpolation between values.
+            tuple: Lower and upper ends, (.., K) each. Without a guarantee, they are interpolated linearly between
+            values. With one, they are the mean ± a factor times the standard deviation plus a small constant.
 
         Example:
             >>> values = np.arange(101.0)[:, None]
@@ -87,7 +96,11 @@ class Measurement:
             >>> low.round(6).tolist(), high.round(6).tolist()
             ([5.0], [95.0])
         """
-        inside = _checked_fraction("level", level)
+        inside = fraction("level", level)
+        if guarantee is not None:
+            return guarantee_of(guarantee).interval(self.quantity, self.values, inside, jointly)
+        if jointly:
+            raise InputError("jointly is True without a guarantee, expected guarantee= with a calibrated refiner")
         low, high = np.quantile(self.values, [(1 - inside) / 2, (1 + inside) / 2], axis=0)
         return low, high
 
@@ -112,14 +125,6 @@ def checked_levels(quantiles: object) -> tuple[float, ...]:
     if array.ndim != 1 or not array.size or array.dtype == np.bool_ or not ((array >= 0) & (array <= 1)).all():
         raise InputError(f"quantiles is {quantiles!r}, expected a sequence of numbers from 0 to 1")
     return tuple(array.tolist())
-
-
-def _checked_fraction(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise InputTypeError(f"{name} is {value!r}, expected a number between 0 and 1")
-    if not 0 < value < 1:
-        raise InputError(f"{name} is {value}, expected a number between 0 and 1")
-    return float(value)
 
 
 def _short(number: float) -> str:

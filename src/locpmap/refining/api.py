@@ -28,8 +28,8 @@ def refine(
     """Refine a segmentation network's prediction, using the image.
 
     The scores of each pixel are combined with the network's mean prediction at nearby pixels of similar colour.
-    LocPMAP draws whole label maps, in which neighbours are coupled and errors are shared by regions. :class:`Refiner`
-    documents the model, the labels and the probabilities.
+    LocPMAP draws whole label maps, in which neighbours are coupled and errors are shared by regions.
+    :class:`locpmap.refining.Prepared` documents the model, the labels and the probabilities.
 
     Args:
         image (array or tensor): (H, W) or (H, W, C) as a NumPy array, or (C, H, W) as a tensor; None if there is no

@@ -58,7 +58,7 @@ def compose(
     stride: float | None = None,
     colours: Colours | None = None,
 ) -> Potentials:
-    """Build the Potts model documented in :class:`locpmap.Refiner`."""
+    """Build the Potts model documented in :class:`locpmap.refining.Prepared`."""
     strength, smoothing, temperature = adjustment.strength, adjustment.smoothing, adjustment.temperature
     if stride is not None:
         within("stride", stride, 1)

@@ -32,6 +32,37 @@ class Prepared:
     Attributes:
         potentials (Potentials): The Potts model, for any decoder of :func:`locpmap.infer`.
         errors (Errors): The learned parameters of samples at the stride of the logits.
+
+    Notes:
+        Let z be the network's scores, resized to the image and multiplied by the learned scale. Let g be the logarithm
+        of the mean softmax at nearby pixels of similar colour (:func:`locpmap.refining.guided_log_mean`). The model
+        of a label map y is ``p(y) ∝ exp(θ(y) / temperature)`` with ::
+
+            u = max(0, 1 + strength · (own - 1)) · z + strength · guided · g   (without an image: u = z)
+            θ(y) = Σ_i u[i, y_i] + Σ_(i,j) w_ij · [y_i = y_j]
+            w_ij = strength · (a + b · s_ij) + smoothing · s_ij
+
+        The sums are over pixels i and pairs of 4-neighbours (i, j), and s_ij is the similarity of their colours, from
+        0 to 1. Without an image, s_ij is the mean similarity in the training images. The scale and the weights own,
+        guided, a and b are learned and depend on the stride: they are interpolated between the strides of the
+        training data, linearly in log(stride), and constant outside. ``strength``, ``smoothing`` and ``temperature``
+        are set by :meth:`locpmap.Refiner.adjusted`.
+
+        Samples also have error fields (:class:`locpmap.ErrorFields`), whose sizes are among the weights, and Gumbel
+        noise of a learned scale. LocPMAP draws whole label maps with them. They are ``result.samples``, and
+        :meth:`measure` measures them. The probabilities are a weighted mean, with a learned weight, of the fractions of
+        samples and of the softmax of u, because the fractions alone are less calibrated. The labels are the local
+        maximum of θ that a climb without noise and error fields reaches from the best unary labels. They have fewer
+        specks than the argmax of the probabilities, from which they differ in a few pixels. A decoder with
+        ``probability="votes"`` returns the fractions and their argmax.
+
+    Example:
+        >>> prepared = lp.Refiner.load().prepare(None, 3 * np.eye(2)[np.tri(32, dtype=int)])
+        >>> prepared.potentials.structure.shape, prepared.errors.shared > 0
+        ((32, 32), True)
+
+    See Also:
+        :func:`locpmap.refine`, :class:`locpmap.Refiner`
     """
 
     potentials: Potentials

@@ -3,29 +3,35 @@
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import asdict
-from functools import cache
-from importlib.resources import as_file, files
 from typing import Any, Self
 
 from locpmap.arrays import refuse_masked
 from locpmap.crf.progress import progress_callback
-from locpmap.errors import InputError
+from locpmap.errors import InputError, whole_number, within
 from locpmap.formats.atomic import PathLike
+from locpmap.guarantees import Guarantee
 from locpmap.inference import LocPMAP
 from locpmap.inference.decoder import Decoder
 from locpmap.measuring import Measurement
-from locpmap.potentials import Potentials
 from locpmap.refining.crossvalidation import cross_validated
 from locpmap.refining.examples import Example, gather
-from locpmap.refining.fitting_samples import START, SampleWeights
+from locpmap.refining.guaranteeing import (
+    QUANTITIES,
+    Quantity,
+    calibrated,
+    digest,
+    refuse_known,
+    set_aside,
+    warn_of_tiles,
+)
 from locpmap.refining.model import AS_LEARNED
+from locpmap.refining.model_file import bundled, bundled_prior, read_refiner, write_refiner
 from locpmap.refining.prepared import Prepared
 from locpmap.refining.reading import read
 from locpmap.refining.report import Report
 from locpmap.refining.weights import Adjustment, Weights
 from locpmap.result import Result
 
-SHIPPED = "scenes.safetensors"
 ADJUSTED = "adjusted"  # key of the adjustment in a file's details
 
 
@@ -40,29 +46,11 @@ class Refiner:
         details (dict, default None): How the weights were learned, such as the data and the seed.
         report (Report, default None): The cross-validation report of :meth:`fit`.
         adjustment (Adjustment): Manual changes of the model, set by :meth:`adjusted`; none by default.
+        guarantee (Guarantee, default None): The calibration of :meth:`guaranteed`.
 
     Notes:
-        Let z be the network's scores, resized to the image and multiplied by the learned scale. Let g be the logarithm
-        of the mean softmax at nearby pixels of similar colour (:func:`locpmap.refining.guided_log_mean`). The model
-        of a label map y is ``p(y) ∝ exp(θ(y) / temperature)`` with ::
-
-            u = max(0, 1 + strength · (own - 1)) · z + strength · guided · g   (without an image: u = z)
-            θ(y) = Σ_i u[i, y_i] + Σ_(i,j) w_ij · [y_i = y_j]
-            w_ij = strength · (a + b · s_ij) + smoothing · s_ij
-
-        The sums are over pixels i and pairs of 4-neighbours (i, j), and s_ij is the similarity of their colours, from
-        0 to 1. Without an image, s_ij is the mean similarity in the training images. The scale and the weights own,
-        guided, a and b are learned and depend on the stride: they are interpolated between the strides of the
-        training data, linearly in log(stride), and constant outside. ``strength``, ``smoothing`` and ``temperature``
-        are set by :meth:`adjusted`.
-
-        Samples also have error fields (:class:`locpmap.ErrorFields`), whose sizes are among the weights, and Gumbel
-        noise of a learned scale. LocPMAP draws whole label maps with them. They are ``result.samples``, and
-        :meth:`measure` measures them. The probabilities are a weighted mean, with a learned weight, of the fractions of
-        samples and of the softmax of u, because the fractions alone are less calibrated. The labels are the local
-        maximum of θ that a climb without noise and error fields reaches from the best unary labels. They have fewer
-        specks than the argmax of the probabilities, from which they differ in a few pixels. A decoder with
-        ``probability="votes"`` returns the fractions and their argmax. Files of earlier versions have no error fields.
+        :class:`locpmap.refining.Prepared` documents the model, the samples, the probabilities and the labels. Files of
+        earlier versions have no error fields.
 
     Example:
         >>> lp.Refiner.load().details["data"]
@@ -78,18 +66,21 @@ class Refiner:
         details: dict[str, Any] | None = None,
         report: Report | None = None,
         adjustment: Adjustment = AS_LEARNED,
+        guarantee: Guarantee | None = None,
     ) -> None:
         self.weights = weights
         self.details = dict(details or {})
         self.report = report
         self.adjustment = adjustment
+        self.guarantee = guarantee
 
     def __repr__(self) -> str:
         strides = ", ".join(f"{stride:g}" for stride in self.weights.strides)
         fields = "with" if self.weights.sizes.any() else "without"
         changed = "" if self.adjustment == AS_LEARNED else f", {self.adjustment}"
         learned = self.details.get("data", "data unknown")
-        return f"<Refiner: strides {strides}, {fields} error fields, learned from {learned}{changed}>"
+        promised = "" if self.guarantee is None else f", guarantee from {self.guarantee.n_images} images"
+        return f"<Refiner: strides {strides}, {fields} error fields, learned from {learned}{changed}{promised}>"
 
     @classmethod
     def load(cls, path: PathLike | None = None) -> Self:
@@ -109,16 +100,16 @@ class Refiner:
             >>> lp.Refiner.load()
             <Refiner: strides 1, 8, 16, with error fields, learned from Stanford Background>
         """
-        weights, details = _bundled() if path is None else Weights.read(path)
+        weights, details, guarantee = bundled() if path is None else read_refiner(path)
         details = deepcopy(details)  # callers may modify their copy
         try:
             adjustment = Adjustment(**details.pop(ADJUSTED, {}))
         except (TypeError, InputError) as error:
             raise InputError(f"{path} is not a refiner of this version: it is malformed ({error})") from None
-        return cls(weights, details, adjustment=adjustment)
+        return cls(weights, details, adjustment=adjustment, guarantee=guarantee)
 
     def save(self, path: PathLike) -> None:
-        """Write the weights, the adjustment and the details to one file.
+        """Write the weights, the adjustment, the details and the guarantee to one file.
 
         The file is written atomically: an interrupted call leaves no partial file.
 
@@ -134,13 +125,14 @@ class Refiner:
             0.5
         """
         adjusted = {} if self.adjustment == AS_LEARNED else {ADJUSTED: asdict(self.adjustment)}
-        self.weights.write(path, {**self.details, **adjusted})
+        write_refiner(path, self.weights, {**self.details, **adjusted}, self.guarantee)
 
     def adjusted(self, *, strength: float = 1.0, smoothing: float = 0.0, temperature: float = 1.0) -> Self:
         """Return a refiner with the same weights and a manually adjusted model.
 
         The result has this adjustment only: an argument that is not given has its default, also if an earlier
-        adjustment changed it. The defaults restore the learned model.
+        adjustment changed it. The defaults restore the learned model. A changed model has no guarantee: call
+        :meth:`guaranteed` after adjusting.
 
         Args:
             strength (float, default 1.0): Factor of the learned effect of similar pixels and neighbours, and of the
@@ -158,7 +150,9 @@ class Refiner:
             >>> lp.Refiner.load().adjusted(smoothing=0.5).adjustment
             Adjustment(strength=1.0, smoothing=0.5, temperature=1.0)
         """
-        return type(self)(self.weights, self.details, self.report, Adjustment(strength, smoothing, temperature))
+        changed = Adjustment(strength, smoothing, temperature)
+        guarantee = self.guarantee if changed == self.adjustment else None
+        return type(self)(self.weights, self.details, self.report, changed, guarantee)
 
     @classmethod
     def fit(
@@ -173,6 +167,7 @@ class Refiner:
         scores: str = "auto",
         stride: float | None = None,
         seed: int = 0,
+        guarantee: float = 0.0,
         progress: bool | Callable[[int, int, float], None] = False,
     ) -> Self:
         """Learn a refiner from labelled images that the network was not trained on.
@@ -192,6 +187,8 @@ class Refiner:
             scores (str, default "auto"): As in :func:`locpmap.refine`.
             stride (float, default None): As in :func:`locpmap.refine`.
             seed (int, default 0): Seed of the folds, of the choice of pixels and images, and of the sampling.
+            guarantee (float, default 0.0): Fraction of the images, chosen at random, that are not used in the fit but
+                for a guarantee, as by :meth:`guaranteed`. At least 9 images are needed for guarantees of 0.9.
             progress (bool or callable, default False): True shows a progress bar with the remaining time. A callable is
                 called as ``progress(steps done, steps, loss)``. The loss is that of the samples while weights are
                 learned, and the mean negative log-likelihood while images are scored.
@@ -222,11 +219,81 @@ class Refiner:
             >>> refiner.report.helps
             True
         """
+        seed = whole_number("seed", seed, 0, 2**63)
+        within("guarantee", guarantee, 0, 1)
         examples = gather(images, logits, labels, ignore_label, layout, scores, stride)
+        examples, reserved = set_aside(examples, guarantee, seed)
         with progress_callback(progress, "cross-validation") as callback:
             weights, report = cross_validated(examples, n_folds, seed, bundled_prior(examples), callback)
         details = {"data": f"{len(examples)} images", "seed": seed, "n_folds": n_folds}
-        return cls(weights, {**details, "report": report.to_dict()}, report)
+        details |= {"fitted_on": [digest(example) for example in examples], "report": report.to_dict()}
+        fitted = cls(weights, details, report)
+        return fitted._calibrated(images, reserved, QUANTITIES, seed, progress) if reserved else fitted
+
+    def guaranteed(
+        self,
+        images: Any,
+        logits: Any,
+        labels: Any,
+        quantities: Sequence[Quantity] = QUANTITIES,
+        *,
+        ignore_label: int = -1,
+        layout: str = "auto",
+        scores: str = "auto",
+        stride: float | None = None,
+        seed: int = 0,
+        progress: bool | Callable[[int, int, float], None] = False,
+    ) -> Self:
+        """Calibrate on labelled images, so that intervals and label sets have a guarantee for new images.
+
+        Use images that neither the network nor this refiner was fitted on, and that are exchangeable with the images
+        to come: independent images from the same source, not neighbouring tiles of one raster.
+
+        Args:
+            images (sequence or array): As in :meth:`fit`.
+            logits (sequence or array): As in :meth:`fit`.
+            labels (sequence or array): As in :meth:`fit`. Pixels without a label are masked.
+            quantities (sequence): Names and functions of quantities, as in :func:`locpmap.measure`, whose intervals
+                will have a guarantee. A function is recognised by its name.
+            ignore_label (int, default -1): As in :meth:`fit`.
+            layout (str, default "auto"): As in :func:`locpmap.refine`.
+            scores (str, default "auto"): As in :func:`locpmap.refine`.
+            stride (float, default None): As in :func:`locpmap.refine`.
+            seed (int, default 0): Seed of the samples.
+            progress (bool or callable, default False): As in :meth:`fit`; the loss is the fraction of wrong pixels.
+
+        Returns:
+            Refiner: A refiner with the same model, whose ``guarantee`` is set. ``print(refiner.guarantee)`` states what
+            is guaranteed, and under which assumption. Pass the refiner as ``guarantee=`` to
+            :meth:`Measurement.interval` and :meth:`Result.label_sets`.
+
+        Raises:
+            InputError: If there are fewer than 9 labelled images, an image occurs twice or was used in the fit, or an
+                entry is malformed.
+
+        Notes:
+            Split conformal prediction over images. For a level α, n images are enough if n / (n + 1) >= α. Cost: 50
+            samples of every image.
+
+        Example:
+            >>> rng = np.random.default_rng(0)
+            >>> labels = np.stack([np.roll(np.repeat([[0, 1]] * 16, 8, axis=1), k, axis=1) for k in range(12)])
+            >>> logits = np.eye(2)[labels] + 0.5 * rng.normal(size=(12, 16, 16, 2))
+            >>> refiner = lp.Refiner.load().guaranteed(None, logits, labels, ["area"])
+            >>> low, high = refiner.measure(None, logits[0], "area").interval(0.9, guarantee=refiner)
+            >>> low.shape, refiner.guarantee.n_images
+            ((2,), 12)
+        """
+        examples = gather(images, logits, labels, ignore_label, layout, scores, stride)
+        seed = whole_number("seed", seed, 0, 2**63)
+        return self._calibrated(images, examples, quantities, seed, progress)
+
+    def _calibrated(self, images: Any, examples: list[Example], quantities: Any, seed: int, progress: Any) -> Self:
+        refuse_known(examples, self.details.get("fitted_on", ()))
+        warn_of_tiles(images)
+        with progress_callback(progress, "guarantee") as callback:
+            found = calibrated(examples, self.weights, self.adjustment, quantities, seed, callback)
+        return type(self)(self.weights, self.details, self.report, self.adjustment, found)
 
     def prepare(
         self,
@@ -260,23 +327,6 @@ class Refiner:
         refuse_masked(logits, "logits")
         given = read(image, logits, layout, scores)
         return Prepared.of(given, self.weights, self.adjustment, mask=mask, stride=stride)
-
-    def potentials(self, image: Any, logits: Any, **reading: Any) -> Potentials:
-        """Return the potentials of the model, for any decoder of :func:`locpmap.infer`.
-
-        Args:
-            image (array or tensor): As in :func:`locpmap.refine`.
-            logits (array or tensor): As in :func:`locpmap.refine`.
-            **reading: Options of :meth:`prepare`.
-
-        Returns:
-            Potentials: A Potts model on a grid with 4 neighbours.
-
-        Example:
-            >>> lp.Refiner.load().potentials(None, np.zeros((32, 32, 2))).structure.shape
-            (32, 32)
-        """
-        return self.prepare(image, logits, **reading).potentials
 
     def measure(
         self,
@@ -348,15 +398,3 @@ class Refiner:
         return self.prepare(image, logits, **reading).refine(decoder, seed=seed, device=device, progress=progress)
 
     __call__ = refine
-
-
-def bundled_prior(examples: Sequence[Example]) -> SampleWeights:
-    """Return the bundled weights of samples at the stride of the examples."""
-    bundled = _bundled()[0]
-    return SampleWeights.at(bundled, examples[0].stride) if bundled.sizes.any() else START
-
-
-@cache
-def _bundled() -> tuple[Weights, dict[str, Any]]:
-    with as_file(files("locpmap.refining") / SHIPPED) as path:
-        return Weights.read(path)

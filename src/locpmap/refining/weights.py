@@ -1,21 +1,17 @@
 """The learned weights of a refiner, and manual adjustments."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.errors import InputError, within
-from locpmap.formats.atomic import PathLike
-from locpmap.formats.model_file import read_model, write_model
 
-KIND = "refiner"
 STEPS = ((0, 1), (1, 0))
 FEATURES = ("constant", "similarity")
 LARGEST = 1e6  # largest adjustment, so that scores stay finite in single precision
 CELL, N_SCALES = 4, 5  # of the error fields: cells of 4, 8, 16, 32 and 64 pixels
-IN_EVERY_FILE = ("strides", "scales", "own", "guided", "pairwise", "typical")  # later ones are optional
 
 
 @dataclass(frozen=True)
@@ -115,23 +111,3 @@ class Weights:
         columns = np.column_stack([self.sizes, self.shared, self.noise, self.presence, self.votes])
         values = [float(np.interp(np.log(stride), logs, column)) for column in columns.T]
         return Errors(tuple(values[:N_SCALES]), *values[N_SCALES:])
-
-    def write(self, path: PathLike, details: dict[str, Any]) -> None:
-        """Write the weights and a dictionary of details to a file."""
-        arrays = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        write_model(path, arrays, {"kind": KIND, "details": details})
-
-    @classmethod
-    def read(cls, path: PathLike) -> tuple[Self, dict[str, Any]]:
-        """Read weights and details from a file that :meth:`write` wrote."""
-        arrays, header = read_model(path)
-        if header.get("kind") != KIND:
-            raise InputError(f"{path} holds a {header.get('kind')!r}, expected a {KIND!r}")
-        try:
-            if not isinstance(header["details"], dict):
-                raise InputError("it has no details")
-            if missing := [name for name in IN_EVERY_FILE if name not in arrays]:
-                raise InputError(f"it has no {missing[0]}")
-            return cls(**arrays), header["details"]
-        except (KeyError, TypeError, InputError) as error:
-            raise InputError(f"{path} is not a refiner of this version: it is malformed ({error})") from None

@@ -1,0 +1,124 @@
+"""`Guarantee`: what is known from calibration images, and what it promises for new ones."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from locpmap.arrays import Array
+from locpmap.errors import InputError, InputTypeError
+from locpmap.guarantees.conformal import check_number
+from locpmap.guarantees.intervals import ENDS, N_SAMPLES, Calibration, Moments
+from locpmap.guarantees.thresholds import THRESHOLDS, abstention_threshold, set_threshold
+
+VERSION = 1  # of the arrays in a file
+ASSUMPTION = (
+    "The new image and the calibration images are assumed to be exchangeable, for example independent draws from the"
+    " same source. The probability refers to the choice of all of them."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Guarantee:
+    """Calibration of a refiner on labelled images that neither the network nor the refiner was fitted on.
+
+    ``print(guarantee)`` states what is guaranteed, and under which assumption.
+
+    Attributes:
+        quantities (dict): Moments and true values of each quantity in the calibration images.
+        misses (array): Mean fraction of pixels whose true label is less probable than each threshold.
+        errors (array): Mean fraction of pixels with a wrong most probable label of at least each threshold.
+        n_images (int): Number of calibration images.
+
+    See Also:
+        :meth:`locpmap.Refiner.guaranteed`, :meth:`locpmap.Measurement.interval`, :meth:`locpmap.Result.label_sets`
+    """
+
+    quantities: dict[str, Calibration]
+    misses: Array
+    errors: Array
+    n_images: int
+
+    def __str__(self) -> str:
+        names = ", ".join(sorted(self.quantities))
+        return "\n".join(
+            [
+                f"Calibrated on {self.n_images} images, for levels up to {self.n_images / (self.n_images + 1):.3f}.",
+                f"Intervals of level 0.9 of {names}: the true value of a label in a new image lies"
+                " inside with a probability of at least 0.9; with jointly=True, those of all labels of the image do.",
+                "Label sets of level 0.9: on average over new images, at least 0.9 of the pixels of an image have"
+                " their true label in their set.",
+                "Abstention at 0.02: on average over new images, at most 0.02 of the pixels of an image get a wrong"
+                " label.",
+                ASSUMPTION,
+            ]
+        )
+
+    __repr__ = __str__
+
+    def applies(self, quantity: str, n_samples: int) -> bool:
+        """Return whether there are guaranteed intervals of a quantity measured in this number of samples."""
+        return quantity in self.quantities and n_samples >= N_SAMPLES
+
+    def interval(self, quantity: str, values: Array, level: float, jointly: bool) -> tuple[Array, Array]:
+        """Return the guaranteed interval of values (M, .., K) of a quantity, (.., K) each."""
+        if quantity not in self.quantities:
+            known = ", ".join(sorted(self.quantities))
+            raise InputError(f"the guarantee has no quantity {quantity!r}, expected one of its own: {known}")
+        calibration, shape = self.quantities[quantity], values.shape[1:]
+        if len(values) < N_SAMPLES:
+            raise InputError(f"the measurement has {len(values)} samples, expected at least {N_SAMPLES}")
+        if shape[-1] != calibration.truth.shape[1]:
+            raise InputError(f"{quantity} has {shape[-1]} entries, expected {calibration.truth.shape[1]}")
+        found = Moments.of(values.reshape(len(values), -1, shape[-1]))
+        rows = [calibration.interval(Moments(*row), level, jointly) for row in zip(*found, strict=True)]
+        low, high = (np.stack(ends).reshape(shape) for ends in zip(*rows, strict=True))
+        least, most = ENDS.get(quantity, (-np.inf, np.inf))
+        if quantity == "area":  # at most all pixels
+            most = values.sum(axis=-1).max(axis=0)[..., None]
+        return np.maximum(low, least), np.minimum(high, most)
+
+    def set_threshold(self, level: float) -> float:
+        """Return the smallest probability of the labels in a set, for `Result.label_sets`."""
+        check_number(self.n_images, level, "the guarantee")
+        return set_threshold(self.misses, self.n_images, level)
+
+    def abstention_threshold(self, risk: float) -> float:
+        """Return the smallest probability of the most probable label at which a pixel is decided."""
+        return abstention_threshold(self.errors, self.n_images, risk)
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the arrays for a file, by name."""
+        found = {"misses": self.misses, "errors": self.errors}
+        for name, one in self.quantities.items():
+            found |= {f"mean {name}": one.moments.mean, f"std {name}": one.moments.std, f"truth {name}": one.truth}
+        return found
+
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, Array]) -> Self:
+        """Return the guarantee with these arrays; raise if they are malformed."""
+        names = [name.removeprefix("truth ") for name in arrays if name.startswith("truth ")]
+        try:
+            misses, errors = arrays["misses"], arrays["errors"]
+            parts = {name: [arrays[f"{part} {name}"] for part in ("mean", "std", "truth")] for name in names}
+        except KeyError as error:
+            raise InputError(f"its guarantee has no {error.args[0]!r}") from None
+        found = {name: Calibration(Moments(mean, std), truth) for name, (mean, std, truth) in parts.items()}
+        shapes = {array.shape for three in parts.values() for array in three}
+        lengths = {shape[0] if len(shape) == 2 else 0 for shape in shapes}
+        if misses.shape != THRESHOLDS.shape or errors.shape != misses.shape or len(lengths) != 1 or 0 in lengths:
+            raise InputError("its guarantee has arrays of wrong shapes")
+        return cls(found, misses, errors, lengths.pop())
+
+
+def guarantee_of(given: object) -> Guarantee:
+    """Return a guarantee, or that of a refiner; raise if it has none."""
+    found = given if isinstance(given, Guarantee) else getattr(given, "guarantee", ...)
+    if found is None:
+        raise InputError(
+            "guarantee is a Refiner without calibration images, expected one from Refiner.guaranteed or from"
+            " Refiner.fit with guarantee="
+        )
+    if not isinstance(found, Guarantee):
+        raise InputTypeError(f"guarantee is a {type(given).__name__}, expected a Refiner or a Guarantee")
+    return found

@@ -1,0 +1,125 @@
+"""Calibration of a refiner on labelled images, for guarantees."""
+
+import hashlib
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from locpmap.arrays import Array, Restore
+from locpmap.errors import InputError, InputTypeError
+from locpmap.guarantees import Guarantee
+from locpmap.guarantees.conformal import images_needed
+from locpmap.guarantees.intervals import N_SAMPLES, Calibration, Moments
+from locpmap.guarantees.thresholds import pixel_losses
+from locpmap.inference import LocPMAP
+from locpmap.kernels.threads import available_threads
+from locpmap.measuring import measure
+from locpmap.measuring.api import Meter
+from locpmap.refining.examples import VOID, Example
+from locpmap.refining.prepared import Prepared
+from locpmap.refining.weights import Adjustment, Weights
+
+Quantity = str | Callable[[Array], Any]
+QUANTITIES: tuple[Quantity, ...] = ("area", "components", "perimeter")
+LEVEL = 0.9  # for which a guarantee needs enough images
+
+
+def calibrated(
+    examples: Sequence[Example],
+    weights: Weights,
+    adjustment: Adjustment,
+    quantities: Sequence[Quantity] = QUANTITIES,
+    seed: int = 0,
+    progress: Callable[[int, int, float], None] | None = None,
+) -> Guarantee:
+    """Measure all quantities in samples of the examples and in their true labels, without void pixels.
+
+    ``progress`` is called with the number of images done, the number of images, and the mean fraction of wrong pixels.
+    Cost: 50 samples of every image.
+    """
+    labelled = [example for example in examples if (example.labels != VOID).any()]
+    if (n := len(labelled)) < (least := images_needed(LEVEL)):
+        raise InputError(f"a guarantee of {LEVEL} needs at least {least} labelled images, and there are {n}")
+    if isinstance(quantities, str) or not isinstance(quantities, Sequence) or not quantities:
+        raise InputTypeError(f"quantities is {quantities!r}, expected a sequence of names or functions")
+    found: list[Measured] = []
+    with ThreadPoolExecutor(available_threads()) as pool:
+        for one in pool.map(lambda example: _measured(example, weights, adjustment, quantities, seed), labelled):
+            found.append(one)
+            if progress is not None:
+                progress(len(found), n, float(np.mean([each.errors[0] for each in found])))
+    names = [quantity for quantity, _ in found[0].quantities]
+    if len(set(names)) < len(names):
+        raise InputError(f"quantities has the names {', '.join(names)}, expected different ones")
+    rows = {name: [one.quantities[k][1] for one in found] for k, name in enumerate(names)}
+    parts = {name: map(np.stack, zip(*row, strict=True)) for name, row in rows.items()}
+    calibrations = {name: Calibration(Moments(mean, std), true) for name, (mean, std, true) in parts.items()}
+    misses, errors = (np.mean([getattr(one, name) for one in found], axis=0) for name in ("misses", "errors"))
+    return Guarantee(calibrations, misses, errors, n)
+
+
+class Measured(NamedTuple):
+    """What a guarantee needs of one image."""
+
+    quantities: list[tuple[str, tuple[Array, Array, Array]]]  # name; mean and standard deviation of samples, true value
+    misses: Array  # of `pixel_losses`, as the next
+    errors: Array
+
+
+def _measured(
+    example: Example, weights: Weights, adjustment: Adjustment, quantities: Sequence[Quantity], seed: int
+) -> Measured:
+    void = example.labels == VOID
+    prepared = Prepared.of(example.given, weights, adjustment, mask=void if void.any() else None, stride=example.stride)
+    result = prepared.refine(LocPMAP(N_SAMPLES, start="perturbed", keep_samples=True), seed=seed)
+    found = []
+    for quantity in quantities:
+        sampled = measure(result, quantity)
+        true = Meter.of(quantity, prepared.potentials)(example.labels.ravel())
+        found.append((sampled.quantity, (*Moments.of(sampled.values), true)))
+    return Measured(found, *pixel_losses(Restore()(result.probability)[~void], example.labels[~void]))
+
+
+def set_aside(examples: list[Example], fraction: float, seed: int) -> tuple[list[Example], list[Example]]:
+    """Return the examples for a fit, and those for a guarantee: a random fraction of the labelled ones, rounded up."""
+    labelled = [n for n, example in enumerate(examples) if (example.labels != VOID).any()]
+    n = int(np.ceil(fraction * len(labelled)))
+    if 0 < n < (least := images_needed(LEVEL)):
+        raise InputError(
+            f"guarantee is {fraction:g}, which is {n} of {len(labelled)} labelled images, expected at least {least} for"
+            f" a guarantee of {LEVEL}"
+        )
+    reserved = set(np.random.default_rng((seed, 1)).permutation(labelled)[:n].tolist())
+    return [one for k, one in enumerate(examples) if k not in reserved], [examples[k] for k in sorted(reserved)]
+
+
+def digest(example: Example) -> str:
+    """Return a checksum of an example's scores and labels, by which it is recognised in later calls."""
+    return hashlib.sha256(example.scores.tobytes() + example.labels.tobytes()).hexdigest()[:16]
+
+
+def refuse_known(examples: Sequence[Example], fitted_on: Sequence[str]) -> None:
+    """Raise if an example was used in a fit or occurs twice."""
+    digests = [digest(example) for example in examples]
+    if known := [n for n, one in enumerate(digests) if one in set(fitted_on)]:
+        raise InputError(
+            f"image {known[0]} is one of the images that the refiner was fitted on, expected others: a guarantee needs"
+            " images that neither the network nor the refiner has seen"
+        )
+    if twice := [n for n, one in enumerate(digests) if one in digests[:n]]:
+        raise InputError(f"image {twice[0]} occurs twice, expected different images")
+
+
+def warn_of_tiles(images: Any) -> None:
+    """Warn if images are tiles of one array, because neighbouring tiles are not exchangeable with other images."""
+    arrays = [image for image in images or [] if isinstance(image, np.ndarray) and not image.flags.c_contiguous]
+    bases = [id(image.base) for image in arrays if image.base is not None]
+    if len(set(bases)) < len(bases):
+        warnings.warn(
+            "images are parts of one array: tiles of a raster resemble one another, so the guarantee holds for new"
+            " tiles of this raster at best, not for other rasters",
+            stacklevel=3,
+        )
