@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from locpmap.refining import scoring
 from locpmap.refining.adapters import adapt
 from locpmap.refining.guiding import STEPS, guided_log_mean
 from locpmap.refining.reading import read
+from locpmap.refining.refiner import READING
 from locpmap.refining.resizing import resize
 from locpmap.refining.similarity import similarity
 from locpmap.refining.weights import Weights
@@ -641,3 +643,17 @@ def test_own_factor_is_ignored_without_a_guided_mean() -> None:
     )
     alone = replace(coupled().weights, pairwise=np.zeros((1, 2, 2)))
     np.testing.assert_allclose(lp.Refiner(alone).refine(None, logits).probability, softmax(0.8 * logits), atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["potentials", "measure", "refine"])
+def test_unknown_option_is_reported_by_the_method_that_was_called(method: str) -> None:
+    quantity = ("area",) if method == "measure" else ()
+    expected = f"Refiner.{method} got the option 'names', expected layout, scores, stride or mask"
+    with pytest.raises(InputTypeError, match=expected) as caught:
+        getattr(coupled(), method)(*scene(), *quantity, names=("a", "b", "c"))
+    assert ("prepare(image, logits).measure" in str(caught.value)) == (method == "measure")
+
+
+def test_options_of_reading_are_those_of_prepare() -> None:
+    keywords = [p.name for p in signature(lp.Refiner.prepare).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    assert tuple(keywords) == READING
