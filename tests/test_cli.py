@@ -173,6 +173,10 @@ def test_doctor_prints_the_environment(capsys: pytest.CaptureFixture[str]) -> No
     for word in ("python", "numba cache", "threads", "devices", report["auto"]["backend"]):
         assert word in text
     assert (report["gpu"] or report["why_no_gpu"]) in text
+    large = " and large ones with triton on cuda" if report["gpu"] else ""
+    jobs = "small jobs" if report["gpu"] else "every job"
+    assert f'device="auto" runs {jobs} with numba on cpu{large}\n' in text
+    assert ("triton (needs an NVIDIA GPU)" in text) == (report["backends"]["triton"] and not report["gpu"])
 
 
 def test_doctor_prints_the_kernel_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

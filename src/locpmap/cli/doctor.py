@@ -79,17 +79,32 @@ def _numba_cache() -> dict[str, Any]:
     }
 
 
+def _usable(backend: str, installed: bool, gpu: str | None) -> str:
+    """Return the name of a backend, with the reason if it cannot be used."""
+    if not installed:
+        return f"{backend} (not installed)"
+    return backend if gpu or backend != "triton" else "triton (needs an NVIDIA GPU)"
+
+
+def _choice(auto: dict[str, Any]) -> str:
+    """Return in one sentence where jobs run by default."""
+    small = f"{auto['backend']} on {auto['device']}"
+    if auto["large_jobs"] == small:
+        return f'device="auto" runs every job with {small}'
+    return f'device="auto" runs small jobs with {small} and large ones with {auto["large_jobs"]}'
+
+
 def _table(report: dict[str, Any]) -> str:
     cache, auto = report["numba_cache"], report["auto"]
     rows = {
         "locpmap": report["locpmap"],
         "python": f"{report['python']}, {report['platform']}",
         **{name: version or "not installed" for name, version in report["packages"].items()},
-        "backends": ", ".join(n if there else f"{n} (not installed)" for n, there in report["backends"].items()),
+        "backends": ", ".join(_usable(name, there, report["gpu"]) for name, there in report["backends"].items()),
         "devices": ", ".join(report["devices"]) + f" ({report['gpu'] or 'no NVIDIA GPU: ' + report['why_no_gpu']})",
         "threads": report["threads"],
         "numba cache": f"{cache['kernels']} kernels in {cache['folder']}{'' if cache['writable'] else ' (read-only)'}",
-        "auto": f"{auto['backend']} on {auto['device']}; large jobs: {auto['large_jobs']}",
+        "auto": _choice(auto),
         "decoders": ", ".join(report["decoders"]),
     }
     return "\n".join(f"{name:<14} {value}" for name, value in rows.items())
