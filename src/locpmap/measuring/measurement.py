@@ -90,6 +90,10 @@ class Measurement:
             tuple: Lower and upper ends, (.., K) each. Without a guarantee, they are interpolated linearly between
             values. With one, they are the mean ± a factor times the standard deviation plus a small constant.
 
+        Notes:
+            The mean can lie outside the interval: if a label covers many pixels in a few samples and none in the
+            others, both ends are 0 and the mean is positive.
+
         Example:
             >>> values = np.arange(101.0)[:, None]
             >>> low, high = lp.Measurement("area", values, ("0",), (0.5,)).interval(0.9)
