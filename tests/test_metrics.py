@@ -91,6 +91,8 @@ BAD: list[tuple[Any, str]] = [
     (lambda p, y: metrics.brier_score(p, y + 1), "truth contains a label outside 0 to 2"),
     (lambda p, y: metrics.intersection_over_union(y, y, 2), "outside 0 to 1"),
     (lambda p, y: metrics.accuracy(y, np.full_like(y, 9), ignore_label=9), "every site of truth is ignored"),
+    (lambda p, y: metrics.accuracy(y, y - 1), "truth contains -1, expected labels of at least 0, or ignore_label=-1"),
+    (lambda p, y: metrics.brier_score(p, y - 1), "truth contains -1, expected labels of at least 0"),
 ]
 
 

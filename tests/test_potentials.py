@@ -231,6 +231,10 @@ def test_masking_a_site_equals_deleting_it(form: str, ignored: list[int]) -> Non
         marked = np.where(mask, -1, y)
         np.testing.assert_array_equal(masked.local_scores(marked), masked.local_scores(y))
         assert not np.isnan(masked.local_scores(y)).any()
+        assert masked.score(marked) == masked.score(y)
+        marked[~mask] = -1
+        with pytest.raises(lp.InputError, match=f"labels contains -1 where no site is masked, expected 0 to {L - 1}"):
+            masked.score(marked)
 
 
 @pytest.mark.parametrize("pairwise", [0.8, FINITE, HARD, (HARD, FINITE)], ids=["weight", "table", "hard", "directions"])

@@ -59,7 +59,7 @@ def intersection_over_union(labels: Any, truth: Any, n_labels: int, *, ignore_la
     """
     n_labels = whole_number("n_labels", n_labels, 1)
     found, true = _labels(labels, truth, ignore_label)
-    if min(found.min(), true.min()) < 0 or max(found.max(), true.max()) >= n_labels:
+    if found.min() < 0 or max(found.max(), true.max()) >= n_labels:
         raise InputError(
             f"labels or truth contain a label outside 0 to {n_labels - 1}, expected n_labels={n_labels} labels"
         )
@@ -176,7 +176,7 @@ def _probabilities(probability: Any, truth: Any, ignore_label: int | None) -> tu
         raise InputError(f"probability has shape {p.shape}, expected {true.shape} like truth and a label axis")
     keep = _counted(true, ignore_label)
     true = true[keep]
-    if true.min() < 0 or true.max() >= p.shape[-1]:
+    if true.max() >= p.shape[-1]:
         raise InputError(f"truth contains a label outside 0 to {p.shape[-1] - 1}, expected the labels of probability")
     return p[keep].astype(np.float64), true
 
@@ -185,6 +185,8 @@ def _counted(truth: Array, ignore_label: int | None) -> Array:
     keep = np.ones(truth.shape, bool) if ignore_label is None else truth != ignore_label
     if not keep.any():
         raise InputError("every site of truth is ignored, expected at least one that is not")
+    if (least := truth[keep].min()) < 0:
+        raise InputError(f"truth contains {least}, expected labels of at least 0, or ignore_label={least}")
     return keep
 
 

@@ -293,7 +293,8 @@ class Potentials:
         """Compute the score θ(y) of a labelling.
 
         Args:
-            labels (array): Labels (H, W) on a grid or (S,) on a graph, with a leading axis N for a batch.
+            labels (array): Labels (H, W) on a grid or (S,) on a graph, with a leading axis N for a batch. Labels of
+                masked sites, such as -1, are ignored. A label of -1 at another site raises an error.
 
         Returns:
             float or array: The score, or scores (N,) for a batch.
@@ -322,6 +323,8 @@ class Potentials:
         flat = array.reshape(self.n_images, self.n_sites)
         if self.masked is not None:
             flat = np.where(Restore()(self.masked), 0, flat)
+        if flat.min() == -1:
+            raise InputError(f"{name} contains -1 where no site is masked, expected 0 to {self.n_labels - 1}")
         if flat.min() < 0 or flat.max() >= self.n_labels:
             raise InputError(f"{name} runs from {flat.min()} to {flat.max()}, expected 0 to {self.n_labels - 1}")
         return flat
