@@ -286,6 +286,9 @@ def test_inputs_are_not_overwritten(data: Path, models: dict[str, Path], capsys:
     Run(capsys, *predict, "-o", data / "images").check_refusal("images is also an input")
     Run(capsys, *predict, "-o", data / "labels" / "02.png").check_refusal("is a file, expected a folder")
     (data / "out").mkdir()
+    (data / "nowhere").symlink_to(data / "gone")
+    for folder in (data / "nowhere", data / "nowhere" / "deeper"):
+        Run(capsys, *predict, "-o", folder).check_refusal("nowhere is a link to", "gone, which does not exist")
     (data / "out" / "03.png").symlink_to(data / "images" / "03.png")
     Run(capsys, *predict, "-o", data / "out").check_refusal("03.png is also an input")
     (data / "out" / "03.png").unlink()

@@ -144,6 +144,9 @@ def check_folder(output: Path, inputs: Iterable[Path]) -> None:
     """Raise if the folder of the results holds an input, or cannot be created or written."""
     if output.exists() and not output.is_dir():
         raise InputError(f"{output} is a file, expected a folder for the results")
+    for path in (output, *output.parents):
+        if path.is_symlink() and not path.exists():
+            raise InputError(f"{path} is a link to {path.readlink()}, which does not exist; expected a folder")
     if any(output.resolve() == path.parent.resolve() for path in inputs):
         raise InputError(f"{output} is also an input, expected another folder for the results")
     nearest = next(path for path in (output, *output.absolute().parents) if path.exists())
