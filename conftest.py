@@ -1,6 +1,8 @@
-"""Doctests: leave out parts whose package is missing, define `lp` and `np`. Limit threads; order the tests."""
+"""Fixtures and order of all tests: a browser, names in doctests, limits on threads; packages may be missing."""
 
 import os
+import shutil
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -28,6 +30,19 @@ def names_of_examples(doctest_namespace: dict[str, Any]) -> None:
     import locpmap as lp
 
     doctest_namespace.update(lp=lp, np=np)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Start Chromium through playwright; skip the test if one of them is not installed."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        pytest.skip("Chromium is not installed")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 # Long tests run first, and before tests move between workers, which repeats the set-up of their modules.  Of two

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +10,7 @@ from paper.tests.recorded_run import invented, invented_scenes, write_run, write
 
 from locpmap_paper.report import write_report
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+pytestmark = pytest.mark.usefixtures("browser")  # first: without one, nothing else is set up
 
 WIDTHS = [1280, 390]
 
@@ -26,14 +22,6 @@ def report(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
         return write_report(write_scenes(tmp_path_factory.mktemp("run"), scenes, n_scenes=2))
     content = invented(models=("raw-pl", "deep-pl", "deep-consistent", "ce-fresh"), levels=("variance",))
     return write_report(write_run(tmp_path_factory.mktemp("run"), content))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.mark.parametrize("width", WIDTHS)

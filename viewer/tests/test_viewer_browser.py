@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +16,7 @@ from PIL import Image
 
 import locpmap as lp
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+pytestmark = pytest.mark.usefixtures("browser")  # first: without one, nothing else is set up
 
 TOKEN = "a-secret"
 SIZE = (40, 60)
@@ -60,14 +57,6 @@ def address(folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}/#token={TOKEN}"
         server.should_exit = True
         thread.join(30)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 class Visit:
@@ -132,7 +121,7 @@ def visit(browser: Any, address: str) -> Iterator[Visit]:
 
 def in_colours(labels: np.ndarray) -> np.ndarray:
     """Return labels in the viewer's colours."""
-    from locpmap_viewer.colours import label_colours
+    from locpmap.formats import label_colours
 
     return label_colours(3)[labels]
 
