@@ -17,7 +17,7 @@ from PIL import Image
 from locpmap.errors import InputError
 from locpmap.formats.arrays import read_array, write_array
 from locpmap.formats.images import MAX_PIXELS, read_image, read_label_map
-from locpmap.formats.pictures import label_colours, write_label_map, write_picture
+from locpmap.formats.pictures import label_colours, write_label_map, write_overlay, write_picture
 
 RNG = np.random.default_rng(0)
 GREY = RNG.integers(0, 256, (5, 7), np.uint8)
@@ -229,7 +229,19 @@ def test_label_maps_round_trip(n_labels: int, mode: str, tmp_path: Path) -> None
 
 
 def test_label_colours_are_distinct() -> None:
-    assert len(np.unique(label_colours(40), axis=0)) == 40
+    assert len(np.unique(label_colours(256), axis=0)) == 256
+
+
+@pytest.mark.parametrize("brightness", [0, 128, 255])
+def test_labels_of_an_overlay_differ_from_each_other_and_from_the_image(brightness: int, tmp_path: Path) -> None:
+    """Twelve labels, each in one column, are coloured, and differ by at least 15 grey levels in a channel."""
+    labels = np.repeat(np.arange(12)[None], 6, axis=0).repeat(3, axis=1)
+    image = np.full(labels.shape, brightness, np.uint8)
+    write_overlay(tmp_path / "x.png", image, labels, np.zeros(labels.shape), 12)
+    shown = read_image(tmp_path / "x.png")[0, 1::3].astype(int)
+    difference = np.abs(shown[:, None] - shown[None]).max(axis=-1)
+    assert difference[~np.eye(12, dtype=bool)].min() >= 15
+    assert np.ptp(shown, axis=1).min() >= 20  # no label is grey, as the image is
 
 
 @pytest.mark.parametrize("shape", [(6, 5), (1, 9), (9, 1), (1, 1), (30, 200)])

@@ -13,6 +13,7 @@ from PIL import Image
 import locpmap as lp
 from locpmap import metrics
 from locpmap.errors import InputError, InputTypeError
+from locpmap.formats import label_colours
 from locpmap.learning import descent
 from locpmap.learning.proper_scores import crps
 from locpmap.refining import crossvalidation
@@ -86,7 +87,7 @@ def test_report_holds_scores_of_samples(helped: lp.Refiner, tmp_path: Path) -> N
         assert picture.size == (4 * (5 * W + 8) - 8, 2 * (5 * H + 18))  # panels are enlarged five times
         pixels = np.asarray(picture)
     panel = pixels[18 : 18 + 5 * H : 5, 3 * (5 * W + 8) :: 5]
-    np.testing.assert_array_equal(panel.any(-1), report.illustration.truth == 1)
+    np.testing.assert_array_equal(panel, label_colours(2)[report.illustration.truth])
 
 
 def test_progress_reaches_the_total_during_fits_and_scoring() -> None:

@@ -4,6 +4,7 @@ from locpmap.formats.arrays import read_array, write_array
 from locpmap.formats.atomic import PathLike, checked_path, checked_target, write_bytes
 from locpmap.formats.images import read_image
 from locpmap.formats.model_file import read_model, write_model
+from locpmap.formats.pictures import label_colours
 from locpmap.formats.readable import naming, size_of
 from locpmap.formats.scores import read_scores
 from locpmap.formats.uai import read_uai, write_uai
@@ -12,6 +13,7 @@ __all__ = [
     "PathLike",
     "checked_path",
     "checked_target",
+    "label_colours",
     "naming",
     "read_array",
     "read_image",

@@ -1,8 +1,7 @@
-"""Colour maps of labels and of numbers, and PNG pictures in them."""
+"""Colour maps of numbers, and PNG pictures of labels, numbers and photographs."""
 
 from __future__ import annotations
 
-import colorsys
 import io
 from collections.abc import Iterable
 from typing import Any
@@ -10,31 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# Colours that differ in hue and lightness, also for most colour-blind people.
-CHOSEN = (
-    *("#3f7fbf", "#e9b44c", "#5aa469", "#c8553d", "#7b5ea7", "#46b5b0", "#d982a6", "#8f7a5c"),
-    *("#a9c25d", "#2f4b7c", "#f08a4b", "#93a8c2"),
-)
-GOLDEN = 0.618033988749895  # golden ratio: hues at multiples of it, modulo 1, are well separated
-
 # Colours of values from 0 to 1; lightness increases monotonically.
 RAMPS = {
     "probability": ("#12233f", "#1d4e79", "#23808c", "#4fb286", "#a8d97a", "#f6f3b0"),
     "doubt": ("#14101f", "#40195f", "#8a2a6b", "#d0485a", "#f58a4b", "#fbe3a2"),
 }
-
-
-def label_colours(n_labels: int) -> npt.NDArray[np.uint8]:
-    """Return a colour per label, (L, 3).
-
-    >>> label_colours(2).tolist()
-    [[63, 127, 191], [233, 180, 76]]
-    """
-    rows = parsed(CHOSEN[:n_labels]).tolist()
-    for k in range(len(CHOSEN), n_labels):
-        parts = colorsys.hsv_to_rgb((k * GOLDEN) % 1, 0.45 + 0.2 * (k % 3 == 0), 0.85 - 0.25 * (k // 7 % 2))
-        rows.append([int(255 * part) for part in parts])
-    return np.array(rows, np.uint8)
 
 
 def parsed(names: Iterable[str]) -> npt.NDArray[np.uint8]:
@@ -45,7 +24,7 @@ def parsed(names: Iterable[str]) -> npt.NDArray[np.uint8]:
 def hexadecimal(colours: np.ndarray) -> list[str]:
     """Convert colours (L, 3) to strings such as "#3f7fbf".
 
-    >>> hexadecimal(label_colours(1))
+    >>> hexadecimal(np.array([[63, 127, 191]]))
     ['#3f7fbf']
     """
     return ["#" + bytes(row).hex() for row in colours.astype(np.uint8).tolist()]

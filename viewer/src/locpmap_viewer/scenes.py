@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from locpmap.errors import InputError
-from locpmap.formats import naming, read_image, read_scores
+from locpmap.formats import label_colours, naming, read_image, read_scores
 from locpmap.refining import Prepared, Refiner, read, resize
-from locpmap_viewer.colours import label_colours, parsed
+from locpmap_viewer.colours import parsed
 from locpmap_viewer.examples import synthetic_scene
 
 MAX_PIXELS = 2048 * 2048
