@@ -112,7 +112,7 @@ def mark_row(y, dirty, r, width):
         marks[c] |= mine[c] ^ mine[c - 1]
 
 
-@njit(error_model="numpy")
+@njit(_nrt=False, error_model="numpy")
 def visit_row(site, rivals, r, colour):
     """Give the marked sites of one colour in row r their best labels; return whether one changed.
 

@@ -48,7 +48,7 @@ def safe_gaps(n_labels, temperature):
     return gaps
 
 
-@njit(error_model="numpy")
+@njit(_nrt=False, error_model="numpy")
 def draw_row(drawn, scores, terms, noise, place, scratch, r):
     """Fill the first label of a row's sites, the largest score and its lead over the second."""
     first, peak, lead, words, gaps = drawn
@@ -78,7 +78,7 @@ def draw_row(drawn, scores, terms, noise, place, scratch, r):
         found[c] = invert(weights, j, label[c], uniform(mine[c]) * totals[j])
 
 
-@njit(error_model="numpy")
+@njit(_nrt=False, error_model="numpy")
 def score_row(scores, best, terms, scratch, r):
     """Fill the scores of a row (L, W), the best of them, and in ``scratch`` the best labels and second best scores."""
     by_label, offsets, nodes, shift, top, left, unit = terms
