@@ -67,7 +67,8 @@ def ascend(site, terms, scratch, start, given, max_sweeps):
     """
     y, dirty, pending, drawn, kept, noise, place, _ = site
     height, width = pending.shape[1], len(y) // pending.shape[1]
-    rivals = (np.empty(4, np.int64), np.empty(4), np.empty(4), np.empty(4))  # labels, extra weights, bounds
+    columns = np.empty(width, np.int64)  # of marked sites
+    rivals = (columns, np.empty(4, np.int64), np.empty(4), np.empty(4), np.empty(4))  # labels, extra weights, bounds
     dirty[:] = 1
     pending[:] = 1
     last = 0
@@ -119,16 +120,18 @@ def visit_row(site, rivals, r, colour):
     Arrays are unpacked once per row and passed one by one: Numba counts references wherever a tuple is unpacked.
     """
     y, dirty, pending, (first, peak, lead, words, _), kept, noise, place, (right, down) = site
-    who, extra, low, high = rivals
+    columns, who, extra, low, high = rivals
     scores, number = kept[r % len(kept)], np.int64(place[0] + r) * place[2] + place[1]
     height, width = pending.shape[1], right.shape[1] + 1
     tick = words[noise[3] & 3]
     pending[colour, r] = 0
-    moved = False
+    moved, count = False, 0
+    marks = dirty[r * width : (r + 1) * width]
     for c in range((place[0] + place[1] + r + colour) & 1, width, 2):
+        columns[count] = c
+        count += marks[c] > 0
+    for c in columns[:count]:
         i = r * width + c
-        if not dirty[i]:
-            continue
         dirty[i] = 0
         own, a = y[i], first[i]
         # Labels and weights of the neighbours; a missing one has the first label and no weight.
