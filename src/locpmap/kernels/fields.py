@@ -60,7 +60,7 @@ def quantised(sizes: Array, cell: int, shared: Array, presence: Array, clusters:
 
 def no_fields(n_labels: int) -> Fields:
     """Return fields without scales and offsets, in which all labels are present."""
-    return quantised(np.zeros((1, 0, n_labels)), 1, np.zeros((1, n_labels)), np.ones((1, n_labels)))
+    return quantised(np.zeros((1, 0, n_labels)), 4, np.zeros((1, n_labels)), np.ones((1, n_labels)))
 
 
 def of_images(fields: Fields, lo: int, hi: int) -> Fields:

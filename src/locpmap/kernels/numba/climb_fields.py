@@ -45,7 +45,7 @@ def climb_fields(climb, scores, fields, moves, labels):
         factors = fields.factors[n if len(fields.factors) > 1 else 0]
         for s in range(n_samples):
             noise = (climb.k0, climb.k1, climb.first_image + n, climb.first_sample + s)
-            if s == 0 or noise[3] & 3 == 0:
+            if climb.temperature > 0 and (s == 0 or noise[3] & 3 == 0):
                 site_noise(words, noise, place, width)
             top, left = climb.row + moves.phases[n, s, 0], climb.column + moves.phases[n, s, 1]
             nodes = nodes_of(factors, fields.shift, top, left, height, width, noise[:2], noise[2], noise[3])
