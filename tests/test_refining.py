@@ -645,7 +645,7 @@ def test_own_factor_is_ignored_without_a_guided_mean() -> None:
     np.testing.assert_allclose(lp.Refiner(alone).refine(None, logits).probability, softmax(0.8 * logits), atol=1e-6)
 
 
-@pytest.mark.parametrize("method", ["potentials", "measure", "refine"])
+@pytest.mark.parametrize("method", ["measure", "refine"])
 def test_unknown_option_is_reported_by_the_method_that_was_called(method: str) -> None:
     quantity = ("area",) if method == "measure" else ()
     expected = f"Refiner.{method} got the option 'names', expected layout, scores, stride or mask"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import Restore, cast, extremes, is_tensor, namespace, on_gpu, place_like, to_float, to_numpy
-from locpmap.errors import InputError, unknown
+from locpmap.errors import InputError, InputTypeError, unknown
 from locpmap.refining.adapters import adapt
 
 COLOURS = (1, 3, 4)  # channels of grey, RGB and RGBA images
@@ -18,6 +18,7 @@ SCORES = ("auto", "logits", "probabilities")
 LARGEST = 1e37  # of logits, which are scaled in single precision
 LEAST = 1e-6  # lower bound of probabilities before the logarithm
 NEAR_ONE = 0.01  # tolerance for the sum of rounded probabilities
+READING = ("layout", "scores", "stride", "mask")  # options of `Refiner.prepare`
 FEW = 4  # without an image, the label axis must be shorter than the other axes by this factor
 
 
@@ -210,3 +211,12 @@ def read_mask(mask: Any, given: Given) -> Any:
     if array.shape not in (shape, (len(given.scores), *shape)):
         raise InputError(f"mask has shape {array.shape}, expected {shape} like the image, with or without a batch axis")
     return array
+
+
+def options_of_prepare(method: str, reading: dict[str, Any], other: str = "") -> dict[str, Any]:
+    """Return the options of `Refiner.prepare`; raise an error that names the method the user called."""
+    for name in reading:
+        if name not in READING:
+            expected = f"{', '.join(READING[:-1])} or {READING[-1]}"
+            raise InputTypeError(f"Refiner.{method} got the option {name!r}, expected {expected}{other}")
+    return reading

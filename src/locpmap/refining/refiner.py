@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from locpmap.arrays import refuse_masked
 from locpmap.crf.progress import progress_callback
-from locpmap.errors import InputError, InputTypeError, whole_number, within
+from locpmap.errors import InputError, whole_number, within
 from locpmap.formats.atomic import PathLike
 from locpmap.guarantees import Guarantee
 from locpmap.inference import LocPMAP
@@ -27,12 +27,11 @@ from locpmap.refining.guaranteeing import (
 from locpmap.refining.model import AS_LEARNED
 from locpmap.refining.model_file import bundled, bundled_prior, read_refiner, write_refiner
 from locpmap.refining.prepared import Prepared
-from locpmap.refining.reading import read
+from locpmap.refining.reading import options_of_prepare, read
 from locpmap.refining.report import Report
 from locpmap.refining.weights import Adjustment, Weights
 from locpmap.result import Result
 
-READING = ("layout", "scores", "stride", "mask")  # options of `Refiner.prepare`
 ADJUSTED = "adjusted"  # key of the adjustment in a file's details
 
 
@@ -366,7 +365,7 @@ class Refiner:
             :func:`locpmap.measure`, for potentials of your own.
         """
         other = "; pass options of locpmap.measure to prepare(image, logits).measure"
-        reading = _checked("measure", reading, other)
+        reading = options_of_prepare("measure", reading, other)
         return self.prepare(image, logits, **reading).measure(quantity, decoder, seed=seed)
 
     def refine(
@@ -398,16 +397,7 @@ class Refiner:
             >>> lp.Refiner.load().refine(None, 3 * np.eye(2)[np.tri(32, dtype=int)]).labels.shape
             (32, 32)
         """
-        prepared = self.prepare(image, logits, **_checked("refine", reading))
+        prepared = self.prepare(image, logits, **options_of_prepare("refine", reading))
         return prepared.refine(decoder, seed=seed, device=device, progress=progress)
 
     __call__ = refine
-
-
-def _checked(method: str, reading: dict[str, Any], other: str = "") -> dict[str, Any]:
-    """Return the options of `Refiner.prepare`; raise an error that names the method the user called."""
-    for name in reading:
-        if name not in READING:
-            expected = f"{', '.join(READING[:-1])} or {READING[-1]}"
-            raise InputTypeError(f"Refiner.{method} got the option {name!r}, expected {expected}{other}")
-    return reading
