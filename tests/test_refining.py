@@ -21,8 +21,7 @@ from locpmap.kernels.threads import ranges
 from locpmap.refining import scoring
 from locpmap.refining.adapters import adapt
 from locpmap.refining.guiding import STEPS, guided_log_mean
-from locpmap.refining.reading import read
-from locpmap.refining.refiner import READING
+from locpmap.refining.reading import READING, read
 from locpmap.refining.resizing import resize
 from locpmap.refining.similarity import similarity
 from locpmap.refining.weights import Weights

@@ -47,7 +47,7 @@ def calibrated(
         raise InputTypeError(f"quantities is {quantities!r}, expected a sequence of names or functions")
     found: list[Measured] = []
     with ThreadPoolExecutor(available_threads()) as pool:
-        for one in pool.map(lambda example: _measured(example, weights, adjustment, quantities, seed), labelled):
+        for one in pool.map(lambda example: measured(example, weights, adjustment, quantities, seed), labelled):
             found.append(one)
             if progress is not None:
                 progress(len(found), n, float(np.mean([each.errors[0] for each in found])))
@@ -69,9 +69,10 @@ class Measured(NamedTuple):
     errors: Array
 
 
-def _measured(
+def measured(
     example: Example, weights: Weights, adjustment: Adjustment, quantities: Sequence[Quantity], seed: int
 ) -> Measured:
+    """Measure quantities in samples of an example and in its true labels."""
     void = example.labels == VOID
     prepared = Prepared.of(example.given, weights, adjustment, mask=void if void.any() else None, stride=example.stride)
     result = prepared.refine(LocPMAP(N_SAMPLES, start="perturbed", keep_samples=True), seed=seed)
