@@ -2,7 +2,7 @@ r"""
 How many samples are enough?
 ============================
 
-Fifty samples are enough for labels. The error of probabilities falls as :math:`1/\sqrt{M}`.
+Fifty samples are enough for labels. The error of probabilities halves with four times as many.
 
 .. admonition:: What to see
 

@@ -26,7 +26,7 @@ MAX_MAPS = 1000  # sampled maps per input, numbered by three digits
 
 
 class Decoded(NamedTuple):
-    """What is written of one input."""
+    """Results of one input, to be written to files."""
 
     result: Result
     areas: Array  # (M, L) pixels per sample and label

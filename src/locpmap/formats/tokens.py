@@ -61,7 +61,7 @@ class Tokens:
         return int(word)
 
     def count(self, what: str, low: int) -> int:
-        """Return the next token as a count of items that follow, with at least one token each."""
+        """Return the next token as a number of items, and check that at least as many tokens follow."""
         count = self.whole(what, low, 2**62)
         if count > len(self._tokens) - self._next:
             raise self.error(f"{what} is {count}, but only {len(self._tokens) - self._next} tokens follow")

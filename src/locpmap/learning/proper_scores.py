@@ -106,9 +106,8 @@ class Truth:
     def scores(self, samples: Array) -> tuple[dict[str, float], dict[str, float]]:
         """Return the scores of samples (M, H, W), and how often true values lie outside the range of samples.
 
-        The scores are CRPS of areas and perimeters, and the energy score. The frequencies are those of `outside`, for
-        uncertain areas and for perimeters of labels that occur. Values are NaN for windows that do not fit into the
-        map. Cost: O(M · H · W) for each score.
+        The scores are CRPS of areas and perimeters, and the energy score. `outside` computes the frequencies, for
+        uncertain areas and for perimeters of labels that occur. Windows larger than the map have NaN. Cost: O(M · H · W) for each score.
         """
         maps = self.inside(samples)
         score, beyond = (dict.fromkeys([*map(name_of, WINDOWS), PERIMETER], np.nan) for _ in range(2))

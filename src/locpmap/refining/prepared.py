@@ -48,13 +48,14 @@ class Prepared:
         training data, linearly in log(stride), and constant outside. ``strength``, ``smoothing`` and ``temperature``
         are set by :meth:`locpmap.Refiner.adjusted`.
 
-        Samples also have error fields (:class:`locpmap.ErrorFields`), whose sizes are among the weights, and Gumbel
-        noise of a learned scale. LocPMAP draws whole label maps with them. They are ``result.samples``, and
-        :meth:`measure` measures them. The probabilities are a weighted mean, with a learned weight, of the fractions of
-        samples and of the softmax of u, because the fractions alone are less calibrated. The labels are the local
-        maximum of θ that a climb without noise and error fields reaches from the best unary labels. They have fewer
-        specks than the argmax of the probabilities, from which they differ in a few pixels. A decoder with
-        ``probability="votes"`` returns the fractions and their argmax.
+        LocPMAP draws whole label maps (samples) of this model, with Gumbel noise and error fields
+        (:class:`locpmap.ErrorFields`) of learned sizes. :meth:`measure` computes quantities of the samples;
+        :meth:`refine` returns
+
+        - probabilities: a learned weighted mean of the fraction of samples with the label and of the softmax of u. The
+          fractions alone are less calibrated; ``probability="votes"`` returns them and their argmax.
+        - labels: the local maximum of θ that a climb reaches from the best unary labels, without noise and error
+          fields. They have fewer specks than the argmax of the probabilities.
 
     Example:
         >>> prepared = lp.Refiner.load().prepare(None, 3 * np.eye(2)[np.tri(32, dtype=int)])

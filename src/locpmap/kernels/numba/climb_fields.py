@@ -173,7 +173,7 @@ def steepest(own, a, y0, y1, y2, y3, w0, w1, w2, w3, scores, c):
 
 @njit(forceinline=True, error_model="numpy")
 def find_rivals(who, extra, a, y0, y1, y2, y3, w0, w1, w2, w3):
-    """List the labels of neighbours with more support than the first label, which alone can beat it."""
+    """List the labels that can beat the first label: labels of neighbours with more support than it has."""
     if y0 == a and y1 == a and y2 == a and y3 == a:
         return 0
     support = w0 * (y0 == a) + w1 * (y1 == a) + w2 * (y2 == a) + w3 * (y3 == a)

@@ -27,7 +27,7 @@ class Draw(NamedTuple):
 
 
 class Sites(NamedTuple):
-    """Described sites, one slot each; for clocks and pulls see `potts_contest`."""
+    """The described sites, one slot each.  The docstring of `potts_contest` defines clocks and pulls."""
 
     first: Any  # (slots, lanes) uint8: the first label, whose clock is smallest without neighbours
     tick: Any  # (slots, lanes) uint8: leading byte of the uniform of that clock

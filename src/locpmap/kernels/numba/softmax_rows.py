@@ -71,7 +71,7 @@ def softmax(row):
 
 
 def exponentials(row, top):
-    """Replace each x by ``exp(x - top)``, where no x exceeds top; for compiled code only."""
+    """Replace each x by ``exp(x - top)``; no x may exceed ``top``.  Only compiled code can call this function."""
     raise NotImplementedError
 
 

@@ -29,7 +29,8 @@ BLOCK = 2048  # sites times labels per program and step; fewer with tables
 def mean_field(model: Model, beliefs: Array, dirty: Array, tolerance: float, n_sweeps: int = 1) -> Array:
     """Update beliefs (N, S, L) at the sites marked in ``dirty`` (N, S), in up to ``n_sweeps`` sweeps.
 
-    Return the number of sweeps that found a mark, as a tensor of one element.  The first sweep without marks ends it.
+    Return the number of sweeps that found a mark, as a tensor of one element.  The update stops after the first sweep
+    that finds none.
     """
     sizes, n_images = sizes_of(model, BLOCK if model.potts else 512), len(dirty)
     grid, notes, n_classes = launch_of(model, n_images, 1, sizes.items)
