@@ -114,7 +114,8 @@ def refine(
 
     GeoTIFF images and --tiff add .tif files of labels, samples, probability, variance and entropy, with a nodata tag.
     Files of a GeoTIFF image are georeferenced.  Pixels without data in the image or the scores are masked; their label
-    in NAME.labels.png is 255 (65535 from 256 labels on).  The image and the scores must cover the same area.
+    in NAME.labels.png is 255 (65535 if there are 256 labels or more).  The image and the scores must cover the same
+    area.
 
     A second run skips inputs that were finished with the same settings.  Inputs are compared by their content.
 

@@ -66,7 +66,7 @@ def calibrate(
 ) -> Calibration:
     """Fit temperature and scale to labelled data; ``model(batch, scale)`` returns the model of a batch.
 
-    Minimises the loss by Nelder-Mead on a logarithmic scale; the result is never worse than (1, 1).
+    Minimise the loss by Nelder-Mead on a logarithmic scale.  The loss is never larger than at temperature 1 and scale 1.
     """
     from scipy.optimize import minimize
 

@@ -53,7 +53,7 @@ class CRF:
 
     Attributes:
         fit_result (FitResult or None): Result of the last fit.
-        calibration (Calibration): Factors that :meth:`calibrate` found, both 1 before, and error fields, if any.
+        calibration (Calibration): Temperature and scale that :meth:`calibrate` found (1 before), and error fields, if any.
 
     Notes:
         Weights are in the zero-sum gauge, which makes them unique: every table and every row of `weights` sums to 0
@@ -329,7 +329,7 @@ class CRF:
         """Write the model to a safetensors file with a JSON header, atomically.
 
         Args:
-            path (str or os.PathLike): File to write. It cannot hold ``features`` that are a function of your own.
+            path (str or os.PathLike): File to write. Models with ``features`` of your own, a function, cannot be saved.
 
         Example:
             >>> import tempfile

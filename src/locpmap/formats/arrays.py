@@ -25,7 +25,7 @@ def read_array(path: PathLike) -> Array:
 
 
 def describe(path: PathLike) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Return shape, Fortran order, dtype and data offset; raise if the file has another size than its header claims."""
+    """Return shape, Fortran order, dtype and data offset; raise if the file's size disagrees with its header."""
     size = size_of(path, "a .npy file")
     with reading(path), Path(path).open("rb") as file:
         shape, transposed, dtype = read_header(path, file)

@@ -57,7 +57,7 @@ def write_model(path: PathLike, arrays: Mapping[str, npt.NDArray[Any]], header: 
 
 
 def read_model(path: PathLike) -> tuple[Arrays, dict[str, Any]]:
-    """Return the arrays and the header of a model file, whose claimed sizes are checked before memory is allocated."""
+    """Return the arrays and the header of a model file.  Check all sizes before memory is allocated."""
     from safetensors import SafetensorError, safe_open
 
     if (size := size_of(path, "a model file")) > MAX_BYTES:

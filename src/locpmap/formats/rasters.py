@@ -112,7 +112,8 @@ def place_of(file: Any) -> Place | None:
 def check_same_place(image: Place | None, scores: Place | None, names: tuple[object, object]) -> None:
     """Raise if an image and scores have different coordinate systems or cover different areas.
 
-    Corners may differ by half a pixel diagonal if both have the same size, else by one pixel diagonal of the scores.
+    If both have the same size, corners may differ by half the diagonal of a pixel.  Otherwise they may differ by the
+    diagonal of a pixel of the scores.
     """
     if image is None or scores is None:
         return

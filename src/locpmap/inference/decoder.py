@@ -168,7 +168,7 @@ class Decoder(ABC):
 def drive(
     decoder: Decoder, problem: Problem, max_seconds: float | None, progress: Progress | None
 ) -> tuple[Outcome, Status]:
-    """Run a decoder until it converges, completes or reaches the time limit, after at least one step."""
+    """Run at least one step of a decoder, until it converges, completes or reaches the time limit."""
     began = time.perf_counter()
     state = decoder.init(problem)
     status: Status | None = None

@@ -80,7 +80,7 @@ def stream_samples(
     *,
     counted: bool = True,
 ) -> Generator[Any, None, Result | None]:
-    """Yield label maps (R, ...) in chunks; return the result, without samples, if they are counted.
+    """Yield label maps (R, ...) in chunks.  If ``counted``, the generator also returns the result, without samples.
 
     >>> stream = stream_samples(Potentials.grid(np.zeros((4, 5, 3)), 1.0), LocPMAP(n_samples=20), chunk=8)
     >>> [part.shape for part in stream]

@@ -85,7 +85,7 @@ class Likelihoods:
 
     @property
     def likelihoods(self) -> str:
-        """The name of the folder with the three functions."""
+        """Name of the folder of `kernels` that contains the three functions."""
         return self.name
 
     def site_losses(self, scores: Scores, labels: Array, samples: Array, weights: Array) -> Losses:

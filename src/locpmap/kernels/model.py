@@ -43,7 +43,7 @@ class Model(NamedTuple):
 
 
 class GridWindow(NamedTuple):
-    """A 4-connected grid and its position in the whole grid, of which it may be a window."""
+    """A 4-connected grid, or a window of one, with the window's position in the whole grid."""
 
     height: int
     width: int

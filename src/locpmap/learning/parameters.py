@@ -75,7 +75,7 @@ class Parameters:
         return self.n_unary + int(np.prod(self.tables_shape[:2] if self.potts else self.tables_shape))
 
     def expand(self, w: Array) -> tuple[Array, Array]:
-        """Return ``(U, T)`` of a parameter vector."""
+        """Return the unary weights U and the pairwise tables T of a parameter vector."""
         head, tail = w[: self.n_unary], w[self.n_unary :]
         if self.unary == "tables":
             weights = _centred(head.reshape(self.weights_shape))

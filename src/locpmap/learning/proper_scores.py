@@ -43,8 +43,8 @@ def crps(values: Array, truth: Array) -> Array:
 def outside(values: Array, truth: Array, counted: Array) -> float:
     """Return how often true values (..) lie outside the range of M samples (M, ..), over the counted entries.
 
-    The expectation is ``2 / (M + 1)`` if the true values have the distribution of the samples. Where t samples equal a
-    true value at an end of the range, it counts as outside with probability ``1 / (t + 1)``. NaN if nothing counts.
+    The expectation is ``2 / (M + 1)`` if the true values have the distribution of the samples. A true value at
+    an end of the range, equal to t samples, counts as ``1 / (t + 1)``. Return NaN if no entry is counted.
 
     >>> outside(np.array([[1.0, 2.0], [1.0, 4.0]]), np.array([0.5, 4.0]), np.array([True, True]))
     0.75
@@ -107,7 +107,8 @@ class Truth:
         """Return the scores of samples (M, H, W), and how often true values lie outside the range of samples.
 
         The scores are CRPS of areas and perimeters, and the energy score. `outside` computes the frequencies, for
-        uncertain areas and for perimeters of labels that occur. Windows larger than the map have NaN. Cost: O(M · H · W) for each score.
+        uncertain areas and for perimeters of labels that occur. Windows larger than the map have NaN. Cost:
+        O(M · H · W) for each score.
         """
         maps = self.inside(samples)
         score, beyond = (dict.fromkeys([*map(name_of, WINDOWS), PERIMETER], np.nan) for _ in range(2))

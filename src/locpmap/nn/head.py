@@ -71,8 +71,8 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
             decoder.
         seed (int, default 0): Seed of decoding, from 0 to 2^64 - 1.
         n_scales (int, default 0): Number J of scales of error fields, with cells of 4, 8, 16, .. pixels. The coarsest
-            cell must not exceed the larger side of the images. The objective is then a :class:`FieldLoss`, or the
-            objective of one, and the decoder LocPMAP.
+            cell must not exceed the larger side of the images. ``objective`` is then a :class:`FieldLoss`, or a
+            loss that is wrapped in one. The decoder has to be LocPMAP.
 
     Raises:
         InputError: If an argument has an invalid value, or arguments exclude each other.
@@ -211,8 +211,8 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
     def sizes(self, logits: Tensor, feature_map: Tensor | None = None) -> Tensor:
         """Return the standard deviations of error fields for :class:`locpmap.ErrorFields`.
 
-        They are the softplus of a linear map of the mean of ``feature_map`` over the pixels, and the same for all
-        images in a head without ``feature_channels``.
+        They are the softplus of a linear map of the mean of ``feature_map`` over the pixels. A head without
+        ``feature_channels`` returns the same numbers for all images.
 
         Args:
             logits (Tensor): Unary scores (N, K, H, W).

@@ -28,7 +28,7 @@ N_SHOWN = 4  # samples in the picture
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """What the report says about one image."""
+    """Entries of the report for one image."""
 
     scores: dict[str, Score]  # of probabilities, by row
     maps: dict[str, MapScore]  # of samples, by row; empty if they are not scored

@@ -29,7 +29,8 @@ def fields_of(errors: Errors, side: int, fractions: Callable[[], Array | None]) 
     """Return the learned error fields of an image whose larger side is ``side``.
 
     ``fractions`` returns the predicted area fractions (.., L), which determine the presence of labels. Where they are
-    None or NaN, because a score is -inf, all labels are present. It is called only if presence was learned.
+    None or NaN, because a score is -inf, all labels are present. ``fractions`` is called only if presence
+    was learned.
     """
     found = fractions() if errors.half > 0 else None
     presence = None if found is None else presence_of(found, errors.half, errors.steepness)

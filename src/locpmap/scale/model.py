@@ -40,7 +40,10 @@ class TiledModel(Protocol):
         """Return the builder's inputs for a window, to be read by the worker: first the mask or None, then the rest."""
 
     def example(self, unread: float | None) -> Potentials:
-        """Return a tiny model with the raster's smallest weights; ``unread``, if given, replaces those on disk."""
+        """Return a tiny model with the smallest weights of the raster.
+
+        ``unread`` replaces weights that are not in memory; None reads these weights.
+        """
 
     def identity(self) -> dict[str, Any]:
         """Return what distinguishes this raster from others, such as shapes and fingerprints."""

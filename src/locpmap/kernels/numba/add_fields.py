@@ -31,7 +31,7 @@ def add_fields(unary, window, fields, moves, key, first_image, first_sample, out
 
 @njit(forceinline=True, error_model="numpy")
 def interpolate(nodes, r, c, shift, top, left):
-    """Return cell² times the field in row r and column c, from a label's nodes."""
+    """Interpolate a label's field in row r and column c between its nodes; return cell² times the value."""
     cell = np.int32(1 << shift)
     y, down = ((top + r) >> shift) - (top >> shift), np.int32((top + r) & (cell - 1))
     x, along = ((left + c) >> shift) - (left >> shift), np.int32((left + c) & (cell - 1))

@@ -46,7 +46,7 @@ def odds_by_state(odds, h, fields, pulls):
 
 @njit(error_model="numpy")
 def odds_by_count(odds, h, degrees, field, pull):
-    """Compute the odds if all weights are equal: a state is the number of neighbours, 0 to 4, with label 1."""
+    """Compute the odds of five states: the number of neighbours with label 1, from 0 to 4.  All weights are equal."""
     for j in range(AT_ONCE):
         tame = abs(h[j]) + 4 * abs(field) < TAME
         odds[j] = math.exp(degrees[j] * field - h[j])

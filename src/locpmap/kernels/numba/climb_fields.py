@@ -62,8 +62,8 @@ def climb_fields(climb, scores, fields, moves, labels):
 def ascend(site, terms, scratch, start, given, max_sweeps):
     """Draw first labels and climb to a local maximum; return the number of the last sweep that changed a label.
 
-    The first sweeps follow each other down the image in a wavefront while its rows are in the cache: when a row is
-    drawn, the first sweep visits the row above, and each later sweep the rows above that.
+    The first sweeps move down the image as a wavefront, so that its rows stay in the cache.  While a row is drawn, the
+    first sweep visits the two rows above it, the second sweep the two rows above those, and so on.
     """
     y, dirty, pending, drawn, kept, noise, place, _ = site
     height, width = pending.shape[1], len(y) // pending.shape[1]

@@ -97,7 +97,7 @@ def wait_for_all(barrier_ptr, turn, n_programs):
 def is_still(notes, sweep):
     """Return whether this sweep changed nothing.  Call it after the last barrier of the sweep.
 
-    ``LATEST`` holds the last sweep with a change.  A faster program may already have recorded the next sweep.  The result is the same, since that program continued
-    only because this sweep changed something.
+    ``LATEST`` holds the last sweep with a change.  A faster program may already have recorded the next sweep.  The
+    result is the same, since that program continued only because this sweep changed something.
     """
     return tl.load(notes + LATEST, volatile=True) < sweep

@@ -67,7 +67,7 @@ def start_words(unary_ptr, given_ptr, image, at, SIZES: tl.constexpr):
 
 @triton.jit
 def first_labels(s0, s1, s2, s3, image, at, SIZES: tl.constexpr):
-    """Return the first labels (the smallest clock) of four samples as a word, from the lazy scheme's uniforms."""
+    """Return the first labels (smallest clocks) of four samples as a word, from the uniforms of the lazy scheme."""
     N_LABELS: tl.constexpr = SIZES.n_labels
     BITS: tl.constexpr = SIZES.bits
     terms = image.terms

@@ -39,7 +39,7 @@ class Senders(NamedTuple):
 
 
 class Algebra(NamedTuple):
-    """The compile-time constants of a sweep besides its tile."""
+    """Compile-time constants of a sweep, except the sizes of its tile."""
 
     linear: bool
     maximise: bool

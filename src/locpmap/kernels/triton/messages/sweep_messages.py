@@ -98,7 +98,7 @@ def pass_messages(
     Visit the linear-domain images if ``linear``, otherwise the others.  Image n has the pairwise terms of image
     ``n // copies`` of the model.  ``last`` (N,) int32 receives the last sweep that changed a message.
 
-    Return which of the sweeps visited any site, and whether one more would, (n_sweeps + 1,).
+    Return flags (n_sweeps + 1,): whether each sweep visited a site, and whether one more sweep would visit one.
     """
     plan, values, (n_images, n_sites) = messages.plan, messages.messages, messages.dirty.shape
     own, pairs, rho, device = model.unary, pairs_of(model), messages.rho, values.device
