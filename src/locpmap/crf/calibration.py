@@ -66,7 +66,7 @@ def calibrate(
 ) -> Calibration:
     """Fit temperature and scale to labelled data; ``model(batch, scale)`` returns the model of a batch.
 
-    Minimise the loss by Nelder-Mead on a logarithmic scale.  The loss is never larger than at temperature 1 and scale 1.
+    Minimise the loss by Nelder-Mead on a logarithmic scale.  It is never larger than at temperature 1 and scale 1.
     """
     from scipy.optimize import minimize
 

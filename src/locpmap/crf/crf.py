@@ -53,7 +53,8 @@ class CRF:
 
     Attributes:
         fit_result (FitResult or None): Result of the last fit.
-        calibration (Calibration): Temperature and scale that :meth:`calibrate` found (1 before), and error fields, if any.
+        calibration (Calibration): Temperature and scale that :meth:`calibrate` found (1 before), and error fields if
+            it found some.
 
     Notes:
         Weights are in the zero-sum gauge, which makes them unique: every table and every row of `weights` sums to 0

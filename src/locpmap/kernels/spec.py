@@ -61,7 +61,7 @@ class ModelView(Protocol):
 
     @property
     def window(self) -> GridWindow | None:
-        """The grid, whatever its neighbours, or None for a graph."""
+        """The grid, with any number of neighbours; None for a graph."""
 
     @property
     def grid(self) -> GridWindow | None:

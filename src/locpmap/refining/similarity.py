@@ -9,7 +9,7 @@ from locpmap.graphs.grid import ends_of
 
 
 def similarity(image: Any, step: tuple[int, int], mean: float | None = None, masked: Any = None) -> Any:
-    """Compute ``exp(-d² / 2⟨d²⟩)``, d being the colour distance between each pixel and the pixel a step away.
+    """Compute ``exp(-d² / 2⟨d²⟩)``, where d is the colour distance between each pixel and the pixel a step away.
 
     The mean ⟨d²⟩ is over the edges of one image and one step, so the units of the image do not matter. In an image of
     one colour the similarity is 1. Cost: O(N · C · H · W).

@@ -235,7 +235,7 @@ def enumerate_block(local, inner, ends, n_inner, true, length, chance, labelling
 
 @njit(error_model="numpy")
 def count_up(labelling, true, length, n_labels):
-    """Advance to the next labelling of the non-void sites; the last site changes fastest.  The first follows the last."""
+    """Advance to the next labelling of the non-void sites; the last site changes fastest.  Wrap around at the end."""
     for j in range(length - 1, -1, -1):
         if true[j] < 0:
             continue
