@@ -23,7 +23,7 @@ N_STANDARD_ERRORS = 1.0  # smallest improvement of a step, so that few images do
 
 
 def chosen(sizes: list[int], seed: int) -> Array:
-    """Choose the images of an evaluation at random, given the numbers of their pixels: at most `MOST`."""
+    """Choose at most `MOST` images at random for an evaluation; ``sizes`` are their numbers of pixels."""
     most = int(np.clip(MAX_PIXELS // int(np.median(sizes)), FEWEST, MOST))
     return np.random.default_rng(seed).permutation(len(sizes))[:most]
 

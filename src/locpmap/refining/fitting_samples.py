@@ -129,7 +129,7 @@ class Trial:
         return cls(number, prepared.potentials, prepared.fields.presence, truth, some, true, alone)
 
     def scores(self, candidate: SampleWeights, seed: int) -> tuple[Array, Array, Array]:
-        """Return scores and frequencies of `Truth.scores`, and the NLL for each weight in `VOTES`, of a candidate."""
+        """Score a candidate: return the results of `Truth.scores`, and the NLL for each weight in `VOTES`."""
         fields = ErrorFields(candidate.sizes, CELL, candidate.shared, self.presence)
         fields = fields.within(max(self.potentials.structure.shape))
         decoder = LocPMAP(N_SAMPLES, start="perturbed", temperature=candidate.noise, fields=fields)

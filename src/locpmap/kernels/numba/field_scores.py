@@ -25,7 +25,7 @@ _SPAN = float(BOUNDS.max() - BOUNDS.min())  # a wait and a clock differ by at mo
 
 @njit(forceinline=True, error_model="numpy")
 def leader(who, extra, low, high, n, a, scores, c, lead, peak, word, noise, site, temperature):
-    """Return the best of the first label a and n rivals if bounds of their scores tell, else -1.
+    """Return the best of the first label a and n rivals, or -1 if bounds of their scores do not decide.
 
     In the terms of `reference.noise`, a rival's score minus that of the first label, divided by the temperature, is
     ``extra / temperature - log(1 + exp(wait - log p - clock))``, with the logarithms of the rival's wait and of the
