@@ -38,7 +38,7 @@ lint: $(DEV_ENV) ## ruff (rules and format), codespell, and proselint on the pag
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/codespell
-	$(VENV)/bin/proselint check --config .proselintrc.json --output-format compact *.md docs benchmarks viewer/README.md paper/README.md
+	$(VENV)/bin/proselint check --config .proselintrc.json --output-format compact *.md docs/*.md docs/decisions benchmarks viewer/README.md paper/README.md
 
 format: $(DEV_ENV) ## ruff: rewrite the files in place
 	$(VENV)/bin/ruff check --fix .
