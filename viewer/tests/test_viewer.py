@@ -245,21 +245,38 @@ def test_samples_and_areas_equal_those_of_measure(client: TestClient, image: np.
         np.testing.assert_array_equal(picture(client, found["key"], kind="sample", sample=m), samples[m])
 
 
-def test_error_fields_of_the_refiner_are_used(
-    client: TestClient, image: np.ndarray, logits: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_fields_of_the_refiner_are_used(folder: Path, image: np.ndarray, logits: np.ndarray) -> None:
     errors: dict[str, Any] = {"sizes": [[0.3, 0.39, 0.99, 0.99, 0.62]], "shared": 0.24, "noise": 0.19}
     refiner = lp.Refiner(Weights([1.0], [1.1], pairwise=0.7, **errors))
-    monkeypatch.setattr(lp.Refiner, "load", lambda: refiner)
-    found = decode(client, n_samples=12, seed=6, temperature=1.2)
-    decoder = lp.LocPMAP(12, start="perturbed", keep_samples=True)
-    expected = lp.refine(image, logits, refiner.adjusted(temperature=1.2), decoder=decoder, seed=6)
-    np.testing.assert_array_equal(picture(client, found["key"], kind="labels"), expected.labels)
-    np.testing.assert_array_equal(probability_of(client, found["key"]), expected.probability)
-    for m in (0, 11):
-        np.testing.assert_array_equal(picture(client, found["key"], kind="sample", sample=m), expected.samples[m])
-    areas = [(expected.samples == k).sum(axis=(1, 2)).mean() for k in range(3)]
-    assert [each["mean"] for each in found["areas"]] == pytest.approx(areas)
+    app: Any = viewer_app.make_app(Session(folder, refiner), TOKEN, PORT)
+    with TestClient(app, base_url=f"http://127.0.0.1:{PORT}", headers=OWN) as client:
+        found = decode(client, n_samples=12, seed=6, temperature=1.2)
+        decoder = lp.LocPMAP(12, start="perturbed", keep_samples=True)
+        expected = lp.refine(image, logits, refiner.adjusted(temperature=1.2), decoder=decoder, seed=6)
+        np.testing.assert_array_equal(picture(client, found["key"], kind="labels"), expected.labels)
+        np.testing.assert_array_equal(probability_of(client, found["key"]), expected.probability)
+        for m in (0, 11):
+            np.testing.assert_array_equal(picture(client, found["key"], kind="sample", sample=m), expected.samples[m])
+        areas = [(expected.samples == k).sum(axis=(1, 2)).mean() for k in range(3)]
+        assert [each["mean"] for each in found["areas"]] == pytest.approx(areas)
+
+
+def test_guaranteed_intervals_are_shown_as_such(folder: Path, image: np.ndarray, logits: np.ndarray) -> None:
+    rng = np.random.default_rng(0)
+    many = logits + rng.normal(size=(12, *logits.shape)).astype(np.float32)
+    truth = rng.integers(0, 3, (12, *image.shape[:2]))
+    refiner = REFINER.guaranteed(None, many, truth, ["area"], layout="hwk", stride=1.0)
+    app: Any = viewer_app.make_app(Session(folder, refiner), TOKEN, PORT)
+    with TestClient(app, base_url=f"http://127.0.0.1:{PORT}", headers=OWN) as client:
+        found = decode(client, method="locpmap", n_samples=60)
+        assert found["guaranteed"]
+        area = refiner.prepare(image, logits).measure("area", lp.LocPMAP(60, start="perturbed"))
+        low, high = area.interval(guarantee=refiner)
+        assert [each["low"] for each in found["areas"]] == pytest.approx(low)
+        assert [each["high"] for each in found["areas"]] == pytest.approx(high)
+        assert not decode(client, method="locpmap", n_samples=20)["guaranteed"]
+        assert not decode(client, method="locpmap", n_samples=60, smoothing=1.0)["guaranteed"]
+        assert not decode(client, method="icm")["guaranteed"]
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name not in ("network", "locpmap")])

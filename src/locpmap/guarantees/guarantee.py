@@ -56,9 +56,10 @@ class Guarantee:
 
     __repr__ = __str__
 
-    def applies(self, quantity: str, n_samples: int) -> bool:
-        """Return whether there are guaranteed intervals of a quantity measured in this number of samples."""
-        return quantity in self.quantities and n_samples >= N_SAMPLES
+    def applies(self, quantity: str, n_samples: int, length: int) -> bool:
+        """Return whether there are guaranteed intervals of a quantity with K entries, measured in M samples."""
+        known = self.quantities.get(quantity)
+        return known is not None and known.truth.shape[1] == length and n_samples >= N_SAMPLES
 
     def interval(self, quantity: str, values: Array, level: float, jointly: bool) -> tuple[Array, Array]:
         """Return the guaranteed interval of values (M, .., K) of a quantity, (.., K) each."""

@@ -19,6 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from locpmap.errors import InputError, LocpmapError
+from locpmap.refining import Refiner
 from locpmap_viewer import colours, decoding
 from locpmap_viewer.decoding import BLOCKS, METHODS, Decoding, Settings
 from locpmap_viewer.guard import Guard
@@ -81,7 +82,7 @@ def _serve_scenes(app: FastAPI, session: Session) -> None:
 
     @app.post("/api/scenes")
     async def upload(image: UploadFile, logits: UploadFile, layout: Annotated[str, Form()] = "auto") -> dict[str, Any]:
-        scene = await run_in_threadpool(_uploaded, image, logits, layout)
+        scene = await run_in_threadpool(_uploaded, image, logits, layout, session.refiner)
         return {"id": session.add(scene)}
 
     @app.get("/api/scenes/{id}")
@@ -158,7 +159,7 @@ def _probability(result: Decoding) -> Any:
     return result.probability
 
 
-def _uploaded(image: UploadFile, logits: UploadFile, layout: str) -> Scene:
+def _uploaded(image: UploadFile, logits: UploadFile, layout: str, refiner: Refiner | None) -> Scene:
     with tempfile.TemporaryDirectory() as folder:
         paths: list[tuple[Path, str]] = []
         for upload, endings, what in ((image, IMAGES, "an image"), (logits, SCORES, "logits")):
@@ -172,7 +173,7 @@ def _uploaded(image: UploadFile, logits: UploadFile, layout: str) -> Scene:
             paths.append((path, name))
         (image_path, image_name), (logits_path, logits_name) = paths
         try:
-            return read_scene(Path(image_name).stem, image_path, logits_path, layout)
+            return read_scene(Path(image_name).stem, image_path, logits_path, layout, refiner)
         except LocpmapError as error:
             sentence = str(error).replace(str(image_path), image_name).replace(str(logits_path), logits_name)
             raise InputError(sentence) from None

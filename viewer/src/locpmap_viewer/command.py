@@ -17,6 +17,10 @@ def view(
             show_default=False,
         ),
     ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File of Refiner.save.  Default: the bundled refiner.", show_default=False),
+    ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the local server; 0 selects a free port.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
 ) -> None:
@@ -30,4 +34,4 @@ def view(
     def announce(address: str) -> None:
         typer.echo(f"locpmap viewer: {address}\nPress Ctrl-C to stop.")
 
-    serve(folder, port=port, browser=browser, announce=announce)
+    serve(folder, model=model, port=port, browser=browser, announce=announce)

@@ -11,6 +11,7 @@ from scipy import special
 
 from locpmap import LocPMAP, Measurement, Result, infer
 from locpmap.errors import InputError, unknown, whole_number
+from locpmap.guarantees import Guarantee
 from locpmap.refining import draw
 from locpmap_viewer.scenes import Scene
 
@@ -81,6 +82,7 @@ class Decoding:
     score: float | None = None
     samples: np.ndarray | None = None  # (m, H, W) uint8, the first m samples
     areas: Measurement | None = None
+    guarantee: Guarantee | None = None  # of the interval of areas
 
     @property
     def nbytes(self) -> int:
@@ -107,7 +109,8 @@ def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -
         probability = special.softmax(scene.logits, axis=2)
         labels = probability.argmax(axis=2).astype(np.uint8)
         return Decoding(scene, settings, labels, probability, "softmax of the logits", 0.0)
-    prepared = scene.prepared(settings.smoothing, settings.temperature)
+    refiner = scene.refiner.adjusted(smoothing=settings.smoothing, temperature=settings.temperature)
+    prepared, guarantee = scene.prepared(refiner), refiner.guarantee
     if settings.method != "locpmap":
         how: dict[str, Any] = {"seed": settings.seed, "max_seconds": MAX_SECONDS, "progress": progress}
         result = infer(prepared.potentials, settings.method, **how)
@@ -116,7 +119,10 @@ def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -
     max_maps = max(1, SAMPLE_BYTES // scene.logits[..., 0].size)
     drawn = draw(prepared, decoder, max_maps, seed=settings.seed, progress=progress)
     areas = Measurement("area", drawn.areas, tuple(scene.names), (0.05, 0.5, 0.95))
-    return replace(_decoding(scene, settings, drawn.result), samples=drawn.maps.astype(np.uint8), areas=areas)
+    if guarantee is not None and not guarantee.applies("area", settings.n_samples, len(scene.names)):
+        guarantee = None
+    found = _decoding(scene, settings, drawn.result)
+    return replace(found, samples=drawn.maps.astype(np.uint8), areas=areas, guarantee=guarantee)
 
 
 def _decoding(scene: Scene, settings: Settings, result: Result) -> Decoding:

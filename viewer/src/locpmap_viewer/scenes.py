@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -32,6 +32,7 @@ class Scene:
     names: tuple[str, ...]
     colours: np.ndarray  # (K, 3) uint8
     truth: np.ndarray | None = None  # (H, W)
+    refiner: Refiner = field(default_factory=Refiner.load)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -48,10 +49,9 @@ class Scene:
         """Argmax of the logits, (H, W) uint8."""
         return self.logits.argmax(axis=2).astype(np.uint8)
 
-    def prepared(self, smoothing: float = 0.0, temperature: float = 1.0) -> Prepared:
-        """Return the model that `locpmap.refine` decodes, with adjustments."""
-        refiner = Refiner.load().adjusted(smoothing=smoothing, temperature=temperature)
-        return refiner.prepare(self.image, self.scores, layout="hwk", scores="logits")
+    def prepared(self, refiner: Refiner | None = None) -> Prepared:
+        """Return the model that `locpmap.refine` decodes, by default with the scene's refiner."""
+        return (refiner or self.refiner).prepare(self.image, self.scores, layout="hwk", scores="logits")
 
 
 def example_scene(name: str) -> Scene:
@@ -61,8 +61,10 @@ def example_scene(name: str) -> Scene:
     return Scene(found.title, found.image, found.logits, names, colours, found.truth)
 
 
-def read_scene(title: str, image_file: Path, scores_file: Path, layout: str = "auto") -> Scene:
-    """Read a scene from two files; raise if it is too large for the viewer."""
+def read_scene(
+    title: str, image_file: Path, scores_file: Path, layout: str = "auto", refiner: Refiner | None = None
+) -> Scene:
+    """Read a scene from two files; raise if it is too large for the viewer.  None is the bundled refiner."""
     for path in (image_file, scores_file):
         _check_size(path)
     image = read_image(image_file)
@@ -83,7 +85,7 @@ def read_scene(title: str, image_file: Path, scores_file: Path, layout: str = "a
             f" {MAX_NUMBERS // 10**6} million numbers; use `locpmap refine` instead"
         )
     names = tuple(f"label {k}" for k in range(n_labels))
-    scene = Scene(title, image, scores, names, label_colours(n_labels))
+    scene = Scene(title, image, scores, names, label_colours(n_labels), refiner=refiner or Refiner.load())
     with naming(scores_file):
         scene.prepared()  # raise what `locpmap.refine` would raise
     return scene

@@ -26,6 +26,7 @@ HOST = "127.0.0.1"
 def view(
     folder: Path | None = None,
     *,
+    model: Path | None = None,
     port: int = 0,
     browser: bool = True,
     announce: Callable[[str], None] = lambda address: None,
@@ -34,19 +35,23 @@ def view(
 
     Args:
         folder (Path, default None): Folder of images with logits of the same name, shown in addition to the examples.
+        model (Path, default None): File of ``Refiner.save``, for the folder and for uploads; the default is the bundled
+            refiner.  If it has a guarantee, intervals of areas are guaranteed.
         port (int, default 0): Port on the loopback address; 0 selects a free port.
         browser (bool, default True): Whether to open the page in a browser.
         announce (callable): Called with the page's address, which contains the token, when the server is listening.
 
     Raises:
-        InputError: If the folder has no scene, or the port cannot be used.
+        InputError: If the folder has no scene, the model cannot be read, or the port cannot be used.
     """
     import uvicorn
 
+    from locpmap.refining import Refiner
     from locpmap_viewer.app import make_app
     from locpmap_viewer.session import Session
 
-    session, token = Session(_checked(folder)), secrets.token_urlsafe(24)
+    refiner = None if model is None else Refiner.load(model)
+    session, token = Session(_checked(folder), refiner), secrets.token_urlsafe(24)
     with _listening(port) as listener:
         port = listener.getsockname()[1]
         address = f"http://{HOST}:{port}/#token={token}"  # browsers do not send the part after #

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from locpmap.errors import InputError
+from locpmap.refining import Refiner
 from locpmap_viewer.decoding import Decoding, Settings, decode
 from locpmap_viewer.examples import EXAMPLES
 from locpmap_viewer.scenes import Scene, example_scene, pairs, read_scene
@@ -39,8 +40,9 @@ class Listed(NamedTuple):
 class Session:
     """State for one user with any number of pages.  One decoder runs at a time; a new request stops the page's run."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, refiner: Refiner | None = None) -> None:
         self._folder = folder
+        self.refiner = refiner
         self._uploads: OrderedDict[str, Scene] = OrderedDict()
         self._scenes: OrderedDict[str, Scene] = OrderedDict()
         self._decodings: OrderedDict[str, Decoding] = OrderedDict()
@@ -125,7 +127,7 @@ class Session:
             version, make = id, partial(example_scene, name)
         elif kind == "folder" and name in (found := self._pairs()):
             dates = [path.stat().st_mtime_ns for path in found[name]]
-            version, make = f"{id} {dates}", partial(read_scene, name, *found[name])
+            version, make = f"{id} {dates}", partial(read_scene, name, *found[name], refiner=self.refiner)
         else:
             raise NotFoundError(f"There is no scene {id[:80]!r}, or no longer.")
         with self._state:

@@ -35,13 +35,13 @@ def summary(result: Decoding) -> dict[str, Any]:
     """Return a result without its arrays.
 
     ``areas`` has, per label, the mean area over the samples in pixels, its standard deviation, and the ends of the
-    central 90 % interval.  Without samples it has only the number of pixels.  ``changed`` is the fraction of pixels
-    whose label differs from the network's.
+    central 90 % interval, or of the guaranteed one if the refiner has a guarantee.  Without samples it has only the
+    number of pixels.  ``changed`` is the fraction of pixels whose label differs from the network's.
     """
     counts = np.bincount(result.labels.ravel(), minlength=len(result.scene.names))
     areas = [{"mean": float(count), "std": None, "low": None, "high": None} for count in counts]
     if result.areas is not None:
-        low, high = result.areas.interval(0.9)
+        low, high = result.areas.interval(0.9, guarantee=result.guarantee)
         found = zip(*(part.tolist() for part in (result.areas.mean, result.areas.std, low, high)), strict=True)
         areas = [dict(zip(("mean", "std", "low", "high"), numbers, strict=True)) for numbers in found]
     return {
@@ -54,6 +54,7 @@ def summary(result: Decoding) -> dict[str, Any]:
         "n_samples": 0 if result.areas is None else result.areas.n_samples,
         "n_stored": 0 if result.samples is None else len(result.samples),
         "areas": areas,
+        "guaranteed": result.guarantee is not None,
         "changed": float((result.labels != result.scene.network_labels).mean()),
         "quality": _quality(result),
     }

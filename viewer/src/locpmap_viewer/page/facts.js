@@ -24,8 +24,8 @@ export function showPixel(root, labels, found) {
   paint(root);
 }
 
-// Mean area of each label ± standard deviation, with a bar from the 5 % to the 95 % quantile of the samples.
-export function showAreas(root, labels, areas, pixels, choose) {
+// Mean area of each label ± standard deviation, with a bar for its 90 % interval.
+export function showAreas(root, labels, areas, pixels, guaranteed, choose) {
   const most = Math.max(...areas.map((area) => area.high ?? area.mean), 1);
   root.replaceChildren(...areas.map((area, k) => {
     const row = document.createElement("button");
@@ -34,7 +34,7 @@ export function showAreas(root, labels, areas, pixels, choose) {
     row.className = "area";
     row.type = "button";
     row.title = area.low == null ? `${Math.round(area.mean)} pixels` :
-      `${Math.round(area.mean)} pixels, 90 % interval ${Math.round(area.low)} to ${Math.round(area.high)}; click to show the probability`;
+      `${Math.round(area.mean)} pixels, ${guaranteed ? "guaranteed " : ""}90 % interval ${Math.round(area.low)} to ${Math.round(area.high)}; click to show the probability`;
     row.innerHTML = `<span class="swatch" data-colour="${labels[k].colour}"></span><span class="name">${text(labels[k].name)}</span>
       <span class="number">${((100 * area.mean) / pixels).toFixed(2)}${spread} %</span>
       <span class="line"><i data-colour="${labels[k].colour}" data-width="${(100 * area.mean) / most}"></i>${line}</span>`;

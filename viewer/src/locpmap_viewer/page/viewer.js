@@ -196,7 +196,8 @@ function showFacts() {
   const main = state.results.get("locpmap") ?? [...state.results.values()].at(-1);
   if (!main) return;
   showTools();
-  showAreas($("areas"), labels, main.areas, width * height, (k) => chooseLabel(k));
+  $("interval").textContent = `${main.guaranteed ? "guaranteed " : ""}90 % interval`;
+  showAreas($("areas"), labels, main.areas, width * height, main.guaranteed, (k) => chooseLabel(k));
   showQuality($("quality-card"), $("quality"), [...state.results.values()]);
   const samples = main.n_samples ? ` · ${main.n_samples} samples` : "";
   const ending = USUAL.includes(main.status) ? "" : ` · ${main.status}`;

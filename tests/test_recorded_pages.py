@@ -1,4 +1,4 @@
-"""docs/whole-maps.md contains the numbers of the benchmark record."""
+"""Pages contain the numbers of the benchmark records."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import json
 import pytest
 
 
-def test_page_matches_the_record() -> None:
-    page = pytest.importorskip("benchmarks.fields_page")
+@pytest.mark.parametrize("name", ["fields", "guarantees"])
+def test_page_matches_the_record(name: str) -> None:
+    page = pytest.importorskip(f"benchmarks.{name}_page")
     if not page.PAGE.exists():
         pytest.skip("the docs are not here")
     prose = page.PAGE.read_text()
