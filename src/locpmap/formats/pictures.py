@@ -88,10 +88,18 @@ def write_overlay(path: PathLike, image: Array | None, labels: Array, entropy: A
 
 
 def label_colours(n_labels: int) -> npt.NDArray[np.uint8]:
-    """Return a distinct colour per label, (L, 3).
+    """Return a distinct colour for each label.
 
-    >>> label_colours(2).tolist()
-    [[63, 127, 191], [233, 180, 76]]
+    Args:
+        n_labels (int): Number of labels L, at least 1.
+
+    Returns:
+        array: Red, green and blue from 0 to 255, (L, 3) uint8.
+
+    Example:
+        >>> from locpmap.formats import label_colours
+        >>> label_colours(2).tolist()
+        [[63, 127, 191], [233, 180, 76]]
     """
     rows = [tuple(bytes.fromhex(name)) for name in CHOSEN[:n_labels]]
     for k in range(len(CHOSEN), n_labels):
