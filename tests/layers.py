@@ -13,7 +13,11 @@ LAYERS: tuple[dict[str, str], ...] = (
     {"arrays": "NumPy arrays and torch tensors behind one set of functions"},
     {"guarantees": "conformal prediction over images"},
     {"kernels": "loops over plain arrays behind one contract (spec): reference (NumPy), numba (CPU), triton (GPU)"},
-    {"graphs": "sites, edges, colour classes, blocks", "noise": "seeds and keys of the random generator"},
+    {
+        "deciding": "labels with the best expected value of a measure",
+        "graphs": "sites, edges, colour classes, blocks",
+        "noise": "seeds and keys of the random generator",
+    },
     {"pairwise": "the forms of pairwise terms: weights, tables, factored tables"},
     {"views": "a model as kernels read it"},
     {"potentials": "a validated, frozen model: the input of inference"},

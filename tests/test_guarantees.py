@@ -220,6 +220,21 @@ def test_label_sets_of_a_result(guaranteed: lp.Refiner) -> None:
     assert (result.probability[guaranteed_sets] >= min(threshold, result.probability.max(axis=-1)[~mask].min())).all()
 
 
+def test_abstention_leaves_out_labels_below_the_threshold(guaranteed: lp.Refiner) -> None:
+    result = guaranteed.refine(None, scenes(1, 1)[0][0])
+    decision = result.decide("accuracy", abstain=0.3, guarantee=guaranteed)
+    largest = result.probability.max(axis=-1)
+    kept = largest >= guarantee_of(guaranteed).abstention_threshold(0.3)
+    np.testing.assert_array_equal(decision.labels, np.where(kept, result.probability.argmax(axis=-1), -1))
+    assert decision.guaranteed == 0.3
+    assert decision.kept == kept.mean()
+    assert decision.risk == pytest.approx((1 - largest[kept]).mean())
+    assert result.decide("accuracy", abstain=0.3).guaranteed is None
+    for measure, abstain in (("accuracy", None), ("iou", 0.3)):
+        with pytest.raises(lp.InputError, match='expected measure="accuracy" and a number as abstain'):
+            result.decide(measure, abstain=abstain, guarantee=guaranteed)
+
+
 def test_fit_sets_images_aside_and_knows_the_others() -> None:
     logits, labels = scenes(14)
     refiner = lp.Refiner.fit(None, logits, labels, guarantee=0.64)
@@ -301,5 +316,5 @@ def test_what_cannot_be_guaranteed_is_said(guaranteed: lp.Refiner) -> None:
         plain.guaranteed(None, logits, labels, "area")
     with pytest.raises(lp.InputError, match="level is 1, expected a number between 0 and 1"):
         plain.refine(None, logits[0]).label_sets(1)
-    with pytest.raises(lp.InputError, match="has no probabilities"):
+    with pytest.raises(lp.InputError, match="the result of icm has labels only"):
         lp.infer(lp.Potentials.grid(logits[0], 1.0), "icm").label_sets()

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from locpmap import metrics
     from locpmap.crf import CRF
+    from locpmap.deciding import Decider, Decision
     from locpmap.errors import BackendError, InputError, LocpmapError
     from locpmap.features import Features, ImageFeatures
     from locpmap.formats import read_uai, write_uai
@@ -58,6 +59,8 @@ __all__ = [
     "TRW",
     "Annealing",
     "BackendError",
+    "Decider",
+    "Decision",
     "ErrorFields",
     "Exact",
     "Factored",
@@ -90,6 +93,7 @@ __all__ = [
 # Names are imported on first use, so that `locpmap --help` does not load NumPy.
 _MODULES = {
     "crf": ("CRF",),
+    "deciding": ("Decider", "Decision"),
     "errors": ("BackendError", "InputError", "LocpmapError"),
     "features": ("Features", "ImageFeatures"),
     "formats": ("read_uai", "write_uai"),

@@ -200,15 +200,13 @@ class Refiner:
             InputError: If an entry is malformed, or there are fewer labelled images than ``n_folds``.
 
         Notes:
-            The scale and the weight of similar pixels maximise the likelihood of the labels. The presence of labels is
-            a logistic regression on their predicted areas. Sizes of error fields, coupling and noise minimise proper
-            scores of sampled label maps: CRPS of areas in windows of four sizes and of perimeters, energy score, and
-            likelihood of the marginals. Each score counts as ``log(score / score of independent pixels)``. There is a
-            penalty if true values lie outside the range of samples too often or too rarely. They start at the
-            bundled values, and a change has to improve the loss by a standard error, so that few images do no harm.
-
-            Cost: ``n_folds + 1`` fits and 19 samples of every image. A fit tries about 12 candidates, with eight
-            samples of 4 to 100 images, whose number depends on their size.
+            The scale and the weight of similar pixels maximise the likelihood of the labels; the presence of labels is
+            a logistic regression on their predicted areas. Error fields, coupling and noise start at the bundled values
+            and minimise proper scores of sampled label maps, compared with independent pixels: CRPS of areas and
+            perimeters, energy score, likelihood, and a penalty if true values lie outside the range of samples too
+            often or too rarely. A change has to improve the loss by a standard error, so that few images do no harm.
+            Cost: ``n_folds + 1`` fits of about 12 candidates with eight samples of 4 to 100 images, and 19 samples of
+            every image.
 
         Example:
             >>> rng = np.random.default_rng(0)
@@ -272,8 +270,7 @@ class Refiner:
                 entry is malformed.
 
         Notes:
-            Split conformal prediction over images. For a level α, n images are enough if n / (n + 1) >= α. Cost: 50
-            samples of every image.
+            n images are enough for levels up to n / (n + 1). Cost: 50 samples of every image.
 
         Example:
             >>> rng = np.random.default_rng(0)
@@ -360,9 +357,6 @@ class Refiner:
             >>> area = lp.Refiner.load().measure(None, logits, "area")
             >>> area.values.shape
             (200, 2)
-
-        See Also:
-            :func:`locpmap.measure`, for potentials of your own.
         """
         other = "; pass options of locpmap.measure to prepare(image, logits).measure"
         reading = options_of_prepare("measure", reading, other)

@@ -1,0 +1,80 @@
+"""Boundary IoU, and the label map with the best expected value under samples of whole maps.
+
+The band of a label in a map is the set of its pixels with another label within d pixels (chessboard distance).  The
+boundary IoU of a label compares its bands in two maps, and its mean is over the labels with a band in either map.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from locpmap.arrays import is_tensor, namespace
+
+WIDTH = 0.02  # of the diagonal of the image
+
+
+def band_width(height: int, width: int) -> int:
+    """Return the distance d: 2 % of the diagonal, at least one pixel."""
+    return max(1, round(WIDTH * math.hypot(height, width)))
+
+
+def bands(labels: Any, n_labels: int, distance: int) -> Any:
+    """Return a map (H, W) of the label where a pixel is in a band, and ``n_labels`` elsewhere.
+
+    Masked pixels (-1) are in no band and count as no other label, and so does what lies outside of the image.
+    """
+    masked = labels < 0
+    xp = namespace(labels)
+    largest = _largest(labels, distance)
+    smallest = n_labels - _largest(xp.where(masked, 0, n_labels - labels), distance)
+    return xp.where((largest > smallest) & ~masked, labels, n_labels)
+
+
+def _largest(labels: Any, distance: int) -> Any:
+    """Return the largest value within a chessboard distance of each pixel."""
+    if is_tensor(labels):
+        pool = namespace(labels).nn.functional.max_pool2d
+        rows = pool(labels[None, None].float(), (2 * distance + 1, 1), 1, (distance, 0))
+        return pool(rows, (1, 2 * distance + 1), 1, (0, distance))[0, 0].to(labels.dtype)
+    from scipy.ndimage import maximum_filter
+
+    return maximum_filter(labels, size=2 * distance + 1, mode="nearest")
+
+
+def boundary_iou(one: Any, other: Any, n_labels: int) -> float:
+    """Return the mean IoU of two maps of :func:`bands`; 1 if neither has a boundary.
+
+    Cost: one histogram of pairs.
+    """
+    pairs = (one * (n_labels + 1) + other).ravel()
+    n_pairs = (n_labels + 1) ** 2
+    counts = pairs.bincount(minlength=n_pairs).cpu().numpy() if is_tensor(pairs) else np.bincount(pairs, None, n_pairs)
+    table = counts.reshape(n_labels + 1, n_labels + 1)
+    both = np.diag(table)[:-1]
+    union = table.sum(0)[:-1] + table.sum(1)[:-1] - both
+    return float((both[union > 0] / union[union > 0]).mean()) if union.any() else 1.0
+
+
+def best_map(candidates: Sequence[Any], samples: Any, n_labels: int) -> tuple[Any, float]:
+    """Return the map with the highest mean boundary IoU over the samples (M, H, W) as truths, and that mean.
+
+    Candidates are the given maps (H, W) and the samples themselves, each of which is compared with the others.
+    Cost: O(M² H W).
+    """
+    n_samples, height, width = samples.shape
+    distance = band_width(height, width)
+    truths = [bands(sample, n_labels, distance) for sample in samples]
+    means: list[float] = []
+    for candidate in candidates:
+        found = bands(candidate, n_labels, distance)
+        means.append(float(np.mean([boundary_iou(found, truth, n_labels) for truth in truths])))
+    values = np.zeros((n_samples, n_samples))
+    for a in range(n_samples):
+        for b in range(a):
+            values[a, b] = values[b, a] = boundary_iou(truths[a], truths[b], n_labels)
+    if n_samples > 1:
+        means += (values.sum(1) / (n_samples - 1)).tolist()
+    best = int(np.argmax(means))
+    return [*candidates, *samples][best], means[best]
