@@ -44,6 +44,7 @@ def abstention_threshold(errors: Array, n: int, risk: float) -> float:
 def label_sets(probability: Any, level: float) -> Any:
     """Return the smallest sets of labels with a total probability of at least ``level``, booleans (.., K).
 
+    >>> from locpmap.guarantees.thresholds import label_sets
     >>> label_sets(np.array([[0.6, 0.3, 0.1], [0.95, 0.03, 0.02]]), 0.9).tolist()
     [[True, True, False], [True, False, False]]
     """
