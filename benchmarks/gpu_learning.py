@@ -57,6 +57,6 @@ def _gradient(images: np.ndarray, labels: np.ndarray) -> tuple[Any, int]:
     def call() -> None:
         scores = Scores(unary @ weights, pairwise, tables, False, False, *wiring)
         found = kernels.site_losses(scores, true, true[:, :, None], of_sites)
-        kernels.pair_slope(scores, true[:, :, None], found.residual)
+        kernels.pair_gradient(scores, true[:, :, None], found.residual)
 
     return call, unary.nbytes + pairwise.nbytes + true.nbytes

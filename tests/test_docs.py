@@ -118,8 +118,8 @@ def test_conditional_probabilities_need_fewer_samples(run: Any) -> None:
     session, _ = run("how_many_samples")
     votes, conditional, counts = *(np.array(session["error"][k]) for k in ("votes", "conditional")), session["counts"]
     assert (conditional < votes).all()
-    slope = np.polyfit(np.log(counts), np.log(conditional), 1)[0]
-    assert slope == pytest.approx(-0.5, abs=0.05)
+    gradient = np.polyfit(np.log(counts), np.log(conditional), 1)[0]
+    assert gradient == pytest.approx(-0.5, abs=0.05)
 
 
 def test_joint_samples_cover_the_area_more_often_than_independent_pixels(run: Any) -> None:

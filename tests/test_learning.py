@@ -240,11 +240,15 @@ def test_labels_may_have_any_memory_order(backend: str, objective: str) -> None:
 def test_the_map_to_tables_agrees_with_its_transpose_and_inverse(kind: dict[str, Any]) -> None:
     rng = np.random.default_rng(6)
     p = Parameters(3, ("a", "b", "c"), ("constant", "difference"), 2, **kind)
-    w, slope, table_slope = rng.normal(size=p.size), rng.normal(size=p.weights_shape), rng.normal(size=p.tables_shape)
+    w, gradient, table_gradient = (
+        rng.normal(size=p.size),
+        rng.normal(size=p.weights_shape),
+        rng.normal(size=p.tables_shape),
+    )
     weights, tables = p.expand(w)
     at_zero = p.expand(np.zeros(p.size))[0]  # not 0 if scores are used unscaled
-    inner = ((weights - at_zero) * slope).sum() + (tables * table_slope).sum()
-    assert w @ p.gradient(slope, table_slope) == pytest.approx(inner, rel=1e-12)
+    inner = ((weights - at_zero) * gradient).sum() + (tables * table_gradient).sum()
+    assert w @ p.gradient(gradient, table_gradient) == pytest.approx(inner, rel=1e-12)
     for again, first in zip(p.expand(p.fold(weights, tables)), (weights, tables), strict=True):
         np.testing.assert_allclose(again, first, atol=1e-12)
     assert len(p.names) == p.size
@@ -426,7 +430,7 @@ def test_consistent_gradients_are_derivatives_of_the_reported_likelihood() -> No
     objective = Objective(parameters, CpuKernels("numba"), l2=0.0)
     w = np.random.default_rng(12).normal(size=parameters.size)
     samples = sampler_of(parameters, "sites", 1)(batch, w, 5, 0, 0)
-    value, slope = objective(batch, w, samples)
+    value, gradient = objective(batch, w, samples)
     crf = lp.CRF(3)
     crf.parameters, crf._learned = parameters, parameters.expand(w)
     pot = crf.potentials(images)
@@ -437,7 +441,7 @@ def test_consistent_gradients_are_derivatives_of_the_reported_likelihood() -> No
     assert value == pytest.approx(-np.log(np.take_along_axis(p, labels[..., None], -1)).sum(), rel=1e-10)
     direction = np.random.default_rng(13).normal(size=len(w))
     ahead, behind = (objective(batch, w + h * direction, samples)[0] for h in (1e-5, -1e-5))
-    assert slope @ direction == pytest.approx((ahead - behind) / 2e-5, rel=1e-6)
+    assert gradient @ direction == pytest.approx((ahead - behind) / 2e-5, rel=1e-6)
 
 
 def test_a_fit_without_gain_reports_it_and_returns_its_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,7 @@ def test_blocks_of_one_site_are_equivalent_to_sites() -> None:
 
 def check_gradients(problem: Problem, backend: str, value: Callable[[Array, Array], float]) -> None:
     """Compare gradients with central differences, one parameter at a time."""
-    _, slope, table_slope = problem.evaluate(backend, problem.weights, problem.tables)
+    _, gradient, table_gradient = problem.evaluate(backend, problem.weights, problem.tables)
     flat = np.concatenate([problem.weights.ravel(), problem.tables.ravel()])
     size, step = problem.weights.size, 1e-5
     numeric = []
@@ -131,7 +131,7 @@ def check_gradients(problem: Problem, backend: str, value: Callable[[Array, Arra
             moved[p] += sign * step
             sides.append(value(moved[:size].reshape(problem.weights.shape), moved[size:].reshape(problem.tables.shape)))
         numeric.append((sides[0] - sides[1]) / (2 * step))
-    found = np.concatenate([slope.ravel(), table_slope.ravel()])
+    found = np.concatenate([gradient.ravel(), table_gradient.ravel()])
     np.testing.assert_allclose(found, numeric, rtol=1e-6, atol=1e-6 * np.abs(numeric).max(initial=1e-3))
 
 
@@ -178,7 +178,9 @@ def test_single_precision_scores_are_processed_in_double_precision(case: Case, b
         assert found.value.dtype == found.residual.dtype == np.float32
         for one, other in zip(found[:2], expected[:2], strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
-        np.testing.assert_allclose(found.slope, expected.slope, rtol=1e-5, atol=1e-5)  # computed from rounded residuals
+        np.testing.assert_allclose(
+            found.gradient, expected.gradient, rtol=1e-5, atol=1e-5
+        )  # computed from rounded residuals
 
 
 @pytest.mark.parametrize("backend", ["reference", *FAST])
@@ -206,11 +208,11 @@ def test_all_forms_of_pairwise_scores_are_supported(case: Case, form: str) -> No
             moved = given.copy()
             moved.reshape(-1)[index] += sign * 1e-5
             sides.append(problem.losses("numba", scores._replace(**{name: moved})).value.sum())
-        assert expected.slope is not None
-        slope = expected.slope[..., None] if scores.potts else expected.slope
-        while (extra := [a for a in range(given.ndim) if slope.shape[a] > given.shape[a]]) != []:
-            slope = slope.sum(axis=extra[0], keepdims=True)
-        assert slope.reshape(-1)[index] == pytest.approx((sides[0] - sides[1]) / 2e-5, rel=1e-6, abs=1e-6)
+        assert expected.gradient is not None
+        gradient = expected.gradient[..., None] if scores.potts else expected.gradient
+        while (extra := [a for a in range(given.ndim) if gradient.shape[a] > given.shape[a]]) != []:
+            gradient = gradient.sum(axis=extra[0], keepdims=True)
+        assert gradient.reshape(-1)[index] == pytest.approx((sides[0] - sides[1]) / 2e-5, rel=1e-6, abs=1e-6)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -226,7 +228,7 @@ def test_two_labels_match_three_with_one_forbidden(case: Case, form: str) -> Non
     two = scores._replace(unary=np.ascontiguousarray(unary[..., :2]), tables=tables)
     three, found = problem.losses("numba", scores._replace(unary=unary)), problem.losses("numba", two)
     check_same((found.value, found.residual), (three.value, three.residual[..., :2]))
-    check_same((found.slope,), (three.slope if scores.potts else three.slope[..., :2, :2],))
+    check_same((found.gradient,), (three.gradient if scores.potts else three.gradient[..., :2, :2],))
 
 
 @pytest.mark.parametrize("backend", ["reference", *FAST])

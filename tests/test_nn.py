@@ -425,8 +425,8 @@ def test_the_head_finds_the_true_coupling(objective: str) -> None:
 
     steps = 1e-4 * torch.eye(2, dtype=torch.float64)
     hessian = torch.stack([(gradient(learned + step) - gradient(learned - step)) / 2e-4 for step in steps])
-    slopes = torch.autograd.functional.jacobian(loss_of, learned.expand(len(labels), 2))
-    covariance = torch.linalg.solve(hessian, torch.linalg.solve(hessian, slopes.T @ slopes).T)
+    gradients = torch.autograd.functional.jacobian(loss_of, learned.expand(len(labels), 2))
+    covariance = torch.linalg.solve(hessian, torch.linalg.solve(hessian, gradients.T @ gradients).T)
     z = (learned - truth) / covariance.diagonal().sqrt()
     assert float(z.abs().max()) < z_bound(2)
     assert float(covariance.diagonal().sqrt().max()) < 0.05  # distinguishes the weights from 0 and from each other

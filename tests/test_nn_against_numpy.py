@@ -35,7 +35,7 @@ def test_losses_and_gradients_match_the_objectives(objective: str | tuple[int, i
     batch = Batch(features, labels.reshape(N, -1), np.ones((1, 1)))
     blocks = None if objective in ("pseudolikelihood", "consistent") else objective
     whole = Objective(parameters, CpuKernels("numba"), l2=0.0, blocks=blocks)
-    value, slope = whole(batch, w, samples if objective == "consistent" else None)
+    value, gradient = whole(batch, w, samples if objective == "consistent" else None)
 
     scores = torch.tensor(np.moveaxis(logits, 3, 1), requires_grad=True)
     weights = torch.tensor(table, requires_grad=True)
@@ -50,5 +50,5 @@ def test_losses_and_gradients_match_the_objectives(objective: str | tuple[int, i
     loss.backward()
     assert loss.item() == pytest.approx(value, rel=1e-12)
     ours = weights.grad.numpy()
-    np.testing.assert_allclose(slope[1 + K :].reshape(K, K), ours - ours.mean(), atol=1e-11)
-    np.testing.assert_allclose(slope[0], float((scores.grad * scores.detach()).sum()), atol=1e-10)
+    np.testing.assert_allclose(gradient[1 + K :].reshape(K, K), ours - ours.mean(), atol=1e-11)
+    np.testing.assert_allclose(gradient[0], float((scores.grad * scores.detach()).sum()), atol=1e-10)

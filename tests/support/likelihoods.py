@@ -123,17 +123,17 @@ class Problem:
         if self.case.blocks is not None:
             return kernels.block_losses(scores, self.plan, labels, importance)
         found = kernels.site_losses(scores, labels, samples, importance)
-        return found._replace(slope=kernels.pair_slope(scores, samples, found.residual))
+        return found._replace(gradient=kernels.pair_gradient(scores, samples, found.residual))
 
     def evaluate(
         self, backend: Any, weights: Array, tables: Array, place: Callable[[Any], Any] = lambda array: array
     ) -> tuple[float, Array, Array]:
         """Return the value and its gradients with respect to weights and tables."""
         found = self.losses(backend, self.scores(weights, tables), place)
-        value, residual, slope = (np.asarray(part.cpu() if hasattr(part, "cpu") else part) for part in found)
+        value, residual, gradient = (np.asarray(part.cpu() if hasattr(part, "cpu") else part) for part in found)
         by_unary = residual.sum(axis=2, dtype=float).reshape(-1, residual.shape[3])
         rows = np.concatenate([self.unary, np.ones((*self.unary.shape[:2], 1))], axis=2)
-        return float(value.sum(dtype=float)), rows.reshape(len(by_unary), -1).T @ by_unary, slope.sum(axis=0)
+        return float(value.sum(dtype=float)), rows.reshape(len(by_unary), -1).T @ by_unary, gradient.sum(axis=0)
 
 
 def draw(case: Case, seed: int = 0) -> Problem:

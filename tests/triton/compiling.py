@@ -172,7 +172,7 @@ def learning() -> Iterator[tuple[Any, Any]]:
             labels, samples, importance = map(place, (problem.labels, problem.samples, problem.importance))
             value = torch.zeros(2, problem.n_windows, dtype=torch.float64)
             residual = torch.zeros(*samples.shape, problem.case.n_labels, dtype=torch.float64)
-            end = (Losses(value, residual, placed.new_slope()), Part(0, 2, 0, problem.n_windows))
+            end = (Losses(value, residual, placed.new_gradient()), Part(0, 2, 0, problem.n_windows))
             if kernel is site_likelihood:
                 yield kernel, (placed, labels, samples, importance, *end)
             else:

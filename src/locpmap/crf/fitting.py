@@ -74,7 +74,7 @@ def job_of(inputs: Any, batches: list[Batch], n_labels: int, processes: Processe
     first = inputs[0] if isinstance(inputs, list) and inputs else inputs
     lies_on = str(first.device) if on_gpu(first) else None
     if processes.size > 1 or any(isinstance(array, np.memmap) for array in arrays):
-        return Job(None if processes.size > 1 else lies_on, worth=FITTING)
+        return Job(None if processes.size > 1 else lies_on, least_work=FITTING)
     scores = n_labels * sum(batch.labels.size for batch in batches)
     return Job(lies_on, scores, MEMORY_FACTOR * sum(array.nbytes for array in arrays), FITTING)
 

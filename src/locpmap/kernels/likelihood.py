@@ -10,9 +10,9 @@ Every backend has three functions.  Each call processes one `Part`; `Likelihoods
   respect to the local scores.  One sample (the true labels) gives pseudolikelihood, several the consistent objective.
 - ``block_likelihood`` does the same for blocks (sets of sites solved jointly).  It also computes the derivative with
   respect to the pairwise scores of edges inside blocks.
-- ``pair_slope`` computes the derivative with respect to the pairwise scores of all other edges, from the residuals.
+- ``pair_gradient`` computes the derivative with respect to the pairwise scores of all other edges, from the residuals.
 
-In the code, *slope* is the derivative with respect to the pairwise scores.
+In the code, *gradient* is the derivative with respect to the pairwise scores.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ class Scores(NamedTuple):
         """Whether every edge has its own pairwise scores, so that derivatives are stored per image and edge."""
         return self.potts or self.own_tables
 
-    def new_slope(self) -> Array:
+    def new_gradient(self) -> Array:
         """Return zeros for the derivative in the pairwise scores: (N, E) for Potts, else (1|N, G, F, L, L)."""
         n_images = len(self.unary) if self.per_edge else 1
         shape = (n_images, len(self.edges)) if self.potts else (n_images, *self.tables.shape[1:])
@@ -73,7 +73,7 @@ class Losses(NamedTuple):
 
     value: Array  # (N, S) per site, or (N, B) per block
     residual: Array  # (N, S, M, L) by the local scores given sample m; the sum over m is the unary derivative
-    slope: Any  # None, or the shape of `Scores.new_slope`; sums over images and edges are in double precision
+    gradient: Any  # None, or the shape of `Scores.new_gradient`; sums over images and edges are in double precision
 
 
 class Likelihoods:
@@ -91,7 +91,7 @@ class Likelihoods:
     def site_losses(self, scores: Scores, labels: Array, samples: Array, weights: Array) -> Losses:
         """Compute the loss ``-weights · log mean_m p(label | sample m)`` of every site, and its residual.
 
-        The derivative with respect to the pairwise scores is not computed; see `pair_slope`.
+        The derivative with respect to the pairwise scores is not computed; see `pair_gradient`.
         ``labels`` (N, S) and ``samples`` (N, S, M) are -1 at void sites, which have loss 0 and do not influence their
         neighbours.  ``weights`` is (1|N, 1|S).
         """
@@ -104,12 +104,14 @@ class Likelihoods:
         self.threads.map(lambda part: kernel(scores, labels, samples, weights, losses, part), jobs)
         return losses
 
-    def pair_slope(self, scores: Scores, samples: Array, residual: Array, block_of: Array | None = None) -> Array:
+    def pair_gradient(self, scores: Scores, samples: Array, residual: Array, block_of: Array | None = None) -> Array:
         """Compute the derivative in the pairwise scores from the residuals, except for edges inside a block."""
-        kernel = kernel_of(self.likelihoods, "pair_slope")
+        kernel = kernel_of(self.likelihoods, "pair_gradient")
         n_images, n_sites = scores.unary.shape[:2]
         jobs = self._jobs(n_images, len(scores.edges), n_sites)
-        return self._summed(scores, lambda slope, part: kernel(scores, samples, residual, block_of, slope, part), jobs)
+        return self._summed(
+            scores, lambda gradient, part: kernel(scores, samples, residual, block_of, gradient, part), jobs
+        )
 
     def block_losses(self, scores: Scores, plan: BlockPlan, labels: Array, weights: Array) -> Losses:
         """Compute the loss ``-weights · log p(labels of the block | all other labels)`` of every block.
@@ -120,36 +122,36 @@ class Likelihoods:
         kernel = kernel_of(self.likelihoods, "block_likelihood")
         n_images, n_sites, n_labels = scores.unary.shape
         value = _zeros(scores.unary, (n_images, len(plan.joint)))
-        total, slope = None, None
+        total, gradient = None, None
         # A family contains every site once, so its residuals fit into one array over the sites.
         for block_of in plan.block_of:
             residual = _zeros(scores.unary, (n_images, n_sites, 1, n_labels))
 
-            def add(slope: Array, part: Part, residual: Array = residual) -> None:
-                kernel(scores, plan, labels, weights, Losses(value, residual, slope), part)
+            def add(gradient: Array, part: Part, residual: Array = residual) -> None:
+                kernel(scores, plan, labels, weights, Losses(value, residual, gradient), part)
 
             first, last = int(block_of.min()), int(block_of.max()) + 1
             inside = self._summed(scores, add, self._jobs(n_images, last - first, n_sites, first))
-            between = self.pair_slope(scores, labels[:, :, None], residual, block_of)
+            between = self.pair_gradient(scores, labels[:, :, None], residual, block_of)
             total = residual if total is None else total + residual
-            slope = inside + between if slope is None else slope + inside + between
-        return Losses(value, total, slope)
+            gradient = inside + between if gradient is None else gradient + inside + between
+        return Losses(value, total, gradient)
 
     def _summed(self, scores: Scores, run: Callable[[Array, Part], None], jobs: list[tuple[Part]]) -> Array:
         """Sum the derivatives of all jobs in a fixed order; with per-edge scores, jobs write to disjoint entries."""
-        slope = scores.new_slope()
+        gradient = scores.new_gradient()
         if scores.per_edge or len(jobs) == 1:
-            self.threads.map(lambda part: run(slope, part), jobs)
-            return slope
+            self.threads.map(lambda part: run(gradient, part), jobs)
+            return gradient
 
-        def slope_of(part: Part) -> Array:
-            own = scores.new_slope()
+        def gradient_of(part: Part) -> Array:
+            own = scores.new_gradient()
             run(own, part)
             return own
 
-        for own in self.threads.map(slope_of, jobs):
-            slope += own
-        return slope
+        for own in self.threads.map(gradient_of, jobs):
+            gradient += own
+        return gradient
 
     def _jobs(self, n_images: int, n_items: int, n_sites: int, first: int = 0) -> list[tuple[Part]]:
         """Divide the work by the sizes alone, so that sums do not depend on the threads; on a GPU, return one job."""

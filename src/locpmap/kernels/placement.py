@@ -24,24 +24,24 @@ DRIVER = Path("/dev/nvidiactl")
 OTHERWISE = "use backend='numba' with device='cpu', or 'auto' for both"
 
 
-class Worth(NamedTuple):
+class LeastWork(NamedTuple):
     """Smallest amounts of work for which a GPU is faster: if torch is imported already, and if not (``start``)."""
 
     transfer: int
     start: int
 
 
-DECODING = Worth(2**25, 2**32)  # scores times samples: about 0.1 s on two cores, or 10 s
-FITTING = Worth(2**22, 2**26)  # scores of sites: a fit of about 1 s on two cores, or 10 s
+DECODING = LeastWork(2**25, 2**32)  # scores times samples: about 0.1 s on two cores, or 10 s
+FITTING = LeastWork(2**22, 2**26)  # scores of sites: a fit of about 1 s on two cores, or 10 s
 
 
 class Job(NamedTuple):
     """The properties of a computation that determine where it runs."""
 
     lies_on: str | None = None  # device (or device type) of its tensors; None for NumPy arrays
-    work: int = 0  # in the units of `worth`
+    work: int = 0  # in the units of `least_work`
     n_bytes: int = 0  # memory needed on a GPU
-    worth: Worth = DECODING
+    least_work: LeastWork = DECODING
 
 
 def place(backend: str, device: str, job: Job = Job(), n_threads: int | None = None) -> Kernels:  # noqa: B008
@@ -81,7 +81,7 @@ def choose(backend: str, device: str, lies_on: str | None = None) -> tuple[str, 
 
 def gpu_pays(job: Job) -> bool:
     """Return whether a GPU is expected to be faster for NumPy arrays, transfers included, and has enough memory."""
-    least = job.worth.transfer if "torch" in sys.modules else job.worth.start
+    least = job.least_work.transfer if "torch" in sys.modules else job.least_work.start
     return job.work >= least and gpu_has_room(job.n_bytes)
 
 

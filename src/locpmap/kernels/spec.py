@@ -282,7 +282,7 @@ class Kernels(Protocol):
     def site_losses(self, scores: Scores, labels: Array, samples: Array, weights: Array) -> Losses:
         """Return losses and residuals of sites given M samples of their neighbours' labels (see `likelihood`)."""
 
-    def pair_slope(self, scores: Scores, samples: Array, residual: Array, block_of: Array | None = None) -> Array:
+    def pair_gradient(self, scores: Scores, samples: Array, residual: Array, block_of: Array | None = None) -> Array:
         """Return the derivative of the losses with respect to the pairwise scores."""
 
     def block_losses(self, scores: Scores, plan: BlockPlan, labels: Array, weights: Array) -> Losses:

@@ -65,13 +65,13 @@ def sums_of_groups(
         scores = Scores(unary, z, cast(placed_tables, x.dtype)[None], False, False, *wiring)
         importance = site_weights[lo:hi] if len(site_weights) > 1 else site_weights
         if plan is not None:
-            value, residual, slope = inner.block_losses(scores, plan, labels[lo:hi], importance[:, 0])
+            value, residual, gradient = inner.block_losses(scores, plan, labels[lo:hi], importance[:, 0])
         else:
             value, residual, _ = inner.site_losses(scores, labels[lo:hi], near[lo:hi], importance)
-            slope = inner.pair_slope(scores, near[lo:hi], residual)
+            gradient = inner.pair_gradient(scores, near[lo:hi], residual)
         by_unary = residual[:, :, 0] if residual.shape[2] == 1 else residual.sum(2)
         by_weights = cast(x, "float64").T @ cast(by_unary, "float64").reshape(len(x), -1)
-        sums = (cast(value, "float64").sum()[None], by_weights.ravel(), slope.ravel())
+        sums = (cast(value, "float64").sum()[None], by_weights.ravel(), gradient.ravel())
         return namespace(value).concatenate(sums)
 
     most = JOB_SITES if on_cpu else max(1, GPU_SCORES // weights.shape[1] ** 2)

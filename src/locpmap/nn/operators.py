@@ -45,14 +45,14 @@ def site_losses(
     return _tensor(found.value, unary), _tensor(found.residual, unary)
 
 
-@torch.library.custom_op("locpmap::pair_slope", mutates_args=())
-def pair_slope(pairwise: Tensor, samples: Tensor, residual: Tensor, shape: Sequence[int], form: str) -> Tensor:
+@torch.library.custom_op("locpmap::pair_gradient", mutates_args=())
+def pair_gradient(pairwise: Tensor, samples: Tensor, residual: Tensor, shape: Sequence[int], form: str) -> Tensor:
     """Return the gradient in the pairwise scores.  ``residual`` is the gradient in the local scores, per sample."""
     with _backend(residual, residual[..., 0, 0].numel()) as kernels:
         place = _place(kernels)
         scores = _scores(kernels, residual[:, :, 0], pairwise, shape, form)
-        slope = kernels.pair_slope(scores, place(samples), place(residual))
-    return _as_pairwise(slope, pairwise)
+        gradient = kernels.pair_gradient(scores, place(samples), place(residual))
+    return _as_pairwise(gradient, pairwise)
 
 
 @torch.library.custom_op("locpmap::block_losses", mutates_args=())
@@ -68,7 +68,7 @@ def block_losses(
         scores = _scores(kernels, unary, pairwise, shape, form)
         found = kernels.block_losses(scores, plan, place(labels), place(unary.new_ones(1)))
     total = _tensor(found.value, unary).sum(dtype=torch.float64).to(unary.dtype)
-    return total, _tensor(found.residual, unary)[:, :, 0].clone(), _as_pairwise(found.slope, pairwise)
+    return total, _tensor(found.residual, unary)[:, :, 0].clone(), _as_pairwise(found.gradient, pairwise)
 
 
 @site_losses.register_fake
@@ -77,7 +77,7 @@ def _(unary: Tensor, pairwise: Tensor, labels: Tensor, samples: Tensor, shape: A
     return unary.new_empty(n_images, n_sites), unary.new_empty(n_images, n_sites, samples.shape[2], n_labels)
 
 
-@pair_slope.register_fake
+@pair_gradient.register_fake
 def _(pairwise: Tensor, samples: Tensor, residual: Tensor, shape: Any, form: str) -> Tensor:
     return torch.empty_like(pairwise)
 
@@ -98,8 +98,8 @@ def _save_sites(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]
 def _site_gradients(ctx: Any, upstream: Tensor, *_: Any) -> tuple[Any, ...]:
     pairwise, samples, residual = ctx.saved_tensors
     residual = residual * upstream[:, :, None, None]
-    slope = pair_slope(pairwise, samples, residual, ctx.shape, ctx.form) if ctx.needs_input_grad[1] else None
-    return residual.sum(2), slope, None, None, None, None
+    gradient = pair_gradient(pairwise, samples, residual, ctx.shape, ctx.form) if ctx.needs_input_grad[1] else None
+    return residual.sum(2), gradient, None, None, None, None
 
 
 def _save_blocks(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -159,8 +159,8 @@ def _tensor(array: Any, like: Tensor) -> Tensor:
     return torch.as_tensor(array).to(like.device, like.dtype)
 
 
-def _as_pairwise(slope: Any, pairwise: Tensor) -> Tensor:
+def _as_pairwise(gradient: Any, pairwise: Tensor) -> Tensor:
     """Sum the gradient, (N, E) or (1|N, G, 1, K, K), to the shape of the pairwise scores."""
-    found = _tensor(slope, pairwise)
+    found = _tensor(gradient, pairwise)
     found = found if pairwise.dim() == 2 else found[:, :, 0]
     return found.sum_to_size(pairwise.shape).clone()

@@ -1,7 +1,7 @@
 """Numba version of `reference.block_likelihood`: negative log conditionals of blocks and their derivatives.
 
 For each block, gather the scores of its sites given all other labels and compute the probabilities of labels and pairs.
-Then write residuals and add the derivatives (slope) of the edges inside.  Cost per site of a forest: that of
+Then write residuals and add the derivatives (gradient) of the edges inside.  Cost per site of a forest: that of
 `site_likelihood`, plus L² · F multiplications for the edge to the parent and L² exponentials.  Cost of an enumerated
 block: its joint labellings times its sites and inner edges.
 """
@@ -17,7 +17,7 @@ NO_TABLES = (np.empty(0), (0, 0, 0))
 
 
 def block_likelihood(scores, plan, labels, weights, losses, part):
-    """Write losses and residuals of the blocks of a part, and add to the slope."""
+    """Write losses and residuals of the blocks of a part, and add to the gradient."""
     n_labels, (lo, hi, begin, stop) = scores.unary.shape[2], part
     length = np.diff(plan.ptr[begin : stop + 1])
     most_sites, most_joint = int(length.max(initial=0)), int(length[plan.joint[begin:stop]].max(initial=0))
@@ -40,7 +40,7 @@ def block_likelihood(scores, plan, labels, weights, losses, part):
     rows = rows.astype(scores.unary.dtype, copy=False)
     n_features, binary = scores.features.shape[2], n_labels == 2
     lengths = length_type(n_features, known=binary and n_features in (1, 2)), length_type(n_labels, known=binary)
-    out = losses._replace(slope=losses.slope.reshape(len(losses.slope), -1))
+    out = losses._replace(gradient=losses.gradient.reshape(len(losses.gradient), -1))
     add_blocks(lengths, given, graph, blocks, scratch, scores.potts, rows, strides, out, part)
 
 
@@ -52,13 +52,13 @@ def add_blocks(lengths, given, graph, blocks, scratch, potts, rows, strides, out
     ptr, sites, parent_slot, joint, block_of, family_of = blocks
     place, true, local, inner, inner_ends, inner_slot, chance, labelling = scratch
     ends, images, first_image = strides
-    value, residual, slope = out
+    value, residual, gradient = out
     lo, hi, begin, stop = part
     n_features, n_labels = len(lengths[0]), len(lengths[1])
     z = features.reshape(-1)
     z_images = features.shape[1] * n_features if len(features) > 1 else 0  # stride between images in z
     z_edges = n_features if features.shape[1] > 1 else 0  # stride between edges in z
-    many_slopes = int(len(slope) > 1)
+    many_gradients = int(len(gradient) > 1)
     one = np.uint64(1)  # unsigned indices avoid the check for negative ones
     for n in range(lo, hi):
         weight = weights[n if len(weights) > 1 else 0]
@@ -116,7 +116,7 @@ def add_blocks(lengths, given, graph, blocks, scratch, potts, rows, strides, out
                     total = 0.0
                     for k in range(n_labels):
                         total += inner[c * n_labels + k, k]
-                    slope[n, e] += weight * total
+                    gradient[n, e] += weight * total
                     continue
                 here, there = (n_labels, 1) if end[up] == 0 else (1, n_labels)  # strides of labels in a table
                 for f in range(n_features):
@@ -125,7 +125,7 @@ def add_blocks(lengths, given, graph, blocks, scratch, potts, rows, strides, out
                     for m in range(n_labels):
                         for k in range(n_labels):
                             place_of_pair = np.uint64(at + here * k + there * m)
-                            slope[n * many_slopes, place_of_pair] += feature * inner[c * n_labels + m, k]
+                            gradient[n * many_gradients, place_of_pair] += feature * inner[c * n_labels + m, k]
             for j in range(length):
                 if true[j] >= 0:
                     local[j, true[j]] -= 1.0

@@ -13,7 +13,7 @@ import numpy as np
 from locpmap.arrays import Array
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.likelihood import Losses, Part, Scores
-from locpmap.kernels.reference.pair_slope import add_edge_slope, pair_table
+from locpmap.kernels.reference.pair_gradient import add_edge_gradient, pair_table
 
 Pairs = dict[tuple[int, int], Array]  # (j, k) -> (L, L) for edges inside a block, by the positions of their ends
 
@@ -23,11 +23,11 @@ def block_likelihood(
 ) -> None:
     """Write the losses (N, B) and residuals (N, S, 1, L) of the blocks of a part.
 
-    Add the derivative with respect to the pairwise scores of edges inside the blocks to ``losses.slope``.  ``labels``
-    (N, S) are -1 at void sites.  ``weights`` (1|N,) multiply losses and derivatives.
+    Add the derivative with respect to the pairwise scores of edges inside the blocks to ``losses.gradient``.
+    ``labels`` (N, S) are -1 at void sites.  ``weights`` (1|N,) multiply losses and derivatives.
     """
     each = np.eye(scores.unary.shape[2])
-    value, residual, slope = losses
+    value, residual, gradient = losses
     for n in range(part.lo, part.hi):
         weight = weights[n if len(weights) > 1 else 0]
         for b in range(part.begin, part.stop):
@@ -55,7 +55,7 @@ def block_likelihood(
             for j, k, slot in inner:
                 derivative = weight * (edges[j, k] - np.outer(each[true[j]], each[true[k]]))
                 derivative = derivative if scores.end[slot] == 0 else derivative.T
-                add_edge_slope(scores, n, scores.edge[slot], derivative, slope)
+                add_edge_gradient(scores, n, scores.edge[slot], derivative, gradient)
 
 
 def by_enumeration(

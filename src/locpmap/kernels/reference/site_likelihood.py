@@ -11,7 +11,7 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.kernels.likelihood import Losses, Part, Scores
-from locpmap.kernels.reference.pair_slope import pair_table
+from locpmap.kernels.reference.pair_gradient import pair_table
 
 
 def site_likelihood(scores: Scores, labels: Array, samples: Array, weights: Array, losses: Losses, part: Part) -> None:

@@ -33,7 +33,7 @@ class PlacedPlan(NamedTuple):
     parent_slot: torch.Tensor
     family: torch.Tensor  # (B,) int32
     block_of: torch.Tensor
-    worth: torch.Tensor  # (P, S) int32: stride of the site's label in the index of a joint labelling
+    stride: torch.Tensor  # (P, S) int32: stride of the site's label in the index of a joint labelling
 
 
 class State(NamedTuple):
@@ -76,9 +76,9 @@ def place_plan(plan: BlockPlan, order: Array, n_labels: int, device: torch.devic
     lengths = np.diff(plan.ptr)
     block = np.repeat(np.arange(len(lengths)), lengths)
     steps_after = plan.ptr[1:][block] - 1 - np.arange(len(block))
-    worth = np.zeros(plan.block_of.shape, np.int32)
-    worth[plan.family[block], plan.site] = n_labels ** np.where(plan.joint[block], steps_after, 0)
-    parts = (order.astype(np.int32), *plan[:4], plan.family, plan.block_of, worth)
+    stride = np.zeros(plan.block_of.shape, np.int32)
+    stride[plan.family[block], plan.site] = n_labels ** np.where(plan.joint[block], steps_after, 0)
+    parts = (order.astype(np.int32), *plan[:4], plan.family, plan.block_of, stride)
     return PlacedPlan(*(torch.from_numpy(np.array(part)).to(device) for part in parts))
 
 

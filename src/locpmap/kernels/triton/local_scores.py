@@ -177,33 +177,33 @@ def add_local_scores(
 
 
 @triton.jit
-def inner_edge(pairs, home, worths, labels, b, worth, slot):
+def inner_edge(pairs, block_of, strides, labels, b, stride, slot):
     """Return whether the edge at a slot is inside block b and this is its later site; and the other site's stride.
 
-    Arguments as in `joint_scores`; ``worth`` is this site's stride.
+    Arguments as in `joint_scores`; ``stride`` is this site's stride.
     """
     near = tl.load(pairs.neighbour + slot).to(tl.int64)
-    near_worth = tl.load(worths + near)
-    counts = (tl.load(home + near) == b) & (near_worth > worth)
+    near_stride = tl.load(strides + near)
+    counts = (tl.load(block_of + near) == b) & (near_stride > stride)
     if labels is not None:
         counts = counts & (tl.load(labels + near) >= 0)
-    return counts, near_worth
+    return counts, near_stride
 
 
 @triton.jit
-def joint_scores(plan, pairs, unary, home, worths, labels, image, b, state, SIZES: tl.constexpr):
+def joint_scores(plan, pairs, unary, block_of, strides, labels, image, b, state, SIZES: tl.constexpr):
     """Return the scores of joint labellings ``state`` inside block b: of its sites and of the edges between them.
 
-    ``unary`` points to the scores of the image's site 0, ``home`` and ``worths`` to the rows of `PlacedPlan.block_of`
-    and `PlacedPlan.worth` of the block's family.  With ``labels``, a site with label -1 is void: it has no edges, and
+    ``unary`` points to the scores of the image's site 0, ``block_of`` and ``strides`` to the rows of `PlacedPlan` of
+    the block's family.  With ``labels``, a site with label -1 is void: it has no edges, and
     labellings with a label other than 0 there score -inf.
     """
     total = tl.zeros(state.shape, unary.dtype.element_ty)
     t, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
     while t < stop:
         i = tl.load(plan.site + t).to(tl.int64)
-        worth = tl.load(worths + i)
-        own = (state // worth) % SIZES.n_labels
+        stride = tl.load(strides + i)
+        own = (state // stride) % SIZES.n_labels
         void = False
         if labels is not None:
             void = tl.load(labels + i) < 0
@@ -213,9 +213,9 @@ def joint_scores(plan, pairs, unary, home, worths, labels, image, b, state, SIZE
             total += tl.load(unary + i * SIZES.n_labels + own)
             slot, last = tl.load(pairs.indptr + i), tl.load(pairs.indptr + i + 1)
             while slot < last:
-                counts, near_worth = inner_edge(pairs, home, worths, labels, b, worth, slot)
+                counts, near_stride = inner_edge(pairs, block_of, strides, labels, b, stride, slot)
                 if counts:
-                    total += pair_scores(pairs, image, slot, own, (state // near_worth) % SIZES.n_labels, SIZES)
+                    total += pair_scores(pairs, image, slot, own, (state // near_stride) % SIZES.n_labels, SIZES)
                 slot += 1
         t += 1
     return total

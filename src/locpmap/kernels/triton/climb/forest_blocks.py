@@ -68,7 +68,7 @@ def _improve_forests(plan, pairs, scores, state, sweep, turn, lo, first_block, n
         k = tl.arange(0, LABELS)[:, None]
         there = real & (k < N_LABELS)
         first = n * n_sites * N_LABELS * n_samples + r
-        home = plan.block_of + tl.load(plan.family + b).to(tl.int64) * n_sites
+        block_of = plan.block_of + tl.load(plan.family + b).to(tl.int64) * n_sites
         begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
         carry = tl.zeros([LABELS, SAMPLES], dtype)
         better = tl.zeros([1, SAMPLES], tl.int32)
@@ -83,7 +83,7 @@ def _improve_forests(plan, pairs, scores, state, sweep, turn, lo, first_block, n
             slot, last = tl.load(pairs.indptr + i), tl.load(pairs.indptr + i + 1)
             while slot < last:
                 near = tl.load(pairs.neighbour + slot).to(tl.int64)
-                if tl.load(home + near) != b:
+                if tl.load(block_of + near) != b:
                     label = tl.load(labels_ptr + near * n_samples, mask=real, other=0).to(tl.int32)
                     belief += pair_scores(pairs, lo + n, slot, k, label, SIZES)
                 elif not IS_CHAIN:

@@ -114,13 +114,13 @@ def _improve_joint(
                 tl.load(plan.ptr + b + 1),
                 tl.load(plan.family + b).to(tl.int64),
             )
-            home, worths = plan.block_of + family * n_sites, plan.worth + family * n_sites
+            block_of, strides = plan.block_of + family * n_sites, plan.stride + family * n_sites
             lead = tl.load(plan.site + begin).to(tl.int64)
-            n_states = tl.load(worths + lead) * SIZES.n_labels
+            n_states = tl.load(strides + lead) * SIZES.n_labels
             first = tl.zeros([], tl.int32)
             while first < n_states:
                 labelling = first + tl.arange(0, JOINT.together)
-                total = joint_scores(plan, pairs, own, home, worths, None, image, b, labelling, SIZES)
+                total = joint_scores(plan, pairs, own, block_of, strides, None, image, b, labelling, SIZES)
                 tl.store(inside + labelling, tl.where(labelling < n_states, total, float("-inf")))
                 first += JOINT.together
             args = (plan, pairs, state, image, b, y, r < n_samples)
@@ -132,7 +132,7 @@ def _improve_joint(
             t = begin
             while t < stop:
                 i = tl.load(plan.site + t).to(tl.int64)
-                current += tl.load(y + i * n_samples, mask=going, other=0).to(tl.int32) * tl.load(worths + i)
+                current += tl.load(y + i * n_samples, mask=going, other=0).to(tl.int32) * tl.load(strides + i)
                 t += 1
             held = tl.load(inside + current) + tl.load(high + current // LOW * SAMPLES + lane)
             held += tl.load(low + current % LOW * SAMPLES + lane)
@@ -150,7 +150,7 @@ def _improve_joint(
             t = begin
             while t < stop:
                 i = tl.load(plan.site + t).to(tl.int64)
-                label = (winner // tl.load(worths + i)) % SIZES.n_labels
+                label = (winner // tl.load(strides + i)) % SIZES.n_labels
                 tl.store(y + i * n_samples, label.to(state.labels.dtype.element_ty), mask=changes)
                 t += 1
             tl.store(state.changed + n * n_samples + r, tl.zeros([1, SAMPLES], tl.int32) + sweep, mask=changes)
@@ -161,14 +161,14 @@ def _improve_joint(
 @triton.jit
 def _is_open(plan, pairs, b, stamp, real, before, n_sites, n_samples, SAMPLES: tl.constexpr):
     """Return in which samples an adjacent block changed after turn ``before``; all samples in the first sweep."""
-    home = plan.block_of + tl.load(plan.family + b).to(tl.int64) * n_sites
+    block_of = plan.block_of + tl.load(plan.family + b).to(tl.int64) * n_sites
     latest = tl.where(before <= 0, before + 1, tl.zeros([1, SAMPLES], tl.int32))
     t, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
     while t < stop:
         i = tl.load(plan.site + t).to(tl.int64)
         slot, last = tl.load(pairs.indptr + i), tl.load(pairs.indptr + i + 1)
         while slot < last:
-            other = tl.load(home + tl.load(pairs.neighbour + slot)).to(tl.int64)
+            other = tl.load(block_of + tl.load(pairs.neighbour + slot)).to(tl.int64)
             latest = tl.maximum(latest, tl.load(stamp + other * n_samples, mask=real & (other != b), other=0))
             slot += 1
         t += 1
@@ -179,12 +179,12 @@ def _is_open(plan, pairs, b, stamp, real, before, n_sites, n_samples, SAMPLES: t
 def _score_around(plan, pairs, state, image, b, y, real, table, least, beyond, ROWS: tl.constexpr, SIZES: tl.constexpr):
     """Fill ``table`` (ROWS, SAMPLES) with the scores of some sites of a block, given the labels around the block.
 
-    These sites have strides (`PlacedPlan.worth`) from ``least`` to below ``beyond``.  The row of a labelling is its
+    These sites have strides (`PlacedPlan.stride`) from ``least`` to below ``beyond``.  The row of a labelling is its
     index divided by ``least``.
     """
     SAMPLES: tl.constexpr = real.shape[1]
     family = tl.load(plan.family + b).to(tl.int64)
-    home, worths = plan.block_of + family * state.n_sites, plan.worth + family * state.n_sites
+    block_of, strides = plan.block_of + family * state.n_sites, plan.stride + family * state.n_sites
     begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
     first = tl.zeros([], tl.int32)
     while first < ROWS:
@@ -193,13 +193,13 @@ def _score_around(plan, pairs, state, image, b, y, real, table, least, beyond, R
         t = begin
         while t < stop:
             i = tl.load(plan.site + t).to(tl.int64)
-            worth = tl.load(worths + i)
-            if (worth >= least) & (worth < beyond):
-                own = (row // (worth // least)) % SIZES.n_labels
+            stride = tl.load(strides + i)
+            if (stride >= least) & (stride < beyond):
+                own = (row // (stride // least)) % SIZES.n_labels
                 slot, last = tl.load(pairs.indptr + i), tl.load(pairs.indptr + i + 1)
                 while slot < last:
                     near = tl.load(pairs.neighbour + slot).to(tl.int64)
-                    if tl.load(home + near) != b:
+                    if tl.load(block_of + near) != b:
                         label = tl.load(y + near * state.n_samples, mask=real, other=0).to(tl.int32)
                         total += pair_scores(pairs, image, slot, own, label, SIZES)
                     slot += 1

@@ -18,7 +18,7 @@ from locpmap.kernels.triton.cache import cached
 from locpmap.kernels.triton.likelihood.forest_likelihood import solve_forests
 from locpmap.kernels.triton.likelihood.joint_likelihood import solve_joint
 from locpmap.kernels.triton.likelihood.likelihood_scores import Task, local_scores
-from locpmap.kernels.triton.likelihood.pair_slope import add_edge_slopes
+from locpmap.kernels.triton.likelihood.pair_gradient import add_edge_gradients
 from locpmap.kernels.triton.local_scores import pairs_of, sizes_of
 
 MAX_PAIRS = 1 << 27  # limit of the pair derivatives held together
@@ -27,7 +27,7 @@ MAX_PAIRS = 1 << 27  # limit of the pair derivatives held together
 def block_likelihood(
     scores: Scores, plan: BlockPlan, labels: Array, weights: Array, losses: Losses, part: Part
 ) -> None:
-    """Write losses and residuals of the blocks of a part, and add the gradient of their edges to ``losses.slope``."""
+    """Write losses and residuals of the blocks of a part, and add that of their edges to ``losses.gradient``."""
     lo, hi, begin, stop = part
     if lo >= hi or begin >= stop:
         return
@@ -38,7 +38,7 @@ def block_likelihood(
     placed = cached((plan.ptr,), purpose, lambda: place_plan(plan, order, n_labels, device))
     n_forests = int((~plan.joint[begin:stop]).sum())
     lengths, sizes = np.diff(plan.ptr)[order], sizes_of(scores, 1024, 128)
-    block_of, worth = placed.block_of[plan.family[begin]], placed.worth[plan.family[begin]]
+    block_of, stride = placed.block_of[plan.family[begin]], placed.stride[plan.family[begin]]
     labels, terms = labels.contiguous(), pairs_of(scores)
     per_image = n_edges * (1 if scores.potts else n_labels**2)
     images = max(1, MAX_PAIRS // max(per_image, 1))
@@ -49,12 +49,12 @@ def block_likelihood(
         _local_scores[grid](scores.unary, terms, labels, block_of, local, first, n_sites, sizes)
         shape = (last - first, n_edges, *(() if scores.potts else (n_labels, n_labels)))
         pairs = torch.zeros(shape, dtype=scores.unary.dtype, device=device)
-        arrays = (block_of, worth, labels, weights, local, losses.value, losses.residual, pairs)
+        arrays = (block_of, stride, labels, weights, local, losses.value, losses.residual, pairs)
         task = Task(*arrays, n_edges, len(plan.joint), int(len(weights) > 1))
         for solve, a, b in ((solve_forests, 0, n_forests), (solve_joint, n_forests, len(order))):
             if a < b:
                 solve(scores, terms, placed, task, (first, last), (a, b), int(lengths[a:b].max()))
-        add_edge_slopes(scores, pairs, losses.slope, Part(first, last, 0, n_edges))
+        add_edge_gradients(scores, pairs, losses.gradient, Part(first, last, 0, n_edges))
 
 
 @triton.jit(do_not_specialize=["lo"])

@@ -28,7 +28,7 @@ def _totals(pairs, plan, task, n, b, first_state, n_states, labels, local, SIZES
     """Return scores of joint labellings, (STATES,); -inf beyond the last, and where a void site's label is not 0."""
     number = first_state + tl.arange(0, SIZES.items)
     state = number % n_states
-    totals = joint_scores(plan, pairs, local, task.block_of, task.worth, labels, n, b, state, SIZES)
+    totals = joint_scores(plan, pairs, local, task.block_of, task.stride, labels, n, b, state, SIZES)
     return tl.where(number < n_states, totals, float("-inf"))
 
 
@@ -52,12 +52,12 @@ def _solve_joint(pairs, plan, task, lo, first, n_joint, n_sites, SIZES: tl.const
     weight = tl.load(task.weights + n * task.weight_image).to(dtype)
     labels, local = task.labels + n * n_sites, task.local + (n - lo) * n_sites * N_LABELS
     begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
-    n_states = tl.load(task.worth + tl.load(plan.site + begin)) * N_LABELS
+    n_states = tl.load(task.stride + tl.load(plan.site + begin)) * N_LABELS
     true_state = tl.zeros([], tl.int32)
     t = begin
     while t < stop:
         i = tl.load(plan.site + t).to(tl.int64)
-        true_state += tl.maximum(tl.load(labels + i).to(tl.int32), 0) * tl.load(task.worth + i)
+        true_state += tl.maximum(tl.load(labels + i).to(tl.int32), 0) * tl.load(task.stride + i)
         t += 1
     # The log partition by log-sum-exp.  At least one labelling is allowed, so the peak is finite.
     peak = tl.full([1], float("-inf"), dtype)
@@ -83,17 +83,17 @@ def _solve_joint(pairs, plan, task, lo, first, n_joint, n_sites, SIZES: tl.const
         t = begin
         while t < stop:
             i = tl.load(plan.site + t).to(tl.int64)
-            own_worth = tl.load(task.worth + i)
-            own = (state // own_worth) % N_LABELS
+            own_stride = tl.load(task.stride + i)
+            own = (state // own_stride) % N_LABELS
             if tl.load(labels + i) >= 0:
                 each = tl.where(own[:, None] == k, derivative[:, None], 0.0)  # (STATES, LABELS)
                 at = task.residual + (n * n_sites + i) * N_LABELS + k
                 _add(at, tl.sum(each, axis=0, keep_dims=True), k < N_LABELS)
                 slot, last = tl.load(pairs.indptr + i), tl.load(pairs.indptr + i + 1)
                 while slot < last:
-                    counts, near_worth = inner_edge(pairs, task.block_of, task.worth, labels, b, own_worth, slot)
+                    counts, near_stride = inner_edge(pairs, task.block_of, task.stride, labels, b, own_stride, slot)
                     if counts:
-                        other = (state // near_worth) % N_LABELS
+                        other = (state // near_stride) % N_LABELS
                         pair = (n - lo) * task.n_edges + tl.load(pairs.edge + slot).to(tl.int64)
                         if SIZES.potts:
                             agree = tl.sum(tl.where(own == other, derivative, 0.0), axis=0)

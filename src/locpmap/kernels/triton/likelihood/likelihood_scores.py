@@ -18,7 +18,7 @@ class Task(NamedTuple):
     """Inputs and outputs of one launch, which solves blocks of one family."""
 
     block_of: torch.Tensor  # (S,)
-    worth: torch.Tensor  # (S,), see `PlacedPlan`
+    stride: torch.Tensor  # (S,), see `PlacedPlan`
     labels: torch.Tensor  # (N, S)
     weights: torch.Tensor  # (1|N,)
     local: torch.Tensor  # (n, S, L) scores given the labels around the blocks

@@ -1,4 +1,4 @@
-"""Derivatives of losses in the pairwise scores (*slope*), from the derivatives in the local scores (*residuals*).
+"""Derivatives of losses in the pairwise scores (*gradient*), from the derivatives in the local scores (*residuals*).
 
 A neighbour's label b adds ``pairwise[a, b]`` to the local score of label a.  The derivative in the pairwise scores of
 an edge is therefore ``residual · 1{neighbour's label = b}``, summed over both ends and all samples.
@@ -10,10 +10,10 @@ from locpmap.arrays import Array
 from locpmap.kernels.likelihood import Part, Scores
 
 
-def pair_slope(
-    scores: Scores, samples: Array, residual: Array, block_of: Array | None, slope: Array, part: Part
+def pair_gradient(
+    scores: Scores, samples: Array, residual: Array, block_of: Array | None, gradient: Array, part: Part
 ) -> None:
-    """Add the derivatives of the edges of a part to ``slope``.
+    """Add the derivatives of the edges of a part to ``gradient``.
 
     ``samples`` (N, S, M) are -1 at void sites; ``residual`` (N, S, M, L) is 0 at sites without a loss.  If
     ``block_of`` (S,) is given, edges inside a block are skipped.
@@ -29,7 +29,7 @@ def pair_slope(
                     derivative[:, samples[n, j, m]] += residual[n, i, m]
                 if samples[n, i, m] >= 0:
                     derivative[samples[n, i, m]] += residual[n, j, m]
-            add_edge_slope(scores, n, e, derivative, slope)
+            add_edge_gradient(scores, n, e, derivative, gradient)
 
 
 def pair_table(scores: Scores, n: int, slot: int) -> Array:
@@ -48,10 +48,10 @@ def edge_features(scores: Scores, n: int, e: int) -> Array:
     return features[e if len(features) > 1 else 0].astype(np.float64)
 
 
-def add_edge_slope(scores: Scores, n: int, e: int, derivative: Array, slope: Array) -> None:
-    """Add the derivative (L, L) by the scores of an edge, indexed from its first end, to ``slope``."""
+def add_edge_gradient(scores: Scores, n: int, e: int, derivative: Array, gradient: Array) -> None:
+    """Add the derivative (L, L) by the scores of an edge, indexed from its first end, to ``gradient``."""
     if scores.potts:
-        slope[n, e] += np.trace(derivative)
+        gradient[n, e] += np.trace(derivative)
     else:
-        place = slope[n if len(slope) > 1 else 0, scores.group[e]]
+        place = gradient[n if len(gradient) > 1 else 0, scores.group[e]]
         place += np.multiply.outer(edge_features(scores, n, e), derivative)

@@ -1,4 +1,4 @@
-"""Numba version of `reference.pair_slope`: derivatives of losses by pairwise scores.
+"""Numba version of `reference.pair_gradient`: derivatives of losses by pairwise scores.
 
 Cost per edge and sample: two additions for Potts weights, ``2 · F · L`` multiplications for tables.
 """
@@ -11,22 +11,22 @@ from locpmap.kernels.numba.likelihood_inputs import length_type, read_only
 NO_BLOCKS = np.empty(0, np.int32)
 
 
-def pair_slope(scores, samples, residual, block_of, slope, part):
-    """Add the derivatives of the edges of a part to ``slope``."""
+def pair_gradient(scores, samples, residual, block_of, gradient, part):
+    """Add the derivatives of the edges of a part to ``gradient``."""
     blocks = NO_BLOCKS if block_of is None else block_of
     given = read_only(scores.edges, scores.group, scores.features, samples, residual, blocks)
     if scores.potts:
-        potts_edges(given, slope, part)
+        potts_edges(given, gradient, part)
         return
     n_features, n_labels = scores.tables.shape[2:4]
-    if n_labels == 2 and samples.shape[2] == 1 and len(slope) == 1:
-        two_labels(length_type(n_features, known=n_features in (1, 2)), given, slope, part)
+    if n_labels == 2 and samples.shape[2] == 1 and len(gradient) == 1:
+        two_labels(length_type(n_features, known=n_features in (1, 2)), given, gradient, part)
     else:
-        table_edges(given, slope, part)
+        table_edges(given, gradient, part)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def potts_edges(given, slope, part):
+def potts_edges(given, gradient, part):
     """Add the derivatives in Potts weights: the residual of each end at the label of the other end."""
     edges, _, _, samples, residual, blocks = given
     lo, hi, begin, stop = part
@@ -41,15 +41,15 @@ def potts_edges(given, slope, part):
                     total += residual[n, i, m, samples[n, j, m]]
                 if samples[n, i, m] >= 0:
                     total += residual[n, j, m, samples[n, i, m]]
-            slope[n, e] += total
+            gradient[n, e] += total
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def two_labels(features_axis, given, slope, part):
+def two_labels(features_axis, given, gradient, part):
     """Add the derivatives in shared tables for two labels and one sample, where a site's residuals are r and -r."""
     edges, group, features, samples, residual, blocks = given
     lo, hi, begin, stop = part
-    n_features, n_groups, n_sites = len(features_axis), slope.shape[1], samples.shape[1]
+    n_features, n_groups, n_sites = len(features_axis), gradient.shape[1], samples.shape[1]
     z, near, pull = features.reshape(-1), samples.reshape(-1), residual.reshape(-1)
     z_images = features.shape[1] * n_features if len(features) > 1 else 0
     z_edges = n_features if features.shape[1] > 1 else 0
@@ -73,19 +73,19 @@ def two_labels(features_axis, given, slope, part):
         for f in range(n_features):
             for label in range(2):
                 at, back = sums[(g * 6 + 1 + label) * n_features + f], sums[(g * 6 + 4 + label) * n_features + f]
-                slope[0, g, f, 0, label] -= at
-                slope[0, g, f, 1, label] += at
-                slope[0, g, f, label, 0] -= back
-                slope[0, g, f, label, 1] += back
+                gradient[0, g, f, 0, label] -= at
+                gradient[0, g, f, 1, label] += at
+                gradient[0, g, f, label, 0] -= back
+                gradient[0, g, f, label, 1] += back
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def table_edges(given, slope, part):
+def table_edges(given, gradient, part):
     """Add the derivatives in tables for any number of labels and samples."""
     edges, group, features, samples, residual, blocks = given
     lo, hi, begin, stop = part
     n_features, n_labels, n_samples = features.shape[2], residual.shape[3], samples.shape[2]
-    many_images, many_edges, many_slopes = int(len(features) > 1), int(features.shape[1] > 1), int(len(slope) > 1)
+    many_images, many_edges, many_gradients = int(len(features) > 1), int(features.shape[1] > 1), int(len(gradient) > 1)
     for n in range(lo, hi):
         for e in range(begin, stop):
             i, j, g = edges[e, 0], edges[e, 1], group[e]
@@ -97,7 +97,7 @@ def table_edges(given, slope, part):
                     feature = features[n * many_images, e * many_edges, f]
                     if there >= 0:
                         for k in range(n_labels):
-                            slope[n * many_slopes, g, f, k, there] += feature * residual[n, i, m, k]
+                            gradient[n * many_gradients, g, f, k, there] += feature * residual[n, i, m, k]
                     if here >= 0:
                         for k in range(n_labels):
-                            slope[n * many_slopes, g, f, here, k] += feature * residual[n, j, m, k]
+                            gradient[n * many_gradients, g, f, here, k] += feature * residual[n, j, m, k]

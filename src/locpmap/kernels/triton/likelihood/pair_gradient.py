@@ -9,10 +9,10 @@ from locpmap.kernels.likelihood import Part, Scores
 from locpmap.kernels.model import Array
 
 
-def pair_slope(
-    scores: Scores, samples: Array, residual: Array, block_of: Array | None, slope: Array, part: Part
+def pair_gradient(
+    scores: Scores, samples: Array, residual: Array, block_of: Array | None, gradient: Array, part: Part
 ) -> None:
-    """Add the gradient of a part's edges to ``slope``; allocates a table per edge unless the model is Potts."""
+    """Add the gradient of a part's edges to ``gradient``; allocates a table per edge unless the model is Potts."""
     lo, hi, begin, stop = part
     first, second = (scores.edges[begin:stop, end].long() for end in (0, 1))
     if block_of is not None:
@@ -35,24 +35,24 @@ def pair_slope(
     derivative = sum(parts[1:], parts[0])
     if block_of is not None:
         derivative[:, inside] = 0
-    add_edge_slopes(scores, derivative, slope, part)
+    add_edge_gradients(scores, derivative, gradient, part)
 
 
-def add_edge_slopes(scores: Scores, derivative: Array, slope: Array, part: Part) -> None:
-    """Add ``derivative`` to ``slope``: (n, e) for Potts weights, else (n, e, L, L) with the first end's label first."""
+def add_edge_gradients(scores: Scores, derivative: Array, gradient: Array, part: Part) -> None:
+    """Add ``derivative``, (n, e) for Potts weights, else (n, e, L, L) with the first end's label first."""
     lo, hi, begin, stop = part
     if scores.potts:
-        slope[lo:hi, begin:stop] += derivative
+        gradient[lo:hi, begin:stop] += derivative
         return
     n_images, n_edges, n_labels, _ = derivative.shape
     features = scores.features[lo:hi] if len(scores.features) > 1 else scores.features
     features = features[:, begin:stop] if features.shape[1] > 1 else features
     features = features.expand(n_images, n_edges, -1)
     if scores.own_tables:
-        slope[lo:hi, begin:stop] += features[..., None, None] * derivative[:, :, None]
+        gradient[lo:hi, begin:stop] += features[..., None, None] * derivative[:, :, None]
         return
-    for group in range(slope.shape[1]):
+    for group in range(gradient.shape[1]):
         chosen = scores.group[begin:stop] == group
         flat = features[:, chosen].flatten(0, 1).double()
         total = flat.T @ derivative[:, chosen].reshape(len(flat), n_labels**2).double()
-        slope[0, group] += total.reshape(-1, n_labels, n_labels)
+        gradient[0, group] += total.reshape(-1, n_labels, n_labels)
