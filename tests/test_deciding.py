@@ -11,7 +11,7 @@ import locpmap as lp
 from locpmap.deciding import decide
 from locpmap.deciding.decider import MAX_SITES
 from locpmap.deciding.measures import OVERLAPS, expected_dice, expected_iou, mean_overlap
-from locpmap.deciding.solving import LEAST_GAIN, Search, argmax_of, solve
+from locpmap.deciding.solving import LEAST_GAIN, Rule, Search, argmax_of, solve
 from locpmap.deciding.statistics import affine_argmax, label_masses
 from locpmap.errors import InputError, InputTypeError
 from locpmap.kernels.cpu.dispatch import kernel_of
@@ -180,8 +180,30 @@ def test_unlikely_label_is_left_out_and_an_uncertain_part_of_a_likely_one_is_fou
 
 def test_argmax_is_kept_where_little_is_expected_to_be_gained() -> None:
     rng = np.random.default_rng(5)
-    p = drawn_probability(rng, 30, 30, 2, spread=4.0)
+    p = rng.beta(0.5, 0.55, size=(60, 60))
+    p = np.stack([p, 1 - p], -1)
+    rows = p.reshape(-1, 2)
+    masses = label_masses(rows)
+    search = Search(OVERLAPS["iou"], rows, masses.totals, masses.presence, 0.0)
+    first = search.at(argmax_of(2))
+    best = search.rounds(first)
+    assert (best.counts != first.counts).any()
+    assert 0 < best.rule.expected - first.rule.expected < LEAST_GAIN
     assert np.array_equal(result_of(p).decide("iou").labels, p.argmax(-1))
+
+
+def test_best_round_counts_where_rounds_get_worse() -> None:
+    rng = np.random.default_rng(15)
+    worse = 0
+    for _ in range(50):
+        rows = drawn_probability(rng, 6, 3)
+        masses = label_masses(rows)
+        search = Search(OVERLAPS["iou"], rows, masses.totals, masses.presence, 0.0)
+        first = search.at(argmax_of(3))
+        assert search.rounds(first).rule.expected >= first.rule.expected
+        gains = Rule(first.overlap.slope, first.overlap.offset, np.nan)
+        worse += search.at(gains).rule.expected < first.rule.expected
+    assert worse > 0
 
 
 def test_costs_and_accuracy_against_brute_force() -> None:
