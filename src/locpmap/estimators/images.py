@@ -8,6 +8,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from locpmap.arrays import Array
 from locpmap.crf import CRF
+from locpmap.deciding import Decider
 from locpmap.errors import InputError, InputTypeError
 from locpmap.estimators.base import CRFEstimator, probability_of
 from locpmap.features import Features, ImageFeatures
@@ -184,6 +185,34 @@ class ImageCRF(CRFEstimator):
             Variances (N, H, W, L), or a list of (H, W, L), in the order of ``classes_``.
         """
         return self._each(images, lambda result: variance_of(probability_of(result)))
+
+    def decide(
+        self, images: Any, measure: Any = "iou", *, over: str | Decider = "image", abstain: float | None = None
+    ) -> Any:
+        """Decide the labels with the best expected value of a measure, as :meth:`locpmap.Result.decide` does.
+
+        Args:
+            images (array, Features or list): As for :meth:`fit`.
+            measure (str or array, default "iou"): As in :meth:`locpmap.Result.decide`; costs in the order of
+                ``classes_``.
+            over (str or Decider, default "image"): As in :meth:`locpmap.Result.decide`. "dataset" means all of the
+                given images.
+            abstain (float or None, default None): As in :meth:`locpmap.Result.decide`; in every image of a list.
+
+        Returns:
+            A :class:`locpmap.Decision` of all images, or a list of them for a list. Its labels are positions in
+            ``classes_``, and -1 where it abstains.
+        """
+        check_is_fitted(self)
+        images = _several(images)
+        results = self._infer(images)
+        if not isinstance(images, list):
+            return results.decide(measure, over=over, abstain=abstain)
+        if over == "dataset" and isinstance(measure, str) and measure in ("iou", "dice"):
+            over = Decider(measure)
+            for result in results:
+                over.add(result)
+        return [result.decide(measure, over=over, abstain=abstain) for result in results]
 
     def score(self, images: Any, label_maps: Any, sample_weight: Any = None) -> float:
         """Return the accuracy: the fraction of labelled pixels whose predicted label is correct.

@@ -11,6 +11,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from locpmap.arrays import Array
 from locpmap.crf import CRF
+from locpmap.deciding import Decider, Decision, decide
 from locpmap.errors import InputError
 from locpmap.estimators.base import CRFEstimator, probability_of
 from locpmap.features import Features
@@ -202,6 +203,33 @@ class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
             Variances (S, L), in the order of ``classes_``.
         """
         return np.asarray(variance_of(self.predict_proba(X, edges, edge_features)))
+
+    def decide(
+        self,
+        X: Any,
+        measure: Any = "iou",
+        edges: Any = None,
+        edge_features: Any = None,
+        *,
+        over: str | Decider = "image",
+        abstain: float | None = None,
+    ) -> Decision:
+        """Decide the labels with the best expected value of a measure, as :meth:`locpmap.Result.decide` does.
+
+        Args:
+            X (array): Features of the sites, (S, D).
+            measure (str or array, default "iou"): As in :meth:`locpmap.Result.decide`; costs in the order of
+                ``classes_``.
+            edges (array or None, default None): As for :meth:`predict`.
+            edge_features (array or None, default None): As for :meth:`fit`.
+            over (str or Decider, default "image"): As in :meth:`locpmap.Result.decide`. All sites are one image.
+            abstain (float or None, default None): As in :meth:`locpmap.Result.decide`.
+
+        Returns:
+            Decision: Its labels (S,) are positions in ``classes_``, and -1 where it abstains.
+        """
+        probability = self.predict_proba(X, edges, edge_features)
+        return decide(probability.argmax(axis=1), probability, measure, over=over, abstain=abstain)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, edges: Any = None, edge_features: Any = None) -> float:
         """Return the accuracy: the fraction of sites whose predicted label is correct.
