@@ -12,6 +12,7 @@ from locpmap.errors import InputError, whole_number
 from locpmap.inference import LocPMAP
 from locpmap.kernels.threads import available_threads
 from locpmap.potentials import Potentials
+from locpmap.refining.decided import Confusions, Gain, Judged, checked_objective, confusions
 from locpmap.refining.examples import VOID, Example
 from locpmap.refining.fitting import learn
 from locpmap.refining.fitting_samples import N_STEPS, START, SampleWeights, drawn
@@ -41,13 +42,15 @@ def cross_validated(
     seed: int,
     prior: SampleWeights = START,
     progress: Callable[[int, int, float], None] | None = None,
+    objective: str | None = None,
 ) -> tuple[Weights, Report]:
     """Return weights learned from all examples, and a report of held-out scores.
 
     Each example is scored with weights learned without its fold. ``progress`` is called with the number of steps done,
     the number of steps, and the current loss: that of `fit_samples` while weights are learned, and the mean negative
-    log-likelihood per pixel while examples are scored.
+    log-likelihood per pixel while examples are scored. With an objective, the report says what deciding for it gains.
     """
+    objective = checked_objective(objective)
     n_folds = whole_number("n_folds", n_folds, 2)
     seed = whole_number("seed", seed, 0, 2**63)
     labelled = [example for example in examples if (example.labels != VOID).any()]
@@ -62,6 +65,7 @@ def cross_validated(
 
     weights_of_all = learn(labelled, seed, prior, progress=report)
     found: list[Held] = []
+    decided: list[Confusions] = []
     with ThreadPoolExecutor(available_threads()) as pool:
         for number, fold in enumerate(folds, start=1):
             rest = [example for n, example in enumerate(labelled) if n not in set(fold.tolist())]
@@ -70,15 +74,20 @@ def cross_validated(
                 pool.submit(held_out, labelled[n], weights, seed, sampled=place < MAX_SAMPLED * number // n_folds)
                 for place, n in enumerate(fold, start=len(found))
             ]
+            judged: list[Judged] = []
             for one in waiting:
-                found.append(one.result())
+                held, image = one.result()
+                found.append(held)
+                judged += [] if objective is None else [image]
                 report(total([each.scores[REFINED] for each in found]).nll)
+            decided += [] if objective is None else confusions(objective, judged)
     scores = {row: [one.scores[row] for one in found] for row in (NETWORK, SCALED, REFINED)}
     maps = {row: [one.maps[row] for one in found if one.maps] for row in (ALONE, SAMPLED)}
-    return weights_of_all, Report(scores, maps, found[0].illustration)
+    gain = None if objective is None else Gain(objective, decided)
+    return weights_of_all, Report(scores, maps, found[0].illustration, gain)
 
 
-def held_out(example: Example, weights: Weights, seed: int, *, sampled: bool) -> Held:
+def held_out(example: Example, weights: Weights, seed: int, *, sampled: bool) -> tuple[Held, Judged]:
     """Score an example with weights that were learned without it; with ``sampled``, also its samples."""
     scaled = np.float32(weights.scales[0]) * example.scores
     prepared = Prepared.of(example.given, weights, stride=example.stride)
@@ -92,4 +101,5 @@ def held_out(example: Example, weights: Weights, seed: int, *, sampled: bool) ->
         alone = drawn(Potentials.grid(scaled, 0.0), LocPMAP(N_SAMPLES, start="perturbed"), 0, seed)
         maps = {ALONE: map_score(alone, truth, n_labels), SAMPLED: map_score(whole, truth, n_labels)}
     image = None if example.given.image is None else Restore()(example.given.image)[0]
-    return Held(scores, maps, Illustration(image, network, refined, truth, whole[:N_SHOWN]))
+    held = Held(scores, maps, Illustration(image, network, refined, truth, whole[:N_SHOWN]))
+    return held, Judged(refined, Restore()(result.probability).astype(np.float16), truth)

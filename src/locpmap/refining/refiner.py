@@ -168,6 +168,7 @@ class Refiner:
         stride: float | None = None,
         seed: int = 0,
         guarantee: float = 0.0,
+        objective: str | None = None,
         progress: bool | Callable[[int, int, float], None] = False,
     ) -> Self:
         """Learn a refiner from labelled images that the network was not trained on.
@@ -189,6 +190,8 @@ class Refiner:
             seed (int, default 0): Seed of the folds, of the choice of pixels and images, and of the sampling.
             guarantee (float, default 0.0): Fraction of the images, chosen at random, that are not used in the fit but
                 for a guarantee, as by :meth:`guaranteed`. At least 9 images are needed for guarantees of 0.9.
+            objective (str, default None): With "iou" or "dice", the report also says what deciding for this measure
+                gains (:meth:`Result.decide`), per image and over the images of a fold. The weights do not depend on it.
             progress (bool or callable, default False): True shows a progress bar with the remaining time. A callable is
                 called as ``progress(steps done, steps, loss)``. The loss is that of the samples while weights are
                 learned, and the mean negative log-likelihood while images are scored.
@@ -222,7 +225,7 @@ class Refiner:
         examples = gather(images, logits, labels, ignore_label, layout, scores, stride)
         examples, reserved = set_aside(examples, guarantee, seed)
         with progress_callback(progress, "cross-validation") as callback:
-            weights, report = cross_validated(examples, n_folds, seed, bundled_prior(examples), callback)
+            weights, report = cross_validated(examples, n_folds, seed, bundled_prior(examples), callback, objective)
         details = {"data": f"{len(examples)} images", "seed": seed, "n_folds": n_folds}
         details |= {"fitted_on": [digest(example) for example in examples], "report": report.to_dict()}
         fitted = cls(weights, details, report)

@@ -10,6 +10,7 @@ from locpmap.arrays import Array
 from locpmap.formats.atomic import PathLike
 from locpmap.formats.pictures import label_colours, write_panels
 from locpmap.learning.proper_scores import PERIMETER, WINDOWS, name_of
+from locpmap.refining.decided import Gain
 from locpmap.refining.map_scores import COMPONENTS, MapScore, mean_scores
 from locpmap.refining.scoring import METRICS, Score, difference, total
 
@@ -44,11 +45,13 @@ class Report:
         maps (dict): One score of sampled label maps per image, for up to 24 images, for each of the rows "independent
             pixels" (drawn from the softmax of the scaled network) and "samples" (label maps drawn by the refiner).
         illustration (Illustration): One image with samples, for :meth:`picture`.
+        decided (Gain or None): What deciding for a measure gains, if :meth:`Refiner.fit` had an objective.
     """
 
     scores: dict[str, list[Score]]
     maps: dict[str, list[MapScore]]
     illustration: Illustration
+    decided: Gain | None = None
 
     def value(self, row: str, metric: str) -> float:
         """Return the "IoU", "ECE" or "NLL" of a row ("network", "network, scaled" or "refined") over all images."""
@@ -98,6 +101,7 @@ class Report:
         found = {row: [*(mean["crps"][name] for name in names), mean["energy"]] for row, mean in means.items()}
         lines += _table("CRPS", [*names, "energy"], found)
         lines.append(f"Coverage of 90 % intervals, CRPS of areas and energy score of whole maps, in {m} images.")
+        lines += [] if self.decided is None else ["", str(self.decided)]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -107,7 +111,11 @@ class Report:
         rows = {row: {name: self.value(row, name) for name in METRICS} for row in self.scores}
         gains = {name: list(pair) for name, pair in self._gains().items()}
         samples = {row: mean_scores(scores) for row, scores in self.maps.items()}
-        return {"rows": rows, "gains": gains, "says": self.verdict, "samples": samples}
+        found = {"rows": rows, "gains": gains, "says": self.verdict, "samples": samples}
+        if self.decided is None:
+            return found
+        values = {where: list(numbers) for where, numbers in self.decided.values().items()}
+        return {**found, "decided": {"measure": self.decided.measure, **values}}
 
     def picture(self, path: PathLike) -> None:
         """Write a PNG of one image, its network, refined and true labels, and four samples.

@@ -1,0 +1,88 @@
+"""What deciding for a measure gains, on images that were scored with weights learned without them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from locpmap.arrays import Array
+from locpmap.deciding import Decider, decide
+from locpmap.errors import unknown
+
+OBJECTIVES = ("iou", "dice")
+IMAGE, DATASET = "per image", "over the data set"
+
+
+Confusions: TypeAlias = tuple[Array, ...]  # (K, K) each: of the labels, and as decided per image and over the data set
+
+
+@dataclass(frozen=True, eq=False)
+class Gain:
+    """Confusion matrices of each image, by true and decided label."""
+
+    measure: str
+    images: Sequence[Confusions]
+
+    def values(self) -> dict[str, tuple[float, float, float]]:
+        """Return the measure of the labels, the difference that deciding makes, and its jackknife standard error."""
+        found = (np.stack(each) for each in zip(*self.images, strict=True))
+        before, image, dataset = found
+        n = len(before)
+        single = _overlap(self.measure, image) - _overlap(self.measure, before)
+        old, new = (_overlap(self.measure, each.sum(0)) for each in (before, dataset))
+        without = [_overlap(self.measure, each.sum(0) - each) for each in (before, dataset)]
+        errors = np.sqrt(np.var(single) / max(1, n - 1)), np.sqrt((n - 1) * np.var(without[1] - without[0]))
+        return {
+            IMAGE: (float(_overlap(self.measure, before).mean()), float(single.mean()), float(errors[0])),
+            DATASET: (float(old), float(new - old), float(errors[1])),
+        }
+
+    def __str__(self) -> str:
+        name = {"iou": "mean IoU", "dice": "mean Dice"}[self.measure]
+        lines = [
+            f"{name} {where} {old:.4f}, decided {change:+.4f} ± {error:.4f}"
+            for where, (old, change, error) in self.values().items()
+        ]
+        return "\n".join(lines)
+
+
+def checked_objective(objective: Any) -> str | None:
+    """Return the objective, or raise if it is unknown."""
+    if objective is not None and objective not in OBJECTIVES:
+        raise unknown("objective", objective, OBJECTIVES)
+    return None if objective is None else str(objective)
+
+
+class Judged(NamedTuple):
+    """A refined image with its true labels."""
+
+    labels: Array  # (H, W)
+    probability: Array  # (H, W, K), in half precision to save memory
+    truth: Array  # (H, W), negative where it is unknown
+
+
+def confusions(measure: str, images: Sequence[Judged]) -> list[Confusions]:
+    """Decide images with their own statistics and with those of all of them; no decision depends on true labels."""
+    decider = Decider(measure)
+    for one in images:
+        decider.add(one.probability)
+    found = []
+    for labels, probability, truth in images:
+        decided = (decide(labels, probability, measure, over=over).labels for over in ("image", decider))
+        found.append(tuple(_confusion(each, truth, probability.shape[-1]) for each in (labels, *decided)))
+    return found
+
+
+def _confusion(labels: Array, truth: Array, n_labels: int) -> Array:
+    counted = truth >= 0
+    pairs = truth[counted] * n_labels + labels[counted]
+    return np.bincount(pairs, minlength=n_labels**2).reshape(n_labels, n_labels)
+
+
+def _overlap(measure: str, confusion: Array) -> Array:
+    """Return the mean overlap (..) of confusion matrices (.., K, K), over labels that occur."""
+    both = np.diagonal(confusion, axis1=-2, axis2=-1)
+    sums = confusion.sum(-1) + confusion.sum(-2)
+    over = sums - both if measure == "iou" else sums / 2
+    return np.divide(both, over, out=np.zeros(both.shape), where=over > 0).sum(-1) / np.maximum(1, (over > 0).sum(-1))
