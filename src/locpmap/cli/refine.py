@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from locpmap.cli.folders import check_folder
-from locpmap.cli.refine_inputs import Content, Settings, pairs_of, path_of
+from locpmap.cli.refine_deciding import Deciding
+from locpmap.cli.refine_inputs import Content, Pair, Settings, pairs_of, path_of
 from locpmap.cli.refine_outputs import INTERVAL, MAX_MAPS, Decoded, Outputs
 from locpmap.cli.refine_tiled import is_tiled, refine_tiled
 from locpmap.errors import InputError, LocpmapError
 
 if TYPE_CHECKING:
     from locpmap.refining import Refiner
+    from locpmap.result import Result
 
 BAD_INPUT = 2
 OF_THE_MODEL = "as saved with the model"
@@ -86,6 +88,14 @@ def refine(
     samples: Annotated[
         int, typer.Option(min=0, max=MAX_MAPS, help="Number of sampled label maps to write, with the learned errors.")
     ] = 0,
+    decide: Annotated[
+        str | None,
+        typer.Option(help="Decide labels for the best expected iou, dice or accuracy.", show_default="most probable"),
+    ] = None,
+    abstain: Annotated[
+        float | None,
+        typer.Option(help="With --decide: largest expected fraction of wrong labels; other pixels get no label."),
+    ] = None,
     blocks: Annotated[
         str, typer.Option(help="Blocks of LocPMAP: sites, rows, columns, rows+columns, or parts such as rows:16.")
     ] = "sites",
@@ -112,6 +122,10 @@ def refine(
     it also writes NAME.sample-000.png to NAME.sample-007.png: plausible complete label maps, sampled with the
     error fields of the refiner if it has any.
 
+    With --decide iou the labels have the best expected mean IoU: in one image, or over all images of a folder, with
+    statistics of at most 32 of them.  Pixels that --abstain leaves out are written like masked ones.  NAME.json holds
+    the rule and the expected value.
+
     GeoTIFF images and --tiff add .tif files of labels, samples, probability, variance and entropy, with a nodata tag.
     Files of a GeoTIFF image are georeferenced.  Pixels without data in the image or the scores are masked; their label
     in NAME.labels.png is 255 (65535 if there are 256 labels or more).  The image and the scores must cover the same
@@ -122,9 +136,9 @@ def refine(
     If the output ends in .zarr, a raster of any size is refined in tiles.  IMAGE and LOGITS are then .npy, GeoTIFF or
     zarr arrays, or IMAGE alone is a zarr group with the array logits and optionally image and mask.  The scores have
     the size of the image and labels last (hwk); --blocks must be of bounded length (sites, rows:16); --device auto
-    uses the CPU; --tiff, --force, --samples and folders are not available.  A zarr input needs a .zarr output.  The
-    output group has the arrays labels, probability, variance and entropy.  An interrupted run resumes when it is
-    started again.
+    uses the CPU; --tiff, --force, --samples, --decide and folders are not available.  A zarr input needs a .zarr
+    output.  The output group has the arrays labels, probability, variance and entropy.  An interrupted run resumes
+    when it is started again.
     """
     from locpmap.cli.progress import ProgressBar
     from locpmap.refining import Refiner
@@ -132,7 +146,8 @@ def refine(
     refiner = _adjusted(Refiner.load(model), strength=strength, smoothing=smoothing, temperature=temperature)
     settings = Settings(layout, scores, stride, n_samples, blocks, seed, device)
     if is_tiled(image, output):
-        if wrong := [name for name, given in (("tiff", tiff), ("force", force), ("samples", samples)) if given]:
+        options = {"tiff": tiff, "force": force, "samples": samples, "decide": decide, "abstain": abstain is not None}
+        if wrong := [name for name, given in options.items() if given]:
             raise InputError(f"--{wrong[0]} is given, expected none for {output} of tiles")
         refine_tiled(image, logits, output, refiner, settings, tile, max_sweeps, scheduler, as_json=as_json)
         return
@@ -142,12 +157,15 @@ def refine(
     if scheduler is not None:  # workers may have another working directory
         image, logits, output = image.resolve(), logits.resolve(), output.resolve()
     pairs = pairs_of(image, logits)
+    deciding = Deciding.of(decide, abstain, pairs)
     outputs = [Outputs(output, pair, tiff, samples) for pair in pairs]
     _check_output(output, outputs, alone=not image.is_dir(), model=model)
     errors: dict[str, str] = {}
     written = {"model": _checksum(model), "tiff": tiff, "samples": samples}
     recorded = {**asdict(settings), **asdict(refiner.adjustment), **written}
-    run = Run(refiner, settings, recorded, force)
+    if deciding is not None:
+        recorded |= deciding.settings()
+    run = Run(refiner, settings, recorded, force, deciding).prepared(outputs)
     with ProgressBar("refining" if len(pairs) == 1 else f"refining {len(pairs)} inputs", hidden=as_json) as bar:
         if len(pairs) == 1 and scheduler is None:
             done = [run.one(outputs[0], bar.update)]
@@ -172,6 +190,17 @@ class Run:
     settings: Settings
     recorded: dict[str, Any]  # settings and refiner in the format of the records
     force: bool
+    deciding: Deciding | None = None
+
+    def prepared(self, outputs: Sequence[Outputs]) -> Run:
+        """Return the run with the statistics that decisions need, unless all inputs are finished."""
+        waiting = (one for one in outputs if self.force or not one.finished(self.recorded, one.pair.checksums()))
+        if self.deciding is None or next(waiting, None) is None:
+            return self
+        return replace(self, deciding=self.deciding.with_statistics(self._result))
+
+    def _result(self, pair: Pair) -> Result:
+        return self._decode(pair.read(), 0, None).result
 
     def all(
         self, outputs: Sequence[Outputs], jobs: int, progress: Progress, scheduler: str | None = None
@@ -211,7 +240,7 @@ class Run:
             decoded = self._decode(content, outputs.n_maps, progress)
         except LocpmapError as error:
             raise InputError(f"{pair.scores} with {pair.image}: {error}") from None
-        record = outputs.write(content, decoded, self.recorded, inputs)
+        record = outputs.write(content, decoded, self.recorded, inputs, self.deciding)
         return {**record, "state": "done", "seconds": time.perf_counter() - began}
 
     def _decode(self, content: Content, n_maps: int, progress: Progress | None) -> Decoded:

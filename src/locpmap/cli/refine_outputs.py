@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +16,7 @@ from locpmap.arrays import Array
 from locpmap.cli.refine_inputs import Content, Pair
 
 if TYPE_CHECKING:
+    from locpmap.cli.refine_deciding import Deciding
     from locpmap.formats.rasters import Place
     from locpmap.guarantees import Guarantee
     from locpmap.result import Result
@@ -69,7 +70,14 @@ class Outputs:
                 return dict(record)
         return None
 
-    def write(self, content: Content, decoded: Decoded, settings: dict[str, Any], inputs: list[str]) -> dict[str, Any]:
+    def write(
+        self,
+        content: Content,
+        decoded: Decoded,
+        settings: dict[str, Any],
+        inputs: list[str],
+        deciding: Deciding | None = None,
+    ) -> dict[str, Any]:
         """Write all files or none, and return the record, which is written last.  Create the folder if missing.
 
         ``inputs`` holds the checksums of the input files, computed before the files were read.
@@ -77,7 +85,8 @@ class Outputs:
         from locpmap.formats.atomic import together, write_text
 
         result, areas, samples, guarantee = decoded
-        inside = result.labels >= 0
+        inside, decision = result.labels >= 0, None if deciding is None else deciding(result)
+        shown = result if decision is None else replace(result, labels=decision.labels)
         files = [path.name for path in self.targets(content.place is not None)]
         record = {
             "name": self.pair.name,
@@ -85,16 +94,18 @@ class Outputs:
             "inputs": inputs,
             "files": files,
             "pixels": int(inside.sum()),
-            "labels": _labels(result, areas, guarantee),
+            "labels": _labels(shown, areas, guarantee),
             "guaranteed": guarantee is not None,
             "mean_entropy": float(result.entropy.astype(np.float32)[inside].mean()) if inside.any() else 0.0,
             "decoding": str(result.status),
             "decoding_seconds": round(result.seconds, 4),
         }
+        if deciding is not None and decision is not None:
+            record["decision"] = deciding.record(decision)
         earlier = self._written_earlier()
         with together(self.record):
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._write_maps(content, result, areas.shape[1])
+            self._write_maps(content, shown, areas.shape[1])
             for number, labels in enumerate(samples):
                 self._write_labels(_sample(number), labels, areas.shape[1], content.place)
             write_text(self.record, [json.dumps(record, indent=1), "\n"])

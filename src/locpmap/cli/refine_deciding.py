@@ -1,0 +1,80 @@
+"""``--decide`` of ``locpmap refine``: labels for a measure, in one image or over the images of a folder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from locpmap.errors import InputError, LocpmapError, unknown, within
+
+if TYPE_CHECKING:
+    from locpmap.cli.refine_inputs import Pair
+    from locpmap.deciding import Decider, Decision
+    from locpmap.result import Result
+
+MEASURES = ("iou", "dice", "accuracy")
+MAX_IMAGES = 32  # of a folder, whose probabilities decide for all
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """How labels are decided."""
+
+    measure: str
+    abstain: float | None
+    statistics: tuple[Pair, ...] = ()  # the inputs whose statistics count; none for those of each image
+    decider: Decider | None = None
+
+    @classmethod
+    def of(cls, measure: str | None, abstain: float | None, pairs: Sequence[Pair]) -> Deciding | None:
+        """Return the options, or None without ``--decide``; for several inputs, 32 at equal distances count."""
+        if measure is None:
+            if abstain is not None:
+                raise InputError("--abstain is given without --decide, expected both, such as --decide accuracy")
+            return None
+        if measure not in MEASURES:
+            raise unknown("--decide", measure, MEASURES)
+        if abstain is not None:
+            within("--abstain", abstain, 0, 1)
+        if len(pairs) < 2 or measure == "accuracy":
+            return cls(measure, abstain)
+        places = np.linspace(0, len(pairs) - 1, min(MAX_IMAGES, len(pairs))).round().astype(int)
+        return cls(measure, abstain, tuple(pairs[n] for n in places))
+
+    def settings(self) -> dict[str, Any]:
+        """Return what determines the decision, for the record of a run."""
+        over = "image"
+        if self.statistics:
+            sums = "".join(checksum for pair in self.statistics for checksum in pair.checksums())
+            over = f"{len(self.statistics)} images {hashlib.sha256(sums.encode()).hexdigest()[:16]}"
+        return {"decide": self.measure, "abstain": self.abstain, "over": over}
+
+    def with_statistics(self, refine: Callable[[Pair], Result]) -> Deciding:
+        """Return the same with the statistics of its inputs; those that cannot be refined are left out."""
+        if not self.statistics:
+            return self
+        from locpmap.deciding import Decider
+
+        decider = Decider(self.measure)
+        for pair in self.statistics:
+            try:
+                decider.add(refine(pair))
+            except (LocpmapError, OSError, MemoryError):  # reported when the input itself is refined
+                continue
+        return replace(self, decider=decider) if decider.n_images else self
+
+    def __call__(self, result: Result) -> Decision:
+        return result.decide(self.measure, over=self.decider or "image", abstain=self.abstain)
+
+    def record(self, decision: Decision) -> dict[str, Any]:
+        """Return the rule and what is expected of the decision, for the record of an input."""
+        numbers = {name: float(getattr(decision, name)) for name in ("expected", "risk", "kept")}
+        if self.decider is None:
+            return {"measure": self.measure, "over": "image", **numbers}
+        slope, offset, _ = self.decider.rule
+        rule = [[float(a), float(b)] if b > -np.inf else None for a, b in zip(slope, offset, strict=True)]
+        return {"measure": self.measure, "over": f"{self.decider.n_images} images", **numbers, "rule": rule}

@@ -1,0 +1,123 @@
+"""``locpmap refine --decide``: labels for a measure, of one input and of folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.command import Run
+
+import locpmap as lp
+from locpmap.cli.refine_deciding import MAX_IMAGES, Deciding
+from locpmap.cli.refine_inputs import Pair
+from locpmap.formats.images import read_label_map
+
+K = 4
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> dict[str, lp.Result]:
+    """Write two folders of three inputs with a rare label; return the refined images by name."""
+    found = {}
+    for kind in ("images", "logits"):
+        (tmp_path / kind).mkdir()
+    for seed, name in enumerate("abc"):
+        rng = np.random.default_rng(seed)
+        image = rng.integers(0, 255, (24, 30, 3)).astype(np.uint8)
+        logits = (rng.normal(size=(24, 30, K)) + np.array([2.0, 1.0, 0.0, -1.0])).astype(np.float32)
+        Image.fromarray(image).save(tmp_path / f"images/{name}.png")
+        np.save(tmp_path / f"logits/{name}.npy", logits)
+        found[name] = lp.refine(image, logits, decoder=lp.LocPMAP(4, start="perturbed"))
+    return found
+
+
+def words(folder: Path, *more: object, name: str | None = None) -> list[object]:
+    image, logits = ("images", "logits") if name is None else (f"images/{name}.png", f"logits/{name}.npy")
+    return ["refine", folder / image, folder / logits, "-o", folder / "out", "--n-samples", 4, *more]
+
+
+def record_of(folder: Path, name: str) -> dict:
+    return dict(json.loads((folder / f"out/{name}.json").read_text()))
+
+
+def test_one_input_is_decided_by_itself(
+    inputs: dict[str, lp.Result], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run(capsys, *words(tmp_path, "--decide", "iou", "--abstain", 0.2, name="a"))
+    assert run.status == 0, run.err
+    decision = inputs["a"].decide("iou", abstain=0.2)
+    assert not np.array_equal(decision.labels, inputs["a"].decide("accuracy", abstain=0.2).labels)
+    labels = read_label_map(tmp_path / "out/a.labels.png")
+    np.testing.assert_array_equal(labels, np.where(decision.labels < 0, 255, decision.labels))
+    record = record_of(tmp_path, "a")
+    numbers = {name: getattr(decision, name) for name in ("expected", "risk", "kept")}
+    assert record["decision"] == {"measure": "iou", "over": "image", **numbers}
+    assert record["pixels"] == 24 * 30
+    assert sum(row["pixels"] for row in record["labels"]) == round(decision.kept * 24 * 30)
+    assert record["settings"]["decide"] == "iou"
+
+
+def test_folder_is_decided_with_the_statistics_of_its_images(
+    inputs: dict[str, lp.Result], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run(capsys, *words(tmp_path, "--decide", "iou", "--json"))
+    assert run.status == 0, run.err
+    decider = lp.Decider("iou")
+    for result in inputs.values():
+        decider.add(result)
+    for name, result in inputs.items():
+        np.testing.assert_array_equal(
+            read_label_map(tmp_path / f"out/{name}.labels.png"), decider.decide(result).labels
+        )
+        decision = record_of(tmp_path, name)["decision"]
+        assert (decision["over"], decision["expected"]) == ("3 images", decider.rule.expected)
+        assert len(decision["rule"]) == K
+    again = Run(capsys, *words(tmp_path, "--decide", "iou", "--json"))
+    assert [one["state"] for one in json.loads(again.out)["inputs"]] == ["kept"] * 3
+    other = Run(capsys, *words(tmp_path, "--decide", "dice", "--json"))
+    assert [one["state"] for one in json.loads(other.out)["inputs"]] == ["done"] * 3
+
+
+def test_bad_inputs_do_not_count_as_statistics(
+    inputs: dict[str, lp.Result], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "logits/b.npy", np.full((24, 30, K), np.nan, np.float32))
+    run = Run(capsys, *words(tmp_path, "--decide", "iou"))
+    assert run.status == 2
+    assert "b.npy" in run.err
+    assert record_of(tmp_path, "a")["decision"]["over"] == "2 images"
+
+
+def test_statistics_come_from_inputs_at_equal_distances() -> None:
+    pairs = [Pair(f"{n:03d}", Path("image"), Path("scores")) for n in range(500)]
+    deciding = Deciding.of("iou", None, pairs)
+    assert deciding is not None
+    places = [int(pair.name) for pair in deciding.statistics]
+    assert len(places) == MAX_IMAGES
+    assert (places[0], places[-1]) == (0, 499)
+    assert set(np.diff(places)) <= {16, 17}
+    assert Deciding.of(None, None, pairs) is None
+
+
+@pytest.mark.parametrize(
+    ("more", "parts"),
+    [
+        (("--decide", "iuo"), ("unknown --decide 'iuo'", "did you mean 'iou'")),
+        (("--decide", "boundary_iou"), ("unknown --decide 'boundary_iou'",)),
+        (("--abstain", "0.1"), ("--abstain is given without --decide",)),
+        (("--decide", "iou", "--abstain", "2"), ("--abstain is 2",)),
+        (("--decide", "iou", "--output", "a.zarr"), ("--decide is given, expected none for a.zarr of tiles",)),
+    ],
+)
+def test_wrong_combinations_are_refused(
+    more: tuple[str, ...],
+    parts: tuple[str, ...],
+    inputs: dict[str, lp.Result],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Run(capsys, *words(tmp_path, *more, name="a")).check_refusal(*parts)
+    assert not (tmp_path / "out").exists()
