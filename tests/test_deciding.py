@@ -136,7 +136,7 @@ def test_decision_against_all_decisions_of_tiny_images(name: str, n_labels: int)
     gaps = []
     for _ in range(30):
         rows = drawn_probability(rng, 6, n_labels)
-        rule = solve(OVERLAPS[name], rows)
+        rule = solve(OVERLAPS[name], rows, label_masses(rows))
         labels = affine_argmax(rows, rule.slope, rule.offset).labels
         found = expected_mean(name, rows, labels)
         assert rule.expected == pytest.approx(found, rel=1e-6)
@@ -153,7 +153,7 @@ def test_decision_is_a_fixed_point_on_a_large_image(name: str) -> None:
     rng = np.random.default_rng(4)
     rows = drawn_probability(rng, 5000, 4) * [1.0, 0.3, 0.1, 0.03]
     rows /= rows.sum(1, keepdims=True)
-    rule = solve(OVERLAPS[name], rows)
+    rule = solve(OVERLAPS[name], rows, label_masses(rows))
     labels = affine_argmax(rows, rule.slope, rule.offset).labels
     assert rule.expected > expected_mean(name, rows, rows.argmax(1)) + LEAST_GAIN
     masses = label_masses(rows)
@@ -300,6 +300,17 @@ def test_other_decoders_and_models_have_the_verb() -> None:
     assert lp.refine(None, logits, layout="hwk").decide("iou").labels.shape == (8, 9)
     graph = lp.Potentials.graph(rng.normal(size=(10, 3)), [[0, 1], [4, 5]], 1.0)
     assert lp.infer(graph, "exact").decide("iou").labels.shape == (10,)
+
+
+def test_labels_of_a_graph_occur_if_one_site_has_them() -> None:
+    """Sites of a graph are independent: a label of probability 0.3 at 100 sites certainly occurs."""
+    p = np.tile([0.7, 0.3], (100, 1))
+    p[:30] = [0.55, 0.45]
+    graph = decide(p.argmax(-1), p, "iou")
+    assert (graph.labels == 1).sum() >= 30
+    assert graph.expected > 0.4
+    image = decide(p.argmax(-1)[None], p[None], "iou")
+    assert set(np.unique(image.labels)) == {0}
 
 
 # data sets

@@ -43,7 +43,7 @@ def test_gain_against_metrics_and_a_jackknife(measure: str) -> None:
     value, change, error = values[DATASET]
     assert value == pytest.approx(mean(old))
     assert change == pytest.approx(mean(new) - mean(old))
-    left = [mean(new[:n] + new[n + 1 :]) - mean(old[:n] + old[n + 1 :]) for n in range(6)]
+    left = np.array([mean(new[:n] + new[n + 1 :]) - mean(old[:n] + old[n + 1 :]) for n in range(6)])
     assert error == pytest.approx(np.sqrt(5 / 6 * np.sum((left - np.mean(left)) ** 2)))
     assert change > 2 * error
     singles = [mean([one]) for one in old]

@@ -194,6 +194,8 @@ class Result:
             Let J_k be the expected IoU and U_k the expected union of label k.  Deciding one more site as k gains
             ``(p_ik (1 + J_k) - J_k) / U_k`` to first order.  The decision is the argmax of the gains, repeated until
             it is stable.  A label is decided only if that raises the expected mean: one that does not occur lowers it.
+            A label occurs in an image with the probability at its median site, weighted by probability, because
+            neighbours err together.  It occurs in a data set if it does in one image, and in a graph at one site.
             The most probable labels are kept unless the expected gain is at least 0.001.  "boundary_iou" depends on
             neighbouring sites: the decision is the sample, or one of three other maps, with the best mean over samples.
 

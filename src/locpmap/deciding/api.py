@@ -95,7 +95,7 @@ def _checked(measure: Any, over: Any, abstain: Any, n_labels: int) -> str:
 def _by_overlap(name: str, sites: Sequence[Sites], over: Any) -> tuple[list[Any], Any]:
     """Return labels (S,) of each image, and the expected overlap: (N,) over images, or one over a data set."""
     if isinstance(over, str) and over == "image":
-        rules = [solve(OVERLAPS[name], one.rows) for one in sites]
+        rules = [solve(OVERLAPS[name], one.rows, one.masses()) for one in sites]
         expected: Any = np.array([rule.expected for rule in rules])
     else:
         decider = over if isinstance(over, Decider) else Decider(name).add_sites(sites)
@@ -117,7 +117,7 @@ def _by_accuracy(sites: Sequence[Sites]) -> tuple[list[Any], Array]:
 def _by_cost(sites: Sequence[Sites], cost: Array) -> tuple[list[Any], Array]:
     """Return labels (S,) of the lowest expected cost in each image, and the mean cost (N,)."""
     decided, expected = [], []
-    for rows, _ in sites:
+    for rows, *_ in sites:
         costs = rows @ (place_like(rows, cost).to(rows.dtype) if is_tensor(rows) else cost.astype(rows.dtype))
         found = costs.argmin(1)
         decided.append(found)
@@ -135,7 +135,7 @@ def _by_samples(sites: Sequence[Sites], maps: Any, samples: Any, batched: bool) 
     decided, expected = [], []
     for n, one in enumerate(sites):
         n_labels, shape = one.rows.shape[1], tuple(maps.shape[1:])
-        rules = argmax_of(n_labels), solve(OVERLAPS["iou"], one.rows)
+        rules = argmax_of(n_labels), solve(OVERLAPS["iou"], one.rows, one.masses())
         candidates = [maps[n], *(one.spread(_labels(rule, one.rows), shape) for rule in rules)]
         best, value = best_map(candidates, drawn[:, n], n_labels)
         decided.append(best.reshape(-1) if one.there is None else best[one.there])

@@ -7,13 +7,12 @@ from typing import Any, Self
 import numpy as np
 
 from locpmap.arrays import Array, is_tensor, place_like
-from locpmap.deciding.inputs import Sites, images_of, overlap_of
+from locpmap.deciding.inputs import LEAST, Sites, images_of, overlap_of
 from locpmap.deciding.solving import Rule, solve
 from locpmap.deciding.statistics import label_masses
 from locpmap.errors import InputError
 
 MAX_SITES = 2**18
-LEAST = 1e-6  # presence of labels without probability
 
 
 class Decider:
@@ -58,8 +57,8 @@ class Decider:
         """Add an image, or all images of a batch.
 
         Args:
-            result (Result or array): A result with probabilities, or the probabilities (.., L) of one image.  Sites of
-                probability 0 for every label are ignored.
+            result (Result or array): A result with probabilities, or the probabilities (.., L) of one image or graph.
+                Sites of probability 0 for every label are ignored.
 
         Returns:
             Decider: The decider itself.
@@ -72,12 +71,13 @@ class Decider:
             if self.n_images and one.rows.shape[1] != len(self._absent):
                 came = f"result has {one.rows.shape[1]} labels"
                 raise InputError(f"{came}, expected {len(self._absent)} like the images added before")
-            self._add(one.rows)
+            self._add(one)
         self.__dict__.pop("rule", None)
         return self
 
-    def _add(self, rows: Any) -> None:
-        presence = label_masses(rows).presence if len(rows) else np.zeros(rows.shape[1])
+    def _add(self, sites: Sites) -> None:
+        rows = sites.rows
+        presence = sites.masses().presence if len(rows) else np.zeros(rows.shape[1])
         drawn = np.random.default_rng(self.n_images).random(len(rows))
         kept = np.flatnonzero(drawn < self._threshold)
         found = rows[place_like(rows, kept)].cpu().numpy() if is_tensor(rows) else rows[kept]

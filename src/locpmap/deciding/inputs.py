@@ -6,9 +6,11 @@ import numpy as np
 
 from locpmap.arrays import Array, is_tensor, namespace, on_gpu, to_numpy
 from locpmap.deciding.measures import OVERLAPS, Measure
+from locpmap.deciding.statistics import Masses, label_masses
 from locpmap.errors import InputError, InputTypeError, unknown
 
 MEASURES = ("iou", "dice", "boundary_iou", "accuracy")
+LEAST = 1e-6  # presence of labels without probability
 TOLERANCE = 1e-2  # of the sum of probabilities, which may be in half precision
 
 
@@ -17,6 +19,15 @@ class Sites(NamedTuple):
 
     rows: Any  # (S, L) probabilities, contiguous
     there: Any  # (..) booleans in the shape of the image, None if no site is masked
+    independent: bool  # sites of a graph, whose labels occur if one of them has the label
+
+    def masses(self) -> Masses:
+        """Return totals, largest probability and presence of each label."""
+        found = label_masses(self.rows)
+        if not self.independent:
+            return found
+        absent = namespace(self.rows).prod(1 - self.rows, 0)
+        return found._replace(presence=np.maximum(1 - to_numpy(absent, "absent"), LEAST))
 
     def spread(self, labels: Any, shape: tuple[int, ...]) -> Any:
         """Return labels (S,) as a map, -1 at masked sites."""
@@ -29,10 +40,11 @@ class Sites(NamedTuple):
 
 def sites_of(probability: Any, there: Any) -> Sites:
     """Return the sites of an image (.., L) at which ``there`` (..) is true."""
+    independent = probability.ndim == 2
     if bool(there.all()):
         rows = probability.reshape(-1, probability.shape[-1])
-        return Sites(rows.contiguous() if is_tensor(rows) else np.ascontiguousarray(rows), None)
-    return Sites(probability[there], there)
+        return Sites(rows.contiguous() if is_tensor(rows) else np.ascontiguousarray(rows), None, independent)
+    return Sites(probability[there], there, independent)
 
 
 def images_of(result: Any) -> list[Sites]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.deciding.measures import Measure, Overlap, mean_overlap
-from locpmap.deciding.statistics import Masses, affine_argmax, columns, label_masses
+from locpmap.deciding.statistics import Masses, affine_argmax, columns
 
 MAX_ROUNDS = 12
 STABLE = 1e-4  # fraction of sites whose change ends the rounds
@@ -33,13 +33,14 @@ class Round(NamedTuple):
 
     rule: Rule
     counts: Array
+    inside: Array
     overlap: Overlap
 
     def among(self, may: Array) -> "Round":
         """Return the round for the labels ``may`` (L,) of booleans, which include all decided ones."""
         slope, offset, expected = self.rule
         overlap = Overlap(*(each[may] for each in self.overlap))
-        return Round(Rule(slope[may], offset[may], expected), self.counts[may], overlap)
+        return Round(Rule(slope[may], offset[may], expected), self.counts[may], self.inside[may], overlap)
 
 
 def argmax_of(n_labels: int) -> Rule:
@@ -47,7 +48,7 @@ def argmax_of(n_labels: int) -> Rule:
     return Rule(np.ones(n_labels), np.zeros(n_labels), np.nan)
 
 
-def solve(measure: Measure, rows: Any, masses: Masses | None = None) -> Rule:
+def solve(measure: Measure, rows: Any, masses: Masses) -> Rule:
     """Return the rule with the best expected mean overlap over the sites, rows (S, L) of probabilities.
 
     The rule starts from the argmax.  Each round decides by the gains of the last decision, and the best round counts.
@@ -56,7 +57,6 @@ def solve(measure: Measure, rows: Any, masses: Masses | None = None) -> Rule:
 
     Cost: about ten passes over the probabilities of the labels that may be decided.
     """
-    masses = masses or label_masses(rows)
     n_labels = len(masses.totals)
     first = Search(measure, rows, masses.totals, masses.presence, 0.0).at(argmax_of(n_labels))
     if not len(rows):
@@ -90,19 +90,24 @@ class Search:
         overlap = self.measure(counts, inside, self.totals, self.presence)
         everywhere = np.append(self.presence, self.others)
         value = mean_overlap(np.append(overlap.value, 0), np.append(counts, 0), everywhere)
-        return Round(rule._replace(expected=value), counts, overlap)
+        return Round(rule._replace(expected=value), counts, inside, overlap)
 
     def rounds(self, start: Round) -> Round:
-        """Return the best of at most 12 rounds, each of which decides by the gains of the last one."""
+        """Return the best of at most 12 rounds.
+
+        Each decides by the gains of the mean of the last decision and those before it, so that rounds do not oscillate.
+        """
         best = now = start
-        scale = len(self.rows)  # so that slopes and offsets have the size of probabilities
+        counts, inside, scale = start.counts, start.inside, len(self.rows)
         for _ in range(MAX_ROUNDS):
             out = np.isneginf(now.rule.offset)
-            gains = Rule(scale * now.overlap.slope, scale * now.overlap.offset, np.nan)
+            _, slope, offset = self.measure(counts, inside, self.totals, self.presence)
+            gains = Rule(scale * slope, scale * offset, np.nan)  # of the size of probabilities
             last, now = now, self.at(gains.without(out))
             best = max(best, now, key=lambda one: one.rule.expected)
             if np.abs(now.counts - last.counts).sum() <= STABLE * scale:
                 break
+            counts, inside = (counts + now.counts) / 2, (inside + now.inside) / 2
         return best
 
     def fewer(self, best: Round) -> Round | None:

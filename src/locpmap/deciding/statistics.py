@@ -44,9 +44,10 @@ def affine_argmax(probability: Any, slope: Array, offset: Array) -> Labelled:
 
 
 def label_masses(probability: Any) -> Masses:
-    """Return totals, largest probability and presence of each label.
+    """Return totals, largest probability and presence of each label in an image.
 
-    The presence is not determined by the probabilities of single sites.  It is taken as the median of the label's
+    The presence is not determined by the probabilities of single sites.  If neighbours err together, it is about that
+    of one region, so it is taken as the median of the label's
     probability, weighted by the probability: the probability at a typical site of the label.
     """
     n_labels = probability.shape[1]
