@@ -15,7 +15,15 @@ import numpy as np
 from numba import njit
 
 from locpmap.kernels.numba.add_fields import nodes_of
-from locpmap.kernels.numba.field_rows import draw_row, random_row, row_scratch, safe_gaps, score_row, site_noise
+from locpmap.kernels.numba.field_rows import (
+    UNCOUNTED,
+    draw_row,
+    random_row,
+    row_scratch,
+    safe_gaps,
+    score_row,
+    site_noise,
+)
 from locpmap.kernels.numba.field_scores import best_label, leader
 from locpmap.kernels.perturbation import GIVEN, PERTURBED, RANDOM
 
@@ -113,12 +121,9 @@ def mark_row(y, dirty, r, width):
         marks[c] |= mine[c] ^ mine[c - 1]
 
 
-@njit(_nrt=False, error_model="numpy")
+@njit(**UNCOUNTED)
 def visit_row(site, rivals, r, colour):
-    """Give the marked sites of one colour in row r their best labels; return whether one changed.
-
-    Arrays are unpacked once per row and passed one by one: Numba counts references wherever a tuple is unpacked.
-    """
+    """Give the marked sites of one colour in row r their best labels; return whether one changed."""
     y, dirty, pending, (first, peak, lead, words, _), kept, noise, place, (right, down) = site
     columns, who, extra, low, high = rivals
     scores, number = kept[r % len(kept)], np.int64(place[0] + r) * place[2] + place[1]
