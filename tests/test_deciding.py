@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import locpmap as lp
-from locpmap.deciding import decide
+from locpmap.arrays import is_tensor
+from locpmap.deciding import decide, inputs
 from locpmap.deciding.decider import MAX_SITES
 from locpmap.deciding.measures import OVERLAPS, expected_dice, expected_iou, mean_overlap
 from locpmap.deciding.solving import LEAST_GAIN, Rule, Search, argmax_of, solve
@@ -457,3 +458,30 @@ def test_arrays_of_a_result_can_be_decided_without_it() -> None:
     result = result_of(p)
     direct = decide(result.labels, result.probability, "iou", over="dataset", batched=True)
     assert np.array_equal(direct.labels, result.decide("iou", over="dataset").labels)
+
+
+# tensors on a GPU
+
+
+@pytest.mark.parametrize("over", ["image", "dataset"])
+@pytest.mark.parametrize("abstain", [None, 0.3])
+def test_tensors_that_stay_on_their_device_are_decided_equally(
+    over: str, abstain: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors of the CPU take the path of those on a GPU."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(inputs, "on_gpu", is_tensor)
+    p = rare_images(6, 3).astype(np.float32)
+    labels = p.argmax(-1)
+    labels[1, :5] = -1
+    maps = np.stack([labels, np.roll(labels, 1, axis=2)])
+    for measure in ("iou", "dice", "accuracy", "boundary_iou", 1 - np.eye(4)):
+        found = [
+            decide(kind(labels), kind(p), measure, over=over, abstain=abstain, samples=kind(maps), batched=True)
+            for kind in (np.asarray, torch.from_numpy)
+        ]
+        assert isinstance(found[1].labels, torch.Tensor)
+        assert found[1].labels.dtype == torch.int64
+        assert (found[1].labels.numpy() == found[0].labels).mean() > 0.9995  # sums are rounded differently
+        for name in ("expected", "risk", "kept"):
+            np.testing.assert_allclose(getattr(found[1], name), getattr(found[0], name), rtol=1e-3)

@@ -52,7 +52,7 @@ OVERLAPS: dict[str, Measure] = {"iou": expected_iou, "dice": expected_dice}
 
 
 def mean_overlap(value: Array, counts: Array, presence: Array) -> float:
-    """Return the expected mean over the labels that occur in the truth or in the decision.
+    """Return the expected mean over the labels that occur in the true labels or in the decision.
 
     A label that is decided counts with its expected overlap.  Another label counts as 0 if it occurs.
     """

@@ -19,7 +19,7 @@ class Labelled(NamedTuple):
 
 
 class Masses(NamedTuple):
-    """What the probabilities of an image say about each label, (L,)."""
+    """Sums over the probabilities of an image, for each label, (L,)."""
 
     totals: Array  # sum over sites
     largest: Array  # largest probability, rounded up to a multiple of 1 / 64
