@@ -24,6 +24,7 @@ PACKAGES = (
     "distributed",
     "zarr",
     "pydensecrf2",
+    "rankseg",
     "PyMaxflow",
     "gco-wrapper",
     "pgmax",
