@@ -365,6 +365,17 @@ def test_decider_with_thinned_pixels_finds_nearly_the_rule_of_all() -> None:
     assert "Decider for iou: 3 images" in repr(decider)
 
 
+def test_thinning_keeps_the_same_fraction_of_every_image() -> None:
+    decider = lp.Decider("iou")
+    for value in (0.5, 0.6, 0.7, 0.8, 0.9):
+        decider.add(np.full((400, 500, 2), [value, 1 - value], np.float32))
+    values, counts = np.unique(decider._rows[:, 0], return_counts=True)
+    assert len(values) == 5
+    share = counts / 200_000  # about 1 / 8
+    assert decider._threshold == 0.125
+    assert (np.abs(share - 0.125) < 5 * np.sqrt(0.125 * 0.875 / 200_000)).all()
+
+
 def test_rule_is_solved_again_after_more_images() -> None:
     decider = lp.Decider("dice").add(rare_images(2, 1)[0])
     before = decider.rule
