@@ -7,7 +7,7 @@ import json
 import pytest
 
 
-@pytest.mark.parametrize("name", ["fields", "guarantees"])
+@pytest.mark.parametrize("name", ["deciding", "fields", "guarantees"])
 def test_page_matches_the_record(name: str) -> None:
     page = pytest.importorskip(f"benchmarks.{name}_page")
     if not page.PAGE.exists():
