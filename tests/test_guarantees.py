@@ -36,10 +36,14 @@ def drawn(rng: np.random.Generator, n: int, kind: str) -> tuple[Moments, np.ndar
         absent = rng.random(n) < 2 / 3
         mean[absent, 2], std[absent, 2] = 0.0, 0.0
         truth[absent, 2] = np.where(rng.random(absent.sum()) < 0.05, 40.0, 0.0)
+    if kind == "rare":  # an entry that seldom varies and is then hard, alone so that no other one widens its intervals
+        there = rng.random((n, 1)) < 0.12
+        std, mean = np.where(there, std[:, :1], 0.0), np.where(there, mean[:, :1], 0.0)
+        truth = mean + np.where(there, 100.0, 1.0) * rng.normal(size=(n, 1))
     return Moments(mean, std), truth
 
 
-@pytest.mark.parametrize("kind", ["plain", "ties", "absent"])
+@pytest.mark.parametrize("kind", ["plain", "ties", "absent", "rare"])
 @pytest.mark.parametrize("n", [9, 12, 60])
 @pytest.mark.parametrize("jointly", [False, True])
 def test_intervals_cover_exchangeable_images(kind: str, n: int, jointly: bool) -> None:

@@ -56,18 +56,22 @@ class Calibration:
         else:
             weights = varies / np.maximum(varies.sum(axis=1, keepdims=True), 1)
             pooled = controlled_quantile(scores, weights, level) if varies.any() else 0.0
-            groups = [varies[:, k] == (new.std[k] > 0) for k in range(scores.shape[1])]
-            factor = np.array([_factor(scores[:, k], group, pooled, level) for k, group in enumerate(groups)])
+            groups = varies == (new.std > 0)
+            rare = np.where(new.std > 0, pooled, 0.0)
+            factor = np.array([_factor(*each, level) for each in zip(scores.T, groups.T, rare, strict=True)])
         width = factor * (new.std + floor)
         return new.mean - width, new.mean + width
 
 
 def _factor(scores: Array, group: Array, pooled: float, level: float) -> float:
-    """Return the quantile of the scores of a group, or of all images and labels if the group is too small.
+    """Return the quantile of the scores of the new image's group, or of all images if one of two groups is too small.
 
-    The larger one of two quantiles keeps the guarantee over all images. ``pooled`` is that of all labels together.
+    With the new image, the condition is the same for every choice of it among the images. A condition on its own group
+    only would join the coverage of large groups with the lower one of small groups. ``pooled``, the quantile of all
+    labels together, can only widen the interval.
     """
-    if group.sum() >= images_needed(level):
+    needed, n_others = images_needed(level), int((~group).sum())
+    if group.sum() >= needed and (n_others == 0 or n_others > needed):
         return conformal_quantile(scores[group], level)
     return max(conformal_quantile(scores, level), pooled)
 
