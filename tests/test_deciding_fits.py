@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import locpmap as lp
-from locpmap.errors import InputError
+from locpmap.errors import InputError, InputTypeError
 from locpmap.refining.decided import DATASET, IMAGE, Gain, Judged, confusions
 
 
@@ -63,8 +63,9 @@ def test_report_shows_what_deciding_gains() -> None:
     assert numbers["measure"] == "iou"
     assert numbers[DATASET][1] > 0
     np.testing.assert_array_equal(plain.weights.scales, refiner.weights.scales)
-    with pytest.raises(InputError, match="unknown objective 'iuo': did you mean 'iou'"):
-        lp.Refiner.fit(None, logits, truth, layout="hwk", scores="logits", objective="iuo")
+    for wrong, sentence in (("iuo", "unknown objective 'iuo': did you mean 'iou'"), (np.eye(3), "is a ndarray")):
+        with pytest.raises((InputError, InputTypeError), match=sentence):
+            lp.Refiner.fit(None, logits, truth, layout="hwk", scores="logits", objective=wrong)  # type: ignore[arg-type]
 
 
 def test_image_estimator_decides() -> None:

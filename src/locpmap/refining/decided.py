@@ -8,7 +8,7 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.deciding import Decider, decide
-from locpmap.errors import unknown
+from locpmap.errors import InputTypeError, unknown
 
 OBJECTIVES = ("iou", "dice")
 IMAGE, DATASET = "per image", "over the data set"
@@ -49,9 +49,11 @@ class Gain:
 
 def checked_objective(objective: Any) -> str | None:
     """Return the objective, or raise if it is unknown."""
+    if objective is not None and not isinstance(objective, str):
+        raise InputTypeError(f"objective is a {type(objective).__name__}, expected 'iou' or 'dice'")
     if objective is not None and objective not in OBJECTIVES:
         raise unknown("objective", objective, OBJECTIVES)
-    return None if objective is None else str(objective)
+    return objective
 
 
 class Judged(NamedTuple):
