@@ -452,6 +452,14 @@ def test_kernels_match_the_reference(dtype, n_sites: int) -> None:
     np.testing.assert_allclose(masses[0], masses[1], rtol=1e-5)
 
 
+def test_histograms_of_values_that_are_no_probabilities_stay_within_bounds() -> None:
+    whole = np.zeros((9, 64))
+    rows = np.array([[np.nan, -1.0, 40.0], [np.inf, -np.inf, -1e300]])
+    kernel_of("numba", "label_masses")(rows, whole[3:6])
+    assert not whole[:3].any()
+    assert not whole[6:].any()
+
+
 def test_presence_is_the_weighted_median() -> None:
     rng = np.random.default_rng(14)
     rows = drawn_probability(rng, 3000, 4)

@@ -12,4 +12,4 @@ def label_masses(probability, masses):
     for i in range(n_sites):
         for k in range(n_labels):
             value = probability[i, k]
-            masses[k, min(int(value * n_bins), n_bins - 1)] += value
+            masses[k, max(0, min(int(value * n_bins), n_bins - 1))] += value  # also for NaN, within bounds
