@@ -258,7 +258,8 @@ def test_command_shows_guaranteed_intervals_as_such(
     Image.fromarray(np.zeros((12, 12, 3), np.uint8)).save(tmp_path / "image.png")
     guaranteed.save(tmp_path / "mine.safetensors")
     inputs = [str(tmp_path / "image.png"), str(tmp_path / "logits.npy"), "-o", str(tmp_path / "out")]
-    for extra, promised in (([], True), (["--n-samples", "49"], False), (["--smoothing", "1"], False)):
+    others = (["--n-samples", "49"], ["--smoothing", "1"], ["--blocks", "rows"])
+    for extra, promised in (([], True), *((each, False) for each in others)):
         run = Run(capsys, "refine", *inputs, "--model", tmp_path / "mine.safetensors", *extra)
         assert run.status == 0
         assert ("90% interval, guaranteed" in run.out) == promised
@@ -279,9 +280,45 @@ def test_tiles_of_one_raster_are_warned_of() -> None:
         lp.Refiner.load().guaranteed(tiles, logits, labels, ["area"])
 
 
+def test_batches_of_images_and_odd_quantities() -> None:
+    logits, labels = scenes(12)
+    plain = lp.Refiner.load()
+    batch = np.zeros((12, 12, 12, 3), np.uint8)
+    found = [guarantee_of(plain.guaranteed(each, logits, labels, ["area"])) for each in (batch, list(batch))]
+    np.testing.assert_array_equal(found[0].quantities["area"].moments.mean, found[1].quantities["area"].moments.mean)
+
+    def presence(labels: np.ndarray) -> float:
+        return 100.0 * float((labels == 1).mean())
+
+    def rows(labels: np.ndarray) -> np.ndarray:
+        return np.zeros(len(labels))
+
+    with pytest.raises(lp.InputError, match="a function with the name 'presence' of a quantity"):
+        plain.guaranteed(None, logits, labels, [presence])
+    smaller = [(logits[n, : 12 - n % 2], labels[n, : 12 - n % 2]) for n in range(12)]
+    with pytest.raises(lp.InputError, match="rows has 11 to 12 entries, expected as many in every image"):
+        plain.guaranteed(None, *zip(*smaller, strict=True), [rows], layout="hwk")
+    with pytest.raises(lp.InputError, match="all 12 labelled images, expected some for the fit"):
+        lp.Refiner.fit(None, logits, labels, guarantee=1.0)
+
+
+def test_nothing_is_decided_if_certain_pixels_are_wrong() -> None:
+    """Abstention from all pixels has no errors, and needs no more images than the level."""
+    assert abstention_threshold(np.full(len(THRESHOLDS), 0.3), 19, 0.05) == np.inf
+    with pytest.raises(
+        lp.InputError, match="abstain is 0.05, which needs at least 19 images, and the guarantee has 18"
+    ):
+        abstention_threshold(np.full(len(THRESHOLDS), 0.3), 18, 0.05)
+
+
 def test_malformed_guarantee_in_a_file_is_refused(guaranteed: lp.Refiner) -> None:
     arrays = guarantee_of(guaranteed).arrays()
-    for wrong in ({"misses": np.zeros(3)}, {"truth area": np.zeros((11, 3))}, {"std area": np.zeros(3)}):
+    for wrong in (
+        {"misses": np.zeros(3)},
+        {"truth area": np.zeros((11, 3))},
+        {"std area": np.zeros(3)},
+        {"mean area": np.zeros((12, 2))},
+    ):
         with pytest.raises(lp.InputError, match="wrong shapes"):
             Guarantee.of_arrays({**arrays, **wrong})
     with pytest.raises(lp.InputError, match="no 'std area'"):

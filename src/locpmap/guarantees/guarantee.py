@@ -56,10 +56,13 @@ class Guarantee:
 
     __repr__ = __str__
 
-    def applies(self, quantity: str, n_samples: int, length: int) -> bool:
-        """Return whether there are guaranteed intervals of a quantity with K entries, measured in M samples."""
+    def applies(self, quantity: str, n_samples: int, length: int, blocks: str) -> bool:
+        """Return whether there are guaranteed intervals of a quantity with K entries, measured in M samples by blocks.
+
+        Calibration samples have blocks of one site.
+        """
         known = self.quantities.get(quantity)
-        return known is not None and known.truth.shape[1] == length and n_samples >= N_SAMPLES
+        return known is not None and known.truth.shape[1] == length and n_samples >= N_SAMPLES and blocks == "sites"
 
     def interval(self, quantity: str, values: Array, level: float, jointly: bool) -> tuple[Array, Array]:
         """Return the guaranteed interval of values (M, .., K) of a quantity, (.., K) each."""
@@ -107,7 +110,9 @@ class Guarantee:
         found = {name: Calibration(Moments(mean, std), truth) for name, (mean, std, truth) in parts.items()}
         shapes = {array.shape for three in parts.values() for array in three}
         lengths = {shape[0] if len(shape) == 2 else 0 for shape in shapes}
-        if misses.shape != THRESHOLDS.shape or errors.shape != misses.shape or len(lengths) != 1 or 0 in lengths:
+        alike = all(mean.shape == std.shape == truth.shape for mean, std, truth in parts.values())
+        alike = alike and misses.shape == errors.shape == THRESHOLDS.shape
+        if not alike or len(lengths) != 1 or 0 in lengths:
             raise InputError("its guarantee has arrays of wrong shapes")
         return cls(found, misses, errors, lengths.pop())
 

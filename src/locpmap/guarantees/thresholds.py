@@ -6,7 +6,7 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.errors import InputError
-from locpmap.guarantees.conformal import ROUNDING, controlled
+from locpmap.guarantees.conformal import ROUNDING, controlled, images_needed
 
 # Dense near 0 and 1, where most probabilities lie.
 THRESHOLDS = np.concatenate([[0.0], 1 / (1 + np.exp(-np.linspace(-9, 9, 721))), [1.0]])
@@ -34,11 +34,13 @@ def set_threshold(misses: Array, n: int, level: float) -> float:
 
 
 def abstention_threshold(errors: Array, n: int, risk: float) -> float:
-    """Return the smallest threshold with at most ``risk`` expected errors, given their means over n images."""
-    if not (enough := controlled(errors, n, risk)).any():
-        least = int(np.ceil((1 - errors.min()) / max(risk - errors.min(), ROUNDING) - 1 - ROUNDING))
+    """Return the smallest threshold with at most ``risk`` expected errors, given their means over n images.
+
+    It is infinite, so that no pixel is decided, if too many pixels of probability 1 are wrong.
+    """
+    if n < (least := images_needed(1 - risk)):
         raise InputError(f"abstain is {risk:g}, which needs at least {least} images, and the guarantee has {n}")
-    return float(THRESHOLDS[enough].min())
+    return float(THRESHOLDS[controlled(errors, n, risk)].min(initial=np.inf))
 
 
 def label_sets(probability: Any, level: float) -> Any:

@@ -18,6 +18,7 @@ from locpmap.inference import LocPMAP
 from locpmap.kernels.threads import available_threads
 from locpmap.measuring import measure
 from locpmap.measuring.api import Meter
+from locpmap.measuring.quantities import NAMES
 from locpmap.refining.examples import VOID, Example
 from locpmap.refining.prepared import Prepared
 from locpmap.refining.weights import Adjustment, Weights
@@ -54,7 +55,13 @@ def calibrated(
     names = [quantity for quantity, _ in found[0].quantities]
     if len(set(names)) < len(names):
         raise InputError(f"quantities has the names {', '.join(names)}, expected different ones")
+    for name, quantity in zip(names, quantities, strict=True):
+        if callable(quantity) and name in NAMES:
+            raise InputError(f"quantities has a function with the name {name!r} of a quantity, expected another name")
     rows = {name: [one.quantities[k][1] for one in found] for k, name in enumerate(names)}
+    for name, row in rows.items():
+        if len(lengths := sorted({len(true) for *_, true in row})) > 1:
+            raise InputError(f"{name} has {lengths[0]} to {lengths[-1]} entries, expected as many in every image")
     parts = {name: map(np.stack, zip(*row, strict=True)) for name, row in rows.items()}
     calibrations = {name: Calibration(Moments(mean, std), true) for name, (mean, std, true) in parts.items()}
     misses, errors = (np.mean([getattr(one, name) for one in found], axis=0) for name in ("misses", "errors"))
@@ -93,6 +100,8 @@ def set_aside(examples: list[Example], fraction: float, seed: int) -> tuple[list
             f"guarantee is {fraction:g}, which is {n} of {len(labelled)} labelled images, expected at least {least} for"
             f" a guarantee of {LEVEL}"
         )
+    if n == len(labelled):
+        raise InputError(f"guarantee is {fraction:g}, which is all {n} labelled images, expected some for the fit")
     reserved = set(np.random.default_rng((seed, 1)).permutation(labelled)[:n].tolist())
     return [one for k, one in enumerate(examples) if k not in reserved], [examples[k] for k in sorted(reserved)]
 
@@ -116,7 +125,8 @@ def refuse_known(examples: Sequence[Example], fitted_on: Sequence[str]) -> None:
 
 def warn_of_tiles(images: Any) -> None:
     """Warn if images are tiles of one array, because neighbouring tiles are not exchangeable with other images."""
-    arrays = [image for image in images or [] if isinstance(image, np.ndarray) and not image.flags.c_contiguous]
+    given = images if isinstance(images, list | tuple) else ()  # a batch is no raster
+    arrays = [image for image in given if isinstance(image, np.ndarray) and not image.flags.c_contiguous]
     bases = [id(image.base) for image in arrays if image.base is not None]
     if len(set(bases)) < len(bases):
         warnings.warn(
