@@ -276,7 +276,22 @@ def test_guaranteed_intervals_are_shown_as_such(folder: Path, image: np.ndarray,
         assert [each["high"] for each in found["areas"]] == pytest.approx(high)
         assert not decode(client, method="locpmap", n_samples=20)["guaranteed"]
         assert not decode(client, method="locpmap", n_samples=60, smoothing=1.0)["guaranteed"]
+        assert not decode(client, method="locpmap", n_samples=60, blocks="rows+columns")["guaranteed"]
         assert not decode(client, method="icm")["guaranteed"]
+
+
+def test_sliders_add_to_the_adjustment_of_the_model(folder: Path, image: np.ndarray, logits: np.ndarray) -> None:
+    refiner = REFINER.adjusted(strength=0.5, smoothing=1.0, temperature=2.0)
+    app: Any = viewer_app.make_app(Session(folder, refiner), TOKEN, PORT)
+    with TestClient(app, base_url=f"http://127.0.0.1:{PORT}", headers=OWN) as client:
+        for sliders, model in (
+            ({}, refiner),
+            ({"smoothing": 0.5, "temperature": 0.5}, REFINER.adjusted(strength=0.5, smoothing=1.5)),
+        ):
+            found = decode(client, method="icm", **sliders)
+            expected = lp.infer(model.prepare(image, logits).potentials, "icm")
+            np.testing.assert_array_equal(picture(client, found["key"], kind="labels"), expected.labels)
+            assert found["score"] == pytest.approx(expected.score)
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name not in ("network", "locpmap")])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -109,7 +109,10 @@ def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -
         probability = special.softmax(scene.logits, axis=2)
         labels = probability.argmax(axis=2).astype(np.uint8)
         return Decoding(scene, settings, labels, probability, "softmax of the logits", 0.0)
-    refiner = scene.refiner.adjusted(smoothing=settings.smoothing, temperature=settings.temperature)
+    strength, smoothing, temperature = astuple(scene.refiner.adjustment)  # of the file; the sliders add to it
+    refiner = scene.refiner.adjusted(
+        strength=strength, smoothing=smoothing + settings.smoothing, temperature=temperature * settings.temperature
+    )
     prepared, guarantee = scene.prepared(refiner), refiner.guarantee
     if settings.method != "locpmap":
         how: dict[str, Any] = {"seed": settings.seed, "max_seconds": MAX_SECONDS, "progress": progress}
@@ -119,7 +122,7 @@ def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -
     max_maps = max(1, SAMPLE_BYTES // scene.logits[..., 0].size)
     drawn = draw(prepared, decoder, max_maps, seed=settings.seed, progress=progress)
     areas = Measurement("area", drawn.areas, tuple(scene.names), (0.05, 0.5, 0.95))
-    if guarantee is not None and not guarantee.applies("area", settings.n_samples, len(scene.names)):
+    if guarantee is not None and not guarantee.applies("area", *drawn.areas.shape, settings.blocks):
         guarantee = None
     found = _decoding(scene, settings, drawn.result)
     return replace(found, samples=drawn.maps.astype(np.uint8), areas=areas, guarantee=guarantee)
