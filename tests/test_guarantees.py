@@ -306,7 +306,7 @@ def test_nothing_is_decided_if_certain_pixels_are_wrong() -> None:
     """Abstention from all pixels has no errors, and needs no more images than the level."""
     assert abstention_threshold(np.full(len(THRESHOLDS), 0.3), 19, 0.05) == np.inf
     with pytest.raises(
-        lp.InputError, match="abstain is 0.05, which needs at least 19 images, and the guarantee has 18"
+        lp.InputError, match=r"abstain is 0\.05, which needs at least 19 images, and the guarantee has 18"
     ):
         abstention_threshold(np.full(len(THRESHOLDS), 0.3), 18, 0.05)
 
