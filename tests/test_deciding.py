@@ -371,9 +371,9 @@ def test_thinning_keeps_the_same_fraction_of_every_image() -> None:
         decider.add(np.full((400, 500, 2), [value, 1 - value], np.float32))
     values, counts = np.unique(decider._rows[:, 0], return_counts=True)
     assert len(values) == 5
-    share = counts / 200_000  # about 1 / 8
-    assert decider._threshold == 0.125
-    assert (np.abs(share - 0.125) < 5 * np.sqrt(0.125 * 0.875 / 200_000)).all()
+    share = counts / 200_000  # about 1 / 4
+    assert decider._threshold == 0.25
+    assert (np.abs(share - 0.25) < 5 * np.sqrt(0.25 * 0.75 / 200_000)).all()
 
 
 def test_rule_is_solved_again_after_more_images() -> None:
