@@ -295,9 +295,9 @@ def test_batches_of_images_and_odd_quantities() -> None:
 
     with pytest.raises(lp.InputError, match="a function with the name 'presence' of a quantity"):
         plain.guaranteed(None, logits, labels, [presence])
-    smaller = [(logits[n, : 12 - n % 2], labels[n, : 12 - n % 2]) for n in range(12)]
+    parts = [[array[n, : 12 - n % 2] for n in range(12)] for array in (logits, labels)]
     with pytest.raises(lp.InputError, match="rows has 11 to 12 entries, expected as many in every image"):
-        plain.guaranteed(None, *zip(*smaller, strict=True), [rows], layout="hwk")
+        plain.guaranteed(None, parts[0], parts[1], [rows], layout="hwk")
     with pytest.raises(lp.InputError, match="all 12 labelled images, expected some for the fit"):
         lp.Refiner.fit(None, logits, labels, guarantee=1.0)
 

@@ -254,7 +254,7 @@ class Run:
         where: dict[str, Any] = {"seed": settings.seed, "device": settings.device}
         drawn = draw(prepared, decoder, **where, progress=progress)
         guarantee = self.refiner.guarantee
-        if guarantee is not None and not guarantee.applies("area", *drawn.areas.shape, settings.blocks):
+        if guarantee is not None and not guarantee.applies("area", *drawn.areas.shape, blocks=settings.blocks):
             guarantee = None
         if not n_maps:
             return Decoded(drawn.result, drawn.areas, guarantee=guarantee)

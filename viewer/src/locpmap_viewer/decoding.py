@@ -122,7 +122,7 @@ def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -
     max_maps = max(1, SAMPLE_BYTES // scene.logits[..., 0].size)
     drawn = draw(prepared, decoder, max_maps, seed=settings.seed, progress=progress)
     areas = Measurement("area", drawn.areas, tuple(scene.names), (0.05, 0.5, 0.95))
-    if guarantee is not None and not guarantee.applies("area", *drawn.areas.shape, settings.blocks):
+    if guarantee is not None and not guarantee.applies("area", *drawn.areas.shape, blocks=settings.blocks):
         guarantee = None
     found = _decoding(scene, settings, drawn.result)
     return replace(found, samples=drawn.maps.astype(np.uint8), areas=areas, guarantee=guarantee)
