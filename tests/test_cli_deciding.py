@@ -91,6 +91,19 @@ def test_bad_inputs_do_not_count_as_statistics(
     assert record_of(tmp_path, "a")["decision"]["over"] == "2 images"
 
 
+def test_other_inputs_are_decided_if_one_is_missing_or_has_other_labels(
+    inputs: dict[str, lp.Result], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "logits/b.npy", np.zeros((24, 30, K - 1), np.float32))
+    (tmp_path / "logits/c.npy").unlink()
+    (tmp_path / "logits/c.npy").symlink_to("nowhere.npy")
+    run = Run(capsys, *words(tmp_path, "--decide", "iou"))
+    assert run.status == 2
+    assert "b.npy: over has 4 labels, expected 3" in run.err
+    assert "c.npy cannot be read" in run.err
+    assert record_of(tmp_path, "a")["decision"]["over"] == "1 images"
+
+
 def test_statistics_come_from_inputs_at_equal_distances() -> None:
     pairs = [Pair(f"{n:03d}", Path("image"), Path("scores")) for n in range(500)]
     deciding = Deciding.of("iou", None, pairs)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from locpmap.cli.folders import check_folder
-from locpmap.cli.refine_deciding import Deciding
+from locpmap.cli.refine_deciding import Deciding, checksums_of
 from locpmap.cli.refine_inputs import Content, Pair, Settings, pairs_of, path_of
 from locpmap.cli.refine_outputs import INTERVAL, MAX_MAPS, Decoded, Outputs
 from locpmap.cli.refine_tiled import is_tiled, refine_tiled
@@ -194,7 +194,7 @@ class Run:
 
     def prepared(self, outputs: Sequence[Outputs]) -> Run:
         """Return the run with the statistics that decisions need, unless all inputs are finished."""
-        waiting = (one for one in outputs if self.force or not one.finished(self.recorded, one.pair.checksums()))
+        waiting = (one for one in outputs if self.force or not one.finished(self.recorded, checksums_of(one.pair)))
         if self.deciding is None or next(waiting, None) is None:
             return self
         return replace(self, deciding=self.deciding.with_statistics(self._result))
@@ -254,7 +254,8 @@ class Run:
         where: dict[str, Any] = {"seed": settings.seed, "device": settings.device}
         drawn = draw(prepared, decoder, **where, progress=progress)
         guarantee = self.refiner.guarantee
-        if guarantee is not None and not guarantee.applies("area", *drawn.areas.shape, blocks=settings.blocks):
+        n_samples, n_labels = drawn.areas.shape
+        if guarantee is not None and not guarantee.applies("area", n_samples, n_labels, settings.blocks):
             guarantee = None
         if not n_maps:
             return Decoded(drawn.result, drawn.areas, guarantee=guarantee)

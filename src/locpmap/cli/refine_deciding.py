@@ -20,6 +20,14 @@ MEASURES = ("iou", "dice", "accuracy")
 MAX_IMAGES = 32  # of a folder, whose probabilities decide for all
 
 
+def checksums_of(pair: Pair) -> list[str]:
+    """Return the checksums of an input, none if it cannot be read, which is reported when it is refined."""
+    try:
+        return pair.checksums()
+    except (LocpmapError, OSError):
+        return []
+
+
 @dataclass(frozen=True)
 class Deciding:
     """How labels are decided."""
@@ -49,7 +57,7 @@ class Deciding:
         """Return what determines the decision, for the record of a run."""
         over = "image"
         if self.statistics:
-            sums = "".join(checksum for pair in self.statistics for checksum in pair.checksums())
+            sums = "".join(checksum for pair in self.statistics for checksum in checksums_of(pair))
             over = f"{len(self.statistics)} images {hashlib.sha256(sums.encode()).hexdigest()[:16]}"
         return {"decide": self.measure, "abstain": self.abstain, "over": over}
 

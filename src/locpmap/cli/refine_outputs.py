@@ -82,10 +82,13 @@ class Outputs:
 
         ``inputs`` holds the checksums of the input files, computed before the files were read.
         """
+        from locpmap.formats import naming
         from locpmap.formats.atomic import together, write_text
 
         result, areas, samples, guarantee = decoded
-        inside, decision = result.labels >= 0, None if deciding is None else deciding(result)
+        with naming(self.pair.scores):
+            decision = None if deciding is None else deciding(result)
+        inside = result.labels >= 0
         shown = result if decision is None else replace(result, labels=decision.labels)
         files = [path.name for path in self.targets(content.place is not None)]
         record = {

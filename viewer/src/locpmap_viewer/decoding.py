@@ -122,7 +122,8 @@ def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -
     max_maps = max(1, SAMPLE_BYTES // scene.logits[..., 0].size)
     drawn = draw(prepared, decoder, max_maps, seed=settings.seed, progress=progress)
     areas = Measurement("area", drawn.areas, tuple(scene.names), (0.05, 0.5, 0.95))
-    if guarantee is not None and not guarantee.applies("area", *drawn.areas.shape, blocks=settings.blocks):
+    n_samples, n_labels = drawn.areas.shape
+    if guarantee is not None and not guarantee.applies("area", n_samples, n_labels, settings.blocks):
         guarantee = None
     found = _decoding(scene, settings, drawn.result)
     return replace(found, samples=drawn.maps.astype(np.uint8), areas=areas, guarantee=guarantee)
