@@ -79,6 +79,11 @@ def test_folder_is_decided_with_the_statistics_of_its_images(
     assert [one["state"] for one in json.loads(again.out)["inputs"]] == ["kept"] * 3
     other = Run(capsys, *words(tmp_path, "--decide", "dice", "--json"))
     assert [one["state"] for one in json.loads(other.out)["inputs"]] == ["done"] * 3
+    fewer = Run(capsys, *words(tmp_path, "--decide", "dice", "--abstain", 0.2, "--json"))
+    assert [one["state"] for one in json.loads(fewer.out)["inputs"]] == ["done"] * 3
+    np.save(tmp_path / "logits/b.npy", np.load(tmp_path / "logits/b.npy")[::-1])  # the others depend on it
+    changed = Run(capsys, *words(tmp_path, "--decide", "dice", "--abstain", 0.2, "--json"))
+    assert [one["state"] for one in json.loads(changed.out)["inputs"]] == ["done"] * 3
 
 
 def test_bad_inputs_do_not_count_as_statistics(

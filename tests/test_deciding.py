@@ -277,6 +277,9 @@ def test_masked_pixels_do_not_count() -> None:
         assert (masked.labels[:, 16:] == -1).all()
         assert masked.kept == 1
         assert masked.expected == pytest.approx(part.expected, rel=1e-5)
+    rules = [lp.Decider("iou").add(result).rule for result in (result_of(p, mask), result_of(p[:, :16]))]
+    for one, other in zip(*rules, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
 def test_labels_have_the_kind_of_the_result() -> None:

@@ -12,9 +12,9 @@ from tests.command import Run
 
 import locpmap as lp
 from locpmap.guarantees import Guarantee
-from locpmap.guarantees.conformal import conformal_quantile, controlled_quantile, images_needed
+from locpmap.guarantees.conformal import conformal_quantile, controlled, controlled_quantile, images_needed
 from locpmap.guarantees.guarantee import guarantee_of
-from locpmap.guarantees.intervals import N_SAMPLES, Calibration, Moments
+from locpmap.guarantees.intervals import FLOOR, N_SAMPLES, Calibration, Moments
 from locpmap.guarantees.thresholds import THRESHOLDS, abstention_threshold, label_sets, pixel_losses, set_threshold
 
 LEVEL = 0.9
@@ -114,6 +114,30 @@ def test_controlled_quantile_is_the_smallest_one_that_controls_the_loss() -> Non
     assert bound(found) <= 1 - LEVEL < bound(np.nextafter(found, -np.inf))
 
 
+def test_bound_of_the_expected_loss_is_that_of_one_more_image_with_loss_1() -> None:
+    largest = (0.1 * 20 - 1) / 19  # of 19 images
+    assert controlled(np.array([largest, largest + 1e-6]), 19, 0.1).tolist() == [True, False]
+
+
+def test_floor_of_the_spread_counts_the_new_image() -> None:
+    """Only the new image varies: the floor is a fraction of its own standard deviation, for the scores as well."""
+    truth = np.arange(12.0)[:, None]
+    calibration = Calibration(Moments(np.zeros((12, 1)), np.zeros((12, 1))), truth)
+    low, high = calibration.interval(Moments(np.zeros(1), np.array([5.0])), LEVEL, False)
+    floor = FLOOR * 5.0
+    np.testing.assert_allclose(high, 11.0 / floor * (5.0 + floor))  # the 12th of 12 scores
+    assert 0.1 < FLOOR < 1
+    np.testing.assert_array_equal(low, -high)
+
+
+def test_labels_at_the_threshold_belong_to_sets_and_are_decided() -> None:
+    guarantee = Guarantee({}, (THRESHOLDS > 0.5).astype(float), (THRESHOLDS < 0.5).astype(float), 19)
+    assert guarantee.set_threshold(LEVEL) == guarantee.abstention_threshold(0.1) == 0.5
+    result = lp.infer(lp.Potentials.grid(np.zeros((2, 3, 2)), 0.0), "exact")
+    assert result.label_sets(LEVEL, guarantee=guarantee).all()
+    assert (result.decide("accuracy", abstain=0.1, guarantee=guarantee).labels == 0).all()
+
+
 def pixels(rng: np.random.Generator, n: int = 200) -> tuple[np.ndarray, np.ndarray]:
     """Draw probabilities (n, 4) that are overconfident by a factor that differs by image, and true labels."""
     logits = rng.normal(size=(n, 4)) * 2
@@ -198,6 +222,13 @@ def test_intervals_of_a_measurement_and_of_its_first_samples_are_equal(guarantee
     assert own[0].shape == (1,)
 
 
+def test_intervals_end_at_possible_values(guaranteed: lp.Refiner) -> None:
+    few = lp.Measurement("area", np.random.default_rng(0).integers(0, 2, (50, 3)) + 0.0, ("0", "1", "2"), (0.5,))
+    low, high = few.interval(guarantee=guaranteed)
+    np.testing.assert_array_equal(low, 0)
+    np.testing.assert_array_equal(high, few.values.sum(axis=1).max())
+
+
 def test_batch_has_the_intervals_of_its_images(guaranteed: lp.Refiner) -> None:
     logits = scenes(3, 1)[0]
     both = guaranteed.prepare(None, logits, layout="hwk").measure("area").interval(guarantee=guaranteed)
@@ -209,6 +240,14 @@ def test_void_pixels_are_masked(guaranteed: lp.Refiner) -> None:
     calibration = guarantee_of(guaranteed).quantities["area"]
     np.testing.assert_array_equal(calibration.truth.sum(axis=1), 143)
     np.testing.assert_allclose(calibration.moments.mean.sum(axis=1), 143)
+
+
+def test_void_pixels_count_in_no_loss(guaranteed: lp.Refiner) -> None:
+    wrong = []
+    for logits, labels in zip(*scenes(12), strict=True):
+        result = guaranteed.refine(None, logits, mask=labels < 0, decoder=lp.LocPMAP(N_SAMPLES, start="perturbed"))
+        wrong.append((result.probability.argmax(axis=-1) != labels)[labels >= 0].mean())
+    assert guarantee_of(guaranteed).errors[0] == pytest.approx(np.mean(wrong))
 
 
 def test_label_sets_of_a_result(guaranteed: lp.Refiner) -> None:
