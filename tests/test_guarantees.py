@@ -132,7 +132,7 @@ def test_floor_of_the_spread_counts_the_new_image() -> None:
 
 def test_labels_at_the_threshold_belong_to_sets_and_are_decided() -> None:
     guarantee = Guarantee({}, (THRESHOLDS > 0.5).astype(float), (THRESHOLDS < 0.5).astype(float), 19)
-    assert guarantee.set_threshold(LEVEL) == guarantee.abstention_threshold(0.1) == 0.5
+    assert guarantee.set_threshold(LEVEL, 3) == guarantee.abstention_threshold(0.1, 3) == 0.5
     result = lp.infer(lp.Potentials.grid(np.zeros((2, 3, 2)), 0.0), "exact")
     assert result.label_sets(LEVEL, guarantee=guarantee).all()
     assert (result.decide("accuracy", abstain=0.1, guarantee=guarantee).labels == 0).all()
@@ -259,7 +259,7 @@ def test_label_sets_of_a_result(guaranteed: lp.Refiner) -> None:
         most_probable = result.probability.argmax(axis=-1)
         assert np.take_along_axis(found, most_probable[..., None], axis=-1)[~mask].all()
     guaranteed_sets = result.label_sets(0.7, guarantee=guaranteed)
-    threshold = guarantee_of(guaranteed).set_threshold(0.7)
+    threshold = guarantee_of(guaranteed).set_threshold(0.7, 3)
     assert (result.probability[guaranteed_sets] >= min(threshold, result.probability.max(axis=-1)[~mask].min())).all()
 
 
@@ -267,7 +267,7 @@ def test_abstention_leaves_out_labels_below_the_threshold(guaranteed: lp.Refiner
     result = guaranteed.refine(None, scenes(1, 1)[0][0])
     decision = result.decide("accuracy", abstain=0.3, guarantee=guaranteed)
     largest = result.probability.max(axis=-1)
-    kept = largest >= guarantee_of(guaranteed).abstention_threshold(0.3)
+    kept = largest >= guarantee_of(guaranteed).abstention_threshold(0.3, 3)
     np.testing.assert_array_equal(decision.labels, np.where(kept, result.probability.argmax(axis=-1), -1))
     assert decision.guaranteed == 0.3
     assert decision.kept == kept.mean()
@@ -371,7 +371,7 @@ def test_what_cannot_be_guaranteed_is_said(guaranteed: lp.Refiner) -> None:
     with pytest.raises(lp.InputError, match=r"level is 0.95, which needs at least 19 images, and the guarantee has 12"):
         area.interval(0.95, guarantee=guaranteed)
     with pytest.raises(lp.InputError, match=r"abstain is 0.02, which needs at least \d+ images"):
-        guarantee_of(guaranteed).abstention_threshold(0.02)
+        guarantee_of(guaranteed).abstention_threshold(0.02, 3)
     with pytest.raises(lp.InputError, match="needs at least 9 labelled images, and there are 8"):
         plain.guaranteed(None, logits[:8], labels[:8])
     with pytest.raises(lp.InputError, match="8 of 12 labelled images, expected at least 9"):
@@ -390,6 +390,8 @@ def test_what_cannot_be_guaranteed_is_said(guaranteed: lp.Refiner) -> None:
         area.interval(jointly=True)
     with pytest.raises(lp.InputError, match="area has 2 entries, expected 3"):
         plain.measure(None, logits[0][..., :2], "area").interval(guarantee=guaranteed)
+    with pytest.raises(lp.InputError, match="the result has 2 labels, expected 3 like the guarantee"):
+        plain.refine(None, logits[0][..., :2]).label_sets(guarantee=guaranteed)
     with pytest.raises(lp.InputError, match="names area, area, expected different ones"):
         plain.guaranteed(None, logits, labels, ["area", "area"])
     with pytest.raises(TypeError, match="quantities is 'area', expected a sequence"):

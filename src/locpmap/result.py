@@ -196,7 +196,9 @@ class Result:
             it is stable.  A label is decided only if that raises the expected mean: one that does not occur lowers it.
             A label occurs in an image with the probability at its median site, weighted by probability, because
             neighbours err together.  It occurs in a data set if it does in one image, and in a graph at one site.
-            The most probable labels are kept unless the expected gain is at least 0.001.  "boundary_iou" depends on
+            Whether a label occurs is estimated from its probability at a typical site, as if its uncertain sites were
+            one region; with many independent regions the decision can be worse than the most probable labels.
+            These are kept unless the expected gain is at least 0.001.  "boundary_iou" depends on
             neighbouring sites: the decision is the sample, or one of three other maps, with the best mean over samples.
 
         Example:
@@ -214,7 +216,9 @@ class Result:
         if guarantee is not None:
             if abstain is None or not isinstance(measure, str) or measure != "accuracy":
                 raise InputError('guarantee is given, expected measure="accuracy" and a number as abstain with it')
-            options["least"] = guarantee_of(guarantee).abstention_threshold(fraction("abstain", abstain))
+            options["least"] = guarantee_of(guarantee).abstention_threshold(
+                fraction("abstain", abstain), self.probability.shape[-1]
+            )
         return decide(self.labels, self.probability, measure, over=over, abstain=abstain, **options)
 
     def label_sets(self, level: float = 0.9, *, guarantee: Any = None) -> Array:
@@ -246,7 +250,7 @@ class Result:
         if guarantee is None:
             found = label_sets(p, level)
         else:
-            found = p >= guarantee_of(guarantee).set_threshold(level)
+            found = p >= guarantee_of(guarantee).set_threshold(level, p.shape[-1])
             np.put_along_axis(found, p.argmax(axis=-1, keepdims=True), True, axis=-1)
         return found & (to_numpy(self.labels, "labels") >= 0)[..., None]
 

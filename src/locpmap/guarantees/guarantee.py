@@ -82,14 +82,22 @@ class Guarantee:
             most = values.sum(axis=-1).max(axis=0)[..., None]
         return np.maximum(low, least), np.minimum(high, most)
 
-    def set_threshold(self, level: float) -> float:
+    def set_threshold(self, level: float, n_labels: int) -> float:
         """Return the smallest probability of the labels in a set, for `Result.label_sets`."""
+        self._check_labels(n_labels)
         check_number(self.n_images, level, "the guarantee")
         return set_threshold(self.misses, self.n_images, level)
 
-    def abstention_threshold(self, risk: float) -> float:
+    def abstention_threshold(self, risk: float, n_labels: int) -> float:
         """Return the smallest probability of the most probable label at which a pixel is decided."""
+        self._check_labels(n_labels)
         return abstention_threshold(self.errors, self.n_images, risk)
+
+    def _check_labels(self, n_labels: int) -> None:
+        """Raise if a quantity of labels in the calibration images shows another number of labels."""
+        for name in self.quantities.keys() & ENDS.keys():
+            if (known := self.quantities[name].truth.shape[1]) != n_labels:
+                raise InputError(f"the result has {n_labels} labels, expected {known} like the guarantee")
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays for a file, by name."""

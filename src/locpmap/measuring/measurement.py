@@ -88,7 +88,8 @@ class Measurement:
 
         Returns:
             tuple: Lower and upper ends, (.., K) each. Without a guarantee, they are interpolated linearly between
-            values. With one, they are the mean ± a factor times the standard deviation plus a small constant.
+            values. With one, they are ``mean ± factor · (standard deviation + constant)`` of the first 50 samples,
+            and within the range of the quantity, such as 0 to the number of pixels for areas.
 
         Notes:
             The mean can lie outside the interval: if a label covers many pixels in a few samples and none in the
