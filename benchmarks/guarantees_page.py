@@ -18,7 +18,14 @@ def tables_of(record: Mapping[str, Any]) -> dict[str, str]:
     """Return the tables by name: intervals of each label, of all labels jointly, and label sets."""
     sets = {name: one for name, one in record.items() if name != "targets"}
     quantities = [name for name in next(iter(sets.values()))["rows"] if "jointly" not in name and name != "label sets"]
-    heads = ("", "quantity", "coverage", "of labels that occur", "lowest label", "lowest third by size")
+    heads = (
+        "",
+        "quantity",
+        "coverage",
+        "of labels that occur",
+        "lowest coverage of a label",
+        "of the three groups by size",
+    )
     tables = {
         "labels": table(
             (*heads, "width ÷ that of argmax ± quantile", "its coverage of labels that occur"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,6 @@ from tests.command import Run
 import locpmap as lp
 from locpmap.guarantees import Guarantee
 from locpmap.guarantees.conformal import conformal_quantile, controlled, controlled_quantile, images_needed
-from locpmap.guarantees.guarantee import guarantee_of
 from locpmap.guarantees.intervals import FLOOR, N_SAMPLES, Calibration, Moments
 from locpmap.guarantees.thresholds import THRESHOLDS, abstention_threshold, label_sets, pixel_losses, set_threshold
 
@@ -193,6 +193,12 @@ def guaranteed() -> lp.Refiner:
     return lp.Refiner.load().guaranteed(None, *scenes(12), ["area", "perimeter", left_half])
 
 
+def promise(refiner: lp.Refiner) -> Guarantee:
+    """Return the guarantee of a refiner that has one."""
+    assert refiner.guarantee is not None
+    return refiner.guarantee
+
+
 def left_half(labels: np.ndarray) -> float:
     """Return the number of pixels with label 1 in the left half."""
     return float((labels[:, :6] == 1).sum())
@@ -224,6 +230,7 @@ def test_intervals_of_a_measurement_and_of_its_first_samples_are_equal(guarantee
 
 def test_intervals_end_at_possible_values(guaranteed: lp.Refiner) -> None:
     few = lp.Measurement("area", np.random.default_rng(0).integers(0, 2, (50, 3)) + 0.0, ("0", "1", "2"), (0.5,))
+    few = replace(few, model=promise(guaranteed).model)
     low, high = few.interval(guarantee=guaranteed)
     np.testing.assert_array_equal(low, 0)
     np.testing.assert_array_equal(high, few.values.sum(axis=1).max())
@@ -237,7 +244,7 @@ def test_batch_has_the_intervals_of_its_images(guaranteed: lp.Refiner) -> None:
 
 
 def test_void_pixels_are_masked(guaranteed: lp.Refiner) -> None:
-    calibration = guarantee_of(guaranteed).quantities["area"]
+    calibration = promise(guaranteed).quantities["area"]
     np.testing.assert_array_equal(calibration.truth.sum(axis=1), 143)
     np.testing.assert_allclose(calibration.moments.mean.sum(axis=1), 143)
 
@@ -247,7 +254,7 @@ def test_void_pixels_count_in_no_loss(guaranteed: lp.Refiner) -> None:
     for logits, labels in zip(*scenes(12), strict=True):
         result = guaranteed.refine(None, logits, mask=labels < 0, decoder=lp.LocPMAP(N_SAMPLES, start="perturbed"))
         wrong.append((result.probability.argmax(axis=-1) != labels)[labels >= 0].mean())
-    assert guarantee_of(guaranteed).errors[0] == pytest.approx(np.mean(wrong))
+    assert promise(guaranteed).errors[0] == pytest.approx(np.mean(wrong))
 
 
 def test_label_sets_of_a_result(guaranteed: lp.Refiner) -> None:
@@ -259,7 +266,7 @@ def test_label_sets_of_a_result(guaranteed: lp.Refiner) -> None:
         most_probable = result.probability.argmax(axis=-1)
         assert np.take_along_axis(found, most_probable[..., None], axis=-1)[~mask].all()
     guaranteed_sets = result.label_sets(0.7, guarantee=guaranteed)
-    threshold = guarantee_of(guaranteed).set_threshold(0.7, 3)
+    threshold = promise(guaranteed).set_threshold(0.7, 3)
     assert (result.probability[guaranteed_sets] >= min(threshold, result.probability.max(axis=-1)[~mask].min())).all()
 
 
@@ -267,7 +274,7 @@ def test_abstention_leaves_out_labels_below_the_threshold(guaranteed: lp.Refiner
     result = guaranteed.refine(None, scenes(1, 1)[0][0])
     decision = result.decide("accuracy", abstain=0.3, guarantee=guaranteed)
     largest = result.probability.max(axis=-1)
-    kept = largest >= guarantee_of(guaranteed).abstention_threshold(0.3, 3)
+    kept = largest >= promise(guaranteed).abstention_threshold(0.3, 3)
     np.testing.assert_array_equal(decision.labels, np.where(kept, result.probability.argmax(axis=-1), -1))
     assert decision.guaranteed == 0.3
     assert decision.kept == kept.mean()
@@ -281,7 +288,7 @@ def test_abstention_leaves_out_labels_below_the_threshold(guaranteed: lp.Refiner
 def test_fit_sets_images_aside_and_knows_the_others() -> None:
     logits, labels = scenes(14)
     refiner = lp.Refiner.fit(None, logits, labels, guarantee=0.64)
-    assert guarantee_of(refiner).n_images == 9
+    assert promise(refiner).n_images == 9
     assert len(refiner.details["fitted_on"]) == 5
     assert refiner.details["data"] == "5 images"
     with pytest.raises(lp.InputError, match="one of the images that the refiner was fitted on"):
@@ -312,6 +319,40 @@ def test_command_shows_guaranteed_intervals_as_such(
             np.testing.assert_allclose([row["interval"] for row in record["labels"]], expected)
 
 
+def test_results_of_other_models_are_refused(guaranteed: lp.Refiner) -> None:
+    logits = scenes(1, 1)[0][0]
+    model, rows = lp.Potentials.grid(logits, 0.0), lp.LocPMAP(blocks="rows", start="perturbed")
+    others = [
+        lp.measure(model, "area"),
+        guaranteed.adjusted(smoothing=1.0).measure(None, logits, "area"),
+        guaranteed.measure(None, logits, "area", rows),
+    ]
+    for measurement in others:
+        with pytest.raises(lp.InputError, match="guarantee is one of another model"):
+            measurement.interval(guarantee=guaranteed)
+    results = [
+        lp.infer(model, "mean_field"),
+        guaranteed.adjusted(temperature=2.0).refine(None, logits),
+        guaranteed.refine(None, logits, decoder=rows),
+        guaranteed.refine(None, logits, decoder=lp.LocPMAP(20, start="perturbed")),
+    ]
+    for result in results:
+        with pytest.raises(lp.InputError, match="guarantee is one of another model"):
+            result.label_sets(guarantee=guaranteed)
+        with pytest.raises(lp.InputError, match="guarantee is one of another model"):
+            result.decide("accuracy", abstain=0.3, guarantee=guaranteed)
+    kept = lp.LocPMAP(start="perturbed", keep_samples=True)
+    measured = lp.measure(guaranteed.refine(None, logits, decoder=kept), "area")
+    expected = guaranteed.measure(None, logits, "area").interval(guarantee=guaranteed)
+    np.testing.assert_array_equal(measured.interval(guarantee=guaranteed), expected)
+
+
+def test_function_without_a_name_of_its_own_is_refused() -> None:
+    logits, labels = scenes(9)
+    with pytest.raises(lp.InputError, match="a function called '<lambda>'"):
+        lp.Refiner.load().guaranteed(None, logits, labels, [lambda labels: 1.0])
+
+
 def test_tiles_of_one_raster_are_warned_of() -> None:
     raster, (logits, labels) = np.zeros((24, 72, 3), np.uint8), scenes(12)
     tiles = [raster[12 * (k // 6) :][:12, 12 * (k % 6) :][:, :12] for k in range(12)]
@@ -323,7 +364,7 @@ def test_batches_of_images_and_odd_quantities() -> None:
     logits, labels = scenes(12)
     plain = lp.Refiner.load()
     batch = np.zeros((12, 12, 12, 3), np.uint8)
-    found = [guarantee_of(plain.guaranteed(each, logits, labels, ["area"])) for each in (batch, list(batch))]
+    found = [promise(plain.guaranteed(each, logits, labels, ["area"])) for each in (batch, list(batch))]
     np.testing.assert_array_equal(found[0].quantities["area"].moments.mean, found[1].quantities["area"].moments.mean)
 
     def presence(labels: np.ndarray) -> float:
@@ -332,7 +373,7 @@ def test_batches_of_images_and_odd_quantities() -> None:
     def rows(labels: np.ndarray) -> np.ndarray:
         return np.zeros(len(labels))
 
-    with pytest.raises(lp.InputError, match="a function with the name 'presence' of a quantity"):
+    with pytest.raises(lp.InputError, match="a function called 'presence'"):
         plain.guaranteed(None, logits, labels, [presence])
     parts = [[array[n, : 12 - n % 2] for n in range(12)] for array in (logits, labels)]
     with pytest.raises(lp.InputError, match="rows has 11 to 12 entries, expected as many in every image"):
@@ -351,7 +392,7 @@ def test_nothing_is_decided_if_certain_pixels_are_wrong() -> None:
 
 
 def test_malformed_guarantee_in_a_file_is_refused(guaranteed: lp.Refiner) -> None:
-    arrays = guarantee_of(guaranteed).arrays()
+    arrays = promise(guaranteed).arrays()
     for wrong in (
         {"misses": np.zeros(3)},
         {"truth area": np.zeros((11, 3))},
@@ -371,7 +412,7 @@ def test_what_cannot_be_guaranteed_is_said(guaranteed: lp.Refiner) -> None:
     with pytest.raises(lp.InputError, match=r"level is 0.95, which needs at least 19 images, and the guarantee has 12"):
         area.interval(0.95, guarantee=guaranteed)
     with pytest.raises(lp.InputError, match=r"abstain is 0.02, which needs at least \d+ images"):
-        guarantee_of(guaranteed).abstention_threshold(0.02, 3)
+        promise(guaranteed).abstention_threshold(0.02, 3)
     with pytest.raises(lp.InputError, match="needs at least 9 labelled images, and there are 8"):
         plain.guaranteed(None, logits[:8], labels[:8])
     with pytest.raises(lp.InputError, match="8 of 12 labelled images, expected at least 9"):
@@ -381,7 +422,7 @@ def test_what_cannot_be_guaranteed_is_said(guaranteed: lp.Refiner) -> None:
     with pytest.raises(lp.InputError, match="no quantity 'components', expected one of its own: area, left_half"):
         guaranteed.measure(None, logits[0], "components").interval(guarantee=guaranteed)
     with pytest.raises(lp.InputError, match="has 20 samples, expected at least 50"):
-        guaranteed.measure(None, logits[0], "area", lp.LocPMAP(20)).interval(guarantee=guaranteed)
+        guaranteed.measure(None, logits[0], "area", lp.LocPMAP(20, start="perturbed")).interval(guarantee=guaranteed)
     with pytest.raises(lp.InputError, match="a Refiner without calibration images"):
         area.interval(guarantee=plain)
     with pytest.raises(TypeError, match="guarantee is a float, expected a Refiner"):
@@ -389,9 +430,9 @@ def test_what_cannot_be_guaranteed_is_said(guaranteed: lp.Refiner) -> None:
     with pytest.raises(lp.InputError, match="jointly is True without a guarantee"):
         area.interval(jointly=True)
     with pytest.raises(lp.InputError, match="area has 2 entries, expected 3"):
-        plain.measure(None, logits[0][..., :2], "area").interval(guarantee=guaranteed)
+        guaranteed.measure(None, logits[0][..., :2], "area").interval(guarantee=guaranteed)
     with pytest.raises(lp.InputError, match="the result has 2 labels, expected 3 like the guarantee"):
-        plain.refine(None, logits[0][..., :2]).label_sets(guarantee=guaranteed)
+        guaranteed.refine(None, logits[0][..., :2]).label_sets(guarantee=guaranteed)
     with pytest.raises(lp.InputError, match="names area, area, expected different ones"):
         plain.guaranteed(None, logits, labels, ["area", "area"])
     with pytest.raises(TypeError, match="quantities is 'area', expected a sequence"):

@@ -256,3 +256,12 @@ def test_pictures_of_any_shape_are_written(shape: tuple[int, int], tmp_path: Pat
         assert every.getpixel((0, 18)) == single.getpixel((0, 18)) == tuple(label_colours(3)[labels[0, 0]].tolist())
         assert every.getpixel((step, 18)) == (85, 85, 85)  # 1/3 of white
         assert every.getpixel((2 * step, 18)) == (227, 227, 227)  # 4 · 1/3 · 2/3 of white
+
+
+def test_pixels_without_a_label_are_black(tmp_path: Path) -> None:
+    labels = np.array([[0, 1], [-1, 2]])
+    write_label_map(tmp_path / "x.png", labels, 256)
+    np.testing.assert_array_equal(read_label_map(tmp_path / "x.png"), labels % 256)
+    found = read_image(tmp_path / "x.png")
+    np.testing.assert_array_equal(found[1, 0], 0)
+    np.testing.assert_array_equal(found[0], label_colours(2))

@@ -67,6 +67,7 @@ class Result:
         log_partition (float, array or None): log Z, or an approximation of it; (N,) for a batch.
         log_partition_kind (BoundKind or None): Whether ``log_partition`` is exact, a bound, or the Bethe approximation.
         samples (array or None): With ``keep_samples=True``, samples (M, ...) as int16, each of the shape of ``labels``.
+        model (str): Checksum of the refiner that drew the samples with its default decoder, for its guarantee.
         ending (Ending or callable): Source of ``status``, ``seconds`` and ``n_sweeps``.
         potentials (Potentials): The decoded model.
 
@@ -105,6 +106,7 @@ class Result:
     log_partition: Any = None  # float or (N,)
     log_partition_kind: BoundKind | None = None
     samples: Any = None  # (M, .., sites) int16
+    model: str = field(default="", repr=False)
     ending: Ending | Callable[[], Ending] = field(repr=False, kw_only=True)
     potentials: Potentials = field(repr=False, kw_only=True)
 
@@ -216,7 +218,7 @@ class Result:
         if guarantee is not None:
             if abstain is None or not isinstance(measure, str) or measure != "accuracy":
                 raise InputError('guarantee is given, expected measure="accuracy" and a number as abstain with it')
-            options["least"] = guarantee_of(guarantee).abstention_threshold(
+            options["least"] = guarantee_of(guarantee, self.model).abstention_threshold(
                 fraction("abstain", abstain), self.probability.shape[-1]
             )
         return decide(self.labels, self.probability, measure, over=over, abstain=abstain, **options)
@@ -250,7 +252,7 @@ class Result:
         if guarantee is None:
             found = label_sets(p, level)
         else:
-            found = p >= guarantee_of(guarantee).set_threshold(level, p.shape[-1])
+            found = p >= guarantee_of(guarantee, self.model).set_threshold(level, p.shape[-1])
             np.put_along_axis(found, p.argmax(axis=-1, keepdims=True), True, axis=-1)
         return found & (to_numpy(self.labels, "labels") >= 0)[..., None]
 

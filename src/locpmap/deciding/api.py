@@ -128,7 +128,9 @@ def _by_cost(sites: Sequence[Sites], cost: Array) -> tuple[list[Any], Array]:
 def _by_samples(sites: Sequence[Sites], maps: Any, samples: Any, batched: bool) -> tuple[list[Any], Array]:
     """Return the labels (S,) of the map with the best mean boundary IoU over the samples of each image."""
     if samples is None:
-        raise InputError("the result has no samples, expected a result of infer or refine with keep_samples=True")
+        raise InputError(
+            "the result has no samples, expected one of a decoder with them: lp.LocPMAP(keep_samples=True)"
+        )
     if maps.ndim != 3:
         raise InputError(f"labels has shape {tuple(maps.shape[1:])}, expected images (H, W) for 'boundary_iou'")
     drawn = as_labels(samples) if batched else as_labels(samples)[:, None]

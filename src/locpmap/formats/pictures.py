@@ -29,14 +29,19 @@ GOLDEN = 0.618033988749895  # golden ratio: hues at multiples of it, modulo 1, a
 
 
 def write_label_map(path: PathLike, labels: Array, n_labels: int) -> None:
-    """Write labels (H, W) as palette indices, or as 16-bit grey values for more than 256 labels."""
+    """Write labels (H, W) as palette indices, or as 16-bit grey values for more than 256 labels.
+
+    Labels of -1 become 255, which is black.
+    """
     from PIL import Image
 
     if n_labels > 256:
         _write(path, Image.fromarray(labels.astype(np.uint16)))
         return
     image = Image.fromarray(labels.astype(np.uint8)).convert("P")
-    image.putpalette(label_colours(n_labels).tobytes())
+    colours = label_colours(n_labels)
+    colours[255:] = 0
+    image.putpalette(colours.tobytes())
     _write(path, image)
 
 

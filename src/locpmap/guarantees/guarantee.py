@@ -14,7 +14,7 @@ from locpmap.guarantees.thresholds import THRESHOLDS, abstention_threshold, set_
 VERSION = 1  # of the arrays in a file
 ASSUMPTION = (
     "The new image and the calibration images are assumed to be exchangeable, for example independent draws from the"
-    " same source. The probability refers to the choice of all of them."
+    " same source. The probability is over the random draw of all these images."
 )
 
 
@@ -29,6 +29,7 @@ class Guarantee:
         misses (array): Mean fraction of pixels whose true label is less probable than each threshold.
         errors (array): Mean fraction of pixels with a wrong most probable label of at least each threshold.
         n_images (int): Number of calibration images.
+        model (str): Checksum of the refiner.
 
     See Also:
         :meth:`locpmap.Refiner.guaranteed`, :meth:`locpmap.Measurement.interval`, :meth:`locpmap.Result.label_sets`
@@ -38,17 +39,18 @@ class Guarantee:
     misses: Array
     errors: Array
     n_images: int
+    model: str = ""
 
     def __str__(self) -> str:
-        names = ", ".join(sorted(self.quantities))
+        names, n = ", ".join(sorted(self.quantities)), self.n_images
         return "\n".join(
             [
-                f"Calibrated on {self.n_images} images, for levels up to {self.n_images / (self.n_images + 1):.3f}.",
+                f"Calibrated on {n} images: levels up to {n / (n + 1):.3f}, abstention down to {1 / (n + 1):.3f}.",
                 f"Intervals of level 0.9 of {names}: the true value of a label in a new image lies"
                 " inside with a probability of at least 0.9; with jointly=True, those of all labels of the image do.",
                 "Label sets of level 0.9: on average over new images, at least 0.9 of the pixels of an image have"
                 " their true label in their set.",
-                "Abstention at 0.02: on average over new images, at most 0.02 of the pixels of an image get a wrong"
+                "Abstention at 0.1: on average over new images, at most 0.1 of all pixels of an image have a wrong"
                 " label.",
                 ASSUMPTION,
             ]
@@ -125,8 +127,8 @@ class Guarantee:
         return cls(found, misses, errors, lengths.pop())
 
 
-def guarantee_of(given: object) -> Guarantee:
-    """Return a guarantee, or that of a refiner; raise if it has none."""
+def guarantee_of(given: object, model: str) -> Guarantee:
+    """Return a guarantee, or that of a refiner; raise if it has none, or is not one of the model that drew samples."""
     found = given if isinstance(given, Guarantee) else getattr(given, "guarantee", ...)
     if found is None:
         raise InputError(
@@ -135,4 +137,9 @@ def guarantee_of(given: object) -> Guarantee:
         )
     if not isinstance(found, Guarantee):
         raise InputTypeError(f"guarantee is a {type(given).__name__}, expected a Refiner or a Guarantee")
+    if found.model != model:
+        raise InputError(
+            "the guarantee is one of another model, expected the calibrated refiner's own refine or measure, with its"
+            " default decoder"
+        )
     return found

@@ -29,6 +29,7 @@ class Measurement:
         values (array): Value of the quantity in each sample, (M, .., K), float64.
         names (tuple of str): Names of the K labels or entries.
         levels (tuple of float): Levels of ``quantiles``.
+        model (str): Checksum of the refiner whose samples were measured, for its guarantee.
 
     Example:
         >>> lp.Measurement("area", np.array([[9.0, 7.0], [8.0, 8.0], [10.0, 6.0]]), ("sky", "sea"), (0.1, 0.9))
@@ -45,6 +46,7 @@ class Measurement:
     values: Array
     names: tuple[str, ...]
     levels: tuple[float, ...]
+    model: str = ""
 
     @property
     def n_samples(self) -> int:
@@ -103,7 +105,7 @@ class Measurement:
         """
         inside = fraction("level", level)
         if guarantee is not None:
-            return guarantee_of(guarantee).interval(self.quantity, self.values, inside, jointly)
+            return guarantee_of(guarantee, self.model).interval(self.quantity, self.values, inside, jointly)
         if jointly:
             raise InputError("jointly is True without a guarantee, expected guarantee= with a calibrated refiner")
         low, high = np.quantile(self.values, [(1 - inside) / 2, (1 + inside) / 2], axis=0)

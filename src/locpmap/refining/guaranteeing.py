@@ -56,8 +56,8 @@ def calibrated(
     if len(set(names)) < len(names):
         raise InputError(f"quantities has the names {', '.join(names)}, expected different ones")
     for name, quantity in zip(names, quantities, strict=True):
-        if callable(quantity) and name in NAMES:
-            raise InputError(f"quantities has a function with the name {name!r} of a quantity, expected another name")
+        if callable(quantity) and (name in NAMES or not name.isidentifier() or not hasattr(quantity, "__name__")):
+            raise InputError(f"quantities has a function called {name!r}, expected one with a name of its own")
     rows = {name: [one.quantities[k][1] for one in found] for k, name in enumerate(names)}
     for name, row in rows.items():
         if len(lengths := sorted({len(true) for *_, true in row})) > 1:
@@ -65,7 +65,7 @@ def calibrated(
     parts = {name: map(np.stack, zip(*row, strict=True)) for name, row in rows.items()}
     calibrations = {name: Calibration(Moments(mean, std), true) for name, (mean, std, true) in parts.items()}
     misses, errors = (np.mean([getattr(one, name) for one in found], axis=0) for name in ("misses", "errors"))
-    return Guarantee(calibrations, misses, errors, n)
+    return Guarantee(calibrations, misses, errors, n, weights.identity(adjustment))
 
 
 class Measured(NamedTuple):

@@ -32,6 +32,7 @@ class Prepared:
     Attributes:
         potentials (Potentials): The Potts model, for any decoder of :func:`locpmap.infer`.
         errors (Errors): The learned parameters of samples at the stride of the logits.
+        model (str): Checksum of the refiner, by which its guarantee recognises results.
 
     Notes:
         Let z be the network's scores, resized to the image and multiplied by the learned scale. Let g be the logarithm
@@ -68,6 +69,7 @@ class Prepared:
 
     potentials: Potentials
     errors: Errors
+    model: str = ""
 
     @classmethod
     def of(
@@ -81,7 +83,8 @@ class Prepared:
     ) -> Prepared:
         """Build the model with :func:`locpmap.refining.model.compose`."""
         potentials = compose(given, weights, adjustment, mask=mask, stride=stride)
-        return cls(potentials, errors_of(weights, adjustment, given.stride if stride is None else stride))
+        errors = errors_of(weights, adjustment, given.stride if stride is None else stride)
+        return cls(potentials, errors, weights.identity(adjustment))
 
     def refine(
         self,
@@ -98,7 +101,8 @@ class Prepared:
             result = infer(self.potentials, sampler, seed=seed, device=device, progress=progress)
             if chosen.probability == "votes":
                 return result
-            return averaged(self.potentials, result, chosen, self.errors.votes, self.marginals)
+            result = averaged(self.potentials, result, chosen, self.errors.votes, self.marginals)
+            return replace(result, model=self.model) if as_calibrated(chosen) else result
         if isinstance(chosen, LocPMAP) and self._same_for_all_samples(chosen):
             chosen = replace(chosen, n_samples=1, temperature=0.0)
         return infer(self.potentials, chosen, seed=seed, device=device, progress=progress)
@@ -129,4 +133,13 @@ class Prepared:
         self, quantity: str | Callable[[Any], Any], decoder: LocPMAP | None = None, *, seed: int = 0, **options: Any
     ) -> Measurement:
         """Measure a quantity with the learned error fields; options as in :func:`locpmap.measure`."""
-        return measure(self.potentials, quantity, self.sampler(decoder or MEASURING), seed=seed, **options)
+        sampler = decoder or MEASURING
+        found = measure(self.potentials, quantity, self.sampler(sampler), seed=seed, **options)
+        default = as_calibrated(replace(sampler, n_samples=REFINING.n_samples))
+        return replace(found, model=self.model) if default else found
+
+
+def as_calibrated(decoder: LocPMAP) -> bool:
+    """Return whether a decoder draws the samples with which guarantees are calibrated: the default one."""
+    names = ("n_samples", "blocks", "start", "temperature", "fields", "probability")
+    return all(isinstance(decoder.start, str) and getattr(decoder, name) == getattr(REFINING, name) for name in names)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Self
 
 from locpmap.arrays import refuse_masked
@@ -106,12 +106,12 @@ class Refiner:
             adjustment = Adjustment(**details.pop(ADJUSTED, {}))
         except (TypeError, InputError) as error:
             raise InputError(f"{path} is not a refiner of this version: it is malformed ({error})") from None
+        if guarantee is not None:
+            guarantee = replace(guarantee, model=weights.identity(adjustment))
         return cls(weights, details, adjustment=adjustment, guarantee=guarantee)
 
     def save(self, path: PathLike) -> None:
-        """Write the weights, the adjustment, the details and the guarantee to one file.
-
-        The file is written atomically: an interrupted call leaves no partial file.
+        """Write the weights, the adjustment, the details and the guarantee to one file, atomically.
 
         Args:
             path (str or os.PathLike): The file to write.
@@ -245,17 +245,17 @@ class Refiner:
         seed: int = 0,
         progress: bool | Callable[[int, int, float], None] = False,
     ) -> Self:
-        """Calibrate on labelled images, so that intervals and label sets have a guarantee for new images.
+        """Calibrate on labelled images, so that intervals, label sets and abstention have a guarantee.
 
-        Use images that neither the network nor this refiner was fitted on, and that are exchangeable with the images
-        to come: independent images from the same source, not neighbouring tiles of one raster.
+        Use images that neither the network nor this refiner was fitted on, and that are exchangeable with later images:
+        independent images from the same source, not neighbouring tiles of one raster.
 
         Args:
             images (sequence or array): As in :meth:`fit`.
             logits (sequence or array): As in :meth:`fit`.
             labels (sequence or array): As in :meth:`fit`. Pixels without a label are masked.
             quantities (sequence): Names and functions of quantities, as in :func:`locpmap.measure`, whose intervals
-                will have a guarantee. A function is recognised by its name.
+                will have a guarantee. A function is recognised by its name only.
             ignore_label (int, default -1): As in :meth:`fit`.
             layout (str, default "auto"): As in :func:`locpmap.refine`.
             scores (str, default "auto"): As in :func:`locpmap.refine`.
@@ -266,7 +266,7 @@ class Refiner:
         Returns:
             Refiner: A refiner with the same model, whose ``guarantee`` is set. ``print(refiner.guarantee)`` states what
             is guaranteed, and under which assumption. Pass the refiner as ``guarantee=`` to
-            :meth:`Measurement.interval` and :meth:`Result.label_sets`.
+            :meth:`Measurement.interval`, :meth:`Result.label_sets` and :meth:`Result.decide`.
 
         Raises:
             InputError: If there are fewer than 9 labelled images, an image occurs twice or was used in the fit, or an

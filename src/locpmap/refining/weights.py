@@ -1,5 +1,6 @@
 """The learned weights of a refiner, and manual adjustments."""
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -111,3 +112,10 @@ class Weights:
         columns = np.column_stack([self.sizes, self.shared, self.noise, self.presence, self.votes])
         values = [float(np.interp(np.log(stride), logs, column)) for column in columns.T]
         return Errors(tuple(values[:N_SCALES]), *values[N_SCALES:])
+
+    def identity(self, adjustment: Adjustment) -> str:
+        """Return a checksum of the weights and an adjustment, by which a guarantee recognises its model."""
+        total = hashlib.sha256(repr(adjustment).encode())
+        for name in self.__dataclass_fields__:
+            total.update(getattr(self, name).tobytes())
+        return total.hexdigest()[:16]

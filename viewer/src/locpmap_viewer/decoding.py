@@ -121,7 +121,7 @@ def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -
     decoder = LocPMAP(settings.n_samples, blocks=settings.blocks, start="perturbed")
     max_maps = max(1, SAMPLE_BYTES // scene.logits[..., 0].size)
     drawn = draw(prepared, decoder, max_maps, seed=settings.seed, progress=progress)
-    areas = Measurement("area", drawn.areas, tuple(scene.names), (0.05, 0.5, 0.95))
+    areas = Measurement("area", drawn.areas, tuple(scene.names), (0.05, 0.5, 0.95), prepared.model)
     n_samples, n_labels = drawn.areas.shape
     if guarantee is not None and not guarantee.applies("area", n_samples, n_labels, settings.blocks):
         guarantee = None
