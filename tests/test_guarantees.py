@@ -16,6 +16,7 @@ from locpmap.guarantees import Guarantee
 from locpmap.guarantees.conformal import conformal_quantile, controlled, controlled_quantile, images_needed
 from locpmap.guarantees.intervals import FLOOR, N_SAMPLES, Calibration, Moments
 from locpmap.guarantees.thresholds import THRESHOLDS, abstention_threshold, label_sets, pixel_losses, set_threshold
+from locpmap.refining.weights import Weights
 
 LEVEL = 0.9
 
@@ -345,6 +346,14 @@ def test_results_of_other_models_are_refused(guaranteed: lp.Refiner) -> None:
     measured = lp.measure(guaranteed.refine(None, logits, decoder=kept), "area")
     expected = guaranteed.measure(None, logits, "area").interval(guarantee=guaranteed)
     np.testing.assert_array_equal(measured.interval(guarantee=guaranteed), expected)
+
+
+def test_refiner_without_error_fields_has_guarantees() -> None:
+    logits, labels = scenes(12)
+    refiner = lp.Refiner(Weights([1.0], [1.0])).guaranteed(None, logits, labels, ["area"])
+    result = refiner.refine(None, logits[0])
+    assert result.label_sets(guarantee=refiner).any(axis=-1).all()
+    assert refiner.measure(None, logits[0], "area").interval(guarantee=refiner)[0].shape == (3,)
 
 
 def test_function_without_a_name_of_its_own_is_refused() -> None:

@@ -96,16 +96,20 @@ class Prepared:
     ) -> Result:
         """Decode the model. The arguments and the result are those of :func:`locpmap.refine`."""
         chosen = REFINING if decoder is None else configure(decoder, {})
-        if isinstance(chosen, LocPMAP) and any(self.errors.sizes):
-            sampler = replace(self.sampler(chosen), probability="votes")
-            result = infer(self.potentials, sampler, seed=seed, device=device, progress=progress)
-            if chosen.probability == "votes":
+        result = self._decoded(chosen, seed=seed, device=device, progress=progress)
+        return replace(result, model=self.model) if as_calibrated(chosen) else result
+
+    def _decoded(self, decoder: Decoder, **how: Any) -> Result:
+        if not isinstance(decoder, LocPMAP):
+            return infer(self.potentials, decoder, **how)
+        if any(self.errors.sizes):
+            result = infer(self.potentials, replace(self.sampler(decoder), probability="votes"), **how)
+            if decoder.probability == "votes":
                 return result
-            result = averaged(self.potentials, result, chosen, self.errors.votes, self.marginals)
-            return replace(result, model=self.model) if as_calibrated(chosen) else result
-        if isinstance(chosen, LocPMAP) and self._same_for_all_samples(chosen):
-            chosen = replace(chosen, n_samples=1, temperature=0.0)
-        return infer(self.potentials, chosen, seed=seed, device=device, progress=progress)
+            return averaged(self.potentials, result, decoder, self.errors.votes, self.marginals)
+        if self._same_for_all_samples(decoder):
+            decoder = replace(decoder, n_samples=1, temperature=0.0)
+        return infer(self.potentials, decoder, **how)
 
     def _same_for_all_samples(self, decoder: LocPMAP) -> bool:
         """Return whether one sample gives the same result as many: no coupling, and only conditional probabilities."""
@@ -139,7 +143,9 @@ class Prepared:
         return replace(found, model=self.model) if default else found
 
 
-def as_calibrated(decoder: LocPMAP) -> bool:
+def as_calibrated(decoder: Decoder) -> bool:
     """Return whether a decoder draws the samples with which guarantees are calibrated: the default one."""
+    if not isinstance(decoder, LocPMAP) or not isinstance(decoder.start, str):
+        return False
     names = ("n_samples", "blocks", "start", "temperature", "fields", "probability")
-    return all(isinstance(decoder.start, str) and getattr(decoder, name) == getattr(REFINING, name) for name in names)
+    return all(getattr(decoder, name) == getattr(REFINING, name) for name in names)
