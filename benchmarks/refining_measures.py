@@ -185,7 +185,7 @@ def areas_of(judged: Sequence[Example], weights: Weights, seed: int) -> dict[str
     return {key: float(found.mean()) for key, found in parts.items() if found.size}
 
 
-def seconds(seed: int, repeats: int = 5) -> dict[str, Any]:
+def seconds(seed: int, repeats: int = 15) -> dict[str, Any]:
     """Time `lp.refine`, `Refiner.measure` and pydensecrf2 on T3, alternating: elapsed and processor time."""
     task = make_task("T3", seed)
     assert task.image is not None
