@@ -22,14 +22,14 @@ import typer
 import locpmap as lp
 from benchmarks import machine
 from benchmarks.deciding_page import ARGMAX, DENSE, DICE, HELD_OUT, IMAGE, NETWORK, RANKSEG, RECORD, REFINED, TEST
-from benchmarks.fields_page import RECORD as FIELDS
+from benchmarks.fields_page import fitted_weights
 from benchmarks.networks_data import Part, load
 from benchmarks.networks_models import open_network, predict
 from benchmarks.refining_measures import GRID, Dense
-from benchmarks.report import write_record
+from benchmarks.report import join_record
 from locpmap.deciding import decide
 from locpmap.refining.decided import Gain
-from locpmap.refining.scoring import score, softmax
+from locpmap.refining.scoring import confusion, score, softmax
 from locpmap.refining.weights import Weights
 
 Array = npt.NDArray[Any]
@@ -46,12 +46,6 @@ class Read(NamedTuple):
     probability: dict[str, Array]
     labels: dict[str, Array]
     truth: Array
-
-
-def fitted_weights(dataset: str) -> Weights:
-    """Return the weights that `benchmarks.fields` learned on held-out images."""
-    learned = json.loads(FIELDS.read_text())[dataset]["learned"]
-    return Weights(**{name: np.asarray(value) for name, value in learned.items()})
 
 
 def as_colours(image: Array) -> npt.NDArray[np.uint8]:
@@ -127,13 +121,6 @@ def methods(
     yield TEST, lambda: np.asarray(decide(argmax, p, "iou", over=test).labels)
     for measure in ("IoU", "Dice"):
         yield f"{RANKSEG}, {measure}", lambda measure=measure: rankseg(measure)(p)  # type: ignore[misc]
-
-
-def confusion(labels: Array, truth: Array, n_labels: int) -> Array:
-    """Return the number of pixels by true and decided label."""
-    counted = truth >= 0
-    pairs = truth[counted] * n_labels + labels[counted]
-    return np.bincount(pairs, minlength=n_labels**2).reshape(n_labels, n_labels)
 
 
 def compared(new: Sequence[Array], old: Sequence[Array]) -> dict[str, list[float]]:
@@ -215,12 +202,10 @@ def measure(
         typer.echo(f"{name}: {json.dumps(row['gains'])}")
     typer.echo(json.dumps(seconds))
     if record:
-        whole = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-        whole.pop("targets", None)
         origin = machine.provenance("benchmarks.deciding", 0, machine.machine())
         about = {"part": part, "images": len(chosen.images), "dense": dense.__dict__}
-        whole[dataset] = about | {"rows": rows, "versus": versus, "seconds": seconds, "origin": origin}
-        write_record(RECORD, whole, [])
+        entry = about | {"rows": rows, "versus": versus, "seconds": seconds, "origin": origin}
+        join_record(RECORD, dataset, entry)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.refining_page import filled, table
+from benchmarks.refining_page import filled, origins, table
 
 ROOT = Path(__file__).parent.parent
 RECORD, PAGE = ROOT / "benchmarks/results/deciding.json", ROOT / "docs/deciding.md"
@@ -28,13 +28,7 @@ def tables_of(record: Mapping[str, Any]) -> dict[str, str]:
         ("", *names),
         ((name, *(f"{1000 * one['seconds'][each]:.1f}" for each in names)) for name, one in sets.items()),
     )
-    tables["origin"] = table(
-        ("data", "images", "command", "date"),
-        (
-            (name, str(one["images"]), f"`{one['origin']['command']}`", one["origin"]["date"])
-            for name, one in sets.items()
-        ),
-    )
+    tables["origin"] = origins(sets)
     return tables
 
 

@@ -23,7 +23,7 @@ from benchmarks import machine
 from benchmarks.fields_page import RECORD
 from benchmarks.networks_data import Part, load
 from benchmarks.networks_models import StochasticNetwork, draw, open_network, predict
-from benchmarks.report import write_record
+from benchmarks.report import join_record
 from locpmap.refining.examples import gather
 from locpmap.refining.fitting import learn
 from locpmap.refining.fitting_samples import drawn
@@ -160,13 +160,10 @@ def measure(
         typer.echo(f"{kind}: {json.dumps(row)}")
     typer.echo(json.dumps(gains))
     if record:
-        whole = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-        whole.pop("targets", None)
         origin = machine.provenance("benchmarks.fields", seed, machine.machine())
         learned = {name: np.asarray(getattr(fitted, name)).tolist() for name in fitted.__dataclass_fields__}
         about = {"part": part, "images": len(found), "held_out": len(examples), "offset": rivals.offset}
-        whole[dataset] = about | {"rows": rows, "pixels": gains, "learned": learned, "origin": origin}
-        write_record(RECORD, whole, [])
+        join_record(RECORD, dataset, about | {"rows": rows, "pixels": gains, "learned": learned, "origin": origin})
 
 
 if __name__ == "__main__":

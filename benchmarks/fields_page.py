@@ -8,15 +8,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.refining_page import filled, table
+import numpy as np
+
+from benchmarks.refining_page import filled, origins, table
 from locpmap.learning.proper_scores import PERIMETER, WINDOWS, name_of
 from locpmap.refining.map_scores import COMPONENTS
+from locpmap.refining.weights import Weights
 
 ROOT = Path(__file__).parent.parent
 RECORD, PAGE = ROOT / "benchmarks/results/fields.json", ROOT / "docs/whole-maps.md"
 AREAS = tuple(map(name_of, WINDOWS))
 NAMES = (*AREAS, COMPONENTS, PERIMETER)
 HEADS = tuple(name.removeprefix("area ") for name in NAMES)
+
+
+def fitted_weights(dataset: str) -> Weights:
+    """Return the weights that `benchmarks.fields` learned on held-out images."""
+    learned = json.loads(RECORD.read_text())[dataset]["learned"]
+    return Weights(**{name: np.asarray(value) for name, value in learned.items()})
 
 
 def tables_of(record: Mapping[str, Any]) -> dict[str, str]:
@@ -31,13 +40,7 @@ def tables_of(record: Mapping[str, Any]) -> dict[str, str]:
             for kind, gains in one["pixels"].items()
         ),
     )
-    tables["origin"] = table(
-        ("data", "images", "command", "date"),
-        (
-            (name, str(one["images"]), f"`{one['origin']['command']}`", one["origin"]["date"])
-            for name, one in sets.items()
-        ),
-    )
+    tables["origin"] = origins(sets)
     return tables
 
 

@@ -6,7 +6,6 @@ at random into calibration and new images. The rival is split conformal predicti
 its area ± the conformal quantile of the absolute errors of the label. `benchmarks.guarantees_page` writes the tables.
 """
 
-import json
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,11 +19,11 @@ import typer
 
 import locpmap as lp
 from benchmarks import machine
-from benchmarks.fields_page import RECORD as FIELDS
+from benchmarks.fields_page import fitted_weights
 from benchmarks.guarantees_page import RECORD
 from benchmarks.networks_data import Part, load
 from benchmarks.networks_models import open_network, predict
-from benchmarks.report import write_record
+from benchmarks.report import join_record
 from locpmap.guarantees.conformal import conformal_quantile
 from locpmap.guarantees.intervals import Calibration, Moments
 from locpmap.guarantees.thresholds import THRESHOLDS, set_threshold
@@ -56,7 +55,7 @@ def measured_image(weights: Weights, network: Path, image: Array, truth: Array, 
     logits = predict(open_network(network), image)
     (example,) = gather([image], [logits], [truth], -1, "hwk", "logits", 1.0)
     found = measured(example, weights, AS_LEARNED, QUANTITIES, seed)
-    mean, std, true = (np.stack(part) for part in zip(*(row for _, row in found.quantities), strict=True))
+    mean, std, true = (np.stack(part) for part in zip(*found.quantities, strict=True))
     network_labels = np.where(truth == VOID, VOID, logits.argmax(-1).astype(np.int64))
     structure, n_labels = lp.Potentials.grid(logits, 0.0).structure, logits.shape[-1]
     own = [named_quantity(str(name), structure, n_labels)(network_labels) for name in QUANTITIES]
@@ -154,8 +153,7 @@ def measure(
     record: Annotated[bool, typer.Option(help="Add the table to the record.")] = False,
 ) -> None:
     """Measure all images, then split them again and again."""
-    learned = json.loads(FIELDS.read_text())[dataset]["learned"]
-    weights = Weights(**{name: np.array(values) for name, values in learned.items()})
+    weights = fitted_weights(dataset)
     chosen: Part = getattr(load(dataset, data), part).some(n_images)
     network = networks / "member-0.safetensors"
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
@@ -175,12 +173,9 @@ def measure(
     for name, row in found.items():
         typer.echo(f"{name}: " + ", ".join(f"{key} {value:.3f}" for key, value in row.items()))
     if record:
-        whole = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-        whole.pop("targets", None)
         origin = machine.provenance("benchmarks.guarantees", seed, machine.machine())
         about = {"part": part, "images": len(images), "splits": N_SPLITS, "level": LEVEL}
-        whole[dataset] = about | {"rows": found, "origin": origin}
-        write_record(RECORD, whole, [])
+        join_record(RECORD, dataset, about | {"rows": found, "origin": origin})
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.refining_page import filled, table
+from benchmarks.refining_page import filled, origins, table
 
 ROOT = Path(__file__).parent.parent
 RECORD, PAGE = ROOT / "benchmarks/results/guarantees.json", ROOT / "docs/guarantees.md"
@@ -68,13 +68,7 @@ def tables_of(record: Mapping[str, Any]) -> dict[str, str]:
             for row in [one["rows"]["label sets"]]
         ),
     )
-    tables["origin"] = table(
-        ("data", "images", "splits", "command", "date"),
-        (
-            (name, str(one["images"]), str(one["splits"]), f"`{one['origin']['command']}`", one["origin"]["date"])
-            for name, one in sets.items()
-        ),
-    )
+    tables["origin"] = origins(sets, "images", "splits")
     return tables
 
 

@@ -56,6 +56,18 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join([lines[0].replace("|  |", "| |", 1), "|---" * len(heads) + "|", *lines[1:]])
 
 
+def origins(sets: Mapping[str, Any], *columns: str) -> str:
+    """Return the table of commands and dates of data sets, after columns of their entries (images by default)."""
+    columns = columns or ("images",)
+    return table(
+        ("data", *columns, "command", "date"),
+        (
+            (name, *(str(one[key]) for key in columns), f"`{one['origin']['command']}`", one["origin"]["date"])
+            for name, one in sets.items()
+        ),
+    )
+
+
 def _numbers(row: Mapping[str, float], names: Iterable[str]) -> list[str]:
     return [f"{row[name]:.3f}" for name in names]
 

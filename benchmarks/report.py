@@ -68,6 +68,13 @@ def write_record(path: Path, contents: Mapping[str, Any], verdicts: list[Verdict
     path.write_text(json.dumps(_rounded(record), indent=1, ensure_ascii=False) + "\n")
 
 
+def join_record(path: Path, dataset: str, entry: Mapping[str, Any]) -> None:
+    """Add the entry of a data set to a result file, or replace it."""
+    whole = json.loads(path.read_text()) if path.exists() else {}
+    whole.pop("targets", None)
+    write_record(path, {**whole, dataset: entry}, [])
+
+
 def _rounded(value: Any) -> Any:
     """Round floats to four significant digits, the precision of the measurements."""
     if isinstance(value, float):

@@ -145,6 +145,11 @@ def measure(
     )
 
 
+def quantity_name(quantity: object) -> str:
+    """Return the name of a quantity: that of a string, a function, or the class of another callable."""
+    return quantity if isinstance(quantity, str) else getattr(quantity, "__name__", type(quantity).__name__)
+
+
 @dataclass
 class Meter:
     """A quantity as a function of flat samples, with checks of its value and progress reports."""
@@ -167,7 +172,7 @@ class Meter:
         if not callable(quantity):
             names = ", ".join(map(repr, NAMES))
             raise InputTypeError(f"quantity is {quantity!r}, expected {names}, or a callable that takes a label map")
-        return cls(getattr(quantity, "__name__", type(quantity).__name__), quantity, structure.shape)
+        return cls(quantity_name(quantity), quantity, structure.shape)
 
     def __call__(self, sample: Array) -> Array:
         """Return the quantity of one labelling (S,) as a vector (K,); a callable receives a copy of the map."""

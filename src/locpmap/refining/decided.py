@@ -9,6 +9,7 @@ import numpy as np
 from locpmap.arrays import Array
 from locpmap.deciding import Decider, decide
 from locpmap.errors import InputTypeError, unknown
+from locpmap.refining.scoring import confusion
 
 OBJECTIVES = ("iou", "dice")
 IMAGE, DATASET = "per image", "over the data set"
@@ -72,14 +73,8 @@ def confusions(measure: str, images: Sequence[Judged]) -> list[Confusions]:
     found = []
     for labels, probability, truth in images:
         decided = (decide(labels, probability, measure, over=over).labels for over in ("image", decider))
-        found.append(tuple(_confusion(each, truth, probability.shape[-1]) for each in (labels, *decided)))
+        found.append(tuple(confusion(each, truth, probability.shape[-1]) for each in (labels, *decided)))
     return found
-
-
-def _confusion(labels: Array, truth: Array, n_labels: int) -> Array:
-    counted = truth >= 0
-    pairs = truth[counted] * n_labels + labels[counted]
-    return np.bincount(pairs, minlength=n_labels**2).reshape(n_labels, n_labels)
 
 
 def _overlap(measure: str, confusion: Array) -> Array:

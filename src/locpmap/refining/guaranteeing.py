@@ -17,7 +17,7 @@ from locpmap.guarantees.thresholds import pixel_losses
 from locpmap.inference import LocPMAP
 from locpmap.kernels.threads import available_threads
 from locpmap.measuring import measure
-from locpmap.measuring.api import Meter
+from locpmap.measuring.api import Meter, quantity_name
 from locpmap.measuring.quantities import NAMES
 from locpmap.refining.examples import VOID, Example
 from locpmap.refining.prepared import Prepared
@@ -46,19 +46,19 @@ def calibrated(
         raise InputError(f"a guarantee of {LEVEL} needs at least {least} labelled images, and there are {n}")
     if isinstance(quantities, str) or not isinstance(quantities, Sequence) or not quantities:
         raise InputTypeError(f"quantities is {quantities!r}, expected a sequence of names or functions")
+    names = list(map(quantity_name, quantities))
+    if len(set(names)) < len(names):
+        raise InputError(f"quantities has the names {', '.join(names)}, expected different ones")
+    for name, quantity in zip(names, quantities, strict=True):
+        if callable(quantity) and (name in NAMES or not name.isidentifier() or not hasattr(quantity, "__name__")):
+            raise InputError(f"quantities has a function called {name!r}, expected one with a name of its own")
     found: list[Measured] = []
     with ThreadPoolExecutor(available_threads()) as pool:
         for one in pool.map(lambda example: measured(example, weights, adjustment, quantities, seed), labelled):
             found.append(one)
             if progress is not None:
                 progress(len(found), n, float(np.mean([each.errors[0] for each in found])))
-    names = [quantity for quantity, _ in found[0].quantities]
-    if len(set(names)) < len(names):
-        raise InputError(f"quantities has the names {', '.join(names)}, expected different ones")
-    for name, quantity in zip(names, quantities, strict=True):
-        if callable(quantity) and (name in NAMES or not name.isidentifier() or not hasattr(quantity, "__name__")):
-            raise InputError(f"quantities has a function called {name!r}, expected one with a name of its own")
-    rows = {name: [one.quantities[k][1] for one in found] for k, name in enumerate(names)}
+    rows = {name: [one.quantities[k] for one in found] for k, name in enumerate(names)}
     for name, row in rows.items():
         if len(lengths := sorted({len(true) for *_, true in row})) > 1:
             raise InputError(f"{name} has {lengths[0]} to {lengths[-1]} entries, expected as many in every image")
@@ -71,7 +71,7 @@ def calibrated(
 class Measured(NamedTuple):
     """What a guarantee needs of one image."""
 
-    quantities: list[tuple[str, tuple[Array, Array, Array]]]  # name; mean and standard deviation of samples, true value
+    quantities: list[tuple[Array, Array, Array]]  # mean and standard deviation of samples, true value
     misses: Array  # of `pixel_losses`, as the next
     errors: Array
 
@@ -85,9 +85,8 @@ def measured(
     result = prepared.refine(LocPMAP(N_SAMPLES, start="perturbed", keep_samples=True), seed=seed)
     found = []
     for quantity in quantities:
-        sampled = measure(result, quantity)
         true = Meter.of(quantity, prepared.potentials)(example.labels.ravel())
-        found.append((sampled.quantity, (*Moments.of(sampled.values), true)))
+        found.append((*Moments.of(measure(result, quantity).values), true))
     return Measured(found, *pixel_losses(Restore()(result.probability)[~void], example.labels[~void]))
 
 

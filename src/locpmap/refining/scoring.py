@@ -63,13 +63,19 @@ def score(probability: Array, truth: Array, labels: Array | None = None) -> Scor
     counted = truth >= 0
     p, true = np.asarray(probability)[counted], truth[counted]
     n_labels, found, confidence = p.shape[-1], p.argmax(-1), p.max(-1).astype(np.float64)
-    decoded = found if labels is None else labels[counted]
-    confusion = np.bincount(true * n_labels + decoded, minlength=n_labels**2).reshape(n_labels, n_labels)
+    table = confusion(found if labels is None else labels[counted], true, n_labels)
     place = np.clip(np.ceil(confidence * N_BINS).astype(int) - 1, 0, N_BINS - 1)
     gap = np.bincount(place, (found == true) - confidence, N_BINS)
     bins = np.stack([gap, np.bincount(place, minlength=N_BINS)], axis=1)
     loss = -np.log(np.maximum(p[np.arange(len(true)), true].astype(np.float64), LEAST)).sum()
-    return Score(confusion, bins, float(loss), len(true))
+    return Score(table, bins, float(loss), len(true))
+
+
+def confusion(labels: Array, truth: Array, n_labels: int) -> Array:
+    """Count pixels by true and decided label, (K, K); those with a negative true label are ignored."""
+    counted = truth >= 0
+    pairs = truth[counted] * n_labels + labels[counted]
+    return np.bincount(pairs, minlength=n_labels**2).reshape(n_labels, n_labels)
 
 
 def total(scores: Sequence[Score]) -> Score:
