@@ -1,8 +1,9 @@
 """Train the segmentation networks of the benchmarks: `python -m benchmarks.networks train DATASET`.
 
 Five networks that differ in their seed (an ensemble) and one stochastic segmentation network are trained on the
-training images of a data set.  Photographs get EfficientNet-Lite0 with published ImageNet weights and a feature
-pyramid; silhouettes get a small U-Net.  Networks that are already in the output folder are not trained again.
+training images of a data set. By default, photographs get EfficientNet-Lite0 with published ImageNet weights and a
+feature pyramid, and silhouettes and digits get a small U-Net. Networks that are already in the output folder are not
+trained again.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from benchmarks.networks_data import DATASETS, Split, load
-from benchmarks.networks_models import StochasticNetwork, Trunk, build, open_network, save
+from benchmarks.networks_models import KINDS, PHOTOGRAPHS, Network, StochasticNetwork, build, open_network, save
 from benchmarks.networks_training import batches_of, evaluate, train_network
 from locpmap.formats import read_model
 from locpmap.nn import choose_device
@@ -22,7 +23,7 @@ from locpmap_paper.networks.efficientnet import EfficientNetLite0
 
 STOCHASTIC, STOCHASTIC_SEED = "ssn", 1000
 DROP = 0.2  # stochastic depth of the encoder in training
-BATCH_SIZES = {"silhouettes": 128}  # else 16
+BATCH_SIZES = {"silhouettes": 128, "digits": 128}  # else 16
 
 
 def main() -> None:
@@ -33,6 +34,7 @@ def main() -> None:
     command.add_argument("dataset", choices=DATASETS)
     command.add_argument("--data", type=Path, required=True, help="folder of the data sets")
     command.add_argument("--out", type=Path, required=True, help="folder of the networks")
+    command.add_argument("--kind", choices=KINDS, help="architecture; only the default one may be stochastic, too")
     command.add_argument("--members", type=int, default=5, help="number of networks of the ensemble")
     command.add_argument("--steps", type=int, default=1500)
     command.add_argument("--device", choices=("cpu", "cuda", "auto"), default="auto")
@@ -50,12 +52,14 @@ def train(options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     batch_size = options.batch or BATCH_SIZES.get(options.dataset, 16)
     batches = batches_of(split.train.some(options.limit), batch_size, options.crop, device)
-    seeds = {f"member-{number}": number for number in range(options.members)} | {STOCHASTIC: STOCHASTIC_SEED}
+    seeds = {f"member-{number}": number for number in range(options.members)}
+    if options.kind is None:
+        seeds[STOCHASTIC] = STOCHASTIC_SEED
     for name, seed in seeds.items():
         path = options.out / f"{name}.safetensors"
         if not path.exists():
             torch.manual_seed(seed)
-            network = new_network(split, name == STOCHASTIC, options.weights_folder).to(device)
+            network = new_network(split, options.kind, name == STOCHASTIC, options.weights_folder).to(device)
             seconds = train_network(network, batches, options.steps, seed)
             details: dict[str, Any] = {"dataset": options.dataset, "name": name, "seed": seed, "steps": options.steps}
             save(path, network, details | {"seconds": round(seconds, 1)})
@@ -68,12 +72,16 @@ def train(options: argparse.Namespace) -> None:
             log.write(json.dumps(line) + "\n")
 
 
-def new_network(split: Split, stochastic: bool, weights_folder: Path | None) -> Trunk | StochasticNetwork:
-    """Return a network to train on a data set: a U-Net, or for photographs a pyramid on a pretrained encoder."""
-    if split.train.images[0].ndim == 2:
-        return build("unet", split.n_labels, stochastic=stochastic)
+def new_network(
+    split: Split, kind: str | None, stochastic: bool, weights_folder: Path | None
+) -> Network | StochasticNetwork:
+    """Return a network to train on a data set; by default a U-Net, or for photographs a pyramid."""
+    small = split.train.images[0].ndim == 2
+    kind = kind or ("unet" if small else "pyramid")
+    if kind in ("unet", "fcn"):
+        return build(kind, split.n_labels, stochastic=stochastic, options=None if small else PHOTOGRAPHS)
     encoder = EfficientNetLite0.published(drop=DROP, folder=weights_folder)
-    return build("pyramid", split.n_labels, stochastic=stochastic, encoder=encoder)
+    return build(kind, split.n_labels, stochastic=stochastic, encoder=encoder)
 
 
 if __name__ == "__main__":

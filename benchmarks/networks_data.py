@@ -1,4 +1,4 @@
-"""Four data sets for segmentation with fixed splits into training, held-out and test images.
+"""Seven data sets for segmentation with fixed splits into training, held-out and test images.
 
 | name        | labels | train | held-out | test | split                                              |
 |-------------|--------|-------|----------|------|----------------------------------------------------|
@@ -6,6 +6,9 @@
 | msrc        | 21     | 275   | 81       | 235  | 45 / 15 / 40 % of every kind of scene              |
 | nuclei      | 2      | 75    | 33       | 58   | 45 / 20 / 35 % of the grey and the colour images   |
 | silhouettes | 2      | 4,100 | 300      | 500  | the author's; held-out images are from its "val"   |
+| digits      | 2      | 5,000 | 300      | 500  | MNIST's; held-out images are from its test set     |
+| vessels     | 2      | 12    | 6        | 10   | CHASE_DB1, by child: both eyes are in one part     |
+| membranes   | 2      | 14    | 6        | 8    | ISBI 2012, blocks of sections, one left out between |
 
 Networks are trained on the first part, parameters of a model are chosen on the second, and the third is for results.
 """
@@ -25,9 +28,9 @@ from locpmap.errors import InputError, unknown
 
 VOID = -1
 SEED = 0  # of every permutation
-LARGEST = 512  # pixels in a side of an image of nuclei
-NOISE = 0.70  # standard deviation, added to silhouettes
-N_HELD_OUT, N_TEST = 300, 500  # silhouettes
+LARGEST = 512  # pixels in a side of an image of nuclei or vessels
+NOISE = 0.70  # standard deviation, added to silhouettes and digits
+N_HELD_OUT, N_TEST = 300, 500  # digits and silhouettes
 
 # MSRC v2: numbers in the files, without 0 (void), 5 (horse) and 8 (mountain).
 MSRC_LABELS = (1, 2, 3, 4, 6, 7, *range(9, 24))
@@ -159,6 +162,47 @@ def _silhouettes(data: Path) -> Split:
     return Split(2, part(0, "train", None), part(1, "val", N_HELD_OUT), part(2, "test", N_TEST))
 
 
+def _digits(data: Path) -> Split:
+    from locpmap_paper.data.idx import mnist
+
+    loaded = mnist(data)
+    order = np.random.default_rng(SEED).permutation(len(loaded.test))  # the published test images: held-out and test
+
+    def part(number: int, name: str, labels: npt.NDArray[Any], chosen: npt.NDArray[Any]) -> Part:
+        rng = np.random.default_rng((SEED, number))
+        digits = labels[chosen].astype(np.int64)
+        noisy = (digits + NOISE * rng.normal(size=digits.shape)).astype(np.float32)
+        return Part(tuple(f"{name}-{k}" for k in chosen.tolist()), tuple(noisy), tuple(digits))
+
+    train = part(0, "train", loaded.train, np.arange(len(loaded.train)))
+    held_out, test = order[:N_HELD_OUT], order[N_HELD_OUT : N_HELD_OUT + N_TEST]
+    return Split(2, train, part(1, "test", loaded.test, held_out), part(2, "test", loaded.test, test))
+
+
+def _vessels(data: Path) -> Split:
+    files = dict(_members(data / "chase_db1/chase_db1.tar", (".jpg", ".png")))
+    children = np.random.default_rng(SEED).permutation(np.arange(1, 15)).tolist()
+
+    def part(chosen: Sequence[int]) -> Part:
+        names = tuple(f"Image_{child:02d}{side}" for child in chosen for side in "LR")
+        images = tuple(_centre(_rgb(files[f"CHASE_DB1/images/{name}.jpg"])) for name in names)
+        truth = (_centre(_decode(files[f"CHASE_DB1/1stHO/{name}_1stHO.png"])) for name in names)
+        return Part(names, images, tuple(each.astype(np.int64) for each in truth))
+
+    return Split(2, part(children[:6]), part(children[6:9]), part(children[9:]))
+
+
+def _membranes(data: Path) -> Split:
+    files = dict(_members(data / "isbi2012_em/isbi2012.tar", (".png",)))
+
+    def part(sections: range) -> Part:
+        images = tuple(_rgb(files[f"isbi2012/image/{section}.png"]) for section in sections)
+        truth = (_decode(files[f"isbi2012/label/{section}.png"]) for section in sections)
+        return Part(tuple(map(str, sections)), images, tuple((each == 0).astype(np.int64) for each in truth))
+
+    return Split(2, part(range(14)), part(range(15, 21)), part(range(22, 30)))
+
+
 def _members(path: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
     if not path.is_file():
         raise InputError(f"{path} does not exist, expected the archive of the data set")
@@ -194,4 +238,7 @@ DATASETS: dict[str, Callable[[Path], Split]] = {
     "msrc": _msrc,
     "nuclei": _nuclei,
     "silhouettes": _silhouettes,
+    "digits": _digits,
+    "vessels": _vessels,
+    "membranes": _membranes,
 }

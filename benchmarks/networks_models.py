@@ -1,5 +1,6 @@
-"""Segmentation networks of the benchmarks: two architectures, a stochastic head, files, prediction and draws."""
+"""Segmentation networks of the benchmarks: four architectures, a stochastic head, files, prediction and draws."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from torch import Tensor
 
 from locpmap.errors import InputError
 from locpmap.formats import read_model, write_model
-from locpmap_paper.networks.efficientnet import EfficientNetLite0
+from locpmap.nn import FCN
+from locpmap_paper.networks.efficientnet import CHANNELS, MEAN, SCALE, STRIDES, EfficientNetLite0
 from locpmap_paper.networks.pyramid import PyramidNetwork
 from locpmap_paper.networks.weights import load_weights, to_arrays
 
@@ -20,22 +22,30 @@ FILE_KIND = "benchmark network"
 RANK = 10  # of the covariance factor of a stochastic segmentation network
 FIRST_LOG_DEVIATION = -2.0
 MOST_LOG_DEVIATION = 5.0
-WIDTHS = (16, 32, 64)  # channels of the U-Net at strides 1, 2 and 4
+WIDTHS = (16, 32, 64)  # channels of the U-Net of small images at strides 1, 2 and 4
+PHOTOGRAPHS = {"channels": 3, "widths": (16, 32, 64, 128, 128)}  # the U-Net of photographs, strides 1 to 16
+CELL = STRIDES[-2]  # pixels per score of the linear head
 
 
 class UNet(torch.nn.Module):  # type: ignore[misc]
-    """A small U-Net (about 120,000 weights) for images with one channel.
+    """A U-Net without pretrained weights.
+
+    Args:
+        n_labels (int): Number of labels, K.
+        channels (int, default 1): Channels of the images. Three channels are pixels from 0 to 255.
+        widths (sequence of int): Channels at strides 1, 2, 4 and so on; the default has about 120,000 weights.
 
     Example:
         >>> UNet(2).train(False)(torch.zeros(1, 1, 28, 30)).shape
         torch.Size([1, 2, 28, 30])
     """
 
-    def __init__(self, n_labels: int) -> None:
+    def __init__(self, n_labels: int, channels: int = 1, widths: Sequence[int] = WIDTHS) -> None:
         super().__init__()
-        self.n_labels, self.width = n_labels, WIDTHS[0]
-        self.down = torch.nn.ModuleList(_pair(a, b) for a, b in zip((1, *WIDTHS), WIDTHS, strict=False))
-        self.up = torch.nn.ModuleList(_pair(a + b, a) for a, b in pairwise(WIDTHS))
+        self.n_labels, self.width, self.channels = n_labels, widths[0], channels
+        self.options = {"channels": channels, "widths": list(widths)}
+        self.down = torch.nn.ModuleList(_pair(a, b) for a, b in zip((channels, *widths), widths, strict=False))
+        self.up = torch.nn.ModuleList(_pair(a + b, a) for a, b in pairwise(widths))
         self.classifier = torch.nn.Conv2d(self.width, n_labels, 1)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -43,8 +53,9 @@ class UNet(torch.nn.Module):  # type: ignore[misc]
         return self.to_pixels(self.classifier(self.features(images)), images)
 
     def features(self, images: Tensor) -> Tensor:
-        """Return the last features (N, 16, H, W); height and width are padded to multiples of 4."""
-        stride = 2 ** (len(WIDTHS) - 1)
+        """Return the last features (N, width, H, W); height and width are padded to multiples of the last stride."""
+        stride = 2 ** (len(self.down) - 1)
+        images = (images - MEAN) / SCALE if self.channels == 3 else images
         level = F.pad(images, (0, -images.shape[3] % stride, 0, -images.shape[2] % stride))
         levels = []
         for number, layers in enumerate(self.down):
@@ -67,7 +78,54 @@ def _pair(before: int, after: int) -> torch.nn.Sequential:
     return torch.nn.Sequential(*layers)
 
 
+class LinearHead(torch.nn.Module):  # type: ignore[misc]
+    """A linear map of the features of a frozen pretrained encoder, with one score per 16 × 16 pixels.
+
+    Args:
+        n_labels (int): Number of labels, K.
+        encoder (EfficientNetLite0, optional): Encoder; by default a new one with random weights.
+
+    Example:
+        >>> LinearHead(8).train(False).coarse(torch.zeros(1, 3, 50, 64)).shape
+        torch.Size([1, 8, 4, 4])
+    """
+
+    def __init__(self, n_labels: int, encoder: EfficientNetLite0 | None = None) -> None:
+        super().__init__()
+        self.n_labels = n_labels
+        self.encoder = (encoder or EfficientNetLite0()).requires_grad_(False)
+        self.normalise = torch.nn.BatchNorm2d(sum(CHANNELS[-2:]))  # features differ in size by orders of magnitude
+        self.classifier = torch.nn.Conv2d(sum(CHANNELS[-2:]), n_labels, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the scores, enlarged to the size of RGB images (N, 3, H, W) from 0 to 255."""
+        return F.interpolate(self.coarse(images), size=images.shape[2:], mode="bilinear")
+
+    def coarse(self, images: Tensor) -> Tensor:
+        """Return the scores (N, K, h, w) of images that are first resized to multiples of 32 pixels."""
+        self.encoder.train(False)  # also in training: its statistics are frozen, too
+        whole = [-(-n // STRIDES[-1]) * STRIDES[-1] for n in images.shape[2:]]
+        *_, fine, last = self.encoder(F.interpolate(images, size=whole, mode="bilinear"))
+        features = torch.cat([fine, F.interpolate(last, size=fine.shape[2:], mode="bilinear")], 1)
+        scores: Tensor = self.classifier(self.normalise(features))
+        return scores
+
+
+class SmallFCN(FCN):
+    """Four 3×3 convolutions without pooling, for small images with one channel: it sees 9 × 9 pixels."""
+
+    def __init__(self, n_labels: int) -> None:
+        super().__init__(n_labels, widths=(64, 64, 64, 64), normalise=True)
+
+
 Trunk = PyramidNetwork | UNet
+Network = Trunk | LinearHead | SmallFCN
+KINDS: dict[str, type[torch.nn.Module]] = {
+    "pyramid": PyramidNetwork,
+    "unet": UNet,
+    "linear": LinearHead,
+    "fcn": SmallFCN,
+}
 
 
 class StochasticNetwork(torch.nn.Module):  # type: ignore[misc]
@@ -119,35 +177,56 @@ def draw_logits(
 
 
 def build(
-    kind: str, n_labels: int, *, stochastic: bool, encoder: EfficientNetLite0 | None = None
-) -> Trunk | StochasticNetwork:
-    """Return a new network of the kind "unet" or "pyramid"; the encoder of a pyramid may have published weights."""
-    trunk = UNet(n_labels) if kind == "unet" else PyramidNetwork(n_labels, encoder, context=True)
-    return StochasticNetwork(trunk) if stochastic else trunk
+    kind: str,
+    n_labels: int,
+    *,
+    stochastic: bool = False,
+    encoder: EfficientNetLite0 | None = None,
+    options: dict[str, Any] | None = None,
+) -> Network | StochasticNetwork:
+    """Return a new network of one of the `KINDS`; an encoder with published weights may be given."""
+    trunk: Network
+    if kind == "pyramid":
+        trunk = PyramidNetwork(n_labels, encoder, context=True)
+    elif kind == "linear":
+        trunk = LinearHead(n_labels, encoder)
+    else:
+        trunk = UNet(n_labels, **(options or {})) if kind == "unet" else SmallFCN(n_labels)
+    if not stochastic:
+        return trunk
+    assert isinstance(trunk, Trunk)
+    return StochasticNetwork(trunk)
 
 
-def save(path: Path, network: Trunk | StochasticNetwork, details: dict[str, Any]) -> None:
+def save(path: Path, network: Network | StochasticNetwork, details: dict[str, Any]) -> None:
     """Write the weights in half precision, with details of the training that JSON can represent."""
     trunk = network.trunk if isinstance(network, StochasticNetwork) else network
-    kind = "unet" if isinstance(trunk, UNet) else "pyramid"
+    kind = next(name for name, one in KINDS.items() if isinstance(trunk, one))
     header = {"kind": FILE_KIND, "network": kind, "stochastic": trunk is not network, "n_labels": network.n_labels}
+    if isinstance(trunk, UNet):
+        header["options"] = trunk.options
     write_model(path, to_arrays(network, half=True), header | {"details": details})
 
 
-def open_network(path: Path, device: str = "cpu") -> Trunk | StochasticNetwork:
+def open_network(path: Path, device: str = "cpu") -> Network | StochasticNetwork:
     """Load a network written by :func:`save`, in evaluation mode."""
     arrays, header = read_model(path)
     if header.get("kind") != FILE_KIND:
         raise InputError(f"{path} holds a {header.get('kind', 'CRF')}, expected a {FILE_KIND}")
-    network = build(header["network"], header["n_labels"], stochastic=header["stochastic"])
+    stochastic, options = header["stochastic"], header.get("options")
+    network = build(header["network"], header["n_labels"], stochastic=stochastic, options=options)
     load_weights(network, {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()})
     return network.train(False).to(device)
 
 
 @torch.no_grad()
-def predict(network: Trunk | StochasticNetwork, image: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Return logits (H, W, K) of an image (H, W, 3) or (H, W); of a stochastic network, the mean."""
-    logits = network(as_batch(network, image))[0].float()
+def predict(network: Network | StochasticNetwork, image: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Return logits of an image (H, W, 3) or (H, W): (H, W, K), or (h, w, K) of a linear head.
+
+    Those of a stochastic network are the mean.
+    """
+    scores = network.coarse if isinstance(network, LinearHead) else network
+    logits = scores(as_batch(network, image))[0].float()
     result: npt.NDArray[np.float32] = logits.movedim(0, -1).contiguous().cpu().numpy()
     return result
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.networks_data import NOISE, VOID, Labels, Part
-from benchmarks.networks_models import StochasticNetwork, Trunk, as_batch, draw_logits
+from benchmarks.networks_models import Network, StochasticNetwork, as_batch, draw_logits
 from locpmap.nn import Recipe, train
 from locpmap_paper.experiments.scenes.augmentation import SceneBatches, Variation
 from locpmap_paper.experiments.scenes.training import benchmarked_convolutions
@@ -53,7 +53,7 @@ class Learner(torch.nn.Module):  # type: ignore[misc]
     The mean of a stochastic network is trained by cross-entropy in the first third of the steps.
     """
 
-    def __init__(self, network: Trunk | StochasticNetwork, n_steps: int) -> None:
+    def __init__(self, network: Network | StochasticNetwork, n_steps: int) -> None:
         super().__init__()
         self.network, self.n_steps, self.step = network, n_steps, 0
 
@@ -81,7 +81,7 @@ def likelihood_loss(logits: Tensor, labels: Tensor) -> Tensor:
     return -of_images.sum() / (labels != VOID).sum().clamp(min=1)
 
 
-def train_network(network: Trunk | StochasticNetwork, batches: Draw, n_steps: int, seed: int) -> float:
+def train_network(network: Network | StochasticNetwork, batches: Draw, n_steps: int, seed: int) -> float:
     """Train a network in place, on the device of its weights; return the seconds."""
     torch.manual_seed(seed)  # of stochastic depth and of samples; the batches have their own generator
     recipe = Recipe(n_steps=n_steps, learning_rate=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
@@ -99,7 +99,7 @@ class Measures:
 
 
 @torch.no_grad()
-def evaluate(network: Trunk | StochasticNetwork, part: Part) -> Measures:
+def evaluate(network: Network | StochasticNetwork, part: Part) -> Measures:
     """Evaluate the probabilities of a network; those of a stochastic network are means over 100 samples."""
     device, size = next(network.parameters()).device, network.n_labels
     confusion, nll = (torch.zeros(n, dtype=torch.float64, device=device) for n in (size * size, 1))
@@ -119,7 +119,7 @@ def evaluate(network: Trunk | StochasticNetwork, part: Part) -> Measures:
     return Measures(float(iou.mean()), float(hits.sum() / total), float(nll.item() / total))
 
 
-def _log_probability(network: Trunk | StochasticNetwork, batch: Tensor) -> Tensor:
+def _log_probability(network: Network | StochasticNetwork, batch: Tensor) -> Tensor:
     """Return the log-probabilities (K, H, W) of one image."""
     if not isinstance(network, StochasticNetwork):
         return network(batch)[0].float().log_softmax(0)
