@@ -40,7 +40,7 @@ def learn(
     present = [np.isin(np.arange(n_labels), example.labels) for example in examples]
     presence = fit_presence(np.stack(predicted), np.stack(present))
     strides = [max(stride, 1.0)]
-    plain = Weights(strides, [scale], [own], [guided], typical=_typical(examples), presence=[presence])
+    plain = Weights(strides, [scale], [own], [guided], typical=typical_similarity(examples), presence=[presence])
     return fit_samples(plain, examples, prior, seed, directions, progress)
 
 
@@ -101,7 +101,7 @@ def _maximum_likelihood(pixels: Sequence[tuple[Array, Array]]) -> list[float]:
     return [float(factor) for factor in found.x / spread]
 
 
-def _typical(examples: Sequence[Example]) -> Any:
+def typical_similarity(examples: Sequence[Example]) -> Any:
     """Return the mean colour similarity per step, (2,): 0 without images, 1 where images have no such edges."""
     if examples[0].given.image is None:
         return 0.0

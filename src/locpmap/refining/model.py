@@ -8,6 +8,7 @@ import numpy as np
 from locpmap.arrays import namespace, place_like
 from locpmap.errors import InputError, within
 from locpmap.potentials import Potentials
+from locpmap.refining.adapting import UNCHANGED, Adaptation, Rule, adapted, lattice, per_image
 from locpmap.refining.guiding import guided_log_mean
 from locpmap.refining.reading import Given, read_mask
 from locpmap.refining.resizing import resize
@@ -17,11 +18,19 @@ from locpmap.refining.weights import STEPS, Adjustment, Weights
 AS_LEARNED = Adjustment()
 
 
-class Colours(NamedTuple):
-    """Colour statistics of a whole image, used when a model is built for a window of it."""
+class Whole(NamedTuple):
+    """Statistics of a whole image, used when a model is built for a window of it."""
 
     squares: tuple[float, ...]  # the mean squared colour distance of neighbours, per step
-    variance: float
+    variance: float  # of the colours
+    adaptation: Adaptation = UNCHANGED
+
+
+class Composed(NamedTuple):
+    """The model of an image or a batch, and how it was adapted."""
+
+    potentials: Potentials
+    adaptation: Adaptation
 
 
 def full_size(given: Given) -> Any:
@@ -32,23 +41,6 @@ def full_size(given: Given) -> Any:
     return resize(given.scores, given.height, given.width)
 
 
-def pooled(
-    scores: Any, image: Any, own: float, guided: float, masked: Any = None, variance: float | None = None
-) -> Any:
-    """Return ``own · scores + guided · g``, g being the guided log mean; scores of -inf stay -inf.
-
-    If ``guided`` is 0, the scores are returned unchanged.
-    """
-    if guided == 0:
-        return scores
-    surroundings = guided_log_mean(scores, image, masked, variance)
-    surroundings *= guided
-    if own == 0:
-        return namespace(scores).where(scores == -np.inf, scores, surroundings)
-    surroundings += scores * np.float32(own)
-    return surroundings
-
-
 def compose(
     given: Given,
     weights: Weights,
@@ -56,41 +48,87 @@ def compose(
     *,
     mask: Any = None,
     stride: float | None = None,
-    colours: Colours | None = None,
-) -> Potentials:
+    whole: Whole | None = None,
+) -> Composed:
     """Build the Potts model documented in :class:`locpmap.refining.Prepared`."""
     strength, smoothing, temperature = adjustment.strength, adjustment.smoothing, adjustment.temperature
     if stride is not None:
         within("stride", stride, 1)
-    ignored = read_mask(mask, given)
     stride = given.stride if stride is None else stride
-    scale, own, guided, pairwise = weights.at(stride)
+    scale, *_, pairwise = weights.at(stride)
+    own, guided = factors(weights, adjustment, stride)
+    rule = weights.rule_at(stride) if given.image is not None and guided > 0 else Rule(0.0, 0.0)
+    ignored = read_mask(mask, given)
     with np.errstate(over="ignore"):  # the smallest number of a type, used as a mask, becomes -inf
         unary = full_size(given) * np.float32(scale)
     hidden = None if ignored is None else place_like(unary, np.broadcast_to(ignored, unary.shape[:3]))
-    squares = (None, None) if colours is None else colours.squares
-    edges = [  # before the unaries, which take longer: these read means from the device
-        _edges(given, step, row / temperature, typical, hidden, mean)
-        for step, row, typical, mean in zip(
-            STEPS, strength * pairwise + [0.0, smoothing], weights.typical, squares, strict=True
-        )
+    squares = (None, None) if whole is None else whole.squares
+    rows = [(strength * row / temperature, smoothing / temperature) for row in pairwise]
+    alike = [  # before the unaries, which take longer: these read means from the device
+        _alike(given, step, adds or row[1] or rule.threshold, typical, hidden, mean)
+        for step, (row, adds), typical, mean in zip(STEPS, rows, weights.typical, squares, strict=True)
     ]
-    if given.image is not None:
-        own, guided = max(0.0, 1 + strength * (own - 1)), strength * guided
-        variance = None if colours is None else colours.variance
-        unary = pooled(unary, given.image, own, guided, hidden, variance)
+    adaptation = UNCHANGED if whole is None else whole.adaptation
+    if given.image is not None and guided > 0:
+        surroundings = guided_log_mean(unary, given.image, hidden, None if whole is None else whole.variance)
+        if rule.threshold and whole is None:
+            adaptation = adapted(*points(unary, surroundings, hidden), own, guided, rule)
+        unary = _joined(unary, surroundings, own, guided, adaptation)
+    edges = [_edges(one, *row, adaptation.strength) for one, row in zip(alike, rows, strict=True)]
     if temperature != 1:
         unary = unary * np.float32(1 / temperature)
     if not given.batched:
         unary, edges = unary[0], [edge if isinstance(edge, float) else edge[0] for edge in edges]
     potentials = Potentials.grid(unary, tuple(edges), mask=ignored)
     # A copy would compute again what the checks of the scores and weights found.
-    return potentials if potentials.restore == given.restore else replace(potentials, restore=given.restore)
+    same = potentials.restore == given.restore
+    return Composed(potentials if same else replace(potentials, restore=given.restore), adaptation)
 
 
-def _edges(given: Given, step: tuple[int, int], weights: Any, typical: float, hidden: Any, mean: float | None) -> Any:
+def factors(weights: Weights, adjustment: Adjustment, stride: float) -> tuple[float, float]:
+    """Return the factors of the scaled scores and of the guided log mean, after the adjustment."""
+    _, own, guided, _ = weights.at(stride)
+    return max(0.0, 1 + adjustment.strength * (own - 1)), adjustment.strength * guided
+
+
+def points(scores: Any, guided: Any, hidden: Any) -> tuple[Any, Any, Any]:
+    """Return scores and guided log means (N, P, K) on the lattice of an image, and whether pixels count, (N, P)."""
+    n, height, width, n_labels = scores.shape
+    places = place_like(scores, lattice(height, width))
+    chosen = [layer.reshape(n, -1, n_labels)[:, places] for layer in (scores, guided)]
+    if hidden is None:
+        return *chosen, namespace(scores).ones_like(chosen[0][..., 0])
+    return *chosen, 1.0 - hidden.reshape(n, -1)[:, places] * 1.0
+
+
+def _joined(scores: Any, surroundings: Any, own: float, guided: float, adaptation: Adaptation) -> Any:
+    """Return ``own · scores + guided · surroundings``, adapted; scores of -inf stay -inf."""
+    if adaptation.changes:
+        part, factor = (per_image(one, scores.ndim) for one in adaptation)
+        surroundings *= factor * part * np.float32(guided)
+        surroundings += scores * (factor * (1 + part * np.float32(max(own, 1e-6) - 1)))
+        return surroundings
+    surroundings *= guided
+    if own == 0:
+        return namespace(scores).where(scores == -np.inf, scores, surroundings)
+    surroundings += scores * np.float32(own)
+    return surroundings
+
+
+def _alike(given: Given, step: tuple[int, int], coloured: Any, typical: float, hidden: Any, mean: float | None) -> Any:
+    """Return the similarity of neighbours (N, h, w), or its typical value if there is no image or no use for it."""
+    if given.image is None or not coloured:
+        return float(typical)
+    return similarity(given.image, step, mean, hidden)
+
+
+def _edges(alike: Any, learned: Any, smoothing: float, strength: Any) -> Any:
     """Return the Potts weights of one step: (N, h, w), or one number for all edges."""
-    constant, coloured = (float(weight) for weight in weights)
-    if given.image is None or coloured == 0:
-        return constant + coloured * typical
-    return similarity(given.image, step, mean, hidden) * np.float32(coloured) + np.float32(constant)
+    constant, coloured = (float(weight) for weight in learned)
+    if isinstance(strength, float) and strength == 1:
+        coloured += smoothing
+        if isinstance(alike, float):
+            return constant + coloured * alike
+        return alike * np.float32(coloured) + np.float32(constant)
+    edges = (alike * np.float32(coloured) + np.float32(constant)) * per_image(strength, 3)
+    return edges + alike * np.float32(smoothing) if smoothing else edges

@@ -82,8 +82,9 @@ class Prepared:
         stride: float | None = None,
     ) -> Prepared:
         """Build the model with :func:`locpmap.refining.model.compose`."""
-        potentials = compose(given, weights, adjustment, mask=mask, stride=stride)
+        potentials, adaptation = compose(given, weights, adjustment, mask=mask, stride=stride)
         errors = errors_of(weights, adjustment, given.stride if stride is None else stride)
+        errors = errors._replace(votes=errors.votes * adaptation.strength)
         return cls(potentials, errors, weights.identity(adjustment))
 
     def refine(

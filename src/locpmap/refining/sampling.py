@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from locpmap.arrays import Array, cast
 from locpmap.inference import ErrorFields, LocPMAP, samples
 from locpmap.potentials import Potentials
+from locpmap.refining.adapting import per_image
 from locpmap.refining.presence import presence_of
 from locpmap.refining.scoring import softmax
 from locpmap.refining.weights import CELL, Adjustment, Errors, Weights
@@ -44,18 +43,19 @@ def with_errors(decoder: LocPMAP, errors: Errors, fields: Callable[[], ErrorFiel
     return replace(decoder, fields=fields(), temperature=decoder.temperature * errors.noise)
 
 
-def averaged(potentials: Potentials, result: Result, decoder: LocPMAP, votes: float, marginals: Any = None) -> Result:
+def averaged(potentials: Potentials, result: Result, decoder: LocPMAP, votes: Any, marginals: Any = None) -> Result:
     """Return the result with the labels and probabilities of a refiner, given the fractions of its samples.
 
     The samples are label maps without calibrated marginals; the softmax of the unaries is calibrated. The probability
     is their weighted mean, with weight ``votes`` for the fractions. Its argmax would have specks wherever two labels
     are about equally probable. The labels are therefore those of a climb of the decoder without noise and errors,
-    which starts at the best unary scores. ``marginals`` is the softmax of the unaries, if it is known.
+    which starts at the best unary scores. ``votes`` may be one number per image, (N,). ``marginals`` is the softmax of
+    the unaries, if it is known.
     """
     marginals = softmax(potentials.unary) if marginals is None else marginals
     probability = result.probability
-    probability *= np.float32(votes)
-    probability += potentials.restore(potentials.unflatten(marginals * np.float32(1 - votes)))
+    probability *= per_image(votes if isinstance(votes, float) else potentials.restore(votes), probability.ndim)
+    probability += potentials.restore(potentials.unflatten(marginals * per_image(1 - votes, marginals.ndim)))
     ascent = replace(decoder, n_samples=1, start="perturbed", temperature=0.0, fields=None)
     labels = cast(next(samples(potentials, ascent, device=result.device)), "int64")
     if potentials.masked is not None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.errors import InputError, within
+from locpmap.refining.adapting import Rule
 
 STEPS = ((0, 1), (1, 0))
 FEATURES = ("constant", "similarity")
@@ -39,7 +40,7 @@ class Errors(NamedTuple):
     noise: float
     half: float  # of `presence_of`
     steepness: float
-    votes: float  # weight of the fractions of samples in the probability
+    votes: Any  # weight of the fractions of samples in the probability, of all images or of each (N,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +61,8 @@ class Weights:
         sizes: (R, 5) standard deviations of the error fields, in cells of 4, 8, 16, 32 and 64 pixels.
         noise: (R,) scales of the Gumbel noise of samples.
         votes: (R,) weights, up to 1, of the fractions of samples in the probability; the rest is that of the softmax.
+        adaptation: (R, 2) threshold, below 1, and removed doubt of `Rule`. With a threshold of 0, weights do not adapt
+            to an image: they were learned for its network.
     """
 
     strides: Any
@@ -73,11 +76,12 @@ class Weights:
     sizes: Any = 0.0
     noise: Any = 1.0
     votes: Any = 0.5
+    adaptation: Any = 0.0
 
     def __post_init__(self) -> None:
         n = len(np.atleast_1d(self.strides))
         shape_of = {"pairwise": (n, len(STEPS), len(FEATURES)), "typical": (len(STEPS),)}
-        shape_of |= {"presence": (n, 2), "sizes": (n, N_SCALES)}
+        shape_of |= {"presence": (n, 2), "sizes": (n, N_SCALES), "adaptation": (n, 2)}
         for name in self.__dataclass_fields__:
             given, shape = getattr(self, name), shape_of.get(name, (n,))
             array = np.full(shape, float(given)) if np.ndim(given) == 0 else np.array(given, np.float64)
@@ -89,6 +93,8 @@ class Weights:
             object.__setattr__(self, name, array)
         if (self.votes > 1).any():
             raise InputError(f"votes is {self.votes.tolist()}, expected numbers of at most 1")
+        if (self.adaptation >= 1).any():
+            raise InputError(f"adaptation is {self.adaptation.tolist()}, expected numbers below 1")
         if (self.strides < 1).any() or (np.diff(self.strides) <= 0).any():
             raise InputError(f"strides is {self.strides.tolist()}, expected increasing numbers of at least 1")
 
@@ -112,6 +118,11 @@ class Weights:
         columns = np.column_stack([self.sizes, self.shared, self.noise, self.presence, self.votes])
         values = [float(np.interp(np.log(stride), logs, column)) for column in columns.T]
         return Errors(tuple(values[:N_SCALES]), *values[N_SCALES:])
+
+    def rule_at(self, stride: float) -> Rule:
+        """Return the rule of adaptation at a stride, interpolated like the weights of `at`."""
+        logs = np.log(self.strides)
+        return Rule(*(float(np.interp(np.log(stride), logs, column)) for column in self.adaptation.T))
 
     def identity(self, adjustment: Adjustment) -> str:
         """Return a checksum of the weights and an adjustment, by which a guarantee recognises its model."""

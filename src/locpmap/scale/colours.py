@@ -8,7 +8,7 @@ import numpy as np
 from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.graphs.grid import ends_of
-from locpmap.refining.model import Colours
+from locpmap.refining.model import Whole
 from locpmap.refining.weights import STEPS
 
 LEAST_RANGE = 1e-100  # smallest range of colours whose squares do not underflow
@@ -21,7 +21,7 @@ class Palette:
 
     middle: tuple[float, ...]  # centre of each channel's range
     half: float  # half the range of the widest channel
-    colours: Colours
+    whole: Whole
 
     def scaled(self, pixels: Array, mask: Array | None) -> Array:
         """Scale pixels (H, W) or (H, W, C) to [-1, 1]; return (1, C, H, W) in single precision."""
@@ -62,4 +62,4 @@ class Palette:
             raise InputError(f"image spans {2 * half:.3g}, expected from {LEAST_RANGE} to {1 / LEAST_RANGE}")
         variance = float((total_squares / n_pixels - (total / n_pixels) ** 2).clip(0).sum())
         squares = tuple((sums / n_edges.clip(1) / half**2).tolist())
-        return cls(tuple((low / 2 + high / 2).tolist()), half, Colours(squares, variance / half**2))
+        return cls(tuple((low / 2 + high / 2).tolist()), half, Whole(squares, variance / half**2))

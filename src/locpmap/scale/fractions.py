@@ -23,7 +23,7 @@ def predicted_fractions(model: TiledModel, margin: int) -> Array | None:
     height, width, n_labels = model.builder.shape
     total, n_pixels = np.zeros(n_labels), 0
     for block in Tiling(height, width, BLOCK, BLOCK, Reach((), 0, margin=(margin, margin))):
-        mask, *rest = map(_read, model.pieces(block.window))
+        mask, *rest = map(read_piece, model.pieces(block.window))
         core = block.core.within(block.window).slices
         counted = slice(None) if mask is None else ~mask[core]
         unary = model.builder(block.window, mask, *rest).unary.reshape(*block.window.shape, n_labels)
@@ -35,6 +35,6 @@ def predicted_fractions(model: TiledModel, margin: int) -> Array | None:
     return total / n_pixels if n_pixels else None
 
 
-def _read(piece: Any) -> Any:
+def read_piece(piece: Any) -> Any:
     """Return a piece of a raster as an array, or None for None."""
     return piece.read() if isinstance(piece, Piece) else None if piece is None else np.asarray(piece)

@@ -15,17 +15,19 @@ from locpmap.formats.atomic import PathLike
 from locpmap.graphs import Grid
 from locpmap.inference import ErrorFields, LocPMAP
 from locpmap.potentials import Potentials
+from locpmap.refining.adapting import Adaptation, adapted
 from locpmap.refining.api import as_refiner
-from locpmap.refining.guiding import RADII
-from locpmap.refining.model import compose
+from locpmap.refining.guiding import RADII, guided_log_mean
+from locpmap.refining.model import compose, factors
 from locpmap.refining.reading import SCORES, Given, read
 from locpmap.refining.refiner import Refiner
 from locpmap.refining.sampling import averaged, errors_of, fields_of, with_errors
 from locpmap.refining.weights import Adjustment, Errors, Weights
+from locpmap.scale.adapting import at_lattice
 from locpmap.scale.api import TiledResult, tiled
 from locpmap.scale.box import Box
 from locpmap.scale.colours import Palette
-from locpmap.scale.fractions import predicted_fractions
+from locpmap.scale.fractions import predicted_fractions, read_piece
 from locpmap.scale.model import as_window
 from locpmap.scale.reach import reach_of
 from locpmap.scale.sources import as_mask, as_source, check_places, fingerprint, piece_of
@@ -77,7 +79,8 @@ def refine_tiled(
         The halo is 64 pixels wider than that of :func:`locpmap.infer_tiled` if the model uses similar pixels. If no
         neighbours are coupled, at most two sweeps are used, and one sample if there are no error fields, because more
         would not change the result. If the refiner has error fields and learned the presence of labels, the predicted
-        area of each label is computed first, in a separate pass over the raster.
+        area of each label is computed first, in a separate pass over the raster. The bundled refiner is adapted to the
+        whole raster, in another pass.
 
     Example:
         >>> from locpmap.scale import refine_tiled
@@ -152,12 +155,25 @@ class RefinedRaster:
         height, width, n_labels = (int(n) for n in self.logits.shape)
         palette = Palette.of(self.image, self.mask) if self.image is not None and self._uses_colours else None
         learned = (self.weights, self.adjustment, self.stride)
-        return RefinedWindow((height, width, n_labels), palette, self.scores, *learned)
+        builder = RefinedWindow((height, width, n_labels), palette, self.scores, *learned)
+        rule = self.weights.rule_at(self.stride)
+        if palette is None or not self.ring_width or not rule.threshold:
+            return builder
+
+        def layers(window: Box) -> tuple[Any, Any, Any]:
+            mask, *rest = map(read_piece, self._pieces(window, coloured=True))
+            return *builder.layers(window, mask, *rest), mask
+
+        chosen = at_lattice(builder.shape, self.ring_width, layers)
+        found = adapted(*chosen, *factors(self.weights, self.adjustment, self.stride), rule)
+        whole = palette.whole._replace(adaptation=Adaptation(*(float(one[0]) for one in found)))
+        return replace(builder, palette=replace(palette, whole=whole))
 
     @cached_property
     def errors(self) -> Errors:
         """The learned parameters of samples."""
-        return errors_of(self.weights, self.adjustment, self.stride)
+        errors, palette = errors_of(self.weights, self.adjustment, self.stride), self.builder.palette
+        return errors if palette is None else errors._replace(votes=errors.votes * palette.whole.adaptation.strength)
 
     @property
     def has_fields(self) -> bool:
@@ -201,8 +217,11 @@ class RefinedRaster:
 
     def pieces(self, window: Box) -> list[Any]:
         """Return the mask, the scores, and the image if the model uses colours."""
+        return self._pieces(window, self.builder.palette is not None)
+
+    def _pieces(self, window: Box, coloured: bool) -> list[Any]:
         mask = None if self.mask is None else piece_of(self.mask, window.slices)
-        image = [] if self.builder.palette is None else [piece_of(self.image, window.slices)]
+        image = [piece_of(self.image, window.slices)] if coloured else []
         return [mask, piece_of(self.logits, window.slices), *image]
 
     def example(self, unread: float | None) -> Potentials:
@@ -239,13 +258,24 @@ class RefinedWindow:
 
     def __call__(self, window: Box, mask: Any, *pieces: Any) -> Potentials:
         """Build the potentials from the scores and, if there is a palette, the image."""
-        logits, *image = pieces
+        given = self.given(window, mask, *pieces)
+        whole = None if self.palette is None else self.palette.whole
+        made, _ = compose(given, self.weights, self.adjustment, mask=mask, stride=self.stride, whole=whole)
+        height, width, _ = self.shape
+        return replace(made, structure=Grid(*window.shape, 4, window.top, window.left, width, height))
+
+    def layers(self, window: Box, mask: Any, *pieces: Any) -> tuple[Any, Any]:
+        """Return the scaled scores of a window and their guided log means, (1, h, w, K)."""
+        assert self.palette is not None
+        given = self.given(window, mask, *pieces)
+        scores = given.scores * np.float32(self.weights.at(self.stride)[0])
+        hidden = None if mask is None else mask[None]
+        return scores, guided_log_mean(scores, given.image, hidden, self.palette.whole.variance)
+
+    def given(self, window: Box, mask: Any, logits: Any, *image: Any) -> Given:
+        """Return the scores and the scaled colours of a window."""
         if mask is not None:  # scores of masked pixels may be invalid
             logits = np.where(mask[..., None], 1 / self.shape[2], logits)
         scores = read(None, logits, "hwk", self.scores).scores
         pixels = None if self.palette is None else self.palette.scaled(image[0], mask)
-        given = Given(pixels, scores, *window.shape, batched=False, restore=Restore())
-        colours = None if self.palette is None else self.palette.colours
-        made = compose(given, self.weights, self.adjustment, mask=mask, stride=self.stride, colours=colours)
-        height, width, _ = self.shape
-        return replace(made, structure=Grid(*window.shape, 4, window.top, window.left, width, height))
+        return Given(pixels, scores, *window.shape, batched=False, restore=Restore())

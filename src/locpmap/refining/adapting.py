@@ -1,0 +1,114 @@
+"""Adaptation of bundled weights to an image and a network that they were not learned on, without labels."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from locpmap.arrays import Array, cast, namespace
+
+SIDE = 64  # rows and columns of the lattice, at most
+N_STEPS = 3  # of Newton's method
+LARGEST = 4.0  # bound of the factor and of its inverse
+LOWEST = -80.0  # log-probability that counts as 0
+TINY = 1e-6
+
+
+class Adaptation(NamedTuple):
+    """The strength of a model and the factor of its scores, of every image (N,) or of a whole raster."""
+
+    strength: Any  # from 0 to 1
+    factor: Any
+
+    @property
+    def changes(self) -> bool:
+        """Whether the model may differ from the learned one."""
+        return not isinstance(self.strength, float) or self != UNCHANGED
+
+
+UNCHANGED = Adaptation(1.0, 1.0)
+
+
+class Rule(NamedTuple):
+    """How weights adapt to an image.
+
+    ``strength = (agreement - threshold) / (1 - threshold)``, from 0 to 1. The mean confidence of the scores is raised
+    by ``strength · removed`` of the remaining doubt. A threshold of 0 stands for weights that do not adapt.
+    """
+
+    threshold: float
+    removed: float
+
+
+def lattice(height: int, width: int) -> Array:
+    """Return the places, in the flattened image, of at most 64 × 64 pixels at equal distances.
+
+    >>> lattice(2, 3).tolist()
+    [0, 1, 2, 3, 4, 5]
+    """
+    rows, columns = ((2 * np.arange(min(n, SIDE)) + 1) * n // (2 * min(n, SIDE)) for n in (height, width))
+    return (rows[:, None] * width + columns).ravel()
+
+
+def adapted(scores: Any, guided: Any, counted: Any, own: float, weight: float, rule: Rule) -> Adaptation:
+    """Return how far the network's predictions at similar pixels may change its own, and the factor of the result.
+
+    The agreement compares the network's probabilities p with the mean g of its probabilities at similar pixels::
+
+        agreement = (mean p · g - p̄ · p̄) / (mean p · p - p̄ · p̄),   p̄ = mean p
+
+    It is 1 if pixels of similar colour have the same prediction, and about 0 if colours say nothing about predictions.
+    Then the image has no information about this network's labels, and the network's own answer is kept. The factor is
+    chosen such that the mean confidence of the changed scores is that of the network, raised as `Rule` says: without
+    labels, nothing is known about the confidence that would be right.
+
+    Args:
+        scores: The network's scores (N, P, K) at P pixels.
+        guided: Logarithms of the mean probabilities at similar pixels, (N, P, K).
+        counted: Weights (N, P) of the pixels, 0 for masked ones.
+        own: Factor of the scores where the strength is 1.
+        weight: Factor of ``guided`` where the strength is 1.
+        rule: The learned rule.
+    """
+    xp = namespace(scores)
+    z, g = cast(scores, "float64"), cast(guided, "float64")
+    share = counted / xp.clip(counted.sum(-1), TINY, None)[:, None]
+    z = xp.clip(z - xp.amax(z, -1)[..., None], LOWEST, None)
+    p = _softmax(z)
+
+    def mean(values: Any) -> Any:
+        return (share * values).sum(-1)
+
+    centre = (share[..., None] * p).sum(1)
+    chance, own_agreement = (centre * centre).sum(-1), mean((p * p).sum(-1))
+    agreement = (mean((p * xp.exp(g)).sum(-1)) - chance) / xp.clip(own_agreement - chance, TINY, None)
+    strength = xp.clip((agreement - rule.threshold) / (1 - rule.threshold), 0, 1)
+    strength = xp.where(own_agreement - chance > TINY, strength, 0 * strength)
+    part = strength[:, None, None]
+    u = (1 + part * (own - 1)) * z + part * weight * g
+    u = u - xp.amax(u, -1)[..., None]
+    confidence = mean(xp.amax(p, -1))
+    target = confidence + strength * rule.removed * (1 - confidence)
+    logarithm = 0 * strength
+    for _ in range(N_STEPS):
+        factor = xp.exp(logarithm)
+        p = _softmax(factor[:, None, None] * u)
+        best = xp.amax(p, -1)
+        slope = -factor * mean(best * (p * u).sum(-1))
+        step = (target - mean(best)) / xp.clip(slope, TINY, None)
+        bound = float(np.log(LARGEST))
+        logarithm = xp.where(slope > TINY, xp.clip(logarithm + step, -bound, bound), logarithm)
+    factor = xp.where(strength > 0, xp.exp(logarithm), 0 * strength + 1)
+    return Adaptation(cast(strength, "float32"), cast(factor, "float32"))
+
+
+def per_image(values: Any, n_axes: int) -> Any:
+    """Return one number per image, (N,), as a factor of arrays with N images; a number for all images unchanged."""
+    return np.float32(values) if isinstance(values, float) else values.reshape(-1, *(1,) * (n_axes - 1))
+
+
+def _softmax(scores: Any) -> Any:
+    """Compute the softmax of scores whose maximum over the last axis is 0."""
+    p = namespace(scores).exp(scores)
+    return p / p.sum(-1)[..., None]
