@@ -1,0 +1,83 @@
+"""The cells of the arena: a data set, a network that was trained on it, and a stride of its logits."""
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.networks_data import Part, Split, load
+from benchmarks.networks_models import open_network, predict
+from benchmarks.refining_scenes import SceneWithLogits
+
+Array = npt.NDArray[Any]
+PHOTOGRAPHS, MICROSCOPES, SMALL = ("stanford", "msrc", "nuclei"), ("vessels", "membranes"), ("silhouettes", "digits")
+LIMITS = {"held_out": 100, "test": 60}  # images of a cell
+MANY = 200  # test images of data sets with small images
+
+
+class Cell(NamedTuple):
+    """One data set, network and stride."""
+
+    dataset: str
+    network: str
+    stride: int
+
+    def __str__(self) -> str:
+        return f"{self.dataset}-{self.network}-{self.stride}"
+
+
+class Seen(NamedTuple):
+    """What methods read of an image, and its true labels."""
+
+    image: Array
+    logits: Array  # (h, w, K)
+    labels: Array
+
+
+CELLS = (
+    *(Cell(name, *rest) for name in PHOTOGRAPHS for rest in (("pyramid", 1), ("pyramid", 8), ("unet", 1))),
+    *(Cell(name, "linear", 16) for name in PHOTOGRAPHS),
+    *(Cell(name, network, 1) for name in MICROSCOPES for network in ("pyramid", "unet")),
+    *(Cell(name, network, 1) for name in SMALL for network in ("unet", "fcn")),
+)
+
+
+@cache
+def split_of(dataset: str, data: Path) -> Split:
+    """Load a data set once per process."""
+    return load(dataset, data)
+
+
+def images_of(
+    cell: Cell, part: str, data: Path, networks: Path, work: Path, limit: int | None = None
+) -> Iterator[Seen]:
+    """Yield images of a part of the split with the network's logits at the cell's stride.
+
+    Coarse logits are those of the linear head, or means of sharp logits over cells of pixels. The network is read from
+    ``networks / "dataset-network" / "member-0.safetensors"``. Its logits are kept in ``work`` in half precision.
+    """
+    many = part == "test" and cell.dataset in SMALL
+    chosen: Part = getattr(split_of(cell.dataset, data), part).some(limit or (MANY if many else LIMITS[part]))
+    name = f"{cell.dataset}-{cell.network}"
+    folder = work / "logits" / name / part
+    folder.mkdir(parents=True, exist_ok=True)
+    for image_name, image, labels in zip(*vars(chosen).values(), strict=True):
+        path = folder / f"{image_name}.npy"
+        if not path.exists():
+            found = predict(_network(networks / name / "member-0.safetensors"), image).astype(np.float16)
+            with NamedTemporaryFile(dir=folder, delete=False) as file:  # other processes may write the same logits
+                np.save(file, found)
+            Path(file.name).rename(path)
+        logits = np.load(path).astype(np.float32)
+        if cell.stride > 1 and cell.network != "linear":
+            logits = SceneWithLogits(image, logits, labels).coarse(cell.stride)
+        yield Seen(image, logits, labels)
+
+
+@cache
+def _network(path: Path) -> Any:
+    return open_network(path)
