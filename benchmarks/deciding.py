@@ -21,7 +21,19 @@ import typer
 
 import locpmap as lp
 from benchmarks import machine
-from benchmarks.deciding_page import ARGMAX, DENSE, DICE, HELD_OUT, IMAGE, NETWORK, RANKSEG, RECORD, REFINED, TEST
+from benchmarks.deciding_page import (
+    ARGMAX,
+    DENSE,
+    DICE,
+    HELD_OUT,
+    IMAGE,
+    NETWORK,
+    RANKSEG,
+    RECORD,
+    REFINED,
+    SAMPLED,
+    TEST,
+)
 from benchmarks.fields_page import fitted_weights
 from benchmarks.networks_data import Part, load
 from benchmarks.networks_models import open_network, predict
@@ -41,9 +53,10 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 
 
 class Read(NamedTuple):
-    """What methods read of an image: probabilities by source, labels by method, and the truth."""
+    """What methods read of an image: probabilities and samples by source, labels by method, and the truth."""
 
     probability: dict[str, Array]
+    samples: dict[str, Array]
     labels: dict[str, Array]
     truth: Array
 
@@ -76,19 +89,22 @@ def read(part: Part, folder: Path, network: Any, weights: Weights, dense: Dense 
         path = folder / f"{n:03d}.npz"
         if not path.exists():
             logits = predict(network, image)
-            result = refiner.refine(image, logits, layout="hwk", scores="logits", stride=1.0)
+            decoder = lp.LocPMAP(start="perturbed", keep_samples=True)
+            result = refiner.refine(image, logits, layout="hwk", scores="logits", stride=1.0, decoder=decoder)
             found = {"network": softmax(scale * logits), "refined": result.probability, "labels": result.labels}
             if dense is not None:
                 found["dense"] = dense(as_colours(image), scale * logits).argmax(-1)
             halves: dict[str, Any] = {name: np.asarray(values, np.float16) for name, values in found.items()}
+            halves["samples"] = np.asarray(result.samples, np.int16)
             np.savez(path.with_suffix(".part.npz"), **halves)
             path.with_suffix(".part.npz").rename(path)
         with np.load(path) as stored:
             probability = {NETWORK: _normalised(stored["network"]), REFINED: _normalised(stored["refined"])}
+            samples = {REFINED: stored["samples"]}
             labels = {REFINED: stored["labels"].astype(np.int64)}
             if "dense" in stored:
                 labels[DENSE] = stored["dense"].astype(np.int64)
-        yield Read(probability, labels, truth)
+        yield Read(probability, samples, labels, truth)
 
 
 def _normalised(half: Array) -> Array:
@@ -111,11 +127,13 @@ def rankseg(measure: str) -> Callable[[Array], Array]:
 
 
 def methods(
-    p: Array, argmax: Array, held_out: lp.Decider, test: lp.Decider
+    p: Array, argmax: Array, samples: Array | None, held_out: lp.Decider, test: lp.Decider
 ) -> Iterator[tuple[str, Callable[[], Array]]]:
     """Yield all decisions from the same probabilities."""
     yield ARGMAX, lambda: p.argmax(-1)
     yield IMAGE, lambda: np.asarray(decide(argmax, p, "iou").labels)
+    if samples is not None:
+        yield SAMPLED, lambda: np.asarray(decide(argmax, p, "iou", samples=samples).labels)
     yield DICE, lambda: np.asarray(decide(argmax, p, "dice").labels)
     yield HELD_OUT, lambda: np.asarray(decide(argmax, p, "iou", over=held_out).labels)
     yield TEST, lambda: np.asarray(decide(argmax, p, "iou", over=test).labels)
@@ -182,7 +200,7 @@ def measure(
         n_labels = one.probability[NETWORK].shape[-1]
         for source, p in one.probability.items():
             both = deciders[source, HELD_OUT], deciders[source, TEST]
-            for name, run in methods(p, p.argmax(-1), *both):
+            for name, run in methods(p, p.argmax(-1), one.samples.get(source), *both):
                 began = time.perf_counter()
                 labels = run()
                 clocks.setdefault(name, []).append(time.perf_counter() - began)

@@ -200,8 +200,10 @@ class Result:
             neighbours err together.  It occurs in a data set if it does in one image, and in a graph at one site.
             Whether a label occurs is estimated from its probability at a typical site, as if its uncertain sites were
             one region; with many independent regions the decision can be worse than the most probable labels.
-            These are kept unless the expected gain is at least 0.001.  "boundary_iou" depends on
-            neighbouring sites: the decision is the sample, or one of three other maps, with the best mean over samples.
+            These are kept unless the expected gain is at least 0.001.  If the result has samples
+            (``keep_samples=True``), they are also kept unless the decision has a better mean over the samples of an
+            image, which avoids that loss, and ``expected`` is that mean.  "boundary_iou" depends on neighbouring sites:
+            the decision is the sample, or one of three other maps, with the best mean over samples.
 
         Example:
             >>> logits = np.array([[0.2, 0.0], [2.0, 0.0], [4.0, 0.0], [4.0, 0.0]])  # label 1 never wins

@@ -11,6 +11,7 @@ from locpmap.deciding.decider import Decider
 from locpmap.deciding.decision import Decision, abstain_from, own_probability
 from locpmap.deciding.inputs import MEASURES, Sites, as_float, as_labels, cost_of, overlap_of, sites_of
 from locpmap.deciding.measures import OVERLAPS
+from locpmap.deciding.sampled import best_decision
 from locpmap.deciding.solving import Rule, argmax_of, solve
 from locpmap.deciding.statistics import affine_argmax
 from locpmap.errors import InputError, InputTypeError, unknown, within
@@ -39,7 +40,8 @@ def decide(
         over (str or Decider, default "image"): As in :meth:`locpmap.Result.decide`.
         abstain (float, default None): As in :meth:`locpmap.Result.decide`.
         least (float, default None): Abstain where the label is less probable, so that ``abstain`` is guaranteed.
-        samples (array, default None): Sampled label maps (M, ..), for "boundary_iou".
+        samples (array, default None): Sampled label maps (M, ..), for "boundary_iou", and for "iou" and "dice" over an
+            image.
         batched (bool, default False): Whether the first axis of ``labels`` is a batch axis.
 
     Returns:
@@ -50,9 +52,9 @@ def decide(
     p, maps = (p, given) if batched else (p[None], given[None])
     sites = [sites_of(image, there) for image, there in zip(p, maps >= 0, strict=True)]
     if name in OVERLAPS:
-        decided, expected = _by_overlap(name, sites, over)
+        decided, expected = _by_overlap(name, sites, over, _of_images(samples, batched))
     elif name == "boundary_iou":
-        decided, expected = _by_samples(sites, maps, samples, batched)
+        decided, expected = _by_samples(sites, maps, _of_images(samples, batched))
     elif name == "accuracy":
         decided, expected = _by_accuracy(sites)
     else:
@@ -92,15 +94,31 @@ def _checked(measure: Any, over: Any, abstain: Any, n_labels: int) -> str:
     return measure
 
 
-def _by_overlap(name: str, sites: Sequence[Sites], over: Any) -> tuple[list[Any], Any]:
+def _of_images(samples: Any, batched: bool) -> Any:
+    """Return samples (M, N, ..) of N images, or None."""
+    return samples if batched or samples is None else samples[:, None]
+
+
+def _by_overlap(name: str, sites: Sequence[Sites], over: Any, samples: Any) -> tuple[list[Any], Any]:
     """Return labels (S,) of each image, and the expected overlap: (N,) over images, or one over a data set."""
     if isinstance(over, str) and over == "image":
-        rules = [solve(OVERLAPS[name], one.rows, one.masses()) for one in sites]
-        expected: Any = np.array([rule.expected for rule in rules])
-    else:
-        decider = over if isinstance(over, Decider) else Decider(name).add_sites(sites)
-        rules, expected = [decider.rule] * len(sites), decider.rule.expected
-    return [_labels(rule, one.rows) for rule, one in zip(rules, sites, strict=True)], expected
+        found = [_by_image(name, one, None if samples is None else samples[:, n]) for n, one in enumerate(sites)]
+        labels, expected = zip(*found, strict=True)
+        return list(labels), np.array(expected)
+    rule = (over if isinstance(over, Decider) else Decider(name).add_sites(sites)).rule
+    return [_labels(rule, one.rows) for one in sites], rule.expected
+
+
+def _by_image(name: str, one: Sites, samples: Any) -> tuple[Any, float]:
+    """Return the labels (S,) of an image, and their expected overlap.
+
+    With samples, the most probable labels are the decision unless that of the rule has a better mean over samples.
+    """
+    rule = solve(OVERLAPS[name], one.rows, one.masses())
+    labels = _labels(rule, one.rows)
+    if samples is None:
+        return labels, rule.expected
+    return best_decision(name, [_labels(argmax_of(one.rows.shape[1]), one.rows), labels], one, samples)
 
 
 def _labels(rule: Rule, rows: Any) -> Any:
@@ -125,7 +143,7 @@ def _by_cost(sites: Sequence[Sites], cost: Array) -> tuple[list[Any], Array]:
     return decided, np.array(expected)
 
 
-def _by_samples(sites: Sequence[Sites], maps: Any, samples: Any, batched: bool) -> tuple[list[Any], Array]:
+def _by_samples(sites: Sequence[Sites], maps: Any, samples: Any) -> tuple[list[Any], Array]:
     """Return the labels (S,) of the map with the best mean boundary IoU over the samples of each image."""
     if samples is None:
         raise InputError(
@@ -133,7 +151,7 @@ def _by_samples(sites: Sequence[Sites], maps: Any, samples: Any, batched: bool) 
         )
     if maps.ndim != 3:
         raise InputError(f"labels has shape {tuple(maps.shape[1:])}, expected images (H, W) for 'boundary_iou'")
-    drawn = as_labels(samples) if batched else as_labels(samples)[:, None]
+    drawn = as_labels(samples)
     decided, expected = [], []
     for n, one in enumerate(sites):
         n_labels, shape = one.rows.shape[1], tuple(maps.shape[1:])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import is_tensor, namespace
+from locpmap.deciding.sampled import pair_counts
 
 WIDTH = 0.02  # of the diagonal of the image
 
@@ -48,10 +49,7 @@ def boundary_iou(one: Any, other: Any, n_labels: int) -> float:
 
     Cost: one histogram of pairs.
     """
-    pairs = (one * (n_labels + 1) + other).ravel()
-    n_pairs = (n_labels + 1) ** 2
-    counts = pairs.bincount(minlength=n_pairs).cpu().numpy() if is_tensor(pairs) else np.bincount(pairs, None, n_pairs)
-    table = counts.reshape(n_labels + 1, n_labels + 1)
+    table = pair_counts(one, other, n_labels + 1)
     both = np.diag(table)[:-1]
     union = table.sum(0)[:-1] + table.sum(1)[:-1] - both
     return float((both[union > 0] / union[union > 0]).mean()) if union.any() else 1.0
