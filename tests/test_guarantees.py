@@ -16,6 +16,7 @@ from locpmap.guarantees import Guarantee
 from locpmap.guarantees.conformal import conformal_quantile, controlled, controlled_quantile, images_needed
 from locpmap.guarantees.intervals import FLOOR, N_SAMPLES, Calibration, Moments
 from locpmap.guarantees.thresholds import THRESHOLDS, abstention_threshold, label_sets, pixel_losses, set_threshold
+from locpmap.refining import draw, interval_of
 from locpmap.refining.weights import Weights
 
 LEVEL = 0.9
@@ -312,6 +313,7 @@ def test_command_shows_guaranteed_intervals_as_such(
         assert ("90% interval, guaranteed" in run.out) == promised
         record = json.loads((tmp_path / "out/image.json").read_text())
         assert record["guaranteed"] == promised
+        assert (record["level"], record["calibration_images"]) == (LEVEL, 12 if promised else None)
         if promised:
             image = np.zeros((12, 12, 3), np.uint8)
             areas = guaranteed.prepare(image, logits).measure("area", lp.LocPMAP(50, start="perturbed"))
@@ -450,3 +452,28 @@ def test_what_cannot_be_guaranteed_is_said(guaranteed: lp.Refiner) -> None:
         plain.refine(None, logits[0]).label_sets(1)
     with pytest.raises(lp.InputError, match="the result of icm has labels only"):
         lp.infer(lp.Potentials.grid(logits[0], 1.0), "icm").label_sets()
+
+
+def test_drawn_areas_have_a_guarantee_exactly_where_their_measurement_has(guaranteed: lp.Refiner) -> None:
+    """The command line and the viewer draw; the result and the areas carry the model, as from refine and measure."""
+    logits, _ = scenes(1)
+    prepared = guaranteed.prepare(None, logits[0])
+    for decoder, holds in (
+        (lp.LocPMAP(start="perturbed"), True),
+        (lp.LocPMAP(60, start="perturbed"), True),
+        (lp.LocPMAP(20, start="perturbed"), False),
+        (lp.LocPMAP(start="perturbed", blocks="rows"), False),
+        (lp.LocPMAP(start="perturbed", temperature=0.5), False),
+        (lp.LocPMAP(start="random"), False),
+    ):
+        drawn = draw(prepared, decoder)
+        assert drawn.result.model == prepared.refine(decoder).model
+        measured = prepared.measure("area", decoder)
+        low, high, found = interval_of(drawn.areas, LEVEL, guaranteed.guarantee)
+        assert found == holds
+        expected = measured.interval(LEVEL, guarantee=guaranteed if holds else None)
+        np.testing.assert_array_equal((low, high), expected)
+    areas = draw(prepared, lp.LocPMAP(start="perturbed")).areas
+    assert not interval_of(areas, LEVEL, None)[2]
+    assert not interval_of(areas, LEVEL, replace(promise(guaranteed), model="another"))[2]
+    assert not interval_of(areas, LEVEL, replace(promise(guaranteed), quantities={}))[2]

@@ -253,14 +253,11 @@ class Run:
         decoder = settings.decoder()
         where: dict[str, Any] = {"seed": settings.seed, "device": settings.device}
         drawn = draw(prepared, decoder, **where, progress=progress)
-        guarantee = self.refiner.guarantee
-        n_samples, n_labels = drawn.areas.shape
-        if guarantee is not None and not guarantee.applies("area", n_samples, n_labels, settings.blocks):
-            guarantee = None
+        decoded = Decoded(drawn.result, drawn.areas, guarantee=self.refiner.guarantee)
         if not n_maps:
-            return Decoded(drawn.result, drawn.areas, guarantee=guarantee)
-        maps = samples(prepared.potentials, prepared.sampler(replace(decoder, n_samples=n_maps)), **where)
-        return Decoded(drawn.result, drawn.areas, maps, guarantee)
+            return decoded
+        sampler = prepared.sampler(replace(decoder, n_samples=n_maps))
+        return decoded._replace(samples=samples(prepared.potentials, sampler, **where))
 
 
 def _adjusted(refiner: Refiner, **adjustments: float | None) -> Refiner:

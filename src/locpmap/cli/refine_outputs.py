@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from locpmap.cli.refine_deciding import Deciding
     from locpmap.formats.rasters import Place
     from locpmap.guarantees import Guarantee
+    from locpmap.measuring import Measurement
     from locpmap.result import Result
 
 
@@ -30,7 +31,7 @@ class Decoded(NamedTuple):
     """Results of one input, to be written to files."""
 
     result: Result
-    areas: Array  # (M, L) pixels per sample and label
+    areas: Measurement  # pixels per sample and label
     samples: Iterable[Array] = ()  # label maps (H, W), drawn while they are written
     guarantee: Guarantee | None = None
 
@@ -84,12 +85,15 @@ class Outputs:
         """
         from locpmap.formats import naming
         from locpmap.formats.atomic import together, write_text
+        from locpmap.refining import interval_of
 
         result, areas, samples, guarantee = decoded
         with naming(self.pair.scores):
             decision = None if deciding is None else deciding(result)
         inside = result.labels >= 0
         shown = result if decision is None else replace(result, labels=decision.labels)
+        low, high, guaranteed = interval_of(areas, INTERVAL, guarantee)
+        n_labels = len(areas.names)
         files = [path.name for path in self.targets(content.place is not None)]
         record = {
             "name": self.pair.name,
@@ -97,8 +101,10 @@ class Outputs:
             "inputs": inputs,
             "files": files,
             "pixels": int(inside.sum()),
-            "labels": _labels(shown, areas, guarantee),
-            "guaranteed": guarantee is not None,
+            "labels": _labels(shown, areas, low, high),
+            "level": INTERVAL,
+            "guaranteed": guaranteed,
+            "calibration_images": guarantee.n_images if guarantee is not None and guaranteed else None,
             "mean_entropy": float(result.entropy.astype(np.float32)[inside].mean()) if inside.any() else 0.0,
             "decoding": str(result.status),
             "decoding_seconds": round(result.seconds, 4),
@@ -108,9 +114,9 @@ class Outputs:
         earlier = self._written_earlier()
         with together(self.record):
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._write_maps(content, shown, areas.shape[1])
+            self._write_maps(content, shown, n_labels)
             for number, labels in enumerate(samples):
-                self._write_labels(_sample(number), labels, areas.shape[1], content.place)
+                self._write_labels(_sample(number), labels, n_labels, content.place)
             write_text(self.record, [json.dumps(record, indent=1), "\n"])
         for name in earlier - set(files):  # for example of a run with more samples
             (self.folder / name).unlink(missing_ok=True)
@@ -166,15 +172,10 @@ def _sample(number: int) -> str:
     return f"sample-{number:03d}"
 
 
-def _labels(result: Result, areas: Array, guarantee: Guarantee | None) -> list[dict[str, Any]]:
+def _labels(result: Result, areas: Measurement, low: Array, high: Array) -> list[dict[str, Any]]:
     """Return the area of each label that occurs: in the label map, and its distribution over the samples."""
-    if guarantee is None:
-        low, high = np.quantile(areas, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2], axis=0)
-    else:
-        low, high = guarantee.interval("area", areas, INTERVAL, jointly=False)
-    mean = areas.mean(0)
-    spread = areas.std(0, ddof=1) if len(areas) > 1 else np.full(areas.shape[1], np.nan)
-    counts = np.bincount(result.labels[result.labels >= 0], minlength=areas.shape[1])
+    mean, spread = areas.mean, areas.std
+    counts = np.bincount(result.labels[result.labels >= 0], minlength=len(mean))
     return [
         {
             "label": int(k),

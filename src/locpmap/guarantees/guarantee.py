@@ -58,14 +58,6 @@ class Guarantee:
 
     __repr__ = __str__
 
-    def applies(self, quantity: str, n_samples: int, length: int, blocks: str) -> bool:
-        """Return whether there are guaranteed intervals of a quantity with K entries, measured in M samples by blocks.
-
-        Calibration samples have blocks of one site.
-        """
-        known = self.quantities.get(quantity)
-        return known is not None and known.truth.shape[1] == length and n_samples >= N_SAMPLES and blocks == "sites"
-
     def interval(self, quantity: str, values: Array, level: float, jointly: bool) -> tuple[Array, Array]:
         """Return the guaranteed interval of values (M, .., K) of a quantity, (.., K) each."""
         if quantity not in self.quantities:

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from locpmap.arrays import Array, Restore
+from locpmap.errors import InputError
+from locpmap.guarantees import Guarantee
 from locpmap.inference import LocPMAP
 from locpmap.inference.samples import stream_samples
 from locpmap.kernels.model import QUANTUM
 from locpmap.kernels.threads import available_threads
+from locpmap.measuring import Measurement
 from locpmap.measuring.quantities import area
-from locpmap.refining.prepared import Prepared
+from locpmap.refining.prepared import Prepared, as_calibrated
 from locpmap.refining.sampling import averaged
 from locpmap.result import Result
+
+LEVELS = (0.05, 0.5, 0.95)
 
 
 class Drawn(NamedTuple):
     """A refined image with its samples."""
 
     result: Result
-    areas: Array  # (M, L) pixels of each label in every sample
+    areas: Measurement  # pixels of each label in every sample
     maps: Array  # (m, H, W) the first sampled maps
 
 
@@ -61,4 +67,19 @@ def draw(
         result = averaged(prepared.potentials, result, decoder, prepared.errors.votes, prepared.marginals)
     else:
         result = prepared.refine(decoder, seed=seed, device=device)
-    return Drawn(result, np.stack(areas).astype(np.float64), np.stack(maps) if maps else np.empty((0, 0, 0), np.int16))
+    result = replace(result, model=prepared.model if as_calibrated(decoder) else "")
+    values, names = np.stack(areas).astype(np.float64), tuple(map(str, range(n_labels)))
+    measured = Measurement("area", values, names, LEVELS, prepared.model_of_samples(decoder))
+    return Drawn(result, measured, np.stack(maps) if maps else np.empty((0, 0, 0), np.int16))
+
+
+def interval_of(areas: Measurement, level: float, guarantee: Guarantee | None) -> tuple[Array, Array, bool]:
+    """Return the ends of the guaranteed interval, or of that of the samples, and whether it is guaranteed.
+
+    There is no guarantee if none is given, or if it does not apply to these samples: it is of another model or decoder,
+    has no areas or other labels, or there are too few samples or calibration images.
+    """
+    if guarantee is not None:
+        with suppress(InputError):
+            return *areas.interval(level, guarantee=guarantee), True
+    return *areas.interval(level), False

@@ -138,10 +138,13 @@ class Prepared:
         self, quantity: str | Callable[[Any], Any], decoder: LocPMAP | None = None, *, seed: int = 0, **options: Any
     ) -> Measurement:
         """Measure a quantity with the learned error fields; options as in :func:`locpmap.measure`."""
-        sampler = decoder or MEASURING
-        found = measure(self.potentials, quantity, self.sampler(sampler), seed=seed, **options)
-        default = as_calibrated(replace(sampler, n_samples=REFINING.n_samples))
-        return replace(found, model=self.model) if default else found
+        chosen = decoder or MEASURING
+        found = measure(self.potentials, quantity, self.sampler(chosen), seed=seed, **options)
+        return replace(found, model=self.model_of_samples(chosen))
+
+    def model_of_samples(self, decoder: LocPMAP) -> str:
+        """Return the checksum of the refiner if a decoder draws samples as in its calibration, of any number."""
+        return self.model if as_calibrated(replace(decoder, n_samples=REFINING.n_samples)) else ""
 
 
 def as_calibrated(decoder: Decoder) -> bool:

@@ -82,7 +82,7 @@ class Decoding:
     score: float | None = None
     samples: np.ndarray | None = None  # (m, H, W) uint8, the first m samples
     areas: Measurement | None = None
-    guarantee: Guarantee | None = None  # of the interval of areas
+    guarantee: Guarantee | None = None  # of the refiner
 
     @property
     def nbytes(self) -> int:
@@ -113,7 +113,7 @@ def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -
     refiner = scene.refiner.adjusted(
         strength=strength, smoothing=smoothing + settings.smoothing, temperature=temperature * settings.temperature
     )
-    prepared, guarantee = scene.prepared(refiner), refiner.guarantee
+    prepared = scene.prepared(refiner)
     if settings.method != "locpmap":
         how: dict[str, Any] = {"seed": settings.seed, "max_seconds": MAX_SECONDS, "progress": progress}
         result = infer(prepared.potentials, settings.method, **how)
@@ -121,12 +121,8 @@ def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -
     decoder = LocPMAP(settings.n_samples, blocks=settings.blocks, start="perturbed")
     max_maps = max(1, SAMPLE_BYTES // scene.logits[..., 0].size)
     drawn = draw(prepared, decoder, max_maps, seed=settings.seed, progress=progress)
-    areas = Measurement("area", drawn.areas, tuple(scene.names), (0.05, 0.5, 0.95), prepared.model)
-    n_samples, n_labels = drawn.areas.shape
-    if guarantee is not None and not guarantee.applies("area", n_samples, n_labels, settings.blocks):
-        guarantee = None
     found = _decoding(scene, settings, drawn.result)
-    return replace(found, samples=drawn.maps.astype(np.uint8), areas=areas, guarantee=guarantee)
+    return replace(found, samples=drawn.maps.astype(np.uint8), areas=drawn.areas, guarantee=refiner.guarantee)
 
 
 def _decoding(scene: Scene, settings: Settings, result: Result) -> Decoding:

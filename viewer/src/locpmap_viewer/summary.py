@@ -9,6 +9,7 @@ from scipy import special
 
 from locpmap import metrics
 from locpmap.errors import InputError
+from locpmap.refining import interval_of
 from locpmap_viewer.colours import hexadecimal
 from locpmap_viewer.decoding import METHODS, Decoding
 from locpmap_viewer.scenes import Scene
@@ -39,9 +40,9 @@ def summary(result: Decoding) -> dict[str, Any]:
     number of pixels.  ``changed`` is the fraction of pixels whose label differs from the network's.
     """
     counts = np.bincount(result.labels.ravel(), minlength=len(result.scene.names))
-    areas = [{"mean": float(count), "std": None, "low": None, "high": None} for count in counts]
+    areas, guaranteed = [{"mean": float(count), "std": None, "low": None, "high": None} for count in counts], False
     if result.areas is not None:
-        low, high = result.areas.interval(0.9, guarantee=result.guarantee)
+        low, high, guaranteed = interval_of(result.areas, 0.9, result.guarantee)
         found = zip(*(part.tolist() for part in (result.areas.mean, result.areas.std, low, high)), strict=True)
         areas = [dict(zip(("mean", "std", "low", "high"), numbers, strict=True)) for numbers in found]
     return {
@@ -54,7 +55,7 @@ def summary(result: Decoding) -> dict[str, Any]:
         "n_samples": 0 if result.areas is None else result.areas.n_samples,
         "n_stored": 0 if result.samples is None else len(result.samples),
         "areas": areas,
-        "guaranteed": result.guarantee is not None,
+        "guaranteed": guaranteed,
         "changed": float((result.labels != result.scene.network_labels).mean()),
         "quality": _quality(result),
     }
