@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ def inputs(tmp_path: Path) -> dict[str, lp.Result]:
         logits = (rng.normal(size=(24, 30, K)) + np.array([2.0, 1.0, 0.0, -1.0])).astype(np.float32)
         Image.fromarray(image).save(tmp_path / f"images/{name}.png")
         np.save(tmp_path / f"logits/{name}.npy", logits)
-        found[name] = lp.refine(image, logits, decoder=lp.LocPMAP(4, start="perturbed"))
+        found[name] = lp.refine(image, logits, decoder=lp.LocPMAP(4, start="perturbed", keep_samples=True))
     return found
 
 
@@ -43,21 +44,25 @@ def record_of(folder: Path, name: str) -> dict:
     return dict(json.loads((folder / f"out/{name}.json").read_text()))
 
 
+@pytest.mark.parametrize("measure", ["iou", "dice", "boundary_iou"])
 def test_one_input_is_decided_by_itself(
-    inputs: dict[str, lp.Result], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    measure: str, inputs: dict[str, lp.Result], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = Run(capsys, *words(tmp_path, "--decide", "iou", "--abstain", 0.2, name="a"))
+    run = Run(capsys, *words(tmp_path, "--decide", measure, "--abstain", 0.2, name="a"))
     assert run.status == 0, run.err
-    decision = inputs["a"].decide("iou", abstain=0.2)
-    assert not np.array_equal(decision.labels, inputs["a"].decide("accuracy", abstain=0.2).labels)
+    decision = inputs["a"].decide(measure, abstain=0.2)
+    line = f"decided for {measure} in the image: expected {decision.expected:.4f}, {decision.kept:.1%} of the pixels"
+    assert line in run.out
+    others = [replace(inputs["a"], samples=None).decide("iou"), inputs["a"].decide("accuracy")]
+    assert decision.expected not in [other.expected for other in others]
     labels = read_label_map(tmp_path / "out/a.labels.png")
     np.testing.assert_array_equal(labels, np.where(decision.labels < 0, 255, decision.labels))
     record = record_of(tmp_path, "a")
     numbers = {name: getattr(decision, name) for name in ("expected", "risk", "kept")}
-    assert record["decision"] == {"measure": "iou", "over": "image", **numbers}
+    assert record["decision"] == {"measure": measure, "over": "image", **numbers}
     assert record["pixels"] == 24 * 30
     assert sum(row["pixels"] for row in record["labels"]) == round(decision.kept * 24 * 30)
-    assert record["settings"]["decide"] == "iou"
+    assert record["settings"]["decide"] == measure
 
 
 def test_folder_is_decided_with_the_statistics_of_its_images(
@@ -76,7 +81,7 @@ def test_folder_is_decided_with_the_statistics_of_its_images(
         assert (decision["over"], decision["expected"]) == ("3 images", decider.rule.expected)
         assert len(decision["rule"]) == K
     again = Run(capsys, *words(tmp_path, "--decide", "iou", "--json"))
-    assert [one["state"] for one in json.loads(again.out)["inputs"]] == ["kept"] * 3
+    assert [one["state"] for one in json.loads(again.out)["inputs"]] == ["skipped"] * 3
     other = Run(capsys, *words(tmp_path, "--decide", "dice", "--json"))
     assert [one["state"] for one in json.loads(other.out)["inputs"]] == ["done"] * 3
     fewer = Run(capsys, *words(tmp_path, "--decide", "dice", "--abstain", 0.2, "--json"))
@@ -84,6 +89,19 @@ def test_folder_is_decided_with_the_statistics_of_its_images(
     np.save(tmp_path / "logits/b.npy", np.load(tmp_path / "logits/b.npy")[::-1])  # the others depend on it
     changed = Run(capsys, *words(tmp_path, "--decide", "dice", "--abstain", 0.2, "--json"))
     assert [one["state"] for one in json.loads(changed.out)["inputs"]] == ["done"] * 3
+
+
+def test_printed_line_is_about_all_inputs(
+    inputs: dict[str, lp.Result], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for measure, where in (("iou", "over 3 images"), ("boundary_iou", "in each image")):
+        run = Run(capsys, *words(tmp_path, "--decide", measure, "--abstain", 0.3))
+        assert run.status == 0, run.err
+        decisions = [record_of(tmp_path, name)["decision"] for name in inputs]
+        expected, kept = (np.mean([one[key] for one in decisions]) for key in ("expected", "kept"))
+        assert f"decided for {measure} {where}: expected {expected:.4f}, {kept:.1%} of the pixels labelled" in run.out
+    for name, result in inputs.items():
+        assert record_of(tmp_path, name)["decision"]["expected"] == result.decide("boundary_iou").expected
 
 
 def test_bad_inputs_do_not_count_as_statistics(
@@ -120,14 +138,28 @@ def test_statistics_come_from_inputs_at_equal_distances() -> None:
     assert Deciding.of(None, None, pairs) is None
 
 
+def test_decisions_of_large_images_read_fewer_samples() -> None:
+    pairs = [Pair("a", Path("image"), Path("scores"))]
+    found = {name: Deciding.of(name, None, pairs) for name in ("iou", "boundary_iou", "accuracy")}
+    sizes = {name: [one.n_maps(50, n) for n in (100, 2**24, 2**40)] for name, one in found.items() if one is not None}
+    assert sizes == {"iou": [50, 16, 1], "boundary_iou": [50, 16, 1], "accuracy": [0, 0, 0]}
+    many = Deciding.of("iou", None, pairs * 2)
+    assert many is not None
+    assert many.n_maps(50, 100) == 0
+
+
 @pytest.mark.parametrize(
     ("more", "parts"),
     [
         (("--decide", "iuo"), ("unknown --decide 'iuo'", "did you mean 'iou'")),
-        (("--decide", "boundary_iou"), ("unknown --decide 'boundary_iou'",)),
+        (("--decide", "jaccard"), ("unknown --decide 'jaccard'", "did you mean 'iou'")),
         (("--abstain", "0.1"), ("--abstain is given without --decide",)),
         (("--decide", "iou", "--abstain", "2"), ("--abstain is 2",)),
-        (("--decide", "iou", "--output", "a.zarr"), ("--decide is given, expected none for a.zarr of tiles",)),
+        (
+            ("--decide", "iou", "--output", "a.zarr"),
+            ("expected none for a.zarr of tiles", "decide the written probability"),
+        ),
+        (("--force", "--output", "a.zarr"), ("--force is given, expected none for a.zarr of tiles",)),
     ],
 )
 def test_wrong_combinations_are_refused(

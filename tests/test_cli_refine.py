@@ -164,9 +164,9 @@ def test_samples_of_folders_are_written_once(
     assert states(2) == ["done"] * 3
     maps = ("sample-000.png", "sample-001.png")
     assert names(folders[2]) == {f"{name}.{ending}" for name in "abc" for ending in (*FILES, *maps)}
-    assert states(2) == ["kept"] * 3
+    assert states(2) == ["skipped"] * 3
     (folders[2] / "b.sample-001.png").unlink()
-    assert states(2) == ["kept", "done", "kept"]
+    assert states(2) == ["skipped", "done", "skipped"]
     assert states(3) == ["done"] * 3
     assert states(1) == ["done"] * 3
     assert names(folders[2]) == {f"{name}.{ending}" for name in "abc" for ending in (*FILES, "sample-000.png")}
@@ -289,21 +289,21 @@ def test_finished_inputs_are_skipped(folders: tuple[Path, Path, Path], capsys: p
     images, logits, out = folders
     assert set(states().values()) == {"done"}
     before = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
-    assert set(states().values()) == {"kept"}
+    assert set(states().values()) == {"skipped"}
     assert before == {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
     for path in (*images.iterdir(), *logits.iterdir()):
         os.utime(path, ns=(0, 0))
-    assert set(states().values()) == {"kept"}  # same content, new modification time
+    assert set(states().values()) == {"skipped"}  # same content, new modification time
     old = (logits / "b.npy").stat()
     np.save(logits / "b.npy", example(9)[1])  # new content, same size and modification time
     os.utime(logits / "b.npy", ns=(old.st_atime_ns, old.st_mtime_ns))
     assert (logits / "b.npy").stat().st_size == old.st_size
     (out / "c.entropy.npy").unlink()  # a missing output
-    assert states() == {"a": "kept", "b": "done", "c": "done"}
+    assert states() == {"a": "skipped", "b": "done", "c": "done"}
     expected = lp.refine(example(1)[0], example(9)[1], decoder=lp.LocPMAP(5, start="perturbed"))
     np.testing.assert_array_equal(np.load(out / "b.probability.npy"), expected.probability)
     (out / "a.json").write_text("{")  # a damaged record
-    assert states() == {"a": "done", "b": "kept", "c": "kept"}
+    assert states() == {"a": "done", "b": "skipped", "c": "skipped"}
     assert set(states("--seed", 1).values()) == {"done"}
     assert set(states("--seed", 1, "--force").values()) == {"done"}
     assert set(states("--seed", 1, "--tiff").values()) == {"done"}
@@ -332,7 +332,7 @@ def test_interrupted_run_resumes(
     monkeypatch.undo()
     assert names(folders[2]) == {f"a.{ending}" for ending in FILES}
     run = Run(capsys, *words(folders, "--n-samples", 5, "--json"))
-    assert [each["state"] for each in json.loads(run.out)["inputs"]] == ["kept", "done", "done"]
+    assert [each["state"] for each in json.loads(run.out)["inputs"]] == ["skipped", "done", "done"]
 
 
 def test_bad_input_does_not_stop_the_others(

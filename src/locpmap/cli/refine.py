@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from locpmap.cli.folders import check_folder
-from locpmap.cli.refine_deciding import Deciding, checksums_of
+from locpmap.cli.refine_deciding import Deciding, checksums_of, decided_sentence
 from locpmap.cli.refine_inputs import Content, Pair, Settings, pairs_of, path_of
 from locpmap.cli.refine_outputs import INTERVAL, MAX_MAPS, Decoded, Outputs
 from locpmap.cli.refine_tiled import is_tiled, refine_tiled
@@ -90,7 +90,10 @@ def refine(
     ] = 0,
     decide: Annotated[
         str | None,
-        typer.Option(help="Decide labels for the best expected iou, dice or accuracy.", show_default="most probable"),
+        typer.Option(
+            help="Decide labels for the best expected iou, dice, boundary_iou or accuracy.",
+            show_default="most probable",
+        ),
     ] = None,
     abstain: Annotated[
         float | None,
@@ -123,8 +126,8 @@ def refine(
     error fields of the refiner if it has any.
 
     With --decide iou the labels have the best expected mean IoU: in one image, or over all images of a folder, with
-    statistics of at most 32 of them.  Pixels that --abstain leaves out are written like masked ones.  NAME.json holds
-    the rule and the expected value.
+    statistics of at most 32 of them.  boundary_iou and accuracy are decided in every image by itself.  Pixels that
+    --abstain leaves out are written like masked ones.  NAME.json holds the rule and the expected value.
 
     GeoTIFF images and --tiff add .tif files of labels, samples, probability, variance and entropy, with a nodata tag.
     Files of a GeoTIFF image are georeferenced.  Pixels without data in the image or the scores are masked; their label
@@ -148,7 +151,8 @@ def refine(
     if is_tiled(image, output):
         options = {"tiff": tiff, "force": force, "samples": samples, "decide": decide, "abstain": abstain is not None}
         if wrong := [name for name, given in options.items() if given]:
-            raise InputError(f"--{wrong[0]} is given, expected none for {output} of tiles")
+            advice = ": refine without it, then decide the written probability with lp.Decider" * (wrong[0] == "decide")
+            raise InputError(f"--{wrong[0]} is given, expected none for {output} of tiles{advice}")
         refine_tiled(image, logits, output, refiner, settings, tile, max_sweeps, scheduler, as_json=as_json)
         return
     if logits is None:
@@ -234,7 +238,7 @@ class Run:
         inputs = pair.checksums()
         record = None if self.force else outputs.finished(self.recorded, inputs)
         if record is not None:
-            return {**record, "state": "kept", "seconds": time.perf_counter() - began}
+            return {**record, "state": "skipped", "seconds": time.perf_counter() - began}
         content = pair.read()
         try:
             decoded = self._decode(content, outputs.n_maps, progress)
@@ -252,8 +256,11 @@ class Run:
         prepared = self.refiner.prepare(content.image, content.scores, **settings.reading, mask=content.masked)
         decoder = settings.decoder()
         where: dict[str, Any] = {"seed": settings.seed, "device": settings.device}
-        drawn = draw(prepared, decoder, **where, progress=progress)
-        decoded = Decoded(drawn.result, drawn.areas, guarantee=self.refiner.guarantee)
+        n_pixels = content.image.shape[0] * content.image.shape[1]
+        kept = 0 if self.deciding is None else self.deciding.n_maps(settings.n_samples, n_pixels)
+        drawn = draw(prepared, decoder, kept, **where, progress=progress)
+        result = replace(drawn.result, samples=drawn.maps) if kept else drawn.result
+        decoded = Decoded(result, drawn.areas, guarantee=self.refiner.guarantee)
         if not n_maps:
             return decoded
         sampler = prepared.sampler(replace(decoder, n_samples=n_maps))
@@ -313,8 +320,10 @@ def _print(done: Sequence[Summary], output: Path) -> None:
         column.justify = "right"
     console.print(table)
     n_files = sum(len(record["files"]) for record in done)
-    kept = sum(record["state"] == "kept" for record in done)
-    notes = [f"{n_files} files in {output}", f"finished before: {kept}" if kept else ""]
+    skipped = sum(record["state"] == "skipped" for record in done)
+    notes = [f"{n_files} files in {output}", f"finished before: {skipped}" if skipped else ""]
     if len(done) == 1:
         notes.insert(0, f"mean entropy {done[0]['mean_entropy']:.3f}, {done[0]['seconds']:.2f} s")
+    if decided := [record for record in done if "decision" in record]:
+        console.print(decided_sentence(decided), highlight=False, markup=False)
     console.print("; ".join(note for note in notes if note), highlight=False, markup=False)

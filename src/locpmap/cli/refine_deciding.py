@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from locpmap.errors import InputError, LocpmapError, unknown, within
+from locpmap.errors import InputError, LocpmapError, within
 
 if TYPE_CHECKING:
     from locpmap.cli.refine_inputs import Pair
     from locpmap.deciding import Decider, Decision
     from locpmap.result import Result
 
-MEASURES = ("iou", "dice", "accuracy")
+IMAGE = "image"
+MAX_PIXELS = 2**28  # of the samples of an image, with two bytes each
 MAX_IMAGES = 32  # of a folder, whose probabilities decide for all
 
 
@@ -44,18 +45,27 @@ class Deciding:
             if abstain is not None:
                 raise InputError("--abstain is given without --decide, expected both, such as --decide accuracy")
             return None
+        from locpmap.deciding.inputs import MEASURES, unknown_measure
+        from locpmap.deciding.measures import OVERLAPS
+
         if measure not in MEASURES:
-            raise unknown("--decide", measure, MEASURES)
+            raise unknown_measure("--decide", measure)
         if abstain is not None:
             within("--abstain", abstain, 0, 1)
-        if len(pairs) < 2 or measure == "accuracy":
+        if len(pairs) < 2 or measure not in OVERLAPS:
             return cls(measure, abstain)
         places = np.linspace(0, len(pairs) - 1, min(MAX_IMAGES, len(pairs))).round().astype(int)
         return cls(measure, abstain, tuple(pairs[n] for n in places))
 
+    def n_maps(self, n_samples: int, n_pixels: int) -> int:
+        """Return how many of the samples of an image its decision reads: all of them, or as many as memory allows."""
+        if self.statistics or self.measure == "accuracy":
+            return 0
+        return min(n_samples, max(1, MAX_PIXELS // max(1, n_pixels)))
+
     def settings(self) -> dict[str, Any]:
         """Return what determines the decision, for the record of a run."""
-        over = "image"
+        over = IMAGE
         if self.statistics:
             sums = "".join(checksum for pair in self.statistics for checksum in checksums_of(pair))
             over = f"{len(self.statistics)} images {hashlib.sha256(sums.encode()).hexdigest()[:16]}"
@@ -76,13 +86,23 @@ class Deciding:
         return replace(self, decider=decider) if decider.n_images else self
 
     def __call__(self, result: Result) -> Decision:
-        return result.decide(self.measure, over=self.decider or "image", abstain=self.abstain)
+        return result.decide(self.measure, over=self.decider or IMAGE, abstain=self.abstain)
 
     def record(self, decision: Decision) -> dict[str, Any]:
         """Return the rule and what is expected of the decision, for the record of an input."""
         numbers = {name: float(getattr(decision, name)) for name in ("expected", "risk", "kept")}
         if self.decider is None:
-            return {"measure": self.measure, "over": "image", **numbers}
+            return {"measure": self.measure, "over": IMAGE, **numbers}
         slope, offset, _ = self.decider.rule
         rule = [[float(a), float(b)] if b > -np.inf else None for a, b in zip(slope, offset, strict=True)]
         return {"measure": self.measure, "over": f"{self.decider.n_images} images", **numbers, "rule": rule}
+
+
+def decided_sentence(records: Sequence[dict[str, Any]]) -> str:
+    """Return what is expected of decided inputs: the mean value, and the fraction of all pixels that have a label."""
+    decisions, pixels = [record["decision"] for record in records], [record["pixels"] for record in records]
+    expected = np.mean([one["expected"] for one in decisions])
+    kept = np.dot([one["kept"] for one in decisions], pixels) / max(1, sum(pixels))
+    over = decisions[0]["over"]
+    where = f"over {over}" if over != IMAGE else "in each image" if len(records) > 1 else "in the image"
+    return f"decided for {decisions[0]['measure']} {where}: expected {expected:.4f}, {kept:.1%} of the pixels labelled"

@@ -9,7 +9,7 @@ from locpmap.arrays import Array, Restore, is_tensor, namespace, place_like
 from locpmap.deciding.boundaries import best_map
 from locpmap.deciding.decider import Decider
 from locpmap.deciding.decision import Decision, abstain_from, own_probability
-from locpmap.deciding.inputs import MEASURES, Sites, as_float, as_labels, cost_of, overlap_of, sites_of
+from locpmap.deciding.inputs import MEASURES, Sites, as_float, as_labels, cost_of, overlap_of, sites_of, unknown_measure
 from locpmap.deciding.measures import OVERLAPS
 from locpmap.deciding.sampled import best_decision
 from locpmap.deciding.solving import Rule, argmax_of, solve
@@ -90,7 +90,7 @@ def _checked(measure: Any, over: Any, abstain: Any, n_labels: int) -> str:
         cost_of(measure, n_labels)
         return COST
     if measure not in MEASURES:
-        raise unknown("measure", measure, MEASURES)
+        raise unknown_measure("measure", measure)
     return measure
 
 

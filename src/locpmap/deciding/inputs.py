@@ -1,5 +1,6 @@
 """Checks of what a decision is made from, and the sites that count."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from locpmap.deciding.statistics import Masses, label_masses
 from locpmap.errors import InputError, InputTypeError, unknown
 
 MEASURES = ("iou", "dice", "boundary_iou", "accuracy")
+OTHER_NAMES = {"jaccard": "iou", "miou": "iou", "mean_iou": "iou", "f1": "dice", "f1_score": "dice"}
 LEAST = 1e-6  # presence of labels without probability
 TOLERANCE = 1e-2  # of the sum of probabilities, which may be in half precision
 
@@ -86,6 +88,12 @@ def no_probability(method: str) -> str:
     return f"the result of {method} has labels only, expected a method with probabilities, such as 'locpmap'"
 
 
+def unknown_measure(what: str, measure: str, known: Iterable[str] = MEASURES) -> InputError:
+    """Return the error for an unknown measure, which may be another name of a known one."""
+    same = OTHER_NAMES.get(measure.lower().replace("-", "_").replace(" ", "_"))
+    return InputError(f"unknown {what} {measure!r}: did you mean {same!r}?") if same else unknown(what, measure, known)
+
+
 def overlap_of(measure: Any) -> Measure:
     """Return the function of a measure that a decider has."""
     if not isinstance(measure, str):
@@ -93,7 +101,7 @@ def overlap_of(measure: Any) -> Measure:
     if measure in MEASURES and measure not in OVERLAPS:
         raise InputError(f"measure is {measure!r}, expected 'iou' or 'dice' for a decider")
     if measure not in OVERLAPS:
-        raise unknown("measure", measure, OVERLAPS)
+        raise unknown_measure("measure", measure, OVERLAPS)
     return OVERLAPS[measure]
 
 
