@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -226,6 +227,23 @@ def test_costs_and_accuracy_against_brute_force() -> None:
     assert np.array_equal(result.decide(1 - np.eye(4)).labels, accuracy.labels)
 
 
+def test_large_costs_are_decided_by_their_ratio() -> None:
+    result = result_of(drawn_probability(np.random.default_rng(16), 5, 6, 4))
+    cost = 1 - np.eye(4)
+    large = result.decide(1e30 * cost)
+    assert np.array_equal(large.labels, result.decide(cost).labels)
+    assert large.expected == pytest.approx(1e30 * result.decide(cost).expected)
+
+
+def test_decision_is_shown_in_one_line() -> None:
+    p = np.tile([0.75, 0.25], (2, 3, 4, 1))
+    p[1] = [0.5, 0.5]
+    single, batch = result_of(p[0]).decide("accuracy"), result_of(p).decide("accuracy")
+    assert repr(single) == "<Decision for accuracy: labels (3, 4), expected 0.75, risk 0.25, kept 1>"
+    assert "labels (2, 3, 4), expected 0.5 to 0.75, risk 0.25 to 0.5, kept 1 to 1>" in repr(batch)
+    assert repr(replace(single, guaranteed=0.1)).endswith("kept 1, at most 0.1 wrong guaranteed>")
+
+
 def test_abstention_against_brute_force() -> None:
     rng = np.random.default_rng(7)
     for limit in (0.0, 0.1, 0.2, 0.35, 1.0):
@@ -341,6 +359,8 @@ def test_data_set_decision_is_the_rule_of_all_pixels_together() -> None:
     for image in result.probability:
         decider.add(image)
     assert np.array_equal(decider.decide(result).labels, decision.labels)
+    slope, offset, _ = decider.rule
+    assert np.array_equal((slope * result.probability + offset).argmax(-1), decision.labels)
     assert decider.decide(result, abstain=0.2).kept.shape == (6,)
     limited = result.decide("iou", over="dataset", abstain=0.3)
     assert limited.risk <= 0.3 + 1e-9
@@ -396,6 +416,9 @@ def test_rule_is_solved_again_after_more_images() -> None:
         ({"measure": "iuo"}, "unknown measure 'iuo': did you mean 'iou'"),
         ({"measure": np.ones((2, 3))}, r"measure has shape \(2, 3\), expected a name or costs \(3, 3\)"),
         ({"measure": np.full((3, 3), np.nan)}, "measure contains NaN"),
+        ({"measure": -1e300 * np.eye(3)}, r"measure has a cost of size 1e\+300, expected at most 1e\+30"),
+        ({"measure": "jaccard"}, "unknown measure 'jaccard': did you mean 'iou'"),
+        ({"measure": "F1"}, "unknown measure 'F1': did you mean 'dice'"),
         ({"over": "images"}, "unknown over 'images': did you mean 'image'"),
         ({"over": 3}, "over is a int, expected"),
         ({"abstain": 2}, "abstain is 2, expected a number at least 0 and at most 1"),
@@ -419,6 +442,11 @@ def test_wrong_inputs_of_a_decider() -> None:
         lp.Decider("accuracy")
     with pytest.raises(InputTypeError, match="expected 'iou' or 'dice' for a decider"):
         lp.Decider(np.eye(2))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="unknown measure 'jaccard': did you mean 'iou'"):
+        lp.Decider("jaccard")
+    decider = lp.Decider().add(np.full((4, 2), 0.5))
+    with pytest.raises(InputTypeError, match="result is a ndarray, expected a Result"):
+        decider.decide(np.full((4, 2), 0.5))
     with pytest.raises(InputError, match="no probabilities"):
         lp.Decider().add(np.ones((3, 4, 2)))
     with pytest.raises(InputError, match="expected probabilities"):

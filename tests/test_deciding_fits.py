@@ -50,6 +50,22 @@ def test_gain_against_metrics_and_a_jackknife(measure: str) -> None:
     assert values[IMAGE][0] == pytest.approx(np.mean(singles))
 
 
+def test_verdict_counts_changes_of_more_than_two_standard_errors() -> None:
+    good, bad = np.array([[9, 1], [1, 9]]), np.array([[7, 3], [3, 7]])
+    same = [(bad, bad, bad)] * 5
+    assert Gain("iou", same).verdict.count("does not help") == 2
+    gains = Gain("iou", [(bad, good, bad), (bad, good + 1, bad)] * 3)
+    (_, change, error), _ = gains.values().values()
+    unchanged = "does not help over the data set (+0.0000 ± 0.0000)"
+    assert gains.verdict == f"Deciding gains {change:.4f} ± {error:.4f} per image and {unchanged}."
+    assert str(gains).endswith(gains.verdict)
+    losses = Gain("iou", [(good, good, bad), (good, good, bad + 1)] * 3)
+    _, (_, change, error) = losses.values().values()
+    assert losses.verdict.endswith(f"(+0.0000 ± 0.0000) and loses {-change:.4f} ± {error:.4f} over the data set.")
+    noisy = Gain("iou", [(bad, good, bad), (good, bad, bad), (bad, good, bad)])
+    assert noisy.verdict.startswith("Deciding does not help per image (+")
+
+
 def test_report_shows_what_deciding_gains() -> None:
     logits, truth = examples()
     plain = lp.Refiner.fit(None, logits, truth, layout="hwk", scores="logits")
@@ -62,6 +78,9 @@ def test_report_shows_what_deciding_gains() -> None:
     numbers = refiner.details["report"]["decided"]
     assert numbers["measure"] == "iou"
     assert numbers[DATASET][1] > 0
+    assert refiner.report.decided is not None
+    assert numbers["says"] == refiner.report.decided.verdict
+    assert str(refiner.report).splitlines()[-1] == numbers["says"]
     np.testing.assert_array_equal(plain.weights.scales, refiner.weights.scales)
     for wrong, sentence in (("iuo", "unknown objective 'iuo': did you mean 'iou'"), (np.eye(3), "is a ndarray")):
         with pytest.raises((InputError, InputTypeError), match=sentence):

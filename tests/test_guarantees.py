@@ -12,6 +12,7 @@ from PIL import Image
 from tests.command import Run
 
 import locpmap as lp
+from locpmap.errors import InputTypeError
 from locpmap.guarantees import Guarantee
 from locpmap.guarantees.conformal import conformal_quantile, controlled, controlled_quantile, images_needed
 from locpmap.guarantees.intervals import FLOOR, N_SAMPLES, Calibration, Moments
@@ -211,6 +212,7 @@ def test_guarantee_is_saved_and_loaded(guaranteed: lp.Refiner, tmp_path: Path) -
     loaded = lp.Refiner.load(tmp_path / "mine.safetensors")
     assert repr(loaded) == repr(guaranteed)
     assert "guarantee from 12 images" in repr(loaded)
+    assert repr(promise(loaded)) == "<Guarantee from 12 images: area, left_half, perimeter>"
     assert str(loaded.guarantee) == str(guaranteed.guarantee)
     area = loaded.measure(None, scenes(1, 1)[0][0], "area")
     found = [area.interval(guarantee=refiner) for refiner in (guaranteed, loaded)]
@@ -422,6 +424,8 @@ def test_what_cannot_be_guaranteed_is_said(guaranteed: lp.Refiner) -> None:
     plain = lp.Refiner.load()
     with pytest.raises(lp.InputError, match=r"level is 0.95, which needs at least 19 images, and the guarantee has 12"):
         area.interval(0.95, guarantee=guaranteed)
+    with pytest.raises(InputTypeError, match="jointly is 'no', expected True or False"):
+        area.interval(guarantee=guaranteed, jointly="no")  # type: ignore[arg-type]
     with pytest.raises(lp.InputError, match=r"abstain is 0.02, which needs at least \d+ images"):
         promise(guaranteed).abstention_threshold(0.02, 3)
     with pytest.raises(lp.InputError, match="needs at least 9 labelled images, and there are 8"):

@@ -10,7 +10,7 @@ from locpmap.arrays import Array, is_tensor, place_like
 from locpmap.deciding.inputs import LEAST, Sites, images_of, overlap_of
 from locpmap.deciding.solving import Rule, solve
 from locpmap.deciding.statistics import label_masses
-from locpmap.errors import InputError
+from locpmap.errors import InputError, InputTypeError
 
 MAX_SITES = 2**18
 
@@ -109,4 +109,9 @@ class Decider:
         Returns:
             Decision: The same as ``result.decide(measure, over=decider, abstain=abstain)``.
         """
+        if not hasattr(result, "decide"):
+            raise InputTypeError(
+                f"result is a {type(result).__name__}, expected a Result; for probabilities p of your own, pass"
+                " lp.infer(lp.Potentials.grid(np.log(p), 0.0), 'exact')"
+            )
         return result.decide(self.measure, over=self, abstain=abstain)

@@ -1,6 +1,6 @@
 """`Decision`: decided labels, and what is expected of them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from locpmap.arrays import Array, is_tensor, namespace
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Decision:
     """Labels decided for a measure, and what is expected of them.
 
@@ -34,12 +34,23 @@ class Decision:
         :meth:`Result.decide`.
     """
 
-    labels: Any = field(repr=False)
+    labels: Any
     expected: Any
     risk: Any
     kept: Any
     measure: str
     guaranteed: float | None = None
+
+    def __repr__(self) -> str:
+        numbers = ", ".join(f"{name} {_number(getattr(self, name))}" for name in ("expected", "risk", "kept"))
+        promise = "" if self.guaranteed is None else f", at most {self.guaranteed:g} wrong guaranteed"
+        return f"<Decision for {self.measure}: labels {tuple(map(int, self.labels.shape))}, {numbers}{promise}>"
+
+
+def _number(value: Any) -> str:
+    """Return a number with four digits, or the range of several."""
+    low, high = (f"{float(end):.4g}" for end in (np.min(value), np.max(value)))
+    return low if np.ndim(value) == 0 else f"{low} to {high}"
 
 
 def abstain_from(labels: Any, own: Any, limit: float | None, least: float | None) -> tuple[Any, float, float]:

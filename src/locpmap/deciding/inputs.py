@@ -12,6 +12,7 @@ from locpmap.errors import InputError, InputTypeError, unknown
 
 MEASURES = ("iou", "dice", "boundary_iou", "accuracy")
 OTHER_NAMES = {"jaccard": "iou", "miou": "iou", "mean_iou": "iou", "f1": "dice", "f1_score": "dice"}
+LARGEST_COST = 1e30  # so that sums are finite in single precision
 LEAST = 1e-6  # presence of labels without probability
 TOLERANCE = 1e-2  # of the sum of probabilities, which may be in half precision
 
@@ -114,4 +115,6 @@ def cost_of(measure: Any, n_labels: int) -> Array:
         )
     if not np.isfinite(cost).all():
         raise InputError("measure contains NaN or infinity, expected finite costs")
+    if (largest := np.abs(cost).max()) > LARGEST_COST:
+        raise InputError(f"measure has a cost of size {largest:g}, expected at most {LARGEST_COST:g}")
     return cost

@@ -56,7 +56,8 @@ class Guarantee:
             ]
         )
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return f"<Guarantee from {self.n_images} images: {', '.join(sorted(self.quantities))}>"
 
     def interval(self, quantity: str, values: Array, level: float, jointly: bool) -> tuple[Array, Array]:
         """Return the guaranteed interval of values (M, .., K) of a quantity, (.., K) each."""

@@ -9,7 +9,7 @@ import numpy as np
 from locpmap.arrays import Array
 from locpmap.deciding import Decider, decide
 from locpmap.errors import InputTypeError, unknown
-from locpmap.refining.scoring import confusion
+from locpmap.refining.scoring import N_STANDARD_ERRORS, confusion
 
 OBJECTIVES = ("iou", "dice")
 IMAGE, DATASET = "per image", "over the data set"
@@ -45,7 +45,20 @@ class Gain:
             f"{name} {where} {old:.4f}, decided {change:+.4f} ± {error:.4f}"
             for where, (old, change, error) in self.values().items()
         ]
-        return "\n".join(lines)
+        return "\n".join([*lines, self.verdict])
+
+    @property
+    def verdict(self) -> str:
+        """One sentence on whether deciding helps, per image and over the data set, by more than two standard errors."""
+        found = (_verdict(where, change, error) for where, (_, change, error) in self.values().items())
+        return f"Deciding {' and '.join(found)}."
+
+
+def _verdict(where: str, change: float, error: float) -> str:
+    size = f"{abs(change):.4f} ± {error:.4f} {where}"
+    if abs(change) > N_STANDARD_ERRORS * error:
+        return f"gains {size}" if change > 0 else f"loses {size}"
+    return f"does not help {where} ({change:+.4f} ± {error:.4f})"
 
 
 def checked_objective(objective: Any) -> str | None:

@@ -12,12 +12,11 @@ from locpmap.formats.pictures import label_colours, write_panels
 from locpmap.learning.proper_scores import PERIMETER, WINDOWS, name_of
 from locpmap.refining.decided import Gain
 from locpmap.refining.map_scores import COMPONENTS, MapScore, mean_scores
-from locpmap.refining.scoring import METRICS, Score, difference, total
+from locpmap.refining.scoring import METRICS, N_STANDARD_ERRORS, Score, difference, total
 
 NETWORK, SCALED, REFINED = "network", "network, scaled", "refined"
 ALONE, SAMPLED = "independent pixels", "samples"
 AREAS = tuple(map(name_of, WINDOWS))
-N_STANDARD_ERRORS = 2.0  # smallest significant difference
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +114,7 @@ class Report:
         if self.decided is None:
             return found
         values = {where: list(numbers) for where, numbers in self.decided.values().items()}
-        return {**found, "decided": {"measure": self.decided.measure, **values}}
+        return {**found, "decided": {"measure": self.decided.measure, **values, "says": self.decided.verdict}}
 
     def picture(self, path: PathLike) -> None:
         """Write a PNG of one image, its network, refined and true labels, and four samples.

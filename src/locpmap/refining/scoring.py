@@ -10,6 +10,7 @@ from locpmap.arrays import Array, is_tensor
 from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.metrics import LEAST
 
+N_STANDARD_ERRORS = 2.0  # smallest significant difference
 N_BINS = 15  # as in metrics.expected_calibration_error
 
 
