@@ -102,13 +102,15 @@ class LinearHead(torch.nn.Module):  # type: ignore[misc]
         return F.interpolate(self.coarse(images), size=images.shape[2:], mode="bilinear")
 
     def coarse(self, images: Tensor) -> Tensor:
-        """Return the scores (N, K, h, w) of images that are first resized to multiples of 32 pixels."""
+        """Return the scores (N, K, h, w) of images that are first resized to whole cells of 16 × 16 pixels."""
         self.encoder.train(False)  # also in training: its statistics are frozen, too
-        whole = [-(-n // STRIDES[-1]) * STRIDES[-1] for n in images.shape[2:]]
-        *_, fine, last = self.encoder(F.interpolate(images, size=whole, mode="bilinear"))
+        height, width = (-(-n // CELL) for n in images.shape[2:])
+        images = F.interpolate(images, size=(CELL * height, CELL * width), mode="bilinear")
+        images = F.pad(images, (0, CELL * (width % 2), 0, CELL * (height % 2)), mode="replicate")
+        *_, fine, last = self.encoder(images)
         features = torch.cat([fine, F.interpolate(last, size=fine.shape[2:], mode="bilinear")], 1)
         scores: Tensor = self.classifier(self.normalise(features))
-        return scores
+        return scores[:, :, :height, :width]
 
 
 class SmallFCN(FCN):

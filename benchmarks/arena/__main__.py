@@ -20,12 +20,13 @@ from rich.progress import track
 from benchmarks import machine
 from benchmarks.arena import learning, measuring
 from benchmarks.arena.cells import CELLS, Cell
-from benchmarks.arena.methods import BILATERAL, GUIDED, METHODS, RANKSEG, TUNED, USUAL
+from benchmarks.arena.methods import BILATERAL, FITTED, FITTED_DECIDED, GUIDED, METHODS, RANKSEG, TUNED, USUAL
 from benchmarks.arena.page import PAGE, RECORD, entry_of, write_page
 from benchmarks.report import write_record
 from locpmap.refining.model_file import write_refiner
 
 NEEDS = {USUAL: "pydensecrf", TUNED: "pydensecrf", GUIDED: "cv2", BILATERAL: "cv2", RANKSEG: "rankseg"}
+TOGETHER = (FITTED.format("all"), FITTED_DECIDED)  # of one fit
 SHIPPED = Path(__file__).parents[2] / "src/locpmap/refining/bundled.safetensors"
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -76,13 +77,14 @@ def measure(
     limit: Annotated[int | None, typer.Option(help="Maximum number of images of a cell.")] = None,
     processes: Processes = 2,
 ) -> None:
-    """Score methods on test images, one process per cell and method."""
+    """Score methods on test images, in parallel over cells and methods."""
     names = [name for name in method or METHODS if name not in NEEDS or find_spec(NEEDS[name])]
     cells = [one for one in CELLS if cell is None or str(one) in cell]
     with _pool(processes) as pool:
+        alone = [[name] for name in names if name not in TOGETHER]
         waiting = [
-            pool.submit(measuring.measure, one, [name], part, data, networks, work, limit)
-            for name in names
+            pool.submit(measuring.measure, one, group, part, data, networks, work, limit)
+            for group in [[name for name in names if name in TOGETHER], *alone]
             for one in cells
         ]
         for done in track(waiting, "cells"):

@@ -3,79 +3,40 @@
 Three numbers per stride decide labels and probabilities: the share of similar pixels, the threshold of their agreement
 with the network, and the doubt that they remove. They are chosen from a grid by the likelihood, relative to the
 network's own, with a penalty where a network's NLL or ECE becomes worse by more than a standard error. Every data set
-has the same weight. Error fields, noise and votes are then learned by `fit_samples`, from all data sets together.
+has the same weight. Error fields and noise are then learned by `fit_samples`, from all data sets together.
 """
 
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from benchmarks.arena.cells import CELLS, Cell, Seen, images_of
-from locpmap.refining.adapting import Rule, adapted, lattice
 from locpmap.refining.examples import Example, gather
 from locpmap.refining.fitting import typical_similarity
 from locpmap.refining.fitting_samples import START, fit_samples
-from locpmap.refining.guiding import guided_log_mean
+from locpmap.refining.fitting_share import Points, Setting, candidates
 from locpmap.refining.presence import fit_presence
-from locpmap.refining.scoring import METRICS, Score, difference, score, softmax
+from locpmap.refining.scoring import METRICS, Score, difference, softmax
 from locpmap.refining.weights import Weights
 
 Array = npt.NDArray[Any]
 STRIDES = (1, 8, 16)
-SHARES, THRESHOLDS, REMOVED = (0.35, 0.55, 0.75), (0.7, 0.75, 0.8), (0.0, 0.03, 0.06, 0.1)
+THRESHOLDS = (0.7, 0.75, 0.8)
+VOTES = 0.125  # larger weights of samples raised the NLL of some networks on held-out images
 PENALTY = 0.02  # for every standard error beyond the first by which a network's NLL or ECE becomes worse
 N_IMAGES = 40  # per cell
 N_SAMPLED = 12  # images per cell from which error fields are learned
 
 
-class Setting(NamedTuple):
-    """A candidate: the share of similar pixels, and the rule of adaptation."""
-
-    share: float
-    rule: Rule
-
-
-class Points(NamedTuple):
-    """Scores, guided log means and labels of the lattice of one image."""
-
-    scores: Array  # (1, P, K)
-    guided: Array
-    labels: Array  # (P,)
-
-    @classmethod
-    def of(cls, example: Example) -> "Points":
-        """Return the points of an example, in half as many rows and columns as in refinement."""
-        places = lattice(*example.labels.shape)
-        scores = example.scores[None]
-        guided = guided_log_mean(scores, example.given.image)
-        flat = (layer.reshape(1, -1, scores.shape[-1])[:, places] for layer in (scores, guided))
-        return cls(*flat, example.labels.ravel()[places])
-
-    def scored(self, setting: Setting | None) -> Score:
-        """Score the adapted probabilities of a setting, or with None those of the network."""
-        if setting is None:
-            return score(softmax(self.scores[0]), self.labels)
-        own, guided, counted = 1 - setting.share, setting.share, np.ones(self.scores.shape[:2])
-        found = adapted(self.scores, self.guided, counted, own, guided, setting.rule)
-        part, factor = (float(one[0]) for one in found)
-        joined = factor * ((1 + part * (own - 1)) * self.scores[0] + part * guided * self.guided[0])
-        return score(softmax(joined.astype(np.float32)), self.labels)
-
-
-def settings() -> list[Setting]:
-    """Return all candidates."""
-    return [Setting(share, Rule(*rule)) for share, *rule in itertools.product(SHARES, THRESHOLDS, REMOVED)]
-
-
 def tables_of(cell: Cell, data: Path, networks: Path, work: Path) -> dict[Setting | None, list[Score]]:
     """Score all candidates on held-out images of a cell."""
-    points = [Points.of(example) for example in examples_of(cell, data, networks, work, N_IMAGES)]
-    return {setting: [one.scored(setting) for one in points] for setting in [None, *settings()]}
+    points = [Points.of(example, 1.0) for example in examples_of(cell, data, networks, work, N_IMAGES)]
+    return {setting: [one.scored(setting) for one in points] for setting in [None, *candidates(THRESHOLDS)]}
 
 
 def examples_of(cell: Cell, data: Path, networks: Path, work: Path, limit: int) -> list[Example]:
@@ -104,13 +65,13 @@ def best_setting(tables: dict[Cell, Any], stride: int, without: str | None) -> S
             by_dataset.setdefault(cell.dataset, []).append(loss_of(tables[cell], setting))
         return float(np.mean([np.mean(values) for values in by_dataset.values()]))
 
-    return min(settings(), key=loss)
+    return min(candidates(THRESHOLDS), key=loss)
 
 
 def learned(
     chosen: Sequence[Setting], data: Path, networks: Path, work: Path, without: str | None, seed: int
 ) -> Weights:
-    """Learn presence, error fields, noise and votes for chosen settings, and return the weights of all strides."""
+    """Learn presence, error fields and noise for chosen settings, and return the weights of all strides."""
     found = []
     for stride, setting in zip(STRIDES, chosen, strict=True):
         cells = [cell for cell in CELLS if cell.stride == stride and cell.dataset != without]
@@ -118,7 +79,7 @@ def learned(
         share, rule = setting
         plain = Weights([stride], [1.0], [1 - share], [share], typical=typical_similarity(examples), adaptation=[rule])
         plain = replace(plain, presence=[presence(examples)])
-        found.append(fit_samples(plain, examples, START, seed))
+        found.append(replace(fit_samples(plain, examples, START, seed), votes=[VOTES]))
     names = [name for name in plain.__dataclass_fields__ if name != "typical"]
     joint = {name: np.concatenate([getattr(one, name) for one in found]) for name in names}
     return Weights(**joint, typical=np.mean([one.typical for one in found], axis=0))

@@ -33,12 +33,18 @@ MEASURES = (IOU, BOUNDARY_IOU, PER_IMAGE, ECE, NLL, COMPONENTS)
 def measure(
     cell: Cell, names: Sequence[str], part: str, data: Path, networks: Path, work: Path, limit: int | None
 ) -> None:
-    """Score methods on a part of a cell's data and write one file for each; existing files are kept."""
+    """Score methods on a part of a cell's data and write one file for each; existing files are kept.
+
+    On the part "held_out", methods are fitted to one half of the images and scored on the other.
+    """
     missing = [name for name in names if not path_of(work, part, cell, name).exists()]
     if not missing:
         return
     held_out = list(images_of(cell, "held_out", data, networks, work))
-    judged = held_out if part == "held_out" else list(images_of(cell, part, data, networks, work, limit))
+    if part == "held_out":
+        held_out, judged = held_out[::2], held_out[1::2][:limit]
+    else:
+        judged = list(images_of(cell, part, data, networks, work, limit))
     for name in missing:
         began = time.perf_counter()
         method = METHODS[name](cell, held_out, work / "weights")

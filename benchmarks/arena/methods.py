@@ -35,6 +35,7 @@ class Output(NamedTuple):
     labels: Array  # (H, W)
 
 
+_FITTED: dict[tuple[Cell, int | None, int], lp.Refiner] = {}  # for methods that differ in the decision only
 Method = Callable[[Seen], Output]
 Maker = Callable[[Cell, Sequence[Seen], Path], Method]
 
@@ -107,9 +108,12 @@ def fitted(
     cell: Cell, held_out: Sequence[Seen], weights: Path, *, limit: int | None = None, decided: bool = False
 ) -> Method:
     """Return a refiner that was fitted to some or all held-out images."""
-    step = 1 if limit is None else max(1, len(held_out) // limit)
-    images, logits, labels = map(list, zip(*held_out[::step][:limit], strict=True))
-    return _refined(lp.Refiner.fit(images, logits, labels, layout="hwk", scores="logits"), decided)
+    if (cell, limit, len(held_out)) not in _FITTED:
+        step = 1 if limit is None else max(1, len(held_out) // limit)
+        images, logits, labels = map(list, zip(*held_out[::step][:limit], strict=True))
+        refiner = lp.Refiner.fit(images, logits, labels, layout="hwk", scores="logits")
+        _FITTED[cell, limit, len(held_out)] = refiner
+    return _refined(_FITTED[cell, limit, len(held_out)], decided)
 
 
 def dense(cell: Cell, held_out: Sequence[Seen], weights: Path, *, tune: bool) -> Method:

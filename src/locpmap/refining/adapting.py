@@ -28,6 +28,7 @@ class Adaptation(NamedTuple):
 
 
 UNCHANGED = Adaptation(1.0, 1.0)
+KEPT = Adaptation(0.0, 1.0)  # the network's own answer, by weights that found no use for similar pixels
 
 
 class Rule(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 from locpmap.arrays import namespace, place_like
 from locpmap.errors import InputError, within
 from locpmap.potentials import Potentials
-from locpmap.refining.adapting import UNCHANGED, Adaptation, Rule, adapted, lattice, per_image
+from locpmap.refining.adapting import KEPT, UNCHANGED, Adaptation, Rule, adapted, lattice, per_image
 from locpmap.refining.guiding import guided_log_mean
 from locpmap.refining.reading import Given, read_mask
 from locpmap.refining.resizing import resize
@@ -57,7 +57,7 @@ def compose(
     stride = given.stride if stride is None else stride
     scale, *_, pairwise = weights.at(stride)
     own, guided = factors(weights, adjustment, stride)
-    rule = weights.rule_at(stride) if given.image is not None and guided > 0 else Rule(0.0, 0.0)
+    rule = weights.rule_at(stride) if given.image is not None else Rule(0.0, 0.0)
     ignored = read_mask(mask, given)
     with np.errstate(over="ignore"):  # the smallest number of a type, used as a mask, becomes -inf
         unary = full_size(given) * np.float32(scale)
@@ -68,7 +68,7 @@ def compose(
         _alike(given, step, adds or row[1] or rule.threshold, typical, hidden, mean)
         for step, (row, adds), typical, mean in zip(STEPS, rows, weights.typical, squares, strict=True)
     ]
-    adaptation = UNCHANGED if whole is None else whole.adaptation
+    adaptation = whole.adaptation if whole is not None else KEPT if rule.threshold else UNCHANGED
     if given.image is not None and guided > 0:
         surroundings = guided_log_mean(unary, given.image, hidden, None if whole is None else whole.variance)
         if rule.threshold and whole is None:

@@ -15,7 +15,7 @@ from locpmap.formats.atomic import PathLike
 from locpmap.graphs import Grid
 from locpmap.inference import ErrorFields, LocPMAP
 from locpmap.potentials import Potentials
-from locpmap.refining.adapting import Adaptation, adapted
+from locpmap.refining.adapting import KEPT, Adaptation, adapted
 from locpmap.refining.api import as_refiner
 from locpmap.refining.guiding import RADII, guided_log_mean
 from locpmap.refining.model import compose, factors
@@ -157,8 +157,10 @@ class RefinedRaster:
         learned = (self.weights, self.adjustment, self.stride)
         builder = RefinedWindow((height, width, n_labels), palette, self.scores, *learned)
         rule = self.weights.rule_at(self.stride)
-        if palette is None or not self.ring_width or not rule.threshold:
+        if palette is None or not rule.threshold:
             return builder
+        if not self.ring_width:
+            return builder.adapted(KEPT)
 
         def layers(window: Box) -> tuple[Any, Any, Any]:
             mask, *rest = map(read_piece, self._pieces(window, coloured=True))
@@ -166,8 +168,7 @@ class RefinedRaster:
 
         chosen = at_lattice(builder.shape, self.ring_width, layers)
         found = adapted(*chosen, *factors(self.weights, self.adjustment, self.stride), rule)
-        whole = palette.whole._replace(adaptation=Adaptation(*(float(one[0]) for one in found)))
-        return replace(builder, palette=replace(palette, whole=whole))
+        return builder.adapted(Adaptation(*(float(one[0]) for one in found)))
 
     @cached_property
     def errors(self) -> Errors:
@@ -263,6 +264,12 @@ class RefinedWindow:
         made, _ = compose(given, self.weights, self.adjustment, mask=mask, stride=self.stride, whole=whole)
         height, width, _ = self.shape
         return replace(made, structure=Grid(*window.shape, 4, window.top, window.left, width, height))
+
+    def adapted(self, adaptation: Adaptation) -> RefinedWindow:
+        """Return the builder with an adaptation."""
+        assert self.palette is not None
+        whole = self.palette.whole._replace(adaptation=adaptation)
+        return replace(self, palette=replace(self.palette, whole=whole))
 
     def layers(self, window: Box, mask: Any, *pieces: Any) -> tuple[Any, Any]:
         """Return the scaled scores of a window and their guided log means, (1, h, w, K)."""
